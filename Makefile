@@ -1,0 +1,74 @@
+# Everything that is needed on a machine with Python 3.11, Java 17 and package registries.
+# `make help` lists the targets: the text after ## beside each.
+
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+# The interpreter that makes the environment: PYTHON=/path/to/python3.11, or the first one found that is new enough.
+PYTHON ?= $(shell for python in python3.11 python3 python3.12 python3.13 python; do \
+	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
+PYTEST := $(BIN)/python -m pytest
+RUFF_RULES := --line-length 120 --target-version py311 --select E,F,W,I,B,UP,C4,SIM --ignore SIM108
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo test lint chaos simulate docs clean java
+.NOTPARALLEL:
+
+help: ## list the targets
+	@echo "usage: make <target>"
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1 \t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 12
+
+install: $(STAMP) ## make the environment (.venv) and install the package and its tools into it
+	@echo "$(VENV) is there"
+
+demo: java $(STAMP) ## run the main job on real input, kill it at each step of its protocol, prove the result
+	@$(BIN)/python -m jobs.demo $(ARGS)
+
+test: java $(STAMP) lint ## run every check: lint, then all tests but the slow share of the kills
+	@$(PYTEST) -m "not chaos" --durations=10 $(ARGS)
+
+lint: $(STAMP) ## look for mistakes without running anything: ruff, and the import rules
+	@$(BIN)/ruff check --quiet $(RUFF_RULES) spark_eos jobs tests
+	@$(BIN)/lint-imports --no-cache > $(VENV)/lint-imports.log || { cat $(VENV)/lint-imports.log; exit 1; }
+	@echo "lint: ok"
+
+chaos: java $(STAMP) ## run the slow share of the tests: kills and faults on real brokers
+	@$(PYTEST) -m chaos $(ARGS); code=$$?; \
+	if [ $$code = 5 ]; then echo "chaos: no test has the marker 'chaos' yet"; else exit $$code; fi
+
+simulate: $(STAMP) ## run the protocol's simulation for long: 20,000 seeded schedules of faults
+	@SPARK_EOS_SIMULATION_SCHEDULES=$${SCHEDULES:-20000} $(PYTEST) tests/simulation/test_simulation.py $(ARGS)
+
+docs: $(STAMP) ## write the pages that are made from the code
+	@$(BIN)/python docs/pages.py
+
+clean: ## remove the environment, caches and build products
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# Once, and again when the dependencies change. The stamp is written last: a broken install is never taken for a whole one.
+$(STAMP): setup.cfg pyproject.toml
+	@$(CHECK_PYTHON)
+	@$(PYTHON) -m venv $(VENV)
+	@echo "installing into $(VENV), once: about 1 GB with Spark, some minutes …"
+	@start=$$(date +%s); $(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[all]" \
+		&& echo "installed in $$(( $$(date +%s) - start )) s" && touch $@
+
+define CHECK_PYTHON
+test -n "$(PYTHON)" || { echo "No Python 3.11 or newer was found:" \
+		"install it, or name it by 'make PYTHON=/path/to/python3.11 …'." >&2; exit 1; }; \
+$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+		echo "'$(PYTHON)' is not a Python 3.11 or newer: install one, or name another by" \
+		"'make PYTHON=/path/to/python3.11 …'." >&2; exit 1; }; \
+$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "'$(PYTHON)' cannot make environments:" \
+		"install its venv module (on Debian and Ubuntu the package python3-venv)." >&2; exit 1; }
+endef
+
+# JAVA_HOME goes before the PATH, as it does for Spark.
+java:
+	@java="$${JAVA_HOME:+$$JAVA_HOME/bin/}java"; \
+	version=$$("$$java" -version 2>&1 | sed -n 's/.* version "\(1\.\)\{0,1\}\([0-9]*\).*/\2/p' | head -n 1); \
+	test -n "$$version" || { echo "No Java was found ('$$java' does not run): install Java 17 or newer" \
+		"and set JAVA_HOME to its folder." >&2; exit 1; }; \
+	test "$$version" -ge 17 || { echo "'$$java' is Java $$version: Spark and Kafka need Java 17 or newer;" \
+		"install it and set JAVA_HOME to its folder." >&2; exit 1; }
