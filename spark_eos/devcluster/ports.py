@@ -1,0 +1,30 @@
+"""Picks loopback ports for listeners."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import socket
+
+# Below the ranges that Linux (from 32768) and macOS (from 49152) take for the client side of connections: a client that
+# keeps calling a broker that is down would otherwise sooner or later get the broker's port for itself, and connect to
+# itself.
+_FIRST, _LAST = 20_000, 32_000
+
+
+def is_free(port: int) -> bool:
+    """Whether a listener could take the port right now."""
+    with socket.socket() as probe:
+        # As the broker does it: connections of an earlier run in TIME_WAIT are no obstacle.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+        return True
+
+
+def free_ports(count: int) -> list[int]:
+    """Distinct ports, free right now. Another process may take one before it is used: be ready to pick again."""
+    candidates = random.sample(range(_FIRST, _LAST), 50 * count)
+    return list(itertools.islice(filter(is_free, candidates), count))

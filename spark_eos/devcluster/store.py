@@ -1,0 +1,116 @@
+"""The user's cache: folders that are expensive to make, made once.
+
+::
+
+    <cache>/kafka-4.3.1-5f0c1e2d/
+        kafka_2.13-4.3.1.jar …
+        manifest.json            file names, sizes, times, sha256; written last
+
+A folder is used only when it matches its manifest. A new one is made beside it and renamed into place under a file
+lock: what an interrupted process leaves is never taken for a whole folder, and of processes that want it at once one
+makes it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+_MANIFEST = "manifest.json"
+
+
+def cache_dir() -> Path:
+    """`$SPARK_EOS_CACHE`, or else `spark-eos` in `$XDG_CACHE_HOME` or `~/.cache`."""
+    own = os.environ.get("SPARK_EOS_CACHE")
+    if own:
+        return Path(own).absolute()
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "spark-eos"
+
+
+def stored(name: str, make: Callable[[Path], None]) -> list[Path]:
+    """The files of the folder `name` of the cache, sorted by name.
+
+    `make(folder)` fills an empty folder, when the cache does not have it or it is harmed; what `make` raises goes
+    through.
+    """
+    folder = cache_dir() / name
+    files = _verified(folder)
+    if files is not None:
+        return files
+    with _lock(folder):
+        # Another process may have made it while this one waited for the lock.
+        files = _verified(folder)
+        return files if files is not None else _replace(folder, make)
+
+
+def digest(*parts: object) -> str:
+    """A short digest, for names that must differ when what they stand for differs."""
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:10]
+
+
+def _verified(folder: Path) -> list[Path] | None:
+    """The files in the folder, or None when they are not all there as the manifest says.
+
+    A file with the size and time that it was written with is taken as unharmed; any other time costs a digest.
+    """
+    try:
+        entries = json.loads((folder / _MANIFEST).read_text())["files"]
+        unharmed = all(_matches(folder / entry["name"], entry) for entry in entries)
+        return [folder / entry["name"] for entry in entries] if unharmed else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _matches(file: Path, entry: dict) -> bool:
+    stat = file.stat()
+    if stat.st_size != entry["size"]:
+        return False
+    return stat.st_mtime_ns == entry["mtime_ns"] or _sha256(file) == entry["sha256"]
+
+
+def _sha256(file: Path) -> str:
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+@contextlib.contextmanager
+def _lock(folder: Path) -> Iterator[None]:
+    """One process at a time; the lock goes with the process that holds it, however that ends."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with (folder.parent / f".{folder.name}.lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            print(f"spark-eos: waiting for another process that prepares {folder.name} …", file=sys.stderr, flush=True)
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _replace(folder: Path, make: Callable[[Path], None]) -> list[Path]:
+    """The caller holds the lock, so unfinished folders are nobody's."""
+    prefix = f".{folder.name}.partial-"
+    for leftover in folder.parent.glob(f"{prefix}*"):
+        shutil.rmtree(leftover, ignore_errors=True)
+    with tempfile.TemporaryDirectory(prefix=prefix, dir=folder.parent, ignore_cleanup_errors=True) as partial:
+        new = Path(partial, "new")
+        new.mkdir()
+        make(new)
+        entries = [_entry(file) for file in sorted(new.iterdir())]
+        (new / _MANIFEST).write_text(json.dumps({"files": entries}, indent=1))
+        if folder.exists():
+            folder.rename(Path(partial, "harmed"))
+        new.rename(folder)
+    return [folder / entry["name"] for entry in entries]
+
+
+def _entry(file: Path) -> dict:
+    stat = file.stat()
+    return {"name": file.name, "size": stat.st_size, "mtime_ns": stat.st_mtime_ns, "sha256": _sha256(file)}

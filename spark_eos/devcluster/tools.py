@@ -1,0 +1,89 @@
+"""Kafka's own command-line tools: readers and helpers that share no code with the library."""
+
+from __future__ import annotations
+
+import subprocess
+from typing import NamedTuple
+
+from spark_eos.errors import DevClusterError
+
+CONSOLE_CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
+# Control characters that are made for it keep fields and records apart even when a value has lines of its own.
+_FIELD, _RECORD, _NULL = "\x1f", "\x1e", "\x1a"
+
+
+class ConsoleRecord(NamedTuple):
+    """A record as the Java console consumer prints it; `timestamp` in ms, None for a null key or value."""
+
+    partition: int
+    offset: int
+    timestamp: int
+    headers: str
+    key: str | None
+    value: str | None
+
+
+def run(command: list[str], main_class: str, *, input: str | None = None, timeout: float) -> str:
+    """The stdout of a tool; raises EOS_DEVCLUSTER_TOOL when it fails or takes longer than `timeout` s."""
+    try:
+        done = subprocess.run(
+            command, check=False, input=input, capture_output=True, text=True, errors="surrogateescape", timeout=timeout
+        )
+    except subprocess.TimeoutExpired as error:
+        said = (error.stderr or b"").decode(errors="replace")
+        raise _failed(main_class, f"did not end within {timeout:.0f} s", said) from error
+    if done.returncode != 0:
+        raise _failed(main_class, f"failed with exit code {done.returncode}", done.stdout + done.stderr)
+    return done.stdout
+
+
+def console_consumer_arguments(
+    bootstrap_servers: str,
+    topic: str,
+    *,
+    isolation: str,
+    partition: int | None,
+    from_beginning: bool,
+    max_messages: int | None,
+    timeout_ms: int,
+) -> list[str]:
+    """The arguments of the console consumer for output that `parse_records` reads."""
+    formatter = {f"print.{what}": "true" for what in ("partition", "offset", "timestamp", "headers", "key")}
+    formatter |= {"key.separator": _FIELD, "line.separator": _RECORD, "null.literal": _NULL}
+    arguments = ["--bootstrap-server", bootstrap_servers, "--topic", topic, "--isolation-level", isolation]
+    arguments += ["--timeout-ms", str(timeout_ms)]
+    arguments += [part for key, value in formatter.items() for part in ("--formatter-property", f"{key}={value}")]
+    if max_messages is not None:
+        arguments += ["--max-messages", str(max_messages)]
+    if partition is not None:
+        arguments += ["--partition", str(partition), "--offset", "earliest" if from_beginning else "latest"]
+    elif from_beginning:
+        arguments.append("--from-beginning")
+    return arguments
+
+
+def parse_records(output: str) -> list[ConsoleRecord]:
+    """The records in the console consumer's output."""
+    return [_record(text) for text in output.split(_RECORD) if text]
+
+
+def _record(text: str) -> ConsoleRecord:
+    """As in `CreateTime:1700000000000␟Partition:0␟Offset:5␟NO_HEADERS␟key␟value`."""
+    timestamp, partition, offset, headers, key, value = text.split(_FIELD, 5)
+    return ConsoleRecord(
+        partition=int(partition.removeprefix("Partition:")),
+        offset=int(offset.removeprefix("Offset:")),
+        timestamp=int(timestamp.partition(":")[2]),
+        headers="" if headers == "NO_HEADERS" else headers,
+        key=None if key == _NULL else key,
+        value=None if value == _NULL else value,
+    )
+
+
+def _failed(main_class: str, what: str, said: str) -> DevClusterError:
+    return DevClusterError(
+        "EOS_DEVCLUSTER_TOOL",
+        f"{main_class} {what}; it says:\n{said[-3000:]}\n",
+        hint="The arguments are the usual cause: called without any, it prints its usage.",
+        main_class=main_class,
+    )

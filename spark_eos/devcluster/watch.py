@@ -1,0 +1,62 @@
+"""Runs one broker and ends it when the parent is gone: ``python watch.py PARENT_PID FOLDER -- java …``
+
+The first line on stdout is the pid of the broker. The end of stdin, which only the parent holds open, tells that the
+parent is gone, even when it was killed with SIGKILL; so does a new parent pid, for the case that a fork of the parent
+holds the pipe open, too. Then nobody else is left to remove FOLDER, the broker's data, if it was to go with the cluster
+("" if not).
+
+The exit code is the broker's (128 + n when signal n ended it). Works the same on Linux and macOS. Started by its path,
+with
+-I -S: it must come up in milliseconds, so it imports nothing but the standard library.
+"""
+
+import os
+import select
+import subprocess
+import sys
+import threading
+
+PARENT_POLL_SECONDS = 1.0
+
+
+def main(arguments: list[str]) -> None:
+    parent_pid, folder, separator, *command = arguments
+    if separator != "--":
+        raise SystemExit("usage: watch.py PARENT_PID FOLDER -- command …")
+    broker = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=sys.stderr)
+    orphaned = threading.Event()
+    threading.Thread(target=_exit_with, args=[broker, orphaned, folder], daemon=True).start()
+    print(broker.pid, flush=True)
+    _wait_for_the_end_of(int(parent_pid))
+    orphaned.set()
+    broker.kill()
+    # The thread exits when the broker has.
+    threading.Event().wait()
+
+
+def _exit_with(broker: subprocess.Popen, orphaned: threading.Event, folder: str) -> None:
+    code = broker.wait()
+    if orphaned.is_set() and folder:
+        _remove(folder)
+    os._exit(128 - code if code < 0 else code)
+
+
+def _wait_for_the_end_of(parent_pid: int) -> None:
+    while os.getppid() == parent_pid:
+        readable, _, _ = select.select([sys.stdin], [], [], PARENT_POLL_SECONDS)
+        if readable:
+            return
+
+
+def _remove(folder: str) -> None:
+    import contextlib
+    import shutil
+
+    shutil.rmtree(folder, ignore_errors=True)
+    # The last broker's leaves the cluster's folder empty.
+    with contextlib.suppress(OSError):
+        os.rmdir(os.path.dirname(folder))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

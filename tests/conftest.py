@@ -1,0 +1,38 @@
+"""Fixtures of all tests: `cluster`, `topic` (a real broker, started when first asked for) and `spark`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytest_plugins = ["spark_eos.devcluster.pytest_plugin"]
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """A local session with 4 task slots that knows ``format("eos-kafka")``."""
+    from pyspark.sql import SparkSession
+
+    import spark_eos
+
+    # The JVM and the workers inherit these. Workers must run the interpreter of the tests.
+    os.environ |= {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
+    session = (
+        SparkSession.builder.master("local[4]")
+        .appName("spark-eos tests")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.ui.enabled", "false")
+        .config("spark.sql.shuffle.partitions", "4")
+        .getOrCreate()
+    )
+    spark_eos.register(session)
+    yield session
+    session.stop()

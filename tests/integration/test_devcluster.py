@@ -1,0 +1,292 @@
+"""The dev cluster on real brokers: `cluster` is shared and only asked; whoever kills brokers starts a cluster of its
+own.
+"""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
+
+from spark_eos.devcluster import DevCluster
+from spark_eos.devcluster import cluster as cluster_module
+from spark_eos.devcluster.jars import JarSet, resolve
+from spark_eos.errors import DevClusterError
+
+ONE_JAR = JarSet("one-jar", plain=("org.apache.commons:commons-pool2:2.12.1",))
+
+
+def poll(condition, seconds=20.0):
+    """Whether the condition came true within the time."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def gone(pid):
+    """Whether the process is gone; a zombie that nobody has waited for yet is gone, too."""
+    state = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], check=False, capture_output=True, text=True).stdout
+    return not state.strip() or state.strip().startswith("Z")
+
+
+def produce(cluster, topic, *values, transaction=None):
+    """Produces the values to partition 0; in a transaction of that id where one is given, which then is left open."""
+    config = {"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0, "acks": "all"}
+    producer = Producer(config | ({"transactional.id": transaction} if transaction else {}))
+    if transaction:
+        producer.init_transactions(30)
+        producer.begin_transaction()
+    delivered = []
+    for value in values:
+        producer.produce(topic, value, partition=0, on_delivery=lambda error, _: delivered.append(error))
+    producer.flush(30)
+    assert delivered == [None] * len(values)
+    return producer
+
+
+def values(cluster, topic, count):
+    return [record.value for record in cluster.console_consume(topic, partition=0, max_messages=count)]
+
+
+def test_comes_up_and_answers(cluster):
+    metadata = AdminClient({"bootstrap.servers": cluster.bootstrap_servers}).list_topics(timeout=10)
+    assert list(metadata.brokers) == [0]
+    assert metadata.cluster_id == cluster.cluster_id
+    assert not gone(cluster.broker(0).pid)
+
+
+def test_java_reads_what_was_produced(cluster, topic):
+    name = topic(2, retention_ms=-1)
+    producer = produce(cluster, name, "first\nvalue", "")
+    producer.produce(name, None, key="key", partition=1, headers={"a": "b"}, timestamp=1234)
+    producer.flush(10)
+    records = sorted(cluster.console_consume(name, max_messages=3))
+    assert [record[:2] + record[3:] for record in records] == [
+        (0, 0, "", None, "first\nvalue"),
+        (0, 1, "", None, ""),
+        (1, 0, "a:b", "key", None),
+    ]
+    assert records[2].timestamp == 1234
+
+
+def test_java_does_not_read_an_aborted_transaction_as_committed(cluster, topic):
+    name = topic()
+    produce(cluster, name, "aborted", transaction=name).abort_transaction(30)
+    produce(cluster, name, "committed", transaction=name).commit_transaction(30)
+    (record,) = cluster.console_consume(name, max_messages=1)
+    # At 0 is the aborted record, at 1 the marker of its transaction.
+    assert (record.offset, record.value) == (2, "committed")
+
+
+def test_a_tool_that_fails_says_why(cluster):
+    with pytest.raises(DevClusterError, match="'nothing' is not a recognized option|nothing") as raised:
+        cluster.java_tool("org.apache.kafka.tools.TopicCommand", "--nothing")
+    assert raised.value.condition == "EOS_DEVCLUSTER_TOOL"
+
+
+def test_a_killed_broker_and_a_stopped_cluster_keep_their_data(tmp_path):
+    with DevCluster(data_dir=tmp_path) as cluster:
+        first_id, first_servers = cluster.cluster_id, cluster.bootstrap_servers
+        cluster.create_topic("kept")
+        produce(cluster, "kept", "before the kill")
+        pid = cluster.broker(0).pid
+        cluster.kill(0)
+        assert gone(pid)
+        assert cluster.broker(0).ask() is None
+
+        cluster.start(0)
+        assert cluster.broker(0).pid != pid
+        produce(cluster, "kept", "after the kill")
+        with pytest.raises(DevClusterError, match="Another cluster runs on"), DevCluster(data_dir=tmp_path):
+            pass
+
+    with DevCluster(data_dir=tmp_path) as cluster:
+        assert (cluster.cluster_id, cluster.bootstrap_servers) == (first_id, first_servers)
+        assert values(cluster, "kept", 2) == ["before the kill", "after the kill"]
+
+    with pytest.raises(DevClusterError, match="was made with brokers=1, not 2"), DevCluster(2, data_dir=tmp_path):
+        pass
+
+
+@pytest.fixture(scope="module")
+def old_cluster():
+    """A broker of this file's own, whose transactions are of the older kind."""
+    with DevCluster(features={"transaction.version": 1}) as running:
+        yield running
+
+
+def test_a_feature_is_at_the_level_asked_for(old_cluster):
+    servers = old_cluster.bootstrap_servers
+    described = old_cluster.java_tool(
+        "org.apache.kafka.tools.FeatureCommand", "--bootstrap-server", servers, "describe"
+    )
+    (line,) = (line for line in described.splitlines() if "transaction.version" in line)
+    assert "FinalizedVersionLevel: 1" in line
+
+
+def test_a_paused_broker_is_silent_until_it_is_resumed(old_cluster):
+    old_cluster.create_topic("paused")
+    old_cluster.pause(0)
+    assert not gone(old_cluster.broker(0).pid)
+    # The connection is taken, by the kernel; an answer does not come.
+    assert old_cluster.broker(0).ask() is None
+    old_cluster.resume(0)
+    old_cluster.wait_ready()
+    produce(old_cluster, "paused", "value")
+
+
+def test_three_brokers_replicate_and_outlive_one():
+    with DevCluster(3) as cluster:
+        cluster.create_topic("replicated", 3)
+        metadata = AdminClient({"bootstrap.servers": cluster.bootstrap_servers}).list_topics("replicated", timeout=10)
+        partitions = metadata.topics["replicated"].partitions.values()
+        assert [sorted(partition.replicas) for partition in partitions] == [[0, 1, 2]] * 3
+        produce(cluster, "replicated", "by three")
+        cluster.kill(1)
+        produce(cluster, "replicated", "by two")
+        cluster.start(1)
+        assert {frozenset(cluster.broker(i).ask().brokers) for i in range(3)} == {frozenset({0, 1, 2})}
+        assert values(cluster, "replicated", 2) == ["by three", "by two"]
+
+
+def test_brokers_and_data_are_gone_when_the_parent_is_killed(tmp_path):
+    program = (
+        "import time\n"
+        "from spark_eos.devcluster import DevCluster\n"
+        "with DevCluster() as cluster:\n"
+        "    print(cluster.broker(0).pid, flush=True)\n"
+        "    time.sleep(600)\n"
+    )
+    environment = os.environ | {"TMPDIR": str(tmp_path)}
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, env=environment
+    ) as parent:
+        pid = int(parent.stdout.readline())
+        assert not gone(pid)
+        assert len(list(tmp_path.glob("spark-eos-devcluster-*"))) == 1
+        parent.kill()
+    assert poll(lambda: gone(pid))
+    assert poll(lambda: not list(tmp_path.glob("spark-eos-devcluster-*")))
+
+
+def test_brokers_and_data_are_gone_when_the_body_fails(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with pytest.raises(RuntimeError, match="of the body"), DevCluster() as cluster:
+        pid = cluster.broker(0).pid
+        raise RuntimeError("of the body")
+    assert gone(pid)
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_log_is_shown_when_a_broker_does_not_come_up():
+    with (
+        pytest.raises(DevClusterError, match=r"(?s)Broker 0 has ended.*ends with:.*ClassNotFound.*no\.Such") as raised,
+        DevCluster(config={"metric.reporters": "no.Such"}),
+    ):
+        pass
+    assert raised.value.condition == "EOS_DEVCLUSTER_BROKER"
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"config": {"num.io.threads": "none"}}, r"Invalid value none for configuration num\.io\.threads"),
+        ({"features": {"transaction.version": 99}}, r"transaction\.version.*99"),
+    ],
+    ids=["setting", "feature"],
+)
+def test_what_kafka_refuses_is_named(asked, said):
+    with pytest.raises(DevClusterError, match=said) as raised, DevCluster(**asked):
+        pass
+    assert raised.value.condition == "EOS_DEVCLUSTER_TOOL"
+
+
+def test_other_ports_are_picked_when_one_is_taken_in_between(monkeypatch):
+    pick, picks = cluster_module.free_ports, []
+    with socket.create_server(("127.0.0.1", 0)) as thief:
+
+        def pick_a_taken_one_first(count):
+            picks.append(thief.getsockname()[1])
+            return [picks[0], *pick(count - 1)] if len(picks) == 1 else pick(count)
+
+        monkeypatch.setattr(cluster_module, "free_ports", pick_a_taken_one_first)
+        with DevCluster() as cluster:
+            assert len(picks) == 2
+            assert cluster.broker(0).port != picks[0]
+
+
+def test_a_named_port_that_is_taken_is_named():
+    with socket.create_server(("127.0.0.1", 0)) as thief:
+        port = thief.getsockname()[1]
+        with pytest.raises(DevClusterError, match=f"Port {port} is taken"), DevCluster(port=port):
+            pass
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+def test_the_command_runs_until_interrupted(how):
+    command = [sys.executable, "-m", "spark_eos.cli", "devcluster"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        servers = process.stdout.readline().strip().removeprefix("bootstrap.servers=")
+        assert list(AdminClient({"bootstrap.servers": servers, "log_level": 0}).list_topics(timeout=10).brokers) == [0]
+        process.send_signal(how)
+        _, said = process.communicate(timeout=20)
+    assert (process.returncode, said) == (0, "Ctrl-C stops it.\n")
+    host, port = servers.split(":")
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection((host, int(port)))
+
+
+@pytest.fixture(scope="module")
+def resolved_at_once(tmp_path_factory):
+    """A cache that two processes have resolved the same jar into at once, and what each of them said on stderr."""
+    cache = tmp_path_factory.mktemp("cache")
+    program = f"from spark_eos.devcluster.jars import JarSet, resolve; resolve({ONE_JAR!r})"
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", program],
+            stderr=subprocess.PIPE,
+            text=True,
+            env=os.environ | {"SPARK_EOS_CACHE": str(cache)},
+        )
+        for _ in range(2)
+    ]
+    said = [process.communicate(timeout=60)[1] for process in processes]
+    assert [process.returncode for process in processes] == [0, 0]
+    return cache, said
+
+
+def test_processes_that_resolve_at_once_download_once(resolved_at_once):
+    _, said = resolved_at_once
+    assert sorted("downloading one-jar" in text for text in said) == [False, True]
+
+
+def test_a_damaged_download_is_resolved_afresh(resolved_at_once, monkeypatch, capfd):
+    cache, _ = resolved_at_once
+    monkeypatch.setenv("SPARK_EOS_CACHE", str(cache))
+    (jar,) = resolve(ONE_JAR)
+    assert capfd.readouterr().err == ""
+
+    content = jar.read_bytes()
+    jar.write_bytes(content[: len(content) // 2])
+    assert resolve(ONE_JAR) == [jar]
+    assert jar.read_bytes() == content
+    assert "downloading one-jar" in capfd.readouterr().err
+
+
+def test_what_maven_does_not_have_is_named(tmp_path, monkeypatch):
+    monkeypatch.setenv("SPARK_EOS_CACHE", str(tmp_path))
+    missing = JarSet("missing", plain=("org.apache.commons:commons-pool2:0.0.0",))
+    with pytest.raises(DevClusterError, match=r"(?s)could not be had.*commons-pool2;0\.0\.0: not found") as raised:
+        resolve(missing)
+    assert raised.value.condition == "EOS_DEVCLUSTER_JARS"
+    assert not list(Path(tmp_path).glob("missing*"))
