@@ -1,0 +1,25 @@
+"""Exactly-once Kafka source and sink for PySpark Structured Streaming.
+
+``import spark_eos`` starts nothing and imports neither Spark nor a Kafka client.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from spark_eos._version import __version__
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["__version__", "register"]
+
+
+def register(spark: SparkSession) -> None:
+    """Make ``format("eos-kafka")`` known to a session.
+
+    Needed only where Spark's own look-up of installed data sources does not find it, as with an editable install.
+    """
+    from spark_eos.datasource import EosKafkaDataSource
+
+    spark.dataSource.register(EosKafkaDataSource)

@@ -1,0 +1,105 @@
+"""The checkpoint of a streaming query, as far as the sink needs it: the query's id and the offset log. Read only."""
+
+from __future__ import annotations
+
+import json
+from pathlib import PurePosixPath
+from typing import Any
+
+import pyarrow.fs
+
+from spark_eos.errors import CheckpointError
+from spark_eos.protocol.head import Offsets
+
+
+class Checkpoint:
+    """The checkpoint at ``location``: a path, or a URI of a file system that pyarrow knows (file, hdfs, s3, gs, …)."""
+
+    def __init__(self, location: str) -> None:
+        self.location = location
+        if "://" in location or location.startswith("file:"):
+            self._files, self._root = pyarrow.fs.FileSystem.from_uri(location)
+        else:
+            self._files, self._root = pyarrow.fs.LocalFileSystem(), location
+
+    def query_id(self) -> str | None:
+        """The query's id; None before its first start."""
+        text = self._read("metadata")
+        if text is None:
+            return None
+        try:
+            return str(json.loads(text)["id"])
+        except (ValueError, KeyError, TypeError):
+            raise self._damaged("metadata", "it is not the JSON that Spark writes") from None
+
+    def last_batch(self, log: str) -> int | None:
+        """The newest batch in the log ``offsets`` or ``commits``; None when there is none."""
+        selector = pyarrow.fs.FileSelector(f"{self._root}/{log}", allow_not_found=True)
+        names = (PurePosixPath(info.path).name for info in self._files.get_file_info(selector))
+        return max((int(name) for name in names if name.isdigit()), default=None)
+
+    def kafka_offsets(self, batch: int) -> Offsets:
+        """End offsets of a micro-batch, exclusive, of all its Kafka sources: topic → partition → offset.
+
+        Raises CheckpointError when the log is missing or damaged, has no Kafka source, or has a topic twice.
+        """
+        name = f"offsets/{batch}"
+        text = self._read(name)
+        if text is None:
+            raise self._damaged(name, "it is missing")
+        lines = text.splitlines()
+        if len(lines) < 3 or not lines[0].startswith("v"):
+            raise self._damaged(name, "it is shorter than a version, metadata and a line for each source")
+        merged: dict[str, dict[str, int]] = {}
+        for line in lines[2:]:
+            offsets = _kafka_source(line)
+            if offsets is None:
+                raise self._damaged(name, "a source's line is cut off")
+            for topic, partitions in offsets.items():
+                if topic in merged:
+                    raise CheckpointError(
+                        "EOS_CHECKPOINT_TOPIC_TWICE",
+                        f"Topic {topic} is read by two sources of the query, so that its offsets have no one value.",
+                        hint="Read it once, or leave out 'offsets.group.id'.",
+                    )
+                merged[topic] = partitions
+        if not merged:
+            raise CheckpointError(
+                "EOS_CHECKPOINT_WITHOUT_KAFKA",
+                f"'offsets.group.id' is set, but no source of the query in {self.location} is a Kafka source.",
+                hint="Leave out 'offsets.group.id'.",
+            )
+        return merged
+
+    def _read(self, name: str) -> str | None:
+        try:
+            with self._files.open_input_stream(f"{self._root}/{name}") as stream:
+                return stream.read().decode()
+        except FileNotFoundError:
+            return None
+        except (OSError, UnicodeDecodeError) as error:
+            raise self._damaged(name, str(error)) from None
+
+    def _damaged(self, name: str, why: str) -> CheckpointError:
+        return CheckpointError(
+            "EOS_CHECKPOINT_DAMAGED",
+            f"{self.location}/{name} cannot be used: {why}.",
+            hint="Restore the checkpoint from a backup that is not older than the output, or begin with a new one.",
+        )
+
+
+def _kafka_source(line: str) -> Offsets | None:
+    """A line of the offset log, if it is a Kafka source's: {"topic":{"0":123}}; an empty mapping for others.
+
+    None for the beginning of a JSON object that does not end: it may have been a Kafka source's.
+    """
+    try:
+        raw: Any = json.loads(line)
+    except ValueError:
+        return None if line.startswith("{") else {}
+    shaped = isinstance(raw, dict) and all(
+        isinstance(partitions, dict)
+        and all(p.isdigit() and isinstance(offset, int) for p, offset in partitions.items())
+        for partitions in raw.values()
+    )
+    return raw if shaped else {}

@@ -1,0 +1,114 @@
+"""The errors of spark-eos.
+
+::
+
+    EosError
+    ├── OptionError            a bad option, before anything runs
+    ├── SchemaError            a column is missing, unknown or of the wrong type
+    ├── RowError               a row cannot be written to Kafka
+    ├── KafkaError             the cluster does not do what the connector needs
+    │   ├── ConnectionFailed   nobody answers
+    │   ├── TopicError         a topic is missing or unfit
+    │   └── DataLossError      offsets that the query needs are gone
+    ├── CheckpointError        the checkpoint is damaged or does not belong to this sink
+    ├── LedgerError            the ledger topic is unfit, or its head is missing
+    ├── ProtocolStop           the query stops so that no row is lost or doubled
+    │   ├── Superseded         another run of the query has taken over
+    │   ├── Diverged           a replay differs from what was decided
+    │   ├── TransactionLost    a decided transaction was lost and waits for its repair
+    │   └── Unclear            the broker did not say what became of a transaction
+    ├── ConfigError            a job's config file
+    └── DevClusterError        the development cluster
+
+Every error has a condition name (``EOS_…``) for machines, parameters, and a hint with the next step for people.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class EosError(Exception):
+    """Base of all errors.
+
+    ``condition``: the stable name. ``message``: what is wrong and where. ``hint``: what to do. ``parameters``: the
+    values in the message, for programs. None of them may hold a secret.
+    """
+
+    def __init__(self, condition: str, message: str, *, hint: str, **parameters: Any) -> None:
+        super().__init__(f"[{condition}] {message} {hint}")
+        self.condition = condition
+        self.message = message
+        self.hint = hint
+        self.parameters = parameters
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (type(self), self.condition, self.message, self.hint, self.parameters)
+
+
+def _rebuild(cls: type[EosError], condition: str, message: str, hint: str, parameters: dict[str, Any]) -> EosError:
+    return cls(condition, message, hint=hint, **parameters)
+
+
+class OptionError(EosError):
+    """A bad option, before anything runs."""
+
+
+class SchemaError(EosError):
+    """A column is missing, unknown or of the wrong type."""
+
+
+class RowError(EosError):
+    """A row cannot be written to Kafka."""
+
+
+class KafkaError(EosError):
+    """The cluster does not do what the connector needs."""
+
+
+class ConnectionFailed(KafkaError):
+    """Nobody answers."""
+
+
+class TopicError(KafkaError):
+    """A topic is missing or unfit."""
+
+
+class DataLossError(KafkaError):
+    """Offsets that the query needs are gone."""
+
+
+class CheckpointError(EosError):
+    """The checkpoint is damaged or does not belong to this sink."""
+
+
+class LedgerError(EosError):
+    """The ledger topic is unfit, or its head is missing."""
+
+
+class ProtocolStop(EosError):
+    """The query stops so that no row is lost or doubled."""
+
+
+class Superseded(ProtocolStop):
+    """Another run of the query has taken over."""
+
+
+class Diverged(ProtocolStop):
+    """A replay differs from what was decided."""
+
+
+class TransactionLost(ProtocolStop):
+    """A decided transaction was lost and waits for its repair."""
+
+
+class Unclear(ProtocolStop):
+    """The broker did not say what became of a transaction."""
+
+
+class ConfigError(EosError):
+    """A job's config file."""
+
+
+class DevClusterError(EosError):
+    """The development cluster."""

@@ -1,0 +1,102 @@
+"""Named points at which a test or the demo may stop, fail or kill the code, armed from outside by the environment.
+
+``SPARK_EOS_FAULTS="commit.decided=hold"`` arms one point, ``"prepare.wrote=fail@3, commit.ended=die"`` two; ``@n``
+means the n-th time that the point is reached (default 1), counted over all processes. ``SPARK_EOS_FAULTS_DIR`` is a
+folder that all processes share; the file ``<folder>/<point>`` appears, with the process id in it, when the fault
+strikes, and each fault strikes once. Actions:
+
+- ``hold``: wait as long as that file exists. Whoever armed the point sees the file and kills, pauses, or removes it.
+- ``fail``: raise FaultInjected.
+- ``die``: SIGKILL the process that reached the point.
+
+With the variable unset, ``reach`` does nothing at all.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import time
+from pathlib import Path
+
+POINTS = {
+    "open.taken": "open: the ledger is taken, nothing is settled yet",
+    "open.settled": "open: the last decision is settled, the new run is not published yet",
+    "open.published": "open: the new run is published, what the dead run left is still open",
+    "open.cleaned": "open: done",
+    "prepare.begun": "a task has begun its transaction, no row is written",
+    "prepare.wrote": "a task has handed its first rows to its producer",
+    "prepare.flushed": "every row of a task is acknowledged, nothing is checked yet",
+    "prepare.prepared": "a task is prepared and about to say so",
+    "commit.entered": "the driver has every task's word, nothing is decided",
+    "commit.taken": "the driver has taken the ledger, nothing is decided",
+    "commit.verified": "every transaction is verified, nothing is decided",
+    "commit.decided": "the decision is durable, no transaction is ended",
+    "commit.between": "the first transaction is committed, the others are not",
+    "commit.ended": "every transaction is committed, leftovers are not aborted",
+    "commit.cleaned": "commit is about to return to Spark, which has not written its commit log",
+    "abort.entered": "the driver is about to abort a micro-batch",
+    "abort.closed": "the run is closed, nothing is aborted",
+}
+
+_ACTIONS = ("hold", "fail", "die")
+
+
+class FaultInjected(Exception):
+    """Raised at a point that is armed with ``fail``."""
+
+
+def _parse(spec: str) -> dict[str, tuple[str, int]]:
+    armed = {}
+    for item in filter(None, (part.strip() for part in spec.split(","))):
+        point, _, action = item.partition("=")
+        action, _, nth = action.partition("@")
+        if point not in POINTS or action not in _ACTIONS or not (nth or "1").isdigit():
+            raise ValueError(f"SPARK_EOS_FAULTS: '{item}' is not point=action[@n]; points: {', '.join(POINTS)}")
+        armed[point] = (action, int(nth or 1))
+    return armed
+
+
+_armed = _parse(os.environ.get("SPARK_EOS_FAULTS", ""))
+
+
+def armed(point: str) -> bool:
+    """Whether a fault waits at this point."""
+    return point in _armed
+
+
+def reach(point: str) -> None:
+    """Say that the code has come to ``point``; strikes if a fault is armed there."""
+    if not _armed:
+        return
+    assert point in POINTS, point
+    if point in _armed:
+        _strike(point, *_armed[point])
+
+
+def _strike(point: str, action: str, nth: int) -> None:
+    folder = Path(os.environ["SPARK_EOS_FAULTS_DIR"])
+    if _count(folder, point) != nth:
+        return
+    marker = folder / point
+    draft = folder / f"{point}.pid"
+    draft.write_text(str(os.getpid()))
+    draft.rename(marker)  # whoever waits for the marker finds the process id in it
+    if action == "die":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if action == "fail":
+        raise FaultInjected(f"fault injected at {point}")
+    while marker.exists():
+        time.sleep(0.005)
+
+
+def _count(folder: Path, point: str) -> int:
+    """How often the point has been reached, over all processes, this time included."""
+    for n in itertools.count(1):
+        try:
+            os.close(os.open(folder / f"{point}.{n}", os.O_CREAT | os.O_EXCL))
+            return n
+        except FileExistsError:
+            continue
+    raise AssertionError

@@ -1,0 +1,20 @@
+"""For as long as it is worth trying again."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+FIRST_WAIT = 0.002
+LONGEST_WAIT = 0.5
+
+
+def patience(seconds: float) -> Iterator[None]:
+    """Yield at once, then after waits that grow from 2 ms to half a second, until ``seconds`` have passed."""
+    deadline = time.monotonic() + seconds
+    wait = FIRST_WAIT
+    yield
+    while time.monotonic() + wait < deadline:
+        time.sleep(wait)
+        yield
+        wait = min(wait * 1.5, LONGEST_WAIT)

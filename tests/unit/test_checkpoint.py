@@ -1,0 +1,128 @@
+"""What the sink reads of a checkpoint."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from spark_eos.checkpoint import Checkpoint
+from spark_eos.errors import CheckpointError
+
+METADATA = '{"batchWatermarkMs":0,"batchTimestampMs":1763,"conf":{}}'
+KAFKA = '{"flights":{"0":23,"1":5}}'
+OTHER = '{"logOffset":4}'
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Checkpoint:
+    for log in ("offsets", "commits"):
+        (tmp_path / log).mkdir()
+    return Checkpoint(str(tmp_path))
+
+
+def log(checkpoint: Checkpoint, batch: int, *lines: str) -> None:
+    Path(checkpoint.location, "offsets", str(batch)).write_text("\n".join(("v1", METADATA, *lines)))
+
+
+def damaged(checkpoint: Checkpoint, batch: int = 0) -> str:
+    """The message of the error that names the file."""
+    with pytest.raises(CheckpointError) as caught:
+        checkpoint.kafka_offsets(batch)
+    assert caught.value.condition == "EOS_CHECKPOINT_DAMAGED"
+    assert f"offsets/{batch}" in caught.value.message
+    assert "backup" in caught.value.hint
+    return caught.value.message
+
+
+def test_end_offsets_of_a_micro_batch(checkpoint):
+    """As the source wrote them."""
+    log(checkpoint, 7, KAFKA)
+    assert checkpoint.kafka_offsets(7) == {"flights": {"0": 23, "1": 5}}
+
+
+def test_sources_of_other_kinds_are_passed_over(checkpoint):
+    """A stream may be joined with one that is not Kafka; a source without data yet has a dash."""
+    log(checkpoint, 0, OTHER, KAFKA, "-", "4", '{"carriers":{"0":1}}')
+    assert checkpoint.kafka_offsets(0) == {"flights": {"0": 23, "1": 5}, "carriers": {"0": 1}}
+
+
+def test_no_kafka_source_at_all(checkpoint):
+    """Offsets of nothing cannot be committed: the option is a mistake."""
+    log(checkpoint, 0, OTHER)
+    with pytest.raises(CheckpointError, match=r"offsets\.group\.id") as caught:
+        checkpoint.kafka_offsets(0)
+    assert caught.value.condition == "EOS_CHECKPOINT_WITHOUT_KAFKA"
+
+
+def test_a_topic_that_two_sources_read(checkpoint):
+    """There is one committed offset for each partition of a group."""
+    log(checkpoint, 0, KAFKA, '{"flights":{"0":20}}')
+    with pytest.raises(CheckpointError, match="flights") as caught:
+        checkpoint.kafka_offsets(0)
+    assert caught.value.condition == "EOS_CHECKPOINT_TOPIC_TWICE"
+
+
+def test_a_missing_log_is_damage(checkpoint):
+    """Spark writes it before the micro-batch runs."""
+    assert "missing" in damaged(checkpoint)
+
+
+@pytest.mark.parametrize("text", ["", "v1", f"v1\n{METADATA}", f"{METADATA}\n{KAFKA}\n{KAFKA}", "\0\0\0\0\0\0"])
+def test_a_log_that_was_cut_or_overwritten_is_damage(checkpoint, text):
+    """What a full disk or a power cut leaves."""
+    Path(checkpoint.location, "offsets", "0").write_text(text)
+    damaged(checkpoint)
+
+
+@pytest.mark.parametrize("line", ['{"flights":{"0":23,', '{"flights":{"0":23}', "{"])
+def test_a_kafka_line_that_was_cut_is_not_taken_for_another_source(checkpoint, line):
+    """Publishing the other sources' offsets alone would hide it."""
+    log(checkpoint, 0, '{"carriers":{"0":1}}', line)
+    damaged(checkpoint)
+
+
+def test_bytes_that_are_no_text(checkpoint):
+    """The file system gave back something else than was written."""
+    Path(checkpoint.location, "offsets", "0").write_bytes(b"\xff\xfe\xfd")
+    damaged(checkpoint)
+
+
+def test_the_query_id(checkpoint):
+    """None before the first start, an error when it cannot be told."""
+    assert checkpoint.query_id() is None
+    metadata = Path(checkpoint.location, "metadata")
+    metadata.write_text(json.dumps({"id": "0b9d2c46"}))
+    assert checkpoint.query_id() == "0b9d2c46"
+    for text in ("", "{", "[]", '{"run":1}'):
+        metadata.write_text(text)
+        with pytest.raises(CheckpointError, match="metadata") as caught:
+            checkpoint.query_id()
+        assert caught.value.condition == "EOS_CHECKPOINT_DAMAGED"
+
+
+def test_the_newest_batch_of_a_log(checkpoint):
+    """By number; temporary files and checksums beside them do not count."""
+    assert checkpoint.last_batch("offsets") is None
+    for name in ("9", "10", ".11.crc", ".12.tmp", "13.compact"):
+        Path(checkpoint.location, "offsets", name).write_text("")
+    assert checkpoint.last_batch("offsets") == 10
+    assert checkpoint.last_batch("commits") is None
+    assert checkpoint.last_batch("sources") is None
+
+
+def test_a_location_that_is_not_there_yet(tmp_path):
+    """As before a query's first start."""
+    checkpoint = Checkpoint(str(tmp_path / "new"))
+    assert checkpoint.query_id() is None
+    assert checkpoint.last_batch("commits") is None
+
+
+@pytest.mark.parametrize("form", ["{}", "file:{}", "file://{}"])
+def test_forms_of_a_location(checkpoint, form):
+    """A path, and the URIs that Spark and people write for it."""
+    log(checkpoint, 0, KAFKA)
+    same = Checkpoint(form.format(checkpoint.location))
+    assert same.kafka_offsets(0) == {"flights": {"0": 23, "1": 5}}
+    assert same.last_batch("offsets") == 0

@@ -1,0 +1,67 @@
+"""The errors: a tree, condition names, and travel between processes."""
+
+from __future__ import annotations
+
+import ast
+import pickle
+import re
+from pathlib import Path
+
+import pytest
+
+import spark_eos
+from spark_eos import errors
+from spark_eos.errors import EosError
+
+PACKAGE = Path(spark_eos.__file__).parent
+
+
+def every_class() -> list[type[EosError]]:
+    found: list[type[EosError]] = [EosError]
+    for cls in found:
+        found += cls.__subclasses__()
+    return found
+
+
+def raised() -> list[tuple[str, ast.Call]]:
+    """Every call in the package that makes an error of the tree: its file and line, and the call."""
+    names = {cls.__name__ for cls in every_class()}
+    calls = []
+    for path in sorted(PACKAGE.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in names:
+                calls.append((f"{path.relative_to(PACKAGE)}:{node.lineno}", node))
+    return calls
+
+
+def test_every_error_has_a_condition_and_a_hint():
+    """Wherever one is made in the package: a name for machines, a next step for people."""
+    calls = raised()
+    assert len(calls) > 50
+    for where, call in calls:
+        first = call.args[0] if call.args else None
+        if isinstance(first, ast.Constant):
+            assert re.fullmatch(r"EOS(_[A-Z]+)+", first.value), f"{where}: {first.value}"
+        assert "hint" in {keyword.arg for keyword in call.keywords}, where
+
+
+def test_the_docstring_draws_the_tree_as_it_is():
+    """Names and depths."""
+    drawn = re.findall(r"^    ([│ ]*)[├└]── (\w+)", errors.__doc__, re.MULTILINE)
+    depths = {name: 1 + len(indent) // 4 for indent, name in drawn} | {"EosError": 0}
+    assert depths == {cls.__name__: len(cls.__mro__) - len(EosError.__mro__) for cls in every_class()}
+
+
+@pytest.mark.parametrize("cls", every_class())
+def test_an_error_survives_the_way_from_a_worker(cls):
+    """Its parameters are not in the arguments of Exception, which is what pickle would keep."""
+    error = cls("EOS_X", "What is wrong.", hint="What to do.", option="topic", value=3)
+    copy = pickle.loads(pickle.dumps(error))
+    assert type(copy) is cls
+    assert (copy.condition, copy.message, copy.hint, copy.parameters) == (
+        "EOS_X",
+        "What is wrong.",
+        "What to do.",
+        {"option": "topic", "value": 3},
+    )
+    assert str(copy) == str(error) == "[EOS_X] What is wrong. What to do."

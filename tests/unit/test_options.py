@@ -1,0 +1,191 @@
+"""The sink's options: parsed, checked, named. The source's are tested with its reader."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+from pyspark.sql.datasource import CaseInsensitiveDict
+
+from spark_eos.errors import OptionError
+from spark_eos.options import (
+    DEFAULT_LEDGER_TOPIC,
+    DEFAULT_PREFIX,
+    SINK,
+    SINK_OWNED,
+    SOURCE,
+    SOURCE_OWNED,
+    KafkaProperties,
+    is_secret,
+    sink_options,
+    source_options,
+)
+
+LEAST = {"kafka.bootstrap.servers": "127.0.0.1:1"}
+SECRETS = {
+    "sasl.password": "hunter2",
+    "sasl.jaas.config": 'x.PlainLoginModule required username="u" password="hunter2";',
+    "sasl.oauthbearer.client.secret": "hunter2",
+    "sasl.oauthbearer.config": "principal=hunter2",
+    "ssl.key.password": "hunter2",
+    "ssl.key.pem": "-----BEGIN hunter2",
+    "ssl.keystore.key": "-----BEGIN hunter2",
+    "ssl.keystore.password": "hunter2",
+    "ssl.truststore.password": "hunter2",
+}
+
+
+def refused(**options: str) -> OptionError:
+    with pytest.raises(OptionError) as caught:
+        sink_options(LEAST | options)
+    return caught.value
+
+
+def test_least_options():
+    """Bootstrap servers are enough; the rest has the defaults that the docs name."""
+    options = sink_options(LEAST)
+    assert options.kafka.bootstrap_servers == "127.0.0.1:1"
+    assert (options.prefix, options.ledger_topic, options.ledger_begin) == (
+        DEFAULT_PREFIX,
+        DEFAULT_LEDGER_TOPIC,
+        False,
+    )
+    assert (options.topic, options.group_id, options.checkpoint_location, options.transaction_timeout_ms) == (None,) * 4
+
+
+def test_every_option_of_the_table_is_parsed_into_its_field():
+    """Whatever the case in which it is written; Spark hands them over in lower case."""
+    given = {
+        "topic": "t",
+        "checkpointLocation": "/c",
+        "transactionalIdPrefix": "p",
+        "transaction.timeout.ms": "7000",
+        "ledger.topic": "l",
+        "ledger.begin": "True",
+        "offsets.group.id": "g",
+    }
+    assert given.keys() == {option.name for option in SINK}
+    for write in (str, str.lower, str.upper):
+        options = sink_options(LEAST | {write(name): value for name, value in given.items()})
+        assert {option.name: getattr(options, option.attribute) for option in SINK} == given | {
+            "transaction.timeout.ms": 7000,
+            "ledger.begin": True,
+        }
+
+
+def test_options_as_spark_hands_them_over():
+    """With what Spark adds itself: a path, the query's name."""
+    raw = CaseInsensitiveDict(LEAST | {"topic": "t", "path": "", "queryName": "q"})
+    assert sink_options(raw).topic == "t"
+
+
+def test_options_travel_and_are_equal_afterwards():
+    """They are keys of caches in the workers."""
+    options = sink_options(LEAST | {"topic": "t", "kafka.sasl.password": "hunter2"})
+    copy = pickle.loads(pickle.dumps(options))
+    assert copy == options
+    assert hash(copy) == hash(options)
+    assert copy.kafka["sasl.password"] == "hunter2"
+
+
+@pytest.mark.parametrize("missing", [{}, {"kafka.bootstrap.servers": " "}])
+def test_missing_bootstrap_servers(missing):
+    """With the very call to write."""
+    with pytest.raises(OptionError, match=r"kafka\.bootstrap\.servers") as caught:
+        sink_options(missing)
+    assert caught.value.condition == "EOS_OPTION_MISSING"
+    assert '.option("kafka.bootstrap.servers"' in caught.value.hint
+
+
+@pytest.mark.parametrize("key", SINK_OWNED)
+def test_reserved_kafka_keys_are_refused_by_name(key):
+    """Each with what to do instead, in whatever case it is written."""
+    for written in (f"kafka.{key}", f"Kafka.{key.upper()}"):
+        error = refused(**{written: "x"})
+        assert error.condition == "EOS_OPTION_RESERVED"
+        assert f"kafka.{key}" in error.message
+        assert SINK_OWNED[key] in error.message
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("topics", "topic"),
+        ("transactional.id.prefix", "transactionalIdPrefix"),
+        ("transaction.timeout", "transaction.timeout.ms"),
+        ("offset.group.id", "offsets.group.id"),
+        ("bootstrap.servers", "kafka.bootstrap.servers"),
+    ],
+)
+def test_an_unknown_option_names_the_nearest(written, meant):
+    """A misspelt option that was ignored would change what the query does."""
+    error = refused(**{written: "x"})
+    assert error.condition == "EOS_OPTION_UNKNOWN"
+    assert f"'{written}'" in error.message
+    assert meant in error.hint
+
+
+def test_an_unknown_option_that_is_near_nothing_lists_all():
+    """So that nobody has to look elsewhere."""
+    assert all(option.name in refused(zzz="x").hint for option in SINK)
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "condition"),
+    [
+        ("transaction.timeout.ms", "soon", "EOS_OPTION_NOT_A_NUMBER"),
+        ("transaction.timeout.ms", "0", "EOS_OPTION_NOT_A_NUMBER"),
+        ("transaction.timeout.ms", "-5", "EOS_OPTION_NOT_A_NUMBER"),
+        ("transaction.timeout.ms", "1.5", "EOS_OPTION_NOT_A_NUMBER"),
+        ("ledger.begin", "yes", "EOS_OPTION_NOT_A_BOOLEAN"),
+        ("topic", "", "EOS_OPTION_EMPTY"),
+        ("transactionalIdPrefix", " ", "EOS_OPTION_EMPTY"),
+        ("ledger.topic", "", "EOS_OPTION_EMPTY"),
+    ],
+)
+def test_bad_values_are_named(option, value, condition):
+    """With option and value."""
+    error = refused(**{option: value})
+    assert error.condition == condition
+    assert f"'{option}'" in error.message
+    assert value.strip() in error.message
+
+
+def test_a_group_needs_the_checkpoint():
+    """The offsets come from there, and the sink is not told of a location set for the session."""
+    error = refused(**{"offsets.group.id": "g"})
+    assert error.condition == "EOS_OPTION_NEEDS_CHECKPOINT"
+    assert "checkpointLocation" in error.message
+    assert ".option(" in error.hint
+
+
+@pytest.mark.parametrize("key", SECRETS)
+def test_secrets_do_not_print(key):
+    """Neither by themselves nor within the options."""
+    assert is_secret(key)
+    properties = KafkaProperties({"bootstrap.servers": "s", key: SECRETS[key]})
+    options = sink_options(LEAST | {f"kafka.{key}": SECRETS[key]})
+    for text in (repr(properties), str(properties), f"{options}", repr(options)):
+        assert "hunter2" not in text
+        assert f"'{key}': '***'" in text
+
+
+def test_what_is_no_secret_prints():
+    """Else nobody could find a mistake in it."""
+    for key in ("sasl.mechanism", "sasl.username", "ssl.ca.location", "client.id", "key.serializer"):
+        assert not is_secret(key)
+
+
+def test_both_sides_refuse_what_they_own_and_take_what_the_other_owns():
+    """A producer setting is none of the source's business."""
+    for key in SOURCE_OWNED.keys() - SINK_OWNED.keys():
+        assert sink_options(LEAST | {f"kafka.{key}": "x"}).kafka[key] == "x"
+    for key in SINK_OWNED.keys() - SOURCE_OWNED.keys():
+        assert source_options(LEAST | {"subscribe": "t", f"kafka.{key}": "x"}).kafka[key] == "x"
+
+
+def test_the_tables_have_no_option_twice():
+    """Options are told apart without regard to case."""
+    for table in (SOURCE, SINK):
+        names = [option.name.lower() for option in table]
+        assert len(set(names)) == len(names)
