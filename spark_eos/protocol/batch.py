@@ -1,0 +1,277 @@
+"""Commit and abort of a micro-batch, by the driver."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+
+from spark_eos.errors import Diverged, ProtocolStop, TransactionLost, Unclear
+from spark_eos.protocol.head import NOBODY, Decision, Head, Offsets, Pair, Verdict, Written
+from spark_eos.protocol.ports import Description, NotPublished, Ports, State, Term
+from spark_eos.protocol.run import ahead, clear_earlier, missing_head, superseded
+from spark_eos.protocol.task import Word, behind
+from spark_eos.protocol.verdicts import abort_all, settle
+
+DIGEST_BITS = 64
+MARGIN_MS = 30_000
+"""A transaction with less than this left to live is not decided on; half the timeout where that is shorter."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """A micro-batch when every task has said its word. ``offsets`` only where they are asked for."""
+
+    run: str
+    id: int
+    words: tuple[Word, ...]
+    offsets: Offsets | None = None
+
+    @property
+    def rows(self) -> int:
+        return sum(word.rows for word in self.words)
+
+    @property
+    def digest(self) -> int:
+        return sum(word.digest for word in self.words) % (1 << DIGEST_BITS)
+
+    @property
+    def written(self) -> tuple[Written, ...]:
+        return tuple(word.written for word in self.words if word.written is not None)
+
+    @property
+    def pairs(self) -> frozenset[Pair]:
+        return frozenset(w.pair for w in self.written)
+
+
+@dataclass(frozen=True)
+class Report:
+    """How a commit went. Times are milliseconds: to take the ledger and verify, to decide, to end."""
+
+    transactions: int
+    replayed: bool
+    verify_ms: float = 0.0
+    decide_ms: float = 0.0
+    end_ms: float = 0.0
+    still_open: int = 0
+
+
+def commit(ports: Ports, batch: Batch) -> Report:
+    """Make a micro-batch durable, by one decision. Every step is safe to repeat.
+
+    1. Read the head, take the ledger, read again.
+    2. A batch that is decided already is compared; what it lost is replaced by its repair.
+    3. Verify that the broker still holds what the tasks wrote, and describe leftovers.
+    4. Decide: publish the new head, with the consumer offsets.
+    5. Commit every transaction; then abort the leftovers.
+    6. A transaction that was lost all the same stops the query: its replay repairs it.
+
+    Raises ProtocolStop; nothing was decided unless it is TransactionLost or Unclear.
+    """
+    clock = _Clock()
+    ports.reach("commit.entered")
+    mine: Decision | None = None
+    for _ in ports.patience():
+        term, head = _authority(ports, batch)
+        if mine is None or head.decision != mine:
+            mine = _next_decision(ports, batch, head)
+            if mine is None:
+                return Report(0, replayed=True, verify_ms=clock.lap())
+            left = _verify(ports, batch, mine)
+            verify_ms = clock.lap()
+            try:
+                term.publish(replace(head, decision=mine), batch.offsets if mine.rev == 0 else None)
+            except NotPublished:
+                continue
+        decide_ms = clock.lap()
+        ports.reach("commit.decided")
+        _end(ports, mine)
+        ports.reach("commit.ended")
+        still_open = abort_all(ports, left)
+        ports.reach("commit.cleaned")
+        return Report(len(batch.written), mine.rev > 0, verify_ms, decide_ms, clock.lap(), len(still_open))
+    raise Unclear(
+        "EOS_DECISION_UNCLEAR",
+        f"Whether micro-batch {batch.id} was decided is not known: the ledger could not be written and read.",
+        hint="Nothing is lost: start the query again when the cluster is well; it finds out.",
+    )
+
+
+class _Clock:
+    def __init__(self) -> None:
+        self._last = time.perf_counter()
+
+    def lap(self) -> float:
+        now = time.perf_counter()
+        lap, self._last = (now - self._last) * 1000, now
+        return lap
+
+
+def _authority(ports: Ports, batch: Batch) -> tuple[Term, Head]:
+    """The ledger, taken, and its head; a run that was replaced aborts what it wrote and stops, without taking."""
+    _own_head(ports, batch, ports.ledger.read())
+    term = ports.ledger.take()
+    head = _own_head(ports, batch, term.read())
+    ports.reach("commit.taken")
+    return term, head
+
+
+def _own_head(ports: Ports, batch: Batch, head: Head | None) -> Head:
+    if head is None:
+        raise missing_head(batch.id)
+    if head.run == batch.run:
+        return head
+    if head.decision is None or head.decision.batch <= batch.id:
+        decided = head.decision.pairs if head.decision else frozenset()
+        abort_all(ports, batch.pairs - decided)
+    raise superseded(batch.run, head)
+
+
+def _next_decision(ports: Ports, batch: Batch, head: Head) -> Decision | None:
+    """The decision to publish; None when the batch was decided before and lost nothing."""
+    last = head.decision
+    if last is not None and last.batch < batch.id and last.lost:
+        raise ahead(batch.id, last)
+    if last is None or last.batch < batch.id:
+        return Decision(batch.id, 0, len(batch.words), batch.rows, batch.digest, batch.offsets, batch.written)
+    if last.batch > batch.id:
+        raise behind(head, batch.id)
+    _compare(batch, last)
+    if not last.lost:
+        return None
+    return _repaired(ports, batch, last)
+
+
+def _compare(batch: Batch, last: Decision) -> None:
+    """A replay must be what was decided: what is visible already came from it."""
+    differences = [
+        f"{what}: decided {was}, now {now}"
+        for what, was, now in (
+            ("rows", last.rows, batch.rows),
+            ("digest of the rows", last.digest, batch.digest),
+            ("offsets", last.offsets, batch.offsets),
+        )
+        if was != now and not (what == "offsets" and None in (was, now))
+    ]
+    if differences:
+        raise Diverged(
+            "EOS_REPLAY_DIVERGED",
+            f"The replay of micro-batch {batch.id} is not what was decided and made visible: {'; '.join(differences)}.",
+            hint="The query's plan is not deterministic (random values, the time of day, changed code), or its source "
+            "cannot be replayed. Put the old code back for this batch, or begin with a new checkpoint.",
+            batch=batch.id,
+        )
+
+
+def _repaired(ports: Ports, batch: Batch, last: Decision) -> Decision:
+    """The decision's next revision: lost transactions replaced by those that the replay wrote."""
+    kept = [w for w in last.written if w.verdict is not Verdict.LOST]
+    if not kept:
+        return replace(last, rev=last.rev + 1, tasks=len(batch.words), written=batch.written)
+    repairs = {w.partition: w for w in batch.written}
+    lost = {w.partition: w for w in last.lost}
+    same_rows = {p: (w.rows, w.digest) for p, w in lost.items()} == {
+        p: (w.rows, w.digest) for p, w in repairs.items()
+    }
+    if len(batch.words) != last.tasks or not same_rows:
+        abort_all(ports, batch.pairs)
+        raise Diverged(
+            "EOS_REPAIR_NEEDS_SAME_TASKS",
+            f"Micro-batch {batch.id} lost {len(lost)} of {len(last.written)} transactions and can be repaired only "
+            "by the "
+            f"same {last.tasks} tasks with the same rows; the replay has {len(batch.words)}.",
+            hint=f"Start the query again with {last.tasks} tasks (same number of source partitions, "
+            "spark.sql.shuffle.partitions and adaptive execution as before).",
+            tasks=last.tasks,
+        )
+    return replace(last, rev=last.rev + 1, written=tuple(sorted([*kept, *repairs.values()], key=lambda w: w.partition)))
+
+
+def _verify(ports: Ports, batch: Batch, decision: Decision) -> Collection[Pair]:
+    """Everything to be decided must be held by the broker; returns what is open besides it.
+
+    An optimisation that spares repairs, as a transaction may still expire after it: safety rests on the verdicts.
+    """
+    open_ones = {d.pair: d for d in ports.coordinator.ongoing()}
+    # A coordinator that is being moved lists nothing; asked for an id by name, it is waited for.
+    missing = [pair.id for pair in batch.pairs if pair not in open_ones]
+    named = ports.coordinator.describe(missing) if missing else {}
+    for word in batch.words:
+        if word.written is not None:
+            pair = word.written.pair
+            problem = _problem(ports, word, pair, open_ones.get(pair) or named.get(pair.id))
+            if problem:
+                abort_all(ports, batch.pairs)
+                raise problem
+    ports.reach("commit.verified")
+    return open_ones.keys() - decision.pairs
+
+
+def _problem(ports: Ports, word: Word, pair: Pair, found: Description | None) -> ProtocolStop | None:
+    if found is None or found.state is not State.ONGOING or found.pair != pair:
+        state = "forgotten" if found is None else f"{found.state.value} (epoch {found.pair.epoch}, not {pair.epoch})"
+        return ProtocolStop(
+            "EOS_TRANSACTION_EXPIRED",
+            f"Transaction {pair.id} of partition {word.partition} is {state} on the broker before it was decided.",
+            hint=_SHORTER.format(timeout=word.timeout_ms),
+            transactional_id=pair.id,
+        )
+    now = ports.now_ms()
+    left = found.timeout_ms - max(now - found.started_ms, now - word.began_ms)
+    if left < min(MARGIN_MS, found.timeout_ms // 2):
+        return ProtocolStop(
+            "EOS_TRANSACTION_TOO_OLD",
+            f"Transaction {pair.id} of partition {word.partition} has {left} ms of its {found.timeout_ms} ms left, "
+            "too little to decide on.",
+            hint=_SHORTER.format(timeout=found.timeout_ms),
+            transactional_id=pair.id,
+        )
+    return None
+
+
+_SHORTER = (
+    "Nothing was decided; the batch is replayed at the next start. Should it happen again, make micro-batches smaller "
+    "('maxOffsetsPerTrigger') or 'transaction.timeout.ms' ({timeout}) larger, up to the broker's "
+    "transaction.max.timeout.ms."
+)
+
+
+def _end(ports: Ports, decision: Decision) -> None:
+    """From here on, nothing of the decision is ever aborted."""
+    verdicts = settle(ports, decision.written)
+    lost = [w for w in decision.written if verdicts.get(w.pair) is Verdict.LOST]
+    if lost:
+        raise TransactionLost(
+            "EOS_TRANSACTION_LOST",
+            f"Micro-batch {decision.batch} is decided, but {len(lost)} of its {len(decision.written)} transactions "
+            f"were aborted by the broker before they could be committed: {', '.join(w.pair.id for w in lost)}.",
+            hint="Start the query again: it writes exactly the lost rows again. Until then readers see a part of the "
+            "batch.",
+            batch=decision.batch,
+        )
+
+
+def abort(ports: Ports, run: str, batch_id: int) -> Collection[Pair]:
+    """Close the run and abort what it has open and not decided; returns what stays open.
+
+    Spark calls this after a failed task, and after a commit that raised, so the batch may well be decided: only an
+    authoritative read tells. The run ends with it, so it is closed first: a commit or a task of it that still goes on
+    somewhere finds itself replaced, and cannot decide on what is being aborted.
+    """
+    ports.reach("abort.entered")
+    for _ in ports.patience():
+        head = ports.ledger.read()
+        if head is None or head.run != run:
+            return ()
+        term = ports.ledger.take()
+        head = term.read()
+        if head is None or head.run != run:
+            return ()
+        closed = head.succeeded_by(NOBODY, head.endtxn_version)
+        try:
+            term.publish(closed)
+        except NotPublished:
+            continue
+        ports.reach("abort.closed")
+        return clear_earlier(ports, closed)
+    return ()

@@ -1,0 +1,55 @@
+"""Transactional ids: made and parsed exactly, never matched by prefix alone."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+SLOTS = 2
+"""Batches take turns, so that one need not wait for the markers of the one before, and ids do not grow with batches."""
+
+_TAIL = re.compile(r"(\d+)-(\d+)-([01])(?:-(\d+))?(?:-r(\d+))?")
+
+
+@dataclass(frozen=True, order=True)
+class TaskId:
+    """What a task's transactional id says, besides prefix and query:
+    ``<generation>-<partition>-<slot>[-<attempt>][-r<rev>]``.
+
+    The attempt is left out for the first one; a repair carries the revision of the decision that it leads to.
+    """
+
+    generation: int
+    partition: int
+    slot: int
+    attempt: int = 0
+    rev: int = 0
+
+
+def task_name(prefix: str, query: str, task: TaskId) -> str:
+    """The transactional id of one attempt of one task."""
+    attempt = f"-{task.attempt}" if task.attempt else ""
+    rev = f"-r{task.rev}" if task.rev else ""
+    return f"{prefix}-{query}-{task.generation}-{task.partition}-{task.slot}{attempt}{rev}"
+
+
+def parse_task_name(prefix: str, query: str, name: str) -> TaskId | None:
+    """The inverse of task_name; None for every other id, the ledger's own among them."""
+    start = f"{prefix}-{query}-"
+    match = _TAIL.fullmatch(name[len(start) :]) if name.startswith(start) else None
+    if match is None:
+        return None
+    generation, partition, slot, attempt, rev = (int(group or 0) for group in match.groups())
+    parsed = TaskId(generation, partition, slot, attempt, rev)
+    return parsed if task_name(prefix, query, parsed) == name else None
+
+
+def is_task_name(prefix: str, query: str, name: str, *, before: int | None = None) -> bool:
+    """Whether this is the id of a task of the query; with ``before``, of a generation before that one."""
+    task = parse_task_name(prefix, query, name)
+    return task is not None and (before is None or task.generation < before)
+
+
+def ledger_name(prefix: str, query: str) -> str:
+    """The transactional id under which the runs of a query take turns on the ledger."""
+    return f"{prefix}-{query}-ledger"

@@ -1,0 +1,115 @@
+"""What the protocol needs from outside. Real ones are in ``spark_eos.kafka``, simulated ones in the tests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol
+
+from spark_eos.protocol.head import Head, Offsets, Pair, Probe
+
+
+class NotPublished(Exception):
+    """A ledger transaction was fenced, or nobody knows whether it was committed: take the ledger and read."""
+
+
+class State(Enum):
+    """A transaction's state, in the coordinator's words."""
+
+    EMPTY = "Empty"
+    ONGOING = "Ongoing"
+    PREPARE_COMMIT = "PrepareCommit"
+    PREPARE_ABORT = "PrepareAbort"
+    COMPLETE_COMMIT = "CompleteCommit"
+    COMPLETE_ABORT = "CompleteAbort"
+    PREPARE_EPOCH_FENCE = "PrepareEpochFence"
+    DEAD = "Dead"
+    UNKNOWN = "Unknown"
+
+
+@dataclass(frozen=True)
+class Description:
+    """What a coordinator holds of a transactional id. Milliseconds; ``started_ms`` is by the coordinator's clock.
+
+    ``places`` are the partitions, (topic, number), that the transaction has written to.
+    """
+
+    pair: Pair
+    state: State
+    started_ms: int
+    timeout_ms: int
+    places: tuple[tuple[str, int], ...] = ()
+
+
+class Answer(Enum):
+    """An answer to EndTxn, by what it tells; the numbers are Kafka's error codes."""
+
+    DONE = "done"  # 0
+    INVALID_STATE = "invalid state"  # 48
+    PENDING = "pending"  # 51, 14, 15, 16, or no answer in time: ask again
+    SAYS_NOTHING = "says nothing"  # 90, 47, 49: the pair is not the coordinator's newest
+
+
+class Found(Enum):
+    """What the log shows at one record's place, once the last stable offset is past it."""
+
+    THERE = "there"
+    MISSING = "missing"  # aborted
+    GONE = "gone"  # retention or compaction took the place away, or it is somebody else's
+
+
+class Term(Protocol):
+    """The ledger, taken: whoever had it is fenced. Good for one publication."""
+
+    def read(self) -> Head | None:
+        """The head, authoritative."""
+        ...
+
+    def publish(self, head: Head, offsets: Offsets | None = None) -> None:
+        """Write the head, and the consumer offsets if given, in one transaction. Raises NotPublished."""
+        ...
+
+
+class Ledger(Protocol):
+    def read(self) -> Head | None:
+        """The newest head that is committed; not authoritative, as its successor may be under way."""
+        ...
+
+    def take(self) -> Term: ...
+
+
+class Coordinator(Protocol):
+    def describe(self, ids: Collection[str]) -> Mapping[str, Description]:
+        """What the coordinators hold of these transactional ids; ids that they do not know are left out."""
+        ...
+
+    def ongoing(self, *, before: int | None = None) -> Collection[Description]:
+        """Every Ongoing transaction of a task of this query; with ``before``, only of generations before that one."""
+        ...
+
+    def end(self, pairs: Collection[Pair], *, commit: bool) -> Mapping[Pair, Answer]:
+        """EndTxn for all of them at once."""
+        ...
+
+
+class Data(Protocol):
+    def look(self, pair: Pair, probe: Probe) -> Found | None:
+        """Look for a record of this pair, read_committed; None while the last stable offset is not past it."""
+        ...
+
+
+@dataclass(frozen=True)
+class Ports:
+    """Everything that the steps of one query need.
+
+    ``patience()`` yields for as long as it is worth trying again, waiting in between; ``now_ms()`` is the time of day;
+    ``reach(point)`` marks the named points of ``spark_eos.faults``.
+    """
+
+    ledger: Ledger
+    coordinator: Coordinator
+    data: Data
+    patience: Callable[[], Iterator[None]]
+    now_ms: Callable[[], int]
+    reach: Callable[[str], None]

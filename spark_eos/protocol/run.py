@@ -1,0 +1,150 @@
+"""Open: a run of a query makes itself the one that may decide, settles the last decision, clears what is left."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+
+from spark_eos.errors import LedgerError, ProtocolStop, Superseded, Unclear
+from spark_eos.protocol.head import NOBODY, Decision, Head, Pair, Verdict
+from spark_eos.protocol.ports import NotPublished, Ports
+from spark_eos.protocol.task import behind
+from spark_eos.protocol.verdicts import abort_all, settle
+
+
+def open_run(
+    ports: Ports, run: str, batch: int, *, endtxn_version: int, begin_here: bool, driver: str = "", prefix: str = ""
+) -> Head:
+    """Publish ``run`` as the owner of the query, before it writes micro-batch ``batch``; returns its head.
+
+    ``driver`` names the Spark application of the run, for an abort that knows no more than its own. ``prefix`` is
+    that of the transactional ids; a query keeps it for good.
+
+    1. Read the head; a head that names the run ends it, one that has replaced the run stops it.
+    2. Take the ledger and read again: from here on, nobody else has decided anything.
+    3. Settle the last decision.
+    4. Publish the run. From here on, no run before it can decide anything.
+    5. Describe what earlier generations have open and not decided, and abort it. That is safe however long it takes:
+       what runs after this one decide is of later generations.
+
+    Raises Superseded, LedgerError (no head in mid-life), Unclear.
+    """
+    for _ in ports.patience():
+        head = _checked(ports.ledger.read(), run, batch, begin_here, prefix)
+        if head is not None and head.run == run:
+            return head
+        term = ports.ledger.take()
+        head = _checked(term.read(), run, batch, begin_here, prefix)
+        if head is not None and head.run == run:
+            return head
+        ports.reach("open.taken")
+        new = replace(_successor(ports, head, run, batch, endtxn_version, driver), prefix=prefix)
+        ports.reach("open.settled")
+        try:
+            term.publish(new)
+        except NotPublished:
+            continue
+        ports.reach("open.published")
+        clear_earlier(ports, new)
+        ports.reach("open.cleaned")
+        return new
+    raise Unclear(
+        "EOS_LEDGER_BUSY",
+        "The run could not publish itself in the ledger.",
+        hint="Nothing was written: start the query again when the cluster is well.",
+    )
+
+
+def clear_earlier(ports: Ports, head: Head) -> Collection[Pair]:
+    """Abort what generations before a published head have open and not decided; what stays open is returned.
+
+    What waits for its verdict is told by its id: a broker that failed to fence it (Kafka 4.0.0) describes it at the
+    next epoch.
+    """
+    unsettled = {w.pair.id for w in head.decision.written if w.verdict is None} if head.decision else set()
+    left = {d.pair for d in ports.coordinator.ongoing(before=head.generation) if d.pair.id not in unsettled}
+    return abort_all(ports, left)
+
+
+def _checked(head: Head | None, run: str, batch: int, begin_here: bool, prefix: str) -> Head | None:
+    if head is None and batch > 0 and not begin_here:
+        raise missing_head(batch)
+    if head is not None and head.prefix != prefix:
+        raise LedgerError(
+            "EOS_LEDGER_PREFIX_CHANGED",
+            f"The query has written under the transactional id prefix '{head.prefix}', and now has '{prefix}'.",
+            hint="Put 'transactionalIdPrefix' back: under another one, a run that is still alive could not be fenced. "
+            "To change it, begin with a new checkpoint.",
+            was=head.prefix,
+            now=prefix,
+        )
+    if head is not None and run in head.earlier:
+        raise superseded(run, head)
+    if head is not None and head.decision is not None and head.decision.batch > batch:
+        raise behind(head, batch)
+    return head
+
+
+def _successor(
+    ports: Ports, head: Head | None, run: str, batch: int, endtxn_version: int, driver: str
+) -> Head:
+    if head is None:
+        return Head(run=run, generation=1, earlier=(), endtxn_version=endtxn_version, driver=driver)
+    new = head.succeeded_by(run, endtxn_version, driver)
+    last = head.decision
+    if last is None:
+        return new
+    settled = last.judged(_verdicts(ports, last, passed=last.batch < batch))
+    if settled.lost and last.batch < batch:
+        raise ahead(batch, settled)
+    return replace(new, decision=settled)
+
+
+def _verdicts(ports: Ports, last: Decision, passed: bool) -> dict[Pair, Verdict]:
+    """What became of the last decision. Once Spark has passed it, its commit has returned, which it does on verdicts
+    only: then it was committed, even when nobody can tell any more."""
+    try:
+        return settle(ports, last.written)
+    except Unclear:
+        if not passed:
+            raise
+        return {w.pair: Verdict.COMMITTED for w in last.written if w.verdict is None}
+
+
+def ahead(batch: int, last: Decision) -> ProtocolStop:
+    return ProtocolStop(
+        "EOS_CHECKPOINT_AHEAD",
+        f"The checkpoint is at micro-batch {batch}, but micro-batch {last.batch} lost {len(last.lost)} transaction(s) "
+        "that were never repaired.",
+        hint="Going on would lose their rows. Take the files from "
+        f"commits/{last.batch} on out of the checkpoint, so that Spark replays that batch.",
+        batch=batch,
+    )
+
+
+def missing_head(batch: int) -> LedgerError:
+    return LedgerError(
+        "EOS_LEDGER_HEAD_MISSING",
+        f"The checkpoint is at micro-batch {batch}, but the ledger knows nothing of this query.",
+        hint="Either the ledger topic was lost or is another one (option 'ledger.topic'), or the checkpoint comes from "
+        "another sink. To begin a ledger here, knowing that this micro-batch may have been written already, "
+        "set 'ledger.begin' to true for one start.",
+        batch=batch,
+    )
+
+
+def superseded(run: str, head: Head) -> Superseded:
+    if head.run == NOBODY:
+        return Superseded(
+            "EOS_RUN_CLOSED",
+            f"Run {run} of this query was closed after a micro-batch failed or was stopped.",
+            hint="Nothing is lost: the next start replays the batch.",
+            run=run,
+        )
+    return Superseded(
+        "EOS_SUPERSEDED",
+        f"Run {run} of this query was replaced by run {head.run} (generation {head.generation}).",
+        hint="The same checkpoint was started twice: one start goes on, this one stops. Nothing is doubled.",
+        run=run,
+        by=head.run,
+    )

@@ -1,0 +1,88 @@
+"""What one attempt of one task has to do for a micro-batch, and what it says to the driver when it is done."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from spark_eos.errors import ProtocolStop, Unclear
+from spark_eos.protocol.head import Head, Pair, Written
+from spark_eos.protocol.names import SLOTS, TaskId
+from spark_eos.protocol.ports import Description, State
+
+
+class Work(Enum):
+    """``WRITE``: a new micro-batch. ``REPAIR``: write again what was decided and lost. ``COUNT``: write nothing."""
+
+    WRITE = "write"
+    REPAIR = "repair"
+    COUNT = "count"
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """A task's work, and the name to do it under; no name where nothing is written."""
+
+    work: Work
+    name: TaskId | None
+
+
+@dataclass(frozen=True)
+class Word:
+    """What a task says: how much it read, and the transaction that holds it, if it wrote any.
+
+    ``work`` is what it was assigned. ``began_ms`` is the time of day, by the task's clock, before its transaction
+    began; ``timeout_ms`` how long that transaction may live.
+    """
+
+    work: Work
+    partition: int
+    rows: int
+    digest: int
+    written: Written | None = None
+    began_ms: int = 0
+    timeout_ms: int = 0
+
+
+def assign(head: Head, batch: int, partition: int, attempt: int) -> Assignment:
+    """What a partition of a micro-batch has to do under this head. Raises ProtocolStop when behind."""
+    decision = head.decision
+    slot = batch % SLOTS
+    if decision is None or decision.batch < batch:
+        return Assignment(Work.WRITE, TaskId(head.generation, partition, slot, attempt))
+    if decision.batch > batch:
+        raise behind(head, batch)
+    lost = decision.lost
+    rewrite_all = bool(lost) and len(lost) == len(decision.written)
+    if rewrite_all or partition in {w.partition for w in lost}:
+        return Assignment(Work.REPAIR, TaskId(head.generation, partition, slot, attempt, decision.rev + 1))
+    return Assignment(Work.COUNT, None)
+
+
+def check_held(own: Pair, described: Description | None) -> None:
+    """Raise Unclear unless the broker holds the very transaction that this producer wrote."""
+    if described is not None and described.state is State.ONGOING and described.pair == own:
+        return
+    found = "nothing" if described is None else f"{described.state.value}, {_of(described.pair)}"
+    raise Unclear(
+        "EOS_TRANSACTION_NOT_HELD",
+        f"The task wrote into transaction {own.id} as {_of(own)}; the coordinator has: {found}.",
+        hint="Nothing of it becomes visible: Spark tries the task again.",
+        transactional_id=own.id,
+    )
+
+
+def _of(pair: Pair) -> str:
+    return f"producer id {pair.producer_id}, epoch {pair.epoch}"
+
+
+def behind(head: Head, batch: int) -> ProtocolStop:
+    assert head.decision is not None
+    return ProtocolStop(
+        "EOS_CHECKPOINT_BEHIND",
+        f"The checkpoint is at micro-batch {batch}, but micro-batch {head.decision.batch} of this query is decided.",
+        hint="The checkpoint is older than the output, as after a restore from a backup: going on would write rows "
+        "twice. Use the newest checkpoint, or begin with a new one.",
+        batch=batch,
+        decided=head.decision.batch,
+    )

@@ -1,0 +1,100 @@
+"""What became of transactions: EndTxn's answers, the coordinator's description, and, at last, the data itself."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from spark_eos.errors import Unclear
+from spark_eos.protocol.head import Pair, Verdict, Written
+from spark_eos.protocol.ports import Answer, Description, Found, Ports, State
+
+_COMMITTED_STATES = (State.PREPARE_COMMIT, State.COMPLETE_COMMIT)
+
+
+def settle(ports: Ports, written: Iterable[Written]) -> dict[Pair, Verdict]:
+    """Commit every transaction that has no verdict yet; a verdict for each.
+
+    Raises Unclear when one stays without after all retries: then the next run settles.
+    """
+    return _settle(ports, {w.pair: w for w in written if w.verdict is None})
+
+
+def _settle(ports: Ports, open_ones: dict[Pair, Written]) -> dict[Pair, Verdict]:
+    verdicts: dict[Pair, Verdict] = {}
+    if not open_ones:
+        return verdicts
+    for _ in ports.patience():
+        answers = ports.coordinator.end(open_ones, commit=True)
+        silent = []
+        for pair, answer in answers.items():
+            if answer is Answer.DONE:
+                verdicts[pair] = Verdict.COMMITTED
+            elif answer is Answer.INVALID_STATE:
+                verdicts[pair] = Verdict.LOST
+            elif answer is Answer.SAYS_NOTHING:
+                silent.append(open_ones[pair])
+        verdicts |= _ask_data(ports, silent)
+        open_ones = {pair: w for pair, w in open_ones.items() if pair not in verdicts}
+        verdicts |= _ask_coordinator(ports, open_ones)
+        open_ones = {pair: w for pair, w in open_ones.items() if pair not in verdicts}
+        if not open_ones:
+            return verdicts
+    raise Unclear(
+        "EOS_OUTCOME_UNCLEAR",
+        f"The brokers have not said what became of {len(open_ones)} decided transaction(s): "
+        f"{', '.join(sorted(pair.id for pair in open_ones))}.",
+        hint="Nothing is lost: start the query again when the cluster is well; it settles them before it goes on.",
+    )
+
+
+def _ask_data(ports: Ports, silent: Iterable[Written]) -> dict[Pair, Verdict]:
+    verdicts = {}
+    for w in silent:
+        found = ports.data.look(w.pair, w.probe)
+        if found is Found.THERE:
+            verdicts[w.pair] = Verdict.COMMITTED
+        elif found is Found.MISSING:
+            verdicts[w.pair] = Verdict.LOST
+        elif found is Found.GONE:
+            raise Unclear(
+                "EOS_OUTCOME_GONE",
+                f"What became of the decided transaction {w.pair.id} cannot be told any more: the coordinator has "
+                f"forgotten it, and offset {w.probe.offset} of {w.probe.topic}-{w.probe.partition} fell to retention "
+                "or compaction.",
+                hint="Compare the output with the source for the last micro-batch, and begin with a new checkpoint.",
+            )
+    return verdicts
+
+
+def _ask_coordinator(ports: Ports, open_ones: Collection[Pair]) -> dict[Pair, Verdict]:
+    """A commit that waits for its markers answers "pending" for as long as they take, but it is decided."""
+    if not open_ones:
+        return {}
+    described = ports.coordinator.describe([pair.id for pair in open_ones])
+    return {
+        pair: Verdict.COMMITTED
+        for pair in open_ones
+        if pair.id in described and _is_committed(pair, described[pair.id])
+    }
+
+
+def _is_committed(pair: Pair, description: Description) -> bool:
+    ended = Pair(pair.id, pair.producer_id, pair.epoch + 1)
+    return description.state in _COMMITTED_STATES and description.pair == ended
+
+
+def abort_all(ports: Ports, pairs: Collection[Pair]) -> Collection[Pair]:
+    """Abort transactions that nobody will ever commit; those that stay open are returned.
+
+    Only pairs of which that is certain may be handed in. What stays open holds readers until its timeout: no row is
+    at stake, so this does not raise.
+    """
+    left = set(pairs)
+    if not left:
+        return left
+    for _ in ports.patience():
+        answers = ports.coordinator.end(left, commit=False)
+        left = {pair for pair in left if answers[pair] is Answer.PENDING}
+        if not left:
+            break
+    return left

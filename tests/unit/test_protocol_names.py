@@ -1,0 +1,77 @@
+"""Transactional ids: made and parsed exactly."""
+
+from __future__ import annotations
+
+import re
+import uuid
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spark_eos.protocol.names import SLOTS, TaskId, ledger_name, parse_task_name, task_name
+
+QUERY = "0b9d2c46-6f0e-4b0e-9a0b-0f8f4a3d2c11"
+
+tasks = st.builds(
+    TaskId,
+    generation=st.integers(1, 10**6),
+    partition=st.integers(0, 10**5),
+    slot=st.integers(0, SLOTS - 1),
+    attempt=st.integers(0, 100),
+    rev=st.integers(0, 100),
+)
+prefixes = st.text("abz019.-_*+([\\", min_size=1, max_size=20)
+queries = st.uuids().map(str)
+
+
+@given(prefixes, queries, tasks)
+def test_a_name_is_parsed_to_what_it_was_made_of(prefix, query, task):
+    """Whatever the prefix, even one that looks like a regular expression or like a part of an id."""
+    assert parse_task_name(prefix, query, task_name(prefix, query, task)) == task
+
+
+@given(prefixes, queries, st.lists(tasks, min_size=2, unique=True))
+def test_no_two_tasks_share_a_name(prefix, query, several):
+    """Else one would fence the other."""
+    assert len({task_name(prefix, query, task) for task in several}) == len(several)
+
+
+@given(prefixes, queries, tasks, prefixes, queries)
+def test_a_name_of_another_query_or_prefix_is_not_ours(prefix, query, task, other_prefix, other_query):
+    """Clean-up aborts what it parses, so it must never take somebody else's for its own."""
+    name = task_name(prefix, query, task)
+    if other_query != query:
+        assert parse_task_name(prefix, other_query, name) is None
+    if other_prefix != prefix:
+        assert parse_task_name(other_prefix, query, name) is None
+
+
+@given(st.from_regex(re.compile(r"[-r0-9]{1,12}"), fullmatch=True))
+def test_what_parses_is_what_would_be_made(tail):
+    """No second spelling of a name, such as a leading zero or an attempt 0 that is written out."""
+    name = f"p-{QUERY}-{tail}"
+    task = parse_task_name("p", QUERY, name)
+    assert task is None or task_name("p", QUERY, task) == name
+
+
+@pytest.mark.parametrize(
+    "tail", ["1-0-2", "1-0", "01-0-0", "1-0-0-0", "1-0-0-r0", "1-0-0-r1-1", "1-0-0-", "ledger", ""]
+)
+def test_what_is_not_a_task_is_not_parsed(tail):
+    """Wrong slots, missing or empty parts, other orders; and the ledger's own id."""
+    assert parse_task_name("p", QUERY, f"p-{QUERY}-{tail}") is None
+
+
+def test_the_ledger_id_is_nobodys_task():
+    """Aborting it as a leftover would undo a decision."""
+    assert parse_task_name("p", QUERY, ledger_name("p", QUERY)) is None
+    assert ledger_name("p", QUERY) != ledger_name("p", str(uuid.uuid4()))
+
+
+def test_names_are_those_of_the_design():
+    """ACLs are granted by prefix, and people read the ids in the broker's tools."""
+    assert task_name("spark-eos", QUERY, TaskId(3, 12, 1)) == f"spark-eos-{QUERY}-3-12-1"
+    assert task_name("spark-eos", QUERY, TaskId(3, 12, 1, attempt=2)) == f"spark-eos-{QUERY}-3-12-1-2"
+    assert task_name("spark-eos", QUERY, TaskId(3, 12, 1, attempt=2, rev=4)) == f"spark-eos-{QUERY}-3-12-1-2-r4"
+    assert task_name("spark-eos", QUERY, TaskId(3, 12, 1, rev=4)) == f"spark-eos-{QUERY}-3-12-1-r4"

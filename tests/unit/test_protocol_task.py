@@ -1,0 +1,81 @@
+"""What a task has to do under a head, and whether the broker holds what it wrote."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from spark_eos.errors import ProtocolStop, Unclear
+from spark_eos.protocol.head import Decision, Head, Pair, Probe, Verdict, Written
+from spark_eos.protocol.names import TaskId
+from spark_eos.protocol.ports import Description, State
+from spark_eos.protocol.task import Assignment, Work, assign, check_held
+
+
+def decided(batch: int, *verdicts: Verdict | None, rev: int = 0) -> Head:
+    """A head whose last decision has a transaction of each partition, with these verdicts."""
+    written = tuple(
+        Written(p, Pair(f"id-{p}", 1, 1), 1, 1, Probe("t", p, 0), verdict) for p, verdict in enumerate(verdicts)
+    )
+    return Head("r", 3, (), 5, Decision(batch, rev, len(verdicts), len(verdicts), 1, None, written))
+
+
+COMMITTED, LOST = Verdict.COMMITTED, Verdict.LOST
+
+
+def test_a_batch_after_the_last_decision_is_written():
+    """Under the run's generation, in the batch's slot, under the attempt's own name."""
+    for head in (Head("r", 3, (), 5), decided(6, COMMITTED)):
+        assert assign(head, 7, 2, attempt=0) == Assignment(Work.WRITE, TaskId(3, 2, 1))
+        assert assign(head, 8, 2, attempt=4) == Assignment(Work.WRITE, TaskId(3, 2, 0, 4))
+
+
+def test_a_batch_that_is_decided_and_committed_is_only_counted():
+    """Nothing is initialised, so that nothing that is decided can be fenced."""
+    assert assign(decided(7, COMMITTED, COMMITTED), 7, 1, attempt=0) == Assignment(Work.COUNT, None)
+
+
+def test_only_what_was_lost_is_written_again():
+    """Under the next revision's name."""
+    head = decided(7, COMMITTED, LOST, COMMITTED, rev=2)
+    assert [assign(head, 7, p, attempt=0).work for p in range(4)] == [Work.COUNT, Work.REPAIR, Work.COUNT, Work.COUNT]
+    assert assign(head, 7, 1, attempt=0).name == TaskId(3, 1, 1, rev=3)
+
+
+def test_a_batch_that_was_lost_as_a_whole_is_rewritten_by_any_number_of_tasks():
+    """Nothing of it is visible, so nothing binds it to the tasks that there were."""
+    assert {assign(decided(7, LOST, LOST), 7, p, attempt=0).work for p in range(9)} == {Work.REPAIR}
+
+
+def test_a_checkpoint_older_than_the_output_stops():
+    """With both micro-batches in the message."""
+    with pytest.raises(ProtocolStop, match="micro-batch 6.*micro-batch 7") as caught:
+        assign(decided(7, COMMITTED), 6, 0, attempt=0)
+    assert caught.value.condition == "EOS_CHECKPOINT_BEHIND"
+
+
+OWN = Pair("id", 17, 3)
+HELD = Description(OWN, State.ONGOING, 0, 1000)
+
+
+def test_what_the_broker_holds_is_what_was_written():
+    """Same id, producer id and epoch, and still open."""
+    check_held(OWN, HELD)
+
+
+@pytest.mark.parametrize(
+    "described",
+    [
+        None,
+        *(replace(HELD, state=state) for state in State if state is not State.ONGOING),
+        replace(HELD, pair=Pair("id", 17, 4)),
+        replace(HELD, pair=Pair("id", 18, 3)),
+    ],
+)
+def test_anything_else_is_not_handed_over(described):
+    """A newer owner of the same id may be Ongoing, too."""
+    with pytest.raises(Unclear) as caught:
+        check_held(OWN, described)
+    assert caught.value.condition == "EOS_TRANSACTION_NOT_HELD"
+    assert "producer id 17, epoch 3" in caught.value.message
