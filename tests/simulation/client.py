@@ -1,0 +1,93 @@
+"""A transactional producer as librdkafka is one: EndTxn below version 5, one retry after another, no epoch of its own
+making."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from spark_eos.errors import ConnectionFailed
+from spark_eos.protocol.head import Pair
+
+from .coordinator import CONCURRENT, LOADING, MOVED, NOT_AVAILABLE, OK, Cluster, Place
+from .world import Reply, World
+
+RETRIES_MS = (50, 500, 3_000, 10_000)
+INIT_RETRIES_MS = (50, 500, 500, 2_000, 8_000, 20_000)
+_RETRIABLE = (None, CONCURRENT, LOADING, NOT_AVAILABLE, MOVED)
+
+
+class Refused(Exception):
+    """A request of a producer failed for good. ``code`` is Kafka's; None when nobody answered."""
+
+    def __init__(self, what: str, code: int | None) -> None:
+        super().__init__(f"{what}: {code}")
+        self.code = code
+
+
+class Producer:
+    """For one transaction. ``pair`` is known once it is initialised."""
+
+    def __init__(self, world: World, cluster: Cluster, name: str, timeout_ms: int) -> None:
+        self.name, self._timeout_ms = name, timeout_ms
+        self._world, self._cluster = world, cluster
+        self._pair: Pair | None = None
+        self._added: set[Place] = set()
+        self._sequences: dict[Place, int] = {}
+
+    @property
+    def pair(self) -> Pair:
+        assert self._pair is not None
+        return self._pair
+
+    def init(self) -> None:
+        who = self._world.current.name
+        try:
+            reply = self._ask("init", lambda: self._cluster.init(self.name, self._timeout_ms, who), INIT_RETRIES_MS)
+        except Refused as refused:
+            raise ConnectionFailed(
+                "EOS_COORDINATOR_UNREACHABLE", f"{self.name}: {refused}.", hint="Start the query again."
+            ) from None
+        self._pair = Pair(self.name, *reply.value)
+
+    def produce(self, place: Place, payload: Any) -> None:
+        """Acknowledged when it returns. Raises Refused."""
+        own = self.pair
+        if place not in self._added:
+            self._ask("add", lambda: self._cluster.add(self.name, own.producer_id, own.epoch, place))
+            self._added.add(place)
+        sequence = self._sequences.setdefault(place, 0)
+        self._ask(
+            "produce",
+            lambda: self._cluster.produce(self.name, own.producer_id, own.epoch, place, sequence, payload),
+        )
+        self._sequences[place] += 1
+
+    def end(self, commit: bool) -> None:
+        """Raises Refused; when nobody answered, it may be done all the same."""
+        own, who = self.pair, f"{self._world.current.name} itself"
+        self._ask(
+            "end",
+            lambda: self._cluster.end(self.name, own.producer_id, own.epoch, commit=commit, version=4, who=who),
+        )
+
+    def abort(self) -> None:
+        """As well as it goes."""
+        try:
+            if self._added:
+                self.end(commit=False)
+        except Refused:
+            return
+
+    def _ask(self, what: str, handle: Callable[[], Reply], retries: tuple[int, ...] = RETRIES_MS) -> Reply:
+        code = None
+        for ms in retries:
+            reply = self._world.call(f"{what} {self.name}", handle)
+            code = None if reply is None else reply.code
+            if code == OK:
+                assert reply is not None
+                return reply
+            if code not in _RETRIABLE:
+                break
+            self._world.sleep(ms)
+        raise Refused(what, code)

@@ -1,0 +1,169 @@
+"""What must hold, watched at each step, and the reader that watches it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from spark_eos.errors import EosError
+from spark_eos.protocol.head import Decision, Head, Pair, Verdict, decode
+from spark_eos.protocol.names import parse_task_name
+from spark_eos.protocol.ports import State
+
+from .coordinator import Cluster, Entry, PartitionLog, Place
+from .ledger import GROUP, LEDGER, PREFIX, QUERY
+from .spark import TOPIC, TOPIC_PARTITIONS, Query
+from .world import Violation
+
+NOT_LOST = "no row is lost"
+NOT_DOUBLED = "no row is doubled"
+IN_ORDER = "rows keep their order"
+DECIDED = "only decided transactions are committed"
+ONE_TRANSACTION = "a transactional id, producer id and epoch name one transaction"
+ONE_DECISION = "a micro-batch is decided once"
+OFFSETS = "offsets go with the rows"
+NEVER_ABORTED = "a decided transaction is never aborted by us"
+LEFT_ALONE = "an id is not initialised while a decision waits for it"
+TRUE_VERDICTS = "verdicts are true"
+OWN_GENERATION = "each run has a generation of its own"
+TRUE_STOPS = "a stop tells the truth"
+NOT_REWRITTEN = "what a reader has seen is not rewritten"
+
+
+@dataclass
+class Watch:
+    """A read_committed reader of every partition, and the books of what was decided.
+
+    ``fates``: what became of each transaction. ``decided``: pair → the decision that named it first. ``stage_retried``:
+    whether attempts of several stage attempts are about, which Spark lets nobody tell apart.
+    """
+
+    cluster: Cluster
+    ledger_name: str
+    stage_retried: Callable[[], bool]
+    fates: dict[Pair, bool] = field(default_factory=dict)
+    decided: dict[Pair, Decision] = field(default_factory=dict)
+    heads: list[Head] = field(default_factory=list)
+    seen: dict[int, Pair] = field(default_factory=dict)
+    _read: dict[Place, int] = field(default_factory=dict)
+    _names: dict[tuple[int, int], str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.cluster.ended = self.ended
+        self.cluster.marked = self.marked
+
+    # A transaction's fate is sealed
+
+    def ended(self, name: str, before: Entry, after: Entry, cause: str) -> None:
+        pair = Pair(name, before.producer_id, before.epoch)
+        commit = after.state is State.PREPARE_COMMIT
+        if name.startswith(self.ledger_name) and commit:
+            self._publish()
+        if parse_task_name(PREFIX, QUERY, name) is None or not after.places:
+            return
+        if commit and pair not in self.decided:
+            raise Violation(DECIDED, f"{pair} was committed by {cause}, and no decision names it")
+        if not commit and pair in self.decided and cause.startswith("EndTxn"):
+            raise Violation(NEVER_ABORTED, f"{pair} was aborted by {cause}")
+        taken = cause.startswith("InitProducerId by task") and not self.stage_retried()
+        if not commit and pair in self.decided and taken:
+            raise Violation(LEFT_ALONE, f"{pair} was aborted by {cause}")
+        if self.fates.setdefault(pair, commit) is not commit:
+            raise Violation(ONE_TRANSACTION, f"{pair} was ended twice, by {cause} at last")
+
+    def _publish(self) -> None:
+        """The ledger's transaction is committed: what it holds is durable, markers or not."""
+        log = self.cluster.log(LEDGER)
+        open_ones = [record.payload for record in log.records if record.visible is None]
+        values = [value for key, value in open_ones if key == QUERY]
+        if not values:
+            return  # a partition was added late, no record with it
+        value = values[-1]
+        head, last = decode(value), self.heads[-1] if self.heads else None
+        self.heads.append(head)
+        if last is not None and head.generation != last.generation + (head.run != last.run):
+            raise Violation(OWN_GENERATION, f"{head.run} has {head.generation}, {last.run} {last.generation}")
+        if head.decision is not None:
+            self._decide(head.decision, last.decision if last is not None else None)
+
+    def _decide(self, new: Decision, last: Decision | None) -> None:
+        for w in new.written:
+            if w.verdict is not None and self.fates.get(w.pair) is not (w.verdict is Verdict.COMMITTED):
+                raise Violation(TRUE_VERDICTS, f"{w.pair} is {w.verdict.value}, by the log {self.fates.get(w.pair)}")
+        if last is not None and (new.batch, new.rev) == (last.batch, last.rev):
+            if {w.pair for w in new.written} != {w.pair for w in last.written}:
+                raise Violation(ONE_DECISION, f"batch {new.batch} revision {new.rev} was decided again")
+            return
+        if last is not None and new.batch == last.batch:
+            gone = last.pairs - new.pairs
+            if new.rev != last.rev + 1 or any(self.fates.get(pair) is not False for pair in gone):
+                fates = {pair: self.fates.get(pair) for pair in gone}
+                raise Violation(NOT_REWRITTEN, f"batch {new.batch} revision {new.rev} replaces {fates}")
+        if new.batch != (last.batch + 1 if last is not None else 0) and not (last and new.batch == last.batch):
+            raise Violation(ONE_DECISION, f"batch {new.batch} was decided after {last and last.batch}")
+        for pair in new.pairs:
+            self.decided.setdefault(pair, new)
+
+    def stopped(self, error: EosError) -> None:
+        """A driver ended with this error."""
+        expired = error.parameters.get("transactional_id") if error.condition == "EOS_TRANSACTION_EXPIRED" else None
+        if expired is not None and not any(pair.id == expired and not done for pair, done in self.fates.items()):
+            raise Violation(TRUE_STOPS, f"{expired} has not expired: {error.message}")
+
+    # A reader may go on
+
+    def marked(self, place: Place, log: PartitionLog) -> None:
+        if place == GROUP:
+            self._read_offsets(log)
+        if place[0] == TOPIC:
+            self._read_rows(place, log)
+
+    def _read_rows(self, place: Place, log: PartitionLog) -> None:
+        for offset in range(self._read.get(place, 0), log.stable):
+            record = log.records[offset]
+            if record.visible:
+                self._see(record.producer_id, record.epoch, *record.payload)
+        self._read[place] = log.stable
+
+    def _see(self, producer_id: int, epoch: int, batch: int, row: int) -> None:
+        if row in self.seen:
+            raise Violation(NOT_DOUBLED, f"row {row} of batch {batch}: {self.seen[row]} and {producer_id}, {epoch}")
+        self.seen[row] = Pair("", producer_id, epoch)
+
+    def _read_offsets(self, log: PartitionLog) -> None:
+        for record in log.records[self._read.get(GROUP, 0) : log.stable]:
+            last = self.heads[-1].decision if self.heads else None
+            if record.visible and (last is None or last.offsets != record.payload[1]):
+                raise Violation(OFFSETS, f"the group is at {record.payload[1]}, not {last and last.offsets}")
+        self._read[GROUP] = log.stable
+
+    # At the end
+
+    def conclude(self, query: Query) -> None:
+        """Everything that was begun is at rest."""
+        if query.over:
+            return
+        total = sum(query.plan.rows)
+        missing = set(range(total)) - self.seen.keys()
+        if missing:
+            raise Violation(NOT_LOST, f"rows {sorted(missing)} of {query.offsets}")
+        for partition in range(TOPIC_PARTITIONS):
+            self._check_order((TOPIC, partition), query)
+        log = self.cluster.log(GROUP)
+        offsets = [record.payload[1] for record in log.records if record.visible]
+        if log.stable != log.end or offsets != [{"source": {"0": end}} for _, end in sorted(query.offsets.values())]:
+            raise Violation(OFFSETS, f"the group went through {offsets}, the batches through {query.offsets}")
+
+    def _check_order(self, place: Place, query: Query) -> None:
+        """Within a task's transaction as the task wrote them, and micro-batches one after the other."""
+        visible = [r for r in self.cluster.log(place).records if r.visible]
+        batches = [record.payload[0] for record in visible]
+        if batches != sorted(batches):
+            raise Violation(IN_ORDER, f"{place}: batches {batches}")
+        by_writer: dict[tuple[int, int], list[int]] = {}
+        for record in visible:
+            by_writer.setdefault((record.producer_id, record.epoch), []).append(record.payload[1])
+        for writer, rows in by_writer.items():
+            if rows != sorted(rows):
+                raise Violation(IN_ORDER, f"{place}: {writer} wrote {rows}")
+

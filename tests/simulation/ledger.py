@@ -1,0 +1,201 @@
+"""The protocol's ports over the simulated cluster: the ledger as a topic partition, the coordinator, the data."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+
+from spark_eos.errors import ConnectionFailed, KafkaError
+from spark_eos.protocol.head import Head, Offsets, Pair, Probe, decode, encode
+from spark_eos.protocol.names import is_task_name, ledger_name
+from spark_eos.protocol.ports import Answer, Description, Found, NotPublished, Ports, State
+
+from .client import Producer, Refused
+from .coordinator import (
+    CONCURRENT,
+    FENCED,
+    ID_NOT_FOUND,
+    INVALID_EPOCH,
+    INVALID_STATE,
+    LOADING,
+    MOVED,
+    NOT_AVAILABLE,
+    OK,
+    UNKNOWN_MAPPING,
+    Cluster,
+    PartitionLog,
+    Place,
+)
+from .world import Reply, World
+
+PREFIX = "eos"
+QUERY = "q"
+LEDGER: Place = ("__spark_eos_ledger", 0)
+GROUP: Place = ("__consumer_offsets", 0)
+LEDGER_TRANSACTION_MS = 10_000
+
+_ANSWERS = {
+    **dict.fromkeys((None, LOADING, NOT_AVAILABLE, MOVED, CONCURRENT), Answer.PENDING),
+    OK: Answer.DONE,
+    INVALID_STATE: Answer.INVALID_STATE,
+    FENCED: Answer.SAYS_NOTHING,
+    INVALID_EPOCH: Answer.SAYS_NOTHING,
+    UNKNOWN_MAPPING: Answer.SAYS_NOTHING,
+}
+
+
+def committed(log: PartitionLog, key: str) -> bytes | None:
+    """The newest value under the key that a read_committed reader can see."""
+    for record in reversed(log.records[: log.stable]):
+        if record.visible and record.payload[0] == key:
+            return record.payload[1]
+    return None
+
+
+class SimulatedLedger:
+    def __init__(self, world: World, cluster: Cluster) -> None:
+        self._world, self._cluster = world, cluster
+        self.transaction_name = ledger_name(PREFIX, QUERY)
+
+    def read(self) -> Head | None:
+        """Notes the high watermark, and counts only once everything below it is stable."""
+        log = self._cluster.log(LEDGER)
+        mark: int | None = None
+        for _ in self._world.patience():
+            reply = self._world.call("fetch ledger", lambda: Reply(OK, (log.end, log.stable, committed(log, QUERY))))
+            if reply is None:
+                continue
+            end, stable, value = reply.value
+            mark = end if mark is None else mark
+            if stable >= mark:
+                return None if value is None else decode(value)
+        raise KafkaError("EOS_LEDGER_HELD", "The ledger is held by an open transaction.", hint="Abort it.")
+
+    def take(self) -> SimulatedTerm:
+        producer = Producer(self._world, self._cluster, self.transaction_name, LEDGER_TRANSACTION_MS)
+        producer.init()
+        return SimulatedTerm(self, producer)
+
+
+class SimulatedTerm:
+    def __init__(self, ledger: SimulatedLedger, producer: Producer) -> None:
+        self._ledger, self._producer = ledger, producer
+
+    def read(self) -> Head | None:
+        return self._ledger.read()
+
+    def publish(self, head: Head, offsets: Offsets | None = None) -> None:
+        try:
+            self._producer.produce(LEDGER, (QUERY, encode(head)))
+            if offsets is not None:
+                self._producer.produce(GROUP, ("group", offsets))
+        except Refused as refused:
+            self._producer.abort()
+            raise NotPublished(str(refused)) from None
+        try:
+            self._producer.end(commit=True)
+        except Refused as refused:
+            raise NotPublished(str(refused)) from None
+
+
+class SimulatedCoordinator:
+    """Kafka's answers, as ``spark_eos.kafka.coordinator`` understands them. ``version``: of EndTxn."""
+
+    def __init__(self, world: World, cluster: Cluster, version: int = 5) -> None:
+        self._world, self._cluster = world, cluster
+        self.version = version
+
+    def describe(self, ids: Collection[str]) -> Mapping[str, Description]:
+        found = {name: self._describe(name) for name in sorted(ids)}
+        return {name: description for name, description in found.items() if description is not None}
+
+    def _describe(self, name: str) -> Description | None:
+        for _ in self._world.patience():
+            reply = self._world.call(f"describe {name}", lambda: self._cluster.describe(name))
+            if reply is not None and reply.code == OK:
+                entry = reply.value
+                return Description(
+                    Pair(name, entry.producer_id, entry.epoch),
+                    entry.state,
+                    entry.started_ms,
+                    entry.timeout_ms,
+                    tuple(sorted(entry.places)),
+                )
+            if reply is not None and reply.code == ID_NOT_FOUND:
+                return None
+        raise _silent("describe")
+
+    def ongoing(self, *, before: int | None = None) -> Collection[Description]:
+        for _ in self._world.patience():
+            reply = self._world.call("list", lambda: self._cluster.list_ongoing(f"{PREFIX}-{QUERY}-"))
+            if reply is not None and reply.code == OK:
+                own = [name for name in reply.value if is_task_name(PREFIX, QUERY, name, before=before)]
+                return [d for d in self.describe(own).values() if d.state is State.ONGOING]
+        raise _silent("list")
+
+    def end(self, pairs: Collection[Pair], *, commit: bool) -> Mapping[Pair, Answer]:
+        return {pair: self._end(pair, commit) for pair in sorted(pairs, key=lambda pair: (pair.id, pair.epoch))}
+
+    def _end(self, pair: Pair, commit: bool) -> Answer:
+        who = self._world.current.name
+        reply = self._world.call(
+            f"end {pair.id}",
+            lambda: self._cluster.end(
+                pair.id, pair.producer_id, pair.epoch, commit=commit, version=self.version, who=who
+            ),
+        )
+        return _ANSWERS[None if reply is None else reply.code]
+
+    def first_record(self, pair: Pair, places: Iterable[Place]) -> Probe | None:
+        """DescribeProducers: where the open transaction of ``pair`` begins in one of these partitions."""
+        for place in places:
+            log = self._cluster.log(place)
+            reply = self._world.call("producers", lambda log=log: Reply(OK, _began(log, pair)))
+            if reply is not None and reply.value is not None:
+                return Probe(*place, reply.value)
+        return None
+
+
+def _began(log: PartitionLog, pair: Pair) -> int | None:
+    producer = log.producers.get(pair.producer_id)
+    return log.open.get(pair.producer_id) if producer is not None and producer.epoch == pair.epoch else None
+
+
+class SimulatedData:
+    def __init__(self, world: World, cluster: Cluster) -> None:
+        self._world, self._cluster = world, cluster
+
+    def look(self, pair: Pair, probe: Probe) -> Found | None:
+        log = self._cluster.log((probe.topic, probe.partition))
+        reply = self._world.call("fetch data", lambda: Reply(OK, _found(log, pair, probe.offset)))
+        return None if reply is None else reply.value
+
+
+def _found(log: PartitionLog, pair: Pair, offset: int) -> Found | None:
+    if offset < log.begin:
+        return Found.GONE
+    if log.stable <= offset:
+        return None
+    record = log.records[offset]
+    if (record.producer_id, record.epoch) != (pair.producer_id, pair.epoch):
+        return Found.GONE
+    return Found.THERE if record.visible else Found.MISSING
+
+
+def _silent(call: str) -> ConnectionFailed:
+    return ConnectionFailed("EOS_COORDINATOR_UNREACHABLE", f"No answer to {call}.", hint="Start the query again.")
+
+
+def ports(world: World, cluster: Cluster) -> Ports:
+    """What the steps of the protocol need, for one process."""
+
+    def reach(point: str) -> None:
+        world.point(point)
+
+    return Ports(
+        ledger=SimulatedLedger(world, cluster),
+        coordinator=SimulatedCoordinator(world, cluster),
+        data=SimulatedData(world, cluster),
+        patience=world.patience,
+        now_ms=lambda: world.now,
+        reach=reach,
+    )

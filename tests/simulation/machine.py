@@ -1,0 +1,268 @@
+"""Schedules: drawn from a source of chance, run, told, shrunk."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+
+from spark_eos.faults import POINTS
+from spark_eos.protocol.names import ledger_name
+
+from .coordinator import WEEK_MS, Cluster, NextAppend
+from .invariants import Watch
+from .ledger import LEDGER, PREFIX, QUERY
+from .spark import TOPIC, Plan, Query
+from .world import Actor, Fault, Strike, Violation, World
+
+SIZES = (3, 15, 60, 301, 2_000, 15_001, 70_000, 400_001)
+"""Milliseconds, from a hiccup to longer than any timeout; odd and even, as a size is also a choice."""
+
+APPEND_MS = 30_000
+"""No append to the coordinator's log takes longer: the broker gives it up."""
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """All that decides what happens."""
+
+    plan: Plan
+    faults: tuple[Fault, ...] = ()
+    quantum: int = 5
+    first_epoch: int = 0
+    double_fence: bool = False
+
+
+@dataclass
+class Run:
+    """A schedule at work; what is left of it afterwards is for the curious."""
+
+    schedule: Schedule
+    traced: bool = False
+
+    def __post_init__(self) -> None:
+        schedule = self.schedule
+        self.world = World(schedule.faults, schedule.quantum)
+        self.cluster = Cluster(self.world, first_epoch=schedule.first_epoch, double_fence=schedule.double_fence)
+        self.query = Query(self.world, self.cluster, schedule.plan)
+        self.watch = Watch(self.cluster, ledger_name(PREFIX, QUERY), lambda: self.query.stage_retried)
+        if not schedule.double_fence:  # a fence that failed in 4.0.0 looks like one that worked
+            self.query.stopped = self.watch.stopped
+        if self.traced:
+            self.world.trace = []
+        for strike, handler in {
+            Strike.APPEND_SLOW: self._append,
+            Strike.APPEND_FAILS: self._append,
+            Strike.APPEND_FAILS_LATER: self._append,
+            Strike.TIMEOUT_SLOW: self._timeout,
+            Strike.TIMEOUT_FAILS: self._timeout,
+            Strike.MARKERS_LATE: self._markers,
+            Strike.MARKERS_TORN: self._markers,
+            Strike.COORDINATOR_MOVES: self._move,
+            Strike.OTHER_QUERY: self._other_query,
+            Strike.WEEK_PASSES: self._week,
+            Strike.RETENTION: self._retention,
+        }.items():
+            self.world.handlers[strike] = handler
+
+    def play(self) -> None:
+        """Raises Violation."""
+        self.query.start()
+        self.world.run()
+        if not self.query.done:
+            raise Violation("goes on", f"the query ended with {self.query.stops[-3:]}")
+        self.watch.conclude(self.query)
+
+    def _append(self, actor: Actor, fault: Fault) -> bool:
+        succeeds = fault.strike is Strike.APPEND_SLOW
+        logged = fault.strike is not Strike.APPEND_FAILS
+        self.cluster.appends[actor] = NextAppend(min(fault.size, APPEND_MS), succeeds, logged)
+        return True
+
+    def _timeout(self, actor: Actor, fault: Fault) -> bool:
+        succeeds = fault.strike is Strike.TIMEOUT_SLOW
+        self.cluster.appends[None] = NextAppend(min(fault.size, APPEND_MS), succeeds, logged=succeeds)
+        return True
+
+    def _markers(self, actor: Actor, fault: Fault) -> bool:
+        first = fault.size if fault.strike is Strike.MARKERS_LATE else 0
+        self.cluster.next_markers = (first, fault.size)
+        return True
+
+    def _move(self, actor: Actor, fault: Fault) -> bool:
+        self.cluster.move(fault.size, min(fault.size, 2_000))
+        return True
+
+    def _other_query(self, actor: Actor, fault: Fault) -> bool:
+        """Another query's ledger transaction: its record is in, its end follows."""
+        world, cluster, name = self.world, self.cluster, f"{PREFIX}-other-ledger"
+        reply = cluster.init(name, 10_000, "another query")
+        if reply.code != 0:
+            return False
+        producer_id, epoch = reply.value
+        cluster.add(name, producer_id, epoch, LEDGER)
+        cluster.produce(name, producer_id, epoch, LEDGER, 0, ("other", b""))
+        commit = bool(fault.size % 2)
+        end = partial(cluster.end, name, producer_id, epoch, commit=commit, version=4, who="another query")
+        world.at(fault.size, lambda: end() and None)
+        return True
+
+    def _week(self, actor: Actor, fault: Fault) -> bool:
+        self.world.now += WEEK_MS + 3_600_000
+        self.world.at(0, lambda: self.world.at(2_000, self.cluster.expire))
+        return True
+
+    def _retention(self, actor: Actor, fault: Fault) -> bool:
+        for place, log in self.cluster.logs.items():
+            if place[0] == TOPIC:
+                log.begin = log.stable
+        return True
+
+
+def play(schedule: Schedule, traced: bool = False) -> Run:
+    run = Run(schedule, traced)
+    run.play()
+    return run
+
+
+Scene = tuple[tuple[Strike, tuple[int, ...], tuple[str, ...]], ...]
+
+
+def draw(chance: random.Random, scenes: tuple[Scene, ...] | None = None) -> Schedule:
+    """A schedule, by chance: scenes that are known to be hard, and faults that know nothing of them."""
+    batches = chance.randint(1, 4)
+    plan = Plan(
+        rows=tuple(chance.choice((0, 1, 3, 4, 6)) for _ in range(batches)),
+        tasks=tuple(chance.choice((2, 2, 2, 3)) for _ in range(3)),
+        lingering=chance.random() < 0.5,
+    )
+    horizon = 50 * batches
+    number = chance.choice((0, 1, 1, 2) if scenes is None else (1, 2))
+    faults = [_scene(chance, horizon, chance.choice(scenes or SCENES)) for _ in range(number)]
+    faults += [
+        Fault(chance.randrange(horizon), chance.choice(_STRIKES), chance.choice(SIZES), chance.choice(_PLACES))
+        for _ in range(chance.choice((0, 1, 2, 3, 5, 8, 12)))
+    ]
+    return Schedule(
+        plan,
+        tuple(faults),
+        quantum=chance.choice((1, 2, 5, 20, 1000)),
+        first_epoch=chance.choice((0, 0, 32_760, 32_764, 32_765, 32_766)),
+        double_fence=chance.random() < 0.2,
+    )
+
+
+def _scene(chance: random.Random, horizon: int, scene: Scene) -> Fault:
+    """The scene's faults one after the other, from some step on."""
+    fault = None
+    for strike, sizes, places in reversed(scene):
+        fault = Fault(0, strike, chance.choice(sizes), chance.choice(places), fault)
+    assert fault is not None
+    return replace(fault, step=chance.choice((0, chance.randrange(horizon))))
+
+
+_COMMIT = tuple(point for point in POINTS if point.startswith("commit.") and point != "commit.between")
+_END = f"end {PREFIX}-{QUERY}-"
+_INIT = f"init {PREFIX}-{QUERY}-"
+_SECOND = tuple(f"{_END}{generation}-1-" for generation in (1, 1, 2, 3))
+_LONG = (15_001, 70_000, 400_001)
+
+SCENES: tuple[Scene, ...] = (
+    # All of a decision is lost by time-out; a part of it; and its repair again
+    ((Strike.PAUSE, (70_000,), ("commit.decided",)),),
+    ((Strike.PAUSE, (70_000,), ("commit.decided",)),) * 2,
+    ((Strike.DRIVER_DIES, SIZES, ("commit.decided", _END)), (Strike.PAUSE, (70_000,), ("open.taken", "fetch ledger"))),
+    ((Strike.DRIVER_DIES, SIZES, _SECOND), (Strike.PAUSE, (70_000,), ("fetch ledger", "open."))),
+    (
+        (Strike.DRIVER_DIES, SIZES, _SECOND),
+        (Strike.PAUSE, (70_000,), ("fetch ledger", "open.")),
+        (Strike.DRIVER_DIES, SIZES, ("commit.", "prepare.", "open.", _END)),
+        (Strike.PAUSE, (70_000,), ("commit.decided", "prepare.prepared", "fetch ledger")),
+    ),
+    ((Strike.REQUEST_LOST, SIZES, (_END,)), (Strike.PAUSE, (70_000,), (_END,))) * 2,
+    ((Strike.TIMEOUT_SLOW, _LONG, ("prepare.", "commit.")), (Strike.PAUSE, (70_000,), ("commit.decided",))),
+    ((Strike.TIMEOUT_FAILS, SIZES, ("prepare.", "commit.")), (Strike.PAUSE, (70_000,), ("commit.decided", _END))),
+    # A commit stalls, or is left behind, while the query is started again
+    ((Strike.SECOND_DRIVER, SIZES, _COMMIT), (Strike.STALL, SIZES, _COMMIT)),
+    ((Strike.JVM_DIES, SIZES, _COMMIT), (Strike.STALL, _LONG, (*_COMMIT, "list", "describe"))),
+    ((Strike.QUERY_STOPPED, SIZES, _COMMIT), (Strike.STALL, SIZES, (*_COMMIT, "abort."))),
+    (
+        (Strike.QUERY_STOPPED, SIZES, ("commit: ",)),
+        (Strike.STALL, (15, 60, 301), ("commit: ",)),
+        (Strike.STALL, SIZES, ("abort: list", "abort: describe", "abort: end")),
+    ),
+    (
+        (Strike.QUERY_STOPPED, SIZES, ("commit: ",)),
+        (Strike.STALL, SIZES, ("abort: add", "abort: produce", f"abort: {_END}ledger")),
+        (Strike.STALL, SIZES, ("commit.decided", f"commit: {_END}1")),
+    ),
+    (
+        (Strike.SECOND_DRIVER, SIZES, ("open.settled", "open.published", "task: list")),
+        (Strike.STALL, SIZES, ("open.published", "task: list", "task: describe", f"task: {_END}1")),
+        (Strike.STALL, SIZES, ("commit.decided", f"commit: {_END}2")),
+    ),
+    # Attempts that come late
+    ((Strike.SPECULATION, SIZES, ("prepare.", "producers")), (Strike.STALL, SIZES, (_INIT, "prepare."))),
+    ((Strike.STAGE_RETRY, SIZES, ("prepare.", "may ", "result ")), (Strike.STALL, SIZES, (_INIT, "prepare."))),
+    ((Strike.RESULT_LOST, SIZES, ("result ",)), (Strike.REQUEST_LATE, SIZES, (_INIT, _END))),
+    # Nobody knows what became of the decision, or of what it decided
+    ((Strike.ANSWER_LOST, SIZES, (f"{_END}ledger",)), (Strike.DRIVER_DIES, SIZES, (_INIT, "fetch", "commit."))),
+    ((Strike.REQUEST_LATE, SIZES, (f"{_END}ledger",)), (Strike.REQUEST_LATE, SIZES, (_END,))),
+    ((Strike.APPEND_FAILS, SIZES, (_END, _INIT)), (Strike.COORDINATOR_MOVES, SIZES, ("",))),
+    ((Strike.APPEND_FAILS_LATER, SIZES, (_END, _INIT)), (Strike.COORDINATOR_MOVES, SIZES, ("",))),
+    ((Strike.MARKERS_TORN, _LONG, (_END,)), (Strike.DRIVER_DIES, SIZES, _COMMIT)),
+    ((Strike.CUT, (2_000, *_LONG), (_END, "init ", "fetch ledger", "list", "describe")),),
+    # The coordinator has forgotten what the ledger still asks about
+    ((Strike.DRIVER_DIES, SIZES, _COMMIT), (Strike.WEEK_PASSES, SIZES, ("open.taken", "fetch", "offset log"))),
+    ((Strike.OTHER_QUERY, SIZES, ("fetch ledger", "commit.", "open.")),),
+)
+"""Faults that belong together, one after the other, each with where it may be aimed at."""
+
+_RARE = (Strike.WEEK_PASSES, Strike.RETENTION)
+_STRIKES = tuple(strike for strike in Strike for _ in range(1 if strike in _RARE else 4))
+
+_PLACES = (
+    *("" for _ in range(20)),
+    *(point for point in POINTS if point not in ("prepare.wrote", "commit.between")),
+    *(f"{request} {PREFIX}-{QUERY}-{of}" for request in ("init", "add", "produce", "end") for of in ("", "ledger")),
+    *("fetch ledger", "fetch data", "list", "describe", "producers", "may ", "result ", "commit log", "offset log"),
+)
+"""Where faults are aimed at: often anywhere, else at one of the protocol's steps."""
+
+
+def shrink(schedule: Schedule, invariant: str) -> Schedule:
+    """The smallest schedule on the way down that still breaks the invariant."""
+    while True:
+        for smaller in _smaller(schedule):
+            if broken(smaller) == invariant:
+                schedule = smaller
+                break
+        else:
+            return schedule
+
+
+def _smaller(schedule: Schedule) -> Iterator[Schedule]:
+    faults = schedule.faults
+    for n in range(len(faults)):
+        yield replace(schedule, faults=faults[:n] + faults[n + 1 :])
+        if faults[n].then is not None:
+            yield replace(schedule, faults=(*faults[:n], replace(faults[n], then=None), *faults[n + 1 :]))
+    plan = schedule.plan
+    if len(plan.rows) > 1:
+        yield replace(schedule, plan=replace(plan, rows=plan.rows[:-1]))
+    if schedule.double_fence:
+        yield replace(schedule, double_fence=False)
+    if schedule.first_epoch:
+        yield replace(schedule, first_epoch=0)
+    if plan.lingering:
+        yield replace(schedule, plan=replace(plan, lingering=False))
+
+
+def broken(schedule: Schedule) -> str | None:
+    """The name of the invariant that the schedule breaks."""
+    try:
+        play(schedule)
+    except Violation as violation:
+        return violation.invariant
+    return None

@@ -1,0 +1,211 @@
+"""The model of the transaction coordinator answers as a real one does: the same calls on both, in random order.
+
+Answers that only say "not yet" are asked again on both sides. Left out: rotation of producer ids, which takes 32,766
+epochs, and whatever needs a broker that fails.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from kafka.protocol.producer.transaction import AddPartitionsToTxnRequest, EndTxnRequest, InitProducerIdRequest
+
+from spark_eos.devcluster import DevCluster
+from spark_eos.kafka.wire import Wire, wire
+from spark_eos.options import KafkaProperties
+from spark_eos.patience import patience
+
+from .coordinator import CONCURRENT, LOADING, MOVED, NOT_AVAILABLE, Cluster, Place
+from .world import Reply, World
+
+IDS = ("a", "b")
+SEQUENCES = 60
+CALLS = 14
+TIMEOUT_MS = 60_000
+TRIES = 1_000
+
+
+@dataclass
+class Broker:
+    """The model's calls on a real broker. Transactional ids get ``prefix``."""
+
+    wire: Wire
+    prefix: str
+    timeout_ms: int = TIMEOUT_MS
+
+    def init(self, name: str) -> Reply:
+        request = InitProducerIdRequest(
+            transactional_id=self.prefix + name,
+            transaction_timeout_ms=self.timeout_ms,
+            producer_id=-1,
+            producer_epoch=-1,
+            max_version=5,
+        )
+        answer = self._ask(name, request)
+        return Reply(answer.error_code, (answer.producer_id, answer.producer_epoch))
+
+    def add(self, name: str, producer_id: int, epoch: int, place: Place) -> Reply:
+        topic = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic(name=place[0], partitions=[place[1]])
+        request = AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id=self.prefix + name,
+            v3_and_below_producer_id=producer_id,
+            v3_and_below_producer_epoch=epoch,
+            v3_and_below_topics=[topic],
+            max_version=3,
+        )
+        answer = self._ask(name, request)
+        return Reply(answer.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code)
+
+    def end(self, name: str, producer_id: int, epoch: int, commit: bool, version: int) -> Reply:
+        request = EndTxnRequest(
+            transactional_id=self.prefix + name,
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            committed=commit,
+            min_version=version,
+            max_version=version,
+        )
+        return Reply(self._ask(name, request).error_code)
+
+    def describe(self, name: str) -> tuple[str, int, int]:
+        state = self.wire.describe([self.prefix + name])[0]
+        return state.transaction_state, state.producer_id, state.producer_epoch
+
+    def _ask(self, name: str, request: Any) -> Any:
+        async def ask() -> Any:
+            homes = await self.wire._find_homes([self.prefix + name])
+            return await self.wire._send(request, next(iter(homes))) if homes else None
+
+        for _ in patience(30):
+            answer = self.wire._run(ask)
+            if answer is not None:
+                return answer
+        raise AssertionError(f"nobody knows the coordinator of {name}")
+
+
+@dataclass
+class Model:
+    """The same calls on the model."""
+
+    cluster: Cluster
+    timeout_ms: int = TIMEOUT_MS
+
+    def init(self, name: str) -> Reply:
+        return self.cluster.init(name, self.timeout_ms, "test")
+
+    def add(self, name: str, producer_id: int, epoch: int, place: Place) -> Reply:
+        return self.cluster.add(name, producer_id, epoch, place)
+
+    def end(self, name: str, producer_id: int, epoch: int, commit: bool, version: int) -> Reply:
+        return self.cluster.end(name, producer_id, epoch, commit=commit, version=version, who="test")
+
+    def describe(self, name: str) -> tuple[str, int, int]:
+        entry: Any = self.cluster.describe(name).value
+        return entry.state.value, entry.producer_id, entry.epoch
+
+
+@dataclass
+class Both:
+    """Producer ids differ between the two; ``same`` translates the model's into the broker's."""
+
+    broker: Broker
+    model: Model
+    topic: str
+    same: dict[int, int] = field(default_factory=dict)
+    known: list[tuple[str, int, int]] = field(default_factory=list)
+    told: list[str] = field(default_factory=list)
+
+    def init(self, name: str) -> None:
+        real, modelled = _settled(lambda: self.broker.init(name)), _settled(lambda: self.model.init(name))
+        self._compare(f"init {name}", real.code, modelled.code)
+        (real_id, real_epoch), (model_id, model_epoch) = real.value, modelled.value
+        self._compare(f"init {name}: epoch", real_epoch, model_epoch)
+        assert self.same.setdefault(model_id, real_id) == real_id, self.told
+        self.known.append((name, model_id, model_epoch))
+
+    def add(self, name: str, model_id: int, epoch: int) -> None:
+        real = _settled(lambda: self.broker.add(name, self.same[model_id], epoch, (self.topic, 0)))
+        modelled = _settled(lambda: self.model.add(name, model_id, epoch, (self.topic, 0)))
+        self._compare(f"add {name} {epoch}", real.code, modelled.code)
+
+    def end(self, name: str, model_id: int, epoch: int, commit: bool, version: int) -> None:
+        real = _settled(lambda: self.broker.end(name, self.same[model_id], epoch, commit, version))
+        modelled = _settled(lambda: self.model.end(name, model_id, epoch, commit, version))
+        self._compare(f"end {name} {epoch} commit={commit} v{version}", real.code, modelled.code)
+
+    def describe(self, name: str) -> None:
+        state, model_id, epoch = self.model.describe(name)
+        for _ in range(TRIES):
+            real = self.broker.describe(name)
+            if not real[0].startswith("Prepare"):
+                break
+            time.sleep(0.005)
+        self._compare(f"describe {name}", real, (state, self.same[model_id], epoch))
+
+    def _compare(self, what: str, real: object, modelled: object) -> None:
+        self.told.append(f"{what}: {real}")
+        assert real == modelled, f"{self.told}, by the model {modelled}"
+
+
+def _settled(ask: Callable[[], Reply]) -> Reply:
+    """The answer, once it is one."""
+    for _ in range(TRIES):
+        reply = ask()
+        if reply.code not in (CONCURRENT, LOADING, NOT_AVAILABLE, MOVED):
+            break
+        time.sleep(0.005)
+    return reply
+
+
+@pytest.fixture(scope="module")
+def connection(cluster: DevCluster) -> Wire:
+    return wire(KafkaProperties({"bootstrap.servers": cluster.bootstrap_servers}))
+
+
+def test_random_calls_get_the_same_answers(connection: Wire, topic: Callable[..., str]) -> None:
+    """Producers that are fenced or not, both versions of EndTxn, transactions that are empty, open or ended."""
+    place = topic()
+    for seed in range(SEQUENCES):
+        chance = random.Random(seed)
+        both = Both(Broker(connection, f"{uuid.uuid4().hex[:8]}-"), Model(Cluster(World((), 1))), place)
+        for name in IDS:
+            both.init(name)
+        for _ in range(CALLS):
+            _call(both, chance)
+
+
+@pytest.mark.chaos
+def test_a_time_out_answers_as_in_the_model(connection: Wire, topic: Callable[..., str]) -> None:
+    """The broker looks for old transactions every 10 s; what it aborts is fenced, and EndTxn says so."""
+    world = World((), 1)
+    both = Both(Broker(connection, f"{uuid.uuid4().hex[:8]}-", 1_000), Model(Cluster(world), 1_000), topic())
+    for name in IDS:
+        both.init(name)
+        both.add(*both.known[-1])
+    world.now += 60_000
+    world.run()
+    for _ in patience(30):
+        if all(both.broker.describe(name)[0] == "CompleteAbort" for name in IDS):
+            break
+    for known, version in zip(both.known, (5, 4), strict=True):
+        both.describe(known[0])
+        both.end(*known, commit=True, version=version)
+        both.describe(known[0])
+
+
+def _call(both: Both, chance: random.Random) -> None:
+    name, model_id, epoch = chance.choice(both.known[-4:])
+    what = chance.choice(("init", "add", "add", "end", "end", "end"))
+    if what == "init":
+        both.init(name)
+    elif what == "add":
+        both.add(name, model_id, epoch)
+    else:
+        both.end(name, model_id, epoch, chance.random() < 0.5, chance.choice((4, 5)))
+    both.describe(name)
