@@ -1,0 +1,143 @@
+"""The port ``Coordinator`` for one query, and what tasks ask about their own transaction."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
+
+from spark_eos import faults
+from spark_eos.errors import ConnectionFailed, KafkaError
+from spark_eos.kafka.metadata import begin_offsets
+from spark_eos.kafka.wire import OFFSET_OUT_OF_RANGE, OK, Wire
+from spark_eos.options import KafkaProperties
+from spark_eos.patience import patience
+from spark_eos.protocol.head import Pair, Probe
+from spark_eos.protocol.names import is_task_name
+from spark_eos.protocol.ports import Answer, Description, Found, State
+
+PATIENCE_SECONDS = 30.0
+
+_TRANSACTIONAL_ID_NOT_FOUND = 105
+_NOT_HERE = {14, 15, 16}  # loading, not available, moved
+_CONCURRENT = 51
+_ANSWERS = {
+    OK: Answer.DONE,
+    48: Answer.INVALID_STATE,
+    _CONCURRENT: Answer.PENDING,  # a transition is pending, and may yet fail: no outcome
+    90: Answer.SAYS_NOTHING,  # fenced
+    47: Answer.SAYS_NOTHING,  # another epoch
+    49: Answer.SAYS_NOTHING,  # another producer id
+}
+
+
+class TransactionCoordinator:
+    def __init__(self, wire: Wire, prefix: str, query: str) -> None:
+        self._wire = wire
+        self._prefix, self._query = prefix, query
+
+    def describe(self, ids: Collection[str]) -> Mapping[str, Description]:
+        found: dict[str, Description] = {}
+        missing = set(ids)
+        for _ in patience(PATIENCE_SECONDS):
+            for state in self._wire.describe(missing):
+                if state.error_code == OK:
+                    found[state.transactional_id] = _description(state)
+                if state.error_code in (OK, _TRANSACTIONAL_ID_NOT_FOUND):
+                    missing.discard(state.transactional_id)
+                elif state.error_code in _NOT_HERE:
+                    self._wire.forget([state.transactional_id])
+                elif state.error_code != _CONCURRENT:
+                    raise _refused("describe", state.transactional_id, state.error_code)
+            if not missing:
+                return found
+        raise _silent("describe", missing)
+
+    def ongoing(self, *, before: int | None = None) -> Collection[Description]:
+        pattern = f"{re.escape(self._prefix)}-{self._query}-.*"
+        for _ in patience(PATIENCE_SECONDS):
+            ids = self._wire.ongoing(pattern)
+            if ids is not None:
+                own = [name for name in ids if is_task_name(self._prefix, self._query, name, before=before)]
+                return [d for d in self.describe(own).values() if d.state is State.ONGOING]
+        raise _silent("list", [pattern])
+
+    def end(self, pairs: Collection[Pair], *, commit: bool) -> Mapping[Pair, Answer]:
+        ordered = sorted(pairs, key=lambda pair: pair.id)
+        if commit and faults.armed("commit.between"):
+            first = self._end(ordered[:1], commit)
+            faults.reach("commit.between")
+            return first | self._end(ordered[1:], commit)
+        return self._end(ordered, commit)
+
+    def _end(self, pairs: list[Pair], commit: bool) -> dict[Pair, Answer]:
+        codes = self._wire.end([(pair.id, pair.producer_id, pair.epoch) for pair in pairs], commit)
+        self._wire.forget(name for name, code in codes.items() if code is None or code in _NOT_HERE)
+        return {pair: self._judge(pair, codes[pair.id]) for pair in pairs}
+
+    def _judge(self, pair: Pair, code: int | None) -> Answer:
+        if code is None or code in _NOT_HERE:
+            return Answer.PENDING
+        if code not in _ANSWERS:
+            raise _refused("end", pair.id, code)
+        return _ANSWERS[code]
+
+    def first_record(self, pair: Pair, places: Iterable[tuple[str, int]]) -> Probe | None:
+        """Where the open transaction of ``pair`` begins in one of these partitions; None when no leader says so."""
+        for topic, partition in places:
+            for producer in self._wire.producers(topic, partition):
+                own = (producer.producer_id, producer.producer_epoch) == (pair.producer_id, pair.epoch)
+                if own and producer.current_txn_start_offset >= 0:
+                    return Probe(topic, partition, producer.current_txn_start_offset)
+        return None
+
+
+class RecordLookup:
+    """The port ``Data``: what became of a transaction, by the log itself. Only batch headers are read."""
+
+    def __init__(self, wire: Wire, kafka: KafkaProperties) -> None:
+        self._wire, self._kafka = wire, kafka
+
+    def look(self, pair: Pair, probe: Probe) -> Found | None:
+        fetched = self._wire.fetch(probe.topic, probe.partition, probe.offset, records=False, max_bytes=1)
+        if fetched is None:
+            return None
+        if fetched.error == OFFSET_OUT_OF_RANGE:  # then the answer holds no offsets
+            begin = begin_offsets(self._kafka, {probe.topic: [probe.partition]})[probe.topic][probe.partition]
+            return Found.GONE if probe.offset < begin else None
+        if fetched.error != OK or fetched.stable <= probe.offset:
+            return None
+        for batch in fetched.batches:
+            if batch.first <= probe.offset <= batch.last:
+                if (batch.producer_id, batch.producer_epoch) != (pair.producer_id, pair.epoch):
+                    return Found.GONE
+                return Found.MISSING if batch.aborted else Found.THERE
+        return Found.GONE
+
+
+def _description(state: Any) -> Description:
+    return Description(
+        Pair(state.transactional_id, state.producer_id, state.producer_epoch),
+        State(state.transaction_state),
+        state.transaction_start_time_ms,
+        state.transaction_timeout_ms,
+        tuple((t.topic, partition) for t in state.topics for partition in t.partitions),
+    )
+
+
+def _silent(call: str, names: Iterable[str]) -> ConnectionFailed:
+    return ConnectionFailed(
+        "EOS_COORDINATOR_UNREACHABLE",
+        f"No answer from transaction coordinators in {PATIENCE_SECONDS:.0f} s ({call}: {', '.join(sorted(names))}).",
+        hint="Start the query again when the cluster is well.",
+    )
+
+
+def _refused(call: str, name: str, code: int) -> KafkaError:
+    return KafkaError(
+        "EOS_TRANSACTION_REFUSED",
+        f"The coordinator refused to {call} transaction {name} (Kafka's error code {code}).",
+        hint="Check the ACLs: the query needs WRITE and DESCRIBE on the transactional ids with its prefix "
+        "('transactionalIdPrefix').",
+        code=code,
+    )

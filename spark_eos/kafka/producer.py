@@ -1,0 +1,216 @@
+"""A transactional producer for one transaction: its birth, its own producer id and epoch, its failed deliveries.
+
+librdkafka speaks EndTxn below version 5 and keeps its epoch from one transaction to the next, so a late EndTxn could
+hit the wrong one (KAFKA-17754). Hence the rule: one producer, one InitProducerId, one transaction.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from confluent_kafka import KafkaError as ClientError
+from confluent_kafka import KafkaException, Message, Producer
+
+from spark_eos.errors import ConnectionFailed, EosError, KafkaError, ProtocolStop, RowError
+from spark_eos.kafka.config import librdkafka_config
+from spark_eos.options import KafkaProperties
+from spark_eos.patience import patience
+from spark_eos.protocol.head import Pair
+
+INIT_SECONDS = 30.0
+IDENTITY_SECONDS = 10.0
+_STATISTICS_MS = 10
+_METADATA_SECONDS = 15.0
+_POLL_SECONDS = 0.1
+
+FENCED = (ClientError._FENCED, ClientError.PRODUCER_FENCED, ClientError.INVALID_PRODUCER_EPOCH)
+
+
+class TransactionalProducer:
+    """A producer under ``name`` whose transaction may live ``timeout_ms``.
+
+    A thread of its own serves its callbacks from the start, so that statistics and delivery reports neither wait for
+    the caller nor pile up. ``own`` are settings over the user's.
+    """
+
+    def __init__(self, kafka: KafkaProperties, name: str, timeout_ms: int, own: dict[str, Any] | None = None) -> None:
+        self.name = name
+        self._timeout_ms = timeout_ms
+        self._identity: Pair | None = None
+        self._known = threading.Event()
+        self._failure: ClientError | None = None
+        self._failed = 0
+        ours = {
+            "transactional.id": name,
+            "transaction.timeout.ms": timeout_ms,
+            "message.timeout.ms": timeout_ms,
+            "delivery.report.only.error": True,
+            "on_delivery": self._on_failure,
+            "statistics.interval.ms": _STATISTICS_MS,
+            "stats_cb": self._on_statistics,
+            "reconnect.backoff.ms": 1,
+            **(own or {}),
+        }
+        self._producer = Producer(librdkafka_config(kafka, "producer", ours))
+        self.produce = self._producer.produce
+        self.poll = self._producer.poll
+        self._closed = False
+        self._poller = threading.Thread(target=self._serve, name=f"poll {name}", daemon=True)
+        self._poller.start()
+
+    def warm_up(self, topic: str | None) -> None:
+        """Learn the brokers. Twice, as else a race in the client's look-up of the coordinator costs half a second."""
+        for _ in range(2):
+            self._producer.list_topics(**({"topic": topic} if topic else {}), timeout=_METADATA_SECONDS)
+
+    def init(self) -> None:
+        """InitProducerId: fences whoever had the name, and aborts what they had open."""
+        for _ in patience(INIT_SECONDS):
+            try:
+                self._producer.init_transactions(INIT_SECONDS)
+                return
+            except KafkaException as error:
+                if not error.args[0].retriable():
+                    raise self._init_error(error.args[0]) from None
+        raise ConnectionFailed(
+            "EOS_COORDINATOR_UNREACHABLE",
+            f"The coordinator of transactional id {self.name} did not answer for {INIT_SECONDS:.0f} s.",
+            hint="Start the query again when the cluster is well.",
+        )
+
+    def begin(self) -> None:
+        self._producer.begin_transaction()
+
+    def identity(self) -> Pair:
+        """This producer's own producer id and epoch, by its own word: its statistics, as there is no call for it."""
+        if not self._known.wait(IDENTITY_SECONDS) or self._identity is None:
+            raise ProtocolStop(
+                "EOS_PRODUCER_WITHOUT_IDENTITY",
+                f"The producer of {self.name} did not report its producer id within {IDENTITY_SECONDS:.0f} s.",
+                hint="Nothing was decided; Spark tries again.",
+            )
+        return self._identity
+
+    def drain(self, seconds: float) -> ClientError | None:
+        """Wait until every row is acknowledged; the first failure, or a time-out, or None."""
+        try:
+            remaining = self._call(self._producer.flush, seconds)
+        except KafkaException as error:
+            return error.args[0]
+        if self._failure is not None:
+            return self._cause() or self._failure
+        if remaining:
+            return ClientError(ClientError._TIMED_OUT, f"{remaining} rows were not acknowledged within {seconds:.0f} s")
+        return None
+
+    def flush(self) -> None:
+        """Wait until every row is acknowledged. Raises RowError or KafkaError when one was not."""
+        failure = self.drain(self._timeout_ms / 1000)
+        if failure is not None:
+            raise self._delivery_error(failure)
+
+    @property
+    def failed(self) -> bool:
+        return self._failure is not None
+
+    def send_offsets(self, offsets: Iterable[Any], group_metadata: Any, seconds: float) -> None:
+        self._call(self._producer.send_offsets_to_transaction, list(offsets), group_metadata, seconds)
+
+    def commit(self, seconds: float) -> None:
+        """For the ledger only: tasks never commit."""
+        self._call(self._producer.commit_transaction, seconds)
+
+    def abort(self) -> None:
+        """Abort this producer's own open transaction, as well as it goes; the coordinator's timeout does the rest."""
+        try:
+            self._call(self._producer.flush, 5)  # a transaction that has no partition yet cannot be aborted
+            self._call(self._producer.abort_transaction, 10)
+        except KafkaException:
+            return
+
+    def close(self) -> None:
+        """Let go of the client, which ends with its thread; an open transaction stays open."""
+        self._closed = True
+
+    def _serve(self) -> None:
+        while not self._closed:
+            with contextlib.suppress(KafkaException):
+                self._call(self._producer.poll, _POLL_SECONDS)
+
+    def _call(self, call: Callable[..., Any], *arguments: Any) -> Any:
+        """Raises a fatal error, such as of a fenced producer, as KafkaException.
+
+        The client raises it out of whatever call serves its queue, and a callback that follows at once makes a
+        SystemError of it.
+        """
+        try:
+            return call(*arguments)
+        except SystemError:
+            raise KafkaException(self._cause() or ClientError(ClientError._FAIL)) from None
+
+    def _cause(self) -> ClientError | None:
+        """What ended the transaction, of which failed rows may only be a consequence.
+
+        The client tells it whenever another one is to begin, which is not begun by that.
+        """
+        try:
+            self._producer.begin_transaction()
+        except KafkaException as error:
+            if error.args[0].fatal() or error.args[0].txn_requires_abort():
+                return error.args[0]
+        return None
+
+    def _on_statistics(self, text: str) -> None:
+        if self._identity is None:
+            eos = json.loads(text).get("eos", {})
+            if eos.get("producer_id", -1) >= 0:
+                self._identity = Pair(self.name, eos["producer_id"], eos["producer_epoch"])
+                self._known.set()
+
+    def _on_failure(self, error: ClientError | None, message: Message) -> None:
+        if error is not None:
+            self._failed += 1
+            self._failure = self._failure or error
+
+    def _delivery_error(self, error: ClientError) -> EosError:
+        if error.code() == ClientError.MSG_SIZE_TOO_LARGE:
+            return RowError(
+                "EOS_ROW_TOO_LARGE",
+                f"The broker refused a row or a batch of rows as too large ({error.str()}).",
+                hint="Raise the topic's max.message.bytes, or shrink the rows.",
+            )
+        if error.code() in FENCED:
+            return self._fenced()
+        return KafkaError(
+            "EOS_DELIVERY_FAILED",
+            f"{self._failed} row(s) could not be written: {error.str()}.",
+            hint="Nothing of the batch is visible; start the query again when the cause is gone.",
+            reason=error.name(),
+        )
+
+    def _init_error(self, error: ClientError) -> EosError:
+        if error.code() == ClientError.INVALID_TRANSACTION_TIMEOUT:
+            return KafkaError(
+                "EOS_TRANSACTION_TIMEOUT_TOO_LONG",
+                f"'transaction.timeout.ms' is {self._timeout_ms}, more than the broker's transaction.max.timeout.ms.",
+                hint="Lower the option, or raise the broker's setting.",
+            )
+        if error.code() in FENCED:
+            return self._fenced()
+        return KafkaError(
+            "EOS_TRANSACTIONS_REFUSED",
+            f"The brokers refuse a transactional producer under {self.name}: {error.str()}.",
+            hint="Check the ACLs: WRITE and DESCRIBE on the transactional ids with the query's prefix.",
+            reason=error.name(),
+        )
+
+    def _fenced(self) -> ProtocolStop:
+        return ProtocolStop(
+            "EOS_FENCED",
+            f"The transaction of {self.name} was ended, or its transactional id taken, by somebody else.",
+            hint="Nothing of it becomes visible; the batch is replayed.",
+        )

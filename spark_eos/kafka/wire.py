@@ -1,0 +1,297 @@
+"""Plain requests to brokers: the one module that knows kafka-python.
+
+confluent-kafka has no calls to describe, list or end somebody's transaction, nor one that reads records together with
+the high watermark and the last stable offset of the same moment. They are sent as plain requests over kafka-python's
+connections (its private ``_manager``; pinned, and held by a contract test): all requests of a call are on their way
+before the first answer is awaited.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import kafka.errors
+from kafka import KafkaAdminClient
+from kafka.protocol.admin.transactions import (
+    DescribeProducersRequest,
+    DescribeTransactionsRequest,
+    ListTransactionsRequest,
+)
+from kafka.protocol.consumer import FetchRequest
+from kafka.protocol.metadata import CoordinatorType, FindCoordinatorRequest
+from kafka.protocol.producer.transaction import EndTxnRequest
+from kafka.record import MemoryRecords
+
+from spark_eos.errors import ConnectionFailed
+from spark_eos.kafka.config import kafka_python_config
+from spark_eos.options import KafkaProperties
+
+ENDTXN_VERSION = 5
+"""The version that fences: it comes with transaction.version 2."""
+
+OK = 0
+OFFSET_OUT_OF_RANGE = 1
+_FETCH_WITH_TOPIC_NAMES = 12
+_READ_COMMITTED = 1
+
+
+logging.getLogger("kafka").addHandler(logging.NullHandler())  # silent unless the user's logging asks for it
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One record batch of a log: its place, who wrote it, and its records as (offset, key, value) where asked for."""
+
+    first: int
+    last: int
+    producer_id: int
+    producer_epoch: int
+    aborted: bool
+    control: bool
+    records: tuple[tuple[int, bytes | None, bytes | None], ...] = ()
+
+
+@dataclass(frozen=True)
+class Fetched:
+    """One partition at one moment. ``stable`` is the last stable offset; batches lie below it, and may begin before the
+    offset that was asked for. ``error`` is Kafka's code."""
+
+    error: int
+    begin: int
+    stable: int
+    high_watermark: int
+    batches: tuple[Batch, ...] = ()
+
+
+class Wire:
+    """One client with its connections. Calls block; answers that did not come are None or left out."""
+
+    def __init__(self, properties: KafkaProperties) -> None:
+        try:
+            self._client = KafkaAdminClient(**kafka_python_config(properties))
+        except kafka.errors.KafkaError as error:
+            raise ConnectionFailed(
+                "EOS_KAFKA_UNREACHABLE",
+                f"No broker of '{properties.bootstrap_servers}' answers ({error}).",
+                hint="Check kafka.bootstrap.servers, the network, kafka.security.* and kafka.sasl.*.",
+            ) from None
+        self._manager = self._client._manager
+        self._homes: dict[str, int] = {}
+        self._leaders: dict[tuple[str, int], int] = {}
+
+    def transaction_version(self) -> int:
+        """The cluster's finalized ``transaction.version``; 0 where it has none."""
+        feature = self._client.describe_features().get("transaction.version", {})
+        _, level = feature.get("finalized", (0, 0))
+        return int(level)
+
+    def describe(self, ids: Iterable[str]) -> list[Any]:
+        """A TransactionState for each transactional id whose coordinator answered; each has an error code."""
+        return self._run(self._describe, list(ids))
+
+    def ongoing(self, prefix_pattern: str) -> list[str] | None:
+        """Ids of open transactions whose id matches the pattern (RE2), or more; None when a broker did not answer."""
+        return self._run(self._ongoing, prefix_pattern)
+
+    def end(self, transactions: Iterable[tuple[str, int, int]], commit: bool) -> dict[str, int | None]:
+        """EndTxn for (transactional id, producer id, epoch); error code for each id, None without an answer."""
+        return self._run(self._end, list(transactions), commit)
+
+    def producers(self, topic: str, partition: int) -> list[Any]:
+        """The ProducerStates of a partition, by its leader; empty without an answer."""
+        return self._run(self._producers, topic, partition)
+
+    def fetch(self, topic: str, partition: int, offset: int, *, records: bool, max_bytes: int) -> Fetched | None:
+        """What a partition holds from ``offset`` on, read_committed, not waiting for more; None without an answer."""
+        return self._run(self._fetch, topic, partition, offset, records, max_bytes)
+
+    def forget(self, ids: Iterable[str]) -> None:
+        """Look for these transactional ids' coordinators again."""
+        for name in ids:
+            self._homes.pop(name, None)
+
+    # On the client's I/O thread
+
+    def _run(self, call: Callable[..., Awaitable[Any]], *arguments: Any) -> Any:
+        return self._manager.run(call, *arguments)
+
+    async def _describe(self, ids: list[str]) -> list[Any]:
+        homes = await self._find_homes(ids)
+        requests = {node: DescribeTransactionsRequest(transactional_ids=names) for node, names in homes.items()}
+        states = []
+        for node, response in (await self._ask(requests)).items():
+            if response is None:
+                self.forget(homes[node])
+            else:
+                states += response.transaction_states
+        return states
+
+    async def _ongoing(self, pattern: str) -> list[str] | None:
+        version = self._manager.broker_version_data.api_version(ListTransactionsRequest)
+        filters = {"transactional_id_pattern": pattern} if version >= 2 else {}
+        request = {"state_filters": ["Ongoing"], "producer_id_filters": [], **filters}
+        nodes = [broker.node_id for broker in self._manager.cluster.brokers()]
+        responses = (await self._ask({node: ListTransactionsRequest(**request) for node in nodes})).values()
+        if any(response is None or response.error_code != OK for response in responses):
+            return None
+        return [state.transactional_id for response in responses for state in response.transaction_states]
+
+    async def _end(self, transactions: list[tuple[str, int, int]], commit: bool) -> dict[str, int | None]:
+        homes = await self._find_homes([name for name, _, _ in transactions])
+        home_of = {name: node for node, names in homes.items() for name in names}
+        sent = {t[0]: self._send(_end_request(*t, commit), home_of[t[0]]) for t in transactions if t[0] in home_of}
+        answers: dict[str, int | None] = {name: None for name, _, _ in transactions}
+        for name, future in sent.items():
+            response = await _answer(future)
+            answers[name] = None if response is None else response.error_code
+        return answers
+
+    async def _producers(self, topic: str, partition: int) -> list[Any]:
+        leader = await self._leader(topic, partition)
+        if leader is None:
+            return []
+        asked = DescribeProducersRequest.TopicRequest(name=topic, partition_indexes=[partition])
+        response = await _answer(self._send(DescribeProducersRequest(topics=[asked]), leader))
+        if response is None or response.topics[0].partitions[0].error_code != OK:
+            self._leaders.pop((topic, partition), None)
+            return []
+        return response.topics[0].partitions[0].active_producers
+
+    async def _fetch(self, topic: str, partition: int, offset: int, records: bool, max_bytes: int) -> Fetched | None:
+        leader = await self._leader(topic, partition)
+        if leader is None:
+            return None
+        response = await _answer(self._send(_fetch_request(topic, partition, offset, max_bytes), leader))
+        if response is None or not response.responses:
+            self._leaders.pop((topic, partition), None)
+            return None
+        data = response.responses[0].partitions[0]
+        if data.error_code not in (OK, OFFSET_OUT_OF_RANGE):
+            self._leaders.pop((topic, partition), None)
+        batches = tuple(_batches(data, records)) if data.error_code == OK else ()
+        return Fetched(data.error_code, data.log_start_offset, data.last_stable_offset, data.high_watermark, batches)
+
+    async def _leader(self, topic: str, partition: int) -> int | None:
+        place = (topic, partition)
+        if place not in self._leaders:
+            metadata = await self._client._get_cluster_metadata([topic])
+            for known in metadata.get("topics", ()):
+                for p in known.get("partitions", ()):
+                    if p["leader_id"] >= 0:
+                        self._leaders[known["name"], p["partition_index"]] = p["leader_id"]
+        return self._leaders.get(place)
+
+    async def _find_homes(self, ids: list[str]) -> dict[int, list[str]]:
+        """Coordinator → transactional ids; ids whose coordinator is not known yet are left out."""
+        unknown = [name for name in ids if name not in self._homes]
+        if unknown:
+            response = await _answer(self._send(_find_request(unknown), None))
+            for row in response.coordinators if response is not None else ():
+                if row.error_code == OK:
+                    self._homes[row.key] = self._manager.cluster.add_coordinator(
+                        row, CoordinatorType.TRANSACTION, row.key, synthesize_node_id=False
+                    )
+        homes = defaultdict(list)
+        for name in ids:
+            if name in self._homes:
+                homes[self._homes[name]].append(name)
+        return homes
+
+    async def _ask(self, requests: Mapping[int, Any]) -> dict[int, Any]:
+        """One request for each broker, all at once; None for a broker that did not answer."""
+        sent = {node: self._send(request, node) for node, request in requests.items()}
+        return {node: await _answer(future) for node, future in sent.items()}
+
+    def _send(self, request: Any, node: int | None) -> Any:
+        try:
+            return self._manager.send(request, node_id=node)
+        except kafka.errors.KafkaError as error:
+            return error
+
+
+async def _answer(future: Any) -> Any:
+    if isinstance(future, kafka.errors.KafkaError):
+        return None
+    try:
+        return await future
+    except kafka.errors.KafkaError:
+        return None
+
+
+def _batches(data: Any, with_records: bool) -> Iterable[Batch]:
+    """KIP-98's rule: from its first offset on, all of a producer is aborted until its abort marker."""
+    beginning = sorted(data.aborted_transactions or [], key=lambda t: t.first_offset)
+    aborting: set[int] = set()
+    memory = MemoryRecords(bytes(data.records or b""))
+    while (batch := memory.next_batch()) is not None:
+        while beginning and beginning[0].first_offset <= batch.last_offset:
+            aborting.add(beginning.pop(0).producer_id)
+        aborted = batch.is_transactional and batch.producer_id in aborting
+        if batch.is_control_batch:
+            aborting.discard(batch.producer_id)
+        wanted = with_records and not aborted and not batch.is_control_batch
+        records = tuple((r.offset, r.key, r.value) for r in batch) if wanted else ()
+        yield Batch(
+            batch.base_offset,
+            batch.last_offset,
+            batch.producer_id,
+            batch.producer_epoch,
+            aborted,
+            batch.is_control_batch,
+            records,
+        )
+
+
+def _fetch_request(topic: str, partition: int, offset: int, max_bytes: int) -> FetchRequest:
+    where = FetchRequest.FetchTopic.FetchPartition(
+        partition=partition,
+        current_leader_epoch=-1,
+        fetch_offset=offset,
+        last_fetched_epoch=-1,
+        log_start_offset=-1,
+        partition_max_bytes=max_bytes,
+    )
+    return FetchRequest(
+        replica_id=-1,
+        max_wait_ms=0,
+        min_bytes=0,
+        max_bytes=max_bytes,
+        isolation_level=_READ_COMMITTED,
+        session_id=0,
+        session_epoch=-1,
+        topics=[FetchRequest.FetchTopic(topic=topic, partitions=[where])],
+        forgotten_topics_data=[],
+        rack_id="",
+        max_version=_FETCH_WITH_TOPIC_NAMES,
+    )
+
+
+def _find_request(names: list[str]) -> FindCoordinatorRequest:
+    return FindCoordinatorRequest(key_type=CoordinatorType.TRANSACTION.value, coordinator_keys=names, min_version=4)
+
+
+def _end_request(name: str, producer_id: int, epoch: int, commit: bool) -> EndTxnRequest:
+    return EndTxnRequest(
+        transactional_id=name,
+        producer_id=producer_id,
+        producer_epoch=epoch,
+        committed=commit,
+        min_version=ENDTXN_VERSION,
+        max_version=ENDTXN_VERSION,
+    )
+
+
+def wire(properties: KafkaProperties) -> Wire:
+    """The process's client for a cluster."""
+    return _wire(properties, os.getpid())
+
+
+@lru_cache(maxsize=4)
+def _wire(properties: KafkaProperties, process_id: int) -> Wire:
+    return Wire(properties)

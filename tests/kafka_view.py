@@ -1,0 +1,212 @@
+"""What an independent client sees of a cluster: plain consumers and Kafka's own answers, no code of the library."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TypeVar
+
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, IsolationLevel, KafkaError, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
+from kafka import KafkaAdminClient
+from kafka.errors import ConcurrentTransactionsError
+from kafka.protocol.producer.transaction import EndTxnRequest
+
+T = TypeVar("T")
+
+TIMEOUT = 30.0
+_LEVELS = {True: IsolationLevel.READ_COMMITTED, False: IsolationLevel.READ_UNCOMMITTED}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One record as a consumer sees it; ``timestamp`` in milliseconds."""
+
+    topic: str
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    timestamp: int = field(default=0, compare=False)
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+
+
+class KafkaView:
+    """One cluster, seen from outside. Close it."""
+
+    def __init__(self, bootstrap_servers: str) -> None:
+        self.bootstrap_servers = bootstrap_servers
+        self._client = {"bootstrap.servers": bootstrap_servers, "broker.address.family": "v4", "log_level": 0}
+        self.admin = AdminClient(self._client)
+
+    def close(self) -> None:
+        if "kafka_python" in self.__dict__:
+            self.kafka_python.close()
+
+    @cached_property
+    def kafka_python(self) -> KafkaAdminClient:
+        return KafkaAdminClient(bootstrap_servers=self.bootstrap_servers)
+
+    # Topics
+
+    def partitions(self, topic: str) -> list[int]:
+        return sorted(self.admin.list_topics(topic, timeout=TIMEOUT).topics[topic].partitions)
+
+    def ends(self, *topics: str, committed: bool = False) -> dict[tuple[str, int], int]:
+        """Each partition's high watermark, or its last stable offset."""
+        places = [TopicPartition(topic, p) for topic in topics for p in self.partitions(topic)]
+        asked = self.admin.list_offsets(
+            dict.fromkeys(places, OffsetSpec.latest()), isolation_level=_LEVELS[committed], request_timeout=TIMEOUT
+        )
+        return {(place.topic, place.partition): future.result().offset for place, future in asked.items()}
+
+    def held(self, *topics: str) -> dict[tuple[str, int], tuple[int, int]]:
+        """Partitions where an open transaction keeps readers back: last stable offset and end."""
+        ends, stable = self.ends(*topics), self.ends(*topics, committed=True)
+        return {place: (stable[place], ends[place]) for place in ends if stable[place] != ends[place]}
+
+    def rows(self, *topics: str, committed: bool = True) -> list[Row]:
+        """Every row up to the present end, in the order of each partition, by a plain consumer."""
+        places = [TopicPartition(topic, p, 0) for topic in topics for p in self.partitions(topic)]
+        consumer = Consumer(
+            {
+                **self._client,
+                "group.id": "view",  # asked for by the client; nothing is committed to it
+                "enable.auto.commit": False,
+                "isolation.level": "read_committed" if committed else "read_uncommitted",
+                "enable.partition.eof": True,
+                "fetch.wait.max.ms": 20,
+            }
+        )
+        try:
+            consumer.assign(places)
+            return list(_to_end(consumer, len(places)))
+        finally:
+            consumer.close()
+
+    def values(self, *topics: str, committed: bool = True) -> list[str]:
+        return [row.value.decode() for row in self.rows(*topics, committed=committed) if row.value is not None]
+
+    # Groups and transactions
+
+    def group(self, group: str, topic: str) -> dict[tuple[str, int], int]:
+        """What the consumer group has committed, by partition; partitions without are left out."""
+        (future,) = self.admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)]).values()
+        return {
+            (p.topic, p.partition): p.offset
+            for p in future.result(TIMEOUT).topic_partitions
+            if p.topic == topic and p.offset >= 0
+        }
+
+    def transactions(self, containing: str, *states: str) -> dict[str, str]:
+        """Transactional ids that contain this text (such as a query id), with the state of each."""
+        listed = self.kafka_python.list_transactions(state_filters=list(states) or None)
+        every = [t for of_broker in listed.values() for t in of_broker if containing in t.transactional_id]
+        return {t.transactional_id: getattr(t.state, "value", t.state) for t in every}
+
+    def open_transactions(self, containing: str) -> set[str]:
+        """Those whose outcome is still open. One that only waits for its markers is not."""
+        return set(self.transactions(containing, "Ongoing"))
+
+    def pair(self, name: str) -> tuple[int, int]:
+        """Producer id and epoch that the coordinator holds of a transactional id."""
+        described = self.kafka_python.describe_transactions([name])[name]
+        return described.producer_id, described.producer_epoch
+
+    def end_transaction(self, name: str, commit: bool) -> None:
+        """End somebody's open transaction with its present producer id and epoch, by EndTxn version 5."""
+        producer_id, epoch = self.pair(name)
+        assert self.end(name, producer_id, epoch, commit) == 0
+
+    def end(self, name: str, producer_id: int, epoch: int, commit: bool, version: int = 5) -> int:
+        """EndTxn; the error code. Waits for transitions under way (51)."""
+        request = EndTxnRequest(
+            transactional_id=name,
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            committed=commit,
+            min_version=version,
+            max_version=version,
+        )
+        return wait_for(lambda: _unless_concurrent(self._ask(request)), f"an end of {name}")[0]
+
+    def _ask(self, request: EndTxnRequest) -> int:
+        """The answer of a cluster's one broker."""
+        manager = self.kafka_python._manager
+        (broker,) = manager.cluster.brokers()
+
+        async def send() -> int:
+            return (await manager.send(request, node_id=broker.node_id)).error_code
+
+        return manager.run(send)
+
+
+def _unless_concurrent(code: int) -> tuple[int] | None:
+    return None if code == ConcurrentTransactionsError.errno else (code,)
+
+
+def _to_end(consumer: Consumer, partitions: int) -> Iterator[Row]:
+    deadline = time.monotonic() + TIMEOUT
+    at_end: set[tuple[str, int]] = set()
+    while len(at_end) < partitions:
+        assert time.monotonic() < deadline, "nothing came from the broker"
+        for message in consumer.consume(10_000, timeout=0.05):
+            place = (message.topic(), message.partition())
+            error = message.error()
+            if error is None:
+                at_end.discard(place)
+                yield Row(
+                    *place,
+                    message.offset(),
+                    message.key(),
+                    message.value(),
+                    message.timestamp()[1],
+                    tuple(message.headers() or ()),
+                )
+            elif error.code() == KafkaError._PARTITION_EOF:
+                at_end.add(place)
+            elif not error.retriable():
+                raise AssertionError(error)
+
+
+@contextmanager
+def open_view(bootstrap_servers: str) -> Iterator[KafkaView]:
+    view = KafkaView(bootstrap_servers)
+    try:
+        yield view
+    finally:
+        view.close()
+
+
+def write(bootstrap_servers: str, topic: str, rows: Iterable[tuple[int, str]], *, commit: bool | None = None) -> None:
+    """Produce (partition, value); with ``commit`` given, in one transaction that is committed or aborted."""
+    config = {"bootstrap.servers": bootstrap_servers, "broker.address.family": "v4", "linger.ms": 0, "log_level": 0}
+    if commit is not None:
+        config["transactional.id"] = f"writer-of-{topic}"
+    producer = Producer(config)
+    if commit is not None:
+        producer.init_transactions(TIMEOUT)
+        producer.begin_transaction()
+    for partition, value in rows:
+        producer.produce(topic, value, partition=partition)
+    assert producer.flush(TIMEOUT) == 0
+    if commit is not None:
+        (producer.commit_transaction if commit else producer.abort_transaction)(TIMEOUT)
+
+
+def doubled(values: Iterable[object]) -> dict[object, int]:
+    """What is there more than once, and how often."""
+    return {value: count for value, count in Counter(values).items() if count > 1}
+
+
+def wait_for(condition: Callable[[], T | None], what: str, timeout: float = TIMEOUT) -> T:
+    """The condition's first true value; an AssertionError that says ``what`` did not come."""
+    deadline = time.monotonic() + timeout
+    while not (found := condition()):
+        assert time.monotonic() < deadline, f"not within {timeout:.0f} s: {what}"
+        time.sleep(0.01)
+    return found

@@ -1,0 +1,227 @@
+"""The ``kafka.*`` options become the configurations of two clients: names, refusals, secrets."""
+
+import ssl
+import subprocess
+import sys
+
+import pytest
+
+from spark_eos.errors import OptionError
+from spark_eos.kafka import config
+from spark_eos.options import KafkaProperties, is_secret
+
+
+def properties(**more: str) -> KafkaProperties:
+    return KafkaProperties({"bootstrap.servers": "kafka.example:9092", **more})
+
+
+def dotted(**values: str) -> KafkaProperties:
+    """Keyword names with ``__`` for a dot."""
+    return properties(**{key.replace("__", "."): value for key, value in values.items()})
+
+
+@pytest.mark.parametrize(
+    ("java", "value", "name", "expected"),
+    [
+        ("request.timeout.ms", "7000", "socket.timeout.ms", "7000"),
+        ("max.request.size", "2000000", "message.max.bytes", "2000000"),
+        ("buffer.memory", "33554432", "queue.buffering.max.kbytes", "32768"),
+        ("fetch.max.wait.ms", "50", "fetch.wait.max.ms", "50"),
+        ("receive.buffer.bytes", "65536", "socket.receive.buffer.bytes", "65536"),
+        ("ssl.endpoint.identification.algorithm", "", "ssl.endpoint.identification.algorithm", "none"),
+        ("sasl.mechanisms", "PLAIN", "sasl.mechanism", "PLAIN"),
+        ("linger.ms", "7", "linger.ms", "7"),
+        ("max.partition.fetch.bytes", "1000000", "max.partition.fetch.bytes", "1000000"),
+    ],
+)
+def test_a_java_name_means_its_librdkafka_twin(java, value, name, expected):
+    """Every translated name reaches librdkafka under its own name, with the value in its own unit."""
+    result = config.librdkafka_config(properties(**{java: value}), "producer")
+    assert result[name] == expected
+    assert java == name or java not in result
+
+
+def test_librdkafkas_own_name_goes_before_the_java_name():
+    """Who writes both means the precise one."""
+    kafka = dotted(request__timeout__ms="1000", socket__timeout__ms="2000")
+    assert config.canonical(kafka)["socket.timeout.ms"] == "2000"
+
+
+@pytest.mark.parametrize("module", ["plain.PlainLoginModule", "scram.ScramLoginModule"])
+def test_jaas_of_plain_and_scram_gives_user_and_password(module):
+    """Quotes, escapes and line breaks as people write them."""
+    jaas = f'org.apache.kafka.common.security.{module} required\n username="ann" \n password="a\\"b;c d";'
+    result = config.canonical(dotted(sasl__jaas__config=jaas))
+    assert (result["sasl.username"], result["sasl.password"]) == ("ann", 'a"b;c d')
+    assert "sasl.jaas.config" not in result
+
+
+def test_other_jaas_modules_are_refused_without_printing_them():
+    """A module that is not understood is named by its option; what it holds is not shown."""
+    jaas = 'com.sun.security.auth.module.Krb5LoginModule required password="hunter2";'
+    with pytest.raises(OptionError) as caught:
+        config.canonical(dotted(sasl__jaas__config=jaas))
+    assert caught.value.condition == "EOS_OPTION_KAFKA_UNSUPPORTED"
+    assert "hunter2" not in str(caught.value)
+
+
+def test_pem_stores_are_translated():
+    """A PEM truststore is the CA file; a PEM keystore holds certificate and key in one file."""
+    result = config.canonical(
+        properties(
+            **{
+                "ssl.truststore.type": "PEM",
+                "ssl.truststore.location": "/ca.pem",
+                "ssl.keystore.type": "pem",
+                "ssl.keystore.location": "/me.pem",
+                "ssl.keystore.password": "x",
+            }
+        )
+    )
+    assert result == {
+        "bootstrap.servers": "kafka.example:9092",
+        "ssl.ca.location": "/ca.pem",
+        "ssl.certificate.location": "/me.pem",
+        "ssl.key.location": "/me.pem",
+    }
+
+
+@pytest.mark.parametrize("type_", [None, "JKS", "PKCS12"])
+@pytest.mark.parametrize("store", ["truststore", "keystore"])
+def test_java_stores_are_refused_and_pem_is_named(store, type_):
+    """No type means JKS, as in the Java client."""
+    values = {f"ssl.{store}.location": "/store"} | ({f"ssl.{store}.type": type_} if type_ else {})
+    with pytest.raises(OptionError, match=rf"{type_ or 'JKS'}.*PEM") as caught:
+        config.canonical(properties(**values))
+    assert caught.value.condition == "EOS_OPTION_KAFKA_UNSUPPORTED"
+
+
+@pytest.mark.parametrize(
+    ("key", "nearest"),
+    [
+        ("linger.mss", "linger.ms"),
+        ("fetch.max.byte", "fetch.max.bytes"),
+        ("bufer.memory", "buffer.memory"),
+        ("qqqqq", None),
+    ],
+)
+@pytest.mark.parametrize("kind", ["consumer", "producer", "admin"])
+def test_an_unknown_property_is_named_with_the_nearest_one(kind, key, nearest):
+    """librdkafka says what it does not know; its own table and the Java names give the guess."""
+    with pytest.raises(OptionError, match=key) as caught:
+        config.check(properties(**{key: "1"}), kind)
+    assert caught.value.condition == "EOS_OPTION_KAFKA_UNKNOWN"
+    assert caught.value.parameters["nearest"] == nearest
+
+
+@pytest.mark.parametrize("key", ["error_cb", "stats_cb"])
+def test_a_callback_is_not_an_option(key):
+    """Options are texts; what confluent-kafka takes as a function is unknown here."""
+    with pytest.raises(OptionError, match="EOS_OPTION_KAFKA_UNKNOWN"):
+        config.check(properties(**{key: "print"}), "consumer")
+
+
+def test_a_bad_value_is_named():
+    """What librdkafka says of a value is passed on."""
+    with pytest.raises(OptionError, match="outside allowed range") as caught:
+        config.check(dotted(linger__ms="99999999"), "producer")
+    assert caught.value.condition == "EOS_OPTION_KAFKA_INVALID"
+
+
+def test_properties_of_the_other_kind_are_let_through():
+    """One set of properties may serve a source and a sink."""
+    shared = dotted(linger__ms="5", max__poll__records="100", max__block__ms="1000", buffer__memory="33554432")
+    for kind in ("consumer", "producer", "admin"):
+        config.check(shared, kind)
+
+
+def test_ours_is_written_on_top():
+    """What the connector sets cannot be overridden."""
+    kafka = dotted(enable__partition__eof="false")
+    assert (
+        config.librdkafka_config(kafka, "consumer", {"enable.partition.eof": "true"})["enable.partition.eof"] == "true"
+    )
+
+
+@pytest.mark.parametrize(
+    ("servers", "family"),
+    [
+        ("localhost:9092,127.0.0.1:9093", "v4"),
+        ("PLAINTEXT://localhost:9092", "v4"),
+        ("localhost:1,kafka:1", None),
+        ("[::1]:9", None),
+    ],
+)
+def test_only_the_loopback_is_tied_to_ipv4(servers, family):
+    """Elsewhere the resolver decides."""
+    kafka = KafkaProperties({"bootstrap.servers": servers})
+    assert config.librdkafka_config(kafka, "admin").get("broker.address.family") == family
+
+
+def test_an_unreachable_broker_prints_nothing():
+    """The reason comes with our error; librdkafka's own lines go to a logger that is silent unless asked for."""
+    script = (
+        "from confluent_kafka import KafkaException; from confluent_kafka.admin import AdminClient\n"
+        "from spark_eos.kafka.config import librdkafka_config; from spark_eos.options import KafkaProperties\n"
+        "client = AdminClient(librdkafka_config(KafkaProperties({'bootstrap.servers': '127.0.0.1:1'}), 'admin'))\n"
+        "try: client.list_topics(timeout=0.3)\n"
+        "except KafkaException: print('unreachable')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=30)
+    assert (done.stdout, done.stderr) == ("unreachable\n", "")
+
+
+def test_kafka_python_gets_user_and_mechanism():
+    """SASL over TLS, as for a hosted cluster."""
+    kafka = dotted(
+        security__protocol="sasl_ssl",
+        sasl__mechanism="SCRAM-SHA-512",
+        sasl__username="ann",
+        sasl__password="p",
+        client__id="me",
+    )
+    result = config.kafka_python_config(kafka)
+    context = result.pop("ssl_context")
+    assert context.verify_mode is ssl.CERT_REQUIRED and context.check_hostname
+    assert result["bootstrap_servers"] == ["kafka.example:9092"]
+    assert result["security_protocol"] == "SASL_SSL" and result["client_id"] == "me"
+    assert (result["sasl_mechanism"], result["sasl_plain_username"]) == ("SCRAM-SHA-512", "ann")
+    assert result["max_in_flight_requests_per_connection"] >= 1000
+
+
+def test_kafka_python_follows_the_host_name_check():
+    """The Java client's empty algorithm turns the check off; the certificate is still verified."""
+    kafka = dotted(security__protocol="SSL", ssl__endpoint__identification__algorithm="")
+    context = config.kafka_python_config(kafka)["ssl_context"]
+    assert not context.check_hostname and context.verify_mode is ssl.CERT_REQUIRED
+
+
+def test_a_missing_certificate_file_is_named_error():
+    """Not a bare FileNotFoundError from the depth of a client."""
+    with pytest.raises(OptionError, match="EOS_OPTION_KAFKA_INVALID"):
+        config.kafka_python_config(dotted(security__protocol="SSL", ssl__ca__location="/nowhere/ca.pem"))
+
+
+def test_kafka_python_refuses_what_it_cannot_speak():
+    """OAUTHBEARER works for rows, but not for the coordinator's requests."""
+    kafka = dotted(security__protocol="SASL_SSL", sasl__mechanism="OAUTHBEARER")
+    with pytest.raises(OptionError, match="EOS_OPTION_KAFKA_UNSUPPORTED"):
+        config.kafka_python_config(kafka)
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "sasl.password",
+        "sasl.jaas.config",
+        "ssl.key.pem",
+        "ssl.keystore.key",
+        "ssl.key.password",
+        "sasl.oauthbearer.client.secret",
+    ],
+)
+def test_secrets_do_not_print(key):
+    """Neither in a representation nor in an error that quotes librdkafka."""
+    kafka = properties(**{key: "hunter2"})
+    assert is_secret(key) and "hunter2" not in repr(kafka)
+    assert "hunter2" not in str(config._refusal(kafka, 'Invalid value "hunter2" for configuration property "x"'))
