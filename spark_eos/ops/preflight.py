@@ -1,0 +1,232 @@
+"""What the driver checks before any task runs, and what tasks need to know of it."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from confluent_kafka import KafkaError as ClientError
+from confluent_kafka import KafkaException, TopicCollection
+from confluent_kafka.admin import AclOperation, AdminClient, ConfigResource, NewTopic, ResourceType
+
+from spark_eos.checkpoint import Checkpoint
+from spark_eos.errors import KafkaError, LedgerError, OptionError, TopicError
+from spark_eos.kafka.config import check
+from spark_eos.kafka.ledger import KafkaLedger
+from spark_eos.kafka.metadata import COORDINATOR_MOVING, admin_client, named, topic_partitions
+from spark_eos.kafka.wire import wire
+from spark_eos.options import SinkOptions
+from spark_eos.patience import patience
+from spark_eos.protocol.run import missing_head
+
+KAFKA_DEFAULT_MAX_TIMEOUT_MS = 900_000
+LEDGER_PARTITIONS = 8
+FRESH_SECONDS = 30
+"""How long a cluster that passed counts as checked, in one process: less than any restart, more than a micro-batch."""
+
+_TIMEOUT = 15.0
+_NEEDED_TRANSACTION_VERSION = 2
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What the cluster and the options make of a query: milliseconds, the ledger's number of partitions, and the Spark
+    application that runs it."""
+
+    transaction_timeout_ms: int
+    ledger_partitions: int
+    driver: str
+
+
+def this_driver() -> str:
+    """A name for the Spark application whose driver started this Python process; empty outside of one.
+
+    Spark gives all Python processes of its driver the block manager's folders, which it names anew for each
+    application.
+    """
+    folders = os.environ.get("SPARK_LOCAL_DIRS", "")
+    return hashlib.sha256(folders.encode()).hexdigest()[:16] if folders else ""
+
+
+def preflight(options: SinkOptions) -> Facts:
+    """Check all that can be known on the driver. Raises EosError. Writes nothing, but creates a missing ledger."""
+    return _preflight(options, int(time.monotonic() / FRESH_SECONDS), os.getpid())
+
+
+@lru_cache(maxsize=16)
+def _preflight(options: SinkOptions, period: int, process_id: int) -> Facts:
+    check(options.kafka, "producer")
+    if options.topic is not None:
+        topic_partitions(options.kafka, [options.topic])
+    _check_transaction_version(options)
+    admin = admin_client(options.kafka)
+    began = time.monotonic()
+    try:
+        facts = Facts(_transaction_timeout(options, admin), _ledger_partitions(options, admin), this_driver())
+        if options.group_id:
+            _check_group(options.group_id, admin)
+    except KafkaException as error:
+        raise named(options.kafka, "its settings and groups", error.args[0], time.monotonic() - began) from None
+    if options.checkpoint_location:
+        _check_checkpoint(options, facts, Checkpoint(options.checkpoint_location))
+    return facts
+
+
+def _check_transaction_version(options: SinkOptions) -> None:
+    version = wire(options.kafka).transaction_version()
+    if version < _NEEDED_TRANSACTION_VERSION:
+        raise KafkaError(
+            "EOS_TRANSACTION_VERSION",
+            f"The cluster's finalized transaction.version is {version}; spark-eos needs "
+            f"{_NEEDED_TRANSACTION_VERSION}, so that the end of a transaction fences its producer (KIP-890).",
+            hint="With brokers of 4.0 or newer: kafka-features.sh upgrade --feature transaction.version=2.",
+            found=version,
+        )
+
+
+def _transaction_timeout(options: SinkOptions, admin: AdminClient) -> int:
+    most = _broker_limit(admin)
+    asked = options.transaction_timeout_ms
+    if most is not None and asked is not None and asked > most:
+        raise OptionError(
+            "EOS_TRANSACTION_TIMEOUT_TOO_LONG",
+            f"Option 'transaction.timeout.ms' is {asked}, but the brokers allow {most} (transaction.max.timeout.ms).",
+            hint="Lower the option, or raise the broker's setting.",
+            asked=asked,
+            most=most,
+        )
+    return asked or most or KAFKA_DEFAULT_MAX_TIMEOUT_MS
+
+
+def _broker_limit(admin: AdminClient) -> int | None:
+    """``transaction.max.timeout.ms``; None where this user may not ask (init_transactions tells then)."""
+    node = admin.describe_cluster(request_timeout=_TIMEOUT).result().nodes[0].id
+    try:
+        return int(_config(admin, ResourceType.BROKER, str(node))["transaction.max.timeout.ms"].value)
+    except KafkaException as error:
+        if error.args[0].code() == ClientError.CLUSTER_AUTHORIZATION_FAILED:
+            return None
+        raise
+
+
+def _ledger_partitions(options: SinkOptions, admin: AdminClient) -> int:
+    topic = options.ledger_topic
+    try:
+        found = topic_partitions(options.kafka, [topic])[topic]
+    except TopicError as error:
+        if error.condition != "EOS_TOPIC_MISSING":
+            raise
+        found = _create_ledger(topic, admin, options)
+    _check_ledger(topic, admin)
+    return found
+
+
+def _create_ledger(topic: str, admin: AdminClient, options: SinkOptions) -> int:
+    """As durable as the coordinators' own state."""
+    node = admin.describe_cluster(request_timeout=_TIMEOUT).result().nodes[0].id
+    config = {"cleanup.policy": "compact", "segment.ms": str(3_600_000), "min.cleanable.dirty.ratio": "0.1"}
+    replication = -1
+    try:
+        broker = _config(admin, ResourceType.BROKER, str(node))
+        replication = int(broker["transaction.state.log.replication.factor"].value)
+        config["min.insync.replicas"] = broker["transaction.state.log.min.isr"].value
+    except KafkaException as error:
+        if error.args[0].code() != ClientError.CLUSTER_AUTHORIZATION_FAILED:
+            raise
+    new = NewTopic(topic, num_partitions=LEDGER_PARTITIONS, replication_factor=replication, config=config)
+    try:
+        admin.create_topics([new], request_timeout=_TIMEOUT)[topic].result()
+    except KafkaException as error:
+        if error.args[0].code() != ClientError.TOPIC_ALREADY_EXISTS:
+            raise LedgerError(
+                "EOS_LEDGER_NOT_CREATED",
+                f"The ledger topic {topic} does not exist and could not be created: {error.args[0].str()}.",
+                hint=f"Create it with cleanup.policy=compact, and replicated like __transaction_state ({replication}).",
+            ) from None
+    return topic_partitions(options.kafka, [topic])[topic]
+
+
+def _check_ledger(topic: str, admin: AdminClient) -> None:
+    config = _config(admin, ResourceType.TOPIC, topic)
+    policy = config["cleanup.policy"].value
+    if policy != "compact":
+        raise LedgerError(
+            "EOS_LEDGER_NOT_COMPACTED",
+            f"The ledger topic {topic} has cleanup.policy={policy}: decisions would be deleted.",
+            hint="Set cleanup.policy=compact, or name another topic by 'ledger.topic'.",
+            policy=policy,
+        )
+    needed = int(config["min.insync.replicas"].value)
+    for _ in patience(_TIMEOUT):  # replicas that were restarted take a moment to be in sync
+        description = admin.describe_topics(
+            TopicCollection([topic]), include_authorized_operations=True, request_timeout=_TIMEOUT
+        )[topic].result()
+        # Brokers ask for no more replicas in sync than there are.
+        short = [p for p in description.partitions if len(p.isr) < min(needed, len(p.replicas))]
+        if not short:
+            break
+    else:
+        raise LedgerError(
+            "EOS_LEDGER_NOT_WRITABLE",
+            f"Partition {short[0].id} of the ledger topic {topic} has {len(short[0].isr)} replica(s) in sync of "
+            f"{len(short[0].replicas)}, but min.insync.replicas={needed}: nothing can be written.",
+            hint="Bring the missing brokers back, or lower min.insync.replicas.",
+        )
+    allowed = description.authorized_operations
+    if allowed is not None and not {AclOperation.READ, AclOperation.WRITE} <= set(allowed):
+        raise LedgerError(
+            "EOS_LEDGER_NOT_WRITABLE",
+            f"This user may not both read and write the ledger topic {topic}.",
+            hint="Grant READ, WRITE and DESCRIBE on it.",
+        )
+
+
+def _check_group(group: str, admin: AdminClient) -> None:
+    described = _group(group, admin)
+    if described is None:
+        return
+    if described.members:
+        who = ", ".join(sorted({f"{member.client_id} at {member.host}" for member in described.members}))
+        raise KafkaError(
+            "EOS_GROUP_ACTIVE",
+            f"Consumer group {group} has {len(described.members)} active member(s): {who}.",
+            hint="The sink would overwrite their offsets. Stop them, or use a group of its own for 'offsets.group.id'.",
+            group=group,
+        )
+
+
+def _group(group: str, admin: AdminClient) -> Any:
+    """The group's description; None when there is none. On a new cluster its coordinator has to be set up first."""
+    passing: KafkaException | None = None
+    for _ in patience(_TIMEOUT):
+        try:
+            return admin.describe_consumer_groups([group], request_timeout=_TIMEOUT)[group].result()
+        except KafkaException as error:
+            if error.args[0].code() == ClientError.GROUP_ID_NOT_FOUND:
+                return None
+            if error.args[0].code() not in COORDINATOR_MOVING:
+                raise
+            passing = error
+    assert passing is not None
+    raise passing
+
+
+def _check_checkpoint(options: SinkOptions, facts: Facts, checkpoint: Checkpoint) -> None:
+    query = checkpoint.query_id()
+    planned, done = checkpoint.last_batch("offsets"), checkpoint.last_batch("commits")
+    if planned is not None and options.group_id:
+        checkpoint.kafka_offsets(planned)
+    if query is None or done is None or options.ledger_begin:
+        return
+    ledger = KafkaLedger(options.kafka, options.ledger_topic, facts.ledger_partitions, options.prefix, query)
+    if ledger.read() is None:
+        raise missing_head(done)
+
+
+def _config(admin: AdminClient, kind: ResourceType, name: str) -> dict[str, Any]:
+    resource = ConfigResource(kind, name)
+    return admin.describe_configs([resource], request_timeout=_TIMEOUT)[resource].result()

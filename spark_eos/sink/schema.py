@@ -1,0 +1,87 @@
+"""The sink's columns: names and types as in Spark's built-in format, and ``timestamp``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    IntegerType,
+    StringType,
+    StructType,
+    TimestampType,
+)
+
+from spark_eos.errors import SchemaError
+
+_TEXT_OR_BYTES = "string or binary"
+_HEADERS = "array<struct<key:string,value:binary>>"
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Which optional columns a query writes. ``value`` is always there."""
+
+    key: bool
+    topic: bool
+    partition: bool
+    headers: bool
+    timestamp: bool
+
+
+def check_columns(schema: StructType, topic_option: str | None) -> Columns:
+    """Check names and types on the driver. Raises SchemaError."""
+    known = {"key": _TEXT_OR_BYTES, "value": _TEXT_OR_BYTES, "topic": "string", "partition": "int"}
+    known |= {"headers": _HEADERS, "timestamp": "timestamp"}
+    names = {field.name for field in schema.fields}
+    for field in schema.fields:
+        if field.name not in known:
+            raise SchemaError(
+                "EOS_COLUMN_UNKNOWN",
+                f"There is no place in a Kafka record for column '{field.name}'.",
+                hint=f"Select only {', '.join(known)}; to_json(struct(…)) AS value takes many columns into one.",
+                column=field.name,
+            )
+        if not _fits(field.name, field.dataType):
+            raise SchemaError(
+                "EOS_COLUMN_TYPE",
+                f"Column '{field.name}' is {field.dataType.simpleString()}.",
+                hint=f"It must be {known[field.name]}: cast it.",
+                column=field.name,
+            )
+    if len(names) < len(schema.fields):
+        twice = next(field.name for field in schema.fields if schema.names.count(field.name) > 1)
+        raise SchemaError("EOS_COLUMN_TWICE", f"There are two columns '{twice}'.", hint="Drop or rename one of them.")
+    if "value" not in names:
+        raise SchemaError("EOS_COLUMN_MISSING", "There is no column 'value'.", hint="Select one: … AS value.")
+    if "topic" not in names and topic_option is None:
+        raise SchemaError(
+            "EOS_COLUMN_MISSING",
+            "There is neither a column 'topic' nor an option 'topic'.",
+            hint='Add .option("topic", "…") for all rows, or select a column for each: … AS topic.',
+        )
+    return Columns(
+        key="key" in names,
+        topic="topic" in names and topic_option is None,
+        partition="partition" in names,
+        headers="headers" in names,
+        timestamp="timestamp" in names,
+    )
+
+
+def _fits(name: str, data_type: DataType) -> bool:
+    if name in ("key", "value"):
+        return isinstance(data_type, (StringType, BinaryType))
+    if name == "headers":
+        return _is_headers(data_type)
+    wanted = {"topic": StringType, "partition": IntegerType, "timestamp": TimestampType}[name]
+    return isinstance(data_type, wanted)
+
+
+def _is_headers(data_type: DataType) -> bool:
+    if not isinstance(data_type, ArrayType) or not isinstance(data_type.elementType, StructType):
+        return False
+    fields = {field.name: type(field.dataType) for field in data_type.elementType.fields}
+    return fields == {"key": StringType, "value": BinaryType}

@@ -1,0 +1,254 @@
+"""One attempt of one task: write its rows into a transaction of its own, and hand that over, open."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+from pyspark import TaskContext
+
+from spark_eos import faults
+from spark_eos.errors import ProtocolStop, RowError, Unclear
+from spark_eos.kafka.metadata import topic_partitions
+from spark_eos.kafka.producer import TransactionalProducer
+from spark_eos.kafka.wire import ENDTXN_VERSION
+from spark_eos.ops.preflight import Facts
+from spark_eos.options import SinkOptions
+from spark_eos.patience import patience
+from spark_eos.protocol.batch import DIGEST_BITS
+from spark_eos.protocol.head import Head, Pair, Probe, Written
+from spark_eos.protocol.names import TaskId, task_name
+from spark_eos.protocol.ports import State
+from spark_eos.protocol.run import missing_head, open_run, superseded
+from spark_eos.protocol.task import Assignment, Word, assign, check_held
+from spark_eos.sink.rows import RowBatch, check_partitions, produce_all
+from spark_eos.sink.schema import Columns
+from spark_eos.sink.session import Session, session
+
+OPEN_SECONDS = 3.0
+"""How long a task waits for the one before it to open the run; the wait grows with the partition."""
+
+_QUEUE_WAIT = 0.005
+_QUEUE_KBYTES = 32 << 10
+
+
+@dataclass(frozen=True)
+class Identity:
+    """Which attempt of which task of which micro-batch this is."""
+
+    query: str
+    run: str
+    batch: int
+    partition: int
+    attempt: int
+
+    @classmethod
+    def here(cls) -> Identity:
+        context = TaskContext.get()
+        query = context.getLocalProperty("sql.streaming.queryId") if context else None
+        if context is None or query is None:
+            raise ProtocolStop(
+                "EOS_NOT_A_STREAMING_TASK",
+                "The sink runs outside of a task of a streaming query.",
+                hint='Use it by df.writeStream.format("eos-kafka").',
+            )
+        return cls(
+            query=query,
+            run=context.getLocalProperty("spark.jobGroup.id"),
+            batch=int(context.getLocalProperty("streaming.sql.batchId")),
+            partition=context.partitionId(),
+            attempt=context.attemptNumber(),
+        )
+
+
+@dataclass(frozen=True)
+class Job:
+    """What all tasks of a query share."""
+
+    options: SinkOptions
+    facts: Facts
+    columns: Columns
+
+
+def run_task(job: Job, me: Identity, batches: Iterator[pa.RecordBatch]) -> Word:
+    """Write, or count, the rows of one task; the word for the driver.
+
+    The head, the opening of the run and the producer's birth overlap the wait for the first rows. Whatever fails aborts
+    this attempt's own transaction and raises.
+    """
+    own = session(job.options, job.facts.ledger_partitions, me.query)
+    with ThreadPoolExecutor(1, "eos start") as pool:
+        start = pool.submit(_start, job, own, me)
+        first = next((batch for batch in batches if batch.num_rows), None)
+        assignment, producer = start.result()
+    rows = iter(()) if first is None else _chain(first, batches)
+    if producer is None:
+        return _count(job, assignment, me, rows)
+    if first is None:
+        producer.close()
+        return Word(assignment.work, me.partition, 0, 0)
+    attempt = _Attempt(job, own, me, assignment, producer)
+    try:
+        return attempt.write(rows)
+    except BaseException:
+        producer.abort()
+        raise
+    finally:
+        producer.close()
+
+
+def _chain(first: pa.RecordBatch, rest: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    yield first
+    yield from (batch for batch in rest if batch.num_rows)
+
+
+def _start(job: Job, own: Session, me: Identity) -> tuple[Assignment, TransactionalProducer | None]:
+    head = _opened(job, own, me)
+    assignment = assign(head, me.batch, me.partition, me.attempt)
+    if assignment.name is None:
+        return assignment, None
+    name = _free_name(job, own, me, assignment.name)
+    producer = TransactionalProducer(
+        job.options.kafka,
+        name,
+        job.facts.transaction_timeout_ms,
+        {"queue.buffering.max.kbytes": _QUEUE_KBYTES},
+    )
+    try:
+        producer.warm_up(job.options.topic)
+        producer.init()
+        producer.identity()
+    except BaseException:
+        producer.close()
+        raise
+    return assignment, producer
+
+
+def _free_name(job: Job, own: Session, me: Identity, task: TaskId) -> str:
+    """The first name with nothing open under it, counting attempts up.
+
+    Spark counts attempts from 0 again when it resubmits a stage, and does not tell Python which attempt of the stage
+    this
+    is: the transaction of the first one may be prepared, and even decided, and must not be aborted by taking its name.
+    """
+    while True:
+        name = task_name(job.options.prefix, me.query, task)
+        described = own.coordinator.describe([name]).get(name)
+        if described is None or described.state is not State.ONGOING:
+            return name
+        task = replace(task, attempt=task.attempt + 1)
+
+
+def _opened(job: Job, own: Session, me: Identity) -> Head:
+    """The head of this run. The lowest partition opens it, the others wait for that, though not for ever."""
+    for _ in patience(OPEN_SECONDS * me.partition):
+        head = own.ports.ledger.read()
+        if head is not None and head.run == me.run:
+            return head
+        if me.partition == 0:
+            break
+    return open_run(
+        own.ports,
+        me.run,
+        me.batch,
+        endtxn_version=ENDTXN_VERSION,
+        begin_here=job.options.ledger_begin,
+        driver=job.facts.driver,
+        prefix=job.options.prefix,
+    )
+
+
+def _count(job: Job, assignment: Assignment, me: Identity, batches: Iterator[pa.RecordBatch]) -> Word:
+    rows = digest = 0
+    for batch in batches:
+        columns = RowBatch(batch, job.columns, job.options.topic)
+        rows += columns.rows
+        digest += columns.digest()
+    return Word(assignment.work, me.partition, rows, digest % (1 << DIGEST_BITS))
+
+
+class _Attempt:
+    """The rows' way into one transaction."""
+
+    def __init__(
+        self, job: Job, own: Session, me: Identity, assignment: Assignment, producer: TransactionalProducer
+    ) -> None:
+        self._job, self._own, self._me = job, own, me
+        self._assignment, self._producer = assignment, producer
+        self._counts: dict[str, int] = {}
+
+    def write(self, batches: Iterator[pa.RecordBatch]) -> Word:
+        began_ms = int(time.time() * 1000)
+        self._producer.begin()
+        faults.reach("prepare.begun")
+        rows = digest = 0
+        for batch in batches:
+            columns = RowBatch(batch, self._job.columns, self._job.options.topic)
+            self._check_topics(columns)
+            check_partitions(columns, self._job.options.topic, self._counts)
+            self._produce(columns)
+            rows += columns.rows
+            digest += columns.digest()
+            faults.reach("prepare.wrote")
+        self._producer.flush()
+        faults.reach("prepare.flushed")
+        self._check_owner()
+        written = self._hand_over(rows, digest % (1 << DIGEST_BITS))
+        faults.reach("prepare.prepared")
+        return Word(
+            self._assignment.work,
+            self._me.partition,
+            written.rows,
+            written.digest,
+            written,
+            began_ms,
+            self._job.facts.transaction_timeout_ms,
+        )
+
+    def _produce(self, columns: RowBatch) -> None:
+        try:
+            produce_all(self._producer.produce, self._make_room, columns)
+        except RowError:
+            self._producer.flush()  # a row that the brokers refused before ends the transaction, and says why
+            raise
+
+    def _check_topics(self, columns: RowBatch) -> None:
+        """Topics must exist before a row is written: the client would wait for them, or create what was misspelt."""
+        topics = [self._job.options.topic] if columns.topics is None else columns.topics
+        unknown = set(topics) - self._counts.keys()
+        if unknown:
+            self._counts |= topic_partitions(self._job.options.kafka, sorted(filter(None, unknown)))
+
+    def _make_room(self) -> None:
+        """The queue is full: wait for the brokers, unless they have already refused a row."""
+        if self._producer.failed:
+            self._producer.flush()
+        time.sleep(_QUEUE_WAIT)
+
+    def _check_owner(self) -> None:
+        """A run that opened before this transaction's first row has not seen it, and so cannot have cleared it."""
+        head = self._own.ports.ledger.read()
+        if head is None or head.run != self._me.run:
+            raise missing_head(self._me.batch) if head is None else superseded(self._me.run, head)
+
+    def _hand_over(self, rows: int, digest: int) -> Written:
+        """What the broker holds must be what this producer wrote."""
+        own = self._producer.identity()
+        described = self._own.coordinator.describe([own.id]).get(own.id)
+        check_held(own, described)
+        assert described is not None
+        return Written(self._me.partition, own, rows, digest, self._first_record(own, described.places))
+
+    def _first_record(self, own: Pair, places: Iterable[tuple[str, int]]) -> Probe:
+        for _ in patience(10):
+            probe = self._own.coordinator.first_record(own, places)
+            if probe is not None:
+                return probe
+        raise Unclear(
+            "EOS_TRANSACTION_NOT_FOUND",
+            f"No leader of {places} knows the open transaction {own.id}.",
+            hint="Nothing was decided; Spark tries the task again.",
+        )

@@ -1,0 +1,128 @@
+"""The sink's writer: what Spark calls, in tasks and on the driver.
+
+Spark makes a new writer for each call: one on the driver when it plans a micro-batch, which goes to the tasks, and one
+for each commit or abort. What they share lies in messages and in the process's caches.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from spark_eos.checkpoint import Checkpoint
+from spark_eos.kafka.metadata import topic_partitions
+from spark_eos.log import logger
+from spark_eos.ops.preflight import Facts, preflight, this_driver
+from spark_eos.options import SinkOptions
+from spark_eos.protocol.batch import Batch, Report, abort, commit
+from spark_eos.protocol.task import Word
+from spark_eos.sink.schema import check_columns
+from spark_eos.sink.session import session
+
+
+@dataclass(frozen=True)
+class Message(WriterCommitMessage):
+    """A task's word, whose it is, and what the driver knew when it planned the batch.
+
+    Times are seconds: how long the task took, and when, by its clock, it was done.
+    """
+
+    query: str
+    run: str
+    facts: Facts
+    word: Word
+    took: float
+    done: float
+
+
+class EosKafkaStreamWriter(DataSourceStreamArrowWriter):
+    """See DataSourceStreamArrowWriter. Making one checks options and columns."""
+
+    def __init__(self, options: SinkOptions, schema: StructType) -> None:
+        self._options = options
+        self._columns = check_columns(schema, options.topic)
+        self._facts: Facts | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Spark pickles the writer when it has planned a micro-batch, before any task runs: the time to look at the
+        cluster. The writers that it makes for commit and abort have the facts from the tasks' messages."""
+        return {**self.__dict__, "_facts": preflight(self._options)}
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Message:
+        from spark_eos.sink.task import Identity, Job, run_task
+
+        began = time.perf_counter()
+        me = Identity.here()
+        assert self._facts is not None, "the writer was not made by Spark's planning"
+        word = run_task(Job(self._options, self._facts, self._columns), me, iterator)
+        return Message(me.query, me.run, self._facts, word, time.perf_counter() - began, time.time())
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
+        began = time.perf_counter()
+        said = [message for message in messages if isinstance(message, Message)]
+        if not said:
+            return  # no task had anything to say: nothing was read, nothing is to be written
+        first = said[0]
+        offsets = None
+        if self._options.group_id and self._options.checkpoint_location:
+            offsets = Checkpoint(self._options.checkpoint_location).kafka_offsets(batchId)
+        own = session(self._options, first.facts.ledger_partitions, first.query)
+        batch = Batch(first.run, batchId, tuple(message.word for message in said), offsets)
+        report = commit(own.ports, batch)
+        self._log(first.query, batch, said, report, time.perf_counter() - began)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
+        """Never raises: what stays open is cleared by the next start."""
+        try:
+            said = next((message for message in messages if isinstance(message, Message)), None)
+            found = (said.query, said.run, said.facts.ledger_partitions) if said else self._own_run()
+            if found is None:
+                return
+            query, run, partitions = found
+            left = abort(session(self._options, partitions, query).ports, run, batchId)
+            logger.warning("query=%s batch=%d aborted, %d transactions left open", query, batchId, len(left))
+        except Exception as error:
+            logger.warning("batch=%d could not be aborted: %s", batchId, error)
+
+    def _own_run(self) -> tuple[str, str, int] | None:
+        """Query, run and number of ledger partitions where no task has ended, as when a query is stopped.
+
+        The checkpoint names the query, and the ledger its run. That is the run of this abort only if it belongs to this
+        Spark application, which never has two runs of a query at once; else nothing is touched.
+        """
+        if not self._options.checkpoint_location:
+            return None
+        query = Checkpoint(self._options.checkpoint_location).query_id()
+        if query is None:
+            return None
+        topic = self._options.ledger_topic
+        partitions = topic_partitions(self._options.kafka, [topic])[topic]
+        head = session(self._options, partitions, query).ports.ledger.read()
+        driver = this_driver()
+        return (query, head.run, partitions) if head is not None and driver and head.driver == driver else None
+
+    def _log(self, query: str, batch: Batch, said: Sequence[Message], report: Report, took: float) -> None:
+        logger.info(
+            "query=%s batch=%d%s rows=%d tasks=%d transactions=%d prepare=%.0fms "
+            "verify=%.1fms decide=%.1fms end=%.1fms commit=%.1fms since_last_task=%.1fms",
+            query,
+            batch.id,
+            " replayed" if report.replayed else "",
+            batch.rows,
+            len(batch.words),
+            report.transactions,
+            max(message.took for message in said) * 1000,
+            report.verify_ms,
+            report.decide_ms,
+            report.end_ms,
+            took * 1000,
+            (time.time() - max(message.done for message in said)) * 1000,
+        )
+        if report.still_open:
+            logger.warning("query=%s %d leftover transactions stay open until their timeout", query, report.still_open)

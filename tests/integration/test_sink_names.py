@@ -1,0 +1,58 @@
+"""Transactional ids on a real coordinator: what may be taken, and what must not be changed."""
+
+from __future__ import annotations
+
+import uuid
+
+import pytest
+from pyspark.sql.types import StringType, StructType
+
+from spark_eos.errors import LedgerError
+from spark_eos.kafka.producer import TransactionalProducer
+from spark_eos.ops.preflight import preflight
+from spark_eos.options import sink_options
+from spark_eos.protocol.names import TaskId, task_name
+from spark_eos.protocol.ports import State
+from spark_eos.protocol.run import open_run
+from spark_eos.sink.schema import check_columns
+from spark_eos.sink.session import session
+from spark_eos.sink.task import Identity, Job, _free_name
+
+
+def test_a_resubmitted_stage_leaves_the_open_transaction_of_its_predecessor_alone(cluster, topic):
+    """Attempt 0 of a second stage attempt must not abort what attempt 0 of the first has prepared."""
+    name = topic(1)
+    options = sink_options({"kafka.bootstrap.servers": cluster.bootstrap_servers, "topic": name})
+    job = Job(options, preflight(options), check_columns(StructType().add("value", StringType()), name))
+    me = Identity(str(uuid.uuid4()), str(uuid.uuid4()), batch=0, partition=0, attempt=0)
+    own = session(options, job.facts.ledger_partitions, me.query)
+    first = TaskId(generation=1, partition=0, slot=0)
+
+    prepared = TransactionalProducer(options.kafka, _free_name(job, own, me, first), 60_000)
+    prepared.warm_up(name)
+    prepared.init()
+    prepared.begin()
+    prepared.produce(name, b"row")
+    prepared.flush()
+
+    assert prepared.name == task_name(options.prefix, me.query, first)
+    assert _free_name(job, own, me, first) == task_name(options.prefix, me.query, TaskId(1, 0, 0, attempt=1))
+    assert own.coordinator.describe([prepared.name])[prepared.name].state is State.ONGOING
+    prepared.abort()
+    assert _free_name(job, own, me, first) == prepared.name
+
+
+def test_a_query_keeps_its_prefix(cluster, topic):
+    """Under another prefix the ledger's id is another one, so that a run which is still alive would not be fenced."""
+    given = {"kafka.bootstrap.servers": cluster.bootstrap_servers, "topic": topic(1)}
+    query = str(uuid.uuid4())
+
+    def begin(run: str, prefix: str) -> int:
+        options = sink_options(given | {"transactionalIdPrefix": prefix})
+        ports = session(options, preflight(options).ledger_partitions, query).ports
+        return open_run(ports, run, 0, endtxn_version=5, begin_here=False, prefix=prefix).generation
+
+    assert begin("first", "one") == 1
+    with pytest.raises(LedgerError, match="EOS_LEDGER_PREFIX_CHANGED.*'one'.*'other'"):
+        begin("second", "other")
+    assert begin("second", "one") == 2

@@ -1,0 +1,56 @@
+"""What is printed, and what is not, where nobody has configured logging, as in Spark's Python workers."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+PROGRAM = """
+import logging
+{before}
+from spark_eos.kafka.config import client_log
+from spark_eos.log import logger
+logger.info("a batch")
+logger.debug("a detail")
+client_log.error("Connect failed")
+"""
+
+
+def printed(before: str = "", **environment: str) -> str:
+    """What a process of its own writes to standard error."""
+    program = PROGRAM.format(before=before)
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={"PYTHONPATH": os.pathsep.join(sys.path), **environment},
+    )
+    assert done.stdout == ""
+    return done.stderr
+
+
+def test_batches_are_printed_and_the_clients_chatter_is_not():
+    """An unreachable broker would otherwise print a line for every attempt to connect."""
+    lines = printed().splitlines()
+    assert len(lines) == 1
+    assert "spark-eos" in lines[0]
+    assert lines[0].endswith("INFO a batch")
+
+
+def test_the_environment_sets_the_level():
+    """It is inherited by workers, which read no logging configuration."""
+    assert "a detail" in printed(SPARK_EOS_LOG="DEBUG")
+    assert "a batch" not in printed(SPARK_EOS_LOG="warning")
+
+
+def test_who_asks_for_the_clients_log_gets_it():
+    """By the level of its logger."""
+    assert "Connect failed" in printed('logging.getLogger("spark_eos.librdkafka").setLevel("ERROR")')
+
+
+def test_a_logging_configuration_of_the_application_is_left_alone():
+    """Then its handlers get the records, and no line comes twice."""
+    text = printed('logging.basicConfig(format="mine %(message)s", level="INFO")')
+    assert text.splitlines() == ["mine a batch"]

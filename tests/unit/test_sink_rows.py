@@ -1,0 +1,230 @@
+"""Arrow rows on their way into a producer: arguments, digests, refusals."""
+
+from __future__ import annotations
+
+import datetime
+import random
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from confluent_kafka import KafkaError as ClientError
+from confluent_kafka import KafkaException
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spark_eos.errors import RowError
+from spark_eos.sink.rows import RowBatch, check_partitions, produce_all
+from spark_eos.sink.schema import Columns
+
+TYPES = {
+    "key": pa.binary(),
+    "value": pa.binary(),
+    "topic": pa.string(),
+    "partition": pa.int32(),
+    "headers": pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])),
+    "timestamp": pa.timestamp("us", tz="UTC"),
+}
+FULL = {
+    "key": b"k",
+    "value": b"v",
+    "topic": "t1",
+    "partition": 3,
+    "headers": [{"key": "h", "value": b"x"}],
+    "timestamp": datetime.datetime(2024, 5, 6, 7, 8, 9, 123_456, tzinfo=datetime.UTC),
+}
+FULL_MS = 1_714_979_289_123
+
+
+def batch(rows: list[Mapping[str, Any]], topic: str | None = None, **types: pa.DataType) -> RowBatch:
+    """The rows as the sink gets them; columns are those of the first row."""
+    names = list(rows[0])
+    data = pa.RecordBatch.from_pydict(
+        {name: pa.array([row[name] for row in rows], types.get(name, TYPES[name])) for name in names}
+    )
+    optional = {name: name in names for name in ("key", "partition", "headers", "timestamp")}
+    return RowBatch(data, Columns(topic=topic is None, **optional), topic)
+
+
+def digest(*rows: Mapping[str, Any], **options: Any) -> int:
+    return batch(list(rows), **options).digest()
+
+
+class Recorder:
+    """Takes the rows like a producer, with a queue that is full every so often."""
+
+    def __init__(self, room: int = 10**9) -> None:
+        self.taken: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
+        self.waits = 0
+        self._room = self._free = room
+
+    def produce(self, *arguments: Any, **more: Any) -> None:
+        if not self._free:
+            raise BufferError
+        self._free -= 1
+        self.taken.append((arguments, more))
+
+    def wait(self) -> None:
+        self.waits += 1
+        if self.waits % 2 == 0:  # the first wait is not enough
+            self._free = self._room
+
+
+def test_every_column_reaches_the_producer():
+    """Timestamps in milliseconds; headers as pairs."""
+    recorder = Recorder()
+    produce_all(recorder.produce, recorder.wait, batch([FULL]))
+    ((arguments, more),) = recorder.taken
+    assert arguments == ("t1", b"v", b"k")
+    assert more == {"partition": 3, "timestamp": FULL_MS, "headers": [("h", b"x")]}
+
+
+def test_nulls_mean_what_they_mean_in_kafka():
+    """A tombstone, no key, a partition that Kafka chooses, now, and no headers."""
+    recorder = Recorder()
+    nothing = dict.fromkeys(FULL) | {"topic": "t1"}
+    produce_all(recorder.produce, recorder.wait, batch([nothing]))
+    ((arguments, more),) = recorder.taken
+    assert arguments == ("t1", None, None)
+    assert more == {"partition": -1, "timestamp": 0, "headers": None}
+
+
+def test_a_header_may_have_no_value():
+    """As Kafka's may."""
+    recorder = Recorder()
+    produce_all(recorder.produce, recorder.wait, batch([FULL | {"headers": [{"key": "h", "value": None}]}]))
+    assert recorder.taken[0][1]["headers"] == [("h", None)]
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.binary(), pa.large_binary()])
+def test_text_goes_as_utf_8(kind):
+    """Whichever of its types Arrow uses."""
+    value = "größe" if pa.types.is_string(kind) or pa.types.is_large_string(kind) else "größe".encode()
+    recorder = Recorder()
+    produce_all(recorder.produce, recorder.wait, batch([{"key": value, "value": value}], "t", key=kind, value=kind))
+    assert recorder.taken[0][0] == ("t", "größe".encode(), "größe".encode())
+
+
+@given(st.lists(st.binary(max_size=3), max_size=50), st.integers(1, 5), st.booleans())
+def test_a_full_queue_neither_loses_nor_doubles_a_row(values, room, plain):
+    """In order, on the quick way and on the other."""
+    recorder = Recorder(room)
+    more = {} if plain else {"partition": 1}
+    if values:
+        produce_all(recorder.produce, recorder.wait, batch([{"value": value, **more} for value in values], "t"))
+    assert [arguments[1] for arguments, _ in recorder.taken] == values
+    assert recorder.waits == 2 * max(0, (len(values) - 1) // room)
+
+
+def test_a_null_topic_is_refused_before_any_row_is_taken():
+    """With the number of such rows."""
+    with pytest.raises(RowError, match="2 of 3 rows") as caught:
+        batch([{"value": b"a", "topic": topic} for topic in (None, "t", None)])
+    assert caught.value.condition == "EOS_ROW_TOPIC_NULL"
+
+
+@pytest.mark.parametrize("headers", [[None], [{"key": None, "value": b"x"}]])
+def test_a_header_without_a_name_is_refused(headers):
+    """Kafka knows none."""
+    rows = batch([FULL | {"headers": headers}])
+    recorder = Recorder()
+    with pytest.raises(RowError, match="header") as caught:
+        produce_all(recorder.produce, recorder.wait, rows)
+    assert caught.value.condition == "EOS_ROW_HEADER_NULL"
+
+
+@pytest.mark.parametrize(("partition", "fits"), [(0, True), (3, True), (4, False), (-1, False), (None, True)])
+@pytest.mark.parametrize("topic", ["t1", None])
+def test_partitions_must_exist(topic, partition, fits):
+    """By option and by column; with the topic's number of partitions in the error."""
+    rows = batch([FULL, FULL | {"partition": partition}], topic)
+    counts = {"t1": 4, "t2": 9}
+    if fits:
+        check_partitions(rows, topic, counts)
+        return
+    with pytest.raises(RowError, match=f"partition {partition} of topic t1, which has 4") as caught:
+        check_partitions(rows, topic, counts)
+    assert caught.value.condition == "EOS_ROW_PARTITION_OUT_OF_RANGE"
+
+
+def test_partitions_are_those_of_each_rows_own_topic():
+    """The wider topic does not excuse the narrower one."""
+    wide, narrow = FULL | {"topic": "wide", "partition": 8}, FULL | {"topic": "narrow", "partition": 2}
+    check_partitions(batch([wide, narrow]), None, {"wide": 9, "narrow": 3})
+    with pytest.raises(RowError, match="partition 2 of topic narrow, which has 2"):
+        check_partitions(batch([wide, narrow]), None, {"wide": 9, "narrow": 2})
+
+
+@pytest.mark.parametrize(
+    ("code", "condition"),
+    [(ClientError.MSG_SIZE_TOO_LARGE, "EOS_ROW_TOO_LARGE"), (ClientError._STATE, "EOS_ROW_REFUSED")],
+)
+def test_what_the_producer_refuses_is_named_without_the_data(code, condition):
+    """Topic and size are told, not the value: it may be anybody's."""
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise KafkaException(ClientError(code))
+
+    with pytest.raises(RowError, match="topic t1") as caught:
+        produce_all(refuse, lambda: None, batch([FULL | {"value": b"private" * 9}]))
+    assert caught.value.condition == condition
+    assert "private" not in str(caught.value)
+
+
+# Digests
+
+header = st.fixed_dictionaries({"key": st.text(max_size=2), "value": st.none() | st.binary(max_size=2)})
+cells = {
+    "key": st.none() | st.binary(max_size=4),
+    "value": st.none() | st.binary(max_size=4),
+    "topic": st.sampled_from(["t1", "t2", "größe"]),
+    "partition": st.none() | st.integers(0, 5),
+    "headers": st.none() | st.lists(header, max_size=3),
+    "timestamp": st.none() | st.datetimes(datetime.datetime(2000, 1, 1), timezones=st.just(datetime.UTC)),
+}
+rows_of_any_kind = st.fixed_dictionaries(cells)
+
+
+@given(st.lists(rows_of_any_kind, min_size=1, max_size=20), st.randoms(use_true_random=False))
+def test_a_digest_does_not_depend_on_order_or_batches(rows, chance: random.Random):
+    """A replay after a shuffle has the same rows in another order, cut into other batches."""
+    shuffled = chance.sample(rows, len(rows))
+    cut = chance.randrange(len(rows))
+    parts = [part for part in (shuffled[:cut], shuffled[cut:]) if part]
+    assert sum(batch(part).digest() for part in parts) == digest(*rows)
+
+
+@given(rows_of_any_kind, st.data())
+def test_a_digest_tells_a_change_in_each_column(row, data):
+    """Nothing that a reader sees may change unnoticed."""
+    for name, values in cells.items():
+        other = data.draw(values.filter(lambda value, name=name: value != row[name]), name)
+        assert digest(row) != digest(row | {name: other}), name
+
+
+@given(st.lists(rows_of_any_kind, min_size=1, max_size=5))
+def test_a_digest_tells_a_row_more(rows):
+    """Lost or doubled."""
+    assert digest(*rows) != digest(*rows, rows[0])
+
+
+def test_a_digest_tells_null_from_what_it_could_be_taken_for():
+    """A tombstone is not an empty value."""
+    seen = {digest(FULL | {"value": value}) for value in (None, b"", b"\0", b"null", b"None", b"\0null")}
+    assert len(seen) == 6
+    assert digest(FULL | {"partition": None}) != digest(FULL | {"partition": -1})
+    assert digest(FULL | {"headers": None}) != digest(FULL | {"headers": []})
+
+
+def test_a_digest_tells_where_the_key_ends():
+    """A byte that moved from the key into the value is a difference."""
+    assert digest({"key": b"ab", "value": b"c"}, topic="t") != digest({"key": b"a", "value": b"bc"}, topic="t")
+    assert digest({"key": b"", "value": b"ab"}, topic="t") != digest({"key": b"ab", "value": b""}, topic="t")
+
+
+def test_the_topic_by_option_counts_like_the_topic_by_column():
+    """A restart may change from one to the other."""
+    with_column = digest({"key": b"k", "value": b"v", "topic": "t1"})
+    assert digest({"key": b"k", "value": b"v"}, topic="t1") == with_column
+    assert digest({"key": b"k", "value": b"v"}, topic="t2") != with_column
