@@ -1,0 +1,58 @@
+"""The Spark session of a job: workers that run this interpreter and find this checkout, and a log that stays quiet."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+import spark_eos
+
+ROOT = Path(__file__).resolve().parent.parent
+_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+_LOG_SETTINGS = ROOT / "conf" / "log4j2.properties"
+
+
+def start(name: str, conf: Mapping[str, str], *, verbose: bool = False) -> SparkSession:
+    """Start a session, or take the one that spark-submit has started, with ``eos-kafka`` registered in it."""
+    # Said by Spark wherever pandas is 3 or newer, though no job needs pandas.
+    warnings.filterwarnings("ignore", message="PySpark does not yet fully support pandas", category=FutureWarning)
+    # A worker of another interpreter lacks our packages and shows up as "Python worker failed to connect back".
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder.appName(name)
+    for key, value in _with_defaults(conf, verbose).items():
+        builder = builder.config(key, value)
+    spark = builder.getOrCreate()
+    _quieten(spark, verbose)
+    spark_eos.register(spark)
+    return spark
+
+
+def _with_defaults(conf: Mapping[str, str], verbose: bool) -> dict[str, str]:
+    python_path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+    merged = {"spark.executorEnv.PYTHONPATH": python_path, "spark.ui.showConsoleProgress": "false"} | dict(conf)
+    if not verbose:
+        options = (merged.get(_JAVA_OPTIONS), f"-Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()}")
+        merged[_JAVA_OPTIONS] = " ".join(filter(None, options))
+    return merged
+
+
+def _quieten(spark: SparkSession, verbose: bool) -> None:
+    """Log levels for a JVM that spark-submit has started without our settings."""
+    if verbose:
+        spark.sparkContext.setLogLevel("INFO")
+        return
+    context = spark.sparkContext
+    jvm, accumulators = context._jvm, context._accumulatorServer
+    assert jvm is not None and accumulators is not None
+    # A query that is stopped leaves this server with half a message: a stack of its own, and of no use.
+    accumulators.handle_error = lambda request, address: None
+    jvm.org.apache.logging.log4j.core.config.Configurator.reconfigure(jvm.java.net.URI(_LOG_SETTINGS.as_uri()))
+    for logger in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        # pyspark logs each error that it raises, stack and all; the job prints errors itself.
+        logging.getLogger(logger).disabled = True

@@ -1,0 +1,163 @@
+"""The transform of a job: source columns → (parse) → SQL text or function → the sink's columns."""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass
+from typing import Literal
+
+from pyspark.errors import AnalysisException, ParseException
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from jobs.config import Rejected
+from spark_eos.errors import ConfigError
+
+#: The name by which a SQL text knows the stream.
+VIEW = "input"
+SINK_COLUMNS = ("key", "value", "topic", "partition", "headers", "timestamp")
+_CORRUPT = "_malformed"
+_PARSED = "_parsed"
+
+
+@dataclass(frozen=True)
+class ParseConfig:
+    """How a record's value becomes columns. ``schema`` is Spark's DDL: ``id BIGINT, name STRING``."""
+
+    format: Literal["json", "csv", "string"]
+    schema: str | None = None
+    on_malformed: Literal["fail", "drop"] = "fail"
+
+    def __post_init__(self) -> None:
+        if self.format == "string" and self.schema:
+            raise Rejected("WRONG_VALUE", "'string' takes no schema.", "Remove 'schema', or set 'format: json'.")
+        if self.format != "string" and not self.schema:
+            raise Rejected("MISSING_KEY", f"'{self.format}' needs a schema.", "Add 'schema: id BIGINT, name STRING'.")
+
+
+@dataclass(frozen=True)
+class TransformConfig:
+    """Either ``sql``, a SQL text over the view ``input``, or ``function``, ``module:function``."""
+
+    sql: str | None = None
+    function: str | None = None
+    parse: ParseConfig | None = None
+
+    def __post_init__(self) -> None:
+        if bool(self.sql) == bool(self.function):
+            raise Rejected("WRONG_VALUE", "needs 'sql' or 'function', one of them.", "Keep the one that is meant.")
+        if self.function and not all(self.function.partition(":")):
+            raise Rejected("WRONG_VALUE", "'function' is not module:function.", "Write it as 'my_module:my_function'.")
+
+
+def transformed(source: DataFrame, config: TransformConfig) -> DataFrame:
+    """The rows for the sink. Raises ConfigError where the transform does not fit the source or the sink."""
+    parsed = _parsed(source, config.parse) if config.parse else source
+    rows = _by_sql(parsed, config.sql) if config.sql else _by_function(parsed, str(config.function))
+    unknown = [name for name in rows.columns if name not in SINK_COLUMNS]
+    if unknown or "value" not in rows.columns:
+        wrong = f"has columns that the sink does not know: {', '.join(unknown)}" if unknown else "has no column 'value'"
+        raise ConfigError(
+            "EOS_CONFIG_TRANSFORM_COLUMNS",
+            f"The result of 'transform' {wrong}.",
+            hint=f"Give it 'value' and, as needed, others of: {', '.join(SINK_COLUMNS)}.",
+            key="transform",
+        )
+    return rows
+
+
+def _by_sql(stream: DataFrame, sql: str) -> DataFrame:
+    stream.createOrReplaceTempView(VIEW)
+    try:
+        return stream.sparkSession.sql(sql)
+    except (ParseException, AnalysisException) as error:
+        raise ConfigError(
+            "EOS_CONFIG_SQL",
+            f"Spark does not take the SQL of 'transform.sql': {_first_line(error)}",
+            hint=f"The view '{VIEW}' has the columns: {', '.join(stream.columns)}.",
+            key="transform.sql",
+        ) from None
+
+
+def _by_function(stream: DataFrame, name: str) -> DataFrame:
+    module_name, _, function_name = name.partition(":")
+    try:
+        function = getattr(importlib.import_module(module_name), function_name)
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(
+            "EOS_CONFIG_FUNCTION",
+            f"'transform.function' cannot be loaded: {error}.",
+            hint="The module must be importable where the job starts (set PYTHONPATH) and have that function.",
+            key="transform.function",
+        ) from error
+    rows = function(stream)
+    if not isinstance(rows, DataFrame):
+        raise ConfigError(
+            "EOS_CONFIG_FUNCTION",
+            f"'transform.function' returned {type(rows).__name__}, not a DataFrame.",
+            hint="It takes a DataFrame and returns one.",
+            key="transform.function",
+        )
+    return rows
+
+
+def _parsed(source: DataFrame, config: ParseConfig) -> DataFrame:
+    """The source with its value's fields as columns beside its own. A tombstone (no value) has nulls in all of them."""
+    text = F.col("value").cast("string")
+    if config.format == "string":
+        return source.withColumn("value", text)
+    names = _schema(config, source.columns).names
+    parse = F.from_json if config.format == "json" else F.from_csv
+    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
+    struct = parse(text, f"{config.schema}, {_CORRUPT} STRING", options)
+    checked = source.withColumn(_PARSED, struct).where(_accepts(config.on_malformed))
+    return checked.select(*source.columns, *(F.col(_PARSED)[name].alias(name) for name in names))
+
+
+def _accepts(on_malformed: str) -> Column:
+    parsed = F.col(_PARSED)
+    empty = F.trim(F.col("value").cast("string")) == ""  # which Spark takes for a CSV row of nulls
+    well_formed = F.col("value").isNull() | (parsed.isNotNull() & parsed[_CORRUPT].isNull() & ~empty)
+    if on_malformed == "drop":
+        return well_formed
+    message = F.concat(
+        F.lit("[EOS_JOB_MALFORMED_ROW] The value of topic "),
+        F.col("topic"),
+        F.lit(", partition "),
+        F.col("partition"),
+        F.lit(", offset "),
+        F.col("offset"),
+        F.lit(" does not fit 'transform.parse'. Mend the schema, or set 'onMalformed: drop' to leave such rows out."),
+    )
+    # rand() makes the filter one that the optimizer neither moves nor merges, so that no filter of the user's comes
+    # first and drops a malformed row unseen. (Only an unsure one does: the optimizer knows that rand() < 0 is false and
+    # then removes the error with it.) It is reached by malformed rows alone, after the error.
+    failure = F.raise_error(message).isNull() & (F.rand() < 0.5)
+    return F.when(well_formed, F.lit(True)).otherwise(failure)
+
+
+def _schema(config: ParseConfig, taken: list[str]) -> StructType:
+    try:
+        schema = StructType.fromDDL(str(config.schema))
+    except ParseException as error:
+        raise ConfigError(
+            "EOS_CONFIG_SCHEMA",
+            f"Spark does not take the schema of 'transform.parse.schema': {_first_line(error)}",
+            hint="Write it as DDL: id BIGINT, name STRING.",
+            key="transform.parse.schema",
+        ) from None
+    clash = sorted({name.lower() for name in schema.names} & {name.lower() for name in taken})
+    if clash:
+        raise ConfigError(
+            "EOS_CONFIG_SCHEMA",
+            f"'transform.parse.schema' has fields with the names of source columns: {', '.join(clash)}.",
+            hint="Set 'format: string' and parse the value in the SQL text, under other names.",
+            key="transform.parse.schema",
+        )
+    return schema
+
+
+def _first_line(error: AnalysisException | ParseException) -> str:
+    """Spark's own sentence, without the query's plan and the JVM's stack."""
+    return str(error).strip().partition("\n")[0].rstrip(";")
