@@ -1,0 +1,111 @@
+"""Holds what is in Kafka against what must be there. ``judge`` is plain data in, plain data out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from jobs._demo.flights import INPUT_TOPIC, OUTPUT_TOPICS, PARTITIONS, Expected
+from jobs._demo.topics import Reader, Row, group_offsets
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """Counts of rows of the output, as a ``read_committed`` consumer sees it.
+
+    ``out_of_order``: rows whose first copy comes after that of a later row of the same input partition, in the same
+    output partition. ``wrong``: rows that nobody expects, in another topic than expected, or with another key or value.
+    """
+
+    visible: int
+    lost: int
+    doubled: int
+    out_of_order: int
+    aborted_visible: int
+    wrong: int
+
+    @property
+    def ok(self) -> bool:
+        return not (self.lost or self.doubled or self.out_of_order or self.aborted_visible or self.wrong)
+
+
+@dataclass(frozen=True)
+class Findings:
+    """All that was found. ``rewritten``: rows of aborted transactions that lie in the output topics.
+
+    ``held``: output partitions where an open transaction keeps readers back. ``group_ok``: whether the consumer group's
+    offsets are the end of the input; None where the sink publishes none.
+    """
+
+    rows_in: int
+    expected: int
+    judgement: Judgement
+    rewritten: int
+    held: int
+    group_ok: bool | None
+
+    @property
+    def ok(self) -> bool:
+        return self.judgement.ok and self.held == 0 and self.group_ok is not False
+
+
+def examine(bootstrap_servers: str, expected: Mapping[int, Expected], group: str | None) -> Findings:
+    """Read input and output as a consumer would, and judge."""
+    with Reader(bootstrap_servers, [INPUT_TOPIC], committed=True) as reader:
+        came_from = {json.loads(row.value)["id"]: row.partition for row in reader.to_end() if row.value is not None}
+        input_ends = reader.ends()
+    with Reader(bootstrap_servers, OUTPUT_TOPICS, committed=True) as reader:
+        rows = list(reader.to_end())
+        stable_ends = reader.ends()
+    with Reader(bootstrap_servers, OUTPUT_TOPICS, committed=False) as reader:
+        written = sum(1 for _ in reader.to_end())
+        ends = reader.ends()
+    return Findings(
+        rows_in=len(came_from),
+        expected=len(expected),
+        judgement=judge(rows, expected, came_from),
+        rewritten=written - len(rows),
+        held=sum(ends[place] != stable_ends[place] for place in ends),
+        group_ok=group_offsets(bootstrap_servers, group, INPUT_TOPIC, PARTITIONS) == input_ends if group else None,
+    )
+
+
+def judge(rows: Iterable[Row], expected: Mapping[int, Expected], came_from: Mapping[int, int]) -> Judgement:
+    """Hold the output's rows, in the order of each partition, against the expected ones.
+
+    ``came_from``: the input partition of each id.
+    """
+    seen: set[int] = set()
+    newest: dict[tuple[str, int, int], int] = {}
+    visible = doubled = out_of_order = aborted = wrong = 0
+    for row in rows:
+        visible += 1
+        fields = _fields(row)
+        row_id = fields.get("id")
+        if fields.get("aborted"):
+            aborted += 1
+        elif row_id not in expected or not _equal(row, fields, expected[row_id]):
+            wrong += 1
+        elif row_id in seen:
+            doubled += 1
+        else:
+            seen.add(row_id)
+            lane = (row.topic, row.partition, came_from[row_id])
+            out_of_order += row_id < newest.get(lane, -1)
+            newest[lane] = max(row_id, newest.get(lane, -1))
+    return Judgement(visible, len(expected.keys() - seen), doubled, out_of_order, aborted, wrong)
+
+
+def _equal(row: Row, fields: Mapping[str, Any], expected: Expected) -> bool:
+    return row.topic == expected.topic and row.key == expected.key.encode() and fields == expected.fields
+
+
+def _fields(row: Row) -> dict[str, Any]:
+    """The value's fields; none for a value that is not a JSON object."""
+    try:
+        fields = json.loads(row.value or b"")
+    except ValueError:
+        return {}
+    return fields if isinstance(fields, dict) else {}

@@ -1,0 +1,63 @@
+"""Loads the input topic in transactions, some of them aborted first: what any careful producer leaves in a topic."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pandas as pd
+from confluent_kafka import Producer
+
+from jobs._demo.flights import INPUT_TOPIC, Record, records
+
+ROWS_PER_TRANSACTION = 2_000
+_ABORT_EVERY = 10
+_TIMEOUT_SECONDS = 60
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """Counts of rows and transactions. An aborted transaction is one that is repeated and committed right after."""
+
+    rows: int
+    aborted_rows: int
+    transactions: int
+    aborted_transactions: int
+
+
+def load(bootstrap_servers: str, frame: pd.DataFrame, on_rows: Callable[[int], None]) -> Loaded:
+    """Write the rows in their order, every tenth transaction twice: marked and aborted, then for good."""
+    producer = Producer(
+        {
+            "bootstrap.servers": bootstrap_servers,
+            "transactional.id": "demo-loader",
+            "linger.ms": 5,
+            "log_level": 3,  # a broker that has just begun makes the client wait, and say so
+            "broker.address.family": "v4",
+        }
+    )
+    producer.init_transactions(_TIMEOUT_SECONDS)
+    chunks = range(0, len(frame), ROWS_PER_TRANSACTION)
+    aborted_rows = aborted_transactions = 0
+    for number, start in enumerate(chunks, 1):
+        chunk = frame.iloc[start : start + ROWS_PER_TRANSACTION]
+        if number % _ABORT_EVERY == 0:
+            _transaction(producer, records(chunk, aborted=True), commit=False)
+            aborted_rows += len(chunk)
+            aborted_transactions += 1
+        _transaction(producer, records(chunk, aborted=False), commit=True)
+        on_rows(start + len(chunk))
+    return Loaded(len(frame), aborted_rows, len(chunks), aborted_transactions)
+
+
+def _transaction(producer: Producer, rows: list[Record], *, commit: bool) -> None:
+    producer.begin_transaction()
+    for row in rows:
+        producer.produce(INPUT_TOPIC, key=row.key, value=row.value)
+        producer.poll(0)
+    if commit:
+        producer.commit_transaction(_TIMEOUT_SECONDS)
+    else:
+        # Without this the client drops what it has not sent yet, and little or nothing of it would be in the topic.
+        producer.flush(_TIMEOUT_SECONDS)
+        producer.abort_transaction(_TIMEOUT_SECONDS)

@@ -1,0 +1,106 @@
+"""Reading topics with a plain consumer that shares no code with the library."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+_TIMEOUT_SECONDS = 30
+_CONSUME_SECONDS = 0.05
+
+
+@dataclass(frozen=True)
+class Row:
+    """One record as a consumer sees it."""
+
+    topic: str
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+
+
+class Reader:
+    """Reads the topics from their beginning, whole partitions, without a consumer group.
+
+    ``committed``: as ``read_committed`` consumers see them, else everything that is in the log.
+    """
+
+    def __init__(self, bootstrap_servers: str, topics: Iterable[str], *, committed: bool) -> None:
+        self._consumer = Consumer(
+            {
+                "bootstrap.servers": bootstrap_servers,
+                "group.id": "demo-reader",  # asked for by the client; nothing is committed to it
+                "enable.auto.commit": False,
+                "isolation.level": "read_committed" if committed else "read_uncommitted",
+                "enable.partition.eof": True,
+                "fetch.wait.max.ms": 20,
+                "broker.address.family": "v4",
+            }
+        )
+        self._partitions = [TopicPartition(name, p, 0) for name in topics for p in self._partitions_of(name)]
+        self._consumer.assign(self._partitions)
+        self._at_end: set[tuple[str, int]] = set()
+
+    def close(self) -> None:
+        self._consumer.close()
+
+    def __enter__(self) -> Reader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def to_end(self) -> Iterator[Row]:
+        """Every row up to the present end of each partition: for ``committed``, the last stable offset."""
+        deadline = time.monotonic() + _TIMEOUT_SECONDS
+        while len(self._at_end) < len(self._partitions):
+            # A longer timeout would be waited out in full whenever fewer messages than asked for are left.
+            messages = self._consumer.consume(10_000, timeout=_CONSUME_SECONDS)
+            if messages:
+                deadline = time.monotonic() + _TIMEOUT_SECONDS
+            elif time.monotonic() > deadline:
+                raise TimeoutError(f"nothing came from the broker for {_TIMEOUT_SECONDS} s")
+            yield from self._rows(messages)
+
+    def new_rows(self, seconds: float = 0.0) -> list[Row]:
+        """What has come since the last call; waits at most so long for it."""
+        return list(self._rows(self._consumer.consume(10_000, timeout=seconds)))
+
+    def ends(self) -> dict[tuple[str, int], int]:
+        """The end offset of each partition: the last stable offset for ``committed``, else the high watermark."""
+        return {
+            (p.topic, p.partition): self._consumer.get_watermark_offsets(p, timeout=_TIMEOUT_SECONDS)[1]
+            for p in self._partitions
+        }
+
+    def _partitions_of(self, topic: str) -> list[int]:
+        metadata = self._consumer.list_topics(topic, timeout=_TIMEOUT_SECONDS).topics[topic]
+        if metadata.error is not None:
+            raise KafkaException(metadata.error)
+        return sorted(metadata.partitions)
+
+    def _rows(self, messages: list[Message]) -> Iterator[Row]:
+        for message in messages:
+            place = (message.topic(), message.partition())
+            error = message.error()
+            if error is None:
+                self._at_end.discard(place)
+                yield Row(*place, message.offset(), message.key(), message.value())
+            elif error.code() == KafkaError._PARTITION_EOF:
+                self._at_end.add(place)
+            elif not error.retriable():
+                raise KafkaException(error)
+
+
+def group_offsets(bootstrap_servers: str, group: str, topic: str, partitions: int) -> dict[tuple[str, int], int]:
+    """What the consumer group has committed; negative where it has nothing."""
+    consumer = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": group, "broker.address.family": "v4"})
+    try:
+        places = [TopicPartition(topic, p) for p in range(partitions)]
+        return {(p.topic, p.partition): p.offset for p in consumer.committed(places, timeout=_TIMEOUT_SECONDS)}
+    finally:
+        consumer.close()
