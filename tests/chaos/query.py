@@ -1,0 +1,99 @@
+"""The query that the kill tests run: from a Spark session of the test, or as a program of its own, to be killed.
+
+``python query.py '<spec as JSON>'`` runs it until its input is drained, or for ever with a processing-time trigger.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+
+FAST_JVM = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xshare:auto"
+"""Half the CPU time of a start."""
+
+
+@dataclass(frozen=True)
+class Spec:
+    """A query from one topic to another. ``shuffle``: the number of tasks after a shuffle, or None for none."""
+
+    bootstrap_servers: str
+    input: str
+    output: str
+    checkpoint: str
+    group: str
+    rows_per_batch: int
+    shuffle: int | None = None
+    available_now: bool = True
+    master: str = "local[2]"
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+
+def start(spark: SparkSession, spec: Spec) -> StreamingQuery:
+    """Each row's value with ``out-`` before it; without a shuffle, into the partition that it came from."""
+    rows = (
+        spark.readStream.format("eos-kafka")
+        .option("kafka.bootstrap.servers", spec.bootstrap_servers)
+        .option("subscribe", spec.input)
+        .option("startingOffsets", "earliest")
+        .option("maxOffsetsPerTrigger", spec.rows_per_batch)
+        .load()
+    )
+    if spec.shuffle is None:
+        rows = rows.selectExpr("'out-' || cast(value AS string) AS value", "partition")
+    else:
+        rows = rows.repartition(spec.shuffle, "value").selectExpr("'out-' || cast(value AS string) AS value")
+    writer = (
+        rows.writeStream.format("eos-kafka")
+        .option("kafka.bootstrap.servers", spec.bootstrap_servers)
+        .option("topic", spec.output)
+        .option("checkpointLocation", spec.checkpoint)
+        .option("offsets.group.id", spec.group)
+    )
+    trigger = {"availableNow": True} if spec.available_now else {"processingTime": "20 milliseconds"}
+    return writer.trigger(**trigger).start()
+
+
+def expected(value: str) -> str:
+    """What the query makes of a value."""
+    return f"out-{value}"
+
+
+def _end_with_the_test() -> None:
+    """The test holds the other end of standard input; a test that is killed must leave nothing that runs."""
+    os.read(sys.stdin.fileno(), 1)  # not through sys.stdin: its lock, held here, would fail the interpreter's own end
+    os._exit(1)
+
+
+def main() -> None:
+    threading.Thread(target=_end_with_the_test, daemon=True).start()
+    from pyspark.sql import SparkSession
+
+    import spark_eos
+
+    spec = Spec(**json.loads(sys.argv[1]))
+    spark = (
+        SparkSession.builder.master(spec.master)
+        .appName("killed")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.extraJavaOptions", FAST_JVM)
+        .config("spark.ui.enabled", "false")
+        .config("spark.log.level", "WARN")
+        .getOrCreate()
+    )
+    spark_eos.register(spark)
+    start(spark, spec).awaitTermination()
+
+
+if __name__ == "__main__":
+    main()

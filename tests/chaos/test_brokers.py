@@ -1,0 +1,83 @@
+"""Brokers that die while a micro-batch is under way: leaders and coordinators move, and no row is lost or doubled."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from arming import armed
+from kafka_view import KafkaView, open_view, wait_for
+from pyspark.sql import SparkSession
+from sink_queries import VALUE, Files, Sink
+
+from spark_eos.devcluster import DevCluster
+
+pytestmark = pytest.mark.chaos
+
+BROKERS = 3
+TASKS = 4
+
+
+@pytest.fixture(scope="module")
+def brokers() -> Iterator[DevCluster]:
+    with DevCluster(brokers=BROKERS) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def view(brokers: DevCluster) -> Iterator[KafkaView]:
+    with open_view(brokers.bootstrap_servers) as view:
+        yield view
+
+
+def expected(tasks: int = TASKS) -> Counter[str]:
+    return Counter(f"{task}.{i}" for task in range(tasks) for i in range(10))
+
+
+def source(spark: SparkSession, folder: Path) -> Files:
+    return Files(spark, folder / "input", VALUE).add(*[[f"{task}.{i}" for i in range(10)] for task in range(TASKS)])
+
+
+@pytest.mark.parametrize("victim", range(BROKERS))
+@pytest.mark.parametrize("point", ["prepare.wrote", "commit.verified", "commit.decided"])
+def test_a_broker_that_dies_in_the_middle_of_a_batch(point, victim, brokers, view, spark, tmp_path):
+    """Whether the query waits for the others or stops: after its restart every row is there once."""
+    out = f"out-{point}-{victim}"
+    brokers.create_topic(out, 3)
+    rows = source(spark, tmp_path)
+    query = Sink(brokers, tmp_path / "query", topic=out)
+    with armed(spark, f"{point}=hold", tmp_path / "faults") as fault:
+        started = query.start(rows.stream())
+        fault.wait()
+        brokers.kill(victim)
+        fault.release()
+        try:
+            wait_for(lambda: not started.isActive, "the end of the query", 180)
+        finally:
+            started.stop()
+            brokers.start(victim)
+            brokers.wait_for_leaders(out, 3)
+    query.run(rows.stream())
+    assert Counter(view.values(out)) == expected()
+    query.run(rows.add([f"{TASKS}.{i}" for i in range(10)]).stream())
+    assert Counter(view.values(out)) == expected(TASKS + 1)
+    wait_for(lambda: not view.held(out), "the markers")
+
+
+def test_a_ledger_whose_replicas_are_gone_is_named(brokers, view, spark, tmp_path):
+    """Before any task; when the broker is back, the query runs."""
+    ledger, out = "ledger-of-three", "out-of-three"
+    brokers.create_topic(out)
+    brokers.create_topic(ledger, replication=BROKERS, cleanup_policy="compact", min_insync_replicas=BROKERS)
+    query = Sink(brokers, tmp_path / "query", topic=out, ledger__topic=ledger)
+    rows = source(spark, tmp_path)
+    brokers.kill(2)
+    try:
+        text = query.stopped_by(rows.stream(), "EOS_LEDGER_NOT_WRITABLE")
+    finally:
+        brokers.start(2)
+    assert "min.insync.replicas=3" in text
+    query.run(rows.stream())
+    assert Counter(view.values(out)) == expected()

@@ -1,0 +1,176 @@
+"""A kill at every named point of the protocol, on a real broker: each row is there once, in order.
+
+A query in a process of its own is held at the point and killed: the JVM and the Python driver with SIGKILL. Then the
+same query goes on in another Spark on the same checkpoint, until its input is drained. In the variant ``zombie`` the
+process that was held outlives its query, and goes on when the restarted query is done.
+
+``make test`` runs a share of the set, by a seed (SPARK_EOS_SEED); ``make chaos`` runs all of it.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import query
+from arming import armed
+from kafka_view import KafkaView, doubled, open_view, wait_for, write
+from killing import running
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
+
+from spark_eos.devcluster import DevCluster
+from spark_eos.faults import POINTS
+
+PARTITIONS = 4
+ROWS = 30  # in each partition
+ROWS_PER_BATCH = 50
+TASKS_AFTER_SHUFFLE = 3
+
+#: Faults that bring a query to the point, in micro-batch 2: micro-batch 0 is empty, 1 has PARTITIONS tasks.
+_IN_BATCH_2 = {
+    "open": "{point}=hold",
+    "prepare": f"{{point}}=hold@{PARTITIONS + 3}",
+    "commit": "{point}=hold@3",
+    "abort": f"{{point}}=hold, prepare.wrote=fail@{2 * PARTITIONS}",
+}
+_SPECIAL = {"commit.between": "{point}=hold@2"}  # micro-batch 0 has no transaction
+
+VARIANTS = ("dead", "zombie")
+EVERY = [(point, variant) for point in POINTS for variant in VARIANTS]
+
+
+def share() -> list[tuple[str, str]]:
+    """Some of the cases for every day: of each phase one point, in one variant or the other."""
+    chance = random.Random(os.environ.get("SPARK_EOS_SEED", "spark-eos"))
+    phases = sorted({point.partition(".")[0] for point in POINTS})
+    picked = [chance.choice([point for point in POINTS if point.startswith(f"{phase}.")]) for phase in phases]
+    return [(point, VARIANTS[i % len(VARIANTS)]) for i, point in enumerate(picked)]
+
+
+@pytest.fixture
+def view(cluster: DevCluster) -> Iterator[KafkaView]:
+    with open_view(cluster.bootstrap_servers) as view:
+        yield view
+
+
+class Scene:
+    """Input, output and the query between them."""
+
+    def __init__(self, view: KafkaView, topic: Callable[..., str], folder: Path, shuffle: int | None = None) -> None:
+        self.view = view
+        self.input, self.output = topic(PARTITIONS), topic(PARTITIONS)
+        self.values = {p: [f"{p}.{i:03d}" for i in range(ROWS)] for p in range(PARTITIONS)}
+        self.folder = folder
+        self.group = f"group-of-{self.output}"
+        servers = view.bootstrap_servers
+        rows = [(p, value) for p, values in self.values.items() for value in values]
+        half = len(rows) // 2
+        write(servers, self.input, rows[:half], commit=True)
+        write(servers, self.input, [(p, "aborted") for p in range(PARTITIONS)], commit=False)
+        write(servers, self.input, rows[half:], commit=True)
+        checkpoint = str(folder / "checkpoint")
+        self.spec = query.Spec(servers, self.input, self.output, checkpoint, self.group, ROWS_PER_BATCH, shuffle)
+
+    def leave_decided(self, spark: SparkSession) -> None:
+        """Let a run of the query die between its first decision and the end of the transactions decided on."""
+        with armed(spark, "commit.decided=fail@2", self.folder / "first"):
+            first = query.start(spark, self.spec)
+            with pytest.raises(StreamingQueryException, match="FaultInjected"):
+                first.awaitTermination(120)
+        assert len(self.view.open_transactions(first.id)) == PARTITIONS
+
+    def drain(self, spark: SparkSession) -> str:
+        """Run the query without faults until its input is drained; its id."""
+        restarted = query.start(spark, self.spec)
+        try:
+            if self.spec.available_now:
+                assert restarted.awaitTermination(120), "the restarted query does not end"
+            else:
+                ends = self.view.ends(self.input)
+                wait_for(lambda: self.view.group(self.group, self.input) == ends, "the end of the input", 120)
+                restarted.processAllAvailable()
+        finally:
+            restarted.stop()
+        return restarted.id
+
+    def check(self, query_id: str) -> None:
+        """Every row once, in the order of its partition; offsets published; nothing open; readers are not held."""
+        seen = [row.value.decode() for row in self.view.rows(self.output)]
+        wanted = {query.expected(value) for values in self.values.values() for value in values}
+        assert not doubled(seen)
+        assert set(seen) == wanted
+        if self.spec.shuffle is None:
+            for p, values in self.values.items():
+                visible = [row.value.decode() for row in self.view.rows(self.output) if row.partition == p]
+                assert visible == [query.expected(value) for value in values]
+        assert self.view.group(self.group, self.input) == self.view.ends(self.input)
+        assert self.view.open_transactions(query_id) == set()
+        assert self.view.held(self.output) == {}
+
+
+def strike(scene: Scene, spark: SparkSession, point: str, variant: str) -> str:
+    """Kill the query at the point, drain its input by a restart, check; release what was held, check again.
+
+    Returns the query's id.
+    """
+    if point.startswith("open."):
+        scene.leave_decided(spark)
+    faults = _SPECIAL.get(point, _IN_BATCH_2[point.partition(".")[0]]).format(point=point)
+    with running(scene.spec, faults, scene.folder) as victim:
+        victim.wait_at(point)
+        zombie = victim.kill_all_but(point) if variant == "zombie" else None
+        victim.kill()
+    try:
+        query_id = scene.drain(spark)
+        scene.check(query_id)
+        if zombie is not None:
+            zombie.release()
+            scene.check(query_id)
+        return query_id
+    finally:
+        if zombie is not None:
+            zombie.kill()
+
+
+@pytest.mark.parametrize(("point", "variant"), share())
+def test_a_kill_loses_and_doubles_nothing(point, variant, view, topic, spark, tmp_path):
+    """The share of the set for every day."""
+    strike(Scene(view, topic, tmp_path), spark, point, variant)
+
+
+def test_a_kill_after_a_shuffle(view, topic, spark, tmp_path, cluster):
+    """Between EndTxns, with other tasks than the input has partitions; seen by Kafka's own tools."""
+    scene = Scene(view, topic, tmp_path, shuffle=TASKS_AFTER_SHUFFLE)
+    query_id = strike(scene, spark, "commit.between", "zombie")
+    seen = Counter(row.value for row in cluster.console_consume(scene.output, max_messages=PARTITIONS * ROWS))
+    assert seen == Counter(query.expected(value) for values in scene.values.values() for value in values)
+    tool = "org.apache.kafka.tools.TransactionsCommand"
+    listed = cluster.java_tool(tool, "--bootstrap-server", view.bootstrap_servers, "list").splitlines()
+    of_query = [line for line in listed if query_id in line]
+    assert of_query
+    assert not [line for line in of_query if "Ongoing" in line]
+
+
+@pytest.mark.chaos
+@pytest.mark.parametrize("point", ["prepare.wrote", "commit.decided"])
+def test_a_kill_of_a_query_by_processing_time(point, view, topic, spark, tmp_path):
+    """The query does not end by itself; its batches follow the clock."""
+    scene = Scene(view, topic, tmp_path)
+    scene.spec = replace(scene.spec, available_now=False)
+    strike(scene, spark, point, "dead")
+
+
+@pytest.mark.chaos
+@pytest.mark.parametrize(("point", "variant"), EVERY)
+def test_a_kill_at_every_point_loses_and_doubles_nothing(point, variant, view, topic, spark, tmp_path):
+    """The whole set. A point without a way to reach it fails: it is in the table of points."""
+    began = time.perf_counter()
+    strike(Scene(view, topic, tmp_path), spark, point, variant)
+    print(f"\n{point} {variant}: {time.perf_counter() - began:.1f} s")

@@ -1,0 +1,91 @@
+"""Two runs of one query at once, and tasks that are tried again: what needs Spark applications of its own."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+import query
+from arming import armed
+from kafka_view import open_view, wait_for, write
+from killing import running
+
+PARTITIONS = 4
+
+
+@pytest.fixture
+def view(cluster):
+    with open_view(cluster.bootstrap_servers) as view:
+        yield view
+
+
+@pytest.fixture
+def spec(view, topic, tmp_path) -> query.Spec:
+    source, out = topic(PARTITIONS), topic(PARTITIONS)
+    write(view.bootstrap_servers, source, [(p, f"{p}.{i}") for p in range(PARTITIONS) for i in range(20)], commit=True)
+    return query.Spec(view.bootstrap_servers, source, out, str(tmp_path / "checkpoint"), f"group-{out}", 40)
+
+
+def expected() -> Counter:
+    return Counter(query.expected(f"{p}.{i}") for p in range(PARTITIONS) for i in range(20))
+
+
+@pytest.mark.parametrize("point", ["prepare.wrote", "commit.entered", "commit.decided"])
+def test_a_checkpoint_that_is_started_twice(point, view, spec, spark, tmp_path):
+    """On a copy of the checkpoint a second application goes on; the first one, when it wakes up, stops by name."""
+    faults = f"{point}=hold@{5 if point.startswith('prepare') else 2}"
+    with running(spec, faults, tmp_path) as first:
+        first.wait_at(point)
+        shutil.copytree(spec.checkpoint, f"{spec.checkpoint}-copy")
+        second = query.start(spark, replace(spec, checkpoint=f"{spec.checkpoint}-copy"))
+        try:
+            assert second.awaitTermination(120)
+        finally:
+            second.stop()
+        assert Counter(view.values(spec.output)) == expected()
+        ends = view.ends(spec.output)
+        first.release(point)
+        text = first.wait_for_end()
+    assert "EOS_SUPERSEDED" in text
+    assert Counter(view.values(spec.output)) == expected()
+    assert view.open_transactions(second.id) == set()
+    assert view.held(spec.output) == {}
+    if point == "commit.decided":  # its batch was settled by the second: there was nothing left to do
+        assert view.ends(spec.output) == ends
+    assert view.group(spec.group, spec.input) == view.ends(spec.input)
+
+
+@pytest.mark.parametrize(("nth", "late_goes_on"), [(1, True), (3, False)])
+def test_a_run_that_stalls_while_it_opens(nth, late_goes_on, view, spec, spark, tmp_path):
+    """Another one has opened in its place. Before that has decided anything, the late one takes over; after that, the
+    late one's checkpoint is behind. Either way one goes on and the other stops by name."""
+    with running(spec, "open.taken=hold", tmp_path) as late:
+        late.wait_at("open.taken")
+        with armed(spark, f"commit.entered=hold@{nth}", tmp_path / "early") as held:
+            shutil.copytree(spec.checkpoint, f"{spec.checkpoint}-copy")
+            early = query.start(spark, replace(spec, checkpoint=f"{spec.checkpoint}-copy"))
+            held.wait()
+            late.release("open.taken")
+            text = late.wait_for_end()
+            held.release()
+            wait_for(lambda: not early.isActive, "the end of the early one", 120)
+    error = str(early.exception() or "")
+    assert ("EOS_SUPERSEDED" in error) == late_goes_on
+    assert ("EOS_CHECKPOINT_BEHIND" in text) != late_goes_on
+    assert Counter(view.values(spec.output)) == expected()
+    assert view.open_transactions(early.id) == set()
+    assert view.held(spec.output) == {}
+
+
+@pytest.mark.parametrize("point", ["prepare.begun", "prepare.wrote", "prepare.prepared"])
+def test_a_task_that_fails_is_tried_again(point, view, spec, tmp_path):
+    """Under a name of its own; the first attempt's transaction is aborted, and no row is there twice."""
+    with running(replace(spec, master="local[2,3]"), f"{point}=fail@6", tmp_path) as once:
+        assert "fault injected" in once.wait_for_end(0)
+    assert Counter(view.values(spec.output)) == expected()
+    assert view.held(spec.output) == {}
+    assert view.group(spec.group, spec.input) == view.ends(spec.input)
+    assert len([name for name in view.transactions(once.query_id) if re.search(r"-1-\d-[01]-1$", name)]) == 1
