@@ -1,0 +1,88 @@
+"""Writes the pages that are made from the code: options.md and errors.md. Run it by `make docs`."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from spark_eos import options
+
+DOCS = Path(__file__).parent
+ROOT = DOCS.parent
+
+
+@dataclass(frozen=True, order=True)
+class Condition:
+    """One condition of one error class, with its message and hint as far as they are literal text."""
+
+    kind: str
+    name: str
+    message: str
+    hint: str
+
+
+def conditions() -> list[Condition]:
+    """Every error that the library and the jobs can raise, found where it is made."""
+    found = {}
+    for folder in ("spark_eos", "jobs"):
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            for condition in _in_module(ast.parse(path.read_text())):
+                found.setdefault(condition.name, condition)
+    return sorted(found.values())
+
+
+def errors_page() -> str:
+    """errors.md."""
+    parts = [
+        "# Errors",
+        "",
+        "Every error has a name to search for, says what is wrong and where, and what to do. In Spark it is at the end of a",
+        "StreamingQueryException. Made from the code by `make docs`; a test holds this page to it.",
+    ]
+    kind = ""
+    for condition in conditions():
+        if condition.kind != kind:
+            kind = condition.kind
+            parts += ["", f"## {kind}", "", "| condition | message | what to do |", "| --- | --- | --- |"]
+        parts.append(f"| `{condition.name}` | {_cell(condition.message)} | {_cell(condition.hint)} |")
+    return "\n".join(parts) + "\n"
+
+
+def _in_module(tree: ast.Module) -> Iterator[Condition]:
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call) or not node.args:
+            continue
+        name = _text(node.args[0])
+        if re.fullmatch(r"EOS_[A-Z_]+", name):
+            hints = [_text(keyword.value) for keyword in node.keywords if keyword.arg == "hint"]
+            message = _text(node.args[1]) if len(node.args) > 1 else ""
+            yield Condition(_called(node.func), name, message, hints[0] if hints else "")
+
+
+def _called(function: ast.expr) -> str:
+    return function.id if isinstance(function, ast.Name) else getattr(function, "attr", "")
+
+
+def _text(node: ast.expr) -> str:
+    """Literal text, with … for what is filled in."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return node.value
+    if isinstance(node, ast.JoinedStr):
+        return "".join(_text(part) if isinstance(part, ast.Constant) else "…" for part in node.values)
+    if isinstance(node, ast.BinOp):
+        return _text(node.left) + _text(node.right)
+    return "…"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")
+
+
+PAGES = {"options.md": options.markdown, "errors.md": errors_page}
+
+if __name__ == "__main__":
+    for page, make in PAGES.items():
+        (DOCS / page).write_text(make())
