@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from spark_eos import faults
@@ -61,6 +62,12 @@ class TransactionCoordinator:
                 own = [name for name in ids if is_task_name(self._prefix, self._query, name, before=before)]
                 return [d for d in self.describe(own).values() if d.state is State.ONGOING]
         raise _silent("list", [pattern])
+
+    def begin_ongoing(self) -> Callable[[], Collection[Description]]:
+        pool = ThreadPoolExecutor(1, "eos ongoing")
+        answer = pool.submit(self.ongoing)
+        pool.shutdown(wait=False)
+        return answer.result
 
     def end(self, pairs: Collection[Pair], *, commit: bool) -> Mapping[Pair, Answer]:
         ordered = sorted(pairs, key=lambda pair: pair.id)

@@ -59,9 +59,9 @@ class Report:
 def commit(ports: Ports, batch: Batch) -> Report:
     """Make a micro-batch durable, by one decision. Every step is safe to repeat.
 
-    1. Read the head, take the ledger, read again.
+    1. Read the head, take the ledger, read again; meanwhile the coordinators are asked what is open.
     2. A batch that is decided already is compared; what it lost is replaced by its repair.
-    3. Verify that the broker still holds what the tasks wrote, and describe leftovers.
+    3. Verify that the broker still holds what the tasks wrote; what is open besides are leftovers.
     4. Decide: publish the new head, with the consumer offsets.
     5. Commit every transaction; then abort the leftovers.
     6. A transaction that was lost all the same stops the query: its replay repairs it.
@@ -72,12 +72,13 @@ def commit(ports: Ports, batch: Batch) -> Report:
     ports.reach("commit.entered")
     mine: Decision | None = None
     for _ in ports.patience():
+        ongoing = ports.coordinator.begin_ongoing()
         term, head = _authority(ports, batch)
         if mine is None or head.decision != mine:
             mine = _next_decision(ports, batch, head)
             if mine is None:
                 return Report(0, replayed=True, verify_ms=clock.lap())
-            left = _verify(ports, batch, mine)
+            left = _verify(ports, batch, mine, ongoing())
             verify_ms = clock.lap()
             try:
                 term.publish(replace(head, decision=mine), batch.offsets if mine.rev == 0 else None)
@@ -187,12 +188,16 @@ def _repaired(ports: Ports, batch: Batch, last: Decision) -> Decision:
     return replace(last, rev=last.rev + 1, written=tuple(sorted([*kept, *repairs.values()], key=lambda w: w.partition)))
 
 
-def _verify(ports: Ports, batch: Batch, decision: Decision) -> Collection[Pair]:
+def _verify(
+    ports: Ports, batch: Batch, decision: Decision, ongoing: Collection[Description]
+) -> Collection[Pair]:
     """Everything to be decided must be held by the broker; returns what is open besides it.
 
-    An optimisation that spares repairs, as a transaction may still expire after it: safety rests on the verdicts.
+    An optimisation that spares repairs, as a transaction may still expire after it: safety rests on the verdicts. It is
+    enough that ``ongoing`` was asked for when all tasks had ended. And what is open besides may be aborted later, as it
+    was described before a publication of our own.
     """
-    open_ones = {d.pair: d for d in ports.coordinator.ongoing()}
+    open_ones = {d.pair: d for d in ongoing}
     # A coordinator that is being moved lists nothing; asked for an id by name, it is waited for.
     missing = [pair.id for pair in batch.pairs if pair not in open_ones]
     named = ports.coordinator.describe(missing) if missing else {}

@@ -88,6 +88,10 @@ class Coordinator(Protocol):
         """Every Ongoing transaction of a task of this query; with ``before``, only of generations before that one."""
         ...
 
+    def begin_ongoing(self) -> Callable[[], Collection[Description]]:
+        """The same, begun now; the answer, or the error, comes with the call of what is returned."""
+        ...
+
     def end(self, pairs: Collection[Pair], *, commit: bool) -> Mapping[Pair, Answer]:
         """EndTxn for all of them at once."""
         ...

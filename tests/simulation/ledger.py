@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import partial
+from typing import NoReturn
 
 from spark_eos.errors import ConnectionFailed, KafkaError
 from spark_eos.protocol.head import Head, Offsets, Pair, Probe, decode, encode
@@ -132,6 +134,16 @@ class SimulatedCoordinator:
                 return [d for d in self.describe(own).values() if d.state is State.ONGOING]
         raise _silent("list")
 
+    def begin_ongoing(self) -> Callable[[], Collection[Description]]:
+        """Asked at once, or as late as may be: in truth it is somewhere between."""
+        if self._world.step % 2:
+            return self.ongoing
+        try:
+            found = self.ongoing()
+        except ConnectionFailed as error:
+            return partial(_raise, error)
+        return lambda: found
+
     def end(self, pairs: Collection[Pair], *, commit: bool) -> Mapping[Pair, Answer]:
         return {pair: self._end(pair, commit) for pair in sorted(pairs, key=lambda pair: (pair.id, pair.epoch))}
 
@@ -179,6 +191,10 @@ def _found(log: PartitionLog, pair: Pair, offset: int) -> Found | None:
     if (record.producer_id, record.epoch) != (pair.producer_id, pair.epoch):
         return Found.GONE
     return Found.THERE if record.visible else Found.MISSING
+
+
+def _raise(error: Exception) -> NoReturn:
+    raise error
 
 
 def _silent(call: str) -> ConnectionFailed:

@@ -268,7 +268,7 @@ MISTAKES = (
     Mistake(
         "a decision without taking the ledger",
         _decision_without_taking,
-        (invariants.OWN_GENERATION, invariants.ONE_DECISION, invariants.NOT_DOUBLED),
+        (invariants.OWN_GENERATION, invariants.ONE_DECISION, invariants.NOT_DOUBLED, invariants.NEVER_ABORTED),
     ),
     Mistake(
         "abort after the decision",
