@@ -23,6 +23,7 @@ from spark_eos.kafka.metadata import begin_offsets, end_offsets
 from spark_eos.options import KafkaProperties
 from spark_eos.source.planning import OffsetRange, data_loss
 from spark_eos.source.schema import ARROW_SCHEMA
+from spark_eos.workers import spare_collections
 
 #: Rows of an Arrow batch. More of them fall out of the processor's caches between the passes over their fields.
 BATCH_ROWS = 4096
@@ -68,6 +69,7 @@ def read_range(kafka: KafkaProperties, range_: OffsetRange) -> Iterator[pa.Recor
                 yield batch
             elif progress.error is not None or progress.stalled:
                 raise _diagnosis(kafka, progress)
+    spare_collections()
 
 
 def _poll(consumer: Consumer, wanted: int) -> list[Message]:
