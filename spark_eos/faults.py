@@ -29,6 +29,8 @@ POINTS = {
     "prepare.wrote": "a task has handed its first rows to its producer",
     "prepare.flushed": "every row of a task is acknowledged, nothing is checked yet",
     "prepare.prepared": "a task is prepared and about to say so",
+    "ahead.read": "the driver is about to take the ledger for the next micro-batch",
+    "ahead.taken": "the driver has taken the ledger for the next micro-batch",
     "commit.entered": "the driver has every task's word, nothing is decided",
     "commit.taken": "the driver has taken the ledger, nothing is decided",
     "commit.verified": "every transaction is verified, nothing is decided",

@@ -5,7 +5,7 @@ A compacted topic whose newest record under the query's id is its head.
 
 from __future__ import annotations
 
-import threading
+import weakref
 import zlib
 from collections.abc import Callable
 from functools import lru_cache
@@ -51,18 +51,13 @@ class KafkaLedger:
         self._kafka, self._group = kafka, group
         self._name = ledger_name(prefix, query)
         self._reader = _Reader(kafka, topic, ledger_partition(query, partitions), query)
-        self._spare: _Spare | None = None
-        self._taken = False
 
     def read(self) -> Head | None:
         return self._reader.read()
 
     def take(self) -> KafkaTerm:
-        producer = self._spare.get() if self._spare else self._producer()
+        producer = self._producer()
         producer.init()
-        # Who takes the ledger a second time is the driver, who commits every micro-batch; a task takes it once.
-        self._spare = _Spare(self._producer) if self._taken else None
-        self._taken = True
         return KafkaTerm(producer, self._reader, self._send_offsets)
 
     def _producer(self) -> TransactionalProducer:
@@ -97,28 +92,6 @@ def _group_metadata(kafka: KafkaProperties, group: str) -> Any:
         consumer.close()
 
 
-class _Spare:
-    """The next producer, made while nobody waits for it; it fences nobody before it is initialised."""
-
-    def __init__(self, make: Callable[[], TransactionalProducer]) -> None:
-        self._made: list[TransactionalProducer | Exception] = []
-        self._thread = threading.Thread(target=self._run, args=(make,), name="spare ledger producer", daemon=True)
-        self._thread.start()
-
-    def _run(self, make: Callable[[], TransactionalProducer]) -> None:
-        try:
-            self._made.append(make())
-        except Exception as error:
-            self._made.append(error)
-
-    def get(self) -> TransactionalProducer:
-        self._thread.join()
-        made = self._made[0]
-        if isinstance(made, Exception):
-            raise made
-        return made
-
-
 class KafkaTerm:
     """The ledger, taken: good for reads and one publication."""
 
@@ -129,6 +102,7 @@ class KafkaTerm:
         send_offsets: Callable[[TransactionalProducer, Offsets], None],
     ) -> None:
         self._producer, self._reader, self._send_offsets = producer, reader, send_offsets
+        weakref.finalize(self, producer.close)  # a term need not be used
 
     def read(self) -> Head | None:
         return self._reader.read()

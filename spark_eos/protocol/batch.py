@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 
 from spark_eos.errors import Diverged, ProtocolStop, TransactionLost, Unclear
@@ -56,10 +56,23 @@ class Report:
     still_open: int = 0
 
 
-def commit(ports: Ports, batch: Batch) -> Report:
+def take_ahead(ports: Ports, run: str) -> Term | None:
+    """Take the ledger for the run's next commit, while nobody waits for it; None when the run was replaced."""
+    head = ports.ledger.read()
+    if head is None or head.run != run:
+        return None
+    ports.reach("ahead.read")
+    term = ports.ledger.take()
+    ports.reach("ahead.taken")
+    return term
+
+
+def commit(ports: Ports, batch: Batch, ahead: Term | None = None) -> Report:
     """Make a micro-batch durable, by one decision. Every step is safe to repeat.
 
-    1. Read the head, take the ledger, read again; meanwhile the coordinators are asked what is open.
+    1. Read the head, take the ledger, read again; meanwhile the coordinators are asked what is open. Where the ledger
+       was taken ahead, one look is enough: whoever takes it after us fences our publication, whoever had it before can
+       publish no more. It is not enough to abort anything on, as a later taker may be deciding just now.
     2. A batch that is decided already is compared; what it lost is replaced by its repair.
     3. Verify that the broker still holds what the tasks wrote; what is open besides are leftovers.
     4. Decide: publish the new head, with the consumer offsets.
@@ -72,13 +85,23 @@ def commit(ports: Ports, batch: Batch) -> Report:
     ports.reach("commit.entered")
     mine: Decision | None = None
     for _ in ports.patience():
-        ongoing = ports.coordinator.begin_ongoing()
-        term, head = _authority(ports, batch)
+        term, head, ongoing = _authority(ports, batch, ahead)
+        fresh, ahead = term is not ahead, None
+        ports.reach("commit.taken")
         if mine is None or head.decision != mine:
             mine = _next_decision(ports, batch, head)
             if mine is None:
                 return Report(0, replayed=True, verify_ms=clock.lap())
-            left = _verify(ports, batch, mine, ongoing())
+            open_ones = {d.pair: d for d in ongoing()}
+            problem = _verify(ports, batch, open_ones)
+            if problem is not None and not fresh:
+                mine = None
+                continue
+            if problem is not None:
+                abort_all(ports, batch.pairs)
+                raise problem
+            left = open_ones.keys() - mine.pairs
+            ports.reach("commit.verified")
             verify_ms = clock.lap()
             try:
                 term.publish(replace(head, decision=mine), batch.offsets if mine.rev == 0 else None)
@@ -108,13 +131,21 @@ class _Clock:
         return lap
 
 
-def _authority(ports: Ports, batch: Batch) -> tuple[Term, Head]:
-    """The ledger, taken, and its head; a run that was replaced aborts what it wrote and stops, without taking."""
-    _own_head(ports, batch, ports.ledger.read())
+def _authority(
+    ports: Ports, batch: Batch, ahead: Term | None
+) -> tuple[Term, Head, Callable[[], Collection[Description]]]:
+    """The ledger, taken, its head, and what is open; a run that was replaced aborts what it wrote and stops, without
+    taking. The term that was taken ahead serves for a batch that is new; anything else is rare, and taken anew."""
+    ongoing = ports.coordinator.begin_ongoing()
+    if ahead is not None:
+        head = _own_head(ports, batch, ahead.read())
+        if head.decision is None or head.decision.batch < batch.id:
+            return ahead, head, ongoing
+    else:
+        _own_head(ports, batch, ports.ledger.read())
     term = ports.ledger.take()
     head = _own_head(ports, batch, term.read())
-    ports.reach("commit.taken")
-    return term, head
+    return term, head, ongoing
 
 
 def _own_head(ports: Ports, batch: Batch, head: Head | None) -> Head:
@@ -188,16 +219,12 @@ def _repaired(ports: Ports, batch: Batch, last: Decision) -> Decision:
     return replace(last, rev=last.rev + 1, written=tuple(sorted([*kept, *repairs.values()], key=lambda w: w.partition)))
 
 
-def _verify(
-    ports: Ports, batch: Batch, decision: Decision, ongoing: Collection[Description]
-) -> Collection[Pair]:
-    """Everything to be decided must be held by the broker; returns what is open besides it.
+def _verify(ports: Ports, batch: Batch, open_ones: Mapping[Pair, Description]) -> ProtocolStop | None:
+    """Everything to be decided must be held by the broker, long enough; what is wrong, if anything is.
 
     An optimisation that spares repairs, as a transaction may still expire after it: safety rests on the verdicts. It is
-    enough that ``ongoing`` was asked for when all tasks had ended. And what is open besides may be aborted later, as it
-    was described before a publication of our own.
+    enough that ``open_ones`` were asked for when all tasks had ended.
     """
-    open_ones = {d.pair: d for d in ongoing}
     # A coordinator that is being moved lists nothing; asked for an id by name, it is waited for.
     missing = [pair.id for pair in batch.pairs if pair not in open_ones]
     named = ports.coordinator.describe(missing) if missing else {}
@@ -205,11 +232,9 @@ def _verify(
         if word.written is not None:
             pair = word.written.pair
             problem = _problem(ports, word, pair, open_ones.get(pair) or named.get(pair.id))
-            if problem:
-                abort_all(ports, batch.pairs)
-                raise problem
-    ports.reach("commit.verified")
-    return open_ones.keys() - decision.pairs
+            if problem is not None:
+                return problem
+    return None
 
 
 def _problem(ports: Ports, word: Word, pair: Pair, found: Description | None) -> ProtocolStop | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import dataclass
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import lru_cache
 
 from spark_eos import faults
@@ -13,18 +13,48 @@ from spark_eos.kafka.ledger import KafkaLedger
 from spark_eos.kafka.wire import wire
 from spark_eos.options import SinkOptions
 from spark_eos.patience import patience
-from spark_eos.protocol.ports import Ports
+from spark_eos.protocol.batch import take_ahead
+from spark_eos.protocol.ports import Ports, Term
 
 SETTLE_SECONDS = 60.0
 """How long a step is tried again before the query stops and leaves it to its next run."""
 
 
-@dataclass(frozen=True)
-class Session:
-    """``ports`` for the steps of the protocol; ``coordinator`` once more, as tasks ask it more than the port has."""
+AHEAD_DELAY = 0.05
+"""Seconds: while a commit returns, Spark needs the processor."""
 
-    ports: Ports
-    coordinator: TransactionCoordinator
+
+class Session:
+    """``ports`` for the steps of the protocol; ``coordinator`` once more, as tasks ask it more than the port has.
+
+    The driver's also keeps the ledger for the next commit, taken in the background. Only the commit that is next asks
+    for it, so calls on ``ports`` must not begin before ``ahead`` has been called.
+    """
+
+    def __init__(self, ports: Ports, coordinator: TransactionCoordinator) -> None:
+        self.ports, self.coordinator = ports, coordinator
+        self._taking: tuple[str, Future[Term | None]] | None = None
+        self._pool = ThreadPoolExecutor(1, "eos ahead")
+
+    def take_ahead(self, run: str) -> None:
+        """Take the ledger for the run's next commit, in the background."""
+
+        def take() -> Term | None:
+            time.sleep(AHEAD_DELAY)
+            return take_ahead(self.ports, run)
+
+        self._taking = run, self._pool.submit(take)
+
+    def ahead(self, run: str | None = None) -> Term | None:
+        """The ledger as it was taken ahead for this run, if it was; handed out once. A failure is not told: whoever
+        takes the ledger instead meets it too."""
+        taking, self._taking = self._taking, None
+        if taking is None:
+            return None
+        owner, future = taking
+        if future.exception() is not None or owner != run:
+            return None
+        return future.result()
 
 
 def session(options: SinkOptions, ledger_partitions: int, query: str) -> Session:

@@ -24,6 +24,7 @@ from spark_eos.protocol.batch import Batch, Report, abort, commit
 from spark_eos.protocol.task import Word
 from spark_eos.sink.schema import check_columns
 from spark_eos.sink.session import session
+from spark_eos.workers import spare_collections
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,7 @@ class EosKafkaStreamWriter(DataSourceStreamArrowWriter):
         me = Identity.here()
         assert self._facts is not None, "the writer was not made by Spark's planning"
         word = run_task(Job(self._options, self._facts, self._columns), me, iterator)
+        spare_collections()
         return Message(me.query, me.run, self._facts, word, time.perf_counter() - began, time.time())
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
@@ -74,7 +76,9 @@ class EosKafkaStreamWriter(DataSourceStreamArrowWriter):
             offsets = Checkpoint(self._options.checkpoint_location).kafka_offsets(batchId)
         own = session(self._options, first.facts.ledger_partitions, first.query)
         batch = Batch(first.run, batchId, tuple(message.word for message in said), offsets)
-        report = commit(own.ports, batch)
+        report = commit(own.ports, batch, own.ahead(first.run))
+        own.take_ahead(first.run)
+        spare_collections()
         self._log(first.query, batch, said, report, time.perf_counter() - began)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
@@ -85,7 +89,9 @@ class EosKafkaStreamWriter(DataSourceStreamArrowWriter):
             if found is None:
                 return
             query, run, partitions = found
-            left = abort(session(self._options, partitions, query).ports, run, batchId)
+            own = session(self._options, partitions, query)
+            own.ahead()
+            left = abort(own.ports, run, batchId)
             logger.warning("query=%s batch=%d aborted, %d transactions left open", query, batchId, len(left))
         except Exception as error:
             logger.warning("batch=%d could not be aborted: %s", batchId, error)
@@ -103,7 +109,9 @@ class EosKafkaStreamWriter(DataSourceStreamArrowWriter):
             return None
         topic = self._options.ledger_topic
         partitions = topic_partitions(self._options.kafka, [topic])[topic]
-        head = session(self._options, partitions, query).ports.ledger.read()
+        own = session(self._options, partitions, query)
+        own.ahead()
+        head = own.ports.ledger.read()
         driver = this_driver()
         return (query, head.run, partitions) if head is not None and driver and head.driver == driver else None
 

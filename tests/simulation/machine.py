@@ -202,6 +202,9 @@ SCENES: tuple[Scene, ...] = (
         (Strike.STALL, SIZES, ("open.published", "task: list", "task: describe", f"task: {_END}1")),
         (Strike.STALL, SIZES, ("commit.decided", f"commit: {_END}2")),
     ),
+    # The ledger is taken ahead while, or before, the query is started again
+    ((Strike.SECOND_DRIVER, SIZES, ("ahead.", "prepare.")), (Strike.STALL, SIZES, ("ahead.", "commit.entered"))),
+    ((Strike.JVM_DIES, SIZES, ("commit.ended", "ahead.")), (Strike.STALL, SIZES, ("ahead.read", "ahead: init"))),
     # Attempts that come late
     ((Strike.SPECULATION, SIZES, ("prepare.", "producers")), (Strike.STALL, SIZES, (_INIT, "prepare."))),
     ((Strike.STAGE_RETRY, SIZES, ("prepare.", "may ", "result ")), (Strike.STALL, SIZES, (_INIT, "prepare."))),

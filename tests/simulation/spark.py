@@ -9,15 +9,16 @@ tasks. Who starts the query again after a stop does so at once, and does what th
 
 from __future__ import annotations
 
+import contextlib
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
 from spark_eos.errors import EosError, KafkaError
-from spark_eos.protocol.batch import DIGEST_BITS, Batch, abort, commit
+from spark_eos.protocol.batch import DIGEST_BITS, Batch, abort, commit, take_ahead
 from spark_eos.protocol.head import Head, Written
 from spark_eos.protocol.names import TaskId, task_name
-from spark_eos.protocol.ports import Ports, State
+from spark_eos.protocol.ports import Ports, State, Term
 from spark_eos.protocol.run import missing_head, open_run, superseded
 from spark_eos.protocol.task import Assignment, Word, assign, check_held
 
@@ -166,6 +167,8 @@ class Driver:
         self.stage: Stage | None = None
         self.actor: Actor | None = None
         self.process: Actor | None = None
+        self.background: Actor | None = None
+        self.ahead: Term | None = None
 
     def drive(self) -> None:
         try:
@@ -192,6 +195,8 @@ class Driver:
         self.world.kill(self.actor)
         if self.process is not None and with_commit:
             self.world.kill(self.process)
+        if self.background is not None and with_commit:
+            self.world.kill(self.background)
         if self.stage is not None:
             self.stage.end()
         self.query.ended("died")
@@ -236,11 +241,31 @@ class Driver:
         offsets = {"source": {"0": self.query.offsets[batch][1]}}
         body = Batch(self.run, batch, words, offsets)
         try:
-            self._in_process("commit", lambda own: commit(own, body))
+            ahead = self._taken_ahead()
+            self._in_process("commit", lambda own: commit(own, body, ahead))
+            self._take_ahead()
         except BaseException as error:
             if not isinstance(error, Killed):
                 self._abort(batch, self.run)
             raise
+
+    def _take_ahead(self) -> None:
+        """In the process that commits, while the next micro-batch runs; a commit without it takes the ledger itself."""
+
+        def run() -> None:
+            with contextlib.suppress(EosError):
+                self.ahead = take_ahead(ports(self.world, self.query.cluster), self.run)
+
+        self.background = self.world.spawn(f"ahead {self.run}", "ahead", run)
+
+    def _taken_ahead(self) -> Term | None:
+        background, self.background = self.background, None
+        if background is not None:
+            self.world.wait(lambda: background.done or self.interrupted)
+        if self.interrupted:
+            raise Stopped("query.stop()")
+        term, self.ahead = self.ahead, None
+        return term
 
     def _abort(self, batch: int, run: str | None) -> None:
         """Nobody hears what it raises. ``run``: None where no task has said whose it is."""
