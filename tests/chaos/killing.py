@@ -8,7 +8,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -65,8 +65,8 @@ class Killed:
                 start_new_session=True,
             )
 
-    def wait_at(self, point: str) -> Process:
-        """The process that has come to the point and is held there."""
+    def wait_at(self, point: str, executors: Callable[[], Iterable[Process]] = tuple) -> Process:
+        """The process that has come to the point and is held there: the driver's, or one of these executors'."""
         marker = self._folder / point
 
         def there() -> bool:
@@ -75,7 +75,8 @@ class Killed:
 
         wait_for(there, f"the query at {point}", START_SECONDS)
         held = int(marker.read_text())
-        (found,) = [process for process in descendants(self._process.pid) if process.pid == held]
+        roots = [self._process.pid, *(executor.pid for executor in executors())]
+        (found,) = {process for root in roots for process in descendants(root) if process.pid == held}
         return found
 
     def release(self, point: str) -> None:
@@ -120,8 +121,9 @@ class Killed:
             wait_for(lambda: not alive(others), "the end of the workers", GONE_SECONDS)
         _kill(alive(others))
 
-    def log(self) -> str:
-        return self._log.read_text(errors="replace")[-6000:]
+    def log(self, last: int | None = 6000) -> str:
+        """The end of what the program has printed: so many characters, or all of it."""
+        return self._log.read_text(errors="replace")[-last if last else 0 :]
 
 
 def _kill(processes: Iterable[Process]) -> None:

@@ -9,7 +9,7 @@ import json
 import os
 import sys
 import threading
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 FAST_JVM = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xshare:auto"
 """Half the CPU time of a start."""
+FOR_EXECUTORS = ("PYTHONPATH", "SPARK_EOS_FAULTS", "SPARK_EOS_FAULTS_DIR")
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,7 @@ class Spec:
     shuffle: int | None = None
     available_now: bool = True
     master: str = "local[2]"
+    conf: dict[str, str] = field(default_factory=dict)
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
@@ -81,12 +83,16 @@ def main() -> None:
     import spark_eos
 
     spec = Spec(**json.loads(sys.argv[1]))
+    inherited = {f"spark.executorEnv.{name}": os.environ[name] for name in FOR_EXECUTORS if name in os.environ}
     spark = (
         SparkSession.builder.master(spec.master)
+        .config(map={**inherited, **spec.conf})
         .appName("killed")
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.extraJavaOptions", FAST_JVM)
+        .config("spark.executor.extraJavaOptions", FAST_JVM)
+        .config("spark.executor.memory", "512m")
         .config("spark.ui.enabled", "false")
         .config("spark.log.level", "WARN")
         .getOrCreate()

@@ -122,10 +122,12 @@ class Scene:
         assert self.view.held(self.output) == {}
 
 
-def strike(scene: Scene, spark: SparkSession, point: str, variant: str) -> str:
+def strike(
+    scene: Scene, spark: SparkSession, point: str, variant: str, restart: query.Spec | None = None
+) -> str:
     """Kill the query at the point, drain its input by a restart, check; release what was held, check again.
 
-    Returns the query's id.
+    ``restart``: how the query is started again, if not as before. Returns the query's id.
     """
     if point.startswith("open."):
         scene.leave_decided(spark)
@@ -134,6 +136,7 @@ def strike(scene: Scene, spark: SparkSession, point: str, variant: str) -> str:
         victim.wait_at(point)
         zombie = victim.kill_all_but(point) if variant == "zombie" else None
         victim.kill()
+    scene.spec = restart or scene.spec
     try:
         query_id = scene.drain(spark)
         scene.check(query_id)
@@ -172,6 +175,14 @@ def test_a_kill_of_a_query_by_processing_time(point, view, topic, spark, tmp_pat
     scene = Scene(view, topic, tmp_path)
     scene.spec = replace(scene.spec, available_now=False)
     strike(scene, spark, point, "dead")
+
+
+@pytest.mark.chaos
+@pytest.mark.parametrize("point", ["prepare.prepared", "commit.decided"])
+def test_a_restart_with_another_number_of_tasks(point, view, topic, spark, tmp_path):
+    """Rows go to other tasks, and under other transactional ids; a decided micro-batch compares equal all the same."""
+    scene = Scene(view, topic, tmp_path, shuffle=TASKS_AFTER_SHUFFLE)
+    strike(scene, spark, point, "dead", restart=replace(scene.spec, shuffle=TASKS_AFTER_SHUFFLE + 2))
 
 
 @pytest.mark.chaos

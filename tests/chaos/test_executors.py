@@ -1,0 +1,101 @@
+"""Executors in processes and on hosts of their own: they die, lose shuffle files, or are too slow."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import query
+from kafka_view import KafkaView, open_view, wait_for, write
+from killing import Killed, running
+from standalone import Standalone, standalone
+
+from spark_eos.devcluster import DevCluster
+
+pytestmark = pytest.mark.chaos
+
+PARTITIONS = 4
+ROWS = 20  # in each partition
+IN_BATCH_2 = PARTITIONS + 2  # the n-th time that a task writes: micro-batch 0 is empty
+
+
+@pytest.fixture
+def view(cluster: DevCluster) -> Iterator[KafkaView]:
+    with open_view(cluster.bootstrap_servers) as view:
+        yield view
+
+
+@pytest.fixture
+def spec(view, topic, tmp_path) -> query.Spec:
+    source, out = topic(PARTITIONS), topic(PARTITIONS)
+    rows = [(p, f"{p}.{i}") for p in range(PARTITIONS) for i in range(ROWS)]
+    write(view.bootstrap_servers, source, rows, commit=True)
+    return query.Spec(view.bootstrap_servers, source, out, str(tmp_path / "checkpoint"), f"group-{out}", 40)
+
+
+def check(view: KafkaView, spec: query.Spec, query_id: str) -> None:
+    """Every row once; those that nobody waits for any more are aborted, and visible to nobody."""
+    expected = Counter(query.expected(f"{p}.{i}") for p in range(PARTITIONS) for i in range(ROWS))
+    assert Counter(view.values(spec.output)) == expected
+    assert view.group(spec.group, spec.input) == view.ends(spec.input)
+    assert view.open_transactions(query_id) == set()
+    assert view.held(spec.output) == {}
+
+
+def held_host(run: Killed, cluster: Standalone, point: str) -> str:
+    """The host of the task that has come to the point and is held there."""
+    return cluster.host_of(run.wait_at(point, lambda: cluster.executors().values()).pid)
+
+
+@pytest.mark.parametrize("point", ["prepare.wrote", "prepare.prepared"])
+def test_an_executor_that_dies_in_mid_write(point, view, spec, tmp_path: Path):
+    """Its tasks are tried again elsewhere, under names of their own; what it had open is aborted by the commit."""
+    with (
+        standalone(tmp_path / "spark") as cluster,
+        running(replace(spec, master=cluster.master), f"{point}=hold@{IN_BATCH_2}", tmp_path) as run,
+    ):
+        cluster.kill(held_host(run, cluster, point))
+        run.wait_for_end(0)
+        assert "ExecutorLostFailure" in run.log(None)
+        check(view, spec, run.query_id)
+
+
+def test_a_stage_that_is_resubmitted(view, spec, tmp_path: Path):
+    """The shuffle's files are gone with an executor, while a task that had read them is in the middle of its rows."""
+    tasks = 3
+    faults = f"prepare.begun=hold@{tasks + 1}, prepare.wrote=hold@{tasks + 1}"
+    with (
+        standalone(tmp_path / "spark") as cluster,
+        running(replace(spec, master=cluster.master, shuffle=tasks), faults, tmp_path) as run,
+    ):
+        stays, dies = (held_host(run, cluster, point) for point in ("prepare.begun", "prepare.wrote"))
+        assert stays != dies
+        cluster.kill(dies)
+        wait_for(lambda: "FetchFailed" in run.log(None), "a task that misses the files", 120)
+        run.release("prepare.begun")
+        run.wait_for_end(0)
+        check(view, spec, run.query_id)
+
+
+def test_a_slow_task_is_overtaken_by_its_copy(view, spec, tmp_path: Path):
+    """Speculation: two attempts of one task write at once; one is committed."""
+    point = "prepare.wrote"
+    speculation = {
+        "spark.speculation": "true",
+        "spark.speculation.interval": "100ms",
+        "spark.speculation.multiplier": "1.1",
+        "spark.speculation.quantile": "0.5",
+        "spark.speculation.minTaskRuntime": "1s",
+    }
+    with (
+        standalone(tmp_path / "spark", cores=2) as cluster,
+        running(replace(spec, master=cluster.master, conf=speculation), f"{point}=hold@{IN_BATCH_2}", tmp_path) as run,
+    ):
+        run.wait_at(point, lambda: cluster.executors().values())
+        run.wait_for_end(0)
+        check(view, spec, run.query_id)
+        copies = [name for name in view.transactions(run.query_id) if name.endswith("-1") and name.count("-") > 8]
+        assert copies, "no task was tried a second time"
