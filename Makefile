@@ -11,7 +11,7 @@ PYTEST := $(BIN)/python -m pytest
 RUFF_RULES := --line-length 120 --target-version py311 --select E,F,W,I,B,UP,C4,SIM --ignore SIM108
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint chaos simulate docs clean java
+.PHONY: help install demo test lint chaos soak simulate docs clean java
 .NOTPARALLEL:
 
 help: ## list the targets
@@ -35,6 +35,10 @@ lint: $(STAMP) ## look for mistakes without running anything: ruff, and the impo
 chaos: java $(STAMP) ## run the slow share of the tests: kills and faults on real brokers
 	@$(PYTEST) -m chaos $(ARGS); code=$$?; \
 	if [ $$code = 5 ]; then echo "chaos: no test has the marker 'chaos' yet"; else exit $$code; fi
+
+soak: java $(STAMP) ## random faults against a running query, by SEED=… for SECONDS=600; then 20,000 simulated schedules
+	@$(BIN)/python tests/chaos/soak.py --seconds $${SECONDS:-600} $${SEED:+--seed $$SEED}
+	@SPARK_EOS_SIMULATION_SEED=$${SEED:-0} $(MAKE) --no-print-directory simulate
 
 simulate: $(STAMP) ## run the protocol's simulation for long: 20,000 seeded schedules of faults
 	@SPARK_EOS_SIMULATION_SCHEDULES=$${SCHEDULES:-20000} $(PYTEST) tests/simulation/test_simulation.py $(ARGS)

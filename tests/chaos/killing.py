@@ -91,6 +91,19 @@ class Killed:
         return text
 
     @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def ended(self) -> bool:
+        """Whether the program has ended by itself, or was killed."""
+        return self._process.poll() is not None
+
+    def marker(self, point: str) -> Path:
+        """The file that is there while something is held at the point."""
+        return self._folder / point
+
+    @property
     def query_id(self) -> str:
         return json.loads((Path(self._spec.checkpoint) / "metadata").read_text())["id"]
 

@@ -23,7 +23,10 @@ FOR_EXECUTORS = ("PYTHONPATH", "SPARK_EOS_FAULTS", "SPARK_EOS_FAULTS_DIR")
 
 @dataclass(frozen=True)
 class Spec:
-    """A query from one topic to another. ``shuffle``: the number of tasks after a shuffle, or None for none."""
+    """A query from one topic to another. ``shuffle``: the number of tasks after a shuffle, or None for none.
+
+    ``conf``: Spark's settings of the program; ``sink``: more of the sink's options.
+    """
 
     bootstrap_servers: str
     input: str
@@ -35,6 +38,7 @@ class Spec:
     available_now: bool = True
     master: str = "local[2]"
     conf: dict[str, str] = field(default_factory=dict)
+    sink: dict[str, str] = field(default_factory=dict)
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
@@ -60,6 +64,7 @@ def start(spark: SparkSession, spec: Spec) -> StreamingQuery:
         .option("topic", spec.output)
         .option("checkpointLocation", spec.checkpoint)
         .option("offsets.group.id", spec.group)
+        .options(**spec.sink)
     )
     trigger = {"availableNow": True} if spec.available_now else {"processingTime": "20 milliseconds"}
     return writer.trigger(**trigger).start()

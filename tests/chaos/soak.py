@@ -1,0 +1,359 @@
+"""Random faults, from a seed, against a running query on three brokers, for a bounded time; then everything is counted.
+
+``python tests/chaos/soak.py --seconds 600 --seed 42``, or ``make soak SECONDS=600 SEED=42``. The seed decides which
+faults strike, in which order and how long they last; what they meet depends on the machine. The exit code is 0 only if
+every row is there once, in order, and every stop of the query had a name.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import random
+import re
+import signal
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(ROOT / "tests" / "chaos")]
+
+from confluent_kafka import KafkaError, KafkaException, Producer  # noqa: E402
+from kafka_view import KafkaView, doubled, open_view, wait_for  # noqa: E402
+from killing import Killed, Zombie  # noqa: E402
+from query import Spec, expected  # noqa: E402
+
+from jobs._demo.processes import descendants  # noqa: E402
+from spark_eos.devcluster import DevCluster  # noqa: E402
+from spark_eos.faults import POINTS  # noqa: E402
+
+PARTITIONS = 4
+BROKERS = 3
+ROWS_PER_SECOND = 200
+ROWS_PER_BATCH = 400
+TIMEOUT_MS = 12_000
+"""Of the query's transactions: some pauses are longer."""
+CATCH_UP_SECONDS = 180.0
+ABORTED = "aborted"
+
+
+class Feeder(threading.Thread):
+    """Writes numbered rows in transactions, and some that it aborts. ``rows``: how many are in each partition."""
+
+    def __init__(self, servers: str, topic: str) -> None:
+        super().__init__(name="feeder", daemon=True)
+        self.rows = 0
+        self.failure: BaseException | None = None
+        self._topic = topic
+        self._over = threading.Event()
+        self._producer = Producer(
+            {
+                "bootstrap.servers": servers,
+                "broker.address.family": "v4",
+                "transactional.id": "feeder",
+                "transaction.timeout.ms": 120_000,
+                "log_level": 0,
+            }
+        )
+
+    def run(self) -> None:
+        try:
+            self._retried(partial(self._producer.init_transactions, 30))
+            for n in range(1, sys.maxsize):
+                if n % 5 == 0:
+                    self._transaction([ABORTED], commit=False)
+                count = ROWS_PER_SECOND // PARTITIONS // 4
+                self._transaction([str(i) for i in range(self.rows, self.rows + count)], commit=True)
+                self.rows += count
+                if self._over.wait(0.25):
+                    return
+        except BaseException as error:
+            self.failure = error
+
+    def stop(self) -> None:
+        self._over.set()
+        self.join()
+        if self.failure is not None:
+            raise self.failure
+
+    def _transaction(self, values: list[str], commit: bool) -> None:
+        while True:
+            self._producer.begin_transaction()
+            try:
+                for p in range(PARTITIONS):
+                    for value in values:
+                        self._producer.produce(self._topic, f"{p}.{value}", partition=p)
+                self._producer.flush(60)
+                end = self._producer.commit_transaction if commit else self._producer.abort_transaction
+                self._retried(partial(end, 30))
+                return
+            except KafkaException as error:
+                if not error.args[0].txn_requires_abort():
+                    raise
+                self._retried(partial(self._producer.abort_transaction, 30))
+
+    def _retried(self, call: Callable[[], object]) -> None:
+        """A call whose outcome is not known yet is made again: the client knows that it is the same."""
+        while True:
+            try:
+                call()
+                return
+            except KafkaException as error:
+                if not (error.args[0].retriable() or error.args[0].code() == KafkaError._TIMED_OUT):
+                    raise
+
+
+@dataclass
+class Soak:
+    """One run. ``struck`` counts the faults by their kind, ``stops`` the query's own by their named error."""
+
+    cluster: DevCluster
+    view: KafkaView
+    spec: Spec
+    chance: random.Random
+    folder: Path
+    struck: Counter[str] = field(default_factory=Counter)
+    stops: Counter[str] = field(default_factory=Counter)
+    recoveries: list[tuple[float, str]] = field(default_factory=list)
+    starts: int = 0
+    run: Killed | None = None
+    zombie: Zombie | None = None
+
+    def start(self) -> None:
+        """Start the query, most of the time with one of the protocol's points armed."""
+        self.starts += 1
+        folder = self.folder / f"run-{self.starts}"
+        folder.mkdir()
+        self.armed = self.chance.choice([None, *POINTS])
+        faults = f"{self.armed}=hold@{self.chance.randint(1, 20)}" if self.armed else ""
+        self.run = Killed(self.spec, faults, folder)
+
+    def strike(self, kind: str) -> None:
+        self.struck[kind] += 1
+        getattr(self, f"_{kind}")()
+
+    def look(self) -> None:
+        """What has happened meanwhile: a query that ended, or that is held at its point."""
+        run = self._running()
+        if run.ended:
+            self._name_stop(run.log(None))
+            self._restart()
+        elif self.armed and (marker := run.marker(self.armed)).exists():
+            self._at_point(run, marker)
+
+    def _at_point(self, run: Killed, marker: Path) -> None:
+        kind = self.chance.choice(["kill", "zombie", "stall", "stall"])
+        self.struck[f"{kind} at {self.armed}"] += 1
+        point, self.armed = self.armed, None
+        assert point is not None
+        if kind == "kill":
+            self._driver_dies()
+        elif kind == "zombie" and self.zombie is None and not point.startswith("ahead."):
+            self.zombie = run.kill_all_but(point)
+            self._restart()
+        else:
+            time.sleep(self.chance.choice([0.2, 2.0, 1.3 * TIMEOUT_MS / 1000]))
+            with contextlib.suppress(FileNotFoundError):
+                marker.unlink()
+
+    # Kinds of faults
+
+    def _driver_dies(self) -> None:
+        self._running().kill()
+        self._restart()
+
+    def _worker_dies(self) -> None:
+        """A Python process of a task, or of the commit."""
+        family = descendants(self._running().pid)
+        python = [p for p in family if b"pyspark" in _command(p.pid) and b"java" not in _command(p.pid)]
+        if python:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.chance.choice(python).pid, signal.SIGKILL)
+
+    def _driver_sleeps(self) -> None:
+        """The whole query, sometimes for longer than its transactions live."""
+        family = [self._running().pid, *(process.pid for process in descendants(self._running().pid))]
+        for pid in family:
+            _signal(pid, signal.SIGSTOP)
+        time.sleep(self.chance.choice([1.0, 4.0, 1.3 * TIMEOUT_MS / 1000]))
+        for pid in family:
+            _signal(pid, signal.SIGCONT)
+
+    def _broker_dies(self) -> None:
+        victim = self.chance.randrange(BROKERS)
+        self.cluster.kill(victim)
+        time.sleep(self.chance.choice([0.0, 3.0, 8.0]))
+        self.cluster.start(victim)
+
+    def _broker_sleeps(self) -> None:
+        victim = self.chance.randrange(BROKERS)
+        self.cluster.pause(victim)
+        time.sleep(self.chance.choice([1.0, 5.0, 1.3 * TIMEOUT_MS / 1000]))
+        self.cluster.resume(victim)
+
+    def _zombie_wakes(self) -> None:
+        if self.zombie is not None:
+            zombie, self.zombie = self.zombie, None
+            zombie.release()
+
+    # The query's life
+
+    def _running(self) -> Killed:
+        assert self.run is not None
+        return self.run
+
+    def _restart(self) -> None:
+        self._running().kill()
+        before = self.progress()
+        began = time.monotonic()
+        self.start()
+        self.wait_for_progress(before)
+        self.recoveries.append((time.monotonic() - began, f"start {self.starts}"))
+
+    def progress(self) -> int:
+        return sum(self.view.group(self.spec.group, self.spec.input).values())
+
+    def wait_for_progress(self, before: int) -> None:
+        """Until another micro-batch is committed, or there is something to look after."""
+        run = self._running()
+        wait_for(
+            lambda: run.ended or (self.armed and run.marker(self.armed).exists()) or self.progress() > before,
+            "progress",
+            CATCH_UP_SECONDS,
+        )
+
+    def _name_stop(self, log: str) -> None:
+        named = re.findall(r"\bEOS_[A-Z_]+", log)
+        name = named[-1] if named else next(iter(re.findall(r"terminated with exception: (.*)", log)), "no name")
+        self.stops[name[:100]] += 1
+
+    # The end
+
+    def drain(self, rows: int) -> None:
+        """Without faults, until all input is through. A stop on the way that has a name is a stop like any other."""
+        self._running().kill()
+        self.spec = replace(self.spec, available_now=True)
+        for _ in range(5):
+            self.starts += 1
+            folder = self.folder / f"run-{self.starts}"
+            folder.mkdir()
+            self.run = Killed(self.spec, "", folder)
+            text = self.run.wait_for_end()
+            self.run.kill()
+            ends = self.view.ends(self.spec.input)
+            if self.view.group(self.spec.group, self.spec.input) == ends:
+                return
+            self._name_stop(text)
+        raise AssertionError(f"the input of {rows} rows was not drained:\n{text[-6000:]}")
+
+    def judge(self, rows: int) -> dict[str, int]:
+        """By a plain read_committed consumer. Lost, doubled, out of order, aborted rows visible, partitions held."""
+        seen: dict[int, list[str]] = {p: [] for p in range(PARTITIONS)}
+        for row in self.view.rows(self.spec.output):
+            assert row.value is not None
+            seen[row.partition].append(row.value.decode())
+        result = dict.fromkeys(("lost", "doubled", "out of order", "aborted visible", "held"), 0)
+        for p, values in seen.items():
+            wanted = [expected(f"{p}.{i}") for i in range(rows)]
+            result["lost"] += len(set(wanted) - set(values))
+            result["doubled"] += len(doubled(values))
+            result["aborted visible"] += sum(ABORTED in value for value in values)
+            result["out of order"] += int(list(dict.fromkeys(values)) != wanted and set(values) == set(wanted))
+        wait_for(lambda: not self.view.held(self.spec.output) or None, "the end of every transaction", 2 * TIMEOUT_MS)
+        return result
+
+    def close(self) -> None:
+        if self.run is not None:
+            self.run.kill()
+        if self.zombie is not None:
+            self.zombie.kill()
+
+
+KINDS = ("driver_dies", "worker_dies", "worker_dies", "driver_sleeps", "broker_dies", "broker_sleeps", "zombie_wakes")
+
+
+def soak(seconds: float, seed: str) -> bool:
+    """Run it, print what happened; whether all is well."""
+    print(f"seed {seed}, {seconds:.0f} s", flush=True)
+    with _query(seed) as (one, feeder):
+        deadline = time.monotonic() + seconds
+        feeder.start()
+        one.start()
+        one.wait_for_progress(0)
+        while time.monotonic() < deadline and feeder.failure is None:
+            one.look()
+            before = one.progress()
+            kind = one.chance.choice(KINDS)
+            print(f"  {seconds - (deadline - time.monotonic()):6.1f} s  {4 * feeder.rows:7d} rows  {kind}", flush=True)
+            one.strike(kind)
+            one.look()
+            one.wait_for_progress(before)
+        feeder.stop()
+        one.drain(feeder.rows)
+        result = one.judge(feeder.rows)
+        slowest = max(one.recoveries, default=(0.0, "none"))
+        print(f"faults: {dict(sorted(one.struck.items()))}")
+        print(f"the query's own stops: {dict(one.stops)}")
+        print(f"starts: {one.starts}; slowest to go on: {slowest[0]:.1f} s ({slowest[1]})")
+        well = not any(result.values()) and "no name" not in one.stops
+        print(f"rows: {PARTITIONS * feeder.rows}; {result}: {'all is well' if well else f'FAILED with seed {seed}'}")
+        return well
+
+
+@contextlib.contextmanager
+def _query(seed: str) -> Iterator[tuple[Soak, Feeder]]:
+    with (
+        DevCluster(brokers=BROKERS) as cluster,
+        open_view(cluster.bootstrap_servers) as view,
+        tempfile.TemporaryDirectory(prefix="spark-eos-soak-", ignore_cleanup_errors=True) as name,
+    ):
+        for topic in ("input", "output"):
+            cluster.create_topic(topic, PARTITIONS, min_insync_replicas=2)
+        spec = Spec(
+            cluster.bootstrap_servers,
+            "input",
+            "output",
+            str(Path(name) / "checkpoint"),
+            "soak",
+            ROWS_PER_BATCH,
+            available_now=False,
+            sink={"transaction.timeout.ms": str(TIMEOUT_MS)},
+        )
+        one = Soak(cluster, view, spec, random.Random(seed), Path(name))
+        try:
+            yield one, Feeder(cluster.bootstrap_servers, "input")
+        finally:
+            one.close()
+
+
+def _command(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
+def _signal(pid: int, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, number)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seconds", type=float, default=600.0)
+    parser.add_argument("--seed", default=None, help="a new one unless given")
+    arguments = parser.parse_args()
+    seed = arguments.seed or str(random.SystemRandom().randrange(1_000_000))
+    return 0 if soak(arguments.seconds, seed) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

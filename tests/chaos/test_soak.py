@@ -1,0 +1,19 @@
+"""A short share of the soak, with faults that are the same every day."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+SECONDS = 25
+SEED = 1
+
+
+def test_a_short_soak():
+    """The program says that all is well, by its words and its exit code."""
+    program = Path(__file__).with_name("soak.py")
+    command = [sys.executable, str(program), "--seconds", str(SECONDS), "--seed", str(SEED)]
+    run = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=600)
+    assert run.returncode == 0, run.stdout[-3000:] + run.stderr[-3000:]
+    assert "all is well" in run.stdout
