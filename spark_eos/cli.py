@@ -6,7 +6,7 @@ import argparse
 import contextlib
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from spark_eos._version import __version__
 from spark_eos.errors import EosError
@@ -27,6 +27,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=__version__)
     commands = parser.add_subparsers(required=True, metavar="command")
     _add_devcluster(commands)
+    _add_verify(commands)
     return parser
 
 
@@ -63,6 +64,92 @@ def devcluster(arguments: argparse.Namespace) -> int:
         print("Ctrl-C stops it.", file=sys.stderr, flush=True)
         raise cluster.join().trouble("has ended")
     return 0
+
+
+def _add_verify(commands: argparse._SubParsersAction) -> None:
+    command = commands.add_parser(
+        "verify",
+        help="check that rows got from topics to topics exactly once",
+        description="Reads topics as a plain consumer and tells which rows were lost, doubled, reordered or should not "
+        "be there. Exit code: 0 nothing is wrong, 1 something is, 2 it could not be found out.",
+    )
+    command.add_argument("--bootstrap-servers", required=True, metavar="HOST:PORT[,…]")
+    command.add_argument(
+        "--kafka", action="append", default=[], type=_property, metavar="KEY=VALUE", help="a client property; again"
+    )
+    command.add_argument("--input", action="append", required=True, metavar="TOPIC", help="topic that was read; again")
+    command.add_argument("--output", action="append", required=True, metavar="TOPIC", help="topic written to; again")
+    command.add_argument("--id", required=True, metavar="WHERE", help="key, value, header:NAME or json:FIELD")
+    command.add_argument("--output-id", metavar="WHERE", help="the same for the output (default: as --id)")
+    command.add_argument("--group", metavar="GROUP", help="rows below its offsets are due, others not (default: all)")
+    command.add_argument("--order", choices=["input-partition", "key", "none"], default="input-partition")
+    command.add_argument("--allow-missing", action="store_true", help="rows may be left out: lost ones are no fault")
+    command.add_argument("--same-value", action="store_true", help="a row whose value has changed is torn")
+    command.add_argument("--json", metavar="FILE", help="write the report there as JSON, too")
+    command.add_argument("--limit", type=_natural, default=5, metavar="N", help="examples of each fault (default: 5)")
+    command.add_argument("--timeout", type=float, default=12.0, metavar="S", help="wait for the cluster (default: 12)")
+    command.set_defaults(run=verify)
+
+
+def _natural(text: str) -> int:
+    number = int(text)
+    if number < 0:
+        raise argparse.ArgumentTypeError(f"{number} is less than 0")
+    return number
+
+
+def _property(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals or not key.strip():
+        raise argparse.ArgumentTypeError("it takes KEY=VALUE")  # without the text: it may be a password
+    return key.strip().removeprefix("kafka."), value
+
+
+def verify(arguments: argparse.Namespace) -> int:
+    """Holds the output's rows against the input's: 0 nothing is wrong, 1 something is, 2 it could not be found out."""
+    import json
+    from pathlib import Path
+
+    from spark_eos.ops import verify as ops
+    from spark_eos.ops.history import Where
+    from spark_eos.options import KafkaProperties
+
+    try:
+        question = ops.Question(
+            kafka=KafkaProperties({**dict(arguments.kafka), "bootstrap.servers": arguments.bootstrap_servers}),
+            inputs=tuple(dict.fromkeys(arguments.input)),
+            outputs=tuple(dict.fromkeys(arguments.output)),
+            id=Where.parse(arguments.id),
+            output_id=Where.parse(arguments.output_id or arguments.id),
+            group=arguments.group,
+            order=arguments.order,
+            allow_missing=arguments.allow_missing,
+            same_value=arguments.same_value,
+            limit=arguments.limit,
+            timeout_s=arguments.timeout,
+        )
+        with _progress_line() as progress:
+            report = ops.verify(question, progress)
+    except EosError as error:
+        print(f"spark-eos: {error}", file=sys.stderr)
+        return 2
+    print(ops.as_text(question, report))
+    if arguments.json:
+        text = json.dumps(ops.as_json(question, report), indent=2, ensure_ascii=False)
+        Path(arguments.json).write_text(text + "\n", encoding="utf-8")
+    return 0 if report.ok else 1
+
+
+@contextlib.contextmanager
+def _progress_line() -> Iterator[Callable[[str], None]]:
+    """What shows a line that replaces itself, where somebody is looking."""
+    if not sys.stderr.isatty():
+        yield lambda text: None
+        return
+    try:
+        yield lambda text: print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
+    finally:
+        print("\r\x1b[K", end="", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,119 @@
+"""`spark-eos verify`: where ids are, and what is printed."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from spark_eos import cli
+from spark_eos.errors import OptionError
+from spark_eos.ops import verify as ops
+from spark_eos.ops.history import MAX_ID, Where, shortened
+from spark_eos.options import KafkaProperties
+
+
+class Message:
+    """A row as far as ids are concerned."""
+
+    def __init__(self, value: bytes | None, headers: list | None = None) -> None:
+        self.value, self.headers = lambda: value, lambda: headers
+
+
+@pytest.mark.parametrize("text", ["", "keys", "key:a", "json", "json:", "header:", "value:x"])
+def test_refuses_what_names_no_place_of_an_id(text: str) -> None:
+    """With the forms that it takes."""
+    with pytest.raises(OptionError, match="json:FIELD") as raised:
+        Where.parse(text)
+    assert raised.value.condition == "EOS_VERIFY_ID"
+
+
+@pytest.mark.parametrize(
+    ("value", "found"),
+    [
+        (b'{"a": {"b": "x"}}', b"x"),
+        (b'{"a": {"b": 7}}', b"7"),
+        (b'{"a": {"b": "7"}}', b"7"),
+        (b'{"a": {"b": true}}', b"true"),
+        (b'{"a": {"b": ""}}', b""),
+        ('{"a": {"b": "é"}}'.encode(), "é".encode()),
+        (b'{"a": {"b": "\\ud800"}}', b"\xed\xa0\x80"),
+        (b'{"a": {"b": null}}', None),
+        (b'{"a": {"b": [1]}}', None),
+        (b'{"a": "b"}', None),
+        (b'{"a": ["b"]}', None),
+        (b'{"b": 1}', None),
+        (b"[]", None),
+        (b"{", None),
+        (b"\xff", None),
+        (b"[" * 100_000, None),
+        (None, None),
+    ],
+)
+def test_id_in_a_json_value(value: bytes | None, found: bytes | None) -> None:
+    """Text and numbers alike, at the end of a path; anything else is no id."""
+    assert Where.parse("json:a.b").ids([Message(value)]) == [found]
+
+
+def test_id_in_a_header() -> None:
+    """The last header of that name, as Kafka's own clients take it."""
+    rows = [Message(None, [("id", b"1"), ("id", b"2")]), Message(None, [("x", b"1")]), Message(None)]
+    assert Where.parse("header:id").ids(rows) == [b"2", None, None]
+
+
+def test_long_ids_are_kept_as_digests() -> None:
+    """They differ when the ids do; short ones stay as they are."""
+    long = b"x" * (MAX_ID + 1)
+    assert shortened(long[1:]) == long[1:]
+    assert len(shortened(long)) <= MAX_ID
+    assert shortened(long) != shortened(long + b"x")
+
+
+@pytest.fixture
+def report() -> ops.Report:
+    counts = {**dict.fromkeys(ops.COUNTS, 0), "input": 1500, "output": 1501, "pairs": 1500, "doubled": 1}
+    examples = {"doubled": [ops.Example("r4", None, "out-0@10")]}
+    return ops.Report(counts, examples, ("an open transaction holds out-1 back: readers get to 1 of 2",), ["doubled"])
+
+
+QUESTION = ops.Question(
+    KafkaProperties({"bootstrap.servers": "h:1", "sasl.password": "hunter2"}),
+    ("in",),
+    ("out",),
+    Where("json", "id"),
+    Where("key"),
+    group="g",
+)
+
+
+def test_report_as_text(report: ops.Report) -> None:
+    """Every count, the examples, the warnings; and the verdict in the last line."""
+    lines = ops.as_text(QUESTION, report).splitlines()
+    assert lines[0] == "in -> out, group g"
+    assert "             input         1,500  rows in the input" in lines
+    assert "  id r4  output out-0@10" in lines
+    assert "warning: an open transaction holds out-1 back: readers get to 1 of 2" in lines
+    assert lines[-1] == "FAULTY: 1 doubled"
+
+
+def test_report_as_json_has_no_secret(report: ops.Report) -> None:
+    """Of the Kafka properties only the servers are in it."""
+    text = json.dumps(ops.as_json(QUESTION, report))
+    assert "hunter2" not in text + repr(QUESTION)
+    assert json.loads(text)["examples"] == {
+        "doubled": [{"id": "r4", "input": None, "output": "out-0@10", "note": ""}]
+    }
+
+
+def test_bad_usage_is_exit_code_2(capsys) -> None:
+    """Whether the parser of arguments finds it or the tool does; a property that is refused is not repeated."""
+    usual = ["verify", "--bootstrap-servers", "127.0.0.1:1", "--input", "a", "--output", "b"]
+    assert cli.main([*usual, "--id", "nowhere"]) == 2
+    assert "EOS_VERIFY_ID" in capsys.readouterr().err
+    assert cli.main([*usual, "--id", "key", "--kafka", "sasl.pasword=hunter2"]) == 2
+    assert "EOS_OPTION_KAFKA_UNKNOWN" in capsys.readouterr().err
+    for wrong in (["--kafka", "hunter2"], ["--limit", "-1", "--id", "key"], []):
+        with pytest.raises(SystemExit) as ended:
+            cli.main([*usual, *wrong])
+        assert ended.value.code == 2
+    assert "hunter2" not in capsys.readouterr().err
