@@ -111,7 +111,6 @@ def verify(arguments: argparse.Namespace) -> int:
     from pathlib import Path
 
     from spark_eos.ops import verify as ops
-    from spark_eos.ops.history import Where
     from spark_eos.options import KafkaProperties
 
     try:
@@ -119,8 +118,8 @@ def verify(arguments: argparse.Namespace) -> int:
             kafka=KafkaProperties({**dict(arguments.kafka), "bootstrap.servers": arguments.bootstrap_servers}),
             inputs=tuple(dict.fromkeys(arguments.input)),
             outputs=tuple(dict.fromkeys(arguments.output)),
-            id=Where.parse(arguments.id),
-            output_id=Where.parse(arguments.output_id or arguments.id),
+            id=ops.Where.parse(arguments.id),
+            output_id=ops.Where.parse(arguments.output_id or arguments.id),
             group=arguments.group,
             order=arguments.order,
             allow_missing=arguments.allow_missing,
@@ -136,7 +135,11 @@ def verify(arguments: argparse.Namespace) -> int:
     print(ops.as_text(question, report))
     if arguments.json:
         text = json.dumps(ops.as_json(question, report), indent=2, ensure_ascii=False)
-        Path(arguments.json).write_text(text + "\n", encoding="utf-8")
+        try:
+            Path(arguments.json).write_text(text + "\n", encoding="utf-8")
+        except OSError as error:
+            print(f"spark-eos: {arguments.json} cannot be written: {error.strerror}", file=sys.stderr)
+            return 2
     return 0 if report.ok else 1
 
 

@@ -15,7 +15,7 @@ from spark_eos.devcluster import DevCluster
 from spark_eos.devcluster.ports import free_ports
 from spark_eos.errors import ConnectionFailed, OptionError, TopicError
 from spark_eos.ops import verify as ops
-from spark_eos.ops.history import Where
+from spark_eos.ops.verify import Where, bounds
 from spark_eos.options import KafkaProperties
 
 ROWS = [(n % 2, f"r{n}") for n in range(20)]
@@ -203,7 +203,7 @@ def test_group_behind_the_rows(copied: Copied) -> None:
 
 def test_open_transaction_is_a_warning(copied: Copied, monkeypatch) -> None:
     """Readers of the output are held back; what they see already is whole."""
-    monkeypatch.setattr(ops, "PATIENCE_S", 0.2)
+    monkeypatch.setattr(bounds, "PATIENCE_S", 0.2)
     copied.put(ROWS)
     settings = {"bootstrap.servers": copied.cluster.bootstrap_servers, "transactional.id": f"open-{copied.output}"}
     producer = Producer(settings)
@@ -216,6 +216,26 @@ def test_open_transaction_is_a_warning(copied: Copied, monkeypatch) -> None:
     assert report.ok
     assert report.counts["output_uncommitted"] == 1
     assert report.warnings == (f"an open transaction holds {copied.output}-1 back: readers get to 11 of 12",)
+
+
+def test_group_with_offsets_in_an_open_transaction(copied: Copied, monkeypatch) -> None:
+    """They do not count before the transaction is committed; a warning says that they are there."""
+    monkeypatch.setattr(bounds, "PATIENCE_S", 0.2)
+    copied.put(ROWS)
+    group = copied.set_group(10, 10)
+    servers = copied.cluster.bootstrap_servers
+    consumer = Consumer({"bootstrap.servers": servers, "group.id": group})
+    producer = Producer({"bootstrap.servers": servers, "transactional.id": f"open-{group}"})
+    producer.init_transactions(TIMEOUT)
+    producer.begin_transaction()
+    producer.send_offsets_to_transaction(
+        [TopicPartition(copied.input, 0, 11)], consumer.consumer_group_metadata(), TIMEOUT
+    )
+    report = copied.ask(group=group)
+    producer.abort_transaction(TIMEOUT)
+    consumer.close()
+    assert report.ok
+    assert report.warnings == (f"an open transaction holds newer offsets of the group {group}",)
 
 
 def test_unreachable_broker(copied: Copied, capsys) -> None:

@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spark_eos.ops.history import Spill, buckets_of, row_schema
-from spark_eos.ops.judge import FAULTS, Findings, History, judge
+from spark_eos.ops.verify.intake import row_schema
+from spark_eos.ops.verify.judge import FAULTS, Findings, History, judge
+from spark_eos.ops.verify.spill import Spill, buckets_of
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from confluent_kafka import KafkaError as ClientError
 from confluent_kafka import Message
 
 from spark_eos.errors import KafkaError
-from spark_eos.ops import history
-from spark_eos.ops.history import Place, Reader
+from spark_eos.ops.verify import reader
+from spark_eos.ops.verify.bounds import Place
 from spark_eos.options import KafkaProperties
 
 PLACE = Place("t", 0, 0, 5, 5)
@@ -47,10 +47,11 @@ END = event(ClientError._PARTITION_EOF, 5)
 
 
 def offsets(monkeypatch: pytest.MonkeyPatch, *polls: list[Message]) -> list[int]:
-    monkeypatch.setattr(history, "Consumer", Consumer)
+    monkeypatch.setattr(reader, "Consumer", Consumer)
+    monkeypatch.setattr(reader, "STALL_S", 0.02)
     monkeypatch.setattr(Consumer, "polls", polls)
-    with Reader(KafkaProperties({"bootstrap.servers": "h:1"}), "read_committed", 0.01, lambda rows: None) as reader:
-        return [message.offset() for messages in reader.read(PLACE, PLACE.stable) for message in messages]
+    with reader.Reader(KafkaProperties({"bootstrap.servers": "h:1"}), "read_committed", lambda rows: None) as opened:
+        return [message.offset() for messages in opened.read(PLACE, PLACE.stable) for message in messages]
 
 
 @pytest.mark.parametrize(
@@ -75,6 +76,12 @@ def test_reads_up_to_an_end_without_rows(monkeypatch, polls) -> None:
 
 def test_says_why_a_partition_does_not_go_on(monkeypatch) -> None:
     """With the last error of the broker, and how far it got."""
-    with pytest.raises(KafkaError, match="t-0 at offset 1, of 0 to 5") as raised:
-        offsets(monkeypatch, [row(0)], [event(ClientError.TOPIC_AUTHORIZATION_FAILED)])
+    with pytest.raises(KafkaError, match="t-0 got to offset 1, of 0 to 5") as raised:
+        offsets(monkeypatch, [row(0)], [event(ClientError._TRANSPORT)])
     assert raised.value.condition == "EOS_VERIFY_READ"
+
+
+def test_does_not_wait_for_what_will_not_pass(monkeypatch) -> None:
+    """Such as a topic that this user may not read."""
+    with pytest.raises(KafkaError, match="authorization failed"):
+        offsets(monkeypatch, [row(0)], [event(ClientError.TOPIC_AUTHORIZATION_FAILED)], [row(3), row(4)])

@@ -9,7 +9,9 @@ import pytest
 from spark_eos import cli
 from spark_eos.errors import OptionError
 from spark_eos.ops import verify as ops
-from spark_eos.ops.history import MAX_ID, Where, shortened
+from spark_eos.ops.verify.question import Where
+from spark_eos.ops.verify.report import COUNTS
+from spark_eos.ops.verify.spill import MAX_ID, shortened
 from spark_eos.options import KafkaProperties
 
 
@@ -71,7 +73,7 @@ def test_long_ids_are_kept_as_digests() -> None:
 
 @pytest.fixture
 def report() -> ops.Report:
-    counts = {**dict.fromkeys(ops.COUNTS, 0), "input": 1500, "output": 1501, "pairs": 1500, "doubled": 1}
+    counts = {**dict.fromkeys(COUNTS, 0), "input": 1500, "output": 1501, "pairs": 1500, "doubled": 1}
     examples = {"doubled": [ops.Example("r4", None, "out-0@10")]}
     return ops.Report(counts, examples, ("an open transaction holds out-1 back: readers get to 1 of 2",), ["doubled"])
 

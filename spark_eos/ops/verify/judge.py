@@ -10,14 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_eos.ops.history import RUN_ROWS, Spill, buckets_of
+from spark_eos.ops.verify.question import Order
+from spark_eos.ops.verify.spill import RUN_ROWS, Spill, buckets_of
 
-Order = Literal["input-partition", "key", "none"]
 FAULTS = ("lost", "doubled", "reordered", "aborted_visible", "unknown", "torn", "early")
 
 #: An output partition is held against the input's order this many offsets at a time, as a power of two.

@@ -1,0 +1,45 @@
+"""``spark-eos verify``: whether each row of some topics got into others exactly once, by what plain consumers see.
+
+::
+
+    question ─> bounds ─> intake: reader ─> spill ─> judge ─> report
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from spark_eos.errors import EosError
+from spark_eos.kafka.config import check
+from spark_eos.ops.verify.bounds import take_bounds
+from spark_eos.ops.verify.intake import Intake
+from spark_eos.ops.verify.judge import Findings, judge
+from spark_eos.ops.verify.question import Question, Where
+from spark_eos.ops.verify.report import Example, Report, as_json, as_text, make_report
+
+__all__ = ["Example", "Question", "Report", "Where", "as_json", "as_text", "verify"]
+
+
+def verify(question: Question, progress: Callable[[str], None] = lambda text: None) -> Report:
+    """Read everything and judge. ``progress`` is called now and then with a line for people. Raises EosError.
+
+    Needs some 100 bytes of disk for each row; raises EosError (EOS_VERIFY_ROOM) where they are not there.
+    """
+    check(question.kafka, "consumer")
+    bounds = take_bounds(question)
+    findings = Findings(question.limit)
+    try:
+        with tempfile.TemporaryDirectory(prefix="spark-eos-verify-") as folder:
+            intake = Intake(question, bounds, Path(folder), findings, progress)
+            history = intake.history()
+            progress("judging")
+            judge(history, findings, Path(folder), question.order)
+    except OSError as error:
+        raise EosError(
+            "EOS_VERIFY_ROOM",
+            f"Rows cannot be kept in {tempfile.gettempdir()}: {error}.",
+            hint="Set TMPDIR to a folder with room: some 100 bytes for each row of input and output.",
+        ) from None
+    return make_report(question, bounds, findings, intake.counts)

@@ -1,0 +1,162 @@
+"""Up to where the topics count.
+
+The order in which bounds are taken makes the answer hold for a job that is running: what is *due* is noted before where
+the output ends; what cannot have come through *yet*, and where the input ends, after it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
+from confluent_kafka import KafkaError as ClientError
+
+from spark_eos.errors import OptionError
+from spark_eos.kafka.metadata import (
+    COORDINATOR_MOVING,
+    Offsets,
+    admin_client,
+    begin_offsets,
+    end_offsets,
+    named,
+    topic_partitions,
+)
+from spark_eos.ops.verify.question import Question
+from spark_eos.options import KafkaProperties
+
+#: Seconds to wait for transactions that are just being ended, before the output or the group counts as held back.
+PATIENCE_S = 3.0
+
+
+@dataclass(frozen=True)
+class Place:
+    """One partition, and which of its offsets count: ``begin`` (inclusive), ``stable`` (its last stable offset) and
+    ``end`` (its high watermark), both exclusive."""
+
+    topic: str
+    partition: int
+    begin: int
+    stable: int
+    end: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """Places of both sides; for each input place the offset up to which rows are due, and with a group that from which
+    none may be there."""
+
+    inputs: tuple[Place, ...]
+    outputs: tuple[Place, ...]
+    due: tuple[int, ...]
+    done: tuple[int, ...] | None
+    warnings: tuple[str, ...]
+
+
+def take_bounds(question: Question) -> Bounds:
+    """Take the bounds, in the order that lets them be compared (see the module)."""
+    kafka, timeout_s = question.kafka, question.timeout_s
+    topics = dict.fromkeys(question.inputs + question.outputs)
+    counts = topic_partitions(kafka, topics, timeout_s)
+    partitions = {topic: range(count) for topic, count in counts.items()}
+    of_input = {topic: partitions[topic] for topic in question.inputs}
+    of_output = {topic: partitions[topic] for topic in question.outputs}
+    warnings: list[str] = []
+
+    stable = end_offsets(kafka, of_input, "read_committed", timeout_s)
+    before = _group_offsets(question, of_input, warnings) if question.group else stable
+    ends = end_offsets(kafka, of_output, "read_uncommitted", timeout_s)
+    outputs = _places(kafka, of_output, _settled(question, of_output, ends), ends, timeout_s)
+    after = _group_offsets(question, of_input, warnings) if question.group else None
+    stable = end_offsets(kafka, of_input, "read_committed", timeout_s)
+    ends = end_offsets(kafka, of_input, "read_uncommitted", timeout_s)
+    inputs = _places(kafka, of_input, stable, ends, timeout_s)
+
+    due = tuple(before[place.topic][place.partition] for place in inputs)
+    done = tuple(after[place.topic][place.partition] for place in inputs) if after is not None else None
+    warnings += _warnings(question, inputs, outputs, due)
+    return Bounds(inputs, outputs, due, done, tuple(dict.fromkeys(warnings)))
+
+
+def _places(
+    kafka: KafkaProperties, partitions: Mapping[str, Iterable[int]], stable: Offsets, ends: Offsets, timeout_s: float
+) -> tuple[Place, ...]:
+    begins = begin_offsets(kafka, partitions, timeout_s)
+    return tuple(
+        Place(topic, p, begins[topic][p], stable[topic][p], max(stable[topic][p], ends[topic][p]))
+        for topic, numbers in partitions.items()
+        for p in numbers
+    )
+
+
+def _settled(question: Question, partitions: Mapping[str, Iterable[int]], ends: Offsets) -> Offsets:
+    """Last stable offsets once all before ``ends`` is stable, or when `PATIENCE_S` is over: never past ``ends``."""
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        stable = end_offsets(question.kafka, partitions, "read_committed", question.timeout_s)
+        stable = {topic: {p: min(at, ends[topic][p]) for p, at in of.items()} for topic, of in stable.items()}
+        if stable == ends or time.monotonic() > deadline:
+            return stable
+        time.sleep(0.05)
+
+
+def _group_offsets(question: Question, partitions: Mapping[str, Iterable[int]], warnings: list[str]) -> Offsets:
+    """What the group has committed of the inputs, 0 where nothing. Raises OptionError, ConnectionFailed, KafkaError."""
+    asked = [TopicPartition(topic, p) for topic, numbers in partitions.items() for p in numbers]
+    found = _ask_group(question, asked, warnings)
+    if all(place.offset < 0 for place in found):
+        raise OptionError(
+            "EOS_VERIFY_GROUP_EMPTY",
+            f"The group '{question.group}' has committed no offset of {', '.join(partitions)}.",
+            hint="Check its name; leave --group out where the job publishes no offsets.",
+            group=question.group,
+        )
+    offsets: Offsets = {topic: {} for topic in partitions}
+    for place in found:
+        offsets[place.topic][place.partition] = max(0, place.offset)
+    return offsets
+
+
+def _ask_group(question: Question, asked: list[TopicPartition], warnings: list[str]) -> list[TopicPartition]:
+    """The group's offsets once none waits for the end of a transaction, or when `PATIENCE_S` is over."""
+    admin, group = admin_client(question.kafka), ConsumerGroupTopicPartitions(question.group, asked)
+    began, stable = time.monotonic(), True
+    while True:
+        try:
+            (future,) = admin.list_consumer_group_offsets(
+                [group], require_stable=stable, request_timeout=question.timeout_s
+            ).values()
+            found = future.result().topic_partitions
+            failed = next((place.error for place in found if place.error), None)
+        except KafkaException as error:
+            failed = error.args[0]
+        if failed is None:
+            return found
+        waited_s = time.monotonic() - began
+        if failed.code() == ClientError.UNSTABLE_OFFSET_COMMIT and stable:
+            if waited_s > PATIENCE_S:
+                stable = False
+                warnings.append(f"an open transaction holds newer offsets of the group {question.group}")
+        elif failed.code() not in COORDINATOR_MOVING or waited_s > question.timeout_s:
+            raise named(question.kafka, f"the group {question.group}", failed, waited_s)
+        time.sleep(0.05)
+
+
+def _warnings(
+    question: Question, inputs: Sequence[Place], outputs: Sequence[Place], due: Sequence[int]
+) -> Iterable[str]:
+    for place in outputs:
+        if place.stable < place.end:
+            yield f"an open transaction holds {place} back: readers get to {place.stable} of {place.end}"
+    for place, limit in zip(inputs, due, strict=True):
+        if question.group and limit > place.end:
+            yield f"the group {question.group} is at {limit} of {place}, which ends at {place.end}"
+        if place.begin > 0:
+            yield f"{place} begins at {place.begin}: rows of the output that are older count as unknown"
+    for place in outputs:
+        if place.begin > 0:
+            yield f"{place} begins at {place.begin}: rows of the input that were older there count as lost"

@@ -1,0 +1,143 @@
+"""From topics to spilled rows: what is kept of a row is its id and its place."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+from confluent_kafka import Message
+
+from spark_eos.kafka.metadata import Isolation
+from spark_eos.ops.verify.bounds import Bounds, Place
+from spark_eos.ops.verify.judge import Case, Findings, History
+from spark_eos.ops.verify.question import Question, Where
+from spark_eos.ops.verify.reader import Reader
+from spark_eos.ops.verify.spill import Spill, buckets_of, shortened
+
+#: Rows that one bucket is to hold; what is in memory while it is judged is some 300 bytes for each.
+BUCKET_ROWS = 65_536
+
+
+class Intake:
+    """Reads both sides into a `History`. ``counts``: rows, by the names in `COUNTS`."""
+
+    def __init__(
+        self,
+        question: Question,
+        bounds: Bounds,
+        folder: Path,
+        findings: Findings,
+        progress: Callable[[str], None],
+    ) -> None:
+        self.counts = {"input_uncommitted": 0, "output_uncommitted": 0}
+        self._question, self._bounds, self._findings, self._progress = question, bounds, findings, progress
+        rows = max(sum(p.end - p.begin for p in side) for side in (bounds.inputs, bounds.outputs))
+        self._buckets = 1 << max(0, (rows // BUCKET_ROWS).bit_length())
+        self._folder = folder
+        self._read, self._next_word, self._began = 0, 0.0, time.monotonic()
+
+    def history(self) -> History:
+        question, bounds = self._question, self._bounds
+        value = question.same_value
+        input_, gaps_in = self._committed("input", bounds.inputs, question.id, row_schema(value=value))
+        schema = row_schema(key=question.order == "key", value=value)
+        output, gaps_out = self._committed("output", bounds.outputs, question.output_id, schema)
+        uncommitted = self._uncommitted_input(gaps_in)
+        self._uncommitted_output(gaps_out)
+        ends = [place.end for place in bounds.outputs]
+        return History(input_, output, uncommitted, bounds.due, bounds.done, ends, self._buckets)
+
+    def _committed(
+        self, side: str, places: Sequence[Place], where: Where, schema: pa.Schema
+    ) -> tuple[Spill, dict[int, int]]:
+        """All committed rows; and for places in which `read_uncommitted` may see more, how many rows there were."""
+        spill = Spill(self._folder / side, schema)
+        gaps: dict[int, int] = {}
+        total = 0
+        with self._reader("read_committed", side) as reader:
+            for index, place in enumerate(places):
+                count = 0
+                for messages in reader.read(place, place.stable):
+                    count += len(messages)
+                    self._keep(spill, side, index, where, messages)
+                total += count
+                if count < place.end - place.begin:  # markers, aborted or open transactions, or compaction
+                    gaps[index] = count
+        self.counts[side] = total
+        return spill.finish(), gaps
+
+    def _keep(self, spill: Spill, side: str, place: int, where: Where, messages: list[Message]) -> None:
+        ids = where.ids(messages)
+        if None in ids:
+            for message, found in zip(messages, ids, strict=True):
+                if found is None:
+                    self._unreadable(side, place, message.offset(), where)
+            messages = [message for message, found in zip(messages, ids, strict=True) if found is not None]
+            ids = [found for found in ids if found is not None]
+            if not ids:
+                return
+        ids = list(map(shortened, ids))
+        spill.add(row_columns(messages, place, ids, spill.schema), buckets_of(ids, self._buckets))
+
+    def _unreadable(self, side: str, place: int, offset: int, where: Where) -> None:
+        at = (-1, -1, place, offset) if side == "input" else (place, offset, -1, -1)
+        self._findings.add_case("torn", Case(*at, note=f"no id at {where}"))
+
+    def _uncommitted_input(self, gaps: Mapping[int, int]) -> Spill:
+        """Of the input's places with gaps all rows, committed or not: only their ids matter."""
+        spill = Spill(self._folder / "uncommitted", row_schema())
+        total = 0
+        with self._reader("read_uncommitted", "input again, uncommitted") as reader:
+            for index in gaps:
+                place = self._bounds.inputs[index]
+                for messages in reader.read(place, place.end):
+                    total += len(messages)
+                    ids = self._question.id.ids(messages)
+                    readable = [message for message, found in zip(messages, ids, strict=True) if found is not None]
+                    ids = [shortened(found) for found in ids if found is not None]
+                    spill.add(row_columns(readable, index, ids, spill.schema), buckets_of(ids, self._buckets))
+        self.counts["input_uncommitted"] = total - sum(gaps.values())
+        return spill.finish()
+
+    def _uncommitted_output(self, gaps: Mapping[int, int]) -> None:
+        """Of the output's places with gaps only how many rows there are."""
+        total = 0
+        with self._reader("read_uncommitted", "output again, uncommitted") as reader:
+            for index in gaps:
+                place = self._bounds.outputs[index]
+                total += sum(map(len, reader.read(place, place.end)))
+        self.counts["output_uncommitted"] = total - sum(gaps.values())
+
+    def _reader(self, isolation: Isolation, what: str) -> Reader:
+        def told(rows: int) -> None:
+            self._read += rows
+            now = time.monotonic()
+            if now > self._next_word:
+                self._next_word = now + 0.25
+                speed = self._read / max(0.001, now - self._began)
+                self._progress(f"reading the {what}: {self._read:,} rows, {speed:,.0f} a second")
+
+        return Reader(self._question.kafka, isolation, told)
+
+
+def row_schema(key: bool = False, value: bool = False) -> pa.Schema:
+    """A row of a topic: its id, the index of its place, its offset; its key and its value's hash where asked for."""
+    fields = [("id", pa.binary()), ("place", pa.int32()), ("offset", pa.int64())]
+    return pa.schema(fields + [("key", pa.binary())] * key + [("value", pa.int64())] * value)
+
+
+def row_columns(messages: list[Message], place: int, ids: list[bytes], schema: pa.Schema) -> dict[str, pa.Array]:
+    """Messages of one partition as columns of `row_schema`. A pass for each field, no Python for each row."""
+    columns = {
+        "id": pa.array(ids, pa.binary()),
+        "place": pa.repeat(pa.scalar(place, pa.int32()), len(messages)),
+        "offset": pa.array(list(map(Message.offset, messages)), pa.int64()),
+    }
+    if "key" in schema.names:
+        keys = [key and shortened(key) for key in map(Message.key, messages)]
+        columns["key"] = pa.array(keys, pa.binary())
+    if "value" in schema.names:
+        columns["value"] = pa.array(list(map(hash, map(Message.value, messages))), pa.int64())
+    return columns

@@ -1,0 +1,85 @@
+"""What is asked: which topics, and where their rows have their ids."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from confluent_kafka import Message
+
+from spark_eos.errors import OptionError
+from spark_eos.kafka.metadata import TIMEOUT_S
+from spark_eos.options import KafkaProperties
+
+Order = Literal["input-partition", "key", "none"]
+
+
+@dataclass(frozen=True)
+class Where:
+    """Where a row has its id. ``kind``: key, value, header or json; ``name``: of the header, or the field's path."""
+
+    kind: str
+    name: str = ""
+
+    @classmethod
+    def parse(cls, text: str) -> Where:
+        """``key``, ``value``, ``header:NAME`` or ``json:FIELD``. Raises OptionError (EOS_VERIFY_ID)."""
+        kind, _, name = text.partition(":")
+        if (kind in ("key", "value") and text == kind) or (kind in ("header", "json") and name):
+            return cls(kind, name)
+        raise OptionError(
+            "EOS_VERIFY_ID",
+            f"'{text}' does not say where a row has its id.",
+            hint="It takes key, value, header:NAME or json:FIELD (a field of a JSON value, or a path such as a.b).",
+            value=text,
+        )
+
+    def ids(self, messages: list[Message]) -> list[bytes | None]:
+        """The id of each message; None where it has none that can be read."""
+        if self.kind == "key":
+            return list(map(Message.key, messages))
+        if self.kind == "value":
+            return list(map(Message.value, messages))
+        if self.kind == "header":
+            return [dict(message.headers() or ()).get(self.name) for message in messages]
+        path = tuple(self.name.split("."))
+        return [_json_id(message.value(), path) for message in messages]
+
+    def __str__(self) -> str:
+        return f"{self.kind}:{self.name}" if self.name else self.kind
+
+
+def _json_id(value: bytes | None, path: tuple[str, ...]) -> bytes | None:
+    """Text as it is, numbers and booleans as JSON writes them: so 7 and "7" are one id."""
+    try:
+        found: Any = json.loads(value)  # type: ignore[arg-type]  # None has no id either
+        for field in path:
+            found = found[field]
+        if type(found) is str:
+            return found.encode(errors="surrogatepass")
+        return json.dumps(found).encode() if isinstance(found, int | float) else None
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return None
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is asked.
+
+    ``group``: rows below its committed offsets are due, others must not be there yet. ``allow_missing``: rows may be
+    left out. ``same_value``: a row's value must not change. ``limit``: examples of each fault. ``timeout_s``: how long
+    a silent cluster is waited for.
+    """
+
+    kafka: KafkaProperties
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    id: Where
+    output_id: Where
+    group: str | None = None
+    order: Order = "input-partition"
+    allow_missing: bool = False
+    same_value: bool = False
+    limit: int = 5
+    timeout_s: float = TIMEOUT_S

@@ -1,0 +1,105 @@
+"""Partitions from begin to end, by a plain consumer.
+
+Nothing here is of the source or the sink: a checker that shared their fetch path would share their mistakes.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable, Iterator
+
+from confluent_kafka import Consumer, Message, TopicPartition
+from confluent_kafka import KafkaError as ClientError
+
+from spark_eos.errors import KafkaError
+from spark_eos.kafka.config import librdkafka_config
+from spark_eos.kafka.metadata import Isolation
+from spark_eos.ops.verify.bounds import Place
+from spark_eos.options import KafkaProperties
+
+#: Seconds without a row, or the partition's end, after which reading fails.
+STALL_S = 60.0
+#: What does not pass by waiting: rows that are gone, or that this user may not read.
+_FINAL = {ClientError._AUTO_OFFSET_RESET, ClientError.OFFSET_OUT_OF_RANGE, ClientError.TOPIC_AUTHORIZATION_FAILED}
+_POLL_ROWS = 8192
+_POLL_S = 0.25
+
+_TUNING = {
+    # While messages are taken in, the queue is full for a moment; by default the next fetch then waits for 1 s.
+    "fetch.queue.backoff.ms": "2",
+    "queued.max.messages.kbytes": "16384",
+    "max.partition.fetch.bytes": str(4 * 1024 * 1024),
+    "fetch.wait.max.ms": "5",
+    "check.crcs": "true",
+}
+_OURS = {
+    "enable.partition.eof": "true",  # how a partition ends whose last records are aborted or control records
+    "auto.offset.reset": "error",
+    "enable.auto.commit": "false",
+    "enable.auto.offset.store": "false",
+}
+
+
+class Reader:
+    """Reads partitions from begin to end, one after the other. ``told``: called with each number of rows. Close it."""
+
+    def __init__(self, kafka: KafkaProperties, isolation: Isolation, told: Callable[[int], None]) -> None:
+        ours = {**_OURS, "isolation.level": isolation}
+        self._consumer = Consumer(librdkafka_config(kafka, "consumer", ours=ours, defaults=_TUNING))
+        self._told = told
+
+    def __enter__(self) -> Reader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._consumer.close()
+
+    def read(self, place: Place, end: int) -> Iterator[list[Message]]:
+        """The partition's rows from its begin up to ``end``, in order. Raises KafkaError (EOS_VERIFY_READ)."""
+        self._consumer.assign([TopicPartition(place.topic, place.partition, place.begin)])
+        position, deadline, error = place.begin, time.monotonic() + STALL_S, None
+        while position < end:
+            messages = self._poll()
+            if any(map(Message.error, messages)):
+                for event in filter(Message.error, messages):
+                    if event.error().code() == ClientError._PARTITION_EOF:
+                        position = max(position, event.offset())
+                    else:
+                        error = event.error()
+                        deadline = 0.0 if error.code() in _FINAL else deadline
+                messages = [message for message in messages if message.error() is None]
+            if messages:
+                deadline = time.monotonic() + STALL_S
+                position = max(position, messages[-1].offset() + 1)  # the end may have come with them
+                if messages[-1].offset() >= end:
+                    messages = [message for message in messages if message.offset() < end]
+                self._told(len(messages))
+                yield messages
+            if position < end and time.monotonic() > deadline:
+                raise _stopped(place, position, end, error)
+        self._consumer.unassign()
+
+    def _poll(self) -> list[Message]:
+        """Wait for one message, then take what came with it: `consume` alone waits for all that it was asked for."""
+        collects = gc.isenabled()
+        gc.disable()  # messages form no cycles; looking for some among thousands doubles the cost of a row
+        try:
+            first = self._consumer.poll(_POLL_S)
+            return [] if first is None else [first, *self._consumer.consume(_POLL_ROWS, 0)]
+        finally:
+            if collects:
+                gc.enable()
+
+
+def _stopped(place: Place, position: int, end: int, error: ClientError | None) -> KafkaError:
+    return KafkaError(
+        "EOS_VERIFY_READ",
+        f"Reading {place} got to offset {position}, of {place.begin} to {end}, and no further "
+        f"({error.str() if error else f'the broker gave nothing for {STALL_S:.0f} s'}).",
+        hint="Check that the user may read the topic and that its leaders are up; retention may just have taken rows: "
+        "then run it again.",
+        topic=place.topic,
+        partition=place.partition,
+        position=position,
+    )

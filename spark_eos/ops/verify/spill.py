@@ -1,0 +1,88 @@
+"""Rows on disk, in buckets, so that memory does not grow with their number."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from hashlib import blake2b
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+#: Bytes of an id that are kept. Of a longer one it is the 128-bit digest: two of n such ids are taken for one with a
+#: probability of n² / 2^129, which would read as a double, or hide a loss.
+MAX_ID = 64
+#: Rows that wait in memory to be written out together.
+RUN_ROWS = 262_144
+
+
+class Spill:
+    """Rows of one schema in a file, to be had back bucket by bucket.
+
+    ``run_rows`` of them are in memory at a time, and later one bucket. One file takes all buckets: rows are sorted by
+    bucket within a run, and each run's share of a bucket is a record batch of its own.
+    """
+
+    def __init__(self, path: Path, schema: pa.Schema, run_rows: int = RUN_ROWS) -> None:
+        self.rows = 0
+        self.schema = schema
+        self._path, self._run_rows = path, run_rows
+        self._pending: list[pa.RecordBatch] = []
+        self._pending_rows = 0
+        self._batches: dict[int, list[int]] = {}
+        self._written = 0
+        self._writer = pa.ipc.new_file(pa.OSFile(str(path), "wb"), schema)
+        self._reader: pa.ipc.RecordBatchFileReader | None = None
+
+    def add(self, columns: Mapping[str, pa.Array], bucket: pa.Array) -> None:
+        """Rows as columns of the schema, and the number of each row's bucket."""
+        arrays = [columns[name] for name in self.schema.names]
+        self._pending.append(pa.record_batch([*arrays, bucket], names=[*self.schema.names, "bucket"]))
+        self.rows += len(bucket)
+        self._pending_rows += len(bucket)
+        if self._pending_rows >= self._run_rows:
+            self._flush()
+
+    def _flush(self) -> None:
+        if not self._pending_rows:
+            return
+        run = pa.Table.from_batches(self._pending)
+        self._pending, self._pending_rows = [], 0
+        run = run.take(pc.sort_indices(run["bucket"])).combine_chunks()
+        runs = pc.run_end_encode(run["bucket"].chunk(0))
+        rows = run.drop_columns(["bucket"])
+        start = 0
+        for number, end in zip(runs.values.to_pylist(), runs.run_ends.to_pylist(), strict=True):
+            (batch,) = rows.slice(start, end - start).to_batches()
+            self._writer.write_batch(batch)
+            self._batches.setdefault(number, []).append(self._written)
+            self._written += 1
+            start = end
+
+    def finish(self) -> Spill:
+        """No more rows; from here on they can be had back."""
+        self._flush()
+        self._writer.close()
+        self._reader = pa.ipc.open_file(pa.OSFile(str(self._path)))
+        return self
+
+    @property
+    def buckets(self) -> list[int]:
+        """Numbers of the buckets that hold rows, ascending."""
+        return sorted(self._batches)
+
+    def bucket(self, number: int) -> pa.Table:
+        """All rows of one bucket, in the order in which each run had them."""
+        assert self._reader is not None, "finish() first"
+        batches = [self._reader.get_batch(index) for index in self._batches.get(number, ())]
+        return pa.Table.from_batches(batches, self.schema).combine_chunks()
+
+
+def buckets_of(ids: list[bytes], count: int) -> pa.Array:
+    """Equal ids are in one bucket of ``count``, a power of two. Differs from process to process."""
+    return pc.bit_wise_and(pa.array(list(map(hash, ids)), pa.int64()), count - 1)
+
+
+def shortened(key: bytes) -> bytes:
+    """Itself, or a digest where it is longer than `MAX_ID`."""
+    return key if len(key) <= MAX_ID else b"blake2b:" + blake2b(key, digest_size=16).hexdigest().encode()
