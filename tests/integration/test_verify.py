@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
@@ -267,6 +269,61 @@ def test_group_without_offsets(copied: Copied) -> None:
     with pytest.raises(OptionError) as raised:
         copied.ask(group="no-such-group")
     assert raised.value.condition == "EOS_VERIFY_GROUP_EMPTY"
+
+
+def test_answers_rightly_while_the_job_is_running(copied: Copied) -> None:
+    """Nothing is lost or early at any moment, though rows, offsets and aborted copies keep coming."""
+    group = copied.set_group(0, 0)
+    stop = threading.Event()
+    job = threading.Thread(target=copy_in_transactions, args=(copied, group, stop))
+    writer = threading.Thread(target=write_on, args=(copied, stop))
+    job.start()
+    writer.start()
+    try:
+        reports = [copied.ask(group=group) for _ in range(5)]
+    finally:
+        stop.set()
+        job.join(TIMEOUT)
+        writer.join(TIMEOUT)
+    assert [report.faults for report in reports] == [[]] * 5
+    assert reports[-1].counts["pairs"] > reports[0].counts["pairs"]
+
+
+def write_on(copied: Copied, stop: threading.Event) -> None:
+    """Adds rows to the input until told to stop."""
+    producer = Producer({"bootstrap.servers": copied.cluster.bootstrap_servers, "linger.ms": 1})
+    for n in itertools.count(len(ROWS)):
+        producer.produce(copied.input, f"r{n}", partition=n % 2)
+        producer.poll(0.001)
+        if stop.is_set():
+            break
+    producer.flush(TIMEOUT)
+
+
+def copy_in_transactions(copied: Copied, group: str, stop: threading.Event) -> None:
+    """A plain consume-transform-produce loop, exactly once: every third transaction is aborted and written again."""
+    client = {"bootstrap.servers": copied.cluster.bootstrap_servers}
+    consumer = Consumer({**client, "group.id": group, "enable.auto.commit": False, "isolation.level": "read_committed"})
+    producer = Producer({**client, "transactional.id": f"job-{copied.output}"})
+    producer.init_transactions(TIMEOUT)
+    consumer.assign([TopicPartition(copied.input, p, 0) for p in (0, 1)])
+    for n in itertools.count():
+        rows = consumer.consume(50, 0.05)
+        for commit in [False, True] if n % 3 == 0 else [True]:
+            if not rows:
+                continue
+            producer.begin_transaction()
+            for row in rows:
+                producer.produce(copied.output, row.value(), partition=row.partition())
+            places = consumer.position(consumer.assignment())
+            producer.send_offsets_to_transaction(
+                [place for place in places if place.offset >= 0], consumer.consumer_group_metadata(), TIMEOUT
+            )
+            producer.flush(TIMEOUT)
+            (producer.commit_transaction if commit else producer.abort_transaction)(TIMEOUT)
+        if stop.is_set():
+            break
+    consumer.close()
 
 
 def test_empty_topics(copied: Copied, topic) -> None:
