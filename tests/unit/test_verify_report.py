@@ -40,6 +40,11 @@ def test_refuses_what_names_no_place_of_an_id(text: str) -> None:
         (b'{"a": {"b": ""}}', b""),
         ('{"a": {"b": "é"}}'.encode(), "é".encode()),
         (b'{"a": {"b": "\\ud800"}}', b"\xed\xa0\x80"),
+        (b' \n{"a": {"b": "x"}} ', b"x"),
+        (b'{"a": {"b": "x"}} {', None),
+        (b" ", None),
+        (b"", None),
+        (b"null", None),
         (b'{"a": {"b": null}}', None),
         (b'{"a": {"b": [1]}}', None),
         (b'{"a": "b"}', None),
@@ -66,9 +71,12 @@ def test_id_in_a_header() -> None:
 def test_long_ids_are_kept_as_digests() -> None:
     """They differ when the ids do; short ones stay as they are."""
     long = b"x" * (MAX_ID + 1)
-    assert shortened(long[1:]) == long[1:]
-    assert len(shortened(long)) <= MAX_ID
-    assert shortened(long) != shortened(long + b"x")
+    assert shortened([]) == []
+    assert shortened([b"", long[1:]]) == [b"", long[1:]]
+    first, short, second = shortened([long, b"a", long + b"x"])
+    assert short == b"a"
+    assert first != second
+    assert max(len(first), len(second)) <= MAX_ID
 
 
 @pytest.fixture

@@ -78,7 +78,10 @@ class Intake:
             ids = [found for found in ids if found is not None]
             if not ids:
                 return
-        ids = list(map(shortened, ids))
+        self._spill(spill, place, ids, messages)
+
+    def _spill(self, spill: Spill, place: int, ids: list[bytes], messages: list[Message]) -> None:
+        ids = shortened(ids)
         spill.add(row_columns(messages, place, ids, spill.schema), buckets_of(ids, self._buckets))
 
     def _unreadable(self, side: str, place: int, offset: int, where: Where) -> None:
@@ -96,8 +99,7 @@ class Intake:
                     total += len(messages)
                     ids = self._question.id.ids(messages)
                     readable = [message for message, found in zip(messages, ids, strict=True) if found is not None]
-                    ids = [shortened(found) for found in ids if found is not None]
-                    spill.add(row_columns(readable, index, ids, spill.schema), buckets_of(ids, self._buckets))
+                    self._spill(spill, index, [found for found in ids if found is not None], readable)
         self.counts["input_uncommitted"] = total - sum(gaps.values())
         return spill.finish()
 
@@ -136,8 +138,9 @@ def row_columns(messages: list[Message], place: int, ids: list[bytes], schema: p
         "offset": pa.array(list(map(Message.offset, messages)), pa.int64()),
     }
     if "key" in schema.names:
-        keys = [key and shortened(key) for key in map(Message.key, messages)]
-        columns["key"] = pa.array(keys, pa.binary())
+        keys = list(map(Message.key, messages))
+        named = iter(shortened([key for key in keys if key is not None]))
+        columns["key"] = pa.array([key if key is None else next(named) for key in keys], pa.binary())
     if "value" in schema.names:
         columns["value"] = pa.array(list(map(hash, map(Message.value, messages))), pa.int64())
     return columns

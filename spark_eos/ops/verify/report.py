@@ -67,6 +67,7 @@ def label(fault: str) -> str:
 def make_report(question: Question, bounds: Bounds, findings: Findings, rows: Mapping[str, int]) -> Report:
     counts = {**rows, **findings.counts, "waiting": findings.waiting, "pairs": findings.pairs}
     faults = [f for f in FAULTS if counts[f] and not (f == "lost" and question.allow_missing)]
+    warnings = [*bounds.warnings, *["no row of the output is a row of the input"] * (not findings.pairs)]
 
     def spot(places: Sequence[Place], place: int, offset: int) -> str | None:
         return f"{places[place]}@{offset}" if place >= 0 else None
@@ -82,7 +83,7 @@ def make_report(question: Question, bounds: Bounds, findings: Findings, rows: Ma
     return Report(
         {name: counts[name] for name in COUNTS},
         {fault: [example(case) for case in findings.cases[fault]] for fault in faults},
-        bounds.warnings,
+        warnings,
         faults,
     )
 

@@ -83,6 +83,12 @@ def buckets_of(ids: list[bytes], count: int) -> pa.Array:
     return pc.bit_wise_and(pa.array(list(map(hash, ids)), pa.int64()), count - 1)
 
 
-def shortened(key: bytes) -> bytes:
-    """Itself, or a digest where it is longer than `MAX_ID`."""
-    return key if len(key) <= MAX_ID else b"blake2b:" + blake2b(key, digest_size=16).hexdigest().encode()
+def shortened(ids: list[bytes]) -> list[bytes]:
+    """The ids, with a digest instead of each that is longer than `MAX_ID`."""
+    if max(map(len, ids), default=0) <= MAX_ID:
+        return ids
+    return [id_ if len(id_) <= MAX_ID else _digest(id_) for id_ in ids]
+
+
+def _digest(id_: bytes) -> bytes:
+    return b"blake2b:" + blake2b(id_, digest_size=16).hexdigest().encode()
