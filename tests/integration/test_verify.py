@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import tempfile
 import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -327,6 +328,13 @@ def copy_in_transactions(copied: Copied, group: str, stop: threading.Event) -> N
         if stop.is_set():
             break
     consumer.close()
+
+
+def test_no_room_on_disk(copied: Copied, monkeypatch, tmp_path, capsys) -> None:
+    """It says where the room is missing; and that is no verdict."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "not there"))
+    assert copied.command("--id", "value") == 2
+    assert "EOS_VERIFY_ROOM" in capsys.readouterr().err
 
 
 def test_empty_topics(copied: Copied, topic) -> None:

@@ -120,7 +120,7 @@ HISTORIES = st.builds(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(HISTORIES)
 def test_finds_what_a_naive_checker_finds(rows: Rows) -> None:
     """Any history: the same ids, as often, under the same fault; and all rows are accounted for."""
@@ -154,7 +154,7 @@ def nearly_clean(draw: st.DrawFn) -> Rows:
     return Rows(rows, output, aborted, draw(LIMITS), draw(st.none() | LIMITS), draw(ORDERS))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(nearly_clean())
 def test_finds_what_was_planted(rows: Rows) -> None:
     """Few faults in a long history, so that each is seen by itself and over the seams of buckets and segments."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 
 import pytest
@@ -113,6 +114,20 @@ def test_report_as_json_has_no_secret(report: ops.Report) -> None:
     assert json.loads(text)["examples"] == {
         "doubled": [{"id": "r4", "input": None, "output": "out-0@10", "note": ""}]
     }
+
+
+@pytest.mark.parametrize(("faults", "code"), [(["doubled"], 1), ([], 0)])
+def test_exit_code_is_the_verdict(report, monkeypatch, tmp_path, capsys, faults: list[str], code: int) -> None:
+    """Unless the report cannot be written where it was wanted; it is printed all the same."""
+    report = dataclasses.replace(report, faults=faults)
+    monkeypatch.setattr(ops, "verify", lambda question, progress: report)
+    usual = ["verify", "--bootstrap-servers", "h:1", "--input", "in", "--output", "out", "--id", "key"]
+    assert cli.main([*usual, "--json", str(tmp_path / "report.json")]) == code
+    assert json.loads((tmp_path / "report.json").read_text())["verdict"] == report.verdict
+    assert cli.main([*usual, "--json", str(tmp_path / "no" / "report.json")]) == 2
+    printed = capsys.readouterr()
+    assert printed.out.count(report.verdict) == 2
+    assert "cannot be written" in printed.err
 
 
 def test_bad_usage_is_exit_code_2(capsys) -> None:

@@ -21,7 +21,7 @@ FAULTS = ("lost", "doubled", "reordered", "aborted_visible", "unknown", "torn", 
 
 #: An output partition is held against the input's order this many offsets at a time, as a power of two.
 SEGMENT_BITS = 18
-#: Bits of an offset beside the number of its lane in one int64.
+#: Bits of an offset; what is left of an int64 numbers some 500,000 lanes, more than a segment or bucket has rows.
 _OFFSET_BITS = 44
 
 
