@@ -162,6 +162,8 @@ class World:
         self._actors: list[Actor] = []
         self._current: Actor | None = None
         self._failure: BaseException | None = None
+        self._pause_at = 0
+        self._paused: Actor | None = None
         self._main = threading.Lock()
         self._main.acquire()
 
@@ -189,12 +191,25 @@ class World:
         _Worker.start(job)
         return actor
 
-    def run(self) -> None:
-        """Until nobody has anything left to do. Raises what an actor, or an event, has raised."""
-        self._hand_over()
+    def run(self, steps: int = 0) -> bool:
+        """Until nobody has anything left to do, or for so many steps; whether somebody has.
+
+        Raises what an actor, or an event, has raised.
+        """
+        self._pause_at = self.step + steps
+        paused, self._paused = self._paused, None
+        if paused is not None:
+            paused.turn.release()
+        else:
+            self._hand_over()
         self._main.acquire()
         if self._failure is not None:
             raise self._failure
+        return self._paused is not None
+
+    def add(self, fault: Fault) -> None:
+        """One more fault, which strikes as soon as it can."""
+        self._due.append(fault)
 
     def kill(self, actor: Actor) -> None:
         actor.killed = True
@@ -230,6 +245,12 @@ class World:
         self.now += 1
         if self.step > STEPS:
             raise Violation("goes on", f"no end after {STEPS} steps")
+        if self.step == self._pause_at:
+            self._paused = actor
+            self._main.release()
+            actor.turn.acquire()
+            if actor.killed:
+                raise Killed
         fate = Fate()
         if self._faults or self._due:
             self._strike(actor, what, request, fate)
