@@ -25,7 +25,8 @@ FOR_EXECUTORS = ("PYTHONPATH", "SPARK_EOS_FAULTS", "SPARK_EOS_FAULTS_DIR")
 class Spec:
     """A query from one topic to another. ``shuffle``: the number of tasks after a shuffle, or None for none.
 
-    ``conf``: Spark's settings of the program; ``sink``: more of the sink's options.
+    ``conf`` are Spark's settings of the program, ``sink`` options of the sink besides, ``kafka`` properties of the clients
+    of both sides.
     """
 
     bootstrap_servers: str
@@ -39,6 +40,7 @@ class Spec:
     master: str = "local[2]"
     conf: dict[str, str] = field(default_factory=dict)
     sink: dict[str, str] = field(default_factory=dict)
+    kafka: dict[str, str] = field(default_factory=dict)
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
@@ -46,9 +48,11 @@ class Spec:
 
 def start(spark: SparkSession, spec: Spec) -> StreamingQuery:
     """Each row's value with ``out-`` before it; without a shuffle, into the partition that it came from."""
+    kafka = {"kafka.bootstrap.servers": spec.bootstrap_servers}
+    kafka |= {f"kafka.{key}": value for key, value in spec.kafka.items()}
     rows = (
         spark.readStream.format("eos-kafka")
-        .option("kafka.bootstrap.servers", spec.bootstrap_servers)
+        .options(**kafka)
         .option("subscribe", spec.input)
         .option("startingOffsets", "earliest")
         .option("maxOffsetsPerTrigger", spec.rows_per_batch)
@@ -60,7 +64,7 @@ def start(spark: SparkSession, spec: Spec) -> StreamingQuery:
         rows = rows.repartition(spec.shuffle, "value").selectExpr("'out-' || cast(value AS string) AS value")
     writer = (
         rows.writeStream.format("eos-kafka")
-        .option("kafka.bootstrap.servers", spec.bootstrap_servers)
+        .options(**kafka, **spec.sink)
         .option("topic", spec.output)
         .option("checkpointLocation", spec.checkpoint)
         .option("offsets.group.id", spec.group)

@@ -13,24 +13,19 @@ import os
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import query
-from arming import armed
-from kafka_view import KafkaView, doubled, open_view, wait_for, write
+from kafka_view import KafkaView, open_view
 from killing import running
-from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
+from scene import PARTITIONS, ROWS, Scene
 
 from spark_eos.devcluster import DevCluster
 from spark_eos.faults import POINTS
 
-PARTITIONS = 4
-ROWS = 30  # in each partition
-ROWS_PER_BATCH = 50
 TASKS_AFTER_SHUFFLE = 3
 
 #: Faults that bring a query to the point, in micro-batch 2: micro-batch 0 is empty, 1 has PARTITIONS tasks.
@@ -65,61 +60,6 @@ def share() -> list[tuple[str, str]]:
 def view(cluster: DevCluster) -> Iterator[KafkaView]:
     with open_view(cluster.bootstrap_servers) as view:
         yield view
-
-
-class Scene:
-    """Input, output and the query between them."""
-
-    def __init__(self, view: KafkaView, topic: Callable[..., str], folder: Path, shuffle: int | None = None) -> None:
-        self.view = view
-        self.input, self.output = topic(PARTITIONS), topic(PARTITIONS)
-        self.values = {p: [f"{p}.{i:03d}" for i in range(ROWS)] for p in range(PARTITIONS)}
-        self.folder = folder
-        self.group = f"group-of-{self.output}"
-        servers = view.bootstrap_servers
-        rows = [(p, value) for p, values in self.values.items() for value in values]
-        half = len(rows) // 2
-        write(servers, self.input, rows[:half], commit=True)
-        write(servers, self.input, [(p, "aborted") for p in range(PARTITIONS)], commit=False)
-        write(servers, self.input, rows[half:], commit=True)
-        checkpoint = str(folder / "checkpoint")
-        self.spec = query.Spec(servers, self.input, self.output, checkpoint, self.group, ROWS_PER_BATCH, shuffle)
-
-    def leave_decided(self, spark: SparkSession) -> None:
-        """Let a run of the query die between its first decision and the end of the transactions decided on."""
-        with armed(spark, "commit.decided=fail@2", self.folder / "first"):
-            first = query.start(spark, self.spec)
-            with pytest.raises(StreamingQueryException, match="FaultInjected"):
-                first.awaitTermination(120)
-        assert len(self.view.open_transactions(first.id)) == PARTITIONS
-
-    def drain(self, spark: SparkSession) -> str:
-        """Run the query without faults until its input is drained; its id."""
-        restarted = query.start(spark, self.spec)
-        try:
-            if self.spec.available_now:
-                assert restarted.awaitTermination(120), "the restarted query does not end"
-            else:
-                ends = self.view.ends(self.input)
-                wait_for(lambda: self.view.group(self.group, self.input) == ends, "the end of the input", 120)
-                restarted.processAllAvailable()
-        finally:
-            restarted.stop()
-        return restarted.id
-
-    def check(self, query_id: str) -> None:
-        """Every row once, in the order of its partition; offsets published; nothing open; readers are not held."""
-        seen = [row.value.decode() for row in self.view.rows(self.output)]
-        wanted = {query.expected(value) for values in self.values.values() for value in values}
-        assert not doubled(seen)
-        assert set(seen) == wanted
-        if self.spec.shuffle is None:
-            for p, values in self.values.items():
-                visible = [row.value.decode() for row in self.view.rows(self.output) if row.partition == p]
-                assert visible == [query.expected(value) for value in values]
-        assert self.view.group(self.group, self.input) == self.view.ends(self.input)
-        assert self.view.open_transactions(query_id) == set()
-        assert self.view.held(self.output) == {}
 
 
 def strike(

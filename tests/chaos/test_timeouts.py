@@ -1,0 +1,96 @@
+"""The broker's clocks run out while the driver is away: a transaction's, and that of a transactional id."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+import query
+from kafka_view import open_view, wait_for
+from killing import running
+from scene import PARTITIONS, ROWS_PER_BATCH, Course, Scene, tell, topics_of
+
+from spark_eos.devcluster import DevCluster
+
+TIMEOUT_MS = 12_000  # no micro-batch may take half of it
+IN_BATCH_2 = "hold@3"  # micro-batch 0 is empty
+SECOND_HALF = "hold@2"  # micro-batch 0 has no transaction
+
+
+@pytest.fixture(scope="module")
+def punctual() -> Iterator[DevCluster]:
+    """A broker that looks for transactions to time out every half second, not every ten."""
+    with DevCluster(config={"transaction.abort.timed.out.transaction.cleanup.interval.ms": "500"}) as cluster:
+        yield cluster
+
+
+@pytest.mark.parametrize(
+    ("point", "condition", "lost"),
+    [
+        ("commit.entered", "EOS_TRANSACTION_EXPIRED", PARTITIONS),
+        ("commit.decided", "EOS_TRANSACTION_LOST", PARTITIONS),
+        pytest.param("commit.between", "EOS_TRANSACTION_LOST", PARTITIONS - 1, marks=pytest.mark.chaos),
+    ],
+)
+def test_a_driver_that_sleeps_past_the_transactions_timeout(point, condition, lost, punctual, spark, tmp_path):
+    """Before the decision the batch is replayed; after it, exactly what was lost is written again."""
+    with open_view(punctual.bootstrap_servers) as view:
+        scene = Scene(view, topics_of(punctual), tmp_path, sink={"transaction.timeout.ms": str(TIMEOUT_MS)})
+
+        def sleep(started):
+            assert len(view.open_transactions(started.id)) == lost
+            wait_for(lambda: not view.open_transactions(started.id), "the time-out", 4 * TIMEOUT_MS / 1000)
+
+        course = scene.strike(spark, f"{point}={SECOND_HALF if point == 'commit.between' else IN_BATCH_2}", sleep)
+        assert course.sees == condition
+        assert course.rewritten == lost * (ROWS_PER_BATCH // PARTITIONS)
+
+
+@pytest.fixture(scope="module")
+def forgetful() -> Iterator[DevCluster]:
+    """A broker that forgets a transactional id ten seconds after its last use, and not after seven days."""
+    config = {
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
+        "transactional.id.expiration.ms": "10000",
+        "transaction.remove.expired.transaction.cleanup.interval.ms": "500",
+    }
+    with DevCluster(config=config) as cluster:
+        yield cluster
+
+
+@pytest.mark.chaos
+@pytest.mark.parametrize(("point", "lost"), [("commit.decided", PARTITIONS), ("commit.ended", 0)])
+def test_transactional_ids_that_have_expired_before_the_replay(point, lost, forgetful, spark, tmp_path):
+    """Killed after the decision; when the coordinator knows the ids no more, the log says what became of them."""
+    with open_view(forgetful.bootstrap_servers) as view:
+        scene = Scene(view, topics_of(forgetful), tmp_path, sink={"transaction.timeout.ms": str(TIMEOUT_MS)})
+        with running(scene.spec, f"{point}={IN_BATCH_2}", tmp_path) as killed:
+            killed.wait_at(point)
+            query_id = killed.query_id
+            assert len(view.open_transactions(query_id)) == lost
+            killed.kill()
+        scene.note()
+        wait_for(lambda: not view.transactions(query_id), "the expiration of the ids", 60)
+        since = time.time()
+        scene.drain(spark)
+        scene.check(query_id)
+        assert scene.rewritten() == lost * (ROWS_PER_BATCH // PARTITIONS)
+        tell(Course("killed", scene.went_on(since), scene.rewritten()))
+
+
+@pytest.mark.chaos
+def test_a_query_that_is_idle_until_its_transactional_ids_expire(forgetful, spark, tmp_path):
+    """That of the ledger, too, which the driver has taken ahead: the next micro-batch takes it anew."""
+    with open_view(forgetful.bootstrap_servers) as view:
+        scene = Scene(view, topics_of(forgetful), tmp_path, available_now=False)
+        started = query.start(spark, scene.spec)
+        try:
+            started.processAllAvailable()
+            scene.check(started.id)
+            wait_for(lambda: not view.transactions(started.id), "the expiration of the ids", 60)
+            scene.feed()
+            started.processAllAvailable()
+        finally:
+            started.stop()
+        scene.check(started.id)
