@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import KafkaError as ClientError
 
 from spark_eos.errors import KafkaError, LedgerError
 from spark_eos.kafka.config import librdkafka_config
@@ -27,6 +28,10 @@ from spark_eos.protocol.ports import NotPublished
 READ_SECONDS = 60.0
 TRANSACTION_MS = 10_000
 """A ledger transaction lasts milliseconds; one that a crash left open hides the heads behind it for at most so long."""
+
+_TAKEN_OR_FORGOTTEN = (*FENCED, ClientError.INVALID_PRODUCER_ID_MAPPING)
+"""Somebody else has taken the ledger; or the coordinator has forgotten its id, when the query was idle for so long
+(transactional.id.expiration.ms, seven days). Take it anew."""
 
 _FIRST_STRIDE = 64
 _FETCH_BYTES = 4 << 20
@@ -131,7 +136,7 @@ class KafkaTerm:
         if failure is None:
             return
         self._producer.abort()
-        if failure.code() in FENCED or failure.retriable():
+        if failure.code() in _TAKEN_OR_FORGOTTEN or failure.retriable():
             raise NotPublished(failure.str())
         raise LedgerError(
             "EOS_LEDGER_NOT_WRITABLE",

@@ -107,12 +107,21 @@ class Scene:
             if self.spec.available_now:
                 assert restarted.awaitTermination(120), "the restarted query does not end"
             else:
-                ends = self.view.ends(self.input)
-                wait_for(lambda: self.view.group(self.group, self.input) == ends, "the end of the input", 120)
+                self.wait_for_the_end_of_the_input(restarted)
                 restarted.processAllAvailable()
         finally:
             restarted.stop()
         return restarted.id
+
+    def wait_for_the_end_of_the_input(self, running: StreamingQuery) -> None:
+        """Until the offsets of all that is there are published; the query's error when it stops instead."""
+        ends = self.view.ends(self.input)
+
+        def there() -> bool:
+            assert running.exception() is None, str(running.exception())
+            return self.view.group(self.group, self.input) == ends
+
+        wait_for(there, "the end of the input", 120)
 
     def strike(
         self,

@@ -49,10 +49,10 @@ def test_a_driver_that_sleeps_past_the_transactions_timeout(point, condition, lo
 
 @pytest.fixture(scope="module")
 def forgetful() -> Iterator[DevCluster]:
-    """A broker that forgets a transactional id ten seconds after its last use, and not after seven days."""
+    """A broker that forgets a transactional id 20 seconds after its last use, and not after seven days."""
     config = {
         "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
-        "transactional.id.expiration.ms": "10000",
+        "transactional.id.expiration.ms": "20000",
         "transaction.remove.expired.transaction.cleanup.interval.ms": "500",
     }
     with DevCluster(config=config) as cluster:
@@ -86,11 +86,10 @@ def test_a_query_that_is_idle_until_its_transactional_ids_expire(forgetful, spar
         scene = Scene(view, topics_of(forgetful), tmp_path, available_now=False)
         started = query.start(spark, scene.spec)
         try:
-            started.processAllAvailable()
-            scene.check(started.id)
+            scene.wait_for_the_end_of_the_input(started)
             wait_for(lambda: not view.transactions(started.id), "the expiration of the ids", 60)
             scene.feed()
-            started.processAllAvailable()
+            scene.wait_for_the_end_of_the_input(started)
         finally:
             started.stop()
         scene.check(started.id)
