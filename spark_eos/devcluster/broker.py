@@ -24,6 +24,8 @@ class Broker:
     command: list[str]
     keep_home: bool
     """Whether the folder stays when the process that started the broker is killed."""
+    proxied_port: int | None = field(default=None, init=False)
+    """Where it listens for the proxy that it was given."""
     pid: int | None = field(default=None, init=False)
     """The pid of the broker's JVM, of its last start."""
     paused: bool = field(default=False, init=False)

@@ -45,7 +45,9 @@ class DevCluster:
     `data_dir`: a folder for the data that stays; a later cluster on it has the same id, data and, where they are free,
     ports. Without it the data goes with the cluster. `port`: broker i listens on port + i; picked when not given.
     `config`: broker settings over the defaults here. `features`: feature levels to format the storage with, such as
-    {"transaction.version": 1}. `jvm_flags`: what the brokers' JVMs are started with.
+    {"transaction.version": 1}. `jvm_flags`: what the brokers' JVMs are started with. `proxies`: for each broker the
+    loopback port of a proxy to it; then broker i has a second listener, on `broker(i).proxied_port`, that sends its
+    clients there. Whoever bootstraps from the proxies stays with them; all others go directly.
 
     Coming up raises DevClusterError: EOS_JAVA_MISSING, EOS_JAVA_VERSION; EOS_DEVCLUSTER_JARS (no download),
     EOS_DEVCLUSTER_CONFIG and EOS_DEVCLUSTER_TOOL (refused settings or features), EOS_DEVCLUSTER_PORT (taken),
@@ -62,15 +64,19 @@ class DevCluster:
         config: Mapping[str, str] | None = None,
         features: Mapping[str, int] | None = None,
         jvm_flags: Sequence[str] = JVM_FLAGS,
+        proxies: Sequence[int] = (),
     ) -> None:
         if brokers < 1:
             raise ValueError(f"a cluster needs a broker, not {brokers}")
+        if proxies and len(proxies) != brokers:
+            raise ValueError(f"{brokers} brokers need {brokers} proxies, not {len(proxies)}")
         self.size = brokers
         self._data_dir = None if data_dir is None else Path(data_dir)
         self._port = port
         self._config = dict(config or {})
         self._features = dict(features or {})
         self._jvm_flags = tuple(jvm_flags)
+        self._proxies = tuple(proxies)
         self._brokers: list[Broker] = []
         self._on_close = contextlib.ExitStack()
         check(self._config)
@@ -270,7 +276,7 @@ class DevCluster:
 
     def _prepare(self) -> None:
         """Writes each broker's settings and formats its storage, where that is still to be done."""
-        ports, controller_ports = self._pick_ports(self._state["ports"])
+        ports, controller_ports, proxied_ports = self._pick_ports(self._state["ports"])
         if self._data_dir is not None:
             (self._folder / "cluster.json").write_text(json.dumps(self._state | {"ports": ports}))
         files = formatted_files(self._runtime, self._config, self._features)
@@ -279,10 +285,13 @@ class DevCluster:
             home = self._folder / f"broker-{i}"
             home.mkdir(exist_ok=True)
             server_properties = home / "server.properties"
-            settings = broker_settings(i, ports, controller_ports, home / "data") | self._config
+            proxied = (proxied_ports[i], self._proxies[i]) if self._proxies else None
+            settings = broker_settings(i, ports, controller_ports, home / "data", proxied) | self._config
             server_properties.write_text(properties(settings))
             command = self._runtime.command("kafka.Kafka", str(server_properties), flags=self._jvm_flags)
-            self._brokers.append(Broker(i, ports[i], home, command, keep_home=self._data_dir is not None))
+            broker = Broker(i, ports[i], home, command, keep_home=self._data_dir is not None)
+            broker.proxied_port = proxied and proxied[0]
+            self._brokers.append(broker)
             format_storage(home / "data", files, cluster_id=self.cluster_id, node_id=i)
 
     def _read_state(self) -> dict:
@@ -302,16 +311,18 @@ class DevCluster:
                 )
         return state
 
-    def _pick_ports(self, last: list[int]) -> tuple[list[int], list[int]]:
-        """A port for each broker, those of the last run where they are free, and one for each controller."""
-        picked = free_ports(3 * self.size)
+    def _pick_ports(self, last: list[int]) -> tuple[list[int], list[int], list[int]]:
+        """A port for each broker, those of the last run where they are free, one for each controller, and one for each
+        broker behind a proxy."""
+        picked = free_ports(4 * self.size)
         if self._port is not None:
             ports = [self._port + i for i in range(self.size)]
             for port in ports:
                 _free_or_fail(port)
         else:
             ports = last if last and all(map(is_free, last)) else picked[: self.size]
-        return ports, [port for port in picked if port not in ports][: self.size]
+        others = [port for port in picked if port not in ports]
+        return ports, others[: self.size], others[self.size : 2 * self.size]
 
 
 def _train(class_archive: Path) -> None:

@@ -36,8 +36,13 @@ def check(config: Mapping[str, str]) -> None:
             )
 
 
-def broker_settings(node_id: int, ports: list[int], controller_ports: list[int], data: Path) -> dict[str, str]:
-    """The settings of one broker, which is a controller, too; the lists have a port for every broker of the cluster."""
+def broker_settings(
+    node_id: int, ports: list[int], controller_ports: list[int], data: Path, proxied: tuple[int, int] | None = None
+) -> dict[str, str]:
+    """The settings of one broker, which is a controller, too; the lists have a port for every broker of the cluster.
+
+    ``proxied`` are the ports of a second listener and of the proxy that its clients are sent to.
+    """
     size = len(ports)
     listeners = f"PLAINTEXT://127.0.0.1:{ports[node_id]},CONTROLLER://127.0.0.1:{controller_ports[node_id]}"
     voters = ",".join(f"{i}@127.0.0.1:{port}" for i, port in enumerate(controller_ports))
@@ -49,6 +54,11 @@ def broker_settings(node_id: int, ports: list[int], controller_ports: list[int],
         "controller.quorum.voters": voters,
         "log.dirs": str(data),
     }
+    if proxied is not None:
+        listener, proxy = proxied
+        own["listeners"] += f",PROXIED://127.0.0.1:{listener}"
+        own["advertised.listeners"] = f"PLAINTEXT://127.0.0.1:{ports[node_id]},PROXIED://127.0.0.1:{proxy}"
+        own["listener.security.protocol.map"] = "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,PROXIED:PLAINTEXT"
     return own | _small(min(3, size), min(2, size))
 
 

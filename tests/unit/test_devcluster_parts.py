@@ -76,6 +76,17 @@ def test_listens_on_loopback_only(tmp_path):
     assert settings["controller.quorum.voters"] == "0@127.0.0.1:20,1@127.0.0.1:21"
 
 
+def test_a_broker_behind_a_proxy_sends_those_who_come_through_it_back_to_it(tmp_path):
+    settings = broker_settings(1, [10, 11], [20, 21], tmp_path, (31, 41))
+    assert settings["listeners"].endswith(",PROXIED://127.0.0.1:31")
+    assert settings["advertised.listeners"] == "PLAINTEXT://127.0.0.1:11,PROXIED://127.0.0.1:41"
+
+
+def test_refuses_a_wrong_number_of_proxies():
+    with pytest.raises(ValueError, match="3 brokers need 3 proxies, not 1"):
+        DevCluster(3, proxies=[9092])
+
+
 def test_refuses_settings_that_are_the_clusters_own():
     with pytest.raises(DevClusterError, match="listeners is set by the cluster itself"):
         DevCluster(config={"listeners": "PLAINTEXT://0.0.0.0:9092"})
