@@ -1,0 +1,119 @@
+"""On three brokers, the very one that matters most at a point of the protocol dies there, or falls asleep.
+
+The query is held at the point, the broker is struck, and the query let go. Whether it waits or stops by name, every
+row is there once at the end; the struck broker comes back only after the query's input is drained.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from healing import heal
+from kafka_view import KafkaView
+from scene import Scene, topics_of
+
+from spark_eos.protocol.names import ledger_name
+
+pytestmark = pytest.mark.chaos
+
+WROTE, ENTERED, BETWEEN = "hold@7", "hold@3", "hold@2"  # each in micro-batch 2
+REQUEST_MS, TIMEOUT_MS = 6_000, 12_000
+PAUSE_SECONDS = 16.0  # longer than both
+
+Aim = Callable[[KafkaView, Scene, str], int]
+
+
+def coordinator_of_a_task(view: KafkaView, scene: Scene, query_id: str) -> int:
+    """Of a transaction that is open."""
+    return _home(view, next(iter(view.open_transactions(query_id))))
+
+
+def coordinator_of_the_ledger(view: KafkaView, scene: Scene, query_id: str) -> int:
+    return _home(view, ledger_name("spark-eos", query_id))
+
+
+def coordinator_of_the_group(view: KafkaView, scene: Scene, query_id: str) -> int:
+    (described,) = view.admin.describe_consumer_groups([scene.group]).values()
+    return described.result(30).coordinator.id
+
+
+def leader_of_the_output(view: KafkaView, scene: Scene, query_id: str) -> int:
+    return view.admin.list_topics(scene.output, timeout=30).topics[scene.output].partitions[0].leader
+
+
+def _home(view: KafkaView, name: str) -> int:
+    """The broker that lists a transactional id among its own."""
+    listed = view.kafka_python.list_transactions()
+    (home,) = [broker for broker, own in listed.items() if name in {t.transactional_id for t in own}]
+    return int(home)
+
+
+@pytest.mark.parametrize(
+    ("aim", "point", "nth"),
+    [
+        (coordinator_of_a_task, "prepare.wrote", WROTE),
+        (coordinator_of_the_ledger, "commit.verified", ENTERED),
+        (coordinator_of_a_task, "commit.between", BETWEEN),
+        (coordinator_of_the_group, "commit.verified", ENTERED),
+        (leader_of_the_output, "prepare.wrote", WROTE),
+    ],
+)
+def test_a_broker_dies_where_it_matters_most(aim: Aim, point, nth, brokers, view_of_three, spark, tmp_path):
+    """Killed for good, as far as the query is concerned: the other two go on with it."""
+    scene = Scene(view_of_three, topics_of(brokers), tmp_path)
+    scene.strike(
+        spark,
+        f"{point}={nth}",
+        lambda started: brokers.kill(aim(view_of_three, scene, started.id)),
+        heals=lambda: heal(brokers),
+    )
+
+
+def test_all_brokers_are_killed_and_come_back(brokers, view_of_three, spark, tmp_path):
+    """Between decision and EndTxn: decision and rows are on disk, and the transactions as open as they were."""
+    scene = Scene(view_of_three, topics_of(brokers), tmp_path)
+
+    def happens(started):
+        for i in range(brokers.size):
+            brokers.kill(i)
+        for i in range(brokers.size):
+            brokers.start(i, wait=False)
+        brokers.wait_ready()
+
+    scene.strike(spark, f"commit.decided={ENTERED}", happens, heals=lambda: heal(brokers))
+
+
+@pytest.mark.parametrize(
+    ("aim", "point", "nth"),
+    [
+        (leader_of_the_output, "prepare.wrote", WROTE),
+        (coordinator_of_the_ledger, "commit.verified", ENTERED),
+        (coordinator_of_a_task, "commit.decided", ENTERED),
+    ],
+)
+def test_a_broker_sleeps_longer_than_requests_and_transactions_live(
+    aim: Aim, point, nth, brokers, view_of_three, spark, tmp_path
+):
+    """Its connections stay open and nobody answers; when it wakes up it still believes to lead."""
+    scene = Scene(
+        view_of_three,
+        topics_of(brokers),
+        tmp_path,
+        kafka={"socket.timeout.ms": str(REQUEST_MS)},
+        sink={"transaction.timeout.ms": str(TIMEOUT_MS)},
+    )
+    asleep: list[int] = []
+
+    def happens(started):
+        asleep.append(aim(view_of_three, scene, started.id))
+        brokers.pause(*asleep)
+
+    scene.strike(
+        spark,
+        f"{point}={nth}",
+        happens,
+        lasts=PAUSE_SECONDS,
+        passes=lambda: brokers.resume(*asleep),
+        heals=lambda: heal(brokers),
+    )
