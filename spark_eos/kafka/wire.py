@@ -31,6 +31,7 @@ from kafka.record import MemoryRecords
 from spark_eos.errors import ConnectionFailed
 from spark_eos.kafka.config import kafka_python_config
 from spark_eos.options import KafkaProperties
+from spark_eos.patience import patience
 
 ENDTXN_VERSION = 5
 """The version that fences: it comes with transaction.version 2."""
@@ -39,6 +40,7 @@ OK = 0
 OFFSET_OUT_OF_RANGE = 1
 _FETCH_WITH_TOPIC_NAMES = 12
 _READ_COMMITTED = 1
+_FEATURES_SECONDS = 15.0
 
 
 logging.getLogger("kafka").addHandler(logging.NullHandler())  # silent unless the user's logging asks for it
@@ -76,20 +78,24 @@ class Wire:
         try:
             self._client = KafkaAdminClient(**kafka_python_config(properties))
         except kafka.errors.KafkaError as error:
-            raise ConnectionFailed(
-                "EOS_KAFKA_UNREACHABLE",
-                f"No broker of '{properties.bootstrap_servers}' answers ({error}).",
-                hint="Check kafka.bootstrap.servers, the network, kafka.security.* and kafka.sasl.*.",
-            ) from None
+            raise _unreachable(properties, error) from None
+        self._properties = properties
         self._manager = self._client._manager
         self._homes: dict[str, int] = {}
         self._leaders: dict[tuple[str, int], int] = {}
 
     def transaction_version(self) -> int:
         """The cluster's finalized ``transaction.version``; 0 where it has none."""
-        feature = self._client.describe_features().get("transaction.version", {})
-        _, level = feature.get("finalized", (0, 0))
-        return int(level)
+        failure: kafka.errors.KafkaError | None = None
+        for _ in patience(_FEATURES_SECONDS):
+            try:
+                feature = self._client.describe_features().get("transaction.version", {})
+            except kafka.errors.KafkaError as error:  # the broker that was asked is gone
+                failure = error
+                continue
+            _, level = feature.get("finalized", (0, 0))
+            return int(level)
+        raise _unreachable(self._properties, failure)
 
     def describe(self, ids: Iterable[str]) -> list[Any]:
         """A TransactionState for each transactional id whose coordinator answered; each has an error code."""
@@ -180,7 +186,10 @@ class Wire:
     async def _leader(self, topic: str, partition: int) -> int | None:
         place = (topic, partition)
         if place not in self._leaders:
-            metadata = await self._client._get_cluster_metadata([topic])
+            try:
+                metadata = await self._client._get_cluster_metadata([topic])
+            except kafka.errors.KafkaError:  # the broker that was asked is gone; the next look asks another one
+                return None
             for known in metadata.get("topics", ()):
                 for p in known.get("partitions", ()):
                     if p["leader_id"] >= 0:
@@ -284,6 +293,14 @@ def _end_request(name: str, producer_id: int, epoch: int, commit: bool) -> EndTx
         committed=commit,
         min_version=ENDTXN_VERSION,
         max_version=ENDTXN_VERSION,
+    )
+
+
+def _unreachable(properties: KafkaProperties, error: Exception | None) -> ConnectionFailed:
+    return ConnectionFailed(
+        "EOS_KAFKA_UNREACHABLE",
+        f"No broker of '{properties.bootstrap_servers}' answers ({error}).",
+        hint="Check kafka.bootstrap.servers, the network, kafka.security.* and kafka.sasl.*.",
     )
 
 
