@@ -23,6 +23,8 @@ from spark_eos.options import KafkaProperties
 Offsets = dict[str, dict[int, int]]
 Isolation = Literal["read_committed", "read_uncommitted"]
 
+#: Seconds for the first try; each further one has twice as many.
+_FIRST_TRY_S = 4.0
 #: Seconds until a silent cluster is an error.
 TIMEOUT_S = 12.0
 #: Seconds for which "unknown topic" is asked again: a broker that has just started may say so of any topic.
@@ -124,16 +126,22 @@ def _ask(
     timeout_s: float,
     name: Callable[[Any], str],
 ) -> dict[Any, Any]:
-    """Send for all items at once, and again for those whose error may pass, until the time is up."""
+    """Send for all items at once, and again for those whose error may pass, until the time is up.
+
+    A client that got no answer is replaced: librdkafka sends what concerns no particular broker to the one that it
+    takes for the controller, and an admin client that knows no topic does not learn that this one is dead and that
+    another has taken its place before its metadata are minutes old.
+    """
     if not items:
         return {}
     admin = _admin(kafka, os.getpid())
     admin.reason = None
     began = time.monotonic()
     answers: dict[Any, Any] = {}
+    try_s = _FIRST_TRY_S
     for pause_s in _pauses():
         waiting = [item for item in items if item not in answers]
-        left_s = max(0.1, began + timeout_s - time.monotonic())
+        left_s = min(try_s, max(0.1, began + timeout_s - time.monotonic()))
         errors = {}
         for item, future in send(admin.client, waiting, left_s).items():
             try:
@@ -147,9 +155,11 @@ def _ask(
         for item, error in errors.items():
             if not _may_pass(error.code(), elapsed_s, timeout_s):
                 raise named(kafka, name(item), error, elapsed_s, admin.reason)
-        if any(error.code() in _STALE for error in errors.values()):
+        if any(error.code() in _STALE | _UNREACHABLE for error in errors.values()):
             _admin.cache_clear()
-            admin = _admin(kafka, os.getpid())
+            reason, admin = admin.reason, _admin(kafka, os.getpid())
+            admin.reason = admin.reason or reason
+            try_s *= 2
         time.sleep(pause_s)
     raise AssertionError
 

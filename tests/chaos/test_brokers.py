@@ -3,33 +3,27 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from arming import armed
-from kafka_view import KafkaView, open_view, wait_for
+from healing import BROKERS
+from kafka_view import KafkaView, wait_for
 from pyspark.sql import SparkSession
+from scene import topics_of
 from sink_queries import VALUE, Files, Sink
 
-from spark_eos.devcluster import DevCluster
+from spark_eos.kafka.metadata import admin_client, topic_partitions
+from spark_eos.options import KafkaProperties
 
 pytestmark = pytest.mark.chaos
 
-BROKERS = 3
 TASKS = 4
 
 
-@pytest.fixture(scope="module")
-def brokers() -> Iterator[DevCluster]:
-    with DevCluster(brokers=BROKERS) as cluster:
-        yield cluster
-
-
 @pytest.fixture
-def view(brokers: DevCluster) -> Iterator[KafkaView]:
-    with open_view(brokers.bootstrap_servers) as view:
-        yield view
+def view(view_of_three: KafkaView) -> KafkaView:
+    return view_of_three
 
 
 def expected(tasks: int = TASKS) -> Counter[str]:
@@ -81,3 +75,12 @@ def test_a_ledger_whose_replicas_are_gone_is_named(brokers, view, spark, tmp_pat
     assert "min.insync.replicas=3" in text
     query.run(rows.stream())
     assert Counter(view.values(out)) == expected()
+
+
+def test_a_client_whose_controller_is_dead_asks_another_broker(brokers, view):
+    """It does not learn by itself that there is another one."""
+    topic = topics_of(brokers)(3)
+    kafka = KafkaProperties({"bootstrap.servers": brokers.bootstrap_servers, "client.id": topic})
+    assert topic_partitions(kafka, [topic]) == {topic: 3}
+    brokers.kill(admin_client(kafka).list_topics(timeout=10).controller_id)
+    assert topic_partitions(kafka, [topic]) == {topic: 3}
