@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -29,6 +30,7 @@ FRESH_SECONDS = 30
 """How long a cluster that passed counts as checked, in one process: less than any restart, more than a micro-batch."""
 
 _TIMEOUT = 15.0
+_NEW_TOPIC_SECONDS = 5.0
 _NEEDED_TRANSACTION_VERSION = 2
 
 
@@ -162,9 +164,7 @@ def _check_ledger(topic: str, admin: AdminClient) -> None:
         )
     needed = int(config["min.insync.replicas"].value)
     for _ in patience(_TIMEOUT):  # replicas that were restarted take a moment to be in sync
-        description = admin.describe_topics(
-            TopicCollection([topic]), include_authorized_operations=True, request_timeout=_TIMEOUT
-        )[topic].result()
+        description = _known(lambda: _describe(admin, topic))
         # Brokers ask for no more replicas in sync than there are.
         short = [p for p in description.partitions if len(p.isr) < min(needed, len(p.replicas))]
         if not short:
@@ -229,4 +229,26 @@ def _check_checkpoint(options: SinkOptions, facts: Facts, checkpoint: Checkpoint
 
 def _config(admin: AdminClient, kind: ResourceType, name: str) -> dict[str, Any]:
     resource = ConfigResource(kind, name)
-    return admin.describe_configs([resource], request_timeout=_TIMEOUT)[resource].result()
+    return _known(lambda: admin.describe_configs([resource], request_timeout=_TIMEOUT)[resource].result())
+
+
+def _describe(admin: AdminClient, topic: str) -> Any:
+    asked = admin.describe_topics(
+        TopicCollection([topic]), include_authorized_operations=True, request_timeout=_TIMEOUT
+    )
+    return asked[topic].result()
+
+
+def _known(ask: Callable[[], Any]) -> Any:
+    """The answer about a topic that is there, though it may have been created a moment ago: not every broker knows it
+    then."""
+    unknown: KafkaException | None = None
+    for _ in patience(_NEW_TOPIC_SECONDS):
+        try:
+            return ask()
+        except KafkaException as error:
+            if error.args[0].code() != ClientError.UNKNOWN_TOPIC_OR_PART:
+                raise
+            unknown = error
+    assert unknown is not None
+    raise unknown

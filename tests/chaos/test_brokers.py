@@ -14,7 +14,8 @@ from scene import topics_of
 from sink_queries import VALUE, Files, Sink
 
 from spark_eos.kafka.metadata import admin_client, topic_partitions
-from spark_eos.options import KafkaProperties
+from spark_eos.ops.preflight import preflight
+from spark_eos.options import KafkaProperties, SinkOptions
 
 pytestmark = pytest.mark.chaos
 
@@ -84,3 +85,12 @@ def test_a_client_whose_controller_is_dead_asks_another_broker(brokers, view):
     assert topic_partitions(kafka, [topic]) == {topic: 3}
     brokers.kill(admin_client(kafka).list_topics(timeout=10).controller_id)
     assert topic_partitions(kafka, [topic]) == {topic: 3}
+
+
+def test_a_ledger_that_was_created_a_moment_ago(brokers, view):
+    """Not every broker knows it at once."""
+    topic = topics_of(brokers)()
+    kafka = KafkaProperties({"bootstrap.servers": brokers.bootstrap_servers})
+    for i in range(20):
+        facts = preflight(SinkOptions(kafka, topic=topic, ledger_topic=f"new-ledger-{i}"))
+        assert facts.ledger_partitions > 0
