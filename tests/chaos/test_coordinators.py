@@ -34,12 +34,21 @@ def coordinator_of_the_ledger(view: KafkaView, scene: Scene, query_id: str) -> i
 
 
 def coordinator_of_the_group(view: KafkaView, scene: Scene, query_id: str) -> int:
-    (described,) = view.admin.describe_consumer_groups([scene.group]).values()
-    return described.result(30).coordinator.id
+    """The leader of the partition that the group's name falls to."""
+    offsets = view.admin.list_topics("__consumer_offsets", timeout=30).topics["__consumer_offsets"].partitions
+    return offsets[_java_hash(scene.group) % len(offsets)].leader
 
 
 def leader_of_the_output(view: KafkaView, scene: Scene, query_id: str) -> int:
     return view.admin.list_topics(scene.output, timeout=30).topics[scene.output].partitions[0].leader
+
+
+def _java_hash(text: str) -> int:
+    """Java's String.hashCode, made positive as Kafka does it."""
+    code = 0
+    for character in text:
+        code = (31 * code + ord(character)) & 0xFFFFFFFF
+    return code & 0x7FFFFFFF
 
 
 def _home(view: KafkaView, name: str) -> int:
