@@ -124,7 +124,6 @@ def kafka_python_config(kafka: KafkaProperties) -> dict[str, Any]:
         # Requests for all transactions of a micro-batch go out at once; over the limit the client fails.
         "max_in_flight_requests_per_connection": 1000,
         "request_timeout_ms": int(user.get("socket.timeout.ms", 30_000)),
-        "bootstrap_timeout_ms": 15_000,
         "reconnect_backoff_ms": int(user.get("reconnect.backoff.ms", 10)),
         "reconnect_backoff_max_ms": int(user.get("reconnect.backoff.max.ms", 1000)),
     }

@@ -41,6 +41,7 @@ OFFSET_OUT_OF_RANGE = 1
 _FETCH_WITH_TOPIC_NAMES = 12
 _READ_COMMITTED = 1
 _FEATURES_SECONDS = 15.0
+_BOOTSTRAP_SECONDS = (3, 3, 3, 6, 15)
 
 
 logging.getLogger("kafka").addHandler(logging.NullHandler())  # silent unless the user's logging asks for it
@@ -75,10 +76,7 @@ class Wire:
     """One client with its connections. Calls block; answers that did not come are None or left out."""
 
     def __init__(self, properties: KafkaProperties) -> None:
-        try:
-            self._client = KafkaAdminClient(**kafka_python_config(properties))
-        except kafka.errors.KafkaError as error:
-            raise _unreachable(properties, error) from None
+        self._client = _client(properties)
         self._properties = properties
         self._manager = self._client._manager
         self._homes: dict[str, int] = {}
@@ -294,6 +292,16 @@ def _end_request(name: str, producer_id: int, epoch: int, commit: bool) -> EndTx
         min_version=ENDTXN_VERSION,
         max_version=ENDTXN_VERSION,
     )
+
+
+def _client(properties: KafkaProperties) -> KafkaAdminClient:
+    """A client that has found a broker. Each try asks one at random, which may sleep with its port open."""
+    for seconds in _BOOTSTRAP_SECONDS:
+        try:
+            return KafkaAdminClient(**kafka_python_config(properties), bootstrap_timeout_ms=1000 * seconds)
+        except kafka.errors.KafkaError as error:
+            failure = error
+    raise _unreachable(properties, failure)
 
 
 def _unreachable(properties: KafkaProperties, error: Exception | None) -> ConnectionFailed:

@@ -25,8 +25,8 @@ FOR_EXECUTORS = ("PYTHONPATH", "SPARK_EOS_FAULTS", "SPARK_EOS_FAULTS_DIR")
 class Spec:
     """A query from one topic to another. ``shuffle``: the number of tasks after a shuffle, or None for none.
 
-    ``conf`` are Spark's settings of the program, ``sink`` options of the sink besides, ``kafka`` properties of the clients
-    of both sides.
+    ``conf`` are Spark's settings of the program, ``sink`` options of the sink besides, ``kafka`` properties of the
+    clients of both sides.
     """
 
     bootstrap_servers: str
@@ -68,7 +68,6 @@ def start(spark: SparkSession, spec: Spec) -> StreamingQuery:
         .option("topic", spec.output)
         .option("checkpointLocation", spec.checkpoint)
         .option("offsets.group.id", spec.group)
-        .options(**spec.sink)
     )
     trigger = {"availableNow": True} if spec.available_now else {"processingTime": "20 milliseconds"}
     return writer.trigger(**trigger).start()

@@ -14,6 +14,7 @@ from scene import topics_of
 from sink_queries import VALUE, Files, Sink
 
 from spark_eos.kafka.metadata import admin_client, topic_partitions
+from spark_eos.kafka.wire import Wire
 from spark_eos.ops.preflight import preflight
 from spark_eos.options import KafkaProperties, SinkOptions
 
@@ -94,3 +95,15 @@ def test_a_ledger_that_was_created_a_moment_ago(brokers, view):
     for i in range(20):
         facts = preflight(SinkOptions(kafka, topic=topic, ledger_topic=f"new-ledger-{i}"))
         assert facts.ledger_partitions > 0
+
+
+def test_a_client_finds_a_broker_that_is_awake(brokers):
+    """Though the one that it asks first may sleep with its port open."""
+    kafka = KafkaProperties({"bootstrap.servers": brokers.bootstrap_servers})
+    brokers.pause(1)
+    try:
+        for _ in range(6):
+            Wire(kafka)
+    finally:
+        brokers.resume(1)
+        brokers.wait_ready()
