@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spark_eos.ops.verify.intake import row_schema
-from spark_eos.ops.verify.judge import FAULTS, Findings, History, judge
+from spark_eos.ops.verify.judge import FAULTS, Findings, History, judge_history
 from spark_eos.ops.verify.spill import Spill, buckets_of
 
 
@@ -83,7 +83,7 @@ def judged(rows: Rows, buckets: int = 4, limit: int = 1000) -> Findings:
         ends = [1 + max((r.offset for r in rows.output if r.place == p), default=0) for p in range(3)]
         sides = [spill(folder, side, getattr(rows, side), buckets) for side in ("input", "output", "uncommitted")]
         history = History(*sides, rows.due, rows.done, ends, buckets)
-        judge(history, findings, folder, rows.order, segment_bits=1, run_rows=3)
+        judge_history(history, findings, folder, rows.order, segment_bits=1, run_rows=3)
     return findings
 
 

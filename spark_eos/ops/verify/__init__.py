@@ -15,7 +15,7 @@ from spark_eos.errors import EosError
 from spark_eos.kafka.config import check
 from spark_eos.ops.verify.bounds import take_bounds
 from spark_eos.ops.verify.intake import Intake
-from spark_eos.ops.verify.judge import Findings, judge
+from spark_eos.ops.verify.judge import Findings, judge_history
 from spark_eos.ops.verify.question import Question, Where
 from spark_eos.ops.verify.report import Example, Report, as_json, as_text, make_report
 
@@ -35,7 +35,7 @@ def verify(question: Question, progress: Callable[[str], None] = lambda text: No
             intake = Intake(question, bounds, Path(folder), findings, progress)
             history = intake.history()
             progress("judging")
-            judge(history, findings, Path(folder), question.order)
+            judge_history(history, findings, Path(folder), question.order)
     except OSError as error:
         raise EosError(
             "EOS_VERIFY_ROOM",

@@ -87,7 +87,7 @@ class Findings:
 _PAIR = ["out_place", "out_offset", "in_place", "in_offset", "id"]
 
 
-def judge(
+def judge_history(
     history: History,
     findings: Findings,
     folder: Path,
