@@ -75,10 +75,10 @@ def _add_verify(commands: argparse._SubParsersAction) -> None:
     )
     command.add_argument("--bootstrap-servers", required=True, metavar="HOST:PORT[,…]")
     command.add_argument(
-        "--kafka", action="append", default=[], type=_property, metavar="KEY=VALUE", help="a client property; repeatable"
+        "--kafka", action="append", default=[], type=_property, metavar="KEY=VALUE", help="client property (repeat)"
     )
-    command.add_argument("--input", action="append", required=True, metavar="TOPIC", help="topic that was read; repeatable")
-    command.add_argument("--output", action="append", required=True, metavar="TOPIC", help="topic written to; repeatable")
+    command.add_argument("--input", action="append", required=True, metavar="TOPIC", help="topic read (repeat)")
+    command.add_argument("--output", action="append", required=True, metavar="TOPIC", help="topic written to (repeat)")
     command.add_argument("--id", required=True, metavar="WHERE", help="key, value, header:NAME or json:FIELD")
     command.add_argument("--output-id", metavar="WHERE", help="the same for the output (default: as --id)")
     command.add_argument("--group", metavar="GROUP", help="rows below its offsets are due, others not (default: all)")
