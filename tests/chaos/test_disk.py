@@ -1,0 +1,102 @@
+"""The disk of the checkpoint is full: a real one, small, made and mounted by the test."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import query
+from arming import armed
+from kafka_view import open_view, wait_for
+from scene import Course, Scene, tell, topics_of
+
+pytestmark = pytest.mark.chaos
+
+FULL = "No space left on device"
+PAGE = 4096
+
+
+@pytest.fixture
+def disk(tmp_path) -> Iterator[Path]:
+    """A file system of one megabyte."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True)
+    except FileNotFoundError:
+        pytest.skip("there is no 'mount' here")
+    if done.returncode:
+        pytest.skip(f"may not mount a file system here: {done.stderr.strip()}")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def fill(disk: Path) -> None:
+    """Until not a byte fits."""
+    with (disk / "filler").open("wb", buffering=0) as file, contextlib.suppress(OSError):
+        while True:
+            file.write(bytes(PAGE))
+
+
+@pytest.mark.parametrize("point", ["prepare.wrote", "commit.decided"])
+def test_a_checkpoint_on_a_full_disk(point, cluster, spark, disk, tmp_path):
+    """Spark cannot note that the micro-batch is done, and stops. When there is room, it is replayed: nothing is written
+    twice, as it was decided."""
+    with open_view(cluster.bootstrap_servers) as view:
+        scene = Scene(view, topics_of(cluster), tmp_path, checkpoint=str(disk / "checkpoint"))
+        with armed(spark, f"{point}=hold@{7 if point.startswith('prepare') else 3}", tmp_path / "faults") as fault:
+            started = query.start(spark, scene.spec)
+            try:
+                fault.wait()
+                scene.note()
+                fill(disk)
+                fault.release()
+                wait_for(lambda: not started.isActive, "the end of the query", 120)
+            finally:
+                started.stop()
+        assert FULL in str(started.exception())
+        (disk / "filler").unlink()
+        since = time.time()
+        scene.drain(spark)
+        scene.check(started.id)
+        assert scene.rewritten() == 0
+        tell(Course(FULL, scene.went_on(since), scene.rewritten()))
+
+
+def test_a_disk_that_is_full_before_a_batch_is_planned(cluster, spark, disk, tmp_path):
+    """Spark cannot note where the micro-batch ends, so nothing of it is written."""
+    with open_view(cluster.bootstrap_servers) as view:
+        checkpoint = disk / "checkpoint"
+        scene = Scene(view, topics_of(cluster), tmp_path, checkpoint=str(checkpoint), available_now=False)
+        started = query.start(spark, scene.spec)
+        try:
+            scene.wait_for_the_end_of_the_input(started)
+            wait_for(lambda: numbers(checkpoint / "offsets") == numbers(checkpoint / "commits"), "the commit log")
+            fill(disk)
+            scene.note()
+            scene.feed()
+            wait_for(lambda: not started.isActive, "the end of the query", 120)
+        finally:
+            started.stop()
+        assert FULL in str(started.exception())
+        assert set(view.values(scene.output, committed=False)) == {
+            query.expected(value) for values in scene.values.values() for value in values[:-1]
+        }
+        (disk / "filler").unlink()
+        since = time.time()
+        scene.drain(spark)
+        scene.check(started.id)
+        assert scene.rewritten() == 0
+        tell(Course(FULL, scene.went_on(since), scene.rewritten()))
+
+
+def numbers(log: Path) -> set[str]:
+    """The micro-batches in one of the checkpoint's logs."""
+    return {file.name for file in log.glob("[0-9]*")}
