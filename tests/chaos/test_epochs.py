@@ -5,10 +5,11 @@ Each use of an id takes two epochs, one to initialise and one to end. At one bat
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable
+from typing import Any
 
 import pytest
+from arming import armed
 from kafka.protocol.producer.transaction import InitProducerIdRequest
 from kafka_view import KafkaView, open_view, wait_for, write
 
@@ -33,7 +34,7 @@ def use_up(view: KafkaView, names: Iterable[str], left: int) -> None:
     manager = view.kafka_python._manager
     (broker,) = manager.cluster.brokers()
 
-    async def one(name: str) -> None:
+    def initialise(name: str) -> Any:
         request = InitProducerIdRequest(
             transactional_id=name,
             transaction_timeout_ms=TIMEOUT_MS,
@@ -42,14 +43,17 @@ def use_up(view: KafkaView, names: Iterable[str], left: int) -> None:
             min_version=4,
             max_version=4,
         )
-        while True:
-            answer = await manager.send(request, node_id=broker.node_id)
-            assert answer.error_code in (0, 51), answer
-            if answer.error_code == 0 and answer.producer_epoch >= LAST_EPOCH - left:
-                return
+        return manager.send(request, node_id=broker.node_id)
 
     async def all_of_them() -> None:
-        await asyncio.gather(*(one(name) for name in names))
+        waiting = list(names)
+        while waiting:
+            sent = {name: initialise(name) for name in waiting}  # no more than the client sends at a time
+            for name, future in sent.items():
+                answer = await future
+                assert answer.error_code in (0, 51), answer
+                if answer.error_code == 0 and answer.producer_epoch >= LAST_EPOCH - left:
+                    waiting.remove(name)
 
     manager.run(all_of_them)
 
@@ -120,3 +124,57 @@ def test_a_query_goes_on_when_its_ids_run_out_of_epochs(view, cluster, topic, sp
     assert all(after[name] != before[name] for name in names)
     assert view.values(out) == expected
     assert view.held(out) == {}
+
+
+@pytest.mark.parametrize(("point", "nth"), [("commit.decided", 4), ("commit.between", 3), ("commit.ended", 4)])
+def test_the_answer_to_the_end_that_changes_the_producer_id_is_lost(
+    point, nth, view, cluster, topic, spark, tmp_path
+):
+    """The commit of decided transactions gives their ids a new producer id, and the driver fails before it, between two
+    of them, or before it knows. The next run asks with the old pairs, and nothing is lost or doubled."""
+    source, out = topic(2), topic(2)
+    options = {"kafka.bootstrap.servers": cluster.bootstrap_servers}
+    rows = spark.readStream.format("eos-kafka").options(**options, subscribe=source, startingOffsets="earliest").load()
+    writer = rows.select("value", "partition").writeStream.format("eos-kafka").options(**options, topic=out)
+    writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
+    fed: list[str] = []
+
+    def feed() -> None:
+        """One more micro-batch of two transactions."""
+        fed.append(str(len(fed)))
+        write(cluster.bootstrap_servers, source, [(p, f"{p}.{fed[-1]}") for p in range(2)], commit=True)
+
+    def seen() -> list[str]:
+        return sorted(view.values(out))
+
+    def expected() -> list[str]:
+        return sorted(f"{p}.{i}" for p in range(2) for i in fed)
+
+    with armed(spark, f"{point}=fail@{nth}", tmp_path / "faults"):
+        query = writer.trigger(processingTime="20 milliseconds").start()
+        try:
+            for _ in range(2):
+                feed()
+                wait_for(lambda: query.exception() or seen() == expected(), f"batch {fed[-1]}", 60)
+            settled = {"CompleteCommit", "Empty"}
+            wait_for(lambda: set(view.transactions(query.id).values()) <= settled, "the markers")
+            names = [name for name in view.transactions(query.id) if not name.endswith("-ledger")]
+            before = {name: view.pair(name)[0] for name in names}
+            assert len(names) == 4, "two slots of two tasks"
+            use_up(view, names, left=1)
+            feed()
+            wait_for(query.exception, "the fault", 60)
+        finally:
+            query.stop()
+    assert "fault injected" in str(query.exception())
+    restarted = writer.trigger(availableNow=True).start()
+    try:
+        assert restarted.awaitTermination(120)
+    finally:
+        restarted.stop()
+    changed = [name for name in names if view.pair(name)[0] != before[name]]
+    assert len(changed) == 2, "each transaction of the batch had the last epoch of its producer id"
+    assert seen() == expected()
+    assert view.open_transactions(query.id) == set()
+    assert view.held(out) == {}
+    assert sorted(view.values(out, committed=False)) == expected(), "nothing was written twice"
