@@ -21,11 +21,12 @@ PATIENCE_SECONDS = 30.0
 
 _TRANSACTIONAL_ID_NOT_FOUND = 105
 _NOT_HERE = {14, 15, 16}  # loading, not available, moved
+_INVALID_STATE = 48
 _CONCURRENT = 51
 _ANSWERS = {
     OK: Answer.DONE,
-    48: Answer.INVALID_STATE,
     _CONCURRENT: Answer.PENDING,  # a transition is pending, and may yet fail: no outcome
+    _INVALID_STATE: Answer.SAYS_NOTHING,  # aborted; or the coordinator was replaced before it began
     90: Answer.SAYS_NOTHING,  # fenced
     47: Answer.SAYS_NOTHING,  # another epoch
     49: Answer.SAYS_NOTHING,  # another producer id
@@ -79,7 +80,8 @@ class TransactionCoordinator:
 
     def _end(self, pairs: list[Pair], commit: bool) -> dict[Pair, Answer]:
         codes = self._wire.end([(pair.id, pair.producer_id, pair.epoch) for pair in pairs], commit)
-        self._wire.forget(name for name, code in codes.items() if code is None or code in _NOT_HERE)
+        not_here = {None, _INVALID_STATE, *_NOT_HERE}
+        self._wire.forget(name for name, code in codes.items() if code in not_here)
         return {pair: self._judge(pair, codes[pair.id]) for pair in pairs}
 
     def _judge(self, pair: Pair, code: int | None) -> Answer:

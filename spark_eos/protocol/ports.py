@@ -46,9 +46,8 @@ class Answer(Enum):
     """An answer to EndTxn, by what it tells; the numbers are Kafka's error codes."""
 
     DONE = "done"  # 0
-    INVALID_STATE = "invalid state"  # 48
     PENDING = "pending"  # 51, 14, 15, 16, or no answer in time: ask again
-    SAYS_NOTHING = "says nothing"  # 90, 47, 49: the pair is not the coordinator's newest
+    SAYS_NOTHING = "says nothing"  # 48, 90, 47, 49: the coordinator has no such transaction, or not any more
 
 
 class Found(Enum):

@@ -8,7 +8,11 @@ from spark_eos.errors import Unclear
 from spark_eos.protocol.head import Pair, Verdict, Written
 from spark_eos.protocol.ports import Answer, Description, Found, Ports, State
 
-_COMMITTED_STATES = (State.PREPARE_COMMIT, State.COMPLETE_COMMIT)
+_ENDED = {
+    State.PREPARE_COMMIT: Verdict.COMMITTED,
+    State.COMPLETE_COMMIT: Verdict.COMMITTED,
+    State.COMPLETE_ABORT: Verdict.LOST,
+}
 
 
 def settle(ports: Ports, written: Iterable[Written]) -> dict[Pair, Verdict]:
@@ -25,17 +29,11 @@ def _settle(ports: Ports, open_ones: dict[Pair, Written]) -> dict[Pair, Verdict]
         return verdicts
     for _ in ports.patience():
         answers = ports.coordinator.end(open_ones, commit=True)
-        silent = []
-        for pair, answer in answers.items():
-            if answer is Answer.DONE:
-                verdicts[pair] = Verdict.COMMITTED
-            elif answer is Answer.INVALID_STATE:
-                verdicts[pair] = Verdict.LOST
-            elif answer is Answer.SAYS_NOTHING:
-                silent.append(open_ones[pair])
-        verdicts |= _ask_data(ports, silent)
+        verdicts |= {pair: Verdict.COMMITTED for pair, answer in answers.items() if answer is Answer.DONE}
         open_ones = {pair: w for pair, w in open_ones.items() if pair not in verdicts}
         verdicts |= _ask_coordinator(ports, open_ones)
+        open_ones = {pair: w for pair, w in open_ones.items() if pair not in verdicts}
+        verdicts |= _ask_data(ports, [w for pair, w in open_ones.items() if answers[pair] is Answer.SAYS_NOTHING])
         open_ones = {pair: w for pair, w in open_ones.items() if pair not in verdicts}
         if not open_ones:
             return verdicts
@@ -67,20 +65,22 @@ def _ask_data(ports: Ports, silent: Iterable[Written]) -> dict[Pair, Verdict]:
 
 
 def _ask_coordinator(ports: Ports, open_ones: Collection[Pair]) -> dict[Pair, Verdict]:
-    """A commit that waits for its markers answers "pending" for as long as they take, but it is decided."""
+    """What is described one epoch on has been ended, for good: nothing but an end leads there.
+
+    A commit that waits for its markers answers "pending" for as long as they take. And a coordinator that was replaced
+    without noticing may answer that there is no such transaction, but it cannot know of the end of one.
+    """
     if not open_ones:
         return {}
     described = ports.coordinator.describe([pair.id for pair in open_ones])
-    return {
-        pair: Verdict.COMMITTED
-        for pair in open_ones
-        if pair.id in described and _is_committed(pair, described[pair.id])
-    }
+    verdicts = {pair: _verdict(pair, described[pair.id]) for pair in open_ones if pair.id in described}
+    return {pair: verdict for pair, verdict in verdicts.items() if verdict is not None}
 
 
-def _is_committed(pair: Pair, description: Description) -> bool:
-    ended = Pair(pair.id, pair.producer_id, pair.epoch + 1)
-    return description.state in _COMMITTED_STATES and description.pair == ended
+def _verdict(pair: Pair, description: Description) -> Verdict | None:
+    if description.pair != Pair(pair.id, pair.producer_id, pair.epoch + 1):
+        return None
+    return _ENDED.get(description.state)
 
 
 def abort_all(ports: Ports, pairs: Collection[Pair]) -> Collection[Pair]:

@@ -155,6 +155,7 @@ class Cluster:
         self.logs: dict[Place, PartitionLog] = {}
         self.appends: dict[Actor | None, NextAppend] = {}  # by actor; None for the broker's own doing
         self.next_markers: tuple[int, int] = (0, 0)
+        self.stale = 0  # so many EndTxns meet a coordinator that knows nothing of their transaction
         self.ended: Ended = lambda name, before, after, cause: None
         self.marked: Callable[[Place, PartitionLog], None] = lambda place, log: None
 
@@ -227,6 +228,9 @@ class Cluster:
 
     def end(self, name: str, producer_id: int, epoch: int, *, commit: bool, version: int, who: str) -> Reply:
         """EndTxn by a client."""
+        if version >= 5 and self.stale:
+            self.stale -= 1
+            return Reply(INVALID_STATE)
         slot, code = self._find(name)
         if slot is None:
             return Reply(code)

@@ -60,6 +60,7 @@ class Run:
             Strike.MARKERS_LATE: self._markers,
             Strike.MARKERS_TORN: self._markers,
             Strike.COORDINATOR_MOVES: self._move,
+            Strike.COORDINATOR_STALE: self._stale,
             Strike.OTHER_QUERY: self._other_query,
             Strike.WEEK_PASSES: self._week,
             Strike.RETENTION: self._retention,
@@ -92,6 +93,10 @@ class Run:
 
     def _move(self, actor: Actor, fault: Fault) -> bool:
         self.cluster.move(fault.size, min(fault.size, 2_000))
+        return True
+
+    def _stale(self, actor: Actor, fault: Fault) -> bool:
+        self.cluster.stale = 1 + fault.size % 3
         return True
 
     def _other_query(self, actor: Actor, fault: Fault) -> bool:
@@ -216,6 +221,9 @@ SCENES: tuple[Scene, ...] = (
     ((Strike.APPEND_FAILS_LATER, SIZES, (_END, _INIT)), (Strike.COORDINATOR_MOVES, SIZES, ("",))),
     ((Strike.MARKERS_TORN, _LONG, (_END,)), (Strike.DRIVER_DIES, SIZES, _COMMIT)),
     ((Strike.CUT, (2_000, *_LONG), (_END, "init ", "fetch ledger", "list", "describe")),),
+    # Who ends a transaction is told by a coordinator of yesterday that there is none
+    ((Strike.DRIVER_DIES, SIZES, ("commit.ended", _END)), (Strike.COORDINATOR_STALE, SIZES, (f"task: {_END}1",))),
+    ((Strike.ANSWER_LOST, SIZES, (f"{_END}1",)), (Strike.COORDINATOR_STALE, SIZES, (f"{_END}1",))),
     # The coordinator has forgotten what the ledger still asks about
     ((Strike.DRIVER_DIES, SIZES, _COMMIT), (Strike.WEEK_PASSES, SIZES, ("open.taken", "fetch", "offset log"))),
     ((Strike.OTHER_QUERY, SIZES, ("fetch ledger", "commit.", "open.")),),

@@ -8,6 +8,7 @@ broken is the rule that spares the query this stop.
 from __future__ import annotations
 
 import random
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -16,13 +17,13 @@ import pytest
 
 from spark_eos.errors import Unclear
 from spark_eos.protocol import batch, run, verdicts
-from spark_eos.protocol.head import NOBODY, Written
+from spark_eos.protocol.head import NOBODY, Verdict, Written
 from spark_eos.protocol.names import task_name
 from spark_eos.protocol.ports import Answer, NotPublished
 
 from . import invariants, ledger, spark
 from .client import Producer
-from .coordinator import CONCURRENT, FENCED, OK
+from .coordinator import CONCURRENT, FENCED, INVALID_STATE, OK
 from .machine import SIZES, Scene, broken, draw
 from .world import Reply, Strike
 
@@ -67,7 +68,11 @@ def _describe_without_own_epoch(patch: pytest.MonkeyPatch) -> None:
 
 
 def _versions_mixed(patch: pytest.MonkeyPatch) -> None:
-    """The driver commits by version 4, whoever settles after it by version 5."""
+    """The driver commits by version 4, whoever settles after it by version 5 and believes its answer.
+
+    With the answer confirmed by the data, as it is, mixing alone does no harm.
+    """
+    _taken_for_lost(INVALID_STATE)(patch)
     end = ledger.SimulatedCoordinator._end
 
     def mixed(self: Any, pair: Any, commit: bool) -> Answer:
@@ -131,6 +136,29 @@ def _read_that_does_not_wait(patch: pytest.MonkeyPatch) -> None:
 def _answered(code: int, answer: Answer) -> Patch:
     def put_back(patch: pytest.MonkeyPatch) -> None:
         patch.setitem(ledger._ANSWERS, code, answer)
+
+    return put_back
+
+
+def _taken_for_lost(code: int) -> Patch:
+    """An answer that tells nothing is believed, before anybody else is asked."""
+
+    def put_back(patch: pytest.MonkeyPatch) -> None:
+        end, ask_coordinator = ledger.SimulatedCoordinator.end, verdicts._ask_coordinator
+        told = threading.local()  # an actor is a thread
+
+        def noting(self: Any, pairs: Any, *, commit: bool) -> Any:
+            answers = end(self, pairs, commit=commit)
+            told.lost = [pair for pair, answer in answers.items() if answer == "lost"]
+            return {pair: Answer.SAYS_NOTHING if pair in told.lost else answers[pair] for pair in answers}
+
+        def believing(ports: Any, open_ones: Any) -> Any:
+            lost = {pair: Verdict.LOST for pair in open_ones if pair in told.lost}
+            return lost or ask_coordinator(ports, open_ones)
+
+        patch.setitem(ledger._ANSWERS, code, "lost")
+        patch.setattr(ledger.SimulatedCoordinator, "end", noting)
+        patch.setattr(verdicts, "_ask_coordinator", believing)
 
     return put_back
 
@@ -249,6 +277,11 @@ _ID_TAKEN_AGAIN: Scene = (
     (Strike.REQUEST_DOUBLED, (60, 301), (f"{_INIT}1-",)),
     (Strike.DRIVER_DIES, SIZES, ("commit.ended", "commit.cleaned", "commit log")),
 )
+_KILLED_WHEN_ENDED: Scene = ((Strike.DRIVER_DIES, SIZES, ("commit.ended",)),)
+_STALE_COORDINATOR: Scene = (
+    (Strike.DRIVER_DIES, SIZES, ("commit.decided", "commit.ended")),
+    (Strike.COORDINATOR_STALE, SIZES, (f"task: {_END}1-",)),
+)
 
 MISTAKES = (
     Mistake("reuse of an epoch", _reuse_of_an_epoch, (invariants.NOT_DOUBLED,), (_LEFT_OPEN,)),
@@ -264,7 +297,7 @@ MISTAKES = (
         (invariants.NOT_LOST,),
         (_SECOND_ATTEMPT_IN_THE_MIDDLE,),
     ),
-    Mistake("EndTxn versions mixed", _versions_mixed, (invariants.TRUE_VERDICTS,)),
+    Mistake("EndTxn versions mixed", _versions_mixed, (invariants.TRUE_VERDICTS,), (_KILLED_WHEN_ENDED,)),
     Mistake(
         "a decision without taking the ledger",
         _decision_without_taking,
@@ -295,9 +328,8 @@ MISTAKES = (
         (invariants.TRUE_VERDICTS, invariants.NOT_LOST),
         (_FAILED_APPEND,),
     ),
-    Mistake(
-        "90 taken for lost", _answered(FENCED, Answer.INVALID_STATE), (invariants.TRUE_VERDICTS,), (_ID_TAKEN_AGAIN,)
-    ),
+    Mistake("90 taken for lost", _taken_for_lost(FENCED), (invariants.TRUE_VERDICTS,), (_ID_TAKEN_AGAIN,)),
+    Mistake("48 taken for lost", _taken_for_lost(INVALID_STATE), (invariants.TRUE_VERDICTS,), (_STALE_COORDINATOR,)),
     Mistake(
         "clean-up by a look-up older than the last publication",
         _clean_up_before_publishing,

@@ -67,6 +67,7 @@ class QueryUnderWay(RuleBasedStateMachine):
                 Strike.MARKERS_LATE,
                 Strike.MARKERS_TORN,
                 Strike.COORDINATOR_MOVES,
+                Strike.COORDINATOR_STALE,
             )
         ),
         size=_size,

@@ -61,6 +61,7 @@ class Strike(Enum):
     PAUSE = "time passes"
     CUT = "the network is cut: requests are lost, or their answers"
     COORDINATOR_MOVES = "a coordinator moves"
+    COORDINATOR_STALE = "a coordinator that was replaced before the transaction began answers"
     SECOND_DRIVER = "the query is started once more on the same checkpoint"
     QUERY_STOPPED = "query.stop()"
     SPECULATION = "a running task is tried a second time"
@@ -446,6 +447,7 @@ _WHERE: dict[Strike, str | tuple[str, ...]] = {
     Strike.APPEND_SLOW: ("init ", "end ", "add "),
     Strike.APPEND_FAILS: ("init ", "end ", "add "),
     Strike.APPEND_FAILS_LATER: ("init ", "end ", "add "),
+    Strike.COORDINATOR_STALE: "end ",
     Strike.MARKERS_LATE: "end ",
     Strike.MARKERS_TORN: "end ",
     Strike.RESULT_LOST: "result ",
