@@ -115,11 +115,10 @@ class Scene:
 
     def wait_for_the_end_of_the_input(self, running: StreamingQuery) -> None:
         """Until the offsets of all that is there are published; the query's error when it stops instead."""
-        ends = self.view.ends(self.input)
 
         def there() -> bool:
             assert running.exception() is None, str(running.exception())
-            return self.view.group(self.group, self.input) == ends
+            return self.view.group(self.group, self.input) == self.view.ends(self.input)  # a marker may be on its way
 
         wait_for(there, "the end of the input", 120)
 

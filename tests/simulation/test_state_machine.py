@@ -6,6 +6,9 @@ have led to, and what is left of a failure after shrinking is a short program of
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -19,8 +22,16 @@ from .world import Fault, Strike
 STEPS_AT_ONCE = (1, 5, 20, 60)
 RESTARTS_AT_LEAST = 3
 
-_place = st.sampled_from(sorted(set(_PLACES)))
-_size = st.sampled_from(SIZES)
+
+
+def striking(*strikes: Strike) -> Callable[[Any], Any]:
+    """A rule by which one of these faults waits for its place."""
+
+    def decorate(body: Any) -> Any:
+        drawn = {"size": st.sampled_from(SIZES), "at": st.sampled_from(sorted(set(_PLACES)))}
+        return precondition(lambda self: self.going)(rule(strike=st.sampled_from(strikes), **drawn)(body))
+
+    return decorate
 
 
 class QueryUnderWay(RuleBasedStateMachine):
@@ -44,56 +55,26 @@ class QueryUnderWay(RuleBasedStateMachine):
     def go_on(self, steps: int) -> None:
         self._run(steps)
 
-    @precondition(lambda self: self.going)
-    @rule(
-        strike=st.sampled_from(
-            (Strike.REQUEST_LOST, Strike.ANSWER_LOST, Strike.REQUEST_LATE, Strike.REQUEST_DOUBLED, Strike.CUT)
-        ),
-        size=_size,
-        at=_place,
-    )
+    @striking(Strike.REQUEST_LOST, Strike.ANSWER_LOST, Strike.REQUEST_LATE, Strike.REQUEST_DOUBLED, Strike.CUT)
     def the_network_fails(self, strike: Strike, size: int, at: str) -> None:
         self._strike(strike, size, at)
 
-    @precondition(lambda self: self.going)
-    @rule(
-        strike=st.sampled_from(
-            (
-                Strike.APPEND_SLOW,
-                Strike.APPEND_FAILS,
-                Strike.APPEND_FAILS_LATER,
-                Strike.TIMEOUT_SLOW,
-                Strike.TIMEOUT_FAILS,
-                Strike.MARKERS_LATE,
-                Strike.MARKERS_TORN,
-                Strike.COORDINATOR_MOVES,
-                Strike.COORDINATOR_STALE,
-            )
-        ),
-        size=_size,
-        at=_place,
-    )
-    def the_coordinator_is_slow_or_moves(self, strike: Strike, size: int, at: str) -> None:
+    @striking(Strike.APPEND_SLOW, Strike.APPEND_FAILS, Strike.APPEND_FAILS_LATER, Strike.COORDINATOR_MOVES)
+    def the_coordinator_fails(self, strike: Strike, size: int, at: str) -> None:
         self._strike(strike, size, at)
 
-    @precondition(lambda self: self.going)
-    @rule(
-        strike=st.sampled_from(
-            (Strike.STALL, Strike.TASK_DIES, Strike.DRIVER_DIES, Strike.JVM_DIES, Strike.RESULT_LOST)
-        ),
-        size=_size,
-        at=_place,
+    @striking(
+        Strike.TIMEOUT_SLOW, Strike.TIMEOUT_FAILS, Strike.MARKERS_LATE, Strike.MARKERS_TORN, Strike.COORDINATOR_STALE
     )
+    def the_coordinator_is_late(self, strike: Strike, size: int, at: str) -> None:
+        self._strike(strike, size, at)
+
+    @striking(Strike.STALL, Strike.TASK_DIES, Strike.DRIVER_DIES, Strike.JVM_DIES, Strike.RESULT_LOST)
     def a_process_dies_or_stalls(self, strike: Strike, size: int, at: str) -> None:
         self._strike(strike, size, at)
 
-    @precondition(lambda self: self.going)
-    @rule(
-        strike=st.sampled_from(
-            (Strike.SECOND_DRIVER, Strike.QUERY_STOPPED, Strike.SPECULATION, Strike.STAGE_RETRY, Strike.OTHER_QUERY)
-        ),
-        size=_size,
-        at=_place,
+    @striking(
+        Strike.SECOND_DRIVER, Strike.QUERY_STOPPED, Strike.SPECULATION, Strike.STAGE_RETRY, Strike.OTHER_QUERY
     )
     def spark_does_more_than_once(self, strike: Strike, size: int, at: str) -> None:
         self._strike(strike, size, at)
