@@ -129,12 +129,15 @@ class Soak:
 
     def start(self) -> None:
         """Start the query, most of the time with one of the protocol's points armed."""
+        self.armed = self.chance.choice([None, *POINTS])
+        self._launch(f"{self.armed}=hold@{self.chance.randint(1, 20)}" if self.armed else "")
+
+    def _launch(self, faults: str) -> Killed:
         self.starts += 1
         folder = self.folder / f"run-{self.starts}"
         folder.mkdir()
-        self.armed = self.chance.choice([None, *POINTS])
-        faults = f"{self.armed}=hold@{self.chance.randint(1, 20)}" if self.armed else ""
         self.run = Killed(self.spec, faults, folder)
+        return self.run
 
     def strike(self, kind: str) -> None:
         self.struck[kind] += 1
@@ -242,12 +245,9 @@ class Soak:
         self._running().kill()
         self.spec = replace(self.spec, available_now=True)
         for _ in range(5):
-            self.starts += 1
-            folder = self.folder / f"run-{self.starts}"
-            folder.mkdir()
-            self.run = Killed(self.spec, "", folder)
-            text = self.run.wait_for_end()
-            self.run.kill()
+            run = self._launch("")
+            text = run.wait_for_end()
+            run.kill()
             ends = self.view.ends(self.spec.input)
             if self.view.group(self.spec.group, self.spec.input) == ends:
                 return

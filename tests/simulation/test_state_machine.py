@@ -20,7 +20,7 @@ from .test_simulation import SCHEDULES
 from .world import Fault, Strike
 
 STEPS_AT_ONCE = (1, 5, 20, 60)
-RESTARTS_AT_LEAST = 3
+LAST_STOPS = 3
 
 
 
@@ -98,7 +98,7 @@ class QueryUnderWay(RuleBasedStateMachine):
             return
         self.one.world.calm()
         self._run(0)
-        assert self.one.query.done, f"the query ended with {self.one.query.stops[-RESTARTS_AT_LEAST:]}"
+        assert self.one.query.done, f"the query ended with {self.one.query.stops[-LAST_STOPS:]}"
         self.one.watch.conclude(self.one.query)
 
     def _strike(self, strike: Strike, size: int, at: str) -> None:
