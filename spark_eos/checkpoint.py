@@ -91,12 +91,16 @@ class Checkpoint:
 def _kafka_source(line: str) -> Offsets | None:
     """A line of the offset log, if it is a Kafka source's: {"topic":{"0":123}}; an empty mapping for others.
 
+    Beside the topics there may be what is none, under keys that begin with #.
+
     None for the beginning of a JSON object that does not end: it may have been a Kafka source's.
     """
     try:
         raw: Any = json.loads(line)
     except ValueError:
         return None if line.startswith("{") else {}
+    if isinstance(raw, dict):
+        raw = {topic: partitions for topic, partitions in raw.items() if not topic.startswith("#")}
     shaped = isinstance(raw, dict) and all(
         isinstance(partitions, dict)
         and all(p.isdigit() and isinstance(offset, int) for p, offset in partitions.items())

@@ -8,11 +8,27 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal
 
 from spark_eos.errors import OptionError
-from spark_eos.source.offsets import StartingOffsets, parse_starting_offsets
+from spark_eos.log import logger
+from spark_eos.source.given import (
+    ByTime,
+    Limit,
+    check_order,
+    parse_duration,
+    parse_end,
+    parse_start,
+    parse_strategy,
+    parse_time,
+    refuse_latest_start,
+)
+from spark_eos.source.offsets import parse_times
+from spark_eos.source.selection import Selection, parse_assign, parse_pattern, parse_subscribe
+
+if TYPE_CHECKING:
+    from spark_eos.source.fetch import Fetching
 
 DEFAULT_LEDGER_TOPIC = "__spark_eos_ledger"
 DEFAULT_PREFIX = "spark-eos"
@@ -96,35 +112,153 @@ def _boolean(name: str, value: str) -> bool:
     return lowered == "true"
 
 
-def _topics(name: str, value: str) -> tuple[str, ...]:
-    topics = tuple(t.strip() for t in value.split(","))
-    if not all(topics):
-        raise OptionError(
-            "EOS_OPTION_EMPTY", f"Option '{name}' has an empty topic name: '{value}'.", hint="Write: topic1,topic2."
-        )
-    return tuple(dict.fromkeys(topics))
+def _isolation(value: str) -> Literal["read_committed", "read_uncommitted"]:
+    lowered = value.strip().lower()
+    if lowered == "read_committed":
+        return "read_committed"
+    if lowered == "read_uncommitted":
+        return "read_uncommitted"
+    raise OptionError(
+        "EOS_OPTION_ISOLATION",
+        f"Option 'kafka.isolation.level' is '{value}'.",
+        hint="It takes read_committed, which is the default, or read_uncommitted.",
+    )
 
 
 @dataclass(frozen=True)
 class Option:
-    """One option of one side. ``attribute`` is its field in the parsed dataclass."""
+    """One option of one side. ``attribute`` is its field in the parsed dataclass.
+
+    ``parity``: "same" or "better: why" where Spark's built-in source has the option, too.
+    """
 
     name: str
     attribute: str
     parse: Callable[[str, str], Any]
     default: str
     doc: str
+    parity: str = ""
 
 
 SOURCE = (
-    Option("subscribe", "topics", _topics, "(required)", "Topics to read: one, or several separated by commas."),
+    Option(
+        "subscribe",
+        "subscribe",
+        parse_subscribe,
+        "(one of three)",
+        "Topics to read, separated by commas. Of `subscribe`, `subscribePattern` and `assign` exactly one is needed.",
+        "same",
+    ),
+    Option(
+        "subscribePattern",
+        "subscribe_pattern",
+        parse_pattern,
+        "(one of three)",
+        "A regular expression: topics in whose names it is found, now and later. Internal topics and ledgers are not.",
+        "same, in Python's syntax; one that matches nothing is an error at the start",
+    ),
+    Option(
+        "assign",
+        "assign",
+        parse_assign,
+        "(one of three)",
+        'Partitions to read, as JSON: `{"flights":[0,1]}`.',
+        "better: a partition that is not there is an error, not left out",
+    ),
     Option(
         "startingOffsets",
         "starting_offsets",
-        parse_starting_offsets,
+        parse_start,
+        "latest; for a batch earliest",
+        'Where a new query begins: `earliest`, `latest`, `group`, or JSON such as `{"flights":{"0":23,"1":-2}}` '
+        "(-2 is earliest, -1 latest). `group` takes over from what the group of `kafka.group.id` has committed. "
+        "A restarted query goes on from its checkpoint.",
+        "better: `group`; offsets are checked against the topic; a query that dies before its first commit goes on "
+        "where it began",
+    ),
+    Option(
+        "startingTimestamp",
+        "starting_timestamp",
+        parse_time,
+        "(none)",
+        "Begin at the first record of this time or later, in milliseconds since 1970. Goes before "
+        "`startingOffsetsByTimestamp`, and that before `startingOffsets`.",
+        "same",
+    ),
+    Option(
+        "startingOffsetsByTimestamp",
+        "starting_times",
+        parse_times,
+        "(none)",
+        'The same with a time for each partition: `{"flights":{"0":1700000000000,"1":1700000000000}}`.',
+        "same",
+    ),
+    Option(
+        "startingOffsetsByTimestampStrategy",
+        "else_latest",
+        parse_strategy,
+        "error",
+        "Where a partition has no record of the starting time or later: `error`, or `latest` to begin at its end.",
+        "same",
+    ),
+    Option(
+        "endingOffsets",
+        "ending_offsets",
+        parse_end,
         "latest",
-        "Where a new query begins: `earliest`, `latest`, or JSON such as `{\"flights\":{\"0\":23,\"1\":-2}}` "
-        "(-2 is earliest, -1 latest). A restarted query goes on from its checkpoint.",
+        "Batch only: where it ends, exclusive: `latest` or JSON (-1 is latest).",
+        "better: an end that is not stable is an error; the built-in one waits, or loses the batch",
+    ),
+    Option(
+        "endingTimestamp",
+        "ending_timestamp",
+        parse_time,
+        "(none)",
+        "Batch only: end before the first record of this time or later; at the end where there is none. "
+        "Goes before `endingOffsetsByTimestamp`, and that before `endingOffsets`.",
+        "same; refused for a stream, where the built-in source ignores it",
+    ),
+    Option(
+        "endingOffsetsByTimestamp",
+        "ending_times",
+        parse_times,
+        "(none)",
+        "The same with a time for each partition.",
+        "same",
+    ),
+    Option(
+        "failOnDataLoss",
+        "fail_on_data_loss",
+        _boolean,
+        "true",
+        "`true`: offsets that are needed and gone stop the query (EOS_SOURCE_DATA_LOSS). `false`: a warning, a count "
+        "in the query's progress, and the query goes on with what there is.",
+        "better: names topic, partition and both offsets; knows topics that were created anew by their id; counts",
+    ),
+    Option(
+        "includeHeaders",
+        "include_headers",
+        _boolean,
+        "false",
+        "Add the column `headers`: array<struct<key: string, value: binary>>, null for a record without.",
+        "same",
+    ),
+    Option(
+        "minPartitions",
+        "min_partitions",
+        _positive,
+        "(one task for each partition)",
+        "At least about this many tasks, by dividing the larger ranges. The order within a partition then holds within "
+        "each task only.",
+        "same",
+    ),
+    Option(
+        "maxRecordsPerPartition",
+        "max_records_per_partition",
+        _positive,
+        "(no limit)",
+        "At most this many offsets for a task, by dividing ranges.",
+        "same",
     ),
     Option(
         "maxOffsetsPerTrigger",
@@ -132,6 +266,94 @@ SOURCE = (
         _positive,
         "(no limit)",
         "At most this many offsets in a micro-batch, shared out over the partitions by what waits in each.",
+        "same",
+    ),
+    Option(
+        "minOffsetsPerTrigger",
+        "min_offsets_per_trigger",
+        _positive,
+        "(no minimum)",
+        "Wait until this many offsets are there, but not longer than `maxTriggerDelay`. The first micro-batch after a "
+        "start does not wait, nor do those of Trigger.AvailableNow.",
+        "better: AvailableNow leaves nothing unread",
+    ),
+    Option("maxTriggerDelay", "max_trigger_delay_s", parse_duration, "15m", "See `minOffsetsPerTrigger`.", "same"),
+    Option(
+        "fetchOffset.numRetries",
+        "offset_tries",
+        _positive,
+        "3",
+        "How often a partition that seems to end before the query's offset is looked at before that counts as data "
+        "loss: a new leader may know less for a moment.",
+        "better: an unanswered question is repeated for a minute, whatever is set here",
+    ),
+    Option(
+        "fetchOffset.retryIntervalMs",
+        "offset_retry_ms",
+        _positive,
+        "1000",
+        "How long to wait between those looks.",
+        "same",
+    ),
+    Option(
+        "kafkaConsumer.pollTimeoutMs",
+        "poll_timeout_ms",
+        _positive,
+        "60000",
+        "After how long without a record, or any other sign of life, a task fails.",
+        "same; the built-in source's default is spark.network.timeout, 120 s",
+    ),
+    Option(
+        "groupIdPrefix",
+        "group_id_prefix",
+        _text,
+        "(none)",
+        "Begin of the consumers' group id, for the ACL of groups. No group is joined.",
+        "same",
+    ),
+    Option(
+        "openTransaction.warnMs",
+        "open_transaction_warn_ms",
+        _positive,
+        "60000",
+        "How long an open transaction may hold a partition's last stable offset before the log names it.",
+    ),
+)
+
+#: Options of the built-in source that do something else here, or nothing: (name, what, why).
+ELSEWHERE = (
+    (
+        "kafka.group.id",
+        "better",
+        "the group whose offsets `startingOffsets` = `group` takes; no group is joined, so that queries do not disturb "
+        "each other, and nothing needs a warning",
+    ),
+    (
+        "kafka.isolation.level",
+        "better",
+        "`read_committed` is the default, and the end of a batch is then the last stable offset; `read_uncommitted` on "
+        "request",
+    ),
+    (
+        "kafka.auto.offset.reset, kafka.key.deserializer, kafka.value.deserializer, kafka.enable.auto.commit, "
+        "kafka.interceptor.classes",
+        "same",
+        "refused",
+    ),
+    (
+        "Trigger.Continuous",
+        "absent",
+        "a Python data source cannot; the interval of small micro-batches comes close",
+    ),
+    (
+        "spark.kafka.consumer.cache.*",
+        "absent",
+        "each Python worker keeps two consumers, which end with it",
+    ),
+    (
+        "spark.kafka.clusters.* (delegation tokens)",
+        "absent",
+        "librdkafka takes no tokens from Spark; use `kafka.sasl.*`",
     ),
 )
 
@@ -187,7 +409,6 @@ SINK = (
 _OWNED = "spark-eos sets it"
 #: ``kafka.*`` keys that a user may not set, with what to do instead.
 SOURCE_OWNED = {
-    "group.id": "the source does not join a group; use the sink's option 'offsets.group.id' to publish offsets",
     "auto.offset.reset": "use the option 'startingOffsets'",
     "enable.auto.commit": "offsets are kept in the checkpoint",
     "enable.auto.offset.store": "offsets are kept in the checkpoint",
@@ -195,7 +416,6 @@ SOURCE_OWNED = {
     "value.deserializer": "key and value are read as binary; cast them in the query",
     "interceptor.classes": "there is no JVM consumer",
     "enable.partition.eof": _OWNED,
-    "isolation.level": "the source reads read_committed",
 }
 SINK_OWNED = {
     "transactional.id": "use the option 'transactionalIdPrefix'",
@@ -218,12 +438,44 @@ SINK_OWNED = {
 
 @dataclass(frozen=True)
 class SourceOptions:
-    """Parsed options of ``readStream.format("eos-kafka")``. Offsets and sizes are counts of records."""
+    """Parsed options of ``read`` and ``readStream``. Times end in their unit; ``ending`` is None for a stream.
+
+    ``starting_option`` and ``ending_option`` are the names under which the user gave the limits, for errors.
+    """
 
     kafka: KafkaProperties
-    topics: tuple[str, ...]
-    starting_offsets: StartingOffsets = "latest"
+    selection: Selection
+    starting: Limit = "latest"
+    starting_option: str = "startingOffsets"
+    ending: Limit | None = None
+    ending_option: str = "endingOffsets"
+    isolation: Literal["read_committed", "read_uncommitted"] = "read_committed"
+    group_id: str | None = None
+    fail_on_data_loss: bool = True
+    include_headers: bool = False
+    min_partitions: int | None = None
+    max_records_per_partition: int | None = None
     max_offsets_per_trigger: int | None = None
+    min_offsets_per_trigger: int | None = None
+    max_trigger_delay_s: float = 900.0
+    offset_tries: int = 3
+    offset_retry_ms: int = 1000
+    poll_timeout_ms: int = 60_000
+    open_transaction_warn_ms: int = 60_000
+
+    @property
+    def fetching(self) -> Fetching:
+        """What of it the tasks need."""
+        from spark_eos.source.fetch import Fetching
+
+        return Fetching(
+            self.kafka,
+            self.isolation,
+            self.include_headers,
+            self.fail_on_data_loss,
+            self.poll_timeout_ms / 1000,
+            self.group_id,
+        )
 
 
 @dataclass(frozen=True)
@@ -240,14 +492,110 @@ class SinkOptions:
     group_id: str | None = field(default=None)
 
 
-def source_options(raw: Mapping[str, str]) -> SourceOptions:
+_SELECTIONS = {"subscribe": "subscribe", "subscribe_pattern": "subscribePattern", "assign": "assign"}
+_STREAM_ONLY = {
+    "max_offsets_per_trigger": "maxOffsetsPerTrigger",
+    "min_offsets_per_trigger": "minOffsetsPerTrigger",
+    "max_trigger_delay_s": "maxTriggerDelay",
+}
+
+
+def stream_options(raw: Mapping[str, str]) -> SourceOptions:
     """Parse and check what a user gave to ``readStream``. Raises OptionError."""
-    values, kafka = _parse(raw, SOURCE, SOURCE_OWNED, ignored=("path",))
-    if "topics" not in values:
+    options, given = _source_options(raw, default_start="latest")
+    if options.ending is not None:
         raise OptionError(
-            "EOS_OPTION_MISSING", "Option 'subscribe' is missing.", hint='Add .option("subscribe", "topic1,topic2").'
+            "EOS_OPTION_BATCH_ONLY",
+            f"Option '{options.ending_option}' is set for a stream, which has no end.",
+            hint="Remove it, or read a batch (spark.read); Trigger.AvailableNow ends at what is there at its start.",
+            option=options.ending_option,
         )
-    return SourceOptions(kafka=kafka, **values)
+    return options
+
+
+def batch_options(raw: Mapping[str, str]) -> SourceOptions:
+    """Parse and check what a user gave to ``read``. Raises OptionError."""
+    options, given = _source_options(raw, default_start="earliest")
+    refuse_latest_start(options.starting_option, options.starting)
+    ignored = [name for attribute, name in _STREAM_ONLY.items() if attribute in given]
+    if ignored:
+        logger.warning("%s: of no use to a batch, ignored", ", ".join(ignored))
+    options = options if options.ending is not None else replace(options, ending="latest")
+    check_order(options.starting_option, options.starting, options.ending_option, options.ending)
+    return options
+
+
+def source_options(raw: Mapping[str, str]) -> SourceOptions:
+    """Parse and check what a user gave to ``read`` or ``readStream``, as far as it is the same. Raises OptionError."""
+    return _source_options(raw, default_start="latest")[0]
+
+
+def _source_options(raw: Mapping[str, str], default_start: Limit) -> tuple[SourceOptions, dict[str, Any]]:
+    values, kafka = _parse(raw, SOURCE, SOURCE_OWNED, ignored=("path",))
+    given = dict(values)
+    properties = dict(kafka)
+    selection = _selection(values)
+    else_latest = values.pop("else_latest", False)
+    starting_option, starting = _limit("starting", values, else_latest)
+    ending_option, ending = _limit("ending", values, True)
+    group, prefix = properties.pop("group.id", None), values.pop("group_id_prefix", None)
+    if group is not None and prefix is not None:
+        logger.warning("groupIdPrefix is ignored: kafka.group.id is set")
+    if starting == "group" and not group:
+        raise OptionError(
+            "EOS_OPTION_MISSING",
+            "Option 'startingOffsets' is group, but 'kafka.group.id' is missing.",
+            hint='Add .option("kafka.group.id", …): the group whose committed offsets the query is to take over.',
+            option="kafka.group.id",
+        )
+    least, most = values.get("min_offsets_per_trigger"), values.get("max_offsets_per_trigger")
+    if least is not None and most is not None and least > most:
+        raise OptionError(
+            "EOS_OPTION_CONFLICT",
+            f"'minOffsetsPerTrigger' is {least}, more than 'maxOffsetsPerTrigger', which is {most}.",
+            hint="Let the minimum be at most the maximum.",
+        )
+    options = SourceOptions(
+        kafka=KafkaProperties({k: v for k, v in properties.items() if k != "isolation.level"}),
+        selection=selection,
+        starting=starting or default_start,
+        starting_option=starting_option,
+        ending=ending,
+        ending_option=ending_option,
+        isolation=_isolation(properties.get("isolation.level", "read_committed")),
+        group_id=group or (f"{prefix}-spark-eos" if prefix else None),
+        **values,
+    )
+    return options, given
+
+
+def _selection(values: dict[str, Any]) -> Selection:
+    given = {name: values.pop(attribute) for attribute, name in _SELECTIONS.items() if attribute in values}
+    if not given:
+        raise OptionError(
+            "EOS_OPTION_MISSING",
+            "None of the options 'subscribe', 'subscribePattern' and 'assign' is set.",
+            hint='Add .option("subscribe", "topic1,topic2").',
+        )
+    if len(given) > 1:
+        raise OptionError(
+            "EOS_OPTION_CONFLICT",
+            f"The options {' and '.join(repr(name) for name in given)} are both set.",
+            hint="Keep one of them.",
+        )
+    (selection,) = given.values()
+    return selection
+
+
+def _limit(side: str, values: dict[str, Any], else_latest: bool) -> tuple[str, Limit | None]:
+    """The option that counts, of those that say where reading begins or ends, and what it says."""
+    at, times = values.pop(f"{side}_timestamp", None), values.pop(f"{side}_times", None)
+    offsets = values.pop(f"{side}_offsets", None)
+    if at is not None:
+        return f"{side}Timestamp", ByTime(at, else_latest)
+    if times is not None:
+        return f"{side}OffsetsByTimestamp", ByTime(times, else_latest)
+    return f"{side}Offsets", offsets
 
 
 def sink_options(raw: Mapping[str, str]) -> SinkOptions:
@@ -258,7 +606,7 @@ def sink_options(raw: Mapping[str, str]) -> SinkOptions:
         raise OptionError(
             "EOS_OPTION_NEEDS_CHECKPOINT",
             "Option 'offsets.group.id' is set, but 'checkpointLocation' is not an option of the query.",
-            hint="The offsets come from the checkpoint's offset log: add .option(\"checkpointLocation\", …) to the "
+            hint='The offsets come from the checkpoint\'s offset log: add .option("checkpointLocation", …) to the '
             "writer (a location set for the whole session is not handed to the sink).",
         )
     return options
@@ -318,6 +666,16 @@ def markdown() -> str:
         parts += ["| `kafka.*` | `kafka.bootstrap.servers` is required | Of the client; Java's names do, too. |"]
         parts += ["", "Reserved, with what to do instead:", ""]
         parts += [f"- `kafka.{key}`: {why}" for key, why in owned.items()]
+    parts += ["", "## Beside Spark's built-in Kafka source", ""]
+    parts += [
+        "Options of the `kafka` format of Spark 4.2, for reading. The columns are the same, in name, type and order.",
+        "",
+    ]
+    parts += ["| option | here |", "| --- | --- |"]
+    parts += [f"| `{o.name}` | {o.parity or 'new'} |" for o in SOURCE]
+    parts += [
+        f"| {name if name.startswith('spark') else f'`{name}`'} | {what}: {why} |" for name, what, why in ELSEWHERE
+    ]
     return "\n".join(parts) + "\n"
 
 

@@ -5,20 +5,25 @@ Offsets have the shape ``{topic: {partition: offset}}``. Nothing here ever creat
 
 from __future__ import annotations
 
+import base64
 import functools
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
+from dataclasses import dataclass
 from typing import Any, Literal
 
-from confluent_kafka import IsolationLevel, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka import IsolationLevel, KafkaException, TopicCollection, TopicPartition, Uuid
 from confluent_kafka import KafkaError as ClientError
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from spark_eos.errors import ConnectionFailed, KafkaError, TopicError
 from spark_eos.kafka.config import librdkafka_config
 from spark_eos.options import KafkaProperties
+
+#: What `offsets_at` says of a partition without a record of that time or later.
+NO_OFFSET = -1
 
 Offsets = dict[str, dict[int, int]]
 Isolation = Literal["read_committed", "read_uncommitted"]
@@ -67,8 +72,19 @@ _PASSING = {
 } | COORDINATOR_MOVING
 
 
-def topic_partitions(kafka: KafkaProperties, topics: Iterable[str], timeout_s: float = TIMEOUT_S) -> dict[str, int]:
-    """``{topic: number of partitions}``, by one request.
+@dataclass(frozen=True)
+class Topic:
+    """One life of a topic: a topic that is deleted and created again has another ``id``."""
+
+    id: str
+    partitions: int
+    internal: bool
+
+
+def describe_topics(
+    kafka: KafkaProperties, topics: Iterable[str], timeout_s: float = TIMEOUT_S, *, missing_ok: bool = False
+) -> dict[str, Topic]:
+    """The topics by one request; with ``missing_ok`` those that are not there are left out.
 
     Raises ConnectionFailed (EOS_KAFKA_UNREACHABLE) and TopicError (EOS_TOPIC_MISSING, EOS_TOPIC_UNAUTHORIZED).
     """
@@ -76,15 +92,43 @@ def topic_partitions(kafka: KafkaProperties, topics: Iterable[str], timeout_s: f
     def send(client: AdminClient, names: list[str], left_s: float) -> dict[str, Future]:
         return client.describe_topics(TopicCollection(names), request_timeout=left_s)
 
-    found = _ask(kafka, list(topics), send, timeout_s, name=str)
-    return {topic: len(description.partitions) for topic, description in found.items()}
+    found = _ask(kafka, list(topics), send, timeout_s, name=str, missing_ok=missing_ok)
+    return {
+        name: Topic(_readable(topic.topic_id), len(topic.partitions), topic.is_internal)
+        for name, topic in found.items()
+    }
+
+
+def topic_partitions(kafka: KafkaProperties, topics: Iterable[str], timeout_s: float = TIMEOUT_S) -> dict[str, int]:
+    """``{topic: number of partitions}``. Errors as for `describe_topics`."""
+    return {name: topic.partitions for name, topic in describe_topics(kafka, topics, timeout_s).items()}
+
+
+def topic_names(kafka: KafkaProperties, timeout_s: float = TIMEOUT_S) -> list[str]:
+    """Every topic that this user may see. Raises ConnectionFailed."""
+
+    def send(client: AdminClient, items: list[str], left_s: float) -> dict[str, Future]:
+        answer: Future = Future()
+        try:
+            answer.set_result(client.list_topics(timeout=left_s))
+        except KafkaException as error:
+            answer.set_exception(error)
+        return {items[0]: answer}
+
+    return sorted(_ask(kafka, ["all topics"], send, timeout_s, name=str)["all topics"].topics)
+
+
+def _readable(topic_id: Uuid) -> str:
+    """The id as Kafka's own tools print it."""
+    bits = topic_id.get_most_significant_bits() % 2**64 << 64 | topic_id.get_least_significant_bits() % 2**64
+    return base64.urlsafe_b64encode(bits.to_bytes(16, "big")).decode().rstrip("=")
 
 
 def begin_offsets(
     kafka: KafkaProperties, partitions: Mapping[str, Iterable[int]], timeout_s: float = TIMEOUT_S
 ) -> Offsets:
     """The first offset that each partition still has. Errors as for `topic_partitions`."""
-    return _list_offsets(kafka, partitions, OffsetSpec.earliest(), "read_uncommitted", timeout_s)
+    return _list_offsets(kafka, _each(partitions, OffsetSpec.earliest()), "read_uncommitted", timeout_s)
 
 
 def end_offsets(
@@ -97,25 +141,41 @@ def end_offsets(
 
     One pipelined ListOffsets for all partitions: 2 ms on a connection that is there. Errors as for `topic_partitions`.
     """
-    return _list_offsets(kafka, partitions, OffsetSpec.latest(), isolation, timeout_s)
+    return _list_offsets(kafka, _each(partitions, OffsetSpec.latest()), isolation, timeout_s)
+
+
+def offsets_at(
+    kafka: KafkaProperties,
+    times: Mapping[str, Mapping[int, int]],
+    isolation: Isolation = "read_committed",
+    timeout_s: float = TIMEOUT_S,
+) -> Offsets:
+    """The first offset whose record is of this time (milliseconds since 1970) or later; `NO_OFFSET` where none is.
+
+    With ``read_committed``, records beyond the last stable offset do not count. Errors as for `describe_topics`.
+    """
+    specs = {
+        TopicPartition(t, p): OffsetSpec.for_timestamp(at) for t, parts in times.items() for p, at in parts.items()
+    }
+    return _list_offsets(kafka, specs, isolation, timeout_s)
+
+
+def _each(partitions: Mapping[str, Iterable[int]], spec: OffsetSpec) -> dict[TopicPartition, OffsetSpec]:
+    return {TopicPartition(topic, p): spec for topic, numbers in partitions.items() for p in numbers}
 
 
 def _list_offsets(
-    kafka: KafkaProperties,
-    partitions: Mapping[str, Iterable[int]],
-    spec: OffsetSpec,
-    isolation: Isolation,
-    timeout_s: float,
+    kafka: KafkaProperties, specs: Mapping[TopicPartition, OffsetSpec], isolation: Isolation, timeout_s: float
 ) -> Offsets:
     level = IsolationLevel.READ_COMMITTED if isolation == "read_committed" else IsolationLevel.READ_UNCOMMITTED
 
     def send(client: AdminClient, asked: list[TopicPartition], left_s: float) -> dict[TopicPartition, Future]:
-        return client.list_offsets(dict.fromkeys(asked, spec), isolation_level=level, request_timeout=left_s)
+        wanted = {place: specs[place] for place in asked}
+        return client.list_offsets(wanted, isolation_level=level, request_timeout=left_s)
 
-    asked = [TopicPartition(topic, partition) for topic, numbers in partitions.items() for partition in numbers]
-    result: Offsets = {topic: {} for topic in partitions}
-    for place, info in _ask(kafka, asked, send, timeout_s, name=lambda p: f"{p.topic}-{p.partition}").items():
-        result[place.topic][place.partition] = info.offset
+    result: Offsets = {}
+    for place, info in _ask(kafka, list(specs), send, timeout_s, name=lambda p: f"{p.topic}-{p.partition}").items():
+        result.setdefault(place.topic, {})[place.partition] = info.offset
     return result
 
 
@@ -125,6 +185,7 @@ def _ask(
     send: Callable[[AdminClient, list[Any], float], Mapping[Any, Future]],
     timeout_s: float,
     name: Callable[[Any], str],
+    missing_ok: bool = False,
 ) -> dict[Any, Any]:
     """Send for all items at once, and again for those whose error may pass, until the time is up.
 
@@ -138,9 +199,10 @@ def _ask(
     admin.reason = None
     began = time.monotonic()
     answers: dict[Any, Any] = {}
+    missing: set[Any] = set()
     try_s = _FIRST_TRY_S
     for pause_s in _pauses():
-        waiting = [item for item in items if item not in answers]
+        waiting = [item for item in items if item not in answers and item not in missing]
         left_s = min(try_s, max(0.1, began + timeout_s - time.monotonic()))
         errors = {}
         for item, future in send(admin.client, waiting, left_s).items():
@@ -152,9 +214,14 @@ def _ask(
         if not errors:
             return answers
         elapsed_s = time.monotonic() - began
-        for item, error in errors.items():
+        for item, error in list(errors.items()):
             if not _may_pass(error.code(), elapsed_s, timeout_s):
-                raise named(kafka, name(item), error, elapsed_s, admin.reason)
+                if not (missing_ok and error.code() in _UNKNOWN_TOPIC):
+                    raise named(kafka, name(item), error, elapsed_s, admin.reason)
+                missing.add(item)
+                del errors[item]
+        if not errors:
+            return answers
         if any(error.code() in _STALE | _UNREACHABLE for error in errors.values()):
             _admin.cache_clear()
             reason, admin = admin.reason, _admin(kafka, os.getpid())

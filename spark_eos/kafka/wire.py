@@ -103,6 +103,10 @@ class Wire:
         """Ids of open transactions whose id matches the pattern (RE2), or more; None when a broker did not answer."""
         return self._run(self._ongoing, prefix_pattern)
 
+    def transactional_ids(self, producer_id: int) -> list[str]:
+        """The transactional ids that have this producer id, by the brokers that answer."""
+        return self._run(self._transactional_ids, producer_id)
+
     def end(self, transactions: Iterable[tuple[str, int, int]], commit: bool) -> dict[str, int | None]:
         """EndTxn for (transactional id, producer id, epoch); error code for each id, None without an answer."""
         return self._run(self._end, list(transactions), commit)
@@ -139,12 +143,15 @@ class Wire:
     async def _ongoing(self, pattern: str) -> list[str] | None:
         version = self._manager.broker_version_data.api_version(ListTransactionsRequest)
         filters = {"transactional_id_pattern": pattern} if version >= 2 else {}
-        request = {"state_filters": ["Ongoing"], "producer_id_filters": [], **filters}
-        nodes = [broker.node_id for broker in self._manager.cluster.brokers()]
-        responses = (await self._ask({node: ListTransactionsRequest(**request) for node in nodes})).values()
+        responses = await self._list(state_filters=["Ongoing"], producer_id_filters=[], **filters)
         if any(response is None or response.error_code != OK for response in responses):
             return None
         return [state.transactional_id for response in responses for state in response.transaction_states]
+
+    async def _transactional_ids(self, producer_id: int) -> list[str]:
+        responses = await self._list(state_filters=[], producer_id_filters=[producer_id])
+        answers = [response for response in responses if response is not None and response.error_code == OK]
+        return [state.transactional_id for response in answers for state in response.transaction_states]
 
     async def _end(self, transactions: list[tuple[str, int, int]], commit: bool) -> dict[str, int | None]:
         homes = await self._find_homes([name for name, _, _ in transactions])
@@ -214,6 +221,11 @@ class Wire:
         """One request for each broker, all at once; None for a broker that did not answer."""
         sent = {node: self._send(request, node) for node, request in requests.items()}
         return {node: await _answer(future) for node, future in sent.items()}
+
+    async def _list(self, **filters: Any) -> list[Any]:
+        """ListTransactions of every broker; None for one that did not answer."""
+        nodes = [broker.node_id for broker in self._manager.cluster.brokers()]
+        return list((await self._ask({node: ListTransactionsRequest(**filters) for node in nodes})).values())
 
     def _send(self, request: Any, node: int | None) -> Any:
         try:

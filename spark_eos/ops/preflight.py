@@ -17,10 +17,11 @@ from confluent_kafka.admin import AclOperation, AdminClient, ConfigResource, New
 from spark_eos.checkpoint import Checkpoint
 from spark_eos.errors import KafkaError, LedgerError, OptionError, TopicError
 from spark_eos.kafka.config import check
+from spark_eos.kafka.groups import active_members
 from spark_eos.kafka.ledger import KafkaLedger
-from spark_eos.kafka.metadata import COORDINATOR_MOVING, admin_client, named, topic_partitions
+from spark_eos.kafka.metadata import admin_client, named, topic_partitions
 from spark_eos.kafka.wire import wire
-from spark_eos.options import SinkOptions
+from spark_eos.options import KafkaProperties, SinkOptions
 from spark_eos.patience import patience
 from spark_eos.protocol.run import missing_head
 
@@ -70,7 +71,7 @@ def _preflight(options: SinkOptions, period: int, process_id: int) -> Facts:
     try:
         facts = Facts(_transaction_timeout(options, admin), _ledger_partitions(options, admin), this_driver())
         if options.group_id:
-            _check_group(options.group_id, admin)
+            _check_group(options.kafka, options.group_id)
     except KafkaException as error:
         raise named(options.kafka, "its settings and groups", error.args[0], time.monotonic() - began) from None
     if options.checkpoint_location:
@@ -185,34 +186,15 @@ def _check_ledger(topic: str, admin: AdminClient) -> None:
         )
 
 
-def _check_group(group: str, admin: AdminClient) -> None:
-    described = _group(group, admin)
-    if described is None:
-        return
-    if described.members:
-        who = ", ".join(sorted({f"{member.client_id} at {member.host}" for member in described.members}))
+def _check_group(kafka: KafkaProperties, group: str) -> None:
+    members = active_members(kafka, group)
+    if members:
         raise KafkaError(
             "EOS_GROUP_ACTIVE",
-            f"Consumer group {group} has {len(described.members)} active member(s): {who}.",
+            f"Consumer group {group} has {len(members)} active member(s): {', '.join(sorted(set(members)))}.",
             hint="The sink would overwrite their offsets. Stop them, or use a group of its own for 'offsets.group.id'.",
             group=group,
         )
-
-
-def _group(group: str, admin: AdminClient) -> Any:
-    """The group's description; None when there is none. On a new cluster its coordinator has to be set up first."""
-    passing: KafkaException | None = None
-    for _ in patience(_TIMEOUT):
-        try:
-            return admin.describe_consumer_groups([group], request_timeout=_TIMEOUT)[group].result()
-        except KafkaException as error:
-            if error.args[0].code() == ClientError.GROUP_ID_NOT_FOUND:
-                return None
-            if error.args[0].code() not in COORDINATOR_MOVING:
-                raise
-            passing = error
-    assert passing is not None
-    raise passing
 
 
 def _check_checkpoint(options: SinkOptions, facts: Facts, checkpoint: Checkpoint) -> None:

@@ -11,24 +11,26 @@ import gc
 import os
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from confluent_kafka import Consumer, Message, TopicPartition
 from confluent_kafka import KafkaError as ClientError
 
-from spark_eos.errors import KafkaError
+from spark_eos.errors import DataLossError, KafkaError
 from spark_eos.kafka.config import librdkafka_config
-from spark_eos.kafka.metadata import begin_offsets, end_offsets
+from spark_eos.kafka.metadata import Isolation, begin_offsets, end_offsets
 from spark_eos.options import KafkaProperties
-from spark_eos.source.planning import OffsetRange, data_loss
-from spark_eos.source.schema import ARROW_SCHEMA
+from spark_eos.source.losses import Losses, data_loss
+from spark_eos.source.planning import OffsetRange
+from spark_eos.source.schema import ARROW_HEADERS, arrow_schema
 from spark_eos.workers import spare_collections
 
 #: Rows of an Arrow batch. More of them fall out of the processor's caches between the passes over their fields.
 BATCH_ROWS = 4096
 #: Seconds without a row, or any other sign that the range goes on, after which a task fails.
-STALL_S = 60.0
+POLL_TIMEOUT_S = 60.0
 #: The same once the broker has said that its log ends before the range does.
 _SHORT_STALL_S = 5.0
 _POLL_S = 0.25
@@ -44,7 +46,6 @@ _TUNING = {
     "check.crcs": "true",
 }
 _OURS = {
-    "isolation.level": "read_committed",
     "enable.partition.eof": "true",  # how a range ends whose last records are aborted or control records
     "auto.offset.reset": "error",
     "enable.auto.commit": "false",
@@ -52,23 +53,41 @@ _OURS = {
 }
 
 
-def read_range(kafka: KafkaProperties, range_: OffsetRange) -> Iterator[pa.RecordBatch]:
-    """The committed records of a range, in order, as batches of `ARROW_SCHEMA`.
+@dataclass(frozen=True)
+class Fetching:
+    """How to read. ``poll_timeout_s``: seconds without a sign of life after which a task fails."""
+
+    kafka: KafkaProperties
+    isolation: Isolation = "read_committed"
+    include_headers: bool = False
+    fail_on_data_loss: bool = True
+    poll_timeout_s: float = POLL_TIMEOUT_S
+    group_id: str | None = None
+
+
+def read_range(fetching: Fetching, range_: OffsetRange) -> Iterator[pa.RecordBatch]:
+    """The records of a range, in order, as batches of `arrow_schema`; the committed ones, unless told otherwise.
 
     Raises DataLossError (EOS_SOURCE_DATA_LOSS) where the log does not hold the range any more, KafkaError
-    (EOS_SOURCE_STALLED) where nothing comes for `STALL_S` seconds, KafkaError (EOS_SOURCE_FETCH) on what else the
-    broker refuses.
+    (EOS_SOURCE_STALLED) where nothing comes for ``poll_timeout_s``, KafkaError (EOS_SOURCE_FETCH) on what else the
+    broker refuses. Where data loss is not to fail, what the log still holds of the range is read.
     """
-    with _borrowed_consumer(kafka) as consumer:
+    losses = Losses(fetching.fail_on_data_loss)
+    with _borrowed_consumer(fetching) as consumer:
+        progress = _Progress(range_, fetching)
         consumer.assign([TopicPartition(range_.topic, range_.partition, range_.start)])
-        progress = _Progress(range_)
         while not progress.done:
             with _without_gc():
                 batch = progress.take(_poll(consumer, range_.end - progress.position))
             if batch is not None:
                 yield batch
             elif progress.error is not None or progress.stalled:
-                raise _diagnosis(kafka, progress)
+                cause = _diagnosis(fetching.kafka, progress)
+                if not isinstance(cause, DataLossError):
+                    raise cause
+                losses.report(cause)
+                progress.go_on_at(cause.parameters["found"])
+                consumer.assign([TopicPartition(range_.topic, range_.partition, progress.position)])
     spare_collections()
 
 
@@ -83,11 +102,13 @@ def _poll(consumer: Consumer, wanted: int) -> list[Message]:
 class _Progress:
     """How far a range has been read. ``position``: the offset from which nothing is read yet."""
 
-    def __init__(self, range_: OffsetRange) -> None:
+    def __init__(self, range_: OffsetRange, fetching: Fetching) -> None:
         self.range = range_
         self.position = range_.start
         self.error: ClientError | None = None
-        self._deadline = time.monotonic() + STALL_S
+        self._headers = fetching.include_headers
+        self._timeout_s = fetching.poll_timeout_s
+        self._deadline = time.monotonic() + self._timeout_s
 
     @property
     def done(self) -> bool:
@@ -107,13 +128,19 @@ class _Progress:
             rows = self._advance(rows)
         for event in events:
             self._hear(event)
-        return to_arrow(rows, self.range.topic, self.range.partition) if rows else None
+        return to_arrow(rows, self.range.topic, self.range.partition, self._headers) if rows else None
+
+    def go_on_at(self, found: int) -> None:
+        """After a loss: at the first offset that there is, or nowhere, where the log ends before the range."""
+        self.position = self.range.end if found <= self.position else found
+        self.error = None
+        self._deadline = time.monotonic() + self._timeout_s
 
     def _advance(self, rows: list[Message]) -> list[Message]:
         """Take note of rows; those in the range come back."""
         if not self._is_of_range(rows[0]) or rows[0].offset() < self.position:
             raise self._misplaced(rows[0])
-        self._deadline = time.monotonic() + STALL_S
+        self._deadline = time.monotonic() + self._timeout_s
         last = rows[-1].offset()
         self.position = last + 1
         return rows if last < self.range.end else [row for row in rows if row.offset() < self.range.end]
@@ -173,24 +200,32 @@ def _diagnosis(kafka: KafkaProperties, progress: _Progress) -> KafkaError:
     )
 
 
-def to_arrow(messages: list[Message], topic: str, partition: int) -> pa.RecordBatch:
-    """Messages without errors, of one partition, as a batch of `ARROW_SCHEMA`. One pass per field, none per row."""
+def to_arrow(messages: list[Message], topic: str, partition: int, include_headers: bool = False) -> pa.RecordBatch:
+    """Messages without errors, of one partition, as a batch of `arrow_schema`. One pass per field, none per row."""
     count = len(messages)
     times = list(map(Message.timestamp, messages))  # (kind, milliseconds)
     millis = pa.array([at for _, at in times], pa.timestamp("ms", tz="UTC"))
     kinds = pa.array([kind for kind, _ in times], pa.int32())
-    return pa.RecordBatch.from_arrays(
-        [
-            pa.array(list(map(Message.key, messages)), pa.binary()),
-            pa.array(list(map(Message.value, messages)), pa.binary()),
-            pa.repeat(topic, count),
-            pa.repeat(pa.scalar(partition, pa.int32()), count),
-            pa.array(list(map(Message.offset, messages)), pa.int64()),
-            millis.cast(pa.timestamp("us", tz="UTC")),
-            pc.subtract(kinds, pa.scalar(1, pa.int32())),  # librdkafka counts the kinds from 0, Spark from -1
-        ],
-        schema=ARROW_SCHEMA,
-    )
+    columns = [
+        pa.array(list(map(Message.key, messages)), pa.binary()),
+        pa.array(list(map(Message.value, messages)), pa.binary()),
+        pa.repeat(topic, count),
+        pa.repeat(pa.scalar(partition, pa.int32()), count),
+        pa.array(list(map(Message.offset, messages)), pa.int64()),
+        millis.cast(pa.timestamp("us", tz="UTC")),
+        pc.subtract(kinds, pa.scalar(1, pa.int32())),  # librdkafka counts the kinds from 0, Spark from -1
+    ]
+    if include_headers:
+        columns.append(_headers(messages))
+    return pa.RecordBatch.from_arrays(columns, schema=arrow_schema(include_headers))
+
+
+def _headers(messages: list[Message]) -> pa.Array:
+    rows = [
+        [{"key": key, "value": value} for key, value in found] if (found := message.headers()) else None
+        for message in messages
+    ]
+    return pa.array(rows, ARROW_HEADERS.type)
 
 
 @contextlib.contextmanager
@@ -209,14 +244,14 @@ def _without_gc() -> Iterator[None]:
 
 #: Idle consumers of this process. A worker reads one range at a time and is used again; a consumer that is there has
 #: its first row after 9 ms, a new one after 22 ms.
-_idle_consumers: dict[tuple[KafkaProperties, int], Consumer] = {}
+_idle_consumers: dict[tuple[Fetching, int], Consumer] = {}
 _MAX_IDLE = 2
 
 
 @contextlib.contextmanager
-def _borrowed_consumer(kafka: KafkaProperties) -> Iterator[Consumer]:
-    key = (kafka, os.getpid())
-    consumer = _idle_consumers.pop(key, None) or Consumer(_config(kafka))
+def _borrowed_consumer(fetching: Fetching) -> Iterator[Consumer]:
+    key = (fetching, os.getpid())
+    consumer = _idle_consumers.pop(key, None) or Consumer(_config(fetching))
     try:
         yield consumer
     except BaseException:  # GeneratorExit too: whoever stops half-way leaves a queue behind
@@ -228,5 +263,8 @@ def _borrowed_consumer(kafka: KafkaProperties) -> Iterator[Consumer]:
         _idle_consumers.pop(next(iter(_idle_consumers))).close()
 
 
-def _config(kafka: KafkaProperties) -> dict:
-    return librdkafka_config(kafka, "consumer", ours=_OURS, defaults=_TUNING)
+def _config(fetching: Fetching) -> dict:
+    ours = {**_OURS, "isolation.level": fetching.isolation}
+    if fetching.group_id is not None:  # nothing joins it; brokers may ask for the right to use it
+        ours["group.id"] = fetching.group_id
+    return librdkafka_config(fetching.kafka, "consumer", ours=ours, defaults=_TUNING)

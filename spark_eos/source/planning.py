@@ -8,12 +8,13 @@ whatever ``startingOffsets`` says) and for partitions and topics that are added 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyspark.sql.datasource import InputPartition
 
-from spark_eos.errors import DataLossError
+from spark_eos.source.losses import Losses, data_loss
 from spark_eos.source.offsets import Offsets
 
 
@@ -31,20 +32,25 @@ def advance(start: Offsets, ends: Offsets, max_rows: int) -> Offsets:
     """Where the micro-batch that begins at ``start`` ends: at most ``max_rows`` offsets on, never past ``ends``.
 
     ``max_rows`` is shared out by what waits in each partition; one with something waiting gets at least one offset.
-    A partition whose end lies before its start stays where it is.
+    A partition whose end lies before its start, or is not known, stays where it is.
     """
-    waiting = {
-        (topic, p): ends[topic][p] - at
-        for topic, partitions in start.items()
-        for p, at in partitions.items()
-        if ends[topic][p] > at
-    }
+    waiting = in_wait(start, ends)
     total = sum(waiting.values())
     result = {topic: dict(partitions) for topic, partitions in start.items()}
     for (topic, p), size in waiting.items():
         share = size if total <= max_rows else max(1, size * max_rows // total)
         result[topic][p] += share
     return result
+
+
+def in_wait(start: Offsets, ends: Offsets) -> dict[tuple[str, int], int]:
+    """How many offsets wait in each partition that has some."""
+    return {
+        (topic, p): ends[topic][p] - at
+        for topic, partitions in start.items()
+        for p, at in partitions.items()
+        if ends.get(topic, {}).get(p, at) > at
+    }
 
 
 def merge(one: Offsets, other: Offsets) -> Offsets:
@@ -62,43 +68,59 @@ def ranges(start: Offsets, end: Offsets) -> list[OffsetRange]:
     ]
 
 
-def check_partitions(start: Offsets, counts: dict[str, int]) -> None:
-    """Raise DataLossError where a partition that is being read is no longer there or no longer subscribed to."""
-    for topic, partitions in start.items():
-        for p, at in partitions.items():
-            if topic not in counts:
-                raise data_loss(topic, p, at, None, "is not in 'subscribe' any more")
-            if p >= counts[topic]:
-                raise data_loss(topic, p, at, None, f"is gone; the topic has {counts[topic]} partitions now")
-
-
-def check_begin(reads: Iterable[OffsetRange], begin: Offsets) -> None:
-    """Raise DataLossError where the log no longer holds the first offset of a range."""
+def from_the_log(reads: Iterable[OffsetRange], begin: Offsets, losses: Losses) -> list[OffsetRange]:
+    """The ranges without what the log does not hold any more: that is reported as lost."""
+    kept = []
     for r in reads:
-        found = begin[r.topic][r.partition]
-        if found > r.start:
-            raise data_loss(
-                r.topic, r.partition, r.start, found, f"begins at {found} now (retention or deleted records)"
-            )
+        first = begin[r.topic][r.partition]
+        if first > r.start:
+            what = f"begins at {first} now (retention or deleted records)"
+            losses.report(data_loss(r.topic, r.partition, r.start, first, what))
+            r = replace(r, start=min(first, r.end))
+        kept.append(r)
+    return [r for r in kept if r.start < r.end]
 
 
-def check_end(expected: Offsets, high_watermark: Offsets) -> None:
-    """Raise DataLossError where a partition ends before an offset that has been read or planned."""
-    for topic, partitions in expected.items():
-        for p, at in partitions.items():
-            found = high_watermark[topic][p]
-            if found < at:
-                raise data_loss(topic, p, at, found, f"ends at {found} (the topic was created anew or truncated)")
+def up_to_the_end(reads: Iterable[OffsetRange], high_watermark: Offsets, losses: Losses) -> list[OffsetRange]:
+    """The ranges without what lies beyond the end of the log: that is reported as lost."""
+    kept = []
+    for r in reads:
+        last = high_watermark[r.topic][r.partition]
+        if last < r.end:
+            losses.report(data_loss(r.topic, r.partition, r.end, last, ends_early(last)))
+            r = replace(r, end=max(last, r.start))
+        kept.append(r)
+    return [r for r in kept if r.start < r.end]
 
 
-def data_loss(topic: str, partition: int, expected: int, found: int | None, what: str) -> DataLossError:
-    """The error for offsets that the query needs and the cluster does not have. ``found``: the nearest there is."""
-    return DataLossError(
-        "EOS_SOURCE_DATA_LOSS",
-        f"The query goes on at offset {expected} of {topic}-{partition}, but the partition {what}.",
-        hint="Nothing was read or skipped. Restore the topic, or begin with a new checkpoint and 'startingOffsets'.",
-        topic=topic,
-        partition=partition,
-        expected=expected,
-        found=found,
-    )
+def ends_early(end: int) -> str:
+    """What is wrong with a partition that ends before an offset that has been read or planned."""
+    return f"ends at {end} (the topic was created anew or truncated)"
+
+
+def split(reads: list[OffsetRange], min_partitions: int | None, max_records: int | None) -> list[OffsetRange]:
+    """The same ranges in parts, for more tasks than there are partitions with something to read.
+
+    No part has more than ``max_records`` offsets; then, as far as there are offsets, there are about
+    ``min_partitions`` parts, and a range gets its share of them by its size, as in the built-in source.
+    """
+    if max_records is not None:
+        reads = [part for r in reads for part in _parts(r, -(-(r.end - r.start) // max_records))]
+    if min_partitions is None or len(reads) >= min_partitions:
+        return reads
+    total = sum(r.end - r.start for r in reads)
+    whole = [r for r in reads if _share(r, total, min_partitions) <= 1]
+    divided = total - sum(r.end - r.start for r in whole)
+    left = max(1, min_partitions - len(whole))
+    return [part for r in reads for part in ([r] if r in whole else _parts(r, max(1, _share(r, divided, left))))]
+
+
+def _share(r: OffsetRange, total: int, parts: int) -> int:
+    return (2 * (r.end - r.start) * parts + total) // (2 * total)  # rounded half up
+
+
+def _parts(r: OffsetRange, count: int) -> list[OffsetRange]:
+    size = r.end - r.start
+    count = min(count, size)
+    cuts = [r.start + size * i // count for i in range(count + 1)]
+    return [replace(r, start=start, end=end) for start, end in itertools.pairwise(cuts)]

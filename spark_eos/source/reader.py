@@ -12,7 +12,8 @@ Spark does not tell a Python source where its checkpoint is, and asks again for 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Iterator
 from functools import cached_property
 from typing import Any
 
@@ -24,12 +25,16 @@ from spark_eos.options import SourceOptions
 from spark_eos.source import offsets as formats
 from spark_eos.source import planning
 from spark_eos.source.fetch import read_range
-from spark_eos.source.offsets import Offsets
-from spark_eos.source.watch import TopicWatch
+from spark_eos.source.given import ByTime
+from spark_eos.source.lag import Lag
+from spark_eos.source.limits import resolve_start
+from spark_eos.source.losses import Losses, data_loss
+from spark_eos.source.offsets import Offsets, Position, TopicIds
+from spark_eos.source.watch import Topics, TopicWatch
 
 _NO_LIMIT = 2**63 - 1
 
-SparkOffset = dict[str, dict[str, int]]
+SparkOffset = dict[str, dict[str, Any]]
 
 
 class EosKafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -37,23 +42,33 @@ class EosKafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
+        self._losses = Losses(options.fail_on_data_loss)
         self._initial: SparkOffset | None = None
         self._begun = False  # the offset log holds where the query begins
         self._planned: SparkOffset | None = None
+        self._last_batch = float("-inf")
 
     def __reduce__(self) -> tuple[Any, ...]:
         return EosKafkaStreamReader, (self._options,)
 
     @cached_property
     def _watch(self) -> TopicWatch:
-        return TopicWatch(self._options.kafka, self._options.topics)
+        return TopicWatch(self._options.kafka, self._options.selection, self._options.isolation)
+
+    @cached_property
+    def _lag(self) -> Lag:
+        return Lag(self._options.kafka, self._watch, self._options.open_transaction_warn_ms / 1000)
 
     # On the driver
 
     def initialOffset(self) -> SparkOffset:
         """Where a new query begins. Asked for more than once; the answer of this run stays the same."""
         if self._initial is None:
-            self._initial = formats.to_spark(self._resolve_start())
+            options = self._options
+            start = resolve_start(
+                options.starting_option, options.starting, self._watch, options.kafka, options.group_id, self._losses
+            )
+            self._initial = formats.to_spark(Position(start, self._watch.topics().ids))
         return self._initial
 
     def getDefaultReadLimit(self) -> ReadLimit:
@@ -71,22 +86,39 @@ class EosKafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if not self._begun and not once and start == self._initial:
             self._begun = True
             return start
-        at = formats.from_spark(start)
-        end = self._advance(at, limit.max_rows if isinstance(limit, ReadMaxRows) else _NO_LIMIT)
-        self._planned = start if end == at else formats.to_spark(end)
+        position = formats.from_spark(start)
+        ends = self._watch.ends()
+        self._lag.watch(ends)
+        at = self._go_on_from(position, ends)
+        if not isinstance(limit, ReadAllAvailable) and self._waits_for_more(at, ends):
+            return start
+        end = planning.advance(at, ends, limit.max_rows if isinstance(limit, ReadMaxRows) else _NO_LIMIT)
+        end = planning.merge(end, self._newcomers(position.offsets))
+        if end == position.offsets:
+            self._planned = start
+            return start
+        if not self._lives_on(position, end):
+            return start
+        self._last_batch = time.monotonic()
+        self._planned = formats.to_spark(Position(end, {**position.ids, **self._watch.topics().ids}))
         return self._planned
 
     def partitions(self, start: SparkOffset, end: SparkOffset) -> list[planning.OffsetRange]:
         """The ranges of one micro-batch. Raises DataLossError (EOS_SOURCE_DATA_LOSS) before any task."""
         self._begun = True
-        reads = planning.ranges(formats.from_spark(start), formats.from_spark(end))
+        before, after = formats.from_spark(start), formats.from_spark(end)
+        reads = planning.ranges(_reborn_at_zero(before, after.ids), after.offsets)
         if reads:
-            self._check_readable(reads, replayed=end != self._planned)
-        return reads
+            reads = self._readable(reads, after, planned_now=end == self._planned)
+        return planning.split(reads, self._options.min_partitions, self._options.max_records_per_partition)
 
     def reportLatestOffset(self) -> SparkOffset | None:
-        """For the query's progress: the last stable offsets seen last."""
-        return formats.to_spark(self._watch.known_ends()) or None
+        """For the query's progress: the last stable offsets seen last, and beside them the lag of each partition."""
+        ends = self._watch.known_ends()
+        if not ends:
+            return None
+        position = formats.from_spark(self._planned or self._initial or {})
+        return formats.to_spark(Position(ends)) | self._lag.report(position.offsets, ends, self._losses.count)
 
     def commit(self, end: SparkOffset) -> None:
         """Nothing to do: the offset log is the one place where offsets are kept."""
@@ -97,20 +129,9 @@ class EosKafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # In the tasks
 
     def read(self, partition: planning.OffsetRange) -> Iterator[pa.RecordBatch]:
-        return read_range(self._options.kafka, partition)
+        return read_range(self._options.fetching, partition)
 
     # Steps
-
-    def _resolve_start(self) -> Offsets:
-        wanted = self._options.starting_offsets
-        if wanted == "latest":
-            return self._watch.ends()
-        begins = self._watch.begins()
-        if wanted == "earliest":
-            return begins
-        result = formats.resolve("startingOffsets", wanted, begins, self._watch.ends())
-        formats.check_inside("startingOffsets", result, begins, self._watch.high_watermarks())
-        return result
 
     def _start_stays(self) -> bool:
         """Whether a replay of micro-batch 0 would begin where the first try began, so that it may read rows at once.
@@ -118,38 +139,131 @@ class EosKafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         Trigger.Once has no second micro-batch to read them in. (What retention takes between a crash of that one
         micro-batch and its replay is not noticed; Trigger.AvailableNow notices.)
         """
-        wanted = self._options.starting_offsets
+        wanted = self._options.starting
+        if isinstance(wanted, ByTime):
+            return False
         if isinstance(wanted, str):
             return wanted == "earliest"
         return not any(at == formats.LATEST for partitions in wanted.values() for at in partitions.values())
 
-    def _advance(self, at: Offsets, max_rows: int) -> Offsets:
-        counts = self._watch.partition_counts()
-        planning.check_partitions(at, counts)
-        ends = self._watch.ends()
-        behind = {t: {p: o for p, o in partitions.items() if ends[t][p] < o} for t, partitions in at.items()}
-        if any(behind.values()):  # an open transaction may hold the stable end before a start that the user gave
-            planning.check_end(behind, self._watch.high_watermarks(behind))
-        return planning.merge(planning.advance(at, ends, max_rows), self._newcomers(at, counts))
+    def _go_on_from(self, position: Position, ends: Offsets) -> Offsets:
+        """The offsets from which to go on, by what is there now. What is not there is reported as lost."""
+        there = self._watch.topics()
+        self._check_there(position, there)
+        at = _reborn_at_zero(position, there.ids)
+        behind = {
+            topic: [p for p, offset in partitions.items() if ends.get(topic, {}).get(p, offset) < offset]
+            for topic, partitions in at.items()
+        }
+        for topic, p, high in self._really_behind(at, {t: numbers for t, numbers in behind.items() if numbers}):
+            self._losses.report(data_loss(topic, p, at[topic][p], high, planning.ends_early(high)))
+            at[topic][p] = ends[topic][p]
+        return at
 
-    def _newcomers(self, at: Offsets, counts: dict[str, int]) -> Offsets:
+    def _really_behind(self, at: Offsets, behind: dict[str, list[int]]) -> list[tuple[str, int, int]]:
+        """(topic, partition, high watermark) where the log ends before the query's offset.
+
+        Not so where an open transaction only holds the stable end before a start that the user gave. And a new leader
+        may know less for a moment, so it is asked again.
+        """
+        for attempt in range(self._options.offset_tries if behind else 0):
+            if attempt:
+                time.sleep(self._options.offset_retry_ms / 1000)
+            high = self._watch.high_watermarks(behind)
+            found = [(t, p, high[t][p]) for t, numbers in behind.items() for p in numbers if high[t][p] < at[t][p]]
+            if not found:
+                return []
+        return found if behind else []
+
+    def _lives_on(self, position: Position, end: Offsets) -> bool:
+        """Whether the topics are still those whose ends were looked at: ids as fresh as the ends.
+
+        If not, the next look is at what is there now. Where all is pinned there is no other look: what is gone is
+        reported as lost, and stays where it is.
+        """
+        planned, now = self._watch.topics(), self._watch.topics(now=True)
+        gone = [topic for topic in end if planned.ids.get(topic) != now.ids.get(topic)]
+        if gone and self._watch.pinned:
+            self._check_there(position, now)
+            for topic in gone:
+                end[topic] = dict(position.offsets.get(topic, {}))
+            return end != position.offsets
+        return not gone
+
+    def _check_there(self, position: Position, there: Topics) -> None:
+        self._check_lives(position, there.ids)
+        for topic, partitions in position.offsets.items():
+            for p, offset in partitions.items():
+                if p not in there.partitions.get(topic, ()):
+                    self._losses.report(data_loss(topic, p, offset, None, self._why_not_there(topic)))
+
+    def _check_lives(self, position: Position, ids: TopicIds) -> None:
+        """A topic that was created anew has nothing of what the query has not read of the old one."""
+        for topic, known in position.ids.items():
+            if _differ(known, ids.get(topic)):
+                p, offset = min(position.offsets[topic].items())
+                found = self._watch.high_watermarks({topic: [p]})[topic][p]
+                what = f"was created anew: the topic's id was {known} and is {ids[topic]}. It ends at {found}"
+                self._losses.report(data_loss(topic, p, offset, found, what))
+
+    def _why_not_there(self, topic: str) -> str:
+        if topic in self._watch.topics().partitions:
+            return f"is gone; of its topic are read: {self._watch.topics().partitions[topic]}"
+        return f"is not there: the topic was deleted, or {self._options.selection} does not name it any more"
+
+    def _waits_for_more(self, at: Offsets, ends: Offsets) -> bool:
+        """Whether there are fewer offsets than ``minOffsetsPerTrigger``, and still time to wait for more."""
+        least = self._options.min_offsets_per_trigger
+        if least is None or self._watch.pinned:
+            return False
+        waited_s = time.monotonic() - self._last_batch
+        return waited_s < self._options.max_trigger_delay_s and sum(planning.in_wait(at, ends).values()) < least
+
+    def _newcomers(self, known: Offsets) -> Offsets:
         """Partitions and topics that the offset log does not know yet, with the offset at which they are taken up.
 
         A new partition of a known topic begins at 0: if its log begins later, that shows as the data loss that it is.
         """
-        new_topics = {topic: range(count) for topic, count in counts.items() if topic not in at}
+        there = self._watch.topics().partitions
+        new_topics = {topic: numbers for topic, numbers in there.items() if topic not in known and numbers}
         result = self._watch.begins(new_topics) if new_topics else {}
-        for topic, known in at.items():
-            result[topic] = {p: 0 for p in range(counts[topic]) if p not in known}
+        for topic, offsets in known.items():
+            fresh = {p: 0 for p in there.get(topic, ()) if p not in offsets}
+            if fresh:
+                result[topic] = fresh
         return result
 
-    def _check_readable(self, reads: list[planning.OffsetRange], replayed: bool) -> None:
-        places: dict[str, Iterable[int]] = {}
+    def _readable(
+        self, reads: list[planning.OffsetRange], logged: Position, *, planned_now: bool
+    ) -> list[planning.OffsetRange]:
+        there = self._watch.topics(now=not planned_now)
+        self._check_lives(logged, there.ids)
+        kept = []
         for r in reads:
-            places[r.topic] = [*places.get(r.topic, ()), r.partition]
-        planning.check_begin(reads, self._watch.begins(places))
-        if replayed:
-            ends: Offsets = {}
-            for r in reads:
-                ends.setdefault(r.topic, {})[r.partition] = r.end
-            planning.check_end(ends, self._watch.high_watermarks(places))
+            if r.partition not in there.partitions.get(r.topic, ()):
+                self._losses.report(data_loss(r.topic, r.partition, r.start, None, self._why_not_there(r.topic)))
+            elif not _differ(logged.ids.get(r.topic), there.ids[r.topic]):
+                kept.append(r)
+        places: dict[str, list[int]] = {}
+        for r in kept:
+            places.setdefault(r.topic, []).append(r.partition)
+        if not kept:
+            return []
+        kept = planning.from_the_log(kept, self._watch.begins(places), self._losses)
+        if not planned_now or self._watch.pinned:
+            kept = planning.up_to_the_end(kept, self._watch.high_watermarks(places), self._losses)
+        return kept
+
+
+def _reborn_at_zero(position: Position, ids: TopicIds) -> Offsets:
+    """The offsets of ``position``; 0 for the partitions of topics that have another id by ``ids``: they are new."""
+    known = position.ids
+    return {
+        topic: dict.fromkeys(offsets, 0) if _differ(known.get(topic), ids.get(topic)) else dict(offsets)
+        for topic, offsets in position.offsets.items()
+    }
+
+
+def _differ(one: str | None, other: str | None) -> bool:
+    """Whether two ids are known and are not the same."""
+    return one is not None and other is not None and one != other

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 from pyspark.sql.types import (
+    ArrayType,
     BinaryType,
     IntegerType,
     LongType,
@@ -12,6 +13,8 @@ from pyspark.sql.types import (
     StructType,
     TimestampType,
 )
+
+_HEADER = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
 
 SCHEMA = StructType(
     [
@@ -37,3 +40,17 @@ ARROW_SCHEMA = pa.schema(
         ("timestampType", pa.int32()),
     ]
 )
+
+#: The column that ``includeHeaders`` adds; null for a record without headers.
+HEADERS = StructField("headers", ArrayType(_HEADER))
+ARROW_HEADERS = pa.field("headers", pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])))
+
+
+def schema(include_headers: bool) -> StructType:
+    """Spark's."""
+    return StructType([*SCHEMA.fields, HEADERS]) if include_headers else SCHEMA
+
+
+def arrow_schema(include_headers: bool) -> pa.Schema:
+    """Arrow's."""
+    return ARROW_SCHEMA.append(ARROW_HEADERS) if include_headers else ARROW_SCHEMA

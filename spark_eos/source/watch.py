@@ -1,54 +1,94 @@
-"""What the subscribed topics hold, asked no more often than needed. On the driver, one for each query."""
+"""What the topics to read hold, asked no more often than needed. On the driver, one for each query."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
+from spark_eos.errors import TopicError
 from spark_eos.kafka.config import check
-from spark_eos.kafka.metadata import TIMEOUT_S, begin_offsets, end_offsets, topic_partitions
+from spark_eos.kafka.metadata import (
+    TIMEOUT_S,
+    Isolation,
+    begin_offsets,
+    describe_topics,
+    end_offsets,
+    offsets_at,
+    topic_names,
+)
 from spark_eos.options import KafkaProperties
-from spark_eos.source.offsets import Offsets
+from spark_eos.source.offsets import Offsets, TopicIds
+from spark_eos.source.selection import Pattern, Selection
 
 #: Spark asks an idle stream for its end every 10 ms; the cluster is asked every 50 ms.
 _ENDS_S = 0.05
-#: How soon new partitions are noticed.
-_PARTITIONS_S = 5.0
+#: How soon new partitions and topics are noticed.
+_TOPICS_S = 5.0
 #: Seconds of silence that a running query bears, as when the brokers are restarted one by one.
 _PATIENCE_S = 60.0
 
 
+@dataclass(frozen=True)
+class Topics:
+    """The topics that are there, of those to read: the partitions to read of each, and its id."""
+
+    partitions: dict[str, list[int]]
+    ids: TopicIds
+
+
 class TopicWatch:
-    """Partitions and ends of the topics; after `pin` they stay as they are.
+    """Topics, partitions and ends; after `pin` they stay as they are.
 
     Every question raises ConnectionFailed or TopicError as `spark_eos.kafka.metadata` does.
     """
 
-    def __init__(self, kafka: KafkaProperties, topics: Iterable[str]) -> None:
+    def __init__(self, kafka: KafkaProperties, selection: Selection, isolation: Isolation = "read_committed") -> None:
         check(kafka, "consumer")
         self._kafka = kafka
-        self._topics = tuple(topics)
+        self._selection = selection
+        self._isolation: Isolation = isolation
         self._timeout_s = TIMEOUT_S
-        self._counts: dict[str, int] = {}
-        self._counts_until = 0.0
+        self._missing: set[str] = set()
+        self._topics = Topics({}, {})
+        self._topics_until = 0.0
         self._ends: Offsets = {}
         self._ends_until = 0.0
+        self._pinned = False
 
-    def partition_counts(self) -> dict[str, int]:
-        """``{topic: number of partitions}``."""
-        if time.monotonic() >= self._counts_until:
-            counts = topic_partitions(self._kafka, self._topics, self._timeout_s)
-            self._timeout_s = _PATIENCE_S
-            if counts != self._counts:
-                self._ends_until = 0.0
-            self._counts, self._counts_until = counts, time.monotonic() + _PARTITIONS_S
-        return self._counts
+    def topics(self, *, now: bool = False) -> Topics:
+        """What is there, at most 5 s old; as it is in this moment with ``now``, even when it is pinned."""
+        if not now and time.monotonic() < self._topics_until:
+            return self._topics
+        found = self._look()
+        if self._pinned:
+            return found
+        if found != self._topics:
+            self._ends_until = 0.0
+        self._topics, self._topics_until = found, time.monotonic() + _TOPICS_S
+        return found
+
+    def expect_all(self) -> None:
+        """Raise TopicError (EOS_TOPIC_MISSING) unless there is everything that a new query is to read."""
+        lacking = self._selection.lacking(self.topics(now=True).partitions)
+        if lacking:
+            servers = self._kafka.bootstrap_servers
+            raise TopicError(
+                "EOS_TOPIC_MISSING",
+                f"{servers} has no topic or partition {', '.join(lacking)}, which {self._selection} asks for.",
+                hint="Create it, or correct the name. spark-eos creates no topic by reading or writing it.",
+                topic=lacking[0],
+            )
 
     def ends(self) -> Offsets:
-        """The last stable offset of every partition, at most 50 ms old."""
-        counts = self.partition_counts()
-        if time.monotonic() >= self._ends_until:
-            self._ends = end_offsets(self._kafka, _all(counts), "read_committed", self._timeout_s)
+        """Where every partition ends for this query, exclusive, at most 50 ms old: its last stable offset, or its high
+        watermark for a query that reads uncommitted rows."""
+        partitions = self.topics().partitions
+        if not self._pinned and time.monotonic() >= self._ends_until:
+            try:
+                self._ends = self._list_ends(partitions, self._isolation)
+            except TopicError:  # deleted within these five seconds
+                self._ends = self._list_ends(self.topics(now=True).partitions, self._isolation)
             self._ends_until = time.monotonic() + _ENDS_S
         return self._ends
 
@@ -57,20 +97,46 @@ class TopicWatch:
         return self._ends
 
     def pin(self) -> None:
-        """Fix partitions and ends at what they are now."""
-        self._counts_until = self._ends_until = 0.0
+        """Fix topics and ends at what they are now."""
+        self._topics_until = self._ends_until = 0.0
         self.ends()
-        self._counts_until = self._ends_until = float("inf")
+        self._pinned = True
+        self._topics_until = float("inf")
 
-    def begins(self, partitions: dict[str, Iterable[int]] | None = None) -> Offsets:
+    @property
+    def pinned(self) -> bool:
+        return self._pinned
+
+    def begins(self, partitions: Mapping[str, Iterable[int]] | None = None) -> Offsets:
         """The first offset of every partition, or of these."""
-        return begin_offsets(self._kafka, partitions or _all(self.partition_counts()), self._timeout_s)
+        return begin_offsets(self._kafka, partitions or self.topics().partitions, self._timeout_s)
 
-    def high_watermarks(self, partitions: dict[str, Iterable[int]] | None = None) -> Offsets:
+    def high_watermarks(self, partitions: Mapping[str, Iterable[int]] | None = None) -> Offsets:
         """The end of every partition, or of these, open and aborted transactions included."""
-        asked = partitions or _all(self.partition_counts())
-        return end_offsets(self._kafka, asked, "read_uncommitted", self._timeout_s)
+        return self._list_ends(partitions or self.topics().partitions, "read_uncommitted")
 
+    def at_times(self, times: Offsets) -> Offsets:
+        """For each partition the first offset of a record of this time or later; `NO_OFFSET` where none is."""
+        return offsets_at(self._kafka, times, self._isolation, self._timeout_s)
 
-def _all(counts: dict[str, int]) -> dict[str, range]:
-    return {topic: range(count) for topic, count in counts.items()}
+    def _list_ends(self, partitions: Mapping[str, Iterable[int]], isolation: Isolation) -> Offsets:
+        return end_offsets(self._kafka, partitions, isolation, self._timeout_s)
+
+    def _look(self) -> Topics:
+        if self._by_pattern:
+            asked = self._selection.matching(topic_names(self._kafka, self._timeout_s))
+        else:
+            asked = list(self._selection.topics)
+        if self._missing:  # about each missing topic the cluster is asked for a second: not every time
+            known = topic_names(self._kafka, self._timeout_s)
+            asked = [topic for topic in asked if topic not in self._missing or topic in known]
+        found = describe_topics(self._kafka, asked, self._timeout_s, missing_ok=True)
+        self._timeout_s = _PATIENCE_S
+        self._missing = set(asked) - found.keys() | self._missing - found.keys()
+        there = {name: topic for name, topic in found.items() if not (topic.internal and self._by_pattern)}
+        partitions = {name: list(self._selection.of(name, topic.partitions)) for name, topic in there.items()}
+        return Topics(partitions, {name: topic.id for name, topic in there.items()})
+
+    @property
+    def _by_pattern(self) -> bool:
+        return isinstance(self._selection, Pattern)

@@ -1,14 +1,18 @@
-"""Fixtures of the sink's tests."""
+"""Fixtures of the source's and the sink's tests."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
 import pytest
+from confluent_kafka.admin import AdminClient
 from kafka_view import KafkaView, open_view
 from sink_queries import VALUE, Files, Sink
+from source_calls import Writer
 
 from spark_eos.devcluster import DevCluster
+from spark_eos.options import stream_options
+from spark_eos.source.reader import EosKafkaStreamReader
 
 
 @pytest.fixture(scope="module")
@@ -30,3 +34,31 @@ def sink(cluster, spark, tmp_path) -> Iterator[Callable[..., Sink]]:
     yield lambda name="query", **options: Sink(cluster, tmp_path / name, **options)
     for query in spark.streams.active:
         query.stop()
+
+
+@pytest.fixture
+def write(cluster: DevCluster) -> Callable[..., None]:
+    return Writer(cluster, transactional=False).put
+
+
+@pytest.fixture
+def transactions(cluster: DevCluster) -> Writer:
+    return Writer(cluster, transactional=True)
+
+
+@pytest.fixture
+def admin(cluster: DevCluster) -> AdminClient:
+    return AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+
+
+@pytest.fixture
+def reader(cluster: DevCluster) -> Callable[..., EosKafkaStreamReader]:
+    """``reader("topic1,topic2", failOnDataLoss=False)``: what a query on these options would use, from the earliest
+    offset on. ``None`` for the topics, and for ``startingOffsets``, leaves that option out."""
+
+    def make(topics: str | None, startingOffsets: str | None = "earliest", **options: object) -> EosKafkaStreamReader:
+        given = {"subscribe": topics, "startingOffsets": startingOffsets, **options}
+        given = {key.replace("__", "."): str(value) for key, value in given.items() if value is not None}
+        return EosKafkaStreamReader(stream_options({"kafka.bootstrap.servers": cluster.bootstrap_servers} | given))
+
+    return make

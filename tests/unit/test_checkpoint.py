@@ -42,6 +42,12 @@ def test_end_offsets_of_a_micro_batch(checkpoint):
     assert checkpoint.kafka_offsets(7) == {"flights": {"0": 23, "1": 5}}
 
 
+def test_what_is_no_topic_is_left_out(checkpoint):
+    """Beside its offsets the source keeps the ids of its topics."""
+    log(checkpoint, 7, '{"#ids":{"flights":"3Tj0bsHXT0Cgee9iL2NdFg"},"flights":{"0":23,"1":5}}')
+    assert checkpoint.kafka_offsets(7) == {"flights": {"0": 23, "1": 5}}
+
+
 def test_sources_of_other_kinds_are_passed_over(checkpoint):
     """A stream may be joined with one that is not Kafka; a source without data yet has a dash."""
     log(checkpoint, 0, OTHER, KAFKA, "-", "4", '{"carriers":{"0":1}}')

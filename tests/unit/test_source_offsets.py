@@ -7,38 +7,53 @@ import pytest
 from spark_eos.errors import OptionError
 from spark_eos.options import source_options
 from spark_eos.source import offsets as formats
+from spark_eos.source.given import parse_start
+from spark_eos.source.offsets import Position
 
 BEGIN = {"a": {0: 5, 1: 0}, "b": {0: 7}}
 END = {"a": {0: 50, 1: 0}, "b": {0: 70}}
 
 
 def parse(text: str):
-    return formats.parse_starting_offsets("startingOffsets", text)
+    return parse_start("startingOffsets", text)
 
 
 def test_the_offset_log_gets_sorted_keys():
     """Spark compares offsets as text; partition 10 comes after partition 9."""
     unsorted = {"b": {0: 1}, "a": {10: 3, 9: 2}}
-    assert json.dumps(formats.to_spark(unsorted)) == '{"a": {"9": 2, "10": 3}, "b": {"0": 1}}'
+    assert json.dumps(formats.to_spark(Position(unsorted))) == '{"a": {"9": 2, "10": 3}, "b": {"0": 1}}'
+
+
+def test_the_offset_log_keeps_the_ids_of_its_topics():
+    """Under a key that no topic can have; of topics that it does not hold, none."""
+    position = Position({"b": {0: 1}, "a": {0: 2}}, {"c": "Z", "b": "Y", "a": "X"})
+    text = json.dumps(formats.to_spark(position))
+    assert text == '{"#ids": {"a": "X", "b": "Y"}, "a": {"0": 2}, "b": {"0": 1}}'
+    assert formats.from_spark(json.loads(text)) == Position({"a": {0: 2}, "b": {0: 1}}, {"a": "X", "b": "Y"})
 
 
 def test_what_the_built_in_source_logged_is_understood():
     """Its JSON has no blanks and no order."""
-    assert formats.from_spark(json.loads('{"b":{"0":1},"a":{"10":3,"9":2}}')) == {"b": {0: 1}, "a": {10: 3, 9: 2}}
+    position = formats.from_spark(json.loads('{"b":{"0":1},"a":{"10":3,"9":2}}'))
+    assert position == Position({"b": {0: 1}, "a": {10: 3, 9: 2}}, {})
 
 
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("earliest", BEGIN),
-        (" Latest ", END),
         ('{"a":{"0":23,"1":-2},"b":{"0":-1}}', {"a": {0: 23, 1: 0}, "b": {0: 70}}),
         ('{"b":{"0":-2},"a":{"1":-1,"0":5}}', {"a": {0: 5, 1: 0}, "b": {0: 7}}),
     ],
 )
 def test_starting_offsets_resolve(text, expected):
-    """Words, numbers, -2 for earliest and -1 for latest."""
-    assert formats.resolve("startingOffsets", parse(text), BEGIN, END) == expected
+    """Numbers, -2 for earliest and -1 for latest."""
+    assert formats.fill_in("startingOffsets", parse(text), BEGIN, END) == expected
+
+
+@pytest.mark.parametrize("text", ["earliest", " Latest ", "GROUP"])
+def test_words(text):
+    """In whatever case, as with the built-in source."""
+    assert parse(text) == text.strip().lower()
 
 
 @pytest.mark.parametrize(
@@ -90,7 +105,7 @@ def test_wrong_offsets_are_named(text, named):
 def test_offsets_must_name_the_partitions_that_are_there(text, named):
     """Neither unknown topics or partitions nor gaps."""
     with pytest.raises(OptionError) as caught:
-        formats.resolve("startingOffsets", parse(text), BEGIN, END)
+        formats.fill_in("startingOffsets", parse(text), BEGIN, END)
     assert caught.value.condition == "EOS_OPTION_OFFSETS"
     assert named in caught.value.message
 
@@ -100,10 +115,10 @@ def test_offsets_must_lie_inside_the_partition(at, fits):
     """The end itself is allowed: the next record to come."""
     offsets = {"a": {0: at}}
     if fits:
-        formats.check_inside("startingOffsets", offsets, BEGIN, END)
+        formats.check_known("startingOffsets", offsets, BEGIN, END)
     else:
         with pytest.raises(OptionError, match=r"a-0, which holds the offsets from 5 up to 50"):
-            formats.check_inside("startingOffsets", offsets, BEGIN, END)
+            formats.check_known("startingOffsets", offsets, BEGIN, END)
 
 
 def test_bad_starting_offsets_are_found_when_options_are_parsed():

@@ -1,5 +1,6 @@
 """From where to where a micro-batch reads."""
 
+import itertools
 import pickle
 
 import pytest
@@ -8,6 +9,7 @@ from hypothesis import strategies as st
 
 from spark_eos.errors import DataLossError
 from spark_eos.source import planning
+from spark_eos.source.losses import Losses
 from spark_eos.source.planning import OffsetRange
 
 
@@ -82,24 +84,81 @@ def test_a_range_travels_to_its_task():
 
 
 @pytest.mark.parametrize(
-    ("check", "topic_partition", "expected", "found"),
+    ("fit", "expected", "found"),
     [
-        (lambda: planning.check_partitions({"a": {0: 3}}, {"b": 1}), "a-0", 3, None),
-        (lambda: planning.check_partitions({"a": {0: 3, 2: 4}}, {"a": 2}), "a-2", 4, None),
-        (lambda: planning.check_begin([OffsetRange("a", 1, 2, 9)], {"a": {1: 5}}), "a-1", 2, 5),
-        (lambda: planning.check_end({"a": {1: 9}}, {"a": {1: 4}}), "a-1", 9, 4),
+        (lambda losses: planning.from_the_log([OffsetRange("a", 1, 2, 9)], {"a": {1: 5}}, losses), 2, 5),
+        (lambda losses: planning.up_to_the_end([OffsetRange("a", 1, 2, 9)], {"a": {1: 4}}, losses), 9, 4),
     ],
 )
-def test_data_loss_names_partition_and_both_offsets(check, topic_partition, expected, found):
+def test_data_loss_names_partition_and_both_offsets(fit, expected, found):
     """What was expected, what is there."""
-    with pytest.raises(DataLossError, match=topic_partition) as caught:
-        check()
+    with pytest.raises(DataLossError, match="a-1") as caught:
+        fit(Losses(fail=True))
     assert caught.value.condition == "EOS_SOURCE_DATA_LOSS"
     assert (caught.value.parameters["expected"], caught.value.parameters["found"]) == (expected, found)
 
 
+def test_what_is_left_of_a_range_after_a_loss(caplog):
+    """The part that the log holds; each loss is said and counted once, however often it is met."""
+    losses = Losses(fail=False)
+    reads = [OffsetRange("a", 0, 2, 9), OffsetRange("a", 1, 2, 9), OffsetRange("a", 2, 2, 9)]
+    for _ in range(2):
+        left = planning.from_the_log(reads, {"a": {0: 5, 1: 20, 2: 2}}, losses)
+    assert left == [OffsetRange("a", 0, 5, 9), OffsetRange("a", 2, 2, 9)]
+    assert planning.up_to_the_end(left, {"a": {0: 5, 2: 7}}, losses) == [OffsetRange("a", 2, 2, 7)]
+    assert losses.count == len(caplog.records) == 4
+    assert "offset 2 of a-0, but the partition begins at 5" in caplog.text
+
+
 def test_nothing_lost_is_no_error():
     """Equal offsets are the usual case."""
-    planning.check_partitions({"a": {0: 3}}, {"a": 1, "b": 1})
-    planning.check_begin([OffsetRange("a", 0, 3, 4)], {"a": {0: 3}})
-    planning.check_end({"a": {0: 3}}, {"a": {0: 3}})
+    reads, losses = [OffsetRange("a", 0, 3, 4)], Losses(fail=True)
+    assert planning.from_the_log(reads, {"a": {0: 3}}, losses) == reads
+    assert planning.up_to_the_end(reads, {"a": {0: 4}}, losses) == reads
+
+
+# More tasks than partitions
+
+
+def sizes(parts):
+    return [part.end - part.start for part in parts]
+
+
+def test_no_part_has_more_than_the_most():
+    """Divided evenly."""
+    assert sizes(planning.split([OffsetRange("a", 0, 5, 15), OffsetRange("a", 1, 0, 3)], None, 4)) == [3, 3, 4, 3]
+
+
+def test_large_ranges_are_divided_to_reach_the_least_number_of_tasks():
+    """By size; small ones are left whole."""
+    reads = [OffsetRange("a", 0, 0, 1), OffsetRange("a", 1, 0, 1000), OffsetRange("b", 0, 0, 3000)]
+    parts = planning.split(reads, 9, None)
+    assert sizes(parts) == [1, 500, 500, 500, 500, 500, 500, 500, 500]
+    assert planning.split(reads, 3, None) == reads
+
+
+a_range = st.builds(
+    lambda p, start, size: OffsetRange("t", p, start, start + size),
+    st.integers(0, 9),
+    st.integers(0, 99),
+    st.integers(1, 500),
+)
+
+
+@given(
+    st.lists(a_range, min_size=1, max_size=8, unique_by=lambda r: r.partition),
+    st.none() | st.integers(1, 40),
+    st.none() | st.integers(1, 200),
+)
+@settings(deadline=None)
+def test_parts_make_up_the_ranges(reads, least, most):
+    """In order, without gap or overlap, none empty, none too large; about as many as asked for."""
+    parts = planning.split(reads, least, most)
+    for r in reads:
+        own = [part for part in parts if part.partition == r.partition]
+        assert [own[0].start, own[-1].end] == [r.start, r.end]
+        assert all(one.end == other.start for one, other in itertools.pairwise(own))
+    assert min(sizes(parts)) >= 1
+    assert most is None or max(sizes(parts)) <= most
+    if least is not None and most is None and sum(sizes(reads)) >= 20 * least:
+        assert abs(len(parts) - max(least, len(reads))) <= len(reads)

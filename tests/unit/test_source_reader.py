@@ -7,28 +7,31 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from spark_eos.errors import OptionError
-from spark_eos.options import source_options
+from spark_eos.options import batch_options, stream_options
+from spark_eos.source.given import ByTime
 from spark_eos.source.reader import EosKafkaStreamReader
-from spark_eos.source.schema import ARROW_SCHEMA, SCHEMA
+from spark_eos.source.schema import arrow_schema, schema
+from spark_eos.source.selection import Pattern
 
 OPTIONS = {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "a,b"}
 
 
-def test_arrow_schema_is_the_one_that_spark_expects():
+@pytest.mark.parametrize("headers", [False, True])
+def test_arrow_schema_is_the_one_that_spark_expects(headers):
     """Spark refuses a batch that differs in a type, a time zone or nullability."""
-    assert ARROW_SCHEMA.equals(to_arrow_schema(SCHEMA, timezone="UTC"))
+    assert arrow_schema(headers).equals(to_arrow_schema(schema(headers), timezone="UTC"))
 
 
 def test_columns_are_those_of_the_built_in_source():
     """Names, types and order."""
-    assert SCHEMA.simpleString() == (
-        "struct<key:binary,value:binary,topic:string,partition:int,offset:bigint,timestamp:timestamp,timestampType:int>"
-    )
+    usual = "key:binary,value:binary,topic:string,partition:int,offset:bigint,timestamp:timestamp,timestampType:int"
+    assert schema(False).simpleString() == f"struct<{usual}>"
+    assert schema(True).simpleString() == f"struct<{usual},headers:array<struct<key:string,value:binary>>>"
 
 
 def test_the_reader_travels_as_its_options():
     """Planner, driver and tasks each unpickle their own; no client and no state goes along."""
-    reader = EosKafkaStreamReader(source_options(OPTIONS))
+    reader = EosKafkaStreamReader(stream_options(OPTIONS))
     reader._initial = {"a": {"0": 1}}
     copy = pickle.loads(pickle.dumps(reader))
     assert copy._options == reader._options
@@ -38,9 +41,9 @@ def test_the_reader_travels_as_its_options():
 
 def test_the_default_read_limit_is_the_users():
     """Without one it is a number too: ReadAllAvailable is left to Trigger.Once."""
-    limited = EosKafkaStreamReader(source_options(OPTIONS | {"maxOffsetsPerTrigger": "7"}))
+    limited = EosKafkaStreamReader(stream_options(OPTIONS | {"maxOffsetsPerTrigger": "7"}))
     assert limited.getDefaultReadLimit() == ReadMaxRows(7)
-    assert EosKafkaStreamReader(source_options(OPTIONS)).getDefaultReadLimit() == ReadMaxRows(2**63 - 1)
+    assert EosKafkaStreamReader(stream_options(OPTIONS)).getDefaultReadLimit() == ReadMaxRows(2**63 - 1)
 
 
 @pytest.mark.parametrize(
@@ -52,14 +55,95 @@ def test_the_default_read_limit_is_the_users():
         ({"maxOffsetsPerTrigger": "0"}, "EOS_OPTION_NOT_A_NUMBER"),
         ({"startingOffsets": "{"}, "EOS_OPTION_OFFSETS_JSON"),
         ({"startingOffset": "earliest"}, "EOS_OPTION_UNKNOWN"),
-        ({"kafka.isolation.level": "read_uncommitted"}, "EOS_OPTION_RESERVED"),
         ({"kafka.auto.offset.reset": "earliest"}, "EOS_OPTION_RESERVED"),
-        ({"kafka.group.id": "g"}, "EOS_OPTION_RESERVED"),
+        ({"subscribePattern": "a.*"}, "EOS_OPTION_CONFLICT"),
+        ({"subscribe": None, "subscribePattern": "a(*"}, "EOS_OPTION_PATTERN"),
+        ({"subscribe": None, "subscribePattern": " "}, "EOS_OPTION_EMPTY"),
+        ({"subscribe": None, "assign": "{"}, "EOS_OPTION_OFFSETS_JSON"),
+        ({"subscribe": None, "assign": "{}"}, "EOS_OPTION_OFFSETS"),
+        ({"subscribe": None, "assign": '{"a":[-1]}'}, "EOS_OPTION_OFFSETS"),
+        ({"subscribe": None, "assign": '{"a":{"0":1}}'}, "EOS_OPTION_OFFSETS"),
+        ({"startingOffsets": "group"}, "EOS_OPTION_MISSING"),
+        ({"startingTimestamp": "yesterday"}, "EOS_OPTION_OFFSETS"),
+        ({"startingOffsetsByTimestamp": '{"a":{"0":-1}}'}, "EOS_OPTION_OFFSETS"),
+        ({"startingOffsetsByTimestampStrategy": "earliest"}, "EOS_OPTION_OFFSETS"),
+        ({"endingOffsets": "latest"}, "EOS_OPTION_BATCH_ONLY"),
+        ({"endingTimestamp": "5"}, "EOS_OPTION_BATCH_ONLY"),
+        ({"endingOffsetsByTimestamp": '{"a":{"0":1}}'}, "EOS_OPTION_BATCH_ONLY"),
+        ({"minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "8"}, "EOS_OPTION_CONFLICT"),
+        ({"maxTriggerDelay": "soon"}, "EOS_OPTION_NOT_A_DURATION"),
+        ({"maxTriggerDelay": "5 weeks"}, "EOS_OPTION_NOT_A_DURATION"),
+        ({"failOnDataLoss": "no"}, "EOS_OPTION_NOT_A_BOOLEAN"),
+        ({"minPartitions": "0"}, "EOS_OPTION_NOT_A_NUMBER"),
+        ({"kafka.isolation.level": "committed"}, "EOS_OPTION_ISOLATION"),
     ],
 )
 def test_bad_options_are_named(changed, condition):
     """On the driver, before a broker is asked."""
     options = {key: value for key, value in (OPTIONS | changed).items() if value is not None}
     with pytest.raises(OptionError) as caught:
-        source_options(options)
+        stream_options(options)
     assert caught.value.condition == condition
+
+
+@pytest.mark.parametrize(
+    ("given", "condition"),
+    [
+        ({"startingOffsets": "latest"}, "EOS_OPTION_OFFSETS"),
+        ({"startingOffsets": '{"a":{"0":-1}}'}, "EOS_OPTION_OFFSETS"),
+        ({"endingOffsets": "earliest"}, "EOS_OPTION_OFFSETS"),
+        ({"endingOffsets": "group"}, "EOS_OPTION_OFFSETS"),
+        ({"endingOffsets": '{"a":{"0":-2}}'}, "EOS_OPTION_OFFSETS"),
+        ({"startingOffsets": '{"a":{"0":5}}', "endingOffsets": '{"a":{"0":4}}'}, "EOS_OPTION_OFFSETS"),
+        ({"startingTimestamp": "5", "endingTimestamp": "4"}, "EOS_OPTION_OFFSETS"),
+    ],
+)
+def test_bad_options_of_a_batch_are_named(given, condition):
+    """What the built-in source refuses, and an end before the start."""
+    with pytest.raises(OptionError) as caught:
+        batch_options(OPTIONS | given)
+    assert caught.value.condition == condition
+
+
+def test_a_time_for_all_goes_before_times_for_each_and_those_before_offsets():
+    """The built-in source's order."""
+    everything = {
+        "startingOffsets": "earliest",
+        "startingOffsetsByTimestamp": '{"a":{"0":7}}',
+        "startingTimestamp": "8",
+    }
+    assert stream_options(OPTIONS | everything).starting == ByTime(8, False)
+    del everything["startingTimestamp"]
+    parsed = stream_options(OPTIONS | everything | {"startingOffsetsByTimestampStrategy": "Latest"})
+    assert parsed.starting == ByTime({"a": {0: 7}}, True)
+    assert parsed.starting_option == "startingOffsetsByTimestamp"
+    del everything["startingOffsetsByTimestamp"]
+    assert stream_options(OPTIONS | everything).starting == "earliest"
+
+
+def test_defaults_are_those_of_the_built_in_source():
+    """A stream begins at the end, a batch reads all."""
+    assert (stream_options(OPTIONS).starting, stream_options(OPTIONS).ending) == ("latest", None)
+    assert (batch_options(OPTIONS).starting, batch_options(OPTIONS).ending) == ("earliest", "latest")
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("15m", 900), ("90s", 90), ("500", 0.5), ("2 h", 7200), ("1D", 86400)])
+def test_durations_as_spark_writes_them(text, seconds):
+    """A number alone is milliseconds."""
+    assert stream_options(OPTIONS | {"maxTriggerDelay": text}).max_trigger_delay_s == seconds
+
+
+def test_the_group_is_the_users_or_begins_as_the_user_says(caplog):
+    """The prefix gives way to a whole name."""
+    assert stream_options(OPTIONS).group_id is None
+    assert stream_options(OPTIONS | {"groupIdPrefix": "team"}).fetching.group_id == "team-spark-eos"
+    assert stream_options(OPTIONS | {"groupIdPrefix": "team", "kafka.group.id": "g"}).group_id == "g"
+    assert "groupIdPrefix is ignored" in caplog.text
+
+
+def test_a_pattern_matches_neither_ledgers_nor_what_only_looks_like_it():
+    """A match anywhere in the name, as with the built-in source."""
+    names = ["flights", "old-flights-2", "carriers", "__spark_eos_ledger"]
+    assert Pattern("flights").matching(names) == ["flights", "old-flights-2"]
+    assert Pattern("^flights$").matching(names) == ["flights"]
+    assert Pattern(".*").matching(names) == ["carriers", "flights", "old-flights-2"]

@@ -1,0 +1,57 @@
+"""Who holds the last stable offset of a partition: its oldest open transaction."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from spark_eos.kafka.wire import wire
+from spark_eos.options import KafkaProperties
+
+
+@dataclass(frozen=True)
+class Holder:
+    """An open transaction. ``open_s``: for how long, by the clocks of the coordinator and of this machine; None where
+    no coordinator knows the transaction, which then hangs until somebody aborts it."""
+
+    transactional_id: str | None
+    producer_id: int
+    epoch: int
+    first_offset: int
+    open_s: float | None
+    timeout_s: float | None
+
+    def __str__(self) -> str:
+        producer = f"producer id {self.producer_id}, epoch {self.epoch}, from offset {self.first_offset}"
+        if self.transactional_id is None or self.open_s is None or self.timeout_s is None:
+            return (
+                f"{producer}, which no coordinator knows: a hanging transaction. Find and abort it with Kafka's "
+                "tool kafka-transactions"
+            )
+        return (
+            f"transactional id {self.transactional_id} ({producer}), open for {self.open_s:.0f} s; "
+            f"its time-out is {self.timeout_s:.0f} s"
+        )
+
+
+def holders(kafka: KafkaProperties, topic: str, partition: int) -> list[Holder]:
+    """The open transaction that begins first in a partition; a list, as the leader may not answer or know none."""
+    client = wire(kafka)
+    producers = [p for p in client.producers(topic, partition) if p.current_txn_start_offset >= 0]
+    if not producers:
+        return []
+    first = min(producers, key=lambda p: p.current_txn_start_offset)
+    names = client.transactional_ids(first.producer_id)
+    described = [state for state in client.describe(names) if state.producer_id == first.producer_id]
+    state = described[0] if described else None
+    known = state is not None and state.transaction_start_time_ms >= 0
+    return [
+        Holder(
+            state.transactional_id if state is not None else None,
+            first.producer_id,
+            first.producer_epoch,
+            first.current_txn_start_offset,
+            max(0.0, time.time() - state.transaction_start_time_ms / 1000) if state is not None and known else None,
+            state.transaction_timeout_ms / 1000 if state is not None and known else None,
+        )
+    ]

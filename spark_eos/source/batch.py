@@ -1,0 +1,55 @@
+"""``spark.read.format("eos-kafka")``: a batch, from one set of offsets up to another, both resolved on the driver."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+
+from spark_eos.options import SourceOptions
+from spark_eos.source import planning
+from spark_eos.source.fetch import read_range
+from spark_eos.source.limits import resolve_end, resolve_start
+from spark_eos.source.losses import Losses
+from spark_eos.source.offsets import Offsets, bad
+from spark_eos.source.watch import TopicWatch
+
+
+class EosKafkaBatchReader(DataSourceReader):
+    """What is there and stable when the query is planned. Each action plans anew."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+
+    def partitions(self) -> list[InputPartition]:
+        """The ranges to read. Errors as for `resolve_start` and `resolve_end`."""
+        options = self._options
+        watch = TopicWatch(options.kafka, options.selection, options.isolation)
+        losses = Losses(options.fail_on_data_loss)
+        start = resolve_start(options.starting_option, options.starting, watch, options.kafka, options.group_id, losses)
+        assert options.ending is not None
+        end = resolve_end(options.ending_option, options.ending, watch)
+        self._check_order(start, end)
+        return list(
+            planning.split(planning.ranges(start, end), options.min_partitions, options.max_records_per_partition)
+        )
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        if isinstance(partition, planning.OffsetRange):  # for a batch of nothing Spark makes up a partition
+            yield from read_range(self._options.fetching, partition)
+
+    def _check_order(self, start: Offsets, end: Offsets) -> None:
+        """A start inside an open transaction, beyond the last stable offset, is none before its end."""
+        if self._options.ending == "latest":
+            return
+        for topic, partitions in end.items():
+            for p, stop in partitions.items():
+                if stop < start[topic][p]:
+                    raise bad(
+                        self._options.ending_option,
+                        f"means offset {stop} of {topic}-{p}, before the start, which is {start[topic][p]}.",
+                        hint="Let the end be at or after the start.",
+                        topic=topic,
+                        partition=p,
+                    )

@@ -1,0 +1,113 @@
+"""Where reading begins and ends, and how long to wait, as the user says it. `limits` says what that means."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+from spark_eos.errors import OptionError
+from spark_eos.source.offsets import Offsets, bad, parse_offsets
+
+
+@dataclass(frozen=True)
+class ByTime:
+    """The first record of this time or later, in milliseconds since 1970: one for all, or one for each partition.
+
+    Where there is none: the end if ``else_latest``, else an error.
+    """
+
+    times: int | Offsets
+    else_latest: bool
+
+
+#: As offsets, EARLIEST and LATEST may stand for a number.
+Limit = Literal["earliest", "latest", "group"] | Offsets | ByTime
+
+_SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
+
+
+def parse_start(option: str, text: str) -> Limit:
+    """``earliest``, ``latest``, ``group`` or JSON. Errors as for `parse_offsets`."""
+    return _limit(option, text, ("earliest", "latest", "group"))
+
+
+def parse_end(option: str, text: str) -> Limit:
+    """``latest`` or JSON. Errors as for `parse_offsets`; EARLIEST is one, too."""
+    limit = _limit(option, text, ("latest",))
+    _refuse(option, limit, -2, "ends at the beginning of {place}.", "-1 is latest; an end may not be earliest.")
+    return limit
+
+
+def parse_time(option: str, text: str) -> int:
+    """Milliseconds since 1970."""
+    if not re.fullmatch(r"\d+", text.strip(), re.ASCII):
+        raise bad(option, f"is '{text}'.", hint="It takes milliseconds since 1970, such as 1700000000000.")
+    return int(text)
+
+
+def parse_strategy(option: str, text: str) -> bool:
+    """Whether ``latest`` and not ``error`` is wanted where no record is of the time asked for or later."""
+    word = text.strip().lower()
+    if word not in ("error", "latest"):
+        raise bad(option, f"is '{text}'.", hint="It takes error or latest.")
+    return word == "latest"
+
+
+def parse_duration(option: str, text: str) -> float:
+    """Seconds; ``15m``, ``500ms``, ``2h``. A number alone is milliseconds, as everywhere in Spark."""
+    found = re.fullmatch(r"(\d+)\s*([a-z]*)", text.strip().lower(), re.ASCII)
+    unit = found[2] or "ms" if found else ""
+    if not found or unit not in _SECONDS:
+        raise OptionError(
+            "EOS_OPTION_NOT_A_DURATION",
+            f"Option '{option}' is '{text}'.",
+            hint=f"It takes a time such as 90s, 15m or 2h; the units are {', '.join(_SECONDS)}.",
+            option=option,
+        )
+    return int(found[1]) * _SECONDS[unit]
+
+
+def refuse_latest_start(option: str, limit: Limit) -> None:
+    """A batch that begins where it ends reads nothing. Raises OptionError (EOS_OPTION_OFFSETS)."""
+    if limit == "latest":
+        raise bad(option, "is latest, where a batch would read nothing.", hint="Give earliest, offsets or a time.")
+    _refuse(option, limit, -1, "begins at the end of {place}.", "-2 is earliest; a batch may not begin at latest.")
+
+
+def check_order(start_option: str, start: Limit, end_option: str, end: Limit | None) -> None:
+    """Raise OptionError (EOS_OPTION_OFFSETS) where the user's own numbers have the end before the start."""
+    if isinstance(start, ByTime) and isinstance(end, ByTime):
+        start, end = start.times, end.times
+        if isinstance(start, int) and isinstance(end, int):
+            start, end = {"": {0: start}}, {"": {0: end}}
+    if not isinstance(start, dict) or not isinstance(end, dict):
+        return
+    for topic, partitions in start.items():
+        for p, at in partitions.items():
+            stop = end.get(topic, {}).get(p, at)
+            if stop >= 0 <= at and stop < at:
+                place = f" for {topic}-{p}" if topic else ""
+                raise bad(
+                    end_option,
+                    f"is {stop}{place}, before '{start_option}', which is {at}.",
+                    hint="Let the end be at or after the start.",
+                )
+
+
+def _limit(option: str, text: str, words: tuple[str, ...]) -> Limit:
+    word = text.strip().lower()
+    for known in words:
+        if word == known:
+            return known  # type: ignore[return-value]
+    if not text.lstrip().startswith("{"):
+        hint = f'It takes {", ".join(words)} or JSON such as {{"topic1":{{"0":23,"1":-2}},"topic2":{{"0":-1}}}}.'
+        raise bad(option, f"is '{text}'.", hint=hint)
+    return parse_offsets(option, text)
+
+
+def _refuse(option: str, limit: Limit, number: int, what: str, hint: str) -> None:
+    for topic, partitions in limit.items() if isinstance(limit, dict) else ():
+        for p, at in partitions.items():
+            if at == number:
+                raise bad(option, what.format(place=f"{topic}-{p}"), hint=hint, topic=topic, partition=p)

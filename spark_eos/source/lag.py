@@ -1,0 +1,91 @@
+"""How far a query is behind, and who holds it: the lag of each partition, and transactions that stay open for long."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from spark_eos.errors import EosError
+from spark_eos.kafka.holders import holders
+from spark_eos.log import logger
+from spark_eos.options import KafkaProperties
+from spark_eos.source.offsets import MARK, Offsets
+from spark_eos.source.watch import TopicWatch
+
+#: How often the high watermarks are asked for.
+_LOOK_S = 1.0
+#: How often the log names the same holder.
+_REPEAT_S = 300.0
+
+_Place = tuple[str, int]
+
+
+class Lag:
+    """High watermarks beside the ends that the query reads to, and since when they differ."""
+
+    def __init__(self, kafka: KafkaProperties, watch: TopicWatch, warn_after_s: float) -> None:
+        self._kafka = kafka
+        self._watch = watch
+        self._warn_after_s = warn_after_s
+        self._high: Offsets = {}
+        self._next_look = 0.0
+        #: Where an end lies before the high watermark: that end, and since when it has been there.
+        self._held: dict[_Place, tuple[int, float]] = {}
+        self._said: dict[tuple[str, int, int], float] = {}
+
+    def watch(self, ends: Offsets) -> None:
+        """Take note of ends that open transactions hold, once a second; name who holds one for long."""
+        now = time.monotonic()
+        if now < self._next_look or not ends:
+            return
+        self._next_look = now + _LOOK_S
+        places = {topic: list(partitions) for topic, partitions in ends.items()}
+        try:
+            self._high = self._watch.high_watermarks(places)
+        except EosError as error:  # a topic is just being deleted, or nobody answers: the next question says so
+            logger.debug("no high watermarks: %s", error)
+            return
+        held = {}
+        for topic, partitions in ends.items():
+            for p, end in partitions.items():
+                if end < self._high[topic][p]:
+                    known = self._held.get((topic, p))
+                    held[topic, p] = known if known is not None and known[0] == end else (end, now)
+        self._held = held
+        for (topic, p), (end, since) in held.items():
+            if now - since >= self._warn_after_s:
+                self._name_holders(topic, p, end, now)
+
+    def report(self, position: Offsets, ends: Offsets, losses: int) -> dict[str, Any]:
+        """``#lag``: for each partition the offsets up to its last stable offset and up to its high watermark, and for
+        how many milliseconds an open transaction has held the former. ``#losses``: how often data were lost."""
+        now = time.monotonic()
+        lag: dict[str, dict[str, dict[str, int]]] = {}
+        for topic, partitions in sorted(ends.items()):
+            for p, end in sorted(partitions.items()):
+                at = position.get(topic, {}).get(p, end)
+                _, since = self._held.get((topic, p), (end, now))
+                lag.setdefault(topic, {})[str(p)] = {
+                    "stable": max(0, end - at),
+                    "high": max(0, self._high.get(topic, {}).get(p, end) - at),
+                    "heldMs": int(1000 * (now - since)),
+                }
+        return {MARK + "lag": lag, MARK + "losses": losses}
+
+    def _name_holders(self, topic: str, partition: int, end: int, now: float) -> None:
+        if now - self._said.get((topic, partition, end), float("-inf")) < _REPEAT_S:
+            return
+        self._said = {key: at for key, at in self._said.items() if now - at < _REPEAT_S}
+        self._said[topic, partition, end] = now
+        since = self._held[topic, partition][1]
+        try:
+            found = holders(self._kafka, topic, partition)
+        except EosError as error:
+            logger.warning("%s-%d: nobody says who holds the last stable offset: %s", topic, partition, error)
+            return
+        who = "; ".join(map(str, found)) or "the leader does not say which"
+        logger.warning(
+            "%s-%d: its last stable offset has been %d for %.0f s, while the partition goes on up to %d: nothing "
+            "behind it is read until this transaction ends: %s",
+            topic, partition, end, now - since, self._high[topic][partition], who,
+        )  # fmt: skip

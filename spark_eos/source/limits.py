@@ -1,0 +1,138 @@
+"""Which offsets a beginning or an end means on the cluster.
+
+``latest`` and times are resolved within what is stable: an open transaction is neither waited for nor skipped.
+"""
+
+from __future__ import annotations
+
+from spark_eos.errors import KafkaError
+from spark_eos.kafka.groups import active_members, committed_offsets
+from spark_eos.kafka.metadata import NO_OFFSET
+from spark_eos.log import logger
+from spark_eos.options import KafkaProperties
+from spark_eos.source import offsets as formats
+from spark_eos.source.given import ByTime, Limit
+from spark_eos.source.losses import Losses, data_loss
+from spark_eos.source.offsets import Offsets
+from spark_eos.source.watch import TopicWatch
+
+
+def resolve_start(
+    option: str, limit: Limit, watch: TopicWatch, kafka: KafkaProperties, group: str | None, losses: Losses
+) -> Offsets:
+    """The offset of every partition at which a new query begins.
+
+    Raises OptionError (EOS_OPTION_OFFSETS), TopicError, KafkaError (EOS_GROUP_ACTIVE, EOS_GROUP_WITHOUT_OFFSETS,
+    EOS_SOURCE_NO_RECORD_AT_TIME), DataLossError for offsets that are gone.
+    """
+    watch.expect_all()
+    if limit == "latest":
+        return watch.ends()
+    begin = watch.begins()
+    if limit == "earliest":
+        return begin
+    if isinstance(limit, ByTime):
+        return _at_times(option, limit, watch)
+    high = watch.high_watermarks()
+    if limit == "group":
+        assert group is not None  # the options say so
+        wanted = _of_group(kafka, group, begin, high)
+    else:
+        wanted = formats.fill_in(option, limit, begin, watch.ends())
+    wanted = _begin_or_later(wanted, begin, losses)
+    formats.check_known(option, wanted, begin, high)
+    return wanted
+
+
+def resolve_end(option: str, limit: Limit, watch: TopicWatch) -> Offsets:
+    """The offset of every partition at which a batch ends, exclusive. Errors as for `resolve_start`; an end that is not
+    stable yet is one, too."""
+    if limit == "latest":
+        return watch.ends()
+    if isinstance(limit, ByTime):
+        return _at_times(option, ByTime(limit.times, else_latest=True), watch)
+    assert isinstance(limit, dict)
+    begin, stable = watch.begins(), watch.ends()
+    wanted = formats.fill_in(option, limit, begin, stable)
+    for topic, partitions in wanted.items():
+        for p, at in partitions.items():
+            if at > stable[topic][p]:
+                raise formats.bad(
+                    option,
+                    f"says {at} for {topic}-{p}, whose last stable offset is {stable[topic][p]}.",
+                    hint="Give an offset up to that one. What lies beyond it does not exist yet, or belongs to a "
+                    "transaction that is still open.",
+                    topic=topic,
+                    partition=p,
+                )
+    return wanted
+
+
+def _at_times(option: str, limit: ByTime, watch: TopicWatch) -> Offsets:
+    partitions = watch.topics().partitions
+    if isinstance(limit.times, int):
+        times: Offsets = {topic: dict.fromkeys(numbers, limit.times) for topic, numbers in partitions.items()}
+    else:
+        times = limit.times
+        formats.check_same_partitions(
+            option, times, {t: dict.fromkeys(numbers, 0) for t, numbers in partitions.items()}
+        )
+    # Ends are asked for first: what is appended between the two answers belongs behind them.
+    ends = watch.ends()
+    found = watch.at_times(times)
+    for topic, offsets in found.items():
+        for p, at in offsets.items():
+            if at == NO_OFFSET and not limit.else_latest:
+                raise KafkaError(
+                    "EOS_SOURCE_NO_RECORD_AT_TIME",
+                    f"'{option}' asks for {topic}-{p} from {times[topic][p]} on, but it has no stable record of that "
+                    "time or later.",
+                    hint="Give an earlier time, or set 'startingOffsetsByTimestampStrategy' to latest.",
+                    topic=topic,
+                    partition=p,
+                )
+            offsets[p] = ends[topic][p] if at == NO_OFFSET else at
+    return found
+
+
+def _of_group(kafka: KafkaProperties, group: str, begin: Offsets, high: Offsets) -> Offsets:
+    """What the group has committed. A partition that holds nothing may lack: it begins where its log ends."""
+    members = active_members(kafka, group)
+    if members:
+        raise KafkaError(
+            "EOS_GROUP_ACTIVE",
+            f"Consumer group {group} has {len(members)} active member(s): {', '.join(sorted(set(members)))}.",
+            hint="Both would read the same rows. Stop them first, then start the query: it takes over from the offsets "
+            "that they have committed.",
+            group=group,
+        )
+    committed = committed_offsets(kafka, group, {topic: list(offsets) for topic, offsets in begin.items()})
+    result: Offsets = {}
+    lacking = []
+    for topic, offsets in begin.items():
+        for p, first in offsets.items():
+            at = committed.get(topic, {}).get(p)
+            if at is None and first < high[topic][p]:
+                lacking.append(f"{topic}-{p}")
+            result.setdefault(topic, {})[p] = high[topic][p] if at is None else at
+    if lacking:
+        raise KafkaError(
+            "EOS_GROUP_WITHOUT_OFFSETS",
+            f"Consumer group {group} has committed nothing for {', '.join(lacking)}.",
+            hint="Correct 'kafka.group.id', reset the group's offsets for these partitions with Kafka's tools, or give "
+            "'startingOffsets' as JSON.",
+            group=group,
+        )
+    logger.info("starting at the offsets of consumer group %s: %s", group, result)
+    return result
+
+
+def _begin_or_later(wanted: Offsets, begin: Offsets, losses: Losses) -> Offsets:
+    result: Offsets = {}
+    for topic, offsets in wanted.items():
+        for p, at in offsets.items():
+            first = begin[topic][p]
+            if at < first:
+                losses.report(data_loss(topic, p, at, first, f"begins at {first} now (retention or deleted records)"))
+            result.setdefault(topic, {})[p] = max(at, first)
+    return result

@@ -1,0 +1,42 @@
+"""What happens to offsets that a query needs and the cluster does not have: ``failOnDataLoss`` decides."""
+
+from __future__ import annotations
+
+from spark_eos.errors import DataLossError
+from spark_eos.log import logger
+
+
+class Losses:
+    """An error for the first loss where ``fail``; else a warning for each, once, and a count."""
+
+    def __init__(self, fail: bool) -> None:
+        self.fail = fail
+        self._seen: set[tuple[object, ...]] = set()
+
+    @property
+    def count(self) -> int:
+        """Losses so far. One is of one partition, of whatever many records."""
+        return len(self._seen)
+
+    def report(self, loss: DataLossError) -> None:
+        """Raise it, or say it."""
+        if self.fail:
+            raise loss
+        key = tuple(loss.parameters.values())
+        if key not in self._seen:
+            self._seen.add(key)
+            logger.warning("%s The query goes on: failOnDataLoss is false.", loss.message)
+
+
+def data_loss(topic: str, partition: int, expected: int, found: int | None, what: str) -> DataLossError:
+    """The error for offsets that the query needs and the cluster does not have. ``found``: the nearest there is."""
+    return DataLossError(
+        "EOS_SOURCE_DATA_LOSS",
+        f"The query goes on at offset {expected} of {topic}-{partition}, but the partition {what}.",
+        hint="Nothing was read or skipped. Restore the topic, or begin with a new checkpoint and 'startingOffsets'; "
+        "or set 'failOnDataLoss' to false, and what is lost is lost.",
+        topic=topic,
+        partition=partition,
+        expected=expected,
+        found=found,
+    )

@@ -1,0 +1,107 @@
+"""Which topics and partitions a query reads: ``subscribe``, ``subscribePattern`` or ``assign``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+from spark_eos.errors import OptionError
+from spark_eos.source.offsets import parse_partitions
+
+#: Topic → the partitions of it.
+Partitions = Mapping[str, Collection[int]]
+
+#: Never matched by a pattern, as Kafka's own internal topics are not: what a query decides is no input.
+LEDGERS = "__spark_eos_"
+
+
+@dataclass(frozen=True)
+class Subscribe:
+    """All partitions of these topics, and those that are added later."""
+
+    topics: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"'subscribe' ({','.join(self.topics)})"
+
+    def of(self, topic: str, count: int) -> Iterable[int]:
+        """The partitions to read of a topic that has ``count``."""
+        return range(count)
+
+    def lacking(self, there: Partitions) -> list[str]:
+        """What a new query needs and the cluster does not have."""
+        return [topic for topic in self.topics if topic not in there]
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """All partitions of the topics in whose names the regular expression is found, now and later."""
+
+    regex: str
+
+    def __str__(self) -> str:
+        return f"'subscribePattern' ({self.regex})"
+
+    def matching(self, names: Iterable[str]) -> list[str]:
+        found = re.compile(self.regex)
+        return sorted(name for name in names if found.search(name) and not name.startswith(LEDGERS))
+
+    def of(self, topic: str, count: int) -> Iterable[int]:
+        return range(count)
+
+    def lacking(self, there: Partitions) -> list[str]:
+        return [] if there else [f"that matches {self.regex}"]
+
+
+@dataclass(frozen=True)
+class Assign:
+    """These partitions, and no other."""
+
+    partitions: tuple[tuple[str, tuple[int, ...]], ...]
+
+    def __str__(self) -> str:
+        return "'assign'"
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        return tuple(topic for topic, _ in self.partitions)
+
+    def of(self, topic: str, count: int) -> Iterable[int]:
+        return [p for p in dict(self.partitions)[topic] if p < count]
+
+    def lacking(self, there: Partitions) -> list[str]:
+        return [f"{t}-{p}" for t, partitions in self.partitions for p in partitions if p not in there.get(t, ())]
+
+
+Selection = Subscribe | Pattern | Assign
+
+
+def parse_subscribe(option: str, value: str) -> Subscribe:
+    topics = tuple(t.strip() for t in value.split(","))
+    if not all(topics):
+        raise OptionError(
+            "EOS_OPTION_EMPTY", f"Option '{option}' has an empty topic name: '{value}'.", hint="Write: topic1,topic2."
+        )
+    return Subscribe(tuple(dict.fromkeys(topics)))
+
+
+def parse_pattern(option: str, value: str) -> Pattern:
+    text = value.strip()
+    if not text:
+        raise OptionError("EOS_OPTION_EMPTY", f"Option '{option}' is empty.", hint="Give it a regular expression.")
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise OptionError(
+            "EOS_OPTION_PATTERN",
+            f"Option '{option}' is no regular expression: {error.msg} at position {error.pos} of '{text}'.",
+            hint="It takes Python's syntax, which differs from Java's in rare constructs such as possessive classes.",
+            option=option,
+            position=error.pos,
+        ) from None
+    return Pattern(text)
+
+
+def parse_assign(option: str, value: str) -> Assign:
+    return Assign(tuple(sorted(parse_partitions(option, value).items())))

@@ -1,0 +1,111 @@
+"""The source as Spark calls it, without Spark; and somebody who writes what it reads."""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections.abc import Callable
+
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from spark_eos.devcluster import DevCluster
+from spark_eos.source.reader import EosKafkaStreamReader
+
+
+class Writer:
+    """Writes to topics; transactional from `begin` to `commit` or `abort`."""
+
+    def __init__(self, cluster: DevCluster, transactional: bool) -> None:
+        config: dict = {"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0}
+        self.transactional_id = f"test-{uuid.uuid4()}"
+        if transactional:
+            config["transactional.id"] = self.transactional_id
+        self.producer = Producer(config)
+        if transactional:
+            self.producer.init_transactions(10)
+
+    def put(self, topic: str, *values: bytes | str | None, partition: int = 0, **record: object) -> None:
+        """Returns when the broker has them. ``record``: key, timestamp, headers."""
+        for value in values:
+            self.producer.produce(topic, value, partition=partition, **record)
+        assert self.producer.flush(10) == 0
+
+    def commit(self, topic: str, *values: str, partition: int = 0) -> None:
+        """One transaction."""
+        self.producer.begin_transaction()
+        self.put(topic, *values, partition=partition)
+        self.producer.commit_transaction(10)
+
+    def abort(self, topic: str, *values: str, partition: int = 0) -> None:
+        """One transaction that comes to nothing, but takes up offsets."""
+        self.producer.begin_transaction()
+        self.put(topic, *values, partition=partition)
+        self.producer.abort_transaction(10)
+
+
+def run(reader: EosKafkaStreamReader, start: dict | None = None) -> tuple[list[list[dict]], dict]:
+    """Run micro-batches as Spark does until nothing is left: the rows of each, and the last offset."""
+    batches, at = [], start
+    while True:
+        previous = reader.initialOffset() if at is None else at
+        end = json.loads(json.dumps(reader.latestOffset(previous, reader.getDefaultReadLimit())))
+        if end == at:
+            return batches, end
+        batches.append(rows(reader, previous, end))
+        at = end
+
+
+def rows(reader: EosKafkaStreamReader, start: dict, end: dict) -> list[dict]:
+    """One micro-batch, its tasks one after the other."""
+    return [row for part in reader.partitions(start, end) for batch in reader.read(part) for row in batch.to_pylist()]
+
+
+def topics(offset: dict) -> dict:
+    """Without the topics' ids."""
+    return {topic: partitions for topic, partitions in offset.items() if not topic.startswith("#")}
+
+
+def values(batches: list[list[dict]]) -> list[str]:
+    return [row["value"].decode() for batch in batches for row in batch]
+
+
+def fresh(reader: EosKafkaStreamReader) -> EosKafkaStreamReader:
+    """The reader of the next run of the query: nothing is left but its options."""
+    return EosKafkaStreamReader(reader._options)
+
+
+# Waiting
+
+
+def until(condition: Callable[[], bool], timeout: float = 15.0) -> None:
+    """Markers and metadata follow within milliseconds, but they follow."""
+    deadline = time.monotonic() + timeout
+    while not condition():
+        assert time.monotonic() < deadline, "the condition did not come true"
+        time.sleep(0.02)
+
+
+def until_more(reader: EosKafkaStreamReader, at: dict) -> dict:
+    """Until there is a micro-batch to plan, and its end. What the end was is remembered for 50 ms."""
+    found = [at]
+
+    def more() -> bool:
+        found.append(reader.latestOffset(at, reader.getDefaultReadLimit()))
+        return found[-1] != at
+
+    until(more)
+    return found[-1]
+
+
+def until_stable(reader: Callable[..., EosKafkaStreamReader], name: str, end: int) -> None:
+    """Until partition 0 is stable up to there: markers are written after a transaction's end is decided."""
+    until(lambda: reader(name)._watch.ends()[name][0] == end)
+
+
+def delete_before(admin: AdminClient, name: str, offset: int, partition: int = 0) -> None:
+    """Delete the records below an offset, as retention does."""
+    place = TopicPartition(name, partition, offset)
+    for future in admin.delete_records([place]).values():
+        future.result()
