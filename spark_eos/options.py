@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from spark_eos.errors import OptionError
 from spark_eos.log import logger
@@ -27,11 +27,10 @@ from spark_eos.source.given import (
 from spark_eos.source.offsets import parse_times
 from spark_eos.source.selection import Selection, parse_assign, parse_pattern, parse_subscribe
 
-if TYPE_CHECKING:
-    from spark_eos.source.fetch import Fetching
-
 DEFAULT_LEDGER_TOPIC = "__spark_eos_ledger"
 DEFAULT_PREFIX = "spark-eos"
+
+Isolation = Literal["read_committed", "read_uncommitted"]
 
 #: Parts of Kafka property names whose values must never be printed.
 _SECRET_MARKS = (
@@ -112,7 +111,7 @@ def _boolean(name: str, value: str) -> bool:
     return lowered == "true"
 
 
-def _isolation(value: str) -> Literal["read_committed", "read_uncommitted"]:
+def _isolation(value: str) -> Isolation:
     lowered = value.strip().lower()
     if lowered == "read_committed":
         return "read_committed"
@@ -437,6 +436,18 @@ SINK_OWNED = {
 
 
 @dataclass(frozen=True)
+class Fetching:
+    """How a task reads. ``poll_timeout_s``: seconds without a sign of life after which it fails."""
+
+    kafka: KafkaProperties
+    isolation: Isolation = "read_committed"
+    include_headers: bool = False
+    fail_on_data_loss: bool = True
+    poll_timeout_s: float = 60.0
+    group_id: str | None = None
+
+
+@dataclass(frozen=True)
 class SourceOptions:
     """Parsed options of ``read`` and ``readStream``. Times end in their unit; ``ending`` is None for a stream.
 
@@ -449,7 +460,7 @@ class SourceOptions:
     starting_option: str = "startingOffsets"
     ending: Limit | None = None
     ending_option: str = "endingOffsets"
-    isolation: Literal["read_committed", "read_uncommitted"] = "read_committed"
+    isolation: Isolation = "read_committed"
     group_id: str | None = None
     fail_on_data_loss: bool = True
     include_headers: bool = False
@@ -466,8 +477,6 @@ class SourceOptions:
     @property
     def fetching(self) -> Fetching:
         """What of it the tasks need."""
-        from spark_eos.source.fetch import Fetching
-
         return Fetching(
             self.kafka,
             self.isolation,

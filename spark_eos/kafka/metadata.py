@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from confluent_kafka import IsolationLevel, KafkaException, TopicCollection, TopicPartition, Uuid
 from confluent_kafka import KafkaError as ClientError
@@ -20,13 +20,12 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from spark_eos.errors import ConnectionFailed, KafkaError, TopicError
 from spark_eos.kafka.config import librdkafka_config
-from spark_eos.options import KafkaProperties
+from spark_eos.options import Isolation, KafkaProperties
 
 #: What `offsets_at` says of a partition without a record of that time or later.
 NO_OFFSET = -1
 
 Offsets = dict[str, dict[int, int]]
-Isolation = Literal["read_committed", "read_uncommitted"]
 
 #: Seconds for the first try; each further one has twice as many.
 _FIRST_TRY_S = 4.0

@@ -11,7 +11,6 @@ import gc
 import os
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,8 +19,8 @@ from confluent_kafka import KafkaError as ClientError
 
 from spark_eos.errors import DataLossError, KafkaError
 from spark_eos.kafka.config import librdkafka_config
-from spark_eos.kafka.metadata import Isolation, begin_offsets, end_offsets
-from spark_eos.options import KafkaProperties
+from spark_eos.kafka.metadata import begin_offsets, end_offsets
+from spark_eos.options import Fetching, KafkaProperties
 from spark_eos.source.losses import Losses, data_loss
 from spark_eos.source.planning import OffsetRange
 from spark_eos.source.schema import ARROW_HEADERS, arrow_schema
@@ -29,9 +28,7 @@ from spark_eos.workers import spare_collections
 
 #: Rows of an Arrow batch. More of them fall out of the processor's caches between the passes over their fields.
 BATCH_ROWS = 4096
-#: Seconds without a row, or any other sign that the range goes on, after which a task fails.
-POLL_TIMEOUT_S = 60.0
-#: The same once the broker has said that its log ends before the range does.
+#: Seconds without a row after which a task fails, once the broker has said that its log ends before the range does.
 _SHORT_STALL_S = 5.0
 _POLL_S = 0.25
 
@@ -51,18 +48,6 @@ _OURS = {
     "enable.auto.commit": "false",
     "enable.auto.offset.store": "false",
 }
-
-
-@dataclass(frozen=True)
-class Fetching:
-    """How to read. ``poll_timeout_s``: seconds without a sign of life after which a task fails."""
-
-    kafka: KafkaProperties
-    isolation: Isolation = "read_committed"
-    include_headers: bool = False
-    fail_on_data_loss: bool = True
-    poll_timeout_s: float = POLL_TIMEOUT_S
-    group_id: str | None = None
 
 
 def read_range(fetching: Fetching, range_: OffsetRange) -> Iterator[pa.RecordBatch]:

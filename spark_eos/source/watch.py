@@ -10,14 +10,13 @@ from spark_eos.errors import TopicError
 from spark_eos.kafka.config import check
 from spark_eos.kafka.metadata import (
     TIMEOUT_S,
-    Isolation,
     begin_offsets,
     describe_topics,
     end_offsets,
     offsets_at,
     topic_names,
 )
-from spark_eos.options import KafkaProperties
+from spark_eos.options import Isolation, KafkaProperties
 from spark_eos.source.offsets import Offsets, TopicIds
 from spark_eos.source.selection import Pattern, Selection
 
