@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from arming import armed
+from confluent_kafka import Producer
 from healing import BROKERS
 from kafka_view import KafkaView, wait_for
 from pyspark.sql import SparkSession
@@ -16,7 +17,9 @@ from sink_queries import VALUE, Files, Sink
 from spark_eos.kafka.metadata import admin_client, topic_partitions
 from spark_eos.kafka.wire import Wire
 from spark_eos.ops.preflight import preflight
-from spark_eos.options import KafkaProperties, SinkOptions
+from spark_eos.options import KafkaProperties, SinkOptions, stream_options
+from spark_eos.source.planning import OffsetRange
+from spark_eos.source.reader import EosKafkaStreamReader
 
 pytestmark = pytest.mark.chaos
 
@@ -77,6 +80,31 @@ def test_a_ledger_whose_replicas_are_gone_is_named(brokers, view, spark, tmp_pat
     assert "min.insync.replicas=3" in text
     query.run(rows.stream())
     assert Counter(view.values(out)) == expected()
+
+
+@pytest.mark.parametrize("fate", ["dies", "hands over"])
+def test_a_leader_that_changes_while_a_task_reads(fate, brokers, view):
+    """The task goes on with the next leader: every row once and in order, and the plan for more."""
+    topic = topics_of(brokers)()
+    producer = Producer({"bootstrap.servers": brokers.bootstrap_servers, "log_level": 0, "acks": "all"})
+    count = 40_000  # of 1 KB: much more than a consumer fetches ahead
+    for i in range(count):
+        producer.produce(topic, b"%08d" % i + bytes(1000), partition=0)
+        producer.poll(0)
+    assert producer.flush(60) == 0
+    options = {"kafka.bootstrap.servers": brokers.bootstrap_servers, "subscribe": topic, "startingOffsets": "earliest"}
+    reader = EosKafkaStreamReader(stream_options(options))
+    reading = reader.read(OffsetRange(topic, 0, 0, count))
+    numbers = [int(value.as_py()[:8]) for value in next(reading)["value"]]
+    leader = view.admin.list_topics(topic, timeout=10).topics[topic].partitions[0].leader
+    end = brokers.kill if fate == "dies" else brokers.stop
+    try:
+        end(leader)
+        numbers += [int(value.as_py()[:8]) for batch in reading for value in batch["value"]]
+        assert numbers == list(range(count))
+        assert reader.latestOffset({topic: {"0": 0}}, reader.getDefaultReadLimit())[topic] == {"0": count}
+    finally:
+        brokers.start(leader)
 
 
 def test_a_client_whose_controller_is_dead_asks_another_broker(brokers, view):

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import NewPartitions
-from pyspark.errors import StreamingQueryException
+from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from source_calls import Writer, delete_before, fresh, rows, run, topics, until, until_stable, values
 
@@ -563,12 +563,14 @@ def test_two_sources_in_one_query(spark, query, cluster, topic, write):
 
 
 def test_a_query_says_what_is_wrong_before_any_task(spark, query, topic):
-    """The named error reaches whoever waits for the query."""
+    """By `load` where the option alone says so; else the named error reaches whoever waits for the query."""
     before = len(spark.sparkContext.statusTracker().getJobIdsForGroup(None))
     with pytest.raises(StreamingQueryException, match="EOS_TOPIC_MISSING"):
         query("no-such-topic").start().awaitTermination(120)
-    with pytest.raises(StreamingQueryException, match="EOS_OPTION_OFFSETS_JSON"):
-        query(topic(), startingOffsets='{"a":').start().awaitTermination(120)
+    with pytest.raises(PySparkException, match="EOS_OPTION_OFFSETS_JSON"):
+        query(topic(), startingOffsets='{"a":')
+    with pytest.raises(StreamingQueryException, match="EOS_OPTION_BATCH_ONLY"):
+        query(topic(), endingTimestamp="5").start().awaitTermination(120)
     with pytest.raises(StreamingQueryException, match="EOS_OPTION_KAFKA_UNKNOWN"):
         query(topic(), **{"kafka.fetch.min.byte": "1"}).start().awaitTermination(120)
     assert len(spark.sparkContext.statusTracker().getJobIdsForGroup(None)) == before
