@@ -503,6 +503,10 @@ def test_a_query_reads_what_is_stable_and_goes_on_after_a_restart(query, topic, 
     write(names[1], "c")
     first.wait({"c"})
     running.processAllAvailable()  # its commit log is written too; otherwise the restart replays 'c', as it should
+    progress = next(p for p in reversed(running.recentProgress) if p["numInputRows"])
+    reported = json.loads(progress["sources"][0]["latestOffset"])
+    assert reported["#lag"][names[0]]["0"]["high"] >= 2
+    assert reported["#losses"] == 0
     running.stop()
     assert sorted(first.values) == ["a", "b", "c"]
     transactions.producer.commit_transaction(10)
