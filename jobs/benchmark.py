@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import signal
 import sys
+import types
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -35,10 +37,10 @@ MODES: dict[str, Callable[[Bench, Plan, Callable[[str], None]], Result]] = {
 def main(arguments: Sequence[str] | None = None) -> int:
     args = _arguments(arguments)
     plan = Plan(args.rows, args.repeats, args.warm_ups)
-    # As Ctrl-C does: by an exception, so that broker and Spark are stopped on the way out.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    _catch_signals()
     try:
         with bench() as on:
+            _catch_signals()  # Spark has put a handler of its own in place
             for mode in args.modes or MODES:
                 before = circumstances(on.spark)
                 show(MODES[mode](on, plan, say), before, args.out)
@@ -49,6 +51,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         say("benchmark: stopped")
         return 128 + signal.SIGINT
     return 0
+
+
+def _catch_signals() -> None:
+    """SIGINT (Ctrl-C) and SIGTERM become an exception, so that broker and Spark are stopped on the way out."""
+
+    def interrupt(number: int, frame: types.FrameType | None) -> None:
+        logging.disable()  # py4j would log the stack of whatever call is interrupted
+        raise KeyboardInterrupt
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, interrupt)
 
 
 def show(result: Result, before: dict[str, object], folder: Path) -> None:

@@ -28,10 +28,10 @@ class Flow:
     sink_options: Mapping[str, str] = field(default_factory=dict)
 
 
-def read(spark: SparkSession, bootstrap_servers: str, flow: Flow, starting: str = "earliest") -> DataFrame:
+def read(spark: SparkSession, bootstrap_servers: str, flow: Flow) -> DataFrame:
     """Committed rows only: ours reads so in any case, the built-in source when it is told."""
     reader = spark.readStream.format(flow.source).option("kafka.bootstrap.servers", bootstrap_servers)
-    reader = reader.option("subscribe", flow.input).option("startingOffsets", starting)
+    reader = reader.option("subscribe", flow.input).option("startingOffsets", "earliest")
     if flow.source == BUILTIN:
         reader = reader.option("kafka.isolation.level", "read_committed")
     if flow.max_offsets is not None:
