@@ -11,7 +11,7 @@ PYTEST := $(BIN)/python -m pytest
 RUFF_RULES := --line-length 120 --target-version py311 --select E,F,W,I,B,UP,C4,SIM --ignore SIM108
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint chaos soak simulate docs clean java
+.PHONY: help install demo bench test lint chaos soak simulate docs clean java
 .NOTPARALLEL:
 
 help: ## list the targets
@@ -23,6 +23,9 @@ install: $(STAMP) ## make the environment (.venv) and install the package and it
 
 demo: java $(STAMP) ## run the main job on real input, kill it at each step of its protocol, prove the result
 	@$(BIN)/python -m jobs.demo $(ARGS)
+
+bench: java $(STAMP) ## measure ours against Spark's own connector; ARGS="source --rows 0.1" is a short one
+	@$(BIN)/python -m jobs.benchmark $(ARGS)
 
 test: java $(STAMP) lint ## run every check: lint, then all tests but the slow share of the kills
 	@$(PYTEST) -m "not chaos" --durations=10 $(ARGS)

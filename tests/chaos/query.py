@@ -25,8 +25,8 @@ FOR_EXECUTORS = ("PYTHONPATH", "SPARK_EOS_FAULTS", "SPARK_EOS_FAULTS_DIR")
 class Spec:
     """A query from one topic to another. ``shuffle``: the number of tasks after a shuffle, or None for none.
 
-    ``conf`` are Spark's settings of the program, ``sink`` options of the sink besides, ``kafka`` properties of the
-    clients of both sides.
+    ``source`` is the format to read with; ``kafka``, Spark's own, needs its jars in ``conf``: Spark's settings of the
+    program. ``sink`` are options of the sink besides, ``kafka`` properties of the clients of both sides.
     """
 
     bootstrap_servers: str
@@ -38,6 +38,7 @@ class Spec:
     shuffle: int | None = None
     available_now: bool = True
     master: str = "local[2]"
+    source: str = "eos-kafka"
     conf: dict[str, str] = field(default_factory=dict)
     sink: dict[str, str] = field(default_factory=dict)
     kafka: dict[str, str] = field(default_factory=dict)
@@ -50,9 +51,11 @@ def start(spark: SparkSession, spec: Spec) -> StreamingQuery:
     """Each row's value with ``out-`` before it; without a shuffle, into the partition that it came from."""
     kafka = {"kafka.bootstrap.servers": spec.bootstrap_servers}
     kafka |= {f"kafka.{key}": value for key, value in spec.kafka.items()}
+    # Ours reads so without being told, and refuses to be told.
+    isolation = {"kafka.isolation.level": "read_committed"} if spec.source == "kafka" else {}
     rows = (
-        spark.readStream.format("eos-kafka")
-        .options(**kafka)
+        spark.readStream.format(spec.source)
+        .options(**kafka, **isolation)
         .option("subscribe", spec.input)
         .option("startingOffsets", "earliest")
         .option("maxOffsetsPerTrigger", spec.rows_per_batch)

@@ -1,0 +1,94 @@
+"""Mode ``latency``: how long a row takes from the call that writes it until a ``read_committed`` reader has it."""
+
+from __future__ import annotations
+
+import tempfile
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from statistics import median, quantiles
+from typing import Any
+
+from jobs._bench import probe
+from jobs._bench.child import child
+from jobs._bench.drain import seconds
+from jobs._bench.queries import BUILTIN, OURS, Flow, read, write
+from jobs._bench.result import Result, Series, WrongResult
+from jobs._bench.session import Bench
+from jobs._bench.source import PARTITIONS
+from jobs._bench.turns import Plan
+
+#: Of the rounds at the beginning, the share that does not count; the query gets up in it.
+_LEFT_OUT = 0.25
+FEWEST_ROUNDS = 8
+_SECONDS = 600
+
+
+@dataclass(frozen=True)
+class Case:
+    """``rounds`` bursts; ``period`` in seconds, or None: a burst when the one before is visible."""
+
+    name: str
+    rounds: int
+    burst: int
+    period: float | None
+
+
+CASES = (Case("100 rows at a time", 80, 100, None), Case("1,000 rows/s", 2_000, 10, 0.01))
+_BASELINE = "built-in → built-in"
+CONTENDERS = {"ours → ours": (OURS, OURS), _BASELINE: (BUILTIN, BUILTIN)}
+
+
+def measure(bench: Bench, plan: Plan, say: Callable[[str], None]) -> Result:
+    """Both contenders, in each case; a run warms up by its own first rounds. Raises WrongResult for missing rows."""
+    result = Result("latency", baseline=_BASELINE, compared="latency_ms_p50")
+    for case in CASES:
+        rounds = max(FEWEST_ROUNDS, round(case.rounds * plan.scale))
+        series = {name: Series(name, case.name) for name in CONTENDERS}
+        for turn, name in replace(plan, warm_ups=0).turns(list(series)):
+            run = _run(bench, *CONTENDERS[name], case, rounds)
+            say(f"latency: {name}, {case.name}, run {turn}: p50 {run['latency_ms_p50']:.0f} ms")
+            series[name].runs.append(run)
+        result.series += series.values()
+    return result
+
+
+def _run(bench: Bench, source: str, sink: str, case: Case, rounds: int) -> dict[str, Any]:
+    """The query as fast as it can, a micro-batch right after the other, and the probe around it."""
+    flow = Flow(source, sink, f"in-{uuid.uuid4().hex[:8]}", f"out-{uuid.uuid4().hex[:8]}")
+    for topic in (flow.input, str(flow.output)):
+        bench.cluster.create_topic(topic, PARTITIONS)
+    spec = probe.Spec(
+        bench.bootstrap_servers, flow.input, str(flow.output), PARTITIONS, rounds, case.burst, case.period
+    )
+    with tempfile.TemporaryDirectory(prefix="spark-eos-bench-", ignore_cleanup_errors=True) as checkpoint:
+        rows = read(bench.spark, bench.bootstrap_servers, flow)
+        query = write(rows, bench.bootstrap_servers, flow, checkpoint).trigger(processingTime="0 seconds").start()
+        try:
+            with child(probe.__name__, spec.to_json()) as process:
+                seen = process.result(_SECONDS)
+            progress = query.recentProgress
+        finally:
+            query.stop()
+    for topic in (flow.input, str(flow.output)):
+        bench.delete_topic(topic)
+    if len(seen) != rounds * case.burst:
+        raise WrongResult(f"{len(seen):,} of {rounds * case.burst:,} rows became visible")
+    return judge(seen, progress, rounds)
+
+
+def judge(seen: Sequence[Sequence[float]], progress: Sequence[Any], rounds: int) -> dict[str, Any]:
+    """``seen``: round, when written, seconds until visible. Latencies and batches in milliseconds."""
+    counted = [row for row in seen if row[0] >= rounds * _LEFT_OUT]
+    begin = min(row[1] for row in counted)
+    batches = [p["batchDuration"] for p in progress if p["numInputRows"] and seconds(p["timestamp"]) >= begin]
+    percentiles = quantiles((row[2] * 1000 for row in counted), n=100, method="inclusive")
+    return {
+        "rows": len(seen),
+        "counted_rows": len(counted),
+        "counted_batches": len(batches),
+        "batch_ms_p50": median(batches) if batches else None,
+        "latency_ms_p50": percentiles[49],
+        "latency_ms_p95": percentiles[94],
+        "latency_ms_p99": percentiles[98],
+    }

@@ -1,0 +1,149 @@
+"""What processes cost while something runs: processor time and memory, looked up in ``/proc`` four times a second.
+
+Where there is no ``/proc`` (macOS) nothing is known, and every answer is None.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+#: The groups: a client, such as Spark's JVM in local mode with the Python processes below it, and its broker.
+CLIENT, BROKER = "client", "broker"
+_PERIOD_SECONDS = 0.25
+#: Of a core: who used no more did nothing.
+_IDLE_SHARE = 0.05
+_MIB = 1 << 20
+
+
+@dataclass(frozen=True)
+class Process:
+    """One line of the process table. ``cpu``: seconds, user and system, of it and of its children that have ended."""
+
+    pid: int
+    parent: int
+    name: str
+    cpu: float
+    resident: int
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One look, at a time in seconds since the epoch. ``cpu``: seconds by group. ``workers``: the client's Python."""
+
+    at: float
+    cpu: Mapping[str, float]
+    workers: Mapping[int, Process]
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Of a stretch of time: seconds of processor time by group, and the highest memory of Python processes in MiB.
+
+    That of the largest, and of all at once, without those that did nothing; what forked processes share counts in each.
+    """
+
+    cpu: Mapping[str, float]
+    largest_worker_mib: float
+    workers_mib: float
+
+
+class Meter:
+    """A context manager that looks at groups of processes: ``{group: root's process id}``, descendants included."""
+
+    def __init__(self, roots: Mapping[str, int]) -> None:
+        self._roots = dict(roots)
+        self._samples: list[Sample] = []
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="meter", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._look()
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+        self._look()
+
+    def between(self, begin: float, end: float) -> Cost | None:
+        """The cost from one time to another, both in seconds since the epoch and inside of what was watched.
+
+        Between two looks processor time is taken to grow evenly.
+        """
+        inside = [sample for sample in self._samples if begin <= sample.at <= end] or self._samples[-1:]
+        if not inside or not inside[0].cpu:
+            return None
+        busy = _busy(inside)
+        resident = [[p.resident for p in sample.workers.values() if p.pid in busy] for sample in inside]
+        return Cost(
+            {group: self._cpu(group, end) - self._cpu(group, begin) for group in self._roots},
+            max(max(sizes, default=0) for sizes in resident) / _MIB,
+            max(map(sum, resident)) / _MIB,
+        )
+
+    def _cpu(self, group: str, at: float) -> float:
+        times = [sample.at for sample in self._samples]
+        i = min(max(1, bisect_left(times, at)), len(times) - 1)
+        before, after = self._samples[i - 1], self._samples[i]
+        share = (at - before.at) / max(after.at - before.at, 1e-9)
+        return before.cpu[group] + min(1.0, max(0.0, share)) * (after.cpu[group] - before.cpu[group])
+
+    def _watch(self) -> None:
+        while not self._stop.wait(_PERIOD_SECONDS):
+            self._look()
+
+    def _look(self) -> None:
+        table = process_table()
+        families = {group: family(table, root) for group, root in self._roots.items()} if table else {}
+        workers = {p.pid: p for p in families.get(CLIENT, []) if p.name.startswith("python")}
+        cpu = {group: sum(process.cpu for process in members) for group, members in families.items()}
+        self._samples.append(Sample(time.time(), cpu, workers))
+
+
+def _busy(samples: Sequence[Sample]) -> set[int]:
+    """The Python processes that worked: not those that an earlier query has left, and that wait to be used again."""
+    first: dict[int, float] = {}
+    last: dict[int, float] = {}
+    for sample in samples:
+        for pid, process in sample.workers.items():
+            first.setdefault(pid, process.cpu)
+            last[pid] = process.cpu
+    least = _IDLE_SHARE * (samples[-1].at - samples[0].at)
+    return {pid for pid in last if last[pid] - first[pid] > least}
+
+
+def family(table: Mapping[int, Process], root: int) -> list[Process]:
+    """A process and its descendants."""
+    children: dict[int, list[Process]] = {}
+    for process in table.values():
+        children.setdefault(process.parent, []).append(process)
+    found = [table[root]] if root in table else []
+    for process in found:  # which grows meanwhile
+        found += children.get(process.pid, [])
+    return found
+
+
+def process_table() -> dict[int, Process]:
+    """Every process by its id; empty where there is no ``/proc``."""
+    table = {}
+    if Path("/proc/self/stat").exists():
+        tick, page = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
+        for pid in filter(str.isdigit, os.listdir("/proc")):
+            with contextlib.suppress(OSError):
+                # The command's name is in brackets and may hold anything.
+                head, _, tail = Path(f"/proc/{pid}/stat").read_text().rpartition(")")
+                fields = tail.split()  # from the third of proc(5) on: the state
+                table[int(pid)] = Process(
+                    int(pid), int(fields[1]), head.partition("(")[2], sum(map(int, fields[11:15])) / tick,
+                    int(fields[21]) * page,
+                )  # fmt: skip
+    return table

@@ -1,0 +1,97 @@
+"""Results: plain data, as JSON and as a table that people can read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Any
+
+#: Metric → its heading and format in tables. Metrics that are not here are only in the JSON.
+_COLUMNS = {
+    "rows_per_second": ("rows/s", "{:,.0f}"),
+    "client_core_us": ("client µs/row", "{:.2f}"),
+    "broker_core_us": ("broker µs/row", "{:.2f}"),
+    "largest_worker_mib": ("worker MiB", "{:,.0f}"),
+    "workers_mib": ("workers MiB", "{:,.0f}"),
+    "batch_ms_p50": ("batch ms", "{:,.0f}"),
+    "latency_ms_p50": ("p50 ms", "{:,.0f}"),
+    "latency_ms_p95": ("p95 ms", "{:,.0f}"),
+    "latency_ms_p99": ("p99 ms", "{:,.0f}"),
+}
+_UNKNOWN = "–"
+
+
+class WrongResult(Exception):
+    """What was measured did not do its work: rows are missing or too many."""
+
+
+@dataclass
+class Series:
+    """The runs of one contender in one case; each run is a mapping of metrics."""
+
+    name: str
+    case: str
+    runs: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def median(self) -> dict[str, float | None]:
+        """Of each metric over the runs; None where a run has no value."""
+        values = {metric: [run[metric] for run in self.runs] for metric in self.runs[0]} if self.runs else {}
+        return {metric: None if None in found else median(found) for metric, found in values.items()}
+
+
+@dataclass
+class Result:
+    """What a mode measured. Ratios are to the series ``baseline`` of the same case, in the metric ``compared``."""
+
+    mode: str
+    baseline: str
+    compared: str
+    series: list[Series] = field(default_factory=list)
+
+    def ratio(self, series: Series) -> float | None:
+        """Median to median of the same run of the benchmark; None without a baseline in this case."""
+        for other in self.series:
+            if (other.name, other.case) == (self.baseline, series.case):
+                mine, theirs = series.median.get(self.compared), other.median.get(self.compared)
+                return mine / theirs if mine and theirs else None
+        return None
+
+    def to_json(self) -> dict[str, Any]:
+        """Runs and medians of every series."""
+        return {
+            "mode": self.mode,
+            "baseline": self.baseline,
+            "compared": self.compared,
+            "series": [
+                {"name": s.name, "case": s.case, "ratio": self.ratio(s), "median": s.median, "runs": s.runs}
+                for s in self.series
+            ],
+        }
+
+    def table(self) -> str:
+        """The medians, one line for each series; the ratio is that of `compared` to the baseline's."""
+        known = [metric for metric in _COLUMNS if any(metric in series.median for series in self.series)]
+        head = ["case", "what", *(_COLUMNS[metric][0] for metric in known), "ratio"]
+        return "\n".join(_aligned([head, *(self._line(series, known) for series in self.series)]))
+
+    def _line(self, series: Series, metrics: Iterable[str]) -> list[str]:
+        middle, ratio = series.median, self.ratio(series)
+        cells = [_cell(middle.get(metric), _COLUMNS[metric][1]) for metric in metrics]
+        return [series.case, series.name, *cells, _cell(ratio, "× {:.2f}")]
+
+
+def _cell(value: float | None, form: str) -> str:
+    return _UNKNOWN if value is None else form.format(value)
+
+
+def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """The first two columns to the left, numbers to the right; two spaces between columns."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for row in rows:
+        cells = list(zip(row, widths, strict=True))
+        left, right = [cell.ljust(width) for cell, width in cells[:2]], [cell.rjust(width) for cell, width in cells[2:]]
+        lines.append("  ".join(left + right))
+    return lines

@@ -1,0 +1,86 @@
+"""What a benchmark runs on: a broker and a Spark session of its own, and the processes that cost is counted of."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import Any
+
+from confluent_kafka.admin import AdminClient
+from pyspark.sql import SparkSession
+
+from jobs import session
+from jobs._bench.meter import BROKER, CLIENT
+from spark_eos.devcluster import DevCluster
+from spark_eos.devcluster.jars import KAFKA_VERSION, SPARK_KAFKA, resolve
+from spark_eos.log import LEVEL_VARIABLE
+
+#: The broker of a benchmark runs for long: unlike that of the tests it may compile its code for good.
+_BROKER_JVM = ("-Xmx1g",)
+_ADMIN_SECONDS = 30
+_PACKAGES = ("spark-eos", "pyspark", "confluent-kafka", "pyarrow")
+
+
+@dataclass(frozen=True)
+class Bench:
+    """A broker, a session with both connectors, and the roots of their processes."""
+
+    cluster: DevCluster
+    spark: SparkSession
+    roots: Mapping[str, int]
+
+    @property
+    def bootstrap_servers(self) -> str:
+        return self.cluster.bootstrap_servers
+
+    def delete_topic(self, name: str) -> None:
+        """So that a long benchmark needs no more disk than a short one."""
+        admin = AdminClient({"bootstrap.servers": self.bootstrap_servers, "log_level": 3})
+        admin.delete_topics([name])[name].result(_ADMIN_SECONDS)
+
+
+@contextmanager
+def bench() -> Iterator[Bench]:
+    """Both of them up; gone at the end."""
+    # A line for each micro-batch is of use in a log, not here.
+    os.environ.setdefault(LEVEL_VARIABLE, "WARNING")
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    conf = {
+        "spark.master": "local[*]",
+        "spark.jars": ",".join(map(str, resolve(SPARK_KAFKA))),
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.ui.enabled": "false",
+        "spark.sql.streaming.numRecentProgressUpdates": "10000",
+    }
+    with DevCluster(jvm_flags=_BROKER_JVM) as cluster:
+        spark = session.start("benchmark", conf)
+        try:
+            jvm = spark.sparkContext._jvm
+            assert jvm is not None
+            broker = cluster.broker(0).pid
+            assert broker is not None
+            roots = {CLIENT: jvm.java.lang.ProcessHandle.current().pid(), BROKER: broker}
+            yield Bench(cluster, spark, roots)
+        finally:
+            spark.sparkContext.setLogLevel("OFF")  # the built-in sink's producers outlive the broker, and complain
+            spark.stop()
+
+
+def circumstances(spark: SparkSession) -> dict[str, Any]:
+    """What the numbers depend on besides the code."""
+    jvm = spark.sparkContext._jvm
+    assert jvm is not None
+    return {
+        "cores": os.cpu_count(),
+        "load_before": [round(load, 2) for load in os.getloadavg()],
+        "system": f"{platform.system()} {platform.machine()}",
+        "python": platform.python_version(),
+        "java": jvm.java.lang.System.getProperty("java.version"),
+        "kafka": KAFKA_VERSION,
+        **{package: version(package) for package in _PACKAGES},
+    }

@@ -1,0 +1,43 @@
+"""Mode ``source``: Kafka → Spark → nothing. Our source and the built-in one, in turns, in one session."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from dataclasses import asdict
+
+from jobs._bench.drain import LEFT_OUT, drain
+from jobs._bench.load import fill
+from jobs._bench.queries import BUILTIN, NOOP, OURS, Flow
+from jobs._bench.result import Result, Series, WrongResult
+from jobs._bench.session import Bench
+from jobs._bench.turns import Plan
+
+PARTITIONS = 4
+#: Bytes of a value, and how many rows of them.
+SIZES = {100: 4_000_000, 1024: 1_000_000}
+BATCHES = LEFT_OUT + 6
+#: Rows come in multiples of this, so that every micro-batch has as many of each partition as the others.
+UNIT = PARTITIONS * BATCHES
+
+
+def measure(bench: Bench, plan: Plan, say: Callable[[str], None]) -> Result:
+    """Both contenders, for each size. Raises WrongResult when one read other rows than there are."""
+    result = Result("source", baseline=BUILTIN, compared="rows_per_second")
+    for value_bytes, full in SIZES.items():
+        rows = plan.rows(full, UNIT)
+        topic = f"in-{uuid.uuid4().hex[:8]}"
+        say(f"source: writing {rows:,} rows of {value_bytes} bytes")
+        fill(bench.cluster, topic, rows, value_bytes, PARTITIONS)
+        series = {name: Series(name, f"{value_bytes} B") for name in (OURS, BUILTIN)}
+        for turn, name in plan.turns(list(series)):
+            flow = Flow(name, NOOP, topic, max_offsets=rows // BATCHES)
+            run = drain(bench.spark, bench.bootstrap_servers, flow, bench.roots)
+            if run.rows != rows:
+                raise WrongResult(f"{name} read {run.rows:,} of {rows:,} rows")
+            say(f"source: {name}, {value_bytes} B, run {turn}: {run.rows_per_second:,.0f} rows/s")
+            if turn > 0:
+                series[name].runs.append(asdict(run))
+        result.series += series.values()
+        bench.delete_topic(topic)
+    return result

@@ -1,0 +1,34 @@
+"""How often contenders run, and in which order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """``scale``: the share of the rows that a mode reads by default. ``repeats``: runs of each contender that count.
+
+    ``warm_ups``: runs of each before these.
+    """
+
+    scale: float
+    repeats: int
+    warm_ups: int
+
+    def turns(self, contenders: Sequence[T]) -> Iterator[tuple[int, T]]:
+        """(turn, contender); a turn counts from 1 on. Each turn is in the reverse order of the one before.
+
+        So a machine that gets slower or faster meanwhile does so to all of them.
+        """
+        for turn in range(1 - self.warm_ups, self.repeats + 1):
+            for contender in contenders if turn % 2 else reversed(contenders):
+                yield turn, contender
+
+    def rows(self, full: int, unit: int) -> int:
+        """The share of ``full``, as the nearest multiple of ``unit`` that is not 0."""
+        return max(1, round(full * self.scale / unit)) * unit

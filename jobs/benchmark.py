@@ -1,0 +1,110 @@
+"""Measures the library against Spark's own Kafka connector, on a broker that it starts and stops itself.
+
+    make bench                                        (python -m jobs.benchmark)
+    make bench ARGS="source --rows 0.1 --repeats 1"   a short one
+
+docs/benchmark.md says what is measured, and how. A table goes to stdout, JSON (and a picture of it) into a folder.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import signal
+import sys
+import types
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from pyspark.errors import PySparkException
+
+from jobs._bench import latency, pipeline, source
+from jobs._bench.plot import plot
+from jobs._bench.result import Result, WrongResult
+from jobs._bench.session import Bench, bench, circumstances
+from jobs._bench.turns import Plan
+from jobs.query import failure_text, say
+from spark_eos.errors import EosError
+
+MODES: dict[str, Callable[[Bench, Plan, Callable[[str], None]], Result]] = {
+    "source": source.measure,
+    "pipeline": pipeline.measure,
+    "latency": latency.measure,
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    args = _arguments(arguments)
+    plan = Plan(args.rows, args.repeats, args.warm_ups)
+    _catch_signals()
+    try:
+        with bench() as on:
+            _catch_signals()  # Spark has put a handler of its own in place
+            for mode in args.modes or MODES:
+                before = circumstances(on.spark)
+                show(MODES[mode](on, plan, say), before, args.out)
+    except (EosError, WrongResult, PySparkException, ChildProcessError, TimeoutError) as error:
+        say(f"benchmark: {failure_text(error) if isinstance(error, PySparkException) else error}")
+        return 1
+    except KeyboardInterrupt:
+        say("benchmark: stopped")
+        return 128 + signal.SIGINT
+    return 0
+
+
+def _catch_signals() -> None:
+    """SIGINT (Ctrl-C) and SIGTERM become an exception, so that broker and Spark are stopped on the way out."""
+
+    def interrupt(number: int, frame: types.FrameType | None) -> None:
+        logging.disable()  # py4j would log the stack of whatever call is interrupted
+        raise KeyboardInterrupt
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, interrupt)
+
+
+def show(result: Result, before: dict[str, object], folder: Path) -> None:
+    """The table to stdout, everything into files."""
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / f"{result.mode}.json"
+    file.write_text(json.dumps({"circumstances": before, **result.to_json()}, indent=2) + "\n")
+    runs = len(result.series[0].runs)
+    print(f"{result.mode}: medians of {runs}; ratio of {result.compared} to '{result.baseline}'\n", flush=True)
+    print(result.table(), flush=True, end="\n\n")
+    drawn = plot(result, file.with_suffix(".png"))
+    say(f"{result.mode}: {file}" + (f", {file.with_suffix('.png').name}" if drawn else ""))
+
+
+def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="jobs.benchmark", description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("modes", nargs="*", type=_mode, metavar="MODE", help=f"any of: {', '.join(MODES)}; all")
+    parser.add_argument("--rows", type=_share, default=1.0, metavar="X", help="share of the rows, such as 0.1")
+    parser.add_argument("--repeats", type=_count, default=3, metavar="N", help="runs of each that count")
+    parser.add_argument("--warm-ups", type=int, default=1, metavar="N", help="runs of each before these")
+    parser.add_argument("--out", type=Path, default=Path("build/bench"), metavar="FOLDER", help="where the JSON goes")
+    return parser.parse_args(arguments)
+
+
+def _mode(text: str) -> str:
+    if text not in MODES:
+        raise argparse.ArgumentTypeError(f"'{text}' is none of: {', '.join(MODES)}")
+    return text
+
+
+def _share(text: str) -> float:
+    share = float(text)
+    if not 0 < share <= 100:
+        raise argparse.ArgumentTypeError("it takes a number above 0")
+    return share
+
+
+def _count(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError("it takes a whole number of at least 1")
+    return number
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,77 @@
+"""A tiny benchmark of every mode: that it runs, reads and writes what it says, and what its JSON holds. No timing."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from jobs._bench import latency, pipeline, source
+from jobs._bench.turns import Plan
+from jobs._demo import processes
+
+ROOT = Path(__file__).parents[2]
+SECONDS = 600
+SHARE = 0.001
+SHORT = ["--rows", str(SHARE), "--repeats", "1", "--warm-ups", "0"]
+CIRCUMSTANCES = {"cores", "load_before", "python", "java", "kafka", "pyspark", "confluent-kafka"}
+METRICS = {"rows_per_second", "client_core_us", "broker_core_us", "largest_worker_mib", "workers_mib"}
+
+
+def test_every_mode_runs_and_reports(tmp_path: Path):
+    """A few thousand rows; every contender has read, and where it writes written, each of them: else the job fails."""
+    out = tmp_path / "out"
+    job = subprocess.Popen(
+        [sys.executable, "-m", "jobs.benchmark", *SHORT, "--out", str(out)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+        env=os.environ | {"TMPDIR": str(tmp_path)},
+    )
+    try:
+        table, said = job.communicate(timeout=SECONDS)
+    finally:
+        if job.poll() is None:
+            processes.kill(job.pid)
+            job.communicate()
+    assert job.returncode == 0, said
+    check_throughput(series_of(out, "source"), {f"{size} B": rows for size, rows in source.SIZES.items()})
+    check_throughput(series_of(out, "pipeline"), {f"{pipeline.VALUE_BYTES} B": pipeline.ROWS})
+    assert {name for name, _ in series_of(out, "pipeline")} == {contender.name for contender in pipeline.CONTENDERS}
+    check_latency(series_of(out, "latency"))
+    for mode in ("source", "pipeline", "latency"):
+        assert f"{mode}: medians of 1" in table
+    assert not [left for left in tmp_path.iterdir() if left.name.startswith("spark-eos-bench")]
+
+
+def series_of(folder: Path, mode: str) -> dict[tuple[str, str], dict]:
+    """By contender and case; the circumstances must be there, too."""
+    result = json.loads((folder / f"{mode}.json").read_text())
+    assert result["mode"] == mode
+    assert result["circumstances"].keys() >= CIRCUMSTANCES
+    found = {(series["name"], series["case"]): series for series in result["series"]}
+    assert all(found[result["baseline"], case]["ratio"] == 1 for _, case in found)
+    return found
+
+
+def check_throughput(found: dict[tuple[str, str], dict], full: dict[str, int]) -> None:
+    for (name, case), series in found.items():
+        (run,) = series["runs"]
+        assert run.keys() >= METRICS, name
+        assert run["rows"] == Plan(SHARE, 1, 0).rows(full[case], source.UNIT)
+        assert run["batches"] == source.BATCHES
+        assert run["counted_rows"] == run["rows"] * run["counted_batches"] // run["batches"]
+        assert run["rows_per_second"] > 0
+        assert series["median"] == run
+
+
+def check_latency(found: dict[tuple[str, str], dict]) -> None:
+    assert {case for _, case in found} == {case.name for case in latency.CASES}
+    bursts = {case.name: case.burst for case in latency.CASES}
+    for (name, case), series in found.items():
+        (run,) = series["runs"]
+        assert run["rows"] == latency.FEWEST_ROUNDS * bursts[case], name
+        assert 0 < run["latency_ms_p50"] <= run["latency_ms_p95"] <= run["latency_ms_p99"]
