@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import KafkaError as ClientError
 from confluent_kafka import KafkaException
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from spark_eos.errors import RowError
@@ -198,9 +198,10 @@ def test_a_digest_does_not_depend_on_order_or_batches(rows, chance: random.Rando
 @given(rows_of_any_kind, st.data())
 def test_a_digest_tells_a_change_in_each_column(row, data):
     """Nothing that a reader sees may change unnoticed."""
-    for name, values in cells.items():
-        other = data.draw(values.filter(lambda value, name=name: value != row[name]), name)
-        assert digest(row) != digest(row | {name: other}), name
+    name = data.draw(st.sampled_from(sorted(cells)))
+    other = data.draw(cells[name], name)
+    assume(other != row[name])
+    assert digest(row) != digest(row | {name: other}), name
 
 
 @given(st.lists(rows_of_any_kind, min_size=1, max_size=5))
