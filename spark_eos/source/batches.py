@@ -1,0 +1,155 @@
+"""The record batches (v2) of a Fetch response: which of them hold rows, checked and decompressed. No I/O.
+
+What a batch's checksum does not cover is its first offset, its length and its leader's epoch. A wrong length shows in
+the checksum. A wrong first offset shows where batches no longer follow one another; beyond that no reader can tell it
+from a gap that compaction left.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import pyarrow as pa
+from crc32c import crc32c
+
+# First offset, length, leader epoch, magic, checksum, attributes, last offset delta, first and maximal timestamp,
+# producer id, epoch and sequence, number of records. The length counts from behind itself.
+_HEADER = struct.Struct(">qiibIhiqqqhii")
+_LENGTH_ENDS_AT = 12
+_MAGIC_AT = 16
+_CHECKED_FROM = 21
+
+_CODEC = 0x07
+_LOG_APPEND_TIME = 0x08
+_TRANSACTIONAL = 0x10
+_CONTROL = 0x20
+_DELETE_HORIZON = 0x40  # KIP-534: the first timestamp is a horizon then; deltas count from it all the same
+_KNOWN = _CODEC | _LOG_APPEND_TIME | _TRANSACTIONAL | _CONTROL | _DELETE_HORIZON
+
+_SNAPPY = 2
+_STREAMED = {1: "gzip", 3: "lz4", 4: "zstd"}
+_XERIAL = b"\x82SNAPPY\x00"
+_XERIAL_HEADER = 16
+_SNAPPY_MOST = 22  # a copy of 3 bytes makes 64
+
+
+class Damage(Exception):
+    """The bytes are not what a sound broker sends."""
+
+
+class UnsupportedFormat(Exception):
+    """The bytes may be sound, but are in a form that is left to a consumer: messages before v2, or a new codec."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordBatch:
+    """A batch with rows: offsets ``base`` to ``last``, inclusive; its records are bytes ``start`` to ``stop``.
+
+    ``time``: milliseconds from which the records' deltas count; ``append_time``: the time of all of them where the
+    broker gave it, else None. ``codec``: 0 where the records are not compressed.
+    """
+
+    base: int
+    last: int
+    count: int
+    time: int
+    append_time: int | None
+    codec: int
+    start: int
+    stop: int
+
+
+def find_batches(
+    data: bytes, start: int, end: int, aborted: Iterable[tuple[int, int]]
+) -> tuple[list[RecordBatch], int]:
+    """The batches with rows of offsets ``start`` to ``end``, exclusive, and the offset to fetch next.
+
+    Left out are control batches and those of aborted transactions, ``(producer id, first offset)`` as in the response
+    (KIP-98: from its first offset on, all of a producer is aborted until its marker), and a last batch that is cut off.
+    The next offset is behind the last whole batch, whatever it was; it is ``start`` where there is none.
+    Raises Damage and UnsupportedFormat.
+    """
+    beginning = sorted(aborted, key=lambda transaction: transaction[1], reverse=True)
+    aborting: set[int] = set()
+    found: list[RecordBatch] = []
+    view = memoryview(data)
+    at, previous = 0, -1
+    while len(data) - at > _MAGIC_AT:
+        base, length = struct.unpack_from(">qi", data, at)
+        if data[at + _MAGIC_AT] != 2:
+            raise _other_magic(data[at + _MAGIC_AT])
+        stop = at + _LENGTH_ENDS_AT + length
+        if stop < at + _HEADER.size:
+            raise Damage(f"a batch at offset {base} is said to have {length} bytes")
+        if stop > len(data):
+            break
+        _, _, _, _, checksum, flags, delta, time, max_time, producer, _, _, count = _HEADER.unpack_from(data, at)
+        if crc32c(view[at + _CHECKED_FROM : stop]) != checksum:
+            raise Damage(f"the checksum of the batch at offset {base} does not match")
+        if flags & ~_KNOWN or delta < 0 or not 0 <= count <= delta + 1:
+            raise Damage(f"the header of the batch at offset {base} makes no sense")
+        if base <= previous:
+            raise Damage(f"a batch at offset {base} comes after offset {previous}")
+        previous = last = base + delta
+        while beginning and beginning[-1][1] <= last:
+            aborting.add(beginning.pop()[0])
+        if flags & _CONTROL:
+            aborting.discard(producer)
+        elif count and last >= start and base < end and not (flags & _TRANSACTIONAL and producer in aborting):
+            append_time = max_time if flags & _LOG_APPEND_TIME else None
+            found.append(RecordBatch(base, last, count, time, append_time, _codec(flags), at + _HEADER.size, stop))
+        at = stop
+    return found, max(start, previous + 1)
+
+
+def _other_magic(magic: int) -> Exception:
+    if magic < 2:
+        return UnsupportedFormat(f"messages of format v{magic}")
+    return Damage(f"there is no message format v{magic}")
+
+
+def _codec(flags: int) -> int:
+    codec = flags & _CODEC
+    if codec > max(_STREAMED):
+        raise UnsupportedFormat(f"compression codec {codec}")
+    return codec
+
+
+def decompress(section: memoryview, codec: int) -> bytes:
+    """The records of a compressed batch. Raises Damage."""
+    try:
+        if codec == _SNAPPY:
+            return _xerial(section) if section[:8] == _XERIAL else _snappy(section)
+        return pa.CompressedInputStream(pa.BufferReader(section), _STREAMED[codec]).read()
+    except (pa.ArrowException, OSError, MemoryError) as error:
+        raise Damage(f"records cannot be decompressed ({error})") from error
+
+
+def _xerial(section: memoryview) -> bytes:
+    """Java's framing of snappy: a header, then blocks, each behind its size."""
+    blocks, at = [], _XERIAL_HEADER
+    while at < len(section):
+        if len(section) - at < 4:
+            raise Damage("a block of compressed records is cut off")
+        (size,) = struct.unpack_from(">i", section, at)
+        at += 4
+        if not 0 < size <= len(section) - at:
+            raise Damage("a block of compressed records has a wrong size")
+        blocks.append(_snappy(section[at : at + size]))
+        at += size
+    return b"".join(blocks)
+
+
+def _snappy(block: memoryview) -> bytes:
+    """One block; it begins with its decompressed size, which is not believed beyond what is possible."""
+    size, shift = 0, 0
+    for byte in block[:5]:
+        size |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            break
+    if size > _SNAPPY_MOST * len(block):
+        raise Damage("a block of compressed records says that it is larger than it can be")
+    return pa.decompress(block, decompressed_size=size, codec="snappy", asbytes=True)

@@ -1,0 +1,195 @@
+"""The records of record batches (v2) as arrays: where each of them begins, and its fields. No I/O.
+
+A record is its length, one byte of attributes, the deltas of its timestamp and offset, key, value and headers. All
+numbers are varints of zigzag form; a length of -1 stands for null. Only finding where the records begin goes one by one,
+and only where their lengths differ; all else is done for thousands of records at once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from spark_eos.source.batches import Damage
+
+_VARINT_BYTES = 10
+#: Records of the same length are found by comparing their first bytes, so many at a time.
+_FEWEST_COMPARED, _MOST_COMPARED = 64, 4096
+#: Records of different lengths that are walked before equal lengths are looked for again.
+_WALKED = 1024
+
+
+def _step(first: int, second: int) -> int:
+    """Bytes of a record, its length's own bytes included; 0 where the length has more than two."""
+    if first < 0x80:
+        return 1 + (first >> 1)
+    return 2 + (second << 6 | (first & 0x7F) >> 1) if second < 0x80 else 0
+
+
+#: By the first and the second byte of a record. Odd lengths are negative ones and cannot be; they end in damage later.
+_STEPS = [[_step(first, second) for second in range(256)] for first in range(256)]
+
+
+@dataclass(frozen=True, slots=True)
+class Fields:
+    """The fields of n records, each an array of int64: deltas, and positions in the buffer. A null has no bytes and is
+    marked by ``key_size`` or ``value_size`` -1. Headers lie from ``header_at`` to ``ends``."""
+
+    time_delta: np.ndarray
+    offset_delta: np.ndarray
+    key_at: np.ndarray
+    key_size: np.ndarray
+    value_at: np.ndarray
+    value_size: np.ndarray
+    header_count: np.ndarray
+    header_at: np.ndarray
+    ends: np.ndarray
+
+
+def find_records(data: bytes, at: int, stop: int, count: int) -> np.ndarray:
+    """Where ``count`` records begin that fill ``data[at:stop]``, as an array of int64. Raises Damage."""
+    parts: list[np.ndarray] = []
+    raw = np.frombuffer(data, np.uint8)
+    try:
+        while count:
+            if count >= _FEWEST_COMPARED:
+                run, step = _equal_lengths(data, raw, at, stop, count)
+                parts.append(np.arange(at, at + run * step, step))
+                at, count = at + run * step, count - run
+                if run >= _FEWEST_COMPARED:
+                    continue
+            walked = min(count, _WALKED)
+            begins, at = _walk(data, at, walked)
+            parts.append(begins)
+            count -= walked
+    except IndexError:
+        raise Damage("records go on behind the end of their batch") from None
+    if at != stop:
+        raise Damage("the lengths of records do not add up to that of their batch")
+    return np.concatenate(parts) if parts else np.empty(0, np.int64)
+
+
+def _equal_lengths(data: bytes, raw: np.ndarray, at: int, stop: int, count: int) -> tuple[int, int]:
+    """How many records from ``at`` on are surely as long as the first, and how long.
+
+    A record's length says where the next one begins. If that begins with the same length, the one after it is as far
+    away again; so what looks like records of one length, from the first on, is that.
+    """
+    step = _STEPS[data[at]][data[at + 1]]
+    if not step:
+        return 0, 1
+    first, compared, run = raw[at], _FEWEST_COMPARED, 0
+    two_bytes = first >= 0x80
+    while run < count:
+        compared = min(compared, count - run, (stop - at) // step - run)
+        if compared <= 0:
+            break
+        begin = at + run * step
+        differs = raw[begin : begin + compared * step : step] != first
+        if two_bytes:
+            differs |= raw[begin + 1 : begin + 1 + compared * step : step] != raw[at + 1]
+        here = int(differs.argmax()) if differs.any() else compared
+        run += here
+        if here < compared:
+            break
+        compared = min(2 * compared, _MOST_COMPARED)
+    return run, step
+
+
+def _walk(data: bytes, at: int, count: int) -> tuple[np.ndarray, int]:
+    """Where ``count`` records begin, one after the other, and where the last ends. Raises IndexError, Damage."""
+    begins: list[int] = []
+    add = begins.append
+    steps = _STEPS
+    for _ in range(count):
+        add(at)
+        at += steps[data[at]][data[at + 1]] or _long_step(data, at)
+    return np.array(begins), at
+
+
+def _long_step(data: bytes, at: int) -> int:
+    length, shift = 0, 0
+    for size, byte in enumerate(data[at : at + 5], 1):
+        length |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            return size + (length >> 1)
+    raise Damage("the length of a record has no end")
+
+
+def read_fields(raw: np.ndarray, begins: np.ndarray, ends: np.ndarray) -> Fields:
+    """The fields of records from and up to these positions of ``raw`` (uint8). Raises Damage."""
+    try:
+        _, at = read_varints(raw, begins)
+        time_delta, at = read_varints(raw, at + 1)
+        offset_delta, at = read_varints(raw, at)
+        key_size, key_at = read_varints(raw, at)
+        value_size, value_at = read_varints(raw, key_at + _bytes(key_size, ends - key_at))
+        header_count, header_at = read_varints(raw, value_at + _bytes(value_size, ends - value_at))
+    except IndexError:
+        raise Damage("the fields of a record go on behind its end") from None
+    left = ends - header_at
+    # A header has two bytes at least; a record without headers ends here.
+    if (header_count < 0).any() or (left < 2 * header_count).any() or (left[header_count == 0] != 0).any():
+        raise Damage("the fields of a record do not end where it does")
+    return Fields(time_delta, offset_delta, key_at, key_size, value_at, value_size, header_count, header_at, ends)
+
+
+def _bytes(sizes: np.ndarray, left: np.ndarray) -> np.ndarray:
+    """How many bytes fields of these sizes have: none for -1. Raises Damage unless so many are left."""
+    if ((sizes < -1) | (sizes > left)).any():
+        raise Damage("a field of a record has a wrong length")
+    return np.maximum(sizes, 0)
+
+
+def read_varints(raw: np.ndarray, at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The numbers at these positions (int64), and the positions behind them. Raises IndexError, Damage."""
+    byte = raw[at]
+    number = (byte & 0x7F).astype(np.uint64)
+    at = at + 1
+    more = np.flatnonzero(byte & 0x80)
+    for shift in range(7, 7 * _VARINT_BYTES, 7):
+        if not more.size:
+            break
+        byte = raw[at[more]]
+        number[more] |= (byte & 0x7F).astype(np.uint64) << np.uint64(shift)
+        at[more] += 1
+        more = more[byte >= 0x80]
+    if more.size:
+        raise Damage("a number in a record has no end")
+    return (number >> np.uint64(1)).view(np.int64) ^ -(number & np.uint64(1)).view(np.int64), at
+
+
+def read_headers(data: bytes, at: int, end: int, count: int) -> list[tuple[str, bytes | None]]:
+    """The headers of one record. Raises Damage."""
+    headers = []
+    for _ in range(count):
+        key, at = _read_bytes(data, at, end)
+        value, at = _read_bytes(data, at, end)
+        if key is None:
+            raise Damage("a header has no key")
+        headers.append((key.decode(errors="replace"), value))
+    if at != end:
+        raise Damage("the headers of a record do not end where it does")
+    return headers
+
+
+def _read_bytes(data: bytes, at: int, end: int) -> tuple[bytes | None, int]:
+    number, shift = 0, 0
+    for byte in data[at : min(end, at + 5)]:
+        at += 1
+        number |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            break
+    else:
+        raise Damage("a number in a header has no end")
+    size = (number >> 1) ^ -(number & 1)
+    if size < 0:
+        if size < -1:
+            raise Damage("a header has a wrong length")
+        return None, at
+    if size > end - at:
+        raise Damage("a header goes on behind the end of its record")
+    return data[at : at + size], at + size
