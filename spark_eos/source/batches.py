@@ -40,7 +40,12 @@ class Damage(Exception):
 
 
 class UnsupportedFormat(Exception):
-    """The bytes may be sound, but are in a form that is left to a consumer: messages before v2, or a new codec."""
+    """The bytes may be sound, but are in a form that is left to a consumer: messages before v2, or a new codec.
+
+    ``position``: the offset from which the consumer has to read, where it is known.
+    """
+
+    position: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +67,11 @@ class RecordBatch:
 
 
 def find_batches(
-    data: bytes, start: int, end: int, aborted: Iterable[tuple[int, int]]
+    data: bytes, size: int, start: int, end: int, aborted: Iterable[tuple[int, int]]
 ) -> tuple[list[RecordBatch], int]:
     """The batches with rows of offsets ``start`` to ``end``, exclusive, and the offset to fetch next.
 
+    Only the first ``size`` bytes count.
     Left out are control batches and those of aborted transactions, ``(producer id, first offset)`` as in the response
     (KIP-98: from its first offset on, all of a producer is aborted until its marker), and a last batch that is cut off.
     The next offset is behind the last whole batch, whatever it was; it is ``start`` where there is none.
@@ -76,14 +82,14 @@ def find_batches(
     found: list[RecordBatch] = []
     view = memoryview(data)
     at, previous = 0, -1
-    while len(data) - at > _MAGIC_AT:
+    while size - at > _MAGIC_AT:
         base, length = struct.unpack_from(">qi", data, at)
         if data[at + _MAGIC_AT] != 2:
             raise _other_magic(data[at + _MAGIC_AT])
         stop = at + _LENGTH_ENDS_AT + length
         if stop < at + _HEADER.size:
             raise Damage(f"a batch at offset {base} is said to have {length} bytes")
-        if stop > len(data):
+        if stop > size:
             break
         _, _, _, _, checksum, flags, delta, time, max_time, producer, _, _, count = _HEADER.unpack_from(data, at)
         if crc32c(view[at + _CHECKED_FROM : stop]) != checksum:

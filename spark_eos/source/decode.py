@@ -40,21 +40,23 @@ class Decoded:
 
 
 def decode(
-    data: bytes,
+    data: bytes | bytearray,
     range_: OffsetRange,
     aborted: Iterable[tuple[int, int]] = (),
     *,
+    size: int | None = None,
     with_headers: bool = False,
 ) -> Decoded:
     """The rows of a range in a Fetch response's records (v2 record batches, the last one perhaps cut off).
 
+    ``size``: how many bytes of the data count, by default all; they must not change before the last batch is taken.
     ``aborted``: the response's aborted transactions, as (producer id, first offset); none for read_uncommitted.
     The batches have `ARROW_SCHEMA`, with `HEADERS` behind it where asked for.
     Raises KafkaError (EOS_SOURCE_DAMAGED), at once or with a batch; rows that come before that are right.
     Raises UnsupportedFormat, at once, for what only a consumer reads.
     """
     try:
-        found, next_offset = find_batches(data, range_.start, range_.end, aborted)
+        found, next_offset = find_batches(data, len(data) if size is None else size, range_.start, range_.end, aborted)
     except Damage as damage:
         raise _damaged(range_, range_.start, damage) from damage
     return Decoded(_decode_groups(data, found, range_, with_headers), next_offset)

@@ -1,8 +1,8 @@
 """The records of record batches (v2) as arrays: where each of them begins, and its fields. No I/O.
 
 A record is its length, one byte of attributes, the deltas of its timestamp and offset, key, value and headers. All
-numbers are varints of zigzag form; a length of -1 stands for null. Only finding where the records begin goes one by one,
-and only where their lengths differ; all else is done for thousands of records at once.
+numbers are varints of zigzag form; a length of -1 stands for null. Only finding where the records begin goes one by
+one, and only where their lengths differ; all else is done for thousands of records at once.
 """
 
 from __future__ import annotations
