@@ -31,6 +31,18 @@ def _step(first: int, second: int) -> int:
 _STEPS = [[_step(first, second) for second in range(256)] for first in range(256)]
 
 
+def _varint_tables() -> tuple[np.ndarray, np.ndarray]:
+    """Size and number by the first two bytes of a varint, the first one being the lower; size 0 where it has more."""
+    pairs = np.arange(1 << 16)
+    first, second = pairs & 0xFF, pairs >> 8
+    sizes = np.where(first < 0x80, 1, np.where(second < 0x80, 2, 0))
+    zigzag = np.where(first < 0x80, first, first & 0x7F | second << 7)
+    return sizes.astype(np.int8), (zigzag >> 1) ^ -(zigzag & 1)
+
+
+_SIZES, _NUMBERS = _varint_tables()
+
+
 @dataclass(frozen=True, slots=True)
 class Fields:
     """The fields of n records, each an array of int64: deltas, and positions in the buffer. A null has no bytes and is
@@ -145,20 +157,31 @@ def _bytes(sizes: np.ndarray, left: np.ndarray) -> np.ndarray:
 
 def read_varints(raw: np.ndarray, at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The numbers at these positions (int64), and the positions behind them. Raises IndexError, Damage."""
-    byte = raw[at]
-    number = (byte & 0x7F).astype(np.uint64)
-    at = at + 1
-    more = np.flatnonzero(byte & 0x80)
-    for shift in range(7, 7 * _VARINT_BYTES, 7):
-        if not more.size:
-            break
+    first = raw.take(at)
+    if first.max(initial=0) < 0x80:
+        return _NUMBERS.take(first), at + 1
+    pairs = raw.take(at + 1, mode="clip").astype(np.uint16)  # the last byte of all may be a number of one byte
+    pairs <<= 8
+    pairs |= first
+    sizes = _SIZES.take(pairs)
+    numbers, behind = _NUMBERS.take(pairs), at + sizes
+    long = np.flatnonzero(sizes == 0)
+    if long.size:
+        numbers[long], behind[long] = _read_long_varints(raw, at[long])
+    return numbers, behind
+
+
+def _read_long_varints(raw: np.ndarray, at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    number = np.zeros(len(at), np.uint64)
+    at, more = at.copy(), np.arange(len(at))
+    for shift in range(0, 7 * _VARINT_BYTES, 7):
         byte = raw[at[more]]
         number[more] |= (byte & 0x7F).astype(np.uint64) << np.uint64(shift)
         at[more] += 1
         more = more[byte >= 0x80]
-    if more.size:
-        raise Damage("a number in a record has no end")
-    return (number >> np.uint64(1)).view(np.int64) ^ -(number & np.uint64(1)).view(np.int64), at
+        if not more.size:
+            return (number >> np.uint64(1)).view(np.int64) ^ -(number & np.uint64(1)).view(np.int64), at
+    raise Damage("a number in a record has no end")
 
 
 def read_headers(data: bytes, at: int, end: int, count: int) -> list[tuple[str, bytes | None]]:
