@@ -1,4 +1,4 @@
-"""Fetch requests for one partition on a socket of its own: bytes as the broker sends them, received without a copy.
+"""Fetch requests on a socket of their own, one partition at a time: bytes as the broker sends them, without a copy.
 
 A request is sent when the caller says so and its answer taken later, so that the broker reads and sends while the
 caller is busy. Version 11 of the Fetch request is spoken: it is the last one of plain fields, and all brokers that can
@@ -7,11 +7,14 @@ fence by EndTxn version 5 speak it.
 
 from __future__ import annotations
 
+import os
 import socket
 import struct
 from dataclasses import dataclass
 
 from spark_eos.kafka.metadata import Isolation
+from spark_eos.kafka.wire import wire
+from spark_eos.options import KafkaProperties
 
 _FETCH, _VERSION = 1, 11
 _CLIENT = b"spark-eos"
@@ -39,28 +42,37 @@ class Answer:
 
 
 class Fetching:
-    """One partition at its leader. Raises OSError from every call once the connection is of no use; close it then."""
+    """One connection to one broker. Raises OSError from every call once it is of no use; close it then.
 
-    def __init__(self, leader: socket.socket, topic: str, partition: int, isolation: Isolation) -> None:
+    ``idle``: nothing is awaited, so that it can be used for another partition.
+    """
+
+    def __init__(self, broker: socket.socket, node: int) -> None:
+        self.node = node
+        self.idle = True
         self.buffer = bytearray()
-        self._socket = leader
+        self._socket = broker
         self._number = 0
-        name = topic.encode()
-        self._place = struct.pack(">ih", 1, len(name)) + name + struct.pack(">ii", 1, partition)
-        self._isolation = int(isolation == "read_committed")
-        self._partition = partition
+        self._partition = -1
 
     def close(self) -> None:
         self._socket.close()
 
-    def send(self, offset: int, max_bytes: int, max_wait_ms: int) -> None:
+    def send(
+        self, topic: str, partition: int, offset: int, *, isolation: Isolation, max_bytes: int, max_wait_ms: int
+    ) -> None:
         """Ask for records from ``offset`` on: about ``max_bytes``, but a first batch that is larger comes whole."""
         self._number += 1
+        self._partition = partition
+        self.idle = False
+        name = topic.encode()
         head = struct.pack(">hhih", _FETCH, _VERSION, self._number, len(_CLIENT)) + _CLIENT
-        limits = struct.pack(">iiiibii", -1, max_wait_ms, 1, max_bytes, self._isolation, *_NO_SESSION)
+        committed = isolation == "read_committed"
+        limits = struct.pack(">iiiibii", -1, max_wait_ms, 1, max_bytes, committed, *_NO_SESSION)
+        place = struct.pack(">ih", 1, len(name)) + name + struct.pack(">ii", 1, partition)
         wanted = struct.pack(">iqqi", -1, offset, -1, max_bytes)
         nothing_forgotten_no_rack = struct.pack(">ih", 0, 0)
-        body = head + limits + self._place + wanted + nothing_forgotten_no_rack
+        body = head + limits + place + wanted + nothing_forgotten_no_rack
         self._socket.sendall(struct.pack(">i", len(body)) + body)
 
     def receive(self, timeout_s: float) -> Answer:
@@ -82,6 +94,7 @@ class Fetching:
         if len(self.buffer) < records:
             self.buffer = bytearray(records)
         self._fill(memoryview(self.buffer)[:records])
+        self.idle = True
         return Answer(error, records, aborted)
 
     def _take(self, size: int) -> bytes:
@@ -97,3 +110,38 @@ class Fetching:
             if not count:
                 raise OSError("the broker has closed the connection")
             place = place[count:]
+
+
+#: Connections of this process that wait for their next use, by cluster and broker; the one used last is at the end.
+_idle: dict[tuple[KafkaProperties, int, int], Fetching] = {}
+_MAX_IDLE = 4
+_LARGEST_KEPT = 4 * 1024 * 1024
+
+
+def connect(kafka: KafkaProperties, topic: str, partition: int) -> Fetching:
+    """A connection to the partition's leader, one that was given back or a new one. Raises OSError."""
+    client = wire(kafka)
+    leader = client.leader(topic, partition)
+    if leader is None:
+        raise OSError(f"{topic}-{partition} has no leader that is known")
+    kept = _idle.pop((kafka, os.getpid(), leader), None)
+    if kept is not None:
+        return kept
+    broker = client.connect(leader)
+    if broker is None:
+        client.forget_leader(topic, partition)
+        raise OSError(f"broker {leader} cannot be reached")
+    return Fetching(broker, leader)
+
+
+def give_back(kafka: KafkaProperties, fetching: Fetching) -> None:
+    """Keep a connection for the next who reads from its broker; one with an answer outstanding is closed."""
+    key = (kafka, os.getpid(), fetching.node)
+    if not fetching.idle or key in _idle:
+        fetching.close()
+        return
+    if len(fetching.buffer) > _LARGEST_KEPT:
+        fetching.buffer = bytearray()
+    _idle[key] = fetching
+    while len(_idle) > _MAX_IDLE:
+        _idle.pop(next(iter(_idle))).close()

@@ -123,13 +123,18 @@ class Wire:
         """What a partition holds from ``offset`` on, read_committed, not waiting for more; None without an answer."""
         return self._run(self._fetch, topic, partition, offset, records, max_bytes)
 
-    def connect(self, topic: str, partition: int) -> socket.socket | None:
-        """A socket to the partition's leader, past every handshake, that now belongs to the caller; None without one.
+    def leader(self, topic: str, partition: int) -> int | None:
+        """The broker that leads a partition, as it was known last, or None."""
+        known = self._leaders.get((topic, partition))
+        return self._run(self._leader, topic, partition) if known is None else known
+
+    def connect(self, node: int) -> socket.socket | None:
+        """A socket to a broker, past every handshake, that now belongs to the caller; None without one.
 
         It blocks, with a time-out of its own. Over TLS it is a TLS socket. kafka-python's own way of receiving takes
         4 KiB at a time and copies them six times, which is too dear for rows.
         """
-        return self._run(self._connect, topic, partition)
+        return self._run(self._connect, node)
 
     def forget_leader(self, topic: str, partition: int) -> None:
         """Look for this partition's leader again."""
@@ -204,22 +209,20 @@ class Wire:
         batches = tuple(_batches(data, records)) if data.error_code == OK else ()
         return Fetched(data.error_code, data.log_start_offset, data.last_stable_offset, data.high_watermark, batches)
 
-    async def _connect(self, topic: str, partition: int) -> socket.socket | None:
-        leader = await self._leader(topic, partition)
-        node = None if leader is None else self._manager.cluster.broker_metadata(leader)
-        if node is None:
+    async def _connect(self, node: int) -> socket.socket | None:
+        broker = self._manager.cluster.broker_metadata(node)
+        if broker is None:
             return None
         try:
-            return await self._socket(node)
+            return await self._socket(broker)
         except (kafka.errors.KafkaError, OSError):
-            self.forget_leader(topic, partition)
             return None
 
-    async def _socket(self, node: Any) -> socket.socket:
+    async def _socket(self, broker: Any) -> socket.socket:
         """Connect and authenticate as the manager does, then take the socket away from the I/O thread."""
         until, net = time.monotonic() + _CONNECT_SECONDS, self._manager._net
-        known = {"node_id": node.node_id, "broker_version_data": self._manager.broker_version_data}
-        transport = await self._manager._build_transport(node, timeout_at=until)
+        known = {"node_id": broker.node_id, "broker_version_data": self._manager.broker_version_data}
+        transport = await self._manager._build_transport(broker, timeout_at=until)
         connection = KafkaConnection(net, **known, **self._manager.config)
         try:
             connection.connection_made(transport)

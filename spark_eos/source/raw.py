@@ -13,7 +13,7 @@ from typing import Self, TypeVar
 import pyarrow as pa
 
 from spark_eos.errors import KafkaError
-from spark_eos.kafka.fetching import Answer, Fetching
+from spark_eos.kafka.fetching import Answer, Fetching, connect, give_back
 from spark_eos.kafka.metadata import Isolation, begin_offsets, end_offsets
 from spark_eos.kafka.wire import OFFSET_OUT_OF_RANGE, OK, wire
 from spark_eos.options import KafkaProperties
@@ -86,7 +86,8 @@ class _Fetches:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._disconnect()
+        if self._fetching is not None:
+            give_back(self._kafka, self._fetching)
 
     def next(self, with_headers: bool) -> Decoded:
         """The next rows; the fetch after them is on its way then. May have no rows, but always is a step forward."""
@@ -125,22 +126,26 @@ class _Fetches:
             return None
 
     def _connect(self) -> None:
-        r = self._range
-        leader = wire(self._kafka).connect(r.topic, r.partition)
-        if leader is not None:
-            self._fetching = Fetching(leader, r.topic, r.partition, self._isolation)
-            self._send()
+        self._fetching = connect(self._kafka, self._range.topic, self._range.partition)
+        self._send()
 
     def _disconnect(self) -> None:
         """The leader may be another one when it is needed again."""
+        wire(self._kafka).forget_leader(self._range.topic, self._range.partition)
         if self._fetching is not None:
             self._fetching.close()
             self._fetching = None
-            wire(self._kafka).forget_leader(self._range.topic, self._range.partition)
 
     def _send(self) -> None:
         left = (self._range.end - self.position) * self._bytes_per_offset * _MARGIN
-        self._fetching.send(self.position, int(min(FETCH_BYTES, max(_FEWEST_BYTES, left))), _MAX_WAIT_MS)
+        self._fetching.send(
+            self._range.topic,
+            self._range.partition,
+            self.position,
+            isolation=self._isolation,
+            max_bytes=int(min(FETCH_BYTES, max(_FEWEST_BYTES, left))),
+            max_wait_ms=_MAX_WAIT_MS,
+        )
 
     def _decode(self, answer: Answer, with_headers: bool) -> Decoded:
         unread = OffsetRange(self._range.topic, self._range.partition, self.position, self._range.end)
@@ -154,7 +159,7 @@ class _Fetches:
             raise self._error(
                 "EOS_SOURCE_DAMAGED",
                 "is less than one record batch, though the first one always comes whole.",
-                "Look into the log of the partition's leader. A restart goes on here.",
+                hint="Look into the log of the partition's leader. A restart goes on here.",
             )
         return decoded
 
@@ -177,7 +182,7 @@ class _Fetches:
             raise self._error(
                 "EOS_SOURCE_FETCH",
                 f"is refused by the leader (Kafka's error {answer.error}).",
-                "Grant Read on the topic if it is about authorization (29); otherwise look into the broker's log.",
+                hint="Grant Read on the topic if it is about authorization (29); otherwise look into the broker's log.",
             )
 
     def _stalled(self) -> KafkaError:
@@ -189,10 +194,10 @@ class _Fetches:
         return self._error(
             "EOS_SOURCE_STALLED",
             "has not come for a long time, though the log holds it.",
-            "Check the partition's leader and its log. A restart goes on here.",
+            hint="Check the partition's leader and its log. A restart goes on here.",
         )
 
-    def _error(self, condition: str, what: str, hint: str) -> KafkaError:
+    def _error(self, condition: str, what: str, *, hint: str) -> KafkaError:
         r = self._range
         return KafkaError(
             condition,

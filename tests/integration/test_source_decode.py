@@ -13,6 +13,7 @@ from confluent_kafka.admin import AdminClient
 
 from spark_eos.devcluster import DevCluster
 from spark_eos.errors import DataLossError, KafkaError
+from spark_eos.kafka import fetching
 from spark_eos.kafka.fetching import Fetching
 from spark_eos.options import KafkaProperties
 from spark_eos.source import raw
@@ -65,6 +66,11 @@ def same_as_by_a_consumer(kafka: KafkaProperties, topic: str, start: int, end: i
     rows = table(read_range_raw(kafka, range_))
     assert rows.equals(table(read_range(kafka, range_)))
     return rows
+
+
+def _close_idle() -> None:
+    while fetching._idle:
+        fetching._idle.popitem()[1].close()
 
 
 @pytest.mark.parametrize("codec", CODECS)
@@ -145,11 +151,11 @@ def test_a_lost_connection_is_made_again(kafka, topic, producer, monkeypatch):
     connections = []
     receive = Fetching.receive
 
-    def cut(fetching: Fetching, timeout_s: float):
-        connections.append(fetching)
+    def cut(connection: Fetching, timeout_s: float):
+        connections.append(connection)
         if len(connections) % 3 == 2:
-            fetching._socket.shutdown(2)
-        return receive(fetching, timeout_s)
+            connection._socket.shutdown(2)
+        return receive(connection, timeout_s)
 
     monkeypatch.setattr(Fetching, "receive", cut)
     rows = table(read_range_raw(kafka, OffsetRange(name, 0, 0, 3000)))
@@ -178,14 +184,32 @@ def test_a_range_given_up_half_way(kafka, topic, producer, monkeypatch):
     name = topic()
     write(producer(batch_num_messages=100), name, 3000)
     monkeypatch.setattr(raw, "FETCH_BYTES", 20_000)
+    _close_idle()
     opened = []
     make = Fetching.__init__
     monkeypatch.setattr(Fetching, "__init__", lambda self, *args: opened.append(self) or make(self, *args))
     half = read_range_raw(kafka, OffsetRange(name, 0, 0, 3000))
     next(half)
     half.close()
-    assert [fetching._socket.fileno() for fetching in opened] == [-1]
+    assert [connection._socket.fileno() for connection in opened] == [-1]
     same_as_by_a_consumer(kafka, name, 100, 200)
+
+
+def test_a_process_keeps_its_connection(kafka, topic, producer, monkeypatch):
+    """For ranges one after the other; when the broker has closed it meanwhile, it is made again."""
+    name = topic(2)
+    write(producer(), name, 50, partition=0)
+    write(producer(), name, 50, partition=1)
+    _close_idle()
+    opened = []
+    make = Fetching.__init__
+    monkeypatch.setattr(Fetching, "__init__", lambda self, *args: opened.append(self) or make(self, *args))
+    for partition in (0, 1, 0):
+        assert table(read_range_raw(kafka, OffsetRange(name, partition, 10, 40))).num_rows == 30
+    (kept,) = opened
+    kept._socket.shutdown(2)
+    assert table(read_range_raw(kafka, OffsetRange(name, 1, 0, 50))).num_rows == 50
+    assert len(opened) == 2
 
 
 def test_records_that_are_gone(kafka, topic, producer, cluster):
