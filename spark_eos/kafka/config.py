@@ -85,6 +85,24 @@ _REFUSED = {
     "default.topic.config": "write the topic's properties beside the others",
 }
 
+#: Properties that `kafka_python_config` or `source.raw` follow, and those of producers, which say nothing to a reader.
+_KNOWN_TO_ALL = frozenset(
+    [
+        *("bootstrap.servers", "broker.address.family", "client.id", "enable.metrics.push", "socket.timeout.ms"),
+        *("reconnect.backoff.max.ms", "reconnect.backoff.ms", "max.partition.fetch.bytes"),
+        *("security.protocol", "sasl.mechanism", "sasl.username", "sasl.password"),
+        *("enable.ssl.certificate.verification", "ssl.endpoint.identification.algorithm"),
+        *("ssl.ca.location", "ssl.ca.pem", "ssl.certificate.location", "ssl.certificate.pem"),
+        *("ssl.key.location", "ssl.key.pem", "ssl.key.password", "ssl.crl.location"),
+        *("acks", "batch.num.messages", "batch.size", "compression.codec", "compression.level", "compression.type"),
+        *("delivery.timeout.ms", "enable.gapless.guarantee", "enable.idempotence", "linger.ms", "max.in.flight"),
+        *("max.in.flight.requests.per.connection", "message.max.bytes", "message.send.max.retries", "partitioner"),
+        *("message.timeout.ms", "queue.buffering.max.kbytes", "queue.buffering.max.messages", "retries"),
+        *("queue.buffering.max.ms", "request.required.acks", "retry.backoff.max.ms", "retry.backoff.ms"),
+        *("sticky.partitioning.linger.ms", "transaction.timeout.ms", "transactional.id"),
+    ]
+)
+
 #: Set where the user says nothing. The back-off is that of a cluster nearby; the telemetry of KIP-714 costs every
 #: short-lived client two requests.
 _DEFAULTS = {"reconnect.backoff.ms": "10", "reconnect.backoff.max.ms": "1000", "enable.metrics.push": "false"}
@@ -132,6 +150,17 @@ def kafka_python_config(kafka: KafkaProperties) -> dict[str, Any]:
     if protocol.endswith("SSL"):
         config["ssl_context"] = _ssl_context(user)
     return config
+
+
+def is_for_librdkafka(kafka: KafkaProperties) -> bool:
+    """Whether a reader who does without librdkafka would miss some of the properties."""
+    user = canonical(kafka)
+    if not user.keys() <= _KNOWN_TO_ALL:
+        return True
+    if not user.get("security.protocol", "").upper().startswith("SASL"):
+        return False
+    mechanism = user.get("sasl.mechanism", "GSSAPI").upper()
+    return mechanism != "PLAIN" and not mechanism.startswith("SCRAM-")
 
 
 def check(kafka: KafkaProperties, kind: Kind) -> None:

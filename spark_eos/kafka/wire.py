@@ -42,6 +42,8 @@ ENDTXN_VERSION = 5
 OK = 0
 OFFSET_OUT_OF_RANGE = 1
 _FETCH_WITH_TOPIC_NAMES = 12
+FETCH_VERSION = 11
+"""The last one of plain fields, spoken by `kafka.fetches`; brokers have it since Kafka 2.3."""
 _READ_COMMITTED = 1
 _FEATURES_SECONDS = 15.0
 _CONNECT_SECONDS = 10.0
@@ -122,6 +124,14 @@ class Wire:
     def fetch(self, topic: str, partition: int, offset: int, *, records: bool, max_bytes: int) -> Fetched | None:
         """What a partition holds from ``offset`` on, read_committed, not waiting for more; None without an answer."""
         return self._run(self._fetch, topic, partition, offset, records, max_bytes)
+
+    def fetches(self) -> bool:
+        """Whether the brokers speak `FETCH_VERSION`."""
+        try:
+            self._manager.broker_version_data.api_version(FetchRequest, FETCH_VERSION, FETCH_VERSION)
+        except kafka.errors.IncompatibleBrokerVersion:
+            return False
+        return True
 
     def leader(self, topic: str, partition: int) -> int | None:
         """The broker that leads a partition, as it was known last, or None."""

@@ -16,13 +16,9 @@ from spark_eos.errors import KafkaError
 from spark_eos.source.batches import Damage, RecordBatch, UnsupportedFormat, decompress, find_batches
 from spark_eos.source.planning import OffsetRange
 from spark_eos.source.records import Fields, find_records, read_fields, read_headers
-from spark_eos.source.schema import ARROW_SCHEMA
+from spark_eos.source.schema import ARROW_HEADERS, arrow_schema
 
-__all__ = ["HEADERS", "Decoded", "UnsupportedFormat", "decode"]
-
-#: The last column where headers are asked for; null where a record has none.
-HEADERS = pa.field("headers", pa.list_(pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())]))))
-_ARROW_SCHEMA_WITH_HEADERS = ARROW_SCHEMA.append(HEADERS)
+__all__ = ["Decoded", "UnsupportedFormat", "damaged", "decode"]
 
 #: Record batches are put together up to so many rows or bytes. Much more falls out of the processor's caches.
 _GROUP_ROWS = 8192
@@ -51,14 +47,14 @@ def decode(
 
     ``size``: how many bytes of the data count, by default all; they must not change before the last batch is taken.
     ``aborted``: the response's aborted transactions, as (producer id, first offset); none for read_uncommitted.
-    The batches have `ARROW_SCHEMA`, with `HEADERS` behind it where asked for.
+    The batches are of `arrow_schema`.
     Raises KafkaError (EOS_SOURCE_DAMAGED), at once or with a batch; rows that come before that are right.
     Raises UnsupportedFormat, at once, for what only a consumer reads.
     """
     try:
         found, next_offset = find_batches(data, len(data) if size is None else size, range_.start, range_.end, aborted)
     except Damage as damage:
-        raise _damaged(range_, range_.start, damage) from damage
+        raise damaged(range_, range_.start, damage) from damage
     return Decoded(_decode_groups(data, found, range_, with_headers), next_offset)
 
 
@@ -69,7 +65,7 @@ def _decode_groups(
         try:
             batch = _decode_group(data, group, range_, with_headers)
         except Damage as damage:
-            raise _damaged(range_, group[0].base, damage) from damage
+            raise damaged(range_, group[0].base, damage) from damage
         if batch.num_rows:
             yield batch
 
@@ -109,8 +105,7 @@ def _decode_group(data: bytes, group: list[RecordBatch], range_: OffsetRange, wi
     ]
     if with_headers:
         columns.append(_headers(data, fields))
-    schema = _ARROW_SCHEMA_WITH_HEADERS if with_headers else ARROW_SCHEMA
-    batch = pa.RecordBatch.from_arrays(columns, schema=schema)
+    batch = pa.RecordBatch.from_arrays(columns, schema=arrow_schema(with_headers))
     return batch.slice(rows.start, rows.stop - rows.start)
 
 
@@ -185,10 +180,11 @@ def _headers(data: bytes, fields: Fields) -> pa.Array:
     places = (fields.header_at[rows].tolist(), fields.ends[rows].tolist(), fields.header_count[rows].tolist())
     for row, at, end, count in zip(rows.tolist(), *places, strict=True):
         headers[row] = [{"key": key, "value": value} for key, value in read_headers(data, at, end, count)]
-    return pa.array(headers, HEADERS.type)
+    return pa.array(headers, ARROW_HEADERS.type)
 
 
-def _damaged(range_: OffsetRange, offset: int, damage: Damage) -> KafkaError:
+def damaged(range_: OffsetRange, offset: int, damage: Damage | str) -> KafkaError:
+    """The error for bytes that are not sound, from an offset on."""
     return KafkaError(
         "EOS_SOURCE_DAMAGED",
         f"What the broker sent of {range_.topic}-{range_.partition} from offset {offset} on is damaged: {damage}.",

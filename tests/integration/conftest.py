@@ -12,6 +12,7 @@ from source_calls import Writer
 
 from spark_eos.devcluster import DevCluster
 from spark_eos.options import stream_options
+from spark_eos.source import consumer, fetch, raw
 from spark_eos.source.reader import EosKafkaStreamReader
 
 
@@ -49,6 +50,15 @@ def transactions(cluster: DevCluster) -> Writer:
 @pytest.fixture
 def admin(cluster: DevCluster) -> AdminClient:
     return AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+
+
+@pytest.fixture(params=["raw", "consumer"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The tasks of this test read in the one way, then in the other; a range that does not go on fails soon."""
+    monkeypatch.setattr(fetch, "suits", lambda kafka: request.param == "raw")
+    for module in (raw, consumer):
+        monkeypatch.setattr(module, "_SHORT_STALL_S", 0.3)
+    return request.param
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ from source_calls import Writer, delete_before, fresh, rows, run, topics, until,
 from spark_eos.devcluster import DevCluster
 from spark_eos.errors import ConnectionFailed, DataLossError, KafkaError, OptionError, TopicError
 from spark_eos.options import stream_options
-from spark_eos.source import fetch, watch
+from spark_eos.source import consumer, watch
 from spark_eos.source.planning import OffsetRange
 from spark_eos.source.reader import EosKafkaStreamReader
 
@@ -84,16 +84,14 @@ def test_columns(reader, topic, cluster):
     assert rows[5]["timestamp"].year > 2023
 
 
-def test_more_rows_than_an_arrow_batch_holds(reader, topic, write):
-    """Batches are bounded, and a range may end inside of one."""
+def test_a_limit_inside_of_the_writers_batches(reader, topic, write):
+    """Micro-batches that end inside of the producer's batches."""
     name = topic()
     write(name, *map(str, range(10_000)))
     source = reader(name, maxOffsetsPerTrigger=7000)
     batches, _ = run(source)
     assert [len(batch) for batch in batches] == [0, 7000, 3000]
     assert values(batches) == [str(i) for i in range(10_000)]
-    sizes = [batch.num_rows for batch in source.read(OffsetRange(name, 0, 0, 10_000))]
-    assert max(sizes) <= fetch.BATCH_ROWS
 
 
 def test_a_limit_gives_every_row_once(reader, topic, write):
@@ -336,9 +334,8 @@ def test_a_replay_of_offsets_that_the_log_does_not_have(reader, topic, write):
     assert (caught.value.parameters["expected"], caught.value.parameters["found"]) == (9, 3)
 
 
-def test_a_range_that_the_log_does_not_have(reader, topic, write, monkeypatch):
+def test_a_range_that_the_log_does_not_have(reader, topic, write, way):
     """The task has read what there is and says so, after a bounded time."""
-    monkeypatch.setattr(fetch, "_SHORT_STALL_S", 0.3)
     name = topic()
     write(name, *"abc")
     with pytest.raises(DataLossError, match="ends at 3, before 9"):
@@ -356,9 +353,8 @@ def test_a_topic_that_is_no_longer_subscribed_to(reader, topic):
 # What must stop
 
 
-def test_a_range_that_stays_unstable_ends_in_an_error(reader, topic, transactions, monkeypatch):
+def test_a_range_that_stays_unstable_ends_in_an_error(reader, topic, transactions, way):
     """It is there, but an open transaction hides it: as when a log was restored to an earlier state."""
-    monkeypatch.setattr(fetch, "_SHORT_STALL_S", 0.3)
     name = topic()
     transactions.producer.begin_transaction()
     transactions.put(name, *"abc")
@@ -429,16 +425,19 @@ def test_an_idle_stream_asks_the_broker_at_most_every_50_ms(reader, topic, monke
 
 
 def test_a_process_keeps_its_consumer(reader, topic, write):
-    """Ranges one after the other use one connection; a range that was given up half-way disturbs no other."""
+    """Ranges one after the other use one connection; a range that was given up half-way disturbs no other.
+
+    What only librdkafka understands is read by it.
+    """
     name = topic(2)
     write(name, *map(str, range(9000)))
     write(name, *"ab", partition=1)
-    source = reader(name)
-    fetch._idle_consumers.clear()
+    source = reader(name, kafka__fetch__min__bytes=1)
+    consumer._idle_consumers.clear()
     list(source.read(OffsetRange(name, 1, 0, 2)))
-    (kept,) = fetch._idle_consumers.values()
+    (kept,) = consumer._idle_consumers.values()
     list(source.read(OffsetRange(name, 0, 0, 5)))
-    assert list(fetch._idle_consumers.values()) == [kept]
+    assert list(consumer._idle_consumers.values()) == [kept]
     half = source.read(OffsetRange(name, 0, 0, 9000))
     next(half)
     half.close()

@@ -6,7 +6,7 @@ import pytest
 from source_calls import delete_before, fresh, rows, run, topics, until, until_more, values
 
 from spark_eos.errors import DataLossError
-from spark_eos.source import fetch, watch
+from spark_eos.source import watch
 from spark_eos.source.planning import OffsetRange
 
 
@@ -108,7 +108,7 @@ def test_records_that_expired_under_a_query_that_may_lose_data(reader, topic, wr
     assert source.reportLatestOffset()["#losses"] == 1
 
 
-def test_records_that_expire_between_planning_and_reading(reader, topic, write, admin):
+def test_records_that_expire_between_planning_and_reading(reader, topic, write, admin, way):
     """In the task: from the first that is left, or nothing."""
     name = topic()
     write(name, *"abcdef")
@@ -120,9 +120,8 @@ def test_records_that_expire_between_planning_and_reading(reader, topic, write, 
     assert list(source.read(part)) == []
 
 
-def test_a_range_beyond_the_end_of_the_log(reader, topic, write, monkeypatch):
+def test_a_range_beyond_the_end_of_the_log(reader, topic, write, way):
     """The task reads what there is of it."""
-    monkeypatch.setattr(fetch, "_SHORT_STALL_S", 0.3)
     name = topic()
     write(name, *"abc")
     source = reader(name, failOnDataLoss=False)

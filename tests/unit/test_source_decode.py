@@ -18,9 +18,9 @@ from kafka.record._crc32c import crc as slow_crc32c
 from kafka.record.default_records import DefaultRecordBatchBuilder
 
 from spark_eos.errors import KafkaError
-from spark_eos.source.decode import HEADERS, UnsupportedFormat, decode
+from spark_eos.source.decode import UnsupportedFormat, decode
 from spark_eos.source.planning import OffsetRange
-from spark_eos.source.schema import ARROW_SCHEMA
+from spark_eos.source.schema import arrow_schema
 
 HEADER = struct.Struct(">qiibIhiqqqhii")
 EVERYTHING = OffsetRange("t", 3, 0, 2**62)
@@ -115,7 +115,7 @@ def rows(data: bytes, range_: OffsetRange = EVERYTHING, aborted=(), with_headers
     """What is decoded, held to its schema and to Arrow's own checks."""
     result = []
     for batch in decode(data, range_, aborted, with_headers=with_headers).batches:
-        assert batch.schema == (ARROW_SCHEMA.append(HEADERS) if with_headers else ARROW_SCHEMA)
+        assert batch.schema == arrow_schema(with_headers)
         batch.validate(full=True)
         assert batch.num_rows
         # Arrow's own timestamps: those of Python end in the year 9999

@@ -1,8 +1,7 @@
 """Fetch requests on a socket of their own, one partition at a time: bytes as the broker sends them, without a copy.
 
 A request is sent when the caller says so and its answer taken later, so that the broker reads and sends while the
-caller is busy. Version 11 of the Fetch request is spoken: it is the last one of plain fields, and all brokers that can
-fence by EndTxn version 5 speak it.
+caller is busy.
 """
 
 from __future__ import annotations
@@ -12,12 +11,11 @@ import socket
 import struct
 from dataclasses import dataclass
 
-from spark_eos.kafka.metadata import Isolation
-from spark_eos.kafka.wire import wire
-from spark_eos.options import KafkaProperties
+from spark_eos.kafka.config import canonical
+from spark_eos.kafka.wire import FETCH_VERSION, wire
+from spark_eos.options import Isolation, KafkaProperties
 
-_FETCH, _VERSION = 1, 11
-_CLIENT = b"spark-eos"
+_FETCH = 1
 _NO_SESSION = (0, -1)
 #: A size in an answer beyond this is no size: an answer is as large as asked for, or as one record batch.
 _LARGEST = 1 << 30
@@ -33,24 +31,25 @@ _END = struct.Struct(">ii")
 
 @dataclass(frozen=True)
 class Answer:
-    """``error`` is Kafka's code. The records are the first ``size`` bytes of `Fetching.buffer`, until the next answer
-    is taken; ``aborted`` are transactions by (producer id, first offset), none for read_uncommitted."""
+    """``error`` is Kafka's code. The records are the first ``size`` bytes of `FetchConnection.buffer`, until the next
+    answer is taken; ``aborted`` are transactions by (producer id, first offset), none for read_uncommitted."""
 
     error: int
     size: int
     aborted: tuple[tuple[int, int], ...] = ()
 
 
-class Fetching:
+class FetchConnection:
     """One connection to one broker. Raises OSError from every call once it is of no use; close it then.
 
     ``idle``: nothing is awaited, so that it can be used for another partition.
     """
 
-    def __init__(self, broker: socket.socket, node: int) -> None:
+    def __init__(self, broker: socket.socket, node: int, client_id: str = "spark-eos") -> None:
         self.node = node
         self.idle = True
         self.buffer = bytearray()
+        self._client_id = client_id.encode()
         self._socket = broker
         self._number = 0
         self._partition = -1
@@ -66,7 +65,7 @@ class Fetching:
         self._partition = partition
         self.idle = False
         name = topic.encode()
-        head = struct.pack(">hhih", _FETCH, _VERSION, self._number, len(_CLIENT)) + _CLIENT
+        head = struct.pack(">hhih", _FETCH, FETCH_VERSION, self._number, len(self._client_id)) + self._client_id
         committed = isolation == "read_committed"
         limits = struct.pack(">iiiibii", -1, max_wait_ms, 1, max_bytes, committed, *_NO_SESSION)
         place = struct.pack(">ih", 1, len(name)) + name + struct.pack(">ii", 1, partition)
@@ -113,12 +112,12 @@ class Fetching:
 
 
 #: Connections of this process that wait for their next use, by cluster and broker; the one used last is at the end.
-_idle: dict[tuple[KafkaProperties, int, int], Fetching] = {}
+_idle: dict[tuple[KafkaProperties, int, int], FetchConnection] = {}
 _MAX_IDLE = 4
 _LARGEST_KEPT = 4 * 1024 * 1024
 
 
-def connect(kafka: KafkaProperties, topic: str, partition: int) -> Fetching:
+def connect(kafka: KafkaProperties, topic: str, partition: int) -> FetchConnection:
     """A connection to the partition's leader, one that was given back or a new one. Raises OSError."""
     client = wire(kafka)
     leader = client.leader(topic, partition)
@@ -131,17 +130,17 @@ def connect(kafka: KafkaProperties, topic: str, partition: int) -> Fetching:
     if broker is None:
         client.forget_leader(topic, partition)
         raise OSError(f"broker {leader} cannot be reached")
-    return Fetching(broker, leader)
+    return FetchConnection(broker, leader, canonical(kafka).get("client.id", "spark-eos"))
 
 
-def give_back(kafka: KafkaProperties, fetching: Fetching) -> None:
+def give_back(kafka: KafkaProperties, connection: FetchConnection) -> None:
     """Keep a connection for the next who reads from its broker; one with an answer outstanding is closed."""
-    key = (kafka, os.getpid(), fetching.node)
-    if not fetching.idle or key in _idle:
-        fetching.close()
+    key = (kafka, os.getpid(), connection.node)
+    if not connection.idle or key in _idle:
+        connection.close()
         return
-    if len(fetching.buffer) > _LARGEST_KEPT:
-        fetching.buffer = bytearray()
-    _idle[key] = fetching
+    if len(connection.buffer) > _LARGEST_KEPT:
+        connection.buffer = bytearray()
+    _idle[key] = connection
     while len(_idle) > _MAX_IDLE:
         _idle.pop(next(iter(_idle))).close()

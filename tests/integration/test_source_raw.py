@@ -13,15 +13,16 @@ from confluent_kafka.admin import AdminClient
 
 from spark_eos.devcluster import DevCluster
 from spark_eos.errors import DataLossError, KafkaError
-from spark_eos.kafka import fetching
-from spark_eos.kafka.fetching import Fetching
-from spark_eos.options import KafkaProperties
+from spark_eos.kafka import fetches
+from spark_eos.kafka.fetches import FetchConnection
+from spark_eos.kafka.metadata import end_offsets
+from spark_eos.options import Fetching, KafkaProperties
 from spark_eos.source import raw
+from spark_eos.source.consumer import read_by_consumer
 from spark_eos.source.decode import UnsupportedFormat
-from spark_eos.source.fetch import read_range
 from spark_eos.source.planning import OffsetRange
-from spark_eos.source.raw import read_range_raw
-from spark_eos.source.schema import ARROW_SCHEMA
+from spark_eos.source.raw import read_raw
+from spark_eos.source.schema import arrow_schema
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 TIME = 1_700_000_000_000
@@ -54,23 +55,23 @@ def write(producer: Producer, topic: str, count: int, seed: int = 1, **message: 
 
 
 def end_of(kafka: KafkaProperties, topic: str) -> int:
-    return raw.end_offsets(kafka, {topic: [0]}, "read_uncommitted")[topic][0]
+    return end_offsets(kafka, {topic: [0]}, "read_uncommitted")[topic][0]
 
 
 def table(batches: Iterable[pa.RecordBatch]) -> pa.Table:
-    return pa.Table.from_batches(batches, schema=ARROW_SCHEMA).combine_chunks()
+    return pa.Table.from_batches(batches, schema=arrow_schema(False)).combine_chunks()
 
 
 def same_as_by_a_consumer(kafka: KafkaProperties, topic: str, start: int, end: int) -> pa.Table:
     range_ = OffsetRange(topic, 0, start, end)
-    rows = table(read_range_raw(kafka, range_))
-    assert rows.equals(table(read_range(kafka, range_)))
+    rows = table(read_raw(Fetching(kafka), range_))
+    assert rows.equals(table(read_by_consumer(Fetching(kafka), range_)))
     return rows
 
 
 def _close_idle() -> None:
-    while fetching._idle:
-        fetching._idle.popitem()[1].close()
+    while fetches._idle:
+        fetches._idle.popitem()[1].close()
 
 
 @pytest.mark.parametrize("codec", CODECS)
@@ -110,7 +111,7 @@ def test_transactions(kafka, topic, producer):
     begins = random.Random(0).sample(range(end), 5)
     for begin in begins:
         same_as_by_a_consumer(kafka, name, begin, end)
-    uncommitted = table(read_range_raw(kafka, OffsetRange(name, 0, 0, end), "read_uncommitted"))
+    uncommitted = table(read_raw(Fetching(kafka, "read_uncommitted"), OffsetRange(name, 0, 0, end)))
     assert uncommitted.num_rows == 6 * 120
 
 
@@ -125,7 +126,7 @@ def test_headers(kafka, topic, producer, cluster):
     seen = [m.headers() for m in consumer.consume(10, 10)]
     consumer.close()
     assert len(seen) == 10
-    (batch,) = read_range_raw(kafka, OffsetRange(name, 0, 0, 10), with_headers=True)
+    (batch,) = read_raw(Fetching(kafka, include_headers=True), OffsetRange(name, 0, 0, 10))
     got = [row and [(h["key"], h["value"]) for h in row] for row in batch["headers"].to_pylist()]
     assert got == seen
     same_as_by_a_consumer(kafka, name, 0, 10)
@@ -149,16 +150,16 @@ def test_a_lost_connection_is_made_again(kafka, topic, producer, monkeypatch):
     write(producer(batch_num_messages=100), name, 3000)
     monkeypatch.setattr(raw, "FETCH_BYTES", 20_000)
     connections = []
-    receive = Fetching.receive
+    receive = FetchConnection.receive
 
-    def cut(connection: Fetching, timeout_s: float):
+    def cut(connection: FetchConnection, timeout_s: float):
         connections.append(connection)
         if len(connections) % 3 == 2:
             connection._socket.shutdown(2)
         return receive(connection, timeout_s)
 
-    monkeypatch.setattr(Fetching, "receive", cut)
-    rows = table(read_range_raw(kafka, OffsetRange(name, 0, 0, 3000)))
+    monkeypatch.setattr(FetchConnection, "receive", cut)
+    rows = table(read_raw(Fetching(kafka), OffsetRange(name, 0, 0, 3000)))
     assert rows["offset"].to_pylist() == list(range(3000))
     assert len(set(map(id, connections))) > 2
 
@@ -171,7 +172,7 @@ def test_the_broker_restarts(monkeypatch):
         kafka = KafkaProperties({"bootstrap.servers": own.bootstrap_servers})
         writer = Producer({"bootstrap.servers": own.bootstrap_servers, "log_level": 0, "batch.num.messages": 100})
         write(writer, "t", 3000)
-        reading = read_range_raw(kafka, OffsetRange("t", 0, 0, 3000))
+        reading = read_raw(Fetching(kafka), OffsetRange("t", 0, 0, 3000))
         first = next(reading)
         own.stop(0)
         own.start(0)
@@ -186,9 +187,9 @@ def test_a_range_given_up_half_way(kafka, topic, producer, monkeypatch):
     monkeypatch.setattr(raw, "FETCH_BYTES", 20_000)
     _close_idle()
     opened = []
-    make = Fetching.__init__
-    monkeypatch.setattr(Fetching, "__init__", lambda self, *args: opened.append(self) or make(self, *args))
-    half = read_range_raw(kafka, OffsetRange(name, 0, 0, 3000))
+    make = FetchConnection.__init__
+    monkeypatch.setattr(FetchConnection, "__init__", lambda self, *args: opened.append(self) or make(self, *args))
+    half = read_raw(Fetching(kafka), OffsetRange(name, 0, 0, 3000))
     next(half)
     half.close()
     assert [connection._socket.fileno() for connection in opened] == [-1]
@@ -202,13 +203,13 @@ def test_a_process_keeps_its_connection(kafka, topic, producer, monkeypatch):
     write(producer(), name, 50, partition=1)
     _close_idle()
     opened = []
-    make = Fetching.__init__
-    monkeypatch.setattr(Fetching, "__init__", lambda self, *args: opened.append(self) or make(self, *args))
+    make = FetchConnection.__init__
+    monkeypatch.setattr(FetchConnection, "__init__", lambda self, *args: opened.append(self) or make(self, *args))
     for partition in (0, 1, 0):
-        assert table(read_range_raw(kafka, OffsetRange(name, partition, 10, 40))).num_rows == 30
+        assert table(read_raw(Fetching(kafka), OffsetRange(name, partition, 10, 40))).num_rows == 30
     (kept,) = opened
     kept._socket.shutdown(2)
-    assert table(read_range_raw(kafka, OffsetRange(name, 1, 0, 50))).num_rows == 50
+    assert table(read_raw(Fetching(kafka), OffsetRange(name, 1, 0, 50))).num_rows == 50
     assert len(opened) == 2
 
 
@@ -220,7 +221,7 @@ def test_records_that_are_gone(kafka, topic, producer, cluster):
     for future in client.delete_records([TopicPartition(name, 0, 5)]).values():
         future.result()
     with pytest.raises(DataLossError, match="begins at 5") as caught:
-        list(read_range_raw(kafka, OffsetRange(name, 0, 3, 10)))
+        list(read_raw(Fetching(kafka), OffsetRange(name, 0, 3, 10)))
     assert caught.value.condition == "EOS_SOURCE_DATA_LOSS"
 
 
@@ -228,10 +229,9 @@ def test_records_that_are_gone(kafka, topic, producer, cluster):
 def test_a_log_that_ends_too_early(kafka, topic, producer, monkeypatch, start):
     """The rows that are there come; then it is asked for a while, as a new leader may know less."""
     monkeypatch.setattr(raw, "_SHORT_STALL_S", 0.3)
-    monkeypatch.setattr(raw, "STALL_S", 0.6)
     name = topic()
     write(producer(), name, 10)
-    reading = read_range_raw(kafka, OffsetRange(name, 0, start, 20))
+    reading = read_raw(Fetching(kafka), OffsetRange(name, 0, start, 20))
     if start < 10:
         assert next(reading)["offset"].to_pylist() == list(range(start, 10))
     with pytest.raises(DataLossError, match="ends at 10, before 20"):
@@ -247,16 +247,15 @@ def test_a_range_behind_an_open_transaction_stalls(kafka, topic, producer, monke
     writer.begin_transaction()
     write(writer, name, 3)
     with pytest.raises(KafkaError) as caught:
-        list(read_range_raw(kafka, OffsetRange(name, 0, 0, 3)))
+        list(read_raw(Fetching(kafka), OffsetRange(name, 0, 0, 3)))
     assert caught.value.condition == "EOS_SOURCE_STALLED"
     writer.abort_transaction(10)
 
 
-def test_a_topic_that_is_missing(kafka, monkeypatch):
+def test_a_topic_that_is_missing(kafka):
     """As for any other call."""
-    monkeypatch.setattr(raw, "STALL_S", 0.5)
     with pytest.raises(KafkaError) as caught:
-        list(read_range_raw(kafka, OffsetRange("no-such-topic", 0, 0, 3)))
+        list(read_raw(Fetching(kafka, poll_timeout_s=0.5), OffsetRange("no-such-topic", 0, 0, 3)))
     assert caught.value.condition == "EOS_TOPIC_MISSING"
 
 
@@ -277,7 +276,7 @@ def test_what_only_a_consumer_reads(kafka, topic, producer, monkeypatch):
     monkeypatch.setattr(raw, "decode", refuse)
     offsets = []
     with pytest.raises(UnsupportedFormat) as caught:
-        for batch in read_range_raw(kafka, OffsetRange(name, 0, 0, 100)):
+        for batch in read_raw(Fetching(kafka), OffsetRange(name, 0, 0, 100)):
             offsets += batch["offset"].to_pylist()
     assert 0 < caught.value.position < 100
     assert offsets == list(range(caught.value.position))

@@ -9,23 +9,23 @@ from collections.abc import Iterator
 
 import pytest
 
-from spark_eos.kafka import fetching as module
-from spark_eos.kafka.fetching import Answer, Fetching, give_back
+from spark_eos.kafka import fetches as module
+from spark_eos.kafka.fetches import Answer, FetchConnection, give_back
 from spark_eos.options import KafkaProperties
 
 RECORDS = bytes(range(256)) * 40
 
 
 @pytest.fixture
-def pair() -> Iterator[tuple[Fetching, socket.socket]]:
+def pair() -> Iterator[tuple[FetchConnection, socket.socket]]:
     """A connection and the broker's end of it."""
     ours, theirs = socket.socketpair()
-    yield Fetching(ours, 0), theirs
+    yield FetchConnection(ours, 0), theirs
     ours.close()
     theirs.close()
 
 
-def ask(fetching: Fetching) -> None:
+def ask(fetching: FetchConnection) -> None:
     fetching.send("töpic", 3, 77, isolation="read_committed", max_bytes=1000, max_wait_ms=5)
 
 
@@ -114,7 +114,7 @@ def test_which_connections_are_kept(monkeypatch):
     """Idle ones, one to a broker, a few in all; the others are closed."""
     monkeypatch.setattr(module, "_idle", {})
     kafka = KafkaProperties({"bootstrap.servers": "a"})
-    made = [Fetching(socket.socket(), node) for node in (0, 1, 2, 3, 4, 4, 5)]
+    made = [FetchConnection(socket.socket(), node) for node in (0, 1, 2, 3, 4, 4, 5)]
     made[-1].idle = False
     for fetching in made:
         give_back(kafka, fetching)

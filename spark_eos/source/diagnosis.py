@@ -1,0 +1,42 @@
+"""Why a task cannot read on."""
+
+from __future__ import annotations
+
+from spark_eos.errors import KafkaError
+from spark_eos.kafka.metadata import begin_offsets, end_offsets
+from spark_eos.options import KafkaProperties
+from spark_eos.source.losses import data_loss
+from spark_eos.source.planning import OffsetRange
+
+
+def why_not(kafka: KafkaProperties, range_: OffsetRange, position: int, refusal: str | None = None) -> KafkaError:
+    """Why reading a range does not go on at a position: what the log holds now, else what the broker said.
+
+    DataLossError (EOS_SOURCE_DATA_LOSS), or KafkaError: EOS_SOURCE_FETCH where there is a ``refusal``, else
+    EOS_SOURCE_STALLED. Raises ConnectionFailed.
+    """
+    r, place = range_, {range_.topic: [range_.partition]}
+    begin = begin_offsets(kafka, place)[r.topic][r.partition]
+    if begin > position:
+        return data_loss(r.topic, r.partition, position, begin, f"begins at {begin} now (retention)")
+    end = end_offsets(kafka, place, "read_uncommitted")[r.topic][r.partition]
+    if end < r.end:
+        return data_loss(r.topic, r.partition, position, end, f"ends at {end}, before {r.end}")
+    where = f"{r.topic}-{r.partition} at offset {position}, of {r.start} to {r.end}"
+    if refusal is not None:
+        return KafkaError(
+            "EOS_SOURCE_FETCH",
+            f"Reading {where} failed: {refusal}.",
+            hint="Grant Read on the topic if it is about authorization; otherwise look into the broker's log.",
+            topic=r.topic,
+            partition=r.partition,
+            position=position,
+        )
+    return KafkaError(
+        "EOS_SOURCE_STALLED",
+        f"Nothing came from {where} for a long time, though the log holds it.",
+        hint="Check the partition's leader and its log. A restart goes on here.",
+        topic=r.topic,
+        partition=r.partition,
+        position=position,
+    )
