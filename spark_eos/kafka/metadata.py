@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from confluent_kafka import IsolationLevel, KafkaException, TopicCollection, TopicPartition, Uuid
 from confluent_kafka import KafkaError as ClientError
@@ -26,6 +26,7 @@ from spark_eos.options import Isolation, KafkaProperties
 NO_OFFSET = -1
 
 Offsets = dict[str, dict[int, int]]
+T = TypeVar("T")
 
 #: Seconds for the first try; each further one has twice as many.
 _FIRST_TRY_S = 4.0
@@ -222,12 +223,36 @@ def _ask(
         if not errors:
             return answers
         if any(error.code() in _STALE | _UNREACHABLE for error in errors.values()):
-            _admin.cache_clear()
-            reason, admin = admin.reason, _admin(kafka, os.getpid())
-            admin.reason = admin.reason or reason
+            admin = _replaced(kafka, admin)
             try_s *= 2
         time.sleep(pause_s)
     raise AssertionError
+
+
+def answer(kafka: KafkaProperties, question: Callable[[AdminClient, float], T], timeout_s: float = TIMEOUT_S) -> T:
+    """What ``question(client, seconds)`` returns, which may raise KafkaException: of a client that got no answer
+    another one is made, until the time is up, as in `_ask`; any other error is for the caller."""
+    began = time.monotonic()
+    try_s = _FIRST_TRY_S
+    for pause_s in _pauses():
+        admin = _admin(kafka, os.getpid())
+        try:
+            return question(admin.client, min(try_s, max(0.1, began + timeout_s - time.monotonic())))
+        except KafkaException as error:
+            if error.args[0].code() not in _STALE | _UNREACHABLE or time.monotonic() - began >= timeout_s:
+                raise
+        _replaced(kafka, admin)
+        try_s *= 2
+        time.sleep(pause_s)
+    raise AssertionError
+
+
+def _replaced(kafka: KafkaProperties, admin: _Admin) -> _Admin:
+    """A new client, which knows what the old one said last."""
+    _admin.cache_clear()
+    new = _admin(kafka, os.getpid())
+    new.reason = admin.reason
+    return new
 
 
 def _pauses() -> Iterable[float]:

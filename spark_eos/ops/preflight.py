@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from spark_eos.errors import KafkaError, LedgerError, OptionError, TopicError
 from spark_eos.kafka.config import check
 from spark_eos.kafka.groups import active_members
 from spark_eos.kafka.ledger import KafkaLedger
-from spark_eos.kafka.metadata import admin_client, named, topic_partitions
+from spark_eos.kafka.metadata import answer, named, topic_partitions
 from spark_eos.kafka.wire import wire
 from spark_eos.options import KafkaProperties, SinkOptions
 from spark_eos.patience import patience
@@ -66,10 +67,9 @@ def _preflight(options: SinkOptions, period: int, process_id: int) -> Facts:
     if options.topic is not None:
         topic_partitions(options.kafka, [options.topic])
     _check_transaction_version(options)
-    admin = admin_client(options.kafka)
     began = time.monotonic()
     try:
-        facts = Facts(_transaction_timeout(options, admin), _ledger_partitions(options, admin), this_driver())
+        facts = Facts(_transaction_timeout(options), _ledger_partitions(options), this_driver())
         if options.group_id:
             _check_group(options.kafka, options.group_id)
     except KafkaException as error:
@@ -91,8 +91,8 @@ def _check_transaction_version(options: SinkOptions) -> None:
         )
 
 
-def _transaction_timeout(options: SinkOptions, admin: AdminClient) -> int:
-    most = _broker_limit(admin)
+def _transaction_timeout(options: SinkOptions) -> int:
+    most = _broker_limit(options.kafka)
     asked = options.transaction_timeout_ms
     if most is not None and asked is not None and asked > most:
         raise OptionError(
@@ -105,36 +105,34 @@ def _transaction_timeout(options: SinkOptions, admin: AdminClient) -> int:
     return asked or most or KAFKA_DEFAULT_MAX_TIMEOUT_MS
 
 
-def _broker_limit(admin: AdminClient) -> int | None:
+def _broker_limit(kafka: KafkaProperties) -> int | None:
     """``transaction.max.timeout.ms``; None where this user may not ask (init_transactions tells then)."""
-    node = admin.describe_cluster(request_timeout=_TIMEOUT).result().nodes[0].id
     try:
-        return int(_config(admin, ResourceType.BROKER, str(node))["transaction.max.timeout.ms"].value)
+        return int(_config_of_a_broker(kafka)["transaction.max.timeout.ms"].value)
     except KafkaException as error:
         if error.args[0].code() == ClientError.CLUSTER_AUTHORIZATION_FAILED:
             return None
         raise
 
 
-def _ledger_partitions(options: SinkOptions, admin: AdminClient) -> int:
+def _ledger_partitions(options: SinkOptions) -> int:
     topic = options.ledger_topic
     try:
         found = topic_partitions(options.kafka, [topic])[topic]
     except TopicError as error:
         if error.condition != "EOS_TOPIC_MISSING":
             raise
-        found = _create_ledger(topic, admin, options)
-    _check_ledger(topic, admin)
+        found = _create_ledger(topic, options.kafka)
+    _check_ledger(topic, options.kafka)
     return found
 
 
-def _create_ledger(topic: str, admin: AdminClient, options: SinkOptions) -> int:
+def _create_ledger(topic: str, kafka: KafkaProperties) -> int:
     """As durable as the coordinators' own state."""
-    node = admin.describe_cluster(request_timeout=_TIMEOUT).result().nodes[0].id
     config = {"cleanup.policy": "compact", "segment.ms": str(3_600_000), "min.cleanable.dirty.ratio": "0.1"}
     replication = -1
     try:
-        broker = _config(admin, ResourceType.BROKER, str(node))
+        broker = _config_of_a_broker(kafka)
         replication = int(broker["transaction.state.log.replication.factor"].value)
         config["min.insync.replicas"] = broker["transaction.state.log.min.isr"].value
     except KafkaException as error:
@@ -142,7 +140,7 @@ def _create_ledger(topic: str, admin: AdminClient, options: SinkOptions) -> int:
             raise
     new = NewTopic(topic, num_partitions=LEDGER_PARTITIONS, replication_factor=replication, config=config)
     try:
-        admin.create_topics([new], request_timeout=_TIMEOUT)[topic].result()
+        answer(kafka, lambda admin, seconds: admin.create_topics([new], request_timeout=seconds)[topic].result())
     except KafkaException as error:
         if error.args[0].code() != ClientError.TOPIC_ALREADY_EXISTS:
             raise LedgerError(
@@ -150,11 +148,11 @@ def _create_ledger(topic: str, admin: AdminClient, options: SinkOptions) -> int:
                 f"The ledger topic {topic} does not exist and could not be created: {error.args[0].str()}.",
                 hint=f"Create it with cleanup.policy=compact, and replicated like __transaction_state ({replication}).",
             ) from None
-    return topic_partitions(options.kafka, [topic])[topic]
+    return topic_partitions(kafka, [topic])[topic]
 
 
-def _check_ledger(topic: str, admin: AdminClient) -> None:
-    config = _config(admin, ResourceType.TOPIC, topic)
+def _check_ledger(topic: str, kafka: KafkaProperties) -> None:
+    config = _config_of_topic(kafka, topic)
     policy = config["cleanup.policy"].value
     if policy != "compact":
         raise LedgerError(
@@ -165,7 +163,7 @@ def _check_ledger(topic: str, admin: AdminClient) -> None:
         )
     needed = int(config["min.insync.replicas"].value)
     for _ in patience(_TIMEOUT):  # replicas that were restarted take a moment to be in sync
-        description = _known(lambda: _describe(admin, topic))
+        description = _known(lambda: _describe(kafka, topic))
         # Brokers ask for no more replicas in sync than there are.
         short = [p for p in description.partitions if len(p.isr) < min(needed, len(p.replicas))]
         if not short:
@@ -209,16 +207,33 @@ def _check_checkpoint(options: SinkOptions, facts: Facts, checkpoint: Checkpoint
         raise missing_head(done)
 
 
-def _config(admin: AdminClient, kind: ResourceType, name: str) -> dict[str, Any]:
+def _config_of_a_broker(kafka: KafkaProperties) -> dict[str, Any]:
+    """Of any; the next time of another one, as the cluster may not have noticed yet that one is dead."""
+
+    def ask(admin: AdminClient, seconds: float) -> dict[str, Any]:
+        brokers = admin.describe_cluster(request_timeout=seconds).result().nodes
+        return _ask_config(admin, ResourceType.BROKER, str(random.choice(brokers).id), seconds)
+
+    return _known(lambda: answer(kafka, ask))
+
+
+def _config_of_topic(kafka: KafkaProperties, topic: str) -> dict[str, Any]:
+    return _known(lambda: answer(kafka, lambda admin, seconds: _ask_config(admin, ResourceType.TOPIC, topic, seconds)))
+
+
+def _ask_config(admin: AdminClient, kind: ResourceType, name: str, seconds: float) -> dict[str, Any]:
     resource = ConfigResource(kind, name)
-    return _known(lambda: admin.describe_configs([resource], request_timeout=_TIMEOUT)[resource].result())
+    return admin.describe_configs([resource], request_timeout=seconds)[resource].result()
 
 
-def _describe(admin: AdminClient, topic: str) -> Any:
-    asked = admin.describe_topics(
-        TopicCollection([topic]), include_authorized_operations=True, request_timeout=_TIMEOUT
-    )
-    return asked[topic].result()
+def _describe(kafka: KafkaProperties, topic: str) -> Any:
+    def ask(admin: AdminClient, seconds: float) -> Any:
+        asked = admin.describe_topics(
+            TopicCollection([topic]), include_authorized_operations=True, request_timeout=seconds
+        )
+        return asked[topic].result()
+
+    return answer(kafka, ask)
 
 
 def _known(ask: Callable[[], Any]) -> Any:
