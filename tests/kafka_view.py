@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeVar
 
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, IsolationLevel, KafkaError, Producer, TopicPartition
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 from kafka import KafkaAdminClient
 from kafka.errors import ConcurrentTransactionsError
@@ -94,13 +94,17 @@ class KafkaView:
     # Groups and transactions
 
     def group(self, group: str, topic: str) -> dict[tuple[str, int], int]:
-        """What the consumer group has committed, by partition; partitions without are left out."""
-        (future,) = self.admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)]).values()
-        return {
-            (p.topic, p.partition): p.offset
-            for p in future.result(TIMEOUT).topic_partitions
-            if p.topic == topic and p.offset >= 0
-        }
+        """What the consumer group has committed, by partition; partitions without are left out.
+
+        The admin client's own call ends the process where the group's coordinator has moved (librdkafka issue 5040).
+        """
+        own = {"group.id": group, "enable.auto.commit": False, "isolation.level": "read_uncommitted"}
+        consumer = Consumer(self._client | own)
+        try:
+            found = consumer.committed([TopicPartition(topic, p) for p in self.partitions(topic)], timeout=TIMEOUT)
+        finally:
+            consumer.close()
+        return {(p.topic, p.partition): p.offset for p in found if p.offset >= 0}
 
     def transactions(self, containing: str, *states: str) -> dict[str, str]:
         """Transactional ids that contain this text (such as a query id), with the state of each."""

@@ -230,8 +230,11 @@ def _ask(
 
 
 def answer(kafka: KafkaProperties, question: Callable[[AdminClient, float], T], timeout_s: float = TIMEOUT_S) -> T:
-    """What ``question(client, seconds)`` returns, which may raise KafkaException: of a client that got no answer
-    another one is made, until the time is up, as in `_ask`; any other error is for the caller."""
+    """What ``question(client, seconds)`` returns, which may raise KafkaException.
+
+    A client that got no answer, or that asks a coordinator of yesterday, is replaced by another one, until the time is
+    up, as in `_ask`; any other error is for the caller.
+    """
     began = time.monotonic()
     try_s = _FIRST_TRY_S
     for pause_s in _pauses():
@@ -239,7 +242,8 @@ def answer(kafka: KafkaProperties, question: Callable[[AdminClient, float], T], 
         try:
             return question(admin.client, min(try_s, max(0.1, began + timeout_s - time.monotonic())))
         except KafkaException as error:
-            if error.args[0].code() not in _STALE | _UNREACHABLE or time.monotonic() - began >= timeout_s:
+            may_pass = error.args[0].code() in _STALE | _UNREACHABLE | COORDINATOR_MOVING
+            if not may_pass or time.monotonic() - began >= timeout_s:
                 raise
         _replaced(kafka, admin)
         try_s *= 2

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import kafka.errors
 import pytest
 from arming import armed
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer, TopicPartition
 from healing import BROKERS
 from kafka_view import KafkaView, wait_for
 from pyspark.sql import SparkSession
 from scene import topics_of
 from sink_queries import VALUE, Files, Sink
 
+from spark_eos.kafka.groups import active_members, committed_offsets
 from spark_eos.kafka.metadata import admin_client, topic_partitions
 from spark_eos.kafka.wire import Wire
 from spark_eos.ops.preflight import preflight
@@ -115,6 +120,54 @@ def test_a_client_whose_controller_is_dead_asks_another_broker(brokers, view):
     assert topic_partitions(kafka, [topic]) == {topic: 3}
     brokers.kill(admin_client(kafka).list_topics(timeout=10).controller_id)
     assert topic_partitions(kafka, [topic]) == {topic: 3}
+
+
+def test_a_group_whose_coordinator_moves(brokers, view):
+    """Again and again, while it is asked: for a moment one broker names another that is no longer the one."""
+    topic, group = topics_of(brokers)(), "moving"
+    consumer = Consumer({"bootstrap.servers": brokers.bootstrap_servers, "group.id": group, "log_level": 0})
+    consumer.commit(offsets=[TopicPartition(topic, 0, 5)], asynchronous=False)
+    consumer.close()
+    properties = KafkaProperties({"bootstrap.servers": brokers.bootstrap_servers})
+    over, asked = threading.Event(), []
+
+    def ask() -> None:
+        while not over.is_set():
+            asked.append((committed_offsets(properties, group, {topic: [0]}), active_members(properties, group)))
+
+    home = java_hash(group) % len(view.partitions("__consumer_offsets"))
+    with ThreadPoolExecutor(1) as pool:
+        asking = pool.submit(ask)
+        try:
+            for turn in range(12):
+                lead(view, home, turn % BROKERS)
+        finally:
+            over.set()
+        asking.result()
+    assert asked
+    assert all(answer == ({topic: {0: 5}}, []) for answer in asked)
+
+
+def java_hash(text: str) -> int:
+    """By which the brokers assign a group to a partition of their offsets."""
+    number = 0
+    for character in text:
+        number = (31 * number + ord(character)) % 2**32
+    return abs(number - 2**32 if number >= 2**31 else number)
+
+
+def lead(view: KafkaView, partition: int, broker: int) -> None:
+    """Make this broker the leader of a partition of the offsets, and its groups' coordinator."""
+    topic = "__consumer_offsets"
+    order = [(broker + i) % BROKERS for i in range(BROKERS)]
+    view.kafka_python.alter_partition_reassignments({kafka.TopicPartition(topic, partition): order})
+
+    def led() -> bool:
+        with contextlib.suppress(kafka.errors.KafkaError):  # it leads already, or is not in sync yet
+            view.kafka_python.elect_leaders(0, {topic: [partition]})
+        return view.admin.list_topics(topic, timeout=10).topics[topic].partitions[partition].leader == broker
+
+    wait_for(led, f"broker {broker} to lead")
 
 
 def test_a_ledger_that_was_created_a_moment_ago(brokers, view):

@@ -10,19 +10,9 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
-from confluent_kafka import KafkaError as ClientError
-
-from spark_eos.errors import OptionError
-from spark_eos.kafka.metadata import (
-    COORDINATOR_MOVING,
-    Offsets,
-    admin_client,
-    begin_offsets,
-    end_offsets,
-    named,
-    topic_partitions,
-)
+from spark_eos.errors import ConnectionFailed, OptionError
+from spark_eos.kafka.groups import committed_offsets
+from spark_eos.kafka.metadata import Offsets, begin_offsets, end_offsets, topic_partitions
 from spark_eos.ops.verify.question import Question
 from spark_eos.options import KafkaProperties
 
@@ -106,44 +96,28 @@ def _settled(question: Question, partitions: Mapping[str, Iterable[int]], ends: 
 
 def _group_offsets(question: Question, partitions: Mapping[str, Iterable[int]], warnings: list[str]) -> Offsets:
     """What the group has committed of the inputs, 0 where nothing. Raises OptionError, ConnectionFailed, KafkaError."""
-    asked = [TopicPartition(topic, p) for topic, numbers in partitions.items() for p in numbers]
-    found = _ask_group(question, asked, warnings)
-    if all(place.offset < 0 for place in found):
+    committed = _ask_group(question, partitions, warnings)
+    if not committed:
         raise OptionError(
             "EOS_VERIFY_GROUP_EMPTY",
             f"The group '{question.group}' has committed no offset of {', '.join(partitions)}.",
             hint="Check its name; leave --group out where the job publishes no offsets.",
             group=question.group,
         )
-    offsets: Offsets = {topic: {} for topic in partitions}
-    for place in found:
-        offsets[place.topic][place.partition] = max(0, place.offset)
-    return offsets
+    return {topic: {p: committed.get(topic, {}).get(p, 0) for p in numbers} for topic, numbers in partitions.items()}
 
 
-def _ask_group(question: Question, asked: list[TopicPartition], warnings: list[str]) -> list[TopicPartition]:
+def _ask_group(question: Question, partitions: Mapping[str, Iterable[int]], warnings: list[str]) -> Offsets:
     """The group's offsets once none waits for the end of a transaction, or when `PATIENCE_S` is over."""
-    admin, group = admin_client(question.kafka), ConsumerGroupTopicPartitions(question.group, asked)
-    began, stable = time.monotonic(), True
-    while True:
-        try:
-            (future,) = admin.list_consumer_group_offsets(
-                [group], require_stable=stable, request_timeout=question.timeout_s
-            ).values()
-            found = future.result().topic_partitions
-            failed = next((place.error for place in found if place.error), None)
-        except KafkaException as error:
-            failed = error.args[0]
-        if failed is None:
-            return found
-        waited_s = time.monotonic() - began
-        if failed.code() == ClientError.UNSTABLE_OFFSET_COMMIT and stable:
-            if waited_s > PATIENCE_S:
-                stable = False
-                warnings.append(f"an open transaction holds newer offsets of the group {question.group}")
-        elif failed.code() not in COORDINATOR_MOVING or waited_s > question.timeout_s:
-            raise named(question.kafka, f"the group {question.group}", failed, waited_s)
-        time.sleep(0.05)
+    group = question.group
+    assert group is not None
+    asked = (question.kafka, group, partitions)
+    at_least = committed_offsets(*asked, question.timeout_s, isolation="read_uncommitted")
+    try:
+        return committed_offsets(*asked, PATIENCE_S)
+    except ConnectionFailed:  # who has just answered the other question waits for a transaction
+        warnings.append(f"an open transaction holds newer offsets of the group {group}")
+        return at_least
 
 
 def _warnings(
