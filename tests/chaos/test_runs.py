@@ -16,6 +16,11 @@ from killing import running
 PARTITIONS = 4
 
 
+def slow(*values: object):
+    """A case of the long share."""
+    return pytest.param(*values, marks=pytest.mark.chaos)
+
+
 @pytest.fixture
 def view(cluster):
     with open_view(cluster.bootstrap_servers) as view:
@@ -33,7 +38,7 @@ def expected() -> Counter:
     return Counter(query.expected(f"{p}.{i}") for p in range(PARTITIONS) for i in range(20))
 
 
-@pytest.mark.parametrize("point", ["prepare.wrote", "commit.entered", "commit.decided"])
+@pytest.mark.parametrize("point", [*map(slow, ["prepare.wrote", "commit.decided"]), "commit.entered"])
 def test_a_checkpoint_that_is_started_twice(point, view, spec, spark, tmp_path):
     """On a copy of the checkpoint a second application goes on; the first one, when it wakes up, stops by name."""
     faults = f"{point}=hold@{5 if point.startswith('prepare') else 2}"
@@ -58,7 +63,7 @@ def test_a_checkpoint_that_is_started_twice(point, view, spec, spark, tmp_path):
     assert view.group(spec.group, spec.input) == view.ends(spec.input)
 
 
-@pytest.mark.parametrize(("nth", "late_goes_on"), [(1, True), (3, False)])
+@pytest.mark.parametrize(("nth", "late_goes_on"), [(1, True), slow(3, False)])
 def test_a_run_that_stalls_while_it_opens(nth, late_goes_on, view, spec, spark, tmp_path):
     """Another one has opened in its place. Before that has decided anything, the late one takes over; after that, the
     late one's checkpoint is behind. Either way one goes on and the other stops by name."""
@@ -80,7 +85,7 @@ def test_a_run_that_stalls_while_it_opens(nth, late_goes_on, view, spec, spark, 
     assert view.held(spec.output) == {}
 
 
-@pytest.mark.parametrize("point", ["prepare.begun", "prepare.wrote", "prepare.prepared"])
+@pytest.mark.parametrize("point", [*map(slow, ["prepare.begun", "prepare.wrote"]), "prepare.prepared"])
 def test_a_task_that_fails_is_tried_again(point, view, spec, tmp_path):
     """Under a name of its own; the first attempt's transaction is aborted, and no row is there twice."""
     with running(replace(spec, master="local[2,3]"), f"{point}=fail@6", tmp_path) as once:

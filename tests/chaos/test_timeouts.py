@@ -28,7 +28,7 @@ def punctual() -> Iterator[DevCluster]:
 @pytest.mark.parametrize(
     ("point", "condition", "lost"),
     [
-        ("commit.entered", "EOS_TRANSACTION_EXPIRED", PARTITIONS),
+        pytest.param("commit.entered", "EOS_TRANSACTION_EXPIRED", PARTITIONS, marks=pytest.mark.chaos),
         ("commit.decided", "EOS_TRANSACTION_LOST", PARTITIONS),
         pytest.param("commit.between", "EOS_TRANSACTION_LOST", PARTITIONS - 1, marks=pytest.mark.chaos),
     ],
