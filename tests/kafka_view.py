@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeVar
 
-from confluent_kafka import Consumer, IsolationLevel, KafkaError, Producer, TopicPartition
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 from kafka import KafkaAdminClient
 from kafka.errors import ConcurrentTransactionsError
@@ -19,6 +19,11 @@ from kafka.protocol.producer.transaction import EndTxnRequest
 T = TypeVar("T")
 
 TIMEOUT = 30.0
+_COORDINATOR_MOVES = {
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.NOT_COORDINATOR,
+}
 _LEVELS = {True: IsolationLevel.READ_COMMITTED, False: IsolationLevel.READ_UNCOMMITTED}
 
 
@@ -100,8 +105,18 @@ class KafkaView:
         """
         own = {"group.id": group, "enable.auto.commit": False, "isolation.level": "read_uncommitted"}
         consumer = Consumer(self._client | own)
+        places = [TopicPartition(topic, p) for p in self.partitions(topic)]
+
+        def committed() -> list[TopicPartition] | None:
+            try:
+                return consumer.committed(places, timeout=TIMEOUT)
+            except KafkaException as error:
+                if error.args[0].code() not in _COORDINATOR_MOVES:
+                    raise
+                return None
+
         try:
-            found = consumer.committed([TopicPartition(topic, p) for p in self.partitions(topic)], timeout=TIMEOUT)
+            found = wait_for(committed, f"the coordinator of group {group}")
         finally:
             consumer.close()
         return {(p.topic, p.partition): p.offset for p in found if p.offset >= 0}
