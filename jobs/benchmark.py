@@ -19,7 +19,7 @@ from pathlib import Path
 
 from pyspark.errors import PySparkException
 
-from jobs._bench import latency, pipeline, source
+from jobs._bench import commit, latency, pipeline, source
 from jobs._bench.plot import plot
 from jobs._bench.result import Result, WrongResult
 from jobs._bench.session import Bench, bench, circumstances
@@ -31,6 +31,7 @@ MODES: dict[str, Callable[[Bench, Plan, Callable[[str], None]], Result]] = {
     "source": source.measure,
     "pipeline": pipeline.measure,
     "latency": latency.measure,
+    "commit": commit.measure,
 }
 
 

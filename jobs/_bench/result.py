@@ -15,6 +15,8 @@ _COLUMNS = {
     "largest_worker_mib": ("worker MiB", "{:,.0f}"),
     "workers_mib": ("workers MiB", "{:,.0f}"),
     "batch_ms_p50": ("batch ms", "{:,.0f}"),
+    "end_ms_p50": ("end ms", "{:,.0f}"),
+    "end_ms_max": ("longest", "{:,.0f}"),
     "latency_ms_p50": ("p50 ms", "{:,.0f}"),
     "latency_ms_p95": ("p95 ms", "{:,.0f}"),
     "latency_ms_p99": ("p99 ms", "{:,.0f}"),

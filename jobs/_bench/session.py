@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import platform
+import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 from confluent_kafka.admin import AdminClient
@@ -32,10 +34,16 @@ class Bench:
     cluster: DevCluster
     spark: SparkSession
     roots: Mapping[str, int]
+    _events: Path
 
     @property
     def bootstrap_servers(self) -> str:
         return self.cluster.bootstrap_servers
+
+    def events(self) -> Path:
+        """The log of Spark's events, as far as it is written: a JSON object in each line."""
+        (log,) = self._events.iterdir()
+        return log
 
     def delete_topic(self, name: str) -> None:
         """So that a long benchmark needs no more disk than a short one."""
@@ -56,8 +64,15 @@ def bench() -> Iterator[Bench]:
         "spark.driver.host": "127.0.0.1",
         "spark.ui.enabled": "false",
         "spark.sql.streaming.numRecentProgressUpdates": "10000",
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.compress": "false",
+        "spark.eventLog.rolling.enabled": "false",
     }
-    with DevCluster(jvm_flags=_BROKER_JVM) as cluster:
+    with (
+        tempfile.TemporaryDirectory(prefix="spark-eos-bench-", ignore_cleanup_errors=True) as events,
+        DevCluster(jvm_flags=_BROKER_JVM) as cluster,
+    ):
+        conf["spark.eventLog.dir"] = Path(events).as_uri()
         spark = session.start("benchmark", conf)
         spark.sparkContext.setLogLevel("ERROR")  # the built-in sink's producers miss topics that are deleted
         try:
@@ -66,7 +81,7 @@ def bench() -> Iterator[Bench]:
             broker = cluster.broker(0).pid
             assert broker is not None
             roots = {CLIENT: jvm.java.lang.ProcessHandle.current().pid(), BROKER: broker}
-            yield Bench(cluster, spark, roots)
+            yield Bench(cluster, spark, roots, Path(events))
         finally:
             spark.sparkContext.setLogLevel("OFF")  # the built-in sink's producers outlive the broker, and complain
             spark.stop()

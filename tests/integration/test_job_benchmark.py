@@ -1,4 +1,4 @@
-"""A tiny benchmark of every mode: that it runs, reads and writes what it says, and what its JSON holds. No timing."""
+"""A tiny benchmark of each mode: that it runs, reads and writes what it says, and what its JSON holds. No timing."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 from jobs._bench import latency, pipeline, source
 from jobs._bench.turns import Plan
@@ -20,11 +22,23 @@ CIRCUMSTANCES = {"cores", "load_before", "python", "java", "kafka", "pyspark", "
 METRICS = {"rows_per_second", "client_core_us", "broker_core_us", "largest_worker_mib", "workers_mib"}
 
 
-def test_every_mode_runs_and_reports(tmp_path: Path):
+def check_source(found: dict[tuple[str, str], dict]) -> None:
+    check_throughput(found, {f"{size} B": rows for size, rows in source.SIZES.items()})
+
+
+def check_pipeline(found: dict[tuple[str, str], dict]) -> None:
+    check_throughput(found, {f"{pipeline.VALUE_BYTES} B": pipeline.ROWS})
+    assert {name for name, _ in found} == {contender.name for contender in pipeline.CONTENDERS}
+
+
+@pytest.mark.parametrize(
+    "modes", [["pipeline"], pytest.param(["source", "latency", "commit"], marks=pytest.mark.chaos)], ids=" ".join
+)
+def test_a_mode_runs_and_reports(modes: list[str], tmp_path: Path):
     """A few thousand rows; every contender has read, and where it writes written, each of them: else the job fails."""
     out = tmp_path / "out"
     job = subprocess.Popen(
-        [sys.executable, "-m", "jobs.benchmark", *SHORT, "--out", str(out)],
+        [sys.executable, "-m", "jobs.benchmark", *modes, *SHORT, "--out", str(out)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -38,11 +52,8 @@ def test_every_mode_runs_and_reports(tmp_path: Path):
             processes.kill(job.pid)
             job.communicate()
     assert job.returncode == 0, said
-    check_throughput(series_of(out, "source"), {f"{size} B": rows for size, rows in source.SIZES.items()})
-    check_throughput(series_of(out, "pipeline"), {f"{pipeline.VALUE_BYTES} B": pipeline.ROWS})
-    assert {name for name, _ in series_of(out, "pipeline")} == {contender.name for contender in pipeline.CONTENDERS}
-    check_latency(series_of(out, "latency"))
-    for mode in ("source", "pipeline", "latency"):
+    for mode in modes:
+        CHECKS[mode](series_of(out, mode))
         assert f"{mode}: medians of 1" in table
     assert not [left for left in tmp_path.iterdir() if left.name.startswith("spark-eos-bench")]
 
@@ -68,6 +79,14 @@ def check_throughput(found: dict[tuple[str, str], dict], full: dict[str, int]) -
         assert series["median"] == run
 
 
+def check_commits(found: dict[tuple[str, str], dict]) -> None:
+    assert {case for _, case in found} == {"1 tasks", "4 tasks"}
+    for (_, case), series in found.items():
+        (run,) = series["runs"]
+        assert run["rows"] == run["counted_batches"] * int(case.split()[0])
+        assert 0 < run["end_ms_p50"] <= run["end_ms_max"]
+
+
 def check_latency(found: dict[tuple[str, str], dict]) -> None:
     assert {case for _, case in found} == {case.name for case in latency.CASES}
     bursts = {case.name: case.burst for case in latency.CASES}
@@ -75,3 +94,6 @@ def check_latency(found: dict[tuple[str, str], dict]) -> None:
         (run,) = series["runs"]
         assert run["rows"] == latency.FEWEST_ROUNDS * bursts[case], name
         assert 0 < run["latency_ms_p50"] <= run["latency_ms_p95"] <= run["latency_ms_p99"]
+
+
+CHECKS = {"source": check_source, "pipeline": check_pipeline, "latency": check_latency, "commit": check_commits}
