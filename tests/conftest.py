@@ -15,6 +15,15 @@ if TYPE_CHECKING:
 pytest_plugins = ["spark_eos.devcluster.pytest_plugin"]
 
 
+@pytest.fixture(scope="module", autouse=True)
+def no_client_outlives_its_module() -> Iterator[None]:
+    """Else clients of clusters that are gone ask for them again and again, and say so in the log of other tests."""
+    yield
+    wire = sys.modules.get("spark_eos.kafka.wire")
+    if wire is not None:
+        wire.close_all()
+
+
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """A local session with 4 task slots that knows ``format("eos-kafka")``."""

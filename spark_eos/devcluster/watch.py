@@ -6,8 +6,7 @@ holds the pipe open, too. Then nobody else is left to remove FOLDER, the broker'
 ("" if not).
 
 The exit code is the broker's (128 + n when signal n ended it). Works the same on Linux and macOS. Started by its path,
-with
--I -S: it must come up in milliseconds, so it imports nothing but the standard library.
+with -I -S: it must come up in milliseconds, so it imports nothing but the standard library.
 """
 
 import os
@@ -25,8 +24,8 @@ def main(arguments: list[str]) -> None:
         raise SystemExit("usage: watch.py PARENT_PID FOLDER -- command …")
     broker = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=sys.stderr)
     orphaned = threading.Event()
+    print(broker.pid, flush=True)  # before the thread, which ends this process with a broker that ends at once
     threading.Thread(target=_exit_with, args=[broker, orphaned, folder], daemon=True).start()
-    print(broker.pid, flush=True)
     _wait_for_the_end_of(int(parent_pid))
     orphaned.set()
     broker.kill()

@@ -78,6 +78,9 @@ class Fetched:
     batches: tuple[Batch, ...] = ()
 
 
+_open: set[Wire] = set()
+
+
 class Wire:
     """One client with its connections. Calls block; answers that did not come are None or left out."""
 
@@ -87,6 +90,11 @@ class Wire:
         self._manager = self._client._manager
         self._homes: dict[str, int] = {}
         self._leaders: dict[tuple[str, int], int] = {}
+        _open.add(self)
+
+    def close(self) -> None:
+        """End its thread, which else goes on asking a cluster that is gone."""
+        self._client.close()
 
     def transaction_version(self) -> int:
         """The cluster's finalized ``transaction.version``; 0 where it has none."""
@@ -386,6 +394,14 @@ def _unreachable(properties: KafkaProperties, error: Exception | None) -> Connec
 def wire(properties: KafkaProperties) -> Wire:
     """The process's client for a cluster."""
     return _wire(properties, os.getpid())
+
+
+def close_all() -> None:
+    """Close every client of this process; the next one that is asked for is new."""
+    _wire.cache_clear()
+    for client in list(_open):
+        client.close()
+    _open.clear()
 
 
 @lru_cache(maxsize=4)
