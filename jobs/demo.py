@@ -25,6 +25,7 @@ from jobs._demo.load import Loaded, load
 from jobs._demo.run import STRIKES, Job, JobFailed, run_to_end, run_until_point, run_until_rows_appear
 from jobs._demo.show import Show, table
 from jobs._demo.topics import Reader
+from jobs.arguments import count
 from spark_eos.devcluster import DevCluster
 from spark_eos.devcluster.jars import SPARK_KAFKA, resolve
 from spark_eos.errors import EosError
@@ -151,16 +152,9 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="jobs.demo", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--sink", choices=("eos-kafka", "kafka"), default="eos-kafka", help="the sink to prove")
     parser.add_argument("--source", choices=("eos-kafka", "kafka"), default="eos-kafka", help="the source to use")
-    parser.add_argument("--rows", type=_count, default=None, metavar="N", help="only the first N flights")
-    parser.add_argument("--kills", type=_count, default=len(STRIKES), metavar="N", help="how often to kill the job")
+    parser.add_argument("--rows", type=count, default=None, metavar="N", help="only the first N flights")
+    parser.add_argument("--kills", type=count, default=len(STRIKES), metavar="N", help="how often to kill the job")
     return parser.parse_args(arguments)
-
-
-def _count(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError("it takes a whole number of at least 1")
-    return number
 
 
 if __name__ == "__main__":

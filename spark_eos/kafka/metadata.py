@@ -325,8 +325,3 @@ class _Admin:
 def _admin(kafka: KafkaProperties, process_id: int) -> _Admin:
     """One client for each cluster and process: a first connection costs 20 ms, a question on an open one 2 ms."""
     return _Admin(kafka)
-
-
-def admin_client(kafka: KafkaProperties) -> AdminClient:
-    """The process's AdminClient for a cluster."""
-    return _admin(kafka, os.getpid()).client

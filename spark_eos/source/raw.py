@@ -22,7 +22,8 @@ from spark_eos.kafka.fetches import Answer, FetchConnection, connect, give_back
 from spark_eos.kafka.wire import OFFSET_OUT_OF_RANGE, OK, wire
 from spark_eos.options import Fetching, KafkaProperties
 from spark_eos.patience import FIRST_WAIT, LONGEST_WAIT
-from spark_eos.source.decode import Decoded, UnsupportedFormat, damaged, decode
+from spark_eos.source.batches import UnsupportedFormat
+from spark_eos.source.decode import Decoded, damaged, decode
 from spark_eos.source.diagnosis import why_not
 from spark_eos.source.planning import OffsetRange
 

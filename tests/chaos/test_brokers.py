@@ -19,7 +19,7 @@ from scene import topics_of
 from sink_queries import VALUE, Files, Sink
 
 from spark_eos.kafka.groups import active_members, committed_offsets
-from spark_eos.kafka.metadata import admin_client, topic_partitions
+from spark_eos.kafka.metadata import answer, topic_partitions
 from spark_eos.kafka.wire import Wire
 from spark_eos.ops.preflight import preflight
 from spark_eos.options import KafkaProperties, SinkOptions, stream_options
@@ -118,7 +118,8 @@ def test_a_client_whose_controller_is_dead_asks_another_broker(brokers, view):
     topic = topics_of(brokers)(3)
     kafka = KafkaProperties({"bootstrap.servers": brokers.bootstrap_servers, "client.id": topic})
     assert topic_partitions(kafka, [topic]) == {topic: 3}
-    brokers.kill(admin_client(kafka).list_topics(timeout=10).controller_id)
+    known = answer(kafka, lambda admin, seconds: admin.list_topics(timeout=seconds))
+    brokers.kill(known.controller_id)
     assert topic_partitions(kafka, [topic]) == {topic: 3}
 
 

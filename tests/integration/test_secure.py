@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
 from kafka_view import KafkaView, open_view
 from proxy import Proxy
@@ -123,16 +123,13 @@ def test_a_query_over_tls_with_a_password(mechanism, secured, view, spark, tmp_p
     assert suits(KafkaProperties(kafka))
 
 
-def test_record_batches_over_tls(secured):
+def test_record_batches_over_tls(secured, view):
     """Answers that are larger than a TLS record and than what the sockets hold."""
     topic = new_topic(secured, "large", *(str(i) * 20_000 for i in range(500)))
     fetching = Fetching(KafkaProperties(secured.properties()))
     plain = Fetching(KafkaProperties({"bootstrap.servers": secured.cluster.bootstrap_servers}))
     rows = 0
-    for p in range(2):
-        consumer = Consumer({"bootstrap.servers": secured.cluster.bootstrap_servers, "group.id": "ends"})
-        end = consumer.get_watermark_offsets(TopicPartition(topic, p), timeout=20)[1]
-        consumer.close()
+    for (_, p), end in view.ends(topic).items():
         found, expected = (
             [row for batch in read_raw(way, OffsetRange(topic, p, 0, end)) for row in batch.to_pylist()]
             for way in (fetching, plain)

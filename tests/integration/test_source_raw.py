@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 import pyarrow as pa
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
+from source_calls import delete_before
 
 from spark_eos.devcluster import DevCluster
 from spark_eos.errors import DataLossError, KafkaError
@@ -18,8 +18,8 @@ from spark_eos.kafka.fetches import FetchConnection
 from spark_eos.kafka.metadata import end_offsets
 from spark_eos.options import Fetching, KafkaProperties
 from spark_eos.source import raw
+from spark_eos.source.batches import UnsupportedFormat
 from spark_eos.source.consumer import read_by_consumer
-from spark_eos.source.decode import UnsupportedFormat
 from spark_eos.source.planning import OffsetRange
 from spark_eos.source.raw import read_raw
 from spark_eos.source.schema import arrow_schema
@@ -213,13 +213,11 @@ def test_a_process_keeps_its_connection(kafka, topic, producer, monkeypatch):
     assert len(opened) == 2
 
 
-def test_records_that_are_gone(kafka, topic, producer, cluster):
+def test_records_that_are_gone(kafka, topic, producer, admin):
     """Deleted as by retention."""
     name = topic()
     write(producer(), name, 10)
-    client = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
-    for future in client.delete_records([TopicPartition(name, 0, 5)]).values():
-        future.result()
+    delete_before(admin, name, 5)
     with pytest.raises(DataLossError, match="begins at 5") as caught:
         list(read_raw(Fetching(kafka), OffsetRange(name, 0, 3, 10)))
     assert caught.value.condition == "EOS_SOURCE_DATA_LOSS"
