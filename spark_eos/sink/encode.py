@@ -1,0 +1,271 @@
+"""Rows as sealed record batches (v2) that a broker takes as they are, without a Python object per row. No I/O.
+
+A record is its length, one byte of attributes, the deltas of its timestamp and offset, key, value and headers, which
+are never written here. Numbers are varints of zigzag form; a length of -1 stands for null. The numbers that stand
+before a key or a value are made for all rows at once, and Arrow joins them with the columns, row by row: the buffer of
+the result is the records.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from crc32c import crc32c
+
+Codec = Literal["none", "gzip", "lz4", "zstd"]
+
+#: Brokers and topics take a little more by default (max.message.bytes 1048588).
+BATCH_BYTES = 1_000_000
+SEQUENCES = 1 << 31
+"""Sequence numbers count up to this, exclusive, then from 0 again."""
+
+# First offset, length, leader epoch, magic | checksum | attributes, last offset delta, first and maximal timestamp,
+# producer id, epoch and sequence, number of records. Length and checksum are of what comes behind them.
+_BEGIN = struct.Struct(">qiib")
+_CHECKSUM = struct.Struct(">I")
+_CHECKED = struct.Struct(">hiqqqhii")
+_BEFORE_LENGTH_ENDS = 12
+HEADER_BYTES = _BEGIN.size + _CHECKSUM.size + _CHECKED.size
+_NO_LEADER_EPOCH = -1
+_MAGIC = 2
+_TRANSACTIONAL = 0x10
+
+#: Rows are encoded together up to so many bytes. Much more falls out of the processor's caches.
+_GROUP_BYTES = 2 * 1024 * 1024
+#: Attributes, and the number of headers.
+_SINGLE_BYTES = 2
+_NO_HEADERS = pa.scalar(b"\x00")
+
+_LZ4_BLOCK = 64 * 1024
+#: Version 1, independent blocks of at most 64 KiB, no checksums but that of these bytes.
+_LZ4_BEGIN = bytes.fromhex("04224d18 60 40 82")
+_LZ4_STORED = 1 << 31
+_LZ4_END = bytes(4)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """n rows: ``key`` and ``value`` as binary, a null key column for rows without keys; ``time`` as n int64,
+    milliseconds since 1970."""
+
+    key: pa.BinaryArray | pa.NullArray
+    value: pa.BinaryArray
+    time: np.ndarray
+
+
+@dataclass(frozen=True, slots=True)
+class Sealed:
+    """One record batch, complete but for what brokers fill in. ``sequence`` is that of the first of ``count`` rows."""
+
+    data: bytes
+    sequence: int
+    count: int
+
+
+@dataclass(frozen=True)
+class Encoder:
+    """Seals the batches of one transaction. No batch has more than ``max_bytes`` before compression, but for a larger
+    row, which has one of its own. ``level``: of the codec, None for its own default."""
+
+    producer_id: int
+    epoch: int
+    codec: Codec = "none"
+    level: int | None = None
+    max_bytes: int = BATCH_BYTES
+    transactional: bool = True
+
+    def encode(self, rows: Rows, counts: Sequence[int], sequences: Sequence[int]) -> Iterator[tuple[int, Sealed]]:
+        """The batches for several partitions, each with its place in ``counts``.
+
+        The first ``counts[0]`` rows go to one partition, where the first has sequence ``sequences[0]``; and so on.
+        """
+        sizes = _Sizes.of(rows)
+        cuts, owners = _cut(sizes.most, counts, self.max_bytes - HEADER_BYTES)
+        firsts = np.cumsum(counts) - counts
+        for some in _groups(sizes.most, cuts):
+            for place, begin, records, times in _encode_group(rows, sizes, cuts[some.start : some.stop + 1]):
+                owner = int(owners[some.start + place])
+                sequence = int(sequences[owner] + begin - firsts[owner]) % SEQUENCES
+                yield owner, Sealed(self._seal(records, times, sequence), sequence, len(times))
+
+    def _seal(self, records: pa.Buffer, times: np.ndarray, sequence: int) -> bytes:
+        number, compress = _codec(self.codec, self.level)
+        records = compress(records)
+        attributes = number | (_TRANSACTIONAL if self.transactional else 0)
+        count = len(times)
+        span = int(times[0]), int(times.max())
+        checked = _CHECKED.pack(attributes, count - 1, *span, self.producer_id, self.epoch, sequence, count)
+        length = HEADER_BYTES - _BEFORE_LENGTH_ENDS + len(records)
+        begin = _BEGIN.pack(0, length, _NO_LEADER_EPOCH, _MAGIC)
+        return b"".join((begin, _CHECKSUM.pack(crc32c(records, crc32c(checked))), checked, records))
+
+
+@dataclass(frozen=True)
+class _Sizes:
+    """Bytes of keys and values, -1 for null, and the most that each record can have."""
+
+    key: np.ndarray
+    value: np.ndarray
+    most: np.ndarray
+
+    @classmethod
+    def of(cls, rows: Rows) -> _Sizes:
+        count = len(rows.value)
+        key = np.full(count, -1) if rows.key.null_count == count else _lengths(rows.key)
+        value = _lengths(rows.value)
+        body = np.maximum(key, 0) + np.maximum(value, 0)
+        span = int(rows.time.max() - rows.time.min()) if count else 0
+        largest = (body.max(initial=0) + 64, span, -span, count, key.max(initial=0), value.max(initial=0))
+        numbers = _varints(np.array(largest, np.int64))[1]
+        return cls(key, value, body + _SINGLE_BYTES + int(numbers.sum() - numbers[1:3].min()))
+
+
+def _lengths(column: pa.BinaryArray) -> np.ndarray:
+    lengths = pc.binary_length(column)
+    if lengths.null_count:
+        lengths = pc.fill_null(lengths, -1)
+    return lengths.to_numpy().astype(np.int64)
+
+
+def _cut(sizes: np.ndarray, counts: Sequence[int], most: int) -> tuple[np.ndarray, np.ndarray]:
+    """Where batches begin, and the last one ends; and the partition of each, by its place in ``counts``."""
+    cuts, owners, at = [0], [], 0
+    ends = np.cumsum(sizes)
+    for owner, stop in enumerate(np.cumsum(counts).tolist()):
+        while at < stop:
+            before = int(ends[at - 1]) if at else 0
+            fitting = int(np.searchsorted(ends[at:stop], before + most, side="right"))
+            at += max(1, fitting)
+            cuts.append(at)
+            owners.append(owner)
+    return np.array(cuts), np.array(owners)
+
+
+def _groups(sizes: np.ndarray, cuts: np.ndarray) -> Iterator[range]:
+    """Batches to encode together, by their numbers."""
+    ends = np.append(0, np.cumsum(sizes))[cuts]
+    first = 0
+    while first < len(cuts) - 1:
+        last = int(np.searchsorted(ends, ends[first] + _GROUP_BYTES, side="right")) - 1
+        yield range(first, max(first + 1, last))
+        first = max(first + 1, last)
+
+
+def _encode_group(
+    rows: Rows, sizes: _Sizes, cuts: np.ndarray
+) -> Iterator[tuple[int, int, pa.Buffer, np.ndarray]]:
+    """For each batch between the cuts: its place among them, its first row, its records, the times of its rows."""
+    start, stop = int(cuts[0]), int(cuts[-1])
+    some = slice(start, stop)
+    counts, firsts = np.diff(cuts), cuts[:-1]
+    offset_delta = np.arange(start, stop) - np.repeat(firsts, counts)
+    time_delta = rows.time[some] - np.repeat(rows.time[firsts], counts)
+    key, value = rows.key[start:stop], rows.value[start:stop]
+    records = _records(key, value, sizes.key[some], sizes.value[some], time_delta, offset_delta)
+    data, ends = records.buffers()[2], np.frombuffer(records.buffers()[1], np.int32)
+    for place, (begin, end) in enumerate(zip(cuts[:-1].tolist(), cuts[1:].tolist(), strict=True)):
+        at, to = int(ends[begin - start]), int(ends[end - start])
+        yield place, begin, data.slice(at, to - at), rows.time[begin:end]
+
+
+def _records(
+    key: pa.Array,
+    value: pa.Array,
+    key_size: np.ndarray,
+    value_size: np.ndarray,
+    time_delta: np.ndarray,
+    offset_delta: np.ndarray,
+) -> pa.BinaryArray:
+    numbers = [_varints(n) for n in (time_delta, offset_delta, key_size, value_size)]
+    body = np.maximum(key_size, 0) + np.maximum(value_size, 0) + _SINGLE_BYTES
+    for _, widths in numbers:
+        body += widths
+    before = [_varints(body), (np.zeros((len(body), 1), np.uint8), np.ones(len(body), np.int8)), *numbers[:3]]
+    if key.null_count == len(key):
+        pieces = [_ragged([*before, numbers[3]])]
+    else:
+        pieces = [_ragged(before), _filled(key), _ragged(numbers[3:])]
+    return pc.binary_join_element_wise(*pieces, _filled(value), _NO_HEADERS, b"")
+
+
+def _filled(column: pa.BinaryArray) -> pa.BinaryArray:
+    return pc.fill_null(column, b"") if column.null_count else column
+
+
+def _pairs() -> tuple[np.ndarray, np.ndarray]:
+    """Bytes (the first one lower) and width of all varints that have one or two, by their zigzag form."""
+    numbers = np.arange(1 << 14, dtype=np.uint16)
+    two = numbers >= 0x80
+    return np.where(two, numbers & 0x7F | 0x80 | numbers >> 7 << 8, numbers).astype("<u2"), (two + 1).astype(np.int8)
+
+
+_PAIRS, _WIDTHS = _pairs()
+
+
+def _varints(numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """n numbers (int64) as varints: bytes as uint8 of shape (n, widest), and how many of each row count."""
+    zigzag = ((numbers << 1) ^ (numbers >> 63)).view(np.uint64)
+    largest = int(zigzag.max(initial=0))
+    if largest < 0x80:
+        return zigzag.astype(np.uint8)[:, None], np.ones(len(numbers), np.int8)
+    if largest < len(_PAIRS):
+        return _PAIRS.take(zigzag.view(np.int64)).view(np.uint8).reshape(-1, 2), _WIDTHS.take(zigzag.view(np.int64))
+    widest = -(-largest.bit_length() // 7)
+    data = np.empty((len(numbers), widest), np.uint8)
+    widths = np.ones(len(numbers), np.int8)
+    for column in range(widest):
+        rest = zigzag >> np.uint64(7)
+        more = rest > 0
+        data[:, column] = (zigzag & np.uint64(0x7F)).astype(np.uint8) | more.view(np.uint8) << 7
+        widths += more
+        zigzag = rest
+    return data, widths
+
+
+def _ragged(fields: Sequence[tuple[np.ndarray, np.ndarray]]) -> pa.BinaryArray:
+    """Varints side by side: for each row the bytes that count of every field, one after the other."""
+    count = len(fields[0][0])
+    data = np.concatenate([data for data, _ in fields], axis=1)
+    counting = np.ones(data.shape, np.bool_)
+    ends = np.zeros(count + 1, np.int32)
+    column, width = 0, np.zeros(count, np.int32)
+    for field, widths in fields:
+        width += widths
+        for byte in range(1, field.shape[1]):
+            np.greater(widths, byte, out=counting[:, column + byte])
+        column += field.shape[1]
+    np.cumsum(width, out=ends[1:])
+    flat = data if ends[-1] == data.size else data[counting]
+    return pa.BinaryArray.from_buffers(pa.binary(), count, [None, pa.py_buffer(ends), pa.py_buffer(flat)])
+
+
+@cache
+def _codec(codec: Codec, level: int | None) -> tuple[int, Callable[[pa.Buffer], pa.Buffer | bytes]]:
+    """The codec's number in a batch's attributes, and what compresses."""
+    if codec == "none":
+        return 0, lambda records: records
+    if codec == "lz4":
+        return 3, _lz4
+    number = {"gzip": 1, "zstd": 4}[codec]
+    usual = {"gzip": 6, "zstd": 3}[codec]  # as Java's clients do; Arrow would take 9 and 1
+    return number, pa.Codec(codec, compression_level=usual if level is None else level).compress
+
+
+def _lz4(records: pa.Buffer) -> bytes:
+    """One LZ4 frame. Java reads neither several of them nor, as Arrow makes them, blocks that need the one before."""
+    block = pa.Codec("lz4_raw")
+    pieces = [_LZ4_BEGIN]
+    for at in range(0, records.size, _LZ4_BLOCK):
+        plain = records.slice(at, min(_LZ4_BLOCK, records.size - at))
+        packed = block.compress(plain)
+        shorter = packed.size < plain.size
+        pieces.append(struct.pack("<I", packed.size if shorter else plain.size | _LZ4_STORED))
+        pieces.append(packed if shorter else plain)
+    return b"".join([*pieces, _LZ4_END])
