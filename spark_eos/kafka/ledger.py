@@ -17,7 +17,8 @@ from confluent_kafka import KafkaError as ClientError
 from spark_eos.errors import KafkaError, LedgerError
 from spark_eos.kafka.config import librdkafka_config
 from spark_eos.kafka.metadata import begin_offsets, end_offsets
-from spark_eos.kafka.producer import FENCED, TransactionalProducer
+from spark_eos.kafka.producer import TransactionalProducer
+from spark_eos.kafka.refusals import FENCED
 from spark_eos.kafka.wire import OK, Fetched, wire
 from spark_eos.options import KafkaProperties
 from spark_eos.patience import patience

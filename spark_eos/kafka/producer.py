@@ -16,8 +16,9 @@ from typing import Any
 from confluent_kafka import KafkaError as ClientError
 from confluent_kafka import KafkaException, Message, Producer
 
-from spark_eos.errors import ConnectionFailed, EosError, KafkaError, ProtocolStop, RowError
+from spark_eos.errors import ProtocolStop
 from spark_eos.kafka.config import librdkafka_config
+from spark_eos.kafka.refusals import delivery_error, init_error, no_coordinator
 from spark_eos.options import KafkaProperties
 from spark_eos.patience import patience
 from spark_eos.protocol.head import Pair
@@ -28,8 +29,6 @@ _STATISTICS_MS = 10
 _METADATA_SECONDS = 15.0
 _POLL_SECONDS = 0.1
 _FIRST_LOOK = 0.001
-
-FENCED = (ClientError._FENCED, ClientError.PRODUCER_FENCED, ClientError.INVALID_PRODUCER_EPOCH)
 
 
 class TransactionalProducer:
@@ -77,12 +76,8 @@ class TransactionalProducer:
                 return
             except KafkaException as error:
                 if not error.args[0].retriable():
-                    raise self._init_error(error.args[0]) from None
-        raise ConnectionFailed(
-            "EOS_COORDINATOR_UNREACHABLE",
-            f"The coordinator of transactional id {self.name} did not answer for {INIT_SECONDS:.0f} s.",
-            hint="Start the query again when the cluster is well.",
-        )
+                    raise init_error(self.name, self._timeout_ms, error.args[0]) from None
+        raise no_coordinator(self.name, INIT_SECONDS)
 
     def begin(self) -> None:
         self._producer.begin_transaction()
@@ -116,7 +111,7 @@ class TransactionalProducer:
         """Wait until every row is acknowledged. Raises RowError or KafkaError when one was not."""
         failure = self.drain(self._timeout_ms / 1000)
         if failure is not None:
-            raise self._delivery_error(failure)
+            raise delivery_error(self.name, failure, self._failed)
 
     @property
     def failed(self) -> bool:
@@ -180,42 +175,3 @@ class TransactionalProducer:
         if error is not None:
             self._failed += 1
             self._failure = self._failure or error
-
-    def _delivery_error(self, error: ClientError) -> EosError:
-        if error.code() == ClientError.MSG_SIZE_TOO_LARGE:
-            return RowError(
-                "EOS_ROW_TOO_LARGE",
-                f"The broker refused a row or a batch of rows as too large ({error.str()}).",
-                hint="Raise the topic's max.message.bytes, or shrink the rows.",
-            )
-        if error.code() in FENCED:
-            return self._fenced()
-        return KafkaError(
-            "EOS_DELIVERY_FAILED",
-            f"{self._failed} row(s) could not be written: {error.str()}.",
-            hint="Nothing of the batch is visible; start the query again when the cause is gone.",
-            reason=error.name(),
-        )
-
-    def _init_error(self, error: ClientError) -> EosError:
-        if error.code() == ClientError.INVALID_TRANSACTION_TIMEOUT:
-            return KafkaError(
-                "EOS_TRANSACTION_TIMEOUT_TOO_LONG",
-                f"'transaction.timeout.ms' is {self._timeout_ms}, more than the broker's transaction.max.timeout.ms.",
-                hint="Lower the option, or raise the broker's setting.",
-            )
-        if error.code() in FENCED:
-            return self._fenced()
-        return KafkaError(
-            "EOS_TRANSACTIONS_REFUSED",
-            f"The brokers refuse a transactional producer under {self.name}: {error.str()}.",
-            hint="Check the ACLs: WRITE and DESCRIBE on the transactional ids with the query's prefix.",
-            reason=error.name(),
-        )
-
-    def _fenced(self) -> ProtocolStop:
-        return ProtocolStop(
-            "EOS_FENCED",
-            f"The transaction of {self.name} was ended, or its transactional id taken, by somebody else.",
-            hint="Nothing of it becomes visible; the batch is replayed.",
-        )

@@ -28,7 +28,8 @@ from kafka.protocol.admin.transactions import (
 )
 from kafka.protocol.consumer import FetchRequest
 from kafka.protocol.metadata import CoordinatorType, FindCoordinatorRequest
-from kafka.protocol.producer.transaction import EndTxnRequest
+from kafka.protocol.producer import ProduceRequest
+from kafka.protocol.producer.transaction import EndTxnRequest, InitProducerIdRequest
 from kafka.record import MemoryRecords
 
 from spark_eos.errors import ConnectionFailed
@@ -44,6 +45,11 @@ OFFSET_OUT_OF_RANGE = 1
 _FETCH_WITH_TOPIC_NAMES = 12
 FETCH_VERSION = 11
 """The last one of plain fields, spoken by `kafka.fetches`; brokers have it since Kafka 2.3."""
+PRODUCE_VERSION = 12
+"""The first one that adds a partition to its transaction by itself (KIP-890, with transaction.version 2), and the last
+one of topic names; spoken by `kafka.produces`."""
+_INIT_VERSION = 5
+"""The last one without two-phase commit (KIP-939)."""
 _READ_COMMITTED = 1
 _FEATURES_SECONDS = 15.0
 _CONNECT_SECONDS = 10.0
@@ -121,6 +127,11 @@ class Wire:
         """The transactional ids that have this producer id, by the brokers that answer."""
         return self._run(self._transactional_ids, producer_id)
 
+    def init_producer(self, transactional_id: str, timeout_ms: int) -> tuple[int, int, int] | None:
+        """InitProducerId: error code, producer id and epoch; None without an answer. It fences whoever had the id, and
+        aborts what they had open, which takes the broker a while (51) in which to ask again."""
+        return self._run(self._init_producer, transactional_id, timeout_ms)
+
     def end(self, transactions: Iterable[tuple[str, int, int]], commit: bool) -> dict[str, int | None]:
         """EndTxn for (transactional id, producer id, epoch); error code for each id, None without an answer."""
         return self._run(self._end, list(transactions), commit)
@@ -135,8 +146,15 @@ class Wire:
 
     def fetches(self) -> bool:
         """Whether the brokers speak `FETCH_VERSION`."""
+        return self._speaks(FetchRequest, FETCH_VERSION)
+
+    def produces(self) -> bool:
+        """Whether the brokers speak `PRODUCE_VERSION`."""
+        return self._speaks(ProduceRequest, PRODUCE_VERSION)
+
+    def _speaks(self, request: type, version: int) -> bool:
         try:
-            self._manager.broker_version_data.api_version(FetchRequest, FETCH_VERSION, FETCH_VERSION)
+            self._manager.broker_version_data.api_version(request, version, version)
         except kafka.errors.IncompatibleBrokerVersion:
             return False
         return True
@@ -191,6 +209,20 @@ class Wire:
         responses = await self._list(state_filters=[], producer_id_filters=[producer_id])
         answers = [response for response in responses if response is not None and response.error_code == OK]
         return [state.transactional_id for response in answers for state in response.transaction_states]
+
+    async def _init_producer(self, name: str, timeout_ms: int) -> tuple[int, int, int] | None:
+        if name not in self._homes:
+            errors = await self._look_up([name])
+            if name not in self._homes:
+                return (errors[name], -1, -1) if name in errors else None
+        request = InitProducerIdRequest(
+            transactional_id=name, transaction_timeout_ms=timeout_ms, max_version=_INIT_VERSION
+        )
+        response = await _answer(self._send(request, self._homes[name]))
+        if response is None:
+            self.forget([name])
+            return None
+        return response.error_code, response.producer_id, response.producer_epoch
 
     async def _end(self, transactions: list[tuple[str, int, int]], commit: bool) -> dict[str, int | None]:
         homes = await self._find_homes([name for name, _, _ in transactions])
@@ -272,17 +304,23 @@ class Wire:
         """Coordinator → transactional ids; ids whose coordinator is not known yet are left out."""
         unknown = [name for name in ids if name not in self._homes]
         if unknown:
-            response = await _answer(self._send(_find_request(unknown), None))
-            for row in response.coordinators if response is not None else ():
-                if row.error_code == OK:
-                    self._homes[row.key] = self._manager.cluster.add_coordinator(
-                        row, CoordinatorType.TRANSACTION, row.key, synthesize_node_id=False
-                    )
+            await self._look_up(unknown)
         homes = defaultdict(list)
         for name in ids:
             if name in self._homes:
                 homes[self._homes[name]].append(name)
         return homes
+
+    async def _look_up(self, ids: list[str]) -> dict[str, int]:
+        """Ask for these ids' coordinators; the error code for each that a broker answered about."""
+        response = await _answer(self._send(_find_request(ids), None))
+        rows = [] if response is None else response.coordinators
+        for row in rows:
+            if row.error_code == OK:
+                self._homes[row.key] = self._manager.cluster.add_coordinator(
+                    row, CoordinatorType.TRANSACTION, row.key, synthesize_node_id=False
+                )
+        return {row.key: row.error_code for row in rows}
 
     async def _ask(self, requests: Mapping[int, Any]) -> dict[int, Any]:
         """One request for each broker, all at once; None for a broker that did not answer."""

@@ -158,9 +158,7 @@ def _groups(sizes: np.ndarray, cuts: np.ndarray) -> Iterator[range]:
         first = max(first + 1, last)
 
 
-def _encode_group(
-    rows: Rows, sizes: _Sizes, cuts: np.ndarray
-) -> Iterator[tuple[int, int, pa.Buffer, np.ndarray]]:
+def _encode_group(rows: Rows, sizes: _Sizes, cuts: np.ndarray) -> Iterator[tuple[int, int, pa.Buffer, np.ndarray]]:
     """For each batch between the cuts: its place among them, its first row, its records, the times of its rows."""
     start, stop = int(cuts[0]), int(cuts[-1])
     some = slice(start, stop)

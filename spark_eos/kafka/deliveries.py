@@ -1,0 +1,302 @@
+"""Record batches on their way to the leaders of their partitions: each of them written once, in order, or an error.
+
+Brokers know the last five batches of a producer in a partition, and drop one that comes again. So a batch whose fate is
+not known is sent again as it is, with its sequence number, and so are all that came after it. Three rules make that
+safe: of a partition no more than five batches are without an answer; all of them are on one connection, and go again
+only when nothing is awaited there; and the first batch of a partition goes alone, since brokers before Kafka 4.1 take
+any sequence number for a first one.
+"""
+
+from __future__ import annotations
+
+import select
+import time
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from confluent_kafka import KafkaError as ClientError
+
+from spark_eos.errors import EosError
+from spark_eos.kafka.config import canonical
+from spark_eos.kafka.produces import Answer, Place, ProduceConnection, connect, give_back
+from spark_eos.kafka.refusals import delivery_error
+from spark_eos.kafka.wire import OK, wire
+from spark_eos.options import KafkaProperties
+from spark_eos.patience import FIRST_WAIT, LONGEST_WAIT
+from spark_eos.sink.encode import Sealed
+
+#: Batches of a partition of which a broker remembers that it has them.
+_REMEMBERED = 5
+#: Seconds for which a broker that has been asked may be silent; it gives its replicas a part of that.
+_SILENCE_S = 30.0
+_REPLICAS_SHARE = 0.6
+#: Seconds for which a leader may say that it does not know its partition, as one does that has just started.
+_UNKNOWN_PLACE_S = 30.0
+
+_OUT_OF_ORDER = 45
+_DUPLICATE = 46
+_UNKNOWN_PLACE = 3
+#: The leader moved, or will; another one may take the batch.
+_LED_ELSEWHERE = {
+    _UNKNOWN_PLACE,
+    5,  # LEADER_NOT_AVAILABLE
+    6,  # NOT_LEADER_OR_FOLLOWER
+    9,  # REPLICA_NOT_AVAILABLE
+    13,  # NETWORK_EXCEPTION
+    56,  # KAFKA_STORAGE_ERROR
+    74,  # FENCED_LEADER_EPOCH
+    75,  # UNKNOWN_LEADER_EPOCH
+    100,  # UNKNOWN_TOPIC_ID
+}
+#: The same broker may take it later, or has taken it and does not know whether the replicas have.
+_PASSING = _LED_ELSEWHERE | {
+    7,  # REQUEST_TIMED_OUT
+    14,  # COORDINATOR_LOAD_IN_PROGRESS
+    15,  # COORDINATOR_NOT_AVAILABLE
+    16,  # NOT_COORDINATOR
+    19,  # NOT_ENOUGH_REPLICAS
+    20,  # NOT_ENOUGH_REPLICAS_AFTER_APPEND
+    51,  # CONCURRENT_TRANSACTIONS
+    89,  # THROTTLING_QUOTA_EXCEEDED
+}
+
+
+@dataclass
+class _Lane:
+    """One partition's batches. ``sent``: those without an answer, on the way to ``node``; ``awaited``: how many answers
+    are still to come. ``turning``: one was not written, so that all of ``sent`` go again when none is awaited."""
+
+    place: Place
+    moved_at: float
+    waiting: deque[Sealed] = field(default_factory=deque)
+    sent: deque[Sealed] = field(default_factory=deque)
+    awaited: int = 0
+    node: int = -1
+    begun: bool = False
+    turning: bool = False
+    unknown_since: float | None = None
+    not_before: float = 0.0
+    pause: float = FIRST_WAIT
+
+    def may_send(self, now: float) -> bool:
+        room = len(self.sent) < (_REMEMBERED if self.begun else 1)
+        return bool(self.waiting) and room and not self.turning and now >= self.not_before
+
+    def written(self, sealed: Sealed, now: float) -> None:
+        self.sent.remove(sealed)
+        self.begun, self.moved_at = True, now
+        self.unknown_since, self.pause = None, FIRST_WAIT
+
+    def turn(self, now: float) -> None:
+        """A batch was not written, or nobody knows: all of ``sent`` go again, after a pause that grows."""
+        if not self.turning:
+            self.turning, self.not_before = True, now + self.pause
+            self.pause = min(2 * self.pause, LONGEST_WAIT)
+
+    def settle(self) -> None:
+        """To be called after each answer."""
+        if self.turning and not self.awaited:
+            self.waiting.extendleft(reversed(self.sent))
+            self.sent.clear()
+            self.turning = False
+
+
+class Deliveries:
+    """The batches of one transaction. ``size``: bytes of those that have been added and are not known to be written.
+
+    ``timeout_s``: how long a partition may make no progress. Every call may raise RowError (EOS_ROW_TOO_LARGE),
+    ProtocolStop (EOS_FENCED) or KafkaError (EOS_DELIVERY_FAILED); then no further call is of use but `settle` and
+    `close`.
+    """
+
+    def __init__(self, kafka: KafkaProperties, transactional_id: str, timeout_s: float) -> None:
+        self.size = 0
+        self.any_sent = False
+        self._kafka = kafka
+        self._name = transactional_id
+        self._timeout_s = timeout_s
+        self._silence_s = min(_SILENCE_S, int(canonical(kafka).get("socket.timeout.ms", 60_000)) / 1000)
+        self._lanes: dict[Place, _Lane] = {}
+        self._busy: dict[Place, _Lane] = {}
+        self._connections: dict[int, ProduceConnection] = {}
+        self._requests: dict[tuple[int, int], list[tuple[_Lane, Sealed]]] = {}
+
+    def add(self, place: Place, sealed: Sealed) -> None:
+        """Queue a batch behind those of its partition."""
+        lane = self._lanes.get(place)
+        if lane is None:
+            lane = self._lanes[place] = _Lane(place, time.monotonic())
+        if place not in self._busy:
+            self._busy[place] = lane
+            lane.moved_at = time.monotonic()
+        lane.waiting.append(sealed)
+        self.size += len(sealed.data)
+
+    def advance(self) -> None:
+        """Take the answers that are there and send what may be sent, without waiting for either."""
+        for connection in list(self._connections.values()):
+            try:
+                connection.push()
+                answers = connection.answers()
+            except OSError:
+                self._disconnect(connection)
+                continue
+            for answer in answers:
+                self._judge(connection.node, answer)
+        while self._send_round():
+            pass
+
+    def wait_until_below(self, size: int) -> None:
+        """Until less than so many bytes are without an answer, or none for 0."""
+        self.advance()
+        while self.size and self.size >= size:
+            self._check_progress()
+            self._wait(self._next_moment())
+            self.advance()
+
+    def settle(self, seconds: float) -> None:
+        """Take the answers to what was sent, whatever they are, and send nothing more."""
+        deadline = time.monotonic() + seconds
+        self._busy.clear()
+        while time.monotonic() < deadline and any(not c.idle for c in self._connections.values()):
+            self._wait(deadline)
+            for connection in list(self._connections.values()):
+                try:
+                    connection.push()
+                    connection.answers()
+                except OSError:
+                    self._connections.pop(connection.node).close()
+
+    def close(self) -> None:
+        for connection in self._connections.values():
+            give_back(self._kafka, connection)
+        self._connections.clear()
+
+    # Sending
+
+    def _send_round(self) -> bool:
+        """At most one batch of each partition, in one request to each broker; whether there was any."""
+        now = time.monotonic()
+        requests: dict[int, dict[Place, tuple[_Lane, Sealed]]] = {}
+        for lane in self._busy.values():
+            if lane.may_send(now) and self._find_node(lane, now):
+                requests.setdefault(lane.node, {})[lane.place] = lane, lane.waiting[0]
+        for node, batches in requests.items():
+            self._send(self._connections[node], batches)
+        return bool(requests)
+
+    def _send(self, connection: ProduceConnection, batches: dict[Place, tuple[_Lane, Sealed]]) -> None:
+        data = {place: sealed.data for place, (_, sealed) in batches.items()}
+        for lane, _ in batches.values():
+            lane.sent.append(lane.waiting.popleft())
+        self.any_sent = True
+        try:
+            number = connection.send(self._name, data, int(1000 * self._silence_s * _REPLICAS_SHARE))
+        except OSError:
+            self._turn((lane for lane, _ in batches.values()), time.monotonic())
+            self._disconnect(connection)
+            return
+        for lane, _ in batches.values():
+            lane.awaited += 1
+        self._requests[connection.node, number] = list(batches.values())
+
+    def _find_node(self, lane: _Lane, now: float) -> bool:
+        """Whether the partition's leader is known and connected; it does not change while answers are awaited."""
+        if not lane.awaited:
+            node = wire(self._kafka).leader(*lane.place)
+            if node is None:
+                self._turn([lane], now)
+                return False
+            lane.node = node
+        if lane.node in self._connections:
+            return True
+        try:
+            self._connections[lane.node] = connect(self._kafka, lane.node)
+        except OSError:
+            wire(self._kafka).forget_leader(*lane.place)
+            self._turn([lane], now)
+            return False
+        return True
+
+    # Answers
+
+    def _judge(self, node: int, answer: Answer) -> None:
+        now = time.monotonic()
+        batches = self._requests.pop((node, answer.number))
+        for lane, _ in batches:
+            lane.awaited -= 1
+        for lane, sealed in batches:
+            self._judge_one(lane, sealed, answer.errors[lane.place], now)
+            lane.settle()
+            if not lane.sent and not lane.waiting:
+                self._busy.pop(lane.place, None)
+
+    def _judge_one(self, lane: _Lane, sealed: Sealed, error: int, now: float) -> None:
+        if error in (OK, _DUPLICATE):
+            lane.written(sealed, now)
+            self.size -= len(sealed.data)
+        elif error in _PASSING:
+            if error in _LED_ELSEWHERE:
+                wire(self._kafka).forget_leader(*lane.place)
+            if error == _UNKNOWN_PLACE:
+                lane.unknown_since = lane.unknown_since or now
+                if now - lane.unknown_since > _UNKNOWN_PLACE_S:
+                    raise self._failure(ClientError(error))
+            lane.turn(now)
+        elif error != _OUT_OF_ORDER or not lane.turning:  # what follows a batch that was not written is out of order
+            raise self._failure(ClientError(error))
+
+    def _failure(self, error: ClientError) -> EosError:
+        rows = sum(sealed.count for lane in self._lanes.values() for sealed in (*lane.sent, *lane.waiting))
+        return delivery_error(self._name, error, rows)
+
+    # Waiting, and connections that are lost
+
+    def _wait(self, until: float) -> None:
+        """Until a connection can go on, or that time."""
+        poll = select.poll()
+        for connection in self._connections.values():
+            poll.register(connection, select.POLLIN | (select.POLLOUT if connection.sending else 0))
+        poll.poll(max(0.0, 1000 * (until - time.monotonic())) + 1)
+
+    def _next_moment(self) -> float:
+        now = time.monotonic()
+        moments = [now + self._silence_s]
+        moments += [connection.moved_at + self._silence_s for connection in self._asked()]
+        moments += [lane.not_before for lane in self._busy.values() if lane.waiting and lane.not_before > now]
+        moments += [lane.moved_at + self._timeout_s for lane in self._busy.values()]
+        return min(moments)
+
+    def _check_progress(self) -> None:
+        now = time.monotonic()
+        for connection in list(self._asked()):
+            if now - connection.moved_at > self._silence_s:
+                self._disconnect(connection)
+        if any(now - lane.moved_at > self._timeout_s for lane in self._busy.values()):
+            why = f"the brokers did not acknowledge them within {self._timeout_s:.0f} s"
+            raise self._failure(ClientError(ClientError._TIMED_OUT, why))
+
+    def _asked(self) -> Iterable[ProduceConnection]:
+        """Those of which an answer is awaited."""
+        return [connection for connection in self._connections.values() if not connection.idle]
+
+    def _disconnect(self, connection: ProduceConnection) -> None:
+        """Nobody knows what became of the batches that had no answer on this connection."""
+        now = time.monotonic()
+        connection.close()
+        self._connections.pop(connection.node, None)
+        lost = [key for key in self._requests if key[0] == connection.node]
+        for key in lost:
+            batches = self._requests.pop(key)
+            for lane, _ in batches:
+                lane.awaited -= 1
+            self._turn((lane for lane, _ in batches), now)
+        for lane in self._busy.values():
+            if lane.node == connection.node:
+                wire(self._kafka).forget_leader(*lane.place)
+
+    def _turn(self, lanes: Iterable[_Lane], now: float) -> None:
+        for lane in lanes:
+            lane.turn(now)
+            lane.settle()

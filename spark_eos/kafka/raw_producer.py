@@ -1,0 +1,190 @@
+"""A transactional producer for one transaction that takes Arrow columns: no librdkafka, no thread, no object per row.
+
+As `kafka.producer`, but for rows without headers. It needs brokers with transaction.version 2: a partition enters the
+transaction by the first batch that is written to it.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from confluent_kafka import KafkaError as ClientError
+
+from spark_eos.kafka.deliveries import Deliveries
+from spark_eos.kafka.refusals import init_error, no_coordinator
+from spark_eos.kafka.wire import OK, wire
+from spark_eos.options import KafkaProperties
+from spark_eos.patience import patience
+from spark_eos.protocol.head import Pair
+from spark_eos.sink.encode import BATCH_BYTES, SEQUENCES, Codec, Encoder, Rows
+from spark_eos.sink.partition import Partitioner
+
+INIT_SECONDS = 30.0
+IN_FLIGHT_BYTES = 8 * 1024 * 1024
+"""Bytes that may be without an answer before a call waits for some."""
+
+_ABORT_SECONDS = 10.0
+_SETTLE_SECONDS = 5.0
+#: With keys, rows are collected until there is so much for each partition, within what one partition takes at once.
+_KEYED_BYTES_PER_PARTITION = 64 * 1024
+_MOST_COLLECTED = 8 * BATCH_BYTES
+#: Columns of Arrow are joined up to so many bytes; their offsets are 32 bits wide.
+_MOST_JOINED = 1 << 30
+
+_MOVED = {14, 15, 16}  # loading, not available, moved
+_PASSING = _MOVED | {7, 13, 51}  # time-out, network, the transaction of before is being aborted
+
+
+@dataclass
+class _Topic:
+    """Rows of a topic that are not encoded yet, and the next sequence number of each partition."""
+
+    partitioner: Partitioner
+    sequences: np.ndarray
+    held: list[pa.RecordBatch] = field(default_factory=list)
+    bytes: int = 0
+
+
+class RawProducer:
+    """A producer under ``name`` whose transaction may live ``timeout_ms``.
+
+    ``in_flight_bytes``: what may be without an answer; ``batch_bytes``: what a record batch has before compression.
+    """
+
+    def __init__(
+        self,
+        kafka: KafkaProperties,
+        name: str,
+        timeout_ms: int,
+        *,
+        in_flight_bytes: int = IN_FLIGHT_BYTES,
+        batch_bytes: int = BATCH_BYTES,
+        codec: Codec = "none",
+        level: int | None = None,
+    ) -> None:
+        self.name = name
+        self._kafka = kafka
+        self._timeout_ms = timeout_ms
+        self._in_flight_bytes = in_flight_bytes
+        self._sealing = {"max_bytes": batch_bytes, "codec": codec, "level": level}
+        self._identity: Pair | None = None
+        self._topics: dict[str, _Topic] = {}
+        self._deliveries = Deliveries(kafka, name, timeout_ms / 1000)
+
+    def init(self) -> None:
+        """InitProducerId: fences whoever had the name, and aborts what they had open."""
+        client = wire(self._kafka)
+        for _ in patience(INIT_SECONDS):
+            answer = client.init_producer(self.name, self._timeout_ms)
+            if answer is None:
+                continue
+            error, producer_id, epoch = answer
+            if error == OK:
+                self._identity = Pair(self.name, producer_id, epoch)
+                self._encoder = Encoder(producer_id, epoch, **self._sealing)
+                return
+            if error not in _PASSING:
+                raise init_error(self.name, self._timeout_ms, ClientError(error))
+            if error in _MOVED:
+                client.forget([self.name])
+        raise no_coordinator(self.name, INIT_SECONDS)
+
+    def identity(self) -> Pair:
+        """This producer's own producer id and epoch; known from `init` on."""
+        assert self._identity is not None
+        return self._identity
+
+    def write(
+        self,
+        topic: str,
+        partitions: int,
+        *,
+        value: pa.Array,
+        key: pa.Array | None = None,
+        time_ms: pa.Array | None = None,
+        partition: pa.Array | None = None,
+    ) -> None:
+        """Rows for a topic with so many ``partitions``, as columns of the same length.
+
+        ``key`` and ``value``: binary or string; ``time_ms``: int64, null for now; ``partition``: int32 below
+        ``partitions``, null for any. Returns before they are written; waits only while too much is in flight.
+        Raises the errors of `flush`.
+        """
+        held = self._topics.get(topic)
+        if held is None:
+            held = self._topics[topic] = _Topic(Partitioner(partitions), np.zeros(partitions, np.int64))
+        rows = _batch(key, value, time_ms, partition)
+        if held.bytes + rows.nbytes > _MOST_JOINED:
+            self._encode(topic, held)
+        held.held.append(rows)
+        held.bytes += rows.nbytes
+        if held.bytes >= self._enough(rows, partitions):
+            self._encode(topic, held)
+
+    def flush(self) -> None:
+        """Wait until every row is acknowledged.
+
+        Raises RowError (EOS_ROW_TOO_LARGE), ProtocolStop (EOS_FENCED) or KafkaError (EOS_DELIVERY_FAILED).
+        """
+        for topic, held in self._topics.items():
+            self._encode(topic, held)
+        self._deliveries.wait_until_below(0)
+
+    def abort(self) -> None:
+        """Abort this producer's own open transaction, as well as it goes; the coordinator's timeout does the rest."""
+        if self._identity is None or not self._deliveries.any_sent:
+            return
+        self._deliveries.settle(_SETTLE_SECONDS)  # what a broker has not looked at yet could begin it anew
+        client, own = wire(self._kafka), (self.name, self._identity.producer_id, self._identity.epoch)
+        for _ in patience(_ABORT_SECONDS):
+            error = client.end([own], commit=False)[self.name]
+            if error is not None and error not in _PASSING:
+                return
+            if error in _MOVED:
+                client.forget([self.name])
+
+    def close(self) -> None:
+        """Let go of the connections; an open transaction stays open."""
+        self._deliveries.close()
+
+    def _enough(self, rows: pa.RecordBatch, partitions: int) -> int:
+        """Bytes to collect of a topic: rows without keys go to one partition, others to all of them."""
+        if rows["key"].null_count == rows.num_rows:
+            return BATCH_BYTES
+        return min(_MOST_COLLECTED, max(BATCH_BYTES, _KEYED_BYTES_PER_PARTITION * partitions))
+
+    def _encode(self, topic: str, held: _Topic) -> None:
+        if not held.held:
+            return
+        rows = pa.concat_batches(held.held)
+        held.held, held.bytes = [], 0
+        partition = held.partitioner.choose(rows["key"], rows["partition"], rows.num_rows)
+        counts = np.bincount(partition, minlength=held.partitioner.count)
+        present = np.flatnonzero(counts)
+        if len(present) > 1:
+            rows = rows.take(pa.array(np.argsort(partition.astype(np.uint16), kind="stable")))
+        columns = Rows(rows["key"], rows["value"], rows["time"].to_numpy())
+        for place, sealed in self._encoder.encode(columns, counts[present].tolist(), held.sequences[present]):
+            self._deliveries.add((topic, int(present[place])), sealed)
+            if self._deliveries.size >= self._in_flight_bytes:
+                self._deliveries.wait_until_below(self._in_flight_bytes)
+        held.sequences = (held.sequences + counts) % SEQUENCES
+        self._deliveries.advance()
+
+
+def _batch(
+    key: pa.Array | None, value: pa.Array, time_ms: pa.Array | None, partition: pa.Array | None
+) -> pa.RecordBatch:
+    """The rows with all columns, of one type each."""
+    now, count = int(time.time() * 1000), len(value)
+    columns = {
+        "key": pa.nulls(count, pa.binary()) if key is None else key.cast(pa.binary()),
+        "value": value.cast(pa.binary()),
+        "time": pa.array(np.full(count, now)) if time_ms is None else pc.fill_null(time_ms, now),
+        "partition": pa.nulls(count, pa.int32()) if partition is None else partition,
+    }
+    return pa.RecordBatch.from_pydict(columns)

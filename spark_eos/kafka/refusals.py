@@ -1,0 +1,61 @@
+"""What brokers say to a transactional producer, as errors: the same for librdkafka's and for our own."""
+
+from __future__ import annotations
+
+from confluent_kafka import KafkaError as ClientError
+
+from spark_eos.errors import ConnectionFailed, EosError, KafkaError, ProtocolStop, RowError
+
+FENCED = (ClientError._FENCED, ClientError.PRODUCER_FENCED, ClientError.INVALID_PRODUCER_EPOCH)
+
+
+def delivery_error(name: str, error: ClientError, failed: int) -> EosError:
+    """The error for ``failed`` rows that were not written under this transactional id."""
+    if error.code() == ClientError.MSG_SIZE_TOO_LARGE:
+        return RowError(
+            "EOS_ROW_TOO_LARGE",
+            f"The broker refused a row or a batch of rows as too large ({error.str()}).",
+            hint="Raise the topic's max.message.bytes, or shrink the rows.",
+        )
+    if error.code() in FENCED:
+        return fenced(name)
+    return KafkaError(
+        "EOS_DELIVERY_FAILED",
+        f"{failed} row(s) could not be written: {error.str()}.",
+        hint="Nothing of the batch is visible; start the query again when the cause is gone.",
+        reason=error.name(),
+    )
+
+
+def init_error(name: str, timeout_ms: int, error: ClientError) -> EosError:
+    """The error for an InitProducerId that was refused."""
+    if error.code() == ClientError.INVALID_TRANSACTION_TIMEOUT:
+        return KafkaError(
+            "EOS_TRANSACTION_TIMEOUT_TOO_LONG",
+            f"'transaction.timeout.ms' is {timeout_ms}, more than the broker's transaction.max.timeout.ms.",
+            hint="Lower the option, or raise the broker's setting.",
+        )
+    if error.code() in FENCED:
+        return fenced(name)
+    return KafkaError(
+        "EOS_TRANSACTIONS_REFUSED",
+        f"The brokers refuse a transactional producer under {name}: {error.str()}.",
+        hint="Check the ACLs: WRITE and DESCRIBE on the transactional ids with the query's prefix.",
+        reason=error.name(),
+    )
+
+
+def no_coordinator(name: str, seconds: float) -> ConnectionFailed:
+    return ConnectionFailed(
+        "EOS_COORDINATOR_UNREACHABLE",
+        f"The coordinator of transactional id {name} did not answer for {seconds:.0f} s.",
+        hint="Start the query again when the cluster is well.",
+    )
+
+
+def fenced(name: str) -> ProtocolStop:
+    return ProtocolStop(
+        "EOS_FENCED",
+        f"The transaction of {name} was ended, or its transactional id taken, by somebody else.",
+        hint="Nothing of it becomes visible; the batch is replayed.",
+    )
