@@ -77,7 +77,7 @@ class _Lane:
     turning: bool = False
     unknown_since: float | None = None
     not_before: float = 0.0
-    pause: float = FIRST_WAIT
+    pause: float = 0.0
 
     def may_send(self, now: float) -> bool:
         room = len(self.sent) < (_REMEMBERED if self.begun else 1)
@@ -86,13 +86,13 @@ class _Lane:
     def written(self, sealed: Sealed, now: float) -> None:
         self.sent.remove(sealed)
         self.begun, self.moved_at = True, now
-        self.unknown_since, self.pause = None, FIRST_WAIT
+        self.unknown_since, self.pause = None, 0.0
 
     def turn(self, now: float) -> None:
         """A batch was not written, or nobody knows: all of ``sent`` go again, after a pause that grows."""
         if not self.turning:
             self.turning, self.not_before = True, now + self.pause
-            self.pause = min(2 * self.pause, LONGEST_WAIT)
+            self.pause = min(max(2 * self.pause, FIRST_WAIT), LONGEST_WAIT)
 
     def settle(self) -> None:
         """To be called after each answer."""

@@ -1,0 +1,238 @@
+"""Batches to brokers that answer late, with errors, or not at all: in the end each is written once, and in order.
+
+The brokers are a model: leaders, logs, the last five batches of a producer, requests that are worked on after their
+connection is gone. As brokers before Kafka 4.1 they take any sequence number for the first one of a partition.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from spark_eos.errors import EosError
+from spark_eos.kafka import deliveries as module
+from spark_eos.kafka.deliveries import Deliveries
+from spark_eos.kafka.produces import Answer, Place
+from spark_eos.options import KafkaProperties
+from spark_eos.sink.encode import Sealed
+
+KAFKA = KafkaProperties({"bootstrap.servers": "a"})
+NODES = 2
+OK, OUT_OF_ORDER, DUPLICATE, NOT_LEADER, NOT_REPLICATED = 0, 45, 46, 6, 7
+REFUSALS = (3, 6, 14, 19, 51, 56)
+
+#: What befalls a request: worked on · worked on, but no answer comes and the connection goes · the connection goes, and
+#: it is worked on later, or never · refused · written, but the replicas are late · the leader moves.
+FATES = ("works", "silent", "late", "never", "refused", "replicas", "moves")
+
+
+@dataclass
+class Partition:
+    leader: int = 0
+    log: list[Sealed] = field(default_factory=list)
+
+    def append(self, sealed: Sealed) -> int:
+        if sealed in self.log[-5:]:
+            return OK
+        if not self.log:
+            self.log.append(sealed)
+            return OK
+        expected = self.log[-1].sequence + self.log[-1].count
+        if sealed.sequence < expected:
+            return DUPLICATE
+        if sealed.sequence > expected:
+            return OUT_OF_ORDER
+        self.log.append(sealed)
+        return OK
+
+
+class Brokers:
+    """``fates``: what befalls the next requests; when they are used up, everything works."""
+
+    def __init__(self, fates: list[tuple[str, int]]) -> None:
+        self.partitions: dict[Place, Partition] = {}
+        self.fates = deque(fates)
+        self.zombies: deque[tuple[int, Mapping[Place, Sealed]]] = deque()
+        self.known: dict[bytes, Sealed] = {}
+        self.readable = os.eventfd(1)
+
+    # As the wire
+
+    def leader(self, topic: str, partition: int) -> int | None:
+        return self.partitions[topic, partition].leader
+
+    def forget_leader(self, topic: str, partition: int) -> None:
+        pass
+
+    # As a broker
+
+    def append(self, node: int, batches: Mapping[Place, Sealed]) -> dict[Place, int]:
+        return {
+            place: self.partitions[place].append(sealed) if self.partitions[place].leader == node else NOT_LEADER
+            for place, sealed in batches.items()
+        }
+
+    def work(self, connection: Connection, batches: Mapping[Place, Sealed]) -> dict[Place, int] | None:
+        """The answer; None when the connection goes."""
+        fate, number = self.fates.popleft() if self.fates else ("works", 0)
+        if fate in ("late", "never"):
+            if fate == "late":
+                self.zombies.append((connection.node, batches))
+            return None
+        if fate == "refused":
+            return dict.fromkeys(batches, REFUSALS[number % len(REFUSALS)])
+        if fate == "moves":
+            for place in batches:
+                self.partitions[place].leader = number % NODES
+        errors = self.append(connection.node, batches)
+        if fate == "silent":
+            return None
+        if fate == "replicas":
+            return {place: error or NOT_REPLICATED for place, error in errors.items()}
+        if self.zombies and number % 2:
+            self.append(*self.zombies.popleft())
+        return errors
+
+
+class Connection:
+    """As `ProduceConnection`. Requests are worked on when somebody looks for answers, some at a time."""
+
+    sending = False
+    moved_at = float("inf")
+
+    def __init__(self, brokers: Brokers, node: int) -> None:
+        self.node = node
+        self._brokers = brokers
+        self._asked: deque[tuple[int, dict[Place, Sealed]]] = deque()
+        self._number = 0
+        self._open = True
+
+    def fileno(self) -> int:
+        return self._brokers.readable
+
+    @property
+    def idle(self) -> bool:
+        return not self._asked
+
+    def send(self, name: str, batches: Mapping[Place, bytes], timeout_ms: int) -> int:
+        assert self._open
+        self._number += 1
+        self._asked.append((self._number, {place: self._brokers.known[data] for place, data in batches.items()}))
+        return self._number
+
+    def push(self) -> None:
+        assert self._open
+
+    def answers(self) -> list[Answer]:
+        assert self._open
+        found = []
+        while self._asked and len(found) < 2:
+            number, batches = self._asked.popleft()
+            errors = self._brokers.work(self, batches)
+            if errors is None:
+                # What was sent behind it may be worked on as well, or not.
+                self._brokers.zombies.extend((self.node, later) for _, later in list(self._asked)[::2])
+                raise OSError("gone")
+            found.append(Answer(number, errors))
+        return found
+
+    def close(self) -> None:
+        self._open = False
+
+
+
+
+def _deliver(fates: list[tuple[str, int]], adds: list[int], bound: int = 10**9) -> tuple[Brokers, dict]:
+    """Add a batch to the partitions of these numbers, one after the other; the brokers, and what was added."""
+    brokers = Brokers(fates)
+    deliveries = Deliveries(KAFKA, "id", 60)
+    added: dict[Place, list[Sealed]] = {}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "wire", lambda kafka: brokers)
+        patch.setattr(module, "connect", lambda kafka, node: Connection(brokers, node))
+        patch.setattr(module, "give_back", lambda kafka, connection: connection.close())
+        patch.setattr(module, "FIRST_WAIT", 0.0)
+        patch.setattr(module, "LONGEST_WAIT", 0.0)
+        try:
+            for partition in adds:
+                place = "t", partition
+                brokers.partitions.setdefault(place, Partition(partition % NODES))
+                own = added.setdefault(place, [])
+                sequence = own[-1].sequence + own[-1].count if own else 0
+                sealed = Sealed(f"{partition}:{sequence}".encode(), sequence, 1 + sequence % 3)
+                brokers.known[sealed.data] = sealed
+                own.append(sealed)
+                deliveries.add(place, sealed)
+                deliveries.wait_until_below(bound)
+            deliveries.wait_until_below(0)
+            assert deliveries.size == 0
+        finally:
+            deliveries.close()
+            os.close(brokers.readable)
+    return brokers, added
+
+
+fates = st.lists(st.tuples(st.sampled_from(FATES), st.integers(0, 11)), max_size=40)
+
+
+@settings(max_examples=400, deadline=None)
+@given(fates=fates, adds=st.lists(st.integers(0, 3), max_size=40), bound=st.sampled_from([1, 12, 10**9]))
+@example(fates=[("refused", 0)], adds=[0, 0, 0], bound=10**9)
+@example(fates=[("works", 0)] + [("silent", 1)] * 3 + [("works", 1)] * 9, adds=[0] * 15, bound=10**9)
+def test_every_batch_is_written_once_and_in_order(fates, adds, bound):
+    """Whatever befalls the requests."""
+    brokers, added = _deliver(fates, adds, bound)
+    while brokers.zombies:
+        brokers.append(*brokers.zombies.popleft())
+    assert {place: partition.log for place, partition in brokers.partitions.items()} == added
+
+
+@pytest.mark.parametrize(
+    ("error", "condition", "reason"),
+    [
+        (10, "EOS_ROW_TOO_LARGE", None),
+        (18, "EOS_DELIVERY_FAILED", "RECORD_LIST_TOO_LARGE"),
+        (2, "EOS_DELIVERY_FAILED", "INVALID_MSG"),
+        (29, "EOS_DELIVERY_FAILED", "TOPIC_AUTHORIZATION_FAILED"),
+        (OUT_OF_ORDER, "EOS_DELIVERY_FAILED", "OUT_OF_ORDER_SEQUENCE_NUMBER"),
+        (47, "EOS_FENCED", None),
+        (48, "EOS_DELIVERY_FAILED", "INVALID_TXN_STATE"),
+        (49, "EOS_DELIVERY_FAILED", "INVALID_PRODUCER_ID_MAPPING"),
+        (59, "EOS_DELIVERY_FAILED", "UNKNOWN_PRODUCER_ID"),
+        (87, "EOS_DELIVERY_FAILED", "INVALID_RECORD"),
+        (90, "EOS_FENCED", None),
+        (-1, "EOS_DELIVERY_FAILED", "UNKNOWN"),
+    ],
+)
+def test_errors_that_do_not_pass(error, condition, reason, monkeypatch):
+    """Raised at once, by their names."""
+    monkeypatch.setattr(Partition, "append", lambda self, sealed: error)
+    with pytest.raises(EosError) as caught:
+        _deliver([], [0])
+    assert (caught.value.condition, caught.value.parameters.get("reason")) == (condition, reason)
+
+
+@pytest.mark.parametrize(("error", "limit"), [(3, "_UNKNOWN_PLACE_S"), (19, None)])
+def test_errors_that_should_have_passed(error, limit, monkeypatch):
+    """A partition that is never known, or never has its replicas."""
+    monkeypatch.setattr(Partition, "append", lambda self, sealed: error)
+    if limit:
+        monkeypatch.setattr(module, limit, 0.05)
+    make = Deliveries.__init__
+    monkeypatch.setattr(Deliveries, "__init__", lambda self, kafka, name, _: make(self, kafka, name, 0.1))
+    with pytest.raises(EosError, match="1 row") as caught:
+        _deliver([], [0])
+    assert caught.value.condition == "EOS_DELIVERY_FAILED"
+    assert caught.value.parameters["reason"] == ("UNKNOWN_TOPIC_OR_PART" if limit else "_TIMED_OUT")
+
+
+def test_a_duplicate_counts_as_written(monkeypatch):
+    """The broker has it, and more than five after it."""
+    monkeypatch.setattr(Partition, "append", lambda self, sealed: DUPLICATE)
+    _deliver([], [0, 0, 1])
