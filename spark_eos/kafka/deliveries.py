@@ -264,7 +264,7 @@ class Deliveries:
         now = time.monotonic()
         moments = [now + self._silence_s]
         moments += [connection.moved_at + self._silence_s for connection in self._asked()]
-        moments += [lane.not_before for lane in self._busy.values() if lane.waiting and lane.not_before > now]
+        moments += [lane.not_before for lane in self._busy.values() if lane.may_send(lane.not_before)]
         moments += [lane.moved_at + self._timeout_s for lane in self._busy.values()]
         return min(moments)
 
