@@ -144,6 +144,8 @@ class Deliveries:
                 continue
             for answer in answers:
                 self._judge(connection.node, answer)
+            if not connection.idle and time.monotonic() - connection.moved_at > self._silence_s:
+                self._disconnect(connection)
         while self._send_round():
             pass
 
@@ -263,23 +265,16 @@ class Deliveries:
     def _next_moment(self) -> float:
         now = time.monotonic()
         moments = [now + self._silence_s]
-        moments += [connection.moved_at + self._silence_s for connection in self._asked()]
+        moments += [c.moved_at + self._silence_s for c in self._connections.values() if not c.idle]
         moments += [lane.not_before for lane in self._busy.values() if lane.may_send(lane.not_before)]
         moments += [lane.moved_at + self._timeout_s for lane in self._busy.values()]
         return min(moments)
 
     def _check_progress(self) -> None:
         now = time.monotonic()
-        for connection in list(self._asked()):
-            if now - connection.moved_at > self._silence_s:
-                self._disconnect(connection)
         if any(now - lane.moved_at > self._timeout_s for lane in self._busy.values()):
             why = f"the brokers did not acknowledge them within {self._timeout_s:.0f} s"
             raise self._failure(ClientError(ClientError._TIMED_OUT, why))
-
-    def _asked(self) -> Iterable[ProduceConnection]:
-        """Those of which an answer is awaited."""
-        return [connection for connection in self._connections.values() if not connection.idle]
 
     def _disconnect(self, connection: ProduceConnection) -> None:
         """Nobody knows what became of the batches that had no answer on this connection."""

@@ -7,6 +7,7 @@ connection is gone. As brokers before Kafka 4.1 they take any sequence number fo
 from __future__ import annotations
 
 import os
+import time
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -247,3 +248,28 @@ def test_a_duplicate_counts_as_written(monkeypatch):
     """Brokers before Kafka 1.1 say so of a batch that they have, and more than five after it."""
     monkeypatch.setattr(Partition, "append", lambda self, sealed: DUPLICATE)
     _deliver([], [0, 0, 1])
+
+
+def test_a_pause_that_has_just_ended():
+    """Is not slept through: nobody wakes us."""
+    deliveries = Deliveries(KAFKA, "id", 60)
+    deliveries.add(("t", 0), Sealed(b"", 0, 1))
+    deliveries._lanes["t", 0].not_before = time.monotonic() - 1
+    assert deliveries._next_moment() < time.monotonic()
+
+
+def test_a_broker_that_is_silent(monkeypatch):
+    """Its connection is given up, and the batches go again on another one."""
+    monkeypatch.setattr(module, "_SILENCE_S", 0.01)
+    answers, opened = Connection.answers, []
+
+    def silent(self: Connection) -> list[Answer]:
+        if self not in opened:
+            opened.append(self)
+            self.moved_at = time.monotonic()
+        return [] if self is opened[0] else answers(self)
+
+    monkeypatch.setattr(Connection, "answers", silent)
+    brokers, added = _deliver([], [0, 0, 0])
+    assert brokers.partitions["t", 0].log == added["t", 0]
+    assert len(opened) == 2
