@@ -5,6 +5,9 @@ not known is sent again as it is, with its sequence number, and so are all that 
 safe: of a partition no more than five batches are without an answer; all of them are on one connection, and go again
 only when nothing is awaited there; and the first batch of a partition goes alone, since brokers before Kafka 4.1 take
 any sequence number for a first one.
+
+A broker takes no batch before it has all that come before, so that the answer to one counts for those, too. That is
+needed after a broker was restarted: it knows only the last batch then, and calls the four before out of order.
 """
 
 from __future__ import annotations
@@ -65,7 +68,8 @@ _PASSING = _LED_ELSEWHERE | {
 @dataclass
 class _Lane:
     """One partition's batches. ``sent``: those without an answer, on the way to ``node``; ``awaited``: how many answers
-    are still to come. ``turning``: one was not written, so that all of ``sent`` go again when none is awaited."""
+    are still to come. ``turning``: one was not written, so that all of ``sent`` go again when none is awaited.
+    ``doubtful``: they have gone again, and none of them is known to be written yet."""
 
     place: Place
     moved_at: float
@@ -75,6 +79,7 @@ class _Lane:
     node: int = -1
     begun: bool = False
     turning: bool = False
+    doubtful: bool = False
     unknown_since: float | None = None
     not_before: float = 0.0
     pause: float = 0.0
@@ -83,10 +88,14 @@ class _Lane:
         room = len(self.sent) < (_REMEMBERED if self.begun else 1)
         return bool(self.waiting) and room and not self.turning and now >= self.not_before
 
-    def written(self, sealed: Sealed, now: float) -> None:
-        self.sent.remove(sealed)
-        self.begun, self.moved_at = True, now
+    def written(self, sealed: Sealed, now: float) -> int:
+        """This batch was written, and so were those before it; the bytes of them all."""
+        size = 0
+        while sealed in self.sent:
+            size += len(self.sent.popleft().data)
+        self.begun, self.doubtful, self.moved_at = True, False, now
         self.unknown_since, self.pause = None, 0.0
+        return size
 
     def turn(self, now: float) -> None:
         """A batch was not written, or nobody knows: all of ``sent`` go again, after a pause that grows."""
@@ -99,7 +108,7 @@ class _Lane:
         if self.turning and not self.awaited:
             self.waiting.extendleft(reversed(self.sent))
             self.sent.clear()
-            self.turning = False
+            self.turning, self.doubtful = False, True
 
 
 class Deliveries:
@@ -236,8 +245,7 @@ class Deliveries:
 
     def _judge_one(self, lane: _Lane, sealed: Sealed, error: int, now: float) -> None:
         if error in (OK, _DUPLICATE):
-            lane.written(sealed, now)
-            self.size -= len(sealed.data)
+            self.size -= lane.written(sealed, now)
         elif error in _PASSING:
             if error in _LED_ELSEWHERE:
                 wire(self._kafka).forget_leader(*lane.place)
@@ -246,8 +254,13 @@ class Deliveries:
                 if now - lane.unknown_since > _UNKNOWN_PLACE_S:
                     raise self._failure(ClientError(error))
             lane.turn(now)
-        elif error != _OUT_OF_ORDER or not lane.turning:  # what follows a batch that was not written is out of order
+        elif error != _OUT_OF_ORDER or not self._may_be_in_order(lane):
             raise self._failure(ClientError(error))
+
+    def _may_be_in_order(self, lane: _Lane) -> bool:
+        """Whether "out of order" may come of a batch before that was not written, or of a broker that has forgotten
+        that it has this one and will take a later one."""
+        return lane.turning or (lane.doubtful and lane.awaited > 0)
 
     def _failure(self, error: ClientError) -> EosError:
         rows = sum(sealed.count for lane in self._lanes.values() for sealed in (*lane.sent, *lane.waiting))

@@ -29,17 +29,21 @@ OK, OUT_OF_ORDER, DUPLICATE, NOT_LEADER, NOT_REPLICATED = 0, 45, 46, 6, 7
 REFUSALS = (3, 6, 14, 19, 51, 56)
 
 #: What befalls a request: worked on · worked on, but no answer comes and the connection goes · the connection goes, and
-#: it is worked on later, or never · refused · written, but the replicas are late · all leaders move.
-FATES = ("works", "silent", "late", "never", "refused", "replicas", "moves")
+#: it is worked on later, or never · refused · written, but the replicas are late · all leaders move · worked on; but where
+#: it comes after one at which the connection goes, that was because the brokers restarted.
+FATES = ("works", "silent", "late", "never", "refused", "replicas", "moves", "restart")
 
 
 @dataclass
 class Partition:
+    """``forgotten``: how many batches are from before the last start, but for the last one."""
+
     leader: int = 0
     log: list[Sealed] = field(default_factory=list)
+    forgotten: int = 0
 
     def append(self, sealed: Sealed) -> int:
-        if sealed in self.log[-5:]:
+        if sealed in self.log[self.forgotten :][-5:]:
             return OK
         if self.log and sealed.sequence != self.log[-1].sequence + self.log[-1].count:
             return OUT_OF_ORDER
@@ -97,10 +101,13 @@ class Brokers:
 
     def lose(self, node: int, requests: list[Mapping[Place, Sealed]]) -> None:
         """Of what was sent behind a request whose connection goes, some is worked on at once and some later."""
-        _, number = self.fates.popleft() if self.fates else ("", 0)
+        fate, number = self.fates.popleft() if self.fates else ("", 0)
         for batches in requests[:number]:
             self.append(node, batches)
         self.zombies.extend((node, batches) for batches in requests[number : 2 * number])
+        if fate == "restart":
+            for partition in self.partitions.values():
+                partition.forgotten = max(0, len(partition.log) - 1)
 
 
 class Connection:
@@ -196,6 +203,8 @@ fates = st.lists(st.tuples(st.sampled_from(FATES), st.integers(0, 11)), max_size
 )
 @example(fates=[("refused", 0)], adds=[0, 0, 0], bound=10**9, every=100)
 @example(fates=[("works", 0), ("silent", 0), ("works", 9)], adds=[0] * 15, bound=10**9, every=100)
+@example(fates=[("works", 0), ("silent", 0), ("restart", 9)], adds=[0] * 15, bound=10**9, every=100)
+@example(fates=[("works", 0), ("silent", 0), ("restart", 2)], adds=[0] * 15, bound=10**9, every=100)
 @example(fates=[("works", 0)] * 5 + [("moves", 0)], adds=[0] + [1] * 8 + [2] * 8, bound=10**9, every=100)
 def test_every_batch_is_written_once_and_in_order(fates, adds, bound, every):
     """Whatever befalls the requests."""
@@ -273,3 +282,15 @@ def test_a_broker_that_is_silent(monkeypatch):
     brokers, added = _deliver([], [0, 0, 0])
     assert brokers.partitions["t", 0].log == added["t", 0]
     assert len(opened) == 2
+
+
+def test_a_broker_that_has_lost_what_it_acknowledged(monkeypatch):
+    """All that goes again is out of order, up to the last: an error, at once."""
+    append = Partition.append
+
+    def lose(self: Partition, sealed: Sealed) -> int:
+        return append(self, sealed) if sealed.sequence == 0 else OUT_OF_ORDER
+
+    monkeypatch.setattr(Partition, "append", lose)
+    with pytest.raises(EosError, match="3 row.*out of order"):
+        _deliver([("works", 0), ("never", 0)], [0, 0, 0], every=100)
