@@ -249,6 +249,7 @@ def test_who_is_fenced_writes_nothing(how, begun, begin, topic, view):
         begin(producer.name)
     else:
         view.end_transaction(producer.name, commit=False)
+        wait_for(lambda: not view.held(name), "the markers")  # until then a partition takes more of the transaction
     with pytest.raises(EosError) as caught:
         producer.write(name, 2, value=numbers(3, 3), partition=pa.array([0 if begun else 1] * 3, pa.int32()))
         producer.flush()

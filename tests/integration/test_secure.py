@@ -7,15 +7,18 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
-from kafka_view import KafkaView, open_view
+from kafka_view import KafkaView, open_view, wait_for
 from proxy import Proxy
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 from spark_eos.devcluster import DevCluster
+from spark_eos.kafka.raw_producer import RawProducer
+from spark_eos.kafka.wire import wire
 from spark_eos.options import Fetching, KafkaProperties
 from spark_eos.source.planning import OffsetRange
 from spark_eos.source.raw import read_raw, suits
@@ -154,3 +157,20 @@ def test_who_is_not_let_in_is_told_why(wrong, reason, secured, view, spark, tmp_
     assert reason in text
     assert PASSWORD not in text
     assert view.values(sink) == []
+
+
+def test_record_batches_are_written_over_tls(secured, view):
+    """More than the socket takes at once, by the producer that has no librdkafka."""
+    topic = new_topic(secured, "written")
+    kafka = KafkaProperties(secured.properties())
+    producer = RawProducer(kafka, "over-tls", 60_000)
+    producer.init()
+    values = [b"%06d" % i * 200 for i in range(10_000)]
+    producer.write(topic, 2, value=pa.array(values))
+    producer.flush()
+    pair = producer.identity()
+    own = (pair.id, pair.producer_id, pair.epoch)
+    wait_for(lambda: wire(kafka).end([own], commit=True)[pair.id] == 0, "a commit")
+    producer.close()
+    wait_for(lambda: not view.held(topic), "the markers")
+    assert [row.value for row in view.rows(topic)] == values

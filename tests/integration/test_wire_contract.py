@@ -99,6 +99,26 @@ def test_a_transactions_pair_is_the_same_by_statistics_and_by_description(wire, 
     assert abs(state.transaction_start_time_ms - time.time() * 1000) < 60_000
 
 
+def test_a_producer_is_made_by_a_plain_request(wire, begin, view):
+    """Again for the same id: the same producer id, a later epoch. What is open under it is aborted first."""
+    producer_id, epoch = wait_for(lambda: _inited(wire, "init-contract"), "a producer")
+    assert view.pair("init-contract") == (producer_id, epoch)
+    again = wait_for(lambda: _inited(wire, "init-contract"), "a producer")
+    assert again[0] == producer_id
+    assert again[1] > epoch
+    transaction = begin()
+    assert wait_for(lambda: _inited(wire, transaction.pair.id), "a producer")[1] > transaction.pair.epoch
+    assert wire.end([transaction.asked], commit=True)[transaction.pair.id] in (47, 90)
+    assert wire.init_producer("init-contract", 10**8) == (50, -1, -1)
+
+
+def _inited(wire: Wire, name: str) -> tuple[int, int] | None:
+    """Producer id and epoch, unless the coordinator is being set up or a transition is under way."""
+    error, *pair = wire.init_producer(name, LIFE_MS) or (15,)
+    assert error in (OK, 14, 15, 16, 51)
+    return tuple(pair) if error == OK else None
+
+
 def test_ids_that_nobody_knows_are_told_apart(wire):
     """Error 105, not an exception; known ones beside it are described."""
     (state,) = wire.describe(["nobody-knows-this-id"])

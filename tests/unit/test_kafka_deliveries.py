@@ -29,8 +29,8 @@ OK, OUT_OF_ORDER, DUPLICATE, NOT_LEADER, NOT_REPLICATED = 0, 45, 46, 6, 7
 REFUSALS = (3, 6, 14, 19, 51, 56)
 
 #: What befalls a request: worked on · worked on, but no answer comes and the connection goes · the connection goes, and
-#: it is worked on later, or never · refused · written, but the replicas are late · all leaders move · worked on; but where
-#: it comes after one at which the connection goes, that was because the brokers restarted.
+#: it is worked on later, or never · refused · written, but the replicas are late · all leaders move · worked on; but
+#: where it comes after one at which the connection goes, that was because the brokers restarted.
 FATES = ("works", "silent", "late", "never", "refused", "replicas", "moves", "restart")
 
 
@@ -98,7 +98,6 @@ class Brokers:
             self.append(*self.zombies.popleft())
         return errors
 
-
     def lose(self, node: int, requests: list[Mapping[Place, Sealed]]) -> None:
         """Of what was sent behind a request whose connection goes, some is worked on at once and some later."""
         fate, number = self.fates.popleft() if self.fates else ("", 0)
@@ -153,8 +152,6 @@ class Connection:
 
     def close(self) -> None:
         self._open = False
-
-
 
 
 def _deliver(
