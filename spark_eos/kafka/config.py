@@ -85,15 +85,20 @@ _REFUSED = {
     "default.topic.config": "write the topic's properties beside the others",
 }
 
-#: Properties that `kafka_python_config` or `source.raw` follow, and those of producers, which say nothing to a reader.
-_KNOWN_TO_ALL = frozenset(
+#: Properties of the connection that `kafka_python_config` follows too.
+_CONNECTION = frozenset(
     [
         *("bootstrap.servers", "broker.address.family", "client.id", "enable.metrics.push", "socket.timeout.ms"),
-        *("reconnect.backoff.max.ms", "reconnect.backoff.ms", "max.partition.fetch.bytes"),
+        *("reconnect.backoff.max.ms", "reconnect.backoff.ms"),
         *("security.protocol", "sasl.mechanism", "sasl.username", "sasl.password"),
         *("enable.ssl.certificate.verification", "ssl.endpoint.identification.algorithm"),
         *("ssl.ca.location", "ssl.ca.pem", "ssl.certificate.location", "ssl.certificate.pem"),
         *("ssl.key.location", "ssl.key.pem", "ssl.key.password", "ssl.crl.location"),
+    ]
+)
+#: Properties that say nothing to the other kind of client, and for each kind what it follows without librdkafka.
+_OF_PRODUCERS = frozenset(
+    [
         *("acks", "batch.num.messages", "batch.size", "compression.codec", "compression.level", "compression.type"),
         *("delivery.timeout.ms", "enable.gapless.guarantee", "enable.idempotence", "linger.ms", "max.in.flight"),
         *("max.in.flight.requests.per.connection", "message.max.bytes", "message.send.max.retries", "partitioner"),
@@ -102,6 +107,24 @@ _KNOWN_TO_ALL = frozenset(
         *("sticky.partitioning.linger.ms", "transaction.timeout.ms", "transactional.id"),
     ]
 )
+_OF_CONSUMERS = frozenset(
+    [
+        *("auto.offset.reset", "check.crcs", "client.rack", "enable.auto.commit", "fetch.error.backoff.ms"),
+        *("fetch.max.bytes", "fetch.min.bytes", "fetch.queue.backoff.ms", "fetch.wait.max.ms", "group.id"),
+        *("group.instance.id", "heartbeat.interval.ms", "isolation.level", "max.partition.fetch.bytes"),
+        *("max.poll.interval.ms", "partition.assignment.strategy", "queued.max.messages.kbytes"),
+        *("queued.min.messages", "session.timeout.ms"),
+    ]
+)
+_FOLLOWED = {
+    "consumer": _OF_PRODUCERS | {"max.partition.fetch.bytes"},
+    "producer": _OF_CONSUMERS.union(
+        ["batch.size", "compression.codec", "compression.level", "compression.type"],
+        ["linger.ms", "queue.buffering.max.ms"],  # nothing is held back that could be sent
+    ),
+}
+#: Codecs that Arrow compresses as every Kafka client reads them.
+_CODECS = ("none", "gzip", "lz4", "zstd")
 
 #: Set where the user says nothing. The back-off is that of a cluster nearby; the telemetry of KIP-714 costs every
 #: short-lived client two requests.
@@ -152,15 +175,23 @@ def kafka_python_config(kafka: KafkaProperties) -> dict[str, Any]:
     return config
 
 
-def is_for_librdkafka(kafka: KafkaProperties) -> bool:
-    """Whether a reader who does without librdkafka would miss some of the properties."""
+def is_for_librdkafka(kafka: KafkaProperties, kind: Literal["consumer", "producer"]) -> bool:
+    """Whether a client of this kind that does without librdkafka would miss some of the properties."""
     user = canonical(kafka)
-    if not user.keys() <= _KNOWN_TO_ALL:
+    if not user.keys() <= _CONNECTION | _FOLLOWED[kind]:
+        return True
+    if kind == "producer" and codec(kafka) not in _CODECS:
         return True
     if not user.get("security.protocol", "").upper().startswith("SASL"):
         return False
     mechanism = user.get("sasl.mechanism", "GSSAPI").upper()
     return mechanism != "PLAIN" and not mechanism.startswith("SCRAM-")
+
+
+def codec(kafka: KafkaProperties) -> str:
+    """What record batches are to be compressed with; librdkafka has two names for it."""
+    user = canonical(kafka)
+    return user.get("compression.type", user.get("compression.codec", "none"))
 
 
 def check(kafka: KafkaProperties, kind: Kind) -> None:

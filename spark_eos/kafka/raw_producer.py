@@ -14,13 +14,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from confluent_kafka import KafkaError as ClientError
 
+from spark_eos.kafka.config import canonical, codec, is_for_librdkafka
 from spark_eos.kafka.deliveries import Deliveries
 from spark_eos.kafka.refusals import init_error, no_coordinator
-from spark_eos.kafka.wire import OK, wire
+from spark_eos.kafka.wire import OK, Wire, speaks, wire
 from spark_eos.options import KafkaProperties
 from spark_eos.patience import patience
 from spark_eos.protocol.head import Pair
-from spark_eos.sink.encode import BATCH_BYTES, SEQUENCES, Codec, Encoder, Rows
+from spark_eos.sink.encode import BATCH_BYTES, SEQUENCES, Encoder, Rows
 from spark_eos.sink.partition import Partitioner
 
 INIT_SECONDS = 30.0
@@ -49,10 +50,19 @@ class _Topic:
     bytes: int = 0
 
 
+def suits(kafka: KafkaProperties) -> bool:
+    """Whether all that the user wants of connections and batches is understood here, and by the brokers.
+
+    Raises ConnectionFailed where no broker answers.
+    """
+    return not is_for_librdkafka(kafka, "producer") and speaks(kafka, Wire.produces)
+
+
 class RawProducer:
     """A producer under ``name`` whose transaction may live ``timeout_ms``.
 
-    ``in_flight_bytes``: what may be without an answer; ``batch_bytes``: what a record batch has before compression.
+    ``in_flight_bytes``: what may be without an answer. Of the user's properties, ``batch.size`` says what a record
+    batch has before compression, ``compression.*`` how it is compressed.
     """
 
     def __init__(
@@ -62,15 +72,15 @@ class RawProducer:
         timeout_ms: int,
         *,
         in_flight_bytes: int = IN_FLIGHT_BYTES,
-        batch_bytes: int = BATCH_BYTES,
-        codec: Codec = "none",
-        level: int | None = None,
     ) -> None:
         self.name = name
         self._kafka = kafka
         self._timeout_ms = timeout_ms
         self._in_flight_bytes = in_flight_bytes
-        self._sealing = {"max_bytes": batch_bytes, "codec": codec, "level": level}
+        user = canonical(kafka)
+        level = int(user.get("compression.level", -1))
+        self._batch_bytes = int(user.get("batch.size", BATCH_BYTES))
+        self._sealing = {"max_bytes": self._batch_bytes, "codec": codec(kafka), "level": None if level < 0 else level}
         self._identity: Pair | None = None
         self._topics: dict[str, _Topic] = {}
         self._deliveries = Deliveries(kafka, name, timeout_ms / 1000)
@@ -154,8 +164,8 @@ class RawProducer:
     def _enough(self, rows: pa.RecordBatch, partitions: int) -> int:
         """Bytes to collect of a topic: rows without keys go to one partition, others to all of them."""
         if rows["key"].null_count == rows.num_rows:
-            return BATCH_BYTES
-        return min(_MOST_COLLECTED, max(BATCH_BYTES, _KEYED_BYTES_PER_PARTITION * partitions))
+            return self._batch_bytes
+        return min(_MOST_COLLECTED, max(self._batch_bytes, _KEYED_BYTES_PER_PARTITION * partitions))
 
     def _encode(self, topic: str, held: _Topic) -> None:
         if not held.held:

@@ -33,7 +33,7 @@ from kafka.protocol.producer.transaction import EndTxnRequest, InitProducerIdReq
 from kafka.record import MemoryRecords
 
 from spark_eos.errors import ConnectionFailed
-from spark_eos.kafka.config import kafka_python_config
+from spark_eos.kafka.config import canonical, kafka_python_config
 from spark_eos.options import KafkaProperties
 from spark_eos.patience import patience
 
@@ -445,3 +445,22 @@ def close_all() -> None:
 @lru_cache(maxsize=4)
 def _wire(properties: KafkaProperties, process_id: int) -> Wire:
     return Wire(properties)
+
+
+def speaks(properties: KafkaProperties, what: Callable[[Wire], bool]) -> bool:
+    """What `Wire.fetches` or `Wire.produces` says of a cluster, once in a process.
+
+    False, too, where authentication or encryption does not get through here: librdkafka looks for certificates in more
+    places, or knows better what is wrong. Raises ConnectionFailed where no broker answers a plain connection.
+    """
+    return _speaks(properties, what, os.getpid())
+
+
+@lru_cache(maxsize=16)
+def _speaks(properties: KafkaProperties, what: Callable[[Wire], bool], process_id: int) -> bool:
+    try:
+        return what(wire(properties))
+    except ConnectionFailed:
+        if canonical(properties).get("security.protocol", "PLAINTEXT").upper() == "PLAINTEXT":
+            raise
+        return False

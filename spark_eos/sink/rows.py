@@ -30,6 +30,7 @@ class RowBatch:
 
     def __init__(self, batch: pa.RecordBatch, columns: Columns, topic: str | None) -> None:
         self.rows = batch.num_rows
+        self._batch, self._columns = batch, columns
         self._topic = topic
         self.topics = _topics(batch, self.rows) if columns.topic else None
         self.values, self._hashed_values = _bytes(batch, "value")
@@ -56,6 +57,24 @@ class RowBatch:
             hashes = map(crc32, (repr(h).encode() for h in self._headers), map(invert, hashes))
         rows = sum(map(crc32, self._hashed_values, map(invert, hashes)))
         return (rows + self._nulls * _NULL_WEIGHT) % (1 << DIGEST_BITS)
+
+    def by_topic(self) -> Iterator[tuple[Any, dict[str, pa.Array | None]]]:
+        """Each topic with its rows, as the columns that `RawProducer.write` takes."""
+        has = self._columns
+        time = self._timestamp_column
+        columns = {
+            "value": self._batch.column("value"),
+            "key": self._batch.column("key") if has.key else None,
+            "time_ms": None if time is None else pc.divide(time.cast(pa.int64()), 1000),
+            "partition": self.partition_column,
+        }
+        if self.topics is None:
+            yield self._topic, columns
+            return
+        names = self._batch.column("topic")
+        for topic in dict.fromkeys(self.topics):
+            mine = pc.equal(names, topic)
+            yield topic, {name: None if column is None else column.filter(mine) for name, column in columns.items()}
 
     def arguments(self) -> Iterator[tuple[Any, ...]]:
         """For each row: topic, value, key, partition, timestamp in milliseconds (0 = now), headers."""

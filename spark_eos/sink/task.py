@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -14,6 +15,7 @@ from spark_eos import faults
 from spark_eos.errors import ProtocolStop, RowError, Unclear
 from spark_eos.kafka.metadata import topic_partitions
 from spark_eos.kafka.producer import TransactionalProducer
+from spark_eos.kafka.raw_producer import RawProducer, suits
 from spark_eos.kafka.wire import ENDTXN_VERSION
 from spark_eos.ops.preflight import Facts
 from spark_eos.options import SinkOptions
@@ -31,6 +33,7 @@ from spark_eos.sink.session import Session, session
 OPEN_SECONDS = 3.0
 """How long a task waits for the one before it to open the run; the wait grows with the partition."""
 
+_Producer = RawProducer | TransactionalProducer
 _QUEUE_WAIT = 0.005
 _QUEUE_KBYTES = 32 << 10
 
@@ -105,34 +108,40 @@ def _chain(first: pa.RecordBatch, rest: Iterable[pa.RecordBatch]) -> Iterator[pa
     yield from (batch for batch in rest if batch.num_rows)
 
 
-def _start(job: Job, own: Session, me: Identity) -> tuple[Assignment, TransactionalProducer | None]:
+def _start(job: Job, own: Session, me: Identity) -> tuple[Assignment, _Producer | None]:
     head = _opened(job, own, me)
     assignment = assign(head, me.batch, me.partition, me.attempt)
     if assignment.name is None:
         return assignment, None
     name = _free_name(job, own, me, assignment.name)
-    producer = TransactionalProducer(
-        job.options.kafka,
-        name,
-        job.facts.transaction_timeout_ms,
-        {"queue.buffering.max.kbytes": _QUEUE_KBYTES},
-    )
+    return assignment, _born(job, name)
+
+
+def _born(job: Job, name: str) -> _Producer:
+    """A producer that has the name, and its own producer id and epoch."""
+    options, timeout_ms = job.options, job.facts.transaction_timeout_ms
+    if not job.columns.headers and suits(options.kafka):
+        raw = RawProducer(options.kafka, name, timeout_ms)
+        raw.init()
+        return raw
+    client = TransactionalProducer(options.kafka, name, timeout_ms, {"queue.buffering.max.kbytes": _QUEUE_KBYTES})
     try:
-        producer.warm_up(job.options.topic)
-        producer.init()
-        producer.identity()
+        client.warm_up(options.topic)
+        client.init()
+        client.identity()
+        client.begin()
     except BaseException:
-        producer.close()
+        client.close()
         raise
-    return assignment, producer
+    return client
 
 
 def _free_name(job: Job, own: Session, me: Identity, task: TaskId) -> str:
     """The first name with nothing open under it, counting attempts up.
 
     Spark counts attempts from 0 again when it resubmits a stage, and does not tell Python which attempt of the stage
-    this
-    is: the transaction of the first one may be prepared, and even decided, and must not be aborted by taking its name.
+    this is: the transaction of the first one may be prepared, and even decided, and must not be aborted by taking its
+    name.
     """
     while True:
         name = task_name(job.options.prefix, me.query, task)
@@ -174,7 +183,7 @@ class _Attempt:
     """The rows' way into one transaction."""
 
     def __init__(
-        self, job: Job, own: Session, me: Identity, assignment: Assignment, producer: TransactionalProducer
+        self, job: Job, own: Session, me: Identity, assignment: Assignment, producer: _Producer
     ) -> None:
         self._job, self._own, self._me = job, own, me
         self._assignment, self._producer = assignment, producer
@@ -182,7 +191,6 @@ class _Attempt:
 
     def write(self, batches: Iterator[pa.RecordBatch]) -> Word:
         began_ms = int(time.time() * 1000)
-        self._producer.begin()
         faults.reach("prepare.begun")
         rows = digest = 0
         for batch in batches:
@@ -209,10 +217,15 @@ class _Attempt:
         )
 
     def _produce(self, columns: RowBatch) -> None:
+        producer = self._producer
+        if isinstance(producer, RawProducer):
+            for topic, rows in columns.by_topic():
+                producer.write(topic, self._counts[topic], **rows)
+            return
         try:
-            produce_all(self._producer.produce, self._make_room, columns)
+            produce_all(producer.produce, partial(self._make_room, producer), columns)
         except RowError:
-            self._producer.flush()  # a row that the brokers refused before ends the transaction, and says why
+            producer.flush()  # a row that the brokers refused before ends the transaction, and says why
             raise
 
     def _check_topics(self, columns: RowBatch) -> None:
@@ -222,10 +235,11 @@ class _Attempt:
         if unknown:
             self._counts |= topic_partitions(self._job.options.kafka, sorted(filter(None, unknown)))
 
-    def _make_room(self) -> None:
+    @staticmethod
+    def _make_room(producer: TransactionalProducer) -> None:
         """The queue is full: wait for the brokers, unless they have already refused a row."""
-        if self._producer.failed:
-            self._producer.flush()
+        if producer.failed:
+            producer.flush()
         time.sleep(_QUEUE_WAIT)
 
     def _check_owner(self) -> None:

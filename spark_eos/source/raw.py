@@ -7,8 +7,6 @@ larger), what they are when decompressed, and one Arrow batch.
 
 from __future__ import annotations
 
-import functools
-import os
 import time
 from collections.abc import Callable, Iterator
 from typing import Self, TypeVar
@@ -16,10 +14,10 @@ from typing import Self, TypeVar
 import pyarrow as pa
 from confluent_kafka import KafkaError as ClientError
 
-from spark_eos.errors import ConnectionFailed, DataLossError
+from spark_eos.errors import DataLossError
 from spark_eos.kafka.config import canonical, is_for_librdkafka
 from spark_eos.kafka.fetches import Answer, FetchConnection, connect, give_back
-from spark_eos.kafka.wire import OFFSET_OUT_OF_RANGE, OK, wire
+from spark_eos.kafka.wire import OFFSET_OUT_OF_RANGE, OK, Wire, speaks, wire
 from spark_eos.options import Fetching, KafkaProperties
 from spark_eos.patience import FIRST_WAIT, LONGEST_WAIT
 from spark_eos.source.batches import UnsupportedFormat
@@ -75,19 +73,7 @@ def suits(kafka: KafkaProperties) -> bool:
 
     Raises ConnectionFailed where no broker answers.
     """
-    return _suits(kafka, os.getpid())
-
-
-@functools.lru_cache(maxsize=16)
-def _suits(kafka: KafkaProperties, process_id: int) -> bool:
-    if is_for_librdkafka(kafka):
-        return False
-    try:
-        return wire(kafka).fetches()
-    except ConnectionFailed:
-        if canonical(kafka).get("security.protocol", "PLAINTEXT").upper() == "PLAINTEXT":
-            raise
-        return False  # librdkafka looks for certificates in more places
+    return not is_for_librdkafka(kafka, "consumer") and speaks(kafka, Wire.fetches)
 
 
 class _Fetches:

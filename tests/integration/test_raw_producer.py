@@ -59,11 +59,15 @@ def wire(kafka: KafkaProperties) -> Wire:
 
 @pytest.fixture
 def begin(kafka: KafkaProperties) -> Iterator[Callable[..., RawProducer]]:
-    """``begin(name=…, kafka=…, …)``: a producer that has its producer id and epoch."""
+    """``begin(name=…, kafka=…, batch__size=…, …)``: a producer that has its producer id and epoch; two underscores are
+    a dot in a property."""
     begun: list[RawProducer] = []
 
     def make(name: str | None = None, kafka: KafkaProperties = kafka, **more: object) -> RawProducer:
-        begun.append(RawProducer(kafka, name or f"raw-{uuid.uuid4()}", LIFE_MS, **more))
+        properties = {key.replace("__", "."): str(value) for key, value in more.items() if "__" in key}
+        more = {key: value for key, value in more.items() if "__" not in key}
+        own = KafkaProperties({**kafka, **properties})
+        begun.append(RawProducer(own, name or f"raw-{uuid.uuid4()}", LIFE_MS, **more))
         begun[-1].init()
         return begun[-1]
 
@@ -106,7 +110,7 @@ def a_row(chance: random.Random) -> tuple[bytes | None, bytes | None, int | None
 def test_rows_of_all_kinds(codec, begin, end, topic, view, kafka):
     """Seen only once committed, by librdkafka's consumer and by our own reader, in the order of each partition."""
     name, chance = topic(3), random.Random(codec)
-    producer = begin(codec=codec, batch_bytes=200_000)
+    producer = begin(compression__type=codec, batch__size=200_000)
     expected: dict[int, list[tuple]] = {0: [], 1: [], 2: []}
     for count in (1, 700, 0, 1500):
         rows = [a_row(chance) for _ in range(count)]
@@ -287,7 +291,7 @@ def test_a_life_that_no_broker_grants(kafka):
 
 def test_what_is_in_flight_is_bounded(begin, topic, view, end, proxied, proxy):
     """By the bytes that were asked for, and one batch more."""
-    name, producer = topic(), begin(kafka=proxied, in_flight_bytes=60_000, batch_bytes=20_000)
+    name, producer = topic(), begin(kafka=proxied, in_flight_bytes=60_000, batch__size=20_000)
     sizes, add = [], producer._deliveries.add
 
     def watched(*batch: object) -> None:
@@ -329,7 +333,7 @@ def test_a_process_keeps_its_connection(begin, topic, end, view):
 
 def test_connections_that_break_while_answers_are_awaited(begin, end, topic, view, proxied, proxy):
     """Again and again; the answer comes in part, or the request did."""
-    name, producer = topic(), begin(kafka=proxied, batch_bytes=30_000, in_flight_bytes=400_000)
+    name, producer = topic(), begin(kafka=proxied, batch__size=30_000, in_flight_bytes=400_000)
     resets, count = proxy.resets, 5000
     for i in range(12):
         producer.write(name, 1, value=numbers(i * count, count, size=100))
@@ -358,7 +362,7 @@ def test_a_network_that_is_away_for_a_while(begin, end, topic, view, proxied, pr
 
 def test_a_broker_that_is_restarted(begin, end, topic, view, cluster, kafka):
     """Killed with answers outstanding, between two of the transaction's batches."""
-    name, producer = topic(), begin(batch_bytes=50_000)
+    name, producer = topic(), begin(batch__size=50_000)
     producer.write(name, 1, value=numbers(0, 10_000, size=100))
     producer.flush()
     producer.write(name, 1, value=numbers(10_000, 20_000, size=100))
