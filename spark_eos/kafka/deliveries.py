@@ -23,7 +23,7 @@ from confluent_kafka import KafkaError as ClientError
 from spark_eos.errors import EosError
 from spark_eos.kafka.config import canonical
 from spark_eos.kafka.produces import Answer, Place, ProduceConnection, connect, give_back
-from spark_eos.kafka.refusals import delivery_error
+from spark_eos.kafka.refusals import delivery_error, too_large
 from spark_eos.kafka.wire import OK, wire
 from spark_eos.options import KafkaProperties
 from spark_eos.patience import FIRST_WAIT, LONGEST_WAIT
@@ -254,6 +254,8 @@ class Deliveries:
                 if now - lane.unknown_since > _UNKNOWN_PLACE_S:
                     raise self._failure(ClientError(error))
             lane.turn(now)
+        elif error == ClientError.MSG_SIZE_TOO_LARGE:
+            raise too_large(lane.place, sealed.count, len(sealed.data))
         elif error != _OUT_OF_ORDER or not self._may_be_in_order(lane):
             raise self._failure(ClientError(error))
 

@@ -16,7 +16,7 @@ from confluent_kafka import KafkaError as ClientError
 
 from spark_eos.kafka.config import canonical, codec, is_for_librdkafka
 from spark_eos.kafka.deliveries import Deliveries
-from spark_eos.kafka.refusals import init_error, no_coordinator
+from spark_eos.kafka.refusals import init_error, no_coordinator, too_large
 from spark_eos.kafka.wire import OK, Wire, speaks, wire
 from spark_eos.options import KafkaProperties
 from spark_eos.patience import patience
@@ -33,8 +33,10 @@ _SETTLE_SECONDS = 5.0
 #: With keys, rows are collected until there is so much for each partition, within what one partition takes at once.
 _KEYED_BYTES_PER_PARTITION = 64 * 1024
 _MOST_COLLECTED = 8 * BATCH_BYTES
-#: Columns of Arrow are joined up to so many bytes; their offsets are 32 bits wide.
-_MOST_JOINED = 1 << 30
+#: Of all topics together. A single batch of rows may be larger.
+_MOST_HELD = 16 * 1024 * 1024
+#: A broker closes the connection on which it is sent more (its socket.request.max.bytes), and does not say why.
+_LARGEST_REQUEST = 100 * 1024 * 1024
 
 _MOVED = {14, 15, 16}  # loading, not available, moved
 _PASSING = _MOVED | {7, 13, 51}  # time-out, network, the transaction of before is being aborted
@@ -83,6 +85,7 @@ class RawProducer:
         self._sealing = {"max_bytes": self._batch_bytes, "codec": codec(kafka), "level": None if level < 0 else level}
         self._identity: Pair | None = None
         self._topics: dict[str, _Topic] = {}
+        self._held_bytes = 0
         self._deliveries = Deliveries(kafka, name, timeout_ms / 1000)
 
     def init(self) -> None:
@@ -128,10 +131,11 @@ class RawProducer:
         if held is None:
             held = self._topics[topic] = _Topic(Partitioner(partitions), np.zeros(partitions, np.int64))
         rows = _batch(key, value, time_ms, partition)
-        if held.bytes + rows.nbytes > _MOST_JOINED:
-            self._encode(topic, held)
+        if self._held_bytes + rows.nbytes > _MOST_HELD:
+            self._encode_all()
         held.held.append(rows)
         held.bytes += rows.nbytes
+        self._held_bytes += rows.nbytes
         if held.bytes >= self._enough(rows, partitions):
             self._encode(topic, held)
 
@@ -140,8 +144,7 @@ class RawProducer:
 
         Raises RowError (EOS_ROW_TOO_LARGE), ProtocolStop (EOS_FENCED) or KafkaError (EOS_DELIVERY_FAILED).
         """
-        for topic, held in self._topics.items():
-            self._encode(topic, held)
+        self._encode_all()
         self._deliveries.wait_until_below(0)
 
     def abort(self) -> None:
@@ -167,10 +170,15 @@ class RawProducer:
             return self._batch_bytes
         return min(_MOST_COLLECTED, max(self._batch_bytes, _KEYED_BYTES_PER_PARTITION * partitions))
 
+    def _encode_all(self) -> None:
+        for topic, held in self._topics.items():
+            self._encode(topic, held)
+
     def _encode(self, topic: str, held: _Topic) -> None:
         if not held.held:
             return
         rows = pa.concat_batches(held.held)
+        self._held_bytes -= held.bytes
         held.held, held.bytes = [], 0
         partition = held.partitioner.choose(rows["key"], rows["partition"], rows.num_rows)
         counts = np.bincount(partition, minlength=held.partitioner.count)
@@ -179,7 +187,10 @@ class RawProducer:
             rows = rows.take(pa.array(np.argsort(partition.astype(np.uint16), kind="stable")))
         columns = Rows(rows["key"], rows["value"], rows["time"].to_numpy())
         for place, sealed in self._encoder.encode(columns, counts[present].tolist(), held.sequences[present]):
-            self._deliveries.add((topic, int(present[place])), sealed)
+            target = topic, int(present[place])
+            if len(sealed.data) + self._in_flight_bytes > _LARGEST_REQUEST:
+                raise too_large(target, sealed.count, len(sealed.data))
+            self._deliveries.add(target, sealed)
             if self._deliveries.size >= self._in_flight_bytes:
                 self._deliveries.wait_until_below(self._in_flight_bytes)
         held.sequences = (held.sequences + counts) % SEQUENCES

@@ -27,6 +27,19 @@ def delivery_error(name: str, error: ClientError, failed: int) -> EosError:
     )
 
 
+def too_large(place: tuple[str, int], rows: int, size: int) -> RowError:
+    """The error for a record batch of ``size`` bytes that a partition does not take."""
+    topic, partition = place
+    less = "shrink the row" if rows == 1 else "lower 'kafka.batch.size', so that fewer rows go together"
+    return RowError(
+        "EOS_ROW_TOO_LARGE",
+        f"Partition {partition} of topic {topic} takes no batch of {rows} row(s) and {size} bytes.",
+        hint=f"Raise the topic's max.message.bytes, or {less}.",
+        topic=topic,
+        bytes=size,
+    )
+
+
 def init_error(name: str, timeout_ms: int, error: ClientError) -> EosError:
     """The error for an InitProducerId that was refused."""
     if error.code() == ClientError.INVALID_TRANSACTION_TIMEOUT:

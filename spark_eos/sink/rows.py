@@ -8,6 +8,7 @@ from operator import invert
 from typing import Any
 from zlib import crc32
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from confluent_kafka import KafkaError as ClientError
@@ -58,23 +59,27 @@ class RowBatch:
         rows = sum(map(crc32, self._hashed_values, map(invert, hashes)))
         return (rows + self._nulls * _NULL_WEIGHT) % (1 << DIGEST_BITS)
 
-    def by_topic(self) -> Iterator[tuple[Any, dict[str, pa.Array | None]]]:
+    def by_topic(self) -> Iterator[tuple[Any, dict[str, pa.Array]]]:
         """Each topic with its rows, as the columns that `RawProducer.write` takes."""
-        has = self._columns
-        time = self._timestamp_column
-        columns = {
-            "value": self._batch.column("value"),
-            "key": self._batch.column("key") if has.key else None,
-            "time_ms": None if time is None else pc.divide(time.cast(pa.int64()), 1000),
-            "partition": self.partition_column,
-        }
+        columns = {"value": self._batch.column("value")}
+        if self._columns.key:
+            columns["key"] = self._batch.column("key")
+        if self._timestamp_column is not None:
+            columns["time_ms"] = pc.divide(self._timestamp_column.cast(pa.int64()), 1000)
+        if self.partition_column is not None:
+            columns["partition"] = self.partition_column
         if self.topics is None:
             yield self._topic, columns
             return
-        names = self._batch.column("topic")
-        for topic in dict.fromkeys(self.topics):
-            mine = pc.equal(names, topic)
-            yield topic, {name: None if column is None else column.filter(mine) for name, column in columns.items()}
+        rows = pa.RecordBatch.from_pydict(columns)
+        names = self._batch.column("topic").dictionary_encode()
+        place = names.indices.to_numpy()
+        order = np.argsort(place, kind="stable")
+        ends = np.cumsum(np.bincount(place))
+        for topic, mine in zip(names.dictionary.to_pylist(), np.split(order, ends[:-1]), strict=True):
+            # Copied, not sliced: a topic of few rows would hold on to whole batches.
+            some = rows.take(pa.array(mine))
+            yield topic, dict(zip(some.schema.names, some.columns, strict=True))
 
     def arguments(self) -> Iterator[tuple[Any, ...]]:
         """For each row: topic, value, key, partition, timestamp in milliseconds (0 = now), headers."""

@@ -279,6 +279,27 @@ def test_more_than_a_topic_takes(begin, topic, view):
     assert view.rows(name) == []
 
 
+def test_more_than_any_broker_takes(begin, topic, view):
+    """A broker would close the connection, again and again, and not say why."""
+    name, producer = topic(max_message_bytes=200 << 20), begin()
+    with pytest.raises(EosError) as caught:
+        producer.write(name, 1, value=pa.array([bytes(110 << 20)], pa.binary()))
+        producer.flush()
+    assert caught.value.condition == "EOS_ROW_TOO_LARGE"
+    assert view.rows(name) == []
+
+
+def test_rows_of_many_topics_are_held_together_within_bounds(begin, end, topic, view, monkeypatch):
+    monkeypatch.setattr("spark_eos.kafka.raw_producer._MOST_HELD", 1000)
+    names, producer = [topic() for _ in range(3)], begin()
+    for first in range(0, 300, 10):
+        producer.write(names[first % 3], 1, value=numbers(first, 10))
+        assert producer._held_bytes <= 1000
+    producer.flush()
+    end(producer, True)
+    assert sorted(row.value for name in names for row in view.rows(name)) == sorted(numbers(0, 300).to_pylist())
+
+
 def test_a_life_that_no_broker_grants(kafka):
     """transaction.max.timeout.ms is 15 minutes."""
     with pytest.raises(EosError) as caught:

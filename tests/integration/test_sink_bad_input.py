@@ -210,7 +210,7 @@ def test_a_group_without_a_checkpoint_option(spark, cluster, files, topic, tmp_p
         (("b", None, None), "EOS_ROW_TOPIC_NULL", "option 'topic'"),
         (("b", "OUT", 7), "EOS_ROW_PARTITION_OUT_OF_RANGE", "which has 2"),
         (("b", "OUT", -1), "EOS_ROW_PARTITION_OUT_OF_RANGE", "partition -1"),
-        (("b" * 1_200_000, "OUT", None), "EOS_ROW_TOO_LARGE", "1200000 bytes"),
+        (("b" * 1_200_000, "OUT", None), "EOS_ROW_TOO_LARGE", "1 row(s) and 12000"),
     ],
 )
 def test_a_row_that_cannot_be_written(row, condition, says, files, sink, topic, refused):
