@@ -1,18 +1,18 @@
-"""Rows to Kafka: Arrow batches into a producer, in one tight loop, counted and digested on the way."""
+"""Rows to Kafka: Arrow batches as columns, or in one tight loop, into a producer; counted and digested on the way."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import repeat
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise, repeat
 from operator import invert
 from typing import Any
-from zlib import crc32
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from confluent_kafka import KafkaError as ClientError
 from confluent_kafka import KafkaException
+from crc32c import crc32c
 
 from spark_eos.errors import RowError
 from spark_eos.protocol.batch import DIGEST_BITS
@@ -21,22 +21,23 @@ from spark_eos.sink.schema import Columns
 _ABSENT = b"\x00null"
 """Stands for null in digests; the same bytes in a value are told from it by the number of nulls."""
 _NULL_WEIGHT = 1 << 32
+#: Bytes of a field from which a view of it costs less than a copy.
+_WORTH_A_VIEW = 400
 
 
 class RowBatch:
-    """One Arrow batch of the sink's columns, as Python columns ready for the producer.
+    """One Arrow batch of the sink's columns, as a producer takes them, and their digest.
 
     ``topic`` is the one for all rows, or None where the column says it.
     """
 
     def __init__(self, batch: pa.RecordBatch, columns: Columns, topic: str | None) -> None:
         self.rows = batch.num_rows
-        self._batch, self._columns = batch, columns
-        self._topic = topic
+        self._batch, self._topic = batch, topic
         self.topics = _topics(batch, self.rows) if columns.topic else None
-        self.values, self._hashed_values = _bytes(batch, "value")
-        self.keys, self._hashed_keys = _bytes(batch, "key") if columns.key else (None, ())
-        self._nulls = sum(batch.column(name).null_count for name in ("key", "value") if name in batch.schema.names)
+        self._value = _as_bytes(batch.column("value"))
+        self._key = _as_bytes(batch.column("key")) if columns.key else None
+        self._nulls = self._value.null_count + (0 if self._key is None else self._key.null_count)
         self.partition_column = batch.column("partition") if columns.partition else None
         self._timestamp_column = batch.column("timestamp") if columns.timestamp else None
         self._headers = batch.column("headers").to_pylist() if columns.headers else None
@@ -46,24 +47,28 @@ class RowBatch:
 
         The hash is inverted from column to column: else a byte that moved from the key into the value would not show.
         """
-        hashes: Iterable[int] = (
-            repeat(crc32(self._topic.encode()) if self._topic else 0) if self.topics is None else map(_crc, self.topics)
-        )
-        if self.keys is not None:
-            hashes = map(crc32, self._hashed_keys, map(invert, hashes))
+        hashes: int | Iterable[int] = 0  # one for all rows, as long as they have nothing of their own
+        if self.topics is not None:
+            hashes = map(_crc, self.topics)
+        elif self._topic:
+            hashes = _crc(self._topic)
+        if self._key is not None and self._key.null_count == self.rows and isinstance(hashes, int):
+            hashes = crc32c(_ABSENT, ~hashes)
+        elif self._key is not None:
+            hashes = map(crc32c, _hashed(self._key), _inverted(hashes))
         for column in (self.partition_column, self._timestamp_column):
             if column is not None:
-                hashes = map(crc32, _raw(column), map(invert, hashes))
+                hashes = map(crc32c, _raw(column), _inverted(hashes))
         if self._headers is not None:
-            hashes = map(crc32, (repr(h).encode() for h in self._headers), map(invert, hashes))
-        rows = sum(map(crc32, self._hashed_values, map(invert, hashes)))
+            hashes = map(crc32c, (repr(h).encode() for h in self._headers), _inverted(hashes))
+        rows = sum(map(crc32c, _hashed(self._value), _inverted(hashes)))
         return (rows + self._nulls * _NULL_WEIGHT) % (1 << DIGEST_BITS)
 
     def by_topic(self) -> Iterator[tuple[Any, dict[str, pa.Array]]]:
         """Each topic with its rows, as the columns that `RawProducer.write` takes."""
-        columns = {"value": self._batch.column("value")}
-        if self._columns.key:
-            columns["key"] = self._batch.column("key")
+        columns = {"value": self._value}
+        if self._key is not None:
+            columns["key"] = self._key
         if self._timestamp_column is not None:
             columns["time_ms"] = pc.divide(self._timestamp_column.cast(pa.int64()), 1000)
         if self.partition_column is not None:
@@ -86,8 +91,8 @@ class RowBatch:
         topics: Iterable[Any] = repeat(self._topic) if self.topics is None else self.topics
         return zip(
             topics,
-            self.values,
-            repeat(None) if self.keys is None else self.keys,
+            self._value.to_pylist(),
+            repeat(None) if self._key is None else self._key.to_pylist(),
             repeat(-1) if self.partition_column is None else pc.fill_null(self.partition_column, -1).to_pylist(),
             repeat(0) if self._timestamp_column is None else _milliseconds(self._timestamp_column),
             repeat(None) if self._headers is None else map(_headers, self._headers),
@@ -165,13 +170,25 @@ def _topics(batch: pa.RecordBatch, rows: int) -> list[str]:
     return column.to_pylist()
 
 
-def _bytes(batch: pa.RecordBatch, name: str) -> tuple[list[bytes | None], list[bytes]]:
-    """The column as it goes to Kafka, and as it goes into the digest, which knows no null."""
-    column = batch.column(name)
-    if not pa.types.is_binary(column.type):
-        column = column.cast(pa.large_binary() if pa.types.is_large_string(column.type) else pa.binary())
-    values = column.to_pylist()
-    return values, _present(values) if column.null_count else values
+def _as_bytes(column: pa.Array) -> pa.Array:
+    if pa.types.is_binary(column.type):
+        return column
+    return column.cast(pa.large_binary() if pa.types.is_large_string(column.type) else pa.binary())
+
+
+def _hashed(column: pa.Array) -> Sequence[bytes | memoryview]:
+    """The column's fields as they go into the digest, which knows no null. Large ones are not copied."""
+    if column.nbytes < _WORTH_A_VIEW * len(column):
+        fields: list[Any] = column.to_pylist()
+        return _present(fields) if column.null_count else fields
+    _, offsets, data = column.buffers()
+    width = np.int64 if pa.types.is_large_binary(column.type) else np.int32
+    bounds = np.frombuffer(offsets, width)[column.offset : column.offset + len(column) + 1].tolist()
+    whole = memoryview(data)
+    views = [whole[begin:end] for begin, end in pairwise(bounds)]
+    if not column.null_count:
+        return views
+    return [view if valid else _ABSENT for view, valid in zip(views, column.is_valid().to_pylist(), strict=True)]
 
 
 def _raw(column: pa.Array) -> list[bytes]:
@@ -183,8 +200,12 @@ def _present(values: list[bytes | None]) -> list[bytes]:
     return [_ABSENT if value is None else value for value in values]
 
 
+def _inverted(hashes: int | Iterable[int]) -> Iterator[int]:
+    return repeat(~hashes) if isinstance(hashes, int) else map(invert, hashes)
+
+
 def _crc(topic: str) -> int:
-    return crc32(topic.encode())
+    return crc32c(topic.encode())
 
 
 def _milliseconds(column: pa.Array) -> list[int]:

@@ -210,6 +210,18 @@ def test_a_digest_tells_a_row_more(rows):
     assert digest(*rows) != digest(*rows, rows[0])
 
 
+def test_a_digest_takes_large_fields_as_small_ones():
+    """A large field is looked at where it lies, unless it is among many small ones; in a slice as well."""
+    large = [{"key": b"x" * 900, "value": b"y" * 5000}, {"key": None, "value": b"z" * 9000}, {"key": b"k", "value": None}]
+    small = [{"key": b"k%d" % i, "value": b"v"} for i in range(1000)]
+    together = digest(*large, *small, topic="t")
+    assert together == digest(*large, topic="t") + digest(*small, topic="t")
+    key, value = (pa.array([row[name] for row in [*small, *large]], pa.binary()) for name in ("key", "value"))
+    columns = Columns(key=True, topic=False, partition=False, headers=False, timestamp=False)
+    slices = [pa.record_batch({"key": key, "value": value}).slice(*part) for part in ((0, 1000), (1000, 3))]
+    assert sum(RowBatch(part, columns, "t").digest() for part in slices) == together
+
+
 def test_a_digest_tells_null_from_what_it_could_be_taken_for():
     """A tombstone is not an empty value."""
     seen = {digest(FULL | {"value": value}) for value in (None, b"", b"\0", b"null", b"None", b"\0null")}
