@@ -38,7 +38,7 @@ MODES: dict[str, Callable[[Bench, Plan, Callable[[str], None]], Result]] = {
 
 def main(arguments: Sequence[str] | None = None) -> int:
     args = _arguments(arguments)
-    plan = Plan(args.rows, args.repeats, args.warm_ups)
+    plan = Plan(args.rows, args.repeats, args.warm_ups, args.without)
     _catch_signals()
     try:
         with bench() as on:
@@ -84,6 +84,7 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--rows", type=_share, default=1.0, metavar="X", help="share of the rows, such as 0.1")
     parser.add_argument("--repeats", type=count, default=3, metavar="N", help="runs of each that count")
     parser.add_argument("--warm-ups", type=int, default=1, metavar="N", help="runs of each before these")
+    parser.add_argument("--without", metavar="NAME", help="a contender that is left out of 'pipeline'")
     parser.add_argument("--out", type=Path, default=Path("build/bench"), metavar="FOLDER", help="where the JSON goes")
     return parser.parse_args(arguments)
 

@@ -246,10 +246,10 @@ SOURCE = (
         "minPartitions",
         "min_partitions",
         _positive,
-        "(one task for each partition)",
+        "(one task for each partition, or for some of few rows)",
         "At least about this many tasks, by dividing the larger ranges. The order within a partition then holds within "
-        "each task only.",
-        "same",
+        "each task only. 1: one for each partition, however few rows wait there.",
+        "same; without it, partitions of few rows share a task",
     ),
     Option(
         "maxRecordsPerPartition",

@@ -16,8 +16,8 @@ from jobs.session import ROOT
 class Child:
     """A program that runs. ``pid``: its process id."""
 
-    def __init__(self, process: subprocess.Popen[str]) -> None:
-        self._process = process
+    def __init__(self, name: str, process: subprocess.Popen[str]) -> None:
+        self._name, self._process = name, process
         self.pid = process.pid
 
     def result(self, seconds: float) -> Any:
@@ -30,17 +30,36 @@ class Child:
         finally:
             alarm.cancel()
         if not line:
-            raise ChildProcessError(f"{self._process.args[2]} has ended without a result")
+            raise ChildProcessError(f"{self._name} has ended without a result")
         return json.loads(line)
 
 
+def environment(requirement: str) -> str:
+    """The interpreter of an environment with this requirement alone, made at the first call and kept in ``build/``.
+
+    For programs whose requirements contradict ours. Raises ChildProcessError when pip does not get it.
+    """
+    folder = ROOT / "build" / "environments" / requirement.replace("==", "-")
+    interpreter = folder / "bin" / "python"
+    whole = folder / "whole"
+    if not whole.exists():
+        for step in (
+            [sys.executable, "-m", "venv", "--clear", str(folder)],
+            [str(interpreter), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", requirement],
+        ):
+            if subprocess.run(step, stdout=subprocess.DEVNULL).returncode:
+                raise ChildProcessError(f"{requirement} could not be installed; '--without' leaves it out")
+        whole.touch()
+    return str(interpreter)
+
+
 @contextmanager
-def child(module: str, spec: str) -> Iterator[Child]:
+def child(module: str, spec: str, interpreter: str = sys.executable) -> Iterator[Child]:
     """``python -m <module> '<spec>'``, which may run until its standard input ends. Its errors go to our stderr."""
-    command = [sys.executable, "-m", module, spec]
+    command = [interpreter, "-W", "ignore", "-m", module, spec]
     process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:
-        yield Child(process)
+        yield Child(module, process)
     finally:
         process.kill()
         process.communicate()

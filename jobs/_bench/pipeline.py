@@ -1,7 +1,8 @@
-"""Mode ``pipeline``: Kafka → Kafka, every row copied. Our source and sink, the built-in ones, a loop without Spark."""
+"""Mode ``pipeline``: Kafka → Kafka, every row copied. Ours, the built-in ones, programs without Spark."""
 
 from __future__ import annotations
 
+import sys
 import uuid
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
@@ -9,19 +10,17 @@ from dataclasses import asdict, dataclass, field
 from confluent_kafka import Consumer, TopicPartition
 
 from jobs._bench import loop
-from jobs._bench.child import child
+from jobs._bench.child import child, environment
 from jobs._bench.drain import LEFT_OUT, Run, Stretch, costs, drain
 from jobs._bench.load import fill
 from jobs._bench.meter import BROKER, CLIENT, Meter
 from jobs._bench.queries import BUILTIN, OURS, Flow
 from jobs._bench.result import Result, Series, WrongResult
 from jobs._bench.session import Bench
-from jobs._bench.source import BATCHES, PARTITIONS, UNIT
+from jobs._bench.source import BATCHES, PARTITIONS, SIZES, UNIT
 from jobs._bench.turns import Plan
 
-ROWS = 2_000_000
-VALUE_BYTES = 100
-_LOOP_SECONDS = 900
+_PROGRAM_SECONDS = 900
 _COUNT_SECONDS = 60
 #: Our sink writes with librdkafka's defaults. These are the same for the built-in sink's Java client.
 _AS_OURS = {"kafka.linger.ms": "5", "kafka.batch.size": "1000000", "kafka.compression.type": "none"}
@@ -29,12 +28,22 @@ _AS_OURS = {"kafka.linger.ms": "5", "kafka.batch.size": "1000000", "kafka.compre
 
 @dataclass(frozen=True)
 class Contender:
-    """A source and a sink, or neither for the loop."""
+    """A source and a sink, or a program. ``share``: of the rows, for one that would take too long for all of them.
+
+    ``requirement``: of a program that needs an environment of its own.
+    """
 
     name: str
     source: str = ""
     sink: str = ""
     sink_options: dict[str, str] = field(default_factory=dict)
+    program: str = ""
+    requirement: str | None = None
+    share: float = 1.0
+
+    def rows(self, full: int) -> int:
+        """Of so many rows, those that it copies."""
+        return max(1, round(full * self.share / UNIT)) * UNIT
 
 
 _BASELINE = "built-in → built-in, tuned"
@@ -43,30 +52,40 @@ CONTENDERS = (
     Contender("built-in → ours", BUILTIN, OURS),
     Contender("built-in → built-in", BUILTIN, BUILTIN),
     Contender(_BASELINE, BUILTIN, BUILTIN, _AS_OURS),
-    Contender("loop without Spark"),
+    Contender("loop without Spark", program="jobs._bench.loop"),
+    Contender("QuixStreams", program="jobs._bench.quix", requirement="quixstreams==3.28.1", share=0.1),
 )
 
 
 def measure(bench: Bench, plan: Plan, say: Callable[[str], None]) -> Result:
-    """All contenders. Raises WrongResult when one read or wrote other rows than there are."""
-    rows = plan.rows(ROWS, UNIT)
-    topic = f"in-{uuid.uuid4().hex[:8]}"
-    say(f"pipeline: writing {rows:,} rows of {VALUE_BYTES} bytes")
-    fill(bench.cluster, topic, rows, VALUE_BYTES, PARTITIONS)
-    series = {contender.name: Series(contender.name, f"{VALUE_BYTES} B") for contender in CONTENDERS}
-    for turn, contender in plan.turns(CONTENDERS):
-        output = f"out-{uuid.uuid4().hex[:8]}"
-        bench.cluster.create_topic(output, PARTITIONS)
-        run = (_query if contender.source else _loop)(bench, contender, topic, output, rows)
-        arrived = count(bench.bootstrap_servers, output)
-        if not run.rows == arrived == rows:
-            raise WrongResult(f"{contender.name} read {run.rows:,} and wrote {arrived:,} of {rows:,} rows")
-        bench.delete_topic(output)
-        say(f"pipeline: {contender.name}, run {turn}: {run.rows_per_second:,.0f} rows/s")
-        if turn > 0:
-            series[contender.name].runs.append(asdict(run))
-    bench.delete_topic(topic)
-    return Result("pipeline", baseline=_BASELINE, compared="rows_per_second", series=list(series.values()))
+    """All contenders, for each size. Raises WrongResult when one read or wrote other rows than there are."""
+    contenders = [contender for contender in CONTENDERS if contender.name != plan.without]
+    interpreters = {c.name: environment(c.requirement) if c.requirement else sys.executable for c in contenders}
+    result = Result("pipeline", baseline=_BASELINE, compared="rows_per_second")
+    for value_bytes, full in SIZES.items():
+        rows = plan.rows(full, UNIT)
+        topic = f"in-{uuid.uuid4().hex[:8]}"
+        say(f"pipeline: writing {rows:,} rows of {value_bytes} bytes")
+        fill(bench.cluster, topic, rows, value_bytes, PARTITIONS)
+        series = {contender.name: Series(contender.name, f"{value_bytes} B") for contender in contenders}
+        for turn, contender in plan.turns(contenders):
+            output = f"out-{uuid.uuid4().hex[:8]}"
+            bench.cluster.create_topic(output, PARTITIONS)
+            wanted = contender.rows(rows)
+            if contender.program:
+                run = _program(bench, contender, interpreters[contender.name], topic, output, wanted)
+            else:
+                run = _query(bench, contender, topic, output, wanted)
+            arrived = count(bench.bootstrap_servers, output)
+            if not run.rows == arrived == wanted:
+                raise WrongResult(f"{contender.name} read {run.rows:,} and wrote {arrived:,} of {wanted:,} rows")
+            bench.delete_topic(output)
+            say(f"pipeline: {contender.name}, {value_bytes} B, run {turn}: {run.rows_per_second:,.0f} rows/s")
+            if turn > 0:
+                series[contender.name].runs.append(asdict(run))
+        result.series += series.values()
+        bench.delete_topic(topic)
+    return result
 
 
 def _query(bench: Bench, contender: Contender, topic: str, output: str, rows: int) -> Run:
@@ -75,14 +94,14 @@ def _query(bench: Bench, contender: Contender, topic: str, output: str, rows: in
     return drain(bench.spark, bench.bootstrap_servers, flow, bench.roots)
 
 
-def _loop(bench: Bench, contender: Contender, topic: str, output: str, rows: int) -> Run:
+def _program(bench: Bench, contender: Contender, interpreter: str, topic: str, output: str, rows: int) -> Run:
     """One process, with as many rows in a transaction as the others have in a micro-batch."""
     spec = loop.Spec(bench.bootstrap_servers, topic, output, PARTITIONS, rows, rows // BATCHES)
     with (
-        child(loop.__name__, spec.to_json()) as process,
+        child(contender.program, spec.to_json(), interpreter) as process,
         Meter({CLIENT: process.pid, BROKER: bench.roots[BROKER]}) as meter,
     ):
-        done = [loop.Transaction(**fields) for fields in process.result(_LOOP_SECONDS)]
+        done = [loop.Transaction(**fields) for fields in process.result(_PROGRAM_SECONDS)]
     counted = done[LEFT_OUT:]
     part = Stretch(len(counted), sum(t.rows for t in counted), counted[0].begin, counted[-1].end)
     return Run(

@@ -13,12 +13,13 @@ T = TypeVar("T")
 class Plan:
     """``scale``: the share of the rows that a mode reads by default. ``repeats``: runs of each contender that count.
 
-    ``warm_ups``: runs of each before these.
+    ``warm_ups``: runs of each before these. ``without``: a contender that does not run, by its name.
     """
 
     scale: float
     repeats: int
     warm_ups: int
+    without: str | None = None
 
     def turns(self, contenders: Sequence[T]) -> Iterator[tuple[int, T]]:
         """(turn, contender); a turn counts from 1 on. Each turn is in the reverse order of the one before.

@@ -31,13 +31,13 @@ class EosKafkaBatchReader(DataSourceReader):
         assert options.ending is not None
         end = resolve_end(options.ending_option, options.ending, watch)
         self._check_order(start, end)
-        return list(
-            planning.split(planning.ranges(start, end), options.min_partitions, options.max_records_per_partition)
-        )
+        reads = planning.ranges(start, end)
+        return list(planning.tasks(reads, options.min_partitions, options.max_records_per_partition))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if isinstance(partition, planning.OffsetRange):  # for a batch of nothing Spark makes up a partition
-            yield from read_range(self._options.fetching, partition)
+        if isinstance(partition, planning.Task):  # for a batch of nothing Spark makes up a partition
+            for range_ in partition.ranges:
+                yield from read_range(self._options.fetching, range_)
 
     def _check_order(self, start: Offsets, end: Offsets) -> None:
         """A start inside an open transaction, beyond the last stable offset, is none before its end."""

@@ -18,14 +18,26 @@ from spark_eos.source.losses import Losses, data_loss
 from spark_eos.source.offsets import Offsets
 
 
+
+#: A task costs as much as reading some ten thousand rows; up to so many offsets of several partitions share one.
+FEW = 512
+
+
 @dataclass(frozen=True)
-class OffsetRange(InputPartition):
-    """What one task reads: the offsets of one partition from ``start`` up to, not including, ``end``."""
+class OffsetRange:
+    """The offsets of one partition from ``start`` up to, not including, ``end``."""
 
     topic: str
     partition: int
     start: int
     end: int
+
+
+@dataclass(frozen=True)
+class Task(InputPartition):
+    """What one task reads, one range after the other."""
+
+    ranges: tuple[OffsetRange, ...]
 
 
 def advance(start: Offsets, ends: Offsets, max_rows: int) -> Offsets:
@@ -96,6 +108,22 @@ def up_to_the_end(reads: Iterable[OffsetRange], high_watermark: Offsets, losses:
 def ends_early(end: int) -> str:
     """What is wrong with a partition that ends before an offset that has been read or planned."""
     return f"ends at {end} (the topic was created anew or truncated)"
+
+
+def tasks(reads: list[OffsetRange], min_partitions: int | None, max_records: int | None) -> list[Task]:
+    """A task for each range; unless the user says how many, ranges that have not more than `FEW` offsets together share
+    one."""
+    if min_partitions is not None or max_records is not None:
+        return [Task((part,)) for part in split(reads, min_partitions, max_records)]
+    shared: list[list[OffsetRange]] = []
+    room = 0
+    for r in reads:
+        if r.end - r.start > room:
+            shared.append([])
+            room = FEW
+        shared[-1].append(r)
+        room -= r.end - r.start
+    return [Task(tuple(some)) for some in shared]
 
 
 def split(reads: list[OffsetRange], min_partitions: int | None, max_records: int | None) -> list[OffsetRange]:

@@ -103,14 +103,14 @@ class EosKafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._planned = formats.to_spark(Position(end, {**position.ids, **self._watch.topics().ids}))
         return self._planned
 
-    def partitions(self, start: SparkOffset, end: SparkOffset) -> list[planning.OffsetRange]:
+    def partitions(self, start: SparkOffset, end: SparkOffset) -> list[planning.Task]:
         """The ranges of one micro-batch. Raises DataLossError (EOS_SOURCE_DATA_LOSS) before any task."""
         self._begun = True
         before, after = formats.from_spark(start), formats.from_spark(end)
         reads = planning.ranges(_reborn_at_zero(before, after.ids), after.offsets)
         if reads:
             reads = self._readable(reads, after, planned_now=end == self._planned)
-        return planning.split(reads, self._options.min_partitions, self._options.max_records_per_partition)
+        return planning.tasks(reads, self._options.min_partitions, self._options.max_records_per_partition)
 
     def reportLatestOffset(self) -> SparkOffset | None:
         """For the query's progress: the last stable offsets seen last, and beside them the lag of each partition."""
@@ -128,8 +128,9 @@ class EosKafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # In the tasks
 
-    def read(self, partition: planning.OffsetRange) -> Iterator[pa.RecordBatch]:
-        return read_range(self._options.fetching, partition)
+    def read(self, partition: planning.Task) -> Iterator[pa.RecordBatch]:
+        for range_ in partition.ranges:
+            yield from read_range(self._options.fetching, range_)
 
     # Steps
 

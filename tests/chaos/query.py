@@ -59,6 +59,7 @@ def start(spark: SparkSession, spec: Spec) -> StreamingQuery:
         .option("subscribe", spec.input)
         .option("startingOffsets", "earliest")
         .option("maxOffsetsPerTrigger", spec.rows_per_batch)
+        .option("minPartitions", 1)  # a task for each partition, few rows as there are
         .load()
     )
     if spec.shuffle is None:

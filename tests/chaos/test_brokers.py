@@ -23,7 +23,7 @@ from spark_eos.kafka.metadata import answer, topic_partitions
 from spark_eos.kafka.wire import Wire
 from spark_eos.ops.preflight import preflight
 from spark_eos.options import KafkaProperties, SinkOptions, stream_options
-from spark_eos.source.planning import OffsetRange
+from spark_eos.source.planning import OffsetRange, Task
 from spark_eos.source.reader import EosKafkaStreamReader
 
 pytestmark = pytest.mark.chaos
@@ -100,7 +100,7 @@ def test_a_leader_that_changes_while_a_task_reads(fate, read_by, brokers, view):
     assert producer.flush(60) == 0
     options = {"kafka.bootstrap.servers": brokers.bootstrap_servers, "subscribe": topic, "startingOffsets": "earliest"}
     reader = EosKafkaStreamReader(stream_options(options | read_by))
-    reading = reader.read(OffsetRange(topic, 0, 0, count))
+    reading = reader.read(Task((OffsetRange(topic, 0, 0, count),)))
     numbers = [int(value.as_py()[:8]) for value in next(reading)["value"]]
     leader = view.admin.list_topics(topic, timeout=10).topics[topic].partitions[0].leader
     end = brokers.kill if fate == "dies" else brokers.stop

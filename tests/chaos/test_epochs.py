@@ -95,7 +95,8 @@ def test_a_query_goes_on_when_its_ids_run_out_of_epochs(view, cluster, topic, sp
     """Those of its tasks, and the one of its ledger."""
     source, out, ledger = topic(), topic(), topic(1, cleanup_policy="compact")
     options = {"kafka.bootstrap.servers": cluster.bootstrap_servers}
-    rows = spark.readStream.format("eos-kafka").options(**options, subscribe=source, startingOffsets="earliest").load()
+    reading = {"subscribe": source, "startingOffsets": "earliest", "minPartitions": 1}
+    rows = spark.readStream.format("eos-kafka").options(**options, **reading).load()
     sink = {"topic": out, "ledger.topic": ledger, "checkpointLocation": str(tmp_path / "checkpoint")}
     writer = rows.select("value").writeStream.format("eos-kafka").options(**options, **sink)
     query = writer.trigger(processingTime="20 milliseconds").start()
@@ -134,7 +135,8 @@ def test_the_answer_to_the_end_that_changes_the_producer_id_is_lost(
     of them, or before it knows. The next run asks with the old pairs, and nothing is lost or doubled."""
     source, out = topic(2), topic(2)
     options = {"kafka.bootstrap.servers": cluster.bootstrap_servers}
-    rows = spark.readStream.format("eos-kafka").options(**options, subscribe=source, startingOffsets="earliest").load()
+    reading = {"subscribe": source, "startingOffsets": "earliest", "minPartitions": 1}
+    rows = spark.readStream.format("eos-kafka").options(**options, **reading).load()
     writer = rows.select("value", "partition").writeStream.format("eos-kafka").options(**options, topic=out)
     writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
     fed: list[str] = []

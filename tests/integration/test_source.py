@@ -25,7 +25,7 @@ from spark_eos.devcluster import DevCluster
 from spark_eos.errors import ConnectionFailed, DataLossError, KafkaError, OptionError, TopicError
 from spark_eos.options import stream_options
 from spark_eos.source import consumer, watch
-from spark_eos.source.planning import OffsetRange
+from spark_eos.source.planning import OffsetRange, Task
 from spark_eos.source.reader import EosKafkaStreamReader
 
 # Which rows
@@ -339,7 +339,7 @@ def test_a_range_that_the_log_does_not_have(reader, topic, write, way):
     name = topic()
     write(name, *"abc")
     with pytest.raises(DataLossError, match="ends at 3, before 9"):
-        list(reader(name).read(OffsetRange(name, 0, 0, 9)))
+        list(reader(name).read(Task((OffsetRange(name, 0, 0, 9),))))
 
 
 def test_a_topic_that_is_no_longer_subscribed_to(reader, topic):
@@ -359,7 +359,7 @@ def test_a_range_that_stays_unstable_ends_in_an_error(reader, topic, transaction
     transactions.producer.begin_transaction()
     transactions.put(name, *"abc")
     with pytest.raises(KafkaError) as caught:
-        list(reader(name).read(OffsetRange(name, 0, 0, 3)))
+        list(reader(name).read(Task((OffsetRange(name, 0, 0, 3),))))
     assert caught.value.condition == "EOS_SOURCE_STALLED"
 
 
@@ -434,14 +434,14 @@ def test_a_process_keeps_its_consumer(reader, topic, write):
     write(name, *"ab", partition=1)
     source = reader(name, kafka__fetch__min__bytes=1)
     consumer._idle_consumers.clear()
-    list(source.read(OffsetRange(name, 1, 0, 2)))
+    list(source.read(Task((OffsetRange(name, 1, 0, 2),))))
     (kept,) = consumer._idle_consumers.values()
-    list(source.read(OffsetRange(name, 0, 0, 5)))
+    list(source.read(Task((OffsetRange(name, 0, 0, 5),))))
     assert list(consumer._idle_consumers.values()) == [kept]
-    half = source.read(OffsetRange(name, 0, 0, 9000))
+    half = source.read(Task((OffsetRange(name, 0, 0, 9000),)))
     next(half)
     half.close()
-    assert [len(batch) for batch in source.read(OffsetRange(name, 1, 1, 2))] == [1]
+    assert [len(batch) for batch in source.read(Task((OffsetRange(name, 1, 1, 2),)))] == [1]
 
 
 # Streaming queries

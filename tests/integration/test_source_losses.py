@@ -9,7 +9,7 @@ from spark_eos.errors import DataLossError
 from spark_eos.options import Fetching, KafkaProperties
 from spark_eos.source import watch
 from spark_eos.source.consumer import read_by_consumer
-from spark_eos.source.planning import OffsetRange
+from spark_eos.source.planning import OffsetRange, Task
 from spark_eos.source.raw import read_raw
 
 
@@ -128,7 +128,7 @@ def test_a_range_beyond_the_end_of_the_log(reader, topic, write, way):
     name = topic()
     write(name, *"abc")
     source = reader(name, failOnDataLoss=False)
-    read = [row["value"] for batch in source.read(OffsetRange(name, 0, 1, 9)) for row in batch.to_pylist()]
+    read = [row["value"] for batch in source.read(Task((OffsetRange(name, 0, 1, 9),))) for row in batch.to_pylist()]
     assert read == [b"b", b"c"]
 
 

@@ -163,3 +163,24 @@ def test_parts_make_up_the_ranges(reads, least, most):
     assert most is None or max(sizes(parts)) <= most
     if least is not None and most is None and sum(sizes(reads)) >= 20 * least:
         assert abs(len(parts) - max(least, len(reads))) <= len(reads)
+
+
+# Tasks
+
+
+@given(st.lists(st.tuples(st.integers(0, 100), st.integers(1, 2 * planning.FEW)), max_size=20))
+def test_ranges_of_few_rows_share_a_task(sizes):
+    """All of them, in order; none that has more beside another; and two neighbours only where they are too many."""
+    reads = [OffsetRange("t", p, begin, begin + size) for p, (begin, size) in enumerate(sizes)]
+    tasks = planning.tasks(reads, None, None)
+    assert [r for task in tasks for r in task.ranges] == reads
+    rows = [sum(r.end - r.start for r in task.ranges) for task in tasks]
+    assert all(count <= planning.FEW or len(task.ranges) == 1 for count, task in zip(rows, tasks, strict=True))
+    firsts = [task.ranges[0].end - task.ranges[0].start for task in tasks]
+    assert all(rows[i] + firsts[i + 1] > planning.FEW for i in range(len(tasks) - 1))
+
+
+@pytest.mark.parametrize("asked", [(1, None), (None, 100)])
+def test_who_says_how_many_tasks_gets_one_for_each_range(asked):
+    reads = [OffsetRange("t", p, 0, 3) for p in range(4)]
+    assert planning.tasks(reads, *asked) == [planning.Task((r,)) for r in reads]

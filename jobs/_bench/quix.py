@@ -1,0 +1,53 @@
+"""The same loop by QuixStreams, exactly once, as a program of its own; it runs in an environment of its own.
+
+``python -m jobs._bench.quix '<spec as JSON>'``, as `jobs._bench.loop`.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from dataclasses import asdict
+from itertools import pairwise
+
+from quixstreams import Application
+
+from jobs._bench.loop import Spec, Transaction
+
+
+def copy(spec: Spec) -> list[Transaction]:
+    """One process, a transaction after every so many rows; the commit counts to the transaction that follows."""
+    marks, rows = [time.time()], 0
+
+    def processed(topic: str, partition: int, offset: int) -> None:
+        nonlocal rows
+        rows += 1
+        if rows % spec.rows_per_transaction == 0:
+            marks.append(time.time())
+
+    application = Application(
+        broker_address=spec.bootstrap_servers,
+        consumer_group=f"quix-{spec.output}",
+        auto_offset_reset="earliest",
+        processing_guarantee="exactly-once",
+        commit_every=spec.rows_per_transaction,
+        commit_interval=600.0,
+        consumer_extra_config={"broker.address.family": "v4"},
+        producer_extra_config={"broker.address.family": "v4"},
+        on_message_processed=processed,
+        loglevel="ERROR",
+        auto_create_topics=False,
+    )
+    given, wanted = (
+        application.topic(name, value_serializer="bytes", value_deserializer="bytes")
+        for name in (spec.input, spec.output)
+    )
+    application.dataframe(given).to_topic(wanted)
+    application.run(count=spec.rows, collect=False)
+    return [Transaction(begin, end, spec.rows_per_transaction) for begin, end in pairwise(marks)]
+
+
+if __name__ == "__main__":
+    print(json.dumps([asdict(transaction) for transaction in copy(Spec(**json.loads(sys.argv[1])))]), flush=True)
+    sys.stdin.read()  # as in jobs._bench.loop
