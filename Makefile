@@ -4,6 +4,7 @@
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+BENCH_STAMP := $(VENV)/.installed-bench
 # The interpreter that makes the environment: PYTHON=/path/to/python3.11, or the first one found that is new enough.
 PYTHON ?= $(shell for python in python3.11 python3 python3.12 python3.13 python; do \
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
@@ -11,7 +12,7 @@ PYTEST := $(BIN)/python -m pytest
 RUFF_RULES := --line-length 120 --target-version py311 --select E,F,W,I,B,UP,C4,SIM --ignore SIM108
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo bench test lint chaos soak simulate docs clean java
+.PHONY: help install demo bench profile test lint chaos soak simulate docs clean java
 .NOTPARALLEL:
 
 help: ## list the targets
@@ -24,8 +25,11 @@ install: $(STAMP) ## make the environment (.venv) and install the package and it
 demo: java $(STAMP) ## run the main job on real input, kill it at each step of its protocol, prove the result
 	@$(BIN)/python -m jobs.demo $(ARGS)
 
-bench: java $(STAMP) ## measure ours against Spark's own connector; ARGS="source --rows 0.1" is a short one
+bench: java $(BENCH_STAMP) ## measure ours against Spark's own connector; ARGS="source --rows 0.1" is a short one
 	@$(BIN)/python -m jobs.benchmark $(ARGS)
+
+profile: java $(BENCH_STAMP) ## draw flame graphs of the path of the data
+	@$(BIN)/python -m jobs.profile $(ARGS)
 
 test: java $(STAMP) lint ## run every check: lint, then all tests but the slow share of the kills
 	@$(PYTEST) -m "not chaos" --durations=10 $(ARGS)
@@ -60,6 +64,9 @@ $(STAMP): setup.cfg pyproject.toml
 	@echo "installing into $(VENV), once: about 1 GB with Spark, some minutes …"
 	@start=$$(date +%s); $(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[all]" \
 		&& echo "installed in $$(( $$(date +%s) - start )) s" && touch $@
+
+$(BENCH_STAMP): $(STAMP)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[bench]" && touch $@
 
 define CHECK_PYTHON
 test -n "$(PYTHON)" || { echo "No Python 3.11 or newer was found:" \

@@ -1,0 +1,113 @@
+"""Where the time goes: flame graphs and processor time by kind of thread, for large micro-batches and for small ones.
+
+    make profile                              (python -m jobs.profile)
+    make profile ARGS="--rows 0.25"           a short one
+
+Our source into our sink, on a broker and a Spark session of its own, after runs that let the JVM compile what it will.
+docs/profiles.md shows what came of it. Linux only; see `jobs._bench.recorders` for what it needs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+
+from jobs._bench import probe
+from jobs._bench.child import child
+from jobs._bench.drain import drain
+from jobs._bench.flames import draw
+from jobs._bench.load import fill
+from jobs._bench.queries import OURS, Flow, read, write
+from jobs._bench.recorders import Recording, missing, recording
+from jobs._bench.session import Bench, bench
+from jobs._bench.source import BATCHES, PARTITIONS, SIZES, UNIT
+from jobs._bench.turns import Plan
+from jobs.query import say
+
+WARM_UPS = 3
+VALUE_BYTES = 100
+#: Rounds of 10 rows, every 10 ms.
+ROUNDS = 6_000
+_BURST, _PERIOD = 10, 0.01
+_SECONDS = 900
+_LOOK_SECONDS = 0.5
+_LEAST_US = 0.005
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="jobs.profile", description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--rows", type=float, default=1.0, metavar="X", help="share of the rows, such as 0.1")
+    parser.add_argument("--out", type=Path, default=Path("build/profile"), metavar="FOLDER", help="where pictures go")
+    args = parser.parse_args(arguments)
+    lacking = missing()
+    if lacking:
+        say(f"profile: {lacking}")
+        return 1
+    args.out.mkdir(parents=True, exist_ok=True)
+    plan = Plan(args.rows, 1, WARM_UPS)
+    with bench() as on:
+        rows = plan.rows(SIZES[VALUE_BYTES], UNIT)
+        show(large(on, rows), "large", rows, args.out)
+        rounds = max(1, round(ROUNDS * args.rows))
+        show(small(on, rounds), "small", rounds * _BURST, args.out)
+    return 0
+
+
+def large(on: Bench, rows: int) -> Recording:
+    """The pipeline of the benchmark, once more after its warm-ups."""
+    topic = f"in-{uuid.uuid4().hex[:8]}"
+    fill(on.cluster, topic, rows, VALUE_BYTES, PARTITIONS)
+
+    def run() -> None:
+        output = f"out-{uuid.uuid4().hex[:8]}"
+        on.cluster.create_topic(output, PARTITIONS)
+        flow = Flow(OURS, OURS, topic, output, max_offsets=rows // BATCHES)
+        speed = drain(on.spark, on.bootstrap_servers, flow, on.roots).rows_per_second
+        say(f"profile: large, {speed:,.0f} rows/s")
+        on.delete_topic(output)
+
+    for _ in range(WARM_UPS):
+        run()
+    with recording(on.roots) as made:
+        run()
+    return made
+
+
+def small(on: Bench, rounds: int) -> Recording:
+    """1,000 rows/s that arrive steadily, a micro-batch right after the other."""
+    flow = Flow(OURS, OURS, f"in-{uuid.uuid4().hex[:8]}", f"out-{uuid.uuid4().hex[:8]}")
+    for name in (flow.input, str(flow.output)):
+        on.cluster.create_topic(name, PARTITIONS)
+    spec = probe.Spec(on.bootstrap_servers, flow.input, str(flow.output), PARTITIONS, 2 * rounds, _BURST, _PERIOD)
+    with tempfile.TemporaryDirectory(prefix="spark-eos-bench-", ignore_cleanup_errors=True) as checkpoint:
+        rows = read(on.spark, on.bootstrap_servers, flow)
+        query = write(rows, on.bootstrap_servers, flow, checkpoint).trigger(processingTime="0 seconds").start()
+        try:
+            with child(probe.__name__, spec.to_json()) as process:
+                while sum(entry["numInputRows"] for entry in query.recentProgress) < rounds * _BURST:
+                    time.sleep(_LOOK_SECONDS)
+                with recording(on.roots) as made:
+                    process.result(_SECONDS)
+        finally:
+            query.stop()
+    return made
+
+
+def show(made: Recording, case: str, rows: int, folder: Path) -> None:
+    """The pictures, and a table of the threads that took most."""
+    draw(made.python, f"Python, {case} micro-batches", folder / f"{case}-python.png")
+    draw(made.jvm, f"JVM, {case} micro-batches", folder / f"{case}-jvm.png")
+    print(f"{case}: µs of a core for each of {rows:,} rows")
+    for (group, kind), seconds in made.threads.most_common():
+        if seconds * 1e6 / rows >= _LEAST_US:
+            print(f"  {group:8}{kind:30}{seconds * 1e6 / rows:8.2f}")
+    say(f"profile: {folder / f'{case}-python.png'}, {folder / f'{case}-jvm.png'}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
