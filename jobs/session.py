@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
 import sys
 import warnings
 from collections.abc import Mapping
@@ -35,7 +36,11 @@ def start(name: str, conf: Mapping[str, str], *, verbose: bool = False) -> Spark
 
 def _with_defaults(conf: Mapping[str, str], verbose: bool) -> dict[str, str]:
     python_path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
-    merged = {"spark.executorEnv.PYTHONPATH": python_path, "spark.ui.showConsoleProgress": "false"} | dict(conf)
+    defaults = {"spark.executorEnv.PYTHONPATH": python_path, "spark.ui.showConsoleProgress": "false"}
+    if hasattr(socket, "AF_UNIX"):
+        # Over TCP each stage of Python waits 40 ms for its first bytes: Spark sends small pieces without TCP_NODELAY.
+        defaults["spark.python.unix.domain.socket.enabled"] = "true"
+    merged = defaults | dict(conf)
     if not verbose:
         options = (merged.get(_JAVA_OPTIONS), f"-Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()}")
         merged[_JAVA_OPTIONS] = " ".join(filter(None, options))
