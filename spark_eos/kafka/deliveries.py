@@ -22,7 +22,7 @@ from confluent_kafka import KafkaError as ClientError
 
 from spark_eos.errors import EosError
 from spark_eos.kafka.config import canonical
-from spark_eos.kafka.produces import Answer, Place, ProduceConnection, connect, give_back
+from spark_eos.kafka.produces import Answer, Place, ProduceConnection, connect, kept
 from spark_eos.kafka.refusals import delivery_error, too_large
 from spark_eos.kafka.wire import OK, wire
 from spark_eos.options import KafkaProperties
@@ -181,7 +181,7 @@ class Deliveries:
 
     def close(self) -> None:
         for connection in self._connections.values():
-            give_back(self._kafka, connection)
+            kept.give_back(self._kafka, connection)
         self._connections.clear()
 
     # Sending

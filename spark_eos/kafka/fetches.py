@@ -6,12 +6,12 @@ caller is busy.
 
 from __future__ import annotations
 
-import os
 import socket
 import struct
 from dataclasses import dataclass
 
 from spark_eos.kafka.config import canonical
+from spark_eos.kafka.kept import Kept
 from spark_eos.kafka.wire import FETCH_VERSION, wire
 from spark_eos.options import Isolation, KafkaProperties
 
@@ -111,9 +111,7 @@ class FetchConnection:
             place = place[count:]
 
 
-#: Connections of this process that wait for their next use, by cluster and broker; the one used last is at the end.
-_idle: dict[tuple[KafkaProperties, int, int], FetchConnection] = {}
-_MAX_IDLE = 4
+kept: Kept[FetchConnection] = Kept()
 _LARGEST_KEPT = 4 * 1024 * 1024
 
 
@@ -123,9 +121,9 @@ def connect(kafka: KafkaProperties, topic: str, partition: int) -> FetchConnecti
     leader = client.leader(topic, partition)
     if leader is None:
         raise OSError(f"{topic}-{partition} has no leader that is known")
-    kept = _idle.pop((kafka, os.getpid(), leader), None)
-    if kept is not None:
-        return kept
+    waiting = kept.take(kafka, leader)
+    if waiting is not None:
+        return waiting
     broker = client.connect(leader)
     if broker is None:
         client.forget_leader(topic, partition)
@@ -134,13 +132,7 @@ def connect(kafka: KafkaProperties, topic: str, partition: int) -> FetchConnecti
 
 
 def give_back(kafka: KafkaProperties, connection: FetchConnection) -> None:
-    """Keep a connection for the next who reads from its broker; one with an answer outstanding is closed."""
-    key = (kafka, os.getpid(), connection.node)
-    if not connection.idle or key in _idle:
-        connection.close()
-        return
+    """Keep a connection for the next who reads from its broker, without the memory that a large answer took."""
     if len(connection.buffer) > _LARGEST_KEPT:
         connection.buffer = bytearray()
-    _idle[key] = connection
-    while len(_idle) > _MAX_IDLE:
-        _idle.pop(next(iter(_idle))).close()
+    kept.give_back(kafka, connection)

@@ -7,7 +7,6 @@ socket does not take now is sent later, and answers are taken when they are ther
 
 from __future__ import annotations
 
-import os
 import socket
 import ssl
 import struct
@@ -17,6 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from spark_eos.kafka.config import canonical
+from spark_eos.kafka.kept import Kept
 from spark_eos.kafka.wire import PRODUCE_VERSION, wire
 from spark_eos.options import KafkaProperties
 
@@ -253,28 +253,15 @@ def _read_answer(data: bytes) -> tuple[int, dict[Place, int]]:
     return number, errors
 
 
-#: Connections of this process that wait for their next use, by cluster and broker; the one used last is at the end.
-_idle: dict[tuple[KafkaProperties, int, int], ProduceConnection] = {}
-_MAX_IDLE = 4
+kept: Kept[ProduceConnection] = Kept()
 
 
 def connect(kafka: KafkaProperties, node: int) -> ProduceConnection:
     """A connection to a broker, one that was given back or a new one. Raises OSError."""
-    kept = _idle.pop((kafka, os.getpid(), node), None)
-    if kept is not None:
-        return kept
+    waiting = kept.take(kafka, node)
+    if waiting is not None:
+        return waiting
     broker = wire(kafka).connect(node)
     if broker is None:
         raise OSError(f"broker {node} cannot be reached")
     return ProduceConnection(broker, node, canonical(kafka).get("client.id", "spark-eos"))
-
-
-def give_back(kafka: KafkaProperties, connection: ProduceConnection) -> None:
-    """Keep a connection for the next transaction; one with an answer outstanding is closed."""
-    key = (kafka, os.getpid(), connection.node)
-    if not connection.idle or key in _idle:
-        connection.close()
-        return
-    _idle[key] = connection
-    while len(_idle) > _MAX_IDLE:
-        _idle.pop(next(iter(_idle))).close()

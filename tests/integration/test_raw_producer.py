@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import threading
 import uuid
@@ -339,7 +340,7 @@ def test_a_process_keeps_its_connection(begin, topic, end, view):
         producer.flush()
         end(producer, commit=True)
         producer.close()
-        ((_, kept),) = [item for item in produces._idle.items() if item[0][0] == producer._kafka]
+        kept = produces.kept._by_broker[producer._kafka, os.getpid(), 0]
         if i == 0:
             first = kept
         elif i == 1:

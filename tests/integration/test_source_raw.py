@@ -69,11 +69,6 @@ def same_as_by_a_consumer(kafka: KafkaProperties, topic: str, start: int, end: i
     return rows
 
 
-def _close_idle() -> None:
-    while fetches._idle:
-        fetches._idle.popitem()[1].close()
-
-
 @pytest.mark.parametrize("codec", CODECS)
 def test_every_codec(kafka, topic, producer, codec):
     """Batches of many and of one record; whole, and a range that begins and ends inside of batches."""
@@ -185,7 +180,7 @@ def test_a_range_given_up_half_way(kafka, topic, producer, monkeypatch):
     name = topic()
     write(producer(batch_num_messages=100), name, 3000)
     monkeypatch.setattr(raw, "FETCH_BYTES", 20_000)
-    _close_idle()
+    fetches.kept.close()
     opened = []
     make = FetchConnection.__init__
     monkeypatch.setattr(FetchConnection, "__init__", lambda self, *args: opened.append(self) or make(self, *args))
@@ -201,7 +196,7 @@ def test_a_process_keeps_its_connection(kafka, topic, producer, monkeypatch):
     name = topic(2)
     write(producer(), name, 50, partition=0)
     write(producer(), name, 50, partition=1)
-    _close_idle()
+    fetches.kept.close()
     opened = []
     make = FetchConnection.__init__
     monkeypatch.setattr(FetchConnection, "__init__", lambda self, *args: opened.append(self) or make(self, *args))

@@ -11,6 +11,7 @@ import time
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import example, given, settings
@@ -165,7 +166,7 @@ def _deliver(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "wire", lambda kafka: brokers)
         patch.setattr(module, "connect", lambda kafka, node: Connection(brokers, node))
-        patch.setattr(module, "give_back", lambda kafka, connection: connection.close())
+        patch.setattr(module, "kept", SimpleNamespace(give_back=lambda kafka, connection: connection.close()))
         patch.setattr(module, "FIRST_WAIT", 0.0)
         patch.setattr(module, "LONGEST_WAIT", 0.0)
         try:

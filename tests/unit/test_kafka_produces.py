@@ -9,9 +9,7 @@ from collections.abc import Iterator, Mapping
 import pytest
 from kafka.protocol.producer import ProduceRequest, ProduceResponse
 
-from spark_eos.kafka import produces as module
-from spark_eos.kafka.produces import Answer, ProduceConnection, give_back
-from spark_eos.options import KafkaProperties
+from spark_eos.kafka.produces import Answer, ProduceConnection
 
 LARGE = bytes(range(256)) * 40
 VERSION = 12
@@ -143,17 +141,3 @@ def test_what_came_before_the_end_counts(pair):
     assert producing.answers() == [Answer(1, PLACES)]
     with pytest.raises(OSError, match="closed"):
         producing.answers()
-
-
-def test_which_connections_are_kept(monkeypatch):
-    """Idle ones, one to a broker, a few in all; the others are closed."""
-    monkeypatch.setattr(module, "_idle", {})
-    kafka = KafkaProperties({"bootstrap.servers": "a"})
-    made = [ProduceConnection(socket.socket(), node) for node in (0, 1, 2, 3, 4, 4, 5)]
-    made[-1]._asked.append((1, frozenset()))
-    for producing in made:
-        give_back(kafka, producing)
-    assert [producing.node for producing in module._idle.values()] == [1, 2, 3, 4]
-    assert [producing.fileno() >= 0 for producing in made] == [False, True, True, True, True, False, False]
-    for producing in made:
-        producing.close()
