@@ -167,7 +167,9 @@ def test_a_malformed_row_ends_the_job_with_one_paragraph_and_nothing_visible(set
     assert done.returncode == 1
     (line,) = [line for line in done.stderr.splitlines() if "failed: " in line]
     assert line.startswith(f"failed: [EOS_JOB_MALFORMED_ROW] The value of topic {setting.source}, partition ")
-    assert "\tat " not in done.stderr and "Traceback" not in done.stderr, done.stderr
+    # Spark's own workers may say that they have lost the task.
+    frames = [line for line in done.stderr.splitlines() if line.startswith("  File ") and "/daemon.py" not in line]
+    assert "\tat " not in done.stderr and not frames, done.stderr
     assert setting.output() == []
 
 
