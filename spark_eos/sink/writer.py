@@ -53,7 +53,9 @@ class EosKafkaStreamWriter(DataSourceStreamArrowWriter):
     def __getstate__(self) -> dict[str, Any]:
         """Spark pickles the writer when it has planned a micro-batch, before any task runs: the time to look at the
         cluster. The writers that it makes for commit and abort have the facts from the tasks' messages."""
-        return {**self.__dict__, "_facts": preflight(self._options)}
+        facts = preflight(self._options)
+        spare_collections()
+        return {**self.__dict__, "_facts": facts}
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Message:
         from spark_eos.sink.task import Identity, Job, run_task
