@@ -45,7 +45,8 @@ def draw(stacks: Mapping[Stack, int], title: str, file: Path) -> None:
     for at, depth, width, name in boxes:
         if width >= _LEAST_TEXT:
             letters = int(width * _WIDTH * 15)
-            axes.text(at + 0.001, depth + 0.45, name[:letters].replace("$", r"\$"), fontsize=6, va="center", clip_on=True)
+            text = name[:letters].replace("$", r"\$")  # which begins a formula else
+            axes.text(at + 0.001, depth + 0.45, text, fontsize=6, va="center", clip_on=True)
     axes.set(xlim=(0, 1), ylim=(0, height), yticks=[], xlabel="share of samples", title=f"{title} ({total:,} samples)")
     figure.savefig(file, dpi=110)
 
