@@ -11,6 +11,7 @@ import pytest
 
 from spark_eos.kafka import fetches as module
 from spark_eos.kafka.fetches import Answer, FetchConnection, give_back
+from spark_eos.kafka.kept import Kept
 from spark_eos.options import KafkaProperties
 
 RECORDS = bytes(range(256)) * 40
@@ -110,16 +111,13 @@ def test_a_silent_broker(pair):
         fetching.receive(0.05)
 
 
-def test_which_connections_are_kept(monkeypatch):
-    """Idle ones, one to a broker, a few in all; the others are closed."""
-    monkeypatch.setattr(module, "_idle", {})
+def test_a_kept_connection_does_not_keep_the_memory_of_a_large_answer(monkeypatch):
+    monkeypatch.setattr(module, "kept", Kept())
     kafka = KafkaProperties({"bootstrap.servers": "a"})
-    made = [FetchConnection(socket.socket(), node) for node in (0, 1, 2, 3, 4, 4, 5)]
-    made[-1].idle = False
-    for fetching in made:
+    for node, size in enumerate((module._LARGEST_KEPT, module._LARGEST_KEPT + 1)):
+        fetching = FetchConnection(socket.socket(), node)
+        fetching.buffer = bytearray(size)
         give_back(kafka, fetching)
-    assert [fetching.node for fetching in module._idle.values()] == [1, 2, 3, 4]
-    kept = [fetching._socket.fileno() >= 0 for fetching in made]
-    assert kept == [False, True, True, True, True, False, False]
-    for fetching in made:
+        assert module.kept.take(kafka, node) is fetching
+        assert len(fetching.buffer) == (size if size <= module._LARGEST_KEPT else 0)
         fetching.close()
