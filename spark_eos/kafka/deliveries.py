@@ -22,12 +22,12 @@ from confluent_kafka import KafkaError as ClientError
 
 from spark_eos.errors import EosError
 from spark_eos.kafka.config import canonical
+from spark_eos.kafka.encode import Sealed
 from spark_eos.kafka.produces import Answer, Place, ProduceConnection, connect, kept
 from spark_eos.kafka.refusals import delivery_error, too_large
 from spark_eos.kafka.wire import OK, wire
 from spark_eos.options import KafkaProperties
 from spark_eos.patience import FIRST_WAIT, LONGEST_WAIT
-from spark_eos.sink.encode import Sealed
 
 #: Batches of a partition of which a broker remembers that it has them.
 _REMEMBERED = 5

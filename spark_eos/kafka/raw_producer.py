@@ -16,13 +16,13 @@ from confluent_kafka import KafkaError as ClientError
 
 from spark_eos.kafka.config import canonical, codec, is_for_librdkafka
 from spark_eos.kafka.deliveries import Deliveries
+from spark_eos.kafka.encode import BATCH_BYTES, SEQUENCES, Encoder, Rows
+from spark_eos.kafka.partition import Partitioner
 from spark_eos.kafka.refusals import init_error, no_coordinator, too_large
 from spark_eos.kafka.wire import OK, Wire, speaks, wire
 from spark_eos.options import KafkaProperties
 from spark_eos.patience import patience
 from spark_eos.protocol.head import Pair
-from spark_eos.sink.encode import BATCH_BYTES, SEQUENCES, Encoder, Rows
-from spark_eos.sink.partition import Partitioner
 
 INIT_SECONDS = 30.0
 IN_FLIGHT_BYTES = 8 * 1024 * 1024

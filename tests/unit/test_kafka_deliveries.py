@@ -20,9 +20,9 @@ from hypothesis import strategies as st
 from spark_eos.errors import EosError
 from spark_eos.kafka import deliveries as module
 from spark_eos.kafka.deliveries import Deliveries
+from spark_eos.kafka.encode import Sealed
 from spark_eos.kafka.produces import Answer, Place
 from spark_eos.options import KafkaProperties
-from spark_eos.sink.encode import Sealed
 
 KAFKA = KafkaProperties({"bootstrap.servers": "a"})
 NODES = 3
