@@ -24,7 +24,7 @@ from jobs._bench.plot import plot
 from jobs._bench.result import Result, WrongResult
 from jobs._bench.session import Bench, bench, circumstances
 from jobs._bench.turns import Plan
-from jobs.arguments import count
+from jobs.arguments import count, share
 from jobs.query import failure_text, say
 from spark_eos.errors import EosError
 
@@ -81,7 +81,7 @@ def show(result: Result, before: dict[str, object], folder: Path) -> None:
 def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="jobs.benchmark", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("modes", nargs="*", type=_mode, metavar="MODE", help=f"any of: {', '.join(MODES)}; all")
-    parser.add_argument("--rows", type=_share, default=1.0, metavar="X", help="share of the rows, such as 0.1")
+    parser.add_argument("--rows", type=share, default=1.0, metavar="X", help="share of the rows, such as 0.1")
     parser.add_argument("--repeats", type=count, default=3, metavar="N", help="runs of each that count")
     parser.add_argument("--warm-ups", type=int, default=1, metavar="N", help="runs of each before these")
     parser.add_argument("--without", metavar="NAME", help="a contender that is left out of 'pipeline'")
@@ -93,13 +93,6 @@ def _mode(text: str) -> str:
     if text not in MODES:
         raise argparse.ArgumentTypeError(f"'{text}' is none of: {', '.join(MODES)}")
     return text
-
-
-def _share(text: str) -> float:
-    share = float(text)
-    if not 0 < share <= 100:
-        raise argparse.ArgumentTypeError("it takes a number above 0")
-    return share
 
 
 if __name__ == "__main__":

@@ -11,22 +11,21 @@ from __future__ import annotations
 
 import argparse
 import sys
-import tempfile
 import time
 import uuid
 from collections.abc import Sequence
 from pathlib import Path
 
-from jobs._bench import probe
-from jobs._bench.child import child
 from jobs._bench.drain import drain
 from jobs._bench.flames import draw
+from jobs._bench.latency import SECONDS, probed
 from jobs._bench.load import fill
-from jobs._bench.queries import OURS, Flow, read, write
+from jobs._bench.queries import OURS, Flow
 from jobs._bench.recorders import Recording, missing, recording
 from jobs._bench.session import Bench, bench
 from jobs._bench.source import BATCHES, PARTITIONS, SIZES, UNIT
 from jobs._bench.turns import Plan
+from jobs.arguments import share
 from jobs.query import say
 
 WARM_UPS = 3
@@ -34,14 +33,13 @@ VALUE_BYTES = 100
 #: Rounds of 10 rows, every 10 ms.
 ROUNDS = 6_000
 _BURST, _PERIOD = 10, 0.01
-_SECONDS = 900
 _LOOK_SECONDS = 0.5
 _LEAST_US = 0.005
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="jobs.profile", description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--rows", type=float, default=1.0, metavar="X", help="share of the rows, such as 0.1")
+    parser.add_argument("--rows", type=share, default=1.0, metavar="X", help="share of the rows, such as 0.1")
     parser.add_argument("--out", type=Path, default=Path("build/profile"), metavar="FOLDER", help="where pictures go")
     args = parser.parse_args(arguments)
     lacking = missing()
@@ -80,21 +78,11 @@ def large(on: Bench, rows: int) -> Recording:
 
 def small(on: Bench, rounds: int) -> Recording:
     """1,000 rows/s that arrive steadily, a micro-batch right after the other."""
-    flow = Flow(OURS, OURS, f"in-{uuid.uuid4().hex[:8]}", f"out-{uuid.uuid4().hex[:8]}")
-    for name in (flow.input, str(flow.output)):
-        on.cluster.create_topic(name, PARTITIONS)
-    spec = probe.Spec(on.bootstrap_servers, flow.input, str(flow.output), PARTITIONS, 2 * rounds, _BURST, _PERIOD)
-    with tempfile.TemporaryDirectory(prefix="spark-eos-bench-", ignore_cleanup_errors=True) as checkpoint:
-        rows = read(on.spark, on.bootstrap_servers, flow)
-        query = write(rows, on.bootstrap_servers, flow, checkpoint).trigger(processingTime="0 seconds").start()
-        try:
-            with child(probe.__name__, spec.to_json()) as process:
-                while sum(entry["numInputRows"] for entry in query.recentProgress) < rounds * _BURST:
-                    time.sleep(_LOOK_SECONDS)
-                with recording(on.roots) as made:
-                    process.result(_SECONDS)
-        finally:
-            query.stop()
+    with probed(on, OURS, OURS, 2 * rounds, _BURST, _PERIOD) as (query, process):
+        while sum(entry["numInputRows"] for entry in query.recentProgress) < rounds * _BURST:
+            time.sleep(_LOOK_SECONDS)
+        with recording(on.roots) as made:
+            process.result(SECONDS)
     return made
 
 

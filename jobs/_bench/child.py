@@ -56,7 +56,7 @@ def environment(requirement: str) -> str:
 @contextmanager
 def child(module: str, spec: str, interpreter: str = sys.executable) -> Iterator[Child]:
     """``python -m <module> '<spec>'``, which may run until its standard input ends. Its errors go to our stderr."""
-    command = [interpreter, "-W", "ignore", "-m", module, spec]
+    command = [interpreter, "-m", module, spec]
     process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:
         yield Child(module, process)

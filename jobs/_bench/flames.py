@@ -18,8 +18,7 @@ _COLOURS = (
     (re.compile(r"spark_eos|sink/|source/|kafka/"), "#e4572e"),
     (re.compile(r"arrow|pyarrow|Arrow", re.I), "#f3a712"),
     (re.compile(r"numpy|crc32|lz4|zlib", re.I), "#a8c686"),
-    (re.compile(r"pyspark|serializers|worker\.py|daemon\.py|org\.apache\.spark"), "#669bbc"),
-    (re.compile(r"java\.|jdk\.|sun\.|scala"), "#b8b8d1"),
+    (re.compile(r"pyspark|serializers|worker\.py|daemon\.py"), "#669bbc"),
 )
 _OTHER = "#d8d8d8"
 #: Innermost frames of a thread that waits, though the system may call it busy.
@@ -106,7 +105,7 @@ def _python_frame(frame: str) -> str:
 def _from_work_on(stack: Stack) -> Stack:
     """Without how a worker process came about, which is the same in all of them."""
     for i, frame in enumerate(stack):
-        if frame.startswith(("process (worker.py", "main.<locals>.process", "Thread.run", "_bootstrap_inner")):
+        if frame.startswith(("main.<locals>.process", "Thread.run")):
             return stack[i:]
     return stack
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import tempfile
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from statistics import median, quantiles
 from typing import Any
 
+from pyspark.sql.streaming import StreamingQuery
+
 from jobs._bench import probe
-from jobs._bench.child import child
+from jobs._bench.child import Child, child
 from jobs._bench.drain import seconds
 from jobs._bench.queries import BUILTIN, OURS, Flow, read, write
 from jobs._bench.result import Result, Series, WrongResult
@@ -21,7 +24,7 @@ from jobs._bench.turns import Plan
 #: Of the rounds at the beginning, the share that does not count; the query gets up in it.
 _LEFT_OUT = 0.25
 FEWEST_ROUNDS = 8
-_SECONDS = 600
+SECONDS = 600
 
 
 @dataclass(frozen=True)
@@ -54,27 +57,33 @@ def measure(bench: Bench, plan: Plan, say: Callable[[str], None]) -> Result:
 
 
 def _run(bench: Bench, source: str, sink: str, case: Case, rounds: int) -> dict[str, Any]:
-    """The query as fast as it can, a micro-batch right after the other, and the probe around it."""
+    with probed(bench, source, sink, rounds, case.burst, case.period) as (query, process):
+        seen = process.result(SECONDS)
+        progress = query.recentProgress
+    if len(seen) != rounds * case.burst:
+        raise WrongResult(f"{len(seen):,} of {rounds * case.burst:,} rows became visible")
+    return judge(seen, progress, rounds)
+
+
+@contextmanager
+def probed(
+    bench: Bench, source: str, sink: str, rounds: int, burst: int, period: float | None
+) -> Iterator[tuple[StreamingQuery, Child]]:
+    """The query as fast as it can, a micro-batch right after the other, and the probe around it; topics of their own."""
     flow = Flow(source, sink, f"in-{uuid.uuid4().hex[:8]}", f"out-{uuid.uuid4().hex[:8]}")
     for topic in (flow.input, str(flow.output)):
         bench.cluster.create_topic(topic, PARTITIONS)
-    spec = probe.Spec(
-        bench.bootstrap_servers, flow.input, str(flow.output), PARTITIONS, rounds, case.burst, case.period
-    )
+    spec = probe.Spec(bench.bootstrap_servers, flow.input, str(flow.output), PARTITIONS, rounds, burst, period)
     with tempfile.TemporaryDirectory(prefix="spark-eos-bench-", ignore_cleanup_errors=True) as checkpoint:
         rows = read(bench.spark, bench.bootstrap_servers, flow)
         query = write(rows, bench.bootstrap_servers, flow, checkpoint).trigger(processingTime="0 seconds").start()
         try:
             with child(probe.__name__, spec.to_json()) as process:
-                seen = process.result(_SECONDS)
-            progress = query.recentProgress
+                yield query, process
         finally:
             query.stop()
     for topic in (flow.input, str(flow.output)):
         bench.delete_topic(topic)
-    if len(seen) != rounds * case.burst:
-        raise WrongResult(f"{len(seen):,} of {rounds * case.burst:,} rows became visible")
-    return judge(seen, progress, rounds)
 
 
 def judge(seen: Sequence[Sequence[float]], progress: Sequence[Any], rounds: int) -> dict[str, Any]:

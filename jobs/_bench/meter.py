@@ -139,11 +139,13 @@ def process_table() -> dict[int, Process]:
         tick, page = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
         for pid in filter(str.isdigit, os.listdir("/proc")):
             with contextlib.suppress(OSError):
-                # The command's name is in brackets and may hold anything.
-                head, _, tail = Path(f"/proc/{pid}/stat").read_text().rpartition(")")
-                fields = tail.split()  # from the third of proc(5) on: the state
-                table[int(pid)] = Process(
-                    int(pid), int(fields[1]), head.partition("(")[2], sum(map(int, fields[11:15])) / tick,
-                    int(fields[21]) * page,
-                )  # fmt: skip
+                name, fields = stat(Path(f"/proc/{pid}/stat"))
+                cpu, resident = sum(map(int, fields[11:15])) / tick, int(fields[21]) * page
+                table[int(pid)] = Process(int(pid), int(fields[1]), name, cpu, resident)
     return table
+
+
+def stat(file: Path) -> tuple[str, list[str]]:
+    """Name and fields, from the third of proc(5) on (the state), of a process or a thread. Raises OSError."""
+    head, _, tail = file.read_text().rpartition(")")  # the name is in brackets and may hold anything
+    return head.partition("(")[2], tail.split()

@@ -12,17 +12,16 @@ from confluent_kafka import Consumer, TopicPartition
 from jobs._bench import loop
 from jobs._bench.child import child, environment
 from jobs._bench.drain import LEFT_OUT, Run, Stretch, costs, drain
-from jobs._bench.load import fill
 from jobs._bench.meter import BROKER, CLIENT, Meter
 from jobs._bench.queries import BUILTIN, OURS, Flow
 from jobs._bench.result import Result, Series, WrongResult
 from jobs._bench.session import Bench
-from jobs._bench.source import BATCHES, PARTITIONS, SIZES, UNIT
-from jobs._bench.turns import Plan
+from jobs._bench.source import BATCHES, PARTITIONS, UNIT, inputs
+from jobs._bench.turns import Plan, multiple
 
 _PROGRAM_SECONDS = 900
 _COUNT_SECONDS = 60
-#: Our sink writes with librdkafka's defaults. These are the same for the built-in sink's Java client.
+#: Librdkafka's defaults, for the built-in sink's Java client. Our sink has the last two of them, and does not linger.
 _AS_OURS = {"kafka.linger.ms": "5", "kafka.batch.size": "1000000", "kafka.compression.type": "none"}
 
 
@@ -43,7 +42,7 @@ class Contender:
 
     def rows(self, full: int) -> int:
         """Of so many rows, those that it copies."""
-        return max(1, round(full * self.share / UNIT)) * UNIT
+        return multiple(full * self.share, UNIT)
 
 
 _BASELINE = "built-in → built-in, tuned"
@@ -62,11 +61,7 @@ def measure(bench: Bench, plan: Plan, say: Callable[[str], None]) -> Result:
     contenders = [contender for contender in CONTENDERS if contender.name != plan.without]
     interpreters = {c.name: environment(c.requirement) if c.requirement else sys.executable for c in contenders}
     result = Result("pipeline", baseline=_BASELINE, compared="rows_per_second")
-    for value_bytes, full in SIZES.items():
-        rows = plan.rows(full, UNIT)
-        topic = f"in-{uuid.uuid4().hex[:8]}"
-        say(f"pipeline: writing {rows:,} rows of {value_bytes} bytes")
-        fill(bench.cluster, topic, rows, value_bytes, PARTITIONS)
+    for topic, value_bytes, rows in inputs(bench, plan, "pipeline", say):
         series = {contender.name: Series(contender.name, f"{value_bytes} B") for contender in contenders}
         for turn, contender in plan.turns(contenders):
             output = f"out-{uuid.uuid4().hex[:8]}"
@@ -84,7 +79,6 @@ def measure(bench: Bench, plan: Plan, say: Callable[[str], None]) -> Result:
             if turn > 0:
                 series[contender.name].runs.append(asdict(run))
         result.series += series.values()
-        bench.delete_topic(topic)
     return result
 
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from jobs._bench.flames import Stack, from_jfr, from_py_spy
-from jobs._bench.meter import CLIENT, family, process_table
+from jobs._bench.meter import CLIENT, family, process_table, stat
 from spark_eos.devcluster.java import find_java
 
 _RATE = 100
@@ -100,12 +100,11 @@ def thread_times(roots: Mapping[str, int]) -> Counter[tuple[str, str]]:
     table = process_table()
     for group, root in roots.items():
         for process in family(table, root):
-            for stat in Path(f"/proc/{process.pid}/task").glob("*/stat"):
+            for file in Path(f"/proc/{process.pid}/task").glob("*/stat"):
                 with contextlib.suppress(OSError):
-                    head, _, tail = stat.read_text().rpartition(")")
-                    name = head.partition("(")[2]
+                    name, fields = stat(file)
                     kind = "python" if process.name.startswith("python") else _kind(name)
-                    times[group, kind] += sum(map(int, tail.split()[11:13])) / tick
+                    times[group, kind] += sum(map(int, fields[11:13])) / tick
     return times
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 
 from jobs._bench.drain import LEFT_OUT, drain
@@ -24,11 +24,7 @@ UNIT = PARTITIONS * BATCHES
 def measure(bench: Bench, plan: Plan, say: Callable[[str], None]) -> Result:
     """Both contenders, for each size. Raises WrongResult when one read other rows than there are."""
     result = Result("source", baseline=BUILTIN, compared="rows_per_second")
-    for value_bytes, full in SIZES.items():
-        rows = plan.rows(full, UNIT)
-        topic = f"in-{uuid.uuid4().hex[:8]}"
-        say(f"source: writing {rows:,} rows of {value_bytes} bytes")
-        fill(bench.cluster, topic, rows, value_bytes, PARTITIONS)
+    for topic, value_bytes, rows in inputs(bench, plan, "source", say):
         series = {name: Series(name, f"{value_bytes} B") for name in (OURS, BUILTIN)}
         for turn, name in plan.turns(list(series)):
             flow = Flow(name, NOOP, topic, max_offsets=rows // BATCHES)
@@ -39,5 +35,15 @@ def measure(bench: Bench, plan: Plan, say: Callable[[str], None]) -> Result:
             if turn > 0:
                 series[name].runs.append(asdict(run))
         result.series += series.values()
-        bench.delete_topic(topic)
     return result
+
+
+def inputs(bench: Bench, plan: Plan, mode: str, say: Callable[[str], None]) -> Iterator[tuple[str, int, int]]:
+    """For each size: a topic that is full, the bytes of a value, the number of rows. It is gone with the next."""
+    for value_bytes, full in SIZES.items():
+        rows = plan.rows(full, UNIT)
+        topic = f"in-{uuid.uuid4().hex[:8]}"
+        say(f"{mode}: writing {rows:,} rows of {value_bytes} bytes")
+        fill(bench.cluster, topic, rows, value_bytes, PARTITIONS)
+        yield topic, value_bytes, rows
+        bench.delete_topic(topic)

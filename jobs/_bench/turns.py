@@ -32,4 +32,9 @@ class Plan:
 
     def rows(self, full: int, unit: int) -> int:
         """The share of ``full``, as the nearest multiple of ``unit`` that is not 0."""
-        return max(1, round(full * self.scale / unit)) * unit
+        return multiple(full * self.scale, unit)
+
+
+def multiple(number: float, unit: int) -> int:
+    """The nearest multiple of ``unit`` that is not 0."""
+    return max(1, round(number / unit)) * unit

@@ -96,7 +96,7 @@ _CONNECTION = frozenset(
         *("ssl.key.location", "ssl.key.pem", "ssl.key.password", "ssl.crl.location"),
     ]
 )
-#: Properties that say nothing to the other kind of client, and for each kind what it follows without librdkafka.
+#: Properties that say nothing to the other kind of client, and for each kind all that is well without librdkafka.
 _OF_PRODUCERS = frozenset(
     [
         *("acks", "batch.num.messages", "batch.size", "compression.codec", "compression.level", "compression.type"),
@@ -117,8 +117,8 @@ _OF_CONSUMERS = frozenset(
     ]
 )
 _FOLLOWED = {
-    "consumer": _OF_PRODUCERS | {"max.partition.fetch.bytes"},
-    "producer": _OF_CONSUMERS.union(
+    "consumer": _CONNECTION | _OF_PRODUCERS | {"max.partition.fetch.bytes"},
+    "producer": _CONNECTION | _OF_CONSUMERS.union(
         ["batch.size", "compression.codec", "compression.level", "compression.type"],
         ["linger.ms", "queue.buffering.max.ms"],  # nothing is held back that could be sent
     ),
@@ -178,7 +178,7 @@ def kafka_python_config(kafka: KafkaProperties) -> dict[str, Any]:
 def is_for_librdkafka(kafka: KafkaProperties, kind: Literal["consumer", "producer"]) -> bool:
     """Whether a client of this kind that does without librdkafka would miss some of the properties."""
     user = canonical(kafka)
-    if not user.keys() <= _CONNECTION | _FOLLOWED[kind]:
+    if not user.keys() <= _FOLLOWED[kind]:
         return True
     if kind == "producer" and codec(kafka) not in _CODECS:
         return True

@@ -23,7 +23,7 @@ from confluent_kafka import KafkaError as ClientError
 from spark_eos.errors import EosError
 from spark_eos.kafka.config import canonical
 from spark_eos.kafka.encode import Sealed
-from spark_eos.kafka.produces import Answer, Place, ProduceConnection, connect, kept
+from spark_eos.kafka.produces import Answer, Place, ProduceConnection, kept
 from spark_eos.kafka.refusals import delivery_error, too_large
 from spark_eos.kafka.wire import OK, wire
 from spark_eos.options import KafkaProperties
@@ -223,7 +223,7 @@ class Deliveries:
         if lane.node in self._connections:
             return True
         try:
-            self._connections[lane.node] = connect(self._kafka, lane.node)
+            self._connections[lane.node] = kept.connect(self._kafka, lane.node)
         except OSError:
             wire(self._kafka).forget_leader(*lane.place)
             self._turn([lane], now)

@@ -10,7 +10,6 @@ import socket
 import struct
 from dataclasses import dataclass
 
-from spark_eos.kafka.config import canonical
 from spark_eos.kafka.kept import Kept
 from spark_eos.kafka.wire import FETCH_VERSION, wire
 from spark_eos.options import Isolation, KafkaProperties
@@ -111,7 +110,7 @@ class FetchConnection:
             place = place[count:]
 
 
-kept: Kept[FetchConnection] = Kept()
+kept = Kept(FetchConnection)
 _LARGEST_KEPT = 4 * 1024 * 1024
 
 
@@ -121,14 +120,11 @@ def connect(kafka: KafkaProperties, topic: str, partition: int) -> FetchConnecti
     leader = client.leader(topic, partition)
     if leader is None:
         raise OSError(f"{topic}-{partition} has no leader that is known")
-    waiting = kept.take(kafka, leader)
-    if waiting is not None:
-        return waiting
-    broker = client.connect(leader)
-    if broker is None:
+    try:
+        return kept.connect(kafka, leader)
+    except OSError:
         client.forget_leader(topic, partition)
-        raise OSError(f"broker {leader} cannot be reached")
-    return FetchConnection(broker, leader, canonical(kafka).get("client.id", "spark-eos"))
+        raise
 
 
 def give_back(kafka: KafkaProperties, connection: FetchConnection) -> None:

@@ -1,10 +1,14 @@
-"""Connections of this process that wait for their next use, by cluster and broker."""
+"""Connections to brokers: new ones, and those of this process that wait for their next use."""
 
 from __future__ import annotations
 
 import os
+import socket
+from collections.abc import Callable
 from typing import Generic, Protocol, TypeVar
 
+from spark_eos.kafka.config import canonical
+from spark_eos.kafka.wire import wire
 from spark_eos.options import KafkaProperties
 
 _MOST = 16
@@ -25,10 +29,24 @@ C = TypeVar("C", bound=Connection)
 
 
 class Kept(Generic[C]):
-    """One to each broker, and at most 16; those that were used longest ago are closed first."""
+    """One to each broker, and at most 16; those that were used longest ago are closed first.
 
-    def __init__(self) -> None:
+    ``make`` makes one of a socket, the broker's number and the client id.
+    """
+
+    def __init__(self, make: Callable[[socket.socket, int, str], C]) -> None:
+        self._make = make
         self._by_broker: dict[tuple[KafkaProperties, int, int], C] = {}
+
+    def connect(self, kafka: KafkaProperties, node: int) -> C:
+        """One that was given back, or a new one. Raises OSError."""
+        waiting = self.take(kafka, node)
+        if waiting is not None:
+            return waiting
+        broker = wire(kafka).connect(node)
+        if broker is None:
+            raise OSError(f"broker {node} cannot be reached")
+        return self._make(broker, node, canonical(kafka).get("client.id", "spark-eos"))
 
     def take(self, kafka: KafkaProperties, node: int) -> C | None:
         return self._by_broker.pop((kafka, os.getpid(), node), None)

@@ -15,10 +15,8 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from spark_eos.kafka.config import canonical
 from spark_eos.kafka.kept import Kept
-from spark_eos.kafka.wire import PRODUCE_VERSION, wire
-from spark_eos.options import KafkaProperties
+from spark_eos.kafka.wire import PRODUCE_VERSION
 
 Place = tuple[str, int]
 """Topic and partition."""
@@ -253,15 +251,4 @@ def _read_answer(data: bytes) -> tuple[int, dict[Place, int]]:
     return number, errors
 
 
-kept: Kept[ProduceConnection] = Kept()
-
-
-def connect(kafka: KafkaProperties, node: int) -> ProduceConnection:
-    """A connection to a broker, one that was given back or a new one. Raises OSError."""
-    waiting = kept.take(kafka, node)
-    if waiting is not None:
-        return waiting
-    broker = wire(kafka).connect(node)
-    if broker is None:
-        raise OSError(f"broker {node} cannot be reached")
-    return ProduceConnection(broker, node, canonical(kafka).get("client.id", "spark-eos"))
+kept = Kept(ProduceConnection)

@@ -9,7 +9,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from spark_eos.options import SourceOptions
 from spark_eos.source import planning
-from spark_eos.source.fetch import read_range
+from spark_eos.source.fetch import read_task
 from spark_eos.source.limits import resolve_end, resolve_start
 from spark_eos.source.losses import Losses
 from spark_eos.source.offsets import Offsets, bad
@@ -36,8 +36,7 @@ class EosKafkaBatchReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if isinstance(partition, planning.Task):  # for a batch of nothing Spark makes up a partition
-            for range_ in partition.ranges:
-                yield from read_range(self._options.fetching, range_)
+            yield from read_task(self._options.fetching, partition)
 
     def _check_order(self, start: Offsets, end: Offsets) -> None:
         """A start inside an open transaction, beyond the last stable offset, is none before its end."""

@@ -1,4 +1,4 @@
-"""The source in the tasks: one range of one partition, from the broker into Arrow, by the way that suits.
+"""The source in the tasks: ranges of partitions, from the broker into Arrow, each by the way that suits.
 
 The one way takes whole record batches (`raw`) and costs a quarter of the other, a consumer of librdkafka (`consumer`),
 which goes on where the first meets a message format that it does not know, and has all of it where the user's
@@ -17,9 +17,16 @@ from spark_eos.options import Fetching
 from spark_eos.source.batches import UnsupportedFormat
 from spark_eos.source.consumer import read_by_consumer
 from spark_eos.source.losses import Losses
-from spark_eos.source.planning import OffsetRange
+from spark_eos.source.planning import OffsetRange, Task
 from spark_eos.source.raw import read_raw, suits
 from spark_eos.workers import spare_collections
+
+
+def read_task(fetching: Fetching, task: Task) -> Iterator[pa.RecordBatch]:
+    """The records of its ranges, one after the other. Errors as for `read_range`."""
+    for range_ in task.ranges:
+        yield from read_range(fetching, range_)
+    spare_collections()
 
 
 def read_range(fetching: Fetching, range_: OffsetRange) -> Iterator[pa.RecordBatch]:
@@ -44,4 +51,3 @@ def read_range(fetching: Fetching, range_: OffsetRange) -> Iterator[pa.RecordBat
             losses.report(loss)
             expected, found = loss.parameters["expected"], loss.parameters["found"]
             left = replace(left, start=found if found > expected else left.end)
-    spare_collections()

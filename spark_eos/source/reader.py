@@ -24,7 +24,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from spark_eos.options import SourceOptions
 from spark_eos.source import offsets as formats
 from spark_eos.source import planning
-from spark_eos.source.fetch import read_range
+from spark_eos.source.fetch import read_task
 from spark_eos.source.given import ByTime
 from spark_eos.source.lag import Lag
 from spark_eos.source.limits import resolve_start
@@ -129,8 +129,7 @@ class EosKafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # In the tasks
 
     def read(self, partition: planning.Task) -> Iterator[pa.RecordBatch]:
-        for range_ in partition.ranges:
-            yield from read_range(self._options.fetching, range_)
+        return read_task(self._options.fetching, partition)
 
     # Steps
 

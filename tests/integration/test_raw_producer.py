@@ -297,7 +297,8 @@ def test_rows_of_many_topics_are_held_together_within_bounds(begin, end, topic, 
         producer.write(names[first % 3], 1, value=numbers(first, 10))
         assert producer._held_bytes <= 1000
     producer.flush()
-    end(producer, True)
+    end(producer, commit=True)
+    wait_for(lambda: not any(map(view.held, names)), "the markers")
     assert sorted(row.value for name in names for row in view.rows(name)) == sorted(numbers(0, 300).to_pylist())
 
 

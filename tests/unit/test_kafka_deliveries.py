@@ -165,8 +165,8 @@ def _deliver(
     added: dict[Place, list[Sealed]] = {}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "wire", lambda kafka: brokers)
-        patch.setattr(module, "connect", lambda kafka, node: Connection(brokers, node))
-        patch.setattr(module, "kept", SimpleNamespace(give_back=lambda kafka, connection: connection.close()))
+        connect, give_back = lambda kafka, node: Connection(brokers, node), lambda kafka, connection: connection.close()
+        patch.setattr(module, "kept", SimpleNamespace(connect=connect, give_back=give_back))
         patch.setattr(module, "FIRST_WAIT", 0.0)
         patch.setattr(module, "LONGEST_WAIT", 0.0)
         try:

@@ -112,7 +112,7 @@ def test_a_silent_broker(pair):
 
 
 def test_a_kept_connection_does_not_keep_the_memory_of_a_large_answer(monkeypatch):
-    monkeypatch.setattr(module, "kept", Kept())
+    monkeypatch.setattr(module, "kept", Kept(FetchConnection))
     kafka = KafkaProperties({"bootstrap.servers": "a"})
     for node, size in enumerate((module._LARGEST_KEPT, module._LARGEST_KEPT + 1)):
         fetching = FetchConnection(socket.socket(), node)
