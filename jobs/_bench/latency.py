@@ -69,7 +69,7 @@ def _run(bench: Bench, source: str, sink: str, case: Case, rounds: int) -> dict[
 def probed(
     bench: Bench, source: str, sink: str, rounds: int, burst: int, period: float | None
 ) -> Iterator[tuple[StreamingQuery, Child]]:
-    """The query as fast as it can, a micro-batch right after the other, and the probe around it; topics of their own."""
+    """The query as fast as it can, a micro-batch right after the other, and the probe around it; own topics."""
     flow = Flow(source, sink, f"in-{uuid.uuid4().hex[:8]}", f"out-{uuid.uuid4().hex[:8]}")
     for topic in (flow.input, str(flow.output)):
         bench.cluster.create_topic(topic, PARTITIONS)

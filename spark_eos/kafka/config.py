@@ -125,6 +125,7 @@ _FOLLOWED = {
 }
 #: Codecs that Arrow compresses as every Kafka client reads them.
 _CODECS = ("none", "gzip", "lz4", "zstd")
+_SILENCE_S = 30.0
 
 #: Set where the user says nothing. The back-off is that of a cluster nearby; the telemetry of KIP-714 costs every
 #: short-lived client two requests.
@@ -152,6 +153,11 @@ def librdkafka_config(
     if not user.keys() & {"debug", "log_level"}:  # who sets one of these wants to see the log on stderr
         config["logger"] = client_log
     return {**config, **(ours or {})}
+
+
+def silence_seconds(properties: KafkaProperties) -> float:
+    """For how long a broker that has been asked may be silent, by our own sockets."""
+    return min(_SILENCE_S, int(canonical(properties).get("socket.timeout.ms", 60_000)) / 1000)
 
 
 def kafka_python_config(kafka: KafkaProperties) -> dict[str, Any]:

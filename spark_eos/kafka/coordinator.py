@@ -9,6 +9,7 @@ from typing import Any
 
 from spark_eos import faults
 from spark_eos.errors import ConnectionFailed, KafkaError
+from spark_eos.kafka.ends import end
 from spark_eos.kafka.metadata import begin_offsets
 from spark_eos.kafka.wire import OFFSET_OUT_OF_RANGE, OK, Wire
 from spark_eos.options import KafkaProperties
@@ -79,7 +80,7 @@ class TransactionCoordinator:
         return self._end(ordered, commit)
 
     def _end(self, pairs: list[Pair], commit: bool) -> dict[Pair, Answer]:
-        codes = self._wire.end([(pair.id, pair.producer_id, pair.epoch) for pair in pairs], commit)
+        codes = end(self._wire, [(pair.id, pair.producer_id, pair.epoch) for pair in pairs], commit)
         not_here = {None, _INVALID_STATE, *_NOT_HERE}
         self._wire.forget(name for name, code in codes.items() if code in not_here)
         return {pair: self._judge(pair, codes[pair.id]) for pair in pairs}

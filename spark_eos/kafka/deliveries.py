@@ -12,7 +12,6 @@ needed after a broker was restarted: it knows only the last batch then, and call
 
 from __future__ import annotations
 
-import select
 import time
 from collections import deque
 from collections.abc import Iterable
@@ -21,8 +20,9 @@ from dataclasses import dataclass, field
 from confluent_kafka import KafkaError as ClientError
 
 from spark_eos.errors import EosError
-from spark_eos.kafka.config import canonical
+from spark_eos.kafka.config import silence_seconds
 from spark_eos.kafka.encode import Sealed
+from spark_eos.kafka.pipelined import wait
 from spark_eos.kafka.produces import Answer, Place, ProduceConnection, kept
 from spark_eos.kafka.refusals import delivery_error, too_large
 from spark_eos.kafka.wire import OK, wire
@@ -31,8 +31,7 @@ from spark_eos.patience import FIRST_WAIT, LONGEST_WAIT
 
 #: Batches of a partition of which a broker remembers that it has them.
 _REMEMBERED = 5
-#: Seconds for which a broker that has been asked may be silent; it gives its replicas a part of that.
-_SILENCE_S = 30.0
+#: A broker gives its replicas a part of the time for which it may be silent.
 _REPLICAS_SHARE = 0.6
 #: Seconds for which a leader may say that it does not know its partition, as one does that has just started.
 _UNKNOWN_PLACE_S = 30.0
@@ -125,7 +124,7 @@ class Deliveries:
         self._kafka = kafka
         self._name = transactional_id
         self._timeout_s = timeout_s
-        self._silence_s = min(_SILENCE_S, int(canonical(kafka).get("socket.timeout.ms", 60_000)) / 1000)
+        self._silence_s = silence_seconds(kafka)
         self._lanes: dict[Place, _Lane] = {}
         self._busy: dict[Place, _Lane] = {}
         self._connections: dict[int, ProduceConnection] = {}
@@ -163,7 +162,7 @@ class Deliveries:
         self.advance()
         while self.size and self.size >= size:
             self._check_progress()
-            self._wait(self._next_moment())
+            wait(self._connections.values(), self._next_moment())
             self.advance()
 
     def settle(self, seconds: float) -> None:
@@ -171,7 +170,7 @@ class Deliveries:
         deadline = time.monotonic() + seconds
         self._busy.clear()
         while time.monotonic() < deadline and any(not c.idle for c in self._connections.values()):
-            self._wait(deadline)
+            wait(self._connections.values(), deadline)
             for connection in list(self._connections.values()):
                 try:
                     connection.push()
@@ -223,7 +222,7 @@ class Deliveries:
         if lane.node in self._connections:
             return True
         try:
-            self._connections[lane.node] = kept.connect(self._kafka, lane.node)
+            self._connections[lane.node] = kept.connect(wire(self._kafka), lane.node)
         except OSError:
             wire(self._kafka).forget_leader(*lane.place)
             self._turn([lane], now)
@@ -269,13 +268,6 @@ class Deliveries:
         return delivery_error(self._name, error, rows)
 
     # Waiting, and connections that are lost
-
-    def _wait(self, until: float) -> None:
-        """Until a connection can go on, or that time."""
-        poll = select.poll()
-        for connection in self._connections.values():
-            poll.register(connection, select.POLLIN | (select.POLLOUT if connection.sending else 0))
-        poll.poll(max(0.0, 1000 * (until - time.monotonic())) + 1)
 
     def _next_moment(self) -> float:
         now = time.monotonic()

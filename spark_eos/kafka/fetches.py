@@ -53,6 +53,9 @@ class FetchConnection:
         self._number = 0
         self._partition = -1
 
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
     def close(self) -> None:
         self._socket.close()
 
@@ -121,7 +124,7 @@ def connect(kafka: KafkaProperties, topic: str, partition: int) -> FetchConnecti
     if leader is None:
         raise OSError(f"{topic}-{partition} has no leader that is known")
     try:
-        return kept.connect(kafka, leader)
+        return kept.connect(client, leader)
     except OSError:
         client.forget_leader(topic, partition)
         raise

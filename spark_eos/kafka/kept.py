@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import os
+import select
 import socket
+import threading
 from collections.abc import Callable
 from typing import Generic, Protocol, TypeVar
 
 from spark_eos.kafka.config import canonical
-from spark_eos.kafka.wire import wire
+from spark_eos.kafka.wire import Wire
 from spark_eos.options import KafkaProperties
-
-_MOST = 16
 
 
 class Connection(Protocol):
@@ -22,45 +22,77 @@ class Connection(Protocol):
     @property
     def idle(self) -> bool: ...
 
+    def fileno(self) -> int: ...
+
     def close(self) -> None: ...
 
 
 C = TypeVar("C", bound=Connection)
+_Key = tuple[KafkaProperties, int, int]
 
 
 class Kept(Generic[C]):
-    """One to each broker, and at most 16; those that were used longest ago are closed first.
+    """At most ``each`` to a broker, and ``most`` in all; those that were used longest ago are closed first.
 
     ``make`` makes one of a socket, the broker's number and the client id.
     """
 
-    def __init__(self, make: Callable[[socket.socket, int, str], C]) -> None:
+    def __init__(self, make: Callable[[socket.socket, int, str], C], *, each: int = 1, most: int = 16) -> None:
         self._make = make
-        self._by_broker: dict[tuple[KafkaProperties, int, int], C] = {}
+        self._each, self._most = each, most
+        self._waiting: list[tuple[_Key, C]] = []
+        self._lock = threading.Lock()
 
-    def connect(self, kafka: KafkaProperties, node: int) -> C:
+    def connect(self, client: Wire, node: int) -> C:
         """One that was given back, or a new one. Raises OSError."""
-        waiting = self.take(kafka, node)
+        waiting = self.take(client.properties, node)
         if waiting is not None:
             return waiting
-        broker = wire(kafka).connect(node)
+        broker = client.connect(node)
         if broker is None:
             raise OSError(f"broker {node} cannot be reached")
-        return self._make(broker, node, canonical(kafka).get("client.id", "spark-eos"))
+        return self._make(broker, node, canonical(client.properties).get("client.id", "spark-eos"))
 
     def take(self, kafka: KafkaProperties, node: int) -> C | None:
-        return self._by_broker.pop((kafka, os.getpid(), node), None)
+        """The one that was used last and that the broker has not closed since."""
+        key = kafka, os.getpid(), node
+        while (connection := self._newest(key)) is not None:
+            if not _speaks_unasked(connection):
+                return connection
+            connection.close()
+        return None
 
     def give_back(self, kafka: KafkaProperties, connection: C) -> None:
         """Keep it for the next user; one with an answer outstanding is closed."""
-        key = kafka, os.getpid(), connection.node
-        if not connection.idle or key in self._by_broker:
+        if not connection.idle:
             connection.close()
             return
-        self._by_broker[key] = connection
-        while len(self._by_broker) > _MOST:
-            self._by_broker.pop(next(iter(self._by_broker))).close()
+        key = kafka, os.getpid(), connection.node
+        with self._lock:
+            if sum(own == key for own, _ in self._waiting) == self._each:
+                too_many = [(key, connection)]
+            else:
+                self._waiting.append((key, connection))
+                too_many, self._waiting = self._waiting[: -self._most], self._waiting[-self._most :]
+        for _, surplus in too_many:
+            surplus.close()
 
     def close(self) -> None:
-        while self._by_broker:
-            self._by_broker.popitem()[1].close()
+        with self._lock:
+            closed, self._waiting = self._waiting, []
+        for _, connection in closed:
+            connection.close()
+
+    def _newest(self, key: _Key) -> C | None:
+        with self._lock:
+            for i in reversed(range(len(self._waiting))):
+                if self._waiting[i][0] == key:
+                    return self._waiting.pop(i)[1]
+        return None
+
+
+def _speaks_unasked(connection: Connection) -> bool:
+    """Whether there is something to read though nothing is awaited: the end, as a rule."""
+    poll = select.poll()
+    poll.register(connection, select.POLLIN)
+    return bool(poll.poll(0))

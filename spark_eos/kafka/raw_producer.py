@@ -17,6 +17,7 @@ from confluent_kafka import KafkaError as ClientError
 from spark_eos.kafka.config import canonical, codec, is_for_librdkafka
 from spark_eos.kafka.deliveries import Deliveries
 from spark_eos.kafka.encode import BATCH_BYTES, SEQUENCES, Encoder, Rows
+from spark_eos.kafka.ends import end
 from spark_eos.kafka.partition import Partitioner
 from spark_eos.kafka.refusals import init_error, no_coordinator, too_large
 from spark_eos.kafka.wire import OK, Wire, speaks, wire
@@ -154,7 +155,7 @@ class RawProducer:
         self._deliveries.settle(_SETTLE_SECONDS)  # what a broker has not looked at yet could begin it anew
         client, own = wire(self._kafka), (self.name, self._identity.producer_id, self._identity.epoch)
         for _ in patience(_ABORT_SECONDS):
-            error = client.end([own], commit=False)[self.name]
+            error = end(client, [own], commit=False)[self.name]
             if error is not None and error not in _PASSING:
                 return
             if error in _MOVED:

@@ -29,7 +29,7 @@ from kafka.protocol.admin.transactions import (
 from kafka.protocol.consumer import FetchRequest
 from kafka.protocol.metadata import CoordinatorType, FindCoordinatorRequest
 from kafka.protocol.producer import ProduceRequest
-from kafka.protocol.producer.transaction import EndTxnRequest, InitProducerIdRequest
+from kafka.protocol.producer.transaction import InitProducerIdRequest
 from kafka.record import MemoryRecords
 
 from spark_eos.errors import ConnectionFailed
@@ -38,7 +38,7 @@ from spark_eos.options import KafkaProperties
 from spark_eos.patience import patience
 
 ENDTXN_VERSION = 5
-"""The version that fences: it comes with transaction.version 2."""
+"""The version that fences: it comes with transaction.version 2. Spoken by `kafka.ends`."""
 
 OK = 0
 OFFSET_OUT_OF_RANGE = 1
@@ -92,7 +92,7 @@ class Wire:
 
     def __init__(self, properties: KafkaProperties) -> None:
         self._client = _client(properties)
-        self._properties = properties
+        self.properties = properties
         self._manager = self._client._manager
         self._homes: dict[str, int] = {}
         self._leaders: dict[tuple[str, int], int] = {}
@@ -113,7 +113,7 @@ class Wire:
                 continue
             _, level = feature.get("finalized", (0, 0))
             return int(level)
-        raise _unreachable(self._properties, failure)
+        raise _unreachable(self.properties, failure)
 
     def describe(self, ids: Iterable[str]) -> list[Any]:
         """A TransactionState for each transactional id whose coordinator answered; each has an error code."""
@@ -132,9 +132,9 @@ class Wire:
         aborts what they had open, which takes the broker a while (51) in which to ask again."""
         return self._run(self._init_producer, transactional_id, timeout_ms)
 
-    def end(self, transactions: Iterable[tuple[str, int, int]], commit: bool) -> dict[str, int | None]:
-        """EndTxn for (transactional id, producer id, epoch); error code for each id, None without an answer."""
-        return self._run(self._end, list(transactions), commit)
+    def homes(self, ids: Iterable[str]) -> dict[int, list[str]]:
+        """Coordinator → transactional ids; ids whose coordinator is not known yet are left out."""
+        return self._run(self._find_homes, list(ids))
 
     def producers(self, topic: str, partition: int) -> list[Any]:
         """The ProducerStates of a partition, by its leader; empty without an answer."""
@@ -224,16 +224,6 @@ class Wire:
             return None
         return response.error_code, response.producer_id, response.producer_epoch
 
-    async def _end(self, transactions: list[tuple[str, int, int]], commit: bool) -> dict[str, int | None]:
-        homes = await self._find_homes([name for name, _, _ in transactions])
-        home_of = {name: node for node, names in homes.items() for name in names}
-        sent = {t[0]: self._send(_end_request(*t, commit), home_of[t[0]]) for t in transactions if t[0] in home_of}
-        answers: dict[str, int | None] = {name: None for name, _, _ in transactions}
-        for name, future in sent.items():
-            response = await _answer(future)
-            answers[name] = None if response is None else response.error_code
-        return answers
-
     async def _producers(self, topic: str, partition: int) -> list[Any]:
         leader = await self._leader(topic, partition)
         if leader is None:
@@ -301,7 +291,6 @@ class Wire:
         return self._leaders.get(place)
 
     async def _find_homes(self, ids: list[str]) -> dict[int, list[str]]:
-        """Coordinator → transactional ids; ids whose coordinator is not known yet are left out."""
         unknown = [name for name in ids if name not in self._homes]
         if unknown:
             await self._look_up(unknown)
@@ -398,17 +387,6 @@ def _fetch_request(topic: str, partition: int, offset: int, max_bytes: int) -> F
 
 def _find_request(names: list[str]) -> FindCoordinatorRequest:
     return FindCoordinatorRequest(key_type=CoordinatorType.TRANSACTION.value, coordinator_keys=names, min_version=4)
-
-
-def _end_request(name: str, producer_id: int, epoch: int, commit: bool) -> EndTxnRequest:
-    return EndTxnRequest(
-        transactional_id=name,
-        producer_id=producer_id,
-        producer_epoch=epoch,
-        committed=commit,
-        min_version=ENDTXN_VERSION,
-        max_version=ENDTXN_VERSION,
-    )
 
 
 def _client(properties: KafkaProperties) -> KafkaAdminClient:

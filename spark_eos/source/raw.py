@@ -15,7 +15,7 @@ import pyarrow as pa
 from confluent_kafka import KafkaError as ClientError
 
 from spark_eos.errors import DataLossError
-from spark_eos.kafka.config import canonical, is_for_librdkafka
+from spark_eos.kafka.config import canonical, is_for_librdkafka, silence_seconds
 from spark_eos.kafka.fetches import Answer, FetchConnection, connect, give_back
 from spark_eos.kafka.wire import OFFSET_OUT_OF_RANGE, OK, Wire, speaks, wire
 from spark_eos.options import Fetching, KafkaProperties
@@ -38,8 +38,6 @@ _MARGIN = 1.25
 _MAX_WAIT_MS = 100
 #: Seconds without a step forward after which a task fails once the leader has answered that there is no more.
 _SHORT_STALL_S = 5.0
-#: Seconds for which a leader that has been asked may be silent.
-_SILENCE_S = 30.0
 
 #: The leader moves, starts, or has not caught up: it, or another one, may give a better answer.
 _PASSING = {
@@ -86,7 +84,7 @@ class _Fetches:
         self._range = range_
         user = canonical(fetching.kafka)
         self._most_bytes = int(user.get("max.partition.fetch.bytes", FETCH_BYTES))
-        self._silence_s = min(_SILENCE_S, int(user.get("socket.timeout.ms", 60_000)) / 1000)
+        self._silence_s = silence_seconds(fetching.kafka)
         self._bytes_per_offset = _BYTES_PER_OFFSET
         self._connection: FetchConnection | None = None
 

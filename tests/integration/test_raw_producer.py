@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import threading
 import uuid
@@ -16,7 +15,7 @@ from proxy import Proxy
 
 from spark_eos.devcluster import DevCluster
 from spark_eos.errors import EosError
-from spark_eos.kafka import produces
+from spark_eos.kafka import ends, produces
 from spark_eos.kafka.raw_producer import RawProducer
 from spark_eos.kafka.wire import OK, Wire
 from spark_eos.options import Fetching, KafkaProperties
@@ -84,7 +83,7 @@ def end(wire: Wire) -> Callable[..., None]:
     def send(producer: RawProducer, commit: bool) -> None:
         pair = producer.identity()
         own = (pair.id, pair.producer_id, pair.epoch)
-        wait_for(lambda: wire.end([own], commit=commit)[pair.id] == OK, f"an end of {pair}")
+        wait_for(lambda: ends.end(wire, [own], commit=commit)[pair.id] == OK, f"an end of {pair}")
 
     return send
 
@@ -341,7 +340,8 @@ def test_a_process_keeps_its_connection(begin, topic, end, view):
         producer.flush()
         end(producer, commit=True)
         producer.close()
-        kept = produces.kept._by_broker[producer._kafka, os.getpid(), 0]
+        kept = produces.kept.take(producer._kafka, 0)
+        produces.kept.give_back(producer._kafka, kept)
         if i == 0:
             first = kept
         elif i == 1:

@@ -17,6 +17,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 from spark_eos.devcluster import DevCluster
+from spark_eos.kafka import ends
 from spark_eos.kafka.raw_producer import RawProducer
 from spark_eos.kafka.wire import wire
 from spark_eos.options import Fetching, KafkaProperties
@@ -170,7 +171,7 @@ def test_record_batches_are_written_over_tls(secured, view):
     producer.flush()
     pair = producer.identity()
     own = (pair.id, pair.producer_id, pair.epoch)
-    wait_for(lambda: wire(kafka).end([own], commit=True)[pair.id] == 0, "a commit")
+    wait_for(lambda: ends.end(wire(kafka), [own], commit=True)[pair.id] == 0, "a commit")
     producer.close()
     wait_for(lambda: not view.held(topic), "the markers")
     assert [row.value for row in view.rows(topic)] == values

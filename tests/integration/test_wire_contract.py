@@ -16,6 +16,7 @@ from kafka_view import TIMEOUT, wait_for
 
 from spark_eos.devcluster import DevCluster
 from spark_eos.errors import ProtocolStop
+from spark_eos.kafka import ends
 from spark_eos.kafka.coordinator import RecordLookup, TransactionCoordinator
 from spark_eos.kafka.producer import TransactionalProducer
 from spark_eos.kafka.wire import OFFSET_OUT_OF_RANGE, OK, Wire
@@ -76,7 +77,7 @@ def end(wire: Wire) -> Callable[..., int]:
 
     def send(asked: tuple[str, int, int], commit: bool) -> int:
         def ask() -> tuple[int] | None:
-            code = wire.end([asked], commit)[asked[0]]
+            code = ends.end(wire, [asked], commit)[asked[0]]
             return None if code in (None, 51) else (code,)
 
         return wait_for(ask, f"an outcome of {asked}")[0]
@@ -108,7 +109,7 @@ def test_a_producer_is_made_by_a_plain_request(wire, begin, view):
     assert again[1] > epoch
     transaction = begin()
     assert wait_for(lambda: _inited(wire, transaction.pair.id), "a producer")[1] > transaction.pair.epoch
-    assert wire.end([transaction.asked], commit=True)[transaction.pair.id] in (47, 90)
+    assert ends.end(wire, [transaction.asked], commit=True)[transaction.pair.id] in (47, 90)
     assert wire.init_producer("init-contract", 10**8) == (50, -1, -1)
 
 
@@ -146,7 +147,7 @@ def test_many_requests_at_once(wire, begin, view):
     """All are on their way before the first answer: kafka-python would refuse more than its limit in flight."""
     ids = [f"nobody-{i}" for i in range(300)]
     assert {s.transactional_id for s in wire.describe(ids)} == set(ids)
-    answers = wire.end([(name, 1, 1) for name in ids], True)
+    answers = ends.end(wire, [(name, 1, 1) for name in ids], True)
     assert answers.keys() == set(ids)
     assert OK not in answers.values()
 
@@ -159,7 +160,7 @@ def test_the_leader_tells_where_an_open_transaction_begins(wire, begin, view):
     assert mine[first.pair.producer_id].current_txn_start_offset == 0
     assert mine[second.pair.producer_id].current_txn_start_offset == 1
     assert mine[second.pair.producer_id].producer_epoch == second.pair.epoch
-    assert wire.end([first.asked], True)[first.pair.id] == OK
+    assert ends.end(wire, [first.asked], True)[first.pair.id] == OK
 
     def ended() -> bool:
         now = {p.producer_id: p.current_txn_start_offset for p in wire.producers(first.topic, 0)}
@@ -317,10 +318,10 @@ def test_a_newer_and_an_older_epoch_say_nothing(begin, end):
 def test_an_end_in_the_wake_of_a_commit_is_pending_or_done(wire, begin, view):
     """51 while the markers are under way, in any number; then 0. Nothing else."""
     transaction = begin()
-    seen = {wire.end([transaction.asked], True)[transaction.pair.id]}
+    seen = {ends.end(wire, [transaction.asked], True)[transaction.pair.id]}
     deadline = time.monotonic() + TIMEOUT
     while view.transactions(transaction.pair.id) != {transaction.pair.id: "CompleteCommit"}:
-        seen.add(wire.end([transaction.asked], True)[transaction.pair.id])
+        seen.add(ends.end(wire, [transaction.asked], True)[transaction.pair.id])
         assert time.monotonic() < deadline
     assert seen <= {0, 51}
 

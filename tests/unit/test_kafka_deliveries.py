@@ -267,7 +267,7 @@ def test_a_pause_that_has_just_ended():
 
 def test_a_broker_that_is_silent(monkeypatch):
     """Its connection is given up, and the batches go again on another one."""
-    monkeypatch.setattr(module, "_SILENCE_S", 0.01)
+    monkeypatch.setattr(module, "silence_seconds", lambda kafka: 0.01)
     answers, opened = Connection.answers, []
 
     def silent(self: Connection) -> list[Answer]:

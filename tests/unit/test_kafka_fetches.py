@@ -115,9 +115,10 @@ def test_a_kept_connection_does_not_keep_the_memory_of_a_large_answer(monkeypatc
     monkeypatch.setattr(module, "kept", Kept(FetchConnection))
     kafka = KafkaProperties({"bootstrap.servers": "a"})
     for node, size in enumerate((module._LARGEST_KEPT, module._LARGEST_KEPT + 1)):
-        fetching = FetchConnection(socket.socket(), node)
-        fetching.buffer = bytearray(size)
-        give_back(kafka, fetching)
-        assert module.kept.take(kafka, node) is fetching
-        assert len(fetching.buffer) == (size if size <= module._LARGEST_KEPT else 0)
-        fetching.close()
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            fetching = FetchConnection(ours, node)
+            fetching.buffer = bytearray(size)
+            give_back(kafka, fetching)
+            assert module.kept.take(kafka, node) is fetching
+            assert len(fetching.buffer) == (size if size <= module._LARGEST_KEPT else 0)

@@ -1,26 +1,39 @@
 """Connections that are kept for their next use."""
 
-from dataclasses import dataclass
+from __future__ import annotations
 
-from spark_eos.kafka import kept
+import socket
+from types import SimpleNamespace
+
+import pytest
+
 from spark_eos.kafka.kept import Kept
 from spark_eos.options import KafkaProperties
 
 ONE, OTHER = (KafkaProperties({"bootstrap.servers": f"127.0.0.1:{port}"}) for port in (1, 2))
 
 
-@dataclass
 class Connection:
-    node: int
-    idle: bool = True
-    closed: bool = False
+    """With both ends."""
+
+    def __init__(self, node: int, *, idle: bool = True) -> None:
+        self.node, self.idle, self.closed = node, idle, False
+        self._socket, self.broker = socket.socketpair()
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
 
     def close(self) -> None:
         self.closed = True
+        self._socket.close()
+
+
+def made(_socket: object, node: int, _client_id: str) -> Connection:
+    return Connection(node)
 
 
 def test_one_is_used_again_for_its_cluster_and_broker_only():
-    own, given = Kept(Connection), Connection(7)
+    own, given = Kept(made), Connection(7)
     own.give_back(ONE, given)
     assert own.take(OTHER, 7) is own.take(ONE, 8) is None
     assert own.take(ONE, 7) is given
@@ -29,7 +42,7 @@ def test_one_is_used_again_for_its_cluster_and_broker_only():
 
 def test_one_that_waits_for_an_answer_is_closed():
     """Its next user would take that answer for his own. So is a second one to the same broker."""
-    own, waiting, first, second = Kept(Connection), Connection(7, idle=False), Connection(7), Connection(7)
+    own, waiting, first, second = Kept(made), Connection(7, idle=False), Connection(7), Connection(7)
     for connection in (waiting, first, second):
         own.give_back(ONE, connection)
     assert (waiting.closed, first.closed, second.closed) == (True, False, True)
@@ -37,8 +50,32 @@ def test_one_that_waits_for_an_answer_is_closed():
     assert first.closed
 
 
-def test_those_that_were_used_longest_ago_make_room():
-    own, connections = Kept(Connection), [Connection(node) for node in range(kept._MOST + 2)]
+def test_several_to_a_broker_where_they_are_wanted():
+    own, connections = Kept(made, each=2), [Connection(7) for _ in range(3)]
     for connection in connections:
         own.give_back(ONE, connection)
-    assert [connection.node for connection in connections if connection.closed] == [0, 1]
+    assert [connection.closed for connection in connections] == [False, False, True]
+    assert [own.take(ONE, 7) for _ in range(3)] == [connections[1], connections[0], None]
+
+
+def test_those_that_were_used_longest_ago_make_room():
+    own, connections = Kept(made, each=2, most=3), [Connection(node) for node in (0, 0, 1, 2, 3)]
+    for connection in connections:
+        own.give_back(ONE, connection)
+    assert [connection.closed for connection in connections] == [True, True, False, False, False]
+
+
+def test_one_that_the_broker_has_closed_is_not_used():
+    """As brokers do with connections on which nothing was asked for ten minutes."""
+    own, stale, good = Kept(made, each=2), Connection(7), Connection(7)
+    own.give_back(ONE, good)
+    own.give_back(ONE, stale)
+    stale.broker.close()
+    assert own.take(ONE, 7) is good
+    assert stale.closed
+
+
+def test_a_broker_that_cannot_be_reached_is_an_error():
+    client = SimpleNamespace(properties=ONE, connect=lambda node: None)
+    with pytest.raises(OSError, match="broker 7"):
+        Kept(made).connect(client, 7)

@@ -1,0 +1,211 @@
+"""Requests on a socket of their own, without waiting for the answers to those before.
+
+A broker works on the requests of one connection one after the other, and answers in that order. Nothing here waits but
+`wait`: what the socket does not take now is sent later, and answers are taken when they are there.
+"""
+
+from __future__ import annotations
+
+import select
+import socket
+import ssl
+import struct
+import time
+from collections import deque
+from collections.abc import Iterable, Sequence
+
+#: An answer has some dozens of bytes to a partition; one that says it has more than this is none.
+_LARGEST = 1 << 26
+_PIECES = 64
+_RECEIVED = 1 << 16
+_LATER = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
+
+NO_TAGS = b"\x00"
+
+
+class Pipelined:
+    """One connection to one broker. Raises OSError from every call once it is of no use; close it then.
+
+    ``moved_at``: when bytes last went either way, by the monotonic clock.
+    """
+
+    def __init__(self, broker: socket.socket, node: int, client_id: str = "spark-eos") -> None:
+        self.node = node
+        self.moved_at = time.monotonic()
+        self._client_id = client_id.encode()
+        self._socket = broker
+        self._gathers = not isinstance(broker, ssl.SSLSocket)
+        self._number = 0
+        self._asked: deque[int] = deque()
+        self._unsent: deque[memoryview] = deque()
+        self._received = bytearray()
+        broker.setblocking(False)
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    def close(self) -> None:
+        self._socket.close()
+
+    @property
+    def idle(self) -> bool:
+        """Nothing is awaited, so that it can be used for something else."""
+        return not self._asked
+
+    @property
+    def sending(self) -> bool:
+        """Something is left to be sent."""
+        return bool(self._unsent)
+
+    def ask(self, api: int, version: int, body: Iterable[bytes]) -> int:
+        """Queue a request of a version with tags, to be sent by `push`; its number."""
+        if self.idle:
+            self.moved_at = time.monotonic()
+        self._number += 1
+        head = struct.pack(">hhih", api, version, self._number, len(self._client_id)) + self._client_id + NO_TAGS
+        pieces = [head, *body]
+        pieces.insert(0, struct.pack(">i", sum(map(len, pieces))))
+        self._unsent += map(memoryview, _joined(pieces))
+        self._asked.append(self._number)
+        return self._number
+
+    def push(self) -> None:
+        """Send as much as the socket takes now."""
+        while self._unsent:
+            try:
+                if self._gathers:
+                    sent = self._socket.sendmsg([self._unsent[i] for i in range(min(_PIECES, len(self._unsent)))])
+                else:
+                    sent = self._socket.send(self._unsent[0])
+            except _LATER:
+                return
+            self.moved_at = time.monotonic()
+            while self._unsent and sent >= len(self._unsent[0]):
+                sent -= len(self._unsent.popleft())
+            if sent:
+                self._unsent[0] = self._unsent[0][sent:]
+
+    def receive(self) -> list[Fields]:
+        """The bodies of the answers that are there, in the order of the requests."""
+        while True:
+            try:
+                data = self._socket.recv(_RECEIVED)
+            except _LATER:
+                return self._complete()
+            if not data:
+                # What came before the end still counts; the next call says that this is the end.
+                complete = self._complete()
+                if complete:
+                    return complete
+                raise OSError("the broker has closed the connection")
+            self.moved_at = time.monotonic()
+            self._received += data
+
+    def _complete(self) -> list[Fields]:
+        answers, at = [], 0
+        while len(self._received) - at >= 4:
+            (size,) = struct.unpack_from(">i", self._received, at)
+            if not 0 <= size <= _LARGEST:
+                raise OSError("the broker's answer has an impossible size")
+            if len(self._received) - at - 4 < size:
+                break
+            answers.append(self._body(bytes(self._received[at + 4 : at + 4 + size])))
+            at += 4 + size
+        del self._received[:at]
+        return answers
+
+    def _body(self, data: bytes) -> Fields:
+        if not self._asked:
+            raise OSError("the broker answers, though nothing was asked")
+        fields = Fields(data)
+        try:
+            (number,) = fields.of(_NUMBER)
+            fields.skip_tags()
+        except (struct.error, IndexError):
+            raise nonsense() from None
+        if number != self._asked.popleft():
+            raise OSError("the broker answers another request")
+        return fields
+
+
+def wait(connections: Iterable[Pipelined], until: float) -> None:
+    """Until one of them can go on, or that time by the monotonic clock."""
+    poll = select.poll()
+    for connection in connections:
+        poll.register(connection, select.POLLIN | (select.POLLOUT if connection.sending else 0))
+    poll.poll(max(0.0, 1000 * (until - time.monotonic())) + 1)
+
+
+def nonsense() -> OSError:
+    return OSError("the broker's answer makes no sense")
+
+
+def varint(number: int) -> bytes:
+    """Unsigned, as for sizes in requests."""
+    data = bytearray()
+    while number >= 0x80:
+        data.append(number & 0x7F | 0x80)
+        number >>= 7
+    data.append(number)
+    return bytes(data)
+
+
+def text(text: str) -> bytes:
+    data = text.encode()
+    return varint(len(data) + 1) + data
+
+
+def _joined(pieces: Iterable[bytes]) -> list[bytes]:
+    """Small pieces joined; large ones stay as they are."""
+    result: list[bytes] = []
+    small: list[bytes] = []
+    for piece in pieces:
+        if len(piece) < 4096:
+            small.append(piece)
+        else:
+            result += b"".join(small), piece
+            small = []
+    return [*result, b"".join(small)]
+
+
+_NUMBER = struct.Struct(">i")
+
+
+class Fields:
+    """The fields of an answer, one after the other. Raises IndexError or struct.error behind its end."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data, self._at = data, 0
+
+    def of(self, form: struct.Struct) -> Sequence[int]:
+        found = form.unpack_from(self._data, self._at)
+        self._at += form.size
+        return found
+
+    def varint(self) -> int:
+        number = shift = 0
+        while True:
+            byte = self._data[self._at]
+            self._at += 1
+            number |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return number
+            shift += 7
+
+    def count(self) -> int:
+        """Of an array or of bytes; 0 also for null."""
+        return max(0, self.varint() - 1)
+
+    def text(self) -> str:
+        return self.skip(self.count()).decode()
+
+    def skip(self, size: int) -> bytes:
+        self._at += size
+        if self._at > len(self._data):
+            raise IndexError(self._at)
+        return self._data[self._at - size : self._at]
+
+    def skip_tags(self) -> None:
+        for _ in range(self.varint()):
+            self.varint()
+            self.skip(self.varint())

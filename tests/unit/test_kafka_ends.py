@@ -1,0 +1,150 @@
+"""EndTxn requests as coordinators get them, by kafka-python's own schema, and coordinators that do not answer."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+from kafka.protocol.producer.transaction import EndTxnRequest, EndTxnResponse
+
+from spark_eos.kafka import ends as module
+from spark_eos.kafka.ends import EndConnection, end
+from spark_eos.kafka.kept import Kept
+from spark_eos.options import KafkaProperties
+
+VERSION = 5
+#: Transactional id → what its coordinator answers; "silent": nothing; "closes": nothing, and the connection goes.
+Answers = dict[str, int | str]
+
+
+def read(broker: socket.socket) -> EndTxnRequest | None:
+    """The next request; None at the end."""
+    size = broker.recv(4, socket.MSG_WAITALL)
+    if len(size) < 4:
+        return None
+    data = broker.recv(struct.unpack(">i", size)[0], socket.MSG_WAITALL)
+    return EndTxnRequest.decode(data, version=VERSION, header=True)
+
+
+def answer(number: int, error: int) -> bytes:
+    body = EndTxnResponse(throttle_time_ms=3, error_code=error, producer_id=9, producer_epoch=2)
+    data = struct.pack(">i", number) + b"\x00" + body.encode(version=VERSION)
+    return struct.pack(">i", len(data)) + data
+
+
+class Brokers:
+    """A client, and what stands behind it: coordinators by number, each connection with a thread of its own."""
+
+    def __init__(self, homes: dict[str, int], answers: Answers) -> None:
+        self.properties = KafkaProperties({"bootstrap.servers": "a", "socket.timeout.ms": "1000"})
+        self.asked: list[EndTxnRequest] = []
+        self.connections: list[int] = []
+        self.unreachable: set[int] = set()
+        self._homes, self._answers = homes, answers
+        self._threads: list[threading.Thread] = []
+
+    def homes(self, ids: list[str]) -> dict[int, list[str]]:
+        found: dict[int, list[str]] = {}
+        for name in ids:
+            if name in self._homes:
+                found.setdefault(self._homes[name], []).append(name)
+        return found
+
+    def connect(self, node: int) -> socket.socket | None:
+        if node in self.unreachable:
+            return None
+        self.connections.append(node)
+        ours, theirs = socket.socketpair()
+        self._threads.append(threading.Thread(target=self._serve, args=[theirs]))
+        self._threads[-1].start()
+        return ours
+
+    def join(self) -> None:
+        for thread in self._threads:
+            thread.join()
+
+    def _serve(self, broker: socket.socket) -> None:
+        with broker:
+            while (request := read(broker)) is not None:
+                self.asked.append(request)
+                what = self._answers[request.transactional_id]
+                if what == "closes":
+                    return
+                if what != "silent":
+                    broker.sendall(answer(request.header.correlation_id, what))
+
+
+@pytest.fixture
+def brokers(monkeypatch) -> Iterator[Callable[..., Brokers]]:
+    made: list[Brokers] = []
+
+    def make(homes: dict[str, int], answers: Answers) -> Brokers:
+        made.append(Brokers(homes, answers))
+        return made[-1]
+
+    monkeypatch.setattr(module, "kept", Kept(EndConnection, each=16, most=64))
+    yield make
+    module.kept.close()
+    for each in made:
+        each.join()
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_a_request(brokers, commit):
+    client = brokers({"tränsaction": 1}, {"tränsaction": 0})
+    assert end(client, [("tränsaction", 1 << 40, 7)], commit) == {"tränsaction": 0}
+    (request,) = client.asked
+    assert (request.header.request_api_key, request.header.request_api_version) == (26, VERSION)
+    assert (request.transactional_id, request.producer_id, request.producer_epoch) == ("tränsaction", 1 << 40, 7)
+    assert request.committed is commit
+
+
+def test_each_is_answered_by_itself(brokers):
+    """Many on few connections, by several coordinators; those that nobody is the home of have no answer."""
+    codes = {f"t{i}": i % 5 for i in range(500)}
+    client = brokers({name: int(name[1:]) % 3 for name in codes}, codes)
+    assert end(client, [(name, 1, 1) for name in (*codes, "homeless")], True) == {**codes, "homeless": None}
+    assert sorted(set(client.connections)) == [0, 1, 2]
+    assert len(client.connections) == 3 * 16
+    assert end(client, [(name, 1, 1) for name in codes], True) == codes
+    assert len(client.connections) == 3 * 16
+
+
+def test_few_are_worked_on_side_by_side(brokers):
+    client = brokers(dict.fromkeys("abc", 0), dict.fromkeys("abc", 0))
+    assert end(client, [(name, 1, 1) for name in "abc"], True) == dict.fromkeys("abc", 0)
+    assert client.connections == [0, 0, 0]
+
+
+def test_nothing_to_end(brokers):
+    assert end(brokers({}, {}), [], True) == {}
+
+
+@pytest.mark.parametrize("what", ["closes", "silent"])
+def test_no_answer_hides_no_other_one(brokers, what):
+    """What comes on other connections, and by other coordinators, still counts."""
+    codes = {f"t{i}": 0 for i in range(20)} | {"t3": what}
+    client = brokers(dict.fromkeys(codes, 0) | {"t4": 1, "t5": 2}, codes)
+    client.unreachable.add(2)
+    began = time.monotonic()
+    answers = end(client, [(name, 1, 1) for name in codes], True)
+    assert time.monotonic() - began < 10
+    silent = {name for name, code in answers.items() if code is None}
+    assert {"t3", "t5"} <= silent
+    assert len(silent) <= 3  # t3's connection had another one at most
+    assert set(answers.values()) == {0, None}
+    assert end(client, [("t4", 1, 1), ("t6", 1, 1)], True) == {"t4": 0, "t6": 0}
+
+
+def test_an_answer_that_is_cut_off_makes_no_sense():
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        connection = EndConnection(ours, 0)
+        connection.send([("a", 1, 1)], True)
+        theirs.sendall(struct.pack(">i", 6) + answer(1, 0)[4:10])
+        with pytest.raises(OSError, match="makes no sense"):
+            connection.answers()
