@@ -21,13 +21,15 @@ _WALKED = 1024
 
 
 def _step(first: int, second: int) -> int:
-    """Bytes of a record, its length's own bytes included; 0 where the length has more than two."""
+    """Bytes of a record, its length's own bytes included; 0 where the length has more than two, or is negative."""
+    if first & 1:
+        return 0
     if first < 0x80:
         return 1 + (first >> 1)
     return 2 + (second << 6 | (first & 0x7F) >> 1) if second < 0x80 else 0
 
 
-#: By the first and the second byte of a record. Odd lengths are negative ones and cannot be; they end in damage later.
+#: By the first and the second byte of a record.
 _STEPS = [[_step(first, second) for second in range(256)] for first in range(256)]
 
 
@@ -126,8 +128,12 @@ def _long_step(data: bytes, at: int) -> int:
         length |= (byte & 0x7F) << shift
         shift += 7
         if byte < 0x80:
-            return size + (length >> 1)
-    raise Damage("the length of a record has no end")
+            break
+    else:
+        raise Damage("the length of a record has no end")
+    if length & 1:
+        raise Damage("the length of a record is negative")
+    return size + (length >> 1)
 
 
 def read_fields(raw: np.ndarray, begins: np.ndarray, ends: np.ndarray) -> Fields:

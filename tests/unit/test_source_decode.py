@@ -354,6 +354,7 @@ def must(true: bool) -> None:
 
 @settings(max_examples=200, deadline=None)
 @given(st.integers(0, 7), st.lists(st.tuples(st.integers(0, 2**32), st.integers(0, 255)), min_size=1, max_size=3))
+@example(1, [(1070, 13)])  # a length of -7 for 6
 def test_damage_that_the_checksum_covers_up(seed, changes):
     """Records written wrongly in the first place: the named error, just where reading them one by one fails too."""
     batch = replace(sound(seed)[0], codec="")
