@@ -11,7 +11,7 @@ from spark_eos import faults
 from spark_eos.errors import ConnectionFailed, KafkaError
 from spark_eos.kafka.ends import end
 from spark_eos.kafka.metadata import begin_offsets
-from spark_eos.kafka.wire import OFFSET_OUT_OF_RANGE, OK, Wire
+from spark_eos.kafka.wire import MOVED, OFFSET_OUT_OF_RANGE, OK, Wire
 from spark_eos.options import KafkaProperties
 from spark_eos.patience import patience
 from spark_eos.protocol.head import Pair, Probe
@@ -21,7 +21,6 @@ from spark_eos.protocol.ports import Answer, Description, Found, State
 PATIENCE_SECONDS = 30.0
 
 _TRANSACTIONAL_ID_NOT_FOUND = 105
-_NOT_HERE = {14, 15, 16}  # loading, not available, moved
 _INVALID_STATE = 48
 _CONCURRENT = 51
 _ANSWERS = {
@@ -48,7 +47,7 @@ class TransactionCoordinator:
                     found[state.transactional_id] = _description(state)
                 if state.error_code in (OK, _TRANSACTIONAL_ID_NOT_FOUND):
                     missing.discard(state.transactional_id)
-                elif state.error_code in _NOT_HERE:
+                elif state.error_code in MOVED:
                     self._wire.forget([state.transactional_id])
                 elif state.error_code != _CONCURRENT:
                     raise _refused("describe", state.transactional_id, state.error_code)
@@ -81,12 +80,12 @@ class TransactionCoordinator:
 
     def _end(self, pairs: list[Pair], commit: bool) -> dict[Pair, Answer]:
         codes = end(self._wire, [(pair.id, pair.producer_id, pair.epoch) for pair in pairs], commit)
-        not_here = {None, _INVALID_STATE, *_NOT_HERE}
+        not_here = {None, _INVALID_STATE, *MOVED}
         self._wire.forget(name for name, code in codes.items() if code in not_here)
         return {pair: self._judge(pair, codes[pair.id]) for pair in pairs}
 
     def _judge(self, pair: Pair, code: int | None) -> Answer:
-        if code is None or code in _NOT_HERE:
+        if code is None or code in MOVED:
             return Answer.PENDING
         if code not in _ANSWERS:
             raise _refused("end", pair.id, code)

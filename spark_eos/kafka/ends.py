@@ -17,7 +17,8 @@ from concurrent.futures import ThreadPoolExecutor
 from spark_eos.kafka.config import silence_seconds
 from spark_eos.kafka.kept import Kept
 from spark_eos.kafka.pipelined import NO_TAGS, Pipelined, nonsense, text, wait
-from spark_eos.kafka.wire import ENDTXN_VERSION, Wire
+from spark_eos.kafka.wire import ENDTXN_VERSION, MOVED, PASSING, Wire
+from spark_eos.patience import patience
 
 Transaction = tuple[str, int, int]
 """Transactional id, producer id, epoch."""
@@ -56,6 +57,21 @@ class EndConnection(Pipelined):
 
 
 kept = Kept(EndConnection, each=_CONNECTIONS, most=_KEPT)
+
+
+def settle(client: Wire, transaction: Transaction, commit: bool, seconds: float) -> int | None:
+    """EndTxn for one's own transaction, again and again for so long; Kafka's error code when one is final, else None.
+
+    Where it is None, nobody knows.
+    """
+    name = transaction[0]
+    for _ in patience(seconds):
+        error = end(client, [transaction], commit)[name]
+        if error is not None and error not in PASSING:
+            return error
+        if error is None or error in MOVED:
+            client.forget([name])
+    return None
 
 
 def end(client: Wire, transactions: Iterable[Transaction], commit: bool) -> dict[str, int | None]:

@@ -5,24 +5,25 @@ A compacted topic whose newest record under the query's id is its head.
 
 from __future__ import annotations
 
-import weakref
+import time
 import zlib
-from collections.abc import Callable
-from functools import lru_cache
-from typing import Any
+from dataclasses import astuple
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+import numpy as np
+import pyarrow as pa
 from confluent_kafka import KafkaError as ClientError
 
-from spark_eos.errors import KafkaError, LedgerError
-from spark_eos.kafka.config import librdkafka_config
+from spark_eos.errors import EosError, KafkaError, LedgerError
+from spark_eos.kafka.deliveries import Deliveries
+from spark_eos.kafka.encode import Encoder, Rows, Sealed
+from spark_eos.kafka.ends import settle
+from spark_eos.kafka.inits import init
 from spark_eos.kafka.metadata import begin_offsets, end_offsets
-from spark_eos.kafka.producer import TransactionalProducer
-from spark_eos.kafka.refusals import FENCED
-from spark_eos.kafka.wire import OK, Fetched, wire
+from spark_eos.kafka.refusals import FENCED, delivery_error
+from spark_eos.kafka.wire import OK, PASSING, Fetched, wire
 from spark_eos.options import KafkaProperties
 from spark_eos.patience import patience
-from spark_eos.protocol.head import Head, Offsets, decode, encode
+from spark_eos.protocol.head import Head, Offsets, Pair, decode, encode
 from spark_eos.protocol.names import ledger_name
 from spark_eos.protocol.ports import NotPublished
 
@@ -30,7 +31,16 @@ READ_SECONDS = 60.0
 TRANSACTION_MS = 10_000
 """A ledger transaction lasts milliseconds; one that a crash left open hides the heads behind it for at most so long."""
 
-_TAKEN_OR_FORGOTTEN = (*FENCED, ClientError.INVALID_PRODUCER_ID_MAPPING)
+_TAKEN_OR_FORGOTTEN = {
+    ClientError(code).name()
+    for code in (
+        *FENCED,
+        ClientError.INVALID_PRODUCER_ID_MAPPING,
+        ClientError.UNKNOWN_PRODUCER_ID,
+        ClientError.INVALID_TXN_STATE,
+        120,  # TRANSACTION_ABORTABLE
+    )
+}
 """Somebody else has taken the ledger; or the coordinator has forgotten its id, when the query was idle for so long
 (transactional.id.expiration.ms, seven days). Take it anew."""
 
@@ -38,6 +48,7 @@ _FIRST_STRIDE = 64
 _FETCH_BYTES = 4 << 20
 _HEAD_BYTES = 64 << 20
 """Before compression, to a tenth or less; the broker's limit goes by what is left."""
+_SETTLE_SECONDS = 5.0
 
 
 def ledger_partition(query: str, partitions: int) -> int:
@@ -62,90 +73,68 @@ class KafkaLedger:
         return self._reader.read()
 
     def take(self) -> KafkaTerm:
-        producer = self._producer()
-        producer.init()
-        return KafkaTerm(producer, self._reader, self._send_offsets)
-
-    def _producer(self) -> TransactionalProducer:
-        own = {
-            "linger.ms": 0,
-            "compression.type": "gzip",
-            "message.max.bytes": _HEAD_BYTES,
-            "statistics.interval.ms": 0,
-        }
-        producer = TransactionalProducer(self._kafka, self._name, TRANSACTION_MS, own)
-        producer.warm_up(self._reader.topic)
-        return producer
-
-    def _send_offsets(self, producer: TransactionalProducer, offsets: Offsets) -> None:
-        if self._group is None:
-            return
-        positions = [
-            TopicPartition(topic, int(partition), offset)
-            for topic, partitions in offsets.items()
-            for partition, offset in partitions.items()
-        ]
-        producer.send_offsets(positions, _group_metadata(self._kafka, self._group), TRANSACTION_MS / 1000)
-
-
-@lru_cache(maxsize=16)
-def _group_metadata(kafka: KafkaProperties, group: str) -> Any:
-    """What a transaction needs to commit offsets for a group without being a member of it; holds no connection."""
-    consumer = Consumer(librdkafka_config(kafka, "consumer", {"group.id": group}))
-    try:
-        return consumer.consumer_group_metadata()
-    finally:
-        consumer.close()
+        own = init(wire(self._kafka), self._name, TRANSACTION_MS)
+        return KafkaTerm(self._kafka, own, self._reader, self._group)
 
 
 class KafkaTerm:
-    """The ledger, taken: good for reads and one publication."""
+    """The ledger, taken: good for reads and one publication. ``own``: the producer that it publishes with."""
 
-    def __init__(
-        self,
-        producer: TransactionalProducer,
-        reader: _Reader,
-        send_offsets: Callable[[TransactionalProducer, Offsets], None],
-    ) -> None:
-        self._producer, self._reader, self._send_offsets = producer, reader, send_offsets
-        weakref.finalize(self, producer.close)  # a term need not be used
+    def __init__(self, kafka: KafkaProperties, own: Pair, reader: _Reader, group: str | None) -> None:
+        self._kafka, self._own, self._reader, self._group = kafka, own, reader, group
 
     def read(self) -> Head | None:
         return self._reader.read()
 
     def publish(self, head: Head, offsets: Offsets | None = None) -> None:
-        try:
-            self._write(head, offsets)
-            self._producer.commit(TRANSACTION_MS / 1000)
-        except KafkaException as error:
-            raise NotPublished(error.args[0].str()) from None
-        finally:
-            self._producer.close()
+        self._write(head, offsets)
+        error = self._end(commit=True)
+        if error != OK:
+            raise NotPublished("no answer" if error is None else ClientError(error).str())
 
     def _write(self, head: Head, offsets: Offsets | None) -> None:
         """What fails in here has committed nothing: the cause is told where a new attempt would not help."""
+        deliveries = Deliveries(self._kafka, self._own.id, TRANSACTION_MS / 1000)
         try:
-            self._producer.begin()
-            self._producer.produce(
-                self._reader.topic, encode(head), self._reader.query.encode(), self._reader.partition
-            )
-            if offsets is not None:
-                self._send_offsets(self._producer, offsets)
-            failure = self._producer.drain(TRANSACTION_MS / 1000)
-        except KafkaException as error:
-            failure = error.args[0]
-        if failure is None:
-            return
-        self._producer.abort()
-        if failure.code() in _TAKEN_OR_FORGOTTEN or failure.retriable():
-            raise NotPublished(failure.str())
-        raise LedgerError(
-            "EOS_LEDGER_NOT_WRITABLE",
-            f"The decision could not be written to {self._reader.topic}: {failure.str()}.",
-            hint="Nothing was decided. Check min.insync.replicas and the ACLs of the ledger topic and, where "
-            "'offsets.group.id' is set, of the group.",
-            reason=failure.name(),
-        )
+            deliveries.add((self._reader.topic, self._reader.partition), self._sealed(head))
+            deliveries.wait_until_below(0)
+            if self._group is not None and offsets is not None:
+                self._send_offsets(self._group, offsets)
+        except EosError as failure:
+            deliveries.settle(_SETTLE_SECONDS)  # what a broker has not looked at yet could begin it anew
+            self._end(commit=False)
+            if failure.condition == "EOS_FENCED" or failure.parameters.get("reason") in _TAKEN_OR_FORGOTTEN:
+                raise NotPublished(failure.message) from None
+            raise LedgerError(
+                "EOS_LEDGER_NOT_WRITABLE",
+                f"The decision could not be written to {self._reader.topic}. {failure.message}",
+                hint="Nothing was decided. Check min.insync.replicas and the ACLs of the ledger topic and, where "
+                "'offsets.group.id' is set, of the group.",
+                **failure.parameters,
+            ) from None
+        finally:
+            deliveries.close()
+
+    def _sealed(self, head: Head) -> Sealed:
+        """The head as a record batch of its own."""
+        encoder = Encoder(self._own.producer_id, self._own.epoch, "gzip", max_bytes=_HEAD_BYTES)
+        key, value = pa.array([self._reader.query.encode()]), pa.array([encode(head)])
+        ((_, sealed),) = encoder.encode(Rows(key, value, np.array([int(1000 * time.time())])), [1], [0])
+        return sealed
+
+    def _send_offsets(self, group: str, offsets: Offsets) -> None:
+        numbered = {topic: {int(p): offset for p, offset in of.items()} for topic, of in offsets.items()}
+        error: int | None = None
+        for _ in patience(TRANSACTION_MS / 1000):
+            error = wire(self._kafka).commit_offsets(astuple(self._own), group, numbered)
+            if error == OK:
+                return
+            if error is not None and error not in PASSING:
+                break
+        raise delivery_error(self._own.id, ClientError(ClientError._TIMED_OUT if error is None else error), 1)
+
+    def _end(self, commit: bool) -> int | None:
+        return settle(wire(self._kafka), astuple(self._own), commit, TRANSACTION_MS / 1000)
 
 
 class _Reader:

@@ -10,7 +10,7 @@ import contextlib
 import json
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 from confluent_kafka import KafkaError as ClientError
@@ -18,12 +18,12 @@ from confluent_kafka import KafkaException, Message, Producer
 
 from spark_eos.errors import ProtocolStop
 from spark_eos.kafka.config import librdkafka_config
+from spark_eos.kafka.inits import INIT_SECONDS
 from spark_eos.kafka.refusals import delivery_error, init_error, no_coordinator
 from spark_eos.options import KafkaProperties
 from spark_eos.patience import patience
 from spark_eos.protocol.head import Pair
 
-INIT_SECONDS = 30.0
 IDENTITY_SECONDS = 10.0
 _STATISTICS_MS = 10
 _METADATA_SECONDS = 15.0
@@ -92,7 +92,29 @@ class TransactionalProducer:
             )
         return self._identity
 
-    def drain(self, seconds: float) -> ClientError | None:
+    def flush(self) -> None:
+        """Wait until every row is acknowledged. Raises RowError or KafkaError when one was not."""
+        failure = self._drain(self._timeout_ms / 1000)
+        if failure is not None:
+            raise delivery_error(self.name, failure, self._failed)
+
+    @property
+    def failed(self) -> bool:
+        return self._failure is not None
+
+    def abort(self) -> None:
+        """Abort this producer's own open transaction, as well as it goes; the coordinator's timeout does the rest."""
+        try:
+            self._call(self._producer.flush, 5)  # a transaction that has no partition yet cannot be aborted
+            self._call(self._producer.abort_transaction, 10)
+        except KafkaException:
+            return
+
+    def close(self) -> None:
+        """Let go of the client, which ends with its thread; an open transaction stays open."""
+        self._closed = True
+
+    def _drain(self, seconds: float) -> ClientError | None:
         """Wait until every row is acknowledged; the first failure, or a time-out, or None."""
         deadline, look = time.monotonic() + seconds, _FIRST_LOOK
         try:
@@ -106,35 +128,6 @@ class TransactionalProducer:
         if remaining:
             return ClientError(ClientError._TIMED_OUT, f"{remaining} rows were not acknowledged within {seconds:.0f} s")
         return None
-
-    def flush(self) -> None:
-        """Wait until every row is acknowledged. Raises RowError or KafkaError when one was not."""
-        failure = self.drain(self._timeout_ms / 1000)
-        if failure is not None:
-            raise delivery_error(self.name, failure, self._failed)
-
-    @property
-    def failed(self) -> bool:
-        return self._failure is not None
-
-    def send_offsets(self, offsets: Iterable[Any], group_metadata: Any, seconds: float) -> None:
-        self._call(self._producer.send_offsets_to_transaction, list(offsets), group_metadata, seconds)
-
-    def commit(self, seconds: float) -> None:
-        """For the ledger only: tasks never commit."""
-        self._call(self._producer.commit_transaction, seconds)
-
-    def abort(self) -> None:
-        """Abort this producer's own open transaction, as well as it goes; the coordinator's timeout does the rest."""
-        try:
-            self._call(self._producer.flush, 5)  # a transaction that has no partition yet cannot be aborted
-            self._call(self._producer.abort_transaction, 10)
-        except KafkaException:
-            return
-
-    def close(self) -> None:
-        """Let go of the client, which ends with its thread; an open transaction stays open."""
-        self._closed = True
 
     def _serve(self) -> None:
         while not self._closed:

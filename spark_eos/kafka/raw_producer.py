@@ -7,25 +7,23 @@ transaction by the first batch that is written to it.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from confluent_kafka import KafkaError as ClientError
 
 from spark_eos.kafka.config import canonical, codec, is_for_librdkafka
 from spark_eos.kafka.deliveries import Deliveries
 from spark_eos.kafka.encode import BATCH_BYTES, SEQUENCES, Encoder, Rows
-from spark_eos.kafka.ends import end
+from spark_eos.kafka.ends import settle
+from spark_eos.kafka.inits import init
 from spark_eos.kafka.partition import Partitioner
-from spark_eos.kafka.refusals import init_error, no_coordinator, too_large
-from spark_eos.kafka.wire import OK, Wire, speaks, wire
+from spark_eos.kafka.refusals import too_large
+from spark_eos.kafka.wire import Wire, speaks, wire
 from spark_eos.options import KafkaProperties
-from spark_eos.patience import patience
 from spark_eos.protocol.head import Pair
 
-INIT_SECONDS = 30.0
 IN_FLIGHT_BYTES = 8 * 1024 * 1024
 """Bytes that may be without an answer before a call waits for some."""
 
@@ -38,9 +36,6 @@ _MOST_COLLECTED = 8 * BATCH_BYTES
 _MOST_HELD = 16 * 1024 * 1024
 #: A broker closes the connection on which it is sent more (its socket.request.max.bytes), and does not say why.
 _LARGEST_REQUEST = 100 * 1024 * 1024
-
-_MOVED = {14, 15, 16}  # loading, not available, moved
-_PASSING = _MOVED | {7, 13, 51}  # time-out, network, the transaction of before is being aborted
 
 
 @dataclass
@@ -91,21 +86,8 @@ class RawProducer:
 
     def init(self) -> None:
         """InitProducerId: fences whoever had the name, and aborts what they had open."""
-        client = wire(self._kafka)
-        for _ in patience(INIT_SECONDS):
-            answer = client.init_producer(self.name, self._timeout_ms)
-            if answer is None:
-                continue
-            error, producer_id, epoch = answer
-            if error == OK:
-                self._identity = Pair(self.name, producer_id, epoch)
-                self._encoder = Encoder(producer_id, epoch, **self._sealing)
-                return
-            if error not in _PASSING:
-                raise init_error(self.name, self._timeout_ms, ClientError(error))
-            if error in _MOVED:
-                client.forget([self.name])
-        raise no_coordinator(self.name, INIT_SECONDS)
+        own = self._identity = init(wire(self._kafka), self.name, self._timeout_ms)
+        self._encoder = Encoder(own.producer_id, own.epoch, **self._sealing)
 
     def identity(self) -> Pair:
         """This producer's own producer id and epoch; known from `init` on."""
@@ -153,13 +135,7 @@ class RawProducer:
         if self._identity is None or not self._deliveries.any_sent:
             return
         self._deliveries.settle(_SETTLE_SECONDS)  # what a broker has not looked at yet could begin it anew
-        client, own = wire(self._kafka), (self.name, self._identity.producer_id, self._identity.epoch)
-        for _ in patience(_ABORT_SECONDS):
-            error = end(client, [own], commit=False)[self.name]
-            if error is not None and error not in _PASSING:
-                return
-            if error in _MOVED:
-                client.forget([self.name])
+        settle(wire(self._kafka), astuple(self._identity), commit=False, seconds=_ABORT_SECONDS)
 
     def close(self) -> None:
         """Let go of the connections; an open transaction stays open."""

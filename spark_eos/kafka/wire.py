@@ -29,7 +29,7 @@ from kafka.protocol.admin.transactions import (
 from kafka.protocol.consumer import FetchRequest
 from kafka.protocol.metadata import CoordinatorType, FindCoordinatorRequest
 from kafka.protocol.producer import ProduceRequest
-from kafka.protocol.producer.transaction import InitProducerIdRequest
+from kafka.protocol.producer.transaction import InitProducerIdRequest, TxnOffsetCommitRequest
 from kafka.record import MemoryRecords
 
 from spark_eos.errors import ConnectionFailed
@@ -41,6 +41,10 @@ ENDTXN_VERSION = 5
 """The version that fences: it comes with transaction.version 2. Spoken by `kafka.ends`."""
 
 OK = 0
+MOVED = {14, 15, 16}
+"""Errors of a coordinator: it is loading, not available, or not the one. Ask again, after looking for it again."""
+PASSING = MOVED | {7, 13, 51}
+"""Those, time-out, network, and a transition that is under way. Ask again."""
 OFFSET_OUT_OF_RANGE = 1
 _FETCH_WITH_TOPIC_NAMES = 12
 FETCH_VERSION = 11
@@ -48,6 +52,8 @@ FETCH_VERSION = 11
 PRODUCE_VERSION = 12
 """The first one that adds a partition to its transaction by itself (KIP-890, with transaction.version 2), and the last
 one of topic names; spoken by `kafka.produces`."""
+_OFFSETS_VERSION = 5
+"""The first one that adds the group to its transaction by itself (KIP-890)."""
 _INIT_VERSION = 5
 """The last one without two-phase commit (KIP-939)."""
 _READ_COMMITTED = 1
@@ -95,6 +101,7 @@ class Wire:
         self.properties = properties
         self._manager = self._client._manager
         self._homes: dict[str, int] = {}
+        self._group_homes: dict[str, int] = {}
         self._leaders: dict[tuple[str, int], int] = {}
         _open.add(self)
 
@@ -135,6 +142,13 @@ class Wire:
     def homes(self, ids: Iterable[str]) -> dict[int, list[str]]:
         """Coordinator → transactional ids; ids whose coordinator is not known yet are left out."""
         return self._run(self._find_homes, list(ids))
+
+    def commit_offsets(
+        self, transaction: tuple[str, int, int], group: str, offsets: Mapping[str, Mapping[int, int]]
+    ) -> int | None:
+        """Offsets for a group, by topic and partition, with the transaction (transactional id, producer id, epoch):
+        Kafka's error code, that of the group or of any of the partitions; None without an answer."""
+        return self._run(self._commit_offsets, transaction, group, offsets)
 
     def producers(self, topic: str, partition: int) -> list[Any]:
         """The ProducerStates of a partition, by its leader; empty without an answer."""
@@ -224,6 +238,24 @@ class Wire:
             return None
         return response.error_code, response.producer_id, response.producer_epoch
 
+    async def _commit_offsets(
+        self, transaction: tuple[str, int, int], group: str, offsets: Mapping[str, Mapping[int, int]]
+    ) -> int | None:
+        if group not in self._group_homes:
+            found = await _answer(self._send(_find_request([group], CoordinatorType.GROUP), None))
+            if found is None:
+                return None
+            (row,) = found.coordinators
+            if row.error_code != OK:
+                return row.error_code
+            self._group_homes[group] = self._add_coordinator(row, CoordinatorType.GROUP)
+        response = await _answer(self._send(_offsets_request(*transaction, group, offsets), self._group_homes[group]))
+        codes = () if response is None else [p.error_code for topic in response.topics for p in topic.partitions]
+        wrong = next((code for code in codes if code != OK), OK)
+        if response is None or wrong in MOVED:
+            del self._group_homes[group]
+        return None if response is None else wrong
+
     async def _producers(self, topic: str, partition: int) -> list[Any]:
         leader = await self._leader(topic, partition)
         if leader is None:
@@ -306,10 +338,11 @@ class Wire:
         rows = [] if response is None else response.coordinators
         for row in rows:
             if row.error_code == OK:
-                self._homes[row.key] = self._manager.cluster.add_coordinator(
-                    row, CoordinatorType.TRANSACTION, row.key, synthesize_node_id=False
-                )
+                self._homes[row.key] = self._add_coordinator(row, CoordinatorType.TRANSACTION)
         return {row.key: row.error_code for row in rows}
+
+    def _add_coordinator(self, row: Any, kind: CoordinatorType) -> int:
+        return self._manager.cluster.add_coordinator(row, kind, row.key, synthesize_node_id=False)
 
     async def _ask(self, requests: Mapping[int, Any]) -> dict[int, Any]:
         """One request for each broker, all at once; None for a broker that did not answer."""
@@ -385,8 +418,37 @@ def _fetch_request(topic: str, partition: int, offset: int, max_bytes: int) -> F
     )
 
 
-def _find_request(names: list[str]) -> FindCoordinatorRequest:
-    return FindCoordinatorRequest(key_type=CoordinatorType.TRANSACTION.value, coordinator_keys=names, min_version=4)
+def _find_request(
+    names: list[str], kind: CoordinatorType = CoordinatorType.TRANSACTION
+) -> FindCoordinatorRequest:
+    return FindCoordinatorRequest(key_type=kind.value, coordinator_keys=names, min_version=4)
+
+
+def _offsets_request(
+    name: str, producer_id: int, epoch: int, group: str, offsets: Mapping[str, Mapping[int, int]]
+) -> TxnOffsetCommitRequest:
+    asked = TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic
+    topics = [
+        asked(
+            name=topic,
+            partitions=[
+                asked.TxnOffsetCommitRequestPartition(
+                    partition_index=partition, committed_offset=offset, committed_metadata=""
+                )
+                for partition, offset in partitions.items()
+            ],
+        )
+        for topic, partitions in offsets.items()
+    ]
+    return TxnOffsetCommitRequest(
+        transactional_id=name,
+        group_id=group,
+        producer_id=producer_id,
+        producer_epoch=epoch,
+        topics=topics,
+        min_version=_OFFSETS_VERSION,
+        max_version=_OFFSETS_VERSION,
+    )
 
 
 def _client(properties: KafkaProperties) -> KafkaAdminClient:

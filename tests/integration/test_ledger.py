@@ -150,7 +150,7 @@ def test_what_was_aborted_does_not_count(cluster, ledger, ledger_topic, query, v
     writer.take().publish(head(1))
     term = ledger().take()
     term._write(head(2), None)
-    term._producer.abort()
+    term._end(commit=False)
     wait_for(lambda: not view.held(ledger_topic), "the abort")
     assert writer.read() == ledger().read() == head(1)
 
@@ -216,14 +216,14 @@ def test_who_is_fenced_cannot_publish(ledger):
 def test_who_is_fenced_between_writing_and_committing_has_published_nothing(ledger, monkeypatch):
     """The record is in the log, but its transaction was aborted when the other one took the ledger."""
     stalled = ledger().take()
-    real = stalled._producer.commit
+    real = stalled._end
     terms: list[Any] = []
 
-    def overtaken(seconds: float) -> None:
+    def overtaken(commit: bool) -> int | None:
         terms.append(ledger().take())
-        real(seconds)
+        return real(commit)
 
-    monkeypatch.setattr(stalled._producer, "commit", overtaken)
+    monkeypatch.setattr(stalled, "_end", overtaken)
     with pytest.raises(NotPublished):
         stalled.publish(head(1))
     assert terms[0].read() is None

@@ -152,6 +152,26 @@ def test_many_requests_at_once(wire, begin, view):
     assert OK not in answers.values()
 
 
+def test_offsets_for_a_group_go_with_the_transaction(wire, begin, view):
+    """The group needs no call of its own to be part of it; what is asked again changes nothing."""
+    transaction, group = begin(), f"group-{uuid.uuid4()}"
+    offsets = {transaction.topic: {0: 7}}
+
+    def committed() -> bool:
+        error = wire.commit_offsets(transaction.asked, group, offsets)
+        assert error in (OK, None, 14, 15, 16, 51)
+        return error == OK
+
+    for _ in range(2):
+        wait_for(committed, "the offsets")
+    (state,) = wire.describe([transaction.pair.id])
+    assert "__consumer_offsets" in {t.topic for t in state.topics}
+    name, producer_id, epoch = transaction.asked
+    assert wire.commit_offsets((name, producer_id, epoch - 1), group, offsets) in (47, 90)
+    assert ends.end(wire, [transaction.asked], commit=True)[name] == OK
+    wait_for(lambda: view.group(group, transaction.topic) == {(transaction.topic, 0): 7}, "the group's offsets")
+
+
 def test_the_leader_tells_where_an_open_transaction_begins(wire, begin, view):
     """Producer id, epoch and first offset; -1 when it has ended."""
     first = begin()

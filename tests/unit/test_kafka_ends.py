@@ -12,13 +12,14 @@ import pytest
 from kafka.protocol.producer.transaction import EndTxnRequest, EndTxnResponse
 
 from spark_eos.kafka import ends as module
-from spark_eos.kafka.ends import EndConnection, end
+from spark_eos.kafka.ends import EndConnection, end, settle
 from spark_eos.kafka.kept import Kept
 from spark_eos.options import KafkaProperties
 
 VERSION = 5
-#: Transactional id → what its coordinator answers; "silent": nothing; "closes": nothing, and the connection goes.
-Answers = dict[str, int | str]
+#: Transactional id → what its coordinator answers, always or one after the other; "silent": nothing; "closes": nothing,
+#: and the connection goes.
+Answers = dict[str, int | str | list[int | str]]
 
 
 def read(broker: socket.socket) -> EndTxnRequest | None:
@@ -44,6 +45,7 @@ class Brokers:
         self.asked: list[EndTxnRequest] = []
         self.connections: list[int] = []
         self.unreachable: set[int] = set()
+        self.forgotten: list[str] = []
         self._homes, self._answers = homes, answers
         self._threads: list[threading.Thread] = []
 
@@ -53,6 +55,9 @@ class Brokers:
             if name in self._homes:
                 found.setdefault(self._homes[name], []).append(name)
         return found
+
+    def forget(self, ids: list[str]) -> None:
+        self.forgotten += ids
 
     def connect(self, node: int) -> socket.socket | None:
         if node in self.unreachable:
@@ -72,6 +77,7 @@ class Brokers:
             while (request := read(broker)) is not None:
                 self.asked.append(request)
                 what = self._answers[request.transactional_id]
+                what = what.pop(0) if isinstance(what, list) else what
                 if what == "closes":
                     return
                 if what != "silent":
@@ -148,3 +154,16 @@ def test_an_answer_that_is_cut_off_makes_no_sense():
         theirs.sendall(struct.pack(">i", 6) + answer(1, 0)[4:10])
         with pytest.raises(OSError, match="makes no sense"):
             connection.answers()
+
+
+@pytest.mark.parametrize("final", [0, 48, 90])
+def test_one_is_asked_for_until_the_answer_is_final(brokers, final):
+    """Through a lost answer, a transition that is under way, and a coordinator that has moved."""
+    client = brokers({"a": 0}, {"a": ["closes", 51, 16, final]})
+    assert settle(client, ("a", 1, 1), True, 10) == final
+    assert len(client.asked) == 4
+    assert client.forgotten == ["a", "a"]
+
+
+def test_nobody_knows_when_the_time_is_over(brokers):
+    assert settle(brokers({"a": 0}, {"a": "closes"}), ("a", 1, 1), True, 0.05) is None
