@@ -1,8 +1,8 @@
 """EndTxn requests, as many at once as the coordinators take.
 
 A broker begins with a connection's next request when it has answered the one before, and it answers an EndTxn when the
-replicas have it. So a coordinator is asked on up to 16 connections: 1,000 ends take a sixth of the time on one broker,
-and a seventh with three replicas.
+replicas have it. So a coordinator is asked on up to 16 connections: 1,000 ends take a fifth of the time on one broker,
+and a sixth with three replicas.
 """
 
 from __future__ import annotations

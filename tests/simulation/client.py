@@ -1,5 +1,5 @@
-"""A transactional producer as librdkafka is one: EndTxn below version 5, one retry after another, no epoch of its own
-making."""
+"""A transactional producer: one retry after another, no epoch of its own making. As librdkafka is one, with EndTxn below
+version 5, or as our own, with version 5."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from spark_eos.protocol.head import Pair
 from .coordinator import CONCURRENT, LOADING, MOVED, NOT_AVAILABLE, OK, Cluster, Place
 from .world import Reply, World
 
+LIBRDKAFKAS, OURS = 4, 5
+"""Versions of EndTxn."""
 RETRIES_MS = (50, 500, 3_000, 10_000)
 INIT_RETRIES_MS = (50, 500, 500, 2_000, 8_000, 20_000)
 _RETRIABLE = (None, CONCURRENT, LOADING, NOT_AVAILABLE, MOVED)
@@ -26,10 +28,10 @@ class Refused(Exception):
 
 
 class Producer:
-    """For one transaction. ``pair`` is known once it is initialised."""
+    """For one transaction. ``pair`` is known once it is initialised. ``version``: of EndTxn."""
 
-    def __init__(self, world: World, cluster: Cluster, name: str, timeout_ms: int) -> None:
-        self.name, self._timeout_ms = name, timeout_ms
+    def __init__(self, world: World, cluster: Cluster, name: str, timeout_ms: int, version: int = LIBRDKAFKAS) -> None:
+        self.name, self._timeout_ms, self._version = name, timeout_ms, version
         self._world, self._cluster = world, cluster
         self._pair: Pair | None = None
         self._added: set[Place] = set()
@@ -68,7 +70,9 @@ class Producer:
         own, who = self.pair, f"{self._world.current.name} itself"
         self._ask(
             "end",
-            lambda: self._cluster.end(self.name, own.producer_id, own.epoch, commit=commit, version=4, who=who),
+            lambda: self._cluster.end(
+                self.name, own.producer_id, own.epoch, commit=commit, version=self._version, who=who
+            ),
         )
 
     def abort(self) -> None:

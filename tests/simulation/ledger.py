@@ -11,7 +11,7 @@ from spark_eos.protocol.head import Head, Offsets, Pair, Probe, decode, encode
 from spark_eos.protocol.names import is_task_name, ledger_name
 from spark_eos.protocol.ports import Answer, Description, Found, NotPublished, Ports, State
 
-from .client import Producer, Refused
+from .client import OURS, Producer, Refused
 from .coordinator import (
     CONCURRENT,
     FENCED,
@@ -73,7 +73,7 @@ class SimulatedLedger:
         raise KafkaError("EOS_LEDGER_HELD", "The ledger is held by an open transaction.", hint="Abort it.")
 
     def take(self) -> SimulatedTerm:
-        producer = Producer(self._world, self._cluster, self.transaction_name, LEDGER_TRANSACTION_MS)
+        producer = Producer(self._world, self._cluster, self.transaction_name, LEDGER_TRANSACTION_MS, OURS)
         producer.init()
         return SimulatedTerm(self, producer)
 
