@@ -168,7 +168,7 @@ def kafka_python_config(kafka: KafkaProperties) -> dict[str, Any]:
         "bootstrap_servers": [server.strip() for server in user["bootstrap.servers"].split(",") if server.strip()],
         "client_id": user.get("client.id", "spark-eos"),
         "security_protocol": protocol,
-        # Requests for all transactions of a micro-batch go out at once; over the limit the client fails.
+        # Over the limit the client fails, whoever else is asking.
         "max_in_flight_requests_per_connection": 1000,
         "request_timeout_ms": int(user.get("socket.timeout.ms", 30_000)),
         "reconnect_backoff_ms": int(user.get("reconnect.backoff.ms", 10)),

@@ -31,6 +31,8 @@ from spark_eos.patience import FIRST_WAIT, LONGEST_WAIT
 
 #: Batches of a partition of which a broker remembers that it has them.
 _REMEMBERED = 5
+#: Connections on which a partition may be without an answer before its time is over.
+_TRIES = 3
 #: A broker gives its replicas a part of the time for which it may be silent.
 _REPLICAS_SHARE = 0.6
 #: Seconds for which a leader may say that it does not know its partition, as one does that has just started.
@@ -124,7 +126,7 @@ class Deliveries:
         self._kafka = kafka
         self._name = transactional_id
         self._timeout_s = timeout_s
-        self._silence_s = silence_seconds(kafka)
+        self._silence_s = min(silence_seconds(kafka), timeout_s / _TRIES)
         self._lanes: dict[Place, _Lane] = {}
         self._busy: dict[Place, _Lane] = {}
         self._connections: dict[int, ProduceConnection] = {}
@@ -286,7 +288,7 @@ class Deliveries:
     def _disconnect(self, connection: ProduceConnection) -> None:
         """Nobody knows what became of the batches that had no answer on this connection."""
         now = time.monotonic()
-        connection.close()
+        kept.lost(self._kafka, connection)
         self._connections.pop(connection.node, None)
         lost = [key for key in self._requests if key[0] == connection.node]
         for key in lost:

@@ -7,6 +7,7 @@ and a sixth with three replicas.
 
 from __future__ import annotations
 
+import math
 import socket
 import struct
 import time
@@ -25,7 +26,11 @@ Transaction = tuple[str, int, int]
 
 _END_TXN = 26
 _CONNECTIONS = 16
-_KEPT = 64
+#: With fewer ends to a connection, more connections cost more than they save.
+_FEWEST = 2
+_KEPT = 256
+#: Connections on which the end of one's own transaction may be without an answer before the time for it is over.
+_TRIES = 3
 # Throttle time, error
 _ANSWER = struct.Struct(">ih")
 
@@ -37,12 +42,11 @@ class EndConnection(Pipelined):
         super().__init__(broker, node, client_id)
         self._names: deque[str] = deque()
 
-    def send(self, transactions: Iterable[Transaction], commit: bool) -> None:
-        """Ask to end each of them."""
+    def queue(self, transactions: Iterable[Transaction], commit: bool) -> None:
+        """Ask to end each of them, once it is pushed."""
         for name, producer_id, epoch in transactions:
             self.ask(_END_TXN, ENDTXN_VERSION, [text(name), struct.pack(">qh?", producer_id, epoch, commit), NO_TAGS])
             self._names.append(name)
-        self.push()
 
     def answers(self) -> list[tuple[str, int]]:
         """Transactional id and error code, of the answers that are there."""
@@ -59,14 +63,14 @@ class EndConnection(Pipelined):
 kept = Kept(EndConnection, each=_CONNECTIONS, most=_KEPT)
 
 
-def settle(client: Wire, transaction: Transaction, commit: bool, seconds: float) -> int | None:
+def end_own(client: Wire, transaction: Transaction, commit: bool, seconds: float) -> int | None:
     """EndTxn for one's own transaction, again and again for so long; Kafka's error code when one is final, else None.
 
-    Where it is None, nobody knows.
+    Where it is None, nobody knows. A coordinator that does not answer may take half as long again.
     """
     name = transaction[0]
     for _ in patience(seconds):
-        error = end(client, [transaction], commit)[name]
+        error = end(client, [transaction], commit, seconds / _TRIES)[name]
         if error is not None and error not in PASSING:
             return error
         if error is None or error in MOVED:
@@ -74,55 +78,60 @@ def settle(client: Wire, transaction: Transaction, commit: bool, seconds: float)
     return None
 
 
-def end(client: Wire, transactions: Iterable[Transaction], commit: bool) -> dict[str, int | None]:
+def end(
+    client: Wire, transactions: Iterable[Transaction], commit: bool, silence_s: float | None = None
+) -> dict[str, int | None]:
     """EndTxn for all of them; Kafka's error code for each transactional id, None without an answer.
 
-    A coordinator that does not answer keeps no other one waiting.
+    All coordinators are asked at once. ``silence_s``: for how long one may be silent; by default, and at most, as the
+    user's properties say.
     """
+    silence_s = min(silence_seconds(client.properties), silence_s or math.inf)
     asked = {transaction[0]: transaction for transaction in transactions}
     codes: dict[str, int | None] = dict.fromkeys(asked)
-    at_homes = [(node, [asked[name] for name in names]) for node, names in client.homes(asked).items()]
+    at_homes = [(node, [asked[name] for name in names]) for node, names in client.homes(asked, silence_s).items()]
     if len(at_homes) == 1:
-        codes |= _end_at(client, *at_homes[0], commit)
+        codes |= _end_at(client, *at_homes[0], commit, silence_s)
     elif at_homes:
         with ThreadPoolExecutor(len(at_homes), "eos ends") as pool:
-            for answered in pool.map(lambda home: _end_at(client, *home, commit), at_homes):
+            for answered in pool.map(lambda home: _end_at(client, *home, commit, silence_s), at_homes):
                 codes |= answered
     return codes
 
 
-def _end_at(client: Wire, node: int, transactions: Sequence[Transaction], commit: bool) -> dict[str, int | None]:
+def _end_at(
+    client: Wire, node: int, transactions: Sequence[Transaction], commit: bool, silence_s: float
+) -> dict[str, int | None]:
     """EndTxn for those of one coordinator; what is left out has no answer."""
     codes: dict[str, int | None] = {}
-    busy = list(_ask(client, node, transactions, commit))
-    silence_s = silence_seconds(client.properties)
+    busy = list(_connections(client, node, len(transactions), silence_s))
+    shares = len(busy)
+    for i, connection in enumerate(busy):
+        connection.queue(transactions[i::shares], commit)
     while busy:
-        wait(busy, min(connection.moved_at for connection in busy) + silence_s)
         for connection in list(busy):
             try:
                 connection.push()
                 codes.update(connection.answers())
             except OSError:
-                connection.close()
+                kept.lost(client.properties, connection)
                 busy.remove(connection)
                 continue
-            if connection.idle or time.monotonic() - connection.moved_at > silence_s:
+            if connection.idle:
                 kept.give_back(client.properties, connection)
                 busy.remove(connection)
+            elif time.monotonic() - connection.moved_at > silence_s:
+                kept.lost(client.properties, connection)
+                busy.remove(connection)
+        if busy:
+            wait(busy, min(connection.moved_at for connection in busy) + silence_s)
     return codes
 
 
-def _ask(client: Wire, node: int, transactions: Sequence[Transaction], commit: bool) -> Iterator[EndConnection]:
-    """Connections on which all of them are asked for, or as many as could be connected."""
-    shares = min(_CONNECTIONS, len(transactions))
-    for i in range(shares):
+def _connections(client: Wire, node: int, ends: int, seconds: float) -> Iterator[EndConnection]:
+    """As many as so many ends are worth, or as can be had."""
+    for _ in range(min(_CONNECTIONS, -(-ends // _FEWEST))):
         try:
-            connection = kept.connect(client, node)
+            yield kept.connect(client, node, seconds)
         except OSError:
             return
-        try:
-            connection.send(transactions[i::shares], commit)
-        except OSError:
-            connection.close()
-            continue
-        yield connection

@@ -43,12 +43,12 @@ class Kept(Generic[C]):
         self._waiting: list[tuple[_Key, C]] = []
         self._lock = threading.Lock()
 
-    def connect(self, client: Wire, node: int) -> C:
-        """One that was given back, or a new one. Raises OSError."""
+    def connect(self, client: Wire, node: int, seconds: float | None = None) -> C:
+        """One that was given back, or a new one, within so many seconds. Raises OSError."""
         waiting = self.take(client.properties, node)
         if waiting is not None:
             return waiting
-        broker = client.connect(node)
+        broker = client.connect(node, seconds)
         if broker is None:
             raise OSError(f"broker {node} cannot be reached")
         return self._make(broker, node, canonical(client.properties).get("client.id", "spark-eos"))
@@ -69,13 +69,18 @@ class Kept(Generic[C]):
             return
         key = kafka, os.getpid(), connection.node
         with self._lock:
-            if sum(own == key for own, _ in self._waiting) == self._each:
-                too_many = [(key, connection)]
-            else:
-                self._waiting.append((key, connection))
-                too_many, self._waiting = self._waiting[: -self._most], self._waiting[-self._most :]
+            self._waiting.append((key, connection))
+            alike = [entry for entry in self._waiting if entry[0] == key]
+            too_many = alike[: -self._each] or self._waiting[: -self._most]
+            self._waiting = [entry for entry in self._waiting if entry not in too_many]
         for _, surplus in too_many:
             surplus.close()
+
+    def lost(self, kafka: KafkaProperties, connection: C) -> None:
+        """Close one that is of no use, and those to the same broker with it: what has cut this one has cut them."""
+        connection.close()
+        while (alike := self._newest((kafka, os.getpid(), connection.node))) is not None:
+            alike.close()
 
     def close(self) -> None:
         with self._lock:

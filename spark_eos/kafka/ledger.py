@@ -16,10 +16,10 @@ from confluent_kafka import KafkaError as ClientError
 from spark_eos.errors import EosError, KafkaError, LedgerError
 from spark_eos.kafka.deliveries import Deliveries
 from spark_eos.kafka.encode import Encoder, Rows, Sealed
-from spark_eos.kafka.ends import settle
+from spark_eos.kafka.ends import end_own
 from spark_eos.kafka.inits import init
 from spark_eos.kafka.metadata import begin_offsets, end_offsets
-from spark_eos.kafka.refusals import FENCED, delivery_error
+from spark_eos.kafka.refusals import FENCED
 from spark_eos.kafka.wire import OK, PASSING, Fetched, wire
 from spark_eos.options import KafkaProperties
 from spark_eos.patience import patience
@@ -34,21 +34,22 @@ TRANSACTION_MS = 10_000
 _TAKEN_OR_FORGOTTEN = {
     ClientError(code).name()
     for code in (
-        *FENCED,
         ClientError.INVALID_PRODUCER_ID_MAPPING,
         ClientError.UNKNOWN_PRODUCER_ID,
         ClientError.INVALID_TXN_STATE,
         120,  # TRANSACTION_ABORTABLE
     )
 }
-"""Somebody else has taken the ledger; or the coordinator has forgotten its id, when the query was idle for so long
-(transactional.id.expiration.ms, seven days). Take it anew."""
+"""The transaction was ended, by its time-out or by somebody else; or the coordinator has forgotten its id, when the
+query was idle for so long (transactional.id.expiration.ms, seven days). Take the ledger anew."""
 
 _FIRST_STRIDE = 64
 _FETCH_BYTES = 4 << 20
-_HEAD_BYTES = 64 << 20
-"""Before compression, to a tenth or less; the broker's limit goes by what is left."""
 _SETTLE_SECONDS = 5.0
+#: Requests that may be without an answer before the time for a step is over.
+_TRIES = 3
+#: A coordinator that has just started may not know a topic yet.
+_OFFSETS_LATER = PASSING | {ClientError.UNKNOWN_TOPIC_OR_PART}
 
 
 def ledger_partition(query: str, partitions: int) -> int:
@@ -100,16 +101,18 @@ class KafkaTerm:
             deliveries.wait_until_below(0)
             if self._group is not None and offsets is not None:
                 self._send_offsets(self._group, offsets)
-        except EosError as failure:
-            deliveries.settle(_SETTLE_SECONDS)  # what a broker has not looked at yet could begin it anew
-            self._end(commit=False)
+        except BaseException as failure:
+            if deliveries.any_sent:
+                deliveries.settle(_SETTLE_SECONDS)  # what a broker has not looked at yet could begin it anew
+                self._end(commit=False)
+            if not isinstance(failure, EosError) or isinstance(failure, LedgerError):
+                raise
             if failure.condition == "EOS_FENCED" or failure.parameters.get("reason") in _TAKEN_OR_FORGOTTEN:
                 raise NotPublished(failure.message) from None
             raise LedgerError(
                 "EOS_LEDGER_NOT_WRITABLE",
                 f"The decision could not be written to {self._reader.topic}. {failure.message}",
-                hint="Nothing was decided. Check min.insync.replicas and the ACLs of the ledger topic and, where "
-                "'offsets.group.id' is set, of the group.",
+                hint="Nothing was decided. See the ledger topic's min.insync.replicas, max.message.bytes and ACLs.",
                 **failure.parameters,
             ) from None
         finally:
@@ -117,24 +120,33 @@ class KafkaTerm:
 
     def _sealed(self, head: Head) -> Sealed:
         """The head as a record batch of its own."""
-        encoder = Encoder(self._own.producer_id, self._own.epoch, "gzip", max_bytes=_HEAD_BYTES)
+        encoder = Encoder(self._own.producer_id, self._own.epoch, "gzip")
         key, value = pa.array([self._reader.query.encode()]), pa.array([encode(head)])
         ((_, sealed),) = encoder.encode(Rows(key, value, np.array([int(1000 * time.time())])), [1], [0])
         return sealed
 
     def _send_offsets(self, group: str, offsets: Offsets) -> None:
         numbered = {topic: {int(p): offset for p, offset in of.items()} for topic, of in offsets.items()}
+        seconds = TRANSACTION_MS / 1000
         error: int | None = None
-        for _ in patience(TRANSACTION_MS / 1000):
-            error = wire(self._kafka).commit_offsets(astuple(self._own), group, numbered)
+        for _ in patience(seconds):
+            error = wire(self._kafka).commit_offsets(astuple(self._own), group, numbered, seconds / _TRIES)
             if error == OK:
                 return
-            if error is not None and error not in PASSING:
+            if error is not None and error not in _OFFSETS_LATER:
                 break
-        raise delivery_error(self._own.id, ClientError(ClientError._TIMED_OUT if error is None else error), 1)
+        cause = ClientError(ClientError._TIMED_OUT if error is None else error)
+        if cause.code() in FENCED or cause.name() in _TAKEN_OR_FORGOTTEN:
+            raise NotPublished(cause.str())
+        raise LedgerError(
+            "EOS_LEDGER_NOT_WRITABLE",
+            f"The consumer offsets of the decision could not be written for group {group}: {cause.str()}.",
+            hint="Nothing was decided. Check that the user may READ the group of 'offsets.group.id' and its topics.",
+            reason=cause.name(),
+        )
 
     def _end(self, commit: bool) -> int | None:
-        return settle(wire(self._kafka), astuple(self._own), commit, TRANSACTION_MS / 1000)
+        return end_own(wire(self._kafka), astuple(self._own), commit, TRANSACTION_MS / 1000)
 
 
 class _Reader:

@@ -92,6 +92,8 @@ class Pipelined:
                 data = self._socket.recv(_RECEIVED)
             except _LATER:
                 return self._complete()
+            except OSError:
+                data = b""
             if not data:
                 # What came before the end still counts; the next call says that this is the end.
                 complete = self._complete()

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from spark_eos.kafka.config import canonical, codec, is_for_librdkafka
 from spark_eos.kafka.deliveries import Deliveries
 from spark_eos.kafka.encode import BATCH_BYTES, SEQUENCES, Encoder, Rows
-from spark_eos.kafka.ends import settle
+from spark_eos.kafka.ends import end_own
 from spark_eos.kafka.inits import init
 from spark_eos.kafka.partition import Partitioner
 from spark_eos.kafka.refusals import too_large
@@ -135,7 +135,7 @@ class RawProducer:
         if self._identity is None or not self._deliveries.any_sent:
             return
         self._deliveries.settle(_SETTLE_SECONDS)  # what a broker has not looked at yet could begin it anew
-        settle(wire(self._kafka), astuple(self._identity), commit=False, seconds=_ABORT_SECONDS)
+        end_own(wire(self._kafka), astuple(self._identity), commit=False, seconds=_ABORT_SECONDS)
 
     def close(self) -> None:
         """Let go of the connections; an open transaction stays open."""

@@ -1,9 +1,9 @@
 """Plain requests to brokers: the one module that knows kafka-python.
 
-confluent-kafka has no calls to describe, list or end somebody's transaction, nor one that reads records together with
-the high watermark and the last stable offset of the same moment. They are sent as plain requests over kafka-python's
+confluent-kafka has no calls to describe or list somebody's transactions, nor one that reads records together with the
+high watermark and the last stable offset of the same moment. They are sent as plain requests over kafka-python's
 connections (its private ``_manager``; pinned, and held by a contract test): all requests of a call are on their way
-before the first answer is awaited.
+before the first answer is awaited. What is sent often or is large has sockets of its own, which begin here (`connect`).
 """
 
 from __future__ import annotations
@@ -139,16 +139,20 @@ class Wire:
         aborts what they had open, which takes the broker a while (51) in which to ask again."""
         return self._run(self._init_producer, transactional_id, timeout_ms)
 
-    def homes(self, ids: Iterable[str]) -> dict[int, list[str]]:
-        """Coordinator → transactional ids; ids whose coordinator is not known yet are left out."""
-        return self._run(self._find_homes, list(ids))
+    def homes(self, ids: Iterable[str], seconds: float | None = None) -> dict[int, list[str]]:
+        """Coordinator → transactional ids; ids whose coordinator is not known yet are left out.
+
+        ``seconds``: for how long to wait for an answer, by default as the user's properties say.
+        """
+        return self._run(self._find_homes, list(ids), seconds)
 
     def commit_offsets(
-        self, transaction: tuple[str, int, int], group: str, offsets: Mapping[str, Mapping[int, int]]
+        self, transaction: tuple[str, int, int], group: str, offsets: Mapping[str, Mapping[int, int]], seconds: float
     ) -> int | None:
         """Offsets for a group, by topic and partition, with the transaction (transactional id, producer id, epoch):
-        Kafka's error code, that of the group or of any of the partitions; None without an answer."""
-        return self._run(self._commit_offsets, transaction, group, offsets)
+        Kafka's error code, that of the group or of any of the partitions; None where a request has no answer within
+        ``seconds``."""
+        return self._run(self._commit_offsets, transaction, group, offsets, seconds)
 
     def producers(self, topic: str, partition: int) -> list[Any]:
         """The ProducerStates of a partition, by its leader; empty without an answer."""
@@ -178,13 +182,13 @@ class Wire:
         known = self._leaders.get((topic, partition))
         return self._run(self._leader, topic, partition) if known is None else known
 
-    def connect(self, node: int) -> socket.socket | None:
+    def connect(self, node: int, seconds: float | None = None) -> socket.socket | None:
         """A socket to a broker, past every handshake, that now belongs to the caller; None without one.
 
-        It blocks, with a time-out of its own. Over TLS it is a TLS socket. kafka-python's own way of receiving takes
-        4 KiB at a time and copies them six times, which is too dear for rows.
+        It blocks, for 10 seconds at most or as many as are given. Over TLS it is a TLS socket. kafka-python's own way
+        of receiving takes 4 KiB at a time and copies them six times, which is too dear for rows.
         """
-        return self._run(self._connect, node)
+        return self._run(self._connect, node, seconds or _CONNECT_SECONDS)
 
     def forget_leader(self, topic: str, partition: int) -> None:
         """Look for this partition's leader again."""
@@ -239,21 +243,22 @@ class Wire:
         return response.error_code, response.producer_id, response.producer_epoch
 
     async def _commit_offsets(
-        self, transaction: tuple[str, int, int], group: str, offsets: Mapping[str, Mapping[int, int]]
+        self, transaction: tuple[str, int, int], group: str, offsets: Mapping[str, Mapping[int, int]], seconds: float
     ) -> int | None:
-        if group not in self._group_homes:
-            found = await _answer(self._send(_find_request([group], CoordinatorType.GROUP), None))
+        home = self._group_homes.get(group)
+        if home is None:
+            found = await _answer(self._send(_find_request([group], CoordinatorType.GROUP), None, seconds))
             if found is None:
                 return None
             (row,) = found.coordinators
             if row.error_code != OK:
                 return row.error_code
-            self._group_homes[group] = self._add_coordinator(row, CoordinatorType.GROUP)
-        response = await _answer(self._send(_offsets_request(*transaction, group, offsets), self._group_homes[group]))
+            home = self._group_homes[group] = self._add_coordinator(row, CoordinatorType.GROUP)
+        response = await _answer(self._send(_offsets_request(*transaction, group, offsets), home, seconds))
         codes = () if response is None else [p.error_code for topic in response.topics for p in topic.partitions]
         wrong = next((code for code in codes if code != OK), OK)
         if response is None or wrong in MOVED:
-            del self._group_homes[group]
+            self._group_homes.pop(group, None)
         return None if response is None else wrong
 
     async def _producers(self, topic: str, partition: int) -> list[Any]:
@@ -281,18 +286,18 @@ class Wire:
         batches = tuple(_batches(data, records)) if data.error_code == OK else ()
         return Fetched(data.error_code, data.log_start_offset, data.last_stable_offset, data.high_watermark, batches)
 
-    async def _connect(self, node: int) -> socket.socket | None:
+    async def _connect(self, node: int, seconds: float) -> socket.socket | None:
         broker = self._manager.cluster.broker_metadata(node)
         if broker is None:
             return None
         try:
-            return await self._socket(broker)
+            return await self._socket(broker, seconds)
         except (kafka.errors.KafkaError, OSError):
             return None
 
-    async def _socket(self, broker: Any) -> socket.socket:
+    async def _socket(self, broker: Any, seconds: float) -> socket.socket:
         """Connect and authenticate as the manager does, then take the socket away from the I/O thread."""
-        until, net = time.monotonic() + _CONNECT_SECONDS, self._manager._net
+        until, net = time.monotonic() + seconds, self._manager._net
         known = {"node_id": broker.node_id, "broker_version_data": self._manager.broker_version_data}
         transport = await self._manager._build_transport(broker, timeout_at=until)
         connection = KafkaConnection(net, **known, **self._manager.config)
@@ -322,19 +327,19 @@ class Wire:
                         self._leaders[known["name"], p["partition_index"]] = p["leader_id"]
         return self._leaders.get(place)
 
-    async def _find_homes(self, ids: list[str]) -> dict[int, list[str]]:
+    async def _find_homes(self, ids: list[str], seconds: float | None = None) -> dict[int, list[str]]:
         unknown = [name for name in ids if name not in self._homes]
         if unknown:
-            await self._look_up(unknown)
+            await self._look_up(unknown, seconds)
         homes = defaultdict(list)
         for name in ids:
             if name in self._homes:
                 homes[self._homes[name]].append(name)
         return homes
 
-    async def _look_up(self, ids: list[str]) -> dict[str, int]:
+    async def _look_up(self, ids: list[str], seconds: float | None = None) -> dict[str, int]:
         """Ask for these ids' coordinators; the error code for each that a broker answered about."""
-        response = await _answer(self._send(_find_request(ids), None))
+        response = await _answer(self._send(_find_request(ids), None, seconds))
         rows = [] if response is None else response.coordinators
         for row in rows:
             if row.error_code == OK:
@@ -354,9 +359,10 @@ class Wire:
         nodes = [broker.node_id for broker in self._manager.cluster.brokers()]
         return list((await self._ask({node: ListTransactionsRequest(**filters) for node in nodes})).values())
 
-    def _send(self, request: Any, node: int | None) -> Any:
+    def _send(self, request: Any, node: int | None, seconds: float | None = None) -> Any:
         try:
-            return self._manager.send(request, node_id=node)
+            within = {} if seconds is None else {"request_timeout_ms": int(1000 * seconds)}
+            return self._manager.send(request, node_id=node, **within)
         except kafka.errors.KafkaError as error:
             return error
 

@@ -128,12 +128,10 @@ def _long_step(data: bytes, at: int) -> int:
         length |= (byte & 0x7F) << shift
         shift += 7
         if byte < 0x80:
-            break
-    else:
-        raise Damage("the length of a record has no end")
-    if length & 1:
-        raise Damage("the length of a record is negative")
-    return size + (length >> 1)
+            if length & 1:
+                raise Damage("the length of a record is negative")
+            return size + (length >> 1)
+    raise Damage("the length of a record has no end")
 
 
 def read_fields(raw: np.ndarray, begins: np.ndarray, ends: np.ndarray) -> Fields:

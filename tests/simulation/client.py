@@ -1,5 +1,7 @@
-"""A transactional producer: one retry after another, no epoch of its own making. As librdkafka is one, with EndTxn below
-version 5, or as our own, with version 5."""
+"""A transactional producer: one retry after another, no epoch of its own making.
+
+As librdkafka is one, with EndTxn below version 5, or as our own, with version 5.
+"""
 
 from __future__ import annotations
 

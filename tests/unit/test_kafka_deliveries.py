@@ -166,7 +166,7 @@ def _deliver(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "wire", lambda kafka: brokers)
         connect, give_back = lambda kafka, node: Connection(brokers, node), lambda kafka, connection: connection.close()
-        patch.setattr(module, "kept", SimpleNamespace(connect=connect, give_back=give_back))
+        patch.setattr(module, "kept", SimpleNamespace(connect=connect, give_back=give_back, lost=give_back))
         patch.setattr(module, "FIRST_WAIT", 0.0)
         patch.setattr(module, "LONGEST_WAIT", 0.0)
         try:

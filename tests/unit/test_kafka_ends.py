@@ -12,7 +12,7 @@ import pytest
 from kafka.protocol.producer.transaction import EndTxnRequest, EndTxnResponse
 
 from spark_eos.kafka import ends as module
-from spark_eos.kafka.ends import EndConnection, end, settle
+from spark_eos.kafka.ends import EndConnection, end, end_own
 from spark_eos.kafka.kept import Kept
 from spark_eos.options import KafkaProperties
 
@@ -38,7 +38,10 @@ def answer(number: int, error: int) -> bytes:
 
 
 class Brokers:
-    """A client, and what stands behind it: coordinators by number, each connection with a thread of its own."""
+    """A client, and what stands behind it: coordinators by number, each connection with a thread of its own.
+
+    ``most``: connections that can be had. ``deaf``: how many of the first do not answer.
+    """
 
     def __init__(self, homes: dict[str, int], answers: Answers) -> None:
         self.properties = KafkaProperties({"bootstrap.servers": "a", "socket.timeout.ms": "1000"})
@@ -46,10 +49,12 @@ class Brokers:
         self.connections: list[int] = []
         self.unreachable: set[int] = set()
         self.forgotten: list[str] = []
+        self.most: int | None = None
+        self.deaf = 0
         self._homes, self._answers = homes, answers
         self._threads: list[threading.Thread] = []
 
-    def homes(self, ids: list[str]) -> dict[int, list[str]]:
+    def homes(self, ids: list[str], seconds: float) -> dict[int, list[str]]:
         found: dict[int, list[str]] = {}
         for name in ids:
             if name in self._homes:
@@ -59,12 +64,12 @@ class Brokers:
     def forget(self, ids: list[str]) -> None:
         self.forgotten += ids
 
-    def connect(self, node: int) -> socket.socket | None:
-        if node in self.unreachable:
+    def connect(self, node: int, seconds: float) -> socket.socket | None:
+        if node in self.unreachable or len(self.connections) == self.most:
             return None
         self.connections.append(node)
         ours, theirs = socket.socketpair()
-        self._threads.append(threading.Thread(target=self._serve, args=[theirs]))
+        self._threads.append(threading.Thread(target=self._serve, args=[theirs, len(self.connections)]))
         self._threads[-1].start()
         return ours
 
@@ -72,10 +77,12 @@ class Brokers:
         for thread in self._threads:
             thread.join()
 
-    def _serve(self, broker: socket.socket) -> None:
+    def _serve(self, broker: socket.socket, number: int) -> None:
         with broker:
             while (request := read(broker)) is not None:
                 self.asked.append(request)
+                if number <= self.deaf:
+                    continue
                 what = self._answers[request.transactional_id]
                 what = what.pop(0) if isinstance(what, list) else what
                 if what == "closes":
@@ -121,9 +128,18 @@ def test_each_is_answered_by_itself(brokers):
 
 
 def test_few_are_worked_on_side_by_side(brokers):
-    client = brokers(dict.fromkeys("abc", 0), dict.fromkeys("abc", 0))
-    assert end(client, [(name, 1, 1) for name in "abc"], True) == dict.fromkeys("abc", 0)
+    client = brokers(dict.fromkeys("abcde", 0), dict.fromkeys("abcde", 0))
+    assert end(client, [(name, 1, 1) for name in "abcde"], True) == dict.fromkeys("abcde", 0)
     assert client.connections == [0, 0, 0]
+
+
+def test_all_are_asked_for_on_the_connections_that_can_be_had(brokers):
+    """A broker may allow no more of them."""
+    codes = {f"t{i}": 0 for i in range(50)}
+    client = brokers(dict.fromkeys(codes, 0), codes)
+    client.most = 2
+    assert end(client, [(name, 1, 1) for name in codes], True) == codes
+    assert client.connections == [0, 0]
 
 
 def test_nothing_to_end(brokers):
@@ -141,7 +157,7 @@ def test_no_answer_hides_no_other_one(brokers, what):
     assert time.monotonic() - began < 10
     silent = {name for name, code in answers.items() if code is None}
     assert {"t3", "t5"} <= silent
-    assert len(silent) <= 3  # t3's connection had another one at most
+    assert len(silent) <= 4  # t3's connection had two others at most
     assert set(answers.values()) == {0, None}
     assert end(client, [("t4", 1, 1), ("t6", 1, 1)], True) == {"t4": 0, "t6": 0}
 
@@ -150,7 +166,8 @@ def test_an_answer_that_is_cut_off_makes_no_sense():
     ours, theirs = socket.socketpair()
     with ours, theirs:
         connection = EndConnection(ours, 0)
-        connection.send([("a", 1, 1)], True)
+        connection.queue([("a", 1, 1)], True)
+        connection.push()
         theirs.sendall(struct.pack(">i", 6) + answer(1, 0)[4:10])
         with pytest.raises(OSError, match="makes no sense"):
             connection.answers()
@@ -160,10 +177,23 @@ def test_an_answer_that_is_cut_off_makes_no_sense():
 def test_one_is_asked_for_until_the_answer_is_final(brokers, final):
     """Through a lost answer, a transition that is under way, and a coordinator that has moved."""
     client = brokers({"a": 0}, {"a": ["closes", 51, 16, final]})
-    assert settle(client, ("a", 1, 1), True, 10) == final
+    assert end_own(client, ("a", 1, 1), True, 10) == final
     assert len(client.asked) == 4
     assert client.forgotten == ["a", "a"]
 
 
 def test_nobody_knows_when_the_time_is_over(brokers):
-    assert settle(brokers({"a": 0}, {"a": "closes"}), ("a", 1, 1), True, 0.05) is None
+    assert end_own(brokers({"a": 0}, {"a": "closes"}), ("a", 1, 1), True, 0.05) is None
+
+
+def test_connections_that_died_in_silence_cost_one_wait(brokers):
+    """The first silence gives up all that were kept for this coordinator; the next try begins with a new one."""
+    names = [f"t{i}" for i in range(32)]
+    client = brokers(dict.fromkeys(names, 0), dict.fromkeys(names, 0))
+    end(client, [(name, 1, 1) for name in names], True)
+    assert len(client.connections) == 16
+    client.deaf = 16
+    began = time.monotonic()
+    assert end_own(client, ("t0", 1, 1), True, 3.0) == 0
+    assert time.monotonic() - began < 3
+    assert len(client.connections) == 17

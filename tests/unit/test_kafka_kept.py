@@ -41,21 +41,21 @@ def test_one_is_used_again_for_its_cluster_and_broker_only():
 
 
 def test_one_that_waits_for_an_answer_is_closed():
-    """Its next user would take that answer for his own. So is a second one to the same broker."""
+    """Its next user would take that answer for his own. So is the older one of two to the same broker."""
     own, waiting, first, second = Kept(made), Connection(7, idle=False), Connection(7), Connection(7)
     for connection in (waiting, first, second):
         own.give_back(ONE, connection)
-    assert (waiting.closed, first.closed, second.closed) == (True, False, True)
+    assert (waiting.closed, first.closed, second.closed) == (True, True, False)
     own.close()
-    assert first.closed
+    assert second.closed
 
 
 def test_several_to_a_broker_where_they_are_wanted():
     own, connections = Kept(made, each=2), [Connection(7) for _ in range(3)]
     for connection in connections:
         own.give_back(ONE, connection)
-    assert [connection.closed for connection in connections] == [False, False, True]
-    assert [own.take(ONE, 7) for _ in range(3)] == [connections[1], connections[0], None]
+    assert [connection.closed for connection in connections] == [True, False, False]
+    assert [own.take(ONE, 7) for _ in range(3)] == [connections[2], connections[1], None]
 
 
 def test_those_that_were_used_longest_ago_make_room():
@@ -75,7 +75,16 @@ def test_one_that_the_broker_has_closed_is_not_used():
     assert stale.closed
 
 
+def test_what_has_cut_one_has_cut_those_to_the_same_broker():
+    """As a firewall that has forgotten them: nothing tells so but the silence."""
+    own, lost, alike, other = Kept(made, each=2), Connection(7), Connection(7), Connection(8)
+    for connection in (alike, other):
+        own.give_back(ONE, connection)
+    own.lost(ONE, lost)
+    assert (lost.closed, alike.closed, other.closed) == (True, True, False)
+
+
 def test_a_broker_that_cannot_be_reached_is_an_error():
-    client = SimpleNamespace(properties=ONE, connect=lambda node: None)
+    client = SimpleNamespace(properties=ONE, connect=lambda node, seconds: None)
     with pytest.raises(OSError, match="broker 7"):
         Kept(made).connect(client, 7)
