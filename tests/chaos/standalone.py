@@ -18,6 +18,7 @@ from kafka_view import wait_for
 from query import FAST_JVM
 
 from jobs._demo.processes import Process, alive, descendants
+from spark_eos.devcluster import watch
 from spark_eos.devcluster.ports import free_ports
 
 HOSTS = ("127.0.0.1", "127.0.0.2")
@@ -90,11 +91,12 @@ class Standalone:
             "SPARK_SCALA_VERSION": "2.13",  # the launcher of executors would look for it in folders of a build
             "PYSPARK_PYTHON": sys.executable,
         }
+        watched = [sys.executable, "-I", "-S", watch.__file__, str(os.getpid()), "", "--", *command]
         with (self._folder / f"{name}.log").open("wb") as log:
             started = subprocess.Popen(
-                [*command, "--webui-port", "0", *arguments],
+                [*watched, "--webui-port", "0", *arguments],
                 env=environment,
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.PIPE,  # its end tells that this process is gone
                 stdout=log,
                 stderr=log,
             )
