@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import astuple
 from typing import Any
 
 from spark_eos import faults
@@ -79,7 +80,7 @@ class TransactionCoordinator:
         return self._end(ordered, commit)
 
     def _end(self, pairs: list[Pair], commit: bool) -> dict[Pair, Answer]:
-        codes = end(self._wire, [(pair.id, pair.producer_id, pair.epoch) for pair in pairs], commit)
+        codes = end(self._wire, map(astuple, pairs), commit)
         not_here = {None, _INVALID_STATE, *MOVED}
         self._wire.forget(name for name, code in codes.items() if code in not_here)
         return {pair: self._judge(pair, codes[pair.id]) for pair in pairs}

@@ -15,19 +15,21 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 
 from confluent_kafka import KafkaError as ClientError
 
 from spark_eos.errors import EosError
 from spark_eos.kafka.config import silence_seconds
 from spark_eos.kafka.encode import Sealed
+from spark_eos.kafka.ends import end_own
 from spark_eos.kafka.pipelined import wait
 from spark_eos.kafka.produces import Answer, Place, ProduceConnection, kept
 from spark_eos.kafka.refusals import delivery_error, too_large
 from spark_eos.kafka.wire import OK, wire
 from spark_eos.options import KafkaProperties
 from spark_eos.patience import FIRST_WAIT, LONGEST_WAIT
+from spark_eos.protocol.head import Pair
 
 #: Batches of a partition of which a broker remembers that it has them.
 _REMEMBERED = 5
@@ -35,6 +37,8 @@ _REMEMBERED = 5
 _TRIES = 3
 #: A broker gives its replicas a part of the time for which it may be silent.
 _REPLICAS_SHARE = 0.6
+_SETTLE_SECONDS = 5.0
+_ABORT_SECONDS = 10.0
 #: Seconds for which a leader may say that it does not know its partition, as one does that has just started.
 _UNKNOWN_PLACE_S = 30.0
 
@@ -116,13 +120,13 @@ class Deliveries:
     """The batches of one transaction. ``size``: bytes of those that have been added and are not known to be written.
 
     ``timeout_s``: how long a partition may make no progress. Every call may raise RowError (EOS_ROW_TOO_LARGE),
-    ProtocolStop (EOS_FENCED) or KafkaError (EOS_DELIVERY_FAILED); then no further call is of use but `settle` and
+    ProtocolStop (EOS_FENCED) or KafkaError (EOS_DELIVERY_FAILED); then no further call is of use but `abort` and
     `close`.
     """
 
     def __init__(self, kafka: KafkaProperties, transactional_id: str, timeout_s: float) -> None:
         self.size = 0
-        self.any_sent = False
+        self._any_sent = False
         self._kafka = kafka
         self._name = transactional_id
         self._timeout_s = timeout_s
@@ -167,9 +171,15 @@ class Deliveries:
             wait(self._connections.values(), self._next_moment())
             self.advance()
 
-    def settle(self, seconds: float) -> None:
+    def abort(self, own: Pair) -> None:
+        """Abort the transaction, as well as it goes; the coordinator's time-out does the rest."""
+        if self._any_sent:
+            self._settle()  # what a broker has not looked at yet could begin it anew
+            end_own(wire(self._kafka), astuple(own), commit=False, seconds=_ABORT_SECONDS)
+
+    def _settle(self) -> None:
         """Take the answers to what was sent, whatever they are, and send nothing more."""
-        deadline = time.monotonic() + seconds
+        deadline = time.monotonic() + _SETTLE_SECONDS
         self._busy.clear()
         while time.monotonic() < deadline and any(not c.idle for c in self._connections.values()):
             wait(self._connections.values(), deadline)
@@ -202,7 +212,7 @@ class Deliveries:
         data = {place: sealed.data for place, (_, sealed) in batches.items()}
         for lane, _ in batches.values():
             lane.sent.append(lane.waiting.popleft())
-        self.any_sent = True
+        self._any_sent = True
         try:
             number = connection.send(self._name, data, int(1000 * self._silence_s * _REPLICAS_SHARE))
         except OSError:

@@ -8,16 +8,14 @@ and a sixth with three replicas.
 from __future__ import annotations
 
 import math
-import socket
 import struct
 import time
-from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from spark_eos.kafka.config import silence_seconds
 from spark_eos.kafka.kept import Kept
-from spark_eos.kafka.pipelined import NO_TAGS, Pipelined, nonsense, text, wait
+from spark_eos.kafka.pipelined import NO_TAGS, Pipelined, text, wait
 from spark_eos.kafka.wire import ENDTXN_VERSION, MOVED, PASSING, Wire
 from spark_eos.patience import patience
 
@@ -35,29 +33,18 @@ _TRIES = 3
 _ANSWER = struct.Struct(">ih")
 
 
-class EndConnection(Pipelined):
+class EndConnection(Pipelined[str]):
     """One connection to one coordinator."""
-
-    def __init__(self, broker: socket.socket, node: int, client_id: str = "spark-eos") -> None:
-        super().__init__(broker, node, client_id)
-        self._names: deque[str] = deque()
 
     def queue(self, transactions: Iterable[Transaction], commit: bool) -> None:
         """Ask to end each of them, once it is pushed."""
         for name, producer_id, epoch in transactions:
-            self.ask(_END_TXN, ENDTXN_VERSION, [text(name), struct.pack(">qh?", producer_id, epoch, commit), NO_TAGS])
-            self._names.append(name)
+            body = text(name), struct.pack(">qh?", producer_id, epoch, commit), NO_TAGS
+            self.ask(_END_TXN, ENDTXN_VERSION, body, name)
 
     def answers(self) -> list[tuple[str, int]]:
         """Transactional id and error code, of the answers that are there."""
-        answers = []
-        for fields in self.receive():
-            try:
-                _, code = fields.of(_ANSWER)
-            except struct.error:
-                raise nonsense() from None
-            answers.append((self._names.popleft(), code))
-        return answers
+        return [(name, code) for _, name, (_, code) in self.receive(lambda fields: fields.of(_ANSWER))]
 
 
 kept = Kept(EndConnection, each=_CONNECTIONS, most=_KEPT)
@@ -113,16 +100,15 @@ def _end_at(
             try:
                 connection.push()
                 codes.update(connection.answers())
+                if not connection.idle and time.monotonic() - connection.moved_at > silence_s:
+                    raise TimeoutError("the broker is silent")
             except OSError:
                 kept.lost(client.properties, connection)
-                busy.remove(connection)
-                continue
-            if connection.idle:
+            else:
+                if not connection.idle:
+                    continue
                 kept.give_back(client.properties, connection)
-                busy.remove(connection)
-            elif time.monotonic() - connection.moved_at > silence_s:
-                kept.lost(client.properties, connection)
-                busy.remove(connection)
+            busy.remove(connection)
         if busy:
             wait(busy, min(connection.moved_at for connection in busy) + silence_s)
     return codes

@@ -45,7 +45,6 @@ query was idle for so long (transactional.id.expiration.ms, seven days). Take th
 
 _FIRST_STRIDE = 64
 _FETCH_BYTES = 4 << 20
-_SETTLE_SECONDS = 5.0
 #: Requests that may be without an answer before the time for a step is over.
 _TRIES = 3
 #: A coordinator that has just started may not know a topic yet.
@@ -97,26 +96,30 @@ class KafkaTerm:
         """What fails in here has committed nothing: the cause is told where a new attempt would not help."""
         deliveries = Deliveries(self._kafka, self._own.id, TRANSACTION_MS / 1000)
         try:
-            deliveries.add((self._reader.topic, self._reader.partition), self._sealed(head))
-            deliveries.wait_until_below(0)
+            self._deliver(deliveries, head)
             if self._group is not None and offsets is not None:
                 self._send_offsets(self._group, offsets)
-        except BaseException as failure:
-            if deliveries.any_sent:
-                deliveries.settle(_SETTLE_SECONDS)  # what a broker has not looked at yet could begin it anew
-                self._end(commit=False)
-            if not isinstance(failure, EosError) or isinstance(failure, LedgerError):
-                raise
-            if failure.condition == "EOS_FENCED" or failure.parameters.get("reason") in _TAKEN_OR_FORGOTTEN:
-                raise NotPublished(failure.message) from None
-            raise LedgerError(
-                "EOS_LEDGER_NOT_WRITABLE",
-                f"The decision could not be written to {self._reader.topic}. {failure.message}",
-                hint="Nothing was decided. See the ledger topic's min.insync.replicas, max.message.bytes and ACLs.",
-                **failure.parameters,
-            ) from None
+        except BaseException:
+            deliveries.abort(self._own)
+            raise
         finally:
             deliveries.close()
+
+    def _deliver(self, deliveries: Deliveries, head: Head) -> None:
+        try:
+            deliveries.add((self._reader.topic, self._reader.partition), self._sealed(head))
+            deliveries.wait_until_below(0)
+            return
+        except EosError as error:
+            failure = error
+        if failure.condition == "EOS_FENCED" or failure.parameters.get("reason") in _TAKEN_OR_FORGOTTEN:
+            raise NotPublished(failure.message)
+        raise LedgerError(
+            "EOS_LEDGER_NOT_WRITABLE",
+            f"The decision could not be written to {self._reader.topic}. {failure.message}",
+            hint="Nothing was decided. See the ledger topic's min.insync.replicas, max.message.bytes and ACLs.",
+            **failure.parameters,
+        )
 
     def _sealed(self, head: Head) -> Sealed:
         """The head as a record batch of its own."""

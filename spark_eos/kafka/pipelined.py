@@ -12,7 +12,8 @@ import ssl
 import struct
 import time
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Generic, TypeVar
 
 #: An answer has some dozens of bytes to a partition; one that says it has more than this is none.
 _LARGEST = 1 << 26
@@ -22,11 +23,15 @@ _LATER = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 NO_TAGS = b"\x00"
 
+A = TypeVar("A")
+T = TypeVar("T")
 
-class Pipelined:
+
+class Pipelined(Generic[A]):
     """One connection to one broker. Raises OSError from every call once it is of no use; close it then.
 
-    ``moved_at``: when bytes last went either way, by the monotonic clock.
+    With each request goes a note, which comes back with its answer. ``moved_at``: when bytes last went either way, by
+    the monotonic clock.
     """
 
     def __init__(self, broker: socket.socket, node: int, client_id: str = "spark-eos") -> None:
@@ -36,7 +41,7 @@ class Pipelined:
         self._socket = broker
         self._gathers = not isinstance(broker, ssl.SSLSocket)
         self._number = 0
-        self._asked: deque[int] = deque()
+        self._asked: deque[tuple[int, A]] = deque()
         self._unsent: deque[memoryview] = deque()
         self._received = bytearray()
         broker.setblocking(False)
@@ -57,7 +62,7 @@ class Pipelined:
         """Something is left to be sent."""
         return bool(self._unsent)
 
-    def ask(self, api: int, version: int, body: Iterable[bytes]) -> int:
+    def ask(self, api: int, version: int, body: Iterable[bytes], note: A) -> int:
         """Queue a request of a version with tags, to be sent by `push`; its number."""
         if self.idle:
             self.moved_at = time.monotonic()
@@ -66,7 +71,7 @@ class Pipelined:
         pieces = [head, *body]
         pieces.insert(0, struct.pack(">i", sum(map(len, pieces))))
         self._unsent += map(memoryview, _joined(pieces))
-        self._asked.append(self._number)
+        self._asked.append((self._number, note))
         return self._number
 
     def push(self) -> None:
@@ -85,25 +90,25 @@ class Pipelined:
             if sent:
                 self._unsent[0] = self._unsent[0][sent:]
 
-    def receive(self) -> list[Fields]:
-        """The bodies of the answers that are there, in the order of the requests."""
+    def receive(self, read: Callable[[Fields], T]) -> list[tuple[int, A, T]]:
+        """The answers that are there, in the order of the requests: number, note, what ``read`` makes of the body."""
         while True:
             try:
                 data = self._socket.recv(_RECEIVED)
             except _LATER:
-                return self._complete()
+                return self._complete(read)
             except OSError:
                 data = b""
             if not data:
                 # What came before the end still counts; the next call says that this is the end.
-                complete = self._complete()
+                complete = self._complete(read)
                 if complete:
                     return complete
                 raise OSError("the broker has closed the connection")
             self.moved_at = time.monotonic()
             self._received += data
 
-    def _complete(self) -> list[Fields]:
+    def _complete(self, read: Callable[[Fields], T]) -> list[tuple[int, A, T]]:
         answers, at = [], 0
         while len(self._received) - at >= 4:
             (size,) = struct.unpack_from(">i", self._received, at)
@@ -111,23 +116,23 @@ class Pipelined:
                 raise OSError("the broker's answer has an impossible size")
             if len(self._received) - at - 4 < size:
                 break
-            answers.append(self._body(bytes(self._received[at + 4 : at + 4 + size])))
+            answers.append(self._answer(Fields(bytes(self._received[at + 4 : at + 4 + size])), read))
             at += 4 + size
         del self._received[:at]
         return answers
 
-    def _body(self, data: bytes) -> Fields:
+    def _answer(self, fields: Fields, read: Callable[[Fields], T]) -> tuple[int, A, T]:
         if not self._asked:
             raise OSError("the broker answers, though nothing was asked")
-        fields = Fields(data)
+        asked, note = self._asked.popleft()
         try:
             (number,) = fields.of(_NUMBER)
             fields.skip_tags()
-        except (struct.error, IndexError):
-            raise nonsense() from None
-        if number != self._asked.popleft():
-            raise OSError("the broker answers another request")
-        return fields
+            if number != asked:
+                raise OSError("the broker answers another request")
+            return number, note, read(fields)
+        except (struct.error, IndexError, UnicodeDecodeError):
+            raise OSError("the broker's answer makes no sense") from None
 
 
 def wait(connections: Iterable[Pipelined], until: float) -> None:
@@ -136,10 +141,6 @@ def wait(connections: Iterable[Pipelined], until: float) -> None:
     for connection in connections:
         poll.register(connection, select.POLLIN | (select.POLLOUT if connection.sending else 0))
     poll.poll(max(0.0, 1000 * (until - time.monotonic())) + 1)
-
-
-def nonsense() -> OSError:
-    return OSError("the broker's answer makes no sense")
 
 
 def varint(number: int) -> bytes:

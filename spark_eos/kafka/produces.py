@@ -5,14 +5,12 @@ Version 12 of the request: a broker that gets it adds the partition to the trans
 
 from __future__ import annotations
 
-import socket
 import struct
-from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from spark_eos.kafka.kept import Kept
-from spark_eos.kafka.pipelined import NO_TAGS, Fields, Pipelined, nonsense, text, varint
+from spark_eos.kafka.pipelined import NO_TAGS, Fields, Pipelined, text, varint
 from spark_eos.kafka.wire import PRODUCE_VERSION
 
 Place = tuple[str, int]
@@ -30,12 +28,8 @@ class Answer:
     errors: Mapping[Place, int]
 
 
-class ProduceConnection(Pipelined):
+class ProduceConnection(Pipelined[frozenset[Place]]):
     """One connection to one broker, for one transaction at a time."""
-
-    def __init__(self, broker: socket.socket, node: int, client_id: str = "spark-eos") -> None:
-        super().__init__(broker, node, client_id)
-        self._places: deque[tuple[int, frozenset[Place]]] = deque()
 
     def send(self, transactional_id: str, batches: Mapping[Place, bytes], timeout_ms: int) -> int:
         """Ask to write one batch to each of these partitions; the request's number. All replicas are to have it within
@@ -51,24 +45,16 @@ class ProduceConnection(Pipelined):
                 pieces += struct.pack(">i", partition) + varint(len(data) + 1), data, NO_TAGS
             pieces.append(NO_TAGS)
         pieces.append(NO_TAGS)
-        number = self.ask(_PRODUCE, PRODUCE_VERSION, pieces)
-        self._places.append((number, frozenset(batches)))
+        number = self.ask(_PRODUCE, PRODUCE_VERSION, pieces, frozenset(batches))
         self.push()
         return number
 
     def answers(self) -> list[Answer]:
         """The answers that are there, in the order of the requests."""
-        return [self._read(fields) for fields in self.receive()]
-
-    def _read(self, fields: Fields) -> Answer:
-        number, places = self._places.popleft()
-        try:
-            errors = _errors(fields)
-        except (struct.error, IndexError, UnicodeDecodeError):
-            raise nonsense() from None
-        if errors.keys() != places:
+        answers = self.receive(_errors)
+        if any(errors.keys() != places for _, places, errors in answers):
             raise OSError("the broker's answer is not about the partitions that were asked for")
-        return Answer(number, errors)
+        return [Answer(number, errors) for number, _, errors in answers]
 
 
 _NUMBER = struct.Struct(">i")

@@ -7,7 +7,7 @@ transaction by the first batch that is written to it.
 from __future__ import annotations
 
 import time
-from dataclasses import astuple, dataclass, field
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +16,6 @@ import pyarrow.compute as pc
 from spark_eos.kafka.config import canonical, codec, is_for_librdkafka
 from spark_eos.kafka.deliveries import Deliveries
 from spark_eos.kafka.encode import BATCH_BYTES, SEQUENCES, Encoder, Rows
-from spark_eos.kafka.ends import end_own
 from spark_eos.kafka.inits import init
 from spark_eos.kafka.partition import Partitioner
 from spark_eos.kafka.refusals import too_large
@@ -27,8 +26,6 @@ from spark_eos.protocol.head import Pair
 IN_FLIGHT_BYTES = 8 * 1024 * 1024
 """Bytes that may be without an answer before a call waits for some."""
 
-_ABORT_SECONDS = 10.0
-_SETTLE_SECONDS = 5.0
 #: With keys, rows are collected until there is so much for each partition, within what one partition takes at once.
 _KEYED_BYTES_PER_PARTITION = 64 * 1024
 _MOST_COLLECTED = 8 * BATCH_BYTES
@@ -132,10 +129,8 @@ class RawProducer:
 
     def abort(self) -> None:
         """Abort this producer's own open transaction, as well as it goes; the coordinator's timeout does the rest."""
-        if self._identity is None or not self._deliveries.any_sent:
-            return
-        self._deliveries.settle(_SETTLE_SECONDS)  # what a broker has not looked at yet could begin it anew
-        end_own(wire(self._kafka), astuple(self._identity), commit=False, seconds=_ABORT_SECONDS)
+        if self._identity is not None:
+            self._deliveries.abort(self._identity)
 
     def close(self) -> None:
         """Let go of the connections; an open transaction stays open."""

@@ -139,11 +139,8 @@ class Wire:
         aborts what they had open, which takes the broker a while (51) in which to ask again."""
         return self._run(self._init_producer, transactional_id, timeout_ms)
 
-    def homes(self, ids: Iterable[str], seconds: float | None = None) -> dict[int, list[str]]:
-        """Coordinator → transactional ids; ids whose coordinator is not known yet are left out.
-
-        ``seconds``: for how long to wait for an answer, by default as the user's properties say.
-        """
+    def homes(self, ids: Iterable[str], seconds: float) -> dict[int, list[str]]:
+        """Coordinator → transactional ids; ids whose coordinator is not known within ``seconds`` are left out."""
         return self._run(self._find_homes, list(ids), seconds)
 
     def commit_offsets(
@@ -245,15 +242,11 @@ class Wire:
     async def _commit_offsets(
         self, transaction: tuple[str, int, int], group: str, offsets: Mapping[str, Mapping[int, int]], seconds: float
     ) -> int | None:
-        home = self._group_homes.get(group)
-        if home is None:
-            found = await _answer(self._send(_find_request([group], CoordinatorType.GROUP), None, seconds))
-            if found is None:
-                return None
-            (row,) = found.coordinators
-            if row.error_code != OK:
-                return row.error_code
-            home = self._group_homes[group] = self._add_coordinator(row, CoordinatorType.GROUP)
+        if group not in self._group_homes:
+            errors = await self._look_up([group], seconds, CoordinatorType.GROUP)
+            if errors.get(group) != OK:
+                return errors.get(group)
+        home = self._group_homes[group]
         response = await _answer(self._send(_offsets_request(*transaction, group, offsets), home, seconds))
         codes = () if response is None else [p.error_code for topic in response.topics for p in topic.partitions]
         wrong = next((code for code in codes if code != OK), OK)
@@ -337,17 +330,17 @@ class Wire:
                 homes[self._homes[name]].append(name)
         return homes
 
-    async def _look_up(self, ids: list[str], seconds: float | None = None) -> dict[str, int]:
+    async def _look_up(
+        self, ids: list[str], seconds: float | None = None, kind: CoordinatorType = CoordinatorType.TRANSACTION
+    ) -> dict[str, int]:
         """Ask for these ids' coordinators; the error code for each that a broker answered about."""
-        response = await _answer(self._send(_find_request(ids), None, seconds))
+        homes = self._group_homes if kind is CoordinatorType.GROUP else self._homes
+        response = await _answer(self._send(_find_request(ids, kind), None, seconds))
         rows = [] if response is None else response.coordinators
         for row in rows:
             if row.error_code == OK:
-                self._homes[row.key] = self._add_coordinator(row, CoordinatorType.TRANSACTION)
+                homes[row.key] = self._manager.cluster.add_coordinator(row, kind, row.key, synthesize_node_id=False)
         return {row.key: row.error_code for row in rows}
-
-    def _add_coordinator(self, row: Any, kind: CoordinatorType) -> int:
-        return self._manager.cluster.add_coordinator(row, kind, row.key, synthesize_node_id=False)
 
     async def _ask(self, requests: Mapping[int, Any]) -> dict[int, Any]:
         """One request for each broker, all at once; None for a broker that did not answer."""
@@ -424,9 +417,7 @@ def _fetch_request(topic: str, partition: int, offset: int, max_bytes: int) -> F
     )
 
 
-def _find_request(
-    names: list[str], kind: CoordinatorType = CoordinatorType.TRANSACTION
-) -> FindCoordinatorRequest:
+def _find_request(names: list[str], kind: CoordinatorType) -> FindCoordinatorRequest:
     return FindCoordinatorRequest(key_type=kind.value, coordinator_keys=names, min_version=4)
 
 
