@@ -62,12 +62,23 @@ class KafkaView:
         return sorted(self.admin.list_topics(topic, timeout=TIMEOUT).topics[topic].partitions)
 
     def ends(self, *topics: str, committed: bool = False) -> dict[tuple[str, int], int]:
-        """Each partition's high watermark, or its last stable offset."""
+        """Each partition's high watermark, or its last stable offset.
+
+        A leader is known to all a moment before it knows of that itself; the admin client does not ask again.
+        """
         places = [TopicPartition(topic, p) for topic in topics for p in self.partitions(topic)]
-        asked = self.admin.list_offsets(
-            dict.fromkeys(places, OffsetSpec.latest()), isolation_level=_LEVELS[committed], request_timeout=TIMEOUT
-        )
-        return {(place.topic, place.partition): future.result().offset for place, future in asked.items()}
+        wanted, level = dict.fromkeys(places, OffsetSpec.latest()), _LEVELS[committed]
+
+        def ends() -> dict[tuple[str, int], int] | None:
+            asked = self.admin.list_offsets(wanted, isolation_level=level, request_timeout=TIMEOUT)
+            try:
+                return {(place.topic, place.partition): future.result().offset for place, future in asked.items()}
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError.NOT_LEADER_FOR_PARTITION:
+                    raise
+                return None
+
+        return wait_for(ends, f"the leaders of {', '.join(topics)}") if places else {}
 
     def held(self, *topics: str) -> dict[tuple[str, int], tuple[int, int]]:
         """Partitions where an open transaction keeps readers back: last stable offset and end."""

@@ -149,7 +149,7 @@ class RawProducer:
     def _encode(self, topic: str, held: _Topic) -> None:
         if not held.held:
             return
-        rows = pa.concat_batches(held.held)
+        rows = held.held[0] if len(held.held) == 1 else pa.concat_batches(held.held)  # which copies even one
         self._held_bytes -= held.bytes
         held.held, held.bytes = [], 0
         partition = held.partitioner.choose(rows["key"], rows["partition"], rows.num_rows)
