@@ -1,10 +1,11 @@
-"""Where the time goes: flame graphs and processor time by kind of thread, for large micro-batches and for small ones.
+"""Where the time goes: flame graphs and processor time by kind of thread, for large and for small micro-batches.
 
     make profile                              (python -m jobs.profile)
     make profile ARGS="--rows 0.25"           a short one
 
-Our source into our sink, on a broker and a Spark session of its own, after runs that let the JVM compile what it will.
-docs/profiles.md shows what came of it. Linux only; see `jobs._bench.recorders` for what it needs.
+Our source into our sink, with small and with large values, on a broker and a Spark session of its own, after runs that
+let the JVM compile what it will. docs/profiles.md shows what came of it. Linux only; see `jobs._bench.recorders` for
+what it needs.
 """
 
 from __future__ import annotations
@@ -29,7 +30,13 @@ from jobs.arguments import share
 from jobs.query import say
 
 WARM_UPS = 3
-VALUE_BYTES = 100
+#: The cases with large micro-batches, and the bytes of a value.
+LARGE = {"large": 100, "large-values": 1024}
+_TITLES = {
+    "large": "large micro-batches, values of 100 B",
+    "large-values": "large micro-batches, values of 1 KiB",
+    "small": "small micro-batches",
+}
 #: Rounds of 10 rows, every 10 ms.
 ROUNDS = 6_000
 _BURST, _PERIOD = 10, 0.01
@@ -49,24 +56,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     args.out.mkdir(parents=True, exist_ok=True)
     plan = Plan(args.rows, 1, WARM_UPS)
     with bench() as on:
-        rows = plan.rows(SIZES[VALUE_BYTES], UNIT)
-        show(large(on, rows), "large", rows, args.out)
+        for case, value_bytes in LARGE.items():
+            rows = plan.rows(SIZES[value_bytes], UNIT)
+            show(large(on, rows, value_bytes), case, rows, args.out)
         rounds = max(1, round(ROUNDS * args.rows))
         show(small(on, rounds), "small", rounds * _BURST, args.out)
     return 0
 
 
-def large(on: Bench, rows: int) -> Recording:
+def large(on: Bench, rows: int, value_bytes: int) -> Recording:
     """The pipeline of the benchmark, once more after its warm-ups."""
     topic = f"in-{uuid.uuid4().hex[:8]}"
-    fill(on.cluster, topic, rows, VALUE_BYTES, PARTITIONS)
+    fill(on.cluster, topic, rows, value_bytes, PARTITIONS)
 
     def run() -> None:
         output = f"out-{uuid.uuid4().hex[:8]}"
         on.cluster.create_topic(output, PARTITIONS)
         flow = Flow(OURS, OURS, topic, output, max_offsets=rows // BATCHES)
         speed = drain(on.spark, on.bootstrap_servers, flow, on.roots).rows_per_second
-        say(f"profile: large, {speed:,.0f} rows/s")
+        say(f"profile: values of {value_bytes} B, {speed:,.0f} rows/s")
         on.delete_topic(output)
 
     for _ in range(WARM_UPS):
@@ -88,8 +96,8 @@ def small(on: Bench, rounds: int) -> Recording:
 
 def show(made: Recording, case: str, rows: int, folder: Path) -> None:
     """The pictures, and a table of the threads that took most."""
-    draw(made.python, f"Python, {case} micro-batches", folder / f"{case}-python.png")
-    draw(made.jvm, f"JVM, {case} micro-batches", folder / f"{case}-jvm.png")
+    draw(made.python, f"Python, {_TITLES[case]}", folder / f"{case}-python.png")
+    draw(made.jvm, f"JVM, {_TITLES[case]}", folder / f"{case}-jvm.png")
     print(f"{case}: µs of a core for each of {rows:,} rows")
     for (group, kind), seconds in made.threads.most_common():
         if seconds * 1e6 / rows >= _LEAST_US:
