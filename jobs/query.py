@@ -20,10 +20,9 @@ from pyspark.sql.streaming.listener import (
     QueryTerminatedEvent,
 )
 
+from spark_eos import reason
 from spark_eos.errors import EosError
 
-#: An error of ours inside the text of Spark's: up to the end of its line, or to what Spark adds to it.
-_OURS = re.compile(r"\[EOS_[A-Z0-9_]+\] .+?(?=\s*SQLSTATE: |\s*\n|\s*$)")
 #: The last line of a Python traceback inside the text of Spark's error: `package.Error: what is wrong`.
 _PYTHON = re.compile(r"^(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception): .+$", re.MULTILINE)
 #: What follows it in the text of Spark's error is the query's plan, which may hold such texts as literals.
@@ -99,8 +98,8 @@ def failure_text(error: BaseException, *, verbose: bool = False) -> str:
     if isinstance(error, EosError):
         return whole
     said = whole.partition(_PLAN)[0]
-    found = _OURS.search(said)
-    short = found[0] if found else _spark_text(error, said)
+    found = reason(error)
+    short = str(found) if found else _spark_text(error, said)
     return f"{short}\n\n{whole}" if verbose else short
 
 

@@ -128,7 +128,7 @@ def _accepts(on_malformed: str) -> Column:
         F.col("partition"),
         F.lit(", offset "),
         F.col("offset"),
-        F.lit(" does not fit 'transform.parse'. Mend the schema, or set 'onMalformed: drop' to leave such rows out."),
+        F.lit(" does not fit 'transform.parse'. Hint: Mend the schema, or leave such rows out by 'onMalformed: drop'."),
     )
     # rand() makes the filter one that the optimizer neither moves nor merges, so that no filter of the user's comes
     # first and drops a malformed row unseen. (Only an unsure one does: the optimizer knows that rand() < 0 is false and

@@ -8,11 +8,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from spark_eos._version import __version__
+from spark_eos.reasons import Reason, reason
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["__version__", "register"]
+__all__ = ["Reason", "__version__", "reason", "register"]
 
 
 def register(spark: SparkSession) -> None:

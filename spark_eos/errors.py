@@ -27,6 +27,12 @@ from __future__ import annotations
 
 from typing import Any
 
+HINT = " Hint: "
+"""What stands between message and hint in an error's text."""
+
+RESTART_HELPS: frozenset[str] = frozenset()
+"""Conditions after which the same query, started again with nothing changed, goes on."""
+
 
 class EosError(Exception):
     """Base of all errors.
@@ -36,7 +42,7 @@ class EosError(Exception):
     """
 
     def __init__(self, condition: str, message: str, *, hint: str, **parameters: Any) -> None:
-        super().__init__(f"[{condition}] {message} {hint}")
+        super().__init__(f"[{condition}] {message}{HINT}{hint}")
         self.condition = condition
         self.message = message
         self.hint = hint

@@ -64,4 +64,4 @@ def test_an_error_survives_the_way_from_a_worker(cls):
         "What to do.",
         {"option": "topic", "value": 3},
     )
-    assert str(copy) == str(error) == "[EOS_X] What is wrong. What to do."
+    assert str(copy) == str(error) == "[EOS_X] What is wrong. Hint: What to do."

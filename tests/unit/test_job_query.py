@@ -5,7 +5,7 @@ from __future__ import annotations
 from jobs.query import failure_text
 from spark_eos.errors import Superseded
 
-OURS = "[EOS_SUPERSEDED] Another run has taken over. Stop this one."
+OURS = "[EOS_SUPERSEDED] Another run has taken over. Hint: Stop this one."
 IN_SPARK = f"""[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: Error in Python: Traceback (…):
   File "pyspark/worker.py", line 1, in main
     writer.commit(messages, batch)

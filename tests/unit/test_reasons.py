@@ -1,0 +1,37 @@
+"""The error of spark-eos inside what Spark raises."""
+
+from __future__ import annotations
+
+import spark_eos
+from spark_eos.errors import Superseded
+from spark_eos.reasons import Reason
+
+OURS = Reason("EOS_SUPERSEDED", "Another run has taken over.", "Stop this one.", restart_helps=False)
+TEXT = "[EOS_SUPERSEDED] Another run has taken over. Hint: Stop this one."
+IN_SPARK = f"""[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: Error in Python: Traceback (…):
+  File "pyspark/worker.py", line 1, in main
+    writer.commit(messages, batch)
+spark_eos.errors.Superseded: {TEXT}
+ SQLSTATE: XXKST
+"""
+
+
+def test_an_error_of_ours_is_its_own_reason():
+    """Condition, message and hint as they were given."""
+    error = Superseded("EOS_SUPERSEDED", "Another run has taken over.", hint="Stop this one.")
+    assert spark_eos.reason(error) == OURS
+    assert str(OURS) == str(error) == TEXT
+
+
+def test_the_reason_is_found_inside_what_spark_raises():
+    """Between a traceback and Spark's own state."""
+    assert spark_eos.reason(Exception(IN_SPARK)) == OURS
+
+
+def test_the_plan_that_spark_prints_is_no_reason():
+    """A query may hold the text of an error as a literal."""
+    assert spark_eos.reason(Exception(f"[OTHER] x\n=== Streaming Query ===\nplan: {TEXT}")) is None
+
+
+def test_an_error_without_one_of_ours_has_no_reason():
+    assert spark_eos.reason(ValueError("x")) is None
