@@ -83,7 +83,7 @@ def _add_verify(commands: argparse._SubParsersAction) -> None:
     command.add_argument("--output-id", metavar="WHERE", help="the same for the output (default: as --id)")
     command.add_argument("--group", metavar="GROUP", help="rows below its offsets are due, others not (default: all)")
     command.add_argument("--order", choices=["input-partition", "key", "none"], default="input-partition")
-    command.add_argument("--allow-missing", action="store_true", help="rows may be left out: lost ones are no fault")
+    command.add_argument("--allow-missing", action="store_true", help="rows may be left out: that is no fault")
     command.add_argument("--same-value", action="store_true", help="a row whose value has changed is torn")
     command.add_argument("--json", metavar="FILE", help="write the report there as JSON, too")
     command.add_argument("--limit", type=_natural, default=5, metavar="N", help="examples of each fault (default: 5)")

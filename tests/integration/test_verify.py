@@ -96,9 +96,21 @@ def test_lost_row(copied: Copied, capsys) -> None:
     """A row that is in the input alone, with its place there; no fault where rows may be left out."""
     copied.put(row for row in ROWS if row != (1, "r7"))
     assert the_one(copied.ask(), "lost") == ops.Example("r7", f"{copied.input}-1@3", None)
-    assert copied.ask(allow_missing=True).ok
     assert copied.command("--id", "value") == 1
     assert f"\n  id r7  input {copied.input}-1@3\n" in capsys.readouterr().out
+
+
+def test_row_that_may_be_missing_is_left_out(copied: Copied, capsys) -> None:
+    """No fault, and nowhere called lost."""
+    copied.put(row for row in ROWS if row != (1, "r7"))
+    report = copied.ask(allow_missing=True)
+    assert report.ok
+    assert (report.counts["left_out"], report.counts["lost"]) == (1, 0)
+    assert copied.command("--id", "value", "--allow-missing") == 0
+    printed = capsys.readouterr().out
+    assert "\n          left out             1  due, not in the output, and allowed to be missing\n" in printed
+    assert printed.endswith("\nOK: 19 rows got through exactly once, 1 left out\n")
+    assert "lost" not in printed
 
 
 def test_row_that_was_rolled_back_is_lost(copied: Copied) -> None:
@@ -168,6 +180,47 @@ def test_row_without_a_readable_id(copied: Copied, topic) -> None:
     where = Where.parse("json:id.n")
     report = copied.ask(inputs=(input_,), outputs=(output,), id=where, output_id=where)
     assert the_one(report, "torn") == ops.Example(None, None, f"{output}-0@2", "no id at json:id.n")
+
+
+def test_no_row_of_the_input_has_an_id(copied: Copied, capsys) -> None:
+    """A wrong question, not 20 torn rows: no report, but what the rows look like."""
+    copied.put(ROWS)
+    assert copied.command("--id", "key") == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err == (
+        f"spark-eos: [EOS_VERIFY_NO_ID] No row of the input ({copied.input}) has an id at key (20 read). "
+        "Of the 20 looked at, keys are null, values are not JSON, and there are no headers. "
+        "Hint: Say by --id where they have it: key, value, header:NAME or json:FIELD.\n"
+    )
+
+
+def test_no_row_of_the_output_has_an_id(copied: Copied, topic) -> None:
+    """Whatever the input has. Names of fields and headers are told, values are not."""
+    producer = Producer({"bootstrap.servers": copied.cluster.bootstrap_servers})
+    output = topic(1)
+    for _, id_ in ROWS:
+        producer.produce(output, json.dumps({"order": {"no": id_}, "id": None}), headers=[("trace", "secret")])
+    assert producer.flush(TIMEOUT) == 0
+    with pytest.raises(OptionError) as raised:
+        copied.ask(outputs=(output,), output_id=Where.parse("json:id"))
+    assert raised.value.condition == "EOS_VERIFY_NO_ID"
+    assert raised.value.message == (
+        f"No row of the output ({output}) has an id at json:id (20 read). Of the 20 looked at, keys are null, "
+        "values are JSON objects with the fields order.no and id (null), and headers are trace."
+    )
+    assert "--output-id" in raised.value.hint
+
+
+def test_rows_without_an_id_beside_others_are_torn(copied: Copied, topic) -> None:
+    """However many they are; that a whole topic has no id is a warning, too."""
+    other = topic(1)
+    write(copied.cluster.bootstrap_servers, other, [(0, "no JSON")] * 3)
+    write(copied.cluster.bootstrap_servers, copied.output, [(0, '{"id": "r0"}')])
+    report = copied.ask(outputs=(copied.output, other), output_id=Where.parse("json:id"), allow_missing=True)
+    assert report.faults == ["torn"]
+    assert (report.counts["torn"], report.counts["pairs"]) == (3, 1)
+    assert report.warnings == [f"no row of {other} has an id at json:id"]
 
 
 def test_value_that_has_changed(copied: Copied, topic) -> None:

@@ -116,6 +116,19 @@ def test_report_as_json_has_no_secret(report: ops.Report) -> None:
     }
 
 
+def test_rows_that_may_be_missing_are_left_out(report: ops.Report) -> None:
+    """They have a count of their own, so that ``lost`` is a fault wherever it is not 0; both are in every JSON."""
+    allowed = dataclasses.replace(QUESTION, allow_missing=True)
+    counts = {**dict.fromkeys(COUNTS, 0), "pairs": 1500, "left_out": 1200}
+    report = ops.Report(counts, {}, (), [])
+    text = ops.as_text(allowed, report)
+    assert "          left out         1,200  due, not in the output, and allowed to be missing" in text.splitlines()
+    assert "lost" not in text
+    assert text.endswith("OK: 1,500 rows got through exactly once, 1,200 left out")
+    assert ops.as_json(allowed, report)["counts"].items() >= {("left_out", 1200), ("lost", 0)}
+    assert "left out" not in ops.as_text(QUESTION, report).rpartition("\n")[0]
+
+
 @pytest.mark.parametrize(("faults", "code"), [(["doubled"], 1), ([], 0)])
 def test_exit_code_is_the_verdict(report, monkeypatch, tmp_path, capsys, faults: list[str], code: int) -> None:
     """Unless the report cannot be written where it was wanted; it is printed all the same."""

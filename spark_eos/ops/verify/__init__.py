@@ -3,6 +3,7 @@
 ::
 
     question ─> bounds ─> intake: reader ─> spill ─> judge ─> report
+                             └─> sample, where no row has an id
 """
 
 from __future__ import annotations
@@ -42,4 +43,4 @@ def verify(question: Question, progress: Callable[[str], None] = lambda text: No
             f"Rows cannot be kept in {tempfile.gettempdir()}: {error}.",
             hint="Set TMPDIR to a folder with room: some 100 bytes for each row of input and output.",
         ) from None
-    return make_report(question, bounds, findings, intake.counts)
+    return make_report(question, bounds, findings, intake.counts, intake.warnings)

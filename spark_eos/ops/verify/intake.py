@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import pyarrow as pa
 from confluent_kafka import Message
 
+from spark_eos.errors import OptionError
 from spark_eos.kafka.metadata import Isolation
 from spark_eos.ops.verify.bounds import Bounds, Place
 from spark_eos.ops.verify.judge import Case, Findings, History
 from spark_eos.ops.verify.question import Question, Where
 from spark_eos.ops.verify.reader import Reader
+from spark_eos.ops.verify.sample import Sample
 from spark_eos.ops.verify.spill import Spill, buckets_of, shortened
 
 #: Rows that one bucket is to hold; what is in memory while it is judged is some 300 bytes for each.
@@ -21,7 +24,7 @@ BUCKET_ROWS = 65_536
 
 
 class Intake:
-    """Reads both sides into a `History`. ``counts``: rows, by the names in `COUNTS`."""
+    """Reads both sides into a `History`. ``counts``: rows, by the names in `COUNTS`. ``warnings``: what was odd."""
 
     def __init__(
         self,
@@ -32,6 +35,7 @@ class Intake:
         progress: Callable[[str], None],
     ) -> None:
         self.counts = {"input_uncommitted": 0, "output_uncommitted": 0}
+        self.warnings: list[str] = []
         self._question, self._bounds, self._findings, self._progress = question, bounds, findings, progress
         rows = max(sum(p.end - p.begin for p in side) for side in (bounds.inputs, bounds.outputs))
         self._buckets = 1 << max(0, (rows // BUCKET_ROWS).bit_length())
@@ -39,6 +43,7 @@ class Intake:
         self._read, self._next_word, self._began = 0, 0.0, time.monotonic()
 
     def history(self) -> History:
+        """Raises OptionError (EOS_VERIFY_NO_ID) where no row of a side has an id."""
         question, bounds = self._question, self._bounds
         value = question.same_value
         input_, gaps_in = self._committed("input", bounds.inputs, question.id, row_schema(value=value))
@@ -53,27 +58,34 @@ class Intake:
         self, side: str, places: Sequence[Place], where: Where, schema: pa.Schema
     ) -> tuple[Spill, dict[int, int]]:
         """All committed rows; and for places in which `read_uncommitted` may see more, how many rows there were."""
-        spill = Spill(self._folder / side, schema)
+        spill, sample = Spill(self._folder / side, schema), Sample()
         gaps: dict[int, int] = {}
-        total = 0
+        rows: Counter[str] = Counter()  # by topic
+        ids: Counter[str] = Counter()
         with self._reader("read_committed", side) as reader:
             for index, place in enumerate(places):
-                count = 0
+                count, spilled = 0, spill.rows
                 for messages in reader.read(place, place.stable):
                     count += len(messages)
-                    self._keep(spill, side, index, where, messages)
-                total += count
+                    self._keep(spill, sample, side, index, where, messages)
+                rows[place.topic] += count
+                ids[place.topic] += spill.rows - spilled
                 if count < place.end - place.begin:  # markers, aborted or open transactions, or compaction
                     gaps[index] = count
-        self.counts[side] = total
+        self.counts[side] = rows.total()
+        nameless = [topic for topic, count in rows.items() if count and not ids[topic]]
+        if nameless and not spill.rows:
+            raise _no_id(side, rows, where, sample)
+        self.warnings += [f"no row of {topic} has an id at {where}" for topic in nameless]
         return spill.finish(), gaps
 
-    def _keep(self, spill: Spill, side: str, place: int, where: Where, messages: list[Message]) -> None:
+    def _keep(self, spill: Spill, sample: Sample, side: str, place: int, where: Where, messages: list[Message]) -> None:
         ids = where.ids(messages)
         if None in ids:
-            for message, found in zip(messages, ids, strict=True):
-                if found is None:
-                    self._unreadable(side, place, message.offset(), where)
+            without = [message for message, found in zip(messages, ids, strict=True) if found is None]
+            sample.add(place, without)
+            for message in without:
+                self._unreadable(side, place, message.offset(), where)
             messages = [message for message, found in zip(messages, ids, strict=True) if found is not None]
             ids = [found for found in ids if found is not None]
             if not ids:
@@ -122,6 +134,19 @@ class Intake:
                 self._progress(f"reading the {what}: {self._read:,} rows, {speed:,.0f} a second")
 
         return Reader(self._question.kafka, isolation, told)
+
+
+def _no_id(side: str, rows: Mapping[str, int], where: Where, sample: Sample) -> OptionError:
+    """``rows``: by topic."""
+    option = "--id" if side == "input" else "--output-id"
+    return OptionError(
+        "EOS_VERIFY_NO_ID",
+        f"No row of the {side} ({', '.join(rows)}) has an id at {where} ({sum(rows.values()):,} read). {sample}.",
+        hint=f"Say by {option} where they have it: key, value, header:NAME or json:FIELD.",
+        side=side,
+        topics=list(rows),
+        where=str(where),
+    )
 
 
 def row_schema(key: bool = False, value: bool = False) -> pa.Schema:

@@ -54,8 +54,8 @@ class Where:
 _scan = json.JSONDecoder().scan_once
 
 
-def _json(value: bytes) -> Any:
-    """As `json.loads`, for UTF-8."""
+def parse_json(value: bytes) -> Any:
+    """As `json.loads`, for UTF-8. Raises ValueError, RecursionError."""
     text = value.decode()
     try:
         found, end = _scan(text, 0)
@@ -67,7 +67,7 @@ def _json(value: bytes) -> Any:
 def _json_id(value: bytes | None, path: tuple[str, ...]) -> bytes | None:
     """Text as it is, numbers and booleans as JSON writes them: so 7 and "7" are one id."""
     try:
-        found = _json(value) if value is not None else None
+        found = parse_json(value) if value is not None else None
         for field in path:
             found = found[field]
         if type(found) is str:

@@ -38,7 +38,8 @@ class Report:
     @property
     def verdict(self) -> str:
         if self.ok:
-            return f"OK: {self.counts['pairs']:,} rows got through exactly once"
+            left_out = f", {self.counts['left_out']:,} left out" if self.counts["left_out"] else ""
+            return f"OK: {self.counts['pairs']:,} rows got through exactly once{left_out}"
         return "FAULTY: " + ", ".join(f"{self.counts[fault]:,} {label(fault)}" for fault in self.faults)
 
 
@@ -51,6 +52,7 @@ COUNTS = {
     "pairs": "rows of the output that are a row of the input",
     "waiting": "rows of the input that are not due yet",
     "lost": "due, and not in the output",
+    "left_out": "due, not in the output, and allowed to be missing",
     "doubled": "more often in the output than in the input",
     "reordered": "after a younger row of the same input partition",
     "aborted_visible": "in the output, though the input never committed it",
@@ -64,10 +66,15 @@ def label(fault: str) -> str:
     return fault.replace("_", " ")
 
 
-def make_report(question: Question, bounds: Bounds, findings: Findings, rows: Mapping[str, int]) -> Report:
-    counts = {**rows, **findings.counts, "waiting": findings.waiting, "pairs": findings.pairs}
-    faults = [f for f in FAULTS if counts[f] and not (f == "lost" and question.allow_missing)]
-    warnings = [*bounds.warnings, *["no row of the output is a row of the input"] * (not findings.pairs)]
+def make_report(
+    question: Question, bounds: Bounds, findings: Findings, rows: Mapping[str, int], warnings: Sequence[str] = ()
+) -> Report:
+    """``rows``: how many were read, by the names in `COUNTS`."""
+    counts = {**rows, **findings.counts, "waiting": findings.waiting, "pairs": findings.pairs, "left_out": 0}
+    if question.allow_missing:
+        counts |= {"lost": 0, "left_out": counts["lost"]}
+    faults = [fault for fault in FAULTS if counts[fault]]
+    warnings = [*bounds.warnings, *warnings, *["no row of the output is a row of the input"] * (not findings.pairs)]
 
     def spot(places: Sequence[Place], place: int, offset: int) -> str | None:
         return f"{places[place]}@{offset}" if place >= 0 else None
@@ -116,11 +123,12 @@ def as_text(question: Question, report: Report) -> str:
     group = f", group {question.group}" if question.group else ""
     lines = [f"{', '.join(question.inputs)} -> {', '.join(question.outputs)}{group}", ""]
     for name, meaning in COUNTS.items():
-        note = {"lost": " (allowed)" * question.allow_missing}.get(name, "")
+        if name == ("lost" if question.allow_missing else "left_out"):
+            continue
         if name == "reordered" and question.order == "none" or name == "early" and not question.group:
             lines.append(f"{label(name):>18} {'-':>13}  (not asked)")
         else:
-            lines.append(f"{label(name):>18} {report.counts[name]:>13,}  {meaning}{note}")
+            lines.append(f"{label(name):>18} {report.counts[name]:>13,}  {meaning}")
     for fault, examples in report.examples.items():
         if examples:
             lines += ["", f"{label(fault)}, {len(examples)} of {report.counts[fault]:,}:"]

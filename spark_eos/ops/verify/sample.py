@@ -1,0 +1,112 @@
+"""What rows look like in which no id was found: whether they have keys, names of fields and headers; never values."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from confluent_kafka import Message
+
+from spark_eos.ops.verify.question import parse_json
+
+#: Rows that are looked at, of each partition.
+SAMPLE_ROWS = 100
+#: Names that are told, of fields and of headers.
+MOST_NAMES = 20
+#: A name in a smaller share of the rows is as good as a value: that of a map's entry, for example.
+_COMMON = 0.1
+_LONGEST_NAME = 40
+_DEEPEST = 5
+_PLAIN = re.compile(r"[^\s.,'\"()]+")
+
+#: What a field or header holds; "" where that may be an id.
+_AN_ID = ""
+_OBJECTS = "JSON objects"
+
+
+class Sample:
+    """Some rows without an id. As text, what they look like."""
+
+    def __init__(self) -> None:
+        self._rows: Counter[int] = Counter()  # by partition
+        self._keys = 0
+        self._values: Counter[str] = Counter()
+        self._fields: dict[str, Counter[str]] = {}  # how often each holds what
+        self._headers: dict[str, Counter[str]] = {}
+
+    def add(self, place: int, messages: Sequence[Message]) -> None:
+        """Rows of one partition, by its number; those beyond `SAMPLE_ROWS` are ignored."""
+        for message in messages[: SAMPLE_ROWS - self._rows[place]]:
+            self._rows[place] += 1
+            self._keys += message.key() is not None
+            self._add_value(message.value())
+            for name, value in dict(message.headers() or ()).items():
+                self._headers.setdefault(name, Counter())["null" if value is None else _AN_ID] += 1
+
+    def _add_value(self, value: bytes | None) -> None:
+        try:
+            found = parse_json(value) if value is not None else None
+        except (ValueError, RecursionError):
+            self._values["not JSON"] += 1
+            return
+        if value is None:
+            self._values["null"] += 1
+        elif not isinstance(found, dict):
+            self._values["JSON, but no objects"] += 1
+        else:
+            self._values[_OBJECTS] += 1
+            for name, holds in dict(_fields(found)).items():
+                self._fields.setdefault(name, Counter())[holds] += 1
+
+    def __str__(self) -> str:
+        rows = self._rows.total()
+        keys = {0: "keys are null", rows: "keys are there"}.get(self._keys, f"{self._keys} have a key")
+        headers = _listed(self._headers, rows)
+        headers = f"headers are {headers}" if headers else "there are no headers"
+        return f"Of the {rows:,} looked at, {keys}, values are {self._values_text()}, and {headers}"
+
+    def _values_text(self) -> str:
+        parts = []
+        for kind, count in self._values.items():
+            part = f"{kind} ({count})" if len(self._values) > 1 else kind
+            if kind == _OBJECTS:
+                fields = _listed(self._fields, count)
+                part += f" with the fields {fields}" if fields else " without fields"
+            parts.append(part)
+        return _joined(parts)
+
+
+def _fields(value: dict[str, Any], path: str = "", depth: int = 1) -> Iterator[tuple[str, str]]:
+    """Paths of all fields, and what is there. An object is its fields, unless it has none or lies deep."""
+    for name, found in value.items():
+        if isinstance(found, dict) and found and depth < _DEEPEST:
+            yield from _fields(found, f"{path}{_shown(name)}.", depth + 1)
+        else:
+            kind = {dict: "object", list: "array", type(None): "null"}.get(type(found), _AN_ID)
+            yield path + _shown(name), kind
+
+
+def _shown(name: str) -> str:
+    """Short and in one line; quoted where it could be taken for more than a name."""
+    name = name if len(name) < _LONGEST_NAME else name[: _LONGEST_NAME - 1] + "…"
+    return name if _PLAIN.fullmatch(name) and name.isprintable() else repr(name)
+
+
+def _listed(names: dict[str, Counter[str]], rows: int) -> str:
+    """Those that are common, the most common first, each with what it holds where that cannot be an id."""
+    common = [name for name, holds in names.items() if holds.total() >= _COMMON * rows]
+    common.sort(key=lambda name: -names[name].total())
+    shown = []
+    for name in common[:MOST_NAMES]:
+        holds = names[name]
+        shown.append(name if holds[_AN_ID] else f"{name} ({holds.most_common(1)[0][0]})")
+    if len(common) > MOST_NAMES:
+        shown.append(f"{len(common) - MOST_NAMES} more")
+    return _joined(shown)
+
+
+def _joined(parts: Sequence[str]) -> str:
+    """a, b and c."""
+    return " and ".join([", ".join(parts[:-1]), parts[-1]]) if len(parts) > 1 else "".join(parts)
