@@ -20,9 +20,10 @@ from pathlib import Path
 from pyspark.errors import PySparkException
 
 from jobs._bench import commit, latency, pipeline, source
+from jobs._bench.machine import circumstances, describe
 from jobs._bench.plot import plot
 from jobs._bench.result import Result, WrongResult
-from jobs._bench.session import Bench, bench, circumstances
+from jobs._bench.session import Bench, bench
 from jobs._bench.turns import Plan
 from jobs.arguments import count, share
 from jobs.query import failure_text, say
@@ -71,10 +72,8 @@ def show(result: Result, before: dict[str, object], folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / f"{result.mode}.json"
     file.write_text(json.dumps({"circumstances": before, **result.to_json()}, indent=2) + "\n")
-    runs = len(result.series[0].runs)
-    print(f"{result.mode}: medians of {runs}; ratio of {result.compared} to '{result.baseline}'\n", flush=True)
-    print(result.table(), flush=True, end="\n\n")
-    drawn = plot(result, file.with_suffix(".png"))
+    print(f"{result.mode}: {result.caption()}", *describe(before), "", result.table(), "", sep="\n", flush=True)
+    drawn = plot(result, describe(before), file.with_suffix(".png"))
     say(f"{result.mode}: {file}" + (f", {file.with_suffix('.png').name}" if drawn else ""))
 
 

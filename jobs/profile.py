@@ -23,8 +23,9 @@ from jobs._bench.latency import SECONDS, probed
 from jobs._bench.load import fill
 from jobs._bench.queries import OURS, Flow
 from jobs._bench.recorders import Recording, missing, recording
+from jobs._bench.result import cell
 from jobs._bench.session import Bench, bench
-from jobs._bench.source import BATCHES, PARTITIONS, SIZES, UNIT
+from jobs._bench.source import BATCHES, METRIC, PARTITIONS, SIZES, UNIT
 from jobs._bench.turns import Plan
 from jobs.arguments import share
 from jobs.query import say
@@ -74,7 +75,7 @@ def large(on: Bench, rows: int, value_bytes: int) -> Recording:
         on.cluster.create_topic(output, PARTITIONS)
         flow = Flow(OURS, OURS, topic, output, max_offsets=rows // BATCHES)
         speed = drain(on.spark, on.bootstrap_servers, flow, on.roots).rows_per_second
-        say(f"profile: values of {value_bytes} B, {speed:,.0f} rows/s")
+        say(f"profile: values of {value_bytes} B, {cell(METRIC, speed)} rows/s")
         on.delete_topic(output)
 
     for _ in range(WARM_UPS):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -16,6 +16,11 @@ from jobs._bench.queries import Flow, read, write
 #: Of the micro-batches with rows, how many at the beginning do not count: workers, connections and the JVM's compiler
 #: are still getting up in them.
 LEFT_OUT = 2
+#: A shorter stretch is too short to measure: its micro-batches begin and end more than they move rows, and processor
+#: time is looked up but a few times in it.
+LEAST_SECONDS = 1.0
+#: Less processor time is too little: it is known in ticks of 10 ms for each process.
+LEAST_CPU_SECONDS = 0.1
 _END_SECONDS = 900
 
 
@@ -28,19 +33,25 @@ class Stretch:
     begin: float
     end: float
 
+    @property
+    def seconds(self) -> float:
+        return self.end - self.begin
+
 
 @dataclass(frozen=True)
 class Run:
-    """One measured run. ``…_core_us``: microseconds of one core for each row, None where ``/proc`` is missing.
+    """One measured run. ``…_core_us``: microseconds of one core for each row.
 
-    ``rows`` and ``batches`` are all that the run read, ``counted_rows`` and ``counted_batches`` what the rest is of.
+    ``rows`` and ``batches`` are all that the run read; ``counted_…`` is what the rest is of. None: it was too short to
+    measure (`LEAST_SECONDS`, `LEAST_CPU_SECONDS`), or there is no ``/proc``.
     """
 
     rows: int
     batches: int
     counted_rows: int
     counted_batches: int
-    rows_per_second: float
+    counted_seconds: float
+    rows_per_second: float | None = None
     client_core_us: float | None = None
     broker_core_us: float | None = None
     largest_worker_mib: float | None = None
@@ -63,24 +74,29 @@ def drain(spark: SparkSession, bootstrap_servers: str, flow: Flow, roots: Mappin
 
 def judge(progress: Sequence[Mapping[str, Any]], meter: Meter) -> Run:
     """``progress``: of each micro-batch with rows."""
-    counted = stretch(progress)
-    return Run(
-        rows=sum(entry["numInputRows"] for entry in progress),
-        batches=len(progress),
-        counted_rows=counted.rows,
-        counted_batches=counted.batches,
-        rows_per_second=counted.rows / (counted.end - counted.begin),
-        **costs(meter.between(counted.begin, counted.end), counted.rows),
-    )
+    return measured(sum(entry["numInputRows"] for entry in progress), len(progress), stretch(progress), meter)
 
 
-def costs(cost: Cost | None, rows: int) -> dict[str, float]:
+def measured(rows: int, batches: int, counted: Stretch, meter: Meter) -> Run:
+    """``rows``, ``batches``: of the whole run; ``counted``: the part of it that counts."""
+    base = Run(rows, batches, counted.rows, counted.batches, counted.seconds)
+    if counted.seconds < LEAST_SECONDS:
+        return base
+    cost = costs(meter.between(counted.begin, counted.end), counted.rows)
+    return replace(base, rows_per_second=counted.rows / counted.seconds, **cost)
+
+
+def costs(cost: Cost | None, rows: int) -> dict[str, float | None]:
     """The fields of a run that come from the meter; none of them where it knows nothing."""
     if cost is None:
         return {}
+
+    def for_each_row(seconds: float) -> float | None:
+        return seconds * 1e6 / rows if seconds >= LEAST_CPU_SECONDS else None
+
     return {
-        "client_core_us": cost.cpu[CLIENT] * 1e6 / rows,
-        "broker_core_us": cost.cpu[BROKER] * 1e6 / rows,
+        "client_core_us": for_each_row(cost.cpu[CLIENT]),
+        "broker_core_us": for_each_row(cost.cpu[BROKER]),
         "largest_worker_mib": cost.largest_worker_mib,
         "workers_mib": cost.workers_mib,
     }

@@ -44,7 +44,7 @@ CONTENDERS = {"ours → ours": (OURS, OURS), _BASELINE: (BUILTIN, BUILTIN)}
 
 def measure(bench: Bench, plan: Plan, say: Callable[[str], None]) -> Result:
     """Both contenders, in each case; a run warms up by its own first rounds. Raises WrongResult for missing rows."""
-    result = Result("latency", baseline=_BASELINE, compared="latency_ms_p50")
+    result = Result("latency", _BASELINE, "latency_ms_p50", "until a row is visible at the other end")
     for case in CASES:
         rounds = max(FEWEST_ROUNDS, round(case.rounds * plan.scale))
         series = {name: Series(name, case.name) for name in CONTENDERS}
@@ -87,7 +87,10 @@ def probed(
 
 
 def judge(seen: Sequence[Sequence[float]], progress: Sequence[Any], rounds: int) -> dict[str, Any]:
-    """``seen``: round, when written, seconds until visible. Latencies and batches in milliseconds."""
+    """``seen``: round, when written, seconds until visible. Latencies and batches in milliseconds.
+
+    A percentile of so few rows that none lies beyond it is None: p99 takes 100 rows.
+    """
     counted = [row for row in seen if row[0] >= rounds * _LEFT_OUT]
     begin = min(row[1] for row in counted)
     batches = [p["batchDuration"] for p in progress if p["numInputRows"] and seconds(p["timestamp"]) >= begin]
@@ -97,7 +100,5 @@ def judge(seen: Sequence[Sequence[float]], progress: Sequence[Any], rounds: int)
         "counted_rows": len(counted),
         "counted_batches": len(batches),
         "batch_ms_p50": median(batches) if batches else None,
-        "latency_ms_p50": percentiles[49],
-        "latency_ms_p95": percentiles[94],
-        "latency_ms_p99": percentiles[98],
+        **{f"latency_ms_p{p}": percentiles[p - 1] if len(counted) * (100 - p) >= 100 else None for p in (50, 95, 99)},
     }

@@ -11,12 +11,12 @@ from confluent_kafka import Consumer, TopicPartition
 
 from jobs._bench import loop
 from jobs._bench.child import child, environment
-from jobs._bench.drain import LEFT_OUT, Run, Stretch, costs, drain
+from jobs._bench.drain import LEFT_OUT, Run, Stretch, drain, measured
 from jobs._bench.meter import BROKER, CLIENT, Meter
 from jobs._bench.queries import BUILTIN, OURS, Flow
-from jobs._bench.result import Result, Series, WrongResult
+from jobs._bench.result import Result, Series, WrongResult, cell
 from jobs._bench.session import Bench
-from jobs._bench.source import BATCHES, PARTITIONS, UNIT, inputs
+from jobs._bench.source import BATCHES, METRIC, PARTITIONS, UNIT, inputs
 from jobs._bench.turns import Plan, multiple
 
 _PROGRAM_SECONDS = 900
@@ -60,7 +60,7 @@ def measure(bench: Bench, plan: Plan, say: Callable[[str], None]) -> Result:
     """All contenders, for each size. Raises WrongResult when one read or wrote other rows than there are."""
     contenders = [contender for contender in CONTENDERS if contender.name != plan.without]
     interpreters = {c.name: environment(c.requirement) if c.requirement else sys.executable for c in contenders}
-    result = Result("pipeline", baseline=_BASELINE, compared="rows_per_second")
+    result = Result("pipeline", _BASELINE, METRIC, "from one Kafka topic into another")
     for topic, value_bytes, rows in inputs(bench, plan, "pipeline", say):
         series = {contender.name: Series(contender.name, f"{value_bytes} B") for contender in contenders}
         for turn, contender in plan.turns(contenders):
@@ -75,7 +75,7 @@ def measure(bench: Bench, plan: Plan, say: Callable[[str], None]) -> Result:
             if not run.rows == arrived == wanted:
                 raise WrongResult(f"{contender.name} read {run.rows:,} and wrote {arrived:,} of {wanted:,} rows")
             bench.delete_topic(output)
-            say(f"pipeline: {contender.name}, {value_bytes} B, run {turn}: {run.rows_per_second:,.0f} rows/s")
+            say(f"pipeline: {contender.name}, {value_bytes} B, run {turn}: {cell(METRIC, run.rows_per_second)} rows/s")
             if turn > 0:
                 series[contender.name].runs.append(asdict(run))
         result.series += series.values()
@@ -98,14 +98,7 @@ def _program(bench: Bench, contender: Contender, interpreter: str, topic: str, o
         done = [loop.Transaction(**fields) for fields in process.result(_PROGRAM_SECONDS)]
     counted = done[LEFT_OUT:]
     part = Stretch(len(counted), sum(t.rows for t in counted), counted[0].begin, counted[-1].end)
-    return Run(
-        rows=sum(t.rows for t in done),
-        batches=len(done),
-        counted_rows=part.rows,
-        counted_batches=part.batches,
-        rows_per_second=part.rows / (part.end - part.begin),
-        **costs(meter.between(part.begin, part.end), part.rows),
-    )
+    return measured(sum(t.rows for t in done), len(done), part, meter)
 
 
 def count(bootstrap_servers: str, topic: str) -> int:

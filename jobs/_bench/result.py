@@ -21,7 +21,8 @@ _COLUMNS = {
     "latency_ms_p95": ("p95 ms", "{:,.0f}"),
     "latency_ms_p99": ("p99 ms", "{:,.0f}"),
 }
-_UNKNOWN = "–"
+#: In the place of a number that is not known, or that a run was too short to tell.
+UNKNOWN = "–"
 
 
 class WrongResult(Exception):
@@ -45,20 +46,46 @@ class Series:
 
 @dataclass
 class Result:
-    """What a mode measured. Ratios are to the series ``baseline`` of the same case, in the metric ``compared``."""
+    """What a mode measured. Ratios are to the series ``baseline`` of the same case, in the metric ``compared``.
+
+    ``title``: what it does, for people. ``least``: there is no ratio of smaller values, which are a few ticks of the
+    clock that they were measured with.
+    """
 
     mode: str
     baseline: str
     compared: str
+    title: str = ""
+    least: float = 0.0
     series: list[Series] = field(default_factory=list)
 
+    def cases(self) -> dict[str, list[Series]]:
+        """The series by their case, in their order."""
+        cases: dict[str, list[Series]] = {}
+        for series in self.series:
+            cases.setdefault(series.case, []).append(series)
+        return cases
+
+    def caption(self) -> str:
+        """How the numbers came about, in a line."""
+        runs = max((len(series.runs) for series in self.series), default=0)
+        text = f"medians of {runs} runs" if runs > 1 else "1 run"
+        return (
+            f"{text}; × is the ratio of {_COLUMNS[self.compared][0]} to {self.baseline}; {UNKNOWN} is too short to tell"
+        )
+
     def ratio(self, series: Series) -> float | None:
-        """Median to median of the same run of the benchmark; None without a baseline in this case."""
+        """Median to median of the same run of the benchmark; None without a baseline in this case, or without values
+        that can be compared."""
         for other in self.series:
             if (other.name, other.case) == (self.baseline, series.case):
                 mine, theirs = series.median.get(self.compared), other.median.get(self.compared)
-                return mine / theirs if mine and theirs else None
+                return mine / theirs if mine and theirs and min(mine, theirs) >= self.least else None
         return None
+
+    def ratio_text(self, series: Series) -> str:
+        ratio = self.ratio(series)
+        return UNKNOWN if ratio is None else f"× {ratio:.2f}"
 
     def to_json(self) -> dict[str, Any]:
         """Runs and medians of every series."""
@@ -79,13 +106,14 @@ class Result:
         return "\n".join(_aligned([head, *(self._line(series, known) for series in self.series)]))
 
     def _line(self, series: Series, metrics: Iterable[str]) -> list[str]:
-        middle, ratio = series.median, self.ratio(series)
-        cells = [_cell(middle.get(metric), _COLUMNS[metric][1]) for metric in metrics]
-        return [series.case, series.name, *cells, _cell(ratio, "× {:.2f}")]
+        middle = series.median
+        cells = [cell(metric, middle.get(metric)) for metric in metrics]
+        return [series.case, series.name, *cells, self.ratio_text(series)]
 
 
-def _cell(value: float | None, form: str) -> str:
-    return _UNKNOWN if value is None else form.format(value)
+def cell(metric: str, value: float | None) -> str:
+    """A value of a metric as tables have it."""
+    return UNKNOWN if value is None else _COLUMNS[metric][1].format(value)
 
 
 def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:

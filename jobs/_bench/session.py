@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import os
-import platform
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
@@ -18,13 +15,12 @@ from pyspark.sql import SparkSession
 from jobs import session
 from jobs._bench.meter import BROKER, CLIENT
 from spark_eos.devcluster import DevCluster
-from spark_eos.devcluster.jars import KAFKA_VERSION, SPARK_KAFKA, resolve
+from spark_eos.devcluster.jars import SPARK_KAFKA, resolve
 from spark_eos.log import LEVEL_VARIABLE
 
 #: The broker of a benchmark runs for long: unlike that of the tests it may compile its code for good.
 _BROKER_JVM = ("-Xmx1g",)
 _ADMIN_SECONDS = 30
-_PACKAGES = ("spark-eos", "pyspark", "confluent-kafka", "pyarrow")
 
 
 @dataclass(frozen=True)
@@ -85,18 +81,3 @@ def bench() -> Iterator[Bench]:
         finally:
             spark.sparkContext.setLogLevel("OFF")  # the built-in sink's producers outlive the broker, and complain
             spark.stop()
-
-
-def circumstances(spark: SparkSession) -> dict[str, Any]:
-    """What the numbers depend on besides the code."""
-    jvm = spark.sparkContext._jvm
-    assert jvm is not None
-    return {
-        "cores": os.cpu_count(),
-        "load_before": [round(load, 2) for load in os.getloadavg()],
-        "system": f"{platform.system()} {platform.machine()}",
-        "python": platform.python_version(),
-        "java": jvm.java.lang.System.getProperty("java.version"),
-        "kafka": KAFKA_VERSION,
-        **{package: version(package) for package in _PACKAGES},
-    }

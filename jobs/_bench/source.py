@@ -9,10 +9,11 @@ from dataclasses import asdict
 from jobs._bench.drain import LEFT_OUT, drain
 from jobs._bench.load import fill
 from jobs._bench.queries import BUILTIN, NOOP, OURS, Flow
-from jobs._bench.result import Result, Series, WrongResult
+from jobs._bench.result import Result, Series, WrongResult, cell
 from jobs._bench.session import Bench
 from jobs._bench.turns import Plan
 
+METRIC = "rows_per_second"
 PARTITIONS = 4
 #: Bytes of a value, and how many rows of them.
 SIZES = {100: 4_000_000, 1024: 1_000_000}
@@ -23,7 +24,7 @@ UNIT = PARTITIONS * BATCHES
 
 def measure(bench: Bench, plan: Plan, say: Callable[[str], None]) -> Result:
     """Both contenders, for each size. Raises WrongResult when one read other rows than there are."""
-    result = Result("source", baseline=BUILTIN, compared="rows_per_second")
+    result = Result("source", BUILTIN, METRIC, "from a Kafka topic into nothing")
     for topic, value_bytes, rows in inputs(bench, plan, "source", say):
         series = {name: Series(name, f"{value_bytes} B") for name in (OURS, BUILTIN)}
         for turn, name in plan.turns(list(series)):
@@ -31,7 +32,7 @@ def measure(bench: Bench, plan: Plan, say: Callable[[str], None]) -> Result:
             run = drain(bench.spark, bench.bootstrap_servers, flow, bench.roots)
             if run.rows != rows:
                 raise WrongResult(f"{name} read {run.rows:,} of {rows:,} rows")
-            say(f"source: {name}, {value_bytes} B, run {turn}: {run.rows_per_second:,.0f} rows/s")
+            say(f"source: {name}, {value_bytes} B, run {turn}: {cell(METRIC, run.rows_per_second)} rows/s")
             if turn > 0:
                 series[name].runs.append(asdict(run))
         result.series += series.values()

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import time
+from pathlib import Path
 
 import pytest
 
-from jobs._bench import drain, latency, meter
+from jobs._bench import drain, latency, machine, meter
 from jobs._bench.meter import BROKER, CLIENT, Meter, Process, Sample
+from jobs._bench.plot import plot
 from jobs._bench.result import Result, Series
 from jobs._bench.turns import Plan
 
@@ -82,12 +84,38 @@ def test_the_meter_sees_this_process_work():
 
 def test_percentiles_leave_the_first_quarter_out():
     """Rows of the rounds 2 to 7 of 8, with the micro-batches that began after the first of them was written."""
-    seen = [[number, 1767225600.0 + number, 9.0 if number < 2 else 0.1 * number] for number in range(8)]
+    seen = [[number, 1767225600.0 + number, 9.0 if number < 2 else 0.1 * number] for number in range(8)] * 20
     progress = [batch("01.000", 1, 9000), batch("03.000", 1, 100), batch("04.000", 0, 7), batch("05.000", 1, 300)]
     found = latency.judge(seen, progress, 8)
-    assert (found["counted_rows"], found["counted_batches"], found["batch_ms_p50"]) == (6, 2, 200)
+    assert (found["counted_rows"], found["counted_batches"], found["batch_ms_p50"]) == (120, 2, 200)
     assert found["latency_ms_p50"] == pytest.approx(450)
-    assert found["latency_ms_p99"] == pytest.approx(695)
+    assert found["latency_ms_p99"] == pytest.approx(700)
+
+
+def test_a_percentile_takes_a_row_beyond_it():
+    """99 rows have no p99, 19 no p95."""
+    for rows, known in [(100, ["p50", "p95", "p99"]), (99, ["p50", "p95"]), (20, ["p50", "p95"]), (19, ["p50"])]:
+        found = latency.judge([[1, 0.0, 0.1]] * rows, [], 1)
+        assert [p for p in ("p50", "p95", "p99") if found[f"latency_ms_{p}"] is not None] == known
+
+
+@pytest.mark.parametrize(
+    ("seconds", "broker", "known"),
+    [
+        (1.0, 0.2, {"rows_per_second": 100, "client_core_us": 5000, "broker_core_us": 2000, "workers_mib": 0}),
+        (1.0, 0.09, {"rows_per_second": 100, "client_core_us": 5000, "workers_mib": 0}),
+        (0.99, 0.2, {}),
+    ],
+)
+def test_a_run_that_is_too_short_says_nothing(seconds: float, broker: float, known: dict):
+    """Nothing at all below a second; below ten ticks of the clock nothing of the processor."""
+    cpu = [{CLIENT: 0.0, BROKER: 0.0}, {CLIENT: 0.5, BROKER: broker}]
+    looks = watched(Sample(10.0, cpu[0], {}), Sample(10.0 + seconds, cpu[1], {}))
+    run = vars(drain.measured(400, 8, drain.Stretch(6, 100, 10.0, 10.0 + seconds), looks))
+    assert (run["rows"], run["batches"], run["counted_rows"], run["counted_batches"]) == (400, 8, 100, 6)
+    assert run["counted_seconds"] == pytest.approx(seconds)
+    metrics = ("rows_per_second", "client_core_us", "broker_core_us", "workers_mib")
+    assert {name: run[name] for name in metrics if run[name] is not None} == pytest.approx(known)
 
 
 def test_a_ratio_is_of_medians_in_the_same_case():
@@ -102,6 +130,14 @@ def test_a_ratio_is_of_medians_in_the_same_case():
     assert result.series[0].median == {"x": 2.0, "y": None}
 
 
+def test_there_is_no_ratio_of_what_is_too_small_or_unknown():
+    """A few ticks of the clock, on either side; nor of a run that was too short."""
+    result = Result("m", baseline="b", compared="x", least=10.0)
+    for n, (mine, theirs) in enumerate([(20.0, 10.0), (20.0, 9.0), (9.0, 20.0), (None, 20.0), (20.0, None)]):
+        result.series += [Series("a", str(n), [{"x": mine}]), Series("b", str(n), [{"x": theirs}])]
+    assert [result.ratio_text(series) for series in result.series[::2]] == ["× 2.00", "–", "–", "–", "–"]
+
+
 def test_a_table_is_aligned_and_says_what_is_unknown():
     result = Result("m", baseline="b", compared="rows_per_second")
     result.series = [
@@ -113,6 +149,59 @@ def test_a_table_is_aligned_and_says_what_is_unknown():
     assert first.split() == ["1", "B", "a", "1,234,567", "–", "×", "1234.57"]
     assert second.split() == ["1", "B", "b", "1,000", "2.50", "×", "1.00"]
     assert len(head) == len(first) == len(second)
+
+
+CIRCUMSTANCES = {
+    "cpu": "Some CPU 3000",
+    "cores": 2,
+    "memory_gib": 7.8,
+    "system": "Linux x86_64",
+    "python": "3.11.9",
+    "java": "17.0.1",
+    "kafka": "4.3.0",
+    "spark-eos": "0.1",
+    "pyspark": "4.2.0",
+}
+
+
+def test_a_picture_names_machine_versions_runs_and_ratio(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """And has a dash where a run was too short, instead of a bar that means nothing."""
+    figure = pytest.importorskip("matplotlib.figure").Figure
+    drawn: list = []
+    monkeypatch.setattr(figure, "savefig", lambda self, file, **how: drawn.append(self))
+    result = Result("source", "kafka", "rows_per_second", "from a Kafka topic into nothing")
+    for case, speeds in {"100 B": (2e6, 1e6), "1024 B": (3e5, None)}.items():
+        for name, speed in zip(("eos-kafka", "kafka"), speeds, strict=True):
+            result.series.append(Series(name, case, [{"rows_per_second": speed}] * 3))
+    assert plot(result, machine.describe(CIRCUMSTANCES), tmp_path / "source.png")
+    (picture,) = drawn
+    texts = [text.get_text() for axes in picture.axes for text in axes.texts]
+    assert texts == ["2,000,000   × 2.00", "1,000,000   × 1.00", "300,000   –", "–   –"]
+    assert [[round(bar.get_width()) for bar in axes.patches] for axes in picture.axes] == [[2e6, 1e6], [3e5]]
+    assert picture.get_suptitle() == "source: from a Kafka topic into nothing"
+    assert picture.get_supxlabel().splitlines() == [
+        "medians of 3 runs; × is the ratio of rows/s to kafka; – is too short to tell",
+        "Some CPU 3000, 2 cores, 8 GiB, Linux x86_64",
+        "spark-eos 0.1, Spark 4.2.0, Kafka 4.3.0, Python 3.11.9, Java 17.0.1",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("cpuinfo", "name"),
+    [
+        ("processor\t: 0\nmodel\t\t: 85\nmodel name\t: Intel(R) Xeon(R)  CPU @ 2.50GHz\n", "Intel Xeon CPU @ 2.50GHz"),
+        ("processor\t: 0\nCPU part\t: 0xd0c\n", "Neoverse-N1"),
+    ],
+)
+def test_the_processor_has_a_name(cpuinfo: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """From /proc, or, as on ARM, where it is not there, from lscpu."""
+    file, lscpu = tmp_path / "cpuinfo", tmp_path / "lscpu"
+    file.write_text(cpuinfo)
+    lscpu.write_text("#!/bin/sh\necho 'Model name:   Neoverse-N1'\n")
+    lscpu.chmod(0o755)
+    monkeypatch.setattr(machine, "_CPU_INFO", file)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    assert machine.cpu_model() == name
 
 
 def test_rows_come_in_units():
