@@ -44,13 +44,17 @@ def measure(bench: Bench, plan: Plan, say: Callable[[str], None]) -> Result:
     short = plan.scale < _SHORT
     for tasks in TASKS[:_SHORT_TASKS] if short else TASKS:
         few = short or tasks >= _MANY_TASKS
-        series = {sink: Series(name, f"{tasks:,} tasks") for sink, name in _NAMES.items()}
+        series = {sink: Series(name, _case(tasks)) for sink, name in _NAMES.items()}
         for turn, sink in Plan(plan.scale, 1, 0).turns(list(series)):
             run = _run(bench, sink, tasks, *((_FEW_BATCHES, _FEW_LEFT_OUT) if few else (_BATCHES, _LEFT_OUT)))
-            say(f"commit: {_NAMES[sink]}, {tasks} tasks, run {turn}: {run['end_ms_p50']:.0f} ms")
+            say(f"commit: {_NAMES[sink]}, {_case(tasks)}, run {turn}: {run['end_ms_p50']:.0f} ms")
             series[sink].runs.append(run)
         result.series += series.values()
     return result
+
+
+def _case(tasks: int) -> str:
+    return f"{tasks:,} task{'s' * (tasks != 1)}"
 
 
 def _run(bench: Bench, sink: str, tasks: int, batches: int, left_out: int) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jobs._bench.result import Result, Series, cell
+from jobs._bench.result import UNKNOWN, Result, Series, cell
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -26,7 +26,7 @@ _LIBRARY = {"eos-kafka", "ours → ours", "ours"}
 #: Inches.
 _WIDTH, _BAR, _CASE, _REST = 9.0, 0.3, 0.42, 1.7
 #: Beside the bars, as a share of the longest, room for the text at its end.
-_ROOM = 0.42
+_ROOM = 0.3
 _PAD = 0.012
 
 
@@ -51,7 +51,8 @@ def plot(result: Result, circumstances: Sequence[str], file: Path) -> bool:
     for panel, (case, series) in zip(panels, cases.items(), strict=True):
         _draw_case(panel, result, case, series, longest)
     panels[-1].set_xlabel(_AXES[result.compared], fontsize=9)
-    foot = "\n".join([result.caption(), *circumstances])
+    dots = ["a dot is a run"] if result.repeats() > 1 else []
+    foot = "\n".join(["; ".join([result.caption(), *dots]), *circumstances])
     figure.supxlabel(foot, x=0.01, ha="left", fontsize=7.5, color=_GREY, linespacing=1.4)
     figure.savefig(file, dpi=150)
     return True
@@ -63,10 +64,12 @@ def _draw_case(axes: Axes, result: Result, case: str, series: Sequence[Series], 
     for at, one in enumerate(series):
         middle = one.median.get(metric)
         runs = [run[metric] for run in one.runs if run[metric] is not None]
+        text = UNKNOWN
         if middle is not None:
+            text = f"{cell(metric, middle)}   {result.ratio_text(one)}"
             axes.barh(at, middle, height=0.72, color=_colour(result, one), zorder=2)
-            axes.plot(runs, [at] * len(runs), "o", color="black", markersize=3, zorder=3)
-        text = "   ".join([cell(metric, middle), result.ratio_text(one)])
+            if len(runs) > 1:
+                axes.plot(runs, [at] * len(runs), "o", color="black", markersize=3, zorder=3)
         axes.text(_reach(one, metric) + longest * _PAD, at, text, va="center", fontsize=8.5)
     axes.set_yticks(range(len(series)), [one.name for one in series], fontsize=9)
     axes.set_ylim(len(series) - 0.4, -0.6)  # the first on top

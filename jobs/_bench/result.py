@@ -66,10 +66,13 @@ class Result:
             cases.setdefault(series.case, []).append(series)
         return cases
 
+    def repeats(self) -> int:
+        """Runs of each contender."""
+        return max((len(series.runs) for series in self.series), default=0)
+
     def caption(self) -> str:
         """How the numbers came about, in a line."""
-        runs = max((len(series.runs) for series in self.series), default=0)
-        text = f"medians of {runs} runs" if runs > 1 else "1 run"
+        text = f"medians of {self.repeats()} runs" if self.repeats() > 1 else "1 run"
         return (
             f"{text}; × is the ratio of {_COLUMNS[self.compared][0]} to {self.baseline}; {UNKNOWN} is too short to tell"
         )

@@ -176,11 +176,11 @@ def test_a_picture_names_machine_versions_runs_and_ratio(tmp_path: Path, monkeyp
     assert plot(result, machine.describe(CIRCUMSTANCES), tmp_path / "source.png")
     (picture,) = drawn
     texts = [text.get_text() for axes in picture.axes for text in axes.texts]
-    assert texts == ["2,000,000   × 2.00", "1,000,000   × 1.00", "300,000   –", "–   –"]
+    assert texts == ["2,000,000   × 2.00", "1,000,000   × 1.00", "300,000   –", "–"]
     assert [[round(bar.get_width()) for bar in axes.patches] for axes in picture.axes] == [[2e6, 1e6], [3e5]]
     assert picture.get_suptitle() == "source: from a Kafka topic into nothing"
     assert picture.get_supxlabel().splitlines() == [
-        "medians of 3 runs; × is the ratio of rows/s to kafka; – is too short to tell",
+        "medians of 3 runs; × is the ratio of rows/s to kafka; – is too short to tell; a dot is a run",
         "Some CPU 3000, 2 cores, 8 GiB, Linux x86_64",
         "spark-eos 0.1, Spark 4.2.0, Kafka 4.3.0, Python 3.11.9, Java 17.0.1",
     ]
