@@ -34,7 +34,7 @@ def row(**fields: object) -> Message:
         (Message(headers=[("a", b"1"), ("b", None)]), "headers are a and b (null)"),
         (Message(b"\xff"), "values are not JSON"),
         (Message(b"[" * 100_000), "values are not JSON"),
-        (Message(b"7"), "values are JSON, but no objects"),
+        (Message(b"7"), "values are JSON, but not objects"),
         (Message(b"{}"), "values are JSON objects without fields"),
         (row(id=1, name="x", ok=True), "values are JSON objects with the fields id, name and ok"),
         (row(id=None, tags=[1], name="x"), "the fields id (null), tags (array) and name"),
@@ -57,15 +57,17 @@ def test_rows_that_differ() -> None:
     )
 
 
-def test_values_are_never_told() -> None:
+@pytest.mark.parametrize("count", [2, 50])
+def test_values_are_never_told(count: int) -> None:
     """Nor keys of a map, which are as good as values: each of them is in few rows."""
     rows = [
         Message(json.dumps({"of": {f"person-{n}": "secret"}}).encode(), b"secret", [(f"h{n}", b"secret")])
-        for n in range(50)
+        for n in range(count)
     ]
     text = described(*rows)
     assert "secret" not in text
     assert "person" not in text
+    assert text.endswith("values are JSON objects whose fields differ, and headers differ")
     assert "h1" not in text
 
 

@@ -54,7 +54,7 @@ class Sample:
         if value is None:
             self._values["null"] += 1
         elif not isinstance(found, dict):
-            self._values["JSON, but no objects"] += 1
+            self._values["JSON, but not objects"] += 1
         else:
             self._values[_OBJECTS] += 1
             for name, holds in dict(_fields(found)).items():
@@ -63,19 +63,28 @@ class Sample:
     def __str__(self) -> str:
         rows = self._rows.total()
         keys = {0: "keys are null", rows: "keys are there"}.get(self._keys, f"{self._keys} have a key")
-        headers = _listed(self._headers, rows)
-        headers = f"headers are {headers}" if headers else "there are no headers"
-        return f"Of the {rows:,} looked at, {keys}, values are {self._values_text()}, and {headers}"
+        return f"Of the {rows:,} looked at, {keys}, values are {self._values_text()}, and {self._headers_text(rows)}"
 
     def _values_text(self) -> str:
         parts = []
         for kind, count in self._values.items():
             part = f"{kind} ({count})" if len(self._values) > 1 else kind
             if kind == _OBJECTS:
-                fields = _listed(self._fields, count)
-                part += f" with the fields {fields}" if fields else " without fields"
+                part += self._fields_text(count)
             parts.append(part)
         return _joined(parts)
+
+    def _fields_text(self, objects: int) -> str:
+        if not self._fields:
+            return " without fields"
+        common = _listed(self._fields, objects)
+        return f" with the fields {common}" if common else " whose fields differ"
+
+    def _headers_text(self, rows: int) -> str:
+        if not self._headers:
+            return "there are no headers"
+        common = _listed(self._headers, rows)
+        return f"headers are {common}" if common else "headers differ"
 
 
 def _fields(value: dict[str, Any], path: str = "", depth: int = 1) -> Iterator[tuple[str, str]]:
@@ -96,7 +105,8 @@ def _shown(name: str) -> str:
 
 def _listed(names: dict[str, Counter[str]], rows: int) -> str:
     """Those that are common, the most common first, each with what it holds where that cannot be an id."""
-    common = [name for name, holds in names.items() if holds.total() >= _COMMON * rows]
+    least = min(rows, max(2, _COMMON * rows))
+    common = [name for name, holds in names.items() if holds.total() >= least]
     common.sort(key=lambda name: -names[name].total())
     shown = []
     for name in common[:MOST_NAMES]:
