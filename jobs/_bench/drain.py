@@ -16,9 +16,10 @@ from jobs._bench.queries import Flow, read, write
 #: Of the micro-batches with rows, how many at the beginning do not count: workers, connections and the JVM's compiler
 #: are still getting up in them.
 LEFT_OUT = 2
-#: A shorter stretch is too short to measure: its micro-batches begin and end more than they move rows, and processor
-#: time is looked up but a few times in it.
+#: A shorter stretch is too short to measure: processor time is looked up but a few times in it.
 LEAST_SECONDS = 1.0
+#: So is one of smaller micro-batches: beginning and ending them takes most of their time.
+LEAST_ROWS = 10_000
 #: Less processor time is too little: it is known in ticks of 10 ms for each process.
 LEAST_CPU_SECONDS = 0.1
 _END_SECONDS = 900
@@ -43,7 +44,7 @@ class Run:
     """One measured run. ``…_core_us``: microseconds of one core for each row.
 
     ``rows`` and ``batches`` are all that the run read; ``counted_…`` is what the rest is of. None: it was too short to
-    measure (`LEAST_SECONDS`, `LEAST_CPU_SECONDS`), or there is no ``/proc``.
+    measure (`LEAST_SECONDS`, `LEAST_ROWS`, `LEAST_CPU_SECONDS`), or there is no ``/proc``.
     """
 
     rows: int
@@ -80,7 +81,7 @@ def judge(progress: Sequence[Mapping[str, Any]], meter: Meter) -> Run:
 def measured(rows: int, batches: int, counted: Stretch, meter: Meter) -> Run:
     """``rows``, ``batches``: of the whole run; ``counted``: the part of it that counts."""
     base = Run(rows, batches, counted.rows, counted.batches, counted.seconds)
-    if counted.seconds < LEAST_SECONDS:
+    if counted.seconds < LEAST_SECONDS or counted.rows < LEAST_ROWS * counted.batches:
         return base
     cost = costs(meter.between(counted.begin, counted.end), counted.rows)
     return replace(base, rows_per_second=counted.rows / counted.seconds, **cost)

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from jobs._bench import latency, pipeline, source
-from jobs._bench.drain import LEAST_SECONDS
 from jobs._bench.turns import Plan
 from jobs._demo import processes
 
@@ -21,6 +20,8 @@ SECONDS = 600
 SHARE = 0.001
 SHORT = ["--rows", str(SHARE), "--repeats", "1", "--warm-ups", "0"]
 CIRCUMSTANCES = {"cpu", "cores", "memory_gib", "load_before", "python", "java", "kafka", "spark-eos", "pyspark"}
+#: Of the baseline to itself. So few rows are too short to compare; the end of a micro-batch of Spark's may be.
+RATIOS = {"source": {None}, "pipeline": {None}, "latency": {1}, "commit": {1, None}}
 METRICS = {"rows_per_second", "client_core_us", "broker_core_us", "largest_worker_mib", "workers_mib"}
 
 
@@ -76,8 +77,8 @@ def series_of(folder: Path, mode: str) -> dict[tuple[str, str], dict]:
     assert result["mode"] == mode
     assert result["circumstances"].keys() >= CIRCUMSTANCES
     found = {(series["name"], series["case"]): series for series in result["series"]}
-    for _, case in found:  # None: too short, or too little, to be compared
-        assert found[result["baseline"], case]["ratio"] in (1, None)
+    for _, case in found:
+        assert found[result["baseline"], case]["ratio"] in RATIOS[mode]
     return found
 
 
@@ -87,10 +88,8 @@ def check_run(series: dict, rows: int) -> None:
     assert run["rows"] == rows
     assert run["batches"] == source.BATCHES
     assert run["counted_rows"] == run["rows"] * run["counted_batches"] // run["batches"]
-    if run["counted_seconds"] < LEAST_SECONDS:
-        assert run["rows_per_second"] is None
-    else:
-        assert run["rows_per_second"] == pytest.approx(run["counted_rows"] / run["counted_seconds"])
+    assert run["counted_seconds"] > 0
+    assert {run[metric] for metric in METRICS} == {None}  # so few rows say nothing of speed and cost
     assert series["median"] == run
 
 

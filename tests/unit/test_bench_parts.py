@@ -100,19 +100,20 @@ def test_a_percentile_takes_a_row_beyond_it():
 
 
 @pytest.mark.parametrize(
-    ("seconds", "broker", "known"),
+    ("seconds", "rows", "broker", "known"),
     [
-        (1.0, 0.2, {"rows_per_second": 100, "client_core_us": 5000, "broker_core_us": 2000, "workers_mib": 0}),
-        (1.0, 0.09, {"rows_per_second": 100, "client_core_us": 5000, "workers_mib": 0}),
-        (0.99, 0.2, {}),
+        (1.0, 60_000, 0.6, {"rows_per_second": 60_000, "client_core_us": 50, "broker_core_us": 10, "workers_mib": 0}),
+        (1.0, 60_000, 0.09, {"rows_per_second": 60_000, "client_core_us": 50, "workers_mib": 0}),
+        (0.99, 60_000, 0.6, {}),
+        (1.0, 59_999, 0.6, {}),
     ],
 )
-def test_a_run_that_is_too_short_says_nothing(seconds: float, broker: float, known: dict):
-    """Nothing at all below a second; below ten ticks of the clock nothing of the processor."""
-    cpu = [{CLIENT: 0.0, BROKER: 0.0}, {CLIENT: 0.5, BROKER: broker}]
+def test_a_run_that_is_too_short_says_nothing(seconds: float, rows: int, broker: float, known: dict):
+    """Nothing below a second, or of small micro-batches; below ten ticks of the clock nothing of the processor."""
+    cpu = [{CLIENT: 0.0, BROKER: 0.0}, {CLIENT: 3.0, BROKER: broker}]
     looks = watched(Sample(10.0, cpu[0], {}), Sample(10.0 + seconds, cpu[1], {}))
-    run = vars(drain.measured(400, 8, drain.Stretch(6, 100, 10.0, 10.0 + seconds), looks))
-    assert (run["rows"], run["batches"], run["counted_rows"], run["counted_batches"]) == (400, 8, 100, 6)
+    run = vars(drain.measured(80_000, 8, drain.Stretch(6, rows, 10.0, 10.0 + seconds), looks))
+    assert (run["rows"], run["batches"], run["counted_rows"], run["counted_batches"]) == (80_000, 8, rows, 6)
     assert run["counted_seconds"] == pytest.approx(seconds)
     metrics = ("rows_per_second", "client_core_us", "broker_core_us", "workers_mib")
     assert {name: run[name] for name in metrics if run[name] is not None} == pytest.approx(known)
