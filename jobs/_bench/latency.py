@@ -16,14 +16,17 @@ from jobs._bench import probe
 from jobs._bench.child import Child, child
 from jobs._bench.drain import seconds
 from jobs._bench.queries import BUILTIN, OURS, Flow, read, write
-from jobs._bench.result import Result, Series, WrongResult
+from jobs._bench.result import Result, Series, WrongResult, cell
 from jobs._bench.session import Bench
 from jobs._bench.source import PARTITIONS
 from jobs._bench.turns import Plan
 
 #: Of the rounds at the beginning, the share that does not count; the query gets up in it.
 _LEFT_OUT = 0.25
+METRIC = "latency_ms_p50"
 FEWEST_ROUNDS = 8
+#: Rows of one micro-batch have nearly the same latency: of fewer micro-batches nothing is said.
+LEAST_BATCHES = 5
 SECONDS = 600
 
 
@@ -44,13 +47,13 @@ CONTENDERS = {"ours → ours": (OURS, OURS), _BASELINE: (BUILTIN, BUILTIN)}
 
 def measure(bench: Bench, plan: Plan, say: Callable[[str], None]) -> Result:
     """Both contenders, in each case; a run warms up by its own first rounds. Raises WrongResult for missing rows."""
-    result = Result("latency", _BASELINE, "latency_ms_p50", "until a row is visible at the other end")
+    result = Result("latency", _BASELINE, METRIC, "until a row is visible at the other end")
     for case in CASES:
         rounds = max(FEWEST_ROUNDS, round(case.rounds * plan.scale))
         series = {name: Series(name, case.name) for name in CONTENDERS}
         for turn, name in replace(plan, warm_ups=0).turns(list(series)):
             run = _run(bench, *CONTENDERS[name], case, rounds)
-            say(f"latency: {name}, {case.name}, run {turn}: p50 {run['latency_ms_p50']:.0f} ms")
+            say(f"latency: {name}, {case.name}, run {turn}: p50 {cell(METRIC, run[METRIC])} ms")
             series[name].runs.append(run)
         result.series += series.values()
     return result
@@ -89,16 +92,21 @@ def probed(
 def judge(seen: Sequence[Sequence[float]], progress: Sequence[Any], rounds: int) -> dict[str, Any]:
     """``seen``: round, when written, seconds until visible. Latencies and batches in milliseconds.
 
-    A percentile of so few rows that none lies beyond it is None: p99 takes 100 rows.
+    Percentiles are None for fewer than `LEAST_BATCHES`, and for so few rows that none lies beyond: p99 takes 100 rows.
     """
     counted = [row for row in seen if row[0] >= rounds * _LEFT_OUT]
     begin = min(row[1] for row in counted)
     batches = [p["batchDuration"] for p in progress if p["numInputRows"] and seconds(p["timestamp"]) >= begin]
-    percentiles = quantiles((row[2] * 1000 for row in counted), n=100, method="inclusive")
     return {
         "rows": len(seen),
         "counted_rows": len(counted),
         "counted_batches": len(batches),
         "batch_ms_p50": median(batches) if batches else None,
-        **{f"latency_ms_p{p}": percentiles[p - 1] if len(counted) * (100 - p) >= 100 else None for p in (50, 95, 99)},
+        **_percentiles([row[2] * 1000 for row in counted], len(batches) >= LEAST_BATCHES),
     }
+
+
+def _percentiles(latencies: Sequence[float], enough: bool) -> dict[str, float | None]:
+    cuts = quantiles(latencies, n=100, method="inclusive")
+    known = {p: enough and len(latencies) * (100 - p) >= 100 for p in (50, 95, 99)}
+    return {f"latency_ms_p{p}": cuts[p - 1] if known[p] else None for p in known}

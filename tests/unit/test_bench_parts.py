@@ -85,18 +85,28 @@ def test_the_meter_sees_this_process_work():
 def test_percentiles_leave_the_first_quarter_out():
     """Rows of the rounds 2 to 7 of 8, with the micro-batches that began after the first of them was written."""
     seen = [[number, 1767225600.0 + number, 9.0 if number < 2 else 0.1 * number] for number in range(8)] * 20
-    progress = [batch("01.000", 1, 9000), batch("03.000", 1, 100), batch("04.000", 0, 7), batch("05.000", 1, 300)]
+    progress = [batch("01.000", 1, 9000), batch("03.000", 1, 100), batch("04.000", 0, 7)]
+    progress += [batch("05.000", 1, ms) for ms in (150, 200, 300, 400)]
     found = latency.judge(seen, progress, 8)
-    assert (found["counted_rows"], found["counted_batches"], found["batch_ms_p50"]) == (120, 2, 200)
+    assert (found["counted_rows"], found["counted_batches"], found["batch_ms_p50"]) == (120, 5, 200)
     assert found["latency_ms_p50"] == pytest.approx(450)
     assert found["latency_ms_p99"] == pytest.approx(700)
 
 
-def test_a_percentile_takes_a_row_beyond_it():
+@pytest.mark.parametrize(
+    ("rows", "batches", "known"),
+    [
+        (100, 5, ["p50", "p95", "p99"]),
+        (99, 5, ["p50", "p95"]),
+        (20, 5, ["p50", "p95"]),
+        (19, 5, ["p50"]),
+        (100, 4, []),
+    ],
+)
+def test_a_percentile_takes_a_row_beyond_it_and_some_micro_batches(rows: int, batches: int, known: list[str]):
     """99 rows have no p99, 19 no p95."""
-    for rows, known in [(100, ["p50", "p95", "p99"]), (99, ["p50", "p95"]), (20, ["p50", "p95"]), (19, ["p50"])]:
-        found = latency.judge([[1, 0.0, 0.1]] * rows, [], 1)
-        assert [p for p in ("p50", "p95", "p99") if found[f"latency_ms_{p}"] is not None] == known
+    found = latency.judge([[1, 0.0, 0.1]] * rows, [batch("01.000", 1, 100)] * batches, 1)
+    assert [p for p in ("p50", "p95", "p99") if found[f"latency_ms_{p}"] is not None] == known
 
 
 @pytest.mark.parametrize(
