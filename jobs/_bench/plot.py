@@ -47,9 +47,11 @@ def plot(result: Result, circumstances: Sequence[str], file: Path) -> bool:
     FigureCanvasAgg(figure)
     figure.suptitle(f"{result.mode}: {result.title}", x=0.01, ha="left", fontsize=12, fontweight="bold")
     panels = figure.subplots(len(cases), sharex=True, squeeze=False, height_ratios=bars)[:, 0]
-    longest = max((_reach(series, result.compared) for series in result.series), default=0.0) or 1.0
+    longest = max((_reach(series, result.compared) for series in result.series), default=0.0)
     for panel, (case, series) in zip(panels, cases.items(), strict=True):
-        _draw_case(panel, result, case, series, longest)
+        _draw_case(panel, result, case, series, longest or 1.0)
+    if not longest:
+        panels[-1].set_xticks([])  # a scale of nothing
     panels[-1].set_xlabel(_AXES[result.compared], fontsize=9)
     dots = ["a dot is a run"] if result.repeats() > 1 else []
     foot = "\n".join(["; ".join([result.caption(), *dots]), *circumstances])
