@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from spark_eos import options
+from spark_eos.errors import RESTART_HELPS
 
 DOCS = Path(__file__).parent
 ROOT = DOCS.parent
@@ -40,14 +41,19 @@ def errors_page() -> str:
         "# Errors",
         "",
         "Every error has a name to search for, says what is wrong and where, and what to do. In Spark it is at the end of a",
-        "StreamingQueryException. Made from the code by `make docs`; a test holds this page to it.",
+        "StreamingQueryException; `spark_eos.reason(error)` takes it out of there. Made from the code by `make docs`; a test",
+        "holds this page to it.",
+        "",
+        "*restart*: whether the same query, started again with nothing changed, goes on, at once or when the cluster is well.",
+        "Where it does not say yes, something has to be changed first.",
     ]
     kind = ""
     for condition in conditions():
         if condition.kind != kind:
             kind = condition.kind
-            parts += ["", f"## {kind}", "", "| condition | message | what to do |", "| --- | --- | --- |"]
-        parts.append(f"| `{condition.name}` | {_cell(condition.message)} | {_cell(condition.hint)} |")
+            parts += ["", f"## {kind}", "", "| condition | message | what to do | restart |", "| --- | --- | --- | --- |"]
+        restart = "yes" if condition.name in RESTART_HELPS else ""
+        parts.append(f"| `{condition.name}` | {_cell(condition.message)} | {_cell(condition.hint)} | {restart} |")
     return "\n".join(parts) + "\n"
 
 

@@ -30,15 +30,44 @@ from typing import Any
 HINT = " Hint: "
 """What stands between message and hint in an error's text."""
 
-RESTART_HELPS: frozenset[str] = frozenset()
-"""Conditions after which the same query, started again with nothing changed, goes on."""
+RESTART_HELPS: frozenset[str] = frozenset(
+    {
+        # The cluster did not answer, or could not do it. Clients have asked for seconds by then: wait, and try again.
+        "EOS_COORDINATOR_UNREACHABLE",
+        "EOS_DELIVERY_FAILED",
+        "EOS_KAFKA_UNREACHABLE",
+        "EOS_LEDGER_BUSY",
+        "EOS_LEDGER_HELD",
+        "EOS_LEDGER_NOT_READABLE",
+        "EOS_LEDGER_NOT_WRITABLE",
+        "EOS_SOURCE_DAMAGED",
+        "EOS_SOURCE_STALLED",
+        # Nothing was decided, and what was written is aborted: the next start replays the micro-batch.
+        "EOS_FENCED",
+        "EOS_PRODUCER_WITHOUT_IDENTITY",
+        "EOS_RUN_CLOSED",
+        "EOS_TRANSACTION_EXPIRED",
+        "EOS_TRANSACTION_NOT_FOUND",
+        "EOS_TRANSACTION_NOT_HELD",
+        "EOS_TRANSACTION_TOO_OLD",
+        # Decided, or perhaps so: the next start finds out, and repairs what was lost.
+        "EOS_DECISION_UNCLEAR",
+        "EOS_OUTCOME_UNCLEAR",
+        "EOS_TRANSACTION_LOST",
+    }
+)
+"""Conditions after which the same query, started again with nothing changed, goes on, at once or when the cluster is up.
+
+None of those that need somebody is here: an option, a right, a topic, rows, a checkpoint, or two starts of one query.
+"""
 
 
 class EosError(Exception):
     """Base of all errors.
 
     ``condition``: the stable name. ``message``: what is wrong and where. ``hint``: what to do. ``parameters``: the
-    values in the message, for programs. None of them may hold a secret.
+    values in the message, for programs. None of them may hold a secret. ``restart_helps``: whether starting the same
+    query again, with nothing changed, is the way out.
     """
 
     def __init__(self, condition: str, message: str, *, hint: str, **parameters: Any) -> None:
@@ -47,6 +76,10 @@ class EosError(Exception):
         self.message = message
         self.hint = hint
         self.parameters = parameters
+
+    @property
+    def restart_helps(self) -> bool:
+        return self.condition in RESTART_HELPS
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (type(self), self.condition, self.message, self.hint, self.parameters)

@@ -39,7 +39,7 @@ def reason(error: BaseException) -> Reason | None:
     ``error``: an EosError, or what Spark raised: a StreamingQueryException, an AnalysisException, ….
     """
     if isinstance(error, EosError):
-        return Reason(error.condition, error.message, error.hint, error.condition in RESTART_HELPS)
+        return Reason(error.condition, error.message, error.hint, error.restart_helps)
     found = _OURS.search(str(error).partition(_PLAN)[0])
     if found is None:
         return None

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from spark_eos.errors import RESTART_HELPS
+
 ROOT = Path(__file__).parents[2]
 PAGES = runpy.run_path(str(ROOT / "docs" / "pages.py"))["PAGES"]
 
@@ -22,6 +24,11 @@ def test_every_condition_in_the_code_is_on_the_errors_page() -> None:
     """No EOS_… name in the code is missed by the page's way of finding them."""
     source = "\n".join(path.read_text() for folder in ("spark_eos", "jobs") for path in (ROOT / folder).rglob("*.py"))
     assert set(re.findall(r"`(EOS_[A-Z_]+)`", PAGES["errors.md"]())) == set(re.findall(r'"(EOS_[A-Z_]+)"', source))
+
+
+def test_every_condition_after_which_a_restart_helps_exists() -> None:
+    """None is misspelt or left from an error that is gone."""
+    assert set(re.findall(r"`(EOS_[A-Z_]+)`", PAGES["errors.md"]())) >= RESTART_HELPS
 
 
 def test_links_between_pages_lead_somewhere() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import spark_eos
-from spark_eos.errors import Superseded
+from spark_eos.errors import Superseded, TransactionLost
 from spark_eos.reasons import Reason
 
 OURS = Reason("EOS_SUPERSEDED", "Another run has taken over.", "Stop this one.", restart_helps=False)
@@ -26,6 +26,14 @@ def test_an_error_of_ours_is_its_own_reason():
 def test_the_reason_is_found_inside_what_spark_raises():
     """Between a traceback and Spark's own state."""
     assert spark_eos.reason(Exception(IN_SPARK)) == OURS
+
+
+def test_a_reason_says_whether_a_restart_helps():
+    """Of an error as of its text."""
+    lost = TransactionLost("EOS_TRANSACTION_LOST", "Two were aborted.", hint="Start it again.")
+    found = [spark_eos.reason(lost), spark_eos.reason(Exception(f"x\n{lost}\n")), spark_eos.reason(Exception(TEXT))]
+    assert [reason.restart_helps for reason in found] == [True, True, False]
+    assert lost.restart_helps
 
 
 def test_the_plan_that_spark_prints_is_no_reason():
