@@ -4,6 +4,7 @@
 
     EosError
     ├── OptionError            a bad option, before anything runs
+    ├── UnsupportedError       a way to use the format that it does not have
     ├── SchemaError            a column is missing, unknown or of the wrong type
     ├── RowError               a row cannot be written to Kafka
     ├── KafkaError             the cluster does not do what the connector needs
@@ -56,7 +57,7 @@ RESTART_HELPS: frozenset[str] = frozenset(
         "EOS_TRANSACTION_LOST",
     }
 )
-"""Conditions after which the same query, started again with nothing changed, goes on, at once or when the cluster is up.
+"""Conditions after which the same query, started again with nothing changed, goes on; some when the cluster is up.
 
 None of those that need somebody is here: an option, a right, a topic, rows, a checkpoint, or two starts of one query.
 """
@@ -91,6 +92,10 @@ def _rebuild(cls: type[EosError], condition: str, message: str, hint: str, param
 
 class OptionError(EosError):
     """A bad option, before anything runs."""
+
+
+class UnsupportedError(EosError):
+    """A way to use the format that it does not have."""
 
 
 class SchemaError(EosError):

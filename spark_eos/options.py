@@ -405,6 +405,9 @@ SINK = (
     ),
 )
 
+#: What may stand before :// in kafka.bootstrap.servers: nothing, or a listener's protocol.
+_SCHEMES = ("", "plaintext", "ssl", "sasl_plaintext", "sasl_ssl")
+
 _OWNED = "spark-eos sets it"
 #: ``kafka.*`` keys that a user may not set, with what to do instead.
 SOURCE_OWNED = {
@@ -609,6 +612,7 @@ def _limit(side: str, values: dict[str, Any], else_latest: bool) -> tuple[str, L
 
 def sink_options(raw: Mapping[str, str]) -> SinkOptions:
     """Parse and check what a user gave to ``writeStream``. Raises OptionError."""
+    _refuse_path(raw)
     values, kafka = _parse(raw, SINK, SINK_OWNED, ignored=("path", "queryname"))
     options = SinkOptions(kafka=kafka, **values)
     if options.group_id and not options.checkpoint_location:
@@ -619,6 +623,18 @@ def sink_options(raw: Mapping[str, str]) -> SinkOptions:
             "writer (a location set for the whole session is not handed to the sink).",
         )
     return options
+
+
+def _refuse_path(raw: Mapping[str, str]) -> None:
+    """Who starts a query with a path or a table believes that the rows go there."""
+    path = next((value for key, value in raw.items() if key.lower() == "path"), "")
+    if path:
+        raise OptionError(
+            "EOS_OPTION_PATH",
+            f"The query was started with a path or a table ({path}), but the sink writes to topics.",
+            hint='Name the topic by .option("topic", …), and end with .start(): neither .start("…") nor .toTable("…").',
+            path=path,
+        )
 
 
 def _parse(
@@ -656,13 +672,28 @@ def _check_kafka(kafka: Mapping[str, str], owned: Mapping[str, str]) -> None:
             hint='Add .option("kafka.bootstrap.servers", "host1:9092,host2:9092").',
             option="kafka.bootstrap.servers",
         )
+    for server in kafka["bootstrap.servers"].split(","):
+        scheme = server.strip().rpartition("://")[0].lower()
+        if scheme not in _SCHEMES:
+            raise OptionError(
+                "EOS_OPTION_SERVERS",
+                f"Option 'kafka.bootstrap.servers' has '{server.strip()}'.",
+                hint="It takes host:port, several of them separated by commas.",
+                option="kafka.bootstrap.servers",
+            )
 
 
 def _unknown(key: str, table: tuple[Option, ...]) -> OptionError:
     names = [option.name for option in table] + ["kafka.bootstrap.servers"]
     lowered = {name.lower(): name for name in names}
     near = difflib.get_close_matches(key.lower(), lowered, n=1)
-    guess = f"Did you mean '{lowered[near[0]]}'?" if near else f"Known options: {', '.join(names)}, kafka.*."
+    side, call = ("sink", "writeStream") if table is SOURCE else ("source", "readStream")
+    if key.lower() in {option.name.lower() for option in (*SOURCE, *SINK)}:
+        guess = f"It is an option of the {side}: set it on {call}."
+    elif near:
+        guess = f"Did you mean '{lowered[near[0]]}'?"
+    else:
+        guess = f"Known options: {', '.join(names)}, kafka.*."
     return OptionError("EOS_OPTION_UNKNOWN", f"There is no option '{key}'.", hint=guess, option=key)
 
 

@@ -7,9 +7,10 @@ writes its text so that it can be read back: ``[CONDITION] message Hint: hint``.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from spark_eos.errors import HINT, RESTART_HELPS, EosError
+from spark_eos.errors import HINT, RESTART_HELPS, EosError, UnsupportedError
 
 #: An error of ours inside a text of Spark's: up to the end of its line, or to what Spark adds to it.
 _OURS = re.compile(r"\[(?P<condition>EOS_[A-Z0-9_]+)\] (?P<said>.+?)(?=\s*SQLSTATE: |\s*\n|\s*$)")
@@ -40,8 +41,43 @@ def reason(error: BaseException) -> Reason | None:
     """
     if isinstance(error, EosError):
         return Reason(error.condition, error.message, error.hint, error.restart_helps)
-    found = _OURS.search(str(error).partition(_PLAN)[0])
-    if found is None:
-        return None
-    message, _, hint = found["said"].partition(HINT)
-    return Reason(found["condition"], message, hint, found["condition"] in RESTART_HELPS)
+    text = str(error).partition(_PLAN)[0]
+    found = _OURS.search(text)
+    if found is not None:
+        message, _, hint = found["said"].partition(HINT)
+        return Reason(found["condition"], message, hint, found["condition"] in RESTART_HELPS)
+    return next((reason(ours()) for theirs, ours in _SPARKS if theirs in text), None)
+
+
+def batch_write() -> UnsupportedError:
+    return UnsupportedError(
+        "EOS_BATCH_WRITE",
+        "eos-kafka writes streams, not batches: by df.write, also within foreachBatch, rows could be written twice.",
+        hint='Use df.writeStream.format("eos-kafka"), with .trigger(availableNow=True) to write what is there now and '
+        "end. Where rows may be repeated, there is Spark's own format, kafka.",
+    )
+
+
+def update_mode() -> UnsupportedError:
+    return UnsupportedError(
+        "EOS_UPDATE_MODE",
+        "eos-kafka does not write in output mode update: Spark offers that mode to no sink written in Python.",
+        hint='Use .outputMode("append"), for an aggregation with .withWatermark(…) before it, so that each result is '
+        'written once, when it is final; or .outputMode("complete"), which writes all results in every micro-batch.',
+    )
+
+
+def continuous_trigger() -> UnsupportedError:
+    return UnsupportedError(
+        "EOS_CONTINUOUS_TRIGGER",
+        "eos-kafka works in micro-batches: Spark offers continuous processing to no source or sink written in Python.",
+        hint='Use .trigger(processingTime="100 milliseconds"), or no trigger: then one follows the other.',
+    )
+
+
+#: What Spark says by itself before it asks us, and what we would have said.
+_SPARKS: tuple[tuple[str, Callable[[], EosError]], ...] = (
+    ("eos-kafka does not support Update mode", update_mode),
+    ("eos-kafka does not support continuous processing", continuous_trigger),
+    ('The data source "eos-kafka" cannot be written in the "', batch_write),
+)

@@ -23,6 +23,7 @@ import re
 import ssl
 import tempfile
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from spark_eos.errors import OptionError
@@ -357,15 +358,23 @@ def _refusal(kafka: KafkaProperties, text: str) -> OptionError:
     for key, value in kafka.items():
         if is_secret(key) and value:
             text = text.replace(value, "***")
-    named = re.search(r'property "([^"]+)"', text)
-    return OptionError(
-        "EOS_OPTION_KAFKA_INVALID",
-        f"librdkafka refuses the kafka.* options: {text.strip().rstrip('.')}.",
-        hint=f"Correct 'kafka.{named[1]}' (or the Java name that stands for it)."
-        if named
-        else "Correct the kafka.* options.",
-        reason=text.strip(),
-    )
+    named = re.search(r'(?:property|value for) "([^"]+)"', text)
+    name = "sasl.mechanisms" if "SASL mechanism:" in text else named[1] if named else ""
+    key = _as_given(kafka, name)
+    known = _librdkafka_properties().get(name)
+    if key and known and known.allowed:
+        message = f"Option 'kafka.{key}' is '{'***' if is_secret(key) else kafka[key]}'."
+        hint = f"It takes {known.allowed}."
+    else:
+        message = f"librdkafka refuses the kafka.* options: {text.strip().rstrip('.')}."
+        hint = f"Correct 'kafka.{key}'." if key else "Correct the kafka.* options."
+    return OptionError("EOS_OPTION_KAFKA_INVALID", message, hint=hint, reason=text.strip())
+
+
+def _as_given(kafka: KafkaProperties, name: str) -> str | None:
+    """The user's key for the property that librdkafka names: the same, an alias of it, or Java's name."""
+    aliases = {name} | {alias for alias, known in _librdkafka_properties().items() if known.alias_of == name}
+    return next((key for key in kafka if key in aliases or _RENAMED.get(key) in aliases), None)
 
 
 def _unknown(key: str) -> OptionError:
@@ -388,15 +397,41 @@ def _unsupported(key: str, what: str, hint: str) -> OptionError:
 
 def property_names() -> tuple[str, ...]:
     """Every property name that may be given: librdkafka's own, as it lists them, and the Java names known here."""
-    names = {*_RENAMED, *_WITHOUT_TWIN, "buffer.memory", "sasl.jaas.config"}
-    with contextlib.suppress(OSError, AttributeError):  # symbols hidden: only the guess in an error suffers
-        names |= set(_librdkafka_names())
-    return tuple(sorted(names))
+    java = {*_RENAMED, *_WITHOUT_TWIN, "buffer.memory", "sasl.jaas.config"}
+    return tuple(sorted(java | _librdkafka_properties().keys()))
+
+
+@dataclass(frozen=True)
+class _Property:
+    """A row of librdkafka's table. ``allowed``: the values, such as ``none, gzip`` or ``0 to 900000``; may be empty."""
+
+    allowed: str
+    alias_of: str
 
 
 @functools.lru_cache(maxsize=1)
-def _librdkafka_names() -> tuple[str, ...]:
-    """librdkafka can print the table of its properties, but only to a C stream."""
+def _librdkafka_properties() -> dict[str, _Property]:
+    """librdkafka can print the table of its properties, but only to a C stream. Empty where it cannot be called."""
+    try:
+        rows = [[cell.strip() for cell in line.split("|")] for line in _librdkafka_table().splitlines()]
+    except (OSError, AttributeError):  # symbols hidden: only the hints of errors suffer
+        return {}
+    known: dict[str, _Property] = {}
+    for name, _, allowed, *_, text in (row for row in rows if len(row) == 6):
+        allowed = allowed.replace(" .. ", " to ")
+        alias = re.match(r"Alias for `([^`]+)`", text)
+        if re.fullmatch(r"[a-z]+(\.[a-z]+)*", name):  # first for a client, then again for a topic
+            known.setdefault(name, _Property(allowed or _listed(text), alias[1] if alias else ""))
+    return known
+
+
+def _listed(text: str) -> str:
+    """The values that the description of a property lists, where its range is left empty."""
+    supported = re.search(r"Supported: ([^.]+)\.", text)
+    return supported[1] if supported else ", ".join(re.findall(r"`(\w+)` - ", text))
+
+
+def _librdkafka_table() -> str:
     from confluent_kafka import cimpl
 
     library, libc = ctypes.CDLL(cimpl.__file__), ctypes.CDLL(None)
@@ -408,5 +443,4 @@ def _librdkafka_names() -> tuple[str, ...]:
         library.rd_kafka_conf_properties_show(stream)
         libc.fclose(stream)
         file.seek(0)
-        first_cells = [line.split("|")[0].strip() for line in file.read().decode().splitlines() if "|" in line]
-    return tuple(name for name in first_cells if re.fullmatch(r"[a-z]+(\.[a-z]+)+", name))
+        return file.read().decode()

@@ -19,7 +19,7 @@ from spark_eos.kafka.encode import Encoder, Rows, Sealed
 from spark_eos.kafka.ends import end_own
 from spark_eos.kafka.inits import init
 from spark_eos.kafka.metadata import begin_offsets, end_offsets
-from spark_eos.kafka.refusals import FENCED
+from spark_eos.kafka.refusals import FENCED, UNAUTHORIZED, ledger_unauthorized
 from spark_eos.kafka.wire import OK, PASSING, Fetched, wire
 from spark_eos.options import KafkaProperties
 from spark_eos.patience import patience
@@ -114,10 +114,12 @@ class KafkaTerm:
             failure = error
         if failure.condition == "EOS_FENCED" or failure.parameters.get("reason") in _TAKEN_OR_FORGOTTEN:
             raise NotPublished(failure.message)
+        if failure.condition == "EOS_DELIVERY_UNAUTHORIZED":
+            raise ledger_unauthorized(f"write the ledger topic {self._reader.topic}: {failure.parameters['reason']}")
         raise LedgerError(
             "EOS_LEDGER_NOT_WRITABLE",
             f"The decision could not be written to {self._reader.topic}. {failure.message}",
-            hint="Nothing was decided. See the ledger topic's min.insync.replicas, max.message.bytes and ACLs.",
+            hint="Nothing was decided. See the ledger topic's min.insync.replicas and max.message.bytes.",
             **failure.parameters,
         )
 
@@ -141,10 +143,12 @@ class KafkaTerm:
         cause = ClientError(ClientError._TIMED_OUT if error is None else error)
         if cause.code() in FENCED or cause.name() in _TAKEN_OR_FORGOTTEN:
             raise NotPublished(cause.str())
+        if cause.code() in UNAUTHORIZED:
+            raise ledger_unauthorized(f"commit the consumer offsets of group {group}: {cause.str()}")
         raise LedgerError(
             "EOS_LEDGER_NOT_WRITABLE",
             f"The consumer offsets of the decision could not be written for group {group}: {cause.str()}.",
-            hint="Nothing was decided. Check that the user may READ the group of 'offsets.group.id' and its topics.",
+            hint="Nothing was decided. Check that the group of 'offsets.group.id' and its coordinator are well.",
             reason=cause.name(),
         )
 

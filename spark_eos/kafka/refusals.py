@@ -4,9 +4,21 @@ from __future__ import annotations
 
 from confluent_kafka import KafkaError as ClientError
 
-from spark_eos.errors import ConnectionFailed, EosError, KafkaError, ProtocolStop, RowError
+from spark_eos.errors import ConnectionFailed, EosError, KafkaError, LedgerError, ProtocolStop, RowError
 
 FENCED = (ClientError._FENCED, ClientError.PRODUCER_FENCED, ClientError.INVALID_PRODUCER_EPOCH)
+UNAUTHORIZED = (
+    ClientError.TOPIC_AUTHORIZATION_FAILED,
+    ClientError.GROUP_AUTHORIZATION_FAILED,
+    ClientError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    ClientError.CLUSTER_AUTHORIZATION_FAILED,
+)
+_ABOUT_THE_ROWS = (
+    ClientError.INVALID_RECORD,
+    ClientError.INVALID_TIMESTAMP,
+    ClientError.UNSUPPORTED_COMPRESSION_TYPE,
+    ClientError.POLICY_VIOLATION,
+)
 
 
 def delivery_error(name: str, error: ClientError, failed: int) -> EosError:
@@ -19,6 +31,22 @@ def delivery_error(name: str, error: ClientError, failed: int) -> EosError:
         )
     if error.code() in FENCED:
         return fenced(name)
+    if error.code() in UNAUTHORIZED:
+        return KafkaError(
+            "EOS_DELIVERY_UNAUTHORIZED",
+            f"This user may not write {failed} row(s): {error.str()}.",
+            hint="Grant WRITE and DESCRIBE on the topics, and on the transactional ids with the query's prefix. Nothing "
+            "of the batch is visible.",
+            reason=error.name(),
+        )
+    if error.code() in _ABOUT_THE_ROWS:
+        return RowError(
+            "EOS_ROW_REFUSED",
+            f"The brokers take none of {failed} row(s), for one of them: {error.str()} ({error.name()}).",
+            hint="A compacted topic takes no row without a key; else see the topic's message.timestamp.* and "
+            "compression.type.",
+            reason=error.name(),
+        )
     return KafkaError(
         "EOS_DELIVERY_FAILED",
         f"{failed} row(s) could not be written: {error.str()}.",
@@ -55,6 +83,15 @@ def init_error(name: str, timeout_ms: int, error: ClientError) -> EosError:
         f"The brokers refuse a transactional producer under {name}: {error.str()}.",
         hint="Check the ACLs: WRITE and DESCRIBE on the transactional ids with the query's prefix.",
         reason=error.name(),
+    )
+
+
+def ledger_unauthorized(what: str) -> LedgerError:
+    return LedgerError(
+        "EOS_LEDGER_UNAUTHORIZED",
+        f"This user may not {what}.",
+        hint="Grant READ, WRITE and DESCRIBE on the ledger topic; with 'offsets.group.id', also READ on that group and "
+        "on the topics that the query reads.",
     )
 
 

@@ -21,6 +21,7 @@ from spark_eos.kafka.config import check
 from spark_eos.kafka.groups import active_members
 from spark_eos.kafka.ledger import KafkaLedger
 from spark_eos.kafka.metadata import answer, named, topic_partitions
+from spark_eos.kafka.refusals import ledger_unauthorized
 from spark_eos.kafka.wire import wire
 from spark_eos.options import KafkaProperties, SinkOptions
 from spark_eos.patience import patience
@@ -177,11 +178,7 @@ def _check_ledger(topic: str, kafka: KafkaProperties) -> None:
         )
     allowed = description.authorized_operations
     if allowed is not None and not {AclOperation.READ, AclOperation.WRITE} <= set(allowed):
-        raise LedgerError(
-            "EOS_LEDGER_NOT_WRITABLE",
-            f"This user may not both read and write the ledger topic {topic}.",
-            hint="Grant READ, WRITE and DESCRIBE on it.",
-        )
+        raise ledger_unauthorized(f"both read and write the ledger topic {topic}")
 
 
 def _check_group(kafka: KafkaProperties, group: str) -> None:

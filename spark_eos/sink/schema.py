@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from pyspark.sql.types import (
@@ -9,7 +11,9 @@ from pyspark.sql.types import (
     BinaryType,
     DataType,
     IntegerType,
+    MapType,
     StringType,
+    StructField,
     StructType,
     TimestampType,
 )
@@ -38,17 +42,12 @@ def check_columns(schema: StructType, topic_option: str | None) -> Columns:
     names = {field.name for field in schema.fields}
     for field in schema.fields:
         if field.name not in known:
-            raise SchemaError(
-                "EOS_COLUMN_UNKNOWN",
-                f"There is no place in a Kafka record for column '{field.name}'.",
-                hint=f"Select only {', '.join(known)}; to_json(struct(…)) AS value takes many columns into one.",
-                column=field.name,
-            )
+            raise _unknown(field.name, known)
         if not _fits(field.name, field.dataType):
             raise SchemaError(
                 "EOS_COLUMN_TYPE",
                 f"Column '{field.name}' is {field.dataType.simpleString()}.",
-                hint=f"It must be {known[field.name]}: cast it.",
+                hint=f"It must be {known[field.name]}: {_remedy(field)}.",
                 column=field.name,
             )
     if len(names) < len(schema.fields):
@@ -69,6 +68,27 @@ def check_columns(schema: StructType, topic_option: str | None) -> Columns:
         headers="headers" in names,
         timestamp="timestamp" in names,
     )
+
+
+def _unknown(name: str, known: Collection[str]) -> SchemaError:
+    near = difflib.get_close_matches(name.lower(), known, n=1)
+    return SchemaError(
+        "EOS_COLUMN_UNKNOWN",
+        f"There is no place in a Kafka record for column '{name}'.",
+        hint=f"Did you mean '{near[0]}'? Rename it: {name} AS {near[0]}."
+        if near
+        else f"Select only {', '.join(known)}; to_json(struct(…)) AS value takes many columns into one.",
+        column=name,
+    )
+
+
+def _remedy(field: StructField) -> str:
+    """How to make the column what it must be, as far as there is one way."""
+    if field.name in ("key", "value", "topic") and isinstance(field.dataType, (StructType, ArrayType, MapType)):
+        return f"to_json({field.name}) AS {field.name}"
+    if field.name in ("key", "value", "topic"):
+        return f"cast({field.name} AS string) AS {field.name}"
+    return "cast it"
 
 
 def _fits(name: str, data_type: DataType) -> bool:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
@@ -24,6 +23,7 @@ from spark_eos.protocol.batch import Batch, Report, abort, commit
 from spark_eos.protocol.task import Word
 from spark_eos.sink.schema import check_columns
 from spark_eos.sink.session import session
+from spark_eos.tracebacks import hidden_traceback
 from spark_eos.workers import spare_collections
 
 
@@ -50,13 +50,13 @@ class EosKafkaStreamWriter(DataSourceStreamArrowWriter):
         self._columns = check_columns(schema, options.topic)
         self._facts: Facts | None = None
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Spark pickles the writer when it has planned a micro-batch, before any task runs: the time to look at the
-        cluster. The writers that it makes for commit and abort have the facts from the tasks' messages."""
-        facts = preflight(self._options)
+    def plan(self) -> None:
+        """Look at the cluster, before the writer goes to the tasks. The writers for commit and abort have the facts
+        from the tasks' messages."""
+        self._facts = preflight(self._options)
         spare_collections()
-        return {**self.__dict__, "_facts": facts}
 
+    @hidden_traceback()
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Message:
         from spark_eos.sink.task import Identity, Job, run_task
 
@@ -67,6 +67,7 @@ class EosKafkaStreamWriter(DataSourceStreamArrowWriter):
         spare_collections()
         return Message(me.query, me.run, self._facts, word, time.perf_counter() - began, time.time())
 
+    @hidden_traceback()
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         began = time.perf_counter()
         said = [message for message in messages if isinstance(message, Message)]

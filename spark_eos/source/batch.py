@@ -14,6 +14,7 @@ from spark_eos.source.limits import resolve_end, resolve_start
 from spark_eos.source.losses import Losses
 from spark_eos.source.offsets import Offsets, bad
 from spark_eos.source.watch import TopicWatch
+from spark_eos.tracebacks import hidden_traceback
 
 
 class EosKafkaBatchReader(DataSourceReader):
@@ -22,6 +23,7 @@ class EosKafkaBatchReader(DataSourceReader):
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
 
+    @hidden_traceback()
     def partitions(self) -> list[InputPartition]:
         """The ranges to read. Errors as for `resolve_start` and `resolve_end`."""
         options = self._options
@@ -36,7 +38,8 @@ class EosKafkaBatchReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if isinstance(partition, planning.Task):  # for a batch of nothing Spark makes up a partition
-            yield from read_task(self._options.fetching, partition)
+            with hidden_traceback():
+                yield from read_task(self._options.fetching, partition)
 
     def _check_order(self, start: Offsets, end: Offsets) -> None:
         """A start inside an open transaction, beyond the last stable offset, is none before its end."""

@@ -31,6 +31,7 @@ from spark_eos.source.limits import resolve_start
 from spark_eos.source.losses import Losses, data_loss
 from spark_eos.source.offsets import Offsets, Position, TopicIds
 from spark_eos.source.watch import Topics, TopicWatch
+from spark_eos.tracebacks import hidden_traceback
 
 _NO_LIMIT = 2**63 - 1
 
@@ -61,6 +62,7 @@ class EosKafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # On the driver
 
+    @hidden_traceback()
     def initialOffset(self) -> SparkOffset:
         """Where a new query begins. Asked for more than once; the answer of this run stays the same."""
         if self._initial is None:
@@ -75,10 +77,12 @@ class EosKafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Always a number of rows: so ReadAllAvailable can only mean that the engine wants all in one micro-batch."""
         return ReadMaxRows(self._options.max_offsets_per_trigger or _NO_LIMIT)
 
+    @hidden_traceback()
     def prepareForTriggerAvailableNow(self) -> None:
         """This run reads what is there and stable now, and then ends."""
         self._watch.pin()
 
+    @hidden_traceback()
     def latestOffset(self, start: SparkOffset, limit: ReadLimit) -> SparkOffset:
         """Where the next micro-batch ends; ``start`` itself when there is nothing to do."""
         start = start or self.initialOffset()
@@ -103,6 +107,7 @@ class EosKafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._planned = formats.to_spark(Position(end, {**position.ids, **self._watch.topics().ids}))
         return self._planned
 
+    @hidden_traceback()
     def partitions(self, start: SparkOffset, end: SparkOffset) -> list[planning.Task]:
         """The ranges of one micro-batch. Raises DataLossError (EOS_SOURCE_DATA_LOSS) before any task."""
         self._begun = True
@@ -129,7 +134,8 @@ class EosKafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # In the tasks
 
     def read(self, partition: planning.Task) -> Iterator[pa.RecordBatch]:
-        return read_task(self._options.fetching, partition)
+        with hidden_traceback():
+            yield from read_task(self._options.fetching, partition)
 
     # Steps
 

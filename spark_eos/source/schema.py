@@ -14,6 +14,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from spark_eos.errors import SchemaError
+
 _HEADER = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
 
 SCHEMA = StructType(
@@ -49,6 +51,25 @@ ARROW_HEADERS = pa.field("headers", pa.list_(pa.struct([("key", pa.string()), ("
 def schema(include_headers: bool) -> StructType:
     """Spark's."""
     return StructType([*SCHEMA.fields, HEADERS]) if include_headers else SCHEMA
+
+
+def check_given(given: StructType, include_headers: bool) -> None:
+    """Raise SchemaError unless the columns that Spark will ask for are the source's own.
+
+    They are not where the user gave a ``.schema(…)``, which Spark hands to the tasks as it is.
+    """
+    own = schema(include_headers)
+    if _columns(given) != _columns(own):
+        raise SchemaError(
+            "EOS_SOURCE_SCHEMA",
+            f"The source's columns are {_columns(own)}; .schema(…) gives others: {_columns(given)}.",
+            hint="Remove .schema(…), and take the value apart in the query: "
+            "from_json(cast(value AS string), '…'). The column headers comes with the option 'includeHeaders'.",
+        )
+
+
+def _columns(schema: StructType) -> str:
+    return ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in schema.fields)
 
 
 def arrow_schema(include_headers: bool) -> pa.Schema:

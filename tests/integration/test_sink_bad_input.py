@@ -357,12 +357,12 @@ def guarded() -> Iterator[Guarded]:
 @pytest.mark.parametrize(
     ("kind", "prefix", "operation", "condition", "tasks"),
     [
-        (ResourceType.TOPIC, "ledger", AclOperation.WRITE, "EOS_LEDGER_NOT_WRITABLE", False),
+        (ResourceType.TOPIC, "ledger", AclOperation.WRITE, "EOS_LEDGER_UNAUTHORIZED", False),
         (ResourceType.TOPIC, "ledger", AclOperation.DESCRIBE, "EOS_TOPIC_UNAUTHORIZED", False),
         (ResourceType.TOPIC, "out", AclOperation.DESCRIBE, "EOS_TOPIC_UNAUTHORIZED", False),
-        (ResourceType.TOPIC, "out", AclOperation.WRITE, "EOS_DELIVERY_FAILED", True),
+        (ResourceType.TOPIC, "out", AclOperation.WRITE, "EOS_DELIVERY_UNAUTHORIZED", True),
         (ResourceType.TRANSACTIONAL_ID, "mine", AclOperation.WRITE, "EOS_TRANSACTIONS_REFUSED", True),
-        (ResourceType.GROUP, "group", AclOperation.READ, "EOS_LEDGER_NOT_WRITABLE", True),
+        (ResourceType.GROUP, "group", AclOperation.READ, "EOS_LEDGER_UNAUTHORIZED", True),
     ],
 )
 def test_what_the_user_may_not_do(kind, prefix, operation, condition, tasks, guarded, spark, tmp_path):

@@ -121,11 +121,37 @@ def test_a_callback_is_not_an_option(key):
         config.check(properties(**{key: "print"}), "consumer")
 
 
-def test_a_bad_value_is_named():
-    """What librdkafka says of a value is passed on."""
-    with pytest.raises(OptionError, match="outside allowed range") as caught:
-        config.check(dotted(linger__ms="99999999"), "producer")
-    assert caught.value.condition == "EOS_OPTION_KAFKA_INVALID"
+@pytest.mark.parametrize(
+    ("key", "value", "takes"),
+    [
+        ("compression.type", "foo", "none, gzip, snappy, lz4, zstd"),
+        ("linger.ms", "99999999", "0 to 900000"),
+        ("linger.ms", "x", "0 to 900000"),
+        ("max.request.size", "1", "1000 to 1000000000"),
+        ("security.protocol", "SSLL", "plaintext, ssl, sasl_plaintext, sasl_ssl"),
+        ("enable.ssl.certificate.verification", "maybe", "true, false"),
+        ("broker.address.family", "v7", "any, v4, v6"),
+    ],
+)
+def test_a_bad_value_is_named_with_what_the_property_takes(key, value, takes):
+    """By the user's name for it, which librdkafka may know as an alias, or not at all."""
+    with pytest.raises(OptionError) as caught:
+        config.check(properties(**{key: value}), "producer")
+    error = caught.value
+    assert error.condition == "EOS_OPTION_KAFKA_INVALID"
+    assert (error.message, error.hint) == (f"Option 'kafka.{key}' is '{value}'.", f"It takes {takes}.")
+
+
+def test_a_bad_mechanism_is_named_with_those_there_are():
+    """librdkafka finds it when it makes the client, and names no property."""
+    with pytest.raises(OptionError, match="'kafka.sasl.mechanism' is 'PLAN'.*PLAIN, SCRAM-SHA-256"):
+        config.check(dotted(security__protocol="SASL_SSL", sasl__mechanism="PLAN"), "producer")
+
+
+def test_what_librdkafka_says_of_no_single_value_is_passed_on():
+    """A file that is not there."""
+    with pytest.raises(OptionError, match="ssl.ca.location failed"):
+        config.check(dotted(security__protocol="SSL", ssl__ca__location="/nowhere/ca.pem"), "producer")
 
 
 def test_properties_of_the_other_kind_are_let_through():

@@ -19,6 +19,7 @@ from spark_eos.options import (
     is_secret,
     sink_options,
     source_options,
+    stream_options,
 )
 
 LEAST = {"kafka.bootstrap.servers": "127.0.0.1:1"}
@@ -77,6 +78,27 @@ def test_options_as_spark_hands_them_over():
     """With what Spark adds itself: a path, the query's name."""
     raw = CaseInsensitiveDict(LEAST | {"topic": "t", "path": "", "queryName": "q"})
     assert sink_options(raw).topic == "t"
+
+
+def test_a_sink_with_a_path_is_refused():
+    """From start("x") or toTable("x"): the rows would go elsewhere without a word."""
+    error = refused(topic="t", path="file:/warehouse/x")
+    assert (error.condition, error.parameters["path"]) == ("EOS_OPTION_PATH", "file:/warehouse/x")
+
+
+def test_an_option_of_the_other_side_is_told_where_it_belongs():
+    """Rather than what it resembles."""
+    assert "source: set it on readStream" in refused(includeheaders="true").hint
+    with pytest.raises(OptionError, match="sink: set it on writeStream"):
+        stream_options(LEAST | {"subscribe": "t", "offsets.group.id": "g"})
+
+
+@pytest.mark.parametrize("servers", ["kafka://host:9092", "host:9092,http://host:9093"])
+def test_servers_are_hosts_and_ports(servers):
+    """Any other scheme than a listener's would be tried in vain for seconds."""
+    with pytest.raises(OptionError, match="EOS_OPTION_SERVERS.*://host.*host:port"):
+        sink_options({"kafka.bootstrap.servers": servers})
+    assert sink_options({"kafka.bootstrap.servers": "PLAINTEXT://host:9092, SASL_SSL://other:1"}).kafka
 
 
 def test_options_travel_and_are_equal_afterwards():

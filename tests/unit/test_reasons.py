@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 import spark_eos
 from spark_eos.errors import Superseded, TransactionLost
 from spark_eos.reasons import Reason
@@ -39,6 +41,26 @@ def test_a_reason_says_whether_a_restart_helps():
 def test_the_plan_that_spark_prints_is_no_reason():
     """A query may hold the text of an error as a literal."""
     assert spark_eos.reason(Exception(f"[OTHER] x\n=== Streaming Query ===\nplan: {TEXT}")) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "condition", "says"),
+    [
+        ("requirement failed: eos-kafka does not support Update mode. SQLSTATE: X", "EOS_UPDATE_MODE", "withWatermark"),
+        ("Data source eos-kafka does not support continuous processing.", "EOS_CONTINUOUS_TRIGGER", "processingTime"),
+        (
+            '[UNSUPPORTED_…_MODE] The data source "eos-kafka" cannot be written in the "ErrorIfExists" mode.',
+            "EOS_BATCH_WRITE",
+            "writeStream",
+        ),
+    ],
+)
+def test_what_spark_refuses_by_itself_has_our_reason(text, condition, says):
+    """Its text has no way out, or a wrong one."""
+    found = spark_eos.reason(Exception(text))
+    assert (found.condition, found.restart_helps) == (condition, False)
+    assert says in found.hint
+    assert spark_eos.reason(Exception(text.replace("eos-kafka", "console"))) is None
 
 
 def test_an_error_without_one_of_ours_has_no_reason():

@@ -95,6 +95,28 @@ def test_a_column_that_has_no_place():
     assert "to_json" in error.hint
 
 
+@pytest.mark.parametrize(
+    ("name", "meant"), [("Value", "value"), ("VALUE", "value"), ("keys", "key"), ("header", "headers")]
+)
+def test_a_misspelt_column_is_told_with_the_one_meant(name, meant):
+    """Names are case-sensitive here, as in the built-in format."""
+    assert refused({name: StringType()}).hint == f"Did you mean '{meant}'? Rename it: {name} AS {meant}."
+
+
+@pytest.mark.parametrize(
+    ("column", "kind", "remedy"),
+    [
+        ("value", LongType(), "cast(value AS string) AS value"),
+        ("value", StructType([StructField("a", LongType())]), "to_json(value) AS value"),
+        ("key", ArrayType(StringType()), "to_json(key) AS key"),
+        ("partition", LongType(), "cast it"),
+    ],
+)
+def test_a_wrong_type_is_told_with_the_way_to_a_right_one(column, kind, remedy):
+    """Where there is one."""
+    assert refused({"value": StringType()} | {column: kind}).hint.endswith(f": {remedy}.")
+
+
 def test_a_column_that_is_there_twice():
     """Nobody could say which one is meant."""
     with pytest.raises(SchemaError, match="'value'") as caught:
