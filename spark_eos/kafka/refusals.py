@@ -35,7 +35,7 @@ def delivery_error(name: str, error: ClientError, failed: int) -> EosError:
         return KafkaError(
             "EOS_DELIVERY_UNAUTHORIZED",
             f"This user may not write {failed} row(s): {error.str()}.",
-            hint="Grant WRITE and DESCRIBE on the topics, and on the transactional ids with the query's prefix. Nothing "
+            hint="Grant WRITE and DESCRIBE on the topics and on the transactional ids with the query's prefix. Nothing "
             "of the batch is visible.",
             reason=error.name(),
         )

@@ -42,9 +42,8 @@ def told(spark) -> Told:
 
 
 @pytest.fixture
-def rows(spark) -> DataFrame:
-    """A stream that need not hold anything to be refused."""
-    return spark.readStream.format("rate").load().selectExpr("cast(value AS string) AS value")
+def rows(files) -> DataFrame:
+    return files().add(["a"]).stream()
 
 
 @pytest.fixture
@@ -77,14 +76,14 @@ def test_a_batch_becomes_no_table(spark, kafka, told, topic):
     assert not spark.catalog.tableExists("refused_table")
 
 
-def test_a_batch_is_not_written_within_foreach_batch(files, kafka, topic, tmp_path):
+def test_a_batch_is_not_written_within_foreach_batch(rows, kafka, topic, tmp_path):
     """The stack in between is that of the user's function."""
     name = topic()
 
     def write(batch: DataFrame, _: int) -> None:
         kafka(batch.write, topic=name).mode("append").save()
 
-    stream = files().add(["a"]).stream().writeStream.foreachBatch(write).trigger(availableNow=True)
+    stream = rows.writeStream.foreachBatch(write).trigger(availableNow=True)
     with pytest.raises(PySparkException) as caught:
         stream.option("checkpointLocation", str(tmp_path / "checkpoint")).start().awaitTermination(SECONDS)
     reason = spark_eos.reason(caught.value)
@@ -99,15 +98,15 @@ def started(kafka, tmp_path, topic) -> Callable[..., Callable[[], None]]:
 
     def prepare(frame: DataFrame, mode: str = "append", **options: str) -> Callable[[], None]:
         given = {"topic": topic(), "checkpointLocation": str(tmp_path / "checkpoint")} | options
-        writer = kafka(frame.writeStream, **given).outputMode(mode)
+        writer = kafka(frame.writeStream, **given).outputMode(mode).trigger(availableNow=True)
         return lambda: writer.start().awaitTermination(SECONDS)
 
     return prepare
 
 
-def test_update_mode(files, started, told):
+def test_update_mode(rows, started, told):
     """Spark never asks us: "requirement failed: eos-kafka does not support Update mode"."""
-    counted = files().add(["a"]).stream().groupBy("value").count().selectExpr("value", "cast(count AS string) AS key")
+    counted = rows.groupBy("value").count().selectExpr("value", "cast(count AS string) AS key")
     told(started(counted, "update"), "EOS_UPDATE_MODE", '.outputMode("complete")')
 
 
@@ -141,6 +140,7 @@ def test_ending_offsets_of_a_stream(spark, kafka, started, told, topic):
 def test_a_table(spark, rows, kafka, told, topic, tmp_path):
     """Spark makes one in its catalog, which has nothing to do with the topic."""
     writer = kafka(rows.writeStream, topic=topic(), checkpointLocation=str(tmp_path / "checkpoint"))
+    writer = writer.trigger(availableNow=True)
     try:
         told(lambda: writer.toTable("refused_stream").awaitTermination(SECONDS), "EOS_OPTION_PATH", ".start()")
     finally:
