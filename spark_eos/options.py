@@ -546,7 +546,7 @@ def _source_options(raw: Mapping[str, str], default_start: Limit) -> tuple[Sourc
     values, kafka = _parse(raw, SOURCE, SOURCE_OWNED, ignored=("path",))
     given = dict(values)
     properties = dict(kafka)
-    selection = _selection(values)
+    selection = _selection(values, _path(raw))
     else_latest = values.pop("else_latest", False)
     starting_option, starting = _limit("starting", values, else_latest)
     ending_option, ending = _limit("ending", values, True)
@@ -581,13 +581,13 @@ def _source_options(raw: Mapping[str, str], default_start: Limit) -> tuple[Sourc
     return options, given
 
 
-def _selection(values: dict[str, Any]) -> Selection:
+def _selection(values: dict[str, Any], path: str) -> Selection:
     given = {name: values.pop(attribute) for attribute, name in _SELECTIONS.items() if attribute in values}
     if not given:
         raise OptionError(
             "EOS_OPTION_MISSING",
             "None of the options 'subscribe', 'subscribePattern' and 'assign' is set.",
-            hint='Add .option("subscribe", "topic1,topic2").',
+            hint='Add .option("subscribe", "topic1,topic2").' + (f" A path ({path}) names no topic." if path else ""),
         )
     if len(given) > 1:
         raise OptionError(
@@ -625,9 +625,14 @@ def sink_options(raw: Mapping[str, str]) -> SinkOptions:
     return options
 
 
+def _path(raw: Mapping[str, str]) -> str:
+    """What the user gave to ``load``, ``start`` or ``toTable``; empty where nothing."""
+    return next((value for key, value in raw.items() if key.lower() == "path"), "")
+
+
 def _refuse_path(raw: Mapping[str, str]) -> None:
     """Who starts a query with a path or a table believes that the rows go there."""
-    path = next((value for key, value in raw.items() if key.lower() == "path"), "")
+    path = _path(raw)
     if path:
         raise OptionError(
             "EOS_OPTION_PATH",

@@ -86,6 +86,12 @@ def test_a_sink_with_a_path_is_refused():
     assert (error.condition, error.parameters["path"]) == ("EOS_OPTION_PATH", "file:/warehouse/x")
 
 
+def test_a_source_with_nothing_but_a_path_is_told_that_it_names_no_topic():
+    """As in load("flights")."""
+    with pytest.raises(OptionError, match=r'"subscribe".*\(flights\) names no topic'):
+        stream_options(LEAST | {"path": "flights"})
+
+
 def test_an_option_of_the_other_side_is_told_where_it_belongs():
     """Rather than what it resembles."""
     assert "source: set it on readStream" in refused(includeheaders="true").hint
