@@ -27,11 +27,13 @@ class Condition:
 
 def conditions() -> list[Condition]:
     """Every error that the library and the jobs can raise, found where it is made."""
-    found = {}
-    for folder in ("spark_eos", "jobs"):
-        for path in sorted((ROOT / folder).rglob("*.py")):
-            for condition in _in_module(ast.parse(path.read_text())):
-                found.setdefault(condition.name, condition)
+    paths = [path for folder in ("spark_eos", "jobs") for path in sorted((ROOT / folder).rglob("*.py"))]
+    modules = [ast.parse(path.read_text()) for path in paths]
+    named = {name: text for module in modules for name, text in _named(module).items()}
+    found: dict[str, Condition] = {}
+    for module in modules:
+        for condition in _in_module(module, {**named, **_named(module)}):
+            found.setdefault(condition.name, condition)
     return sorted(found.values())
 
 
@@ -45,7 +47,8 @@ def errors_page() -> str:
         "holds this page to it.",
         "",
         "*restart*: whether the same query, started again with nothing changed, goes on, at once or when the cluster is well.",
-        "Where it does not say yes, something has to be changed first.",
+        "Where it does not say yes, something has to be changed first. [stopped.md](stopped.md) goes through what ends a query,",
+        "step by step.",
     ]
     kind = ""
     for condition in conditions():
@@ -57,14 +60,23 @@ def errors_page() -> str:
     return "\n".join(parts) + "\n"
 
 
-def _in_module(tree: ast.Module) -> Iterator[Condition]:
+def _named(tree: ast.Module) -> dict[str, str]:
+    """Texts that a module has under a name, such as a sentence that several hints end with."""
+    return {
+        node.targets[0].id: _text(node.value, {})
+        for node in tree.body
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and node.targets[0].id.isupper()
+    }
+
+
+def _in_module(tree: ast.Module, named: dict[str, str]) -> Iterator[Condition]:
     for node in ast.walk(tree):
         if not isinstance(node, ast.Call) or not node.args:
             continue
-        name = _text(node.args[0])
+        name = _text(node.args[0], named)
         if re.fullmatch(r"EOS_[A-Z_]+", name):
-            hints = [_text(keyword.value) for keyword in node.keywords if keyword.arg == "hint"]
-            message = _text(node.args[1]) if len(node.args) > 1 else ""
+            hints = [_text(keyword.value, named) for keyword in node.keywords if keyword.arg == "hint"]
+            message = _text(node.args[1], named) if len(node.args) > 1 else ""
             yield Condition(_called(node.func), name, message, hints[0] if hints else "")
 
 
@@ -72,14 +84,17 @@ def _called(function: ast.expr) -> str:
     return function.id if isinstance(function, ast.Name) else getattr(function, "attr", "")
 
 
-def _text(node: ast.expr) -> str:
-    """Literal text, with … for what is filled in."""
+def _text(node: ast.expr, named: dict[str, str]) -> str:
+    """Literal text, with … for what is filled in, unless that is one of the named texts."""
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         return node.value
     if isinstance(node, ast.JoinedStr):
-        return "".join(_text(part) if isinstance(part, ast.Constant) else "…" for part in node.values)
+        parts = (part.value if isinstance(part, ast.FormattedValue) else part for part in node.values)
+        return "".join(_text(part, named) for part in parts)
     if isinstance(node, ast.BinOp):
-        return _text(node.left) + _text(node.right)
+        return _text(node.left, named) + _text(node.right, named)
+    if isinstance(node, ast.Name):
+        return named.get(node.id, "…")
     return "…"
 
 

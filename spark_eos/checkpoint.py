@@ -10,6 +10,7 @@ import pyarrow.fs
 
 from spark_eos.errors import CheckpointError
 from spark_eos.protocol.head import Offsets
+from spark_eos.protocol.new_checkpoint import FROM_GROUP
 
 
 class Checkpoint:
@@ -84,7 +85,10 @@ class Checkpoint:
         return CheckpointError(
             "EOS_CHECKPOINT_DAMAGED",
             f"{self.location}/{name} cannot be used: {why}.",
-            hint="Restore the checkpoint from a backup that is not older than the output, or begin with a new one.",
+            hint="Restore the checkpoint from a backup, however old: what is decided is never written twice, and "
+            "EOS_CHECKPOINT_BEHIND says where a new checkpoint goes on. Without a backup, begin with a new one only if "
+            f"the last micro-batch was committed (it is in 'commits'): {FROM_GROUP}. Otherwise decided rows that wait "
+            "to be committed or repaired would be left out.",
         )
 
 

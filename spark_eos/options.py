@@ -392,8 +392,8 @@ SINK = (
         "ledger_begin",
         _boolean,
         "false",
-        "`true`: begin a ledger for a checkpoint that is in mid-life, as after a change from another sink. The batch "
-        "that runs first may then repeat what the other sink has already written.",
+        "`true`, for one start: begin a ledger for a checkpoint that is in mid-life, as when "
+        "[moving over](moving.md) from another sink. A micro-batch that this one has left under way is written again.",
     ),
     Option(
         "offsets.group.id",

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from spark_eos.errors import Diverged, ProtocolStop, TransactionLost, Unclear
 from spark_eos.protocol.head import NOBODY, Decision, Head, Offsets, Pair, Verdict, Written
+from spark_eos.protocol.new_checkpoint import FROM_GROUP, as_json, is_visible, what_waits
 from spark_eos.protocol.ports import Description, NotPublished, Ports, State, Term
 from spark_eos.protocol.run import ahead, clear_earlier, missing_head, superseded
 from spark_eos.protocol.task import Word, behind
@@ -117,7 +118,7 @@ def commit(ports: Ports, batch: Batch, ahead: Term | None = None) -> Report:
     raise Unclear(
         "EOS_DECISION_UNCLEAR",
         f"Whether micro-batch {batch.id} was decided is not known: the ledger could not be written and read.",
-        hint="Nothing is lost: start the query again when the cluster is well; it finds out.",
+        hint="Nothing is lost: start the query again, from this checkpoint, when the cluster is well; it finds out.",
     )
 
 
@@ -167,32 +168,46 @@ def _next_decision(ports: Ports, batch: Batch, head: Head) -> Decision | None:
     if last is None or last.batch < batch.id:
         return Decision(batch.id, 0, len(batch.words), batch.rows, batch.digest, batch.offsets, batch.written)
     if last.batch > batch.id:
-        raise behind(head, batch.id)
+        raise behind(last, batch.id)
     _compare(batch, last)
     if not last.lost:
         return None
     return _repaired(ports, batch, last)
 
 
+_WHY_DIVERGED = (
+    "The query's plan is not deterministic (random values, the time of day, changed code), its source cannot be "
+    "replayed, or the checkpoint was copied and the other one went on. Put the old code back for this batch, or use "
+    "the checkpoint that went on."
+)
+
+
 def _compare(batch: Batch, last: Decision) -> None:
     """A replay must be what was decided: what is visible already came from it."""
-    differences = [
-        f"{what}: decided {was}, now {now}"
-        for what, was, now in (
-            ("rows", last.rows, batch.rows),
-            ("digest of the rows", last.digest, batch.digest),
-            ("offsets", last.offsets, batch.offsets),
-        )
-        if was != now and not (what == "offsets" and None in (was, now))
-    ]
+    compared = [("rows", last.rows, batch.rows), ("digest of the rows", last.digest, batch.digest)]
+    differences = [f"{what}: decided {was}, now {now}" for what, was, now in compared if was != now]
+    if last.offsets is not None and batch.offsets is not None and last.offsets != batch.offsets:
+        differences.append(f"offsets: decided {as_json(last.offsets)}, now {as_json(batch.offsets)}")
     if differences:
-        raise Diverged(
+        raise _diverged(batch, last, "; ".join(differences))
+
+
+def _diverged(batch: Batch, last: Decision, differences: str) -> Diverged:
+    if not is_visible(last):
+        return Diverged(
             "EOS_REPLAY_DIVERGED",
-            f"The replay of micro-batch {batch.id} is not what was decided and made visible: {'; '.join(differences)}.",
-            hint="The query's plan is not deterministic (random values, the time of day, changed code), or its source "
-            "cannot be replayed. Put the old code back for this batch, or begin with a new checkpoint.",
+            f"The replay of micro-batch {batch.id} is not what was decided: {differences}.",
+            hint=f"{_WHY_DIVERGED} Do not begin with a new one: {what_waits(last)}. The group's offsets are past those "
+            "rows.",
             batch=batch.id,
         )
+    return Diverged(
+        "EOS_REPLAY_DIVERGED",
+        f"The replay of micro-batch {batch.id} is not what was decided and made visible: {differences}.",
+        hint=f"{_WHY_DIVERGED} If nothing goes on with this checkpoint or the other, begin with a new one, as all that "
+        f"was decided is visible: {FROM_GROUP}; so do the decided offsets as 'startingOffsets'.",
+        batch=batch.id,
+    )
 
 
 def _repaired(ports: Ports, batch: Batch, last: Decision) -> Decision:
@@ -213,7 +228,8 @@ def _repaired(ports: Ports, batch: Batch, last: Decision) -> Decision:
             "by the "
             f"same {last.tasks} tasks with the same rows; the replay has {len(batch.words)}.",
             hint=f"Start the query again with {last.tasks} tasks (same number of source partitions, "
-            "spark.sql.shuffle.partitions and adaptive execution as before).",
+            "spark.sql.shuffle.partitions and adaptive execution as before), from this checkpoint: the offsets of "
+            "'offsets.group.id' are past the lost rows.",
             tasks=last.tasks,
         )
     return replace(last, rev=last.rev + 1, written=tuple(sorted([*kept, *repairs.values()], key=lambda w: w.partition)))
@@ -275,8 +291,9 @@ def _end(ports: Ports, decision: Decision) -> None:
             "EOS_TRANSACTION_LOST",
             f"Micro-batch {decision.batch} is decided, but {len(lost)} of its {len(decision.written)} transactions "
             f"were aborted by the broker before they could be committed: {', '.join(w.pair.id for w in lost)}.",
-            hint="Start the query again: it writes exactly the lost rows again. Until then readers see a part of the "
-            "batch.",
+            hint="Start the query again, from this checkpoint: it writes exactly the lost rows again. Until then "
+            "readers see a part of the batch. A new checkpoint would leave those rows out: the offsets of "
+            "'offsets.group.id' are past them.",
             batch=decision.batch,
         )
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from spark_eos.errors import LedgerError, ProtocolStop, Superseded, Unclear
 from spark_eos.protocol.head import NOBODY, Decision, Head, Pair, Verdict
+from spark_eos.protocol.new_checkpoint import FROM_GROUP
 from spark_eos.protocol.ports import NotPublished, Ports
 from spark_eos.protocol.task import behind
 from spark_eos.protocol.verdicts import abort_all, settle
@@ -30,11 +31,11 @@ def open_run(
     Raises Superseded, LedgerError (no head in mid-life), Unclear.
     """
     for _ in ports.patience():
-        head = _checked(ports.ledger.read(), run, batch, begin_here, prefix)
+        head = _checked(ports, ports.ledger.read(), run, batch, begin_here, prefix)
         if head is not None and head.run == run:
             return head
         term = ports.ledger.take()
-        head = _checked(term.read(), run, batch, begin_here, prefix)
+        head = _checked(ports, term.read(), run, batch, begin_here, prefix)
         if head is not None and head.run == run:
             return head
         ports.reach("open.taken")
@@ -66,7 +67,9 @@ def clear_earlier(ports: Ports, head: Head) -> Collection[Pair]:
     return abort_all(ports, left)
 
 
-def _checked(head: Head | None, run: str, batch: int, begin_here: bool, prefix: str) -> Head | None:
+def _checked(
+    ports: Ports, head: Head | None, run: str, batch: int, begin_here: bool, prefix: str
+) -> Head | None:
     if head is None and batch > 0 and not begin_here:
         raise missing_head(batch)
     if head is not None and head.prefix != prefix:
@@ -74,15 +77,22 @@ def _checked(head: Head | None, run: str, batch: int, begin_here: bool, prefix: 
             "EOS_LEDGER_PREFIX_CHANGED",
             f"The query has written under the transactional id prefix '{head.prefix}', and now has '{prefix}'.",
             hint="Put 'transactionalIdPrefix' back: under another one, a run that is still alive could not be fenced. "
-            "To change it, begin with a new checkpoint.",
+            "To change it, let the query end under the old one, its last micro-batch committed; then begin with a new "
+            f"checkpoint: {FROM_GROUP}.",
             was=head.prefix,
             now=prefix,
         )
     if head is not None and run in head.earlier:
         raise superseded(run, head)
     if head is not None and head.decision is not None and head.decision.batch > batch:
-        raise behind(head, batch)
+        raise behind(_settled(ports, head.decision), batch)
     return head
+
+
+def _settled(ports: Ports, last: Decision) -> Decision:
+    """The decision with its verdicts. Nobody goes on from it here, but a new checkpoint may, which would not settle it:
+    what this checkpoint has decided is ended now or never. A decision is final, so that no ledger need be taken."""
+    return last.judged(settle(ports, last.written))
 
 
 def _successor(
@@ -116,8 +126,9 @@ def ahead(batch: int, last: Decision) -> ProtocolStop:
         "EOS_CHECKPOINT_AHEAD",
         f"The checkpoint is at micro-batch {batch}, but micro-batch {last.batch} lost {len(last.lost)} transaction(s) "
         "that were never repaired.",
-        hint="Going on would lose their rows. Take the files from "
-        f"commits/{last.batch} on out of the checkpoint, so that Spark replays that batch.",
+        hint="Going on would lose their rows. To let Spark replay that micro-batch, stop the query and move out of the "
+        f"checkpoint: commits/{last.batch} and later ones, the files in 'offsets' later than {last.batch}, and the "
+        f"checksums beside each, such as .{last.batch}.crc: with one left behind, the replay fails.",
         batch=batch,
     )
 
@@ -127,8 +138,8 @@ def missing_head(batch: int) -> LedgerError:
         "EOS_LEDGER_HEAD_MISSING",
         f"The checkpoint is at micro-batch {batch}, but the ledger knows nothing of this query.",
         hint="Either the ledger topic was lost or is another one (option 'ledger.topic'), or the checkpoint comes from "
-        "another sink. To begin a ledger here, knowing that this micro-batch may have been written already, "
-        "set 'ledger.begin' to true for one start.",
+        "another sink. To begin a ledger here, set 'ledger.begin' to true for one start. It repeats no row if whoever "
+        "had the checkpoint before left no micro-batch under way: each in 'offsets' is in 'commits', too.",
         batch=batch,
     )
 

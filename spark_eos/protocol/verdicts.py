@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable
 
 from spark_eos.errors import Unclear
 from spark_eos.protocol.head import Pair, Verdict, Written
+from spark_eos.protocol.new_checkpoint import FROM_GROUP
 from spark_eos.protocol.ports import Answer, Description, Found, Ports, State
 
 _ENDED = {
@@ -41,7 +42,8 @@ def _settle(ports: Ports, open_ones: dict[Pair, Written]) -> dict[Pair, Verdict]
         "EOS_OUTCOME_UNCLEAR",
         f"The brokers have not said what became of {len(open_ones)} decided transaction(s): "
         f"{', '.join(sorted(pair.id for pair in open_ones))}.",
-        hint="Nothing is lost: start the query again when the cluster is well; it settles them before it goes on.",
+        hint="Nothing is lost: start the query again, from this checkpoint, when the cluster is well; it settles them "
+        "before it goes on. A new checkpoint would leave their rows out.",
     )
 
 
@@ -59,7 +61,9 @@ def _ask_data(ports: Ports, silent: Iterable[Written]) -> dict[Pair, Verdict]:
                 f"What became of the decided transaction {w.pair.id} cannot be told any more: the coordinator has "
                 f"forgotten it, and offset {w.probe.offset} of {w.probe.topic}-{w.probe.partition} fell to retention "
                 "or compaction.",
-                hint="Compare the output with the source for the last micro-batch, and begin with a new checkpoint.",
+                hint="Compare the output with the source for the last micro-batch (spark-eos verify). If all its rows "
+                f"are there, begin with a new checkpoint: {FROM_GROUP}. If some are missing, write them first: the "
+                "group's offsets are past them.",
             )
     return verdicts
 

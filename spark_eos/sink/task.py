@@ -17,6 +17,7 @@ from spark_eos.kafka.metadata import topic_partitions
 from spark_eos.kafka.producer import TransactionalProducer
 from spark_eos.kafka.raw_producer import RawProducer, suits
 from spark_eos.kafka.wire import ENDTXN_VERSION
+from spark_eos.log import logger
 from spark_eos.ops.preflight import Facts
 from spark_eos.options import SinkOptions
 from spark_eos.patience import patience
@@ -153,12 +154,19 @@ def _free_name(job: Job, own: Session, me: Identity, task: TaskId) -> str:
 
 def _opened(job: Job, own: Session, me: Identity) -> Head:
     """The head of this run. The lowest partition opens it, the others wait for that, though not for ever."""
+    head = None
     for _ in patience(OPEN_SECONDS * me.partition):
         head = own.ports.ledger.read()
         if head is not None and head.run == me.run:
             return head
         if me.partition == 0:
             break
+    if job.options.ledger_begin and head is not None:
+        logger.warning(
+            "query=%s 'ledger.begin' is still true, though the ledger has this query: remove it. While it is there, a "
+            "ledger that is lost, or is another one, goes unnoticed, and rows may be written twice.",
+            me.query,
+        )
     return open_run(
         own.ports,
         me.run,

@@ -33,8 +33,10 @@ def data_loss(topic: str, partition: int, expected: int, found: int | None, what
     return DataLossError(
         "EOS_SOURCE_DATA_LOSS",
         f"The query goes on at offset {expected} of {topic}-{partition}, but the partition {what}.",
-        hint="Nothing was read or skipped. Restore the topic, or begin with a new checkpoint and 'startingOffsets'; "
-        "or set 'failOnDataLoss' to false, and what is lost is lost.",
+        hint="Nothing was read or skipped. Restore the topic; or set 'failOnDataLoss' to false for one start: what is "
+        "lost is lost, and the query goes on, from this checkpoint, with the first record that is left, or with a new "
+        "topic from its beginning. A new checkpoint is of no use: with 'startingOffsets' = group it asks for the same "
+        "offsets, which Kafka deletes with their topic.",
         topic=topic,
         partition=partition,
         expected=expected,

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from spark_eos.errors import EosError
 from spark_eos.protocol.head import Decision, Head, Pair, Verdict, decode
 from spark_eos.protocol.names import parse_task_name
+from spark_eos.protocol.new_checkpoint import FROM_GROUP
 from spark_eos.protocol.ports import State
 
 from .coordinator import Cluster, Entry, PartitionLog, Place
@@ -109,6 +110,16 @@ class Watch:
         expired = error.parameters.get("transactional_id") if error.condition == "EOS_TRANSACTION_EXPIRED" else None
         if expired is not None and not any(pair.id == expired and not done for pair, done in self.fates.items()):
             raise Violation(TRUE_STOPS, f"{expired} has not expired: {error.message}")
+        if error.condition in ("EOS_CHECKPOINT_BEHIND", "EOS_REPLAY_DIVERGED") and FROM_GROUP in error.hint:
+            self._check_visible(error)
+
+    def _check_visible(self, error: EosError) -> None:
+        """Somebody may begin with a new checkpoint now, which settles nothing of the old one."""
+        batch = error.parameters.get("decided", error.parameters["batch"])
+        last = next(h.decision for h in reversed(self.heads) if h.decision is not None and h.decision.batch == batch)
+        left = [pair for pair in last.pairs if self.fates.get(pair) is not True]
+        if left:
+            raise Violation(TRUE_STOPS, f"not committed: {left}, but a new checkpoint is recommended: {error.message}")
 
     # A reader may go on
 

@@ -213,6 +213,11 @@ def _clean_up_of_any_generation(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ledger.SimulatedCoordinator, "ongoing", lambda self, *, before=None: ongoing(self))
 
 
+def _new_checkpoint_unsettled(patch: pytest.MonkeyPatch) -> None:
+    """Who is behind takes what was decided for visible, as it nearly always is."""
+    patch.setattr(run, "_settled", lambda ports, last: last.judged(dict.fromkeys(last.pairs, Verdict.COMMITTED)))
+
+
 @dataclass(frozen=True)
 class Mistake:
     """``breaks``: one of these is the first invariant to break. ``scenes``: where it shows, if it is rare."""
@@ -278,6 +283,12 @@ _ID_TAKEN_AGAIN: Scene = (
     (Strike.DRIVER_DIES, SIZES, ("commit.ended", "commit.cleaned", "commit log")),
 )
 _KILLED_WHEN_ENDED: Scene = ((Strike.DRIVER_DIES, SIZES, ("commit.ended",)),)
+_LEFT_BEHIND: Scene = (
+    (Strike.SECOND_DRIVER, SIZES, ("prepare.", "task: ")),
+    (Strike.STALL, SIZES, ("task: fetch ledger", "open.")),
+    (Strike.DRIVER_DIES, SIZES, ("commit.decided", "commit: fetch ledger")),
+    (Strike.DRIVER_DIES, SIZES, ("commit.decided",)),
+)
 _STALE_COORDINATOR: Scene = (
     (Strike.DRIVER_DIES, SIZES, ("commit.decided", "commit.ended")),
     (Strike.COORDINATOR_STALE, SIZES, (f"task: {_END}1-",)),
@@ -353,6 +364,12 @@ MISTAKES = (
         _clean_up_of_any_generation,
         (invariants.NEVER_ABORTED,),
         (_SLOW_CLEANER,),
+    ),
+    Mistake(
+        "a new checkpoint in place of a decision that is not settled",
+        _new_checkpoint_unsettled,
+        (invariants.TRUE_STOPS,),
+        (_LEFT_BEHIND,),
     ),
 )
 

@@ -11,7 +11,8 @@ import pytest
 from spark_eos.errors import RESTART_HELPS
 
 ROOT = Path(__file__).parents[2]
-PAGES = runpy.run_path(str(ROOT / "docs" / "pages.py"))["PAGES"]
+MADE = runpy.run_path(str(ROOT / "docs" / "pages.py"))
+PAGES = MADE["PAGES"]
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -29,6 +30,42 @@ def test_every_condition_in_the_code_is_on_the_errors_page() -> None:
 def test_every_condition_after_which_a_restart_helps_exists() -> None:
     """None is misspelt or left from an error that is gone."""
     assert set(re.findall(r"`(EOS_[A-Z_]+)`", PAGES["errors.md"]())) >= RESTART_HELPS
+
+
+#: Kinds of errors that end a query which has begun; the others come before, or are of the tools.
+_END_A_QUERY = {
+    "CheckpointError", "ConnectionFailed", "DataLossError", "Diverged", "KafkaError", "LedgerError", "ProtocolStop",
+    "RowError", "Superseded", "TopicError", "TransactionLost", "Unclear",
+}  # fmt: skip
+
+
+def stopped() -> dict[str, str]:
+    """What docs/stopped.md tells of each condition: up to the line on whether a restart helps."""
+    told, names = {}, []
+    for block in (ROOT / "docs" / "stopped.md").read_text().split("\n\n"):
+        if block.startswith("`EOS_"):
+            names = re.findall(r"`(EOS_[A-Z_]+)`", block)
+            told |= dict.fromkeys(names, "")
+        elif block.startswith("#"):
+            names = []
+        for name in names:
+            told[name] += block
+    return told
+
+
+def test_what_to_do_is_told_for_every_condition_that_ends_a_query() -> None:
+    """With what it means, what is lost or doubled, what to do and whether a restart helps; and for no other."""
+    told = stopped()
+    expected = {c.name for c in MADE["conditions"]() if c.kind in _END_A_QUERY and not c.name.startswith("EOS_VERIFY")}
+    assert told.keys() - {"EOS_JOB_MALFORMED_ROW"} == expected  # which SQL raises
+    for name, text in told.items():
+        for part in ("What it means", "Lost or doubled", "Do", "A restart helps"):
+            assert f"**{part}**" in text, name
+
+
+def test_whether_a_restart_helps_is_told_as_the_code_says() -> None:
+    """As `spark_eos.reason(error).restart_helps`."""
+    assert {name for name, text in stopped().items() if "**A restart helps**: yes" in text} == RESTART_HELPS
 
 
 def test_links_between_pages_lead_somewhere() -> None:

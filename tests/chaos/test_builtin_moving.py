@@ -1,0 +1,142 @@
+"""docs/moving.md: over from Spark's own `kafka` source and sink, with the checkpoint, and back. Every row once."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from kafka_view import KafkaView, open_view, write
+from moving import ANSWER, Step
+
+from spark_eos.devcluster import DevCluster
+from spark_eos.devcluster.jars import SPARK_KAFKA, resolve
+
+pytestmark = pytest.mark.chaos  # the jars need a JVM of their own
+
+SECONDS = 240.0
+ROWS, KEYS = 100, 10
+OWN, EOS = "kafka", "eos-kafka"
+
+
+@pytest.fixture(scope="module")
+def view(cluster: DevCluster) -> Iterator[KafkaView]:
+    with open_view(cluster.bootstrap_servers) as view:
+        yield view
+
+
+@pytest.fixture(scope="module")
+def run() -> Iterator[Callable[[Step], str]]:
+    """Runs a query until its input is drained: its error, or an empty text."""
+    jars = ",".join(map(str, resolve(SPARK_KAFKA)))
+    root = Path(__file__).parents[2]
+    environment = {
+        **os.environ,
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "PYSPARK_PYTHON": sys.executable,
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(root), os.environ.get("PYTHONPATH")])),
+    }
+    command = [sys.executable, str(Path(__file__).with_name("moving.py")), jars]
+    answers: queue.Queue[str] = queue.Queue()
+    with subprocess.Popen(
+        command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+    ) as process:
+
+        def listen() -> None:
+            for line in process.stdout or ():
+                if line.startswith(ANSWER):
+                    answers.put(line.removeprefix(ANSWER).strip())
+
+        threading.Thread(target=listen, daemon=True).start()
+
+        def run(step: Step) -> str:
+            assert process.stdin is not None
+            process.stdin.write(step.to_json() + "\n")
+            return answers.get(timeout=SECONDS)
+
+        try:
+            yield run
+        finally:
+            process.kill()
+
+
+class Move:
+    """Input, output and a checkpoint; each query reads what the one before has left."""
+
+    def __init__(self, view: KafkaView, topic: Callable[..., str], folder: Path, run: Callable[[Step], str]) -> None:
+        self._view, self._run, self._folder = view, run, folder
+        self.input, self.output = topic(2), topic(2)
+        self.expected: list[str] = []
+
+    def __call__(
+        self, source: str, sink: str, checkpoint: str = "checkpoint", start: str = "earliest", **options: str
+    ) -> str:
+        """Feed, and run from the formats ``source`` to ``sink``: the error, or nothing."""
+        self._feed()
+        servers = {"kafka.bootstrap.servers": self._view.bootstrap_servers}
+        read = {"subscribe": self.input, "startingOffsets": start, "maxOffsetsPerTrigger": "70"}
+        if source == OWN:
+            read["kafka.isolation.level"] = "read_committed"
+        wrote = {"topic": self.output, "checkpointLocation": str(self._folder / checkpoint)}
+        if sink == EOS:
+            wrote["kafka.partitioner"] = "murmur2_random"
+        wrote |= {key.replace("__", "."): value for key, value in options.items()}
+        return self._run(Step(source, sink, servers | read, servers | wrote))
+
+    def _feed(self) -> None:
+        values = [(i % 2, f"{len(self.expected) + i:06d}") for i in range(ROWS)]
+        write(self._view.bootstrap_servers, self.input, values, commit=True)
+        self.expected += [value for _, value in values]
+
+    def offsets(self) -> str:
+        """Where the query ended: the newest file of the offset log, as the way back says to write it."""
+        logs = {log: self._newest(log) for log in ("offsets", "commits")}
+        assert logs["offsets"] == logs["commits"], "a micro-batch is under way"
+        line = (self._folder / "checkpoint" / "offsets" / str(logs["offsets"])).read_text().splitlines()[2]
+        return json.dumps({topic: offsets for topic, offsets in json.loads(line).items() if topic != "#ids"})
+
+    def _newest(self, log: str) -> int:
+        names = (file.name for file in (self._folder / "checkpoint" / log).iterdir())
+        return max(int(name) for name in names if re.fullmatch(r"\d+", name))
+
+    def check(self) -> None:
+        """Every row once, and each key in one partition, whoever wrote it."""
+        rows = self._view.rows(self.output)
+        assert sorted(row.value.decode() for row in rows) == self.expected
+        assert len({(row.key, row.partition) for row in rows}) == len({row.key for row in rows}) == KEYS
+
+
+@pytest.fixture
+def move(view: KafkaView, topic: Callable[..., str], tmp_path: Path, run: Callable[[Step], str]) -> Move:
+    return Move(view, topic, tmp_path, run)
+
+
+def test_source_and_sink_move_over_and_back(move):
+    """The checkpoint is taken over as it is; back goes a new one, as the built-in source cannot read topic ids."""
+    assert move(OWN, OWN) == ""
+    move.check()
+    assert "EOS_LEDGER_HEAD_MISSING" in move(EOS, EOS)
+    assert move(EOS, EOS, ledger__begin="true") == ""
+    move.check()
+    assert move(EOS, EOS) == ""
+    move.check()
+    assert move(OWN, OWN, checkpoint="back", start=move.offsets()) == ""
+    move.check()
+
+
+def test_the_sink_moves_over_and_back(move):
+    """The built-in source stays: both ways with one checkpoint."""
+    assert move(OWN, OWN) == ""
+    assert move(OWN, EOS, ledger__begin="true") == ""
+    assert move(OWN, EOS) == ""
+    move.check()
+    assert move(OWN, OWN) == ""
+    assert move(OWN, EOS) == ""
+    move.check()

@@ -1,0 +1,119 @@
+"""docs/moving.md with sinks that need no jars: a checkpoint that another sink has made is taken over, and given back.
+
+tests/chaos/test_builtin_moving.py does the same with Spark's own source and sink.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from pathlib import Path
+
+import pyarrow.parquet
+import pytest
+from kafka_view import KafkaView, write
+from pyspark.sql import DataFrame
+from pyspark.sql.types import StringType, StructType
+from sink_queries import SECONDS, Sink
+
+from spark_eos.ops.preflight import preflight
+from spark_eos.options import sink_options
+from spark_eos.sink.schema import check_columns
+from spark_eos.sink.session import session
+from spark_eos.sink.task import Identity, Job, _opened
+
+
+class Move:
+    """A query from a topic, with one checkpoint, that ends in files or in our sink."""
+
+    def __init__(self, spark, cluster, topic, sink, view: KafkaView, folder: Path) -> None:
+        self._spark, self._servers, self._sink, self._view = spark, cluster.bootstrap_servers, sink, view
+        self._files = folder / "files"
+        self.source, self.out = topic(), topic()
+        self.expected: list[str] = []
+
+    def feed(self, name: str) -> None:
+        values = [f"{name}.{i}" for i in range(10)]
+        write(self._servers, self.source, [(0, value) for value in values], commit=True)
+        self.expected += values
+
+    def frame(self) -> DataFrame:
+        stream = self._spark.readStream.format("eos-kafka").option("kafka.bootstrap.servers", self._servers)
+        stream = stream.option("subscribe", self.source).option("startingOffsets", "earliest").load()
+        return stream.selectExpr("cast(value AS string) AS value")
+
+    def ours(self, **options: object) -> Sink:
+        return self._sink("query", topic=self.out, **options)
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.ours().checkpoint
+
+    def to_files(self) -> None:
+        """The other sink, until the input is drained."""
+        writer = self.frame().writeStream.format("parquet").option("checkpointLocation", str(self.checkpoint))
+        query = writer.trigger(availableNow=True).start(str(self._files))
+        assert query.awaitTermination(SECONDS)
+
+    def in_files(self) -> list[str]:
+        """Read as they are: the file sink's own log cannot be read where another sink has had micro-batches."""
+        tables = [pyarrow.parquet.ParquetFile(file).read() for file in self._files.glob("*.parquet")]
+        return [value for table in tables for value in table["value"].to_pylist()]
+
+    def visible(self) -> list[str]:
+        """In both sinks together."""
+        return sorted(self.in_files() + self._view.values(self.out))
+
+
+@pytest.fixture
+def move(spark, cluster, topic, sink, view, tmp_path) -> Move:
+    return Move(spark, cluster, topic, sink, view, tmp_path)
+
+
+def test_a_checkpoint_of_another_sink_is_taken_over_and_given_back(move, view):
+    """Untold, the sink refuses; told for one start, it goes on, and then without. No row is lost or there twice."""
+    move.feed("files")
+    move.to_files()
+    assert sorted(move.in_files()) == sorted(move.expected)
+    move.feed("taken over")
+    text = move.ours().stopped_by(move.frame(), "EOS_LEDGER_HEAD_MISSING")
+    assert "each in 'offsets' is in 'commits', too" in text
+    assert view.values(move.out) == []
+    move.ours(ledger__begin="true").run(move.frame())
+    assert move.visible() == sorted(move.expected)
+    move.feed("on")
+    move.ours().run(move.frame())
+    assert view.values(move.out) == [value for value in move.expected if not value.startswith("files")]
+    move.feed("back")
+    move.to_files()
+    assert move.visible() == sorted(move.expected)
+    move.feed("again ours")
+    move.ours().run(move.frame())
+    assert move.visible() == sorted(move.expected)
+
+
+def test_a_micro_batch_that_the_other_sink_left_under_way_is_repeated(move):
+    """Why a committed one must be the last: nobody knows what the other sink has written of it."""
+    move.feed("files")
+    move.to_files()
+    last = max(int(file.name) for file in (move.checkpoint / "commits").iterdir() if file.name.isdigit())
+    move.ours().forget(last)
+    move.ours(ledger__begin="true").run(move.frame())
+    assert move.visible() == sorted(2 * move.expected)
+
+
+def test_a_beginning_that_stays_on_is_told_once_a_run(cluster, topic, caplog):
+    """Not at the start that needs it, and by the task that opens the run only."""
+    given = {"kafka.bootstrap.servers": cluster.bootstrap_servers, "topic": topic(1), "ledger.begin": "true"}
+    options, query = sink_options(given), str(uuid.uuid4())
+    job = Job(options, preflight(options), check_columns(StructType().add("value", StringType()), given["topic"]))
+    own = session(options, job.facts.ledger_partitions, query)
+
+    def warnings(run: str) -> int:
+        caplog.clear()
+        for partition in range(3):
+            _opened(job, own, Identity(query, run, batch=5, partition=partition, attempt=0))
+        found = [r for r in caplog.records if r.levelno == logging.WARNING and "'ledger.begin'" in r.getMessage()]
+        return len(found)
+
+    assert [warnings(run) for run in ("first", "second", "third")] == [0, 1, 1]

@@ -1,0 +1,180 @@
+"""What errors say about a new checkpoint: from where, or why not; and decided offsets as text."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from spark_eos.checkpoint import Checkpoint
+from spark_eos.errors import CheckpointError, Diverged, EosError, LedgerError, Unclear
+from spark_eos.protocol.batch import Batch, _compare
+from spark_eos.protocol.head import Decision, Head, Offsets, Pair, Probe, Verdict, Written
+from spark_eos.protocol.new_checkpoint import FROM_GROUP, OFFSETS_CHARS, as_json
+from spark_eos.protocol.ports import Answer, Found
+from spark_eos.protocol.run import ahead, missing_head, open_run
+from spark_eos.protocol.task import behind
+from spark_eos.source.losses import data_loss
+
+COMMITTED, LOST = Verdict.COMMITTED, Verdict.LOST
+ENDS: Offsets = {"flights": {"0": 23, "1": 5}}
+NEVER = "not begin with a new one"
+
+
+def decided(*verdicts: Verdict | None, offsets: Offsets | None = ENDS, batch: int = 7) -> Decision:
+    """A decision with a transaction for each verdict."""
+    written = tuple(
+        Written(p, Pair(f"id-{p}", 1, 1), 1, 1, Probe("t", p, 0), verdict) for p, verdict in enumerate(verdicts)
+    )
+    return Decision(batch, 0, len(written), len(written), 1, offsets, written)
+
+
+# Offsets as text
+
+
+def test_offsets_are_what_the_option_takes():
+    """Topics by name, partitions by number; the option's own parser reads them."""
+    assert as_json({"b": {"10": 3, "9": 1}, "a": {"0": 0}}) == '{"a": {"0": 0}, "b": {"9": 1, "10": 3}}'
+
+
+def test_offsets_of_very_many_partitions_are_counted():
+    """An error's text is to be read."""
+    few: Offsets = {"flights": {str(p): 10**12 for p in range(150)}}
+    many: Offsets = {"flights": {str(p): 10**12 for p in range(10_000)}}
+    assert json.loads(as_json(few)) == few
+    assert as_json(many) == "those of 10000 partitions, too many to print"
+    assert len(str(behind(decided(COMMITTED, offsets=few), 3))) < OFFSETS_CHARS + 1_000
+
+
+def test_offsets_that_are_too_many_to_print_are_compared_all_the_same():
+    """Their text is equal."""
+    was, now = ({"flights": dict.fromkeys(map(str, range(10_000)), end)} for end in (1, 2))
+    last = decided(COMMITTED, offsets=was)
+    _compare(Batch("r", 7, (), was), Decision(7, 0, 0, 0, 0, was, last.written))
+    with pytest.raises(Diverged, match="offsets: decided those of 10000 partitions"):
+        _compare(Batch("r", 7, (), now), Decision(7, 0, 0, 0, 0, was, last.written))
+
+
+# A checkpoint older than the output
+
+
+def test_behind_what_is_all_visible():
+    """The decided offsets, and that a new checkpoint goes on there."""
+    error = behind(decided(COMMITTED, COMMITTED), 3)
+    assert 'micro-batch 7 of this query is decided: its input ended at the offsets {"flights": {"0": 23, "1": 5}}.' in (
+        error.message
+    )
+    assert FROM_GROUP in error.hint
+    assert "startingOffsets" in error.hint
+    assert error.parameters["offsets"] == ENDS
+
+
+def test_behind_without_a_group():
+    """The ledger has no offsets then; the offset log has."""
+    error = behind(decided(COMMITTED, offsets=None), 3)
+    assert "offsets/7 of the checkpoint that decided it" in error.message
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "why"),
+    [
+        ((COMMITTED, LOST, None), "1 of the 3 transactions of micro-batch 7 were lost, and only its replay"),
+        ((COMMITTED, None), "the transactions of micro-batch 7 are still to be committed"),
+    ],
+)
+def test_behind_what_is_not_all_visible(verdicts, why):
+    """The group is past rows that nobody sees: no new checkpoint."""
+    error = behind(decided(*verdicts), 3)
+    assert why in error.hint
+    assert NEVER in error.hint
+    assert FROM_GROUP not in error.hint
+
+
+# A replay that differs
+
+
+def test_diverged_from_what_is_all_visible():
+    """Three causes, a copied checkpoint among them; and the way on."""
+    with pytest.raises(Diverged) as caught:
+        _compare(Batch("r", 7, (), {"flights": {"0": 24}}), decided(COMMITTED))
+    assert "decided and made visible" in caught.value.message
+    assert 'offsets: decided {"flights": {"0": 23, "1": 5}}, now {"flights": {"0": 24}}' in caught.value.message
+    for cause in ("not deterministic", "cannot be replayed", "the checkpoint was copied and the other one went on"):
+        assert cause in caught.value.hint
+    assert FROM_GROUP in caught.value.hint
+
+
+@pytest.mark.parametrize("verdict", [LOST, None])
+def test_diverged_while_rows_wait(verdict):
+    """Only the right replay writes them again."""
+    with pytest.raises(Diverged) as caught:
+        _compare(Batch("r", 7, ()), decided(COMMITTED, verdict))
+    assert "made visible" not in caught.value.message
+    assert NEVER in caught.value.hint
+    assert FROM_GROUP not in caught.value.hint
+
+
+# The others
+
+
+def test_a_damaged_checkpoint(tmp_path):
+    """An old backup is safe to start from; a new checkpoint is safe after a committed micro-batch only."""
+    (tmp_path / "metadata").write_text("{")
+    with pytest.raises(CheckpointError) as caught:
+        Checkpoint(str(tmp_path)).query_id()
+    says(caught.value, "however old", "EOS_CHECKPOINT_BEHIND", "in 'commits'", FROM_GROUP)
+
+
+def test_another_prefix():
+    """The old one must be drained under the old prefix first."""
+    head = Head("r", 1, (), 5, prefix="one")
+    ports: Any = SimpleNamespace(patience=lambda: iter([None]), ledger=SimpleNamespace(read=lambda: head))
+    with pytest.raises(LedgerError) as caught:
+        open_run(ports, "s", 0, endtxn_version=5, begin_here=False, prefix="other")
+    says(caught.value, "its last micro-batch committed; then begin with a new checkpoint", FROM_GROUP)
+
+
+def test_an_outcome_that_nobody_knows():
+    """Only a look at the output tells whether rows are missing, which the group is past."""
+    last = decided(None)
+
+    def patience() -> Iterator[None]:
+        yield None
+
+    ports: Any = SimpleNamespace(
+        patience=patience,
+        ledger=SimpleNamespace(read=lambda: Head("r", 1, (), 5, decision=last)),
+        coordinator=SimpleNamespace(
+            end=lambda pairs, commit: dict.fromkeys(pairs, Answer.SAYS_NOTHING), describe=lambda ids: {}
+        ),
+        data=SimpleNamespace(look=lambda pair, probe: Found.GONE),
+    )
+    with pytest.raises(Unclear) as caught:
+        open_run(ports, "s", 3, endtxn_version=5, begin_here=False)
+    assert caught.value.condition == "EOS_OUTCOME_GONE"
+    says(caught.value, "spark-eos verify", "If all its rows are there", FROM_GROUP, "write them first")
+
+
+def test_data_that_is_gone():
+    """A group's offsets are no way round it: the same checkpoint goes on with what is left."""
+    error = data_loss("flights", 0, 6, 8, "begins at 8 now")
+    says(error, "'failOnDataLoss' to false for one start", "from this checkpoint", "A new checkpoint is of no use")
+    assert FROM_GROUP not in error.hint
+
+
+def test_a_checkpoint_that_is_ahead():
+    """What is to be moved away, checksums included."""
+    says(ahead(9, decided(LOST)), "commits/7", "'offsets' later than 7", ".7.crc")
+
+
+def test_a_ledger_that_does_not_know_the_query():
+    """When beginning one here repeats nothing."""
+    says(missing_head(3), "'ledger.begin' to true for one start", "each in 'offsets' is in 'commits', too")
+
+
+def says(error: EosError, *texts: str) -> None:
+    for text in texts:
+        assert text in error.hint
