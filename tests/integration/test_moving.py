@@ -71,7 +71,7 @@ def move(spark, cluster, topic, sink, view, tmp_path) -> Move:
 
 
 def test_a_checkpoint_of_another_sink_is_taken_over_and_given_back(move, view):
-    """Untold, the sink refuses; told for one start, it goes on, and then without. No row is lost or there twice."""
+    """Untold, the sink refuses; told for one start, it goes on. Back, and over again without. Every row once."""
     move.feed("files")
     move.to_files()
     assert sorted(move.in_files()) == sorted(move.expected)
@@ -80,9 +80,6 @@ def test_a_checkpoint_of_another_sink_is_taken_over_and_given_back(move, view):
     assert "each in 'offsets' is in 'commits', too" in text
     assert view.values(move.out) == []
     move.ours(ledger__begin="true").run(move.frame())
-    assert move.visible() == sorted(move.expected)
-    move.feed("on")
-    move.ours().run(move.frame())
     assert view.values(move.out) == [value for value in move.expected if not value.startswith("files")]
     move.feed("back")
     move.to_files()
