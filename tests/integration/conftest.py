@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
+from bare import Bare, build_wheel, install
 from confluent_kafka.admin import AdminClient
 from kafka_view import KafkaView, open_view
 from sink_queries import VALUE, Files, Sink
@@ -14,6 +16,18 @@ from spark_eos.devcluster import DevCluster
 from spark_eos.options import stream_options
 from spark_eos.source import consumer, fetch, raw
 from spark_eos.source.reader import EosKafkaStreamReader
+
+
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel of this checkout."""
+    return build_wheel(tmp_path_factory.mktemp("wheel"))
+
+
+@pytest.fixture(scope="session")
+def bare(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Bare:
+    """What a new user has: the wheel without extras, in an environment of its own."""
+    return install(wheel, tmp_path_factory.mktemp("bare") / "environment")
 
 
 @pytest.fixture(scope="module")

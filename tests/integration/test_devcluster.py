@@ -233,9 +233,12 @@ def test_a_named_port_that_is_taken_is_named():
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
-def test_the_command_runs_until_interrupted(how):
-    command = [sys.executable, "-m", "spark_eos.cli", "devcluster"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+def test_the_command_runs_until_interrupted(how, bare):
+    """As the wheel installs it, without extras."""
+    command, environ = ["spark-eos", "devcluster"], bare.environ()
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environ, cwd=bare.folder
+    ) as process:
         servers = process.stdout.readline().strip().removeprefix("bootstrap.servers=")
         assert list(AdminClient({"bootstrap.servers": servers, "log_level": 0}).list_topics(timeout=10).brokers) == [0]
         process.send_signal(how)

@@ -1,0 +1,105 @@
+"""Whatever the code imports is required by name: by the package itself, or by the extra of the job."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+from configparser import ConfigParser
+from importlib.metadata import packages_distributions
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).parents[2]
+OWN = {"spark_eos", "jobs"}
+#: Imported only where they are sure to be, without being required.
+BROUGHT_BY_OTHERS = {
+    "spark_eos/devcluster/pytest_plugin.py": {"pytest"},  # pytest loads it
+    "jobs/_bench/quix.py": {"quixstreams"},  # runs in an environment that the benchmark makes for it
+}
+DISTRIBUTIONS = packages_distributions()
+
+
+def imports(code: str) -> Iterator[str]:
+    """Top-level names of the modules outside of the standard library that some code imports anywhere: in functions,
+    too, but not where only type checkers look."""
+    waiting: list[ast.AST] = [ast.parse(code)]
+    while waiting:
+        node = waiting.pop()
+        names = []
+        if isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING"):
+            waiting += node.orelse
+            continue
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            names = [node.module]
+        yield from {name.partition(".")[0] for name in names} - sys.stdlib_module_names - OWN
+        waiting += ast.iter_child_nodes(node)
+
+
+def unmet(file: Path, required: set[str]) -> list[str]:
+    """Imports of the file that belong to no distribution of these; a module that is not installed has its own name."""
+    given = BROUGHT_BY_OTHERS.get(str(file.relative_to(ROOT)), set())
+    return [
+        f"{file.relative_to(ROOT)}: {name}"
+        for name in set(imports(file.read_text())) - given
+        if not required & {canonicalize_name(by) for by in DISTRIBUTIONS.get(name, [name])}
+    ]
+
+
+def requirements(extra: str | None = None) -> set[str]:
+    """Names of what setup.cfg requires by itself, and with an extra."""
+    setup = ConfigParser()
+    setup.read(ROOT / "setup.cfg")
+    names, texts = set(), setup["options"]["install_requires"]
+    if extra:
+        texts += "\n" + setup["options.extras_require"][extra]
+    for requirement in (Requirement(line) for line in texts.splitlines() if line.strip() and line[0] != "#"):
+        if requirement.name == "spark-eos":
+            for other in requirement.extras:
+                names |= requirements(other)
+        names.add(canonicalize_name(requirement.name))
+    return names
+
+
+def extra_of(job: Path) -> str:
+    """The extra that brings what this file of jobs/ imports."""
+    place = job.relative_to(ROOT / "jobs").parts[0]
+    return {"_demo": "demo", "demo.py": "demo", "_bench": "bench", "benchmark.py": "bench", "profile.py": "bench"}.get(
+        place, "jobs"
+    )
+
+
+def test_the_package_requires_what_it_imports() -> None:
+    required = requirements()
+    assert [name for file in (ROOT / "spark_eos").rglob("*.py") for name in unmet(file, required)] == []
+
+
+def test_the_extras_require_what_the_jobs_import() -> None:
+    assert [name for file in (ROOT / "jobs").rglob("*.py") for name in unmet(file, requirements(extra_of(file)))] == []
+
+
+@pytest.mark.parametrize("extra", ["demo", "bench"])
+def test_the_programs_that_run_the_job_bring_what_it_needs(extra: str) -> None:
+    """Demo and benchmark start the main job, or import parts of it."""
+    assert requirements("jobs") <= requirements(extra)
+
+
+def test_imports_are_found_wherever_they_are() -> None:
+    code = """
+import os, one.part
+from two.part import name
+from . import beside
+if TYPE_CHECKING:
+    import types_only
+def late():
+    try:
+        import three
+    except ImportError:
+        from four import name
+"""
+    assert sorted(imports(code)) == ["four", "one", "three", "two"]
