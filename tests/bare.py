@@ -1,10 +1,10 @@
 """An environment with the wheel and what the wheel requires, and nothing else: what `pip install` gives a new user.
 
 `pip install` would unpack 1 GB of Spark. So the environment is new and empty, and each distribution that the wheel's own
-metadata requires, and each that those require in turn, is linked into it from the environment of the tests. What
-nothing requires is not there, however much the tests have installed. The wheel itself is installed by pip, without an
-index, which fails where a requirement is missing or has a version that the wheel does not allow. So two things differ from a
-user's: the versions are those that the tests have, and a folder may be a link.
+metadata requires, and each that those require in turn, is linked into it from the environment of the tests. What nothing
+requires is not there, however much the tests have installed. The wheel itself is installed by pip, without an index; pip
+fails where a requirement is missing or has a version that the wheel does not allow. Two things differ from what a user
+gets: the versions are those of the tests, and a folder may be a link.
 """
 
 from __future__ import annotations
@@ -41,9 +41,10 @@ class Bare:
         return site
 
     def environ(self, **more: str) -> dict[str, str]:
-        """The variables of a shell where this environment is activated; Spark starts the first `python3` of the path."""
+        """The variables of a shell where this environment is activated: Spark starts the path's `python3`."""
         environ = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "PYSPARK"))}
-        return environ | {"PATH": f"{self.folder / 'bin'}{os.pathsep}{environ['PATH']}", "SPARK_LOCAL_IP": "127.0.0.1"} | more
+        path = f"{self.folder / 'bin'}{os.pathsep}{environ['PATH']}"
+        return environ | {"PATH": path, "SPARK_LOCAL_IP": "127.0.0.1"} | more
 
     def run(self, *command: str, **environ: str) -> str:
         """Run to the end, outside of the checkout; its output, or an AssertionError with all of it."""

@@ -1,4 +1,4 @@
-"""What installing the package does: it brings what it needs, Spark finds ``eos-kafka``, and importing it costs nothing."""
+"""What installing the package does: all it needs comes along, Spark finds ``eos-kafka``, importing costs nothing."""
 
 from __future__ import annotations
 
