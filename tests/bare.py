@@ -1,10 +1,10 @@
 """An environment with the wheel and what the wheel requires, and nothing else: what `pip install` gives a new user.
 
-`pip install` would unpack 1 GB of Spark. So the environment is new and empty, and each distribution that the wheel's own
-metadata requires, and each that those require in turn, is linked into it from the environment of the tests. What nobody
-requires is not there, however much the tests have installed. The wheel itself is installed by pip without an index, and
-pip fails where a requirement is missing or has a version that the wheel does not allow. Two things differ from what a
-user gets: the versions are those of the tests, and a folder may be a link.
+`pip install` would unpack 1 GB of Spark. So the environment is new and empty, and each distribution that the wheel's
+own metadata requires, and each that those require in turn, is linked into it from the environment of the tests. What
+nobody requires is not there, however much the tests have installed. The wheel itself is installed by pip without an
+index, and pip fails where a requirement is missing or has a version that the wheel does not allow. Two things differ
+from what a user gets: the versions are those of the tests, and a folder may be a link.
 """
 
 from __future__ import annotations
