@@ -42,7 +42,8 @@ class Bare:
 
     def environ(self, **more: str) -> dict[str, str]:
         """The variables of a shell where this environment is activated: Spark starts the path's `python3`."""
-        environ = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "PYSPARK"))}
+        others = ("PYTHON", "PYSPARK", "SPARK_HOME")
+        environ = {name: value for name, value in os.environ.items() if not name.startswith(others)}
         path = f"{self.folder / 'bin'}{os.pathsep}{environ['PATH']}"
         return environ | {"PATH": path, "SPARK_LOCAL_IP": "127.0.0.1"} | more
 
