@@ -3,7 +3,12 @@
 ``SPARK_EOS_FAULTS="commit.decided=hold"`` arms one point, ``"prepare.wrote=fail@3, commit.ended=die"`` two; ``@n``
 means the n-th time that the point is reached (default 1), counted over all processes. ``SPARK_EOS_FAULTS_DIR`` is a
 folder that all processes share; the file ``<folder>/<point>`` appears, with the process id in it, when the fault
-strikes, and each fault strikes once. Actions:
+strikes, and each fault strikes once.
+
+``SPARK_EOS_FAULTS="@<file>"`` names a file that holds the faults, for processes that outlive one: it is read whenever
+a point is reached; while there is none, nothing is armed.
+
+Actions:
 
 - ``hold``: wait as long as that file exists. Whoever armed the point sees the file and kills, pauses, or removes it.
 - ``fail``: raise FaultInjected.
@@ -60,21 +65,32 @@ def _parse(spec: str) -> dict[str, tuple[str, int]]:
     return armed
 
 
-_armed = _parse(os.environ.get("SPARK_EOS_FAULTS", ""))
+_given = os.environ.get("SPARK_EOS_FAULTS", "")
+_file = Path(_given[1:]) if _given.startswith("@") else None
+_fixed = {} if _file else _parse(_given)
+
+
+def _armed() -> dict[str, tuple[str, int]]:
+    if _file is None:
+        return _fixed
+    try:
+        return _parse(_file.read_text())
+    except FileNotFoundError:
+        return {}
 
 
 def armed(point: str) -> bool:
     """Whether a fault waits at this point."""
-    return point in _armed
+    return point in _armed()
 
 
 def reach(point: str) -> None:
     """Say that the code has come to ``point``; strikes if a fault is armed there."""
-    if not _armed:
+    if not (faults := _armed()):
         return
     assert point in POINTS, point
-    if point in _armed:
-        _strike(point, *_armed[point])
+    if point in faults:
+        _strike(point, *faults[point])
 
 
 def _strike(point: str, action: str, nth: int) -> None:

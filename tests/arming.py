@@ -1,8 +1,11 @@
-"""Faults in a Spark session that runs: its Python workers are started anew for every environment."""
+"""Faults in a Spark session that runs.
+
+Spark starts new Python workers for each new environment, six processes to a query, so the session's environment stays
+as it is: it names a link that is not there as long as nothing is armed.
+"""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,9 +14,8 @@ from pathlib import Path
 from kafka_view import wait_for
 from pyspark.sql import SparkSession
 
-import spark_eos
-
 POINTS_VARIABLE, FOLDER_VARIABLE = "SPARK_EOS_FAULTS", "SPARK_EOS_FAULTS_DIR"
+_FAULTS = "armed"
 
 
 @dataclass(frozen=True)
@@ -36,19 +38,22 @@ class Fault:
         self.marker.unlink()
 
 
+def can_be_armed(spark: SparkSession, link: Path) -> None:
+    """Let the workers of a new session look for faults behind ``link``, before anything is registered with it."""
+    spark.sparkContext.environment |= {POINTS_VARIABLE: f"@{link / _FAULTS}", FOLDER_VARIABLE: str(link)}
+
+
 @contextmanager
 def armed(spark: SparkSession, faults: str, folder: Path) -> Iterator[Fault]:
-    """Queries started inside meet these faults; the fault handed out is the first of them. ``folder`` must be new."""
+    """All that runs in the session meets these faults; the one handed out is the first. ``folder`` must be new."""
     folder.mkdir()
-    environment = spark.sparkContext.environment
-    environment |= {POINTS_VARIABLE: faults, FOLDER_VARIABLE: str(folder)}
-    spark_eos.register(spark)
-    fault = Fault(folder / faults.partition("=")[0])
+    (folder / _FAULTS).write_text(faults)
+    link = Path(spark.sparkContext.environment[FOLDER_VARIABLE])
+    link.symlink_to(folder)
     try:
-        yield fault
+        yield Fault(folder / faults.partition("=")[0])
     finally:
-        del environment[POINTS_VARIABLE], environment[FOLDER_VARIABLE]
-        spark_eos.register(spark)
-        for marker in folder.iterdir():
-            marker.unlink(missing_ok=True)
-        os.rmdir(folder)
+        link.unlink()  # what is held sees its marker no more
+        for left in folder.iterdir():
+            left.unlink(missing_ok=True)
+        folder.rmdir()

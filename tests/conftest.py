@@ -25,8 +25,9 @@ def no_client_outlives_its_module() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
-    """A local session with 4 task slots that knows ``format("eos-kafka")``."""
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """A local session with 4 task slots that knows ``format("eos-kafka")``, and can be ``armed`` with faults."""
+    from arming import can_be_armed
     from pyspark.sql import SparkSession
 
     import spark_eos
@@ -42,6 +43,7 @@ def spark() -> Iterator[SparkSession]:
         .config("spark.sql.shuffle.partitions", "4")
         .getOrCreate()
     )
+    can_be_armed(session, tmp_path_factory.mktemp("faults") / "now")
     spark_eos.register(session)
     yield session
     session.stop()
