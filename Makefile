@@ -13,6 +13,9 @@ PYTHON ?= $(shell for python in python3.11 python3 python3.12 python3.13 python;
 # delta-spark allows no newer Spark, which pip would find out only after downloading one.
 SPARK := pyspark==4.2.0
 PYTEST := $(BIN)/python -m pytest
+# The tests wait much, for brokers and JVMs, so two processes share their files, in the order of collection: the long ones come
+# first. No more than two, however many cores: each has a broker and a Spark of its own. ARGS=-n0 runs all in one process.
+TWO_AT_ONCE := --numprocesses auto --maxprocesses 2 --dist loadfile --no-loadscope-reorder
 RUFF_RULES := --line-length 120 --target-version py311 --select E,F,W,I,B,UP,C4,SIM --ignore SIM108
 
 .DEFAULT_GOAL := help
@@ -36,7 +39,7 @@ profile: java $(BENCH_STAMP) ## draw flame graphs of the path of the data
 	@$(BIN)/python -m jobs.profile $(ARGS)
 
 test: java $(STAMP) lint ## run every check: lint, then all tests but the slow share of the kills
-	@$(PYTEST) -m "not chaos" --durations=10 $(ARGS)
+	@$(PYTEST) -m "not chaos" --durations=10 $(TWO_AT_ONCE) $(ARGS)
 
 lint: $(STAMP) ## look for mistakes without running anything: ruff, and the import rules
 	@$(BIN)/ruff check --quiet $(RUFF_RULES) spark_eos jobs tests
