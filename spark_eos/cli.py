@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import re
 import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from spark_eos._version import __version__
 from spark_eos.errors import EosError
+
+if TYPE_CHECKING:
+    from spark_eos.devcluster import DevCluster
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -40,6 +45,14 @@ def _add_devcluster(commands: argparse._SubParsersAction) -> None:
     command.add_argument("--brokers", type=_count, default=1, metavar="N", help="how many brokers (default: 1)")
     command.add_argument("--data", metavar="DIR", help="keep the data in this folder (default: gone at the end)")
     command.add_argument("--port", type=int, metavar="P", help="broker i listens on port P + i (default: free ports)")
+    command.add_argument(
+        "--topic",
+        action="append",
+        default=[],
+        type=_topic,
+        metavar="NAME[:N]",
+        help="create a topic with N partitions (default: 1) unless it exists (repeat)",
+    )
     command.set_defaults(run=devcluster)
 
 
@@ -48,6 +61,14 @@ def _count(text: str) -> int:
     if number < 1:
         raise argparse.ArgumentTypeError(f"{number} is less than 1")
     return number
+
+
+def _topic(text: str) -> tuple[str, int]:
+    """A topic and its number of partitions, from ``NAME`` or ``NAME:N``. Names are what Kafka allows."""
+    found = re.fullmatch(r"([A-Za-z0-9._-]{1,249})(?::0*([1-9][0-9]{0,3}))?", text)
+    if found is None or found[1] in (".", ".."):
+        raise argparse.ArgumentTypeError(f"'{text}' is not NAME or NAME:PARTITIONS")
+    return found[1], int(found[2] or 1)
 
 
 def devcluster(arguments: argparse.Namespace) -> int:
@@ -60,10 +81,23 @@ def devcluster(arguments: argparse.Namespace) -> int:
         contextlib.suppress(KeyboardInterrupt),
         DevCluster(arguments.brokers, data_dir=arguments.data, port=arguments.port) as cluster,
     ):
+        for topic, partitions in arguments.topic:
+            _create_topic(cluster, topic, partitions)
         print(f"bootstrap.servers={cluster.bootstrap_servers}", flush=True)
         print("Ctrl-C stops it.", file=sys.stderr, flush=True)
         raise cluster.join().trouble("has ended")
     return 0
+
+
+def _create_topic(cluster: DevCluster, topic: str, partitions: int) -> None:
+    """One that exists, as in a folder of `--data`, stays as it is."""
+    from confluent_kafka import KafkaError, KafkaException
+
+    try:
+        cluster.create_topic(topic, partitions)
+    except KafkaException as error:
+        if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+            raise
 
 
 def _add_verify(commands: argparse._SubParsersAction) -> None:

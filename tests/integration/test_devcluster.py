@@ -15,6 +15,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
+from spark_eos.cli import main
 from spark_eos.devcluster import DevCluster
 from spark_eos.devcluster import cluster as cluster_module
 from spark_eos.devcluster.jars import JarSet, resolve
@@ -247,6 +248,26 @@ def test_the_command_runs_until_interrupted(how, bare):
     host, port = servers.split(":")
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection((host, int(port)))
+
+
+def test_the_command_makes_topics_and_keeps_those_that_are_there(tmp_path):
+    """The second start on the same data finds the topic; its partitions stay as they are."""
+    for asked in ("made:3", "made:5"):
+        command = [sys.executable, "-m", "spark_eos.cli", "devcluster", "--data", str(tmp_path), "--topic", asked]
+        with subprocess.Popen([*command, "--topic", "plain"], stdout=subprocess.PIPE, text=True) as process:
+            servers = process.stdout.readline().strip().removeprefix("bootstrap.servers=")
+            topics = AdminClient({"bootstrap.servers": servers, "log_level": 0}).list_topics(timeout=10).topics
+            process.send_signal(signal.SIGINT)
+            assert process.wait(20) == 0
+        assert {name: len(topic.partitions) for name, topic in topics.items()} == {"made": 3, "plain": 1}
+
+
+@pytest.mark.parametrize("wrong", ["", "a b", "..", "t:0", "t:x", "t:1:2"])
+def test_a_topic_that_kafka_would_refuse_is_refused_before_anything_starts(wrong, capsys):
+    with pytest.raises(SystemExit) as raised:
+        main(["devcluster", "--topic", wrong])
+    assert raised.value.code == 2
+    assert "argument --topic: " in capsys.readouterr().err
 
 
 @pytest.fixture(scope="module")
