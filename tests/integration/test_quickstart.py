@@ -1,0 +1,102 @@
+"""The quickstart of the README, pasted block by block into a fresh folder: it runs, and prints what the text says."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from spark_eos.devcluster.ports import free_ports
+
+ROOT = Path(__file__).parents[2]
+SECONDS = 180
+_BLOCK = re.compile(r"^```(sh|python)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Newcomer:
+    """Somebody in the folder that the quickstart's first block makes, with what that block installs.
+
+    ``blocks``: language and text of what is left to paste after the cluster's start.
+    """
+
+    folder: Path
+    environ: dict[str, str]
+    blocks: tuple[tuple[str, str], ...]
+
+    def paste_all(self) -> list[str]:
+        """Save the scripts and run the commands, in their order; what each block of commands printed."""
+        printed = []
+        for language, text in self.blocks:
+            if language == "python":
+                (self.folder / text.split(maxsplit=2)[1]).write_text(text)
+            else:
+                done = self.run("bash", "-euo", "pipefail", "-c", text)
+                assert done.returncode == 0, f"{text}\n{done.stdout}{done.stderr}"
+                printed.append(done.stdout)
+        return printed
+
+    def run(self, *command: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            command, cwd=self.folder, env=self.environ, capture_output=True, text=True, timeout=SECONDS
+        )
+
+
+def blocks_on(port: int) -> list[tuple[str, str]]:
+    """Language and text of the README's blocks of the quickstart, with another port: 9092 may be taken here."""
+    quickstart = (ROOT / "README.md").read_text().partition("## Quickstart")[2].partition("### ")[0]
+    return [(language, text.replace("9092", str(port))) for language, text in _BLOCK.findall(quickstart)]
+
+
+def installed(folder: Path) -> dict[str, str]:
+    """The environment after the block that installs, but with this checkout: as a wheel, for Spark finds the data
+    source then. What a wheel holds is tested where one is built."""
+    site = folder / "site"
+    site.mkdir()
+    (site / "spark_eos").symlink_to(ROOT / "spark_eos")
+    (site / "pyspark_spark_eos").symlink_to(ROOT / "spark_eos" / "autoload")
+    environ = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK_", "SPARK_LOCAL"))}
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    return environ | {"PATH": path, "PYTHONPATH": str(site), "SPARK_LOCAL_IP": "127.0.0.1"}
+
+
+@pytest.fixture(scope="module")
+def newcomer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Newcomer]:
+    """At the second terminal: the first one is busy with the cluster."""
+    folder, (port,) = tmp_path_factory.mktemp("quickstart"), free_ports(1)
+    (_, install), (_, cluster), *rest = blocks_on(port)
+    assert "pip install ." in install
+    environ = installed(tmp_path_factory.mktemp("environment"))
+    command = ["bash", "-c", f"exec {cluster}"]
+    with subprocess.Popen(command, cwd=folder, env=environ, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == f"bootstrap.servers=127.0.0.1:{port}\n"
+            yield Newcomer(folder, environ, tuple(rest))
+        finally:
+            process.send_signal(signal.SIGINT)
+            process.wait(30)
+
+
+def test_the_quickstart_runs_as_it_stands(newcomer: Newcomer):
+    """Rows get through once, a restart writes only the new ones, and `verify` finds nothing wrong."""
+    _, _, look, again = newcomer.paste_all()
+    assert re.search(r"^[-0-9a-f]{36} FLIGHT \d+\n1000 rows with 1000 different keys$", look, re.MULTILINE)
+    assert re.search(r"^ +output +1,500  rows in the output$", again, re.MULTILINE)
+    assert again.splitlines()[-1].startswith("OK"), again
+
+
+def test_a_mistake_in_the_script_ends_in_one_sentence(newcomer: Newcomer):
+    """The last line says what is wrong and what to do."""
+    (script,) = (text for _, text in newcomer.blocks if text.startswith("# copies.py"))
+    (newcomer.folder / "mistake.py").write_text(script.replace('"copies"', '"copied"').replace('"checkpoint"', '"other"'))
+    done = newcomer.run("python", "mistake.py")
+    assert done.returncode == 1
+    assert re.fullmatch(r"\[EOS_TOPIC_MISSING\] .*copied.* Hint: .*", done.stderr.splitlines()[-1])
