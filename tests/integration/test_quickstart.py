@@ -16,7 +16,7 @@ import pytest
 from spark_eos.devcluster.ports import free_ports
 
 ROOT = Path(__file__).parents[2]
-SECONDS = 180
+SECONDS = 300
 _BLOCK = re.compile(r"^```(sh|python)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -96,7 +96,8 @@ def test_the_quickstart_runs_as_it_stands(newcomer: Newcomer):
 def test_a_mistake_in_the_script_ends_in_one_sentence(newcomer: Newcomer):
     """The last line says what is wrong and what to do."""
     (script,) = (text for _, text in newcomer.blocks if text.startswith("# copies.py"))
-    (newcomer.folder / "mistake.py").write_text(script.replace('"copies"', '"copied"').replace('"checkpoint"', '"other"'))
+    wrong = script.replace('"topic", "copies"', '"topic", "copied"').replace('"checkpoint"', '"other"')
+    (newcomer.folder / "mistake.py").write_text(wrong)
     done = newcomer.run("python", "mistake.py")
     assert done.returncode == 1
     assert re.fullmatch(r"\[EOS_TOPIC_MISSING\] .*copied.* Hint: .*", done.stderr.splitlines()[-1])
