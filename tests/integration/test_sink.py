@@ -11,9 +11,11 @@ import uuid
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from zlib import crc32
 
 import pytest
 from arming import armed
+from kafka.partitioner.default import murmur2
 from kafka_view import KafkaView, doubled, wait_for, write
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
@@ -56,6 +58,21 @@ def test_text_and_bytes_as_key_and_value(kinds, files, sink, topic, view):
         (as_bytes[0], None),
         (None, as_bytes[1]),
     ]
+
+
+@pytest.mark.parametrize(
+    ("options", "partition"),
+    [
+        ({}, lambda key: crc32(key) % 4),
+        ({"kafka__partitioner": "murmur2_random"}, lambda key: murmur2(key) % 2**31 % 4),
+    ],
+    ids=["librdkafka", "Java"],
+)
+def test_keys_choose_partitions_as_a_client_does(options, partition, files, sink, topic, view):
+    """By CRC-32, or on request by murmur2."""
+    out, keys = topic(4), [f"key {i}".encode() for i in range(40)]
+    sink(topic=out, **options).run(files("key binary, value string").add([(key, "v") for key in keys]).stream())
+    assert {row.key: row.partition for row in view.rows(out)} == {key: partition(key) for key in keys}
 
 
 def test_the_topic_option_goes_before_the_column(files, sink, topic, view):
