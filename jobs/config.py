@@ -38,16 +38,18 @@ _KINDS = {"str": "text", "int": "a whole number", "float": "a number", "bool": "
 
 
 class Rejected(ValueError):
-    """For a section's ``__post_init__``: the values are right one by one but not together.
+    """For a section's ``__post_init__``: its values are of the right types, but they are not right.
 
-    ``condition`` is the end of the error's condition name, after ``EOS_CONFIG_``.
+    ``condition`` is the end of the error's condition name, after ``EOS_CONFIG_``. ``key``: the way of keys, from the
+    section on, to the value that is wrong; without it the whole section is meant.
     """
 
-    def __init__(self, condition: str, message: str, hint: str) -> None:
+    def __init__(self, condition: str, message: str, hint: str, key: Sequence[str] = ()) -> None:
         super().__init__(message)
         self.condition = condition
         self.message = message
         self.hint = hint
+        self.key = tuple(key)
 
 
 def load(path: str | os.PathLike[str], into: type[T], environ: Mapping[str, str] = os.environ) -> T:
@@ -58,6 +60,20 @@ def load(path: str | os.PathLike[str], into: type[T], environ: Mapping[str, str]
     numbers = itertools.count()
     reader = _Reader(str(file), environ, variables)
     return reader.section(reader.root(_VARIABLE.sub(lambda _: f"\ue000{next(numbers)}\ue001", text)), into, ())
+
+
+def located(error: ConfigError, path: str | os.PathLike[str]) -> ConfigError:
+    """The same error with file and line in front, for a value that turned out to be wrong after the file was read.
+
+    An error that names its file already, or no key, is returned as it is.
+    """
+    key = error.parameters.get("key")
+    if error.parameters.get("file") or not key:
+        return error
+    text = _VARIABLE.sub("v", _text_of(Path(path)))
+    line = _line(_node_at(yaml.compose(text, Loader=yaml.SafeLoader), str(key).split(".")))
+    parameters = error.parameters | {"file": str(path)}
+    return ConfigError(error.condition, f"{path}{line}: {error.message}", hint=error.hint, **parameters)
 
 
 def _text_of(file: Path) -> str:
@@ -132,8 +148,10 @@ class _Reader:
         try:
             return into(**values)
         except Rejected as wrong:
-            where = f"'{'.'.join(path)}': " if path else ""
-            raise self._error(wrong.condition, f"{_line(node)}: {where}{wrong.message}", wrong.hint, path) from None
+            at = (*path, *wrong.key)
+            where = f"'{'.'.join(at)}'{'' if wrong.key else ':'} " if at else ""
+            line = _line(_node_at(node, wrong.key))
+            raise self._error(wrong.condition, f"{line}: {where}{wrong.message}", wrong.hint, at) from None
 
     def _value(self, node: yaml.Node, hint: Any, path: tuple[str, ...]) -> Any:
         if typing.get_origin(hint) in (typing.Union, types.UnionType):
@@ -275,6 +293,14 @@ def _key_of(field: dataclasses.Field[Any]) -> str:
 
 def _is_required(field: dataclasses.Field[Any]) -> bool:
     return field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+
+
+def _node_at(node: yaml.Node, path: Sequence[str]) -> yaml.Node:
+    """The node at the end of this way of keys, or the last one on it that is there."""
+    for key in path:
+        entries = node.value if isinstance(node, yaml.MappingNode) else ()
+        node = next((value for name, value in entries if name.value == key), node)
+    return node
 
 
 def _line(node: yaml.Node) -> str:

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import argparse
 import sys
-import threading
+import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +20,7 @@ if not __package__:
     # Started as a script, as spark-submit does: Python's path then begins with jobs/ instead of the folder around it.
     sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
+import pyspark
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -26,12 +28,24 @@ from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 
 from jobs import query as runs
 from jobs import session
-from jobs.config import Rejected, load
+from jobs.checks import check_interval, check_master
+from jobs.cluster import Cluster
+from jobs.config import Rejected, load, located
+from jobs.lines import BatchLines, counted, say
 from jobs.transform import TransformConfig, transformed
-from spark_eos.errors import EosError
-from spark_eos.options import KafkaProperties
+from spark_eos.checkpoint import Checkpoint
+from spark_eos.errors import ConfigError, EosError
+from spark_eos.kafka.config import check
+from spark_eos.options import KafkaProperties, sink_options, stream_options
 
 FORMATS = ("eos-kafka", "kafka")
+_LAST_EVENT_SECONDS = 10.0
+_EXIT_CODES = """\
+exit codes:
+  0   done, or stopped by SIGTERM or Ctrl-C
+  1   it needs somebody: started again as it is, it would end the same way
+  75  a restart helps: started again as it is, it goes on where it ended
+"""
 
 
 @dataclass(frozen=True)
@@ -66,6 +80,11 @@ class TriggerConfig:
                 "needs 'availableNow: true' or 'processingTime', one of them.",
                 'Write {availableNow: true} or {processingTime: "1 second"}.',
             )
+        if self.processing_time is not None:
+            check_interval(self.processing_time, ["processingTime"])
+
+    def __str__(self) -> str:
+        return f"every {self.processing_time}" if self.processing_time else "until all that is there now is read"
 
 
 @dataclass(frozen=True)
@@ -86,54 +105,122 @@ class JobConfig:
             raise Rejected(
                 "MISSING_KEY", "'kafka.bootstrap.servers' is missing.", "Add 'bootstrap.servers: host1:9092,…'."
             )
+        check_master(self.spark, ["spark"])
+
+    def __str__(self) -> str:
+        """The job's first line."""
+        target = self.sink.topic or "the topics of the column 'topic'"
+        group = f"group {self.group}" if self.group else "no group"
+        return f"{', '.join(self.source.topics)} → {target}; {group}; checkpoint {self.checkpoint}; {self.trigger}"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     args = _arguments(arguments)
-    stop = threading.Event()
+    return runs.interruptible(lambda stop: _job(args, stop))
+
+
+def _job(args: argparse.Namespace, stop: runs.Stop) -> int:
+    """All of the job; the exit code."""
     try:
         config = load(args.conf, JobConfig)
-        spark = session.start("consume-transform-produce", config.spark, verbose=args.verbose)
-        with runs.stop_signals(stop):
-            try:
-                run(spark, config, stop, source_format=args.source, sink_format=args.sink)
-            finally:
-                spark.stop()
+        run(config, stop, source_format=args.source, sink_format=args.sink, verbose=args.verbose)
+    except ConfigError as error:
+        return runs.failed(located(error, args.conf), verbose=args.verbose)
     except (EosError, PySparkException, Py4JError) as error:
-        if stop.is_set() and isinstance(error, Py4JError):
-            runs.say("stopped: Spark's JVM got the signal, too, and has ended")
-            return 0
-        runs.say("failed: " + runs.failure_text(error, verbose=args.verbose))
-        return 1
-    return 0
+        if not stop.asked():
+            return runs.failed(error, verbose=args.verbose)
+    if stop.asked():
+        say(f"stopped by {stop.signal}: started again, it goes on where it ended")
+    return runs.DONE
 
 
-def run(spark: SparkSession, config: JobConfig, stop: threading.Event, *, source_format: str, sink_format: str) -> None:
+def run(config: JobConfig, stop: runs.Stop, *, source_format: str, sink_format: str, verbose: bool) -> None:
     """Start the query and return when it has ended, by itself or by ``stop``. Raises what it failed with."""
-    rows = transformed(read(spark, config, source_format), config.transform)
-    with runs.batch_lines(spark):
-        runs.wait(write(rows, config, sink_format), stop)
+    say(str(config))
+    clusters = clusters_of(config, source_format, sink_format)
+    for cluster in clusters:
+        cluster.expect()
+    with ExitStack() as stack:
+        spark = _session(config, verbose)
+        stack.callback(spark.stop)
+        rows = transformed(read(spark, config, source_format), config.transform)
+        lines = BatchLines()
+        spark.streams.addListener(lines)
+        for cluster in clusters:
+            stack.enter_context(cluster.watched(lambda: lines.heard))
+        stop.running = True
+        runs.wait(write(counted(rows), config, sink_format), stop)
+        lines.ended.wait(_LAST_EVENT_SECONDS)  # it comes a moment after the query's end
+    if not stop.asked():
+        say(f"done: {lines.total}")
+
+
+def clusters_of(config: JobConfig, source_format: str, sink_format: str) -> list[Cluster]:
+    """The clusters that eos-kafka reads from and writes to, one or two, and the topics that must be there.
+
+    Raises OptionError for what source and sink would refuse.
+    """
+    topics: dict[KafkaProperties, list[str]] = {}
+    required: dict[KafkaProperties, list[str]] = {}
+    if source_format == "eos-kafka":
+        source = stream_options(source_settings(config, source_format)).kafka
+        check(source, "consumer")
+        topics.setdefault(source, []).extend(config.source.topics)
+        if _is_new(config.checkpoint):  # of one that goes on the source knows better what is lost
+            required.setdefault(source, []).extend(config.source.topics)
+    if sink_format == "eos-kafka":
+        sink = sink_options(sink_settings(config, sink_format)).kafka
+        check(sink, "producer")
+        targets = [config.sink.topic] if config.sink.topic else []
+        topics.setdefault(sink, []).extend(targets)
+        required.setdefault(sink, []).extend(targets)
+    return [Cluster(kafka, names, required.get(kafka, [])) for kafka, names in topics.items()]
+
+
+def _is_new(checkpoint: str) -> bool:
+    """Whether this query has never been started, as far as that is known before Spark runs: on a local disk."""
+    return "://" not in checkpoint and Checkpoint(checkpoint).query_id() is None
+
+
+def _session(config: JobConfig, verbose: bool) -> SparkSession:
+    """The session, with lines before and after the seconds that it takes to start."""
+    master = config.spark.get("spark.master")
+    began = time.monotonic()
+    say(f"starting Spark {pyspark.__version__}{f' on {master}' if master else ''} …")
+    spark = session.start("consume-transform-produce", config.spark, verbose=verbose)
+    begin = f"a new query, from {config.source.starting_offsets}" if _is_new(config.checkpoint) else "the query goes on"
+    say(f"Spark is up after {time.monotonic() - began:.0f} s; {begin}")
+    return spark
 
 
 def read(spark: SparkSession, config: JobConfig, source_format: str) -> DataFrame:
+    return spark.readStream.format(source_format).options(**source_settings(config, source_format)).load()
+
+
+def source_settings(config: JobConfig, source_format: str) -> dict[str, str]:
+    """Every option of the source, by its name."""
     source = config.source
-    reader = spark.readStream.format(source_format).option("subscribe", ",".join(source.topics))
-    reader = reader.option("startingOffsets", source.starting_offsets)
+    settings = {"subscribe": ",".join(source.topics), "startingOffsets": source.starting_offsets}
     if source.max_offsets_per_trigger is not None:
-        reader = reader.option("maxOffsetsPerTrigger", source.max_offsets_per_trigger)
+        settings["maxOffsetsPerTrigger"] = str(source.max_offsets_per_trigger)
     if source_format == "kafka":
-        reader = reader.option("kafka.isolation.level", "read_committed")
-    return reader.options(**_kafka_options(config) | dict(source.options)).load()
+        settings["kafka.isolation.level"] = "read_committed"
+    return settings | _kafka_settings(config) | dict(source.options)
 
 
 def write(rows: DataFrame, config: JobConfig, sink_format: str) -> StreamingQuery:
-    writer = rows.writeStream.format(sink_format).option("checkpointLocation", config.checkpoint)
-    if config.sink.topic is not None:
-        writer = writer.option("topic", config.sink.topic)
-    if config.group is not None and sink_format == "eos-kafka":
-        writer = writer.option("offsets.group.id", config.group)
-    writer = writer.options(**_kafka_options(config) | dict(config.sink.options))
+    writer = rows.writeStream.format(sink_format).options(**sink_settings(config, sink_format))
     return _triggered(writer, config.trigger).start()
+
+
+def sink_settings(config: JobConfig, sink_format: str) -> dict[str, str]:
+    """Every option of the sink, by its name."""
+    settings = {"checkpointLocation": config.checkpoint}
+    if config.sink.topic is not None:
+        settings["topic"] = config.sink.topic
+    if config.group is not None and sink_format == "eos-kafka":
+        settings["offsets.group.id"] = config.group
+    return settings | _kafka_settings(config) | dict(config.sink.options)
 
 
 def _triggered(writer: DataStreamWriter, trigger: TriggerConfig) -> DataStreamWriter:
@@ -142,12 +229,17 @@ def _triggered(writer: DataStreamWriter, trigger: TriggerConfig) -> DataStreamWr
     return writer.trigger(processingTime=str(trigger.processing_time))
 
 
-def _kafka_options(config: JobConfig) -> dict[str, str]:
+def _kafka_settings(config: JobConfig) -> dict[str, str]:
     return {f"kafka.{key}": value for key, value in config.kafka.items()}
 
 
 def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="consume_transform_produce", description=(__doc__ or "").partition("\n")[0])
+    parser = argparse.ArgumentParser(
+        prog="consume_transform_produce",
+        description=(__doc__ or "").partition("\n")[0],
+        epilog=_EXIT_CODES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("--conf", required=True, metavar="FILE", help="the job's YAML file")
     formats = "'kafka' is Spark's built-in connector, whose jars must then be there (spark.jars)"
     parser.add_argument("--source", choices=FORMATS, default=FORMATS[0], help=f"format to read with; {formats}")

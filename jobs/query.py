@@ -1,27 +1,24 @@
-"""Running a job's streaming query: a line per micro-batch, an orderly stop on signals, errors that people can read."""
+"""Running a job's streaming query: an orderly stop on signals, errors that people can read, exit codes."""
 
 from __future__ import annotations
 
+import os
 import re
 import signal
-import sys
 import threading
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
-from pyspark.sql import SparkSession
-from pyspark.sql.streaming import StreamingQuery, StreamingQueryListener
-from pyspark.sql.streaming.listener import (
-    QueryIdleEvent,
-    QueryProgressEvent,
-    QueryStartedEvent,
-    QueryTerminatedEvent,
-)
+from pyspark.sql.streaming import StreamingQuery
 
+from jobs.lines import say as say
 from spark_eos import reason
 from spark_eos.errors import EosError
+
+#: Exit codes: the job is done or was told to stop; it needs somebody; a restart as it is helps (EX_TEMPFAIL).
+DONE, NEEDS_SOMEBODY, RESTART_HELPS = 0, 1, os.EX_TEMPFAIL
 
 #: The last line of a Python traceback inside the text of Spark's error: `package.Error: what is wrong`.
 _PYTHON = re.compile(r"^(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception): .+$", re.MULTILINE)
@@ -30,52 +27,52 @@ _PLAN = "=== Streaming Query ==="
 _STOP_POLL_SECONDS = 0.5
 
 
-class BatchLines(StreamingQueryListener):
-    """Writes one line to stderr for each micro-batch."""
+class Stop:
+    """Whether somebody has asked the job to stop, and by which signal.
 
-    def onQueryStarted(self, event: QueryStartedEvent) -> None:
-        pass
-
-    def onQueryProgress(self, event: QueryProgressEvent) -> None:
-        progress = event.progress
-        if progress.numInputRows:
-            seconds = progress.batchDuration / 1000
-            say(f"batch {progress.batchId}: {progress.numInputRows:,} rows in, {seconds:.2f} s")
-
-    def onQueryIdle(self, event: QueryIdleEvent) -> None:
-        pass
-
-    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
-        pass
-
-
-def say(line: str) -> None:
-    """One line for people, on stderr; stdout is left to a job's results."""
-    print(line, file=sys.stderr, flush=True)
-
-
-@contextmanager
-def batch_lines(spark: SparkSession) -> Iterator[None]:
-    """A line on stderr for each micro-batch of any query that runs meanwhile."""
-    listener = BatchLines()
-    spark.streams.addListener(listener)
-    try:
-        yield
-    finally:
-        spark.streams.removeListener(listener)
-
-
-@contextmanager
-def stop_signals(stop: threading.Event) -> Iterator[None]:
-    """SIGTERM and SIGINT (Ctrl-C) set ``stop`` instead of ending the process.
-
-    To be used after the session has started, which sets a handler of its own: one that fails the job under way.
+    ``leave()`` ends the process at once. It is called by a signal before ``running`` is set, when there is no query yet
+    to be stopped, and by a second signal.
     """
 
-    def on_signal(number: int, frame: types.FrameType | None) -> None:
-        stop.set()
+    def __init__(self, leave: Callable[[int], None] = os._exit) -> None:
+        self._leave = leave
+        self._asked = threading.Event()
+        self.running = False
+        self.signal = ""
 
-    before = {number: signal.signal(number, on_signal) for number in (signal.SIGTERM, signal.SIGINT)}
+    def ask(self, number: int, frame: types.FrameType | None = None) -> None:
+        """A handler of signals."""
+        again = self._asked.is_set()
+        self.signal = signal.Signals(number).name
+        self._asked.set()
+        if again or not self.running:
+            say(f"stopped by {self.signal}, {'the second one, in mid-stop' if again else 'before there was a query'}")
+            self._leave(DONE)
+        say(f"stopping: {self.signal}; the micro-batch under way, if any, is given up and runs again at the next start")
+
+    def asked(self) -> bool:
+        return self._asked.is_set()
+
+
+def interruptible(work: Callable[[Stop], int]) -> int:
+    """Run ``work`` in a thread and return its exit code, while SIGTERM and SIGINT (Ctrl-C) go to its `Stop`.
+
+    The main thread is left to the signals: Python runs handlers there only, and Spark, started from it, would put a
+    handler of its own in place, one that fails the job under way.
+    """
+    stop = Stop()
+    codes: list[int] = []
+    worker = threading.Thread(target=lambda: codes.append(work(stop)), name="job", daemon=True)
+    with _handled_by(stop):
+        worker.start()
+        while worker.is_alive():
+            worker.join(_STOP_POLL_SECONDS)
+    return codes[0] if codes else NEEDS_SOMEBODY
+
+
+@contextmanager
+def _handled_by(stop: Stop) -> Iterator[None]:
+    before = {number: signal.signal(number, stop.ask) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         yield
     finally:
@@ -83,13 +80,23 @@ def stop_signals(stop: threading.Event) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def wait(query: StreamingQuery, stop: threading.Event) -> None:
-    """Return when the query has ended; stops it once ``stop`` is set. Raises what the query failed with."""
+def wait(query: StreamingQuery, stop: Stop) -> None:
+    """Return when the query has ended; stops it once ``stop`` is asked for. Raises what the query failed with."""
     while not query.awaitTermination(_STOP_POLL_SECONDS):  # type: ignore[arg-type]
-        if stop.is_set():
-            say("stopping: the micro-batch under way, if any, is given up and runs again at the next start")
+        if stop.asked():
             query.stop()
             return
+
+
+def failed(error: BaseException, *, verbose: bool = False) -> int:
+    """Say why the job has failed, and whether a restart helps. The exit code."""
+    say("failed: " + failure_text(error, verbose=verbose))
+    found = reason(error)
+    if found.restart_helps if found else jvm_has_ended(error):
+        say(f"a restart helps: started again as it is, it goes on where it ended (exit code {RESTART_HELPS})")
+        return RESTART_HELPS
+    say(f"a restart does not help before that is mended (exit code {NEEDS_SOMEBODY})")
+    return NEEDS_SOMEBODY
 
 
 def failure_text(error: BaseException, *, verbose: bool = False) -> str:
@@ -103,8 +110,13 @@ def failure_text(error: BaseException, *, verbose: bool = False) -> str:
     return f"{short}\n\n{whole}" if verbose else short
 
 
+def jvm_has_ended(error: BaseException) -> bool:
+    """Whether nobody is there any more at the other end: such a Py4JError comes from no exception in the JVM."""
+    return isinstance(error, Py4JNetworkError) or isinstance(error, Py4JError) and not isinstance(error, Py4JJavaError)
+
+
 def _spark_text(error: BaseException, said: str) -> str:
-    if isinstance(error, Py4JNetworkError) or isinstance(error, Py4JError) and not isinstance(error, Py4JJavaError):
+    if jvm_has_ended(error):
         return "Spark's JVM has ended."
     python = _PYTHON.findall(said)
     if python:

@@ -13,10 +13,13 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 import spark_eos
+from spark_eos.log import LEVEL_VARIABLE
 
 ROOT = Path(__file__).resolve().parent.parent
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _LOG_SETTINGS = ROOT / "conf" / "log4j2.properties"
+#: What the job says itself is not said once more by workers: a line for each commit.
+_WORKER_LOG_LEVEL = "WARNING"
 
 
 def start(name: str, conf: Mapping[str, str], *, verbose: bool = False) -> SparkSession:
@@ -36,7 +39,13 @@ def start(name: str, conf: Mapping[str, str], *, verbose: bool = False) -> Spark
 
 def _with_defaults(conf: Mapping[str, str], verbose: bool) -> dict[str, str]:
     python_path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
-    defaults = {"spark.executorEnv.PYTHONPATH": python_path, "spark.ui.showConsoleProgress": "false"}
+    log_level = os.environ.get(LEVEL_VARIABLE, "INFO" if verbose else _WORKER_LOG_LEVEL)
+    defaults = {
+        "spark.executorEnv.PYTHONPATH": python_path,
+        f"spark.executorEnv.{LEVEL_VARIABLE}": log_level,
+        "spark.python.daemon.module": "spark_eos.quiet_daemon",
+        "spark.ui.showConsoleProgress": "false",
+    }
     if hasattr(socket, "AF_UNIX"):
         # Over TCP each stage of Python waits 40 ms for its first bytes: Spark sends small pieces without TCP_NODELAY.
         defaults["spark.python.unix.domain.socket.enabled"] = "true"
@@ -61,3 +70,6 @@ def _quieten(spark: SparkSession, verbose: bool) -> None:
     for logger in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
         # pyspark logs each error that it raises, stack and all; the job prints errors itself.
         logging.getLogger(logger).disabled = True
+    for logger in ("py4j.java_gateway", "py4j.clientserver"):
+        logging.getLogger(logger).disabled = True  # the same, when the JVM has ended
+    logging.getLogger().addFilter(lambda record: record.module not in ("java_gateway", "clientserver"))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import re
+import traceback
 from dataclasses import dataclass
 from typing import Literal
 
@@ -11,12 +13,15 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from jobs.checks import check_function
 from jobs.config import Rejected
 from spark_eos.errors import ConfigError
 
 #: The name by which a SQL text knows the stream.
 VIEW = "input"
 SINK_COLUMNS = ("key", "value", "topic", "partition", "headers", "timestamp")
+#: Files whose lines in a stack say nothing about the user's function.
+_NOT_THE_USERS = re.compile(r"/(pyspark|py4j|jobs)/|^<frozen ")
 _CORRUPT = "_malformed"
 _PARSED = "_parsed"
 
@@ -47,8 +52,8 @@ class TransformConfig:
     def __post_init__(self) -> None:
         if bool(self.sql) == bool(self.function):
             raise Rejected("WRONG_VALUE", "needs 'sql' or 'function', one of them.", "Keep the one that is meant.")
-        if self.function and not all(self.function.partition(":")):
-            raise Rejected("WRONG_VALUE", "'function' is not module:function.", "Write it as 'my_module:my_function'.")
+        if self.function:
+            check_function(self.function, ["function"])
 
 
 def transformed(source: DataFrame, config: TransformConfig) -> DataFrame:
@@ -60,7 +65,7 @@ def transformed(source: DataFrame, config: TransformConfig) -> DataFrame:
         wrong = f"has columns that the sink does not know: {', '.join(unknown)}" if unknown else "has no column 'value'"
         raise ConfigError(
             "EOS_CONFIG_TRANSFORM_COLUMNS",
-            f"The result of 'transform' {wrong}.",
+            f"the result of 'transform' {wrong}.",
             hint=f"Give it 'value' and, as needed, others of: {', '.join(SINK_COLUMNS)}.",
             key="transform",
         )
@@ -74,7 +79,7 @@ def _by_sql(stream: DataFrame, sql: str) -> DataFrame:
     except (ParseException, AnalysisException) as error:
         raise ConfigError(
             "EOS_CONFIG_SQL",
-            f"Spark does not take the SQL of 'transform.sql': {_first_line(error)}",
+            f"'transform.sql' is not what Spark takes: {_first_line(error)}",
             hint=f"The view '{VIEW}' has the columns: {', '.join(stream.columns)}.",
             key="transform.sql",
         ) from None
@@ -84,22 +89,35 @@ def _by_function(stream: DataFrame, name: str) -> DataFrame:
     module_name, _, function_name = name.partition(":")
     try:
         function = getattr(importlib.import_module(module_name), function_name)
-    except (ImportError, AttributeError) as error:
-        raise ConfigError(
-            "EOS_CONFIG_FUNCTION",
-            f"'transform.function' cannot be loaded: {error}.",
-            hint="The module must be importable where the job starts (set PYTHONPATH) and have that function.",
-            key="transform.function",
+    except Exception as error:  # whatever the module does when it is imported
+        raise _function_error(
+            f"cannot be loaded: {_said(error)}.",
+            "The module must be importable where the job starts (set PYTHONPATH) and have that function.",
         ) from error
-    rows = function(stream)
+    if not callable(function):
+        what = f"names no function: it is of type {type(function).__name__}."
+        raise _function_error(what, "Name a function that takes a DataFrame and returns one.")
+    try:
+        rows = function(stream)
+    except Exception as error:  # whatever the user's function does
+        hint = f"It is given a DataFrame with the columns: {', '.join(stream.columns)}."
+        raise _function_error(f"failed: {_said(error)}.", hint) from error
     if not isinstance(rows, DataFrame):
-        raise ConfigError(
-            "EOS_CONFIG_FUNCTION",
-            f"'transform.function' returned {type(rows).__name__}, not a DataFrame.",
-            hint="It takes a DataFrame and returns one.",
-            key="transform.function",
+        raise _function_error(
+            f"returned {type(rows).__name__}, not a DataFrame.", "It takes a DataFrame and returns one."
         )
     return rows
+
+
+def _function_error(what: str, hint: str) -> ConfigError:
+    return ConfigError("EOS_CONFIG_FUNCTION", f"'transform.function' {what}", hint=hint, key="transform.function")
+
+
+def _said(error: Exception) -> str:
+    """The error's first line, and the line of the user's code that it comes from."""
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if not _NOT_THE_USERS.search(f.filename)]
+    place = f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""
+    return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0].rstrip('.;')}{place}"
 
 
 def _parsed(source: DataFrame, config: ParseConfig) -> DataFrame:
@@ -143,7 +161,7 @@ def _schema(config: ParseConfig, taken: list[str]) -> StructType:
     except ParseException as error:
         raise ConfigError(
             "EOS_CONFIG_SCHEMA",
-            f"Spark does not take the schema of 'transform.parse.schema': {_first_line(error)}",
+            f"'transform.parse.schema' is not what Spark takes: {_first_line(error)}",
             hint="Write it as DDL: id BIGINT, name STRING.",
             key="transform.parse.schema",
         ) from None

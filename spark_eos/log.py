@@ -11,11 +11,22 @@ LEVEL_VARIABLE = "SPARK_EOS_LOG"
 logger = logging.getLogger("spark_eos")
 
 
+class _SparkFormatter(logging.Formatter):
+    """Lines as Spark's own log has them, among which they stand: ``26/11/22 10:15:00 WARN spark-eos: …``."""
+
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s %(level)s spark-eos: %(message)s", datefmt="%y/%m/%d %H:%M:%S")
+
+    def format(self, record: logging.LogRecord) -> str:
+        record.level = "WARN" if record.levelno == logging.WARNING else record.levelname
+        return super().format(record)
+
+
 def _set_up() -> None:
     if logger.handlers or logging.getLogger().handlers:
         return
     handler = logging.StreamHandler()
-    handler.setFormatter(logging.Formatter("%(asctime)s spark-eos %(levelname)s %(message)s"))
+    handler.setFormatter(_SparkFormatter())
     logger.addHandler(handler)
     logger.setLevel(os.environ.get(LEVEL_VARIABLE, "INFO").upper())
 

@@ -1,0 +1,103 @@
+"""What can be known of a job's settings before Spark starts. Each check raises `jobs.config.Rejected`."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+
+from jobs.config import Rejected
+
+#: As Spark reads an interval: `1 second`, `1 minute 30 seconds`. It takes no months and years for a trigger.
+_INTERVAL = re.compile(
+    r"\s*(interval\s+)?([+]?\s*(\d+\s+(week|day|hour|minute|millisecond|microsecond)s?|(\d+\.?\d*|\.\d+)\s+seconds?)(\s+|$))+",
+    re.IGNORECASE,
+)
+#: Spark's own ways to say where it runs. What has a scheme (`spark://…`, `k8s://…`) may be anybody's.
+_MASTER = re.compile(r"yarn|local|local\[(\d+|\*)(\s*,\s*\d+)?\]|local-cluster\[.+\]|[A-Za-z][\w+.-]*://.+")
+
+
+def check_interval(text: str, key: Sequence[str]) -> None:
+    """An interval as `Trigger.ProcessingTime` takes it."""
+    if not _INTERVAL.fullmatch(text):
+        raise Rejected(
+            "WRONG_VALUE",
+            "is no interval.",
+            "It takes numbers with units: 500 milliseconds, 1 second, 2 minutes 30 seconds, 1 hour, 1 day.",
+            key,
+        )
+
+
+def check_master(spark: Mapping[str, str], key: Sequence[str]) -> None:
+    """``spark.master``, where the settings have one."""
+    master = spark.get("spark.master")
+    if master is not None and not _MASTER.fullmatch(master.strip()):
+        raise Rejected(
+            "WRONG_VALUE",
+            "is no master that Spark knows.",
+            "It takes local[4], local[*], yarn, spark://host:port or k8s://https://host:port.",
+            (*key, "spark.master"),
+        )
+
+
+def check_function(name: str, key: Sequence[str]) -> None:
+    """``module:function``: the module is there, it is Python, and it has that name.
+
+    It is read, not imported: importing it may need a session (`F.col("x")` at its top does).
+    """
+    module, colon, function = name.partition(":")
+    if not (module and colon and function):
+        raise _function("is not module:function.", "Write it as 'my_module:my_function'.", key)
+    tree = _tree(module, key)
+    if tree is None:
+        return
+    names = set(_names(tree.body))
+    if function not in names and not names & {"*", "__getattr__"}:
+        raise _function(
+            f"names a function that the module '{module}' does not have: {function}.", "Correct the name.", key
+        )
+
+
+def _tree(module: str, key: Sequence[str]) -> ast.Module | None:
+    """The module's source; None where it has none, as one that is written in C."""
+    try:
+        spec = importlib.util.find_spec(module)
+        source = spec.loader.get_source(module) if spec and spec.loader else None  # type: ignore[attr-defined]
+    except (ImportError, AttributeError, ValueError) as error:
+        raise _absent(module, str(error), key) from None
+    if spec is None:
+        raise _absent(module, "no such module", key)
+    try:
+        return ast.parse(source, filename=str(spec.origin)) if source is not None else None
+    except SyntaxError as error:
+        where = f"{error.filename}, line {error.lineno}"
+        raise _function(f"names a module that is not Python: {where}: {error.msg}.", "Mend the line.", key) from None
+
+
+def _names(body: Sequence[ast.stmt]) -> Iterator[str]:
+    """What the statements of a module may bind: `*` for what cannot be known."""
+    for statement in body:
+        if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield statement.name
+        elif isinstance(statement, ast.Import | ast.ImportFrom):
+            yield from ((alias.asname or alias.name).partition(".")[0] for alias in statement.names)
+        else:
+            yield from (n.id for n in ast.walk(statement) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store))
+            for field in ("body", "orelse", "finalbody", "handlers"):
+                parts = getattr(statement, field, [])
+                for part in parts:
+                    yield from _names(part.body if isinstance(part, ast.ExceptHandler) else [part])
+
+
+def _absent(module: str, why: str, key: Sequence[str]) -> Rejected:
+    return _function(
+        f"names a module that cannot be imported, '{module}': {why}.",
+        f"Set PYTHONPATH to the folder that holds it; modules are looked for in: {', '.join(filter(None, sys.path))}.",
+        key,
+    )
+
+
+def _function(message: str, hint: str, key: Sequence[str]) -> Rejected:
+    return Rejected("FUNCTION", message, hint, key)

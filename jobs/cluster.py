@@ -1,0 +1,120 @@
+"""Whether the cluster answers: asked once before Spark starts, and again and again when the query is silent."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from jobs.lines import say
+from spark_eos.errors import ConnectionFailed, EosError, TopicError
+from spark_eos.kafka.metadata import TIMEOUT_S, describe_topics
+from spark_eos.options import KafkaProperties
+
+#: Seconds between two questions, and for how long one waits for its answer.
+_ASK_S = 1.0
+#: A query that has been heard of within this time has an answer from its cluster, so that nobody need ask.
+_QUIET_S = 2.0
+#: Seconds of silence after which to say so for the first time, and at most between two times.
+_FIRST_S = 5
+_LONGEST_S = 60
+#: A reason that says less than any other.
+_TIMED_OUT = "Timed out"
+
+
+class Silence:
+    """For how long a cluster has not answered, in words: after 5 s, 10 s, 20 s, …, and when it answers again."""
+
+    def __init__(self, servers: str, now: Callable[[], float] = time.monotonic) -> None:
+        self._servers = servers
+        self._now = now
+        self._since = now()
+        self._next = _FIRST_S
+        self._said = False
+
+    def broken(self) -> None:
+        """It has answered."""
+        if self._said:
+            say(f"{self._servers} answers again, after {self._now() - self._since:.0f} s")
+        self._since, self._next, self._said = self._now(), _FIRST_S, False
+
+    def goes_on(self) -> None:
+        """It has not answered."""
+        if self._now() - self._since >= self._next:
+            say(f"no answer from {self._servers} for {self._next} s")
+            self._next += min(self._next, _LONGEST_S)
+            self._said = True
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A cluster that the job needs, topics of it to ask about, and those of them that must be there at the start."""
+
+    kafka: KafkaProperties
+    topics: Sequence[str]
+    required: Sequence[str] = ()
+
+    def expect(self) -> None:
+        """Wait until it answers, and for no longer than the query would.
+
+        Raises ConnectionFailed (EOS_KAFKA_UNREACHABLE), and TopicError (EOS_TOPIC_MISSING) for a required topic.
+        """
+        silence = Silence(self.kafka.bootstrap_servers)
+        began = time.monotonic()
+        why = ""
+        while True:
+            try:
+                describe_topics(self.kafka, self.topics, _ASK_S, missing_ok=True)
+                break
+            except ConnectionFailed as error:
+                silence.goes_on()
+                waited = time.monotonic() - began
+                if not why or _TIMED_OUT not in error.parameters["reason"]:
+                    why = error.parameters["reason"]
+                if waited >= TIMEOUT_S:
+                    raise _unanswered(error, self.kafka.bootstrap_servers, waited, why) from None
+            except TopicError:
+                break  # what this user may not see: the query says whether it needs it
+        silence.broken()
+        describe_topics(self.kafka, self.required)
+
+    def answers(self) -> bool:
+        """Whether it answers within a second."""
+        try:
+            describe_topics(self.kafka, self.topics, _ASK_S, missing_ok=True)
+        except ConnectionFailed:
+            return False
+        except EosError:
+            return True  # an answer, even if it is no
+        return True
+
+    @contextmanager
+    def watched(self, heard: Callable[[], float]) -> Iterator[None]:
+        """Meanwhile, say when the cluster does not answer. ``heard``: when there was the last sign of the query."""
+        end = threading.Event()
+        watch = threading.Thread(target=self._watch, args=(heard, end), name="cluster", daemon=True)
+        watch.start()
+        try:
+            yield
+        finally:
+            end.set()
+
+    def _watch(self, heard: Callable[[], float], end: threading.Event) -> None:
+        silence = Silence(self.kafka.bootstrap_servers)
+        while not end.wait(_ASK_S):
+            answered = time.monotonic() - heard() < _QUIET_S or self.answers()
+            if end.is_set():
+                return
+            silence.broken() if answered else silence.goes_on()
+
+
+def _unanswered(error: ConnectionFailed, servers: str, waited: float, why: str) -> ConnectionFailed:
+    """The error of the last question, with the time and the reason of all."""
+    return ConnectionFailed(
+        error.condition,
+        f"No answer from {servers} within {waited:.0f} s ({why}).",
+        hint=error.hint,
+        **error.parameters | {"waited_s": round(waited, 1), "reason": why},
+    )

@@ -1,0 +1,153 @@
+"""What a job says on stderr while its query runs: one line for each micro-batch, and that it is idle."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.streaming import StreamingQueryListener
+from pyspark.sql.streaming.listener import (
+    QueryIdleEvent,
+    QueryProgressEvent,
+    QueryStartedEvent,
+    QueryTerminatedEvent,
+    StreamingQueryProgress,
+)
+
+#: Name of the observation that counts the rows which go to the sink. Spark's progress has no such number for sinks
+#: written in Python.
+_OUT = "spark_eos_job_out"
+_LINE = threading.Lock()
+
+
+def say(line: str) -> None:
+    """One line for people, on stderr; stdout is left to a job's results."""
+    with _LINE:
+        print(line, file=sys.stderr, flush=True)
+
+
+def counted(rows: DataFrame) -> DataFrame:
+    """The same rows, and in each micro-batch's progress how many there were."""
+    return rows.observe(_OUT, F.count(F.lit(1)).alias("rows"))
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One micro-batch as its line shows it.
+
+    ``rows_in``: rows that were read, those of each reading where the transform reads its input twice. ``lag``: offsets
+    that were there to read when the micro-batch was planned, and that it left; None where the source does not say.
+    ``held``: offsets behind these, which open transactions hold back.
+    """
+
+    number: int
+    rows_in: int
+    rows_out: int
+    seconds: float
+    lag: int | None
+    held: int
+
+    @classmethod
+    def of(cls, progress: StreamingQueryProgress) -> Batch:
+        sources = [(_json(source.latestOffset), _json(source.endOffset)) for source in progress.sources]
+        observed = progress.observedMetrics.get(_OUT)
+        return cls(
+            number=progress.batchId,
+            rows_in=progress.numInputRows,
+            rows_out=observed["rows"] if observed else 0,
+            seconds=progress.batchDuration / 1000,
+            lag=sum(_behind(latest, end) for latest, end in sources) if all(latest for latest, _ in sources) else None,
+            held=sum(_held(latest) for latest, _ in sources),
+        )
+
+    def __str__(self) -> str:
+        parts = [f"{self.rows_in:,} in", f"{self.rows_out:,} out"]
+        if self.seconds:
+            parts.append(f"{_short(self.rows_in / self.seconds)} rows/s")
+        if self.lag is not None:
+            parts.append(f"lag {self.lag:,}" + (f" and {self.held:,} in open transactions" if self.held else ""))
+        return f"batch {self.number}: {', '.join(parts)}"
+
+
+class BatchLines(StreamingQueryListener):
+    """Says one line for each micro-batch that had rows, and "idle" once when there are none to read.
+
+    ``heard``: the moment (`time.monotonic`) of the last event. ``ended`` is set behind the query's last event.
+    """
+
+    def __init__(self) -> None:
+        self.heard = time.monotonic()
+        self.ended = threading.Event()
+        self._idle = False
+        self._batches = self._rows_in = self._rows_out = 0
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:
+        self.heard = time.monotonic()
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:
+        self.heard = time.monotonic()
+        batch = Batch.of(event.progress)
+        if batch.rows_in or batch.rows_out:
+            self._idle = False
+            self._batches += 1
+            self._rows_in += batch.rows_in
+            self._rows_out += batch.rows_out
+            say(str(batch))
+
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:
+        self.heard = time.monotonic()
+        if not self._idle:
+            self._idle = True
+            say("idle: there is nothing to read")
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
+        self.ended.set()
+
+    @property
+    def total(self) -> str:
+        """What all micro-batches so far make together."""
+        if not self._batches:
+            return "no rows"
+        batches = f"{self._batches:,} micro-batch{'' if self._batches == 1 else 'es'}"
+        return f"{self._rows_in:,} rows in, {self._rows_out:,} out, in {batches}"
+
+
+def _json(text: str | None) -> Mapping[str, Any]:
+    """Offsets of a source as its progress has them; nothing where they are not of the form {topic: {partition: …}}."""
+    try:
+        offsets = json.loads(text or "null")
+    except ValueError:
+        return {}
+    return offsets if isinstance(offsets, dict) else {}
+
+
+def _behind(latest: Mapping[str, Any], end: Mapping[str, Any]) -> int:
+    """Offsets from ``end`` to ``latest``, both ``{topic: {partition: offset}}``; keys that begin with # are no topics."""
+    return sum(
+        max(0, offset - end.get(topic, {}).get(partition, offset))
+        for topic, partitions in latest.items()
+        if not topic.startswith("#")
+        for partition, offset in partitions.items()
+    )
+
+
+def _held(latest: Mapping[str, Any]) -> int:
+    """Offsets behind the last stable one, by what eos-kafka reports beside the offsets."""
+    partitions = (each for topic in latest.get("#lag", {}).values() for each in topic.values())
+    return sum(max(0, each["high"] - each["stable"]) for each in partitions)
+
+
+def _short(number: float) -> str:
+    """1,234,567 as 1.2 M: two digits that count."""
+    for factor, unit in ((1e6, " M"), (1e3, " k")):
+        if number >= 0.9995 * factor:
+            scaled = number / factor
+            return f"{scaled:.0f}{unit}" if scaled >= 9.95 else f"{scaled:.1f}{unit}"
+    return f"{number:.0f}" if number >= 9.95 else f"{number:.1f}"
