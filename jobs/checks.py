@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import os
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 
 from jobs.config import Rejected
 
@@ -64,8 +66,9 @@ def _tree(module: str, key: Sequence[str]) -> ast.Module | None:
     """The module's source; None where it has none, as one that is written in C."""
     try:
         spec = importlib.util.find_spec(module)
-        source = spec.loader.get_source(module) if spec and spec.loader else None  # type: ignore[attr-defined]
-    except (ImportError, AttributeError, ValueError) as error:
+        get_source = getattr(spec.loader, "get_source", None) if spec else None
+        source = get_source(module) if get_source else None
+    except (ImportError, ValueError) as error:
         raise _absent(module, str(error), key) from None
     if spec is None:
         raise _absent(module, "no such module", key)
@@ -92,9 +95,11 @@ def _names(body: Sequence[ast.stmt]) -> Iterator[str]:
 
 
 def _absent(module: str, why: str, key: Sequence[str]) -> Rejected:
+    first = sys.path[0] or Path.cwd()
+    path = os.environ.get("PYTHONPATH") or "which is not set"
     return _function(
         f"names a module that cannot be imported, '{module}': {why}.",
-        f"Set PYTHONPATH to the folder that holds it; modules are looked for in: {', '.join(filter(None, sys.path))}.",
+        f"It is looked for in {first}, in PYTHONPATH ({path}) and among the installed packages.",
         key,
     )
 

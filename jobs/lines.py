@@ -129,7 +129,7 @@ def _json(text: str | None) -> Mapping[str, Any]:
 
 
 def _behind(latest: Mapping[str, Any], end: Mapping[str, Any]) -> int:
-    """Offsets from ``end`` to ``latest``, both ``{topic: {partition: offset}}``; keys that begin with # are no topics."""
+    """Offsets from ``end`` to ``latest``, both ``{topic: {partition: offset}}``; keys with # at their head are none."""
     return sum(
         max(0, offset - end.get(topic, {}).get(partition, offset))
         for topic, partitions in latest.items()

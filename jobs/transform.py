@@ -21,7 +21,7 @@ from spark_eos.errors import ConfigError
 VIEW = "input"
 SINK_COLUMNS = ("key", "value", "topic", "partition", "headers", "timestamp")
 #: Files whose lines in a stack say nothing about the user's function.
-_NOT_THE_USERS = re.compile(r"/(pyspark|py4j|jobs)/|^<frozen ")
+_NOT_THE_USERS = re.compile(rf"/(pyspark|py4j)/|^<frozen |^{re.escape(__file__)}$")
 _CORRUPT = "_malformed"
 _PARSED = "_parsed"
 
@@ -65,7 +65,7 @@ def transformed(source: DataFrame, config: TransformConfig) -> DataFrame:
         wrong = f"has columns that the sink does not know: {', '.join(unknown)}" if unknown else "has no column 'value'"
         raise ConfigError(
             "EOS_CONFIG_TRANSFORM_COLUMNS",
-            f"the result of 'transform' {wrong}.",
+            f"'transform' gives a result that {wrong}.",
             hint=f"Give it 'value' and, as needed, others of: {', '.join(SINK_COLUMNS)}.",
             key="transform",
         )
@@ -89,28 +89,19 @@ def _by_function(stream: DataFrame, name: str) -> DataFrame:
     module_name, _, function_name = name.partition(":")
     try:
         function = getattr(importlib.import_module(module_name), function_name)
-    except Exception as error:  # whatever the module does when it is imported
-        raise _function_error(
-            f"cannot be loaded: {_said(error)}.",
-            "The module must be importable where the job starts (set PYTHONPATH) and have that function.",
-        ) from error
-    if not callable(function):
-        what = f"names no function: it is of type {type(function).__name__}."
-        raise _function_error(what, "Name a function that takes a DataFrame and returns one.")
-    try:
+        if not callable(function):
+            raise TypeError(f"it is of type {type(function).__name__}")
         rows = function(stream)
-    except Exception as error:  # whatever the user's function does
-        hint = f"It is given a DataFrame with the columns: {', '.join(stream.columns)}."
-        raise _function_error(f"failed: {_said(error)}.", hint) from error
-    if not isinstance(rows, DataFrame):
-        raise _function_error(
-            f"returned {type(rows).__name__}, not a DataFrame.", "It takes a DataFrame and returns one."
-        )
+        if not isinstance(rows, DataFrame):
+            raise TypeError(f"it returned {type(rows).__name__}, not a DataFrame")
+    except Exception as error:  # whatever the user's module and function do
+        raise ConfigError(
+            "EOS_CONFIG_FUNCTION",
+            f"'transform.function' failed: {_said(error)}.",
+            hint=f"It takes a DataFrame and returns one. This one has the columns: {', '.join(stream.columns)}.",
+            key="transform.function",
+        ) from error
     return rows
-
-
-def _function_error(what: str, hint: str) -> ConfigError:
-    return ConfigError("EOS_CONFIG_FUNCTION", f"'transform.function' {what}", hint=hint, key="transform.function")
 
 
 def _said(error: Exception) -> str:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+import uuid
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -93,6 +95,21 @@ def setting(cluster: DevCluster, topic, tmp_path: Path) -> Setting:
     return Setting(cluster, topic, tmp_path)
 
 
+@pytest.fixture
+def topic_names():
+    """``topic_names(cluster)``: what `topic` is to the shared cluster, for another one."""
+
+    def of(cluster: DevCluster) -> Callable[..., str]:
+        def create(partitions: int) -> str:
+            name = f"t-{uuid.uuid4().hex[:8]}"
+            cluster.create_topic(name, partitions)
+            return name
+
+        return create
+
+    return of
+
+
 def environment(**more: str) -> dict[str, str]:
     """Without anything of the tests' own that would help the job to find its modules or its interpreter."""
     hidden = ("PYTHONPATH", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")
@@ -111,13 +128,22 @@ def run(*command: str, **environ: str) -> subprocess.CompletedProcess[str]:
 def running(*command: str, log: Path, **environ: str) -> Iterator[subprocess.Popen[bytes]]:
     """The job in the background, gone at the end with all that belongs to it."""
     with log.open("wb") as out:
-        process = subprocess.Popen(command, stdout=out, stderr=out, cwd=ROOT, env=environment(**environ))
+        process = subprocess.Popen(
+            command, stdout=out, stderr=out, cwd=ROOT, env=environment(**environ), start_new_session=True
+        )
     try:
         yield process
     finally:
         if process.poll() is None:
             processes.kill(process.pid)
             process.wait()
+
+
+def said_of(log: Path, *lines: str) -> bool:
+    """Wait until the job has said lines that begin so, in this order."""
+    pattern = re.compile(".*".join("^" + re.escape(line) for line in lines), re.MULTILINE | re.DOTALL)
+    wait_for(lambda: pattern.search(log.read_text(errors="replace")), log)
+    return True
 
 
 def wait_for(condition, log: Path) -> None:
@@ -127,17 +153,40 @@ def wait_for(condition, log: Path) -> None:
         time.sleep(0.1)
 
 
+#: All that a job may say without `--verbose`, other than what it was asked to say here. The last is of the JVM.
+LINES = re.compile(
+    r"\S+ → \S+; group \S+; checkpoint \S+; (every .+|until all that is there now is read)"
+    r"|starting Spark \S+ on local\[2\] …|Spark is up after \d+ s; (a new query, from earliest|the query goes on)"
+    r"|batch \d+: [\d,]+ in, [\d,]+ out, [\d.]+( k)? rows/s, lag [\d,]+|idle: there is nothing to read"
+    r"|no answer from \S+ for \d+ s|\S+ answers again, after \d+ s"
+    r"|done: .+|stopping: SIGTERM; .+|stopped by SIG.+|WARNING: Using incubator modules: jdk.incubator.vector"
+)
+
+
+def strange(log: str) -> list[str]:
+    """Lines that do not belong to a job in good order: stacks, warnings of Spark's, logs of other forms."""
+    return [line for line in log.splitlines() if not LINES.fullmatch(line)]
+
+
 def test_python_m_writes_each_row_once_and_goes_on_where_it_ended(setting: Setting):
     setting.produce(*(json.dumps({"n": n}) for n in range(100)), '{"n": 1000}')
     first = run(*MODULE, "--conf", str(setting.config()))
     assert first.returncode == 0, first.stderr
-    assert "101 rows in" in first.stderr
+    assert strange(first.stderr) == []
+    assert first.stderr.startswith(
+        f"{setting.source} → {setting.target}; group {setting.source}-group; checkpoint {setting.folder}/checkpoint; "
+        "until all that is there now is read\nstarting Spark "
+    )
+    assert "a new query, from earliest" in first.stderr
+    assert re.search(r"^batch 1: 101 in, 100 out, \S+ rows/s, lag 0$", first.stderr, re.MULTILINE)
+    assert first.stderr.endswith("done: 101 rows in, 100 out, in 1 micro-batch\n")
     assert setting.output() == sorted(str(2 * n) for n in range(100))
     assert setting.group_offsets() == 101
 
     setting.produce('{"n": 500}')
     second = run(*MODULE, "--conf", str(setting.config()))
     assert second.returncode == 0, second.stderr
+    assert "the query goes on" in second.stderr and strange(second.stderr) == []
     assert setting.output() == sorted(str(2 * n) for n in [*range(100), 500])
     assert setting.group_offsets() == 102
 
@@ -158,6 +207,8 @@ def test_spark_submit_runs_a_function_with_the_drivers_interpreter(setting: Sett
         SPARK_HOME=str(Path(pyspark.__file__).parent),
     )
     assert done.returncode == 0, done.stderr
+    assert re.search(r"^batch 1: 2 in, 2 out, ", done.stderr, re.MULTILINE)
+    assert "replaced a statically registered data source" not in done.stderr and "query=" not in done.stderr
     assert [Path(name).parent for name in setting.output()] == [Path(bin_folder)] * 2
 
 
@@ -170,31 +221,88 @@ def test_a_malformed_row_ends_the_job_with_one_paragraph_and_nothing_visible(set
     # Spark's own workers may say that they have lost the task.
     frames = [line for line in done.stderr.splitlines() if line.startswith("  File ") and "/daemon.py" not in line]
     assert "\tat " not in done.stderr and not frames, done.stderr
+    assert done.stderr.splitlines()[-1] == "a restart does not help before that is mended (exit code 1)"
     assert setting.output() == []
 
 
-def test_a_mistake_in_the_config_is_said_before_anything_starts(setting: Setting):
+@pytest.mark.parametrize(
+    ("right", "wrong", "says"),
+    [
+        ("checkpoint:", "chekpoint:", ["[EOS_CONFIG_UNKNOWN_KEY]", "Did you mean 'checkpoint'?"]),
+        ("topics: [", "topics: [not-", ["[EOS_TOPIC_MISSING]", "no topic or partition not-"]),
+        ("topics:", "options: {failOnDataLos: 1}, topics:", ["[EOS_OPTION_UNKNOWN]", "Did you mean 'failOnDataLoss'?"]),
+        ("{bootstrap", "{ack: 1, bootstrap", ["[EOS_OPTION_KAFKA_UNKNOWN]", "kafka.acks"]),
+    ],
+    ids=["key", "topic", "option", "property of the client"],
+)
+def test_a_mistake_is_said_before_spark_starts(setting: Setting, right: str, wrong: str, says: list[str]):
     config = setting.config()
-    config.write_text(config.read_text().replace("checkpoint:", "chekpoint:"))
+    config.write_text(config.read_text().replace(right, wrong))
     done = run(*MODULE, "--conf", str(config))
     assert done.returncode == 1
-    assert done.stderr.startswith("failed: [EOS_CONFIG_UNKNOWN_KEY]")
-    assert "Did you mean 'checkpoint'?" in done.stderr and len(done.stderr.splitlines()) == 1
+    failure, restart = done.stderr.splitlines()[-2:]
+    assert failure.startswith("failed: ") and all(part in failure for part in says)
+    assert restart == "a restart does not help before that is mended (exit code 1)"
+    assert "starting Spark" not in done.stderr
 
 
-def test_sigterm_stops_the_query_in_good_order(setting: Setting):
-    """Exit code 0, no process left, and the next start goes on without a row lost or doubled."""
-    setting.produce('{"n": 1}')
-    log = setting.folder / "log"
-    config = setting.config(trigger='{processingTime: "100 milliseconds"}')
-    with running(*MODULE, "--conf", str(config), log=log) as job:
-        wait_for(setting.output, log)
-        setting.produce('{"n": 2}')
-        family = processes.descendants(job.pid)
-        job.send_signal(signal.SIGTERM)
-        assert job.wait(SECONDS) == 0, log.read_text()
-        wait_for(lambda: not processes.alive(family), log)
-    assert "stopping: " in log.read_text() and "failed: " not in log.read_text()
+def test_a_cluster_that_does_not_answer_is_named_and_a_restart_helps(setting: Setting):
+    """Exit code 75; within 12 s, and before Spark starts."""
+    setting.servers = "127.0.0.1:1"
     done = run(*MODULE, "--conf", str(setting.config()))
-    assert done.returncode == 0, done.stderr
-    assert setting.output() == ["2", "4"]
+    assert done.returncode == 75
+    first, *silence, failure, restart = done.stderr.splitlines()
+    assert first.startswith(f"{setting.source} → ")
+    assert silence[0] == "no answer from 127.0.0.1:1 for 5 s"
+    assert failure.startswith("failed: [EOS_KAFKA_UNREACHABLE] No answer from 127.0.0.1:1 within 1")
+    assert "Connection refused" in failure
+    assert restart == "a restart helps: started again as it is, it goes on where it ended (exit code 75)"
+
+
+def test_sql_that_spark_does_not_take_is_named_with_its_place_before_any_query(setting: Setting):
+    config = setting.config(transform="sql: SELEC 1")
+    done = run(*MODULE, "--conf", str(config))
+    assert done.returncode == 1
+    failure, restart = done.stderr.splitlines()[-2:]
+    assert failure.startswith(f"failed: [EOS_CONFIG_SQL] {config}, line 4: 'transform.sql' is not what Spark takes: ")
+    assert "Syntax error at or near 'SELEC'" in failure
+    assert not (setting.folder / "checkpoint").exists()
+
+
+def test_a_job_tells_of_rows_of_none_of_a_broker_that_dies_and_of_its_stop(topic_names, tmp_path: Path):
+    """One run: rows, idle, a broker that is killed and started again, more rows, and SIGTERM.
+
+    Exit code 0, nothing but the job's own lines, no process left, and the next start goes on without a row lost or
+    doubled, after a first one that Ctrl-C ends before Spark is up.
+    """
+    log = tmp_path / "log"
+    with DevCluster() as cluster:
+        setting = Setting(cluster, topic_names(cluster), tmp_path)
+        setting.produce('{"n": 1}')
+        config = setting.config(trigger='{processingTime: "100 milliseconds"}')
+        with running(*MODULE, "--conf", str(config), log=log) as job:
+            said_of(log, "batch 1: 1 in, 1 out, ", "idle: there is nothing to read")
+            cluster.kill(0)
+            said_of(log, f"no answer from {setting.servers} for 5 s")
+            cluster.start(0)
+            said_of(log, f"{setting.servers} answers again, after ")
+            setting.produce('{"n": 2}')
+            said_of(log, "batch 2: 1 in, 1 out, ")
+            family = processes.descendants(job.pid)
+            job.send_signal(signal.SIGTERM)
+            assert job.wait(SECONDS) == 0, log.read_text()
+            wait_for(lambda: not processes.alive(family), log)
+        assert said_of(log, "stopping: SIGTERM; the micro-batch under way, if any, is given up")
+        assert log.read_text().endswith("stopped by SIGTERM: started again, it goes on where it ended\n")
+        assert strange(log.read_text()) == []
+
+        with running(*MODULE, "--conf", str(config), log=log) as job:
+            said_of(log, "WARNING: Using incubator modules")  # the JVM is starting
+            os.killpg(job.pid, signal.SIGINT)
+            assert job.wait(SECONDS) == 0, log.read_text()
+        assert log.read_text().endswith("stopped by SIGINT, before there was a query\n")
+        assert strange(log.read_text()) == []
+
+        done = run(*MODULE, "--conf", str(setting.config()))
+        assert done.returncode == 0, done.stderr
+        assert setting.output() == ["2", "4"]

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
+from jobs.checks import check_interval
+from jobs.config import Rejected
 from jobs.query import failure_text
 from jobs.transform import ParseConfig, TransformConfig, transformed
 from spark_eos.errors import ConfigError
@@ -86,6 +89,10 @@ def test_a_function_transforms(rows):
     assert values(transformed(rows("a", "b"), TransformConfig(function=f"{__name__}:keys_only"))) == ["0", "1"]
 
 
+def failing(frame: DataFrame) -> DataFrame:
+    return {}["x"]
+
+
 @pytest.mark.parametrize(
     ("config", "condition", "says"),
     [
@@ -95,9 +102,13 @@ def test_a_function_transforms(rows):
         (TransformConfig(sql="SELECT key FROM input"), "TRANSFORM_COLUMNS", "no column 'value'"),
         (TransformConfig(sql=LATE, parse=ParseConfig("json", "id BIGNT")), "SCHEMA", "BIGNT"),
         (TransformConfig(sql=LATE, parse=ParseConfig("json", "Offset INT")), "SCHEMA", "offset"),
-        (TransformConfig(function="no_such_module:f"), "FUNCTION", "no_such_module"),
-        (TransformConfig(function="jobs.transform:no_such"), "FUNCTION", "no_such"),
-        (TransformConfig(function=f"{__name__}:nothing"), "FUNCTION", "NoneType"),
+        (TransformConfig(function=f"{__name__}:nothing"), "FUNCTION", "it returned NoneType, not a DataFrame"),
+        (TransformConfig(function=f"{__name__}:JSON"), "FUNCTION", "TypeError: it is of type str"),
+        (
+            TransformConfig(function=f"{__name__}:failing"),
+            "FUNCTION",
+            r"KeyError: 'x' \(.*test_job_transform.py, line \d+\)",
+        ),
     ],
 )
 def test_a_mistake_is_a_config_error(rows, config, condition, says):
@@ -105,3 +116,28 @@ def test_a_mistake_is_a_config_error(rows, config, condition, says):
         transformed(rows("a"), config)
     assert caught.value.condition == f"EOS_CONFIG_{condition}"
     assert "JVM stacktrace" not in str(caught.value)
+
+
+INTERVALS = [
+    "1 second",
+    "2 minutes 30 seconds",
+    "interval 1 hour",
+    "0 seconds",
+    "1.5 seconds",
+    "100 MILLISECONDS",
+    " 1  day ",
+]
+NO_INTERVALS = ["1 secnd", "1second", "second", "", "1", "1 month", "1.5 minutes", "1 second,", "ten seconds"]
+
+
+@pytest.mark.parametrize("text", INTERVALS + NO_INTERVALS)
+def test_an_interval_is_refused_before_spark_starts_where_spark_would_refuse_it(spark, text):
+    def taken(check, *arguments) -> bool:
+        try:
+            check(text, *arguments)
+        except (Rejected, Py4JJavaError):
+            return False
+        return True
+
+    by_spark = spark._jvm.org.apache.spark.sql.streaming.Trigger.ProcessingTime
+    assert taken(check_interval, []) == taken(by_spark) == (text in INTERVALS)

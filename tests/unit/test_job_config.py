@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.config import load
+from jobs.config import load, located
 from jobs.consume_transform_produce import JobConfig
 from spark_eos.errors import ConfigError
 
@@ -102,6 +102,30 @@ def test_passwords_do_not_print(read):
         (", schema: id BIGINT", "", "MISSING_KEY", ["'transform.parse'", "needs a schema"]),
         ("format: json", "format: string", "WRONG_VALUE", ["takes no schema"]),
         ("  sql: |", "  function: a:b\n  sql: |", "WRONG_VALUE", ["'transform'", "one of them"]),
+        (
+            "{availableNow: true}",
+            "{processingTime: 1 secnd}",
+            "WRONG_VALUE",
+            ["line 15: 'trigger.processingTime' is no interval", "1 second, 2 minutes 30 seconds"],
+        ),
+        (
+            "checkpoint:",
+            "spark:\n  spark.ui.enabled: false\n  spark.master: lcoal[2]\ncheckpoint:",
+            "WRONG_VALUE",
+            ["line 16: 'spark.spark.master' is no master", "local[4]", "yarn"],
+        ),
+        (
+            "  sql: |\n    SELECT value FROM input\n    WHERE '$${literal}' <> '${WORD}'",
+            "  function: jobs.transform:no",
+            "FUNCTION",
+            ["line 10: 'transform.function' names a function that", "'jobs.transform' does not have: no"],
+        ),
+        (
+            "  sql: |\n    SELECT value FROM input\n    WHERE '$${literal}' <> '${WORD}'",
+            "  function: no_such:f",
+            "FUNCTION",
+            ["line 10: 'transform.function' names a module that cannot be imported", "PYTHONPATH"],
+        ),
         ("group:", "checkpoint: b\ngroup:", "DUPLICATE_KEY", ["line 15", "'checkpoint' is here twice"]),
         ("topics: [", "topics: [[", "UNREADABLE", ["line", "not YAML"]),
         ("/tmp/checkpoint", "${NOWHERE}", "UNSET_VARIABLE", ["line 14", "'checkpoint'", "${NOWHERE:-default}"]),
@@ -117,6 +141,23 @@ def test_a_mistake_is_named_with_its_place_and_a_hint(read, old, new, condition,
     assert caught.value.condition == f"EOS_CONFIG_{condition}"
     for part in ["job.yaml", *says]:
         assert part in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "master", ["local", "local[*]", "local[2, 3]", "local-cluster[1,1,512]", "yarn", "k8s://https://h"]
+)
+def test_masters_that_spark_knows(read, master):
+    read(f'{GOOD}spark: {{spark.master: "{master}"}}\n')
+
+
+def test_an_error_that_is_found_later_gets_its_place(tmp_path):
+    """Also where variables stand in the file, and not twice."""
+    file = tmp_path / "job.yaml"
+    file.write_text(GOOD)
+    later = ConfigError("EOS_CONFIG_SQL", "'transform.sql' is wrong.", hint="Mend it.", key="transform.sql")
+    placed = located(later, file)
+    assert str(placed) == f"[EOS_CONFIG_SQL] {file}, line 10: 'transform.sql' is wrong. Hint: Mend it."
+    assert located(placed, file) is placed
 
 
 @pytest.mark.parametrize("text", ["", "# nothing\n"])

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from jobs.query import failure_text
-from spark_eos.errors import Superseded
+import signal
+
+import pytest
+from py4j.protocol import Py4JError, Py4JNetworkError
+
+from jobs.query import Stop, failed, failure_text, interruptible
+from spark_eos.errors import ConnectionFailed, Superseded
 
 OURS = "[EOS_SUPERSEDED] Another run has taken over. Hint: Stop this one."
 IN_SPARK = f"""[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: Error in Python: Traceback (…):
@@ -39,3 +44,56 @@ def test_an_error_in_the_users_python_is_named_by_the_last_line_of_its_traceback
 
 def test_other_errors_are_named_by_sparks_first_line():
     assert failure_text(Exception("\n[TABLE_NOT_FOUND] x\n\tat y")) == "[TABLE_NOT_FOUND] x (--verbose shows all)"
+
+
+UNREACHABLE = ConnectionFailed("EOS_KAFKA_UNREACHABLE", "No answer from h:1 within 60 s (x).", hint="Check it.")
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "says"),
+    [
+        (Exception(IN_SPARK), 1, "a restart does not help before that is mended (exit code 1)"),
+        (
+            Exception(IN_SPARK.replace(OURS, str(UNREACHABLE))),
+            75,
+            "a restart helps: started again as it is, it goes on",
+        ),
+        (UNREACHABLE, 75, "exit code 75"),
+        (Py4JNetworkError("Answer from Java side is empty"), 75, "exit code 75"),
+        (Py4JError("An error occurred while calling o29.sc"), 75, "exit code 75"),
+        (Exception("[TABLE_NOT_FOUND] x"), 1, "exit code 1"),
+    ],
+    ids=["needs somebody", "in Spark's", "ours", "no JVM", "no JVM in mid-call", "Spark's own"],
+)
+def test_a_failure_says_whether_a_restart_helps(error, code, says, capsys):
+    assert failed(error) == code
+    said = capsys.readouterr().err.splitlines()
+    assert said[0] == f"failed: {failure_text(error)}" and says in said[1] and len(said) == 2
+
+
+def test_a_signal_stops_the_query_and_a_second_one_does_not_wait_for_it(capsys):
+    left: list[int] = []
+
+    def work(stop: Stop) -> int:
+        stop.running = True
+        signal.raise_signal(signal.SIGTERM)
+        while not stop.asked():
+            pass
+        return 7
+
+    assert interruptible(work) == 7
+    assert capsys.readouterr().err.startswith("stopping: SIGTERM; the micro-batch under way, if any, is given up")
+
+    stop = Stop(leave=left.append)
+    stop.running = True
+    stop.ask(signal.SIGINT)
+    assert stop.asked() and not left
+    stop.ask(signal.SIGINT)
+    assert left == [0]
+
+
+def test_a_signal_before_there_is_a_query_ends_the_job_at_once(capsys):
+    left: list[int] = []
+    Stop(leave=left.append).ask(signal.SIGINT)
+    assert left == [0]
+    assert "stopped by SIGINT, before there was a query" in capsys.readouterr().err

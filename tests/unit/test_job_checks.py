@@ -1,0 +1,84 @@
+"""The checks of a job's function before Spark starts: what is there, what is not, and what cannot be known."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from jobs.checks import check_function
+from jobs.config import Rejected
+
+MODULE = """
+from os import path as imported
+if True:
+    def guarded(rows): return rows
+else:
+    other = None
+try:
+    assigned, (pair, *rest) = 1, (2, 3)
+except ImportError as error:
+    in_handler = None
+with open(__file__) as file:
+    def within(rows): return rows
+class Callable:
+    def method(self): local = 1
+def plain(rows):
+    inside = rows
+    return inside
+raise RuntimeError("it is read, not imported")
+"""
+
+
+@pytest.fixture(autouse=True)
+def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "job_function.py").write_text(MODULE)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["imported", "guarded", "other", "assigned", "pair", "rest", "in_handler", "file", "within", "Callable", "plain"],
+)
+def test_whatever_a_module_binds_is_there(name):
+    """Without running the module."""
+    check_function(f"job_function:{name}", ["function"])
+    assert "job_function" not in sys.modules
+
+
+@pytest.mark.parametrize("name", ["plian", "inside", "method", "local", "path"])
+def test_a_name_that_the_module_does_not_bind_is_refused(name):
+    with pytest.raises(Rejected, match=f"'job_function' does not have: {name}") as caught:
+        check_function(f"job_function:{name}", ["function"])
+    assert caught.value.key == ("function",)
+
+
+@pytest.mark.parametrize("text", ["from os import *", "def __getattr__(name): return print"])
+def test_a_module_whose_names_cannot_be_known_is_left_to_the_import(modules, text):
+    (modules / "job_star.py").write_text(text)
+    check_function("job_star:anything", ["function"])
+
+
+def test_a_module_that_is_not_there_is_refused_with_where_it_was_looked_for(modules, monkeypatch):
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    with pytest.raises(Rejected, match="cannot be imported, 'no_such.module'") as caught:
+        check_function("no_such.module:f", ["function"])
+    assert "PYTHONPATH (which is not set)" in caught.value.hint and str(modules) in caught.value.hint
+
+
+def test_a_module_that_is_not_python_is_refused_with_the_line(modules):
+    (modules / "job_broken.py").write_text("x = 1\ndef f(:\n")
+    with pytest.raises(Rejected, match=r"job_broken.py, line 2: "):
+        check_function("job_broken:f", ["function"])
+
+
+@pytest.mark.parametrize("name", ["f", ":f", "m:", "a.b.c"])
+def test_what_is_not_module_and_function_is_refused(name):
+    with pytest.raises(Rejected, match="not module:function"):
+        check_function(name, ["function"])
+
+
+def test_a_module_that_is_not_written_in_python_is_left_to_the_import():
+    check_function("math:whatever", ["function"])

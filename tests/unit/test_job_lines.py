@@ -1,0 +1,99 @@
+"""What a job says about its micro-batches, from the progress that Spark reports."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from pyspark.sql.streaming.listener import QueryIdleEvent, QueryProgressEvent, StreamingQueryProgress
+
+from jobs.lines import Batch, BatchLines
+
+
+def progress(*sources: dict[str, object], rows: int = 3998, out: int = 3588, ms: int = 2856) -> StreamingQueryProgress:
+    """As Spark writes it. ``sources``: ``{latestOffset: …, endOffset: …}``, as values that become JSON."""
+    parts = [
+        {
+            "description": "",
+            "numInputRows": rows,
+            "inputRowsPerSecond": 0.0,
+            "processedRowsPerSecond": 0.0,
+            "metrics": {},
+        }
+        | {"startOffset": "{}", "latestOffset": None}
+        | {name: json.dumps(value) for name, value in source.items()}
+        for source in sources
+    ]
+    return StreamingQueryProgress.fromJson(
+        {"id": "8c7f0a9e-0d5c-4b41-8f0c-2f2c9d9d1c1a", "runId": "8c7f0a9e-0d5c-4b41-8f0c-2f2c9d9d1c1a", "name": None}
+        | {"timestamp": "2026-01-01T00:00:00.000Z", "batchId": 5, "batchDuration": ms, "durationMs": {}}
+        | {"eventTime": {}, "stateOperators": [], "sources": parts, "numInputRows": rows}
+        | {
+            "sink": {"description": "", "numOutputRows": -1, "metrics": {}},
+            "observedMetrics": {"spark_eos_job_out": {"rows": out}},
+        }
+    )
+
+
+AT = {"flights": {"0": 100, "1": 200}}
+FURTHER = {"flights": {"0": 10100, "1": 2210}}
+IDS = {"#ids": {"flights": "6xQ"}}
+LAG = {"#lag": {"flights": {"0": {"stable": 10000, "high": 10007, "heldMs": 9}}}, "#losses": 0}
+
+
+@pytest.mark.parametrize(
+    ("sources", "line"),
+    [
+        ([{"latestOffset": FURTHER, "endOffset": AT}], "batch 5: 3,998 in, 3,588 out, 1.4 k rows/s, lag 12,010"),
+        ([{"latestOffset": AT, "endOffset": AT | IDS}], "batch 5: 3,998 in, 3,588 out, 1.4 k rows/s, lag 0"),
+        (
+            [{"latestOffset": FURTHER | LAG, "endOffset": AT | IDS}],
+            "batch 5: 3,998 in, 3,588 out, 1.4 k rows/s, lag 12,010 and 7 in open transactions",
+        ),
+        (
+            [{"latestOffset": FURTHER, "endOffset": AT}, {"latestOffset": {"t": {"0": 3}}, "endOffset": {}}],
+            "batch 5: 3,998 in, 3,588 out, 1.4 k rows/s, lag 12,010",
+        ),
+        ([{"endOffset": AT}], "batch 5: 3,998 in, 3,588 out, 1.4 k rows/s"),
+        ([{"latestOffset": 7, "endOffset": 7}], "batch 5: 3,998 in, 3,588 out, 1.4 k rows/s"),
+    ],
+    ids=["behind", "not behind", "held back", "a new topic", "a source that does not say", "another kind of source"],
+)
+def test_a_micro_batch_is_one_line(sources, line):
+    assert str(Batch.of(progress(*sources))) == line
+
+
+@pytest.mark.parametrize(
+    ("rows", "ms", "rate"),
+    [
+        (1, 1000, "1.0 rows/s"),
+        (12, 1000, "12 rows/s"),
+        (999, 1000, "999 rows/s"),
+        (9996, 10_000, "1.0 k rows/s"),
+        (12_345, 1000, "12 k rows/s"),
+        (999_600, 1000, "1.0 M rows/s"),
+        (1_234_567, 1000, "1.2 M rows/s"),
+    ],
+)
+def test_a_rate_has_two_digits_that_count(rows, ms, rate):
+    assert f", {rate}" in str(Batch.of(progress(rows=rows, ms=ms)))
+
+
+def test_idle_is_said_once_and_again_only_after_rows(capsys):
+    """Micro-batches without rows, such as the first of a new query, are no lines either."""
+    lines = BatchLines()
+    idle = QueryIdleEvent(None, None, "")
+    for event in (idle, progress(rows=0, out=0), idle, progress(rows=7, out=6), idle, idle):
+        if isinstance(event, QueryIdleEvent):
+            lines.onQueryIdle(event)
+        else:
+            lines.onQueryProgress(QueryProgressEvent(event))
+    said = capsys.readouterr().err.splitlines()
+    assert [line.split(":")[0] for line in said] == ["idle", "batch 5", "idle"]
+    assert lines.total == "7 rows in, 6 out, in 1 micro-batch"
+
+
+def test_rows_that_come_out_where_none_went_in_have_a_line(capsys):
+    """As when a watermark has passed and an aggregation lets go of its groups."""
+    BatchLines().onQueryProgress(QueryProgressEvent(progress(rows=0, out=3)))
+    assert capsys.readouterr().err.startswith("batch 5: 0 in, 3 out")

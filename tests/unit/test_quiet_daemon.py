@@ -1,0 +1,61 @@
+"""Spark's daemon of Python workers when Spark lets a worker go: the stack that it prints, and ours without it."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from pyspark.serializers import UTF8Deserializer, read_int
+
+SECONDS = 60
+
+
+def let_go(daemon: str, folder: Path) -> str:
+    """What the daemon prints when its worker's socket is closed, as Spark does after a minute without work."""
+    settings = {
+        "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+        # As Spark sets them for a job.
+        "PYTHON_UNIX_DOMAIN_ENABLED": "true",
+        "PYTHON_WORKER_FACTORY_SOCK_DIR": str(folder),
+        "PYTHON_DAEMON_KILL_WORKER_ON_FLUSH_FAILURE": "1",
+        "SPARK_REUSE_WORKER": "1",
+    }
+    process = subprocess.Popen(
+        [sys.executable, "-m", daemon, "pyspark.worker"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, **settings},
+    )
+    try:
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.settimeout(SECONDS)
+            connection.connect(UTF8Deserializer().loads(process.stdout))
+            with connection.makefile("rb") as stream:
+                worker = read_int(stream)
+        _wait_for_the_end_of(worker)
+        return process.communicate(timeout=SECONDS)[1].decode()  # the end of its input is the daemon's end
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _wait_for_the_end_of(worker: int) -> None:
+    deadline = time.monotonic() + SECONDS
+    try:
+        while time.monotonic() < deadline:
+            os.kill(worker, 0)
+            time.sleep(0.02)
+    except ProcessLookupError:
+        return
+    raise TimeoutError(f"the worker {worker} goes on")
+
+
+def test_a_worker_that_spark_lets_go_says_nothing_with_our_daemon(tmp_path):
+    """With Spark's it prints a stack: else the test would hold nothing."""
+    assert "BrokenPipeError" in let_go("pyspark.daemon", tmp_path)
+    assert let_go("spark_eos.quiet_daemon", tmp_path) == ""
