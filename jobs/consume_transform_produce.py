@@ -9,6 +9,8 @@ docs/job.md describes the config file.
 from __future__ import annotations
 
 import argparse
+import os
+import signal
 import sys
 import time
 from collections.abc import Sequence
@@ -16,6 +18,10 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
+if __name__ == "__main__":
+    # Until there is a query to stop, an end asked for is an end: no stack from the middle of an import.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: os._exit(0))
 if not __package__:
     # Started as a script, as spark-submit does: Python's path then begins with jobs/ instead of the folder around it.
     sys.path[0] = str(Path(__file__).resolve().parent.parent)
