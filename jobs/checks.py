@@ -20,6 +20,9 @@ _INTERVAL = re.compile(
 #: Spark's own ways to say where it runs. What has a scheme (`spark://…`, `k8s://…`) may be anybody's.
 _MASTER = re.compile(r"yarn|local|local\[(\d+|\*)(\s*,\s*\d+)?\]|local-cluster\[.+\]|[A-Za-z][\w+.-]*://.+")
 
+#: A module that has one of these may have any name.
+_UNSURE = frozenset({"*", "__getattr__", "exec", "globals", "setattr", "vars"})
+
 
 def check_interval(text: str, key: Sequence[str]) -> None:
     """An interval as `Trigger.ProcessingTime` takes it."""
@@ -56,7 +59,7 @@ def check_function(name: str, key: Sequence[str]) -> None:
     if tree is None:
         return
     names = set(_names(tree.body))
-    if function not in names and not names & {"*", "__getattr__"}:
+    if function not in names and not names & _UNSURE:
         raise _function(
             f"names a function that the module '{module}' does not have: {function}.", "Correct the name.", key
         )
@@ -70,6 +73,8 @@ def _tree(module: str, key: Sequence[str]) -> ast.Module | None:
         source = get_source(module) if get_source else None
     except (ImportError, ValueError) as error:
         raise _absent(module, str(error), key) from None
+    except Exception:  # of the package around it, which is imported: it may need a session
+        return None
     if spec is None:
         raise _absent(module, "no such module", key)
     try:
@@ -80,18 +85,19 @@ def _tree(module: str, key: Sequence[str]) -> ast.Module | None:
 
 
 def _names(body: Sequence[ast.stmt]) -> Iterator[str]:
-    """What the statements of a module may bind: `*` for what cannot be known."""
+    """What the statements of a module may bind; among it one of `_UNSURE` where that cannot be known."""
     for statement in body:
+        yield from ("*" for n in ast.walk(statement) if isinstance(n, ast.Global))
+        yield from (n.id for n in ast.walk(statement) if isinstance(n, ast.Name) and n.id in _UNSURE)
         if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             yield statement.name
         elif isinstance(statement, ast.Import | ast.ImportFrom):
             yield from ((alias.asname or alias.name).partition(".")[0] for alias in statement.names)
         else:
             yield from (n.id for n in ast.walk(statement) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store))
-            for field in ("body", "orelse", "finalbody", "handlers"):
-                parts = getattr(statement, field, [])
-                for part in parts:
-                    yield from _names(part.body if isinstance(part, ast.ExceptHandler) else [part])
+            for field in ("body", "orelse", "finalbody", "handlers", "cases"):
+                for part in getattr(statement, field, []):
+                    yield from _names(part.body if isinstance(part, ast.ExceptHandler | ast.match_case) else [part])
 
 
 def _absent(module: str, why: str, key: Sequence[str]) -> Rejected:

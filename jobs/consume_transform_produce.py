@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import signal
 import sys
 import time
@@ -183,9 +184,11 @@ def clusters_of(config: JobConfig, source_format: str, sink_format: str) -> list
     return [Cluster(kafka, names, required.get(kafka, [])) for kafka, names in topics.items()]
 
 
-def _is_new(checkpoint: str) -> bool:
-    """Whether this query has never been started, as far as that is known before Spark runs: on a local disk."""
-    return "://" not in checkpoint and Checkpoint(checkpoint).query_id() is None
+def _is_new(checkpoint: str) -> bool | None:
+    """Whether this query has never been started; None where only Spark may know, as it is not on a local disk."""
+    if re.match(r"(?!file:)[A-Za-z][\w+.-]*:", checkpoint):
+        return None
+    return Checkpoint(checkpoint).query_id() is None
 
 
 def _session(config: JobConfig, verbose: bool) -> SparkSession:
@@ -194,8 +197,9 @@ def _session(config: JobConfig, verbose: bool) -> SparkSession:
     began = time.monotonic()
     say(f"starting Spark {pyspark.__version__}{f' on {master}' if master else ''} …")
     spark = session.start("consume-transform-produce", config.spark, verbose=verbose)
-    begin = f"a new query, from {config.source.starting_offsets}" if _is_new(config.checkpoint) else "the query goes on"
-    say(f"Spark is up after {time.monotonic() - began:.0f} s; {begin}")
+    first = f"; a new query, from {config.source.starting_offsets}"
+    begin = {True: first, False: "; the query goes on", None: ""}[_is_new(config.checkpoint)]
+    say(f"Spark is up after {time.monotonic() - began:.0f} s{begin}")
     return spark
 
 

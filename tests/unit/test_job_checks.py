@@ -22,6 +22,8 @@ except ImportError as error:
     in_handler = None
 with open(__file__) as file:
     def within(rows): return rows
+match 1:
+    case 1: in_case = 1
 class Callable:
     def method(self): local = 1
 def plain(rows):
@@ -40,7 +42,20 @@ def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize(
     "name",
-    ["imported", "guarded", "other", "assigned", "pair", "rest", "in_handler", "file", "within", "Callable", "plain"],
+    [
+        "imported",
+        "guarded",
+        "other",
+        "assigned",
+        "pair",
+        "rest",
+        "in_handler",
+        "file",
+        "in_case",
+        "within",
+        "Callable",
+        "plain",
+    ],
 )
 def test_whatever_a_module_binds_is_there(name):
     """Without running the module."""
@@ -55,7 +70,15 @@ def test_a_name_that_the_module_does_not_bind_is_refused(name):
     assert caught.value.key == ("function",)
 
 
-@pytest.mark.parametrize("text", ["from os import *", "def __getattr__(name): return print"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "from os import *",
+        "def __getattr__(name): return print",
+        "def f():\n    global anything",
+        "globals()['anything'] = print",
+    ],
+)
 def test_a_module_whose_names_cannot_be_known_is_left_to_the_import(modules, text):
     (modules / "job_star.py").write_text(text)
     check_function("job_star:anything", ["function"])
