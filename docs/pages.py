@@ -49,6 +49,17 @@ def errors_page() -> str:
         "*restart*: whether the same query, started again with nothing changed, goes on, at once or when the cluster is well.",
         "Where it does not say yes, something has to be changed first. [stopped.md](stopped.md) goes through what ends a query,",
         "step by step.",
+        "",
+        "What spark-eos raises is one line of Spark's exception, without a stack. The lines around it are Spark's: it logs the",
+        "stack of its JVM, and puts the query's plan into the exception. To see the reason alone:",
+        "",
+        "```python",
+        'spark.sparkContext.setLogLevel("OFF")  # or by log4j2.properties, as conf/log4j2.properties does for the jobs',
+        "try:",
+        "    query.awaitTermination()",
+        "except StreamingQueryException as error:",
+        "    sys.exit(str(spark_eos.reason(error) or error))",
+        "```",
     ]
     kind = ""
     for condition in conditions():
