@@ -59,7 +59,8 @@ def check_columns(schema: StructType, topic_option: str | None) -> Columns:
         raise SchemaError(
             "EOS_COLUMN_MISSING",
             "There is neither a column 'topic' nor an option 'topic'.",
-            hint='Add .option("topic", "…") for all rows, or select a column for each: … AS topic.',
+            hint='Add .option("topic", "…") for all rows, or select a column for each: … AS topic. '
+            'A path or a table, as in .start("…") or .toTable("…"), names no topic.',
         )
     return Columns(
         key="key" in names,

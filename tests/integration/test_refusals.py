@@ -137,14 +137,24 @@ def test_ending_offsets_of_a_stream(spark, kafka, started, told, topic):
     told(started(frame), "EOS_OPTION_BATCH_ONLY", "'endingOffsets'")
 
 
-def test_a_table(spark, rows, kafka, told, topic, tmp_path):
-    """Spark makes one in its catalog, which has nothing to do with the topic."""
+def test_a_path_names_no_topic(rows, kafka, told, topic, tmp_path):
+    """The rows would go to the topic of the option, or column, without a word."""
     writer = kafka(rows.writeStream, topic=topic(), checkpointLocation=str(tmp_path / "checkpoint"))
     writer = writer.trigger(availableNow=True)
+    told(lambda: writer.start("flights").awaitTermination(SECONDS), "EOS_OPTION_PATH", '.option("topic"')
+
+
+def test_a_table_names_no_topic(spark, rows, kafka, tmp_path):
+    """Spark makes one in its catalog, and does not tell the sink of it, unless as a path."""
+    writer = kafka(rows.writeStream, checkpointLocation=str(tmp_path / "checkpoint")).trigger(availableNow=True)
     try:
-        told(lambda: writer.toTable("refused_stream").awaitTermination(SECONDS), "EOS_OPTION_PATH", ".start()")
+        with pytest.raises(PySparkException) as caught:
+            writer.toTable("refused_stream").awaitTermination(SECONDS)
     finally:
         spark.sql("DROP TABLE IF EXISTS refused_stream")
+    reason = spark_eos.reason(caught.value)
+    assert reason.condition in ("EOS_COLUMN_MISSING", "EOS_OPTION_PATH")
+    assert '.option("topic"' in reason.hint and ".toTable" in reason.hint
 
 
 def test_a_column_in_other_letters(rows, started, told):
