@@ -60,7 +60,9 @@ def drained(scene: Scene, folder: str) -> str:
 def open_transaction(scene: Scene) -> Producer:
     """One more row for each partition, in a transaction that is open: its producer."""
     config = {"bootstrap.servers": scene.view.bootstrap_servers, "broker.address.family": "v4", "log_level": 0}
-    producer = Producer(config | {"transactional.id": f"slow-writer-of-{scene.input}"})
+    # Longer than the query may take on a busy machine: by default the broker aborts after a minute.
+    own = {"transactional.id": f"slow-writer-of-{scene.input}", "transaction.timeout.ms": 600_000}
+    producer = Producer(config | own)
     producer.init_transactions(TIMEOUT)
     producer.begin_transaction()
     for p, values in scene.values.items():
