@@ -43,7 +43,7 @@ def _with_defaults(conf: Mapping[str, str], verbose: bool) -> dict[str, str]:
     defaults = {
         "spark.executorEnv.PYTHONPATH": python_path,
         f"spark.executorEnv.{LEVEL_VARIABLE}": log_level,
-        "spark.python.daemon.module": "spark_eos.quiet_daemon",
+        "spark.python.daemon.module": "spark_eos.worker_daemon",
         "spark.ui.showConsoleProgress": "false",
     }
     if hasattr(socket, "AF_UNIX"):

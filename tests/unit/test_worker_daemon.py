@@ -1,14 +1,16 @@
-"""Spark's daemon of Python workers when Spark lets a worker go: the stack that it prints, and ours without it."""
+"""The daemon of Python workers: where it imports pyspark from, and what it says when Spark lets a worker go."""
 
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 import subprocess
 import sys
 import time
 from pathlib import Path
 
+import pyspark
 from pyspark.serializers import UTF8Deserializer, read_int
 
 SECONDS = 60
@@ -58,4 +60,27 @@ def _wait_for_the_end_of(worker: int) -> None:
 def test_a_worker_that_spark_lets_go_says_nothing_with_our_daemon(tmp_path):
     """With Spark's it prints a stack: else the test would hold nothing."""
     assert "BrokenPipeError" in let_go("pyspark.daemon", tmp_path)
-    assert let_go("spark_eos.quiet_daemon", tmp_path) == ""
+    assert let_go("spark_eos.worker_daemon", tmp_path) == ""
+
+
+def imported_from(archives: Path) -> Path:
+    """Where the daemon has pyspark from, with Spark's archives first on the path."""
+    paths = [*map(str, sorted(archives.glob("*.zip"))), *filter(None, sys.path)]
+    code = "import spark_eos.worker_daemon, pyspark; print(pyspark.__file__)"
+    environ = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+    done = subprocess.run([sys.executable, "-c", code], env=environ, capture_output=True, text=True, timeout=SECONDS)
+    assert done.returncode == 0, done.stderr
+    return Path(done.stdout.strip())
+
+
+def test_workers_import_the_pyspark_that_is_installed_and_not_its_archive():
+    """What Python imports from a zip, it compiles anew in every process."""
+    installed = Path(pyspark.__file__)
+    assert imported_from(installed.parent / "python" / "lib") == installed
+
+
+def test_an_archive_of_another_installation_stays_first(tmp_path):
+    """As with spark-submit of a Spark that is not the installed pyspark: versions must not be mixed."""
+    for archive in (Path(pyspark.__file__).parent / "python" / "lib").glob("*.zip"):
+        shutil.copy(archive, tmp_path)
+    assert imported_from(tmp_path).parent.parent == tmp_path / "pyspark.zip"
