@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from jobs._demo.flights import INPUT_TOPIC, OUTPUT_TOPICS, PARTITIONS, Expected
@@ -51,24 +51,38 @@ class Findings:
         return self.judgement.ok and self.held == 0 and self.group_ok is not False
 
 
-def examine(bootstrap_servers: str, expected: Mapping[int, Expected], group: str | None) -> Findings:
-    """Read input and output as a consumer would, and judge."""
+@dataclass(frozen=True)
+class Input:
+    """The input as a ``read_committed`` consumer sees it: the partition of each id, the end of each partition."""
+
+    came_from: Mapping[int, int]
+    ends: Mapping[tuple[str, int], int]
+
+
+def read_input(bootstrap_servers: str) -> Input:
     with Reader(bootstrap_servers, [INPUT_TOPIC], committed=True) as reader:
         came_from = {json.loads(row.value)["id"]: row.partition for row in reader.to_end() if row.value is not None}
-        input_ends = reader.ends()
-    with Reader(bootstrap_servers, OUTPUT_TOPICS, committed=True) as reader:
-        rows = list(reader.to_end())
+        return Input(came_from, reader.ends())
+
+
+def examine(
+    bootstrap_servers: str, given: Input, expected: Mapping[int, Expected], group: str | None, prefix: str = ""
+) -> Findings:
+    """Read the output as a consumer would, and judge. ``prefix``: of the output topics' names."""
+    topics = [prefix + topic for topic in OUTPUT_TOPICS]
+    with Reader(bootstrap_servers, topics, committed=True) as reader:
+        rows = [replace(row, topic=row.topic.removeprefix(prefix)) for row in reader.to_end()]
         stable_ends = reader.ends()
-    with Reader(bootstrap_servers, OUTPUT_TOPICS, committed=False) as reader:
+    with Reader(bootstrap_servers, topics, committed=False) as reader:
         written = sum(1 for _ in reader.to_end())
         ends = reader.ends()
     return Findings(
-        rows_in=len(came_from),
+        rows_in=len(given.came_from),
         expected=len(expected),
-        judgement=judge(rows, expected, came_from),
+        judgement=judge(rows, expected, given.came_from),
         rewritten=written - len(rows),
         held=sum(ends[place] != stable_ends[place] for place in ends),
-        group_ok=group_offsets(bootstrap_servers, group, INPUT_TOPIC, PARTITIONS) == input_ends if group else None,
+        group_ok=group_offsets(bootstrap_servers, group, INPUT_TOPIC, PARTITIONS) == given.ends if group else None,
     )
 
 

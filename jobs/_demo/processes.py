@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -46,14 +46,28 @@ def kill(driver: int) -> None:
     """
     family = descendants(driver)
     jvms = children([driver])
-    for pid in (*(jvm.pid for jvm in jvms), driver):  # a driver's end would let its JVM shut down in good order
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
+    # A driver's end would let its JVM shut down in good order.
+    _send((*(jvm.pid for jvm in jvms), driver), signal.SIGKILL)
     if not _gone(family, _GONE_SECONDS):
-        for process in alive(family):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(process.pid, signal.SIGKILL)
+        _send((process.pid for process in alive(family)), signal.SIGKILL)
         _gone(family, _GONE_SECONDS)
+
+
+@contextlib.contextmanager
+def frozen(driver: int) -> Iterator[None]:
+    """The driver and its JVM stand still meanwhile, so that what they have written down so far can be looked at."""
+    pids = [driver, *(jvm.pid for jvm in children([driver]))]
+    _send(pids, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        _send(pids, signal.SIGCONT)
+
+
+def _send(pids: Iterable[int], number: signal.Signals) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
 
 
 def _gone(family: list[Process], seconds: float) -> bool:

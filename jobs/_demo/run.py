@@ -1,47 +1,70 @@
-"""Runs the job again and again as a process of its own, each time until it is killed, and once to the end."""
+"""Runs the job again and again as a process of its own, each time until it is killed, and once to the end.
+
+Each ``until_…`` and ``to_end`` is a generator: it yields while there is nothing to do but to look again soon, so that
+one loop can drive several jobs, and it ends when its start of the job has ended.
+"""
 
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from jobs._demo import processes
-from jobs._demo.flights import OUTPUT_TOPICS
-from jobs._demo.topics import Reader
+from jobs._demo.watch import Watch
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIG = ROOT / "conf" / "consume_transform_produce.yaml"
-_POLL_SECONDS = 0.01
 _RUN_SECONDS = 300.0
-_BATCH_LINE = re.compile(r"^batch (\d+): ", re.MULTILINE)
 
 
 @dataclass(frozen=True)
 class Strike:
-    """Where to kill: at a named point of the protocol (see spark_eos.faults), the n-th time that it is reached."""
+    """Where to kill: at a named point of the protocol (see spark_eos.faults), the n-th time that it is reached.
+
+    ``meaning``: where that is; ``mended``: what the next start does about it. Both in plain words.
+    """
 
     point: str
     nth: int
     meaning: str
+    mended: str
 
 
-#: In an order in which each start meets what a different death left behind. The n-th time lies in a later micro-batch
-#: than the one that the killed run had under way, so that every run gets further than the one before.
+_AGAIN = "aborted what the dead run left, wrote the micro-batch again"
+
+#: In an order in which each start meets what a different death left behind; the first three tell most of the story.
+#: The n-th time lies in the micro-batch after the one that the killed run had under way, so that every start mends what
+#: it finds and gets one further. (Before, "commit.between" is reached by the last decision and by the mended
+#: micro-batch; one that was decided is replayed without "commit.verified" and "commit.cleaned".)
 STRIKES = (
-    Strike("prepare.wrote", 6, "inside prepare, rows on their way"),
-    Strike("commit.between", 2, "one transaction committed, the others not"),
-    Strike("commit.verified", 2, "prepared, not decided"),
-    Strike("open.published", 1, "a new run has taken over, what the dead one left is still open"),
-    Strike("commit.decided", 2, "decided, no transaction ended"),
-    Strike("commit.cleaned", 2, "all committed, Spark does not know"),
-    Strike("commit.entered", 2, "prepared, the driver has just been told"),
+    Strike("prepare.wrote", 6, "rows on their way, nothing decided", _AGAIN),
+    Strike(
+        "commit.between",
+        3,
+        "decided; one transaction committed, the others not",
+        "committed the others, wrote nothing again",
+    ),
+    Strike(
+        "commit.cleaned",
+        1,
+        "all committed, but Spark has not noted it",
+        "saw that it was decided, wrote nothing again",
+    ),
+    Strike("commit.verified", 1, "all written and checked, nothing decided", _AGAIN),
+    Strike("open.published", 1, "just taken over from a dead run, which left transactions open", _AGAIN),
+    Strike("commit.decided", 2, "decided, no transaction ended", "committed them all, wrote nothing again"),
+    Strike("commit.entered", 2, "all written, the driver has just been told", _AGAIN),
+)
+
+#: For a sink without such points: see ``until_rows_appear``.
+FROM_OUTSIDE = Strike(
+    "", 0, "rows of a micro-batch are there, but Spark has not noted it", "wrote the micro-batch again"
 )
 
 
@@ -50,8 +73,20 @@ class JobFailed(Exception):
 
 
 @dataclass(frozen=True)
+class Progress:
+    """How far Spark's checkpoint says that the query is: the newest micro-batch planned and the newest done, or -1."""
+
+    begun: int
+    done: int
+
+    @property
+    def in_batch(self) -> bool:
+        return self.begun > self.done
+
+
+@dataclass(frozen=True)
 class Job:
-    """How to start the job: everything but the faults. ``folder`` is for logs and fault markers."""
+    """How to start the job: everything but the faults. ``folder`` is for logs, checkpoint and fault markers."""
 
     bootstrap_servers: str
     folder: Path
@@ -59,6 +94,7 @@ class Job:
     max_offsets_per_trigger: int
     source_format: str
     sink_format: str
+    topic_prefix: str = ""
     jars: tuple[Path, ...] = ()
 
     @contextmanager
@@ -85,12 +121,21 @@ class Job:
     def log(self, number: int) -> Path:
         return self.folder / f"run-{number}.log"
 
+    def progress(self) -> Progress:
+        return Progress(*(_newest(self._checkpoint / name) for name in ("offsets", "commits")))
+
+    @property
+    def _checkpoint(self) -> Path:
+        return self.folder / "checkpoint"
+
     def _environment(self) -> dict[str, str]:
         environment = {
             "KAFKA_BOOTSTRAP_SERVERS": self.bootstrap_servers,
-            "CHECKPOINT": str(self.folder / "checkpoint"),
+            "CHECKPOINT": str(self._checkpoint),
             "GROUP": self.group,
             "MAX_OFFSETS_PER_TRIGGER": str(self.max_offsets_per_trigger),
+            "TOPIC_PREFIX": self.topic_prefix,
+            "SPARK_MASTER": "local[2]",
             "SPARK_LOCAL_IP": "127.0.0.1",
             "PYSPARK_PYTHON": sys.executable,
             # The job starts often and runs briefly: up fast counts for more than fast in the long run.
@@ -101,47 +146,57 @@ class Job:
         return environment
 
 
-def run_until_point(job: Job, number: int, strike: Strike, watch: Callable[[], object]) -> None:
-    """Start the job, wait until it holds at the point, kill it. ``watch`` is called over and over meanwhile."""
+def until_point(job: Job, number: int, strike: Strike) -> Iterator[None]:
+    """Start the job, wait until it holds at the point, kill it."""
     folder = job.folder / f"faults-{number}"
     folder.mkdir()
     faults = {"SPARK_EOS_FAULTS": f"{strike.point}=hold@{strike.nth}", "SPARK_EOS_FAULTS_DIR": str(folder)}
     with job.started(number, faults) as process:
         marker = folder / strike.point
         for _ in _while_running(job, number, process, f"before it came to {strike.point} for time {strike.nth}"):
-            watch()
+            yield
             if marker.exists():
                 processes.kill(process.pid)
                 return
 
 
-def run_until_rows_appear(job: Job, number: int, watch: Callable[[], object]) -> None:
-    """Start the job, let it end a micro-batch, kill it when rows of the next one are in the output.
+def until_rows_appear(job: Job, number: int, watch: Watch, rows: int) -> Iterator[None]:
+    """Start the job, let it end a micro-batch, kill it when so many rows of a later one are there and Spark has not
+    noted it as done. If it was too late for that, kill it at the first row of the next one.
 
-    For a sink that knows no points: what anybody can do to it from outside.
+    For a sink that knows no points: what anybody can do to it from outside. ``watch`` is polled by the caller.
     """
-    with job.started(number) as process, Reader(job.bootstrap_servers, OUTPUT_TOPICS, committed=False) as reader:
-        batches = 0
+    batch, before = job.progress().begun, None
+    with job.started(number) as process:
         for _ in _while_running(job, number, process, "before it could be killed in mid-batch"):
-            watch()
-            ended = len(_BATCH_LINE.findall(job.log(number).read_text(errors="replace")))
-            rows = reader.new_rows(_POLL_SECONDS)
-            if batches and ended == batches and rows:
-                processes.kill(process.pid)
-                return
-            batches = ended
+            yield
+            now = job.progress()
+            if now.in_batch and now.begun > max(batch, 1):  # micro-batch 0 has no rows
+                # Rows that appear from here on are this micro-batch's: all of those before are in the topic.
+                batch, before = now.begun, watch.ends()
+            elif before is not None and watch.visible_behind(before) >= rows:
+                with processes.frozen(process.pid):
+                    if job.progress().done < batch:
+                        processes.kill(process.pid)
+                        return
+                before, rows = None, 1
 
 
-def run_to_end(job: Job, number: int, watch: Callable[[], object]) -> None:
-    """Start the job and return when it has read all there is."""
+def to_end(job: Job, number: int) -> Iterator[None]:
+    """Start the job and go on until it has read all there is."""
     with job.started(number) as process:
         deadline = time.monotonic() + _RUN_SECONDS
         while process.poll() is None:
-            watch()
+            yield
             _check_time(job, number, deadline)
-            time.sleep(_POLL_SECONDS)
     if process.returncode != 0:
         raise _failed(job, number, f"ended with exit code {process.returncode}")
+
+
+def _newest(log: Path) -> int:
+    """The newest micro-batch in one of the checkpoint's logs; -1 where there is none."""
+    names = os.listdir(log) if log.is_dir() else []
+    return max((int(name) for name in names if name.isdecimal()), default=-1)
 
 
 def _while_running(job: Job, number: int, process: subprocess.Popen[bytes], when: str) -> Iterator[None]:
@@ -149,7 +204,6 @@ def _while_running(job: Job, number: int, process: subprocess.Popen[bytes], when
     while process.poll() is None:
         yield
         _check_time(job, number, deadline)
-        time.sleep(_POLL_SECONDS)
     raise _failed(job, number, f"ended with exit code {process.returncode} {when}")
 
 

@@ -1,78 +1,188 @@
-"""What the demo shows: a progress bar on a terminal, plain lines elsewhere, one table at the end."""
+"""What the demo shows: a live table on a terminal, plain lines elsewhere, one table at the end."""
 
 from __future__ import annotations
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.panel import Panel
+from rich.table import Column, Table
+from rich.text import Text
 
 from jobs._demo.check import Findings
 from jobs._demo.load import Loaded
+from jobs._demo.side import OURS, Event, Kind, Side
+from jobs._demo.watch import Count
+
+_REFRESH_SECONDS = 0.2
+_SINK_WIDTH = len(OURS)
+_LOOK = {OURS: "green", "kafka": "red"}
+_TITLES = {OURS: 'format("eos-kafka")', "kafka": 'format("kafka"): Spark\'s own sink'}
+#: How rows of each kind are drawn. They differ without colours, too.
+_SEGMENTS = {"once": ("█", "green"), "again": ("▓", "red"), "rewritten": ("░", "yellow"), "waiting": ("·", "cyan")}
+#: What a panel needs beside bar and numbers; how wide it must be to have all numbers.
+_REST, _WIDE = 14, 50
+_MARKS = {Kind.KILLED: ("✗", "red"), Kind.RECOVERED: ("↻", "yellow"), Kind.ENDED: ("✓", "green")}
+
+
+@dataclass(frozen=True)
+class _Column:
+    """Numbers beside the bars; ``style`` for those above 0."""
+
+    title: str
+    number: Callable[[Count], int]
+    style: str
+
+    def cell(self, count: Count) -> Text:
+        number = self.number(count)
+        return Text(f"{number:,}", style=self.style if number else "dim")
+
+
+_COLUMNS = (
+    _Column("visible", lambda count: count.visible, "bold"),
+    _Column("  twice", lambda count: count.again, "bold red"),
+    _Column("rewritten", lambda count: count.rewritten, "yellow"),
+)
 
 
 class Show:
-    """A context manager: the bar is there while it is open. Elsewhere than on a terminal only ``line`` prints."""
+    """Lines that stay, and on a terminal a live table below them while the jobs run."""
 
-    def __init__(self) -> None:
-        self.console = Console(highlight=False)
-        self._progress = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("rows"),
-            TextColumn("{task.fields[note]}"),
-            TimeElapsedColumn(),
-            console=self.console,
-            transient=True,
-            disable=not self.console.is_terminal,
-        )
-        self._task = self._progress.add_task("starting", total=None, note="")
+    def __init__(self, console: Console | None = None) -> None:
+        self.console = console or Console(highlight=False)
+        self._live: Live | None = None
+        self._sides: Sequence[Side] = ()
+        self._expected = 0
+        self._drawn = 0.0
 
-    def __enter__(self) -> Show:
-        self._progress.start()
-        return self
+    def line(self, text: str | Text) -> None:
+        """A line that stays; whole where it does not go to a terminal."""
+        self.console.print(text, soft_wrap=not self.console.is_terminal)
 
-    def __exit__(self, *_: object) -> None:
-        self._progress.stop()
+    def event(self, event: Event, kills: int) -> None:
+        """A kill or a recovery, as it happens."""
+        mark, style = _MARKS[event.kind]
+        what = {
+            Kind.KILLED: f"kill {event.kill} of {kills}",
+            Kind.RECOVERED: f"back in {event.took:.1f} s",
+            Kind.ENDED: "done",
+        }[event.kind]
+        head = f"{_clock(event.seconds)}  {event.sink:<{_SINK_WIDTH}}  "
+        self.line(Text.assemble((head, "dim"), (f"{mark} {what:<14}", style), f"  {event.text}"))
 
-    def line(self, text: str) -> None:
-        """A line that stays."""
-        self.console.print(text, soft_wrap=True)
+    @contextmanager
+    def live(self, sides: Sequence[Side], expected: int) -> Iterator[None]:
+        """The sides, drawn by ``refresh`` meanwhile and left as they are at the end. ``expected``: rows of each."""
+        self._sides, self._expected = sides, expected
+        if not self.console.is_terminal:
+            yield
+            return
+        with Live(console=self.console, auto_refresh=False) as self._live:
+            try:
+                yield
+            finally:
+                self.refresh(force=True)
+                self._live = None
 
-    def phase(self, text: str, total: int | None = None, note: str = "") -> None:
-        """What goes on now, and how many rows it is about, where that is known."""
-        self._progress.update(self._task, description=text, total=total, completed=0, note=note)
-
-    def rows(self, done: int, note: str | None = None) -> None:
-        fields = {} if note is None else {"note": note}
-        self._progress.update(self._task, completed=done, **fields)
+    def refresh(self, *, force: bool = False) -> None:
+        """Draw again, unless that was done just now."""
+        if self._live and (force or time.monotonic() - self._drawn > _REFRESH_SECONDS):
+            self._live.update(both(self._sides, self._expected, self.console.width), refresh=True)
+            self._drawn = time.monotonic()
 
 
-def table(loaded: Loaded, findings: Findings, kills: int, sink: str) -> Table:
-    """The result, for people."""
-    found = findings.judgement
-    result = Table("what", "rows", "", title=f"sink: {sink}", title_justify="left")
-    result.add_row("in", f"{findings.rows_in:,}", f"and {loaded.aborted_rows:,} aborted ones, which nobody may see")
-    result.add_row("expected", f"{findings.expected:,}", "delayed flights, as pandas finds them")
-    result.add_row("out", f"{found.visible:,}", "as a read_committed consumer sees them")
-    result.add_row("lost", *_count(found.lost))
-    result.add_row("doubled", *_count(found.doubled))
-    result.add_row("out of order", *_count(found.out_of_order))
-    result.add_row("aborted visible", *_count(found.aborted_visible))
-    result.add_row("wrong", *_count(found.wrong))
-    result.add_row("rewritten", f"{findings.rewritten:,}", "written before a kill, never visible, written again")
+def both(sides: Sequence[Side], expected: int, width: int) -> RenderableType:
+    """The sides beside one another; ``width`` is the terminal's, in columns."""
+    grid = Table.grid(expand=True)
+    for _ in sides:
+        grid.add_column(ratio=1)
+    grid.add_row(*(panel(side, expected, width // len(sides)) for side in sides))
+    return Group(grid, legend())
+
+
+def panel(side: Side, expected: int, width: int) -> Panel:
+    """The bars of a side's output partitions. ``expected``: rows that it must write; ``width`` in columns."""
+    counts, total = side.watch.counts, side.watch.total
+    # As if keys were spread evenly, with some room: a scale that seldom has to change.
+    scale = max(1.3 * expected / max(1, len(counts)), *(_written(count) for count in counts.values()))
+    columns = _COLUMNS if width >= _WIDE else _COLUMNS[:1]
+    rows = Table.grid(padding=(0, 1, 0, 0))
+    for justify in ("left", "left", *("right" for _ in columns)):
+        rows.add_column(justify=justify, no_wrap=True)
+    space = width - _REST - sum(len(column.title) + 1 for column in columns)
+    rows.add_row("", " " * space, *(Text(column.title, style="dim") for column in columns))
+    for (topic, partition), count in sorted(counts.items()):
+        name = f"{topic.removeprefix(side.job.topic_prefix).removeprefix('delays-')} {partition}"
+        rows.add_row(name, bar(count, scale, space), *(column.cell(count) for column in columns))
+    rows.add_row("all", Text(f"of {expected:,}", style="dim"), *(column.cell(total) for column in columns))
+    return Panel(Group(rows, _state(side)), title=_TITLES[side.sink], title_align="left", border_style=_LOOK[side.sink])
+
+
+def _state(side: Side) -> Text:
+    style = "green" if side.ended else "red" if side.down else "cyan"
+    return Text.assemble((side.state, style), (f" · {side.kills} of {len(side.strikes)} kills", "dim"))
+
+
+def bar(count: Count, scale: float, width: int) -> Text:
+    """The rows of a partition, ``scale`` of them to the whole width."""
+    text = Text()
+    done = drawn = 0.0
+    for name, (glyph, style) in _SEGMENTS.items():
+        done += getattr(count, name)
+        cells = round(done / scale * width) - round(drawn / scale * width)
+        # What is there is seen, however little.
+        text.append(glyph * max(cells, 1 if getattr(count, name) else 0), style)
+        drawn = done
+    text.truncate(width)
+    return text
+
+
+def legend() -> Text:
+    meanings = {"once": "visible", "again": "visible twice", "rewritten": "aborted, never visible", "waiting": "open"}
+    pairs = [part for name, word in meanings.items() for part in (_SEGMENTS[name], f" {word}   ")]
+    return Text.assemble("  ", *pairs)
+
+
+def _written(count: Count) -> int:
+    return count.visible + count.rewritten + count.waiting
+
+
+def _clock(seconds: float) -> str:
+    return f"{int(seconds) // 60}:{int(seconds) % 60:02}"
+
+
+def table(loaded: Loaded, found: Mapping[str, Findings], kills: int) -> Table:
+    """The result, for people: a column for each sink."""
+    result = Table("rows", *(Column(sink, justify="right") for sink in found), "")
+    judged = [findings.judgement for findings in found.values()]
+
+    def add(name: str, values: Iterable[str], meaning: str) -> None:
+        result.add_row(name, *values, meaning)
+
+    aborted = f"and {loaded.aborted_rows:,} aborted ones, which nobody may see"
+    add("in", (f"{f.rows_in:,}" for f in found.values()), aborted)
+    add("expected", (f"{f.expected:,}" for f in found.values()), "delayed flights, as pandas finds them")
+    add("out", (f"{j.visible:,}" for j in judged), "as a read_committed consumer sees them")
+    add("lost", (_count(j.lost) for j in judged), "expected and not there")
+    add("duplicated", (_count(j.doubled) for j in judged), "there more than once")
+    add("out of order", (_count(j.out_of_order) for j in judged), "behind a later row of the same partition")
+    add("aborted visible", (_count(j.aborted_visible) for j in judged), "of a transaction that was aborted")
+    add("wrong", (_count(j.wrong) for j in judged), "not as expected, or not expected at all")
+    add("rewritten", (f"{f.rewritten:,}" for f in found.values()), "aborted after a kill, never visible, written again")
     result.add_section()
-    result.add_row("kills survived", f"{kills:,}", "SIGKILL to the driver and its JVM")
-    result.add_row("partitions held", *_count(findings.held))
-    result.add_row("group offsets", *_group(findings.group_ok))
+    add("kills survived", (f"{kills:,}" for _ in found), "SIGKILL to the driver and its JVM")
+    add("partitions held", (_count(f.held) for f in found.values()), "where an open transaction keeps readers back")
+    add("group offsets", (_group(f.group_ok) for f in found.values()), "the consumer group, at the end of the input")
     return result
 
 
-def _count(number: int) -> tuple[str, str]:
-    return f"{number:,}", "[green]ok[/]" if number == 0 else "[red]WRONG[/]"
+def _count(number: int) -> str:
+    return f"[red]{number:,}[/]" if number else "[green]0[/]"
 
 
-def _group(ok: bool | None) -> tuple[str, str]:
-    if ok is None:
-        return "none", "this sink publishes none"
-    return ("at the end", "[green]ok[/]") if ok else ("elsewhere", "[red]WRONG[/]")
+def _group(ok: bool | None) -> str:
+    return {None: "none", True: "[green]ok[/]", False: "[red]WRONG[/]"}[ok]

