@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -21,26 +19,14 @@ pytest_plugins = ["spark_eos.devcluster.pytest_plugin"]
 settings.register_profile("busy machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("busy machine")
 
-# Each Spark that a test starts, in whatever process, works for seconds or minutes: up fast counts for more than fast in
-# the long run.
-_FAST_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-os.environ.setdefault("SPARK_SUBMIT_OPTS", _FAST_START)
-os.environ.setdefault("SPARK_LAUNCHER_OPTS", _FAST_START)
-
 
 @pytest.fixture(scope="session", autouse=True)
-def spark_home(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """A home for Spark without ``python/lib/pyspark.zip``: workers then import pyspark as it is installed.
+def fast_start(request: pytest.FixtureRequest) -> None:
+    """Each Spark that a test starts, in whatever process, works for seconds or minutes: it is to be up fast."""
+    if any({"integration", "chaos"} & set(item.path.parts) for item in request.session.items):
+        from jobs.fast_start import environment
 
-    From a zip, Python compiles it anew for each process, and that takes a second of processor time.
-    """
-    installed = importlib.util.find_spec("pyspark")
-    if installed is None or installed.origin is None or "SPARK_HOME" in os.environ:
-        return
-    home = tmp_path_factory.mktemp("spark-home")
-    for name in ("bin", "jars", "sbin"):
-        (home / name).symlink_to(Path(installed.origin).parent / name)
-    os.environ["SPARK_HOME"] = str(home)
+        os.environ.update(environment())
 
 
 @pytest.fixture(scope="module", autouse=True)

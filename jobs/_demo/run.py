@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from jobs import fast_start
 from jobs._demo import processes
 from jobs._demo.watch import Watch
 
@@ -136,10 +137,8 @@ class Job:
             "MAX_OFFSETS_PER_TRIGGER": str(self.max_offsets_per_trigger),
             "TOPIC_PREFIX": self.topic_prefix,
             "SPARK_MASTER": "local[2]",
-            "SPARK_LOCAL_IP": "127.0.0.1",
             "PYSPARK_PYTHON": sys.executable,
-            # The job starts often and runs briefly: up fast counts for more than fast in the long run.
-            "SPARK_SUBMIT_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+            **fast_start.environment(),
         }
         if self.jars:
             environment["PYSPARK_SUBMIT_ARGS"] = f"--jars {','.join(map(str, self.jars))} pyspark-shell"

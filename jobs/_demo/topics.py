@@ -10,6 +10,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 _TIMEOUT_SECONDS = 30
 _CONSUME_SECONDS = 0.05
+_NO_LEADER = {KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE}
 
 
 @dataclass(frozen=True)
@@ -77,10 +78,18 @@ class Reader:
 
     def ends(self) -> dict[tuple[str, int], int]:
         """The end offset of each partition: the last stable offset for ``committed``, else the high watermark."""
-        return {
-            (p.topic, p.partition): self._consumer.get_watermark_offsets(p, timeout=_TIMEOUT_SECONDS)[1]
-            for p in self._partitions
-        }
+        return {(p.topic, p.partition): self._end(p) for p in self._partitions}
+
+    def _end(self, place: TopicPartition) -> int:
+        """A broker that a busy machine has starved may lead nothing for a moment: it is asked again."""
+        deadline = time.monotonic() + _TIMEOUT_SECONDS
+        while True:
+            try:
+                return self._consumer.get_watermark_offsets(place, timeout=_TIMEOUT_SECONDS)[1]
+            except KafkaException as error:
+                if error.args[0].code() not in _NO_LEADER or time.monotonic() > deadline:
+                    raise
+            time.sleep(_CONSUME_SECONDS)
 
     def _partitions_of(self, topic: str) -> list[int]:
         metadata = self._consumer.list_topics(topic, timeout=_TIMEOUT_SECONDS).topics[topic]

@@ -113,9 +113,7 @@ def topic_names():
 def environment(**more: str) -> dict[str, str]:
     """Without anything of the tests' own that would help the job to find its modules or its interpreter."""
     hidden = ("PYTHONPATH", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")
-    # Up fast counts for more than fast in the long run.
-    settings = {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_SUBMIT_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
-    return {k: v for k, v in os.environ.items() if k not in hidden} | settings | more
+    return {k: v for k, v in os.environ.items() if k not in hidden} | {"SPARK_LOCAL_IP": "127.0.0.1"} | more
 
 
 def run(*command: str, **environ: str) -> subprocess.CompletedProcess[str]:

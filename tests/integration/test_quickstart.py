@@ -65,13 +65,10 @@ def installed(folder: Path) -> dict[str, str]:
     (site / "pyspark_spark_eos").symlink_to(ROOT / "spark_eos" / "autoload")
     environ = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK_", "SPARK_LOCAL"))}
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-    # What a JVM spends on optimising its code pays only if it lives longer.
-    short_lived = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
     return environ | {
         "PATH": path,
         "PYTHONPATH": str(site),
         "SPARK_LOCAL_IP": "127.0.0.1",
-        "SPARK_SUBMIT_OPTS": short_lived,
     }
 
 
