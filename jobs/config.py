@@ -26,7 +26,7 @@ from typing import Any, TypeVar
 import yaml
 
 from spark_eos.errors import ConfigError
-from spark_eos.options import KafkaProperties
+from spark_eos.options.parse import KafkaProperties
 
 T = TypeVar("T")
 

@@ -145,7 +145,7 @@ def verify(arguments: argparse.Namespace) -> int:
     from pathlib import Path
 
     from spark_eos.ops import verify as ops
-    from spark_eos.options import KafkaProperties
+    from spark_eos.options.parse import KafkaProperties
 
     try:
         question = ops.Question(

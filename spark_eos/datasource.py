@@ -33,14 +33,14 @@ class EosKafkaDataSource(DataSource):
     @hidden_traceback()
     def schema(self) -> StructType:
         """Asked for by ``load()``: so bad options of the source are refused there."""
-        from spark_eos.options import source_options
+        from spark_eos.options.parse import source_options
         from spark_eos.source.schema import schema
 
         return schema(source_options(self.options).include_headers)
 
     @hidden_traceback()
     def reader(self, schema: StructType) -> DataSourceReader:
-        from spark_eos.options import batch_options
+        from spark_eos.options.parse import batch_options
         from spark_eos.source.batch import EosKafkaBatchReader
         from spark_eos.source.schema import check_given
 
@@ -51,7 +51,7 @@ class EosKafkaDataSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Never raises: Spark would tell of that as ``UnboundLocalError: reader`` (`python_streaming_source_runner`).
         The reader that comes instead raises when Spark first asks it for anything."""
-        from spark_eos.options import stream_options
+        from spark_eos.options.parse import stream_options
         from spark_eos.source.reader import EosKafkaStreamReader
         from spark_eos.source.schema import check_given
 
@@ -73,7 +73,7 @@ class EosKafkaDataSource(DataSource):
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """For the tasks of a micro-batch, by a data source made for it: then the cluster is looked at, too. And for a
         commit or an abort, by a data source that was sent to another process: it takes what the tasks say."""
-        from spark_eos.options import sink_options
+        from spark_eos.options.parse import sink_options
         from spark_eos.sink.writer import EosKafkaStreamWriter
 
         writer = EosKafkaStreamWriter(sink_options(self.options), schema)

@@ -26,7 +26,7 @@ _RUN_SECONDS = 300.0
 
 @dataclass(frozen=True)
 class Strike:
-    """Where to kill: at a named point of the protocol (see spark_eos.faults), the n-th time that it is reached.
+    """Where to kill: at a named point of the protocol (see spark_eos.failpoints), the n-th time that it is reached.
 
     ``meaning``: where that is; ``mended``: what the next start does about it. Both in plain words.
     """

@@ -107,7 +107,7 @@ class Ports:
     """Everything that the steps of one query need.
 
     ``patience()`` yields for as long as it is worth trying again, waiting in between; ``now_ms()`` is the time of day;
-    ``reach(point)`` marks the named points of ``spark_eos.faults``.
+    ``reach(point)`` marks the named points of ``spark_eos.failpoints``.
     """
 
     ledger: Ledger

@@ -7,14 +7,14 @@ import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import lru_cache
 
-from spark_eos import faults
-from spark_eos.kafka.coordinator import RecordLookup, TransactionCoordinator
-from spark_eos.kafka.ledger import KafkaLedger
-from spark_eos.kafka.wire import wire
-from spark_eos.options import SinkOptions
-from spark_eos.patience import patience
+from spark_eos import failpoints
+from spark_eos.kafka.net.client import wire
+from spark_eos.kafka.ports.coordinator import RecordLookup, TransactionCoordinator
+from spark_eos.kafka.ports.ledger import KafkaLedger
+from spark_eos.options.parse import SinkOptions
 from spark_eos.protocol.batch import take_ahead
 from spark_eos.protocol.ports import Ports, Term
+from spark_eos.retry import patience
 
 SETTLE_SECONDS = 60.0
 """How long a step is tried again before the query stops and leaves it to its next run."""
@@ -75,6 +75,6 @@ def _session(options: SinkOptions, ledger_partitions: int, query: str, process_i
         data=RecordLookup(connection, options.kafka),
         patience=lambda: patience(SETTLE_SECONDS),
         now_ms=lambda: int(time.time() * 1000),
-        reach=faults.reach,
+        reach=failpoints.reach,
     )
     return Session(ports, coordinator)

@@ -11,22 +11,22 @@ from functools import partial
 import pyarrow as pa
 from pyspark import TaskContext
 
-from spark_eos import faults
+from spark_eos import failpoints
 from spark_eos.errors import ProtocolStop, RowError, Unclear
-from spark_eos.kafka.metadata import topic_partitions
-from spark_eos.kafka.producer import TransactionalProducer
-from spark_eos.kafka.raw_producer import RawProducer, suits
-from spark_eos.kafka.wire import ENDTXN_VERSION
+from spark_eos.kafka.admin.topics import topic_partitions
+from spark_eos.kafka.net.client import ENDTXN_VERSION
+from spark_eos.kafka.producer.arrow import RawProducer, suits
+from spark_eos.kafka.producer.librdkafka import TransactionalProducer
 from spark_eos.log import logger
-from spark_eos.ops.preflight import Facts
-from spark_eos.options import SinkOptions
-from spark_eos.patience import patience
+from spark_eos.options.parse import SinkOptions
 from spark_eos.protocol.batch import DIGEST_BITS
 from spark_eos.protocol.head import Head, Pair, Probe, Written
 from spark_eos.protocol.names import TaskId, task_name
 from spark_eos.protocol.ports import State
 from spark_eos.protocol.run import missing_head, open_run, superseded
 from spark_eos.protocol.task import Assignment, Word, assign, check_held
+from spark_eos.retry import patience
+from spark_eos.sink.preflight import Facts
 from spark_eos.sink.rows import RowBatch, check_partitions, produce_all
 from spark_eos.sink.schema import Columns
 from spark_eos.sink.session import Session, session
@@ -199,7 +199,7 @@ class _Attempt:
 
     def write(self, batches: Iterator[pa.RecordBatch]) -> Word:
         began_ms = int(time.time() * 1000)
-        faults.reach("prepare.begun")
+        failpoints.reach("prepare.begun")
         rows = digest = 0
         for batch in batches:
             columns = RowBatch(batch, self._job.columns, self._job.options.topic)
@@ -208,12 +208,12 @@ class _Attempt:
             self._produce(columns)
             rows += columns.rows
             digest += columns.digest()
-            faults.reach("prepare.wrote")
+            failpoints.reach("prepare.wrote")
         self._producer.flush()
-        faults.reach("prepare.flushed")
+        failpoints.reach("prepare.flushed")
         self._check_owner()
         written = self._hand_over(rows, digest % (1 << DIGEST_BITS))
-        faults.reach("prepare.prepared")
+        failpoints.reach("prepare.prepared")
         return Word(
             self._assignment.work,
             self._me.partition,

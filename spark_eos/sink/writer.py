@@ -15,16 +15,16 @@ from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMess
 from pyspark.sql.types import StructType
 
 from spark_eos.checkpoint import Checkpoint
-from spark_eos.kafka.metadata import topic_partitions
+from spark_eos.kafka.admin.topics import topic_partitions
 from spark_eos.log import logger
-from spark_eos.ops.preflight import Facts, preflight, this_driver
-from spark_eos.options import SinkOptions
+from spark_eos.options.parse import SinkOptions
 from spark_eos.protocol.batch import Batch, Report, abort, commit
 from spark_eos.protocol.task import Word
+from spark_eos.sink.preflight import Facts, preflight, this_driver
 from spark_eos.sink.schema import check_columns
 from spark_eos.sink.session import session
 from spark_eos.tracebacks import hidden_traceback
-from spark_eos.workers import spare_collections
+from spark_eos.worker_gc import spare_collections
 
 
 @dataclass(frozen=True)

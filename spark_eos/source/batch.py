@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from spark_eos.options import SourceOptions
+from spark_eos.options.parse import SourceOptions
 from spark_eos.source import planning
 from spark_eos.source.fetch import read_task
 from spark_eos.source.limits import resolve_end, resolve_start

@@ -18,8 +18,8 @@ from confluent_kafka import Consumer, Message, TopicPartition
 from confluent_kafka import KafkaError as ClientError
 
 from spark_eos.errors import KafkaError
-from spark_eos.kafka.config import librdkafka_config
-from spark_eos.options import Fetching
+from spark_eos.kafka.config.librdkafka import librdkafka_config
+from spark_eos.options.parse import Fetching
 from spark_eos.source.diagnosis import why_not
 from spark_eos.source.planning import OffsetRange
 from spark_eos.source.schema import ARROW_HEADERS, arrow_schema

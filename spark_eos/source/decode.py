@@ -13,9 +13,9 @@ import numpy as np
 import pyarrow as pa
 
 from spark_eos.errors import KafkaError
-from spark_eos.source.batches import Damage, RecordBatch, decompress, find_batches
+from spark_eos.kafka.records.batches import Damage, RecordBatch, decompress, find_batches
+from spark_eos.kafka.records.fields import Fields, find_records, read_fields, read_headers
 from spark_eos.source.planning import OffsetRange
-from spark_eos.source.records import Fields, find_records, read_fields, read_headers
 from spark_eos.source.schema import ARROW_HEADERS, arrow_schema
 
 #: Record batches are put together up to so many rows or bytes. Much more falls out of the processor's caches.

@@ -13,13 +13,13 @@ from dataclasses import replace
 import pyarrow as pa
 
 from spark_eos.errors import DataLossError
-from spark_eos.options import Fetching
-from spark_eos.source.batches import UnsupportedFormat
+from spark_eos.kafka.records.batches import UnsupportedFormat
+from spark_eos.options.parse import Fetching
 from spark_eos.source.consumer import read_by_consumer
 from spark_eos.source.losses import Losses
 from spark_eos.source.planning import OffsetRange, Task
 from spark_eos.source.raw import read_raw, suits
-from spark_eos.workers import spare_collections
+from spark_eos.worker_gc import spare_collections
 
 
 def read_task(fetching: Fetching, task: Task) -> Iterator[pa.RecordBatch]:

@@ -6,9 +6,9 @@ import time
 from typing import Any
 
 from spark_eos.errors import EosError
-from spark_eos.kafka.holders import holders
+from spark_eos.kafka.admin.open_transactions import holders
 from spark_eos.log import logger
-from spark_eos.options import KafkaProperties
+from spark_eos.options.parse import KafkaProperties
 from spark_eos.source.offsets import MARK, Offsets
 from spark_eos.source.watch import TopicWatch
 

@@ -21,11 +21,11 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
-from spark_eos.options import SourceOptions
+from spark_eos.options.bounds import ByTime
+from spark_eos.options.parse import SourceOptions
 from spark_eos.source import offsets as formats
 from spark_eos.source import planning
 from spark_eos.source.fetch import read_task
-from spark_eos.source.given import ByTime
 from spark_eos.source.lag import Lag
 from spark_eos.source.limits import resolve_start
 from spark_eos.source.losses import Losses, data_loss

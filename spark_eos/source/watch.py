@@ -7,18 +7,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from spark_eos.errors import TopicError
-from spark_eos.kafka.config import check
-from spark_eos.kafka.metadata import (
-    TIMEOUT_S,
-    begin_offsets,
-    describe_topics,
-    end_offsets,
-    offsets_at,
-    topic_names,
-)
-from spark_eos.options import Isolation, KafkaProperties
+from spark_eos.kafka.admin.topics import TIMEOUT_S, begin_offsets, describe_topics, end_offsets, offsets_at, topic_names
+from spark_eos.kafka.config.librdkafka import check
+from spark_eos.options.parse import Isolation, KafkaProperties
+from spark_eos.options.selection import Pattern, Selection
 from spark_eos.source.offsets import Offsets, TopicIds
-from spark_eos.source.selection import Pattern, Selection
 
 #: Spark asks an idle stream for its end every 10 ms; the cluster is asked every 50 ms.
 _ENDS_S = 0.05
@@ -39,7 +32,7 @@ class Topics:
 class TopicWatch:
     """Topics, partitions and ends; after `pin` they stay as they are.
 
-    Every question raises ConnectionFailed or TopicError as `spark_eos.kafka.metadata` does.
+    Every question raises ConnectionFailed or TopicError as `spark_eos.kafka.admin.topics` does.
     """
 
     def __init__(self, kafka: KafkaProperties, selection: Selection, isolation: Isolation = "read_committed") -> None:

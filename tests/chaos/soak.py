@@ -33,7 +33,7 @@ from query import Spec, expected  # noqa: E402
 
 from jobs._demo.processes import descendants  # noqa: E402
 from spark_eos.devcluster import DevCluster  # noqa: E402
-from spark_eos.faults import POINTS  # noqa: E402
+from spark_eos.failpoints import POINTS  # noqa: E402
 
 PARTITIONS = 4
 BROKERS = 3

@@ -18,11 +18,11 @@ from pyspark.sql import SparkSession
 from scene import topics_of
 from sink_queries import VALUE, Files, Sink
 
-from spark_eos.kafka.groups import active_members, committed_offsets
-from spark_eos.kafka.metadata import answer, topic_partitions
-from spark_eos.kafka.wire import Wire
-from spark_eos.ops.preflight import preflight
-from spark_eos.options import KafkaProperties, SinkOptions, stream_options
+from spark_eos.kafka.admin.groups import active_members, committed_offsets
+from spark_eos.kafka.admin.topics import answer, topic_partitions
+from spark_eos.kafka.net.client import Wire
+from spark_eos.options.parse import KafkaProperties, SinkOptions, stream_options
+from spark_eos.sink.preflight import preflight
 from spark_eos.source.planning import OffsetRange, Task
 from spark_eos.source.reader import EosKafkaStreamReader
 

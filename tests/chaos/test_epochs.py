@@ -13,10 +13,10 @@ from arming import armed
 from kafka.protocol.producer.transaction import InitProducerIdRequest
 from kafka_view import KafkaView, open_view, wait_for, write
 
-from spark_eos.kafka import ends
-from spark_eos.kafka.producer import TransactionalProducer
-from spark_eos.kafka.wire import Wire
-from spark_eos.options import KafkaProperties
+from spark_eos.kafka.net.client import Wire
+from spark_eos.kafka.producer.librdkafka import TransactionalProducer
+from spark_eos.kafka.requests import end_txn
+from spark_eos.options.parse import KafkaProperties
 
 LAST_EPOCH = 32_766  # the coordinator hands out no higher one
 TIMEOUT_MS = 60_000
@@ -77,7 +77,7 @@ def test_transactions_are_ended_across_the_change_of_the_producer_id(view, clust
         for _ in range(3):
 
             def answered() -> tuple[int] | None:
-                code = ends.end(wire, [(name, pair.producer_id, pair.epoch)], commit)[name]
+                code = end_txn.end(wire, [(name, pair.producer_id, pair.epoch)], commit)[name]
                 return None if code in (None, 51) else (code,)
 
             assert wait_for(answered, f"the end of {value}") == (0,)

@@ -24,7 +24,7 @@ from pyspark.sql import SparkSession
 from scene import PARTITIONS, ROWS, Scene
 
 from spark_eos.devcluster import DevCluster
-from spark_eos.faults import POINTS
+from spark_eos.failpoints import POINTS
 
 TASKS_AFTER_SHUFFLE = 3
 

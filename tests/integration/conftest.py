@@ -13,7 +13,7 @@ from sink_queries import VALUE, Files, Sink
 from source_calls import Writer
 
 from spark_eos.devcluster import DevCluster
-from spark_eos.options import stream_options
+from spark_eos.options.parse import stream_options
 from spark_eos.source import consumer, fetch, raw
 from spark_eos.source.reader import EosKafkaStreamReader
 

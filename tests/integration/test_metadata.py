@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from spark_eos.devcluster import DevCluster
-from spark_eos.kafka.metadata import end_offsets
-from spark_eos.options import KafkaProperties
+from spark_eos.kafka.admin.topics import end_offsets
+from spark_eos.options.parse import KafkaProperties
 
 
 def test_ends_are_told_again_after_a_broker_was_away():

@@ -16,8 +16,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import StringType, StructType
 from sink_queries import SECONDS, Sink
 
-from spark_eos.ops.preflight import preflight
-from spark_eos.options import sink_options
+from spark_eos.options.parse import sink_options
+from spark_eos.sink.preflight import preflight
 from spark_eos.sink.schema import check_columns
 from spark_eos.sink.session import session
 from spark_eos.sink.task import Identity, Job, _opened

@@ -15,10 +15,10 @@ from proxy import Proxy
 
 from spark_eos.devcluster import DevCluster
 from spark_eos.errors import EosError
-from spark_eos.kafka import ends, produces
-from spark_eos.kafka.raw_producer import RawProducer
-from spark_eos.kafka.wire import OK, Wire
-from spark_eos.options import Fetching, KafkaProperties
+from spark_eos.kafka.net.client import OK, Wire
+from spark_eos.kafka.producer.arrow import RawProducer
+from spark_eos.kafka.requests import end_txn, produce
+from spark_eos.options.parse import Fetching, KafkaProperties
 from spark_eos.protocol.head import Pair
 from spark_eos.source.planning import OffsetRange
 from spark_eos.source.raw import read_raw
@@ -83,7 +83,7 @@ def end(wire: Wire) -> Callable[..., None]:
     def send(producer: RawProducer, commit: bool) -> None:
         pair = producer.identity()
         own = (pair.id, pair.producer_id, pair.epoch)
-        wait_for(lambda: ends.end(wire, [own], commit=commit)[pair.id] == OK, f"an end of {pair}")
+        wait_for(lambda: end_txn.end(wire, [own], commit=commit)[pair.id] == OK, f"an end of {pair}")
 
     return send
 
@@ -290,7 +290,7 @@ def test_more_than_any_broker_takes(begin, topic, view):
 
 
 def test_rows_of_many_topics_are_held_together_within_bounds(begin, end, topic, view, monkeypatch):
-    monkeypatch.setattr("spark_eos.kafka.raw_producer._MOST_HELD", 1000)
+    monkeypatch.setattr("spark_eos.kafka.producer.arrow._MOST_HELD", 1000)
     names, producer = [topic() for _ in range(3)], begin()
     for first in range(0, 300, 10):
         producer.write(names[first % 3], 1, value=numbers(first, 10))
@@ -340,8 +340,8 @@ def test_a_process_keeps_its_connection(begin, topic, end, view):
         producer.flush()
         end(producer, commit=True)
         producer.close()
-        kept = produces.kept.take(producer._kafka, 0)
-        produces.kept.give_back(producer._kafka, kept)
+        kept = produce.kept.take(producer._kafka, 0)
+        produce.kept.give_back(producer._kafka, kept)
         if i == 0:
             first = kept
         elif i == 1:

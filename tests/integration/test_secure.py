@@ -17,10 +17,10 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 from spark_eos.devcluster import DevCluster
-from spark_eos.kafka import ends
-from spark_eos.kafka.raw_producer import RawProducer
-from spark_eos.kafka.wire import wire
-from spark_eos.options import Fetching, KafkaProperties
+from spark_eos.kafka.net.client import wire
+from spark_eos.kafka.producer.arrow import RawProducer
+from spark_eos.kafka.requests import end_txn
+from spark_eos.options.parse import Fetching, KafkaProperties
 from spark_eos.source.planning import OffsetRange
 from spark_eos.source.raw import read_raw, suits
 
@@ -171,7 +171,7 @@ def test_record_batches_are_written_over_tls(secured, view):
     producer.flush()
     pair = producer.identity()
     own = (pair.id, pair.producer_id, pair.epoch)
-    wait_for(lambda: ends.end(wire(kafka), [own], commit=True)[pair.id] == 0, "a commit")
+    wait_for(lambda: end_txn.end(wire(kafka), [own], commit=True)[pair.id] == 0, "a commit")
     producer.close()
     wait_for(lambda: not view.held(topic), "the markers")
     assert [row.value for row in view.rows(topic)] == values

@@ -8,12 +8,12 @@ import pytest
 from pyspark.sql.types import StringType, StructType
 
 from spark_eos.errors import LedgerError
-from spark_eos.kafka.producer import TransactionalProducer
-from spark_eos.ops.preflight import preflight
-from spark_eos.options import sink_options
+from spark_eos.kafka.producer.librdkafka import TransactionalProducer
+from spark_eos.options.parse import sink_options
 from spark_eos.protocol.names import TaskId, task_name
 from spark_eos.protocol.ports import State
 from spark_eos.protocol.run import open_run
+from spark_eos.sink.preflight import preflight
 from spark_eos.sink.schema import check_columns
 from spark_eos.sink.session import session
 from spark_eos.sink.task import Identity, Job, _free_name

@@ -23,7 +23,7 @@ from source_calls import Writer, delete_before, fresh, rows, run, topics, until,
 
 from spark_eos.devcluster import DevCluster
 from spark_eos.errors import ConnectionFailed, DataLossError, KafkaError, OptionError, TopicError
-from spark_eos.options import stream_options
+from spark_eos.options.parse import stream_options
 from spark_eos.source import consumer, watch
 from spark_eos.source.planning import OffsetRange, Task
 from spark_eos.source.reader import EosKafkaStreamReader

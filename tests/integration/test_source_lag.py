@@ -82,7 +82,7 @@ def test_the_log_names_who_holds_a_partition_for_long(reader, topic, write, tran
 
 def test_a_transaction_that_no_coordinator_knows(reader, topic, transactions, caplog, monkeypatch):
     """It hangs until somebody aborts it, and the log says by what."""
-    from spark_eos.kafka.wire import Wire
+    from spark_eos.kafka.net.client import Wire
 
     name = topic()
     transactions.producer.begin_transaction()

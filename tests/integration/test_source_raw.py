@@ -13,12 +13,12 @@ from source_calls import delete_before
 
 from spark_eos.devcluster import DevCluster
 from spark_eos.errors import DataLossError, KafkaError
-from spark_eos.kafka import fetches
-from spark_eos.kafka.fetches import FetchConnection
-from spark_eos.kafka.metadata import end_offsets
-from spark_eos.options import Fetching, KafkaProperties
+from spark_eos.kafka.admin.topics import end_offsets
+from spark_eos.kafka.records.batches import UnsupportedFormat
+from spark_eos.kafka.requests import fetch
+from spark_eos.kafka.requests.fetch import FetchConnection
+from spark_eos.options.parse import Fetching, KafkaProperties
 from spark_eos.source import raw
-from spark_eos.source.batches import UnsupportedFormat
 from spark_eos.source.consumer import read_by_consumer
 from spark_eos.source.planning import OffsetRange
 from spark_eos.source.raw import read_raw
@@ -180,7 +180,7 @@ def test_a_range_given_up_half_way(kafka, topic, producer, monkeypatch):
     name = topic()
     write(producer(batch_num_messages=100), name, 3000)
     monkeypatch.setattr(raw, "FETCH_BYTES", 20_000)
-    fetches.kept.close()
+    fetch.kept.close()
     opened = []
     make = FetchConnection.__init__
     monkeypatch.setattr(FetchConnection, "__init__", lambda self, *args: opened.append(self) or make(self, *args))
@@ -196,7 +196,7 @@ def test_a_process_keeps_its_connection(kafka, topic, producer, monkeypatch):
     name = topic(2)
     write(producer(), name, 50, partition=0)
     write(producer(), name, 50, partition=1)
-    fetches.kept.close()
+    fetch.kept.close()
     opened = []
     make = FetchConnection.__init__
     monkeypatch.setattr(FetchConnection, "__init__", lambda self, *args: opened.append(self) or make(self, *args))

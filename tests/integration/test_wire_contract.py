@@ -1,6 +1,6 @@
 """What the sink relies on in kafka-python and in the broker, on a real broker.
 
-``spark_eos.kafka.wire`` uses private calls of kafka-python: when a new version of it changes them, this fails first.
+``spark_eos.kafka.net.client`` uses private calls of kafka-python: when a new version of it changes them, this fails first.
 The answers of EndTxn version 5 are those of the table in docs/design.md, row by row.
 """
 
@@ -16,11 +16,11 @@ from kafka_view import TIMEOUT, wait_for
 
 from spark_eos.devcluster import DevCluster
 from spark_eos.errors import ProtocolStop
-from spark_eos.kafka import ends
-from spark_eos.kafka.coordinator import RecordLookup, TransactionCoordinator
-from spark_eos.kafka.producer import TransactionalProducer
-from spark_eos.kafka.wire import OFFSET_OUT_OF_RANGE, OK, Wire
-from spark_eos.options import KafkaProperties
+from spark_eos.kafka.net.client import OFFSET_OUT_OF_RANGE, OK, Wire
+from spark_eos.kafka.ports.coordinator import RecordLookup, TransactionCoordinator
+from spark_eos.kafka.producer.librdkafka import TransactionalProducer
+from spark_eos.kafka.requests import end_txn
+from spark_eos.options.parse import KafkaProperties
 from spark_eos.protocol.head import Pair, Probe
 from spark_eos.protocol.names import TaskId, task_name
 from spark_eos.protocol.ports import Answer, Found, State
@@ -77,7 +77,7 @@ def end(wire: Wire) -> Callable[..., int]:
 
     def send(asked: tuple[str, int, int], commit: bool) -> int:
         def ask() -> tuple[int] | None:
-            code = ends.end(wire, [asked], commit)[asked[0]]
+            code = end_txn.end(wire, [asked], commit)[asked[0]]
             return None if code in (None, 51) else (code,)
 
         return wait_for(ask, f"an outcome of {asked}")[0]
@@ -109,7 +109,7 @@ def test_a_producer_is_made_by_a_plain_request(wire, begin, view):
     assert again[1] > epoch
     transaction = begin()
     assert wait_for(lambda: _inited(wire, transaction.pair.id), "a producer")[1] > transaction.pair.epoch
-    assert ends.end(wire, [transaction.asked], commit=True)[transaction.pair.id] in (47, 90)
+    assert end_txn.end(wire, [transaction.asked], commit=True)[transaction.pair.id] in (47, 90)
     assert wire.init_producer("init-contract", 10**8) == (50, -1, -1)
 
 
@@ -148,7 +148,7 @@ def test_many_requests_at_once(wire, begin, view):
     """Of each there is an answer; those of transactional ids that nobody knows are errors."""
     ids = [f"nobody-{i}" for i in range(300)]
     assert {s.transactional_id for s in wire.describe(ids)} == set(ids)
-    answers = ends.end(wire, [(name, 1, 1) for name in ids], True)
+    answers = end_txn.end(wire, [(name, 1, 1) for name in ids], True)
     assert answers.keys() == set(ids)
     assert OK not in answers.values()
 
@@ -169,7 +169,7 @@ def test_offsets_for_a_group_go_with_the_transaction(wire, begin, view):
     assert "__consumer_offsets" in {t.topic for t in state.topics}
     name, producer_id, epoch = transaction.asked
     assert wire.commit_offsets((name, producer_id, epoch - 1), group, offsets, 10) in (47, 90)
-    assert ends.end(wire, [transaction.asked], commit=True)[name] == OK
+    assert end_txn.end(wire, [transaction.asked], commit=True)[name] == OK
     wait_for(lambda: view.group(group, transaction.topic) == {(transaction.topic, 0): 7}, "the group's offsets")
 
 
@@ -181,7 +181,7 @@ def test_the_leader_tells_where_an_open_transaction_begins(wire, begin, view):
     assert mine[first.pair.producer_id].current_txn_start_offset == 0
     assert mine[second.pair.producer_id].current_txn_start_offset == 1
     assert mine[second.pair.producer_id].producer_epoch == second.pair.epoch
-    assert ends.end(wire, [first.asked], True)[first.pair.id] == OK
+    assert end_txn.end(wire, [first.asked], True)[first.pair.id] == OK
 
     def ended() -> bool:
         now = {p.producer_id: p.current_txn_start_offset for p in wire.producers(first.topic, 0)}
@@ -339,10 +339,10 @@ def test_a_newer_and_an_older_epoch_say_nothing(begin, end):
 def test_an_end_in_the_wake_of_a_commit_is_pending_or_done(wire, begin, view):
     """51 while the markers are under way, in any number; then 0. Nothing else."""
     transaction = begin()
-    seen = {ends.end(wire, [transaction.asked], True)[transaction.pair.id]}
+    seen = {end_txn.end(wire, [transaction.asked], True)[transaction.pair.id]}
     deadline = time.monotonic() + TIMEOUT
     while view.transactions(transaction.pair.id) != {transaction.pair.id: "CompleteCommit"}:
-        seen.add(ends.end(wire, [transaction.asked], True)[transaction.pair.id])
+        seen.add(end_txn.end(wire, [transaction.asked], True)[transaction.pair.id])
         assert time.monotonic() < deadline
     assert seen <= {0, 51}
 

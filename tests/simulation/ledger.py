@@ -100,7 +100,7 @@ class SimulatedTerm:
 
 
 class SimulatedCoordinator:
-    """Kafka's answers, as ``spark_eos.kafka.coordinator`` understands them. ``version``: of EndTxn."""
+    """Kafka's answers, as ``spark_eos.kafka.ports.coordinator`` understands them. ``version``: of EndTxn."""
 
     def __init__(self, world: World, cluster: Cluster, version: int = 5) -> None:
         self._world, self._cluster = world, cluster

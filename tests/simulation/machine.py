@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 
-from spark_eos.faults import POINTS
+from spark_eos.failpoints import POINTS
 from spark_eos.protocol.names import ledger_name
 
 from .coordinator import WEEK_MS, Cluster, NextAppend

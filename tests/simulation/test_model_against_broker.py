@@ -17,9 +17,9 @@ import pytest
 from kafka.protocol.producer.transaction import AddPartitionsToTxnRequest, EndTxnRequest, InitProducerIdRequest
 
 from spark_eos.devcluster import DevCluster
-from spark_eos.kafka.wire import Wire, wire
-from spark_eos.options import KafkaProperties
-from spark_eos.patience import patience
+from spark_eos.kafka.net.client import Wire, wire
+from spark_eos.options.parse import KafkaProperties
+from spark_eos.retry import patience
 
 from .coordinator import CONCURRENT, LOADING, MOVED, NOT_AVAILABLE, Cluster, Place
 from .world import Reply, World

@@ -7,8 +7,8 @@ import sys
 import pytest
 
 from spark_eos.errors import OptionError
-from spark_eos.kafka import config
-from spark_eos.options import KafkaProperties, is_secret
+from spark_eos.kafka.config import librdkafka
+from spark_eos.options.parse import KafkaProperties, is_secret
 
 
 def properties(**more: str) -> KafkaProperties:
@@ -36,7 +36,7 @@ def dotted(**values: str) -> KafkaProperties:
 )
 def test_a_java_name_means_its_librdkafka_twin(java, value, name, expected):
     """Every translated name reaches librdkafka under its own name, with the value in its own unit."""
-    result = config.librdkafka_config(properties(**{java: value}), "producer")
+    result = librdkafka.librdkafka_config(properties(**{java: value}), "producer")
     assert result[name] == expected
     assert java == name or java not in result
 
@@ -44,14 +44,14 @@ def test_a_java_name_means_its_librdkafka_twin(java, value, name, expected):
 def test_librdkafkas_own_name_goes_before_the_java_name():
     """Who writes both means the precise one."""
     kafka = dotted(request__timeout__ms="1000", socket__timeout__ms="2000")
-    assert config.canonical(kafka)["socket.timeout.ms"] == "2000"
+    assert librdkafka.canonical(kafka)["socket.timeout.ms"] == "2000"
 
 
 @pytest.mark.parametrize("module", ["plain.PlainLoginModule", "scram.ScramLoginModule"])
 def test_jaas_of_plain_and_scram_gives_user_and_password(module):
     """Quotes, escapes and line breaks as people write them."""
     jaas = f'org.apache.kafka.common.security.{module} required\n username="ann" \n password="a\\"b;c d";'
-    result = config.canonical(dotted(sasl__jaas__config=jaas))
+    result = librdkafka.canonical(dotted(sasl__jaas__config=jaas))
     assert (result["sasl.username"], result["sasl.password"]) == ("ann", 'a"b;c d')
     assert "sasl.jaas.config" not in result
 
@@ -60,14 +60,14 @@ def test_other_jaas_modules_are_refused_without_printing_them():
     """A module that is not understood is named by its option; what it holds is not shown."""
     jaas = 'com.sun.security.auth.module.Krb5LoginModule required password="hunter2";'
     with pytest.raises(OptionError) as caught:
-        config.canonical(dotted(sasl__jaas__config=jaas))
+        librdkafka.canonical(dotted(sasl__jaas__config=jaas))
     assert caught.value.condition == "EOS_OPTION_KAFKA_UNSUPPORTED"
     assert "hunter2" not in str(caught.value)
 
 
 def test_pem_stores_are_translated():
     """A PEM truststore is the CA file; a PEM keystore holds certificate and key in one file."""
-    result = config.canonical(
+    result = librdkafka.canonical(
         properties(
             **{
                 "ssl.truststore.type": "PEM",
@@ -92,7 +92,7 @@ def test_java_stores_are_refused_and_pem_is_named(store, type_):
     """No type means JKS, as in the Java client."""
     values = {f"ssl.{store}.location": "/store"} | ({f"ssl.{store}.type": type_} if type_ else {})
     with pytest.raises(OptionError, match=rf"{type_ or 'JKS'}.*PEM") as caught:
-        config.canonical(properties(**values))
+        librdkafka.canonical(properties(**values))
     assert caught.value.condition == "EOS_OPTION_KAFKA_UNSUPPORTED"
 
 
@@ -109,7 +109,7 @@ def test_java_stores_are_refused_and_pem_is_named(store, type_):
 def test_an_unknown_property_is_named_with_the_nearest_one(kind, key, nearest):
     """librdkafka says what it does not know; its own table and the Java names give the guess."""
     with pytest.raises(OptionError, match=key) as caught:
-        config.check(properties(**{key: "1"}), kind)
+        librdkafka.check(properties(**{key: "1"}), kind)
     assert caught.value.condition == "EOS_OPTION_KAFKA_UNKNOWN"
     assert caught.value.parameters["nearest"] == nearest
 
@@ -118,7 +118,7 @@ def test_an_unknown_property_is_named_with_the_nearest_one(kind, key, nearest):
 def test_a_callback_is_not_an_option(key):
     """Options are texts; what confluent-kafka takes as a function is unknown here."""
     with pytest.raises(OptionError, match="EOS_OPTION_KAFKA_UNKNOWN"):
-        config.check(properties(**{key: "print"}), "consumer")
+        librdkafka.check(properties(**{key: "print"}), "consumer")
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,7 @@ def test_a_callback_is_not_an_option(key):
 def test_a_bad_value_is_named_with_what_the_property_takes(key, value, takes):
     """By the user's name for it, which librdkafka may know as an alias, or not at all."""
     with pytest.raises(OptionError) as caught:
-        config.check(properties(**{key: value}), "producer")
+        librdkafka.check(properties(**{key: value}), "producer")
     error = caught.value
     assert error.condition == "EOS_OPTION_KAFKA_INVALID"
     assert (error.message, error.hint) == (f"Option 'kafka.{key}' is '{value}'.", f"It takes {takes}.")
@@ -145,27 +145,27 @@ def test_a_bad_value_is_named_with_what_the_property_takes(key, value, takes):
 def test_a_bad_mechanism_is_named_with_those_there_are():
     """librdkafka finds it when it makes the client, and names no property."""
     with pytest.raises(OptionError, match="'kafka.sasl.mechanism' is 'PLAN'.*PLAIN, SCRAM-SHA-256"):
-        config.check(dotted(security__protocol="SASL_SSL", sasl__mechanism="PLAN"), "producer")
+        librdkafka.check(dotted(security__protocol="SASL_SSL", sasl__mechanism="PLAN"), "producer")
 
 
 def test_what_librdkafka_says_of_no_single_value_is_passed_on():
     """A file that is not there."""
     with pytest.raises(OptionError, match="ssl.ca.location failed"):
-        config.check(dotted(security__protocol="SSL", ssl__ca__location="/nowhere/ca.pem"), "producer")
+        librdkafka.check(dotted(security__protocol="SSL", ssl__ca__location="/nowhere/ca.pem"), "producer")
 
 
 def test_properties_of_the_other_kind_are_let_through():
     """One set of properties may serve a source and a sink."""
     shared = dotted(linger__ms="5", max__poll__records="100", max__block__ms="1000", buffer__memory="33554432")
     for kind in ("consumer", "producer", "admin"):
-        config.check(shared, kind)
+        librdkafka.check(shared, kind)
 
 
 def test_ours_is_written_on_top():
     """What the connector sets cannot be overridden."""
     kafka = dotted(enable__partition__eof="false")
     assert (
-        config.librdkafka_config(kafka, "consumer", {"enable.partition.eof": "true"})["enable.partition.eof"] == "true"
+        librdkafka.librdkafka_config(kafka, "consumer", {"enable.partition.eof": "true"})["enable.partition.eof"] == "true"
     )
 
 
@@ -181,14 +181,14 @@ def test_ours_is_written_on_top():
 def test_only_the_loopback_is_tied_to_ipv4(servers, family):
     """Elsewhere the resolver decides."""
     kafka = KafkaProperties({"bootstrap.servers": servers})
-    assert config.librdkafka_config(kafka, "admin").get("broker.address.family") == family
+    assert librdkafka.librdkafka_config(kafka, "admin").get("broker.address.family") == family
 
 
 def test_an_unreachable_broker_prints_nothing():
     """The reason comes with our error; librdkafka's own lines go to a logger that is silent unless asked for."""
     script = (
         "from confluent_kafka import KafkaException; from confluent_kafka.admin import AdminClient\n"
-        "from spark_eos.kafka.config import librdkafka_config; from spark_eos.options import KafkaProperties\n"
+        "from spark_eos.kafka.config.librdkafka import librdkafka_config; from spark_eos.options.parse import KafkaProperties\n"
         "client = AdminClient(librdkafka_config(KafkaProperties({'bootstrap.servers': '127.0.0.1:1'}), 'admin'))\n"
         "try: client.list_topics(timeout=0.3)\n"
         "except KafkaException: print('unreachable')\n"
@@ -206,7 +206,7 @@ def test_kafka_python_gets_user_and_mechanism():
         sasl__password="p",
         client__id="me",
     )
-    result = config.kafka_python_config(kafka)
+    result = librdkafka.kafka_python_config(kafka)
     context = result.pop("ssl_context")
     assert context.verify_mode is ssl.CERT_REQUIRED and context.check_hostname
     assert result["bootstrap_servers"] == ["kafka.example:9092"]
@@ -218,21 +218,21 @@ def test_kafka_python_gets_user_and_mechanism():
 def test_kafka_python_follows_the_host_name_check():
     """The Java client's empty algorithm turns the check off; the certificate is still verified."""
     kafka = dotted(security__protocol="SSL", ssl__endpoint__identification__algorithm="")
-    context = config.kafka_python_config(kafka)["ssl_context"]
+    context = librdkafka.kafka_python_config(kafka)["ssl_context"]
     assert not context.check_hostname and context.verify_mode is ssl.CERT_REQUIRED
 
 
 def test_a_missing_certificate_file_is_named_error():
     """Not a bare FileNotFoundError from the depth of a client."""
     with pytest.raises(OptionError, match="EOS_OPTION_KAFKA_INVALID"):
-        config.kafka_python_config(dotted(security__protocol="SSL", ssl__ca__location="/nowhere/ca.pem"))
+        librdkafka.kafka_python_config(dotted(security__protocol="SSL", ssl__ca__location="/nowhere/ca.pem"))
 
 
 def test_kafka_python_refuses_what_it_cannot_speak():
     """OAUTHBEARER works for rows, but not for the coordinator's requests."""
     kafka = dotted(security__protocol="SASL_SSL", sasl__mechanism="OAUTHBEARER")
     with pytest.raises(OptionError, match="EOS_OPTION_KAFKA_UNSUPPORTED"):
-        config.kafka_python_config(kafka)
+        librdkafka.kafka_python_config(kafka)
 
 
 @pytest.mark.parametrize(
@@ -250,4 +250,4 @@ def test_secrets_do_not_print(key):
     """Neither in a representation nor in an error that quotes librdkafka."""
     kafka = properties(**{key: "hunter2"})
     assert is_secret(key) and "hunter2" not in repr(kafka)
-    assert "hunter2" not in str(config._refusal(kafka, 'Invalid value "hunter2" for configuration property "x"'))
+    assert "hunter2" not in str(librdkafka._refusal(kafka, 'Invalid value "hunter2" for configuration property "x"'))

@@ -13,7 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from kafka.record import MemoryRecords
 
-from spark_eos.kafka.encode import BATCH_BYTES, HEADER_BYTES, SEQUENCES, Encoder, Rows, Sealed
+from spark_eos.kafka.records.encode import BATCH_BYTES, HEADER_BYTES, SEQUENCES, Encoder, Rows, Sealed
 from spark_eos.source.decode import decode
 from spark_eos.source.planning import OffsetRange
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_eos.kafka.partition import Partitioner
+from spark_eos.kafka.producer.partitioner import Partitioner
 
 
 @given(st.lists(st.none() | st.binary(max_size=5), min_size=1), st.integers(1, 7))

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 import pytest
 from kafka.protocol.producer import ProduceRequest, ProduceResponse
 
-from spark_eos.kafka.produces import Answer, ProduceConnection
+from spark_eos.kafka.requests.produce import Answer, ProduceConnection
 
 LARGE = bytes(range(256)) * 40
 VERSION = 12

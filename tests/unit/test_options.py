@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql.datasource import CaseInsensitiveDict
 
 from spark_eos.errors import OptionError
-from spark_eos.options import (
+from spark_eos.options.parse import (
     DEFAULT_LEDGER_TOPIC,
     DEFAULT_PREFIX,
     SINK,

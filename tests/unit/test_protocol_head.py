@@ -9,18 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_eos.errors import LedgerError
-from spark_eos.protocol.head import (
-    EARLIER_RUNS,
-    NOBODY,
-    Decision,
-    Head,
-    Pair,
-    Probe,
-    Verdict,
-    Written,
-    decode,
-    encode,
-)
+from spark_eos.protocol.head import EARLIER_RUNS, NOBODY, Decision, Head, Pair, Probe, Verdict, Written, decode, encode
 
 counts = st.integers(0, 2**63 - 1)
 names = st.text(min_size=1, max_size=60)

@@ -10,7 +10,7 @@ import sys
 PROGRAM = """
 import logging
 {before}
-from spark_eos.kafka.config import client_log
+from spark_eos.kafka.config.librdkafka import client_log
 from spark_eos.log import logger
 logger.info("a batch")
 logger.debug("a detail")

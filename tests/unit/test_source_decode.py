@@ -18,7 +18,7 @@ from kafka.record._crc32c import crc as slow_crc32c
 from kafka.record.default_records import DefaultRecordBatchBuilder
 
 from spark_eos.errors import KafkaError
-from spark_eos.source.batches import UnsupportedFormat
+from spark_eos.kafka.records.batches import UnsupportedFormat
 from spark_eos.source.decode import decode
 from spark_eos.source.planning import OffsetRange
 from spark_eos.source.schema import arrow_schema

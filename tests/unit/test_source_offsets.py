@@ -5,9 +5,9 @@ import json
 import pytest
 
 from spark_eos.errors import OptionError
-from spark_eos.options import source_options
+from spark_eos.options.bounds import parse_start
+from spark_eos.options.parse import source_options
 from spark_eos.source import offsets as formats
-from spark_eos.source.given import parse_start
 from spark_eos.source.offsets import Position
 
 BEGIN = {"a": {0: 5, 1: 0}, "b": {0: 7}}

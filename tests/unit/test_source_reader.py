@@ -7,11 +7,11 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from spark_eos.errors import OptionError
-from spark_eos.options import batch_options, stream_options
-from spark_eos.source.given import ByTime
+from spark_eos.options.bounds import ByTime
+from spark_eos.options.parse import batch_options, stream_options
+from spark_eos.options.selection import Pattern
 from spark_eos.source.reader import EosKafkaStreamReader
 from spark_eos.source.schema import arrow_schema, schema
-from spark_eos.source.selection import Pattern
 
 OPTIONS = {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "a,b"}
 

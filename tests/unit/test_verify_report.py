@@ -13,7 +13,7 @@ from spark_eos.ops import verify as ops
 from spark_eos.ops.verify.question import Where
 from spark_eos.ops.verify.report import COUNTS
 from spark_eos.ops.verify.spill import MAX_ID, shortened
-from spark_eos.options import KafkaProperties
+from spark_eos.options.parse import KafkaProperties
 
 
 class Message:

@@ -6,7 +6,7 @@ import gc
 import sys
 import types
 
-from spark_eos.workers import spare_collections
+from spark_eos.worker_gc import spare_collections
 
 
 def test_what_is_loaded_is_kept_out_of_later_collections():

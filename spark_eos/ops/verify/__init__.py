@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from spark_eos.errors import EosError
-from spark_eos.kafka.config import check
+from spark_eos.kafka.config.librdkafka import check
 from spark_eos.ops.verify.bounds import take_bounds
 from spark_eos.ops.verify.intake import Intake
 from spark_eos.ops.verify.judge import Findings, judge_history

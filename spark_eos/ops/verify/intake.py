@@ -11,7 +11,7 @@ import pyarrow as pa
 from confluent_kafka import Message
 
 from spark_eos.errors import OptionError
-from spark_eos.kafka.metadata import Isolation
+from spark_eos.kafka.admin.topics import Isolation
 from spark_eos.ops.verify.bounds import Bounds, Place
 from spark_eos.ops.verify.judge import Case, Findings, History
 from spark_eos.ops.verify.question import Question, Where

@@ -9,8 +9,8 @@ from typing import Any, Literal
 from confluent_kafka import Message
 
 from spark_eos.errors import OptionError
-from spark_eos.kafka.metadata import TIMEOUT_S
-from spark_eos.options import KafkaProperties
+from spark_eos.kafka.admin.topics import TIMEOUT_S
+from spark_eos.options.parse import KafkaProperties
 
 Order = Literal["input-partition", "key", "none"]
 

@@ -8,16 +8,16 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import astuple
 from typing import Any
 
-from spark_eos import faults
+from spark_eos import failpoints
 from spark_eos.errors import ConnectionFailed, KafkaError
-from spark_eos.kafka.ends import end
-from spark_eos.kafka.metadata import begin_offsets
-from spark_eos.kafka.wire import MOVED, OFFSET_OUT_OF_RANGE, OK, Wire
-from spark_eos.options import KafkaProperties
-from spark_eos.patience import patience
+from spark_eos.kafka.admin.topics import begin_offsets
+from spark_eos.kafka.net.client import MOVED, OFFSET_OUT_OF_RANGE, OK, Wire
+from spark_eos.kafka.requests.end_txn import end
+from spark_eos.options.parse import KafkaProperties
 from spark_eos.protocol.head import Pair, Probe
 from spark_eos.protocol.names import is_task_name
 from spark_eos.protocol.ports import Answer, Description, Found, State
+from spark_eos.retry import patience
 
 PATIENCE_SECONDS = 30.0
 
@@ -73,9 +73,9 @@ class TransactionCoordinator:
 
     def end(self, pairs: Collection[Pair], *, commit: bool) -> Mapping[Pair, Answer]:
         ordered = sorted(pairs, key=lambda pair: pair.id)
-        if commit and faults.armed("commit.between"):
+        if commit and failpoints.armed("commit.between"):
             first = self._end(ordered[:1], commit)
-            faults.reach("commit.between")
+            failpoints.reach("commit.between")
             return first | self._end(ordered[1:], commit)
         return self._end(ordered, commit)
 

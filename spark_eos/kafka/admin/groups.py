@@ -10,10 +10,10 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka import KafkaError as ClientError
 from confluent_kafka.admin import AdminClient
 
-from spark_eos.kafka.config import librdkafka_config
-from spark_eos.kafka.metadata import COORDINATOR_MOVING, TIMEOUT_S, Offsets, answer, named
-from spark_eos.options import Isolation, KafkaProperties
-from spark_eos.patience import patience
+from spark_eos.kafka.admin.topics import COORDINATOR_MOVING, TIMEOUT_S, Offsets, answer, named
+from spark_eos.kafka.config.librdkafka import librdkafka_config
+from spark_eos.options.parse import Isolation, KafkaProperties
+from spark_eos.retry import patience
 
 
 def active_members(kafka: KafkaProperties, group: str) -> list[str]:

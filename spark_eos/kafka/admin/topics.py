@@ -19,8 +19,8 @@ from confluent_kafka import KafkaError as ClientError
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from spark_eos.errors import ConnectionFailed, KafkaError, TopicError
-from spark_eos.kafka.config import librdkafka_config
-from spark_eos.options import Isolation, KafkaProperties
+from spark_eos.kafka.config.librdkafka import librdkafka_config
+from spark_eos.options.parse import Isolation, KafkaProperties
 
 #: What `offsets_at` says of a partition without a record of that time or later.
 NO_OFFSET = -1

@@ -1,6 +1,6 @@
 """A transactional producer for one transaction that takes Arrow columns: no librdkafka, no thread, no object per row.
 
-As `kafka.producer`, but for rows without headers. It needs brokers with transaction.version 2: a partition enters the
+As `kafka.producer.librdkafka`, but for rows without headers. It needs brokers with transaction.version 2: a partition enters the
 transaction by the first batch that is written to it.
 """
 
@@ -13,14 +13,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_eos.kafka.config import canonical, codec, is_for_librdkafka
-from spark_eos.kafka.deliveries import Deliveries
-from spark_eos.kafka.encode import BATCH_BYTES, SEQUENCES, Encoder, Rows
-from spark_eos.kafka.inits import init
-from spark_eos.kafka.partition import Partitioner
-from spark_eos.kafka.refusals import too_large
-from spark_eos.kafka.wire import Wire, speaks, wire
-from spark_eos.options import KafkaProperties
+from spark_eos.kafka.config.librdkafka import canonical, codec, is_for_librdkafka
+from spark_eos.kafka.errors import too_large
+from spark_eos.kafka.net.client import Wire, speaks, wire
+from spark_eos.kafka.producer.partitioner import Partitioner
+from spark_eos.kafka.producer.sender import Deliveries
+from spark_eos.kafka.records.encode import BATCH_BYTES, SEQUENCES, Encoder, Rows
+from spark_eos.kafka.requests.init_producer_id import init
+from spark_eos.options.parse import KafkaProperties
 from spark_eos.protocol.head import Pair
 
 IN_FLIGHT_BYTES = 8 * 1024 * 1024

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from confluent_kafka import KafkaError as ClientError
 
-from spark_eos.kafka.refusals import init_error, no_coordinator
-from spark_eos.kafka.wire import MOVED, OK, PASSING, Wire
-from spark_eos.patience import patience
+from spark_eos.kafka.errors import init_error, no_coordinator
+from spark_eos.kafka.net.client import MOVED, OK, PASSING, Wire
 from spark_eos.protocol.head import Pair
+from spark_eos.retry import patience
 
 INIT_SECONDS = 30.0
 

@@ -14,18 +14,18 @@ import pyarrow as pa
 from confluent_kafka import KafkaError as ClientError
 
 from spark_eos.errors import EosError, KafkaError, LedgerError
-from spark_eos.kafka.deliveries import Deliveries
-from spark_eos.kafka.encode import Encoder, Rows, Sealed
-from spark_eos.kafka.ends import end_own
-from spark_eos.kafka.inits import init
-from spark_eos.kafka.metadata import begin_offsets, end_offsets
-from spark_eos.kafka.refusals import FENCED, UNAUTHORIZED, ledger_unauthorized
-from spark_eos.kafka.wire import OK, PASSING, Fetched, wire
-from spark_eos.options import KafkaProperties
-from spark_eos.patience import patience
+from spark_eos.kafka.admin.topics import begin_offsets, end_offsets
+from spark_eos.kafka.errors import FENCED, UNAUTHORIZED, ledger_unauthorized
+from spark_eos.kafka.net.client import OK, PASSING, Fetched, wire
+from spark_eos.kafka.producer.sender import Deliveries
+from spark_eos.kafka.records.encode import Encoder, Rows, Sealed
+from spark_eos.kafka.requests.end_txn import end_own
+from spark_eos.kafka.requests.init_producer_id import init
+from spark_eos.options.parse import KafkaProperties
 from spark_eos.protocol.head import Head, Offsets, Pair, decode, encode
 from spark_eos.protocol.names import ledger_name
 from spark_eos.protocol.ports import NotPublished
+from spark_eos.retry import patience
 
 READ_SECONDS = 60.0
 TRANSACTION_MS = 10_000

@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from spark_eos.errors import OptionError
-from spark_eos.options import KafkaProperties, is_secret
+from spark_eos.options.parse import KafkaProperties, is_secret
 
 Kind = Literal["consumer", "producer", "admin"]
 

@@ -17,15 +17,15 @@ from confluent_kafka.admin import AclOperation, AdminClient, ConfigResource, New
 
 from spark_eos.checkpoint import Checkpoint
 from spark_eos.errors import KafkaError, LedgerError, OptionError, TopicError
-from spark_eos.kafka.config import check
-from spark_eos.kafka.groups import active_members
-from spark_eos.kafka.ledger import KafkaLedger
-from spark_eos.kafka.metadata import answer, named, topic_partitions
-from spark_eos.kafka.refusals import ledger_unauthorized
-from spark_eos.kafka.wire import wire
-from spark_eos.options import KafkaProperties, SinkOptions
-from spark_eos.patience import patience
+from spark_eos.kafka.admin.groups import active_members
+from spark_eos.kafka.admin.topics import answer, named, topic_partitions
+from spark_eos.kafka.config.librdkafka import check
+from spark_eos.kafka.errors import ledger_unauthorized
+from spark_eos.kafka.net.client import wire
+from spark_eos.kafka.ports.ledger import KafkaLedger
+from spark_eos.options.parse import KafkaProperties, SinkOptions
 from spark_eos.protocol.run import missing_head
+from spark_eos.retry import patience
 
 KAFKA_DEFAULT_MAX_TIMEOUT_MS = 900_000
 LEDGER_PARTITIONS = 8

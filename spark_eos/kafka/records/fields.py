@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from spark_eos.source.batches import Damage
+from spark_eos.kafka.records.batches import Damage
 
 _VARINT_BYTES = 10
 #: Records of the same length are found by comparing their first bytes, so many at a time.

@@ -13,11 +13,11 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from spark_eos.kafka.config import silence_seconds
-from spark_eos.kafka.kept import Kept
-from spark_eos.kafka.pipelined import NO_TAGS, Pipelined, text, wait
-from spark_eos.kafka.wire import ENDTXN_VERSION, MOVED, PASSING, Wire
-from spark_eos.patience import patience
+from spark_eos.kafka.config.librdkafka import silence_seconds
+from spark_eos.kafka.net.client import ENDTXN_VERSION, MOVED, PASSING, Wire
+from spark_eos.kafka.net.connection import NO_TAGS, Pipelined, text, wait
+from spark_eos.kafka.net.pool import Kept
+from spark_eos.retry import patience
 
 Transaction = tuple[str, int, int]
 """Transactional id, producer id, epoch."""

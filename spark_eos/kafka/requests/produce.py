@@ -9,9 +9,9 @@ import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from spark_eos.kafka.kept import Kept
-from spark_eos.kafka.pipelined import NO_TAGS, Fields, Pipelined, text, varint
-from spark_eos.kafka.wire import PRODUCE_VERSION
+from spark_eos.kafka.net.client import PRODUCE_VERSION
+from spark_eos.kafka.net.connection import NO_TAGS, Fields, Pipelined, text, varint
+from spark_eos.kafka.net.pool import Kept
 
 Place = tuple[str, int]
 """Topic and partition."""

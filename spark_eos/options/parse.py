@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from spark_eos.errors import OptionError
 from spark_eos.log import logger
-from spark_eos.source.given import (
+from spark_eos.options.bounds import (
     ByTime,
     Limit,
     check_order,
@@ -24,8 +24,8 @@ from spark_eos.source.given import (
     parse_time,
     refuse_latest_start,
 )
+from spark_eos.options.selection import Selection, parse_assign, parse_pattern, parse_subscribe
 from spark_eos.source.offsets import parse_times
-from spark_eos.source.selection import Selection, parse_assign, parse_pattern, parse_subscribe
 
 DEFAULT_LEDGER_TOPIC = "__spark_eos_ledger"
 DEFAULT_PREFIX = "spark-eos"
@@ -704,7 +704,7 @@ def _unknown(key: str, table: tuple[Option, ...]) -> OptionError:
 
 def markdown() -> str:
     """The options page of the docs."""
-    parts = ["# Options", "", "Made by `python -m spark_eos.options`; a test holds this page to it."]
+    parts = ["# Options", "", "Made by `python -m spark_eos.options.parse`; a test holds this page to it."]
     for title, table, owned in (("Source", SOURCE, SOURCE_OWNED), ("Sink", SINK, SINK_OWNED)):
         parts += ["", f"## {title}", "", "| option | default | meaning |", "| --- | --- | --- |"]
         parts += [f"| `{o.name}` | {o.default} | {o.doc} |" for o in table]

@@ -17,12 +17,12 @@ from confluent_kafka import KafkaError as ClientError
 from confluent_kafka import KafkaException, Message, Producer
 
 from spark_eos.errors import ProtocolStop
-from spark_eos.kafka.config import librdkafka_config
-from spark_eos.kafka.inits import INIT_SECONDS
-from spark_eos.kafka.refusals import delivery_error, init_error, no_coordinator
-from spark_eos.options import KafkaProperties
-from spark_eos.patience import patience
+from spark_eos.kafka.config.librdkafka import librdkafka_config
+from spark_eos.kafka.errors import delivery_error, init_error, no_coordinator
+from spark_eos.kafka.requests.init_producer_id import INIT_SECONDS
+from spark_eos.options.parse import KafkaProperties
 from spark_eos.protocol.head import Pair
+from spark_eos.retry import patience
 
 IDENTITY_SECONDS = 10.0
 _STATISTICS_MS = 10

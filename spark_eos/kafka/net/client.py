@@ -33,12 +33,12 @@ from kafka.protocol.producer.transaction import InitProducerIdRequest, TxnOffset
 from kafka.record import MemoryRecords
 
 from spark_eos.errors import ConnectionFailed
-from spark_eos.kafka.config import canonical, kafka_python_config
-from spark_eos.options import KafkaProperties
-from spark_eos.patience import patience
+from spark_eos.kafka.config.librdkafka import canonical, kafka_python_config
+from spark_eos.options.parse import KafkaProperties
+from spark_eos.retry import patience
 
 ENDTXN_VERSION = 5
-"""The version that fences: it comes with transaction.version 2. Spoken by `kafka.ends`."""
+"""The version that fences: it comes with transaction.version 2. Spoken by `kafka.requests.end_txn`."""
 
 OK = 0
 MOVED = {14, 15, 16}
@@ -48,10 +48,10 @@ PASSING = MOVED | {7, 13, 51}
 OFFSET_OUT_OF_RANGE = 1
 _FETCH_WITH_TOPIC_NAMES = 12
 FETCH_VERSION = 11
-"""The last one of plain fields, spoken by `kafka.fetches`; brokers have it since Kafka 2.3."""
+"""The last one of plain fields, spoken by `kafka.requests.fetch`; brokers have it since Kafka 2.3."""
 PRODUCE_VERSION = 12
 """The first one that adds a partition to its transaction by itself (KIP-890, with transaction.version 2), and the last
-one of topic names; spoken by `kafka.produces`."""
+one of topic names; spoken by `kafka.requests.produce`."""
 _OFFSETS_VERSION = 5
 """The first one that adds the group to its transaction by itself (KIP-890)."""
 _INIT_VERSION = 5

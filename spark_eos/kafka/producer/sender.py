@@ -20,16 +20,16 @@ from dataclasses import astuple, dataclass, field
 from confluent_kafka import KafkaError as ClientError
 
 from spark_eos.errors import EosError
-from spark_eos.kafka.config import silence_seconds
-from spark_eos.kafka.encode import Sealed
-from spark_eos.kafka.ends import end_own
-from spark_eos.kafka.pipelined import wait
-from spark_eos.kafka.produces import Answer, Place, ProduceConnection, kept
-from spark_eos.kafka.refusals import delivery_error, too_large
-from spark_eos.kafka.wire import OK, wire
-from spark_eos.options import KafkaProperties
-from spark_eos.patience import FIRST_WAIT, LONGEST_WAIT
+from spark_eos.kafka.config.librdkafka import silence_seconds
+from spark_eos.kafka.errors import delivery_error, too_large
+from spark_eos.kafka.net.client import OK, wire
+from spark_eos.kafka.net.connection import wait
+from spark_eos.kafka.records.encode import Sealed
+from spark_eos.kafka.requests.end_txn import end_own
+from spark_eos.kafka.requests.produce import Answer, Place, ProduceConnection, kept
+from spark_eos.options.parse import KafkaProperties
 from spark_eos.protocol.head import Pair
+from spark_eos.retry import FIRST_WAIT, LONGEST_WAIT
 
 #: Batches of a partition of which a broker remembers that it has them.
 _REMEMBERED = 5

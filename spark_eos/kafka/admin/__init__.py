@@ -1,0 +1,1 @@
+"""What the cluster says about topics, groups and open transactions."""

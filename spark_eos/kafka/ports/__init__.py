@@ -1,0 +1,1 @@
+"""The ports of ``spark_eos.protocol``, by real brokers."""

@@ -1,0 +1,1 @@
+"""Producers of one transaction each."""

@@ -1,0 +1,1 @@
+"""Record batches, in both directions."""

@@ -1,0 +1,1 @@
+"""Kafka's requests, one file each."""
