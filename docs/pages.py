@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from spark_eos.options import parse
+from spark_eos.options.page import markdown
 from spark_eos.errors import RESTART_HELPS
 
 DOCS = Path(__file__).parent
@@ -113,7 +113,7 @@ def _cell(text: str) -> str:
     return text.replace("|", "\\|").replace("\n", " ")
 
 
-PAGES = {"options.md": parse.markdown, "errors.md": errors_page}
+PAGES = {"options.md": markdown, "errors.md": errors_page}
 
 if __name__ == "__main__":
     for page, make in PAGES.items():

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from jobs.lines import say
 from spark_eos.errors import ConnectionFailed, EosError, TopicError
 from spark_eos.kafka.admin.topics import TIMEOUT_S, describe_topics
-from spark_eos.options.parse import KafkaProperties
+from spark_eos.kafka.config.properties import KafkaProperties
 
 #: Seconds between two questions, and for how long one waits for its answer.
 _ASK_S = 1.0

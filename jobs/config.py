@@ -26,7 +26,7 @@ from typing import Any, TypeVar
 import yaml
 
 from spark_eos.errors import ConfigError
-from spark_eos.options.parse import KafkaProperties
+from spark_eos.kafka.config.properties import KafkaProperties
 
 T = TypeVar("T")
 

@@ -43,7 +43,8 @@ from jobs.transform import TransformConfig, transformed
 from spark_eos.checkpoint import Checkpoint
 from spark_eos.errors import ConfigError, EosError
 from spark_eos.kafka.config.librdkafka import check
-from spark_eos.options.parse import KafkaProperties, sink_options, stream_options
+from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.options.parse import sink_options, stream_options
 
 FORMATS = ("eos-kafka", "kafka")
 _LAST_EVENT_SECONDS = 10.0

@@ -144,8 +144,8 @@ def verify(arguments: argparse.Namespace) -> int:
     import json
     from pathlib import Path
 
+    from spark_eos.kafka.config.properties import KafkaProperties
     from spark_eos.ops import verify as ops
-    from spark_eos.options.parse import KafkaProperties
 
     try:
         question = ops.Question(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from spark_eos.errors import OptionError
-from spark_eos.source.offsets import Offsets, bad, parse_offsets
+from spark_eos.options.offsets import Offsets, bad, parse_offsets
 
 
 @dataclass(frozen=True)

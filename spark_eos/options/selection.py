@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from spark_eos.errors import OptionError
-from spark_eos.source.offsets import parse_partitions
+from spark_eos.options.offsets import parse_partitions
 
 #: Topic → the partitions of it.
 Partitions = Mapping[str, Collection[int]]

@@ -10,8 +10,9 @@ from spark_eos.errors import Diverged, ProtocolStop, TransactionLost, Unclear
 from spark_eos.protocol.head import NOBODY, Decision, Head, Offsets, Pair, Verdict, Written
 from spark_eos.protocol.new_checkpoint import FROM_GROUP, as_json, is_visible, what_waits
 from spark_eos.protocol.ports import Description, NotPublished, Ports, State, Term
-from spark_eos.protocol.run import ahead, clear_earlier, missing_head, superseded
-from spark_eos.protocol.task import Word, behind
+from spark_eos.protocol.run import clear_earlier
+from spark_eos.protocol.stops import checkpoint_ahead, checkpoint_behind, missing_head, superseded
+from spark_eos.protocol.task import Word
 from spark_eos.protocol.verdicts import abort_all, settle
 
 DIGEST_BITS = 64
@@ -164,11 +165,11 @@ def _next_decision(ports: Ports, batch: Batch, head: Head) -> Decision | None:
     """The decision to publish; None when the batch was decided before and lost nothing."""
     last = head.decision
     if last is not None and last.batch < batch.id and last.lost:
-        raise ahead(batch.id, last)
+        raise checkpoint_ahead(batch.id, last)
     if last is None or last.batch < batch.id:
         return Decision(batch.id, 0, len(batch.words), batch.rows, batch.digest, batch.offsets, batch.written)
     if last.batch > batch.id:
-        raise behind(last, batch.id)
+        raise checkpoint_behind(last, batch.id)
     _compare(batch, last)
     if not last.lost:
         return None

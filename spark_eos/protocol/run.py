@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
-from spark_eos.errors import LedgerError, ProtocolStop, Superseded, Unclear
-from spark_eos.protocol.head import NOBODY, Decision, Head, Pair, Verdict
+from spark_eos.errors import LedgerError, Unclear
+from spark_eos.protocol.head import Decision, Head, Pair, Verdict
 from spark_eos.protocol.new_checkpoint import FROM_GROUP
 from spark_eos.protocol.ports import NotPublished, Ports
-from spark_eos.protocol.task import behind
+from spark_eos.protocol.stops import checkpoint_ahead, checkpoint_behind, missing_head, superseded
 from spark_eos.protocol.verdicts import abort_all, settle
 
 
@@ -85,7 +85,7 @@ def _checked(
     if head is not None and run in head.earlier:
         raise superseded(run, head)
     if head is not None and head.decision is not None and head.decision.batch > batch:
-        raise behind(_settled(ports, head.decision), batch)
+        raise checkpoint_behind(_settled(ports, head.decision), batch)
     return head
 
 
@@ -106,7 +106,7 @@ def _successor(
         return new
     settled = last.judged(_verdicts(ports, last, passed=last.batch < batch))
     if settled.lost and last.batch < batch:
-        raise ahead(batch, settled)
+        raise checkpoint_ahead(batch, settled)
     return replace(new, decision=settled)
 
 
@@ -119,43 +119,3 @@ def _verdicts(ports: Ports, last: Decision, passed: bool) -> dict[Pair, Verdict]
         if not passed:
             raise
         return {w.pair: Verdict.COMMITTED for w in last.written if w.verdict is None}
-
-
-def ahead(batch: int, last: Decision) -> ProtocolStop:
-    return ProtocolStop(
-        "EOS_CHECKPOINT_AHEAD",
-        f"The checkpoint is at micro-batch {batch}, but micro-batch {last.batch} lost {len(last.lost)} transaction(s) "
-        "that were never repaired.",
-        hint="Going on would lose their rows. To let Spark replay that micro-batch, stop the query and move out of the "
-        f"checkpoint: commits/{last.batch} and later ones, the files in 'offsets' later than {last.batch}, and the "
-        f"checksums beside each, such as .{last.batch}.crc: with one left behind, the replay fails.",
-        batch=batch,
-    )
-
-
-def missing_head(batch: int) -> LedgerError:
-    return LedgerError(
-        "EOS_LEDGER_HEAD_MISSING",
-        f"The checkpoint is at micro-batch {batch}, but the ledger knows nothing of this query.",
-        hint="Either the ledger topic was lost or is another one (option 'ledger.topic'), or the checkpoint comes from "
-        "another sink. To begin a ledger here, set 'ledger.begin' to true for one start. It repeats no row if whoever "
-        "had the checkpoint before left no micro-batch under way: each in 'offsets' is in 'commits', too.",
-        batch=batch,
-    )
-
-
-def superseded(run: str, head: Head) -> Superseded:
-    if head.run == NOBODY:
-        return Superseded(
-            "EOS_RUN_CLOSED",
-            f"Run {run} of this query was closed after a micro-batch failed or was stopped.",
-            hint="Nothing is lost: the next start replays the batch.",
-            run=run,
-        )
-    return Superseded(
-        "EOS_SUPERSEDED",
-        f"Run {run} of this query was replaced by run {head.run} (generation {head.generation}).",
-        hint="The same checkpoint was started twice: one start goes on, this one stops. Nothing is doubled.",
-        run=run,
-        by=head.run,
-    )

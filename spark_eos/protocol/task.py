@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from spark_eos.errors import ProtocolStop, Unclear
-from spark_eos.protocol.head import Decision, Head, Pair, Written
+from spark_eos.errors import Unclear
+from spark_eos.protocol.head import Head, Pair, Written
 from spark_eos.protocol.names import SLOTS, TaskId
-from spark_eos.protocol.new_checkpoint import FROM_GROUP, is_visible, what_waits, where_it_ended
 from spark_eos.protocol.ports import Description, State
+from spark_eos.protocol.stops import checkpoint_behind
 
 
 class Work(Enum):
@@ -52,7 +52,7 @@ def assign(head: Head, batch: int, partition: int, attempt: int) -> Assignment:
     if decision is None or decision.batch < batch:
         return Assignment(Work.WRITE, TaskId(head.generation, partition, slot, attempt))
     if decision.batch > batch:
-        raise behind(decision, batch)
+        raise checkpoint_behind(decision, batch)
     lost = decision.lost
     rewrite_all = bool(lost) and len(lost) == len(decision.written)
     if rewrite_all or partition in {w.partition for w in lost}:
@@ -75,25 +75,3 @@ def check_held(own: Pair, described: Description | None) -> None:
 
 def _of(pair: Pair) -> str:
     return f"producer id {pair.producer_id}, epoch {pair.epoch}"
-
-
-def behind(last: Decision, batch: int) -> ProtocolStop:
-    """The error for a checkpoint at ``batch``, which is before the last decision."""
-    said = {"batch": batch, "decided": last.batch, "offsets": last.offsets}
-    if not is_visible(last):
-        return ProtocolStop(
-            "EOS_CHECKPOINT_BEHIND",
-            f"The checkpoint is at micro-batch {batch}, but micro-batch {last.batch} of this query is decided.",
-            hint="The checkpoint is older than the output: going on would write rows twice. Use the newest checkpoint, "
-            f"and do not begin with a new one: {what_waits(last)}. The group's offsets are past those rows.",
-            **said,
-        )
-    return ProtocolStop(
-        "EOS_CHECKPOINT_BEHIND",
-        f"The checkpoint is at micro-batch {batch}, but micro-batch {last.batch} of this query is decided: "
-        f"{where_it_ended(last)}.",
-        hint="The checkpoint is older than the output, as after a restore from a backup: going on would write rows "
-        "twice. Use the newest checkpoint. If it is gone, and nothing goes on with it, begin with a new one, as all "
-        f"that was decided is visible: {FROM_GROUP}; so do the offsets above as 'startingOffsets'.",
-        **said,
-    )

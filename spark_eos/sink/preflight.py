@@ -20,11 +20,12 @@ from spark_eos.errors import KafkaError, LedgerError, OptionError, TopicError
 from spark_eos.kafka.admin.groups import active_members
 from spark_eos.kafka.admin.topics import answer, named, topic_partitions
 from spark_eos.kafka.config.librdkafka import check
+from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.errors import ledger_unauthorized
 from spark_eos.kafka.net.client import wire
 from spark_eos.kafka.ports.ledger import KafkaLedger
-from spark_eos.options.parse import KafkaProperties, SinkOptions
-from spark_eos.protocol.run import missing_head
+from spark_eos.options.parse import SinkOptions
+from spark_eos.protocol.stops import missing_head
 from spark_eos.retry import patience
 
 KAFKA_DEFAULT_MAX_TIMEOUT_MS = 900_000

@@ -9,8 +9,9 @@ from functools import lru_cache
 
 from spark_eos import failpoints
 from spark_eos.kafka.net.client import wire
-from spark_eos.kafka.ports.coordinator import RecordLookup, TransactionCoordinator
+from spark_eos.kafka.ports.coordinator import TransactionCoordinator
 from spark_eos.kafka.ports.ledger import KafkaLedger
+from spark_eos.kafka.ports.lookup import RecordLookup
 from spark_eos.options.parse import SinkOptions
 from spark_eos.protocol.batch import take_ahead
 from spark_eos.protocol.ports import Ports, Term

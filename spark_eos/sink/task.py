@@ -23,7 +23,8 @@ from spark_eos.protocol.batch import DIGEST_BITS
 from spark_eos.protocol.head import Head, Pair, Probe, Written
 from spark_eos.protocol.names import TaskId, task_name
 from spark_eos.protocol.ports import State
-from spark_eos.protocol.run import missing_head, open_run, superseded
+from spark_eos.protocol.run import open_run
+from spark_eos.protocol.stops import missing_head, superseded
 from spark_eos.protocol.task import Assignment, Word, assign, check_held
 from spark_eos.retry import patience
 from spark_eos.sink.preflight import Facts

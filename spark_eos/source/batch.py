@@ -7,12 +7,12 @@ from collections.abc import Iterator
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
+from spark_eos.options.offsets import Offsets, bad
 from spark_eos.options.parse import SourceOptions
 from spark_eos.source import planning
 from spark_eos.source.fetch import read_task
 from spark_eos.source.limits import resolve_end, resolve_start
 from spark_eos.source.losses import Losses
-from spark_eos.source.offsets import Offsets, bad
 from spark_eos.source.watch import TopicWatch
 from spark_eos.tracebacks import hidden_traceback
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from spark_eos.errors import KafkaError
 from spark_eos.kafka.admin.topics import begin_offsets, end_offsets
-from spark_eos.options.parse import KafkaProperties
+from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.source.losses import data_loss
 from spark_eos.source.planning import OffsetRange
 

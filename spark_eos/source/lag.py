@@ -7,9 +7,10 @@ from typing import Any
 
 from spark_eos.errors import EosError
 from spark_eos.kafka.admin.open_transactions import holders
+from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.log import logger
-from spark_eos.options.parse import KafkaProperties
-from spark_eos.source.offsets import MARK, Offsets
+from spark_eos.options.offsets import Offsets
+from spark_eos.source.offsets import MARK
 from spark_eos.source.watch import TopicWatch
 
 #: How often the high watermarks are asked for.

@@ -8,12 +8,12 @@ from __future__ import annotations
 from spark_eos.errors import KafkaError
 from spark_eos.kafka.admin.groups import active_members, committed_offsets
 from spark_eos.kafka.admin.topics import NO_OFFSET
+from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.log import logger
 from spark_eos.options.bounds import ByTime, Limit
-from spark_eos.options.parse import KafkaProperties
+from spark_eos.options.offsets import Offsets
 from spark_eos.source import offsets as formats
 from spark_eos.source.losses import Losses, data_loss
-from spark_eos.source.offsets import Offsets
 from spark_eos.source.watch import TopicWatch
 
 

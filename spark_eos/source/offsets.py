@@ -10,27 +10,18 @@ Spark compares offsets as JSON text: the order of keys is fixed here.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from spark_eos.errors import OptionError
+from spark_eos.options.offsets import Offsets
 
-Offsets = dict[str, dict[int, int]]
 #: Topic → its id. A topic that is deleted and created again has another one.
 TopicIds = dict[str, str]
-
-LATEST = -1
-EARLIEST = -2
 
 #: Keys of the offset log that begin so are no topics.
 MARK = "#"
 _IDS = MARK + "ids"
-
-_OFFSETS_EXAMPLE = '{"topic1":{"0":23,"1":-2},"topic2":{"0":-1}}'
-_TIMES_EXAMPLE = '{"topic1":{"0":1700000000000,"1":1700000000000}}'
-_PARTITIONS_EXAMPLE = '{"topic1":[0,1],"topic2":[2,4]}'
 
 
 @dataclass(frozen=True)
@@ -54,150 +45,3 @@ def from_spark(logged: Mapping[str, Mapping[str, Any]]) -> Position:
     topics = {topic: partitions for topic, partitions in logged.items() if not topic.startswith(MARK)}
     offsets = {topic: {int(p): offset for p, offset in partitions.items()} for topic, partitions in topics.items()}
     return Position(offsets, dict(logged.get(_IDS, {})))
-
-
-# What the user writes
-
-
-def parse_offsets(option: str, text: str) -> Offsets:
-    """JSON with an offset for each partition; EARLIEST and LATEST may stand for a number.
-
-    Raises OptionError: EOS_OPTION_OFFSETS_JSON with line and column, EOS_OPTION_OFFSETS with the topic and partition.
-    """
-
-    def check(topic: str, p: str, at: Any) -> int:
-        if type(at) is not int or at < EARLIEST:
-            hint = "Offsets are whole numbers from 0; -2 is earliest, -1 latest."
-            raise bad(option, f"says {json.dumps(at)} for {topic}-{p}.", hint=hint, topic=topic, partition=p)
-        return at
-
-    return _numbers(option, text, check, _OFFSETS_EXAMPLE)
-
-
-def parse_times(option: str, text: str) -> Offsets:
-    """JSON with a time for each partition, in milliseconds since 1970. Errors as for `parse_offsets`."""
-
-    def check(topic: str, p: str, at: Any) -> int:
-        if type(at) is not int or at < 0:
-            hint = "Times are milliseconds since 1970."
-            raise bad(option, f"says {json.dumps(at)} for {topic}-{p}.", hint=hint, topic=topic, partition=p)
-        return at
-
-    return _numbers(option, text, check, _TIMES_EXAMPLE)
-
-
-def parse_partitions(option: str, text: str) -> dict[str, tuple[int, ...]]:
-    """JSON with the partitions of each topic. Errors as for `parse_offsets`."""
-    result = {}
-    for topic, partitions in _object(option, text, _PARTITIONS_EXAMPLE).items():
-        if not isinstance(partitions, list) or not partitions:
-            raise bad(option, f"has no partitions for topic '{topic}'.", hint=f"Write it like {_PARTITIONS_EXAMPLE}.")
-        for p in partitions:
-            if type(p) is not int or p < 0:
-                raise bad(option, f"names {json.dumps(p)} as a partition of '{topic}'.", hint="They are 0, 1, 2, …")
-        result[topic] = tuple(sorted(set(partitions)))
-    if not result:
-        raise bad(option, "names no topic.", hint=f"Write it like {_PARTITIONS_EXAMPLE}.")
-    return result
-
-
-def fill_in(option: str, wanted: Offsets, begin: Offsets, end: Offsets) -> Offsets:
-    """Numbers for EARLIEST and LATEST. Raises OptionError where ``wanted`` and the partitions there are differ."""
-    check_same_partitions(option, wanted, begin)
-    return {
-        topic: {
-            p: begin[topic][p] if at == EARLIEST else end[topic][p] if at == LATEST else at for p, at in rest.items()
-        }
-        for topic, rest in wanted.items()
-    }
-
-
-def check_same_partitions(option: str, wanted: Offsets, there: Offsets) -> None:
-    """Raise OptionError (EOS_OPTION_OFFSETS) unless ``wanted`` names exactly the partitions that are read."""
-    for topic in wanted:
-        if topic not in there:
-            raise bad(
-                option,
-                f"names topic '{topic}', which is not read.",
-                hint=f"Add it to the topics to read or leave it out here; read are: {', '.join(sorted(there))}.",
-                topic=topic,
-            )
-    for topic, partitions in there.items():
-        missing = sorted(partitions.keys() - wanted.get(topic, {}).keys())
-        if missing:
-            raise bad(
-                option,
-                f"leaves out {', '.join(f'{topic}-{p}' for p in missing)}.",
-                hint="Name every partition; for offsets, -2 is earliest and -1 latest.",
-                topic=topic,
-            )
-        unknown = sorted(wanted[topic].keys() - partitions.keys())
-        if unknown:
-            raise bad(
-                option,
-                f"names {topic}-{unknown[0]}, but of this topic are read: {', '.join(map(str, sorted(partitions)))}.",
-                hint="Name the partitions that are there.",
-                topic=topic,
-                partition=unknown[0],
-            )
-
-
-def check_known(option: str, offsets: Offsets, begin: Offsets, end: Offsets) -> None:
-    """Raise OptionError (EOS_OPTION_OFFSETS) for an offset that its partition does not have or never had."""
-    for topic, partitions in offsets.items():
-        for p, at in partitions.items():
-            low, high = begin[topic][p], end[topic][p]
-            if not low <= at <= high:
-                raise bad(
-                    option,
-                    f"says {at} for {topic}-{p}, which holds the offsets from {low} up to {high}.",
-                    hint="Give an offset in that range, or -2 for earliest or -1 for latest.",
-                    topic=topic,
-                    partition=p,
-                )
-
-
-def bad(option: str, what: str, hint: str, **parameters: Any) -> OptionError:
-    """The error for an option about offsets or partitions; ``what`` goes on after the option's name."""
-    return OptionError("EOS_OPTION_OFFSETS", f"Option '{option}' {what}", hint=hint, option=option, **parameters)
-
-
-def _numbers(option: str, text: str, check: Any, example: str) -> Offsets:
-    result: Offsets = {}
-    for topic, partitions in _object(option, text, example).items():
-        if not isinstance(partitions, dict) or not partitions:
-            raise bad(option, f"has no partitions for topic '{topic}'.", hint=f"Write it like {example}.", topic=topic)
-        result[topic] = {_partition(option, topic, key): check(topic, key, at) for key, at in partitions.items()}
-    return result
-
-
-def _partition(option: str, topic: str, key: str) -> int:
-    if not key.isascii() or not key.isdigit():
-        raise bad(option, f"names '{key}' as a partition of '{topic}'.", hint="They are 0, 1, 2, …", topic=topic)
-    return int(key)
-
-
-def _object(option: str, text: str, example: str) -> dict[str, Any]:
-    try:
-        parsed = json.loads(text, object_pairs_hook=lambda pairs: _unique(option, pairs))
-    except json.JSONDecodeError as error:
-        raise OptionError(
-            "EOS_OPTION_OFFSETS_JSON",
-            f"Option '{option}' is not JSON: {error.msg} at line {error.lineno}, column {error.colno}.",
-            hint=f"Write it like {example}.",
-            option=option,
-            line=error.lineno,
-            column=error.colno,
-        ) from None
-    if not isinstance(parsed, dict):
-        raise bad(option, f"is '{text}'.", hint=f"Write it like {example}.")
-    return parsed
-
-
-def _unique(option: str, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    result = dict(pairs)
-    if len(result) < len(pairs):
-        keys = [key for key, _ in pairs]
-        twice = next(key for key in keys if keys.count(key) > 1)
-        raise bad(option, f"names '{twice}' twice.", hint="Name each topic and partition once.")
-    return result

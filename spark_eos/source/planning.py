@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 
 from pyspark.sql.datasource import InputPartition
 
+from spark_eos.options.offsets import Offsets
 from spark_eos.source.losses import Losses, data_loss
-from spark_eos.source.offsets import Offsets
 
 #: A task costs as much as reading some ten thousand rows; up to so many offsets of several partitions share one.
 FEW = 512

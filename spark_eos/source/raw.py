@@ -15,11 +15,14 @@ import pyarrow as pa
 from confluent_kafka import KafkaError as ClientError
 
 from spark_eos.errors import DataLossError
-from spark_eos.kafka.config.librdkafka import canonical, is_for_librdkafka, silence_seconds
+from spark_eos.kafka.config.handshake import silence_seconds
+from spark_eos.kafka.config.java_names import canonical
+from spark_eos.kafka.config.librdkafka import is_for_librdkafka
+from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import OFFSET_OUT_OF_RANGE, OK, Wire, speaks, wire
 from spark_eos.kafka.records.batches import UnsupportedFormat
 from spark_eos.kafka.requests.fetch import Answer, FetchConnection, connect, give_back
-from spark_eos.options.parse import Fetching, KafkaProperties
+from spark_eos.options.parse import Fetching
 from spark_eos.retry import FIRST_WAIT, LONGEST_WAIT
 from spark_eos.source.decode import Decoded, damaged, decode
 from spark_eos.source.diagnosis import why_not

@@ -22,6 +22,7 @@ from pyspark.sql.datasource import DataSourceStreamReader
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from spark_eos.options.bounds import ByTime
+from spark_eos.options.offsets import Offsets
 from spark_eos.options.parse import SourceOptions
 from spark_eos.source import offsets as formats
 from spark_eos.source import planning
@@ -29,7 +30,7 @@ from spark_eos.source.fetch import read_task
 from spark_eos.source.lag import Lag
 from spark_eos.source.limits import resolve_start
 from spark_eos.source.losses import Losses, data_loss
-from spark_eos.source.offsets import Offsets, Position, TopicIds
+from spark_eos.source.offsets import Position, TopicIds
 from spark_eos.source.watch import Topics, TopicWatch
 from spark_eos.tracebacks import hidden_traceback
 

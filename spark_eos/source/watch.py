@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from spark_eos.errors import TopicError
 from spark_eos.kafka.admin.topics import TIMEOUT_S, begin_offsets, describe_topics, end_offsets, offsets_at, topic_names
 from spark_eos.kafka.config.librdkafka import check
-from spark_eos.options.parse import Isolation, KafkaProperties
+from spark_eos.kafka.config.properties import Isolation, KafkaProperties
+from spark_eos.options.offsets import Offsets
 from spark_eos.options.selection import Pattern, Selection
-from spark_eos.source.offsets import Offsets, TopicIds
+from spark_eos.source.offsets import TopicIds
 
 #: Spark asks an idle stream for its end every 10 ms; the cluster is asked every 50 ms.
 _ENDS_S = 0.05

@@ -20,8 +20,9 @@ from sink_queries import VALUE, Files, Sink
 
 from spark_eos.kafka.admin.groups import active_members, committed_offsets
 from spark_eos.kafka.admin.topics import answer, topic_partitions
+from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import Wire
-from spark_eos.options.parse import KafkaProperties, SinkOptions, stream_options
+from spark_eos.options.parse import SinkOptions, stream_options
 from spark_eos.sink.preflight import preflight
 from spark_eos.source.planning import OffsetRange, Task
 from spark_eos.source.reader import EosKafkaStreamReader

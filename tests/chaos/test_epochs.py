@@ -13,10 +13,10 @@ from arming import armed
 from kafka.protocol.producer.transaction import InitProducerIdRequest
 from kafka_view import KafkaView, open_view, wait_for, write
 
+from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import Wire
 from spark_eos.kafka.producer.librdkafka import TransactionalProducer
 from spark_eos.kafka.requests import end_txn
-from spark_eos.options.parse import KafkaProperties
 
 LAST_EPOCH = 32_766  # the coordinator hands out no higher one
 TIMEOUT_MS = 60_000

@@ -13,9 +13,9 @@ from kafka_view import TIMEOUT, KafkaView, wait_for, write
 
 from spark_eos.devcluster import DevCluster
 from spark_eos.errors import KafkaError, LedgerError
+from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.ports import ledger as ledger_module
 from spark_eos.kafka.ports.ledger import KafkaLedger, ledger_partition
-from spark_eos.options.parse import KafkaProperties
 from spark_eos.protocol.head import Decision, Head, Pair, Probe, Written, encode
 from spark_eos.protocol.names import ledger_name
 from spark_eos.protocol.ports import NotPublished

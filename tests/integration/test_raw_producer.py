@@ -15,10 +15,11 @@ from proxy import Proxy
 
 from spark_eos.devcluster import DevCluster
 from spark_eos.errors import EosError
+from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import OK, Wire
 from spark_eos.kafka.producer.arrow import RawProducer
 from spark_eos.kafka.requests import end_txn, produce
-from spark_eos.options.parse import Fetching, KafkaProperties
+from spark_eos.options.parse import Fetching
 from spark_eos.protocol.head import Pair
 from spark_eos.source.planning import OffsetRange
 from spark_eos.source.raw import read_raw

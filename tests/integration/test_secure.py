@@ -17,10 +17,11 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 from spark_eos.devcluster import DevCluster
+from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import wire
 from spark_eos.kafka.producer.arrow import RawProducer
 from spark_eos.kafka.requests import end_txn
-from spark_eos.options.parse import Fetching, KafkaProperties
+from spark_eos.options.parse import Fetching
 from spark_eos.source.planning import OffsetRange
 from spark_eos.source.raw import read_raw, suits
 

@@ -6,7 +6,8 @@ import pytest
 from source_calls import delete_before, fresh, rows, run, topics, until, until_more, values
 
 from spark_eos.errors import DataLossError
-from spark_eos.options.parse import Fetching, KafkaProperties
+from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.options.parse import Fetching
 from spark_eos.source import watch
 from spark_eos.source.consumer import read_by_consumer
 from spark_eos.source.planning import OffsetRange, Task

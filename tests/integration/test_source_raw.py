@@ -14,10 +14,11 @@ from source_calls import delete_before
 from spark_eos.devcluster import DevCluster
 from spark_eos.errors import DataLossError, KafkaError
 from spark_eos.kafka.admin.topics import end_offsets
+from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.records.batches import UnsupportedFormat
 from spark_eos.kafka.requests import fetch
 from spark_eos.kafka.requests.fetch import FetchConnection
-from spark_eos.options.parse import Fetching, KafkaProperties
+from spark_eos.options.parse import Fetching
 from spark_eos.source import raw
 from spark_eos.source.consumer import read_by_consumer
 from spark_eos.source.planning import OffsetRange
@@ -176,7 +177,7 @@ def test_the_broker_restarts(monkeypatch):
 
 
 def test_a_range_given_up_half_way(kafka, topic, producer, monkeypatch):
-    """Leaves no connection behind, and disturbs no other."""
+    """Leaves no connection checkpoint_behind, and disturbs no other."""
     name = topic()
     write(producer(batch_num_messages=100), name, 3000)
     monkeypatch.setattr(raw, "FETCH_BYTES", 20_000)

@@ -18,9 +18,9 @@ from spark_eos import cli
 from spark_eos.devcluster import DevCluster
 from spark_eos.devcluster.ports import free_ports
 from spark_eos.errors import ConnectionFailed, OptionError, TopicError
+from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.ops import verify as ops
 from spark_eos.ops.verify import Where, bounds
-from spark_eos.options.parse import KafkaProperties
 
 ROWS = [(n % 2, f"r{n}") for n in range(20)]
 

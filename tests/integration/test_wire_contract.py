@@ -16,11 +16,12 @@ from kafka_view import TIMEOUT, wait_for
 
 from spark_eos.devcluster import DevCluster
 from spark_eos.errors import ProtocolStop
+from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import OFFSET_OUT_OF_RANGE, OK, Wire
-from spark_eos.kafka.ports.coordinator import RecordLookup, TransactionCoordinator
+from spark_eos.kafka.ports.coordinator import TransactionCoordinator
+from spark_eos.kafka.ports.lookup import RecordLookup
 from spark_eos.kafka.producer.librdkafka import TransactionalProducer
 from spark_eos.kafka.requests import end_txn
-from spark_eos.options.parse import KafkaProperties
 from spark_eos.protocol.head import Pair, Probe
 from spark_eos.protocol.names import TaskId, task_name
 from spark_eos.protocol.ports import Answer, Found, State

@@ -19,7 +19,8 @@ from spark_eos.protocol.batch import DIGEST_BITS, Batch, abort, commit, take_ahe
 from spark_eos.protocol.head import Head, Written
 from spark_eos.protocol.names import TaskId, task_name
 from spark_eos.protocol.ports import Ports, State, Term
-from spark_eos.protocol.run import missing_head, open_run, superseded
+from spark_eos.protocol.run import open_run
+from spark_eos.protocol.stops import missing_head, superseded
 from spark_eos.protocol.task import Assignment, Word, assign, check_held
 
 from .client import LIBRDKAFKAS, OURS, Producer, Refused

@@ -17,8 +17,8 @@ import pytest
 from kafka.protocol.producer.transaction import AddPartitionsToTxnRequest, EndTxnRequest, InitProducerIdRequest
 
 from spark_eos.devcluster import DevCluster
+from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import Wire, wire
-from spark_eos.options.parse import KafkaProperties
 from spark_eos.retry import patience
 
 from .coordinator import CONCURRENT, LOADING, MOVED, NOT_AVAILABLE, Cluster, Place

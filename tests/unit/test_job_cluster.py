@@ -10,7 +10,7 @@ import pytest
 from jobs import cluster
 from jobs.cluster import Cluster, Silence
 from spark_eos.errors import ConnectionFailed
-from spark_eos.options.parse import KafkaProperties
+from spark_eos.kafka.config.properties import KafkaProperties
 
 
 def test_silence_is_said_after_5_seconds_and_more_and_more_rarely(capsys):

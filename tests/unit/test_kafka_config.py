@@ -8,7 +8,7 @@ import pytest
 
 from spark_eos.errors import OptionError
 from spark_eos.kafka.config import librdkafka
-from spark_eos.options.parse import KafkaProperties, is_secret
+from spark_eos.kafka.config.properties import KafkaProperties, is_secret
 
 
 def properties(**more: str) -> KafkaProperties:

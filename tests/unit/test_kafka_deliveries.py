@@ -18,11 +18,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from spark_eos.errors import EosError
+from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.producer import sender as module
 from spark_eos.kafka.producer.sender import Deliveries
 from spark_eos.kafka.records.encode import Sealed
 from spark_eos.kafka.requests.produce import Answer, Place
-from spark_eos.options.parse import KafkaProperties
 
 KAFKA = KafkaProperties({"bootstrap.servers": "a"})
 NODES = 3

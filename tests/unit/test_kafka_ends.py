@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator
 import pytest
 from kafka.protocol.producer.transaction import EndTxnRequest, EndTxnResponse
 
+from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.pool import Kept
 from spark_eos.kafka.requests import end_txn as module
 from spark_eos.kafka.requests.end_txn import EndConnection, end, end_own
-from spark_eos.options.parse import KafkaProperties
 
 VERSION = 5
 #: Transactional id → what its coordinator answers, always or one after the other; "silent": nothing; "closes": nothing,

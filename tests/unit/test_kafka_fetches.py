@@ -9,10 +9,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.pool import Kept
 from spark_eos.kafka.requests import fetch as module
 from spark_eos.kafka.requests.fetch import Answer, FetchConnection, give_back
-from spark_eos.options.parse import KafkaProperties
 
 RECORDS = bytes(range(256)) * 40
 

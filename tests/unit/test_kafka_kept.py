@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.pool import Kept
-from spark_eos.options.parse import KafkaProperties
 
 ONE, OTHER = (KafkaProperties({"bootstrap.servers": f"127.0.0.1:{port}"}) for port in (1, 2))
 

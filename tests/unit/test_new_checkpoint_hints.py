@@ -15,8 +15,8 @@ from spark_eos.protocol.batch import Batch, _compare
 from spark_eos.protocol.head import Decision, Head, Offsets, Pair, Probe, Verdict, Written
 from spark_eos.protocol.new_checkpoint import FROM_GROUP, OFFSETS_CHARS, as_json
 from spark_eos.protocol.ports import Answer, Found
-from spark_eos.protocol.run import ahead, missing_head, open_run
-from spark_eos.protocol.task import behind
+from spark_eos.protocol.run import ahead, open_run
+from spark_eos.protocol.stops import checkpoint_behind, missing_head
 from spark_eos.source.losses import data_loss
 
 COMMITTED, LOST = Verdict.COMMITTED, Verdict.LOST
@@ -46,7 +46,7 @@ def test_offsets_of_very_many_partitions_are_counted():
     many: Offsets = {"flights": {str(p): 10**12 for p in range(10_000)}}
     assert json.loads(as_json(few)) == few
     assert as_json(many) == "those of 10000 partitions, too many to print"
-    assert len(str(behind(decided(COMMITTED, offsets=few), 3))) < OFFSETS_CHARS + 1_000
+    assert len(str(checkpoint_behind(decided(COMMITTED, offsets=few), 3))) < OFFSETS_CHARS + 1_000
 
 
 def test_offsets_that_are_too_many_to_print_are_compared_all_the_same():
@@ -63,7 +63,7 @@ def test_offsets_that_are_too_many_to_print_are_compared_all_the_same():
 
 def test_behind_what_is_all_visible():
     """The decided offsets, and that a new checkpoint goes on there."""
-    error = behind(decided(COMMITTED, COMMITTED), 3)
+    error = checkpoint_behind(decided(COMMITTED, COMMITTED), 3)
     assert 'micro-batch 7 of this query is decided: its input ended at the offsets {"flights": {"0": 23, "1": 5}}.' in (
         error.message
     )
@@ -74,7 +74,7 @@ def test_behind_what_is_all_visible():
 
 def test_behind_without_a_group():
     """The ledger has no offsets then; the offset log has."""
-    error = behind(decided(COMMITTED, offsets=None), 3)
+    error = checkpoint_behind(decided(COMMITTED, offsets=None), 3)
     assert "offsets/7 of the checkpoint that decided it" in error.message
 
 
@@ -87,7 +87,7 @@ def test_behind_without_a_group():
 )
 def test_behind_what_is_not_all_visible(verdicts, why):
     """The group is past rows that nobody sees: no new checkpoint."""
-    error = behind(decided(*verdicts), 3)
+    error = checkpoint_behind(decided(*verdicts), 3)
     assert why in error.hint
     assert NEVER in error.hint
     assert FROM_GROUP not in error.hint

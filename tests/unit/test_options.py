@@ -8,19 +8,9 @@ import pytest
 from pyspark.sql.datasource import CaseInsensitiveDict
 
 from spark_eos.errors import OptionError
-from spark_eos.options.parse import (
-    DEFAULT_LEDGER_TOPIC,
-    DEFAULT_PREFIX,
-    SINK,
-    SINK_OWNED,
-    SOURCE,
-    SOURCE_OWNED,
-    KafkaProperties,
-    is_secret,
-    sink_options,
-    source_options,
-    stream_options,
-)
+from spark_eos.kafka.config.properties import KafkaProperties, is_secret
+from spark_eos.options.parse import sink_options, source_options, stream_options
+from spark_eos.options.table import DEFAULT_LEDGER_TOPIC, DEFAULT_PREFIX, SINK, SINK_OWNED, SOURCE, SOURCE_OWNED
 
 LEAST = {"kafka.bootstrap.servers": "127.0.0.1:1"}
 SECRETS = {

@@ -7,9 +7,9 @@ from confluent_kafka import KafkaError as ClientError
 from confluent_kafka import Message
 
 from spark_eos.errors import KafkaError
+from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.ops.verify import reader
 from spark_eos.ops.verify.bounds import Place
-from spark_eos.options.parse import KafkaProperties
 
 PLACE = Place("t", 0, 0, 5, 5)
 

@@ -9,11 +9,11 @@ import pytest
 
 from spark_eos import cli
 from spark_eos.errors import OptionError
+from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.ops import verify as ops
 from spark_eos.ops.verify.question import Where
 from spark_eos.ops.verify.report import COUNTS
 from spark_eos.ops.verify.spill import MAX_ID, shortened
-from spark_eos.options.parse import KafkaProperties
 
 
 class Message:

@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient
 
 from spark_eos.kafka.admin.topics import COORDINATOR_MOVING, TIMEOUT_S, Offsets, answer, named
 from spark_eos.kafka.config.librdkafka import librdkafka_config
-from spark_eos.options.parse import Isolation, KafkaProperties
+from spark_eos.kafka.config.properties import Isolation, KafkaProperties
 from spark_eos.retry import patience
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
+from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import wire
-from spark_eos.options.parse import KafkaProperties
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from spark_eos.errors import ConnectionFailed, KafkaError, TopicError
 from spark_eos.kafka.config.librdkafka import librdkafka_config
-from spark_eos.options.parse import Isolation, KafkaProperties
+from spark_eos.kafka.config.properties import Isolation, KafkaProperties
 
 #: What `offsets_at` says of a partition without a record of that time or later.
 NO_OFFSET = -1

@@ -27,7 +27,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from spark_eos.errors import OptionError
-from spark_eos.options.parse import KafkaProperties, is_secret
+from spark_eos.kafka.config.java_names import _RENAMED, _WITHOUT_TWIN, canonical
+from spark_eos.kafka.config.properties import KafkaProperties, is_secret
 
 Kind = Literal["consumer", "producer", "admin"]
 
@@ -36,55 +37,6 @@ Kind = Literal["consumer", "producer", "admin"]
 client_log = logging.getLogger("spark_eos.librdkafka")
 if client_log.level == logging.NOTSET:
     client_log.setLevel(logging.CRITICAL + 1)
-
-#: Names of one property that has two, the Java client's or librdkafka's own alias, with the one used from here on.
-_RENAMED = {
-    "fetch.max.wait.ms": "fetch.wait.max.ms",
-    "fetch.message.max.bytes": "max.partition.fetch.bytes",
-    "receive.buffer.bytes": "socket.receive.buffer.bytes",
-    "request.timeout.ms": "socket.timeout.ms",
-    "sasl.mechanisms": "sasl.mechanism",
-    "sasl.oauthbearer.client.credentials.client.id": "sasl.oauthbearer.client.id",
-    "sasl.oauthbearer.client.credentials.client.secret": "sasl.oauthbearer.client.secret",
-    "send.buffer.bytes": "socket.send.buffer.bytes",
-    "max.request.size": "message.max.bytes",
-    "ssl.truststore.certificates": "ssl.ca.pem",
-    "ssl.keystore.certificate.chain": "ssl.certificate.pem",
-    "ssl.keystore.key": "ssl.key.pem",
-}
-
-#: Java names that tune what librdkafka does not have; to leave them out changes neither results nor security.
-_WITHOUT_TWIN = frozenset(
-    {
-        "auto.include.jmx.reporter",
-        "default.api.timeout.ms",
-        "exclude.internal.topics",
-        "max.block.ms",
-        "metadata.max.idle.ms",
-        "metric.reporters",
-        "metrics.num.samples",
-        "metrics.recording.level",
-        "metrics.sample.window.ms",
-        "partitioner.adaptive.partitioning.enable",
-        "partitioner.availability.timeout.ms",
-        "socket.connection.setup.timeout.max.ms",
-    }
-)
-
-#: Java names that the user must replace, with what to use.
-_REFUSED = {
-    "partitioner.class": "use 'kafka.partitioner' (murmur2_random is the Java client's) or the 'partition' column",
-    "sasl.client.callback.handler.class": "there is no JVM client; use sasl.oauthbearer.* or sasl.username",
-    "sasl.login.callback.handler.class": "there is no JVM client; use sasl.oauthbearer.* or sasl.username",
-    "sasl.login.class": "there is no JVM client; use sasl.username and sasl.password",
-    "security.providers": "there is no JVM client",
-    "ssl.enabled.protocols": "OpenSSL decides; it offers TLS 1.2 and 1.3",
-    "ssl.engine.factory.class": "there is no JVM client; use ssl.{ca,certificate,key}.location",
-    "ssl.keymanager.algorithm": "there is no JVM client",
-    "ssl.protocol": "OpenSSL decides; it offers TLS 1.2 and 1.3",
-    "ssl.trustmanager.algorithm": "there is no JVM client",
-    "default.topic.config": "write the topic's properties beside the others",
-}
 
 #: Properties of the connection that `kafka_python_config` follows too.
 _CONNECTION = frozenset(
@@ -126,7 +78,6 @@ _FOLLOWED = {
 }
 #: Codecs that Arrow compresses as every Kafka client reads them.
 _CODECS = ("none", "gzip", "lz4", "zstd")
-_SILENCE_S = 30.0
 
 #: Set where the user says nothing. The back-off is that of a cluster nearby; the telemetry of KIP-714 costs every
 #: short-lived client two requests.
@@ -154,32 +105,6 @@ def librdkafka_config(
     if not user.keys() & {"debug", "log_level"}:  # who sets one of these wants to see the log on stderr
         config["logger"] = client_log
     return {**config, **(ours or {})}
-
-
-def silence_seconds(properties: KafkaProperties) -> float:
-    """For how long a broker that has been asked may be silent, by our own sockets."""
-    return min(_SILENCE_S, int(canonical(properties).get("socket.timeout.ms", 60_000)) / 1000)
-
-
-def kafka_python_config(kafka: KafkaProperties) -> dict[str, Any]:
-    """Keyword arguments of ``kafka.KafkaAdminClient``. Raises OptionError where it has no match for a property."""
-    user = canonical(kafka)
-    protocol = user.get("security.protocol", "PLAINTEXT").upper()
-    config: dict[str, Any] = {
-        "bootstrap_servers": [server.strip() for server in user["bootstrap.servers"].split(",") if server.strip()],
-        "client_id": user.get("client.id", "spark-eos"),
-        "security_protocol": protocol,
-        # Over the limit the client fails, whoever else is asking.
-        "max_in_flight_requests_per_connection": 1000,
-        "request_timeout_ms": int(user.get("socket.timeout.ms", 30_000)),
-        "reconnect_backoff_ms": int(user.get("reconnect.backoff.ms", 10)),
-        "reconnect_backoff_max_ms": int(user.get("reconnect.backoff.max.ms", 1000)),
-    }
-    if protocol.startswith("SASL"):
-        config |= _kafka_python_sasl(user)
-    if protocol.endswith("SSL"):
-        config["ssl_context"] = _ssl_context(user)
-    return config
 
 
 def is_for_librdkafka(kafka: KafkaProperties, kind: Literal["consumer", "producer"]) -> bool:
@@ -224,101 +149,6 @@ def _check(kafka: KafkaProperties, kind: Kind) -> None:
         raise _refusal(kafka, error.args[0].str()) from None
     if kind == "consumer":
         client.close()
-
-
-def canonical(kafka: KafkaProperties) -> dict[str, str]:
-    """The properties under librdkafka's names. Raises OptionError for what cannot be translated."""
-    for key, why in _REFUSED.items():
-        if key in kafka:
-            raise _unsupported(key, f"cannot be used: {why}.", hint="Remove it.")
-    result = {key: value for key, value in kafka.items() if key not in _RENAMED and key not in _WITHOUT_TWIN}
-    for java, name in _RENAMED.items():
-        if java in kafka:
-            result.setdefault(name, kafka[java])  # librdkafka's own name goes before
-    if "buffer.memory" in result:
-        bytes_ = result.pop("buffer.memory")
-        result.setdefault("queue.buffering.max.kbytes", str(int(bytes_) // 1024) if bytes_.isdigit() else bytes_)
-    _translate_jaas(result)
-    _translate_stores(result)
-    return result
-
-
-def _translate_jaas(properties: dict[str, str]) -> None:
-    text = properties.pop("sasl.jaas.config", None)
-    if text is None:
-        return
-    module = text.split(maxsplit=1)[0].rpartition(".")[2] if text.strip() else ""
-    found = re.findall(r"(\w+)\s*=\s*(?:\"((?:\\.|[^\"\\])*)\"|'((?:\\.|[^'\\])*)'|([^\s;]+))", text)
-    values = {key: re.sub(r"\\(.)", r"\1", double or single or bare) for key, double, single, bare in found}
-    if module not in ("PlainLoginModule", "ScramLoginModule") or not {"username", "password"} <= values.keys():
-        raise _unsupported(
-            "sasl.jaas.config",
-            "is understood for PlainLoginModule and ScramLoginModule with a username and a password only.",
-            hint="Use kafka.sasl.mechanism with kafka.sasl.username and kafka.sasl.password, "
-            "or kafka.sasl.oauthbearer.*, or kafka.sasl.kerberos.*.",
-        )
-    properties.setdefault("sasl.username", values["username"])
-    properties.setdefault("sasl.password", values["password"])
-
-
-def _translate_stores(properties: dict[str, str]) -> None:
-    """``ssl.truststore.*`` and ``ssl.keystore.*`` of type PEM; everything else is for the JVM only."""
-    if "ssl.endpoint.identification.algorithm" in properties:  # the Java client turns it off with an empty text
-        algorithm = properties["ssl.endpoint.identification.algorithm"].strip().lower()
-        properties["ssl.endpoint.identification.algorithm"] = algorithm or "none"
-    for store in ("truststore", "keystore"):
-        type_ = properties.pop(f"ssl.{store}.type", None)
-        location = properties.pop(f"ssl.{store}.location", None)
-        properties.pop(f"ssl.{store}.password", None)
-        if (type_ or "PEM").upper() != "PEM" or (location is not None and type_ is None):
-            raise _unsupported(
-                f"ssl.{store}.location",
-                f"is a Java {store} of type {(type_ or 'JKS').upper()}; spark-eos reads PEM.",
-                hint=f"Export it as PEM and add kafka.ssl.{store}.type=PEM, or use kafka.ssl.ca.location, "
-                "kafka.ssl.certificate.location and kafka.ssl.key.location.",
-            )
-        if location is not None:
-            for name in (
-                ("ssl.ca.location",) if store == "truststore" else ("ssl.certificate.location", "ssl.key.location")
-            ):
-                properties.setdefault(name, location)
-
-
-def _kafka_python_sasl(user: Mapping[str, str]) -> dict[str, Any]:
-    mechanism = user.get("sasl.mechanism", "GSSAPI").upper()
-    if mechanism == "GSSAPI":
-        service = user.get("sasl.kerberos.service.name", "kafka")
-        return {"sasl_mechanism": mechanism, "sasl_kerberos_service_name": service}
-    if mechanism == "PLAIN" or mechanism.startswith("SCRAM-"):
-        return {
-            "sasl_mechanism": mechanism,
-            "sasl_plain_username": user.get("sasl.username"),
-            "sasl_plain_password": user.get("sasl.password"),
-        }
-    raise _unsupported(
-        "sasl.mechanism",
-        f"is {mechanism}, which the sink does not speak.",
-        hint="Use PLAIN, SCRAM-SHA-256/512 or GSSAPI.",
-    )
-
-
-def _ssl_context(user: Mapping[str, str]) -> ssl.SSLContext:
-    verify = user.get("enable.ssl.certificate.verification", "true").lower() == "true"
-    try:
-        context = ssl.create_default_context(cafile=user.get("ssl.ca.location"), cadata=user.get("ssl.ca.pem"))
-        context.check_hostname = verify and user.get("ssl.endpoint.identification.algorithm", "https") == "https"
-        context.verify_mode = ssl.CERT_REQUIRED if verify else ssl.CERT_NONE
-        if "ssl.crl.location" in user:
-            context.load_verify_locations(user["ssl.crl.location"])
-            context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
-        _load_certificate(context, user)
-    except (OSError, ssl.SSLError) as error:
-        raise OptionError(
-            "EOS_OPTION_KAFKA_INVALID",
-            f"The kafka.ssl.* certificates cannot be loaded: {error}.",
-            hint="Check that the files exist, are PEM and can be read here.",
-        ) from None
-    return context
 
 
 def _load_certificate(context: ssl.SSLContext, user: Mapping[str, str]) -> None:
@@ -389,10 +219,6 @@ def _unknown(key: str) -> OptionError:
         option=f"kafka.{key}",
         nearest=near[0] if near else None,
     )
-
-
-def _unsupported(key: str, what: str, hint: str) -> OptionError:
-    return OptionError("EOS_OPTION_KAFKA_UNSUPPORTED", f"Option 'kafka.{key}' {what}", hint=hint, option=f"kafka.{key}")
 
 
 def property_names() -> tuple[str, ...]:

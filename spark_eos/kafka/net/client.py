@@ -33,8 +33,9 @@ from kafka.protocol.producer.transaction import InitProducerIdRequest, TxnOffset
 from kafka.record import MemoryRecords
 
 from spark_eos.errors import ConnectionFailed
-from spark_eos.kafka.config.librdkafka import canonical, kafka_python_config
-from spark_eos.options.parse import KafkaProperties
+from spark_eos.kafka.config.handshake import kafka_python_config
+from spark_eos.kafka.config.java_names import canonical
+from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.retry import patience
 
 ENDTXN_VERSION = 5

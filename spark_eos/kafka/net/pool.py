@@ -9,9 +9,9 @@ import threading
 from collections.abc import Callable
 from typing import Generic, Protocol, TypeVar
 
-from spark_eos.kafka.config.librdkafka import canonical
+from spark_eos.kafka.config.java_names import canonical
+from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import Wire
-from spark_eos.options.parse import KafkaProperties
 
 
 class Connection(Protocol):

@@ -15,13 +15,13 @@ from confluent_kafka import KafkaError as ClientError
 
 from spark_eos.errors import EosError, KafkaError, LedgerError
 from spark_eos.kafka.admin.topics import begin_offsets, end_offsets
+from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.errors import FENCED, UNAUTHORIZED, ledger_unauthorized
 from spark_eos.kafka.net.client import OK, PASSING, Fetched, wire
 from spark_eos.kafka.producer.sender import Deliveries
 from spark_eos.kafka.records.encode import Encoder, Rows, Sealed
 from spark_eos.kafka.requests.end_txn import end_own
 from spark_eos.kafka.requests.init_producer_id import init
-from spark_eos.options.parse import KafkaProperties
 from spark_eos.protocol.head import Head, Offsets, Pair, decode, encode
 from spark_eos.protocol.names import ledger_name
 from spark_eos.protocol.ports import NotPublished

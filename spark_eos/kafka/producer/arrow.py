@@ -13,14 +13,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_eos.kafka.config.librdkafka import canonical, codec, is_for_librdkafka
+from spark_eos.kafka.config.java_names import canonical
+from spark_eos.kafka.config.librdkafka import codec, is_for_librdkafka
+from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.errors import too_large
 from spark_eos.kafka.net.client import Wire, speaks, wire
 from spark_eos.kafka.producer.partitioner import Partitioner
 from spark_eos.kafka.producer.sender import Deliveries
 from spark_eos.kafka.records.encode import BATCH_BYTES, SEQUENCES, Encoder, Rows
 from spark_eos.kafka.requests.init_producer_id import init
-from spark_eos.options.parse import KafkaProperties
 from spark_eos.protocol.head import Pair
 
 IN_FLIGHT_BYTES = 8 * 1024 * 1024

@@ -18,9 +18,9 @@ from confluent_kafka import KafkaException, Message, Producer
 
 from spark_eos.errors import ProtocolStop
 from spark_eos.kafka.config.librdkafka import librdkafka_config
+from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.errors import delivery_error, init_error, no_coordinator
 from spark_eos.kafka.requests.init_producer_id import INIT_SECONDS
-from spark_eos.options.parse import KafkaProperties
 from spark_eos.protocol.head import Pair
 from spark_eos.retry import patience
 

@@ -20,14 +20,14 @@ from dataclasses import astuple, dataclass, field
 from confluent_kafka import KafkaError as ClientError
 
 from spark_eos.errors import EosError
-from spark_eos.kafka.config.librdkafka import silence_seconds
+from spark_eos.kafka.config.handshake import silence_seconds
+from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.errors import delivery_error, too_large
 from spark_eos.kafka.net.client import OK, wire
 from spark_eos.kafka.net.connection import wait
 from spark_eos.kafka.records.encode import Sealed
 from spark_eos.kafka.requests.end_txn import end_own
 from spark_eos.kafka.requests.produce import Answer, Place, ProduceConnection, kept
-from spark_eos.options.parse import KafkaProperties
 from spark_eos.protocol.head import Pair
 from spark_eos.retry import FIRST_WAIT, LONGEST_WAIT
 

@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from spark_eos.kafka.config.librdkafka import silence_seconds
+from spark_eos.kafka.config.handshake import silence_seconds
 from spark_eos.kafka.net.client import ENDTXN_VERSION, MOVED, PASSING, Wire
 from spark_eos.kafka.net.connection import NO_TAGS, Pipelined, text, wait
 from spark_eos.kafka.net.pool import Kept

@@ -10,9 +10,9 @@ import socket
 import struct
 from dataclasses import dataclass
 
+from spark_eos.kafka.config.properties import Isolation, KafkaProperties
 from spark_eos.kafka.net.client import FETCH_VERSION, wire
 from spark_eos.kafka.net.pool import Kept
-from spark_eos.options.parse import Isolation, KafkaProperties
 
 _FETCH = 1
 _NO_SESSION = (0, -1)

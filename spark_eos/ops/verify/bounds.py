@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from spark_eos.errors import ConnectionFailed, OptionError
 from spark_eos.kafka.admin.groups import committed_offsets
 from spark_eos.kafka.admin.topics import Offsets, begin_offsets, end_offsets, topic_partitions
+from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.ops.verify.question import Question
-from spark_eos.options.parse import KafkaProperties
 
 #: Seconds to wait for transactions that are just being ended, before the output or the group counts as held back.
 PATIENCE_S = 3.0

@@ -10,7 +10,7 @@ from confluent_kafka import Message
 
 from spark_eos.errors import OptionError
 from spark_eos.kafka.admin.topics import TIMEOUT_S
-from spark_eos.options.parse import KafkaProperties
+from spark_eos.kafka.config.properties import KafkaProperties
 
 Order = Literal["input-partition", "key", "none"]
 

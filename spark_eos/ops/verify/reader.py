@@ -15,8 +15,8 @@ from confluent_kafka import KafkaError as ClientError
 from spark_eos.errors import KafkaError
 from spark_eos.kafka.admin.topics import Isolation
 from spark_eos.kafka.config.librdkafka import librdkafka_config
+from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.ops.verify.bounds import Place
-from spark_eos.options.parse import KafkaProperties
 
 #: Seconds without a row, or the partition's end, after which reading fails.
 STALL_S = 60.0

@@ -1,0 +1,50 @@
+"""Values of options: text in, values out, or an OptionError that names the option."""
+
+from __future__ import annotations
+
+from spark_eos.errors import OptionError
+from spark_eos.kafka.config.properties import Isolation
+
+
+def parse_text(name: str, value: str) -> str:
+    if not value.strip():
+        raise OptionError("EOS_OPTION_EMPTY", f"Option '{name}' is empty.", hint="Give it a value or leave it out.")
+    return value.strip()
+
+
+def parse_positive(name: str, value: str) -> int:
+    try:
+        number = int(value)
+    except ValueError:
+        number = 0
+    if number < 1:
+        raise OptionError(
+            "EOS_OPTION_NOT_A_NUMBER",
+            f"Option '{name}' is '{value}'.",
+            hint="It takes a whole number of at least 1.",
+            option=name,
+            value=value,
+        )
+    return number
+
+
+def parse_boolean(name: str, value: str) -> bool:
+    lowered = value.strip().lower()
+    if lowered not in ("true", "false"):
+        raise OptionError(
+            "EOS_OPTION_NOT_A_BOOLEAN", f"Option '{name}' is '{value}'.", hint="It takes true or false.", option=name
+        )
+    return lowered == "true"
+
+
+def parse_isolation(value: str) -> Isolation:
+    lowered = value.strip().lower()
+    if lowered == "read_committed":
+        return "read_committed"
+    if lowered == "read_uncommitted":
+        return "read_uncommitted"
+    raise OptionError(
+        "EOS_OPTION_ISOLATION",
+        f"Option 'kafka.isolation.level' is '{value}'.",
+        hint="It takes read_committed, which is the default, or read_uncommitted.",
+    )

@@ -1,0 +1,69 @@
+"""The errors that end a run."""
+
+from __future__ import annotations
+
+from spark_eos.errors import LedgerError, ProtocolStop, Superseded
+from spark_eos.protocol.head import NOBODY, Decision, Head
+from spark_eos.protocol.new_checkpoint import FROM_GROUP, is_visible, what_waits, where_it_ended
+
+
+def checkpoint_ahead(batch: int, last: Decision) -> ProtocolStop:
+    return ProtocolStop(
+        "EOS_CHECKPOINT_AHEAD",
+        f"The checkpoint is at micro-batch {batch}, but micro-batch {last.batch} lost {len(last.lost)} transaction(s) "
+        "that were never repaired.",
+        hint="Going on would lose their rows. To let Spark replay that micro-batch, stop the query and move out of the "
+        f"checkpoint: commits/{last.batch} and later ones, the files in 'offsets' later than {last.batch}, and the "
+        f"checksums beside each, such as .{last.batch}.crc: with one left checkpoint_behind, the replay fails.",
+        batch=batch,
+    )
+
+
+def missing_head(batch: int) -> LedgerError:
+    return LedgerError(
+        "EOS_LEDGER_HEAD_MISSING",
+        f"The checkpoint is at micro-batch {batch}, but the ledger knows nothing of this query.",
+        hint="Either the ledger topic was lost or is another one (option 'ledger.topic'), or the checkpoint comes from "
+        "another sink. To begin a ledger here, set 'ledger.begin' to true for one start. It repeats no row if whoever "
+        "had the checkpoint before left no micro-batch under way: each in 'offsets' is in 'commits', too.",
+        batch=batch,
+    )
+
+
+def superseded(run: str, head: Head) -> Superseded:
+    if head.run == NOBODY:
+        return Superseded(
+            "EOS_RUN_CLOSED",
+            f"Run {run} of this query was closed after a micro-batch failed or was stopped.",
+            hint="Nothing is lost: the next start replays the batch.",
+            run=run,
+        )
+    return Superseded(
+        "EOS_SUPERSEDED",
+        f"Run {run} of this query was replaced by run {head.run} (generation {head.generation}).",
+        hint="The same checkpoint was started twice: one start goes on, this one stops. Nothing is doubled.",
+        run=run,
+        by=head.run,
+    )
+
+
+def checkpoint_behind(last: Decision, batch: int) -> ProtocolStop:
+    """The error for a checkpoint at ``batch``, which is before the last decision."""
+    said = {"batch": batch, "decided": last.batch, "offsets": last.offsets}
+    if not is_visible(last):
+        return ProtocolStop(
+            "EOS_CHECKPOINT_BEHIND",
+            f"The checkpoint is at micro-batch {batch}, but micro-batch {last.batch} of this query is decided.",
+            hint="The checkpoint is older than the output: going on would write rows twice. Use the newest checkpoint, "
+            f"and do not begin with a new one: {what_waits(last)}. The group's offsets are past those rows.",
+            **said,
+        )
+    return ProtocolStop(
+        "EOS_CHECKPOINT_BEHIND",
+        f"The checkpoint is at micro-batch {batch}, but micro-batch {last.batch} of this query is decided: "
+        f"{where_it_ended(last)}.",
+        hint="The checkpoint is older than the output, as after a restore from a backup: going on would write rows "
+        "twice. Use the newest checkpoint. If it is gone, and nothing goes on with it, begin with a new one, as all "
+        f"that was decided is visible: {FROM_GROUP}; so do the offsets above as 'startingOffsets'.",
+        **said,
+    )
