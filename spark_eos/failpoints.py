@@ -36,7 +36,7 @@ POINTS = {
     "prepare.prepared": "a task is prepared and about to say so",
     "ahead.read": "the driver is about to take the ledger for the next micro-batch",
     "ahead.taken": "the driver has taken the ledger for the next micro-batch",
-    "commit.entered": "the driver has every task's word, nothing is decided",
+    "commit.entered": "the driver has every task's report, nothing is decided",
     "commit.taken": "the driver has taken the ledger, nothing is decided",
     "commit.verified": "every transaction is verified, nothing is decided",
     "commit.decided": "the decision is durable, no transaction is ended",

@@ -9,7 +9,7 @@ FIRST_WAIT = 0.002
 LONGEST_WAIT = 0.5
 
 
-def patience(seconds: float) -> Iterator[None]:
+def retrying(seconds: float) -> Iterator[None]:
     """Yield at once, then after waits that grow from 2 ms to half a second, until ``seconds`` have passed."""
     deadline = time.monotonic() + seconds
     wait = FIRST_WAIT

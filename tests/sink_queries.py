@@ -42,8 +42,8 @@ class Files:
 
     def stream(self) -> DataFrame:
         self._spark.conf.set("spark.sql.files.minPartitionNum", 64)  # or else Spark puts small files together
-        return self._spark.readStream.schema(self._schema).option("pathGlobFilter", "*.parquet").parquet(
-            str(self._folder)
+        return (
+            self._spark.readStream.schema(self._schema).option("pathGlobFilter", "*.parquet").parquet(str(self._folder))
         )
 
 

@@ -60,9 +60,7 @@ def copy(spec: Spec) -> list[Transaction]:
     return transactions
 
 
-def _transaction(
-    consumer: Consumer, producer: Producer, places: list[TopicPartition], wanted: int, output: str
-) -> int:
+def _transaction(consumer: Consumer, producer: Producer, places: list[TopicPartition], wanted: int, output: str) -> int:
     producer.begin_transaction()
     rows = 0
     while rows < wanted:

@@ -31,9 +31,7 @@ class Reader:
     the broker holds a request when it has nothing new; rows come at once in any case.
     """
 
-    def __init__(
-        self, bootstrap_servers: str, topics: Iterable[str], *, committed: bool, wait_ms: int = 20
-    ) -> None:
+    def __init__(self, bootstrap_servers: str, topics: Iterable[str], *, committed: bool, wait_ms: int = 20) -> None:
         self._consumer = Consumer(
             {
                 "bootstrap.servers": bootstrap_servers,

@@ -105,7 +105,7 @@ class Broker:
         """A pipe that is at its end when the process is gone, to wait for several at once."""
         return self._watcher.stdout
 
-    def ask(self, topic: str | None = None) -> probe.Answer | None:
+    def ask(self, topic: str | None = None) -> probe.Metadata | None:
         """What it answers to a Metadata request, or None."""
         return probe.ask(self.port, topic)
 

@@ -17,7 +17,7 @@ NO_LEADER = -1
 
 
 @dataclass(frozen=True)
-class Answer:
+class Metadata:
     """`brokers`: the ids of the live brokers. `leaders`: the leader of each partition of the topic asked for, -1 for
     none.
     """
@@ -27,7 +27,7 @@ class Answer:
     leaders: dict[int, int]
 
 
-def ask(port: int, topic: str | None = None, timeout: float = 2.0) -> Answer | None:
+def ask(port: int, topic: str | None = None, timeout: float = 2.0) -> Metadata | None:
     """What the broker on this loopback port answers, or None when it does not (yet). `timeout` in seconds."""
     try:
         with socket.create_connection(("127.0.0.1", port), timeout=timeout) as connection:
@@ -50,7 +50,7 @@ def _receive(connection: socket.socket) -> bytes:
         return stream.read(size)
 
 
-def _parse(body: _Reader) -> Answer:
+def _parse(body: _Reader) -> Metadata:
     body.int32()  # correlation id
     brokers = [_broker(body) for _ in range(body.int32())]
     cluster_id = body.string()
@@ -58,7 +58,7 @@ def _parse(body: _Reader) -> Answer:
     leaders: dict[int, int] = {}
     for _ in range(body.int32()):
         leaders.update(_topic(body))
-    return Answer(cluster_id, frozenset(brokers), leaders)
+    return Metadata(cluster_id, frozenset(brokers), leaders)
 
 
 def _broker(body: _Reader) -> int:

@@ -7,7 +7,7 @@ from spark_eos.options.table import ELSEWHERE, SINK, SINK_OWNED, SOURCE, SOURCE_
 
 def markdown() -> str:
     """The options page of the docs."""
-    parts = ["# Options", "", "Made by `python -m spark_eos.options.parse`; a test holds this page to it."]
+    parts = ["# Options", "", "Made by `python -m spark_eos.options.page`; a test holds this page to it."]
     for title, table, owned in (("Source", SOURCE, SOURCE_OWNED), ("Sink", SINK, SINK_OWNED)):
         parts += ["", f"## {title}", "", "| option | default | meaning |", "| --- | --- | --- |"]
         parts += [f"| `{o.name}` | {o.default} | {o.doc} |" for o in table]

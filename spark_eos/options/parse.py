@@ -16,7 +16,6 @@ from spark_eos.options.bounds import (
     check_order,
     refuse_latest_start,
 )
-from spark_eos.options.page import markdown
 from spark_eos.options.selection import Selection
 from spark_eos.options.table import DEFAULT_LEDGER_TOPIC, DEFAULT_PREFIX, SINK, SINK_OWNED, SOURCE, SOURCE_OWNED, Option
 from spark_eos.options.values import parse_isolation
@@ -287,7 +286,3 @@ def _unknown(key: str, table: tuple[Option, ...]) -> OptionError:
     else:
         guess = f"Known options: {', '.join(names)}, kafka.*."
     return OptionError("EOS_OPTION_UNKNOWN", f"There is no option '{key}'.", hint=guess, option=key)
-
-
-if __name__ == "__main__":
-    print(markdown(), end="")

@@ -258,7 +258,9 @@ ELSEWHERE = (
 )
 
 SINK = (
-    Option("topic", "topic", parse_text, "(the `topic` column)", "Topic for every row; goes before the `topic` column."),
+    Option(
+        "topic", "topic", parse_text, "(the `topic` column)", "Topic for every row; goes before the `topic` column."
+    ),
     Option(
         "checkpointLocation",
         "checkpoint_location",

@@ -12,7 +12,7 @@ from spark_eos.protocol.new_checkpoint import FROM_GROUP, as_json, is_visible, w
 from spark_eos.protocol.ports import Description, NotPublished, Ports, State, Term
 from spark_eos.protocol.run import clear_earlier
 from spark_eos.protocol.stops import checkpoint_ahead, checkpoint_behind, missing_head, superseded
-from spark_eos.protocol.task import Word
+from spark_eos.protocol.task import TaskReport
 from spark_eos.protocol.verdicts import abort_all, settle
 
 DIGEST_BITS = 64
@@ -21,25 +21,25 @@ MARGIN_MS = 30_000
 
 
 @dataclass(frozen=True)
-class Batch:
-    """A micro-batch when every task has said its word. ``offsets`` only where they are asked for."""
+class MicroBatch:
+    """A micro-batch when every task has reported. ``offsets`` only where they are asked for."""
 
     run: str
     id: int
-    words: tuple[Word, ...]
+    reports: tuple[TaskReport, ...]
     offsets: Offsets | None = None
 
     @property
     def rows(self) -> int:
-        return sum(word.rows for word in self.words)
+        return sum(report.rows for report in self.reports)
 
     @property
     def digest(self) -> int:
-        return sum(word.digest for word in self.words) % (1 << DIGEST_BITS)
+        return sum(report.digest for report in self.reports) % (1 << DIGEST_BITS)
 
     @property
     def written(self) -> tuple[Written, ...]:
-        return tuple(word.written for word in self.words if word.written is not None)
+        return tuple(report.written for report in self.reports if report.written is not None)
 
     @property
     def pairs(self) -> frozenset[Pair]:
@@ -47,7 +47,7 @@ class Batch:
 
 
 @dataclass(frozen=True)
-class Report:
+class CommitReport:
     """How a commit went. Times are milliseconds: to take the ledger and verify, to decide, to end."""
 
     transactions: int
@@ -69,7 +69,7 @@ def take_ahead(ports: Ports, run: str) -> Term | None:
     return term
 
 
-def commit(ports: Ports, batch: Batch, ahead: Term | None = None) -> Report:
+def commit(ports: Ports, batch: MicroBatch, ahead: Term | None = None) -> CommitReport:
     """Make a micro-batch durable, by one decision. Every step is safe to repeat.
 
     1. Read the head, take the ledger, read again; meanwhile the coordinators are asked what is open. Where the ledger
@@ -86,14 +86,14 @@ def commit(ports: Ports, batch: Batch, ahead: Term | None = None) -> Report:
     clock = _Clock()
     ports.reach("commit.entered")
     mine: Decision | None = None
-    for _ in ports.patience():
+    for _ in ports.retrying():
         term, head, ongoing = _authority(ports, batch, ahead)
         fresh, ahead = term is not ahead, None
         ports.reach("commit.taken")
         if mine is None or head.decision != mine:
             mine = _next_decision(ports, batch, head)
             if mine is None:
-                return Report(0, replayed=True, verify_ms=clock.lap())
+                return CommitReport(0, replayed=True, verify_ms=clock.lap())
             open_ones = {d.pair: d for d in ongoing()}
             problem = _verify(ports, batch, open_ones)
             if problem is not None and not fresh:
@@ -115,7 +115,7 @@ def commit(ports: Ports, batch: Batch, ahead: Term | None = None) -> Report:
         ports.reach("commit.ended")
         still_open = abort_all(ports, left)
         ports.reach("commit.cleaned")
-        return Report(len(batch.written), mine.rev > 0, verify_ms, decide_ms, clock.lap(), len(still_open))
+        return CommitReport(len(batch.written), mine.rev > 0, verify_ms, decide_ms, clock.lap(), len(still_open))
     raise Unclear(
         "EOS_DECISION_UNCLEAR",
         f"Whether micro-batch {batch.id} was decided is not known: the ledger could not be written and read.",
@@ -134,7 +134,7 @@ class _Clock:
 
 
 def _authority(
-    ports: Ports, batch: Batch, ahead: Term | None
+    ports: Ports, batch: MicroBatch, ahead: Term | None
 ) -> tuple[Term, Head, Callable[[], Collection[Description]]]:
     """The ledger, taken, its head, and what is open; a run that was replaced aborts what it wrote and stops, without
     taking. The term that was taken ahead serves for a batch that is new; anything else is rare, and taken anew."""
@@ -150,7 +150,7 @@ def _authority(
     return term, head, ongoing
 
 
-def _own_head(ports: Ports, batch: Batch, head: Head | None) -> Head:
+def _own_head(ports: Ports, batch: MicroBatch, head: Head | None) -> Head:
     if head is None:
         raise missing_head(batch.id)
     if head.run == batch.run:
@@ -161,13 +161,13 @@ def _own_head(ports: Ports, batch: Batch, head: Head | None) -> Head:
     raise superseded(batch.run, head)
 
 
-def _next_decision(ports: Ports, batch: Batch, head: Head) -> Decision | None:
+def _next_decision(ports: Ports, batch: MicroBatch, head: Head) -> Decision | None:
     """The decision to publish; None when the batch was decided before and lost nothing."""
     last = head.decision
     if last is not None and last.batch < batch.id and last.lost:
         raise checkpoint_ahead(batch.id, last)
     if last is None or last.batch < batch.id:
-        return Decision(batch.id, 0, len(batch.words), batch.rows, batch.digest, batch.offsets, batch.written)
+        return Decision(batch.id, 0, len(batch.reports), batch.rows, batch.digest, batch.offsets, batch.written)
     if last.batch > batch.id:
         raise checkpoint_behind(last, batch.id)
     _compare(batch, last)
@@ -183,7 +183,7 @@ _WHY_DIVERGED = (
 )
 
 
-def _compare(batch: Batch, last: Decision) -> None:
+def _compare(batch: MicroBatch, last: Decision) -> None:
     """A replay must be what was decided: what is visible already came from it."""
     compared = [("rows", last.rows, batch.rows), ("digest of the rows", last.digest, batch.digest)]
     differences = [f"{what}: decided {was}, now {now}" for what, was, now in compared if was != now]
@@ -193,7 +193,7 @@ def _compare(batch: Batch, last: Decision) -> None:
         raise _diverged(batch, last, "; ".join(differences))
 
 
-def _diverged(batch: Batch, last: Decision, differences: str) -> Diverged:
+def _diverged(batch: MicroBatch, last: Decision, differences: str) -> Diverged:
     if not is_visible(last):
         return Diverged(
             "EOS_REPLAY_DIVERGED",
@@ -211,23 +211,21 @@ def _diverged(batch: Batch, last: Decision, differences: str) -> Diverged:
     )
 
 
-def _repaired(ports: Ports, batch: Batch, last: Decision) -> Decision:
+def _repaired(ports: Ports, batch: MicroBatch, last: Decision) -> Decision:
     """The decision's next revision: lost transactions replaced by those that the replay wrote."""
     kept = [w for w in last.written if w.verdict is not Verdict.LOST]
     if not kept:
-        return replace(last, rev=last.rev + 1, tasks=len(batch.words), written=batch.written)
+        return replace(last, rev=last.rev + 1, tasks=len(batch.reports), written=batch.written)
     repairs = {w.partition: w for w in batch.written}
     lost = {w.partition: w for w in last.lost}
-    same_rows = {p: (w.rows, w.digest) for p, w in lost.items()} == {
-        p: (w.rows, w.digest) for p, w in repairs.items()
-    }
-    if len(batch.words) != last.tasks or not same_rows:
+    same_rows = {p: (w.rows, w.digest) for p, w in lost.items()} == {p: (w.rows, w.digest) for p, w in repairs.items()}
+    if len(batch.reports) != last.tasks or not same_rows:
         abort_all(ports, batch.pairs)
         raise Diverged(
             "EOS_REPAIR_NEEDS_SAME_TASKS",
             f"Micro-batch {batch.id} lost {len(lost)} of {len(last.written)} transactions and can be repaired only "
             "by the "
-            f"same {last.tasks} tasks with the same rows; the replay has {len(batch.words)}.",
+            f"same {last.tasks} tasks with the same rows; the replay has {len(batch.reports)}.",
             hint=f"Start the query again with {last.tasks} tasks (same number of source partitions, "
             "spark.sql.shuffle.partitions and adaptive execution as before), from this checkpoint: the offsets of "
             "'offsets.group.id' are past the lost rows.",
@@ -236,7 +234,7 @@ def _repaired(ports: Ports, batch: Batch, last: Decision) -> Decision:
     return replace(last, rev=last.rev + 1, written=tuple(sorted([*kept, *repairs.values()], key=lambda w: w.partition)))
 
 
-def _verify(ports: Ports, batch: Batch, open_ones: Mapping[Pair, Description]) -> ProtocolStop | None:
+def _verify(ports: Ports, batch: MicroBatch, open_ones: Mapping[Pair, Description]) -> ProtocolStop | None:
     """Everything to be decided must be held by the broker, long enough; what is wrong, if anything is.
 
     An optimisation that spares repairs, as a transaction may still expire after it: safety rests on the verdicts. It is
@@ -245,30 +243,30 @@ def _verify(ports: Ports, batch: Batch, open_ones: Mapping[Pair, Description]) -
     # A coordinator that is being moved lists nothing; asked for an id by name, it is waited for.
     missing = [pair.id for pair in batch.pairs if pair not in open_ones]
     named = ports.coordinator.describe(missing) if missing else {}
-    for word in batch.words:
-        if word.written is not None:
-            pair = word.written.pair
-            problem = _problem(ports, word, pair, open_ones.get(pair) or named.get(pair.id))
+    for report in batch.reports:
+        if report.written is not None:
+            pair = report.written.pair
+            problem = _problem(ports, report, pair, open_ones.get(pair) or named.get(pair.id))
             if problem is not None:
                 return problem
     return None
 
 
-def _problem(ports: Ports, word: Word, pair: Pair, found: Description | None) -> ProtocolStop | None:
+def _problem(ports: Ports, report: TaskReport, pair: Pair, found: Description | None) -> ProtocolStop | None:
     if found is None or found.state is not State.ONGOING or found.pair != pair:
         state = "forgotten" if found is None else f"{found.state.value} (epoch {found.pair.epoch}, not {pair.epoch})"
         return ProtocolStop(
             "EOS_TRANSACTION_EXPIRED",
-            f"Transaction {pair.id} of partition {word.partition} is {state} on the broker before it was decided.",
-            hint=_SHORTER.format(timeout=word.timeout_ms),
+            f"Transaction {pair.id} of partition {report.partition} is {state} on the broker before it was decided.",
+            hint=_SHORTER.format(timeout=report.timeout_ms),
             transactional_id=pair.id,
         )
     now = ports.now_ms()
-    left = found.timeout_ms - max(now - found.started_ms, now - word.began_ms)
+    left = found.timeout_ms - max(now - found.started_ms, now - report.began_ms)
     if left < min(MARGIN_MS, found.timeout_ms // 2):
         return ProtocolStop(
             "EOS_TRANSACTION_TOO_OLD",
-            f"Transaction {pair.id} of partition {word.partition} has {left} ms of its {found.timeout_ms} ms left, "
+            f"Transaction {pair.id} of partition {report.partition} has {left} ms of its {found.timeout_ms} ms left, "
             "too little to decide on.",
             hint=_SHORTER.format(timeout=found.timeout_ms),
             transactional_id=pair.id,
@@ -307,7 +305,7 @@ def abort(ports: Ports, run: str, batch_id: int) -> Collection[Pair]:
     somewhere finds itself replaced, and cannot decide on what is being aborted.
     """
     ports.reach("abort.entered")
-    for _ in ports.patience():
+    for _ in ports.retrying():
         head = ports.ledger.read()
         if head is None or head.run != run:
             return ()

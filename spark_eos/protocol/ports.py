@@ -42,7 +42,7 @@ class Description:
     places: tuple[tuple[str, int], ...] = ()
 
 
-class Answer(Enum):
+class EndTxnAnswer(Enum):
     """An answer to EndTxn, by what it tells; the numbers are Kafka's error codes."""
 
     DONE = "done"  # 0
@@ -91,7 +91,7 @@ class Coordinator(Protocol):
         """The same, begun now; the answer, or the error, comes with the call of what is returned."""
         ...
 
-    def end(self, pairs: Collection[Pair], *, commit: bool) -> Mapping[Pair, Answer]:
+    def end(self, pairs: Collection[Pair], *, commit: bool) -> Mapping[Pair, EndTxnAnswer]:
         """EndTxn for all of them at once."""
         ...
 
@@ -106,13 +106,13 @@ class Data(Protocol):
 class Ports:
     """Everything that the steps of one query need.
 
-    ``patience()`` yields for as long as it is worth trying again, waiting in between; ``now_ms()`` is the time of day;
+    ``retrying()`` yields for as long as it is worth trying again, waiting in between; ``now_ms()`` is the time of day;
     ``reach(point)`` marks the named points of ``spark_eos.failpoints``.
     """
 
     ledger: Ledger
     coordinator: Coordinator
     data: Data
-    patience: Callable[[], Iterator[None]]
+    retrying: Callable[[], Iterator[None]]
     now_ms: Callable[[], int]
     reach: Callable[[str], None]

@@ -30,7 +30,7 @@ def open_run(
 
     Raises Superseded, LedgerError (no head in mid-life), Unclear.
     """
-    for _ in ports.patience():
+    for _ in ports.retrying():
         head = _checked(ports, ports.ledger.read(), run, batch, begin_here, prefix)
         if head is not None and head.run == run:
             return head
@@ -67,9 +67,7 @@ def clear_earlier(ports: Ports, head: Head) -> Collection[Pair]:
     return abort_all(ports, left)
 
 
-def _checked(
-    ports: Ports, head: Head | None, run: str, batch: int, begin_here: bool, prefix: str
-) -> Head | None:
+def _checked(ports: Ports, head: Head | None, run: str, batch: int, begin_here: bool, prefix: str) -> Head | None:
     if head is None and batch > 0 and not begin_here:
         raise missing_head(batch)
     if head is not None and head.prefix != prefix:
@@ -95,9 +93,7 @@ def _settled(ports: Ports, last: Decision) -> Decision:
     return last.judged(settle(ports, last.written))
 
 
-def _successor(
-    ports: Ports, head: Head | None, run: str, batch: int, endtxn_version: int, driver: str
-) -> Head:
+def _successor(ports: Ports, head: Head | None, run: str, batch: int, endtxn_version: int, driver: str) -> Head:
     if head is None:
         return Head(run=run, generation=1, earlier=(), endtxn_version=endtxn_version, driver=driver)
     new = head.succeeded_by(run, endtxn_version, driver)

@@ -29,7 +29,7 @@ class Assignment:
 
 
 @dataclass(frozen=True)
-class Word:
+class TaskReport:
     """What a task says: how much it read, and the transaction that holds it, if it wrote any.
 
     ``work`` is what it was assigned. ``began_ms`` is the time of day, by the task's clock, before its transaction

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable
 from spark_eos.errors import Unclear
 from spark_eos.protocol.head import Pair, Verdict, Written
 from spark_eos.protocol.new_checkpoint import FROM_GROUP
-from spark_eos.protocol.ports import Answer, Description, Found, Ports, State
+from spark_eos.protocol.ports import Description, EndTxnAnswer, Found, Ports, State
 
 _ENDED = {
     State.PREPARE_COMMIT: Verdict.COMMITTED,
@@ -28,13 +28,13 @@ def _settle(ports: Ports, open_ones: dict[Pair, Written]) -> dict[Pair, Verdict]
     verdicts: dict[Pair, Verdict] = {}
     if not open_ones:
         return verdicts
-    for _ in ports.patience():
+    for _ in ports.retrying():
         answers = ports.coordinator.end(open_ones, commit=True)
-        verdicts |= {pair: Verdict.COMMITTED for pair, answer in answers.items() if answer is Answer.DONE}
+        verdicts |= {pair: Verdict.COMMITTED for pair, answer in answers.items() if answer is EndTxnAnswer.DONE}
         open_ones = {pair: w for pair, w in open_ones.items() if pair not in verdicts}
         verdicts |= _ask_coordinator(ports, open_ones)
         open_ones = {pair: w for pair, w in open_ones.items() if pair not in verdicts}
-        verdicts |= _ask_data(ports, [w for pair, w in open_ones.items() if answers[pair] is Answer.SAYS_NOTHING])
+        verdicts |= _ask_data(ports, [w for pair, w in open_ones.items() if answers[pair] is EndTxnAnswer.SAYS_NOTHING])
         open_ones = {pair: w for pair, w in open_ones.items() if pair not in verdicts}
         if not open_ones:
             return verdicts
@@ -96,9 +96,9 @@ def abort_all(ports: Ports, pairs: Collection[Pair]) -> Collection[Pair]:
     left = set(pairs)
     if not left:
         return left
-    for _ in ports.patience():
+    for _ in ports.retrying():
         answers = ports.coordinator.end(left, commit=False)
-        left = {pair for pair in left if answers[pair] is Answer.PENDING}
+        left = {pair for pair in left if answers[pair] is EndTxnAnswer.PENDING}
         if not left:
             break
     return left

@@ -26,7 +26,7 @@ from spark_eos.kafka.net.client import wire
 from spark_eos.kafka.ports.ledger import KafkaLedger
 from spark_eos.options.parse import SinkOptions
 from spark_eos.protocol.stops import missing_head
-from spark_eos.retry import patience
+from spark_eos.retry import retrying
 
 KAFKA_DEFAULT_MAX_TIMEOUT_MS = 900_000
 LEDGER_PARTITIONS = 8
@@ -164,7 +164,7 @@ def _check_ledger(topic: str, kafka: KafkaProperties) -> None:
             policy=policy,
         )
     needed = int(config["min.insync.replicas"].value)
-    for _ in patience(_TIMEOUT):  # replicas that were restarted take a moment to be in sync
+    for _ in retrying(_TIMEOUT):  # replicas that were restarted take a moment to be in sync
         description = _known(lambda: _describe(kafka, topic))
         # Brokers ask for no more replicas in sync than there are.
         short = [p for p in description.partitions if len(p.isr) < min(needed, len(p.replicas))]
@@ -238,7 +238,7 @@ def _known(ask: Callable[[], Any]) -> Any:
     """The answer about a topic that is there, though it may have been created a moment ago: not every broker knows it
     then."""
     unknown: KafkaException | None = None
-    for _ in patience(_NEW_TOPIC_SECONDS):
+    for _ in retrying(_NEW_TOPIC_SECONDS):
         try:
             return ask()
         except KafkaException as error:

@@ -65,7 +65,7 @@ class RowBatch:
         return (rows + self._nulls * _NULL_WEIGHT) % (1 << DIGEST_BITS)
 
     def by_topic(self) -> Iterator[tuple[Any, dict[str, pa.Array]]]:
-        """Each topic with its rows, as the columns that `RawProducer.write` takes."""
+        """Each topic with its rows, as the columns that `ArrowProducer.write` takes."""
         columns = {"value": self._value}
         if self._key is not None:
             columns["key"] = self._key

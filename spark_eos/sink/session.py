@@ -15,7 +15,7 @@ from spark_eos.kafka.ports.lookup import RecordLookup
 from spark_eos.options.parse import SinkOptions
 from spark_eos.protocol.batch import take_ahead
 from spark_eos.protocol.ports import Ports, Term
-from spark_eos.retry import patience
+from spark_eos.retry import retrying
 
 SETTLE_SECONDS = 60.0
 """How long a step is tried again before the query stops and leaves it to its next run."""
@@ -74,7 +74,7 @@ def _session(options: SinkOptions, ledger_partitions: int, query: str, process_i
         ledger=ledger,
         coordinator=coordinator,
         data=RecordLookup(connection, options.kafka),
-        patience=lambda: patience(SETTLE_SECONDS),
+        retrying=lambda: retrying(SETTLE_SECONDS),
         now_ms=lambda: int(time.time() * 1000),
         reach=failpoints.reach,
     )

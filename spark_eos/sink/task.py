@@ -15,8 +15,8 @@ from spark_eos import failpoints
 from spark_eos.errors import ProtocolStop, RowError, Unclear
 from spark_eos.kafka.admin.topics import topic_partitions
 from spark_eos.kafka.net.client import ENDTXN_VERSION
-from spark_eos.kafka.producer.arrow import RawProducer, suits
-from spark_eos.kafka.producer.librdkafka import TransactionalProducer
+from spark_eos.kafka.producer.arrow import ArrowProducer, supports
+from spark_eos.kafka.producer.librdkafka import LibrdkafkaProducer
 from spark_eos.log import logger
 from spark_eos.options.parse import SinkOptions
 from spark_eos.protocol.batch import DIGEST_BITS
@@ -25,8 +25,8 @@ from spark_eos.protocol.names import TaskId, task_name
 from spark_eos.protocol.ports import State
 from spark_eos.protocol.run import open_run
 from spark_eos.protocol.stops import missing_head, superseded
-from spark_eos.protocol.task import Assignment, Word, assign, check_held
-from spark_eos.retry import patience
+from spark_eos.protocol.task import Assignment, TaskReport, assign, check_held
+from spark_eos.retry import retrying
 from spark_eos.sink.preflight import Facts
 from spark_eos.sink.rows import RowBatch, check_partitions, produce_all
 from spark_eos.sink.schema import Columns
@@ -35,7 +35,7 @@ from spark_eos.sink.session import Session, session
 OPEN_SECONDS = 3.0
 """How long a task waits for the one before it to open the run; the wait grows with the partition."""
 
-_Producer = RawProducer | TransactionalProducer
+_Producer = ArrowProducer | LibrdkafkaProducer
 _QUEUE_WAIT = 0.005
 _QUEUE_KBYTES = 32 << 10
 
@@ -78,8 +78,8 @@ class Job:
     columns: Columns
 
 
-def run_task(job: Job, me: Identity, batches: Iterator[pa.RecordBatch]) -> Word:
-    """Write, or count, the rows of one task; the word for the driver.
+def run_task(job: Job, me: Identity, batches: Iterator[pa.RecordBatch]) -> TaskReport:
+    """Write, or count, the rows of one task; the report for the driver.
 
     The head, the opening of the run and the producer's birth overlap the wait for the first rows. Whatever fails aborts
     this attempt's own transaction and raises.
@@ -94,7 +94,7 @@ def run_task(job: Job, me: Identity, batches: Iterator[pa.RecordBatch]) -> Word:
         return _count(job, assignment, me, rows)
     if first is None:
         producer.close()
-        return Word(assignment.work, me.partition, 0, 0)
+        return TaskReport(assignment.work, me.partition, 0, 0)
     attempt = _Attempt(job, own, me, assignment, producer)
     try:
         return attempt.write(rows)
@@ -122,11 +122,11 @@ def _start(job: Job, own: Session, me: Identity) -> tuple[Assignment, _Producer 
 def _born(job: Job, name: str) -> _Producer:
     """A producer that has the name, and its own producer id and epoch."""
     options, timeout_ms = job.options, job.facts.transaction_timeout_ms
-    if not job.columns.headers and suits(options.kafka):
-        raw = RawProducer(options.kafka, name, timeout_ms)
+    if not job.columns.headers and supports(options.kafka):
+        raw = ArrowProducer(options.kafka, name, timeout_ms)
         raw.init()
         return raw
-    client = TransactionalProducer(options.kafka, name, timeout_ms, {"queue.buffering.max.kbytes": _QUEUE_KBYTES})
+    client = LibrdkafkaProducer(options.kafka, name, timeout_ms, {"queue.buffering.max.kbytes": _QUEUE_KBYTES})
     try:
         client.warm_up(options.topic)
         client.init()
@@ -156,7 +156,7 @@ def _free_name(job: Job, own: Session, me: Identity, task: TaskId) -> str:
 def _opened(job: Job, own: Session, me: Identity) -> Head:
     """The head of this run. The lowest partition opens it, the others wait for that, though not for ever."""
     head = None
-    for _ in patience(OPEN_SECONDS * me.partition):
+    for _ in retrying(OPEN_SECONDS * me.partition):
         head = own.ports.ledger.read()
         if head is not None and head.run == me.run:
             return head
@@ -179,26 +179,24 @@ def _opened(job: Job, own: Session, me: Identity) -> Head:
     )
 
 
-def _count(job: Job, assignment: Assignment, me: Identity, batches: Iterator[pa.RecordBatch]) -> Word:
+def _count(job: Job, assignment: Assignment, me: Identity, batches: Iterator[pa.RecordBatch]) -> TaskReport:
     rows = digest = 0
     for batch in batches:
         columns = RowBatch(batch, job.columns, job.options.topic)
         rows += columns.rows
         digest += columns.digest()
-    return Word(assignment.work, me.partition, rows, digest % (1 << DIGEST_BITS))
+    return TaskReport(assignment.work, me.partition, rows, digest % (1 << DIGEST_BITS))
 
 
 class _Attempt:
     """The rows' way into one transaction."""
 
-    def __init__(
-        self, job: Job, own: Session, me: Identity, assignment: Assignment, producer: _Producer
-    ) -> None:
+    def __init__(self, job: Job, own: Session, me: Identity, assignment: Assignment, producer: _Producer) -> None:
         self._job, self._own, self._me = job, own, me
         self._assignment, self._producer = assignment, producer
         self._counts: dict[str, int] = {}
 
-    def write(self, batches: Iterator[pa.RecordBatch]) -> Word:
+    def write(self, batches: Iterator[pa.RecordBatch]) -> TaskReport:
         began_ms = int(time.time() * 1000)
         failpoints.reach("prepare.begun")
         rows = digest = 0
@@ -215,7 +213,7 @@ class _Attempt:
         self._check_owner()
         written = self._hand_over(rows, digest % (1 << DIGEST_BITS))
         failpoints.reach("prepare.prepared")
-        return Word(
+        return TaskReport(
             self._assignment.work,
             self._me.partition,
             written.rows,
@@ -227,7 +225,7 @@ class _Attempt:
 
     def _produce(self, columns: RowBatch) -> None:
         producer = self._producer
-        if isinstance(producer, RawProducer):
+        if isinstance(producer, ArrowProducer):
             for topic, rows in columns.by_topic():
                 producer.write(topic, self._counts[topic], **rows)
             return
@@ -245,7 +243,7 @@ class _Attempt:
             self._counts |= topic_partitions(self._job.options.kafka, sorted(filter(None, unknown)))
 
     @staticmethod
-    def _make_room(producer: TransactionalProducer) -> None:
+    def _make_room(producer: LibrdkafkaProducer) -> None:
         """The queue is full: wait for the brokers, unless they have already refused a row."""
         if producer.failed:
             producer.flush()
@@ -266,7 +264,7 @@ class _Attempt:
         return Written(self._me.partition, own, rows, digest, self._first_record(own, described.places))
 
     def _first_record(self, own: Pair, places: Iterable[tuple[str, int]]) -> Probe:
-        for _ in patience(10):
+        for _ in retrying(10):
             probe = self._own.coordinator.first_record(own, places)
             if probe is not None:
                 return probe

@@ -18,8 +18,8 @@ from spark_eos.checkpoint import Checkpoint
 from spark_eos.kafka.admin.topics import topic_partitions
 from spark_eos.log import logger
 from spark_eos.options.parse import SinkOptions
-from spark_eos.protocol.batch import Batch, Report, abort, commit
-from spark_eos.protocol.task import Word
+from spark_eos.protocol.batch import CommitReport, MicroBatch, abort, commit
+from spark_eos.protocol.task import TaskReport
 from spark_eos.sink.preflight import Facts, preflight, this_driver
 from spark_eos.sink.schema import check_columns
 from spark_eos.sink.session import session
@@ -29,7 +29,7 @@ from spark_eos.worker_gc import spare_collections
 
 @dataclass(frozen=True)
 class Message(WriterCommitMessage):
-    """A task's word, whose it is, and what the driver knew when it planned the batch.
+    """A task's report, whose it is, and what the driver knew when it planned the batch.
 
     Times are seconds: how long the task took, and when, by its clock, it was done.
     """
@@ -37,7 +37,7 @@ class Message(WriterCommitMessage):
     query: str
     run: str
     facts: Facts
-    word: Word
+    report: TaskReport
     took: float
     done: float
 
@@ -63,9 +63,9 @@ class EosKafkaStreamWriter(DataSourceStreamArrowWriter):
         began = time.perf_counter()
         me = Identity.here()
         assert self._facts is not None, "the writer was not made by Spark's planning"
-        word = run_task(Job(self._options, self._facts, self._columns), me, iterator)
+        report = run_task(Job(self._options, self._facts, self._columns), me, iterator)
         spare_collections()
-        return Message(me.query, me.run, self._facts, word, time.perf_counter() - began, time.time())
+        return Message(me.query, me.run, self._facts, report, time.perf_counter() - began, time.time())
 
     @hidden_traceback()
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
@@ -78,7 +78,7 @@ class EosKafkaStreamWriter(DataSourceStreamArrowWriter):
         if self._options.group_id and self._options.checkpoint_location:
             offsets = Checkpoint(self._options.checkpoint_location).kafka_offsets(batchId)
         own = session(self._options, first.facts.ledger_partitions, first.query)
-        batch = Batch(first.run, batchId, tuple(message.word for message in said), offsets)
+        batch = MicroBatch(first.run, batchId, tuple(message.report for message in said), offsets)
         report = commit(own.ports, batch, own.ahead(first.run))
         own.take_ahead(first.run)
         spare_collections()
@@ -118,7 +118,7 @@ class EosKafkaStreamWriter(DataSourceStreamArrowWriter):
         driver = this_driver()
         return (query, head.run, partitions) if head is not None and driver and head.driver == driver else None
 
-    def _log(self, query: str, batch: Batch, said: Sequence[Message], report: Report, took: float) -> None:
+    def _log(self, query: str, batch: MicroBatch, said: Sequence[Message], report: CommitReport, took: float) -> None:
         logger.info(
             "query=%s batch=%d%s rows=%d tasks=%d transactions=%d prepare=%.0fms "
             "verify=%.1fms decide=%.1fms end=%.1fms commit=%.1fms since_last_task=%.1fms",
@@ -126,7 +126,7 @@ class EosKafkaStreamWriter(DataSourceStreamArrowWriter):
             batch.id,
             " replayed" if report.replayed else "",
             batch.rows,
-            len(batch.words),
+            len(batch.reports),
             report.transactions,
             max(message.took for message in said) * 1000,
             report.verify_ms,

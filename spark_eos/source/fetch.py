@@ -1,4 +1,4 @@
-"""The source in the tasks: ranges of partitions, from the broker into Arrow, each by the way that suits.
+"""The source in the tasks: ranges of partitions, from the broker into Arrow, each by the way that supports.
 
 The one way takes whole record batches (`raw`) and costs a quarter of the other, a consumer of librdkafka (`consumer`),
 which goes on where the first meets a message format that it does not know, and has all of it where the user's
@@ -18,7 +18,7 @@ from spark_eos.options.parse import Fetching
 from spark_eos.source.consumer import read_by_consumer
 from spark_eos.source.losses import Losses
 from spark_eos.source.planning import OffsetRange, Task
-from spark_eos.source.raw import read_raw, suits
+from spark_eos.source.raw import read_raw, supports
 from spark_eos.worker_gc import spare_collections
 
 
@@ -38,7 +38,7 @@ def read_range(fetching: Fetching, range_: OffsetRange) -> Iterator[pa.RecordBat
     range is read.
     """
     losses = Losses(fetching.fail_on_data_loss)
-    read = read_raw if suits(fetching.kafka) else read_by_consumer
+    read = read_raw if supports(fetching.kafka) else read_by_consumer
     left = range_
     while left.start < left.end:
         try:

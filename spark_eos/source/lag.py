@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 from spark_eos.errors import EosError
-from spark_eos.kafka.admin.open_transactions import holders
+from spark_eos.kafka.admin.open_transactions import oldest_open_transaction
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.log import logger
 from spark_eos.options.offsets import Offsets
@@ -80,7 +80,7 @@ class Lag:
         self._said[topic, partition, end] = now
         since = self._held[topic, partition][1]
         try:
-            found = holders(self._kafka, topic, partition)
+            found = oldest_open_transaction(self._kafka, topic, partition)
         except EosError as error:
             logger.warning("%s-%d: nobody says who holds the last stable offset: %s", topic, partition, error)
             return

@@ -11,8 +11,7 @@ from spark_eos.kafka.admin.topics import NO_OFFSET
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.log import logger
 from spark_eos.options.bounds import ByTime, Limit
-from spark_eos.options.offsets import Offsets
-from spark_eos.source import offsets as formats
+from spark_eos.options.offsets import Offsets, bad, check_known, check_same_partitions, fill_in
 from spark_eos.source.losses import Losses, data_loss
 from spark_eos.source.watch import TopicWatch
 
@@ -38,9 +37,9 @@ def resolve_start(
         assert group is not None  # the options say so
         wanted = _of_group(kafka, group, begin, high)
     else:
-        wanted = formats.fill_in(option, limit, begin, watch.ends())
+        wanted = fill_in(option, limit, begin, watch.ends())
     wanted = _begin_or_later(wanted, begin, losses)
-    formats.check_known(option, wanted, begin, high)
+    check_known(option, wanted, begin, high)
     return wanted
 
 
@@ -53,11 +52,11 @@ def resolve_end(option: str, limit: Limit, watch: TopicWatch) -> Offsets:
         return _at_times(option, ByTime(limit.times, else_latest=True), watch)
     assert isinstance(limit, dict)
     begin, stable = watch.begins(), watch.ends()
-    wanted = formats.fill_in(option, limit, begin, stable)
+    wanted = fill_in(option, limit, begin, stable)
     for topic, partitions in wanted.items():
         for p, at in partitions.items():
             if at > stable[topic][p]:
-                raise formats.bad(
+                raise bad(
                     option,
                     f"says {at} for {topic}-{p}, whose last stable offset is {stable[topic][p]}.",
                     hint="Give an offset up to that one. What lies beyond it does not exist yet, or belongs to a "
@@ -74,9 +73,7 @@ def _at_times(option: str, limit: ByTime, watch: TopicWatch) -> Offsets:
         times: Offsets = {topic: dict.fromkeys(numbers, limit.times) for topic, numbers in partitions.items()}
     else:
         times = limit.times
-        formats.check_same_partitions(
-            option, times, {t: dict.fromkeys(numbers, 0) for t, numbers in partitions.items()}
-        )
+        check_same_partitions(option, times, {t: dict.fromkeys(numbers, 0) for t, numbers in partitions.items()})
     # Ends are asked for first: what is appended between the two answers belongs behind them.
     ends = watch.ends()
     found = watch.at_times(times)

@@ -19,9 +19,9 @@ from spark_eos.kafka.config.handshake import silence_seconds
 from spark_eos.kafka.config.java_names import canonical
 from spark_eos.kafka.config.librdkafka import is_for_librdkafka
 from spark_eos.kafka.config.properties import KafkaProperties
-from spark_eos.kafka.net.client import OFFSET_OUT_OF_RANGE, OK, Wire, speaks, wire
+from spark_eos.kafka.net.client import OFFSET_OUT_OF_RANGE, OK, BrokerClient, speaks, wire
 from spark_eos.kafka.records.batches import UnsupportedFormat
-from spark_eos.kafka.requests.fetch import Answer, FetchConnection, connect, give_back
+from spark_eos.kafka.requests.fetch import FetchConnection, FetchResponse, connect, give_back
 from spark_eos.options.parse import Fetching
 from spark_eos.retry import FIRST_WAIT, LONGEST_WAIT
 from spark_eos.source.decode import Decoded, damaged, decode
@@ -69,12 +69,12 @@ def read_raw(fetching: Fetching, range_: OffsetRange) -> Iterator[pa.RecordBatch
             yield from fetches.next().batches
 
 
-def suits(kafka: KafkaProperties) -> bool:
+def supports(kafka: KafkaProperties) -> bool:
     """Whether all that the user wants of connections and fetches is understood here, and by the brokers.
 
     Raises ConnectionFailed where no broker answers.
     """
-    return not is_for_librdkafka(kafka, "consumer") and speaks(kafka, Wire.fetches)
+    return not is_for_librdkafka(kafka, "consumer") and speaks(kafka, BrokerClient.fetches)
 
 
 class _Fetches:
@@ -110,7 +110,7 @@ class _Fetches:
                 return decoded
             if answer is not None:
                 self._check(answer)
-                deadline = min(deadline, self._patience_with(answer, began))
+                deadline = min(deadline, self._deadline_after(answer, began))
                 if answer.error == OK:
                     self._try(self._send)
             if time.monotonic() + pause > deadline:
@@ -118,12 +118,12 @@ class _Fetches:
             time.sleep(pause)
             pause = min(2 * pause, LONGEST_WAIT)
 
-    def _patience_with(self, answer: Answer, began: float) -> float:
+    def _deadline_after(self, answer: FetchResponse, began: float) -> float:
         """Until when to ask again: a new leader may know less than there is, but not for long."""
         short = answer.error in (OK, OFFSET_OUT_OF_RANGE)
         return began + (_SHORT_STALL_S if short else self._options.poll_timeout_s)
 
-    def _answer(self, deadline: float) -> Answer | None:
+    def _answer(self, deadline: float) -> FetchResponse | None:
         """What the leader says to the fetch that is on its way, or to a first one; None where it cannot be reached."""
         if self._connection is None:
             self._try(self._connect)
@@ -162,7 +162,7 @@ class _Fetches:
             max_wait_ms=_MAX_WAIT_MS,
         )
 
-    def _decode(self, answer: Answer) -> Decoded:
+    def _decode(self, answer: FetchResponse) -> Decoded:
         unread = OffsetRange(self._range.topic, self._range.partition, self.position, self._range.end)
         data, headers = self._connection.buffer, self._options.include_headers
         try:
@@ -180,7 +180,7 @@ class _Fetches:
         if position < self._range.end:
             self._try(self._send)
 
-    def _check(self, answer: Answer) -> None:
+    def _check(self, answer: FetchResponse) -> None:
         """Raise for an answer that will not get better."""
         if answer.error != OK:
             self._disconnect()

@@ -22,7 +22,7 @@ from pyspark.sql.datasource import DataSourceStreamReader
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from spark_eos.options.bounds import ByTime
-from spark_eos.options.offsets import Offsets
+from spark_eos.options.offsets import LATEST, Offsets
 from spark_eos.options.parse import SourceOptions
 from spark_eos.source import offsets as formats
 from spark_eos.source import planning
@@ -151,7 +151,7 @@ class EosKafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return False
         if isinstance(wanted, str):
             return wanted == "earliest"
-        return not any(at == formats.LATEST for partitions in wanted.values() for at in partitions.values())
+        return not any(at == LATEST for partitions in wanted.values() for at in partitions.values())
 
     def _go_on_from(self, position: Position, ends: Offsets) -> Offsets:
         """The offsets from which to go on, by what is there now. What is not there is reported as lost."""

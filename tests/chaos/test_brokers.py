@@ -21,7 +21,7 @@ from sink_queries import VALUE, Files, Sink
 from spark_eos.kafka.admin.groups import active_members, committed_offsets
 from spark_eos.kafka.admin.topics import answer, topic_partitions
 from spark_eos.kafka.config.properties import KafkaProperties
-from spark_eos.kafka.net.client import Wire
+from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.options.parse import SinkOptions, stream_options
 from spark_eos.sink.preflight import preflight
 from spark_eos.source.planning import OffsetRange, Task
@@ -187,7 +187,7 @@ def test_a_client_finds_a_broker_that_is_awake(brokers):
     brokers.pause(1)
     try:
         for _ in range(6):
-            Wire(kafka)
+            BrokerClient(kafka)
     finally:
         brokers.resume(1)
         brokers.wait_ready()

@@ -14,8 +14,8 @@ from kafka.protocol.producer.transaction import InitProducerIdRequest
 from kafka_view import KafkaView, open_view, wait_for, write
 
 from spark_eos.kafka.config.properties import KafkaProperties
-from spark_eos.kafka.net.client import Wire
-from spark_eos.kafka.producer.librdkafka import TransactionalProducer
+from spark_eos.kafka.net.client import BrokerClient
+from spark_eos.kafka.producer.librdkafka import LibrdkafkaProducer
 from spark_eos.kafka.requests import end_txn
 
 LAST_EPOCH = 32_766  # the coordinator hands out no higher one
@@ -63,10 +63,10 @@ def test_transactions_are_ended_across_the_change_of_the_producer_id(view, clust
     """A retry with the old pair is told the same as the first answer, though the id has another producer id by then."""
     out, name = topic(), "epochs-run-out"
     kafka = KafkaProperties({"bootstrap.servers": cluster.bootstrap_servers})
-    wire = Wire(kafka)
+    wire = BrokerClient(kafka)
 
     def transaction(value: str, commit: bool) -> int:
-        producer = TransactionalProducer(kafka, name, TIMEOUT_MS)
+        producer = LibrdkafkaProducer(kafka, name, TIMEOUT_MS)
         producer.warm_up(out)
         producer.init()
         producer.begin()
@@ -77,7 +77,7 @@ def test_transactions_are_ended_across_the_change_of_the_producer_id(view, clust
         for _ in range(3):
 
             def answered() -> tuple[int] | None:
-                code = end_txn.end(wire, [(name, pair.producer_id, pair.epoch)], commit)[name]
+                code = end_txn.end_txns(wire, [(name, pair.producer_id, pair.epoch)], commit)[name]
                 return None if code in (None, 51) else (code,)
 
             assert wait_for(answered, f"the end of {value}") == (0,)
@@ -129,9 +129,7 @@ def test_a_query_goes_on_when_its_ids_run_out_of_epochs(view, cluster, topic, sp
 
 
 @pytest.mark.parametrize(("point", "nth"), [("commit.decided", 4), ("commit.between", 3), ("commit.ended", 4)])
-def test_the_answer_to_the_end_that_changes_the_producer_id_is_lost(
-    point, nth, view, cluster, topic, spark, tmp_path
-):
+def test_the_answer_to_the_end_that_changes_the_producer_id_is_lost(point, nth, view, cluster, topic, spark, tmp_path):
     """The commit of decided transactions gives their ids a new producer id, and the driver fails before it, between two
     of them, or before it knows. The next run asks with the old pairs, and nothing is lost or doubled."""
     source, out = topic(2), topic(2)

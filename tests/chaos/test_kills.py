@@ -39,7 +39,6 @@ _IN_BATCH_2 = {
 _SPECIAL = {"commit.between": "{point}=hold@2"}  # micro-batch 0 has no transaction
 
 
-
 def variants(point: str) -> tuple[str, ...]:
     """A process that only takes the ledger ahead waits for nothing else: it ends with its driver."""
     return ("dead",) if point.startswith("ahead.") else ("dead", "zombie")
@@ -62,9 +61,7 @@ def view(cluster: DevCluster) -> Iterator[KafkaView]:
         yield view
 
 
-def strike(
-    scene: Scene, spark: SparkSession, point: str, variant: str, restart: query.Spec | None = None
-) -> str:
+def strike(scene: Scene, spark: SparkSession, point: str, variant: str, restart: query.Spec | None = None) -> str:
     """Kill the query at the point, drain its input by a restart, check; release what was held, check again.
 
     ``restart``: how the query is started again, if not as before. Returns the query's id.

@@ -69,7 +69,7 @@ def admin(cluster: DevCluster) -> AdminClient:
 @pytest.fixture(params=["raw", "consumer"])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """The tasks of this test read in the one way, then in the other; a range that does not go on fails soon."""
-    monkeypatch.setattr(fetch, "suits", lambda kafka: request.param == "raw")
+    monkeypatch.setattr(fetch, "supports", lambda kafka: request.param == "raw")
     for module in (raw, consumer):
         monkeypatch.setattr(module, "_SHORT_STALL_S", 0.3)
     return request.param

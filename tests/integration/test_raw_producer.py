@@ -16,8 +16,8 @@ from proxy import Proxy
 from spark_eos.devcluster import DevCluster
 from spark_eos.errors import EosError
 from spark_eos.kafka.config.properties import KafkaProperties
-from spark_eos.kafka.net.client import OK, Wire
-from spark_eos.kafka.producer.arrow import RawProducer
+from spark_eos.kafka.net.client import OK, BrokerClient
+from spark_eos.kafka.producer.arrow import ArrowProducer
 from spark_eos.kafka.requests import end_txn, produce
 from spark_eos.options.parse import Fetching
 from spark_eos.protocol.head import Pair
@@ -54,21 +54,21 @@ def proxied(cluster: DevCluster, proxy: Proxy) -> KafkaProperties:
 
 
 @pytest.fixture(scope="module")
-def wire(kafka: KafkaProperties) -> Wire:
-    return Wire(kafka)
+def wire(kafka: KafkaProperties) -> BrokerClient:
+    return BrokerClient(kafka)
 
 
 @pytest.fixture
-def begin(kafka: KafkaProperties) -> Iterator[Callable[..., RawProducer]]:
+def begin(kafka: KafkaProperties) -> Iterator[Callable[..., ArrowProducer]]:
     """``begin(name=…, kafka=…, batch__size=…, …)``: a producer that has its producer id and epoch; two underscores are
     a dot in a property."""
-    begun: list[RawProducer] = []
+    begun: list[ArrowProducer] = []
 
-    def make(name: str | None = None, kafka: KafkaProperties = kafka, **more: object) -> RawProducer:
+    def make(name: str | None = None, kafka: KafkaProperties = kafka, **more: object) -> ArrowProducer:
         properties = {key.replace("__", "."): str(value) for key, value in more.items() if "__" in key}
         more = {key: value for key, value in more.items() if "__" not in key}
         own = KafkaProperties({**kafka, **properties})
-        begun.append(RawProducer(own, name or f"raw-{uuid.uuid4()}", LIFE_MS, **more))
+        begun.append(ArrowProducer(own, name or f"raw-{uuid.uuid4()}", LIFE_MS, **more))
         begun[-1].init()
         return begun[-1]
 
@@ -78,13 +78,13 @@ def begin(kafka: KafkaProperties) -> Iterator[Callable[..., RawProducer]]:
 
 
 @pytest.fixture
-def end(wire: Wire) -> Callable[..., None]:
+def end(wire: BrokerClient) -> Callable[..., None]:
     """End a transaction, as the driver does."""
 
-    def send(producer: RawProducer, commit: bool) -> None:
+    def send(producer: ArrowProducer, commit: bool) -> None:
         pair = producer.identity()
         own = (pair.id, pair.producer_id, pair.epoch)
-        wait_for(lambda: end_txn.end(wire, [own], commit=commit)[pair.id] == OK, f"an end of {pair}")
+        wait_for(lambda: end_txn.end_txns(wire, [own], commit=commit)[pair.id] == OK, f"an end of {pair}")
 
     return send
 
@@ -305,7 +305,7 @@ def test_rows_of_many_topics_are_held_together_within_bounds(begin, end, topic, 
 def test_a_life_that_no_broker_grants(kafka):
     """transaction.max.timeout.ms is 15 minutes."""
     with pytest.raises(EosError) as caught:
-        RawProducer(kafka, "long", 10**8).init()
+        ArrowProducer(kafka, "long", 10**8).init()
     assert caught.value.condition == "EOS_TRANSACTION_TIMEOUT_TOO_LONG"
 
 
@@ -315,13 +315,13 @@ def test_a_life_that_no_broker_grants(kafka):
 def test_what_is_in_flight_is_bounded(begin, topic, view, end, proxied, proxy):
     """By the bytes that were asked for, and one batch more."""
     name, producer = topic(), begin(kafka=proxied, in_flight_bytes=60_000, batch__size=20_000)
-    sizes, add = [], producer._deliveries.add
+    sizes, add = [], producer._sender.add
 
     def watched(*batch: object) -> None:
         add(*batch)
-        sizes.append(producer._deliveries.size)
+        sizes.append(producer._sender.size)
 
-    producer._deliveries.add = watched
+    producer._sender.add = watched
     proxy.delay(0.01)
     producer.write(name, 1, value=numbers(0, 20_000, size=100))
     producer.flush()
@@ -341,8 +341,8 @@ def test_a_process_keeps_its_connection(begin, topic, end, view):
         producer.flush()
         end(producer, commit=True)
         producer.close()
-        kept = produce.kept.take(producer._kafka, 0)
-        produce.kept.give_back(producer._kafka, kept)
+        kept = produce.connection_pool.take(producer._kafka, 0)
+        produce.connection_pool.give_back(producer._kafka, kept)
         if i == 0:
             first = kept
         elif i == 1:

@@ -19,11 +19,11 @@ from pyspark.sql import SparkSession
 from spark_eos.devcluster import DevCluster
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import wire
-from spark_eos.kafka.producer.arrow import RawProducer
+from spark_eos.kafka.producer.arrow import ArrowProducer
 from spark_eos.kafka.requests import end_txn
 from spark_eos.options.parse import Fetching
 from spark_eos.source.planning import OffsetRange
-from spark_eos.source.raw import read_raw, suits
+from spark_eos.source.raw import read_raw, supports
 
 USER, PASSWORD = "ann", "hunter2-and-more"
 
@@ -125,7 +125,7 @@ def test_a_query_over_tls_with_a_password(mechanism, secured, view, spark, tmp_p
     copy(spark, kafka, source, sink, tmp_path / "checkpoint")
     assert sorted(view.values(sink)) == list("abcdef")
     assert view.group(f"group-of-{sink}", source) == view.ends(source)
-    assert suits(KafkaProperties(kafka))
+    assert supports(KafkaProperties(kafka))
 
 
 def test_record_batches_over_tls(secured, view):
@@ -165,14 +165,14 @@ def test_record_batches_are_written_over_tls(secured, view):
     """More than the socket takes at once, by the producer that has no librdkafka."""
     topic = new_topic(secured, "written")
     kafka = KafkaProperties(secured.properties())
-    producer = RawProducer(kafka, "over-tls", 60_000)
+    producer = ArrowProducer(kafka, "over-tls", 60_000)
     producer.init()
     values = [b"%06d" % i * 200 for i in range(10_000)]
     producer.write(topic, 2, value=pa.array(values))
     producer.flush()
     pair = producer.identity()
     own = (pair.id, pair.producer_id, pair.epoch)
-    wait_for(lambda: end_txn.end(wire(kafka), [own], commit=True)[pair.id] == 0, "a commit")
+    wait_for(lambda: end_txn.end_txns(wire(kafka), [own], commit=True)[pair.id] == 0, "a commit")
     producer.close()
     wait_for(lambda: not view.held(topic), "the markers")
     assert [row.value for row in view.rows(topic)] == values

@@ -161,9 +161,7 @@ def test_several_queries_of_one_session_at_once(files, sink, topic, view):
     """They share processes, connections and the ledger, but no transaction."""
     outs = [topic(2) for _ in range(3)]
     sinks = [sink(f"query-{i}", topic=out) for i, out in enumerate(outs)]
-    inputs = [
-        files(name=f"input-{i}").add(*[[f"{i}.{t}.{n}" for n in range(50)] for t in range(2)]) for i in range(3)
-    ]
+    inputs = [files(name=f"input-{i}").add(*[[f"{i}.{t}.{n}" for n in range(50)] for t in range(2)]) for i in range(3)]
     running = [one.start(source.stream()) for one, source in zip(sinks, inputs, strict=True)]
     for query in running:
         assert query.awaitTermination(SECONDS)

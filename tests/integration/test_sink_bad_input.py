@@ -124,9 +124,10 @@ def test_a_missing_topic_by_column(files, sink, topic, refused, view):
 
 def test_a_missing_topic_where_brokers_create_topics(spark, files, tmp_path):
     """A misspelt name must not become a topic."""
-    with DevCluster(config={"auto.create.topics.enable": "true"}) as cluster, open_view(
-        cluster.bootstrap_servers
-    ) as view:
+    with (
+        DevCluster(config={"auto.create.topics.enable": "true"}) as cluster,
+        open_view(cluster.bootstrap_servers) as view,
+    ):
         name = f"missing-{uuid.uuid4()}"
         refused = Refusal(spark, view)
         by_option, by_column = Sink(cluster, tmp_path / "1", topic=name), Sink(cluster, tmp_path / "2")

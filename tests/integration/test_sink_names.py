@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql.types import StringType, StructType
 
 from spark_eos.errors import LedgerError
-from spark_eos.kafka.producer.librdkafka import TransactionalProducer
+from spark_eos.kafka.producer.librdkafka import LibrdkafkaProducer
 from spark_eos.options.parse import sink_options
 from spark_eos.protocol.names import TaskId, task_name
 from spark_eos.protocol.ports import State
@@ -28,7 +28,7 @@ def test_a_resubmitted_stage_leaves_the_open_transaction_of_its_predecessor_alon
     own = session(options, job.facts.ledger_partitions, me.query)
     first = TaskId(generation=1, partition=0, slot=0)
 
-    prepared = TransactionalProducer(options.kafka, _free_name(job, own, me, first), 60_000)
+    prepared = LibrdkafkaProducer(options.kafka, _free_name(job, own, me, first), 60_000)
     prepared.warm_up(name)
     prepared.init()
     prepared.begin()

@@ -181,7 +181,7 @@ def test_a_range_given_up_half_way(kafka, topic, producer, monkeypatch):
     name = topic()
     write(producer(batch_num_messages=100), name, 3000)
     monkeypatch.setattr(raw, "FETCH_BYTES", 20_000)
-    fetch.kept.close()
+    fetch.connection_pool.close()
     opened = []
     make = FetchConnection.__init__
     monkeypatch.setattr(FetchConnection, "__init__", lambda self, *args: opened.append(self) or make(self, *args))
@@ -197,7 +197,7 @@ def test_a_process_keeps_its_connection(kafka, topic, producer, monkeypatch):
     name = topic(2)
     write(producer(), name, 50, partition=0)
     write(producer(), name, 50, partition=1)
-    fetch.kept.close()
+    fetch.connection_pool.close()
     opened = []
     make = FetchConnection.__init__
     monkeypatch.setattr(FetchConnection, "__init__", lambda self, *args: opened.append(self) or make(self, *args))

@@ -1,6 +1,6 @@
 """What the sink relies on in kafka-python and in the broker, on a real broker.
 
-``spark_eos.kafka.net.client`` uses private calls of kafka-python: when a new version of it changes them, this fails first.
+``spark_eos.kafka.net.client`` uses private calls of kafka-python: when a new version changes them, this fails first.
 The answers of EndTxn version 5 are those of the table in docs/design.md, row by row.
 """
 
@@ -17,14 +17,14 @@ from kafka_view import TIMEOUT, wait_for
 from spark_eos.devcluster import DevCluster
 from spark_eos.errors import ProtocolStop
 from spark_eos.kafka.config.properties import KafkaProperties
-from spark_eos.kafka.net.client import OFFSET_OUT_OF_RANGE, OK, Wire
+from spark_eos.kafka.net.client import OFFSET_OUT_OF_RANGE, OK, BrokerClient
 from spark_eos.kafka.ports.coordinator import TransactionCoordinator
 from spark_eos.kafka.ports.lookup import RecordLookup
-from spark_eos.kafka.producer.librdkafka import TransactionalProducer
+from spark_eos.kafka.producer.librdkafka import LibrdkafkaProducer
 from spark_eos.kafka.requests import end_txn
 from spark_eos.protocol.head import Pair, Probe
 from spark_eos.protocol.names import TaskId, task_name
-from spark_eos.protocol.ports import Answer, Found, State
+from spark_eos.protocol.ports import EndTxnAnswer, Found, State
 
 LIFE_MS = 60_000
 
@@ -35,8 +35,8 @@ def kafka(cluster: DevCluster) -> KafkaProperties:
 
 
 @pytest.fixture(scope="module")
-def wire(kafka: KafkaProperties) -> Wire:
-    return Wire(kafka)
+def wire(kafka: KafkaProperties) -> BrokerClient:
+    return BrokerClient(kafka)
 
 
 class Transaction:
@@ -44,7 +44,7 @@ class Transaction:
 
     def __init__(self, kafka: KafkaProperties, topic: str, name: str, rows: int = 1, life_ms: int = LIFE_MS) -> None:
         self.topic = topic
-        self.producer = TransactionalProducer(kafka, name, life_ms)
+        self.producer = LibrdkafkaProducer(kafka, name, life_ms)
         self.producer.warm_up(topic)
         self.producer.init()
         self.producer.begin()
@@ -73,12 +73,12 @@ def begin(kafka: KafkaProperties, topic: Callable[..., str]) -> Iterator[Callabl
 
 
 @pytest.fixture
-def end(wire: Wire) -> Callable[..., int]:
+def end(wire: BrokerClient) -> Callable[..., int]:
     """EndTxn; the first answer that is an outcome."""
 
     def send(asked: tuple[str, int, int], commit: bool) -> int:
         def ask() -> tuple[int] | None:
-            code = end_txn.end(wire, [asked], commit)[asked[0]]
+            code = end_txn.end_txns(wire, [asked], commit)[asked[0]]
             return None if code in (None, 51) else (code,)
 
         return wait_for(ask, f"an outcome of {asked}")[0]
@@ -110,11 +110,11 @@ def test_a_producer_is_made_by_a_plain_request(wire, begin, view):
     assert again[1] > epoch
     transaction = begin()
     assert wait_for(lambda: _inited(wire, transaction.pair.id), "a producer")[1] > transaction.pair.epoch
-    assert end_txn.end(wire, [transaction.asked], commit=True)[transaction.pair.id] in (47, 90)
+    assert end_txn.end_txns(wire, [transaction.asked], commit=True)[transaction.pair.id] in (47, 90)
     assert wire.init_producer("init-contract", 10**8) == (50, -1, -1)
 
 
-def _inited(wire: Wire, name: str) -> tuple[int, int] | None:
+def _inited(wire: BrokerClient, name: str) -> tuple[int, int] | None:
     """Producer id and epoch, unless the coordinator is being set up or a transition is under way."""
     error, *pair = wire.init_producer(name, LIFE_MS) or (15,)
     assert error in (OK, 14, 15, 16, 51)
@@ -149,7 +149,7 @@ def test_many_requests_at_once(wire, begin, view):
     """Of each there is an answer; those of transactional ids that nobody knows are errors."""
     ids = [f"nobody-{i}" for i in range(300)]
     assert {s.transactional_id for s in wire.describe(ids)} == set(ids)
-    answers = end_txn.end(wire, [(name, 1, 1) for name in ids], True)
+    answers = end_txn.end_txns(wire, [(name, 1, 1) for name in ids], True)
     assert answers.keys() == set(ids)
     assert OK not in answers.values()
 
@@ -170,7 +170,7 @@ def test_offsets_for_a_group_go_with_the_transaction(wire, begin, view):
     assert "__consumer_offsets" in {t.topic for t in state.topics}
     name, producer_id, epoch = transaction.asked
     assert wire.commit_offsets((name, producer_id, epoch - 1), group, offsets, 10) in (47, 90)
-    assert end_txn.end(wire, [transaction.asked], commit=True)[name] == OK
+    assert end_txn.end_txns(wire, [transaction.asked], commit=True)[name] == OK
     wait_for(lambda: view.group(group, transaction.topic) == {(transaction.topic, 0): 7}, "the group's offsets")
 
 
@@ -182,7 +182,7 @@ def test_the_leader_tells_where_an_open_transaction_begins(wire, begin, view):
     assert mine[first.pair.producer_id].current_txn_start_offset == 0
     assert mine[second.pair.producer_id].current_txn_start_offset == 1
     assert mine[second.pair.producer_id].producer_epoch == second.pair.epoch
-    assert end_txn.end(wire, [first.asked], True)[first.pair.id] == OK
+    assert end_txn.end_txns(wire, [first.asked], True)[first.pair.id] == OK
 
     def ended() -> bool:
         now = {p.producer_id: p.current_txn_start_offset for p in wire.producers(first.topic, 0)}
@@ -284,7 +284,7 @@ def test_a_commit_after_an_abort_is_an_invalid_state(begin, end):
 def test_a_commit_after_the_brokers_own_abort_is_an_invalid_state(wire, begin, end, kafka, view):
     """By fencing, which ends it as the time-out does, one epoch on."""
     transaction = begin()
-    again = TransactionalProducer(kafka, transaction.pair.id, LIFE_MS)
+    again = LibrdkafkaProducer(kafka, transaction.pair.id, LIFE_MS)
     again.init()
     again.close()
     wait_for(lambda: not view.held(transaction.topic), "the abort")
@@ -312,7 +312,7 @@ def test_an_id_that_was_initialised_later_says_nothing(commit, begin, end):
 
 def test_an_empty_transaction_cannot_be_committed(kafka, end):
     """48, so tasks without rows must leave none."""
-    producer = TransactionalProducer(kafka, f"contract-{uuid.uuid4()}", LIFE_MS)
+    producer = LibrdkafkaProducer(kafka, f"contract-{uuid.uuid4()}", LIFE_MS)
     producer.warm_up(None)
     producer.init()
     pair = producer.identity()
@@ -340,10 +340,10 @@ def test_a_newer_and_an_older_epoch_say_nothing(begin, end):
 def test_an_end_in_the_wake_of_a_commit_is_pending_or_done(wire, begin, view):
     """51 while the markers are under way, in any number; then 0. Nothing else."""
     transaction = begin()
-    seen = {end_txn.end(wire, [transaction.asked], True)[transaction.pair.id]}
+    seen = {end_txn.end_txns(wire, [transaction.asked], True)[transaction.pair.id]}
     deadline = time.monotonic() + TIMEOUT
     while view.transactions(transaction.pair.id) != {transaction.pair.id: "CompleteCommit"}:
-        seen.add(end_txn.end(wire, [transaction.asked], True)[transaction.pair.id])
+        seen.add(end_txn.end_txns(wire, [transaction.asked], True)[transaction.pair.id])
         assert time.monotonic() < deadline
     assert seen <= {0, 51}
 
@@ -352,11 +352,11 @@ def test_an_end_in_the_wake_of_a_commit_is_pending_or_done(wire, begin, view):
 
 
 @pytest.fixture
-def coordinator(wire: Wire) -> TransactionCoordinator:
+def coordinator(wire: BrokerClient) -> TransactionCoordinator:
     return TransactionCoordinator(wire, "contract.", str(uuid.uuid4()))
 
 
-def lookup(wire: Wire) -> RecordLookup:
+def lookup(wire: BrokerClient) -> RecordLookup:
     return RecordLookup(wire, KafkaProperties({"bootstrap.servers": wire._client.config["bootstrap_servers"][0]}))
 
 
@@ -385,12 +385,12 @@ def test_ends_of_several_are_answered_one_by_one(coordinator, begin, end):
 
     def answered():
         answers = coordinator.end(pairs, commit=True)
-        return None if Answer.PENDING in answers.values() else answers
+        return None if EndTxnAnswer.PENDING in answers.values() else answers
 
     assert wait_for(answered, "answers") == {
-        done.pair: Answer.DONE,
-        lost.pair: Answer.SAYS_NOTHING,
-        silent.pair: Answer.SAYS_NOTHING,
+        done.pair: EndTxnAnswer.DONE,
+        lost.pair: EndTxnAnswer.SAYS_NOTHING,
+        silent.pair: EndTxnAnswer.SAYS_NOTHING,
     }
 
 

@@ -177,4 +177,3 @@ class Watch:
         for writer, rows in by_writer.items():
             if rows != sorted(rows):
                 raise Violation(IN_ORDER, f"{place}: {writer} wrote {rows}")
-

@@ -9,7 +9,7 @@ from typing import NoReturn
 from spark_eos.errors import ConnectionFailed, KafkaError
 from spark_eos.protocol.head import Head, Offsets, Pair, Probe, decode, encode
 from spark_eos.protocol.names import is_task_name, ledger_name
-from spark_eos.protocol.ports import Answer, Description, Found, NotPublished, Ports, State
+from spark_eos.protocol.ports import Description, EndTxnAnswer, Found, NotPublished, Ports, State
 
 from .client import OURS, Producer, Refused
 from .coordinator import (
@@ -36,12 +36,12 @@ GROUP: Place = ("__consumer_offsets", 0)
 LEDGER_TRANSACTION_MS = 10_000
 
 _ANSWERS = {
-    **dict.fromkeys((None, LOADING, NOT_AVAILABLE, MOVED, CONCURRENT), Answer.PENDING),
-    OK: Answer.DONE,
-    INVALID_STATE: Answer.SAYS_NOTHING,
-    FENCED: Answer.SAYS_NOTHING,
-    INVALID_EPOCH: Answer.SAYS_NOTHING,
-    UNKNOWN_MAPPING: Answer.SAYS_NOTHING,
+    **dict.fromkeys((None, LOADING, NOT_AVAILABLE, MOVED, CONCURRENT), EndTxnAnswer.PENDING),
+    OK: EndTxnAnswer.DONE,
+    INVALID_STATE: EndTxnAnswer.SAYS_NOTHING,
+    FENCED: EndTxnAnswer.SAYS_NOTHING,
+    INVALID_EPOCH: EndTxnAnswer.SAYS_NOTHING,
+    UNKNOWN_MAPPING: EndTxnAnswer.SAYS_NOTHING,
 }
 
 
@@ -62,7 +62,7 @@ class SimulatedLedger:
         """Notes the high watermark, and counts only once everything below it is stable."""
         log = self._cluster.log(LEDGER)
         mark: int | None = None
-        for _ in self._world.patience():
+        for _ in self._world.retrying():
             reply = self._world.call("fetch ledger", lambda: Reply(OK, (log.end, log.stable, committed(log, QUERY))))
             if reply is None:
                 continue
@@ -111,7 +111,7 @@ class SimulatedCoordinator:
         return {name: description for name, description in found.items() if description is not None}
 
     def _describe(self, name: str) -> Description | None:
-        for _ in self._world.patience():
+        for _ in self._world.retrying():
             reply = self._world.call(f"describe {name}", lambda: self._cluster.describe(name))
             if reply is not None and reply.code == OK:
                 entry = reply.value
@@ -127,7 +127,7 @@ class SimulatedCoordinator:
         raise _silent("describe")
 
     def ongoing(self, *, before: int | None = None) -> Collection[Description]:
-        for _ in self._world.patience():
+        for _ in self._world.retrying():
             reply = self._world.call("list", lambda: self._cluster.list_ongoing(f"{PREFIX}-{QUERY}-"))
             if reply is not None and reply.code == OK:
                 own = [name for name in reply.value if is_task_name(PREFIX, QUERY, name, before=before)]
@@ -144,10 +144,10 @@ class SimulatedCoordinator:
             return partial(_raise, error)
         return lambda: found
 
-    def end(self, pairs: Collection[Pair], *, commit: bool) -> Mapping[Pair, Answer]:
+    def end(self, pairs: Collection[Pair], *, commit: bool) -> Mapping[Pair, EndTxnAnswer]:
         return {pair: self._end(pair, commit) for pair in sorted(pairs, key=lambda pair: (pair.id, pair.epoch))}
 
-    def _end(self, pair: Pair, commit: bool) -> Answer:
+    def _end(self, pair: Pair, commit: bool) -> EndTxnAnswer:
         who = self._world.current.name
         reply = self._world.call(
             f"end {pair.id}",
@@ -211,7 +211,7 @@ def ports(world: World, cluster: Cluster) -> Ports:
         ledger=SimulatedLedger(world, cluster),
         coordinator=SimulatedCoordinator(world, cluster),
         data=SimulatedData(world, cluster),
-        patience=world.patience,
+        retrying=world.retrying,
         now_ms=lambda: world.now,
         reach=reach,
     )

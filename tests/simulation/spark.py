@@ -15,13 +15,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
 from spark_eos.errors import EosError, KafkaError
-from spark_eos.protocol.batch import DIGEST_BITS, Batch, abort, commit, take_ahead
+from spark_eos.protocol.batch import DIGEST_BITS, MicroBatch, abort, commit, take_ahead
 from spark_eos.protocol.head import Head, Written
 from spark_eos.protocol.names import TaskId, task_name
 from spark_eos.protocol.ports import Ports, State, Term
 from spark_eos.protocol.run import open_run
 from spark_eos.protocol.stops import missing_head, superseded
-from spark_eos.protocol.task import Assignment, Word, assign, check_held
+from spark_eos.protocol.task import Assignment, TaskReport, assign, check_held
 
 from .client import LIBRDKAFKAS, OURS, Producer, Refused
 from .coordinator import Cluster, Place
@@ -140,7 +140,7 @@ class Query:
         if not stages:
             return False
         stage = stages[fault.size % len(stages)]
-        open_ones = [p for p in range(stage.tasks) if p not in stage.words]
+        open_ones = [p for p in range(stage.tasks) if p not in stage.reports]
         stage.launch(open_ones[fault.size % len(open_ones)])
         return True
 
@@ -208,8 +208,8 @@ class Driver:
         batch = newest + 1 if newest in query.committed or newest < 0 else newest
         while batch < len(query.plan.rows):
             self._plan_batch(batch, newest)
-            words = self._run_stage(batch)
-            self._commit(batch, words)
+            reports = self._run_stage(batch)
+            self._commit(batch, reports)
             self.world.point("commit log")
             if batch in query.committed:
                 raise Stopped("commit log written by another")
@@ -227,20 +227,20 @@ class Driver:
         start = offsets[batch - 1][1] if batch else 0
         offsets[batch] = (start, start + self.query.plan.rows[batch])
 
-    def _run_stage(self, batch: int) -> tuple[Word, ...]:
+    def _run_stage(self, batch: int) -> tuple[TaskReport, ...]:
         tasks = self.query.forced.get(batch, self.tasks)
         self.stage = stage = Stage(self, batch, tasks)
         stage.begin()
         self.world.wait(lambda: stage.over or self.interrupted)
         if stage.failure is None and not self.interrupted:
-            return tuple(stage.words[p] for p in range(tasks))
+            return tuple(stage.reports[p] for p in range(tasks))
         stage.end()
-        self._abort(batch, self.run if stage.words else None)
+        self._abort(batch, self.run if stage.reports else None)
         raise stage.failure or Stopped("query.stop()")
 
-    def _commit(self, batch: int, words: tuple[Word, ...]) -> None:
+    def _commit(self, batch: int, reports: tuple[TaskReport, ...]) -> None:
         offsets = {"source": {"0": self.query.offsets[batch][1]}}
-        body = Batch(self.run, batch, words, offsets)
+        body = MicroBatch(self.run, batch, reports, offsets)
         try:
             ahead = self._taken_ahead()
             self._in_process("commit", lambda own: commit(own, body, ahead))
@@ -319,7 +319,6 @@ class Attempt:
     actor: Actor | None = None
 
 
-
 @dataclass(eq=False)
 class Stage:
     """The one stage of a micro-batch, with the output commit coordinator's part for it."""
@@ -327,7 +326,7 @@ class Stage:
     driver: Driver
     batch: int
     tasks: int
-    words: dict[int, Word] = field(default_factory=dict)
+    reports: dict[int, TaskReport] = field(default_factory=dict)
     over: bool = False
     failure: EosError | None = None
     attempt: int = 0
@@ -352,7 +351,7 @@ class Stage:
         self.attempt += 1
         self._numbers.clear()
         for partition in range(self.tasks):
-            if partition not in self.words:
+            if partition not in self.reports:
                 self.launch(partition)
 
     def end(self) -> None:
@@ -368,11 +367,11 @@ class Stage:
     def _body(self, attempt: Attempt) -> None:
         world = self.driver.world
         try:
-            word = run_task(Task(self.driver, self.batch, self.tasks, attempt))
+            report = run_task(Task(self.driver, self.batch, self.tasks, attempt))
             world.point(f"may {attempt.actor.name} commit?" if attempt.actor else "")
             if self._may_commit(attempt):
                 world.point(f"result of partition {attempt.partition}")
-                self._succeeded(attempt, word)
+                self._succeeded(attempt, report)
             else:
                 self._gone(attempt)
         except EosError as error:
@@ -391,14 +390,14 @@ class Stage:
             return False
         return self._authorised.setdefault(attempt.partition, attempt) is attempt
 
-    def _succeeded(self, attempt: Attempt, word: Word) -> None:
+    def _succeeded(self, attempt: Attempt, report: TaskReport) -> None:
         self._running.remove(attempt)
-        if self.over or attempt.partition in self.words:
+        if self.over or attempt.partition in self.reports:
             return
-        self.words[attempt.partition] = word
+        self.reports[attempt.partition] = report
         if not self.driver.query.plan.lingering:
             self._kill([a for a in self._running if a.partition == attempt.partition])
-        self.over = len(self.words) == self.tasks
+        self.over = len(self.reports) == self.tasks
 
     def _failed(self, attempt: Attempt, error: EosError) -> None:
         self._failures[attempt.partition] += 1
@@ -413,7 +412,7 @@ class Stage:
         if self._authorised.get(attempt.partition) is attempt:
             del self._authorised[attempt.partition]
         others = any(a.partition == attempt.partition for a in self._running)
-        if not self.over and self.driver.alive and attempt.partition not in self.words and not others:
+        if not self.over and self.driver.alive and attempt.partition not in self.reports and not others:
             self.launch(attempt.partition)
 
 
@@ -430,7 +429,7 @@ class Task:
         return rows_of(start, end, self.tasks, self.attempt.partition)
 
 
-def run_task(task: Task) -> Word:
+def run_task(task: Task) -> TaskReport:
     """What ``spark_eos.sink.task`` does, with a simulated producer."""
     world, cluster = task.driver.world, task.driver.query.cluster
     own = ports(world, cluster)
@@ -438,12 +437,12 @@ def run_task(task: Task) -> Word:
     assignment = assign(head, task.batch, task.attempt.partition, task.attempt.number)
     rows = task.rows
     if assignment.name is None:
-        return Word(assignment.work, task.attempt.partition, len(rows), digest(rows))
+        return TaskReport(assignment.work, task.attempt.partition, len(rows), digest(rows))
     version = LIBRDKAFKAS if task.attempt.partition % 2 else OURS  # by librdkafka go rows with headers, say
     producer = Producer(world, cluster, _free_name(own, assignment.name), TRANSACTION_MS, version)
     producer.init()
     if not rows:
-        return Word(assignment.work, task.attempt.partition, 0, 0)
+        return TaskReport(assignment.work, task.attempt.partition, 0, 0)
     try:
         return _write(task, own, assignment, producer, rows)
     except BaseException:
@@ -488,7 +487,7 @@ def _while(world: World, ms: int) -> Iterator[None]:
         wait *= 3
 
 
-def _write(task: Task, own: Ports, assignment: Assignment, producer: Producer, rows: list[int]) -> Word:
+def _write(task: Task, own: Ports, assignment: Assignment, producer: Producer, rows: list[int]) -> TaskReport:
     began_ms = task.driver.world.now
     own.reach("prepare.begun")
     try:
@@ -503,7 +502,7 @@ def _write(task: Task, own: Ports, assignment: Assignment, producer: Producer, r
     written = _hand_over(task, own, producer, rows)
     own.reach("prepare.prepared")
     partition = task.attempt.partition
-    return Word(assignment.work, partition, len(rows), digest(rows), written, began_ms, TRANSACTION_MS)
+    return TaskReport(assignment.work, partition, len(rows), digest(rows), written, began_ms, TRANSACTION_MS)
 
 
 def _hand_over(task: Task, own: Ports, producer: Producer, rows: list[int]) -> Written:
@@ -511,7 +510,7 @@ def _hand_over(task: Task, own: Ports, producer: Producer, rows: list[int]) -> W
     described = own.coordinator.describe([producer.name]).get(producer.name)
     check_held(producer.pair, described)
     assert described is not None
-    for _ in task.driver.world.patience():
+    for _ in task.driver.world.retrying():
         probe = own.coordinator.first_record(producer.pair, described.places)
         if probe is not None:
             return Written(task.attempt.partition, producer.pair, len(rows), digest(rows), probe)

@@ -19,7 +19,7 @@ from spark_eos.errors import Unclear
 from spark_eos.protocol import batch, run, verdicts
 from spark_eos.protocol.head import NOBODY, Verdict, Written
 from spark_eos.protocol.names import task_name
-from spark_eos.protocol.ports import Answer, NotPublished
+from spark_eos.protocol.ports import EndTxnAnswer, NotPublished
 
 from . import invariants, ledger, spark
 from .client import Producer
@@ -37,7 +37,7 @@ def _reuse_of_an_epoch(patch: pytest.MonkeyPatch) -> None:
     """Producers that live from batch to batch."""
     kept: dict[tuple[object, str], Producer] = {}
 
-    class Kept(Producer):
+    class ConnectionPool(Producer):
         def init(self) -> None:
             before = kept.get((self._world, self.name))
             if before is None:
@@ -46,7 +46,7 @@ def _reuse_of_an_epoch(patch: pytest.MonkeyPatch) -> None:
                 self._pair, self._sequences = before._pair, before._sequences
             kept[self._world, self.name] = self
 
-    patch.setattr(spark, "Producer", Kept)
+    patch.setattr(spark, "Producer", ConnectionPool)
 
 
 def _version_4(patch: pytest.MonkeyPatch) -> None:
@@ -75,7 +75,7 @@ def _versions_mixed(patch: pytest.MonkeyPatch) -> None:
     _taken_for_lost(INVALID_STATE)(patch)
     end = ledger.SimulatedCoordinator._end
 
-    def mixed(self: Any, pair: Any, commit: bool) -> Answer:
+    def mixed(self: Any, pair: Any, commit: bool) -> EndTxnAnswer:
         self.version = 4 if self._world.current.role == "commit" else 5
         return end(self, pair, commit)
 
@@ -133,7 +133,7 @@ def _read_that_does_not_wait(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ledger.SimulatedLedger, "read", read)
 
 
-def _answered(code: int, answer: Answer) -> Patch:
+def _answered(code: int, answer: EndTxnAnswer) -> Patch:
     def put_back(patch: pytest.MonkeyPatch) -> None:
         patch.setitem(ledger._ANSWERS, code, answer)
 
@@ -150,7 +150,7 @@ def _taken_for_lost(code: int) -> Patch:
         def noting(self: Any, pairs: Any, *, commit: bool) -> Any:
             answers = end(self, pairs, commit=commit)
             told.lost = [pair for pair, answer in answers.items() if answer == "lost"]
-            return {pair: Answer.SAYS_NOTHING if pair in told.lost else answers[pair] for pair in answers}
+            return {pair: EndTxnAnswer.SAYS_NOTHING if pair in told.lost else answers[pair] for pair in answers}
 
         def believing(ports: Any, open_ones: Any) -> Any:
             lost = {pair: Verdict.LOST for pair in open_ones if pair in told.lost}
@@ -335,7 +335,7 @@ MISTAKES = (
     ),
     Mistake(
         "51 taken for committed",
-        _answered(CONCURRENT, Answer.DONE),
+        _answered(CONCURRENT, EndTxnAnswer.DONE),
         (invariants.TRUE_VERDICTS, invariants.NOT_LOST),
         (_FAILED_APPEND,),
     ),

@@ -18,8 +18,8 @@ from kafka.protocol.producer.transaction import AddPartitionsToTxnRequest, EndTx
 
 from spark_eos.devcluster import DevCluster
 from spark_eos.kafka.config.properties import KafkaProperties
-from spark_eos.kafka.net.client import Wire, wire
-from spark_eos.retry import patience
+from spark_eos.kafka.net.client import BrokerClient, wire
+from spark_eos.retry import retrying
 
 from .coordinator import CONCURRENT, LOADING, MOVED, NOT_AVAILABLE, Cluster, Place
 from .world import Reply, World
@@ -35,7 +35,7 @@ TRIES = 1_000
 class Broker:
     """The model's calls on a real broker. Transactional ids get ``prefix``."""
 
-    wire: Wire
+    wire: BrokerClient
     prefix: str
     timeout_ms: int = TIMEOUT_MS
 
@@ -82,7 +82,7 @@ class Broker:
             homes = await self.wire._find_homes([self.prefix + name])
             return await self.wire._send(request, next(iter(homes))) if homes else None
 
-        for _ in patience(30):
+        for _ in retrying(30):
             answer = self.wire._run(ask)
             if answer is not None:
                 return answer
@@ -164,11 +164,11 @@ def _settled(ask: Callable[[], Reply]) -> Reply:
 
 
 @pytest.fixture(scope="module")
-def connection(cluster: DevCluster) -> Wire:
+def connection(cluster: DevCluster) -> BrokerClient:
     return wire(KafkaProperties({"bootstrap.servers": cluster.bootstrap_servers}))
 
 
-def test_random_calls_get_the_same_answers(connection: Wire, topic: Callable[..., str]) -> None:
+def test_random_calls_get_the_same_answers(connection: BrokerClient, topic: Callable[..., str]) -> None:
     """Producers that are fenced or not, both versions of EndTxn, transactions that are empty, open or ended."""
     place = topic()
     for seed in range(SEQUENCES):
@@ -181,7 +181,7 @@ def test_random_calls_get_the_same_answers(connection: Wire, topic: Callable[...
 
 
 @pytest.mark.chaos
-def test_a_time_out_answers_as_in_the_model(connection: Wire, topic: Callable[..., str]) -> None:
+def test_a_time_out_answers_as_in_the_model(connection: BrokerClient, topic: Callable[..., str]) -> None:
     """The broker looks for old transactions every 10 s; what it aborts is fenced, and EndTxn says so."""
     world = World((), 1)
     both = Both(Broker(connection, f"{uuid.uuid4().hex[:8]}-", 1_000), Model(Cluster(world), 1_000), topic())
@@ -190,7 +190,7 @@ def test_a_time_out_answers_as_in_the_model(connection: Wire, topic: Callable[..
         both.add(*both.known[-1])
     world.now += 60_000
     world.run()
-    for _ in patience(30):
+    for _ in retrying(30):
         if all(both.broker.describe(name)[0] == "CompleteAbort" for name in IDS):
             break
     for known, version in zip(both.known, (5, 4), strict=True):

@@ -23,7 +23,6 @@ STEPS_AT_ONCE = (1, 5, 20, 60)
 LAST_STOPS = 3
 
 
-
 def striking(*strikes: Strike) -> Callable[[Any], Any]:
     """A rule by which one of these faults waits for its place."""
 
@@ -73,9 +72,7 @@ class QueryUnderWay(RuleBasedStateMachine):
     def a_process_dies_or_stalls(self, strike: Strike, size: int, at: str) -> None:
         self._strike(strike, size, at)
 
-    @striking(
-        Strike.SECOND_DRIVER, Strike.QUERY_STOPPED, Strike.SPECULATION, Strike.STAGE_RETRY, Strike.OTHER_QUERY
-    )
+    @striking(Strike.SECOND_DRIVER, Strike.QUERY_STOPPED, Strike.SPECULATION, Strike.STAGE_RETRY, Strike.OTHER_QUERY)
     def spark_does_more_than_once(self, strike: Strike, size: int, at: str) -> None:
         self._strike(strike, size, at)
 

@@ -274,7 +274,7 @@ class World:
             actor.wake = 0
         return until()
 
-    def patience(self) -> Iterator[None]:
+    def retrying(self) -> Iterator[None]:
         for ms in WAITS:
             yield
             self.sleep(ms)

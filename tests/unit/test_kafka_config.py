@@ -7,7 +7,8 @@ import sys
 import pytest
 
 from spark_eos.errors import OptionError
-from spark_eos.kafka.config import librdkafka
+from spark_eos.kafka.config import handshake, librdkafka
+from spark_eos.kafka.config.java_names import canonical
 from spark_eos.kafka.config.properties import KafkaProperties, is_secret
 
 
@@ -44,14 +45,14 @@ def test_a_java_name_means_its_librdkafka_twin(java, value, name, expected):
 def test_librdkafkas_own_name_goes_before_the_java_name():
     """Who writes both means the precise one."""
     kafka = dotted(request__timeout__ms="1000", socket__timeout__ms="2000")
-    assert librdkafka.canonical(kafka)["socket.timeout.ms"] == "2000"
+    assert canonical(kafka)["socket.timeout.ms"] == "2000"
 
 
 @pytest.mark.parametrize("module", ["plain.PlainLoginModule", "scram.ScramLoginModule"])
 def test_jaas_of_plain_and_scram_gives_user_and_password(module):
     """Quotes, escapes and line breaks as people write them."""
     jaas = f'org.apache.kafka.common.security.{module} required\n username="ann" \n password="a\\"b;c d";'
-    result = librdkafka.canonical(dotted(sasl__jaas__config=jaas))
+    result = canonical(dotted(sasl__jaas__config=jaas))
     assert (result["sasl.username"], result["sasl.password"]) == ("ann", 'a"b;c d')
     assert "sasl.jaas.config" not in result
 
@@ -60,14 +61,14 @@ def test_other_jaas_modules_are_refused_without_printing_them():
     """A module that is not understood is named by its option; what it holds is not shown."""
     jaas = 'com.sun.security.auth.module.Krb5LoginModule required password="hunter2";'
     with pytest.raises(OptionError) as caught:
-        librdkafka.canonical(dotted(sasl__jaas__config=jaas))
+        canonical(dotted(sasl__jaas__config=jaas))
     assert caught.value.condition == "EOS_OPTION_KAFKA_UNSUPPORTED"
     assert "hunter2" not in str(caught.value)
 
 
 def test_pem_stores_are_translated():
     """A PEM truststore is the CA file; a PEM keystore holds certificate and key in one file."""
-    result = librdkafka.canonical(
+    result = canonical(
         properties(
             **{
                 "ssl.truststore.type": "PEM",
@@ -92,7 +93,7 @@ def test_java_stores_are_refused_and_pem_is_named(store, type_):
     """No type means JKS, as in the Java client."""
     values = {f"ssl.{store}.location": "/store"} | ({f"ssl.{store}.type": type_} if type_ else {})
     with pytest.raises(OptionError, match=rf"{type_ or 'JKS'}.*PEM") as caught:
-        librdkafka.canonical(properties(**values))
+        canonical(properties(**values))
     assert caught.value.condition == "EOS_OPTION_KAFKA_UNSUPPORTED"
 
 
@@ -165,7 +166,8 @@ def test_ours_is_written_on_top():
     """What the connector sets cannot be overridden."""
     kafka = dotted(enable__partition__eof="false")
     assert (
-        librdkafka.librdkafka_config(kafka, "consumer", {"enable.partition.eof": "true"})["enable.partition.eof"] == "true"
+        librdkafka.librdkafka_config(kafka, "consumer", {"enable.partition.eof": "true"})["enable.partition.eof"]
+        == "true"
     )
 
 
@@ -188,7 +190,8 @@ def test_an_unreachable_broker_prints_nothing():
     """The reason comes with our error; librdkafka's own lines go to a logger that is silent unless asked for."""
     script = (
         "from confluent_kafka import KafkaException; from confluent_kafka.admin import AdminClient\n"
-        "from spark_eos.kafka.config.librdkafka import librdkafka_config; from spark_eos.options.parse import KafkaProperties\n"
+        "from spark_eos.kafka.config.librdkafka import librdkafka_config\n"
+        "from spark_eos.kafka.config.properties import KafkaProperties\n"
         "client = AdminClient(librdkafka_config(KafkaProperties({'bootstrap.servers': '127.0.0.1:1'}), 'admin'))\n"
         "try: client.list_topics(timeout=0.3)\n"
         "except KafkaException: print('unreachable')\n"
@@ -206,7 +209,7 @@ def test_kafka_python_gets_user_and_mechanism():
         sasl__password="p",
         client__id="me",
     )
-    result = librdkafka.kafka_python_config(kafka)
+    result = handshake.kafka_python_config(kafka)
     context = result.pop("ssl_context")
     assert context.verify_mode is ssl.CERT_REQUIRED and context.check_hostname
     assert result["bootstrap_servers"] == ["kafka.example:9092"]
@@ -218,21 +221,21 @@ def test_kafka_python_gets_user_and_mechanism():
 def test_kafka_python_follows_the_host_name_check():
     """The Java client's empty algorithm turns the check off; the certificate is still verified."""
     kafka = dotted(security__protocol="SSL", ssl__endpoint__identification__algorithm="")
-    context = librdkafka.kafka_python_config(kafka)["ssl_context"]
+    context = handshake.kafka_python_config(kafka)["ssl_context"]
     assert not context.check_hostname and context.verify_mode is ssl.CERT_REQUIRED
 
 
 def test_a_missing_certificate_file_is_named_error():
     """Not a bare FileNotFoundError from the depth of a client."""
     with pytest.raises(OptionError, match="EOS_OPTION_KAFKA_INVALID"):
-        librdkafka.kafka_python_config(dotted(security__protocol="SSL", ssl__ca__location="/nowhere/ca.pem"))
+        handshake.kafka_python_config(dotted(security__protocol="SSL", ssl__ca__location="/nowhere/ca.pem"))
 
 
 def test_kafka_python_refuses_what_it_cannot_speak():
     """OAUTHBEARER works for rows, but not for the coordinator's requests."""
     kafka = dotted(security__protocol="SASL_SSL", sasl__mechanism="OAUTHBEARER")
     with pytest.raises(OptionError, match="EOS_OPTION_KAFKA_UNSUPPORTED"):
-        librdkafka.kafka_python_config(kafka)
+        handshake.kafka_python_config(kafka)
 
 
 @pytest.mark.parametrize(

@@ -20,9 +20,9 @@ from hypothesis import strategies as st
 from spark_eos.errors import EosError
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.producer import sender as module
-from spark_eos.kafka.producer.sender import Deliveries
+from spark_eos.kafka.producer.sender import Sender
 from spark_eos.kafka.records.encode import Sealed
-from spark_eos.kafka.requests.produce import Answer, Place
+from spark_eos.kafka.requests.produce import Place, ProduceResponse
 
 KAFKA = KafkaProperties({"bootstrap.servers": "a"})
 NODES = 3
@@ -139,7 +139,7 @@ class Connection:
     def push(self) -> None:
         assert self._open
 
-    def answers(self) -> list[Answer]:
+    def answers(self) -> list[ProduceResponse]:
         assert self._open
         found = []
         while self._asked and len(found) < 2:
@@ -148,7 +148,7 @@ class Connection:
             if errors is None:
                 self._brokers.lose(self.node, [later for _, later in self._asked])
                 raise OSError("gone")
-            found.append(Answer(number, errors))
+            found.append(ProduceResponse(number, errors))
         return found
 
     def close(self) -> None:
@@ -161,12 +161,12 @@ def _deliver(
     """Add a batch to the partitions of these numbers, one after the other, and wait after every so many of them; the
     brokers, and what was added."""
     brokers = Brokers(fates)
-    deliveries = Deliveries(KAFKA, "id", 60)
+    sender = Sender(KAFKA, "id", 60)
     added: dict[Place, list[Sealed]] = {}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "wire", lambda kafka: brokers)
         connect, give_back = lambda kafka, node: Connection(brokers, node), lambda kafka, connection: connection.close()
-        patch.setattr(module, "kept", SimpleNamespace(connect=connect, give_back=give_back, lost=give_back))
+        patch.setattr(module, "connection_pool", SimpleNamespace(connect=connect, give_back=give_back, lost=give_back))
         patch.setattr(module, "FIRST_WAIT", 0.0)
         patch.setattr(module, "LONGEST_WAIT", 0.0)
         try:
@@ -178,13 +178,13 @@ def _deliver(
                 sealed = Sealed(f"{partition}:{sequence}".encode(), sequence, 1 + sequence % 3)
                 brokers.known[sealed.data] = sealed
                 own.append(sealed)
-                deliveries.add(place, sealed)
+                sender.add(place, sealed)
                 if count % every == 0:
-                    deliveries.wait_until_below(bound)
-            deliveries.wait_until_below(0)
-            assert deliveries.size == 0
+                    sender.wait_until_below(bound)
+            sender.wait_until_below(0)
+            assert sender.size == 0
         finally:
-            deliveries.close()
+            sender.close()
             os.close(brokers.readable)
     return brokers, added
 
@@ -243,8 +243,8 @@ def test_errors_that_should_have_passed(error, limit, monkeypatch):
     monkeypatch.setattr(Partition, "append", lambda self, sealed: error)
     if limit:
         monkeypatch.setattr(module, limit, 0.05)
-    make = Deliveries.__init__
-    monkeypatch.setattr(Deliveries, "__init__", lambda self, kafka, name, _: make(self, kafka, name, 0.1))
+    make = Sender.__init__
+    monkeypatch.setattr(Sender, "__init__", lambda self, kafka, name, _: make(self, kafka, name, 0.1))
     with pytest.raises(EosError, match="1 row") as caught:
         _deliver([], [0])
     assert caught.value.condition == "EOS_DELIVERY_FAILED"
@@ -259,10 +259,10 @@ def test_a_duplicate_counts_as_written(monkeypatch):
 
 def test_a_pause_that_has_just_ended():
     """Is not slept through: nobody wakes us."""
-    deliveries = Deliveries(KAFKA, "id", 60)
-    deliveries.add(("t", 0), Sealed(b"", 0, 1))
-    deliveries._lanes["t", 0].not_before = time.monotonic() - 1
-    assert deliveries._next_moment() < time.monotonic()
+    sender = Sender(KAFKA, "id", 60)
+    sender.add(("t", 0), Sealed(b"", 0, 1))
+    sender._queues["t", 0].not_before = time.monotonic() - 1
+    assert sender._next_moment() < time.monotonic()
 
 
 def test_a_broker_that_is_silent(monkeypatch):
@@ -270,7 +270,7 @@ def test_a_broker_that_is_silent(monkeypatch):
     monkeypatch.setattr(module, "silence_seconds", lambda kafka: 0.01)
     answers, opened = Connection.answers, []
 
-    def silent(self: Connection) -> list[Answer]:
+    def silent(self: Connection) -> list[ProduceResponse]:
         if self not in opened:
             opened.append(self)
             self.moved_at = time.monotonic()

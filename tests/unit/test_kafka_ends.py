@@ -12,9 +12,9 @@ import pytest
 from kafka.protocol.producer.transaction import EndTxnRequest, EndTxnResponse
 
 from spark_eos.kafka.config.properties import KafkaProperties
-from spark_eos.kafka.net.pool import Kept
+from spark_eos.kafka.net.pool import ConnectionPool
 from spark_eos.kafka.requests import end_txn as module
-from spark_eos.kafka.requests.end_txn import EndConnection, end, end_own
+from spark_eos.kafka.requests.end_txn import EndConnection, end_own_txn, end_txns
 
 VERSION = 5
 #: Transactional id → what its coordinator answers, always or one after the other; "silent": nothing; "closes": nothing,
@@ -51,14 +51,14 @@ class Brokers:
         self.forgotten: list[str] = []
         self.most: int | None = None
         self.deaf = 0
-        self._homes, self._answers = homes, answers
+        self._coordinators, self._answers = homes, answers
         self._threads: list[threading.Thread] = []
 
-    def homes(self, ids: list[str], seconds: float) -> dict[int, list[str]]:
+    def coordinators(self, ids: list[str], seconds: float) -> dict[int, list[str]]:
         found: dict[int, list[str]] = {}
         for name in ids:
-            if name in self._homes:
-                found.setdefault(self._homes[name], []).append(name)
+            if name in self._coordinators:
+                found.setdefault(self._coordinators[name], []).append(name)
         return found
 
     def forget(self, ids: list[str]) -> None:
@@ -99,9 +99,9 @@ def brokers(monkeypatch) -> Iterator[Callable[..., Brokers]]:
         made.append(Brokers(homes, answers))
         return made[-1]
 
-    monkeypatch.setattr(module, "kept", Kept(EndConnection, each=16, most=64))
+    monkeypatch.setattr(module, "connection_pool", ConnectionPool(EndConnection, each=16, most=64))
     yield make
-    module.kept.close()
+    module.connection_pool.close()
     for each in made:
         each.join()
 
@@ -109,7 +109,7 @@ def brokers(monkeypatch) -> Iterator[Callable[..., Brokers]]:
 @pytest.mark.parametrize("commit", [True, False])
 def test_a_request(brokers, commit):
     client = brokers({"tränsaction": 1}, {"tränsaction": 0})
-    assert end(client, [("tränsaction", 1 << 40, 7)], commit) == {"tränsaction": 0}
+    assert end_txns(client, [("tränsaction", 1 << 40, 7)], commit) == {"tränsaction": 0}
     (request,) = client.asked
     assert (request.header.request_api_key, request.header.request_api_version) == (26, VERSION)
     assert (request.transactional_id, request.producer_id, request.producer_epoch) == ("tränsaction", 1 << 40, 7)
@@ -120,16 +120,16 @@ def test_each_is_answered_by_itself(brokers):
     """Many on few connections, by several coordinators; those that nobody is the home of have no answer."""
     codes = {f"t{i}": i % 5 for i in range(500)}
     client = brokers({name: int(name[1:]) % 3 for name in codes}, codes)
-    assert end(client, [(name, 1, 1) for name in (*codes, "homeless")], True) == {**codes, "homeless": None}
+    assert end_txns(client, [(name, 1, 1) for name in (*codes, "homeless")], True) == {**codes, "homeless": None}
     assert sorted(set(client.connections)) == [0, 1, 2]
     assert len(client.connections) == 3 * 16
-    assert end(client, [(name, 1, 1) for name in codes], True) == codes
+    assert end_txns(client, [(name, 1, 1) for name in codes], True) == codes
     assert len(client.connections) == 3 * 16
 
 
 def test_few_are_worked_on_side_by_side(brokers):
     client = brokers(dict.fromkeys("abcde", 0), dict.fromkeys("abcde", 0))
-    assert end(client, [(name, 1, 1) for name in "abcde"], True) == dict.fromkeys("abcde", 0)
+    assert end_txns(client, [(name, 1, 1) for name in "abcde"], True) == dict.fromkeys("abcde", 0)
     assert client.connections == [0, 0, 0]
 
 
@@ -138,12 +138,12 @@ def test_all_are_asked_for_on_the_connections_that_can_be_had(brokers):
     codes = {f"t{i}": 0 for i in range(50)}
     client = brokers(dict.fromkeys(codes, 0), codes)
     client.most = 2
-    assert end(client, [(name, 1, 1) for name in codes], True) == codes
+    assert end_txns(client, [(name, 1, 1) for name in codes], True) == codes
     assert client.connections == [0, 0]
 
 
 def test_nothing_to_end(brokers):
-    assert end(brokers({}, {}), [], True) == {}
+    assert end_txns(brokers({}, {}), [], True) == {}
 
 
 @pytest.mark.parametrize("what", ["closes", "silent"])
@@ -153,13 +153,13 @@ def test_no_answer_hides_no_other_one(brokers, what):
     client = brokers(dict.fromkeys(codes, 0) | {"t4": 1, "t5": 2}, codes)
     client.unreachable.add(2)
     began = time.monotonic()
-    answers = end(client, [(name, 1, 1) for name in codes], True)
+    answers = end_txns(client, [(name, 1, 1) for name in codes], True)
     assert time.monotonic() - began < 10
     silent = {name for name, code in answers.items() if code is None}
     assert {"t3", "t5"} <= silent
     assert len(silent) <= 4  # t3's connection had two others at most
     assert set(answers.values()) == {0, None}
-    assert end(client, [("t4", 1, 1), ("t6", 1, 1)], True) == {"t4": 0, "t6": 0}
+    assert end_txns(client, [("t4", 1, 1), ("t6", 1, 1)], True) == {"t4": 0, "t6": 0}
 
 
 def test_an_answer_that_is_cut_off_makes_no_sense():
@@ -177,23 +177,23 @@ def test_an_answer_that_is_cut_off_makes_no_sense():
 def test_one_is_asked_for_until_the_answer_is_final(brokers, final):
     """Through a lost answer, a transition that is under way, and a coordinator that has moved."""
     client = brokers({"a": 0}, {"a": ["closes", 51, 16, final]})
-    assert end_own(client, ("a", 1, 1), True, 10) == final
+    assert end_own_txn(client, ("a", 1, 1), True, 10) == final
     assert len(client.asked) == 4
     assert client.forgotten == ["a", "a"]
 
 
 def test_nobody_knows_when_the_time_is_over(brokers):
-    assert end_own(brokers({"a": 0}, {"a": "closes"}), ("a", 1, 1), True, 0.05) is None
+    assert end_own_txn(brokers({"a": 0}, {"a": "closes"}), ("a", 1, 1), True, 0.05) is None
 
 
 def test_connections_that_died_in_silence_cost_one_wait(brokers):
     """The first silence gives up all that were kept for this coordinator; the next try begins with a new one."""
     names = [f"t{i}" for i in range(32)]
     client = brokers(dict.fromkeys(names, 0), dict.fromkeys(names, 0))
-    end(client, [(name, 1, 1) for name in names], True)
+    end_txns(client, [(name, 1, 1) for name in names], True)
     assert len(client.connections) == 16
     client.deaf = 16
     began = time.monotonic()
-    assert end_own(client, ("t0", 1, 1), True, 3.0) == 0
+    assert end_own_txn(client, ("t0", 1, 1), True, 3.0) == 0
     assert time.monotonic() - began < 3
     assert len(client.connections) == 17

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 import pytest
 
 from spark_eos.kafka.config.properties import KafkaProperties
-from spark_eos.kafka.net.pool import Kept
+from spark_eos.kafka.net.pool import ConnectionPool
 from spark_eos.kafka.requests import fetch as module
-from spark_eos.kafka.requests.fetch import Answer, FetchConnection, give_back
+from spark_eos.kafka.requests.fetch import FetchConnection, FetchResponse, give_back
 
 RECORDS = bytes(range(256)) * 40
 
@@ -64,7 +64,7 @@ def test_a_request_and_its_answer(pair):
     whole = answer(aborted=[(5, 70), (6, 71)])
     pieces = threading.Thread(target=lambda: [broker.sendall(whole[i : i + 97]) for i in range(0, len(whole), 97)])
     pieces.start()
-    assert fetching.receive(5) == Answer(0, len(RECORDS), ((5, 70), (6, 71)))
+    assert fetching.receive(5) == FetchResponse(0, len(RECORDS), ((5, 70), (6, 71)))
     pieces.join()
     assert fetching.buffer[: len(RECORDS)] == RECORDS
     assert fetching.idle
@@ -112,7 +112,7 @@ def test_a_silent_broker(pair):
 
 
 def test_a_kept_connection_does_not_keep_the_memory_of_a_large_answer(monkeypatch):
-    monkeypatch.setattr(module, "kept", Kept(FetchConnection))
+    monkeypatch.setattr(module, "connection_pool", ConnectionPool(FetchConnection))
     kafka = KafkaProperties({"bootstrap.servers": "a"})
     for node, size in enumerate((module._LARGEST_KEPT, module._LARGEST_KEPT + 1)):
         ours, theirs = socket.socketpair()
@@ -120,5 +120,5 @@ def test_a_kept_connection_does_not_keep_the_memory_of_a_large_answer(monkeypatc
             fetching = FetchConnection(ours, node)
             fetching.buffer = bytearray(size)
             give_back(kafka, fetching)
-            assert module.kept.take(kafka, node) is fetching
+            assert module.connection_pool.take(kafka, node) is fetching
             assert len(fetching.buffer) == (size if size <= module._LARGEST_KEPT else 0)

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from spark_eos.kafka.config.properties import KafkaProperties
-from spark_eos.kafka.net.pool import Kept
+from spark_eos.kafka.net.pool import ConnectionPool
 
 ONE, OTHER = (KafkaProperties({"bootstrap.servers": f"127.0.0.1:{port}"}) for port in (1, 2))
 
@@ -33,7 +33,7 @@ def made(_socket: object, node: int, _client_id: str) -> Connection:
 
 
 def test_one_is_used_again_for_its_cluster_and_broker_only():
-    own, given = Kept(made), Connection(7)
+    own, given = ConnectionPool(made), Connection(7)
     own.give_back(ONE, given)
     assert own.take(OTHER, 7) is own.take(ONE, 8) is None
     assert own.take(ONE, 7) is given
@@ -42,7 +42,7 @@ def test_one_is_used_again_for_its_cluster_and_broker_only():
 
 def test_one_that_waits_for_an_answer_is_closed():
     """Its next user would take that answer for his own. So is the older one of two to the same broker."""
-    own, waiting, first, second = Kept(made), Connection(7, idle=False), Connection(7), Connection(7)
+    own, waiting, first, second = ConnectionPool(made), Connection(7, idle=False), Connection(7), Connection(7)
     for connection in (waiting, first, second):
         own.give_back(ONE, connection)
     assert (waiting.closed, first.closed, second.closed) == (True, True, False)
@@ -51,7 +51,7 @@ def test_one_that_waits_for_an_answer_is_closed():
 
 
 def test_several_to_a_broker_where_they_are_wanted():
-    own, connections = Kept(made, each=2), [Connection(7) for _ in range(3)]
+    own, connections = ConnectionPool(made, each=2), [Connection(7) for _ in range(3)]
     for connection in connections:
         own.give_back(ONE, connection)
     assert [connection.closed for connection in connections] == [True, False, False]
@@ -59,7 +59,7 @@ def test_several_to_a_broker_where_they_are_wanted():
 
 
 def test_those_that_were_used_longest_ago_make_room():
-    own, connections = Kept(made, each=2, most=3), [Connection(node) for node in (0, 0, 1, 2, 3)]
+    own, connections = ConnectionPool(made, each=2, most=3), [Connection(node) for node in (0, 0, 1, 2, 3)]
     for connection in connections:
         own.give_back(ONE, connection)
     assert [connection.closed for connection in connections] == [True, True, False, False, False]
@@ -67,7 +67,7 @@ def test_those_that_were_used_longest_ago_make_room():
 
 def test_one_that_the_broker_has_closed_is_not_used():
     """As brokers do with connections on which nothing was asked for ten minutes."""
-    own, stale, good = Kept(made, each=2), Connection(7), Connection(7)
+    own, stale, good = ConnectionPool(made, each=2), Connection(7), Connection(7)
     own.give_back(ONE, good)
     own.give_back(ONE, stale)
     stale.broker.close()
@@ -77,7 +77,7 @@ def test_one_that_the_broker_has_closed_is_not_used():
 
 def test_what_has_cut_one_has_cut_those_to_the_same_broker():
     """As a firewall that has forgotten them: nothing tells so but the silence."""
-    own, lost, alike, other = Kept(made, each=2), Connection(7), Connection(7), Connection(8)
+    own, lost, alike, other = ConnectionPool(made, each=2), Connection(7), Connection(7), Connection(8)
     for connection in (alike, other):
         own.give_back(ONE, connection)
     own.lost(ONE, lost)
@@ -87,4 +87,4 @@ def test_what_has_cut_one_has_cut_those_to_the_same_broker():
 def test_a_broker_that_cannot_be_reached_is_an_error():
     client = SimpleNamespace(properties=ONE, connect=lambda node, seconds: None)
     with pytest.raises(OSError, match="broker 7"):
-        Kept(made).connect(client, 7)
+        ConnectionPool(made).connect(client, 7)

@@ -7,9 +7,10 @@ import struct
 from collections.abc import Iterator, Mapping
 
 import pytest
-from kafka.protocol.producer import ProduceRequest, ProduceResponse
+from kafka.protocol.producer import ProduceRequest
+from kafka.protocol.producer import ProduceResponse as SchemaProduceResponse
 
-from spark_eos.kafka.requests.produce import Answer, ProduceConnection
+from spark_eos.kafka.requests.produce import ProduceConnection, ProduceResponse
 
 LARGE = bytes(range(256)) * 40
 VERSION = 12
@@ -34,7 +35,7 @@ def asked(broker: socket.socket) -> ProduceRequest:
 
 def answer(errors: Mapping[tuple[str, int], int], number: int = 1) -> bytes:
     """With everything in it that an answer may have, tags that nobody knows included."""
-    topic = ProduceResponse.TopicProduceResponse
+    topic = SchemaProduceResponse.TopicProduceResponse
     partition = topic.PartitionProduceResponse
     told = [partition.BatchIndexAndErrorMessage(batch_index=3, batch_index_error_message="bäd")]
     topics: dict[str, list] = {}
@@ -44,7 +45,7 @@ def answer(errors: Mapping[tuple[str, int], int], number: int = 1) -> bytes:
             more["current_leader"] = partition.LeaderIdAndEpoch(leader_id=4, leader_epoch=9)
         fields = {"index": index, "error_code": error, "base_offset": 7, "log_append_time_ms": -1}
         topics.setdefault(name, []).append(partition(**fields, log_start_offset=0, **more))
-    response = ProduceResponse(
+    response = SchemaProduceResponse(
         responses=[topic(name=name, partition_responses=parts) for name, parts in topics.items()], throttle_time_ms=5
     )
     body = struct.pack(">i", number) + b"\x01\x05\x02hi" + response.encode(version=VERSION)
@@ -82,7 +83,7 @@ def test_answers_in_small_pieces(pair):
         broker.sendall(bytes([byte]))
         got += producing.answers()
         assert producing.idle == (len(got) == 2)
-    assert got == [Answer(1, first), Answer(2, second)]
+    assert got == [ProduceResponse(1, first), ProduceResponse(2, second)]
 
 
 def test_more_than_the_socket_takes(pair):
@@ -138,6 +139,6 @@ def test_what_came_before_the_end_counts(pair):
     asked(broker)
     broker.sendall(answer(PLACES))
     broker.close()
-    assert producing.answers() == [Answer(1, PLACES)]
+    assert producing.answers() == [ProduceResponse(1, PLACES)]
     with pytest.raises(OSError, match="closed"):
         producing.answers()

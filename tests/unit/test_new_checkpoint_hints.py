@@ -11,12 +11,12 @@ import pytest
 
 from spark_eos.checkpoint import Checkpoint
 from spark_eos.errors import CheckpointError, Diverged, EosError, LedgerError, Unclear
-from spark_eos.protocol.batch import Batch, _compare
+from spark_eos.protocol.batch import MicroBatch, _compare
 from spark_eos.protocol.head import Decision, Head, Offsets, Pair, Probe, Verdict, Written
 from spark_eos.protocol.new_checkpoint import FROM_GROUP, OFFSETS_CHARS, as_json
-from spark_eos.protocol.ports import Answer, Found
-from spark_eos.protocol.run import ahead, open_run
-from spark_eos.protocol.stops import checkpoint_behind, missing_head
+from spark_eos.protocol.ports import EndTxnAnswer, Found
+from spark_eos.protocol.run import open_run
+from spark_eos.protocol.stops import checkpoint_ahead, checkpoint_behind, missing_head
 from spark_eos.source.losses import data_loss
 
 COMMITTED, LOST = Verdict.COMMITTED, Verdict.LOST
@@ -53,9 +53,9 @@ def test_offsets_that_are_too_many_to_print_are_compared_all_the_same():
     """Their text is equal."""
     was, now = ({"flights": dict.fromkeys(map(str, range(10_000)), end)} for end in (1, 2))
     last = decided(COMMITTED, offsets=was)
-    _compare(Batch("r", 7, (), was), Decision(7, 0, 0, 0, 0, was, last.written))
+    _compare(MicroBatch("r", 7, (), was), Decision(7, 0, 0, 0, 0, was, last.written))
     with pytest.raises(Diverged, match="offsets: decided those of 10000 partitions"):
-        _compare(Batch("r", 7, (), now), Decision(7, 0, 0, 0, 0, was, last.written))
+        _compare(MicroBatch("r", 7, (), now), Decision(7, 0, 0, 0, 0, was, last.written))
 
 
 # A checkpoint older than the output
@@ -99,7 +99,7 @@ def test_behind_what_is_not_all_visible(verdicts, why):
 def test_diverged_from_what_is_all_visible():
     """Three causes, a copied checkpoint among them; and the way on."""
     with pytest.raises(Diverged) as caught:
-        _compare(Batch("r", 7, (), {"flights": {"0": 24}}), decided(COMMITTED))
+        _compare(MicroBatch("r", 7, (), {"flights": {"0": 24}}), decided(COMMITTED))
     assert "decided and made visible" in caught.value.message
     assert 'offsets: decided {"flights": {"0": 23, "1": 5}}, now {"flights": {"0": 24}}' in caught.value.message
     for cause in ("not deterministic", "cannot be replayed", "the checkpoint was copied and the other one went on"):
@@ -111,7 +111,7 @@ def test_diverged_from_what_is_all_visible():
 def test_diverged_while_rows_wait(verdict):
     """Only the right replay writes them again."""
     with pytest.raises(Diverged) as caught:
-        _compare(Batch("r", 7, ()), decided(COMMITTED, verdict))
+        _compare(MicroBatch("r", 7, ()), decided(COMMITTED, verdict))
     assert "made visible" not in caught.value.message
     assert NEVER in caught.value.hint
     assert FROM_GROUP not in caught.value.hint
@@ -131,7 +131,7 @@ def test_a_damaged_checkpoint(tmp_path):
 def test_another_prefix():
     """The old one must be drained under the old prefix first."""
     head = Head("r", 1, (), 5, prefix="one")
-    ports: Any = SimpleNamespace(patience=lambda: iter([None]), ledger=SimpleNamespace(read=lambda: head))
+    ports: Any = SimpleNamespace(retrying=lambda: iter([None]), ledger=SimpleNamespace(read=lambda: head))
     with pytest.raises(LedgerError) as caught:
         open_run(ports, "s", 0, endtxn_version=5, begin_here=False, prefix="other")
     says(caught.value, "its last micro-batch committed; then begin with a new checkpoint", FROM_GROUP)
@@ -141,14 +141,14 @@ def test_an_outcome_that_nobody_knows():
     """Only a look at the output tells whether rows are missing, which the group is past."""
     last = decided(None)
 
-    def patience() -> Iterator[None]:
+    def retrying() -> Iterator[None]:
         yield None
 
     ports: Any = SimpleNamespace(
-        patience=patience,
+        retrying=retrying,
         ledger=SimpleNamespace(read=lambda: Head("r", 1, (), 5, decision=last)),
         coordinator=SimpleNamespace(
-            end=lambda pairs, commit: dict.fromkeys(pairs, Answer.SAYS_NOTHING), describe=lambda ids: {}
+            end=lambda pairs, commit: dict.fromkeys(pairs, EndTxnAnswer.SAYS_NOTHING), describe=lambda ids: {}
         ),
         data=SimpleNamespace(look=lambda pair, probe: Found.GONE),
     )
@@ -167,7 +167,7 @@ def test_data_that_is_gone():
 
 def test_a_checkpoint_that_is_ahead():
     """What is to be moved away, checksums included."""
-    says(ahead(9, decided(LOST)), "commits/7", "'offsets' later than 7", ".7.crc")
+    says(checkpoint_ahead(9, decided(LOST)), "commits/7", "'offsets' later than 7", ".7.crc")
 
 
 def test_a_ledger_that_does_not_know_the_query():

@@ -6,6 +6,7 @@ import pytest
 
 from spark_eos.errors import OptionError
 from spark_eos.options.bounds import parse_start
+from spark_eos.options.offsets import check_known, fill_in
 from spark_eos.options.parse import source_options
 from spark_eos.source import offsets as formats
 from spark_eos.source.offsets import Position
@@ -47,7 +48,7 @@ def test_what_the_built_in_source_logged_is_understood():
 )
 def test_starting_offsets_resolve(text, expected):
     """Numbers, -2 for earliest and -1 for latest."""
-    assert formats.fill_in("startingOffsets", parse(text), BEGIN, END) == expected
+    assert fill_in("startingOffsets", parse(text), BEGIN, END) == expected
 
 
 @pytest.mark.parametrize("text", ["earliest", " Latest ", "GROUP"])
@@ -105,7 +106,7 @@ def test_wrong_offsets_are_named(text, named):
 def test_offsets_must_name_the_partitions_that_are_there(text, named):
     """Neither unknown topics or partitions nor gaps."""
     with pytest.raises(OptionError) as caught:
-        formats.fill_in("startingOffsets", parse(text), BEGIN, END)
+        fill_in("startingOffsets", parse(text), BEGIN, END)
     assert caught.value.condition == "EOS_OPTION_OFFSETS"
     assert named in caught.value.message
 
@@ -115,10 +116,10 @@ def test_offsets_must_lie_inside_the_partition(at, fits):
     """The end itself is allowed: the next record to come."""
     offsets = {"a": {0: at}}
     if fits:
-        formats.check_known("startingOffsets", offsets, BEGIN, END)
+        check_known("startingOffsets", offsets, BEGIN, END)
     else:
         with pytest.raises(OptionError, match=r"a-0, which holds the offsets from 5 up to 50"):
-            formats.check_known("startingOffsets", offsets, BEGIN, END)
+            check_known("startingOffsets", offsets, BEGIN, END)
 
 
 def test_bad_starting_offsets_are_found_when_options_are_parsed():

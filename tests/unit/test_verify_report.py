@@ -111,9 +111,7 @@ def test_report_as_json_has_no_secret(report: ops.Report) -> None:
     """Of the Kafka properties only the servers are in it."""
     text = json.dumps(ops.as_json(QUESTION, report))
     assert "hunter2" not in text + repr(QUESTION)
-    assert json.loads(text)["examples"] == {
-        "doubled": [{"id": "r4", "input": None, "output": "out-0@10", "note": ""}]
-    }
+    assert json.loads(text)["examples"] == {"doubled": [{"id": "r4", "input": None, "output": "out-0@10", "note": ""}]}
 
 
 def test_rows_that_may_be_missing_are_left_out(report: ops.Report) -> None:

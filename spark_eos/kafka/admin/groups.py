@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient
 from spark_eos.kafka.admin.topics import COORDINATOR_MOVING, TIMEOUT_S, Offsets, answer, named
 from spark_eos.kafka.config.librdkafka import librdkafka_config
 from spark_eos.kafka.config.properties import Isolation, KafkaProperties
-from spark_eos.retry import patience
+from spark_eos.retry import retrying
 
 
 def active_members(kafka: KafkaProperties, group: str) -> list[str]:
@@ -55,7 +55,7 @@ def committed_offsets(
     began = time.monotonic()
     refused: ClientError | None = None
     try:
-        for _ in patience(timeout_s):
+        for _ in retrying(timeout_s):
             found, refused = _committed(consumer, wanted, began + timeout_s - time.monotonic())
             if refused is None or refused.code() not in COORDINATOR_MOVING:
                 break

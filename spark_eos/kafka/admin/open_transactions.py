@@ -10,7 +10,7 @@ from spark_eos.kafka.net.client import wire
 
 
 @dataclass(frozen=True)
-class Holder:
+class OpenTransaction:
     """An open transaction. ``open_s``: for how long, by the clocks of the coordinator and of this machine; None where
     no coordinator knows the transaction, which then hangs until somebody aborts it."""
 
@@ -34,7 +34,7 @@ class Holder:
         )
 
 
-def holders(kafka: KafkaProperties, topic: str, partition: int) -> list[Holder]:
+def oldest_open_transaction(kafka: KafkaProperties, topic: str, partition: int) -> list[OpenTransaction]:
     """The open transaction that begins first in a partition; a list, as the leader may not answer or know none."""
     client = wire(kafka)
     producers = [p for p in client.producers(topic, partition) if p.current_txn_start_offset >= 0]
@@ -46,7 +46,7 @@ def holders(kafka: KafkaProperties, topic: str, partition: int) -> list[Holder]:
     state = described[0] if described else None
     known = state is not None and state.transaction_start_time_ms >= 0
     return [
-        Holder(
+        OpenTransaction(
             state.transactional_id if state is not None else None,
             first.producer_id,
             first.producer_epoch,

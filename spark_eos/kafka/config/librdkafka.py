@@ -71,7 +71,8 @@ _OF_CONSUMERS = frozenset(
 )
 _FOLLOWED = {
     "consumer": _CONNECTION | _OF_PRODUCERS | {"max.partition.fetch.bytes"},
-    "producer": _CONNECTION | _OF_CONSUMERS.union(
+    "producer": _CONNECTION
+    | _OF_CONSUMERS.union(
         ["batch.size", "compression.codec", "compression.level", "compression.type"],
         ["linger.ms", "queue.buffering.max.ms"],  # nothing is held back that could be sent
     ),

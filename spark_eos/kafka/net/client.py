@@ -36,7 +36,7 @@ from spark_eos.errors import ConnectionFailed
 from spark_eos.kafka.config.handshake import kafka_python_config
 from spark_eos.kafka.config.java_names import canonical
 from spark_eos.kafka.config.properties import KafkaProperties
-from spark_eos.retry import patience
+from spark_eos.retry import retrying
 
 ENDTXN_VERSION = 5
 """The version that fences: it comes with transaction.version 2. Spoken by `kafka.requests.end_txn`."""
@@ -67,7 +67,7 @@ logging.getLogger("kafka").addHandler(logging.NullHandler())  # silent unless th
 
 
 @dataclass(frozen=True)
-class Batch:
+class LogBatch:
     """One record batch of a log: its place, who wrote it, and its records as (offset, key, value) where asked for."""
 
     first: int
@@ -88,34 +88,34 @@ class Fetched:
     begin: int
     stable: int
     high_watermark: int
-    batches: tuple[Batch, ...] = ()
+    batches: tuple[LogBatch, ...] = ()
 
 
-_open: set[Wire] = set()
+_open: set[BrokerClient] = set()
 
 
-class Wire:
+class BrokerClient:
     """One client with its connections. Calls block; answers that did not come are None or left out."""
 
     def __init__(self, properties: KafkaProperties) -> None:
-        self._client = _client(properties)
+        self._admin = _client(properties)
         self.properties = properties
-        self._manager = self._client._manager
-        self._homes: dict[str, int] = {}
-        self._group_homes: dict[str, int] = {}
+        self._manager = self._admin._manager
+        self._coordinators: dict[str, int] = {}
+        self._group_coordinators: dict[str, int] = {}
         self._leaders: dict[tuple[str, int], int] = {}
         _open.add(self)
 
     def close(self) -> None:
         """End its thread, which else goes on asking a cluster that is gone."""
-        self._client.close()
+        self._admin.close()
 
     def transaction_version(self) -> int:
         """The cluster's finalized ``transaction.version``; 0 where it has none."""
         failure: kafka.errors.KafkaError | None = None
-        for _ in patience(_FEATURES_SECONDS):
+        for _ in retrying(_FEATURES_SECONDS):
             try:
-                feature = self._client.describe_features().get("transaction.version", {})
+                feature = self._admin.describe_features().get("transaction.version", {})
             except kafka.errors.KafkaError as error:  # the broker that was asked is gone
                 failure = error
                 continue
@@ -140,9 +140,9 @@ class Wire:
         aborts what they had open, which takes the broker a while (51) in which to ask again."""
         return self._run(self._init_producer, transactional_id, timeout_ms)
 
-    def homes(self, ids: Iterable[str], seconds: float) -> dict[int, list[str]]:
+    def coordinators(self, ids: Iterable[str], seconds: float) -> dict[int, list[str]]:
         """Coordinator → transactional ids; ids whose coordinator is not known within ``seconds`` are left out."""
-        return self._run(self._find_homes, list(ids), seconds)
+        return self._run(self._find_coordinators, list(ids), seconds)
 
     def commit_offsets(
         self, transaction: tuple[str, int, int], group: str, offsets: Mapping[str, Mapping[int, int]], seconds: float
@@ -195,7 +195,7 @@ class Wire:
     def forget(self, ids: Iterable[str]) -> None:
         """Look for these transactional ids' coordinators again."""
         for name in ids:
-            self._homes.pop(name, None)
+            self._coordinators.pop(name, None)
 
     # On the client's I/O thread
 
@@ -203,12 +203,12 @@ class Wire:
         return self._manager.run(call, *arguments)
 
     async def _describe(self, ids: list[str]) -> list[Any]:
-        homes = await self._find_homes(ids)
-        requests = {node: DescribeTransactionsRequest(transactional_ids=names) for node, names in homes.items()}
+        coordinators = await self._find_coordinators(ids)
+        requests = {node: DescribeTransactionsRequest(transactional_ids=names) for node, names in coordinators.items()}
         states = []
         for node, response in (await self._ask(requests)).items():
             if response is None:
-                self.forget(homes[node])
+                self.forget(coordinators[node])
             else:
                 states += response.transaction_states
         return states
@@ -227,14 +227,14 @@ class Wire:
         return [state.transactional_id for response in answers for state in response.transaction_states]
 
     async def _init_producer(self, name: str, timeout_ms: int) -> tuple[int, int, int] | None:
-        if name not in self._homes:
+        if name not in self._coordinators:
             errors = await self._look_up([name])
-            if name not in self._homes:
+            if name not in self._coordinators:
                 return (errors[name], -1, -1) if name in errors else None
         request = InitProducerIdRequest(
             transactional_id=name, transaction_timeout_ms=timeout_ms, max_version=_INIT_VERSION
         )
-        response = await _answer(self._send(request, self._homes[name]))
+        response = await _answer(self._send(request, self._coordinators[name]))
         if response is None:
             self.forget([name])
             return None
@@ -243,16 +243,16 @@ class Wire:
     async def _commit_offsets(
         self, transaction: tuple[str, int, int], group: str, offsets: Mapping[str, Mapping[int, int]], seconds: float
     ) -> int | None:
-        if group not in self._group_homes:
+        if group not in self._group_coordinators:
             errors = await self._look_up([group], seconds, CoordinatorType.GROUP)
             if errors.get(group) != OK:
                 return errors.get(group)
-        home = self._group_homes[group]
-        response = await _answer(self._send(_offsets_request(*transaction, group, offsets), home, seconds))
+        coordinator = self._group_coordinators[group]
+        response = await _answer(self._send(_offsets_request(*transaction, group, offsets), coordinator, seconds))
         codes = () if response is None else [p.error_code for topic in response.topics for p in topic.partitions]
         wrong = next((code for code in codes if code != OK), OK)
         if response is None or wrong in MOVED:
-            self._group_homes.pop(group, None)
+            self._group_coordinators.pop(group, None)
         return None if response is None else wrong
 
     async def _producers(self, topic: str, partition: int) -> list[Any]:
@@ -312,7 +312,7 @@ class Wire:
         place = (topic, partition)
         if place not in self._leaders:
             try:
-                metadata = await self._client._get_cluster_metadata([topic])
+                metadata = await self._admin._get_cluster_metadata([topic])
             except kafka.errors.KafkaError:  # the broker that was asked is gone; the next look asks another one
                 return None
             for known in metadata.get("topics", ()):
@@ -321,26 +321,28 @@ class Wire:
                         self._leaders[known["name"], p["partition_index"]] = p["leader_id"]
         return self._leaders.get(place)
 
-    async def _find_homes(self, ids: list[str], seconds: float | None = None) -> dict[int, list[str]]:
-        unknown = [name for name in ids if name not in self._homes]
+    async def _find_coordinators(self, ids: list[str], seconds: float | None = None) -> dict[int, list[str]]:
+        unknown = [name for name in ids if name not in self._coordinators]
         if unknown:
             await self._look_up(unknown, seconds)
-        homes = defaultdict(list)
+        coordinators = defaultdict(list)
         for name in ids:
-            if name in self._homes:
-                homes[self._homes[name]].append(name)
-        return homes
+            if name in self._coordinators:
+                coordinators[self._coordinators[name]].append(name)
+        return coordinators
 
     async def _look_up(
         self, ids: list[str], seconds: float | None = None, kind: CoordinatorType = CoordinatorType.TRANSACTION
     ) -> dict[str, int]:
         """Ask for these ids' coordinators; the error code for each that a broker answered about."""
-        homes = self._group_homes if kind is CoordinatorType.GROUP else self._homes
+        coordinators = self._group_coordinators if kind is CoordinatorType.GROUP else self._coordinators
         response = await _answer(self._send(_find_request(ids, kind), None, seconds))
         rows = [] if response is None else response.coordinators
         for row in rows:
             if row.error_code == OK:
-                homes[row.key] = self._manager.cluster.add_coordinator(row, kind, row.key, synthesize_node_id=False)
+                coordinators[row.key] = self._manager.cluster.add_coordinator(
+                    row, kind, row.key, synthesize_node_id=False
+                )
         return {row.key: row.error_code for row in rows}
 
     async def _ask(self, requests: Mapping[int, Any]) -> dict[int, Any]:
@@ -370,7 +372,7 @@ async def _answer(future: Any) -> Any:
         return None
 
 
-def _batches(data: Any, with_records: bool) -> Iterable[Batch]:
+def _batches(data: Any, with_records: bool) -> Iterable[LogBatch]:
     """KIP-98's rule: from its first offset on, all of a producer is aborted until its abort marker."""
     beginning = sorted(data.aborted_transactions or [], key=lambda t: t.first_offset)
     aborting: set[int] = set()
@@ -383,7 +385,7 @@ def _batches(data: Any, with_records: bool) -> Iterable[Batch]:
             aborting.discard(batch.producer_id)
         wanted = with_records and not aborted and not batch.is_control_batch
         records = tuple((r.offset, r.key, r.value) for r in batch) if wanted else ()
-        yield Batch(
+        yield LogBatch(
             batch.base_offset,
             batch.last_offset,
             batch.producer_id,
@@ -467,7 +469,7 @@ def _unreachable(properties: KafkaProperties, error: Exception | None) -> Connec
     )
 
 
-def wire(properties: KafkaProperties) -> Wire:
+def wire(properties: KafkaProperties) -> BrokerClient:
     """The process's client for a cluster."""
     return _wire(properties, os.getpid())
 
@@ -481,12 +483,12 @@ def close_all() -> None:
 
 
 @lru_cache(maxsize=4)
-def _wire(properties: KafkaProperties, process_id: int) -> Wire:
-    return Wire(properties)
+def _wire(properties: KafkaProperties, process_id: int) -> BrokerClient:
+    return BrokerClient(properties)
 
 
-def speaks(properties: KafkaProperties, what: Callable[[Wire], bool]) -> bool:
-    """What `Wire.fetches` or `Wire.produces` says of a cluster, once in a process.
+def speaks(properties: KafkaProperties, what: Callable[[BrokerClient], bool]) -> bool:
+    """What `BrokerClient.fetches` or `BrokerClient.produces` says of a cluster, once in a process.
 
     False, too, where authentication or encryption does not get through here: librdkafka looks for certificates in more
     places, or knows better what is wrong. Raises ConnectionFailed where no broker answers a plain connection.
@@ -495,7 +497,7 @@ def speaks(properties: KafkaProperties, what: Callable[[Wire], bool]) -> bool:
 
 
 @lru_cache(maxsize=16)
-def _speaks(properties: KafkaProperties, what: Callable[[Wire], bool], process_id: int) -> bool:
+def _speaks(properties: KafkaProperties, what: Callable[[BrokerClient], bool], process_id: int) -> bool:
     try:
         return what(wire(properties))
     except ConnectionFailed:

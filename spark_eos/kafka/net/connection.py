@@ -27,7 +27,7 @@ A = TypeVar("A")
 T = TypeVar("T")
 
 
-class Pipelined(Generic[A]):
+class Connection(Generic[A]):
     """One connection to one broker. Raises OSError from every call once it is of no use; close it then.
 
     With each request goes a note, which comes back with its answer. ``moved_at``: when bytes last went either way, by
@@ -135,7 +135,7 @@ class Pipelined(Generic[A]):
             raise OSError("the broker's answer makes no sense") from None
 
 
-def wait(connections: Iterable[Pipelined], until: float) -> None:
+def wait(connections: Iterable[Connection], until: float) -> None:
     """Until one of them can go on, or that time by the monotonic clock."""
     poll = select.poll()
     for connection in connections:

@@ -11,10 +11,10 @@ from typing import Generic, Protocol, TypeVar
 
 from spark_eos.kafka.config.java_names import canonical
 from spark_eos.kafka.config.properties import KafkaProperties
-from spark_eos.kafka.net.client import Wire
+from spark_eos.kafka.net.client import BrokerClient
 
 
-class Connection(Protocol):
+class PooledConnection(Protocol):
     """``idle``: nothing is awaited on it."""
 
     node: int
@@ -27,11 +27,11 @@ class Connection(Protocol):
     def close(self) -> None: ...
 
 
-C = TypeVar("C", bound=Connection)
+C = TypeVar("C", bound=PooledConnection)
 _Key = tuple[KafkaProperties, int, int]
 
 
-class Kept(Generic[C]):
+class ConnectionPool(Generic[C]):
     """At most ``each`` to a broker, and ``most`` in all; those that were used longest ago are closed first.
 
     ``make`` makes one of a socket, the broker's number and the client id.
@@ -43,7 +43,7 @@ class Kept(Generic[C]):
         self._waiting: list[tuple[_Key, C]] = []
         self._lock = threading.Lock()
 
-    def connect(self, client: Wire, node: int, seconds: float | None = None) -> C:
+    def connect(self, client: BrokerClient, node: int, seconds: float | None = None) -> C:
         """One that was given back, or a new one, within so many seconds. Raises OSError."""
         waiting = self.take(client.properties, node)
         if waiting is not None:
@@ -96,7 +96,7 @@ class Kept(Generic[C]):
         return None
 
 
-def _speaks_unasked(connection: Connection) -> bool:
+def _speaks_unasked(connection: PooledConnection) -> bool:
     """Whether there is something to read though nothing is awaited: the end, as a rule."""
     poll = select.poll()
     poll.register(connection, select.POLLIN)

@@ -10,37 +10,37 @@ from typing import Any
 
 from spark_eos import failpoints
 from spark_eos.errors import ConnectionFailed, KafkaError
-from spark_eos.kafka.net.client import MOVED, OK, Wire
-from spark_eos.kafka.requests.end_txn import end
+from spark_eos.kafka.net.client import MOVED, OK, BrokerClient
+from spark_eos.kafka.requests.end_txn import end_txns
 from spark_eos.protocol.head import Pair, Probe
 from spark_eos.protocol.names import is_task_name
-from spark_eos.protocol.ports import Answer, Description, State
-from spark_eos.retry import patience
+from spark_eos.protocol.ports import Description, EndTxnAnswer, State
+from spark_eos.retry import retrying
 
-PATIENCE_SECONDS = 30.0
+RETRY_SECONDS = 30.0
 
 _TRANSACTIONAL_ID_NOT_FOUND = 105
 _INVALID_STATE = 48
 _CONCURRENT = 51
 _ANSWERS = {
-    OK: Answer.DONE,
-    _CONCURRENT: Answer.PENDING,  # a transition is pending, and may yet fail: no outcome
-    _INVALID_STATE: Answer.SAYS_NOTHING,  # aborted; or the coordinator was replaced before it began
-    90: Answer.SAYS_NOTHING,  # fenced
-    47: Answer.SAYS_NOTHING,  # another epoch
-    49: Answer.SAYS_NOTHING,  # another producer id
+    OK: EndTxnAnswer.DONE,
+    _CONCURRENT: EndTxnAnswer.PENDING,  # a transition is pending, and may yet fail: no outcome
+    _INVALID_STATE: EndTxnAnswer.SAYS_NOTHING,  # aborted; or the coordinator was replaced before it began
+    90: EndTxnAnswer.SAYS_NOTHING,  # fenced
+    47: EndTxnAnswer.SAYS_NOTHING,  # another epoch
+    49: EndTxnAnswer.SAYS_NOTHING,  # another producer id
 }
 
 
 class TransactionCoordinator:
-    def __init__(self, wire: Wire, prefix: str, query: str) -> None:
+    def __init__(self, wire: BrokerClient, prefix: str, query: str) -> None:
         self._wire = wire
         self._prefix, self._query = prefix, query
 
     def describe(self, ids: Collection[str]) -> Mapping[str, Description]:
         found: dict[str, Description] = {}
         missing = set(ids)
-        for _ in patience(PATIENCE_SECONDS):
+        for _ in retrying(RETRY_SECONDS):
             for state in self._wire.describe(missing):
                 if state.error_code == OK:
                     found[state.transactional_id] = _description(state)
@@ -56,7 +56,7 @@ class TransactionCoordinator:
 
     def ongoing(self, *, before: int | None = None) -> Collection[Description]:
         pattern = f"{re.escape(self._prefix)}-{self._query}-.*"
-        for _ in patience(PATIENCE_SECONDS):
+        for _ in retrying(RETRY_SECONDS):
             ids = self._wire.ongoing(pattern)
             if ids is not None:
                 own = [name for name in ids if is_task_name(self._prefix, self._query, name, before=before)]
@@ -69,7 +69,7 @@ class TransactionCoordinator:
         pool.shutdown(wait=False)
         return answer.result
 
-    def end(self, pairs: Collection[Pair], *, commit: bool) -> Mapping[Pair, Answer]:
+    def end(self, pairs: Collection[Pair], *, commit: bool) -> Mapping[Pair, EndTxnAnswer]:
         ordered = sorted(pairs, key=lambda pair: pair.id)
         if commit and failpoints.armed("commit.between"):
             first = self._end(ordered[:1], commit)
@@ -77,15 +77,15 @@ class TransactionCoordinator:
             return first | self._end(ordered[1:], commit)
         return self._end(ordered, commit)
 
-    def _end(self, pairs: list[Pair], commit: bool) -> dict[Pair, Answer]:
-        codes = end(self._wire, map(astuple, pairs), commit)
+    def _end(self, pairs: list[Pair], commit: bool) -> dict[Pair, EndTxnAnswer]:
+        codes = end_txns(self._wire, map(astuple, pairs), commit)
         not_here = {None, _INVALID_STATE, *MOVED}
         self._wire.forget(name for name, code in codes.items() if code in not_here)
         return {pair: self._judge(pair, codes[pair.id]) for pair in pairs}
 
-    def _judge(self, pair: Pair, code: int | None) -> Answer:
+    def _judge(self, pair: Pair, code: int | None) -> EndTxnAnswer:
         if code is None or code in MOVED:
-            return Answer.PENDING
+            return EndTxnAnswer.PENDING
         if code not in _ANSWERS:
             raise _refused("end", pair.id, code)
         return _ANSWERS[code]
@@ -113,7 +113,7 @@ def _description(state: Any) -> Description:
 def _silent(call: str, names: Iterable[str]) -> ConnectionFailed:
     return ConnectionFailed(
         "EOS_COORDINATOR_UNREACHABLE",
-        f"No answer from transaction coordinators in {PATIENCE_SECONDS:.0f} s ({call}: {', '.join(sorted(names))}).",
+        f"No answer from transaction coordinators in {RETRY_SECONDS:.0f} s ({call}: {', '.join(sorted(names))}).",
         hint="Start the query again when the cluster is well.",
     )
 

@@ -18,14 +18,14 @@ from spark_eos.kafka.admin.topics import begin_offsets, end_offsets
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.errors import FENCED, UNAUTHORIZED, ledger_unauthorized
 from spark_eos.kafka.net.client import OK, PASSING, Fetched, wire
-from spark_eos.kafka.producer.sender import Deliveries
+from spark_eos.kafka.producer.sender import Sender
 from spark_eos.kafka.records.encode import Encoder, Rows, Sealed
-from spark_eos.kafka.requests.end_txn import end_own
-from spark_eos.kafka.requests.init_producer_id import init
+from spark_eos.kafka.requests.end_txn import end_own_txn
+from spark_eos.kafka.requests.init_producer_id import init_producer_id
 from spark_eos.protocol.head import Head, Offsets, Pair, decode, encode
 from spark_eos.protocol.names import ledger_name
 from spark_eos.protocol.ports import NotPublished
-from spark_eos.retry import patience
+from spark_eos.retry import retrying
 
 READ_SECONDS = 60.0
 TRANSACTION_MS = 10_000
@@ -73,7 +73,7 @@ class KafkaLedger:
         return self._reader.read()
 
     def take(self) -> KafkaTerm:
-        own = init(wire(self._kafka), self._name, TRANSACTION_MS)
+        own = init_producer_id(wire(self._kafka), self._name, TRANSACTION_MS)
         return KafkaTerm(self._kafka, own, self._reader, self._group)
 
 
@@ -94,21 +94,21 @@ class KafkaTerm:
 
     def _write(self, head: Head, offsets: Offsets | None) -> None:
         """What fails in here has committed nothing: the cause is told where a new attempt would not help."""
-        deliveries = Deliveries(self._kafka, self._own.id, TRANSACTION_MS / 1000)
+        sender = Sender(self._kafka, self._own.id, TRANSACTION_MS / 1000)
         try:
-            self._deliver(deliveries, head)
+            self._deliver(sender, head)
             if self._group is not None and offsets is not None:
                 self._send_offsets(self._group, offsets)
         except BaseException:
-            deliveries.abort(self._own)
+            sender.abort(self._own)
             raise
         finally:
-            deliveries.close()
+            sender.close()
 
-    def _deliver(self, deliveries: Deliveries, head: Head) -> None:
+    def _deliver(self, sender: Sender, head: Head) -> None:
         try:
-            deliveries.add((self._reader.topic, self._reader.partition), self._sealed(head))
-            deliveries.wait_until_below(0)
+            sender.add((self._reader.topic, self._reader.partition), self._sealed(head))
+            sender.wait_until_below(0)
             return
         except EosError as error:
             failure = error
@@ -134,7 +134,7 @@ class KafkaTerm:
         numbered = {topic: {int(p): offset for p, offset in of.items()} for topic, of in offsets.items()}
         seconds = TRANSACTION_MS / 1000
         error: int | None = None
-        for _ in patience(seconds):
+        for _ in retrying(seconds):
             error = wire(self._kafka).commit_offsets(astuple(self._own), group, numbered, seconds / _TRIES)
             if error == OK:
                 return
@@ -153,7 +153,7 @@ class KafkaTerm:
         )
 
     def _end(self, commit: bool) -> int | None:
-        return end_own(wire(self._kafka), astuple(self._own), commit, TRANSACTION_MS / 1000)
+        return end_own_txn(wire(self._kafka), astuple(self._own), commit, TRANSACTION_MS / 1000)
 
 
 class _Reader:
@@ -191,7 +191,7 @@ class _Reader:
         """Read from ``start`` to ``upto``, by default to the high watermark as it is now; returns where it ended."""
         position = start
         fetched = None
-        for _ in patience(READ_SECONDS):
+        for _ in retrying(READ_SECONDS):
             while (fetched := self._fetch(position)) is not None and fetched.error == OK:
                 upto = fetched.high_watermark if upto is None else upto
                 position = self._take_in(fetched, position)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from spark_eos.kafka.admin.topics import begin_offsets
 from spark_eos.kafka.config.properties import KafkaProperties
-from spark_eos.kafka.net.client import OFFSET_OUT_OF_RANGE, OK, Wire
+from spark_eos.kafka.net.client import OFFSET_OUT_OF_RANGE, OK, BrokerClient
 from spark_eos.protocol.head import Pair, Probe
 from spark_eos.protocol.ports import Found
 
@@ -12,7 +12,7 @@ from spark_eos.protocol.ports import Found
 class RecordLookup:
     """The port ``Data``: what became of a transaction, by the log itself. Only batch headers are read."""
 
-    def __init__(self, wire: Wire, kafka: KafkaProperties) -> None:
+    def __init__(self, wire: BrokerClient, kafka: KafkaProperties) -> None:
         self._wire, self._kafka = wire, kafka
 
     def look(self, pair: Pair, probe: Probe) -> Found | None:

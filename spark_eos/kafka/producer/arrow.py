@@ -1,7 +1,7 @@
 """A transactional producer for one transaction that takes Arrow columns: no librdkafka, no thread, no object per row.
 
-As `kafka.producer.librdkafka`, but for rows without headers. It needs brokers with transaction.version 2: a partition enters the
-transaction by the first batch that is written to it.
+As `LibrdkafkaProducer`, but for rows without headers. It needs brokers with transaction.version 2: a partition enters
+the transaction by the first batch that is written to it.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from spark_eos.kafka.config.java_names import canonical
 from spark_eos.kafka.config.librdkafka import codec, is_for_librdkafka
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.errors import too_large
-from spark_eos.kafka.net.client import Wire, speaks, wire
+from spark_eos.kafka.net.client import BrokerClient, speaks, wire
 from spark_eos.kafka.producer.partitioner import Partitioner
-from spark_eos.kafka.producer.sender import Deliveries
+from spark_eos.kafka.producer.sender import Sender
 from spark_eos.kafka.records.encode import BATCH_BYTES, SEQUENCES, Encoder, Rows
-from spark_eos.kafka.requests.init_producer_id import init
+from spark_eos.kafka.requests.init_producer_id import init_producer_id
 from spark_eos.protocol.head import Pair
 
 IN_FLIGHT_BYTES = 8 * 1024 * 1024
@@ -46,15 +46,15 @@ class _Topic:
     bytes: int = 0
 
 
-def suits(kafka: KafkaProperties) -> bool:
+def supports(kafka: KafkaProperties) -> bool:
     """Whether all that the user wants of connections and batches is understood here, and by the brokers.
 
     Raises ConnectionFailed where no broker answers.
     """
-    return not is_for_librdkafka(kafka, "producer") and speaks(kafka, Wire.produces)
+    return not is_for_librdkafka(kafka, "producer") and speaks(kafka, BrokerClient.produces)
 
 
-class RawProducer:
+class ArrowProducer:
     """A producer under ``name`` whose transaction may live ``timeout_ms``.
 
     ``in_flight_bytes``: what may be without an answer. Of the user's properties, ``batch.size`` says what a record
@@ -80,11 +80,11 @@ class RawProducer:
         self._identity: Pair | None = None
         self._topics: dict[str, _Topic] = {}
         self._held_bytes = 0
-        self._deliveries = Deliveries(kafka, name, timeout_ms / 1000)
+        self._sender = Sender(kafka, name, timeout_ms / 1000)
 
     def init(self) -> None:
         """InitProducerId: fences whoever had the name, and aborts what they had open."""
-        own = self._identity = init(wire(self._kafka), self.name, self._timeout_ms)
+        own = self._identity = init_producer_id(wire(self._kafka), self.name, self._timeout_ms)
         self._encoder = Encoder(own.producer_id, own.epoch, **self._sealing)
 
     def identity(self) -> Pair:
@@ -126,16 +126,16 @@ class RawProducer:
         Raises RowError (EOS_ROW_TOO_LARGE), ProtocolStop (EOS_FENCED) or KafkaError (EOS_DELIVERY_FAILED).
         """
         self._encode_all()
-        self._deliveries.wait_until_below(0)
+        self._sender.wait_until_below(0)
 
     def abort(self) -> None:
         """Abort this producer's own open transaction, as well as it goes; the coordinator's timeout does the rest."""
         if self._identity is not None:
-            self._deliveries.abort(self._identity)
+            self._sender.abort(self._identity)
 
     def close(self) -> None:
         """Let go of the connections; an open transaction stays open."""
-        self._deliveries.close()
+        self._sender.close()
 
     def _enough(self, rows: pa.RecordBatch, partitions: int) -> int:
         """Bytes to collect of a topic: rows without keys go to one partition, others to all of them."""
@@ -163,11 +163,11 @@ class RawProducer:
             target = topic, int(present[place])
             if len(sealed.data) + self._in_flight_bytes > _LARGEST_REQUEST:
                 raise too_large(target, sealed.count, len(sealed.data))
-            self._deliveries.add(target, sealed)
-            if self._deliveries.size >= self._in_flight_bytes:
-                self._deliveries.wait_until_below(self._in_flight_bytes)
+            self._sender.add(target, sealed)
+            if self._sender.size >= self._in_flight_bytes:
+                self._sender.wait_until_below(self._in_flight_bytes)
         held.sequences = (held.sequences + counts) % SEQUENCES
-        self._deliveries.advance()
+        self._sender.advance()
 
 
 def _batch(

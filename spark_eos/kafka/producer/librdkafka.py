@@ -22,7 +22,7 @@ from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.errors import delivery_error, init_error, no_coordinator
 from spark_eos.kafka.requests.init_producer_id import INIT_SECONDS
 from spark_eos.protocol.head import Pair
-from spark_eos.retry import patience
+from spark_eos.retry import retrying
 
 IDENTITY_SECONDS = 10.0
 _STATISTICS_MS = 10
@@ -31,7 +31,7 @@ _POLL_SECONDS = 0.1
 _FIRST_LOOK = 0.001
 
 
-class TransactionalProducer:
+class LibrdkafkaProducer:
     """A producer under ``name`` whose transaction may live ``timeout_ms``.
 
     A thread of its own serves its callbacks from the start, so that statistics and delivery reports neither wait for
@@ -70,7 +70,7 @@ class TransactionalProducer:
 
     def init(self) -> None:
         """InitProducerId: fences whoever had the name, and aborts what they had open."""
-        for _ in patience(INIT_SECONDS):
+        for _ in retrying(INIT_SECONDS):
             try:
                 self._producer.init_transactions(INIT_SECONDS)
                 return

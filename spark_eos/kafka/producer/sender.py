@@ -26,8 +26,8 @@ from spark_eos.kafka.errors import delivery_error, too_large
 from spark_eos.kafka.net.client import OK, wire
 from spark_eos.kafka.net.connection import wait
 from spark_eos.kafka.records.encode import Sealed
-from spark_eos.kafka.requests.end_txn import end_own
-from spark_eos.kafka.requests.produce import Answer, Place, ProduceConnection, kept
+from spark_eos.kafka.requests.end_txn import end_own_txn
+from spark_eos.kafka.requests.produce import Place, ProduceConnection, ProduceResponse, connection_pool
 from spark_eos.protocol.head import Pair
 from spark_eos.retry import FIRST_WAIT, LONGEST_WAIT
 
@@ -71,7 +71,7 @@ _PASSING = _LED_ELSEWHERE | {
 
 
 @dataclass
-class _Lane:
+class _PartitionQueue:
     """One partition's batches. ``sent``: those without an answer, on the way to ``node``; ``awaited``: how many answers
     are still to come. ``turning``: one was not written, so that all of ``sent`` go again when none is awaited.
     ``doubtful``: they have gone again, and none of them is known to be written yet."""
@@ -116,7 +116,7 @@ class _Lane:
             self.turning, self.doubtful = False, True
 
 
-class Deliveries:
+class Sender:
     """The batches of one transaction. ``size``: bytes of those that have been added and are not known to be written.
 
     ``timeout_s``: how long a partition may make no progress. Every call may raise RowError (EOS_ROW_TOO_LARGE),
@@ -131,20 +131,20 @@ class Deliveries:
         self._name = transactional_id
         self._timeout_s = timeout_s
         self._silence_s = min(silence_seconds(kafka), timeout_s / _TRIES)
-        self._lanes: dict[Place, _Lane] = {}
-        self._busy: dict[Place, _Lane] = {}
+        self._queues: dict[Place, _PartitionQueue] = {}
+        self._busy: dict[Place, _PartitionQueue] = {}
         self._connections: dict[int, ProduceConnection] = {}
-        self._requests: dict[tuple[int, int], list[tuple[_Lane, Sealed]]] = {}
+        self._requests: dict[tuple[int, int], list[tuple[_PartitionQueue, Sealed]]] = {}
 
     def add(self, place: Place, sealed: Sealed) -> None:
         """Queue a batch behind those of its partition."""
-        lane = self._lanes.get(place)
-        if lane is None:
-            lane = self._lanes[place] = _Lane(place, time.monotonic())
+        queue = self._queues.get(place)
+        if queue is None:
+            queue = self._queues[place] = _PartitionQueue(place, time.monotonic())
         if place not in self._busy:
-            self._busy[place] = lane
-            lane.moved_at = time.monotonic()
-        lane.waiting.append(sealed)
+            self._busy[place] = queue
+            queue.moved_at = time.monotonic()
+        queue.waiting.append(sealed)
         self.size += len(sealed.data)
 
     def advance(self) -> None:
@@ -175,7 +175,7 @@ class Deliveries:
         """Abort the transaction, as well as it goes; the coordinator's time-out does the rest."""
         if self._any_sent:
             self._settle()  # what a broker has not looked at yet could begin it anew
-            end_own(wire(self._kafka), astuple(own), commit=False, seconds=_ABORT_SECONDS)
+            end_own_txn(wire(self._kafka), astuple(own), commit=False, seconds=_ABORT_SECONDS)
 
     def _settle(self) -> None:
         """Take the answers to what was sent, whatever they are, and send nothing more."""
@@ -192,7 +192,7 @@ class Deliveries:
 
     def close(self) -> None:
         for connection in self._connections.values():
-            kept.give_back(self._kafka, connection)
+            connection_pool.give_back(self._kafka, connection)
         self._connections.clear()
 
     # Sending
@@ -200,83 +200,83 @@ class Deliveries:
     def _send_round(self) -> bool:
         """At most one batch of each partition, in one request to each broker; whether there was any."""
         now = time.monotonic()
-        requests: dict[int, dict[Place, tuple[_Lane, Sealed]]] = {}
-        for lane in self._busy.values():
-            if lane.may_send(now) and self._find_node(lane, now):
-                requests.setdefault(lane.node, {})[lane.place] = lane, lane.waiting[0]
+        requests: dict[int, dict[Place, tuple[_PartitionQueue, Sealed]]] = {}
+        for queue in self._busy.values():
+            if queue.may_send(now) and self._find_node(queue, now):
+                requests.setdefault(queue.node, {})[queue.place] = queue, queue.waiting[0]
         for node, batches in requests.items():
             self._send(self._connections[node], batches)
         return bool(requests)
 
-    def _send(self, connection: ProduceConnection, batches: dict[Place, tuple[_Lane, Sealed]]) -> None:
+    def _send(self, connection: ProduceConnection, batches: dict[Place, tuple[_PartitionQueue, Sealed]]) -> None:
         data = {place: sealed.data for place, (_, sealed) in batches.items()}
-        for lane, _ in batches.values():
-            lane.sent.append(lane.waiting.popleft())
+        for queue, _ in batches.values():
+            queue.sent.append(queue.waiting.popleft())
         self._any_sent = True
         try:
             number = connection.send(self._name, data, int(1000 * self._silence_s * _REPLICAS_SHARE))
         except OSError:
-            self._turn((lane for lane, _ in batches.values()), time.monotonic())
+            self._turn((queue for queue, _ in batches.values()), time.monotonic())
             self._disconnect(connection)
             return
-        for lane, _ in batches.values():
-            lane.awaited += 1
+        for queue, _ in batches.values():
+            queue.awaited += 1
         self._requests[connection.node, number] = list(batches.values())
 
-    def _find_node(self, lane: _Lane, now: float) -> bool:
+    def _find_node(self, queue: _PartitionQueue, now: float) -> bool:
         """Whether the partition's leader is known and connected; it does not change while answers are awaited."""
-        if not lane.awaited:
-            node = wire(self._kafka).leader(*lane.place)
+        if not queue.awaited:
+            node = wire(self._kafka).leader(*queue.place)
             if node is None:
-                self._turn([lane], now)
+                self._turn([queue], now)
                 return False
-            lane.node = node
-        if lane.node in self._connections:
+            queue.node = node
+        if queue.node in self._connections:
             return True
         try:
-            self._connections[lane.node] = kept.connect(wire(self._kafka), lane.node)
+            self._connections[queue.node] = connection_pool.connect(wire(self._kafka), queue.node)
         except OSError:
-            wire(self._kafka).forget_leader(*lane.place)
-            self._turn([lane], now)
+            wire(self._kafka).forget_leader(*queue.place)
+            self._turn([queue], now)
             return False
         return True
 
     # Answers
 
-    def _judge(self, node: int, answer: Answer) -> None:
+    def _judge(self, node: int, answer: ProduceResponse) -> None:
         now = time.monotonic()
         batches = self._requests.pop((node, answer.number))
-        for lane, _ in batches:
-            lane.awaited -= 1
-        for lane, sealed in batches:
-            self._judge_one(lane, sealed, answer.errors[lane.place], now)
-            lane.settle()
-            if not lane.sent and not lane.waiting:
-                self._busy.pop(lane.place, None)
+        for queue, _ in batches:
+            queue.awaited -= 1
+        for queue, sealed in batches:
+            self._judge_one(queue, sealed, answer.errors[queue.place], now)
+            queue.settle()
+            if not queue.sent and not queue.waiting:
+                self._busy.pop(queue.place, None)
 
-    def _judge_one(self, lane: _Lane, sealed: Sealed, error: int, now: float) -> None:
+    def _judge_one(self, queue: _PartitionQueue, sealed: Sealed, error: int, now: float) -> None:
         if error in (OK, _DUPLICATE):
-            self.size -= lane.written(sealed, now)
+            self.size -= queue.written(sealed, now)
         elif error in _PASSING:
             if error in _LED_ELSEWHERE:
-                wire(self._kafka).forget_leader(*lane.place)
+                wire(self._kafka).forget_leader(*queue.place)
             if error == _UNKNOWN_PLACE:
-                lane.unknown_since = lane.unknown_since or now
-                if now - lane.unknown_since > _UNKNOWN_PLACE_S:
+                queue.unknown_since = queue.unknown_since or now
+                if now - queue.unknown_since > _UNKNOWN_PLACE_S:
                     raise self._failure(ClientError(error))
-            lane.turn(now)
+            queue.turn(now)
         elif error == ClientError.MSG_SIZE_TOO_LARGE:
-            raise too_large(lane.place, sealed.count, len(sealed.data))
-        elif error != _OUT_OF_ORDER or not self._may_be_in_order(lane):
+            raise too_large(queue.place, sealed.count, len(sealed.data))
+        elif error != _OUT_OF_ORDER or not self._may_be_in_order(queue):
             raise self._failure(ClientError(error))
 
-    def _may_be_in_order(self, lane: _Lane) -> bool:
+    def _may_be_in_order(self, queue: _PartitionQueue) -> bool:
         """Whether "out of order" may come of a batch before that was not written, or of a broker that has forgotten
         that it has this one and will take a later one."""
-        return lane.turning or (lane.doubtful and lane.awaited > 0)
+        return queue.turning or (queue.doubtful and queue.awaited > 0)
 
     def _failure(self, error: ClientError) -> EosError:
-        rows = sum(sealed.count for lane in self._lanes.values() for sealed in (*lane.sent, *lane.waiting))
+        rows = sum(sealed.count for queue in self._queues.values() for sealed in (*queue.sent, *queue.waiting))
         return delivery_error(self._name, error, rows)
 
     # Waiting, and connections that are lost
@@ -285,32 +285,32 @@ class Deliveries:
         now = time.monotonic()
         moments = [now + self._silence_s]
         moments += [c.moved_at + self._silence_s for c in self._connections.values() if not c.idle]
-        moments += [lane.not_before for lane in self._busy.values() if lane.may_send(lane.not_before)]
-        moments += [lane.moved_at + self._timeout_s for lane in self._busy.values()]
+        moments += [queue.not_before for queue in self._busy.values() if queue.may_send(queue.not_before)]
+        moments += [queue.moved_at + self._timeout_s for queue in self._busy.values()]
         return min(moments)
 
     def _check_progress(self) -> None:
         now = time.monotonic()
-        if any(now - lane.moved_at > self._timeout_s for lane in self._busy.values()):
+        if any(now - queue.moved_at > self._timeout_s for queue in self._busy.values()):
             why = f"the brokers did not acknowledge them within {self._timeout_s:.0f} s"
             raise self._failure(ClientError(ClientError._TIMED_OUT, why))
 
     def _disconnect(self, connection: ProduceConnection) -> None:
         """Nobody knows what became of the batches that had no answer on this connection."""
         now = time.monotonic()
-        kept.lost(self._kafka, connection)
+        connection_pool.lost(self._kafka, connection)
         self._connections.pop(connection.node, None)
         lost = [key for key in self._requests if key[0] == connection.node]
         for key in lost:
             batches = self._requests.pop(key)
-            for lane, _ in batches:
-                lane.awaited -= 1
-            self._turn((lane for lane, _ in batches), now)
-        for lane in self._busy.values():
-            if lane.node == connection.node:
-                wire(self._kafka).forget_leader(*lane.place)
+            for queue, _ in batches:
+                queue.awaited -= 1
+            self._turn((queue for queue, _ in batches), now)
+        for queue in self._busy.values():
+            if queue.node == connection.node:
+                wire(self._kafka).forget_leader(*queue.place)
 
-    def _turn(self, lanes: Iterable[_Lane], now: float) -> None:
-        for lane in lanes:
-            lane.turn(now)
-            lane.settle()
+    def _turn(self, queues: Iterable[_PartitionQueue], now: float) -> None:
+        for queue in queues:
+            queue.turn(now)
+            queue.settle()

@@ -14,10 +14,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from spark_eos.kafka.config.handshake import silence_seconds
-from spark_eos.kafka.net.client import ENDTXN_VERSION, MOVED, PASSING, Wire
-from spark_eos.kafka.net.connection import NO_TAGS, Pipelined, text, wait
-from spark_eos.kafka.net.pool import Kept
-from spark_eos.retry import patience
+from spark_eos.kafka.net.client import ENDTXN_VERSION, MOVED, PASSING, BrokerClient
+from spark_eos.kafka.net.connection import NO_TAGS, Connection, text, wait
+from spark_eos.kafka.net.pool import ConnectionPool
+from spark_eos.retry import retrying
 
 Transaction = tuple[str, int, int]
 """Transactional id, producer id, epoch."""
@@ -33,7 +33,7 @@ _TRIES = 3
 _ANSWER = struct.Struct(">ih")
 
 
-class EndConnection(Pipelined[str]):
+class EndConnection(Connection[str]):
     """One connection to one coordinator."""
 
     def queue(self, transactions: Iterable[Transaction], commit: bool) -> None:
@@ -47,17 +47,17 @@ class EndConnection(Pipelined[str]):
         return [(name, code) for _, name, (_, code) in self.receive(lambda fields: fields.of(_ANSWER))]
 
 
-kept = Kept(EndConnection, each=_CONNECTIONS, most=_KEPT)
+connection_pool = ConnectionPool(EndConnection, each=_CONNECTIONS, most=_KEPT)
 
 
-def end_own(client: Wire, transaction: Transaction, commit: bool, seconds: float) -> int | None:
+def end_own_txn(client: BrokerClient, transaction: Transaction, commit: bool, seconds: float) -> int | None:
     """EndTxn for one's own transaction, again and again for so long; Kafka's error code when one is final, else None.
 
     Where it is None, nobody knows. A coordinator that does not answer may take half as long again.
     """
     name = transaction[0]
-    for _ in patience(seconds):
-        error = end(client, [transaction], commit, seconds / _TRIES)[name]
+    for _ in retrying(seconds):
+        error = end_txns(client, [transaction], commit, seconds / _TRIES)[name]
         if error is not None and error not in PASSING:
             return error
         if error is None or error in MOVED:
@@ -65,8 +65,8 @@ def end_own(client: Wire, transaction: Transaction, commit: bool, seconds: float
     return None
 
 
-def end(
-    client: Wire, transactions: Iterable[Transaction], commit: bool, silence_s: float | None = None
+def end_txns(
+    client: BrokerClient, transactions: Iterable[Transaction], commit: bool, silence_s: float | None = None
 ) -> dict[str, int | None]:
     """EndTxn for all of them; Kafka's error code for each transactional id, None without an answer.
 
@@ -76,18 +76,20 @@ def end(
     silence_s = min(silence_seconds(client.properties), silence_s or math.inf)
     asked = {transaction[0]: transaction for transaction in transactions}
     codes: dict[str, int | None] = dict.fromkeys(asked)
-    at_homes = [(node, [asked[name] for name in names]) for node, names in client.homes(asked, silence_s).items()]
-    if len(at_homes) == 1:
-        codes |= _end_at(client, *at_homes[0], commit, silence_s)
-    elif at_homes:
-        with ThreadPoolExecutor(len(at_homes), "eos ends") as pool:
-            for answered in pool.map(lambda home: _end_at(client, *home, commit, silence_s), at_homes):
+    by_coordinator = [
+        (node, [asked[name] for name in names]) for node, names in client.coordinators(asked, silence_s).items()
+    ]
+    if len(by_coordinator) == 1:
+        codes |= _end_txns_at(client, *by_coordinator[0], commit, silence_s)
+    elif by_coordinator:
+        with ThreadPoolExecutor(len(by_coordinator), "eos ends") as pool:
+            for answered in pool.map(lambda share: _end_txns_at(client, *share, commit, silence_s), by_coordinator):
                 codes |= answered
     return codes
 
 
-def _end_at(
-    client: Wire, node: int, transactions: Sequence[Transaction], commit: bool, silence_s: float
+def _end_txns_at(
+    client: BrokerClient, node: int, transactions: Sequence[Transaction], commit: bool, silence_s: float
 ) -> dict[str, int | None]:
     """EndTxn for those of one coordinator; what is left out has no answer."""
     codes: dict[str, int | None] = {}
@@ -103,21 +105,21 @@ def _end_at(
                 if not connection.idle and time.monotonic() - connection.moved_at > silence_s:
                     raise TimeoutError("the broker is silent")
             except OSError:
-                kept.lost(client.properties, connection)
+                connection_pool.lost(client.properties, connection)
             else:
                 if not connection.idle:
                     continue
-                kept.give_back(client.properties, connection)
+                connection_pool.give_back(client.properties, connection)
             busy.remove(connection)
         if busy:
             wait(busy, min(connection.moved_at for connection in busy) + silence_s)
     return codes
 
 
-def _connections(client: Wire, node: int, ends: int, seconds: float) -> Iterator[EndConnection]:
+def _connections(client: BrokerClient, node: int, ends: int, seconds: float) -> Iterator[EndConnection]:
     """As many as so many ends are worth, or as can be had."""
     for _ in range(min(_CONNECTIONS, -(-ends // _FEWEST))):
         try:
-            yield kept.connect(client, node, seconds)
+            yield connection_pool.connect(client, node, seconds)
         except OSError:
             return

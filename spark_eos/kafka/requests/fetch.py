@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from spark_eos.kafka.config.properties import Isolation, KafkaProperties
 from spark_eos.kafka.net.client import FETCH_VERSION, wire
-from spark_eos.kafka.net.pool import Kept
+from spark_eos.kafka.net.pool import ConnectionPool
 
 _FETCH = 1
 _NO_SESSION = (0, -1)
@@ -29,7 +29,7 @@ _END = struct.Struct(">ii")
 
 
 @dataclass(frozen=True)
-class Answer:
+class FetchResponse:
     """``error`` is Kafka's code. The records are the first ``size`` bytes of `FetchConnection.buffer`, until the next
     answer is taken; ``aborted`` are transactions by (producer id, first offset), none for read_uncommitted."""
 
@@ -76,7 +76,7 @@ class FetchConnection:
         body = head + limits + place + wanted + nothing_forgotten_no_rack
         self._socket.sendall(struct.pack(">i", len(body)) + body)
 
-    def receive(self, timeout_s: float) -> Answer:
+    def receive(self, timeout_s: float) -> FetchResponse:
         """The answer to what was sent; each piece of it within the time."""
         self._socket.settimeout(timeout_s)
         size, number, _, error, _, topics, name_size = _BEGIN.unpack(self._take(_BEGIN.size))
@@ -96,7 +96,7 @@ class FetchConnection:
             self.buffer = bytearray(records)
         self._fill(memoryview(self.buffer)[:records])
         self.idle = True
-        return Answer(error, records, aborted)
+        return FetchResponse(error, records, aborted)
 
     def _take(self, size: int) -> bytes:
         if not 0 <= size <= _LARGEST:
@@ -113,7 +113,7 @@ class FetchConnection:
             place = place[count:]
 
 
-kept = Kept(FetchConnection)
+connection_pool = ConnectionPool(FetchConnection)
 _LARGEST_KEPT = 4 * 1024 * 1024
 
 
@@ -124,7 +124,7 @@ def connect(kafka: KafkaProperties, topic: str, partition: int) -> FetchConnecti
     if leader is None:
         raise OSError(f"{topic}-{partition} has no leader that is known")
     try:
-        return kept.connect(client, leader)
+        return connection_pool.connect(client, leader)
     except OSError:
         client.forget_leader(topic, partition)
         raise
@@ -134,4 +134,4 @@ def give_back(kafka: KafkaProperties, connection: FetchConnection) -> None:
     """Keep a connection for the next who reads from its broker, without the memory that a large answer took."""
     if len(connection.buffer) > _LARGEST_KEPT:
         connection.buffer = bytearray()
-    kept.give_back(kafka, connection)
+    connection_pool.give_back(kafka, connection)

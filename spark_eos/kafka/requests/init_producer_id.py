@@ -5,21 +5,21 @@ from __future__ import annotations
 from confluent_kafka import KafkaError as ClientError
 
 from spark_eos.kafka.errors import init_error, no_coordinator
-from spark_eos.kafka.net.client import MOVED, OK, PASSING, Wire
+from spark_eos.kafka.net.client import MOVED, OK, PASSING, BrokerClient
 from spark_eos.protocol.head import Pair
-from spark_eos.retry import patience
+from spark_eos.retry import retrying
 
 INIT_SECONDS = 30.0
 
 
-def init(client: Wire, name: str, timeout_ms: int) -> Pair:
+def init_producer_id(client: BrokerClient, name: str, timeout_ms: int) -> Pair:
     """Take a transactional id for transactions of at most ``timeout_ms``: fences whoever had it, and aborts what they
     had open.
 
     Raises ProtocolStop (EOS_FENCED), KafkaError (EOS_TRANSACTION_TIMEOUT_TOO_LONG, EOS_TRANSACTIONS_REFUSED) or
     ConnectionFailed (EOS_COORDINATOR_UNREACHABLE).
     """
-    for _ in patience(INIT_SECONDS):
+    for _ in retrying(INIT_SECONDS):
         answer = client.init_producer(name, timeout_ms)
         if answer is None:
             continue

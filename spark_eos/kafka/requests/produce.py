@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from spark_eos.kafka.net.client import PRODUCE_VERSION
-from spark_eos.kafka.net.connection import NO_TAGS, Fields, Pipelined, text, varint
-from spark_eos.kafka.net.pool import Kept
+from spark_eos.kafka.net.connection import NO_TAGS, Connection, Fields, text, varint
+from spark_eos.kafka.net.pool import ConnectionPool
 
 Place = tuple[str, int]
 """Topic and partition."""
@@ -21,14 +21,14 @@ _ALL_REPLICAS = -1
 
 
 @dataclass(frozen=True)
-class Answer:
+class ProduceResponse:
     """``errors``: Kafka's code for every partition of the request with this number."""
 
     number: int
     errors: Mapping[Place, int]
 
 
-class ProduceConnection(Pipelined[frozenset[Place]]):
+class ProduceConnection(Connection[frozenset[Place]]):
     """One connection to one broker, for one transaction at a time."""
 
     def send(self, transactional_id: str, batches: Mapping[Place, bytes], timeout_ms: int) -> int:
@@ -49,12 +49,12 @@ class ProduceConnection(Pipelined[frozenset[Place]]):
         self.push()
         return number
 
-    def answers(self) -> list[Answer]:
+    def answers(self) -> list[ProduceResponse]:
         """The answers that are there, in the order of the requests."""
         answers = self.receive(_errors)
         if any(errors.keys() != places for _, places, errors in answers):
             raise OSError("the broker's answer is not about the partitions that were asked for")
-        return [Answer(number, errors) for number, _, errors in answers]
+        return [ProduceResponse(number, errors) for number, _, errors in answers]
 
 
 _NUMBER = struct.Struct(">i")
@@ -80,4 +80,4 @@ def _errors(fields: Fields) -> dict[Place, int]:
     return errors
 
 
-kept = Kept(ProduceConnection)
+connection_pool = ConnectionPool(ProduceConnection)
