@@ -46,15 +46,18 @@ spark: {{spark.master: "local[2]", spark.ui.enabled: false, spark.driver.host: 1
 """
 
 
-def environment() -> dict[str, str]:
-    """Variables for processes that start Spark by pyspark. The first call on a machine takes a minute.
+def environment(*, prepare: bool) -> dict[str, str]:
+    """Variables for processes that start Spark by pyspark. Raises DevClusterError where there is no Java or no broker.
 
-    Without the archive where this JVM cannot make one. Raises DevClusterError where there is no Java or no broker.
+    ``prepare``: make the archive where there is none, which takes a minute or more, and pays after some starts.
+    Where there is none all the same, or this JVM cannot make one, it goes without.
     """
     java, installed = find_java(), _installed()
     home = _home(installed)
-    known = digest(java.build, java.path, spark_version, str(home), JVM_FLAGS)
-    files = stored(f"spark-classes-{known}", lambda folder: _train(home, folder / "classes.jsa"))
+    name = f"spark-classes-{digest(java.build, java.path, spark_version, str(home), JVM_FLAGS)}"
+    files: list[Path] = []
+    if prepare or (cache_dir() / name).is_dir():
+        files = stored(name, lambda folder: _train(home, folder / "classes.jsa"))
     archive = f" -Xshare:auto -XX:SharedArchiveFile={files[0]}" if files else ""
     return _variables(home, f"{JVM_FLAGS} {_QUIET}{archive}")
 
@@ -125,5 +128,5 @@ def _all_end(process: subprocess.Popen[bytes]) -> bool:
 
 
 if __name__ == "__main__":
-    for name, value in environment().items():
+    for name, value in environment(prepare=True).items():
         print(f"{name}={value}")

@@ -26,7 +26,7 @@ def fast_start(request: pytest.FixtureRequest) -> None:
     if any({"integration", "chaos"} & set(item.path.parts) for item in request.session.items):
         from jobs.fast_start import environment
 
-        os.environ.update(environment())
+        os.environ.update(environment(prepare=False))  # one run is too short to pay for that
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -138,7 +138,7 @@ class Job:
             "TOPIC_PREFIX": self.topic_prefix,
             "SPARK_MASTER": "local[2]",
             "PYSPARK_PYTHON": sys.executable,
-            **fast_start.environment(),
+            **fast_start.environment(prepare=True),
         }
         if self.jars:
             environment["PYSPARK_SUBMIT_ARGS"] = f"--jars {','.join(map(str, self.jars))} pyspark-shell"

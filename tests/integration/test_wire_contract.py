@@ -357,7 +357,7 @@ def coordinator(wire: BrokerClient) -> TransactionCoordinator:
 
 
 def lookup(wire: BrokerClient) -> RecordLookup:
-    return RecordLookup(wire, KafkaProperties({"bootstrap.servers": wire._client.config["bootstrap_servers"][0]}))
+    return RecordLookup(wire, KafkaProperties({"bootstrap.servers": wire._admin.config["bootstrap_servers"][0]}))
 
 
 def named(coordinator: TransactionCoordinator, **task: int) -> str:

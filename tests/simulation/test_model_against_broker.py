@@ -79,7 +79,7 @@ class Broker:
 
     def _ask(self, name: str, request: Any) -> Any:
         async def ask() -> Any:
-            homes = await self.wire._find_homes([self.prefix + name])
+            homes = await self.wire._find_coordinators([self.prefix + name])
             return await self.wire._send(request, next(iter(homes))) if homes else None
 
         for _ in retrying(30):
