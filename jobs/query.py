@@ -16,14 +16,13 @@ from pyspark.sql.streaming import StreamingQuery
 from jobs.lines import say as say
 from spark_eos import reason
 from spark_eos.errors import EosError
+from spark_eos.reasons import PLAN
 
 #: Exit codes: the job is done or was told to stop; it needs somebody; a restart as it is helps (EX_TEMPFAIL).
 DONE, NEEDS_SOMEBODY, RESTART_HELPS = 0, 1, os.EX_TEMPFAIL
 
 #: The last line of a Python traceback inside the text of Spark's error: `package.Error: what is wrong`.
 _PYTHON = re.compile(r"^(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception): .+$", re.MULTILINE)
-#: What follows it in the text of Spark's error is the query's plan, which may hold such texts as literals.
-_PLAN = "=== Streaming Query ==="
 _STOP_POLL_SECONDS = 0.5
 
 
@@ -104,7 +103,7 @@ def failure_text(error: BaseException, *, verbose: bool = False) -> str:
     whole = str(error)
     if isinstance(error, EosError):
         return whole
-    said = whole.partition(_PLAN)[0]
+    said = whole.partition(PLAN)[0]
     found = reason(error)
     short = str(found) if found else _spark_text(error, said)
     return f"{short}\n\n{whole}" if verbose else short

@@ -15,7 +15,7 @@ from spark_eos.errors import HINT, RESTART_HELPS, EosError, UnsupportedError
 #: An error of ours inside a text of Spark's: up to the end of its line, or to what Spark adds to it.
 _OURS = re.compile(r"\[(?P<condition>EOS_[A-Z0-9_]+)\] (?P<said>.+?)(?=\s*SQLSTATE: |\s*\n|\s*$)")
 #: What follows it in the text of Spark's error is the query's plan, which may hold such texts as literals.
-_PLAN = "=== Streaming Query ==="
+PLAN = "=== Streaming Query ==="
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ def reason(error: BaseException) -> Reason | None:
     """
     if isinstance(error, EosError):
         return Reason(error.condition, error.message, error.hint, error.restart_helps)
-    text = str(error).partition(_PLAN)[0]
+    text = str(error).partition(PLAN)[0]
     found = _OURS.search(text)
     if found is not None:
         message, _, hint = found["said"].partition(HINT)

@@ -14,7 +14,7 @@ def checkpoint_ahead(batch: int, last: Decision) -> ProtocolStop:
         "that were never repaired.",
         hint="Going on would lose their rows. To let Spark replay that micro-batch, stop the query and move out of the "
         f"checkpoint: commits/{last.batch} and later ones, the files in 'offsets' later than {last.batch}, and the "
-        f"checksums beside each, such as .{last.batch}.crc: with one left checkpoint_behind, the replay fails.",
+        f"checksums beside each, such as .{last.batch}.crc: with one left behind, the replay fails.",
         batch=batch,
     )
 

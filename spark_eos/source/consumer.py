@@ -30,7 +30,7 @@ BATCH_ROWS = 4096
 _SHORT_STALL_S = 5.0
 _POLL_S = 0.25
 
-#: What supports reading a range that is known to be there; the user's own settings go before.
+#: What suits reading a range that is known to be there; the user's own settings go before.
 _TUNING = {
     # While messages are turned into Arrow the queue is full for a moment; by default the next fetch then waits 1 s.
     "fetch.queue.backoff.ms": "2",

@@ -1,4 +1,4 @@
-"""The source in the tasks: ranges of partitions, from the broker into Arrow, each by the way that supports.
+"""The source in the tasks: ranges of partitions, from the broker into Arrow, each by the way that suits.
 
 The one way takes whole record batches (`raw`) and costs a quarter of the other, a consumer of librdkafka (`consumer`),
 which goes on where the first meets a message format that it does not know, and has all of it where the user's

@@ -1,4 +1,4 @@
-"""What the source says about how far it is checkpoint_behind, and about who holds it."""
+"""What the source says about how far it is behind, and about who holds it."""
 
 from __future__ import annotations
 

@@ -177,7 +177,7 @@ def test_the_broker_restarts(monkeypatch):
 
 
 def test_a_range_given_up_half_way(kafka, topic, producer, monkeypatch):
-    """Leaves no connection checkpoint_behind, and disturbs no other."""
+    """Leaves no connection behind, and disturbs no other."""
     name = topic()
     write(producer(batch_num_messages=100), name, 3000)
     monkeypatch.setattr(raw, "FETCH_BYTES", 20_000)

@@ -188,7 +188,7 @@ SCENES: tuple[Scene, ...] = (
     ((Strike.REQUEST_LOST, SIZES, (_END,)), (Strike.PAUSE, (70_000,), (_END,))) * 2,
     ((Strike.TIMEOUT_SLOW, _LONG, ("prepare.", "commit.")), (Strike.PAUSE, (70_000,), ("commit.decided",))),
     ((Strike.TIMEOUT_FAILS, SIZES, ("prepare.", "commit.")), (Strike.PAUSE, (70_000,), ("commit.decided", _END))),
-    # A commit stalls, or is left checkpoint_behind, while the query is started again
+    # A commit stalls, or is left behind, while the query is started again
     ((Strike.SECOND_DRIVER, SIZES, _COMMIT), (Strike.STALL, SIZES, _COMMIT)),
     ((Strike.JVM_DIES, SIZES, _COMMIT), (Strike.STALL, _LONG, (*_COMMIT, "list", "describe"))),
     ((Strike.QUERY_STOPPED, SIZES, _COMMIT), (Strike.STALL, SIZES, (*_COMMIT, "abort."))),
