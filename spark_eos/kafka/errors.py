@@ -2,56 +2,60 @@
 
 from __future__ import annotations
 
-from confluent_kafka import KafkaError as ClientError
+from dataclasses import dataclass
 
 from spark_eos.errors import ConnectionFailed, EosError, KafkaError, LedgerError, ProtocolStop, RowError
-
-FENCED = (ClientError._FENCED, ClientError.PRODUCER_FENCED, ClientError.INVALID_PRODUCER_EPOCH)
-UNAUTHORIZED = (
-    ClientError.TOPIC_AUTHORIZATION_FAILED,
-    ClientError.GROUP_AUTHORIZATION_FAILED,
-    ClientError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-    ClientError.CLUSTER_AUTHORIZATION_FAILED,
-)
-_ABOUT_THE_ROWS = (
-    ClientError.INVALID_RECORD,
-    ClientError.INVALID_TIMESTAMP,
-    ClientError.UNSUPPORTED_COMPRESSION_TYPE,
-    ClientError.POLICY_VIOLATION,
-)
+from spark_eos.kafka.codes import ABOUT_THE_ROWS, FENCED, UNAUTHORIZED, Code, name_of
 
 
-def delivery_error(name: str, error: ClientError, failed: int) -> EosError:
+@dataclass(frozen=True)
+class Cause:
+    """Why a request failed: Kafka's code, or a negative one of the client's own, its name, and a sentence."""
+
+    code: int
+    name: str
+    text: str
+
+    @classmethod
+    def of(cls, code: int) -> Cause:
+        return cls(code, name_of(code), name_of(code))
+
+    @classmethod
+    def timed_out(cls, text: str) -> Cause:
+        return cls(Code.REQUEST_TIMED_OUT, Code.REQUEST_TIMED_OUT.name, text)
+
+
+def delivery_error(name: str, cause: Cause, failed: int) -> EosError:
     """The error for ``failed`` rows that were not written under this transactional id."""
-    if error.code() == ClientError.MSG_SIZE_TOO_LARGE:
+    if cause.code == Code.MESSAGE_TOO_LARGE:
         return RowError(
             "EOS_ROW_TOO_LARGE",
-            f"The broker refused a row or a batch of rows as too large ({error.str()}).",
+            f"The broker refused a row or a batch of rows as too large ({cause.text}).",
             hint="Raise the topic's max.message.bytes, or shrink the rows.",
         )
-    if error.code() in FENCED:
+    if cause.code in FENCED:
         return fenced(name)
-    if error.code() in UNAUTHORIZED:
+    if cause.code in UNAUTHORIZED:
         return KafkaError(
             "EOS_DELIVERY_UNAUTHORIZED",
-            f"This user may not write {failed} row(s): {error.str()}.",
+            f"This user may not write {failed} row(s): {cause.text}.",
             hint="Grant WRITE and DESCRIBE on the topics and on the transactional ids with the query's prefix. Nothing "
             "of the batch is visible.",
-            reason=error.name(),
+            reason=cause.name,
         )
-    if error.code() in _ABOUT_THE_ROWS:
+    if cause.code in ABOUT_THE_ROWS:
         return RowError(
             "EOS_ROW_REFUSED",
-            f"The brokers take none of {failed} row(s), for one of them: {error.str()} ({error.name()}).",
+            f"The brokers take none of {failed} row(s), for one of them: {cause.text}.",
             hint="A compacted topic takes no row without a key; else see the topic's message.timestamp.* and "
             "compression.type.",
-            reason=error.name(),
+            reason=cause.name,
         )
     return KafkaError(
         "EOS_DELIVERY_FAILED",
-        f"{failed} row(s) could not be written: {error.str()}.",
+        f"{failed} row(s) could not be written: {cause.text}.",
         hint="Nothing of the batch is visible; start the query again when the cause is gone.",
-        reason=error.name(),
+        reason=cause.name,
     )
 
 
@@ -68,21 +72,21 @@ def too_large(place: tuple[str, int], rows: int, size: int) -> RowError:
     )
 
 
-def init_error(name: str, timeout_ms: int, error: ClientError) -> EosError:
+def init_error(name: str, timeout_ms: int, cause: Cause) -> EosError:
     """The error for an InitProducerId that was refused."""
-    if error.code() == ClientError.INVALID_TRANSACTION_TIMEOUT:
+    if cause.code == Code.INVALID_TRANSACTION_TIMEOUT:
         return KafkaError(
             "EOS_TRANSACTION_TIMEOUT_TOO_LONG",
             f"'transaction.timeout.ms' is {timeout_ms}, more than the broker's transaction.max.timeout.ms.",
             hint="Lower the option, or raise the broker's setting.",
         )
-    if error.code() in FENCED:
+    if cause.code in FENCED:
         return fenced(name)
     return KafkaError(
         "EOS_TRANSACTIONS_REFUSED",
-        f"The brokers refuse a transactional producer under {name}: {error.str()}.",
+        f"The brokers refuse a transactional producer under {name}: {cause.text}.",
         hint="Check the ACLs: WRITE and DESCRIBE on the transactional ids with the query's prefix.",
-        reason=error.name(),
+        reason=cause.name,
     )
 
 

@@ -4,25 +4,21 @@ from __future__ import annotations
 
 import hashlib
 import os
-import random
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
-
-from confluent_kafka import KafkaError as ClientError
-from confluent_kafka import KafkaException, TopicCollection
-from confluent_kafka.admin import AclOperation, AdminClient, ConfigResource, NewTopic, ResourceType
 
 from spark_eos.checkpoint import Checkpoint
 from spark_eos.errors import KafkaError, LedgerError, OptionError, TopicError
+from spark_eos.kafka.admin.configs import broker_config, create_topic, topic_config
 from spark_eos.kafka.admin.groups import active_members
-from spark_eos.kafka.admin.topics import answer, named, topic_partitions
+from spark_eos.kafka.admin.topics import topic_partitions
+from spark_eos.kafka.codes import OK, Code, name_of
 from spark_eos.kafka.config.librdkafka import check
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.errors import ledger_unauthorized
-from spark_eos.kafka.net.client import wire
+from spark_eos.kafka.net.client import broker_client
+from spark_eos.kafka.net.schema import Record
 from spark_eos.kafka.ports.ledger import KafkaLedger
 from spark_eos.options.parse import SinkOptions
 from spark_eos.protocol.stops import missing_head
@@ -34,8 +30,9 @@ FRESH_SECONDS = 30
 """How long a cluster that passed counts as checked, in one process: less than any restart, more than a micro-batch."""
 
 _TIMEOUT = 15.0
-_NEW_TOPIC_SECONDS = 5.0
 _NEEDED_TRANSACTION_VERSION = 2
+#: Operations on a topic, as bits of what Metadata says of this user; and that it says nothing of them.
+_READ, _WRITE, _NOT_TOLD = 1 << 3, 1 << 4, -(2**31)
 
 
 @dataclass(frozen=True)
@@ -69,20 +66,16 @@ def _preflight(options: SinkOptions, period: int, process_id: int) -> Facts:
     if options.topic is not None:
         topic_partitions(options.kafka, [options.topic])
     _check_transaction_version(options)
-    began = time.monotonic()
-    try:
-        facts = Facts(_transaction_timeout(options), _ledger_partitions(options), this_driver())
-        if options.group_id:
-            _check_group(options.kafka, options.group_id)
-    except KafkaException as error:
-        raise named(options.kafka, "its settings and groups", error.args[0], time.monotonic() - began) from None
+    facts = Facts(_transaction_timeout(options), _ledger_partitions(options), this_driver())
+    if options.group_id:
+        _check_group(options.kafka, options.group_id)
     if options.checkpoint_location:
         _check_checkpoint(options, facts, Checkpoint(options.checkpoint_location))
     return facts
 
 
 def _check_transaction_version(options: SinkOptions) -> None:
-    version = wire(options.kafka).transaction_version()
+    version = broker_client(options.kafka).feature("transaction.version")
     if version < _NEEDED_TRANSACTION_VERSION:
         raise KafkaError(
             "EOS_TRANSACTION_VERSION",
@@ -109,12 +102,8 @@ def _transaction_timeout(options: SinkOptions) -> int:
 
 def _broker_limit(kafka: KafkaProperties) -> int | None:
     """``transaction.max.timeout.ms``; None where this user may not ask (init_transactions tells then)."""
-    try:
-        return int(_config_of_a_broker(kafka)["transaction.max.timeout.ms"].value)
-    except KafkaException as error:
-        if error.args[0].code() == ClientError.CLUSTER_AUTHORIZATION_FAILED:
-            return None
-        raise
+    config = broker_config(kafka)
+    return None if config is None else int(config["transaction.max.timeout.ms"])
 
 
 def _ledger_partitions(options: SinkOptions) -> int:
@@ -133,29 +122,23 @@ def _create_ledger(topic: str, kafka: KafkaProperties) -> int:
     """As durable as the coordinators' own state."""
     config = {"cleanup.policy": "compact", "segment.ms": str(3_600_000), "min.cleanable.dirty.ratio": "0.1"}
     replication = -1
-    try:
-        broker = _config_of_a_broker(kafka)
-        replication = int(broker["transaction.state.log.replication.factor"].value)
-        config["min.insync.replicas"] = broker["transaction.state.log.min.isr"].value
-    except KafkaException as error:
-        if error.args[0].code() != ClientError.CLUSTER_AUTHORIZATION_FAILED:
-            raise
-    new = NewTopic(topic, num_partitions=LEDGER_PARTITIONS, replication_factor=replication, config=config)
-    try:
-        answer(kafka, lambda admin, seconds: admin.create_topics([new], request_timeout=seconds)[topic].result())
-    except KafkaException as error:
-        if error.args[0].code() != ClientError.TOPIC_ALREADY_EXISTS:
-            raise LedgerError(
-                "EOS_LEDGER_NOT_CREATED",
-                f"The ledger topic {topic} does not exist and could not be created: {error.args[0].str()}.",
-                hint=f"Create it with cleanup.policy=compact, and replicated like __transaction_state ({replication}).",
-            ) from None
+    broker = broker_config(kafka)
+    if broker is not None:
+        replication = int(broker["transaction.state.log.replication.factor"])
+        config["min.insync.replicas"] = broker["transaction.state.log.min.isr"]
+    code, said = create_topic(kafka, topic, LEDGER_PARTITIONS, replication, config)
+    if code not in (OK, Code.TOPIC_ALREADY_EXISTS):
+        raise LedgerError(
+            "EOS_LEDGER_NOT_CREATED",
+            f"The ledger topic {topic} does not exist and could not be created: {said or name_of(code)}.",
+            hint=f"Create it with cleanup.policy=compact, and replicated like __transaction_state ({replication}).",
+        )
     return topic_partitions(kafka, [topic])[topic]
 
 
 def _check_ledger(topic: str, kafka: KafkaProperties) -> None:
-    config = _config_of_topic(kafka, topic)
-    policy = config["cleanup.policy"].value
+    config = topic_config(kafka, topic)
+    policy = config["cleanup.policy"]
     if policy != "compact":
         raise LedgerError(
             "EOS_LEDGER_NOT_COMPACTED",
@@ -163,22 +146,22 @@ def _check_ledger(topic: str, kafka: KafkaProperties) -> None:
             hint="Set cleanup.policy=compact, or name another topic by 'ledger.topic'.",
             policy=policy,
         )
-    needed = int(config["min.insync.replicas"].value)
+    needed = int(config["min.insync.replicas"])
     for _ in retrying(_TIMEOUT):  # replicas that were restarted take a moment to be in sync
-        description = _known(lambda: _describe(kafka, topic))
+        description = _describe(kafka, topic)
         # Brokers ask for no more replicas in sync than there are.
-        short = [p for p in description.partitions if len(p.isr) < min(needed, len(p.replicas))]
+        short = [p for p in description.partitions if len(p.isr_nodes) < min(needed, len(p.replica_nodes))]
         if not short:
             break
     else:
         raise LedgerError(
             "EOS_LEDGER_NOT_WRITABLE",
-            f"Partition {short[0].id} of the ledger topic {topic} has {len(short[0].isr)} replica(s) in sync of "
-            f"{len(short[0].replicas)}, but min.insync.replicas={needed}: nothing can be written.",
+            f"Partition {short[0].partition_index} of the ledger topic {topic} has {len(short[0].isr_nodes)} replica(s) "
+            f"in sync of {len(short[0].replica_nodes)}, but min.insync.replicas={needed}: nothing can be written.",
             hint="Bring the missing brokers back, or lower min.insync.replicas.",
         )
-    allowed = description.authorized_operations
-    if allowed is not None and not {AclOperation.READ, AclOperation.WRITE} <= set(allowed):
+    allowed = description.topic_authorized_operations
+    if allowed != _NOT_TOLD and not (allowed & _READ and allowed & _WRITE):
         raise ledger_unauthorized(f"both read and write the ledger topic {topic}")
 
 
@@ -205,45 +188,9 @@ def _check_checkpoint(options: SinkOptions, facts: Facts, checkpoint: Checkpoint
         raise missing_head(done)
 
 
-def _config_of_a_broker(kafka: KafkaProperties) -> dict[str, Any]:
-    """Of any; the next time of another one, as the cluster may not have noticed yet that one is dead."""
-
-    def ask(admin: AdminClient, seconds: float) -> dict[str, Any]:
-        brokers = admin.describe_cluster(request_timeout=seconds).result().nodes
-        return _ask_config(admin, ResourceType.BROKER, str(random.choice(brokers).id), seconds)
-
-    return _known(lambda: answer(kafka, ask))
-
-
-def _config_of_topic(kafka: KafkaProperties, topic: str) -> dict[str, Any]:
-    return _known(lambda: answer(kafka, lambda admin, seconds: _ask_config(admin, ResourceType.TOPIC, topic, seconds)))
-
-
-def _ask_config(admin: AdminClient, kind: ResourceType, name: str, seconds: float) -> dict[str, Any]:
-    resource = ConfigResource(kind, name)
-    return admin.describe_configs([resource], request_timeout=seconds)[resource].result()
-
-
-def _describe(kafka: KafkaProperties, topic: str) -> Any:
-    def ask(admin: AdminClient, seconds: float) -> Any:
-        asked = admin.describe_topics(
-            TopicCollection([topic]), include_authorized_operations=True, request_timeout=seconds
-        )
-        return asked[topic].result()
-
-    return answer(kafka, ask)
-
-
-def _known(ask: Callable[[], Any]) -> Any:
-    """The answer about a topic that is there, though it may have been created a moment ago: not every broker knows it
-    then."""
-    unknown: KafkaException | None = None
-    for _ in retrying(_NEW_TOPIC_SECONDS):
-        try:
-            return ask()
-        except KafkaException as error:
-            if error.args[0].code() != ClientError.UNKNOWN_TOPIC_OR_PART:
-                raise
-            unknown = error
-    assert unknown is not None
-    raise unknown
+def _describe(kafka: KafkaProperties, topic: str) -> Record:
+    """The topic as a broker knows it that has heard of it, which may have been created a moment ago."""
+    topic_partitions(kafka, [topic])
+    metadata = broker_client(kafka).metadata([topic], include_topic_authorized_operations=True)
+    described: Record = metadata.topics[0]
+    return described

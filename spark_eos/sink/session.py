@@ -8,7 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from functools import lru_cache
 
 from spark_eos import failpoints
-from spark_eos.kafka.net.client import wire
+from spark_eos.kafka.net.client import broker_client
 from spark_eos.kafka.ports.coordinator import TransactionCoordinator
 from spark_eos.kafka.ports.ledger import KafkaLedger
 from spark_eos.kafka.ports.lookup import RecordLookup
@@ -65,15 +65,15 @@ def session(options: SinkOptions, ledger_partitions: int, query: str) -> Session
 
 @lru_cache(maxsize=16)
 def _session(options: SinkOptions, ledger_partitions: int, query: str, process_id: int) -> Session:
-    connection = wire(options.kafka)
-    coordinator = TransactionCoordinator(connection, options.prefix, query)
+    client = broker_client(options.kafka)
+    coordinator = TransactionCoordinator(client, options.prefix, query)
     ledger = KafkaLedger(
         options.kafka, options.ledger_topic, ledger_partitions, options.prefix, query, options.group_id
     )
     ports = Ports(
         ledger=ledger,
         coordinator=coordinator,
-        data=RecordLookup(connection, options.kafka),
+        data=RecordLookup(options.kafka),
         retrying=lambda: retrying(SETTLE_SECONDS),
         now_ms=lambda: int(time.time() * 1000),
         reach=failpoints.reach,

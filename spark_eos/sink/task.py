@@ -14,9 +14,9 @@ from pyspark import TaskContext
 from spark_eos import failpoints
 from spark_eos.errors import ProtocolStop, RowError, Unclear
 from spark_eos.kafka.admin.topics import topic_partitions
-from spark_eos.kafka.net.client import ENDTXN_VERSION
 from spark_eos.kafka.producer.arrow import ArrowProducer, supports
 from spark_eos.kafka.producer.librdkafka import LibrdkafkaProducer
+from spark_eos.kafka.requests.end_txn import END_TXN_VERSION
 from spark_eos.log import logger
 from spark_eos.options.parse import SinkOptions
 from spark_eos.protocol.batch import DIGEST_BITS
@@ -172,7 +172,7 @@ def _opened(job: Job, own: Session, me: Identity) -> Head:
         own.ports,
         me.run,
         me.batch,
-        endtxn_version=ENDTXN_VERSION,
+        endtxn_version=END_TXN_VERSION,
         begin_here=job.options.ledger_begin,
         driver=job.facts.driver,
         prefix=job.options.prefix,

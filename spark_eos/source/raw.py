@@ -12,16 +12,16 @@ from collections.abc import Callable, Iterator
 from typing import Self, TypeVar
 
 import pyarrow as pa
-from confluent_kafka import KafkaError as ClientError
 
 from spark_eos.errors import DataLossError
+from spark_eos.kafka.codes import FETCH_RETRIES, OK, Code, name_of
 from spark_eos.kafka.config.handshake import silence_seconds
 from spark_eos.kafka.config.java_names import canonical
 from spark_eos.kafka.config.librdkafka import is_for_librdkafka
 from spark_eos.kafka.config.properties import KafkaProperties
-from spark_eos.kafka.net.client import OFFSET_OUT_OF_RANGE, OK, BrokerClient, speaks, wire
+from spark_eos.kafka.net.client import broker_client
 from spark_eos.kafka.records.batches import UnsupportedFormat
-from spark_eos.kafka.requests.fetch import FetchConnection, FetchResponse, connect, give_back
+from spark_eos.kafka.requests.fetch import FetchConnection, FetchResponse, connect, give_back, is_spoken
 from spark_eos.options.parse import Fetching
 from spark_eos.retry import FIRST_WAIT, LONGEST_WAIT
 from spark_eos.source.decode import Decoded, damaged, decode
@@ -42,21 +42,6 @@ _MAX_WAIT_MS = 100
 #: Seconds without a step forward after which a task fails once the leader has answered that there is no more.
 _SHORT_STALL_S = 5.0
 
-#: The leader moves, starts, or has not caught up: it, or another one, may give a better answer.
-_PASSING = {
-    OFFSET_OUT_OF_RANGE,
-    3,  # UNKNOWN_TOPIC_OR_PARTITION
-    5,  # LEADER_NOT_AVAILABLE
-    6,  # NOT_LEADER_OR_FOLLOWER
-    7,  # REQUEST_TIMED_OUT
-    9,  # REPLICA_NOT_AVAILABLE
-    13,  # NETWORK_EXCEPTION
-    56,  # KAFKA_STORAGE_ERROR
-    74,  # FENCED_LEADER_EPOCH
-    75,  # UNKNOWN_LEADER_EPOCH
-    78,  # OFFSET_NOT_AVAILABLE
-}
-
 
 def read_raw(fetching: Fetching, range_: OffsetRange) -> Iterator[pa.RecordBatch]:
     """The records of a range, in order, as batches of `arrow_schema`.
@@ -74,7 +59,7 @@ def supports(kafka: KafkaProperties) -> bool:
 
     Raises ConnectionFailed where no broker answers.
     """
-    return not is_for_librdkafka(kafka, "consumer") and speaks(kafka, BrokerClient.fetches)
+    return not is_for_librdkafka(kafka, "consumer") and is_spoken(kafka)
 
 
 class _Fetches:
@@ -120,7 +105,7 @@ class _Fetches:
 
     def _deadline_after(self, answer: FetchResponse, began: float) -> float:
         """Until when to ask again: a new leader may know less than there is, but not for long."""
-        short = answer.error in (OK, OFFSET_OUT_OF_RANGE)
+        short = answer.error in (OK, Code.OFFSET_OUT_OF_RANGE)
         return began + (_SHORT_STALL_S if short else self._options.poll_timeout_s)
 
     def _answer(self, deadline: float) -> FetchResponse | None:
@@ -146,7 +131,7 @@ class _Fetches:
 
     def _disconnect(self) -> None:
         """The leader may be another one when it is needed again."""
-        wire(self._kafka).forget_leader(self._range.topic, self._range.partition)
+        broker_client(self._kafka).forget_leader(self._range.topic, self._range.partition)
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -184,10 +169,9 @@ class _Fetches:
         """Raise for an answer that will not get better."""
         if answer.error != OK:
             self._disconnect()
-        if answer.error == OFFSET_OUT_OF_RANGE:
+        if answer.error == Code.OFFSET_OUT_OF_RANGE:
             cause = why_not(self._kafka, self._range, self.position)
             if isinstance(cause, DataLossError) and cause.parameters["found"] > self.position:
                 raise cause
-        elif answer.error != OK and answer.error not in _PASSING:
-            refusal = f"{ClientError(answer.error).str()} ({ClientError(answer.error).name()})"
-            raise why_not(self._kafka, self._range, self.position, refusal)
+        elif answer.error != OK and answer.error not in FETCH_RETRIES:
+            raise why_not(self._kafka, self._range, self.position, name_of(answer.error))

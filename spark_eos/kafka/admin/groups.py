@@ -6,33 +6,31 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
-from confluent_kafka import KafkaError as ClientError
-from confluent_kafka.admin import AdminClient
-
-from spark_eos.kafka.admin.topics import COORDINATOR_MOVING, TIMEOUT_S, Offsets, answer, named
-from spark_eos.kafka.config.librdkafka import librdkafka_config
+from spark_eos.kafka.admin.topics import TIMEOUT_S, Offsets, refusal
+from spark_eos.kafka.codes import ADMIN_RETRIES, COORDINATOR_MOVED, OK, Code
 from spark_eos.kafka.config.properties import Isolation, KafkaProperties
+from spark_eos.kafka.net.client import broker_client
+from spark_eos.kafka.net.metadata import CoordinatorKind
+from spark_eos.kafka.net.schema import Record, Request
+from spark_eos.kafka.requests.describe_groups import CONSUMER_GROUP_DESCRIBE, DESCRIBE_GROUPS
+from spark_eos.kafka.requests.offset_fetch import OFFSET_FETCH
 from spark_eos.retry import retrying
 
+_TRY_S = 4.0
 
-def active_members(kafka: KafkaProperties, group: str) -> list[str]:
-    """Who is in the group, as "client id at host"; empty for a group without members and for one that is not there.
+
+def active_members(kafka: KafkaProperties, group: str, timeout_s: float = TIMEOUT_S) -> list[str]:
+    """Who is in the group, of either protocol of groups, as "client id at host"; empty for a group without members and
+    for one that is not there.
 
     Raises KafkaError (EOS_KAFKA_REFUSED) and ConnectionFailed.
     """
-
-    def ask(admin: AdminClient, seconds: float) -> Any:
-        return admin.describe_consumer_groups([group], request_timeout=seconds)[group].result()
-
-    began = time.monotonic()
-    try:
-        members = answer(kafka, ask).members
-    except KafkaException as error:
-        if error.args[0].code() == ClientError.GROUP_ID_NOT_FOUND:
-            return []
-        raise named(kafka, f"group {group}", error.args[0], time.monotonic() - began) from None
-    return [f"{member.client_id} at {member.host}" for member in members]
+    flags = {"include_authorized_operations": False}
+    found = _ask(kafka, group, DESCRIBE_GROUPS, {"groups": [group], **flags}, timeout_s)
+    if found is None and broker_client(kafka).speaks(CONSUMER_GROUP_DESCRIBE.api, CONSUMER_GROUP_DESCRIBE.last):
+        found = _ask(kafka, group, CONSUMER_GROUP_DESCRIBE, {"group_ids": [group], **flags}, timeout_s)
+    members = found.members if found is not None else ()
+    return [f"{member.client_id} at {member.client_host}" for member in members]
 
 
 def committed_offsets(
@@ -45,38 +43,46 @@ def committed_offsets(
 ) -> Offsets:
     """What the group has committed for these partitions; those without are left out. Errors as for `active_members`.
 
-    With ``read_committed``, offsets that an open transaction is about to commit are waited for. A consumer asks, which
-    joins nothing: the admin client's own call ends the process where the group's coordinator has moved (librdkafka
-    issue 5040).
+    With ``read_committed``, offsets that an open transaction is about to commit are waited for.
     """
-    wanted = [TopicPartition(topic, p) for topic, numbers in partitions.items() for p in numbers]
-    ours = {"group.id": group, "isolation.level": isolation, "enable.auto.commit": "false"}
-    consumer = Consumer(librdkafka_config(kafka, "consumer", ours))
-    began = time.monotonic()
-    refused: ClientError | None = None
-    try:
-        for _ in retrying(timeout_s):
-            found, refused = _committed(consumer, wanted, began + timeout_s - time.monotonic())
-            if refused is None or refused.code() not in COORDINATOR_MOVING:
-                break
-    finally:
-        consumer.close()
-    if refused is not None:
-        stable = isolation == "read_committed" and refused.code() == ClientError._TIMED_OUT
-        why = f"{refused.str()}; an open transaction may hold newer ones" if stable else None
-        raise named(kafka, f"the offsets of group {group}", refused, time.monotonic() - began, why)
+    topics = [{"name": topic, "partition_indexes": list(numbers)} for topic, numbers in partitions.items()]
+    values = {
+        "groups": [{"group_id": group, "topics": topics}],
+        "require_stable": isolation == "read_committed",
+    }
+    found = _ask(kafka, group, OFFSET_FETCH, values, timeout_s)
     result: Offsets = {}
-    for place in found:
-        if place.offset >= 0:
-            result.setdefault(place.topic, {})[place.partition] = place.offset
+    for topic in found.topics if found is not None else ():
+        for p in topic.partitions:
+            if p.committed_offset >= 0:
+                result.setdefault(topic.name, {})[p.partition_index] = p.committed_offset
     return result
 
 
-def _committed(
-    consumer: Consumer, wanted: list[TopicPartition], seconds: float
-) -> tuple[list[TopicPartition], ClientError | None]:
-    try:
-        found = consumer.committed(wanted, timeout=max(0.1, seconds))
-    except KafkaException as error:
-        return [], error.args[0]
-    return found, next((place.error for place in found if place.error is not None), None)
+def _ask(
+    kafka: KafkaProperties, group: str, request: Request, values: Mapping[str, Any], timeout_s: float
+) -> Record | None:
+    """What the group's coordinator says of it; None where it knows no such group, of this protocol."""
+    client = broker_client(kafka)
+    began, code = time.monotonic(), int(Code.REQUEST_TIMED_OUT)
+    for _ in retrying(timeout_s):
+        left = min(_TRY_S, max(0.1, began + timeout_s - time.monotonic()))
+        nodes, errors = client.coordinators([group], left, CoordinatorKind.GROUP)
+        answer = client.ask(next(iter(nodes)), request, values, left) if nodes else None
+        found: Record | None = answer.groups[0] if answer is not None else None
+        code = errors.get(group, int(Code.REQUEST_TIMED_OUT)) if found is None else _code(found)
+        if code == OK or code == Code.GROUP_ID_NOT_FOUND:
+            return found if code == OK and getattr(found, "group_state", "") != "Dead" else None
+        if found is None or code in COORDINATOR_MOVED:
+            client.forget([group], CoordinatorKind.GROUP)
+        if code not in ADMIN_RETRIES:
+            break
+    stable = code == Code.UNSTABLE_OFFSET_COMMIT
+    why = "an open transaction may hold newer ones" if stable else None
+    raise refusal(kafka, f"group {group}", code, time.monotonic() - began, why)
+
+
+def _code(found: Record) -> int:
+    """The group's error, or the first one of its partitions."""
+    codes = [p.error_code for topic in getattr(found, "topics", ()) for p in topic.partitions]
+    return next((code for code in (found.error_code, *codes) if code != OK), OK)

@@ -6,7 +6,10 @@ import time
 from dataclasses import dataclass
 
 from spark_eos.kafka.config.properties import KafkaProperties
-from spark_eos.kafka.net.client import wire
+from spark_eos.kafka.net.client import broker_client
+from spark_eos.kafka.requests.describe_producers import describe_producers
+from spark_eos.kafka.requests.describe_transactions import describe_transactions
+from spark_eos.kafka.requests.list_transactions import transactional_ids
 
 
 @dataclass(frozen=True)
@@ -36,13 +39,13 @@ class OpenTransaction:
 
 def oldest_open_transaction(kafka: KafkaProperties, topic: str, partition: int) -> list[OpenTransaction]:
     """The open transaction that begins first in a partition; a list, as the leader may not answer or know none."""
-    client = wire(kafka)
-    producers = [p for p in client.producers(topic, partition) if p.current_txn_start_offset >= 0]
+    client = broker_client(kafka)
+    producers = [p for p in describe_producers(client, topic, partition) if p.current_txn_start_offset >= 0]
     if not producers:
         return []
     first = min(producers, key=lambda p: p.current_txn_start_offset)
-    names = client.transactional_ids(first.producer_id)
-    described = [state for state in client.describe(names) if state.producer_id == first.producer_id]
+    names = transactional_ids(client, first.producer_id)
+    described = [state for state in describe_transactions(client, names) if state.producer_id == first.producer_id]
     state = described[0] if described else None
     known = state is not None and state.transaction_start_time_ms >= 0
     return [

@@ -152,7 +152,7 @@ def _check(kafka: KafkaProperties, kind: Kind) -> None:
         client.close()
 
 
-def _load_certificate(context: ssl.SSLContext, user: Mapping[str, str]) -> None:
+def load_certificate(context: ssl.SSLContext, user: Mapping[str, str]) -> None:
     with contextlib.ExitStack() as stack:
 
         def path(name: str) -> str | None:

@@ -1,506 +1,341 @@
-"""Plain requests to brokers: the one module that knows kafka-python.
+"""A cluster as one process knows it: its brokers, who leads and who coordinates, and questions to them.
 
-confluent-kafka has no calls to describe or list somebody's transactions, nor one that reads records together with the
-high watermark and the last stable offset of the same moment. They are sent as plain requests over kafka-python's
-connections (its private ``_manager``; pinned, and held by a contract test): all requests of a call are on their way
-before the first answer is awaited. What is sent often or is large has sockets of its own, which begin here (`connect`).
+Calls block, and may come from several threads: each question goes over a connection that nobody else uses meanwhile.
+Answers that did not come are None or left out, unless any broker could have given them.
 """
 
 from __future__ import annotations
 
-import logging
 import os
+import random
 import socket
+import threading
 import time
-from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass
-from functools import lru_cache
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-import kafka.errors
-from kafka import KafkaAdminClient
-from kafka.net.connection import KafkaConnection
-from kafka.protocol.admin.transactions import (
-    DescribeProducersRequest,
-    DescribeTransactionsRequest,
-    ListTransactionsRequest,
-)
-from kafka.protocol.consumer import FetchRequest
-from kafka.protocol.metadata import CoordinatorType, FindCoordinatorRequest
-from kafka.protocol.producer import ProduceRequest
-from kafka.protocol.producer.transaction import InitProducerIdRequest, TxnOffsetCommitRequest
-from kafka.record import MemoryRecords
-
-from spark_eos.errors import ConnectionFailed
-from spark_eos.kafka.config.handshake import kafka_python_config
-from spark_eos.kafka.config.java_names import canonical
+from spark_eos.errors import ConnectionFailed, KafkaError
+from spark_eos.kafka.codes import OK, Code
+from spark_eos.kafka.config.handshake import Address, handshake, silence_seconds
 from spark_eos.kafka.config.properties import KafkaProperties
-from spark_eos.retry import retrying
+from spark_eos.kafka.net.connection import Connection, wait
+from spark_eos.kafka.net.handshake import Abilities, abilities, open_socket
+from spark_eos.kafka.net.metadata import FIND_COORDINATOR, METADATA, NO_ID, CoordinatorKind
+from spark_eos.kafka.net.pool import ConnectionPool
+from spark_eos.kafka.net.sasl import Refused
+from spark_eos.kafka.net.schema import Record, Request
 
-ENDTXN_VERSION = 5
-"""The version that fences: it comes with transaction.version 2. Spoken by `kafka.requests.end_txn`."""
+ANY_BROKER_S = 15.0
+"""For how long a question that any broker can answer is asked, of one after the other."""
 
-OK = 0
-MOVED = {14, 15, 16}
-"""Errors of a coordinator: it is loading, not available, or not the one. Ask again, after looking for it again."""
-PASSING = MOVED | {7, 13, 51}
-"""Those, time-out, network, and a transition that is under way. Ask again."""
-OFFSET_OUT_OF_RANGE = 1
-_FETCH_WITH_TOPIC_NAMES = 12
-FETCH_VERSION = 11
-"""The last one of plain fields, spoken by `kafka.requests.fetch`; brokers have it since Kafka 2.3."""
-PRODUCE_VERSION = 12
-"""The first one that adds a partition to its transaction by itself (KIP-890, with transaction.version 2), and the last
-one of topic names; spoken by `kafka.requests.produce`."""
-_OFFSETS_VERSION = 5
-"""The first one that adds the group to its transaction by itself (KIP-890)."""
-_INIT_VERSION = 5
-"""The last one without two-phase commit (KIP-939)."""
-_READ_COMMITTED = 1
-_FEATURES_SECONDS = 15.0
-_CONNECT_SECONDS = 10.0
-_BOOTSTRAP_SECONDS = (3, 3, 3, 6, 15)
-
-
-logging.getLogger("kafka").addHandler(logging.NullHandler())  # silent unless the user's logging asks for it
-
-
-@dataclass(frozen=True)
-class LogBatch:
-    """One record batch of a log: its place, who wrote it, and its records as (offset, key, value) where asked for."""
-
-    first: int
-    last: int
-    producer_id: int
-    producer_epoch: int
-    aborted: bool
-    control: bool
-    records: tuple[tuple[int, bytes | None, bytes | None], ...] = ()
-
-
-@dataclass(frozen=True)
-class Fetched:
-    """One partition at one moment. ``stable`` is the last stable offset; batches lie below it, and may begin before the
-    offset that was asked for. ``error`` is Kafka's code."""
-
-    error: int
-    begin: int
-    stable: int
-    high_watermark: int
-    batches: tuple[LogBatch, ...] = ()
-
-
-_open: set[BrokerClient] = set()
+_CONNECT_S = 10.0
+#: The first broker that is asked may sleep with its port open, so the first tries are short.
+_FIRST_TRY_S = 2.0
+_PAUSE_S = 0.05
+_LONGEST_PAUSE_S = 0.5
+#: Seconds for which a broker that did not answer is asked after the others.
+_AVOIDED_S = 30.0
+#: Each question about brokers that are not known asks anew, but not more often than this.
+_REFRESH_S = 1.0
+_CLIENTS = 4
 
 
 class BrokerClient:
-    """One client with its connections. Calls block; answers that did not come are None or left out."""
+    """One cluster, by the user's properties. Made without a connection; raises OptionError on properties that are not
+    understood."""
 
     def __init__(self, properties: KafkaProperties) -> None:
-        self._admin = _client(properties)
         self.properties = properties
-        self._manager = self._admin._manager
-        self._coordinators: dict[str, int] = {}
-        self._group_coordinators: dict[str, int] = {}
+        self._how = handshake(properties)
+        self._silence_s = silence_seconds(properties)
+        self._brokers: dict[int, Address] = {}
+        self._abilities: dict[int, Abilities] = {}
         self._leaders: dict[tuple[str, int], int] = {}
-        _open.add(self)
+        self._coordinators: dict[tuple[CoordinatorKind, str], int] = {}
+        self._avoided: dict[int, float] = {}
+        self._last: int | None = None
+        self._refreshed_at = -_REFRESH_S
+        self._pool: ConnectionPool[Connection[None]] = ConnectionPool(Connection, each=2)
 
     def close(self) -> None:
-        """End its thread, which else goes on asking a cluster that is gone."""
-        self._admin.close()
+        """Close its connections; a later question opens new ones."""
+        self._pool.close()
 
-    def transaction_version(self) -> int:
-        """The cluster's finalized ``transaction.version``; 0 where it has none."""
-        failure: kafka.errors.KafkaError | None = None
-        for _ in retrying(_FEATURES_SECONDS):
+    # Questions
+
+    def ask(
+        self, node: int, request: Request, values: Mapping[str, Any], seconds: float | None = None
+    ) -> Record | None:
+        """What this broker answers, or None."""
+        return self.ask_each({node: values}, request, seconds)[node]
+
+    def ask_each(
+        self, asked: Mapping[int, Mapping[str, Any]], request: Request, seconds: float | None = None
+    ) -> dict[int, Record | None]:
+        """What each of these brokers answers to its question, all at once; None for those that do not within the time,
+        by default as long as a broker may be silent."""
+        answers, _ = self._ask(asked, request, seconds or self._silence_s)
+        return answers
+
+    def ask_any(self, request: Request, values: Mapping[str, Any], seconds: float = ANY_BROKER_S) -> Record:
+        """What the first broker answers that does. Raises ConnectionFailed (EOS_KAFKA_UNREACHABLE)."""
+        began = time.monotonic()
+        until, try_s, pause_s = began + seconds, _FIRST_TRY_S, _PAUSE_S
+        failure: OSError = OSError("no broker is known")
+        while True:
+            for node in self._candidates():
+                left = min(try_s, until - time.monotonic())
+                if left <= 0:
+                    break
+                answers, failures = self._ask({node: values}, request, left)
+                answer = answers[node]
+                if answer is not None:
+                    self._last = node
+                    return answer
+                failure = failures[node]
+            refused = isinstance(failure, Refused) and not self._brokers
+            if refused or time.monotonic() + pause_s >= until:
+                raise self._unreachable(failure, time.monotonic() - began)
+            time.sleep(pause_s)
+            try_s, pause_s = 2 * try_s, min(2 * pause_s, _LONGEST_PAUSE_S)
+
+    def _candidates(self) -> list[int]:
+        """The broker that answered last, then the others, then those that were silent a moment ago, then the
+        addresses that the user gave, which have negative numbers."""
+        now = time.monotonic()
+        known = random.sample(list(self._brokers), len(self._brokers))
+        known.sort(key=lambda node: (self._avoided.get(node, 0.0) > now, node != self._last))
+        return known + [-1 - i for i in range(len(self._how.servers))]
+
+    def _ask(
+        self, asked: Mapping[int, Mapping[str, Any]], request: Request, seconds: float
+    ) -> tuple[dict[int, Record | None], dict[int, OSError]]:
+        until = time.monotonic() + seconds
+        answers: dict[int, Record | None] = dict.fromkeys(asked)
+        failures: dict[int, OSError] = {}
+        busy: dict[int, Connection[None]] = {}
+        for node, values in asked.items():
             try:
-                feature = self._admin.describe_features().get("transaction.version", {})
-            except kafka.errors.KafkaError as error:  # the broker that was asked is gone
-                failure = error
-                continue
-            _, level = feature.get("finalized", (0, 0))
-            return int(level)
-        raise _unreachable(self.properties, failure)
+                connection, spoken = self._control(node, until - time.monotonic())
+            except OSError as error:
+                failures[node] = self._silent(node, error)
+            else:
+                busy[node] = connection
+                body = request.asks.write(values)
+                connection.ask(request.api, _version(node, request, spoken), [body], None)
+        while busy:
+            for node, connection in list(busy.items()):
+                try:
+                    connection.push()
+                    for _, _, answer in connection.receive(request.answers.read):
+                        answers[node] = answer
+                    if answers[node] is None and time.monotonic() >= until:
+                        raise TimeoutError(f"broker {node} does not answer")
+                except OSError as error:
+                    failures[node] = self._silent(node, error)
+                    self._pool.lost(self.properties, busy.pop(node))
+                else:
+                    if answers[node] is not None:
+                        self._pool.give_back(self.properties, busy.pop(node))
+            if busy:
+                wait(busy.values(), until)
+        return answers, failures
 
-    def describe(self, ids: Iterable[str]) -> list[Any]:
-        """A TransactionState for each transactional id whose coordinator answered; each has an error code."""
-        return self._run(self._describe, list(ids))
+    def _silent(self, node: int, error: OSError) -> OSError:
+        self._avoided[node] = time.monotonic() + _AVOIDED_S
+        self._abilities.pop(node, None)
+        return error
 
-    def ongoing(self, prefix_pattern: str) -> list[str] | None:
-        """Ids of open transactions whose id matches the pattern (RE2), or more; None when a broker did not answer."""
-        return self._run(self._ongoing, prefix_pattern)
+    # Connections
 
-    def transactional_ids(self, producer_id: int) -> list[str]:
-        """The transactional ids that have this producer id, by the brokers that answer."""
-        return self._run(self._transactional_ids, producer_id)
+    def connect(self, node: int, seconds: float | None = None) -> socket.socket:
+        """A socket to a broker, past every handshake, that belongs to the caller. Raises OSError."""
+        broker = open_socket(self._how, self._address(node), seconds or _CONNECT_S)
+        broker.settimeout(_CONNECT_S)
+        return broker
 
-    def init_producer(self, transactional_id: str, timeout_ms: int) -> tuple[int, int, int] | None:
-        """InitProducerId: error code, producer id and epoch; None without an answer. It fences whoever had the id, and
-        aborts what they had open, which takes the broker a while (51) in which to ask again."""
-        return self._run(self._init_producer, transactional_id, timeout_ms)
-
-    def coordinators(self, ids: Iterable[str], seconds: float) -> dict[int, list[str]]:
-        """Coordinator → transactional ids; ids whose coordinator is not known within ``seconds`` are left out."""
-        return self._run(self._find_coordinators, list(ids), seconds)
-
-    def commit_offsets(
-        self, transaction: tuple[str, int, int], group: str, offsets: Mapping[str, Mapping[int, int]], seconds: float
-    ) -> int | None:
-        """Offsets for a group, by topic and partition, with the transaction (transactional id, producer id, epoch):
-        Kafka's error code, that of the group or of any of the partitions; None where a request has no answer within
-        ``seconds``."""
-        return self._run(self._commit_offsets, transaction, group, offsets, seconds)
-
-    def producers(self, topic: str, partition: int) -> list[Any]:
-        """The ProducerStates of a partition, by its leader; empty without an answer."""
-        return self._run(self._producers, topic, partition)
-
-    def fetch(self, topic: str, partition: int, offset: int, *, records: bool, max_bytes: int) -> Fetched | None:
-        """What a partition holds from ``offset`` on, read_committed, not waiting for more; None without an answer."""
-        return self._run(self._fetch, topic, partition, offset, records, max_bytes)
-
-    def fetches(self) -> bool:
-        """Whether the brokers speak `FETCH_VERSION`."""
-        return self._speaks(FetchRequest, FETCH_VERSION)
-
-    def produces(self) -> bool:
-        """Whether the brokers speak `PRODUCE_VERSION`."""
-        return self._speaks(ProduceRequest, PRODUCE_VERSION)
-
-    def _speaks(self, request: type, version: int) -> bool:
+    def _control(self, node: int, seconds: float) -> tuple[Connection[None], Abilities]:
+        """A connection for questions, and what the broker speaks, which is asked on each new one."""
+        known = self._abilities.get(node)
+        connection = self._pool.take(self.properties, node) if known is not None else None
+        if known is not None and connection is not None:
+            return connection, known
+        until = time.monotonic() + min(seconds, _CONNECT_S)
+        broker = open_socket(self._how, self._address(node), until - time.monotonic())
         try:
-            self._manager.broker_version_data.api_version(request, version, version)
-        except kafka.errors.IncompatibleBrokerVersion:
-            return False
-        return True
+            spoken = self._abilities[node] = abilities(broker, self._how.client_id, until - time.monotonic())
+        except BaseException:
+            broker.close()
+            raise
+        return Connection(broker, node, self._how.client_id), spoken
+
+    def _address(self, node: int) -> Address:
+        if node < 0:
+            return self._how.servers[-1 - node]
+        if node not in self._brokers and time.monotonic() - self._refreshed_at >= _REFRESH_S:
+            self._learn([])
+        if node not in self._brokers:
+            raise OSError(f"broker {node} is not known")
+        return self._brokers[node]
+
+    # What is known of the cluster
+
+    def brokers(self) -> list[int]:
+        """The numbers of all brokers, as they are now. Raises ConnectionFailed."""
+        self._learn([])
+        return list(self._brokers)
+
+    def metadata(self, topics: Sequence[str] | None, seconds: float = ANY_BROKER_S, **flags: bool) -> Record:
+        """What a broker says of these topics, or of all (None). Raises ConnectionFailed."""
+        named = None if topics is None else [{"topic_id": NO_ID, "name": name} for name in topics]
+        values = {"topics": named, "allow_auto_topic_creation": False, "include_topic_authorized_operations": False}
+        answer = self.ask_any(METADATA, values | flags, seconds)
+        self._refreshed_at = time.monotonic()
+        self._brokers = {broker.node_id: (broker.host, broker.port) for broker in answer.brokers} or self._brokers
+        for topic in answer.topics:
+            for p in topic.partitions:
+                place = topic.name, p.partition_index
+                if p.leader_id >= 0:
+                    self._leaders[place] = p.leader_id
+                else:
+                    self._leaders.pop(place, None)
+        return answer
+
+    def _learn(self, topics: Sequence[str]) -> None:
+        self.metadata(topics)
 
     def leader(self, topic: str, partition: int) -> int | None:
-        """The broker that leads a partition, as it was known last, or None."""
-        known = self._leaders.get((topic, partition))
-        return self._run(self._leader, topic, partition) if known is None else known
+        """The broker that leads a partition, as it was known last; None where it has none, or nobody answers."""
+        try:
+            return self.leaders([(topic, partition)])[0].get((topic, partition))
+        except ConnectionFailed:
+            return None
 
-    def connect(self, node: int, seconds: float | None = None) -> socket.socket | None:
-        """A socket to a broker, past every handshake, that now belongs to the caller; None without one.
+    def leaders(
+        self, places: Iterable[tuple[str, int]], seconds: float = ANY_BROKER_S
+    ) -> tuple[dict[tuple[str, int], int], dict[tuple[str, int], int]]:
+        """The leaders of partitions, as they were known last; and an error code for each partition without one.
 
-        It blocks, for 10 seconds at most or as many as are given. Over TLS it is a TLS socket. kafka-python's own way
-        of receiving takes 4 KiB at a time and copies them six times, which is too dear for rows.
+        Raises ConnectionFailed.
         """
-        return self._run(self._connect, node, seconds or _CONNECT_SECONDS)
+        wanted = list(places)
+        unknown = sorted({topic for topic, p in wanted if (topic, p) not in self._leaders})
+        topics = {topic.name: topic for topic in self.metadata(unknown, seconds).topics} if unknown else {}
+        found = {place: self._leaders[place] for place in wanted if place in self._leaders}
+        return found, {(t, p): _why_no_leader(topics.get(t), p) for t, p in wanted if (t, p) not in found}
 
     def forget_leader(self, topic: str, partition: int) -> None:
         """Look for this partition's leader again."""
         self._leaders.pop((topic, partition), None)
 
-    def forget(self, ids: Iterable[str]) -> None:
-        """Look for these transactional ids' coordinators again."""
-        for name in ids:
-            self._coordinators.pop(name, None)
+    def coordinators(
+        self, keys: Iterable[str], seconds: float, kind: CoordinatorKind = CoordinatorKind.TRANSACTION
+    ) -> tuple[dict[int, list[str]], dict[str, int]]:
+        """Coordinator → keys (transactional ids, or groups); and for keys without one the error code, where a broker
+        gave it."""
+        wanted = list(keys)
+        unknown = [key for key in wanted if (kind, key) not in self._coordinators]
+        errors = self._find(unknown, seconds, kind) if unknown else {}
+        found: dict[int, list[str]] = {}
+        for key in wanted:
+            if (kind, key) in self._coordinators:
+                found.setdefault(self._coordinators[kind, key], []).append(key)
+        return found, errors
 
-    # On the client's I/O thread
-
-    def _run(self, call: Callable[..., Awaitable[Any]], *arguments: Any) -> Any:
-        return self._manager.run(call, *arguments)
-
-    async def _describe(self, ids: list[str]) -> list[Any]:
-        coordinators = await self._find_coordinators(ids)
-        requests = {node: DescribeTransactionsRequest(transactional_ids=names) for node, names in coordinators.items()}
-        states = []
-        for node, response in (await self._ask(requests)).items():
-            if response is None:
-                self.forget(coordinators[node])
-            else:
-                states += response.transaction_states
-        return states
-
-    async def _ongoing(self, pattern: str) -> list[str] | None:
-        version = self._manager.broker_version_data.api_version(ListTransactionsRequest)
-        filters = {"transactional_id_pattern": pattern} if version >= 2 else {}
-        responses = await self._list(state_filters=["Ongoing"], producer_id_filters=[], **filters)
-        if any(response is None or response.error_code != OK for response in responses):
-            return None
-        return [state.transactional_id for response in responses for state in response.transaction_states]
-
-    async def _transactional_ids(self, producer_id: int) -> list[str]:
-        responses = await self._list(state_filters=[], producer_id_filters=[producer_id])
-        answers = [response for response in responses if response is not None and response.error_code == OK]
-        return [state.transactional_id for response in answers for state in response.transaction_states]
-
-    async def _init_producer(self, name: str, timeout_ms: int) -> tuple[int, int, int] | None:
-        if name not in self._coordinators:
-            errors = await self._look_up([name])
-            if name not in self._coordinators:
-                return (errors[name], -1, -1) if name in errors else None
-        request = InitProducerIdRequest(
-            transactional_id=name, transaction_timeout_ms=timeout_ms, max_version=_INIT_VERSION
-        )
-        response = await _answer(self._send(request, self._coordinators[name]))
-        if response is None:
-            self.forget([name])
-            return None
-        return response.error_code, response.producer_id, response.producer_epoch
-
-    async def _commit_offsets(
-        self, transaction: tuple[str, int, int], group: str, offsets: Mapping[str, Mapping[int, int]], seconds: float
-    ) -> int | None:
-        if group not in self._group_coordinators:
-            errors = await self._look_up([group], seconds, CoordinatorType.GROUP)
-            if errors.get(group) != OK:
-                return errors.get(group)
-        coordinator = self._group_coordinators[group]
-        response = await _answer(self._send(_offsets_request(*transaction, group, offsets), coordinator, seconds))
-        codes = () if response is None else [p.error_code for topic in response.topics for p in topic.partitions]
-        wrong = next((code for code in codes if code != OK), OK)
-        if response is None or wrong in MOVED:
-            self._group_coordinators.pop(group, None)
-        return None if response is None else wrong
-
-    async def _producers(self, topic: str, partition: int) -> list[Any]:
-        leader = await self._leader(topic, partition)
-        if leader is None:
-            return []
-        asked = DescribeProducersRequest.TopicRequest(name=topic, partition_indexes=[partition])
-        response = await _answer(self._send(DescribeProducersRequest(topics=[asked]), leader))
-        if response is None or response.topics[0].partitions[0].error_code != OK:
-            self._leaders.pop((topic, partition), None)
-            return []
-        return response.topics[0].partitions[0].active_producers
-
-    async def _fetch(self, topic: str, partition: int, offset: int, records: bool, max_bytes: int) -> Fetched | None:
-        leader = await self._leader(topic, partition)
-        if leader is None:
-            return None
-        response = await _answer(self._send(_fetch_request(topic, partition, offset, max_bytes), leader))
-        if response is None or not response.responses:
-            self._leaders.pop((topic, partition), None)
-            return None
-        data = response.responses[0].partitions[0]
-        if data.error_code not in (OK, OFFSET_OUT_OF_RANGE):
-            self._leaders.pop((topic, partition), None)
-        batches = tuple(_batches(data, records)) if data.error_code == OK else ()
-        return Fetched(data.error_code, data.log_start_offset, data.last_stable_offset, data.high_watermark, batches)
-
-    async def _connect(self, node: int, seconds: float) -> socket.socket | None:
-        broker = self._manager.cluster.broker_metadata(node)
-        if broker is None:
-            return None
+    def _find(self, keys: Sequence[str], seconds: float, kind: CoordinatorKind) -> dict[str, int]:
         try:
-            return await self._socket(broker, seconds)
-        except (kafka.errors.KafkaError, OSError):
-            return None
-
-    async def _socket(self, broker: Any, seconds: float) -> socket.socket:
-        """Connect and authenticate as the manager does, then take the socket away from the I/O thread."""
-        until, net = time.monotonic() + seconds, self._manager._net
-        known = {"node_id": broker.node_id, "broker_version_data": self._manager.broker_version_data}
-        transport = await self._manager._build_transport(broker, timeout_at=until)
-        connection = KafkaConnection(net, **known, **self._manager.config)
-        try:
-            connection.connection_made(transport)
-            await connection.initialize(timeout_at=until)
-            await connection.init_future
-            await net.sleep(0)  # lets the task that reads come to rest
-        except BaseException:
-            transport.abort()
-            raise
-        taken, transport._sock = transport._sock, None
-        transport.close()
-        taken.settimeout(_CONNECT_SECONDS)
-        return taken
-
-    async def _leader(self, topic: str, partition: int) -> int | None:
-        place = (topic, partition)
-        if place not in self._leaders:
-            try:
-                metadata = await self._admin._get_cluster_metadata([topic])
-            except kafka.errors.KafkaError:  # the broker that was asked is gone; the next look asks another one
-                return None
-            for known in metadata.get("topics", ()):
-                for p in known.get("partitions", ()):
-                    if p["leader_id"] >= 0:
-                        self._leaders[known["name"], p["partition_index"]] = p["leader_id"]
-        return self._leaders.get(place)
-
-    async def _find_coordinators(self, ids: list[str], seconds: float | None = None) -> dict[int, list[str]]:
-        unknown = [name for name in ids if name not in self._coordinators]
-        if unknown:
-            await self._look_up(unknown, seconds)
-        coordinators = defaultdict(list)
-        for name in ids:
-            if name in self._coordinators:
-                coordinators[self._coordinators[name]].append(name)
-        return coordinators
-
-    async def _look_up(
-        self, ids: list[str], seconds: float | None = None, kind: CoordinatorType = CoordinatorType.TRANSACTION
-    ) -> dict[str, int]:
-        """Ask for these ids' coordinators; the error code for each that a broker answered about."""
-        coordinators = self._group_coordinators if kind is CoordinatorType.GROUP else self._coordinators
-        response = await _answer(self._send(_find_request(ids, kind), None, seconds))
-        rows = [] if response is None else response.coordinators
-        for row in rows:
+            answer = self.ask_any(FIND_COORDINATOR, {"key_type": int(kind), "coordinator_keys": keys}, seconds)
+        except ConnectionFailed:
+            return {}
+        errors = {}
+        for row in answer.coordinators:
             if row.error_code == OK:
-                coordinators[row.key] = self._manager.cluster.add_coordinator(
-                    row, kind, row.key, synthesize_node_id=False
-                )
-        return {row.key: row.error_code for row in rows}
+                self._coordinators[kind, row.key] = row.node_id
+                self._brokers[row.node_id] = row.host, row.port
+            else:
+                errors[row.key] = row.error_code
+        return errors
 
-    async def _ask(self, requests: Mapping[int, Any]) -> dict[int, Any]:
-        """One request for each broker, all at once; None for a broker that did not answer."""
-        sent = {node: self._send(request, node) for node, request in requests.items()}
-        return {node: await _answer(future) for node, future in sent.items()}
+    def forget(self, keys: Iterable[str], kind: CoordinatorKind = CoordinatorKind.TRANSACTION) -> None:
+        """Look for these keys' coordinators again."""
+        for key in keys:
+            self._coordinators.pop((kind, key), None)
 
-    async def _list(self, **filters: Any) -> list[Any]:
-        """ListTransactions of every broker; None for one that did not answer."""
-        nodes = [broker.node_id for broker in self._manager.cluster.brokers()]
-        return list((await self._ask({node: ListTransactionsRequest(**filters) for node in nodes})).values())
+    def speaks(self, api: int, version: int) -> bool:
+        """Whether the broker that answers first has this version of a request. Raises ConnectionFailed."""
+        first, last = self._any_abilities().versions.get(api, (0, -1))
+        return first <= version <= last
 
-    def _send(self, request: Any, node: int | None, seconds: float | None = None) -> Any:
-        try:
-            within = {} if seconds is None else {"request_timeout_ms": int(1000 * seconds)}
-            return self._manager.send(request, node_id=node, **within)
-        except kafka.errors.KafkaError as error:
-            return error
+    def feature(self, name: str) -> int:
+        """The finalized level of a feature, such as ``transaction.version``, as it is now; 0 where there is none.
 
+        Raises ConnectionFailed.
+        """
+        self._abilities.clear()
+        return self._any_abilities().features.get(name, 0)
 
-async def _answer(future: Any) -> Any:
-    if isinstance(future, kafka.errors.KafkaError):
-        return None
-    try:
-        return await future
-    except kafka.errors.KafkaError:
-        return None
+    def _any_abilities(self) -> Abilities:
+        for node in self._candidates():
+            if node in self._abilities:
+                return self._abilities[node]
+        self._learn([])
+        return self._abilities[self._last if self._last is not None else -1]
 
-
-def _batches(data: Any, with_records: bool) -> Iterable[LogBatch]:
-    """KIP-98's rule: from its first offset on, all of a producer is aborted until its abort marker."""
-    beginning = sorted(data.aborted_transactions or [], key=lambda t: t.first_offset)
-    aborting: set[int] = set()
-    memory = MemoryRecords(bytes(data.records or b""))
-    while (batch := memory.next_batch()) is not None:
-        while beginning and beginning[0].first_offset <= batch.last_offset:
-            aborting.add(beginning.pop(0).producer_id)
-        aborted = batch.is_transactional and batch.producer_id in aborting
-        if batch.is_control_batch:
-            aborting.discard(batch.producer_id)
-        wanted = with_records and not aborted and not batch.is_control_batch
-        records = tuple((r.offset, r.key, r.value) for r in batch) if wanted else ()
-        yield LogBatch(
-            batch.base_offset,
-            batch.last_offset,
-            batch.producer_id,
-            batch.producer_epoch,
-            aborted,
-            batch.is_control_batch,
-            records,
+    def _unreachable(self, error: OSError, seconds: float) -> ConnectionFailed:
+        servers = self.properties.bootstrap_servers
+        reason = str(error) or type(error).__name__
+        return ConnectionFailed(
+            "EOS_KAFKA_UNREACHABLE",
+            f"No answer from {servers} within {seconds:.1f} s ({reason}).",
+            hint="Check kafka.bootstrap.servers, the network, kafka.security.* and kafka.sasl.*.",
+            bootstrap_servers=servers,
+            waited_s=round(seconds, 1),
+            reason=reason,
         )
 
 
-def _fetch_request(topic: str, partition: int, offset: int, max_bytes: int) -> FetchRequest:
-    where = FetchRequest.FetchTopic.FetchPartition(
-        partition=partition,
-        current_leader_epoch=-1,
-        fetch_offset=offset,
-        last_fetched_epoch=-1,
-        log_start_offset=-1,
-        partition_max_bytes=max_bytes,
-    )
-    return FetchRequest(
-        replica_id=-1,
-        max_wait_ms=0,
-        min_bytes=0,
-        max_bytes=max_bytes,
-        isolation_level=_READ_COMMITTED,
-        session_id=0,
-        session_epoch=-1,
-        topics=[FetchRequest.FetchTopic(topic=topic, partitions=[where])],
-        forgotten_topics_data=[],
-        rack_id="",
-        max_version=_FETCH_WITH_TOPIC_NAMES,
-    )
+def _why_no_leader(topic: Record | None, partition: int) -> int:
+    if topic is None or topic.error_code not in (OK, Code.LEADER_NOT_AVAILABLE):
+        return Code.UNKNOWN_TOPIC_OR_PARTITION if topic is None else int(topic.error_code)
+    known = partition in (p.partition_index for p in topic.partitions)
+    return Code.LEADER_NOT_AVAILABLE if known else Code.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def _find_request(names: list[str], kind: CoordinatorType) -> FindCoordinatorRequest:
-    return FindCoordinatorRequest(key_type=kind.value, coordinator_keys=names, min_version=4)
-
-
-def _offsets_request(
-    name: str, producer_id: int, epoch: int, group: str, offsets: Mapping[str, Mapping[int, int]]
-) -> TxnOffsetCommitRequest:
-    asked = TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic
-    topics = [
-        asked(
-            name=topic,
-            partitions=[
-                asked.TxnOffsetCommitRequestPartition(
-                    partition_index=partition, committed_offset=offset, committed_metadata=""
-                )
-                for partition, offset in partitions.items()
-            ],
+def _version(node: int, request: Request, spoken: Abilities) -> int:
+    first, last = spoken.versions.get(request.api, (0, -1))
+    version = request.version(first, last)
+    if version is None:
+        raise KafkaError(
+            "EOS_BROKER_VERSION",
+            f"Broker {node} speaks {request.name} in versions {first} to {last}; spark-eos needs one of "
+            f"{request.first} to {request.last}.",
+            hint="Use brokers of Apache Kafka 4.0 or newer.",
+            request=request.name,
         )
-        for topic, partitions in offsets.items()
-    ]
-    return TxnOffsetCommitRequest(
-        transactional_id=name,
-        group_id=group,
-        producer_id=producer_id,
-        producer_epoch=epoch,
-        topics=topics,
-        min_version=_OFFSETS_VERSION,
-        max_version=_OFFSETS_VERSION,
-    )
+    return version
 
 
-def _client(properties: KafkaProperties) -> KafkaAdminClient:
-    """A client that has found a broker. Each try asks one at random, which may sleep with its port open."""
-    for seconds in _BOOTSTRAP_SECONDS:
-        try:
-            return KafkaAdminClient(**kafka_python_config(properties), bootstrap_timeout_ms=1000 * seconds)
-        except kafka.errors.KafkaError as error:
-            failure = error
-    raise _unreachable(properties, failure)
+_clients: OrderedDict[tuple[KafkaProperties, int], BrokerClient] = OrderedDict()
+_clients_lock = threading.Lock()
 
 
-def _unreachable(properties: KafkaProperties, error: Exception | None) -> ConnectionFailed:
-    return ConnectionFailed(
-        "EOS_KAFKA_UNREACHABLE",
-        f"No broker of '{properties.bootstrap_servers}' answers ({error}).",
-        hint="Check kafka.bootstrap.servers, the network, kafka.security.* and kafka.sasl.*.",
-    )
-
-
-def wire(properties: KafkaProperties) -> BrokerClient:
-    """The process's client for a cluster."""
-    return _wire(properties, os.getpid())
+def broker_client(properties: KafkaProperties) -> BrokerClient:
+    """The process's client for a cluster. The one that was used longest ago is closed when there are too many."""
+    key = properties, os.getpid()
+    with _clients_lock:
+        client = _clients.pop(key, None) or BrokerClient(properties)
+        _clients[key] = client
+        surplus = [_clients.popitem(last=False)[1] for _ in range(len(_clients) - _CLIENTS)]
+    for other in surplus:
+        other.close()
+    return client
 
 
 def close_all() -> None:
     """Close every client of this process; the next one that is asked for is new."""
-    _wire.cache_clear()
-    for client in list(_open):
+    with _clients_lock:
+        closed = list(_clients.values())
+        _clients.clear()
+    for client in closed:
         client.close()
-    _open.clear()
-
-
-@lru_cache(maxsize=4)
-def _wire(properties: KafkaProperties, process_id: int) -> BrokerClient:
-    return BrokerClient(properties)
-
-
-def speaks(properties: KafkaProperties, what: Callable[[BrokerClient], bool]) -> bool:
-    """What `BrokerClient.fetches` or `BrokerClient.produces` says of a cluster, once in a process.
-
-    False, too, where authentication or encryption does not get through here: librdkafka looks for certificates in more
-    places, or knows better what is wrong. Raises ConnectionFailed where no broker answers a plain connection.
-    """
-    return _speaks(properties, what, os.getpid())
-
-
-@lru_cache(maxsize=16)
-def _speaks(properties: KafkaProperties, what: Callable[[BrokerClient], bool], process_id: int) -> bool:
-    try:
-        return what(wire(properties))
-    except ConnectionFailed:
-        if canonical(properties).get("security.protocol", "PLAINTEXT").upper() == "PLAINTEXT":
-            raise
-        return False

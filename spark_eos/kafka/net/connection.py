@@ -12,16 +12,16 @@ import ssl
 import struct
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Generic, TypeVar
+
+from spark_eos.kafka.net.schema import NO_TAGS, Fields
 
 #: An answer has some dozens of bytes to a partition; one that says it has more than this is none.
 _LARGEST = 1 << 26
 _PIECES = 64
 _RECEIVED = 1 << 16
 _LATER = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
-
-NO_TAGS = b"\x00"
 
 A = TypeVar("A")
 T = TypeVar("T")
@@ -143,21 +143,6 @@ def wait(connections: Iterable[Connection], until: float) -> None:
     poll.poll(max(0.0, 1000 * (until - time.monotonic())) + 1)
 
 
-def varint(number: int) -> bytes:
-    """Unsigned, as for sizes in requests."""
-    data = bytearray()
-    while number >= 0x80:
-        data.append(number & 0x7F | 0x80)
-        number >>= 7
-    data.append(number)
-    return bytes(data)
-
-
-def text(text: str) -> bytes:
-    data = text.encode()
-    return varint(len(data) + 1) + data
-
-
 def _joined(pieces: Iterable[bytes]) -> list[bytes]:
     """Small pieces joined; large ones stay as they are."""
     result: list[bytes] = []
@@ -172,43 +157,3 @@ def _joined(pieces: Iterable[bytes]) -> list[bytes]:
 
 
 _NUMBER = struct.Struct(">i")
-
-
-class Fields:
-    """The fields of an answer, one after the other. Raises IndexError or struct.error behind its end."""
-
-    def __init__(self, data: bytes) -> None:
-        self._data, self._at = data, 0
-
-    def of(self, form: struct.Struct) -> Sequence[int]:
-        found = form.unpack_from(self._data, self._at)
-        self._at += form.size
-        return found
-
-    def varint(self) -> int:
-        number = shift = 0
-        while True:
-            byte = self._data[self._at]
-            self._at += 1
-            number |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                return number
-            shift += 7
-
-    def count(self) -> int:
-        """Of an array or of bytes; 0 also for null."""
-        return max(0, self.varint() - 1)
-
-    def text(self) -> str:
-        return self.skip(self.count()).decode()
-
-    def skip(self, size: int) -> bytes:
-        self._at += size
-        if self._at > len(self._data):
-            raise IndexError(self._at)
-        return self._data[self._at - size : self._at]
-
-    def skip_tags(self) -> None:
-        for _ in range(self.varint()):
-            self.varint()
-            self.skip(self.varint())

@@ -9,9 +9,17 @@ import threading
 from collections.abc import Callable
 from typing import Generic, Protocol, TypeVar
 
-from spark_eos.kafka.config.java_names import canonical
+from spark_eos.kafka.config.handshake import client_id
 from spark_eos.kafka.config.properties import KafkaProperties
-from spark_eos.kafka.net.client import BrokerClient
+
+
+class Connects(Protocol):
+    """Who opens sockets to the brokers of a cluster; ``connect`` raises OSError."""
+
+    @property
+    def properties(self) -> KafkaProperties: ...
+
+    def connect(self, node: int, seconds: float | None = None) -> socket.socket: ...
 
 
 class PooledConnection(Protocol):
@@ -43,15 +51,12 @@ class ConnectionPool(Generic[C]):
         self._waiting: list[tuple[_Key, C]] = []
         self._lock = threading.Lock()
 
-    def connect(self, client: BrokerClient, node: int, seconds: float | None = None) -> C:
+    def connect(self, client: Connects, node: int, seconds: float | None = None) -> C:
         """One that was given back, or a new one, within so many seconds. Raises OSError."""
         waiting = self.take(client.properties, node)
         if waiting is not None:
             return waiting
-        broker = client.connect(node, seconds)
-        if broker is None:
-            raise OSError(f"broker {node} cannot be reached")
-        return self._make(broker, node, canonical(client.properties).get("client.id", "spark-eos"))
+        return self._make(client.connect(node, seconds), node, client_id(client.properties))
 
     def take(self, kafka: KafkaProperties, node: int) -> C | None:
         """The one that was used last and that the broker has not closed since."""

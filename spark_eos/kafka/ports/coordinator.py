@@ -10,8 +10,12 @@ from typing import Any
 
 from spark_eos import failpoints
 from spark_eos.errors import ConnectionFailed, KafkaError
-from spark_eos.kafka.net.client import MOVED, OK, BrokerClient
+from spark_eos.kafka.codes import COORDINATOR_MOVED, OK, Code, name_of
+from spark_eos.kafka.net.client import BrokerClient
+from spark_eos.kafka.requests.describe_producers import describe_producers
+from spark_eos.kafka.requests.describe_transactions import describe_transactions
 from spark_eos.kafka.requests.end_txn import end_txns
+from spark_eos.kafka.requests.list_transactions import open_transactional_ids
 from spark_eos.protocol.head import Pair, Probe
 from spark_eos.protocol.names import is_task_name
 from spark_eos.protocol.ports import Description, EndTxnAnswer, State
@@ -19,36 +23,34 @@ from spark_eos.retry import retrying
 
 RETRY_SECONDS = 30.0
 
-_TRANSACTIONAL_ID_NOT_FOUND = 105
-_INVALID_STATE = 48
-_CONCURRENT = 51
+#: What an answer to EndTxn tells the protocol.
 _ANSWERS = {
     OK: EndTxnAnswer.DONE,
-    _CONCURRENT: EndTxnAnswer.PENDING,  # a transition is pending, and may yet fail: no outcome
-    _INVALID_STATE: EndTxnAnswer.SAYS_NOTHING,  # aborted; or the coordinator was replaced before it began
-    90: EndTxnAnswer.SAYS_NOTHING,  # fenced
-    47: EndTxnAnswer.SAYS_NOTHING,  # another epoch
-    49: EndTxnAnswer.SAYS_NOTHING,  # another producer id
+    Code.CONCURRENT_TRANSACTIONS: EndTxnAnswer.PENDING,  # a transition is pending, and may yet fail: no outcome
+    Code.INVALID_TXN_STATE: EndTxnAnswer.SAYS_NOTHING,  # aborted; or the coordinator was replaced before it began
+    Code.PRODUCER_FENCED: EndTxnAnswer.SAYS_NOTHING,
+    Code.INVALID_PRODUCER_EPOCH: EndTxnAnswer.SAYS_NOTHING,
+    Code.INVALID_PRODUCER_ID_MAPPING: EndTxnAnswer.SAYS_NOTHING,  # another producer id
 }
 
 
 class TransactionCoordinator:
-    def __init__(self, wire: BrokerClient, prefix: str, query: str) -> None:
-        self._wire = wire
+    def __init__(self, client: BrokerClient, prefix: str, query: str) -> None:
+        self._client = client
         self._prefix, self._query = prefix, query
 
     def describe(self, ids: Collection[str]) -> Mapping[str, Description]:
         found: dict[str, Description] = {}
         missing = set(ids)
         for _ in retrying(RETRY_SECONDS):
-            for state in self._wire.describe(missing):
+            for state in describe_transactions(self._client, missing):
                 if state.error_code == OK:
                     found[state.transactional_id] = _description(state)
-                if state.error_code in (OK, _TRANSACTIONAL_ID_NOT_FOUND):
+                if state.error_code in (OK, Code.TRANSACTIONAL_ID_NOT_FOUND):
                     missing.discard(state.transactional_id)
-                elif state.error_code in MOVED:
-                    self._wire.forget([state.transactional_id])
-                elif state.error_code != _CONCURRENT:
+                elif state.error_code in COORDINATOR_MOVED:
+                    self._client.forget([state.transactional_id])
+                elif state.error_code != Code.CONCURRENT_TRANSACTIONS:
                     raise _refused("describe", state.transactional_id, state.error_code)
             if not missing:
                 return found
@@ -57,7 +59,7 @@ class TransactionCoordinator:
     def ongoing(self, *, before: int | None = None) -> Collection[Description]:
         pattern = f"{re.escape(self._prefix)}-{self._query}-.*"
         for _ in retrying(RETRY_SECONDS):
-            ids = self._wire.ongoing(pattern)
+            ids = open_transactional_ids(self._client, pattern)
             if ids is not None:
                 own = [name for name in ids if is_task_name(self._prefix, self._query, name, before=before)]
                 return [d for d in self.describe(own).values() if d.state is State.ONGOING]
@@ -78,13 +80,13 @@ class TransactionCoordinator:
         return self._end(ordered, commit)
 
     def _end(self, pairs: list[Pair], commit: bool) -> dict[Pair, EndTxnAnswer]:
-        codes = end_txns(self._wire, map(astuple, pairs), commit)
-        not_here = {None, _INVALID_STATE, *MOVED}
-        self._wire.forget(name for name, code in codes.items() if code in not_here)
+        codes = end_txns(self._client, map(astuple, pairs), commit)
+        not_here = {None, Code.INVALID_TXN_STATE, *COORDINATOR_MOVED}
+        self._client.forget(name for name, code in codes.items() if code in not_here)
         return {pair: self._judge(pair, codes[pair.id]) for pair in pairs}
 
     def _judge(self, pair: Pair, code: int | None) -> EndTxnAnswer:
-        if code is None or code in MOVED:
+        if code is None or code in COORDINATOR_MOVED:
             return EndTxnAnswer.PENDING
         if code not in _ANSWERS:
             raise _refused("end", pair.id, code)
@@ -93,7 +95,7 @@ class TransactionCoordinator:
     def first_record(self, pair: Pair, places: Iterable[tuple[str, int]]) -> Probe | None:
         """Where the open transaction of ``pair`` begins in one of these partitions; None when no leader says so."""
         for topic, partition in places:
-            for producer in self._wire.producers(topic, partition):
+            for producer in describe_producers(self._client, topic, partition):
                 own = (producer.producer_id, producer.producer_epoch) == (pair.producer_id, pair.epoch)
                 if own and producer.current_txn_start_offset >= 0:
                     return Probe(topic, partition, producer.current_txn_start_offset)
@@ -121,7 +123,7 @@ def _silent(call: str, names: Iterable[str]) -> ConnectionFailed:
 def _refused(call: str, name: str, code: int) -> KafkaError:
     return KafkaError(
         "EOS_TRANSACTION_REFUSED",
-        f"The coordinator refused to {call} transaction {name} (Kafka's error code {code}).",
+        f"The coordinator refused to {call} transaction {name} ({name_of(code)}).",
         hint="Check the ACLs: the query needs WRITE and DESCRIBE on the transactional ids with its prefix "
         "('transactionalIdPrefix').",
         code=code,

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from spark_eos.kafka.admin.topics import begin_offsets
+from spark_eos.kafka.codes import OK, Code
 from spark_eos.kafka.config.properties import KafkaProperties
-from spark_eos.kafka.net.client import OFFSET_OUT_OF_RANGE, OK, BrokerClient
+from spark_eos.kafka.records.batches import Damage, UnsupportedFormat, walk_batches
+from spark_eos.kafka.requests.fetch import fetch_once
 from spark_eos.protocol.head import Pair, Probe
 from spark_eos.protocol.ports import Found
 
@@ -12,21 +14,25 @@ from spark_eos.protocol.ports import Found
 class RecordLookup:
     """The port ``Data``: what became of a transaction, by the log itself. Only batch headers are read."""
 
-    def __init__(self, wire: BrokerClient, kafka: KafkaProperties) -> None:
-        self._wire, self._kafka = wire, kafka
+    def __init__(self, kafka: KafkaProperties) -> None:
+        self._kafka = kafka
 
     def look(self, pair: Pair, probe: Probe) -> Found | None:
-        fetched = self._wire.fetch(probe.topic, probe.partition, probe.offset, records=False, max_bytes=1)
+        fetched = fetch_once(self._kafka, probe.topic, probe.partition, probe.offset, max_bytes=1)
         if fetched is None:
             return None
-        if fetched.error == OFFSET_OUT_OF_RANGE:  # then the answer holds no offsets
+        answer, data = fetched
+        if answer.error == Code.OFFSET_OUT_OF_RANGE:  # then the answer holds no offsets
             begin = begin_offsets(self._kafka, {probe.topic: [probe.partition]})[probe.topic][probe.partition]
             return Found.GONE if probe.offset < begin else None
-        if fetched.error != OK or fetched.stable <= probe.offset:
+        if answer.error != OK or answer.stable <= probe.offset:
             return None
-        for batch in fetched.batches:
-            if batch.first <= probe.offset <= batch.last:
-                if (batch.producer_id, batch.producer_epoch) != (pair.producer_id, pair.epoch):
-                    return Found.GONE
-                return Found.MISSING if batch.aborted else Found.THERE
-        return Found.GONE
+        try:
+            batch = next((b for b in walk_batches(data, answer.size, answer.aborted) if b.last >= probe.offset), None)
+        except (Damage, UnsupportedFormat):
+            return None  # no outcome; another fetch, of another leader perhaps, may be sound
+        if batch is None or batch.base > probe.offset:
+            return Found.GONE
+        if (batch.producer_id, batch.epoch) != (pair.producer_id, pair.epoch):
+            return Found.GONE
+        return Found.MISSING if batch.aborted else Found.THERE

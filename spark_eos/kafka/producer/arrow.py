@@ -17,10 +17,11 @@ from spark_eos.kafka.config.java_names import canonical
 from spark_eos.kafka.config.librdkafka import codec, is_for_librdkafka
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.errors import too_large
-from spark_eos.kafka.net.client import BrokerClient, speaks, wire
+from spark_eos.kafka.net.client import broker_client
 from spark_eos.kafka.producer.partitioner import Partitioner
 from spark_eos.kafka.producer.sender import Sender
 from spark_eos.kafka.records.encode import BATCH_BYTES, SEQUENCES, Encoder, Rows
+from spark_eos.kafka.requests import produce
 from spark_eos.kafka.requests.init_producer_id import init_producer_id
 from spark_eos.protocol.head import Pair
 
@@ -51,7 +52,7 @@ def supports(kafka: KafkaProperties) -> bool:
 
     Raises ConnectionFailed where no broker answers.
     """
-    return not is_for_librdkafka(kafka, "producer") and speaks(kafka, BrokerClient.produces)
+    return not is_for_librdkafka(kafka, "producer") and produce.is_spoken(kafka)
 
 
 class ArrowProducer:
@@ -84,7 +85,7 @@ class ArrowProducer:
 
     def init(self) -> None:
         """InitProducerId: fences whoever had the name, and aborts what they had open."""
-        own = self._identity = init_producer_id(wire(self._kafka), self.name, self._timeout_ms)
+        own = self._identity = init_producer_id(broker_client(self._kafka), self.name, self._timeout_ms)
         self._encoder = Encoder(own.producer_id, own.epoch, **self._sealing)
 
     def identity(self) -> Pair:

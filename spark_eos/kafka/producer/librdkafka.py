@@ -17,9 +17,10 @@ from confluent_kafka import KafkaError as ClientError
 from confluent_kafka import KafkaException, Message, Producer
 
 from spark_eos.errors import ProtocolStop
+from spark_eos.kafka.codes import Code
 from spark_eos.kafka.config.librdkafka import librdkafka_config
 from spark_eos.kafka.config.properties import KafkaProperties
-from spark_eos.kafka.errors import delivery_error, init_error, no_coordinator
+from spark_eos.kafka.errors import Cause, delivery_error, init_error, no_coordinator
 from spark_eos.kafka.requests.init_producer_id import INIT_SECONDS
 from spark_eos.protocol.head import Pair
 from spark_eos.retry import retrying
@@ -76,7 +77,7 @@ class LibrdkafkaProducer:
                 return
             except KafkaException as error:
                 if not error.args[0].retriable():
-                    raise init_error(self.name, self._timeout_ms, error.args[0]) from None
+                    raise init_error(self.name, self._timeout_ms, _cause(error.args[0])) from None
         raise no_coordinator(self.name, INIT_SECONDS)
 
     def begin(self) -> None:
@@ -96,7 +97,7 @@ class LibrdkafkaProducer:
         """Wait until every row is acknowledged. Raises RowError or KafkaError when one was not."""
         failure = self._drain(self._timeout_ms / 1000)
         if failure is not None:
-            raise delivery_error(self.name, failure, self._failed)
+            raise delivery_error(self.name, _cause(failure), self._failed)
 
     @property
     def failed(self) -> bool:
@@ -168,3 +169,9 @@ class LibrdkafkaProducer:
         if error is not None:
             self._failed += 1
             self._failure = self._failure or error
+
+
+def _cause(error: ClientError) -> Cause:
+    """librdkafka has a code of its own for a producer that was fenced."""
+    code = int(Code.PRODUCER_FENCED) if error.code() == ClientError._FENCED else error.code()
+    return Cause(code, error.name(), error.str())

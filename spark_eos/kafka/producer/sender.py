@@ -17,13 +17,12 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import astuple, dataclass, field
 
-from confluent_kafka import KafkaError as ClientError
-
 from spark_eos.errors import EosError
+from spark_eos.kafka.codes import LEADER_MOVED, OK, PRODUCE_RETRIES, Code
 from spark_eos.kafka.config.handshake import silence_seconds
 from spark_eos.kafka.config.properties import KafkaProperties
-from spark_eos.kafka.errors import delivery_error, too_large
-from spark_eos.kafka.net.client import OK, wire
+from spark_eos.kafka.errors import Cause, delivery_error, too_large
+from spark_eos.kafka.net.client import broker_client
 from spark_eos.kafka.net.connection import wait
 from spark_eos.kafka.records.encode import Sealed
 from spark_eos.kafka.requests.end_txn import end_own_txn
@@ -41,33 +40,6 @@ _SETTLE_SECONDS = 5.0
 _ABORT_SECONDS = 10.0
 #: Seconds for which a leader may say that it does not know its partition, as one does that has just started.
 _UNKNOWN_PLACE_S = 30.0
-
-_OUT_OF_ORDER = 45
-_DUPLICATE = 46
-_UNKNOWN_PLACE = 3
-#: The leader moved, or will; another one may take the batch.
-_LED_ELSEWHERE = {
-    _UNKNOWN_PLACE,
-    5,  # LEADER_NOT_AVAILABLE
-    6,  # NOT_LEADER_OR_FOLLOWER
-    9,  # REPLICA_NOT_AVAILABLE
-    13,  # NETWORK_EXCEPTION
-    56,  # KAFKA_STORAGE_ERROR
-    74,  # FENCED_LEADER_EPOCH
-    75,  # UNKNOWN_LEADER_EPOCH
-    100,  # UNKNOWN_TOPIC_ID
-}
-#: The same broker may take it later, or has taken it and does not know whether the replicas have.
-_PASSING = _LED_ELSEWHERE | {
-    7,  # REQUEST_TIMED_OUT
-    14,  # COORDINATOR_LOAD_IN_PROGRESS
-    15,  # COORDINATOR_NOT_AVAILABLE
-    16,  # NOT_COORDINATOR
-    19,  # NOT_ENOUGH_REPLICAS
-    20,  # NOT_ENOUGH_REPLICAS_AFTER_APPEND
-    51,  # CONCURRENT_TRANSACTIONS
-    89,  # THROTTLING_QUOTA_EXCEEDED
-}
 
 
 @dataclass
@@ -117,7 +89,8 @@ class _PartitionQueue:
 
 
 class Sender:
-    """The batches of one transaction. ``size``: bytes of those that have been added and are not known to be written.
+    """The batches of one transaction. ``size``: bytes of those that have been added and are not known to be written;
+    ``offsets``: where each partition's last batch begins, as far as a broker has told.
 
     ``timeout_s``: how long a partition may make no progress. Every call may raise RowError (EOS_ROW_TOO_LARGE),
     ProtocolStop (EOS_FENCED) or KafkaError (EOS_DELIVERY_FAILED); then no further call is of use but `abort` and
@@ -126,8 +99,10 @@ class Sender:
 
     def __init__(self, kafka: KafkaProperties, transactional_id: str, timeout_s: float) -> None:
         self.size = 0
+        self.offsets: dict[Place, int] = {}
         self._any_sent = False
         self._kafka = kafka
+        self._client = broker_client(kafka)
         self._name = transactional_id
         self._timeout_s = timeout_s
         self._silence_s = min(silence_seconds(kafka), timeout_s / _TRIES)
@@ -175,7 +150,7 @@ class Sender:
         """Abort the transaction, as well as it goes; the coordinator's time-out does the rest."""
         if self._any_sent:
             self._settle()  # what a broker has not looked at yet could begin it anew
-            end_own_txn(wire(self._kafka), astuple(own), commit=False, seconds=_ABORT_SECONDS)
+            end_own_txn(self._client, astuple(own), commit=False, seconds=_ABORT_SECONDS)
 
     def _settle(self) -> None:
         """Take the answers to what was sent, whatever they are, and send nothing more."""
@@ -226,7 +201,7 @@ class Sender:
     def _find_node(self, queue: _PartitionQueue, now: float) -> bool:
         """Whether the partition's leader is known and connected; it does not change while answers are awaited."""
         if not queue.awaited:
-            node = wire(self._kafka).leader(*queue.place)
+            node = self._client.leader(*queue.place)
             if node is None:
                 self._turn([queue], now)
                 return False
@@ -234,9 +209,9 @@ class Sender:
         if queue.node in self._connections:
             return True
         try:
-            self._connections[queue.node] = connection_pool.connect(wire(self._kafka), queue.node)
+            self._connections[queue.node] = connection_pool.connect(self._client, queue.node)
         except OSError:
-            wire(self._kafka).forget_leader(*queue.place)
+            self._client.forget_leader(*queue.place)
             self._turn([queue], now)
             return False
         return True
@@ -246,6 +221,7 @@ class Sender:
     def _judge(self, node: int, answer: ProduceResponse) -> None:
         now = time.monotonic()
         batches = self._requests.pop((node, answer.number))
+        self.offsets.update(answer.offsets)
         for queue, _ in batches:
             queue.awaited -= 1
         for queue, sealed in batches:
@@ -255,29 +231,29 @@ class Sender:
                 self._busy.pop(queue.place, None)
 
     def _judge_one(self, queue: _PartitionQueue, sealed: Sealed, error: int, now: float) -> None:
-        if error in (OK, _DUPLICATE):
+        if error in (OK, Code.DUPLICATE_SEQUENCE_NUMBER):
             self.size -= queue.written(sealed, now)
-        elif error in _PASSING:
-            if error in _LED_ELSEWHERE:
-                wire(self._kafka).forget_leader(*queue.place)
-            if error == _UNKNOWN_PLACE:
+        elif error in PRODUCE_RETRIES:
+            if error in LEADER_MOVED:
+                self._client.forget_leader(*queue.place)
+            if error == Code.UNKNOWN_TOPIC_OR_PARTITION:
                 queue.unknown_since = queue.unknown_since or now
                 if now - queue.unknown_since > _UNKNOWN_PLACE_S:
-                    raise self._failure(ClientError(error))
+                    raise self._failure(Cause.of(error))
             queue.turn(now)
-        elif error == ClientError.MSG_SIZE_TOO_LARGE:
+        elif error == Code.MESSAGE_TOO_LARGE:
             raise too_large(queue.place, sealed.count, len(sealed.data))
-        elif error != _OUT_OF_ORDER or not self._may_be_in_order(queue):
-            raise self._failure(ClientError(error))
+        elif error != Code.OUT_OF_ORDER_SEQUENCE_NUMBER or not self._may_be_in_order(queue):
+            raise self._failure(Cause.of(error))
 
     def _may_be_in_order(self, queue: _PartitionQueue) -> bool:
         """Whether "out of order" may come of a batch before that was not written, or of a broker that has forgotten
         that it has this one and will take a later one."""
         return queue.turning or (queue.doubtful and queue.awaited > 0)
 
-    def _failure(self, error: ClientError) -> EosError:
+    def _failure(self, cause: Cause) -> EosError:
         rows = sum(sealed.count for queue in self._queues.values() for sealed in (*queue.sent, *queue.waiting))
-        return delivery_error(self._name, error, rows)
+        return delivery_error(self._name, cause, rows)
 
     # Waiting, and connections that are lost
 
@@ -293,7 +269,7 @@ class Sender:
         now = time.monotonic()
         if any(now - queue.moved_at > self._timeout_s for queue in self._busy.values()):
             why = f"the brokers did not acknowledge them within {self._timeout_s:.0f} s"
-            raise self._failure(ClientError(ClientError._TIMED_OUT, why))
+            raise self._failure(Cause.timed_out(why))
 
     def _disconnect(self, connection: ProduceConnection) -> None:
         """Nobody knows what became of the batches that had no answer on this connection."""
@@ -308,7 +284,7 @@ class Sender:
             self._turn((queue for queue, _ in batches), now)
         for queue in self._busy.values():
             if queue.node == connection.node:
-                wire(self._kafka).forget_leader(*queue.place)
+                self._client.forget_leader(*queue.place)
 
     def _turn(self, queues: Iterable[_PartitionQueue], now: float) -> None:
         for queue in queues:

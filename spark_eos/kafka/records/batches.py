@@ -8,7 +8,7 @@ from a gap that compaction left.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -50,10 +50,11 @@ class UnsupportedFormat(Exception):
 
 @dataclass(frozen=True, slots=True)
 class RecordBatch:
-    """A batch with rows: offsets ``base`` to ``last``, inclusive; its records are bytes ``start`` to ``stop``.
+    """A batch of offsets ``base`` to ``last``, inclusive; its records are bytes ``start`` to ``stop``.
 
     ``time``: milliseconds from which the records' deltas count; ``append_time``: the time of all of them where the
-    broker gave it, else None. ``codec``: 0 where the records are not compressed.
+    broker gave it, else None. ``codec``: 0 where the records are not compressed. ``control``: it holds a marker, no
+    rows; ``aborted``: its transaction was aborted.
     """
 
     base: int
@@ -64,6 +65,15 @@ class RecordBatch:
     codec: int
     start: int
     stop: int
+    producer_id: int
+    epoch: int
+    control: bool
+    aborted: bool
+
+    @property
+    def visible(self) -> bool:
+        """Whether a read_committed reader sees rows of it."""
+        return bool(self.count) and not self.control and not self.aborted
 
 
 def find_batches(
@@ -71,15 +81,29 @@ def find_batches(
 ) -> tuple[list[RecordBatch], int]:
     """The batches with rows of offsets ``start`` to ``end``, exclusive, and the offset to fetch next.
 
-    Only the first ``size`` bytes count.
-    Left out are control batches and those of aborted transactions, ``(producer id, first offset)`` as in the response
-    (KIP-98: from its first offset on, all of a producer is aborted until its marker), and a last batch that is cut off.
-    The next offset is behind the last whole batch, whatever it was; it is ``start`` where there is none.
-    Raises Damage and UnsupportedFormat.
+    Left out are control batches, those of aborted transactions, and a last batch that is cut off. The next offset is
+    behind the last whole batch, whatever it was; it is ``start`` where there is none. Raises Damage and
+    UnsupportedFormat; else as `walk_batches`.
+    """
+    found: list[RecordBatch] = []
+    position = start
+    for batch in walk_batches(data, size, aborted):
+        position = max(position, batch.last + 1)
+        if batch.visible and batch.last >= start and batch.base < end:
+            if batch.codec > max(_STREAMED):
+                raise UnsupportedFormat(f"compression codec {batch.codec}")
+            found.append(batch)
+    return found, position
+
+
+def walk_batches(data: bytes, size: int, aborted: Iterable[tuple[int, int]]) -> Iterator[RecordBatch]:
+    """All whole batches in the first ``size`` bytes.
+
+    ``aborted``: transactions as ``(producer id, first offset)``, as a Fetch response lists them. KIP-98: from its first
+    offset on, all of a producer is aborted until its marker. Raises Damage and UnsupportedFormat.
     """
     beginning = sorted(aborted, key=lambda transaction: transaction[1], reverse=True)
     aborting: set[int] = set()
-    found: list[RecordBatch] = []
     view = memoryview(data)
     at, previous = 0, -1
     while size - at > _MAGIC_AT:
@@ -90,8 +114,8 @@ def find_batches(
         if stop < at + _HEADER.size:
             raise Damage(f"a batch at offset {base} is said to have {length} bytes")
         if stop > size:
-            break
-        _, _, _, _, checksum, flags, delta, time, max_time, producer, _, _, count = _HEADER.unpack_from(data, at)
+            return
+        _, _, _, _, checksum, flags, delta, time, max_time, producer, epoch, _, count = _HEADER.unpack_from(data, at)
         if crc32c(view[at + _CHECKED_FROM : stop]) != checksum:
             raise Damage(f"the checksum of the batch at offset {base} does not match")
         if flags & ~_KNOWN or delta < 0 or not 0 <= count <= delta + 1:
@@ -101,26 +125,31 @@ def find_batches(
         previous = last = base + delta
         while beginning and beginning[-1][1] <= last:
             aborting.add(beginning.pop()[0])
-        if flags & _CONTROL:
+        control = bool(flags & _CONTROL)
+        gone = bool(flags & _TRANSACTIONAL) and producer in aborting
+        if control:
             aborting.discard(producer)
-        elif count and last >= start and base < end and not (flags & _TRANSACTIONAL and producer in aborting):
-            append_time = max_time if flags & _LOG_APPEND_TIME else None
-            found.append(RecordBatch(base, last, count, time, append_time, _codec(flags), at + _HEADER.size, stop))
+        yield RecordBatch(
+            base,
+            last,
+            count,
+            time,
+            max_time if flags & _LOG_APPEND_TIME else None,
+            flags & _CODEC,
+            at + _HEADER.size,
+            stop,
+            producer,
+            epoch,
+            control,
+            gone,
+        )
         at = stop
-    return found, max(start, previous + 1)
 
 
 def _other_magic(magic: int) -> Exception:
     if magic < 2:
         return UnsupportedFormat(f"messages of format v{magic}")
     return Damage(f"there is no message format v{magic}")
-
-
-def _codec(flags: int) -> int:
-    codec = flags & _CODEC
-    if codec > max(_STREAMED):
-        raise UnsupportedFormat(f"compression codec {codec}")
-    return codec
 
 
 def decompress(section: memoryview, codec: int) -> bytes:

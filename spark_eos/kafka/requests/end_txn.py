@@ -13,16 +13,21 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
+from spark_eos.kafka.codes import COORDINATOR_MOVED, COORDINATOR_RETRIES
 from spark_eos.kafka.config.handshake import silence_seconds
-from spark_eos.kafka.net.client import ENDTXN_VERSION, MOVED, PASSING, BrokerClient
-from spark_eos.kafka.net.connection import NO_TAGS, Connection, text, wait
+from spark_eos.kafka.net.client import BrokerClient
+from spark_eos.kafka.net.connection import Connection, wait
 from spark_eos.kafka.net.pool import ConnectionPool
+from spark_eos.kafka.net.schema import NO_TAGS, text
 from spark_eos.retry import retrying
 
 Transaction = tuple[str, int, int]
 """Transactional id, producer id, epoch."""
 
 _END_TXN = 26
+END_TXN_VERSION = 5
+"""The version that fences: it comes with transaction.version 2."""
+
 _CONNECTIONS = 16
 #: With fewer ends to a connection, more connections cost more than they save.
 _FEWEST = 2
@@ -40,7 +45,7 @@ class EndConnection(Connection[str]):
         """Ask to end each of them, once it is pushed."""
         for name, producer_id, epoch in transactions:
             body = text(name), struct.pack(">qh?", producer_id, epoch, commit), NO_TAGS
-            self.ask(_END_TXN, ENDTXN_VERSION, body, name)
+            self.ask(_END_TXN, END_TXN_VERSION, body, name)
 
     def answers(self) -> list[tuple[str, int]]:
         """Transactional id and error code, of the answers that are there."""
@@ -58,9 +63,9 @@ def end_own_txn(client: BrokerClient, transaction: Transaction, commit: bool, se
     name = transaction[0]
     for _ in retrying(seconds):
         error = end_txns(client, [transaction], commit, seconds / _TRIES)[name]
-        if error is not None and error not in PASSING:
+        if error is not None and error not in COORDINATOR_RETRIES:
             return error
-        if error is None or error in MOVED:
+        if error is None or error in COORDINATOR_MOVED:
             client.forget([name])
     return None
 
@@ -76,9 +81,8 @@ def end_txns(
     silence_s = min(silence_seconds(client.properties), silence_s or math.inf)
     asked = {transaction[0]: transaction for transaction in transactions}
     codes: dict[str, int | None] = dict.fromkeys(asked)
-    by_coordinator = [
-        (node, [asked[name] for name in names]) for node, names in client.coordinators(asked, silence_s).items()
-    ]
+    coordinators, _ = client.coordinators(asked, silence_s)
+    by_coordinator = [(node, [asked[name] for name in names]) for node, names in coordinators.items()]
     if len(by_coordinator) == 1:
         codes |= _end_txns_at(client, *by_coordinator[0], commit, silence_s)
     elif by_coordinator:

@@ -10,11 +10,15 @@ import socket
 import struct
 from dataclasses import dataclass
 
+from spark_eos.kafka.codes import LEADER_MOVED
+from spark_eos.kafka.config.handshake import silence_seconds
 from spark_eos.kafka.config.properties import Isolation, KafkaProperties
-from spark_eos.kafka.net.client import FETCH_VERSION, wire
+from spark_eos.kafka.net.client import broker_client
 from spark_eos.kafka.net.pool import ConnectionPool
 
 _FETCH = 1
+#: The last one of plain fields; brokers have it since Kafka 2.3.
+_VERSION = 11
 _NO_SESSION = (0, -1)
 #: A size in an answer beyond this is no size: an answer is as large as asked for, or as one record batch.
 _LARGEST = 1 << 30
@@ -31,11 +35,18 @@ _END = struct.Struct(">ii")
 @dataclass(frozen=True)
 class FetchResponse:
     """``error`` is Kafka's code. The records are the first ``size`` bytes of `FetchConnection.buffer`, until the next
-    answer is taken; ``aborted`` are transactions by (producer id, first offset), none for read_uncommitted."""
+    answer is taken; ``aborted`` are transactions by (producer id, first offset), none for read_uncommitted.
+
+    ``begin``, ``stable`` and ``high_watermark`` are the partition's first offset, last stable offset and high watermark
+    at that moment; -1 with an error.
+    """
 
     error: int
     size: int
     aborted: tuple[tuple[int, int], ...] = ()
+    begin: int = -1
+    stable: int = -1
+    high_watermark: int = -1
 
 
 class FetchConnection:
@@ -67,7 +78,7 @@ class FetchConnection:
         self._partition = partition
         self.idle = False
         name = topic.encode()
-        head = struct.pack(">hhih", _FETCH, FETCH_VERSION, self._number, len(self._client_id)) + self._client_id
+        head = struct.pack(">hhih", _FETCH, _VERSION, self._number, len(self._client_id)) + self._client_id
         committed = isolation == "read_committed"
         limits = struct.pack(">iiiibii", -1, max_wait_ms, 1, max_bytes, committed, *_NO_SESSION)
         place = struct.pack(">ih", 1, len(name)) + name + struct.pack(">ii", 1, partition)
@@ -85,7 +96,9 @@ class FetchConnection:
         if error or topics != 1:
             raise OSError(f"the broker refuses to fetch (error {error})")
         self._take(name_size)
-        partitions, partition, error, _, _, _, count = _PARTITION.unpack(self._take(_PARTITION.size))
+        partitions, partition, error, high_watermark, stable, begin, count = _PARTITION.unpack(
+            self._take(_PARTITION.size)
+        )
         aborted = tuple(_ABORTED.iter_unpack(self._take(max(count, 0) * _ABORTED.size)))
         _, records = _END.unpack(self._take(_END.size))
         records = max(records, 0)
@@ -96,7 +109,7 @@ class FetchConnection:
             self.buffer = bytearray(records)
         self._fill(memoryview(self.buffer)[:records])
         self.idle = True
-        return FetchResponse(error, records, aborted)
+        return FetchResponse(error, records, aborted, begin, stable, high_watermark)
 
     def _take(self, size: int) -> bytes:
         if not 0 <= size <= _LARGEST:
@@ -119,7 +132,7 @@ _LARGEST_KEPT = 4 * 1024 * 1024
 
 def connect(kafka: KafkaProperties, topic: str, partition: int) -> FetchConnection:
     """A connection to the partition's leader, one that was given back or a new one. Raises OSError."""
-    client = wire(kafka)
+    client = broker_client(kafka)
     leader = client.leader(topic, partition)
     if leader is None:
         raise OSError(f"{topic}-{partition} has no leader that is known")
@@ -135,3 +148,31 @@ def give_back(kafka: KafkaProperties, connection: FetchConnection) -> None:
     if len(connection.buffer) > _LARGEST_KEPT:
         connection.buffer = bytearray()
     connection_pool.give_back(kafka, connection)
+
+
+def is_spoken(kafka: KafkaProperties) -> bool:
+    """Whether the brokers speak this version. Raises ConnectionFailed."""
+    return broker_client(kafka).speaks(_FETCH, _VERSION)
+
+
+def fetch_once(
+    kafka: KafkaProperties, topic: str, partition: int, offset: int, max_bytes: int
+) -> tuple[FetchResponse, bytes] | None:
+    """What a partition holds from ``offset`` on, read_committed, not waiting for more, and the records' bytes; None
+    without an answer."""
+    try:
+        connection = connect(kafka, topic, partition)
+        try:
+            connection.send(topic, partition, offset, isolation="read_committed", max_bytes=max_bytes, max_wait_ms=0)
+            answer = connection.receive(silence_seconds(kafka))
+            data = bytes(memoryview(connection.buffer)[: answer.size])
+        except BaseException:
+            connection.close()
+            raise
+    except OSError:
+        broker_client(kafka).forget_leader(topic, partition)
+        return None
+    give_back(kafka, connection)
+    if answer.error in LEADER_MOVED:
+        broker_client(kafka).forget_leader(topic, partition)
+    return answer, data

@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
-from confluent_kafka import KafkaError as ClientError
-
-from spark_eos.kafka.errors import init_error, no_coordinator
-from spark_eos.kafka.net.client import MOVED, OK, PASSING, BrokerClient
+from spark_eos.kafka.codes import COORDINATOR_MOVED, COORDINATOR_RETRIES, OK
+from spark_eos.kafka.errors import Cause, init_error, no_coordinator
+from spark_eos.kafka.net.client import BrokerClient
+from spark_eos.kafka.net.schema import INT16, INT32, INT64, NULLABLE_STRING, Request, record
 from spark_eos.protocol.head import Pair
 from spark_eos.retry import retrying
 
 INIT_SECONDS = 30.0
+
+#: Version 5 is the last one without two-phase commit (KIP-939).
+INIT_PRODUCER_ID = Request(
+    "InitProducerId",
+    22,
+    3,
+    5,
+    asks=record(
+        transactional_id=NULLABLE_STRING, transaction_timeout_ms=INT32, producer_id=INT64, producer_epoch=INT16
+    ),
+    answers=record(throttle_time_ms=INT32, error_code=INT16, producer_id=INT64, producer_epoch=INT16),
+)
+_LOOK_UP_S = 10.0
 
 
 def init_producer_id(client: BrokerClient, name: str, timeout_ms: int) -> Pair:
@@ -20,14 +33,31 @@ def init_producer_id(client: BrokerClient, name: str, timeout_ms: int) -> Pair:
     ConnectionFailed (EOS_COORDINATOR_UNREACHABLE).
     """
     for _ in retrying(INIT_SECONDS):
-        answer = client.init_producer(name, timeout_ms)
+        answer = ask_init(client, name, timeout_ms)
         if answer is None:
             continue
         error, producer_id, epoch = answer
         if error == OK:
             return Pair(name, producer_id, epoch)
-        if error not in PASSING:
-            raise init_error(name, timeout_ms, ClientError(error))
-        if error in MOVED:
+        if error not in COORDINATOR_RETRIES:
+            raise init_error(name, timeout_ms, Cause.of(error))
+        if error in COORDINATOR_MOVED:
             client.forget([name])
     raise no_coordinator(name, INIT_SECONDS)
+
+
+def ask_init(client: BrokerClient, name: str, timeout_ms: int) -> tuple[int, int, int] | None:
+    """Ask once: error code, producer id and epoch; None without an answer. Aborting what is open takes the broker a
+    while (51), in which to ask again."""
+    found, errors = client.coordinators([name], _LOOK_UP_S)
+    if name in errors:
+        return errors[name], -1, -1
+    if not found:
+        return None
+    (node,) = found
+    values = {"transactional_id": name, "transaction_timeout_ms": timeout_ms, "producer_id": -1, "producer_epoch": -1}
+    answer = client.ask(node, INIT_PRODUCER_ID, values)
+    if answer is None:
+        client.forget([name])
+        return None
+    return answer.error_code, answer.producer_id, answer.producer_epoch

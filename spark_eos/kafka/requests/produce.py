@@ -7,25 +7,31 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from spark_eos.kafka.net.client import PRODUCE_VERSION
-from spark_eos.kafka.net.connection import NO_TAGS, Connection, Fields, text, varint
+from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.kafka.net.client import broker_client
+from spark_eos.kafka.net.connection import Connection
 from spark_eos.kafka.net.pool import ConnectionPool
+from spark_eos.kafka.net.schema import NO_TAGS, Fields, text, varint
 
 Place = tuple[str, int]
 """Topic and partition."""
 
 _PRODUCE = 0
+#: The first one that adds a partition to its transaction by itself, and the last one of topic names.
+_VERSION = 12
 _ALL_REPLICAS = -1
 
 
 @dataclass(frozen=True)
 class ProduceResponse:
-    """``errors``: Kafka's code for every partition of the request with this number."""
+    """``errors``: Kafka's code for every partition of the request with this number; ``offsets``: of the first record,
+    where a batch was written now."""
 
     number: int
     errors: Mapping[Place, int]
+    offsets: Mapping[Place, int] = field(default_factory=dict)
 
 
 class ProduceConnection(Connection[frozenset[Place]]):
@@ -45,16 +51,16 @@ class ProduceConnection(Connection[frozenset[Place]]):
                 pieces += struct.pack(">i", partition) + varint(len(data) + 1), data, NO_TAGS
             pieces.append(NO_TAGS)
         pieces.append(NO_TAGS)
-        number = self.ask(_PRODUCE, PRODUCE_VERSION, pieces, frozenset(batches))
+        number = self.ask(_PRODUCE, _VERSION, pieces, frozenset(batches))
         self.push()
         return number
 
     def answers(self) -> list[ProduceResponse]:
         """The answers that are there, in the order of the requests."""
-        answers = self.receive(_errors)
-        if any(errors.keys() != places for _, places, errors in answers):
+        answers = self.receive(_read)
+        if any(errors.keys() != places for _, places, (errors, _) in answers):
             raise OSError("the broker's answer is not about the partitions that were asked for")
-        return [ProduceResponse(number, errors) for number, _, errors in answers]
+        return [ProduceResponse(number, errors, offsets) for number, _, (errors, offsets) in answers]
 
 
 _NUMBER = struct.Struct(">i")
@@ -62,13 +68,14 @@ _NUMBER = struct.Struct(">i")
 _PARTITION = struct.Struct(">ihqqq")
 
 
-def _errors(fields: Fields) -> dict[Place, int]:
-    """By partition. The rest, such as which records were at fault, is passed over."""
+def _read(fields: Fields) -> tuple[dict[Place, int], dict[Place, int]]:
+    """Errors and first offsets by partition. The rest, such as which records were at fault, is passed over."""
     errors: dict[Place, int] = {}
+    offsets: dict[Place, int] = {}
     for _ in range(fields.count()):
         topic = fields.text()
         for _ in range(fields.count()):
-            partition, error, _, _, _ = fields.of(_PARTITION)
+            partition, error, offset, _, _ = fields.of(_PARTITION)
             for _ in range(fields.count()):
                 fields.of(_NUMBER)
                 fields.text()
@@ -76,8 +83,15 @@ def _errors(fields: Fields) -> dict[Place, int]:
             fields.text()
             fields.skip_tags()
             errors[topic, partition] = error
+            if offset >= 0:
+                offsets[topic, partition] = offset
         fields.skip_tags()
-    return errors
+    return errors, offsets
 
 
 connection_pool = ConnectionPool(ProduceConnection)
+
+
+def is_spoken(kafka: KafkaProperties) -> bool:
+    """Whether the brokers speak this version. Raises ConnectionFailed."""
+    return broker_client(kafka).speaks(_PRODUCE, _VERSION)

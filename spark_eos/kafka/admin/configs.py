@@ -1,0 +1,91 @@
+"""Settings of brokers and topics, and a topic's making."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Mapping
+
+from spark_eos.kafka.admin.topics import TIMEOUT_S, refusal
+from spark_eos.kafka.codes import ADMIN_RETRIES, FETCH_RETRIES, OK, Code
+from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.kafka.net.client import broker_client
+from spark_eos.kafka.requests.create_topics import CREATE_TOPICS
+from spark_eos.kafka.requests.describe_configs import DESCRIBE_CONFIGS, Resource
+from spark_eos.retry import retrying
+
+_TRY_S = 4.0
+
+
+def broker_config(kafka: KafkaProperties) -> dict[str, str] | None:
+    """The settings of any broker; empty where a value is secret. None where this user may not ask.
+
+    Raises ConnectionFailed and KafkaError (EOS_KAFKA_REFUSED).
+    """
+    client = broker_client(kafka)
+    began = time.monotonic()
+    code = int(Code.REQUEST_TIMED_OUT)
+    for _ in retrying(TIMEOUT_S):
+        node = random.choice(client.brokers())
+        answer = client.ask(node, DESCRIBE_CONFIGS, _describe(Resource.BROKER, str(node)), _TRY_S)
+        code = int(Code.REQUEST_TIMED_OUT) if answer is None else answer.results[0].error_code
+        if answer is not None and code == OK:
+            return {c.name: c.value or "" for c in answer.results[0].configs}
+        if code == Code.CLUSTER_AUTHORIZATION_FAILED:
+            return None
+        if code not in ADMIN_RETRIES:
+            break
+    raise refusal(kafka, "the brokers' settings", code, time.monotonic() - began)
+
+
+def topic_config(kafka: KafkaProperties, topic: str) -> dict[str, str]:
+    """The settings of a topic, which may have been created a moment ago. Errors as for `broker_config`."""
+    client = broker_client(kafka)
+    began = time.monotonic()
+    code = int(Code.REQUEST_TIMED_OUT)
+    for _ in retrying(TIMEOUT_S):
+        answer = client.ask_any(DESCRIBE_CONFIGS, _describe(Resource.TOPIC, topic), TIMEOUT_S)
+        code = answer.results[0].error_code
+        if code == OK:
+            return {c.name: c.value or "" for c in answer.results[0].configs}
+        if code not in ADMIN_RETRIES | FETCH_RETRIES:
+            break
+    raise refusal(kafka, topic, code, time.monotonic() - began)
+
+
+def create_topic(
+    kafka: KafkaProperties, topic: str, partitions: int, replication: int, config: Mapping[str, str]
+) -> tuple[int, str]:
+    """Create a topic: Kafka's error code, and what the broker says to it. Raises ConnectionFailed.
+
+    ``replication``: -1 for the brokers' default. TOPIC_ALREADY_EXISTS may be an answer to one's own first request.
+    """
+    client = broker_client(kafka)
+    values = {
+        "topics": [
+            {
+                "name": topic,
+                "num_partitions": partitions,
+                "replication_factor": replication,
+                "assignments": [],
+                "configs": [{"name": name, "value": value} for name, value in config.items()],
+            }
+        ],
+        "timeout_ms": int(1000 * _TRY_S),
+        "validate_only": False,
+    }
+    code, said = int(Code.REQUEST_TIMED_OUT), ""
+    for _ in retrying(TIMEOUT_S):
+        made = client.ask_any(CREATE_TOPICS, values, TIMEOUT_S).topics[0]
+        code, said = made.error_code, made.error_message or ""
+        if code not in ADMIN_RETRIES:
+            break
+    return code, said
+
+
+def _describe(kind: Resource, name: str) -> dict[str, object]:
+    return {
+        "resources": [{"resource_type": int(kind), "resource_name": name, "configuration_keys": None}],
+        "include_synonyms": False,
+        "include_documentation": False,
+    }

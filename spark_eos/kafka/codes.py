@@ -1,0 +1,168 @@
+"""Kafka's error codes: each one named, and classified once for every kind of request.
+
+The names and numbers are Kafka's own (org.apache.kafka.common.protocol.Errors). The sets say what a code means to
+whoever sent the request; a code that is in none of the sets of its kind is final.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class Code(IntEnum):
+    """The codes that a broker may answer to the requests in this package."""
+
+    UNKNOWN_SERVER_ERROR = -1
+    NONE = 0
+    OFFSET_OUT_OF_RANGE = 1
+    CORRUPT_MESSAGE = 2
+    UNKNOWN_TOPIC_OR_PARTITION = 3
+    INVALID_FETCH_SIZE = 4
+    LEADER_NOT_AVAILABLE = 5
+    NOT_LEADER_OR_FOLLOWER = 6
+    REQUEST_TIMED_OUT = 7
+    BROKER_NOT_AVAILABLE = 8
+    REPLICA_NOT_AVAILABLE = 9
+    MESSAGE_TOO_LARGE = 10
+    OFFSET_METADATA_TOO_LARGE = 12
+    NETWORK_EXCEPTION = 13
+    COORDINATOR_LOAD_IN_PROGRESS = 14
+    COORDINATOR_NOT_AVAILABLE = 15
+    NOT_COORDINATOR = 16
+    INVALID_TOPIC_EXCEPTION = 17
+    RECORD_LIST_TOO_LARGE = 18
+    NOT_ENOUGH_REPLICAS = 19
+    NOT_ENOUGH_REPLICAS_AFTER_APPEND = 20
+    INVALID_REQUIRED_ACKS = 21
+    ILLEGAL_GENERATION = 22
+    INVALID_GROUP_ID = 24
+    UNKNOWN_MEMBER_ID = 25
+    REBALANCE_IN_PROGRESS = 27
+    INVALID_COMMIT_OFFSET_SIZE = 28
+    TOPIC_AUTHORIZATION_FAILED = 29
+    GROUP_AUTHORIZATION_FAILED = 30
+    CLUSTER_AUTHORIZATION_FAILED = 31
+    INVALID_TIMESTAMP = 32
+    UNSUPPORTED_SASL_MECHANISM = 33
+    ILLEGAL_SASL_STATE = 34
+    UNSUPPORTED_VERSION = 35
+    TOPIC_ALREADY_EXISTS = 36
+    INVALID_PARTITIONS = 37
+    INVALID_REPLICATION_FACTOR = 38
+    INVALID_REPLICA_ASSIGNMENT = 39
+    INVALID_CONFIG = 40
+    NOT_CONTROLLER = 41
+    INVALID_REQUEST = 42
+    UNSUPPORTED_FOR_MESSAGE_FORMAT = 43
+    POLICY_VIOLATION = 44
+    OUT_OF_ORDER_SEQUENCE_NUMBER = 45
+    DUPLICATE_SEQUENCE_NUMBER = 46
+    INVALID_PRODUCER_EPOCH = 47
+    INVALID_TXN_STATE = 48
+    INVALID_PRODUCER_ID_MAPPING = 49
+    INVALID_TRANSACTION_TIMEOUT = 50
+    CONCURRENT_TRANSACTIONS = 51
+    TRANSACTION_COORDINATOR_FENCED = 52
+    TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 53
+    SECURITY_DISABLED = 54
+    KAFKA_STORAGE_ERROR = 56
+    SASL_AUTHENTICATION_FAILED = 58
+    UNKNOWN_PRODUCER_ID = 59
+    GROUP_ID_NOT_FOUND = 69
+    LISTENER_NOT_FOUND = 72
+    FENCED_LEADER_EPOCH = 74
+    UNKNOWN_LEADER_EPOCH = 75
+    UNSUPPORTED_COMPRESSION_TYPE = 76
+    OFFSET_NOT_AVAILABLE = 78
+    FENCED_INSTANCE_ID = 82
+    INVALID_RECORD = 87
+    UNSTABLE_OFFSET_COMMIT = 88
+    THROTTLING_QUOTA_EXCEEDED = 89
+    PRODUCER_FENCED = 90
+    UNKNOWN_TOPIC_ID = 100
+    INCONSISTENT_TOPIC_ID = 103
+    TRANSACTIONAL_ID_NOT_FOUND = 105
+    FENCED_MEMBER_EPOCH = 110
+    STALE_MEMBER_EPOCH = 113
+    TRANSACTION_ABORTABLE = 120
+    INVALID_REGULAR_EXPRESSION = 128
+    REBOOTSTRAP_REQUIRED = 129
+
+
+OK = Code.NONE
+
+#: This user may not; the name says what.
+UNAUTHORIZED = frozenset(
+    {
+        Code.TOPIC_AUTHORIZATION_FAILED,
+        Code.GROUP_AUTHORIZATION_FAILED,
+        Code.CLUSTER_AUTHORIZATION_FAILED,
+        Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    }
+)
+
+#: Coordinators: it is loading, not available, or another one. Ask again, after looking for it again.
+COORDINATOR_MOVED = frozenset({Code.COORDINATOR_LOAD_IN_PROGRESS, Code.COORDINATOR_NOT_AVAILABLE, Code.NOT_COORDINATOR})
+#: Coordinators: ask again. 51 is a transition of the transaction that is under way.
+COORDINATOR_RETRIES = COORDINATOR_MOVED | {
+    Code.REQUEST_TIMED_OUT,
+    Code.NETWORK_EXCEPTION,
+    Code.CONCURRENT_TRANSACTIONS,
+}
+#: Transactional producers: somebody else has the transactional id now.
+FENCED = frozenset({Code.PRODUCER_FENCED, Code.INVALID_PRODUCER_EPOCH})
+#: Transactional producers: the transaction was ended, by its timeout or by somebody else; or the coordinator has
+#: forgotten the id, as it does after transactional.id.expiration.ms (seven days) without use.
+TRANSACTION_GONE = frozenset(
+    {
+        Code.INVALID_PRODUCER_ID_MAPPING,
+        Code.UNKNOWN_PRODUCER_ID,
+        Code.INVALID_TXN_STATE,
+        Code.TRANSACTION_ABORTABLE,
+    }
+)
+
+#: Leaders of partitions: leadership moves, or the broker has just started; the same or another one may answer soon.
+LEADER_MOVED = frozenset(
+    {
+        Code.UNKNOWN_TOPIC_OR_PARTITION,  # a leader that has just started says so for a moment
+        Code.LEADER_NOT_AVAILABLE,
+        Code.NOT_LEADER_OR_FOLLOWER,
+        Code.REPLICA_NOT_AVAILABLE,
+        Code.NETWORK_EXCEPTION,
+        Code.KAFKA_STORAGE_ERROR,
+        Code.FENCED_LEADER_EPOCH,
+        Code.UNKNOWN_LEADER_EPOCH,
+        Code.UNKNOWN_TOPIC_ID,
+    }
+)
+#: Produce: the broker may take the batch later, or has taken it and does not know whether the replicas have.
+PRODUCE_RETRIES = (
+    LEADER_MOVED
+    | COORDINATOR_RETRIES
+    | {Code.NOT_ENOUGH_REPLICAS, Code.NOT_ENOUGH_REPLICAS_AFTER_APPEND, Code.THROTTLING_QUOTA_EXCEEDED}
+)
+#: Produce: a row of the batch is at fault.
+ABOUT_THE_ROWS = frozenset(
+    {Code.INVALID_RECORD, Code.INVALID_TIMESTAMP, Code.UNSUPPORTED_COMPRESSION_TYPE, Code.POLICY_VIOLATION}
+)
+#: Fetch and ListOffsets: a new leader may know less than there is, until its followers have caught up (KIP-207).
+FETCH_RETRIES = LEADER_MOVED | {Code.REQUEST_TIMED_OUT, Code.OFFSET_NOT_AVAILABLE}
+
+#: Metadata: there is no such topic, as far as this broker knows.
+UNKNOWN_TOPIC = frozenset({Code.UNKNOWN_TOPIC_OR_PARTITION, Code.UNKNOWN_TOPIC_ID})
+#: Questions about the cluster, its topics and groups, beyond those of leaders: ask again.
+ADMIN_RETRIES = COORDINATOR_RETRIES | {
+    Code.BROKER_NOT_AVAILABLE,
+    Code.NOT_CONTROLLER,
+    Code.UNSTABLE_OFFSET_COMMIT,
+    Code.THROTTLING_QUOTA_EXCEEDED,
+}
+
+
+def name_of(code: int) -> str:
+    """Kafka's name for a code, such as ``NOT_COORDINATOR``; ``ERROR_150`` for one that is not known here."""
+    try:
+        return Code(code).name
+    except ValueError:
+        return f"ERROR_{code}"

@@ -1,0 +1,191 @@
+"""A socket to a broker, past every handshake; and what versions of which requests the broker speaks."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import struct
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from spark_eos.kafka.codes import OK, name_of
+from spark_eos.kafka.config.handshake import Address, Handshake
+from spark_eos.kafka.net.sasl import Refused, conversation
+from spark_eos.kafka.net.schema import (
+    BYTES,
+    INT16,
+    INT32,
+    INT64,
+    NO_TAGS,
+    NULLABLE_STRING,
+    STRING,
+    Fields,
+    Request,
+    array,
+    record,
+)
+
+#: An answer of a handshake that says it has more than this is none.
+_LARGEST = 1 << 24
+_SASL_HANDSHAKE, _SASL_HANDSHAKE_VERSION = 17, 1
+
+_API_VERSIONS = Request(
+    "ApiVersions",
+    18,
+    3,
+    3,
+    asks=record(client_software_name=STRING, client_software_version=STRING),
+    answers=record(
+        {2: ("finalized_features", array(record(name=STRING, max_version_level=INT16, min_version_level=INT16)))},
+        error_code=INT16,
+        api_keys=array(record(api_key=INT16, min_version=INT16, max_version=INT16)),
+        throttle_time_ms=INT32,
+    ),
+)
+_SASL_AUTHENTICATE = Request(
+    "SaslAuthenticate",
+    36,
+    2,
+    2,
+    asks=record(auth_bytes=BYTES),
+    answers=record(error_code=INT16, error_message=NULLABLE_STRING, auth_bytes=BYTES, session_lifetime_ms=INT64),
+)
+
+
+@dataclass(frozen=True)
+class Abilities:
+    """What a broker speaks: first and last version by the request's number; and the cluster's finalized features."""
+
+    versions: dict[int, tuple[int, int]]
+    features: dict[str, int]
+
+
+def open_socket(how: Handshake, address: Address, seconds: float) -> socket.socket:
+    """Connect, encrypt and authenticate, within so many seconds. Raises OSError, `Refused` where asking again is vain.
+
+    The socket's time-out is then what is left of the seconds; the caller sets its own.
+    """
+    until = time.monotonic() + seconds
+    broker = _connect(how, address, until)
+    try:
+        broker.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        broker.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        if how.tls is not None:
+            broker = _encrypt(broker, how.tls, address[0])
+        if how.sasl is not None:
+            _authenticate(broker, how, address[0], until)
+    except BaseException:
+        broker.close()
+        raise
+    return broker
+
+
+def abilities(broker: socket.socket, client_id: str, seconds: float) -> Abilities:
+    """Ask what the broker speaks. Raises OSError."""
+    until = time.monotonic() + seconds
+    values = {"client_software_name": "spark-eos", "client_software_version": "0"}
+    try:
+        # Its answer has no tags in the header, so that a client of any age can read it.
+        body = _API_VERSIONS.asks.write(values)
+        said = _exchange(broker, client_id, 18, 3, NO_TAGS + body, _API_VERSIONS.answers.read, until)
+    except ConnectionError:
+        raise ConnectionError("the broker closed the connection at once: is kafka.security.protocol right?") from None
+    if said.error_code != OK:
+        raise OSError(f"the broker is older than Kafka 2.4 ({name_of(said.error_code)})")
+    return Abilities(
+        {api.api_key: (api.min_version, api.max_version) for api in said.api_keys},
+        {feature.name: feature.max_version_level for feature in said.finalized_features or ()},
+    )
+
+
+def _connect(how: Handshake, address: Address, until: float) -> socket.socket:
+    host, port = address
+    failure: OSError = OSError(f"{host} has no address")
+    for family, kind, protocol, _, place in socket.getaddrinfo(host, port, how.family, socket.SOCK_STREAM):
+        broker = socket.socket(family, kind, protocol)
+        try:
+            broker.settimeout(_left(until))
+            broker.connect(place)
+            return broker
+        except OSError as error:
+            broker.close()
+            failure = error
+    raise failure
+
+
+def _encrypt(broker: socket.socket, tls: ssl.SSLContext, host: str) -> socket.socket:
+    try:
+        return tls.wrap_socket(broker, server_hostname=host)
+    except ssl.SSLCertVerificationError as error:
+        raise Refused(f"the broker's certificate is not trusted: {error.verify_message}") from None
+    except ssl.SSLError as error:
+        raise OSError(f"TLS handshake failed ({error.reason}): does this port of the broker speak TLS?") from None
+
+
+def _authenticate(broker: socket.socket, how: Handshake, host: str, until: float) -> None:
+    assert how.sasl is not None
+    name = how.sasl.mechanism.encode()
+    body = struct.pack(">h", len(name)) + name
+    api, version = _SASL_HANDSHAKE, _SASL_HANDSHAKE_VERSION
+    code = _exchange(broker, how.client_id, api, version, body, lambda fields: INT16.read(fields), until)
+    if code != OK:
+        raise Refused(f"the brokers do not offer the SASL mechanism {how.sasl.mechanism} ({name_of(code)})")
+    talk = conversation(how.sasl, host)
+    said = next(talk, None)
+    while said is not None:
+        request = NO_TAGS + _SASL_AUTHENTICATE.asks.write({"auth_bytes": said})
+        answer = _exchange(broker, how.client_id, 36, 2, request, _read_authenticate, until)
+        if answer.error_code != OK:
+            raise Refused(f"SASL authentication failed: {answer.error_message or name_of(answer.error_code)}")
+        try:
+            said = talk.send(answer.auth_bytes)
+        except StopIteration:
+            said = None
+
+
+def _read_authenticate(fields: Fields) -> Any:
+    fields.skip_tags()
+    return _SASL_AUTHENTICATE.answers.read(fields)
+
+
+def _exchange(
+    broker: socket.socket,
+    client_id: str,
+    api: int,
+    version: int,
+    body: bytes,
+    read: Callable[[Fields], Any],
+    until: float,
+) -> Any:
+    """One request and its answer, on a socket that nobody else uses."""
+    client = client_id.encode()
+    head = struct.pack(">hhih", api, version, 0, len(client)) + client
+    broker.settimeout(_left(until))
+    broker.sendall(struct.pack(">i", len(head) + len(body)) + head + body)
+    (size,) = struct.unpack(">i", _receive(broker, 4, until))
+    if not 4 <= size <= _LARGEST:
+        raise ConnectionError("the broker's answer has an impossible size: it may not speak Kafka's protocol, or TLS")
+    try:
+        return read(Fields(_receive(broker, size, until)[4:]))
+    except (struct.error, IndexError, UnicodeDecodeError):
+        raise OSError("the broker's answer makes no sense") from None
+
+
+def _receive(broker: socket.socket, size: int, until: float) -> bytes:
+    data = bytearray()
+    while len(data) < size:
+        broker.settimeout(_left(until))
+        piece = broker.recv(size - len(data))
+        if not piece:
+            raise ConnectionError("the broker has closed the connection")
+        data += piece
+    return bytes(data)
+
+
+def _left(until: float) -> float:
+    left = until - time.monotonic()
+    if left <= 0:
+        raise TimeoutError("the broker does not answer in time")
+    return left

@@ -1,0 +1,164 @@
+"""The fields of requests and answers: how each kind is written and read, in the flexible versions (KIP-482).
+
+A `Request` says what its two sides are made of; both sides are written and read as plain mappings and records::
+
+    FIND = Request("FindCoordinator", 10, 4, 4, asks=record(key_type=INT8, keys=array(STRING)), answers=record(...))
+    FIND.asks.write({"key_type": 1, "keys": ["my-transactional-id"]})
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+NO_TAGS = b"\x00"
+
+
+class Record(SimpleNamespace):
+    """What was read by a `record`: its fields as attributes."""
+
+
+class Fields:
+    """The fields of an answer, one after the other. Raises IndexError or struct.error behind its end."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data, self._at = data, 0
+
+    def of(self, form: struct.Struct) -> Sequence[Any]:
+        found = form.unpack_from(self._data, self._at)
+        self._at += form.size
+        return found
+
+    def varint(self) -> int:
+        number = shift = 0
+        while True:
+            byte = self._data[self._at]
+            self._at += 1
+            number |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return number
+            shift += 7
+
+    def count(self) -> int:
+        """Of an array or of bytes; 0 also for null."""
+        return max(0, self.varint() - 1)
+
+    def text(self) -> str:
+        """Empty for null."""
+        return self.skip(self.count()).decode()
+
+    def skip(self, size: int) -> bytes:
+        self._at += size
+        if self._at > len(self._data):
+            raise IndexError(self._at)
+        return self._data[self._at - size : self._at]
+
+    def skip_tags(self) -> None:
+        self.tags()
+
+    def tags(self) -> dict[int, bytes]:
+        """Tagged fields, by their number."""
+        found = {}
+        for _ in range(self.varint()):
+            number = self.varint()
+            found[number] = self.skip(self.varint())
+        return found
+
+
+def varint(number: int) -> bytes:
+    """Unsigned, as for sizes in requests."""
+    data = bytearray()
+    while number >= 0x80:
+        data.append(number & 0x7F | 0x80)
+        number >>= 7
+    data.append(number)
+    return bytes(data)
+
+
+def text(text: str) -> bytes:
+    data = text.encode()
+    return varint(len(data) + 1) + data
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind of field. ``read`` raises IndexError, struct.error or UnicodeDecodeError on what is not one."""
+
+    write: Callable[[Any], bytes]
+    read: Callable[[Fields], Any]
+
+
+def _number(form: str) -> Kind:
+    packed = struct.Struct(">" + form)
+    return Kind(packed.pack, lambda fields: fields.of(packed)[0])
+
+
+def _write_bytes(data: bytes | None) -> bytes:
+    return NO_TAGS if data is None else varint(len(data) + 1) + data
+
+
+def _read_nullable_text(fields: Fields) -> str | None:
+    size = fields.varint()
+    return None if size == 0 else fields.skip(size - 1).decode()
+
+
+BOOL, INT8, INT16, INT32, INT64 = map(_number, "?bhiq")
+#: Null is read as an empty text.
+STRING = Kind(text, Fields.text)
+NULLABLE_STRING = Kind(lambda value: b"\x00" if value is None else text(value), _read_nullable_text)
+#: Null is read as no bytes.
+BYTES = Kind(_write_bytes, lambda fields: fields.skip(fields.count()))
+#: 16 bytes.
+UUID = Kind(bytes, lambda fields: fields.skip(16))
+
+
+def array(of: Kind) -> Kind:
+    """A list; None is written as null, and null is read as an empty list."""
+
+    def write(values: Sequence[Any] | None) -> bytes:
+        return b"\x00" if values is None else varint(len(values) + 1) + b"".join(map(of.write, values))
+
+    return Kind(write, lambda fields: [of.read(fields) for _ in range(fields.count())])
+
+
+def record(_tagged: Mapping[int, tuple[str, Kind]] | None = None, /, **kinds: Kind) -> Kind:
+    """A mapping of these fields, in this order; read as a `Record`.
+
+    ``_tagged``: tagged fields that are read, by number, with name and kind; None where the answer has them not. All
+    others are passed over, and none are written.
+    """
+    tagged = _tagged or {}
+
+    def write(values: Mapping[str, Any]) -> bytes:
+        if values.keys() != kinds.keys():
+            raise ValueError(f"a request with fields {sorted(values)} should have {sorted(kinds)}")
+        return b"".join(kind.write(values[name]) for name, kind in kinds.items()) + NO_TAGS
+
+    def read(fields: Fields) -> Record:
+        found = {name: kind.read(fields) for name, kind in kinds.items()}
+        tags = fields.tags()
+        for number, (name, kind) in tagged.items():
+            found[name] = kind.read(Fields(tags[number])) if number in tags else None
+        return Record(**found)
+
+    return Kind(write, read)
+
+
+@dataclass(frozen=True)
+class Request:
+    """A request that is the same in versions ``first`` to ``last``; ``api`` is Kafka's number for it."""
+
+    name: str
+    api: int
+    first: int
+    last: int
+    asks: Kind
+    answers: Kind
+
+    def version(self, first: int, last: int) -> int | None:
+        """The newest version that a broker has, too, which speaks versions ``first`` to ``last``."""
+        newest = min(last, self.last)
+        return newest if newest >= max(first, self.first) else None

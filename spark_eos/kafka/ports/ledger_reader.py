@@ -1,0 +1,209 @@
+"""Finds a query's newest head in the ledger topic.
+
+What a read says must be true: rows are written twice by whoever goes on from an older head. So a read goes up to an end
+that the partition's leader vouches for by ListOffsets, which a new leader answers only when it has all that was
+acknowledged (KIP-207; a Fetch would not wait); everything below that end has to be stable, as an open transaction of
+another query may hide a newer head of ours; an end below what this process has seen before is refused; and what a read
+that failed half-way has found is forgotten.
+
+A query's heads are all in one partition: the one that its id leads to, or, where the topic had fewer partitions when
+the query began, the one where its head is found. "There is no head" is said when all partitions have been read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from spark_eos.errors import KafkaError, LedgerError
+from spark_eos.kafka.admin.topics import begin_offsets, end_offsets
+from spark_eos.kafka.codes import FETCH_RETRIES, OK, UNAUTHORIZED, Code, name_of
+from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.kafka.errors import ledger_unauthorized
+from spark_eos.kafka.records.batches import Damage, UnsupportedFormat, walk_batches
+from spark_eos.kafka.records.rows import read_rows
+from spark_eos.kafka.requests.fetch import FetchResponse, fetch_once
+from spark_eos.protocol.head import Head, decode
+from spark_eos.retry import retrying
+
+READ_SECONDS = 60.0
+
+_FIRST_STRIDE = 64
+_FETCH_BYTES = 4 << 20
+
+
+@dataclass(frozen=True)
+class _Span:
+    """Offsets of a partition, the end exclusive."""
+
+    partition: int
+    start: int
+    end: int
+
+
+class LedgerReader:
+    """One query's heads in a ledger of so many partitions; ``home`` is the one that the query's id leads to.
+
+    It remembers up to where it has read, so that a look at a quiet ledger costs one request.
+    """
+
+    def __init__(self, kafka: KafkaProperties, topic: str, partitions: int, home: int, query: str) -> None:
+        self.topic, self.query = topic, query
+        self._kafka = kafka
+        self._order = [home, *(p for p in range(partitions) if p != home)]
+        self._read_to: dict[int, int] = {}
+        self._least_end: dict[int, int] = {}
+        self._heads: dict[int, Head] = {}
+
+    @property
+    def partition(self) -> int:
+        """Where the query's heads are, or the first one goes."""
+        return next(iter(self._heads), self._order[0])
+
+    def read(self) -> Head | None:
+        """The newest committed head.
+
+        Raises ConnectionFailed, TopicError, KafkaError (EOS_LEDGER_HELD) and LedgerError (EOS_LEDGER_UNAUTHORIZED,
+        EOS_LEDGER_NOT_READABLE, EOS_LEDGER_TRUNCATED, EOS_LEDGER_AMBIGUOUS).
+        """
+        if not self._heads:
+            self._update(self._order[0])
+        if not self._heads:
+            for partition in self._order[1:]:
+                self._update(partition)
+        else:
+            self._update(self.partition)
+        if len(self._heads) > 1:
+            raise self._ambiguous()
+        return next(iter(self._heads.values()), None)
+
+    def published(self, partition: int, offset: int) -> None:
+        """This process has published a head at this offset: reads that end before it are not true."""
+        self._least_end[partition] = max(self._least_end.get(partition, 0), offset + 1)
+
+    def _update(self, partition: int) -> None:
+        """Read up to the partition's end. Nothing is remembered of a read that fails."""
+        end = self._end(partition)
+        if partition in self._read_to:
+            head = self._newest(_Span(partition, self._read_to[partition], end))
+        else:
+            begin = begin_offsets(self._kafka, {self.topic: [partition]})[self.topic][partition]
+            head = self._search_backwards(partition, begin, end)
+        self._read_to[partition] = self._least_end[partition] = end
+        if head is not None:
+            self._heads[partition] = head
+
+    def _end(self, partition: int) -> int:
+        """The end that the leader vouches for."""
+        least = self._least_end.get(partition, 0)
+        for _ in retrying(READ_SECONDS):
+            found = end_offsets(self._kafka, {self.topic: [partition]}, "read_uncommitted")[self.topic][partition]
+            if found >= least:
+                return found
+        raise self._truncated(partition, found, least)
+
+    def _search_backwards(self, partition: int, begin: int, end: int) -> Head | None:
+        """From the end, in strides that grow: the head of a running query is near it."""
+        stride, start = _FIRST_STRIDE, end
+        while start > begin:
+            upto, start = start, max(begin, start - stride)
+            head = self._newest(_Span(partition, start, upto))
+            if head is not None:
+                return head
+            stride *= 4
+        return None
+
+    def _newest(self, span: _Span) -> Head | None:
+        """The last head of this query in the span, all of which has been read."""
+        newest: bytes | None = None
+        for offset, key, value in self._records(span):
+            if key == self.query.encode() and offset < span.end and value is not None:
+                newest = value
+        return None if newest is None else decode(newest)
+
+    def _records(self, span: _Span) -> Iterator[tuple[int, bytes | None, bytes | None]]:
+        """The committed records from the span's start to its end or beyond; it waits until all of them are stable."""
+        position, why = span.start, "no answer"
+        while position < span.end:
+            before = position
+            for _ in retrying(READ_SECONDS):
+                fetched = fetch_once(self._kafka, self.topic, span.partition, position, _FETCH_BYTES)
+                if fetched is None:
+                    continue
+                answer, data = fetched
+                if answer.error != OK:
+                    why = name_of(answer.error)
+                    position = self._after(answer.error, span.partition, position)
+                    if position > before:
+                        break
+                    continue
+                try:
+                    rows, position = self._rows(answer, data, position)
+                except (Damage, UnsupportedFormat) as damage:
+                    why = str(damage)
+                    continue
+                why = "held"
+                if position > before:
+                    yield from rows
+                    break
+            else:
+                raise self._held(span.partition) if why == "held" else self._unreadable(span.partition, why)
+
+    def _rows(
+        self, answer: FetchResponse, data: bytes, position: int
+    ) -> tuple[list[tuple[int, bytes | None, bytes | None]], int]:
+        """The visible records from ``position`` on, and where to read on."""
+        rows = []
+        after = position
+        for batch in walk_batches(data, answer.size, answer.aborted):
+            if batch.visible:
+                rows += [row for row in read_rows(data, batch) if row[0] >= position]
+            after = max(after, batch.last + 1)
+        return rows, after
+
+    def _after(self, error: int, partition: int, position: int) -> int:
+        """Where to read on after a refusal; the same position where asking again may help. Else raises."""
+        if error in UNAUTHORIZED:
+            raise ledger_unauthorized(f"read the ledger topic {self.topic}: {name_of(error)}")
+        if error == Code.OFFSET_OUT_OF_RANGE:
+            # What retention or an operator took from the beginning holds no newer head.
+            return max(position, begin_offsets(self._kafka, {self.topic: [partition]})[self.topic][partition])
+        if error not in FETCH_RETRIES:
+            raise self._unreadable(partition, name_of(error))
+        return position
+
+    def _held(self, partition: int) -> KafkaError:
+        return KafkaError(
+            "EOS_LEDGER_HELD",
+            f"Partition {partition} of the ledger {self.topic} is held by an open transaction for more than "
+            f"{READ_SECONDS:.0f} s, so that its newest head cannot be told.",
+            hint="Find its owner (kafka-transactions.sh find-hanging) and abort it; then start the query again.",
+        )
+
+    def _unreadable(self, partition: int, reason: str) -> LedgerError:
+        return LedgerError(
+            "EOS_LEDGER_NOT_READABLE",
+            f"Partition {partition} of the ledger {self.topic} cannot be read: {reason}.",
+            hint="Check that the cluster is well, and the ACLs of the ledger topic (READ and DESCRIBE).",
+        )
+
+    def _truncated(self, partition: int, end: int, least: int) -> LedgerError:
+        return LedgerError(
+            "EOS_LEDGER_TRUNCATED",
+            f"Partition {partition} of the ledger {self.topic} ends at offset {end}, but this process has seen it end "
+            f"at {least}: decisions are lost, as after an unclean leader election or when the topic was created anew.",
+            hint="Bring back the replica that has them. Where that cannot be done, compare the output with the input "
+            "(spark-eos verify), and start with a new checkpoint.",
+            end=end,
+            least=least,
+        )
+
+    def _ambiguous(self) -> LedgerError:
+        where = " and ".join(str(p) for p in sorted(self._heads))
+        return LedgerError(
+            "EOS_LEDGER_AMBIGUOUS",
+            f"Partitions {where} of the ledger {self.topic} all hold heads of query {self.query}: which is the newest "
+            "cannot be told.",
+            hint="The topic was given partitions while the query was stopped, and 'ledger.begin' was used since. Start "
+            "with a new checkpoint.",
+        )

@@ -1,0 +1,31 @@
+"""The keys and values of single record batches, for readers of a few records. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from spark_eos.kafka.records.batches import RecordBatch, UnsupportedFormat, decompress
+from spark_eos.kafka.records.fields import find_records, read_fields
+
+_LAST_CODEC = 4
+
+
+def read_rows(data: bytes, batch: RecordBatch) -> Iterator[tuple[int, bytes | None, bytes | None]]:
+    """Offset, key and value of each record. Raises Damage and UnsupportedFormat."""
+    if batch.codec > _LAST_CODEC:
+        raise UnsupportedFormat(f"compression codec {batch.codec}")
+    records = bytes(memoryview(data)[batch.start : batch.stop])
+    if batch.codec:
+        records = decompress(memoryview(records), batch.codec)
+    begins = find_records(records, 0, len(records), batch.count)
+    fields = read_fields(np.frombuffer(records, np.uint8), begins, np.append(begins[1:], len(records)))
+    keys = zip(fields.key_at.tolist(), fields.key_size.tolist(), strict=True)
+    values = zip(fields.value_at.tolist(), fields.value_size.tolist(), strict=True)
+    for delta, key, value in zip(fields.offset_delta.tolist(), keys, values, strict=True):
+        yield batch.base + delta, _piece(records, *key), _piece(records, *value)
+
+
+def _piece(data: bytes, at: int, size: int) -> bytes | None:
+    return None if size < 0 else data[at : at + size]

@@ -1,0 +1,86 @@
+"""ListOffsets: where partitions begin and end, and the first record of a time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from spark_eos.kafka.codes import Code
+from spark_eos.kafka.config.properties import Isolation
+from spark_eos.kafka.net.client import BrokerClient
+from spark_eos.kafka.net.schema import INT8, INT16, INT32, INT64, STRING, Request, array, record
+
+EARLIEST = -2
+LATEST = -1
+
+#: Since Kafka 2.8. A leader that has just been elected answers OFFSET_NOT_AVAILABLE until its high watermark holds
+#: all that was acknowledged before (KIP-207); a Fetch does not wait for that.
+LIST_OFFSETS = Request(
+    "ListOffsets",
+    2,
+    6,
+    7,
+    asks=record(
+        replica_id=INT32,
+        isolation_level=INT8,
+        topics=array(
+            record(
+                name=STRING,
+                partitions=array(record(partition_index=INT32, current_leader_epoch=INT32, timestamp=INT64)),
+            )
+        ),
+    ),
+    answers=record(
+        throttle_time_ms=INT32,
+        topics=array(
+            record(
+                name=STRING,
+                partitions=array(
+                    record(partition_index=INT32, error_code=INT16, timestamp=INT64, offset=INT64, leader_epoch=INT32)
+                ),
+            )
+        ),
+    ),
+)
+
+Place = tuple[str, int]
+
+
+def ask_offsets(
+    client: BrokerClient, times: Mapping[Place, int], isolation: Isolation, seconds: float
+) -> dict[Place, tuple[int, int]]:
+    """Error code and offset of each partition, by its leader, for a time in milliseconds, `EARLIEST` or `LATEST`.
+
+    All leaders are asked at once. A partition whose leader does not answer has the code REQUEST_TIMED_OUT; the leader
+    of one with an error is looked for anew the next time. Raises ConnectionFailed where no broker knows the leaders.
+    """
+    leaders, errors = client.leaders(times, seconds)
+    by_node: dict[int, dict[str, list[int]]] = {}
+    for (topic, partition), node in leaders.items():
+        by_node.setdefault(node, {}).setdefault(topic, []).append(partition)
+    asked = {node: _values(topics, times, isolation) for node, topics in by_node.items()}
+    found = {place: (error, -1) for place, error in errors.items()}
+    found |= {place: (int(Code.REQUEST_TIMED_OUT), -1) for place in leaders}
+    for answer in client.ask_each(asked, LIST_OFFSETS, seconds).values():
+        for topic in answer.topics if answer is not None else ():
+            for p in topic.partitions:
+                found[topic.name, p.partition_index] = p.error_code, p.offset
+    for place, (error, _) in found.items():
+        if error:
+            client.forget_leader(*place)
+    return found
+
+
+def _values(topics: Mapping[str, list[int]], times: Mapping[Place, int], isolation: Isolation) -> dict[str, object]:
+    return {
+        "replica_id": -1,
+        "isolation_level": int(isolation == "read_committed"),
+        "topics": [
+            {
+                "name": topic,
+                "partitions": [
+                    {"partition_index": p, "current_leader_epoch": -1, "timestamp": times[topic, p]} for p in partitions
+                ],
+            }
+            for topic, partitions in topics.items()
+        ],
+    }
