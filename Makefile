@@ -51,7 +51,7 @@ chaos: java $(STAMP) ## run the slow share of the tests: kills and faults on rea
 	if [ $$code = 5 ]; then echo "chaos: no test has the marker 'chaos' yet"; else exit $$code; fi
 
 soak: java $(STAMP) ## random faults against a running query, by SEED=… for SECONDS=600; then 20,000 simulated schedules
-	@$(BIN)/python tests/chaos/soak.py --seconds $(or $(SECONDS),600) $(if $(SEED),--seed $(SEED))
+	@$(BIN)/python -m tests.chaos.soak --seconds $(or $(SECONDS),600) $(if $(SEED),--seed $(SEED))
 	@SPARK_EOS_SIMULATION_SEED=$(or $(SEED),0) $(MAKE) --no-print-directory simulate
 
 simulate: $(STAMP) ## run the protocol's simulation for long: 20,000 seeded schedules of faults

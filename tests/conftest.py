@@ -41,10 +41,10 @@ def no_client_outlives_its_module() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A local session with 4 task slots that knows ``format("eos-kafka")``, and can be ``armed`` with faults."""
-    from arming import can_be_armed
     from pyspark.sql import SparkSession
 
     import spark_eos
+    from tests.support.arming import can_be_armed
 
     # The JVM and the workers inherit these. Workers must run the interpreter of the tests.
     os.environ |= {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 
 import pytest
-from healing import BROKERS, heal
-from kafka_view import KafkaView, open_view
-from proxy import Proxy
 
 from spark_eos.devcluster import DevCluster
+from tests.support.healing import BROKERS, heal
+from tests.support.kafka_view import KafkaView, open_view
+from tests.support.proxy import Proxy
 
 CONFIG = {
     "min.insync.replicas": "2",

@@ -1,6 +1,6 @@
 """Random faults, from a seed, against a running query on three brokers, for a bounded time; then everything is counted.
 
-``python tests/chaos/soak.py --seconds 600 --seed 42``, or ``make soak SECONDS=600 SEED=42``. The seed decides which
+``python -m tests.chaos.soak --seconds 600 --seed 42``, or ``make soak SECONDS=600 SEED=42``. The seed decides which
 faults strike, in which order and how long they last; what they meet depends on the machine. The exit code is 0 only if
 every row is there once, in order, and every stop of the query had a name.
 """
@@ -23,17 +23,14 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(ROOT / "tests" / "chaos")]
+from confluent_kafka import KafkaError, KafkaException, Producer
 
-from confluent_kafka import KafkaError, KafkaException, Producer  # noqa: E402
-from kafka_view import KafkaView, doubled, open_view, wait_for  # noqa: E402
-from killing import Killed, Zombie  # noqa: E402
-from query import Spec, expected  # noqa: E402
-
-from jobs._demo.processes import descendants  # noqa: E402
-from spark_eos.devcluster import DevCluster  # noqa: E402
-from spark_eos.failpoints import POINTS  # noqa: E402
+from jobs._demo.processes import descendants
+from spark_eos.devcluster import DevCluster
+from spark_eos.failpoints import POINTS
+from tests.support.kafka_view import KafkaView, doubled, open_view, wait_for
+from tests.support.killing import Killed, Zombie
+from tests.support.query import Spec, expected
 
 PARTITIONS = 4
 BROKERS = 3

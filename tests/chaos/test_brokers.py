@@ -10,13 +10,8 @@ from pathlib import Path
 
 import kafka.errors
 import pytest
-from arming import armed
 from confluent_kafka import Consumer, Producer, TopicPartition
-from healing import BROKERS
-from kafka_view import KafkaView, wait_for
 from pyspark.sql import SparkSession
-from scene import topics_of
-from sink_queries import VALUE, Files, Sink
 
 from spark_eos.kafka.admin.groups import active_members, committed_offsets
 from spark_eos.kafka.admin.topics import answer, topic_partitions
@@ -26,6 +21,11 @@ from spark_eos.options.parse import SinkOptions, stream_options
 from spark_eos.sink.preflight import preflight
 from spark_eos.source.planning import OffsetRange, Task
 from spark_eos.source.reader import EosKafkaStreamReader
+from tests.support.arming import armed
+from tests.support.healing import BROKERS
+from tests.support.kafka_view import KafkaView, wait_for
+from tests.support.scene import topics_of
+from tests.support.sink_queries import VALUE, Files, Sink
 
 pytestmark = pytest.mark.chaos
 

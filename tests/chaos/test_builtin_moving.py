@@ -13,11 +13,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from kafka_view import KafkaView, open_view, write
-from moving import ANSWER, Step
 
 from spark_eos.devcluster import DevCluster
 from spark_eos.devcluster.jars import SPARK_KAFKA, resolve
+from tests.support import moving
+from tests.support.kafka_view import KafkaView, open_view, write
+from tests.support.moving import ANSWER, Step
 
 pytestmark = pytest.mark.chaos  # the jars need a JVM of their own
 
@@ -43,7 +44,7 @@ def run() -> Iterator[Callable[[Step], str]]:
         "PYSPARK_PYTHON": sys.executable,
         "PYTHONPATH": os.pathsep.join(filter(None, [str(root), os.environ.get("PYTHONPATH")])),
     }
-    command = [sys.executable, str(Path(__file__).with_name("moving.py")), jars]
+    command = [sys.executable, moving.__file__, jars]
     answers: queue.Queue[str] = queue.Queue()
     with subprocess.Popen(
         command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1

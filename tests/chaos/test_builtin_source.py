@@ -11,14 +11,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-import query
 from confluent_kafka import Producer
-from kafka_view import TIMEOUT, KafkaView, open_view, wait_for
-from killing import running
-from scene import PARTITIONS, Scene
 
 from spark_eos.devcluster import DevCluster
 from spark_eos.devcluster.jars import SPARK_KAFKA, resolve
+from tests.support import query
+from tests.support.kafka_view import TIMEOUT, KafkaView, open_view, wait_for
+from tests.support.killing import running
+from tests.support.scene import PARTITIONS, Scene
 
 #: Micro-batch 0 is not empty here, as it is with our source: what is held is in micro-batch 1.
 _IN_BATCH_1 = {

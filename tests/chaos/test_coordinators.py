@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from healing import heal
-from kafka_view import KafkaView
-from scene import Scene, topics_of
 
 from spark_eos.protocol.names import ledger_name
+from tests.support.healing import heal
+from tests.support.kafka_view import KafkaView
+from tests.support.scene import Scene, topics_of
 
 pytestmark = pytest.mark.chaos
 

@@ -9,10 +9,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import query
-from arming import armed
-from kafka_view import open_view, wait_for
-from scene import Course, Scene, tell, topics_of
+
+from tests.support import query
+from tests.support.arming import armed
+from tests.support.kafka_view import open_view, wait_for
+from tests.support.scene import Course, Scene, tell, topics_of
 
 pytestmark = pytest.mark.chaos
 

@@ -9,14 +9,14 @@ from collections.abc import Iterable
 from typing import Any
 
 import pytest
-from arming import armed
 from kafka.protocol.producer.transaction import InitProducerIdRequest
-from kafka_view import KafkaView, open_view, wait_for, write
 
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.kafka.producer.librdkafka import LibrdkafkaProducer
 from spark_eos.kafka.requests import end_txn
+from tests.support.arming import armed
+from tests.support.kafka_view import KafkaView, open_view, wait_for, write
 
 LAST_EPOCH = 32_766  # the coordinator hands out no higher one
 TIMEOUT_MS = 60_000

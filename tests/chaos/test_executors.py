@@ -8,12 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import query
-from kafka_view import KafkaView, open_view, wait_for, write
-from killing import Killed, running
-from standalone import Standalone, standalone
 
 from spark_eos.devcluster import DevCluster
+from tests.support import query
+from tests.support.kafka_view import KafkaView, open_view, wait_for, write
+from tests.support.killing import Killed, running
+from tests.support.standalone import Standalone, standalone
 
 pytestmark = pytest.mark.chaos
 

@@ -17,14 +17,14 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
-import query
-from kafka_view import KafkaView, open_view
-from killing import running
 from pyspark.sql import SparkSession
-from scene import PARTITIONS, ROWS, Scene
 
 from spark_eos.devcluster import DevCluster
 from spark_eos.failpoints import POINTS
+from tests.support import query
+from tests.support.kafka_view import KafkaView, open_view
+from tests.support.killing import running
+from tests.support.scene import PARTITIONS, ROWS, Scene
 
 TASKS_AFTER_SHUFFLE = 3
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from healing import BROKERS, heal
-from kafka_view import KafkaView
-from scene import Scene, topics_of
+
+from tests.support.healing import BROKERS, heal
+from tests.support.kafka_view import KafkaView
+from tests.support.scene import Scene, topics_of
 
 pytestmark = pytest.mark.chaos
 

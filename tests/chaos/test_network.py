@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from proxy import Proxy
-from scene import Scene, topics_of
+
+from tests.support.proxy import Proxy
+from tests.support.scene import Scene, topics_of
 
 pytestmark = pytest.mark.chaos
 

@@ -8,10 +8,11 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
-import query
-from arming import armed
-from kafka_view import open_view, wait_for, write
-from killing import running
+
+from tests.support import query
+from tests.support.arming import armed
+from tests.support.kafka_view import open_view, wait_for, write
+from tests.support.killing import running
 
 PARTITIONS = 4
 

@@ -16,8 +16,8 @@ SEED = 1
 
 def test_a_short_soak():
     """The program says that all is well, by its words and its exit code."""
-    program = Path(__file__).with_name("soak.py")
-    command = [sys.executable, str(program), "--seconds", str(SECONDS), "--seed", str(SEED)]
-    run = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=600)
+    command = [sys.executable, "-m", "tests.chaos.soak", "--seconds", str(SECONDS), "--seed", str(SEED)]
+    root = Path(__file__).parents[2]
+    run = subprocess.run(command, cwd=root, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=600)
     assert run.returncode == 0, run.stdout[-3000:] + run.stderr[-3000:]
     assert "all is well" in run.stdout

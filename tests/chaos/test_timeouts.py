@@ -6,12 +6,12 @@ import time
 from collections.abc import Iterator
 
 import pytest
-import query
-from kafka_view import open_view, wait_for
-from killing import running
-from scene import PARTITIONS, ROWS_PER_BATCH, Course, Scene, tell, topics_of
 
 from spark_eos.devcluster import DevCluster
+from tests.support import query
+from tests.support.kafka_view import open_view, wait_for
+from tests.support.killing import running
+from tests.support.scene import PARTITIONS, ROWS_PER_BATCH, Course, Scene, tell, topics_of
 
 TIMEOUT_MS = 12_000  # no micro-batch may take half of it
 IN_BATCH_2 = "hold@3"  # micro-batch 0 is empty

@@ -6,16 +6,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from bare import Bare, build_wheel, install
 from confluent_kafka.admin import AdminClient
-from kafka_view import KafkaView, open_view
-from sink_queries import VALUE, Files, Sink
-from source_calls import Writer
 
 from spark_eos.devcluster import DevCluster
 from spark_eos.options.parse import stream_options
 from spark_eos.source import consumer, fetch, raw
 from spark_eos.source.reader import EosKafkaStreamReader
+from tests.support.bare import Bare, build_wheel, install
+from tests.support.kafka_view import KafkaView, open_view
+from tests.support.sink_queries import VALUE, Files, Sink
+from tests.support.source_calls import Writer
 
 
 @pytest.fixture(scope="session")

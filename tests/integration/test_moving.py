@@ -11,16 +11,16 @@ from pathlib import Path
 
 import pyarrow.parquet
 import pytest
-from kafka_view import KafkaView, write
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StringType, StructType
-from sink_queries import SECONDS, Sink
 
 from spark_eos.options.parse import sink_options
 from spark_eos.sink.preflight import preflight
 from spark_eos.sink.schema import check_columns
 from spark_eos.sink.session import session
 from spark_eos.sink.task import Identity, Job, _opened
+from tests.support.kafka_view import KafkaView, write
+from tests.support.sink_queries import SECONDS, Sink
 
 
 class Move:

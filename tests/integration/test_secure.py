@@ -11,8 +11,6 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
-from kafka_view import KafkaView, open_view, wait_for
-from proxy import Proxy
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
@@ -24,6 +22,8 @@ from spark_eos.kafka.requests import end_txn
 from spark_eos.options.parse import Fetching
 from spark_eos.source.planning import OffsetRange
 from spark_eos.source.raw import read_raw, supports
+from tests.support.kafka_view import KafkaView, open_view, wait_for
+from tests.support.proxy import Proxy
 
 USER, PASSWORD = "ann", "hunter2-and-more"
 

@@ -6,7 +6,7 @@ import os
 import sys
 from pathlib import Path
 
-from bare import ROOT, Bare, install, run
+from tests.support.bare import ROOT, Bare, install, run
 
 
 def test_the_wheel_holds_every_package_and_nothing_else_at_the_top(wheel: Path, tmp_path: Path):

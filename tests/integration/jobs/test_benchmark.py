@@ -1,0 +1,119 @@
+"""A tiny benchmark of each mode: that it runs, reads and writes what it says, and what its JSON holds. No timing."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+from jobs._bench import latency, pipeline, source
+from jobs._bench.turns import Plan
+from jobs._demo import processes
+
+ROOT = Path(__file__).parents[3]
+SECONDS = 600
+SHARE = 0.001
+SHORT = ["--rows", str(SHARE), "--repeats", "1", "--warm-ups", "0"]
+CIRCUMSTANCES = {"cpu", "cores", "memory_gib", "load_before", "python", "java", "kafka", "spark-eos", "pyspark"}
+#: Of the baseline to itself. So few rows are too short to compare; latency and commit may be.
+RATIOS = {"source": {None}, "pipeline": {None}, "latency": {1, None}, "commit": {1, None}}
+METRICS = {"rows_per_second", "client_core_us", "broker_core_us", "largest_worker_mib", "workers_mib"}
+
+
+def check_source(found: dict[tuple[str, str], dict]) -> None:
+    for (_, case), series in found.items():
+        check_run(series, rows_of(case))
+
+
+def check_pipeline(found: dict[tuple[str, str], dict]) -> None:
+    contenders = {contender.name: contender for contender in pipeline.CONTENDERS}
+    for (name, case), series in found.items():
+        check_run(series, contenders[name].rows(rows_of(case)))
+    assert {name for name, _ in found} == contenders.keys()
+
+
+def rows_of(case: str) -> int:
+    full = {f"{size} B": rows for size, rows in source.SIZES.items()}
+    return Plan(SHARE, 1, 0).rows(full[case], source.UNIT)
+
+
+@pytest.mark.parametrize(
+    "modes", [["source"], pytest.param(["pipeline", "latency", "commit"], marks=pytest.mark.chaos)], ids=" ".join
+)
+def test_a_mode_runs_and_reports(modes: list[str], tmp_path: Path):
+    """A few thousand rows; every contender has read, and where it writes written, each of them: else the job fails."""
+    out = tmp_path / "out"
+    job = subprocess.Popen(
+        [sys.executable, "-m", "jobs.benchmark", *modes, *SHORT, "--out", str(out)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+        env=os.environ | {"TMPDIR": str(tmp_path)},
+    )
+    try:
+        table, said = job.communicate(timeout=SECONDS)
+    finally:
+        if job.poll() is None:
+            processes.kill(job.pid)
+            job.communicate()
+    assert job.returncode == 0, said
+    for mode in modes:
+        CHECKS[mode](series_of(out, mode))
+        assert f"{mode}: 1 run; × is the ratio of" in table
+    assert f", {os.cpu_count()} core" in table
+    assert f", Spark {version('pyspark')}, Kafka " in table
+    assert not [left for left in tmp_path.iterdir() if left.name.startswith("spark-eos-bench")]
+
+
+def series_of(folder: Path, mode: str) -> dict[tuple[str, str], dict]:
+    """By contender and case; the circumstances must be there, too."""
+    result = json.loads((folder / f"{mode}.json").read_text())
+    assert result["mode"] == mode
+    assert result["circumstances"].keys() >= CIRCUMSTANCES
+    found = {(series["name"], series["case"]): series for series in result["series"]}
+    for _, case in found:
+        assert found[result["baseline"], case]["ratio"] in RATIOS[mode]
+    return found
+
+
+def check_run(series: dict, rows: int) -> None:
+    (run,) = series["runs"]
+    assert run.keys() >= METRICS, series["name"]
+    assert run["rows"] == rows
+    assert run["batches"] == source.BATCHES
+    assert run["counted_rows"] == run["rows"] * run["counted_batches"] // run["batches"]
+    assert run["counted_seconds"] > 0
+    assert {run[metric] for metric in METRICS} == {None}  # so few rows say nothing of speed and cost
+    assert series["median"] == run
+
+
+def check_commits(found: dict[tuple[str, str], dict]) -> None:
+    assert {case for _, case in found} == {"1 task", "4 tasks"}
+    for (_, case), series in found.items():
+        (run,) = series["runs"]
+        assert run["rows"] == run["counted_batches"] * int(case.split()[0])
+        assert 0 < run["end_ms_p50"] <= run["end_ms_max"]
+
+
+def check_latency(found: dict[tuple[str, str], dict]) -> None:
+    assert {case for _, case in found} == {case.name for case in latency.CASES}
+    bursts = {case.name: case.burst for case in latency.CASES}
+    for (name, case), series in found.items():
+        (run,) = series["runs"]
+        assert run["rows"] == latency.FEWEST_ROUNDS * bursts[case], name
+        percentiles = [run[f"latency_ms_p{p}"] for p in (50, 95, 99)]
+        if run["counted_batches"] < latency.LEAST_BATCHES:
+            assert percentiles == [None] * 3
+        else:
+            known = percentiles if run["counted_rows"] >= 100 else percentiles[:2]
+            assert known[0] > 0
+            assert known == sorted(known)
+
+
+CHECKS = {"source": check_source, "pipeline": check_pipeline, "latency": check_latency, "commit": check_commits}

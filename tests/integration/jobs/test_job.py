@@ -1,0 +1,307 @@
+"""The job as people start it: ``python -m`` and ``spark-submit``, on a real broker."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyspark
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from jobs._demo import processes
+from jobs._demo.topics import Reader
+from spark_eos.devcluster import DevCluster
+
+ROOT = Path(__file__).parents[3]
+MODULE = (sys.executable, "-m", "jobs.consume_transform_produce")
+SUBMIT = (str(Path(pyspark.__file__).parent / "bin" / "spark-submit"), str(ROOT / "jobs/consume_transform_produce.py"))
+SECONDS = 180
+
+CONFIG = """\
+kafka: {{bootstrap.servers: "{servers}"}}
+source: {{topics: [{source}]}}
+transform:
+  {transform}
+sink: {{topic: {target}}}
+group: {source}-group
+checkpoint: {checkpoint}
+trigger: {trigger}
+spark:
+  spark.master: local[2]
+  spark.ui.enabled: false
+  spark.driver.host: 127.0.0.1
+  spark.driver.bindAddress: 127.0.0.1
+"""
+DOUBLE = """parse: {format: json, schema: n INT}
+  sql: SELECT key, CAST(2 * n AS STRING) AS value FROM input WHERE n < 1000"""
+FUNCTION = """
+import os, sys
+from pyspark.sql import DataFrame, functions as F
+
+@F.udf("string")
+def where(value):
+    return sys.executable
+
+def transform(rows: DataFrame) -> DataFrame:
+    return rows.select(where(F.col("value")).alias("value"))
+"""
+
+
+class Setting:
+    """Two topics, a config file that leads from one to the other, and what is in them."""
+
+    def __init__(self, cluster: DevCluster, topic, folder: Path) -> None:
+        self.servers = cluster.bootstrap_servers
+        self.source, self.target = topic(partitions=2), topic(partitions=2)
+        self.folder = folder
+
+    def config(self, transform: str = DOUBLE, trigger: str = "{availableNow: true}") -> Path:
+        file = self.folder / "job.yaml"
+        places = {"servers": self.servers, "source": self.source, "target": self.target}
+        file.write_text(
+            CONFIG.format(**places, transform=transform, trigger=trigger, checkpoint=self.folder / "checkpoint")
+        )
+        return file
+
+    def produce(self, *values: str) -> None:
+        producer = Producer({"bootstrap.servers": self.servers})
+        for value in values:
+            producer.produce(self.source, value)
+        assert producer.flush(30) == 0
+
+    def output(self) -> list[str]:
+        with Reader(self.servers, [self.target], committed=True) as reader:
+            return sorted((row.value or b"").decode() for row in reader.to_end())
+
+    def group_offsets(self) -> int:
+        consumer = Consumer({"bootstrap.servers": self.servers, "group.id": f"{self.source}-group"})
+        offsets = [p.offset for p in consumer.committed([TopicPartition(self.source, p) for p in range(2)], timeout=30)]
+        consumer.close()
+        return sum(offsets)
+
+
+@pytest.fixture
+def setting(cluster: DevCluster, topic, tmp_path: Path) -> Setting:
+    return Setting(cluster, topic, tmp_path)
+
+
+@pytest.fixture
+def topic_names():
+    """``topic_names(cluster)``: what `topic` is to the shared cluster, for another one."""
+
+    def of(cluster: DevCluster) -> Callable[..., str]:
+        def create(partitions: int) -> str:
+            name = f"t-{uuid.uuid4().hex[:8]}"
+            cluster.create_topic(name, partitions)
+            return name
+
+        return create
+
+    return of
+
+
+def environment(**more: str) -> dict[str, str]:
+    """Without anything of the tests' own that would help the job to find its modules or its interpreter."""
+    hidden = ("PYTHONPATH", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")
+    return {k: v for k, v in os.environ.items() if k not in hidden} | {"SPARK_LOCAL_IP": "127.0.0.1"} | more
+
+
+def run(*command: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command, capture_output=True, text=True, cwd=ROOT, env=environment(**environ), timeout=SECONDS
+    )
+
+
+@contextmanager
+def running(*command: str, log: Path, **environ: str) -> Iterator[subprocess.Popen[bytes]]:
+    """The job in the background, gone at the end with all that belongs to it."""
+    with log.open("wb") as out:
+        process = subprocess.Popen(
+            command, stdout=out, stderr=out, cwd=ROOT, env=environment(**environ), start_new_session=True
+        )
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            processes.kill(process.pid)
+            process.wait()
+
+
+def said_of(log: Path, *lines: str) -> bool:
+    """Wait until the job has said lines that begin so, in this order."""
+    pattern = re.compile(".*".join("^" + re.escape(line) for line in lines), re.MULTILINE | re.DOTALL)
+    wait_for(lambda: pattern.search(log.read_text(errors="replace")), log)
+    return True
+
+
+def wait_for(condition, log: Path) -> None:
+    deadline = time.monotonic() + SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, log.read_text()
+        time.sleep(0.1)
+
+
+#: All that a job may say without `--verbose`, other than what it was asked to say here. The last is of the JVM.
+LINES = re.compile(
+    r"\S+ → \S+; group \S+; checkpoint \S+; (every .+|until all that is there now is read)"
+    r"|starting Spark \S+ on local\[2\] …|Spark is up after \d+ s; (a new query, from earliest|the query goes on)"
+    r"|batch \d+: [\d,]+ in, [\d,]+ out, [\d.]+( k)? rows/s, lag [\d,]+|idle: there is nothing to read"
+    r"|no answer from \S+ for \d+ s|\S+ answers again, after \d+ s"
+    r"|done: .+|stopping: SIGTERM; .+|stopped by SIG.+|WARNING: Using incubator modules: jdk.incubator.vector"
+)
+
+
+def strange(log: str) -> list[str]:
+    """Lines that do not belong to a job in good order: stacks, warnings of Spark's, logs of other forms."""
+    return [line for line in log.splitlines() if not LINES.fullmatch(line)]
+
+
+def test_python_m_writes_each_row_once_and_goes_on_where_it_ended(setting: Setting):
+    setting.produce(*(json.dumps({"n": n}) for n in range(100)), '{"n": 1000}')
+    first = run(*MODULE, "--conf", str(setting.config()))
+    assert first.returncode == 0, first.stderr
+    assert strange(first.stderr) == []
+    assert first.stderr.startswith(
+        f"{setting.source} → {setting.target}; group {setting.source}-group; checkpoint {setting.folder}/checkpoint; "
+        "until all that is there now is read\nstarting Spark "
+    )
+    assert "a new query, from earliest" in first.stderr
+    assert re.search(r"^batch 1: 101 in, 100 out, \S+ rows/s, lag 0$", first.stderr, re.MULTILINE)
+    assert first.stderr.endswith("done: 101 rows in, 100 out, in 1 micro-batch\n")
+    assert setting.output() == sorted(str(2 * n) for n in range(100))
+    assert setting.group_offsets() == 101
+
+    setting.produce('{"n": 500}')
+    second = run(*MODULE, "--conf", str(setting.config()))
+    assert second.returncode == 0, second.stderr
+    assert "the query goes on" in second.stderr and strange(second.stderr) == []
+    assert setting.output() == sorted(str(2 * n) for n in [*range(100), 500])
+    assert setting.group_offsets() == 102
+
+
+def test_spark_submit_runs_a_function_with_the_drivers_interpreter(setting: Setting):
+    """Nothing but PATH says which Python: the job's own modules, the function's and the workers' interpreter fit."""
+    modules = setting.folder / "modules"
+    modules.mkdir()
+    (modules / "my_transform.py").write_text(FUNCTION)
+    setting.produce("a", "b")
+    bin_folder = str(Path(sys.executable).parent)
+    done = run(
+        *SUBMIT,
+        "--conf",
+        str(setting.config(transform="function: my_transform:transform")),
+        PYTHONPATH=str(modules),
+        PATH=f"{bin_folder}{os.pathsep}{os.environ['PATH']}",
+        SPARK_HOME=str(Path(pyspark.__file__).parent),
+    )
+    assert done.returncode == 0, done.stderr
+    # spark-submit sends what Python has for stderr to its own stdout.
+    assert re.search(r"^batch 1: 2 in, 2 out, ", done.stdout, re.MULTILINE), done.stdout + done.stderr
+    assert "replaced a statically registered data source" not in done.stderr and "query=" not in done.stderr
+    assert [Path(name).parent for name in setting.output()] == [Path(bin_folder)] * 2
+
+
+def test_a_malformed_row_ends_the_job_with_one_paragraph_and_nothing_visible(setting: Setting):
+    setting.produce('{"n": 1}', '{"n": 2}', "no JSON")
+    done = run(*MODULE, "--conf", str(setting.config()))
+    assert done.returncode == 1
+    (line,) = [line for line in done.stderr.splitlines() if "failed: " in line]
+    assert line.startswith(f"failed: [EOS_JOB_MALFORMED_ROW] The value of topic {setting.source}, partition ")
+    # Spark's own workers may say that they have lost the task.
+    frames = [line for line in done.stderr.splitlines() if line.startswith("  File ") and "/daemon.py" not in line]
+    assert "\tat " not in done.stderr and not frames, done.stderr
+    assert done.stderr.splitlines()[-1] == "a restart does not help before that is mended (exit code 1)"
+    assert setting.output() == []
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "says"),
+    [
+        ("checkpoint:", "chekpoint:", ["[EOS_CONFIG_UNKNOWN_KEY]", "Did you mean 'checkpoint'?"]),
+        ("topics: [", "topics: [not-", ["[EOS_TOPIC_MISSING]", "no topic or partition not-"]),
+        ("topics:", "options: {failOnDataLos: 1}, topics:", ["[EOS_OPTION_UNKNOWN]", "Did you mean 'failOnDataLoss'?"]),
+        ("{bootstrap", "{ack: 1, bootstrap", ["[EOS_OPTION_KAFKA_UNKNOWN]", "kafka.acks"]),
+    ],
+    ids=["key", "topic", "option", "property of the client"],
+)
+def test_a_mistake_is_said_before_spark_starts(setting: Setting, right: str, wrong: str, says: list[str]):
+    config = setting.config()
+    config.write_text(config.read_text().replace(right, wrong))
+    done = run(*MODULE, "--conf", str(config))
+    assert done.returncode == 1
+    failure, restart = done.stderr.splitlines()[-2:]
+    assert failure.startswith("failed: ") and all(part in failure for part in says)
+    assert restart == "a restart does not help before that is mended (exit code 1)"
+    assert "starting Spark" not in done.stderr
+
+
+def test_a_cluster_that_does_not_answer_is_named_and_a_restart_helps(setting: Setting):
+    """Exit code 75; within 12 s, and before Spark starts."""
+    setting.servers = "127.0.0.1:1"
+    done = run(*MODULE, "--conf", str(setting.config()))
+    assert done.returncode == 75
+    first, *silence, failure, restart = done.stderr.splitlines()
+    assert first.startswith(f"{setting.source} → ")
+    assert silence[0] == "no answer from 127.0.0.1:1 for 5 s"
+    assert failure.startswith("failed: [EOS_KAFKA_UNREACHABLE] No answer from 127.0.0.1:1 within 1")
+    assert "Connection refused" in failure
+    assert restart == "a restart helps: started again as it is, it goes on where it ended (exit code 75)"
+
+
+def test_sql_that_spark_does_not_take_is_named_with_its_place_before_any_query(setting: Setting):
+    config = setting.config(transform="sql: SELEC 1")
+    done = run(*MODULE, "--conf", str(config))
+    assert done.returncode == 1
+    failure, restart = done.stderr.splitlines()[-2:]
+    assert failure.startswith(f"failed: [EOS_CONFIG_SQL] {config}, line 4: 'transform.sql' is not what Spark takes: ")
+    assert "Syntax error at or near 'SELEC'" in failure
+    assert not (setting.folder / "checkpoint").exists()
+
+
+def test_a_job_tells_of_rows_of_none_of_a_broker_that_dies_and_of_its_stop(topic_names, tmp_path: Path):
+    """One run: rows, idle, a broker that is killed and started again, more rows, and SIGTERM.
+
+    Exit code 0, nothing but the job's own lines, no process left, and the next start goes on without a row lost or
+    doubled, after a first one that Ctrl-C ends before Spark is up.
+    """
+    log = tmp_path / "log"
+    with DevCluster() as cluster:
+        setting = Setting(cluster, topic_names(cluster), tmp_path)
+        setting.produce('{"n": 1}')
+        config = setting.config(trigger='{processingTime: "100 milliseconds"}')
+        with running(*MODULE, "--conf", str(config), log=log) as job:
+            said_of(log, "batch 1: 1 in, 1 out, ", "idle: there is nothing to read")
+            cluster.kill(0)
+            said_of(log, f"no answer from {setting.servers} for 5 s")
+            cluster.start(0)
+            said_of(log, f"{setting.servers} answers again, after ")
+            setting.produce('{"n": 2}')
+            said_of(log, "batch 2: 1 in, 1 out, ")
+            family = processes.descendants(job.pid)
+            job.send_signal(signal.SIGTERM)
+            assert job.wait(SECONDS) == 0, log.read_text()
+            wait_for(lambda: not processes.alive(family), log)
+        assert said_of(log, "stopping: SIGTERM; the micro-batch under way, if any, is given up")
+        assert log.read_text().endswith("stopped by SIGTERM: started again, it goes on where it ended\n")
+        assert strange(log.read_text()) == []
+
+        with running(*MODULE, "--conf", str(config), log=log) as job:
+            said_of(log, "WARNING: Using incubator modules")  # the JVM is starting
+            os.killpg(job.pid, signal.SIGINT)
+            assert job.wait(SECONDS) == 0, log.read_text()
+        assert log.read_text().endswith("stopped by SIGINT, before there was a query\n")
+        assert strange(log.read_text()) == []
+
+        done = run(*MODULE, "--conf", str(setting.config()))
+        assert done.returncode == 0, done.stderr
+        assert setting.output() == ["2", "4"]

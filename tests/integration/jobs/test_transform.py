@@ -1,0 +1,143 @@
+"""The job's transform on rows that stand still: parsing, what becomes of malformed values, and mistakes in the SQL."""
+
+from __future__ import annotations
+
+import pytest
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from jobs.checks import check_interval
+from jobs.config import Rejected
+from jobs.query import failure_text
+from jobs.transform import ParseConfig, TransformConfig, transformed
+from spark_eos.errors import ConfigError
+
+JSON = "id BIGINT, delay INT"
+#: With a filter of the user's that would drop the malformed row, were it evaluated first.
+LATE = "SELECT CAST(id AS STRING) AS value FROM input WHERE delay > 15"
+
+
+@pytest.fixture
+def rows(spark: SparkSession):
+    """``rows(*values)``: records of the topic t, one of them in each offset of partition 0."""
+
+    def make(*values: str | None) -> DataFrame:
+        data = [(None, value.encode() if value is not None else None, "t", 0, n) for n, value in enumerate(values)]
+        return spark.createDataFrame(data, "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT")
+
+    return make
+
+
+def values(frame: DataFrame) -> list[str | None]:
+    return [row["value"] for row in frame.collect()]
+
+
+def late(frame: DataFrame, **parse: str) -> list[str | None]:
+    return values(transformed(frame, TransformConfig(sql=LATE, parse=ParseConfig(**parse))))
+
+
+def test_json_fields_become_columns(rows):
+    """A missing field and a tombstone are nulls, an unknown field is ignored."""
+    frame = rows('{"id": 1, "delay": 20}', '{"id": 2}', None, '{"id": 3, "delay": 99, "more": 1}')
+    assert late(frame, format="json", schema=JSON) == ["1", "3"]
+    everything = TransformConfig(sql="SELECT id AS value FROM input", parse=ParseConfig("json", JSON))
+    assert values(transformed(frame, everything)) == [1, 2, None, 3]
+
+
+def test_csv_fields_become_columns(rows):
+    assert late(rows("1,20", "2,3", None), format="csv", schema=JSON) == ["1"]
+
+
+def test_string_makes_the_value_text(rows):
+    config = TransformConfig(sql="SELECT upper(value) AS value FROM input", parse=ParseConfig("string"))
+    assert values(transformed(rows("a", None), config)) == ["A", None]
+
+
+MALFORMED_JSON = ("no", "", '{"id": 1', '{"id": "x", "delay": 20}', '[{"id": 1, "delay": 20}]', "null", "7")
+
+
+@pytest.mark.parametrize("value", MALFORMED_JSON)
+def test_a_malformed_value_fails_the_query_though_a_filter_would_drop_it(rows, value):
+    frame = rows('{"id": 1, "delay": 20}', value)
+    with pytest.raises(PySparkException) as caught:
+        late(frame, format="json", schema=JSON)
+    assert failure_text(caught.value).startswith("[EOS_JOB_MALFORMED_ROW] The value of topic t, partition 0, offset 1 ")
+
+
+@pytest.mark.parametrize("value", ["1", "1,2,3", "x,1", ""])
+def test_a_malformed_csv_value_fails_the_query(rows, value):
+    with pytest.raises(PySparkException, match="EOS_JOB_MALFORMED_ROW.*offset 1 "):
+        late(rows("1,20", value), format="csv", schema=JSON)
+
+
+def test_malformed_values_are_dropped_where_the_config_says_so(rows):
+    frame = rows(*MALFORMED_JSON, '{"id": 9, "delay": 20}', None)
+    everything = TransformConfig(sql="SELECT id AS value FROM input", parse=ParseConfig("json", JSON, "drop"))
+    assert values(transformed(frame, everything)) == [9, None]
+
+
+def keys_only(frame: DataFrame) -> DataFrame:
+    return frame.select(frame["offset"].cast("string").alias("value"))
+
+
+def nothing(frame: DataFrame) -> None:
+    return None
+
+
+def test_a_function_transforms(rows):
+    assert values(transformed(rows("a", "b"), TransformConfig(function=f"{__name__}:keys_only"))) == ["0", "1"]
+
+
+def failing(frame: DataFrame) -> DataFrame:
+    return {}["x"]
+
+
+@pytest.mark.parametrize(
+    ("config", "condition", "says"),
+    [
+        (TransformConfig(sql="SELEC 1"), "SQL", "SELEC"),
+        (TransformConfig(sql="SELECT x FROM input"), "SQL", "key, value, topic, partition, offset"),
+        (TransformConfig(sql="SELECT value, 1 AS x FROM input"), "TRANSFORM_COLUMNS", "does not know: x"),
+        (TransformConfig(sql="SELECT key FROM input"), "TRANSFORM_COLUMNS", "no column 'value'"),
+        (TransformConfig(sql=LATE, parse=ParseConfig("json", "id BIGNT")), "SCHEMA", "BIGNT"),
+        (TransformConfig(sql=LATE, parse=ParseConfig("json", "Offset INT")), "SCHEMA", "offset"),
+        (TransformConfig(function=f"{__name__}:nothing"), "FUNCTION", "it returned NoneType, not a DataFrame"),
+        (TransformConfig(function=f"{__name__}:JSON"), "FUNCTION", "TypeError: it is of type str"),
+        (
+            TransformConfig(function=f"{__name__}:failing"),
+            "FUNCTION",
+            r"KeyError: 'x' \(.*test_transform.py, line \d+\)",
+        ),
+    ],
+)
+def test_a_mistake_is_a_config_error(rows, config, condition, says):
+    with pytest.raises(ConfigError, match=says) as caught:
+        transformed(rows("a"), config)
+    assert caught.value.condition == f"EOS_CONFIG_{condition}"
+    assert "JVM stacktrace" not in str(caught.value)
+
+
+INTERVALS = [
+    "1 second",
+    "2 minutes 30 seconds",
+    "interval 1 hour",
+    "0 seconds",
+    "1.5 seconds",
+    "100 MILLISECONDS",
+    " 1  day ",
+]
+NO_INTERVALS = ["1 secnd", "1second", "second", "", "1", "1 month", "1.5 minutes", "1 second,", "ten seconds"]
+
+
+@pytest.mark.parametrize("text", INTERVALS + NO_INTERVALS)
+def test_an_interval_is_refused_before_spark_starts_where_spark_would_refuse_it(spark, text):
+    def taken(check, *arguments) -> bool:
+        try:
+            check(text, *arguments)
+        except (Rejected, Py4JJavaError, PySparkException):
+            return False
+        return True
+
+    by_spark = spark._jvm.org.apache.spark.sql.streaming.Trigger.ProcessingTime
+    assert taken(check_interval, []) == taken(by_spark) == (text in INTERVALS)

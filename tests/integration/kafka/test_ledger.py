@@ -1,0 +1,296 @@
+"""The ledger on a real broker: what is published is read, once and in order, whoever else writes beside it."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+
+from spark_eos.devcluster import DevCluster
+from spark_eos.errors import KafkaError, LedgerError
+from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.kafka.ports import ledger as ledger_module
+from spark_eos.kafka.ports.ledger import KafkaLedger, ledger_partition
+from spark_eos.protocol.head import Decision, Head, Pair, Probe, Written, encode
+from spark_eos.protocol.names import ledger_name
+from spark_eos.protocol.ports import NotPublished
+from tests.support.kafka_view import TIMEOUT, KafkaView, wait_for, write
+
+PREFIX = "ledger-test"
+
+
+@pytest.fixture
+def ledger_topic(topic) -> str:
+    return topic(1, cleanup_policy="compact")
+
+
+@pytest.fixture
+def query() -> str:
+    return str(uuid.uuid4())
+
+
+@pytest.fixture
+def ledger(cluster: DevCluster, ledger_topic: str, query: str) -> Callable[..., KafkaLedger]:
+    """``ledger()``: the query's ledger as another process would open it."""
+    kafka = KafkaProperties({"bootstrap.servers": cluster.bootstrap_servers})
+
+    def make(of: str = query, group: str | None = None) -> KafkaLedger:
+        return KafkaLedger(kafka, ledger_topic, 1, PREFIX, of, group)
+
+    return make
+
+
+class Foreign:
+    """Another query's open transaction in the ledger."""
+
+    def __init__(self, cluster: DevCluster, topic: str) -> None:
+        config = {"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0, "linger.ms": 0}
+        self._producer = Producer(config | {"transactional.id": f"foreign-{uuid.uuid4()}"})
+        self._producer.init_transactions(TIMEOUT)
+        self._producer.begin_transaction()
+        self._producer.produce(topic, b"theirs", b"another-query", partition=0)
+        assert self._producer.flush(TIMEOUT) == 0
+
+    def end(self, commit: bool) -> None:
+        (self._producer.commit_transaction if commit else self._producer.abort_transaction)(TIMEOUT)
+
+
+@pytest.fixture
+def foreign(cluster: DevCluster, ledger_topic: str) -> Iterator[Callable[[], Foreign]]:
+    yield lambda: Foreign(cluster, ledger_topic)
+
+
+def head(n: int, decision: Decision | None = None) -> Head:
+    return Head(f"run-{n}", n, (), 5, decision)
+
+
+def others(cluster: DevCluster, topic: str, count: int) -> None:
+    """Heads of other queries."""
+    producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0, "linger.ms": 5})
+    for i in range(count):
+        producer.produce(topic, encode(head(i)), f"another-{i % 97}", partition=0)
+        if i % 1000 == 0:  # so that there are many batches, as with many queries
+            producer.flush(TIMEOUT)
+    assert producer.flush(TIMEOUT) == 0
+
+
+def count_fetches(reading: KafkaLedger, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The offsets that are asked for from here on."""
+    asked: list[int] = []
+    reader = reading._reader
+    real = reader._fetch
+    monkeypatch.setattr(reader, "_fetch", lambda position: asked.append(position) or real(position))
+    return asked
+
+
+# Reading
+
+
+def test_what_is_published_is_read_by_another_process(ledger):
+    """The newest, by those who have read before and those who have not."""
+    early = ledger()
+    assert early.read() is None
+    writer = ledger()
+    for n in (1, 2, 3):
+        writer.take().publish(head(n))
+        assert early.read() == ledger().read() == head(n)
+
+
+def test_a_head_is_found_under_thousands_of_other_records(cluster, ledger, ledger_topic, monkeypatch):
+    """Searched for from the end, each record is read about once."""
+    ledger().take().publish(head(1))
+    others(cluster, ledger_topic, 5000)
+    reading = ledger()
+    asked = count_fetches(reading, monkeypatch)
+    assert reading.read() == head(1)
+    assert min(asked) == 0
+
+
+def test_a_head_near_the_end_costs_no_walk_through_the_ledger(cluster, ledger, ledger_topic, monkeypatch):
+    """As for every query that runs."""
+    others(cluster, ledger_topic, 5000)
+    ledger().take().publish(head(1))
+    others(cluster, ledger_topic, 10)
+    reading = ledger()
+    asked = count_fetches(reading, monkeypatch)
+    assert reading.read() == head(1)
+    assert min(asked) > 4900
+    asked.clear()
+    assert reading.read() == head(1)
+    assert len(asked) == 1  # a look at a quiet ledger
+
+
+def test_of_several_heads_the_last_one_counts(cluster, ledger, ledger_topic):
+    """Also when the older one lies in the part that is looked at first."""
+    writer = ledger()
+    for n in range(1, 6):
+        writer.take().publish(head(n))
+    others(cluster, ledger_topic, 300)
+    assert ledger().read() == head(5)
+    writer.take().publish(head(6))
+    assert ledger().read() == head(6)
+
+
+def test_queries_in_one_partition_do_not_see_each_other(ledger):
+    """By key, to the letter."""
+    ids = [str(uuid.uuid4()), str(uuid.uuid4())]
+    for n, of in enumerate(ids):
+        ledger(of).take().publish(head(n + 1))
+    assert [ledger(of).read() for of in ids] == [head(1), head(2)]
+    assert ledger(ids[0][:-1]).read() is None
+
+
+def test_what_was_aborted_does_not_count(cluster, ledger, ledger_topic, query, view):
+    """A head that its writer did not commit."""
+    writer = ledger()
+    writer.take().publish(head(1))
+    term = ledger().take()
+    term._write(head(2), None)
+    term._end(commit=False)
+    wait_for(lambda: not view.held(ledger_topic), "the abort")
+    assert writer.read() == ledger().read() == head(1)
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_a_read_waits_while_another_querys_transaction_hides_our_head(
+    commit, ledger, ledger_topic, foreign, monkeypatch, view
+):
+    """Below an open transaction nobody sees our newer head: the older one must not be taken for the newest."""
+    writer, reading = ledger(), ledger()
+    writer.take().publish(head(1))
+    assert reading.read() == head(1)
+    theirs = foreign()
+    writer.take().publish(head(2))
+    asked = count_fetches(reading, monkeypatch)
+    found: list[Head | None] = []
+    thread = threading.Thread(target=lambda: found.append(reading.read()))
+    thread.start()
+    wait_for(lambda: len(asked) >= 5, "several looks")
+    assert found == []
+    theirs.end(commit)
+    thread.join(TIMEOUT)
+    assert found == [head(2)]
+
+
+def test_a_ledger_that_stays_held_is_an_error_with_a_name(ledger, foreign, monkeypatch):
+    """Bounded, and with the tool that finds the culprit."""
+    monkeypatch.setattr(ledger_module, "READ_SECONDS", 0.5)
+    ledger().take().publish(head(1))
+    theirs = foreign()
+    with pytest.raises(KafkaError, match="find-hanging") as caught:
+        ledger().read()
+    assert caught.value.condition == "EOS_LEDGER_HELD"
+    theirs.end(False)
+    assert ledger().read() == head(1)
+
+
+def test_a_foreign_record_under_the_key_is_damage(cluster, ledger, ledger_topic, query):
+    """Nothing may be concluded from it, least of all that nothing was decided."""
+    ledger().take().publish(head(1))
+    producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0})
+    producer.produce(ledger_topic, b"{}", query, partition=0)
+    assert producer.flush(TIMEOUT) == 0
+    with pytest.raises(LedgerError) as caught:
+        ledger().read()
+    assert caught.value.condition == "EOS_LEDGER_DAMAGED"
+
+
+# Taking and publishing
+
+
+def test_who_is_fenced_cannot_publish(ledger):
+    """Neither before it has written, nor after: the head stays the other one's."""
+    first, second = ledger(), ledger()
+    fenced = first.take()
+    living = second.take()
+    with pytest.raises(NotPublished):
+        fenced.publish(head(1))
+    living.publish(head(2))
+    assert ledger().read() == head(2)
+
+
+def test_who_is_fenced_between_writing_and_committing_has_published_nothing(ledger, monkeypatch):
+    """The record is in the log, but its transaction was aborted when the other one took the ledger."""
+    stalled = ledger().take()
+    real = stalled._end
+    terms: list[Any] = []
+
+    def overtaken(commit: bool) -> int | None:
+        terms.append(ledger().take())
+        return real(commit)
+
+    monkeypatch.setattr(stalled, "_end", overtaken)
+    with pytest.raises(NotPublished):
+        stalled.publish(head(1))
+    assert terms[0].read() is None
+    terms[0].publish(head(2))
+    assert ledger().read() == head(2)
+
+
+def test_a_term_reads_what_was_published_before_it_was_taken(ledger):
+    """Authoritative: no other publication can come after what it reads."""
+    ledger().take().publish(head(1))
+    term = ledger().take()
+    assert term.read() == head(1)
+    term.publish(head(2))
+
+
+def test_what_a_dead_process_left_open_is_ended_by_the_next_one(ledger, ledger_topic, view):
+    """Or else every query in the partition would wait for its time-out."""
+    dead = ledger().take()
+    dead._write(head(1), None)
+    assert view.held(ledger_topic) != {}
+    term = ledger().take()
+    assert term.read() is None
+    assert view.held(ledger_topic) == {}
+
+
+def test_the_same_ledger_is_taken_again_and_again(ledger, query, view):
+    """Each term with a producer of its own, under one transactional id."""
+    writer = ledger()
+    pairs = set()
+    for n in range(1, 5):
+        writer.take().publish(head(n))
+        pairs.add(view.pair(ledger_name(PREFIX, query)))
+    assert len(pairs) == 4
+    assert writer.read() == head(4)
+
+
+def test_offsets_are_committed_with_the_head_or_not_at_all(cluster, ledger, topic, view):
+    """By the transaction that decides."""
+    source, group = topic(2), f"group-{uuid.uuid4()}"
+    write(cluster.bootstrap_servers, source, [(0, "a"), (1, "b")])
+    ledger(group=group).take().publish(head(1), {source: {"0": 1, "1": 0}})
+    wait_for(lambda: view.group(group, source) == {(source, 0): 1, (source, 1): 0}, "the group's offsets")
+    fenced = ledger(group=group).take()
+    ledger(group=group).take().publish(head(2), {source: {"1": 1}})
+    with pytest.raises(NotPublished):
+        fenced.publish(head(3), {source: {"0": 0, "1": 0}})
+    wait_for(lambda: view.group(group, source) == {(source, 0): 1, (source, 1): 1}, "the group's offsets")
+    assert ledger().read() == head(2)
+
+
+def test_a_decision_on_very_many_transactions_fits(ledger):
+    """More tasks than anybody has: the head is larger than a producer's usual limit, but it is compressed."""
+    one = Written(7, Pair(f"spark-eos-{uuid.uuid4()}-3-7-1", 4711, 9), 10, 2**40, Probe("t", 1, 9))
+    large = head(1, Decision(1, 0, 20_000, 1, 1, None, (one,) * 20_000))
+    assert len(encode(large)) > 2_000_000
+    ledger().take().publish(large)
+    assert ledger().read() == large
+
+
+def test_queries_are_spread_over_the_partitions():
+    """Or else one query's open transaction would hide every head."""
+    taken = {ledger_partition(str(uuid.UUID(int=i)), 8) for i in range(200)}
+    assert taken == set(range(8))
+
+
+def test_a_view_of_a_ledger_is_what_a_consumer_sees(ledger, ledger_topic, query, view: KafkaView):
+    """The head under the query's id, and nothing that only the library could read."""
+    ledger().take().publish(head(1))
+    wait_for(lambda: not view.held(ledger_topic), "the marker")
+    assert [(row.key, row.value) for row in view.rows(ledger_topic)] == [(query.encode(), encode(head(1)))]

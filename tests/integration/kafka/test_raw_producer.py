@@ -1,0 +1,402 @@
+"""Transactions of the producer that takes Arrow columns, on a real broker, as other clients see them."""
+
+from __future__ import annotations
+
+import random
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+
+import pyarrow as pa
+import pytest
+from confluent_kafka import Producer
+
+from spark_eos.devcluster import DevCluster
+from spark_eos.errors import EosError
+from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.kafka.net.client import OK, BrokerClient
+from spark_eos.kafka.producer.arrow import ArrowProducer
+from spark_eos.kafka.requests import end_txn, produce
+from spark_eos.options.parse import Fetching
+from spark_eos.protocol.head import Pair
+from spark_eos.source.planning import OffsetRange
+from spark_eos.source.raw import read_raw
+from tests.support.kafka_view import KafkaView, Row, wait_for
+from tests.support.proxy import Proxy
+
+TIME = 1_700_000_000_000
+LIFE_MS = 60_000
+
+
+@pytest.fixture(scope="module")
+def proxy() -> Iterator[Proxy]:
+    made = Proxy()
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def cluster(proxy: Proxy) -> Iterator[DevCluster]:
+    """One broker of this module's own, which it may restart, with a proxy before it."""
+    with DevCluster(proxies=[proxy.port]) as running:
+        proxy.upstream = running.broker(0).proxied_port
+        yield running
+
+
+@pytest.fixture(scope="module")
+def kafka(cluster: DevCluster) -> KafkaProperties:
+    return KafkaProperties({"bootstrap.servers": cluster.bootstrap_servers})
+
+
+@pytest.fixture(scope="module")
+def proxied(cluster: DevCluster, proxy: Proxy) -> KafkaProperties:
+    return KafkaProperties({"bootstrap.servers": proxy.address})
+
+
+@pytest.fixture(scope="module")
+def wire(kafka: KafkaProperties) -> BrokerClient:
+    return BrokerClient(kafka)
+
+
+@pytest.fixture
+def begin(kafka: KafkaProperties) -> Iterator[Callable[..., ArrowProducer]]:
+    """``begin(name=…, kafka=…, batch__size=…, …)``: a producer that has its producer id and epoch; two underscores are
+    a dot in a property."""
+    begun: list[ArrowProducer] = []
+
+    def make(name: str | None = None, kafka: KafkaProperties = kafka, **more: object) -> ArrowProducer:
+        properties = {key.replace("__", "."): str(value) for key, value in more.items() if "__" in key}
+        more = {key: value for key, value in more.items() if "__" not in key}
+        own = KafkaProperties({**kafka, **properties})
+        begun.append(ArrowProducer(own, name or f"raw-{uuid.uuid4()}", LIFE_MS, **more))
+        begun[-1].init()
+        return begun[-1]
+
+    yield make
+    for producer in begun:
+        producer.close()
+
+
+@pytest.fixture
+def end(wire: BrokerClient) -> Callable[..., None]:
+    """End a transaction, as the driver does."""
+
+    def send(producer: ArrowProducer, commit: bool) -> None:
+        pair = producer.identity()
+        own = (pair.id, pair.producer_id, pair.epoch)
+        wait_for(lambda: end_txn.end_txns(wire, [own], commit=commit)[pair.id] == OK, f"an end of {pair}")
+
+    return send
+
+
+def numbers(first: int, count: int, size: int = 8) -> pa.Array:
+    return pa.array([b"%0*d" % (size, i) for i in range(first, first + count)], pa.binary())
+
+
+def values_in_order(view: KafkaView, topic: str, committed: bool = True) -> list[int]:
+    """The numbers in a topic of one partition."""
+    return [int(row.value) for row in view.rows(topic, committed=committed)]
+
+
+def a_row(chance: random.Random) -> tuple[bytes | None, bytes | None, int | None]:
+    key = chance.choice([None, b"", b"k%d" % chance.randrange(50), chance.randbytes(chance.randrange(300))])
+    value = chance.choice([None, b"", chance.randbytes(chance.randrange(20)), b"v" * chance.randrange(20_000)])
+    return key, value, TIME + chance.randrange(10**6)
+
+
+# What is written is what is read
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip", "lz4", "zstd"])
+def test_rows_of_all_kinds(codec, begin, end, topic, view, kafka):
+    """Seen only once committed, by librdkafka's consumer and by our own reader, in the order of each partition."""
+    name, chance = topic(3), random.Random(codec)
+    producer = begin(compression__type=codec, batch__size=200_000)
+    expected: dict[int, list[tuple]] = {0: [], 1: [], 2: []}
+    for count in (1, 700, 0, 1500):
+        rows = [a_row(chance) for _ in range(count)]
+        wanted = [chance.randrange(3) for _ in rows]
+        key, value, time_ms = (pa.array(list(c), t) for c, t in zip(_columns(rows), _TYPES, strict=True))
+        producer.write(name, 3, key=key, value=value, time_ms=time_ms, partition=pa.array(wanted, pa.int32()))
+        for partition, row in zip(wanted, rows, strict=True):
+            expected[partition].append(row)
+    producer.flush()
+    assert view.rows(name) == []
+    assert len(view.rows(name, committed=False)) == 2201
+    end(producer, commit=True)
+    wait_for(lambda: not view.held(name), "the markers")
+    seen: dict[int, list[tuple]] = {0: [], 1: [], 2: []}
+    for row in view.rows(name):
+        seen[row.partition].append((row.key, row.value, row.timestamp))
+    assert seen == expected
+    for partition, rows in expected.items():
+        table = pa.Table.from_batches(read_raw(Fetching(kafka), OffsetRange(name, partition, 0, len(rows))))
+        assert [(r["key"], r["value"]) for r in table.to_pylist()] == [(k, v) for k, v, _ in rows]
+
+
+_TYPES = (pa.binary(), pa.binary(), pa.int64())
+
+
+def _columns(rows: list[tuple]) -> list[tuple]:
+    return list(zip(*rows, strict=True)) if rows else [(), (), ()]
+
+
+def test_text_columns_and_the_present_time(begin, end, topic, view):
+    """As Spark's strings come; a null time and none at all are now."""
+    name, producer = topic(), begin()
+    text = pa.array(["ä", None, ""], pa.large_string())
+    producer.write(name, 1, key=text, value=text.cast(pa.string()), time_ms=pa.array([TIME, None, TIME]))
+    producer.write(name, 1, value=text)
+    producer.flush()
+    end(producer, commit=True)
+    rows = wait_for(lambda: view.rows(name), "rows")
+    assert [(r.key, r.value) for r in rows[:3]] == [("ä".encode(), "ä".encode()), (None, None), (b"", b"")]
+    assert [r.key for r in rows[3:]] == [None] * 3
+    assert [r.timestamp == TIME for r in rows] == [True, False, True, False, False, False]
+    assert min(rows[1].timestamp, rows[3].timestamp) > TIME
+
+
+def test_rows_of_several_megabytes(begin, end, topic, view):
+    """Where the topic takes them."""
+    name, producer = topic(max_message_bytes=1 << 24), begin()
+    large = [b"a" * (5 << 20), b"b", random.Random(1).randbytes(3 << 20), b"c"]
+    producer.write(name, 1, value=pa.array(large))
+    producer.flush()
+    end(producer, commit=True)
+    assert wait_for(lambda: [row.value for row in view.rows(name)], "rows") == large
+
+
+def test_the_same_partitions_as_librdkafka(begin, end, topic, view, cluster):
+    """For every key; rows without one go anywhere."""
+    ours, theirs = topic(7), topic(7)
+    chance = random.Random(2)
+    keys = list({chance.randbytes(chance.randrange(1, 40)) for _ in range(500)})
+    client = Producer({"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0})
+    for key in keys:
+        client.produce(theirs, b"", key)
+    assert client.flush(20) == 0
+    producer = begin()
+    producer.write(ours, 7, key=pa.array([*keys, None, b""]), value=pa.array([b""] * (len(keys) + 2)))
+    producer.flush()
+    end(producer, commit=True)
+    wait_for(lambda: not view.held(ours), "the markers")
+    placed = [{row.key: row.partition for row in view.rows(name) if row.key} for name in (ours, theirs)]
+    assert placed[0] == placed[1]
+    assert len(placed[0]) == len(keys)
+    assert len(view.rows(ours)) == len(keys) + 2
+
+
+# The transaction
+
+
+def test_what_the_coordinator_holds_while_it_is_open(begin, topic, wire):
+    """This producer's id and epoch, and the partitions that have rows, without a call that adds them."""
+    one, two, producer = topic(3), topic(2), begin()
+    producer.write(one, 3, value=numbers(0, 3), partition=pa.array([2, 0, 2], pa.int32()))
+    producer.write(two, 2, value=numbers(0, 1), partition=pa.array([1], pa.int32()))
+    producer.flush()
+    (state,) = wire.describe([producer.name])
+    assert Pair(state.transactional_id, state.producer_id, state.producer_epoch) == producer.identity()
+    assert (state.transaction_state, state.transaction_timeout_ms) == ("Ongoing", LIFE_MS)
+    assert {t.topic: sorted(t.partitions) for t in state.topics} == {one: [0, 2], two: [1]}
+    producer.abort()
+
+
+def test_a_transaction_without_rows(begin, wire, topic):
+    """Leaves nothing; its abort asks nothing of the brokers."""
+    producer = begin()
+    producer.write(topic(), 1, value=numbers(0, 0))
+    producer.flush()
+    producer.abort()
+    (state,) = wire.describe([producer.name])
+    assert (state.transaction_state, state.producer_epoch) == ("Empty", producer.identity().epoch)
+
+
+@pytest.mark.parametrize("flushed", [True, False])
+def test_nothing_is_seen_of_what_is_aborted(flushed, begin, topic, view, proxied, proxy):
+    """Also when the abort comes while answers are awaited; nobody is held back by it."""
+    name, producer = topic(2), begin(kafka=proxied)
+    if flushed:
+        producer.write(name, 2, value=numbers(0, 10))
+        producer.flush()
+    proxy.delay(0.2)
+    producer.write(name, 2, value=numbers(10, 200_000))
+    producer.abort()
+    proxy.delay(0)
+    wait_for(lambda: not view.held(name), "the markers")
+    assert view.ends(name) != {(name, 0): 0, (name, 1): 0}
+    assert view.rows(name) == []
+    assert view.open_transactions(producer.name) == set()
+
+
+def test_a_name_that_has_something_open(begin, end, topic, view):
+    """Whoever takes it aborts that, and has a transaction of its own."""
+    name, first = topic(), begin()
+    first.write(name, 1, value=numbers(0, 3))
+    first.flush()
+    second = begin(first.name)
+    second.write(name, 1, value=numbers(3, 3))
+    second.flush()
+    end(second, commit=True)
+    wait_for(lambda: not view.held(name), "the markers")
+    assert values_in_order(view, name) == [3, 4, 5]
+
+
+@pytest.mark.parametrize("begun", [True, False])
+@pytest.mark.parametrize("how", ["taken", "ended"])
+def test_who_is_fenced_writes_nothing(how, begun, begin, topic, view):
+    """The name was taken, or the transaction ended, by somebody else; before the first batch, or after it."""
+    name, producer = topic(2), begin()
+    if begun or how == "ended":
+        producer.write(name, 2, value=numbers(0, 3), partition=pa.array([0] * 3, pa.int32()))
+        producer.flush()
+    if how == "taken":
+        begin(producer.name)
+    else:
+        view.end_transaction(producer.name, commit=False)
+        wait_for(lambda: not view.held(name), "the markers")  # until then a partition takes more of the transaction
+    with pytest.raises(EosError) as caught:
+        producer.write(name, 2, value=numbers(3, 3), partition=pa.array([0 if begun else 1] * 3, pa.int32()))
+        producer.flush()
+    assert caught.value.condition == "EOS_FENCED"
+    wait_for(lambda: not view.held(name), "the markers")
+    assert view.rows(name) == []
+    ends = view.ends(name)
+    producer.abort()
+    assert view.ends(name) == ends
+
+
+def test_more_than_a_topic_takes(begin, topic, view):
+    """By its name, and the transaction can be aborted."""
+    name, producer = topic(max_message_bytes=10_000), begin()
+    producer.write(name, 1, value=numbers(0, 3))
+    producer.flush()
+    with pytest.raises(EosError) as caught:
+        producer.write(name, 1, value=pa.array([b"x" * 20_000]))
+        producer.flush()
+    assert caught.value.condition == "EOS_ROW_TOO_LARGE"
+    producer.abort()
+    wait_for(lambda: not view.held(name), "the markers")
+    assert view.rows(name) == []
+
+
+def test_more_than_any_broker_takes(begin, topic, view):
+    """A broker would close the connection, again and again, and not say why."""
+    name, producer = topic(max_message_bytes=200 << 20), begin()
+    with pytest.raises(EosError) as caught:
+        producer.write(name, 1, value=pa.array([bytes(110 << 20)], pa.binary()))
+        producer.flush()
+    assert caught.value.condition == "EOS_ROW_TOO_LARGE"
+    assert view.rows(name) == []
+
+
+def test_rows_of_many_topics_are_held_together_within_bounds(begin, end, topic, view, monkeypatch):
+    monkeypatch.setattr("spark_eos.kafka.producer.arrow._MOST_HELD", 1000)
+    names, producer = [topic() for _ in range(3)], begin()
+    for first in range(0, 300, 10):
+        producer.write(names[first % 3], 1, value=numbers(first, 10))
+        assert producer._held_bytes <= 1000
+    producer.flush()
+    end(producer, commit=True)
+    wait_for(lambda: not any(map(view.held, names)), "the markers")
+    assert sorted(row.value for name in names for row in view.rows(name)) == sorted(numbers(0, 300).to_pylist())
+
+
+def test_a_life_that_no_broker_grants(kafka):
+    """transaction.max.timeout.ms is 15 minutes."""
+    with pytest.raises(EosError) as caught:
+        ArrowProducer(kafka, "long", 10**8).init()
+    assert caught.value.condition == "EOS_TRANSACTION_TIMEOUT_TOO_LONG"
+
+
+# Memory and connections
+
+
+def test_what_is_in_flight_is_bounded(begin, topic, view, end, proxied, proxy):
+    """By the bytes that were asked for, and one batch more."""
+    name, producer = topic(), begin(kafka=proxied, in_flight_bytes=60_000, batch__size=20_000)
+    sizes, add = [], producer._sender.add
+
+    def watched(*batch: object) -> None:
+        add(*batch)
+        sizes.append(producer._sender.size)
+
+    producer._sender.add = watched
+    proxy.delay(0.01)
+    producer.write(name, 1, value=numbers(0, 20_000, size=100))
+    producer.flush()
+    proxy.delay(0)
+    assert 40_000 < max(sizes) <= 80_000
+    end(producer, commit=True)
+    wait_for(lambda: not view.held(name), "the markers")
+    assert values_in_order(view, name) == list(range(20_000))
+
+
+def test_a_process_keeps_its_connection(begin, topic, end, view):
+    """From one transaction to the next; when the broker has closed it meanwhile, it is made again."""
+    name = topic()
+    for i in range(3):
+        producer = begin()
+        producer.write(name, 1, value=numbers(i, 1))
+        producer.flush()
+        end(producer, commit=True)
+        producer.close()
+        kept = produce.connection_pool.take(producer._kafka, 0)
+        produce.connection_pool.give_back(producer._kafka, kept)
+        if i == 0:
+            first = kept
+        elif i == 1:
+            assert kept is first
+            kept._socket.shutdown(2)
+    assert kept is not first
+    assert wait_for(lambda: values_in_order(view, name), "rows") == [0, 1, 2]
+
+
+# Failures on the way
+
+
+def test_connections_that_break_while_answers_are_awaited(begin, end, topic, view, proxied, proxy):
+    """Again and again; the answer comes in part, or the request did."""
+    name, producer = topic(), begin(kafka=proxied, batch__size=30_000, in_flight_bytes=400_000)
+    resets, count = proxy.resets, 5000
+    for i in range(12):
+        producer.write(name, 1, value=numbers(i * count, count, size=100))
+        proxy.reset_after([1, 10, 90, 200][i % 4])
+    producer.flush()
+    assert proxy.resets > resets + 5
+    end(producer, commit=True)
+    wait_for(lambda: not view.held(name), "the markers")
+    assert values_in_order(view, name) == list(range(12 * count))
+
+
+def test_a_network_that_is_away_for_a_while(begin, end, topic, view, proxied, proxy):
+    """Connections drop, and new ones are refused until it is back."""
+    name, producer = topic(2), begin(kafka=proxied)
+    producer.write(name, 2, value=numbers(0, 100_000))
+    proxy.cut()
+    timer = threading.Timer(1.0, proxy.restore)
+    timer.start()
+    producer.write(name, 2, value=numbers(100_000, 100_000))
+    producer.flush()
+    timer.join()
+    end(producer, commit=True)
+    wait_for(lambda: not view.held(name), "the markers")
+    assert sorted(int(value) for value in view.values(name)) == list(range(200_000))
+
+
+def test_a_broker_that_is_restarted(begin, end, topic, view, cluster, kafka):
+    """Killed with answers outstanding, between two of the transaction's batches."""
+    name, producer = topic(), begin(batch__size=50_000)
+    producer.write(name, 1, value=numbers(0, 10_000, size=100))
+    producer.flush()
+    producer.write(name, 1, value=numbers(10_000, 20_000, size=100))
+    cluster.kill(0)
+    starting = threading.Thread(target=cluster.start, args=(0,))
+    starting.start()
+    producer.write(name, 1, value=numbers(30_000, 10_000, size=100))
+    producer.flush()
+    starting.join()
+    end(producer, commit=True)
+    wait_for(lambda: not view.held(name), "the markers")
+    assert values_in_order(view, name) == list(range(40_000))
+    assert isinstance(view.rows(name)[0], Row)

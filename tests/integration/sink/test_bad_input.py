@@ -1,0 +1,458 @@
+"""Bad input to the sink: an error with a name and a remedy, in time, before tasks where possible, nothing written."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+
+import pytest
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    ResourcePatternType,
+    ResourceType,
+)
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from spark_eos.devcluster import DevCluster
+from spark_eos.protocol.head import Head, encode
+from tests.support.arming import armed
+from tests.support.kafka_view import TIMEOUT, KafkaView, open_view, wait_for, write
+from tests.support.sink_queries import SECONDS, Sink, ended_by
+
+ROWS = "value string, topic string, partition int"
+
+
+class Refusal:
+    """Runs a query that must stop, and looks at what it did."""
+
+    def __init__(self, spark: SparkSession, view: KafkaView) -> None:
+        self._spark, self.view = spark, view
+
+    def __call__(
+        self, sink: Sink, frame: DataFrame, condition: str, *outputs: str, tasks: bool = False, says: str = ""
+    ) -> str:
+        """The error's text; ``says`` is in it. ``tasks``: whether only a task can know. Outputs stay as they are."""
+        ends = self.view.ends(*outputs)
+        jobs = set(self._spark.sparkContext.statusTracker().getJobIdsForGroup(None))
+        query = None
+        with pytest.raises(PySparkException, match=rf"\[{condition}\]") as caught:
+            query = sink.start(frame)
+            query.awaitTermination(SECONDS)
+        text = str(caught.value)
+        assert says in text
+        if query is not None and not tasks:
+            ran = self._spark.sparkContext.statusTracker().getJobIdsForGroup(query.runId)
+            assert list(ran) == [], "tasks ran"
+        assert set(self._spark.sparkContext.statusTracker().getJobIdsForGroup(None)) == jobs
+        if not tasks:
+            assert self.view.ends(*outputs) == ends
+        assert self.view.values(*outputs) == []
+        wait_for(lambda: not self.view.held(*outputs), "the end of what was open")
+        return text
+
+
+@pytest.fixture
+def refused(spark, view) -> Refusal:
+    return Refusal(spark, view)
+
+
+# The cluster
+
+
+def test_missing_bootstrap_servers(files, sink, topic, refused):
+    """With the call to write."""
+    out = topic()
+    query = sink(topic=out)
+    del query.options["kafka.bootstrap.servers"]
+    refused(query, files().add(["a"]).stream(), "EOS_OPTION_MISSING", out, says='.option("kafka.bootstrap.servers"')
+
+
+@contextmanager
+def nobody() -> Iterator[str]:
+    """A port at which nobody listens."""
+    with closing(socket.socket()) as taken:
+        taken.bind(("127.0.0.1", 0))
+        yield f"127.0.0.1:{taken.getsockname()[1]}"
+
+
+@contextmanager
+def a_silent_host() -> Iterator[str]:
+    """A port that takes connections and never answers."""
+    with closing(socket.socket()) as listening:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen()
+        yield f"127.0.0.1:{listening.getsockname()[1]}"
+
+
+@pytest.mark.parametrize("host", [nobody, a_silent_host])
+def test_unreachable_brokers(host: Callable, files, sink, refused, spark):
+    """Within about 15 seconds; the address is in the message."""
+    source = files().add(["a"]).stream()
+    with host() as servers:
+        query = sink(topic="t", kafka__bootstrap__servers=servers)
+        began = time.monotonic()
+        text = refused(query, source, "EOS_KAFKA_UNREACHABLE", says=servers)
+        assert time.monotonic() - began < 40  # that is 15 and a slow machine's start of a query
+    assert float(re.search(r"within ([\d.]+) s", text)[1]) < 17
+    assert "kafka.bootstrap.servers" in text.partition("Check ")[2]
+
+
+def test_a_missing_topic_by_option(files, sink, refused, view):
+    """Before any task; it is not created."""
+    name = f"missing-{uuid.uuid4()}"
+    refused(sink(topic=name), files().add(["a"]).stream(), "EOS_TOPIC_MISSING", says=name)
+    assert name not in view.admin.list_topics(timeout=TIMEOUT).topics
+
+
+def test_a_missing_topic_by_column(files, sink, topic, refused, view):
+    """Only the rows know it. What was written before that row is aborted."""
+    out, name = topic(), f"missing-{uuid.uuid4()}"
+    source = files(ROWS).add([("a", out, None)] * 20_000 + [("b", name, None)])
+    refused(sink(), source.stream(), "EOS_TOPIC_MISSING", out, tasks=True, says=name)
+    assert name not in view.admin.list_topics(timeout=TIMEOUT).topics
+
+
+def test_a_missing_topic_where_brokers_create_topics(spark, files, tmp_path):
+    """A misspelt name must not become a topic."""
+    with (
+        DevCluster(config={"auto.create.topics.enable": "true"}) as cluster,
+        open_view(cluster.bootstrap_servers) as view,
+    ):
+        name = f"missing-{uuid.uuid4()}"
+        refused = Refusal(spark, view)
+        by_option, by_column = Sink(cluster, tmp_path / "1", topic=name), Sink(cluster, tmp_path / "2")
+        refused(by_option, files(name="1").add(["a"]).stream(), "EOS_TOPIC_MISSING", says=name)
+        source = files(ROWS, name="2").add([("a", name, None)])
+        refused(by_column, source.stream(), "EOS_TOPIC_MISSING", tasks=True, says=name)
+        assert name not in view.admin.list_topics(timeout=TIMEOUT).topics
+
+
+def test_a_cluster_without_version_2_transactions(spark, files, tmp_path):
+    """With the command that raises it."""
+    with DevCluster(features={"transaction.version": 1}) as cluster, open_view(cluster.bootstrap_servers) as view:
+        cluster.create_topic("out")
+        query = Sink(cluster, tmp_path / "query", topic="out")
+        source = files().add(["a"]).stream()
+        text = Refusal(spark, view)(query, source, "EOS_TRANSACTION_VERSION", "out", says="transaction.version is 1")
+        assert "kafka-features.sh upgrade --feature transaction.version=2" in text
+
+
+def test_a_transaction_timeout_over_the_brokers_limit(files, sink, topic, refused):
+    """With both numbers."""
+    out = topic()
+    query = sink(topic=out, transaction__timeout__ms=900_001)
+    text = refused(query, files().add(["a"]).stream(), "EOS_TRANSACTION_TIMEOUT_TOO_LONG", out, says="900001")
+    assert "900000" in text
+
+
+# Options and columns
+
+
+def test_a_reserved_kafka_key(files, sink, topic, refused):
+    """By name, with the option to use."""
+    out = topic()
+    query = sink(topic=out, kafka__transactional__id="mine")
+    refused(query, files().add(["a"]).stream(), "EOS_OPTION_RESERVED", out, says="transactionalIdPrefix")
+
+
+def test_an_unknown_kafka_key(files, sink, topic, refused):
+    """With the nearest one."""
+    out = topic()
+    query = sink(topic=out, kafka__lingr__ms="5")
+    refused(query, files().add(["a"]).stream(), "EOS_OPTION_KAFKA_UNKNOWN", out, says="kafka.linger.ms")
+
+
+@pytest.mark.parametrize(
+    ("select", "condition", "says"),
+    [
+        ("length(value) AS value", "EOS_COLUMN_TYPE", "'value' is int"),
+        ("value, cast(1 AS bigint) AS partition", "EOS_COLUMN_TYPE", "It must be int"),
+        ("value AS key", "EOS_COLUMN_MISSING", "'value'"),
+        ("value, 1 AS carrier", "EOS_COLUMN_UNKNOWN", "'carrier'"),
+    ],
+)
+def test_wrong_columns(select, condition, says, files, sink, topic, refused):
+    """With the column and what it must be."""
+    out = topic()
+    columns = files().add(["a"]).stream().selectExpr(*select.split(", "))
+    refused(sink(topic=out), columns, condition, out, says=says)
+
+
+def test_a_group_without_a_checkpoint_option(spark, cluster, files, topic, tmp_path, view):
+    """A location that is set for the session is not handed to a sink."""
+    out = topic()
+    writer = files().add(["a"]).stream().writeStream.format("eos-kafka").option("topic", out)
+    writer = writer.option("kafka.bootstrap.servers", cluster.bootstrap_servers).option("offsets.group.id", "g")
+    spark.conf.set("spark.sql.streaming.checkpointLocation", str(tmp_path / "checkpoints"))
+    try:
+        with pytest.raises(PySparkException, match="EOS_OPTION_NEEDS_CHECKPOINT.*checkpointLocation"):
+            writer.trigger(availableNow=True).start().awaitTermination(SECONDS)
+    finally:
+        spark.conf.unset("spark.sql.streaming.checkpointLocation")
+    assert view.ends(out) == {(out, 0): 0}
+
+
+# Rows
+
+
+@pytest.mark.parametrize(
+    ("row", "condition", "says"),
+    [
+        (("b", None, None), "EOS_ROW_TOPIC_NULL", "option 'topic'"),
+        (("b", "OUT", 7), "EOS_ROW_PARTITION_OUT_OF_RANGE", "which has 2"),
+        (("b", "OUT", -1), "EOS_ROW_PARTITION_OUT_OF_RANGE", "partition -1"),
+        (("b" * 1_200_000, "OUT", None), "EOS_ROW_TOO_LARGE", "1 row(s) and 12000"),
+    ],
+)
+def test_a_row_that_cannot_be_written(row, condition, says, files, sink, topic, refused):
+    """The batch's other rows are aborted; without the row the replay is clean."""
+    out = topic(2)
+    good = [("a", out, 0)] * 5
+    bad = tuple(out if field == "OUT" else field for field in row)
+    source = files(ROWS).add(good, [*good, bad])
+    query = sink()
+    refused(query, source.stream(), condition, out, tasks=True, says=says)
+    query.run(source.stream().where("value = 'a'"))
+    assert refused.view.values(out) == ["a"] * 10
+
+
+def test_a_record_over_the_topics_limit(files, sink, topic, refused):
+    """The producer cannot know it: the broker refuses the record, and the error says which setting it is.
+
+    Rows that come after it are refused by the producer, for another reason; that is not what is told.
+    """
+    out = topic(1, max_message_bytes=2000)
+    source = files().add(["a"], ["b" * 5000], ["b" * 5000, *["c" * 100] * 100_000])
+    text = refused(sink(topic=out), source.stream(), "EOS_ROW_TOO_LARGE", out, tasks=True, says="max.message.bytes")
+    assert "bbbb" not in text
+
+
+# Checkpoint, ledger, group
+
+
+def kafka_frame(spark: SparkSession, cluster: DevCluster, topic: str) -> DataFrame:
+    return (
+        spark.readStream.format("eos-kafka")
+        .option("kafka.bootstrap.servers", cluster.bootstrap_servers)
+        .option("subscribe", topic)
+        .option("startingOffsets", "earliest")
+        .load()
+        .select("value")
+    )
+
+
+def test_an_offset_log_that_is_damaged_before_a_restart(spark, cluster, sink, topic, view):
+    """Spark and the source read it first, and stop with errors of their own: nothing is written."""
+    source, out = topic(), topic()
+    write(cluster.bootstrap_servers, source, [(0, "a")])
+    query = sink(topic=out, offsets__group__id=f"group-{uuid.uuid4()}")
+    query.run(kafka_frame(spark, cluster, source))
+    query.forget(1)
+    ends = view.ends(out)
+    damage(query, 1)
+    query.stopped_by(kafka_frame(spark, cluster, source), "planPartitions")
+    assert view.ends(out) == ends
+
+
+def test_an_offset_log_that_is_damaged_while_a_batch_runs(spark, cluster, sink, topic, view, tmp_path):
+    """The offsets that it should publish cannot be told: nothing is decided, and nothing stays open."""
+    source, out, group = topic(), topic(), f"group-{uuid.uuid4()}"
+    write(cluster.bootstrap_servers, source, [(0, "a")])
+    query = sink(topic=out, offsets__group__id=group)
+    with armed(spark, "prepare.prepared=hold", tmp_path / "faults") as fault:
+        started = query.start(kafka_frame(spark, cluster, source))
+        fault.wait()
+        log = damage(query, 1)
+        fault.release()
+        text = ended_by(started, "EOS_CHECKPOINT_DAMAGED")
+    assert "offsets/1" in text
+    assert "backup" in text
+    assert view.values(out) == []
+    assert view.group(group, source) == {(source, 0): 0}
+    wait_for(lambda: not view.held(out), "the abort")
+    (query.checkpoint / "offsets" / "1").write_text(log)
+    query.run(kafka_frame(spark, cluster, source))
+    assert view.values(out) == ["a"]
+    assert view.group(group, source) == view.ends(source)
+
+
+def damage(query: Sink, batch: int) -> str:
+    """Cut off the end of an offset log; its text as it was."""
+    log = query.checkpoint / "offsets" / str(batch)
+    log.with_name(f".{batch}.crc").unlink()
+    text = log.read_text()
+    log.write_text(text[:-5])
+    return text
+
+
+def test_a_checkpoint_in_mid_life_without_a_ledger(files, sink, topic, refused, view):
+    """As after a change from another sink; told to begin here, it goes on."""
+    out = topic()
+    source = files().add(["a"])
+    query = sink(topic=out)
+    query.run(source.stream())
+    ends = view.ends(out)
+    elsewhere = {"ledger__topic": f"ledger-{uuid.uuid4()}"}
+    text = sink(topic=out, **elsewhere).stopped_by(source.add(["b"]).stream(), "EOS_LEDGER_HEAD_MISSING")
+    assert "ledger.begin" in text
+    assert view.ends(out) == ends
+    sink(topic=out, **elsewhere, ledger__begin="true").run(source.stream())
+    assert view.values(out) == ["a", "b"]
+
+
+def test_a_ledger_that_is_not_compacted(files, sink, topic, refused):
+    """Its decisions would be deleted by age."""
+    out, ledger = topic(), topic(1, cleanup_policy="delete")
+    query = sink(topic=out, ledger__topic=ledger)
+    refused(query, files().add(["a"]).stream(), "EOS_LEDGER_NOT_COMPACTED", out, ledger, says=ledger)
+
+
+def test_a_ledger_with_fewer_replicas_than_it_wants_is_used(files, sink, topic, view):
+    """Brokers ask for no more replicas in sync than there are; so does the check."""
+    out, ledger = topic(), topic(1, cleanup_policy="compact", min_insync_replicas=2)
+    sink(topic=out, ledger__topic=ledger).run(files().add(["a"]).stream())
+    assert view.values(out) == ["a"]
+
+
+class Guarded:
+    """A cluster where everybody may do everything but what is forbidden."""
+
+    def __init__(self, cluster: DevCluster, view: KafkaView) -> None:
+        self.cluster, self.view = cluster, view
+
+    @contextmanager
+    def forbidden(self, kind: ResourceType, prefix: str, operation: AclOperation) -> Iterator[None]:
+        """For names with this prefix."""
+        rules = [(AclOperation.ALL, AclPermissionType.ALLOW), (operation, AclPermissionType.DENY)]
+        acls = [AclBinding(kind, prefix, ResourcePatternType.PREFIXED, "User:*", "*", *rule) for rule in rules]
+        for future in self.view.admin.create_acls(acls).values():
+            future.result(TIMEOUT)
+        try:
+            yield
+        finally:
+            filters = [
+                AclBindingFilter(kind, prefix, ResourcePatternType.PREFIXED, "User:*", "*", *rule) for rule in rules
+            ]
+            for future in self.view.admin.delete_acls(filters).values():
+                future.result(TIMEOUT)
+
+
+@pytest.fixture(scope="module")
+def guarded() -> Iterator[Guarded]:
+    authorizer = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+    config = {"authorizer.class.name": authorizer, "allow.everyone.if.no.acl.found": "true"}
+    with DevCluster(config=config) as cluster, open_view(cluster.bootstrap_servers) as view:
+        yield Guarded(cluster, view)
+
+
+@pytest.mark.parametrize(
+    ("kind", "prefix", "operation", "condition", "tasks"),
+    [
+        (ResourceType.TOPIC, "ledger", AclOperation.WRITE, "EOS_LEDGER_UNAUTHORIZED", False),
+        (ResourceType.TOPIC, "ledger", AclOperation.DESCRIBE, "EOS_TOPIC_UNAUTHORIZED", False),
+        (ResourceType.TOPIC, "out", AclOperation.DESCRIBE, "EOS_TOPIC_UNAUTHORIZED", False),
+        (ResourceType.TOPIC, "out", AclOperation.WRITE, "EOS_DELIVERY_UNAUTHORIZED", True),
+        (ResourceType.TRANSACTIONAL_ID, "mine", AclOperation.WRITE, "EOS_TRANSACTIONS_REFUSED", True),
+        (ResourceType.GROUP, "group", AclOperation.READ, "EOS_LEDGER_UNAUTHORIZED", True),
+    ],
+)
+def test_what_the_user_may_not_do(kind, prefix, operation, condition, tasks, guarded, spark, tmp_path):
+    """By name, before any task where the cluster tells; nothing is written, and with the right it goes on."""
+    out, ledger, source, group = (f"{name}-{uuid.uuid4()}" for name in ("out", "ledger", "in", "group"))
+    guarded.cluster.create_topic(out)
+    guarded.cluster.create_topic(ledger, cleanup_policy="compact")
+    guarded.cluster.create_topic(source)
+    write(guarded.cluster.bootstrap_servers, source, [(0, "a")])
+    options = {"topic": out, "ledger__topic": ledger, "offsets__group__id": group, "transactionalIdPrefix": "mine"}
+    query = Sink(guarded.cluster, tmp_path / "query", **options)
+    with guarded.forbidden(kind, prefix, operation):
+        frame = kafka_frame(spark, guarded.cluster, source)
+        Refusal(spark, guarded.view)(query, frame, condition, out, tasks=tasks, says="authorization failed" * tasks)
+    query.run(kafka_frame(spark, guarded.cluster, source))
+    assert guarded.view.values(out) == ["a"]
+
+
+def put(cluster: DevCluster, ledger: str, key: str | None, value: bytes) -> None:
+    producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0})
+    producer.produce(ledger, value, key=key)
+    assert producer.flush(TIMEOUT) == 0
+
+
+def test_a_ledger_that_holds_something_else(cluster, files, sink, topic, view):
+    """A foreign record under the query's key."""
+    out, ledger = topic(), topic(1, cleanup_policy="compact")
+    source = files().add(["a"])
+    query = sink(topic=out, ledger__topic=ledger)
+    query.run(source.stream())
+    put(cluster, ledger, query.id, b"not a head")
+    ends = view.ends(out)
+    query.stopped_by(source.add(["b"]).stream(), "EOS_LEDGER_DAMAGED")
+    assert view.ends(out) == ends
+
+
+def test_a_head_of_a_later_version(cluster, files, sink, topic, view):
+    """It is left alone."""
+    out, ledger = topic(), topic(1, cleanup_policy="compact")
+    source = files().add(["a"])
+    query = sink(topic=out, ledger__topic=ledger)
+    query.run(source.stream())
+    later = json.loads(encode(Head("r", 9, (), 5))) | {"format": 99}
+    put(cluster, ledger, query.id, json.dumps(later).encode())
+    ends = view.ends(out, ledger)
+    query.stopped_by(source.add(["b"]).stream(), "EOS_LEDGER_FORMAT.*format 99")
+    assert view.ends(out, ledger) == ends
+
+
+def test_a_group_with_active_members(spark, cluster, topic, sink, refused, view):
+    """Their offsets would be overwritten; they are named. When they are gone, the query runs."""
+    source, out, group = topic(), topic(), f"group-{uuid.uuid4()}"
+    frame = kafka_frame(spark, cluster, source)
+    client = {"bootstrap.servers": cluster.bootstrap_servers, "client.id": "somebody", "log_level": 0}
+    member = Consumer(client | {"group.id": group})
+    try:
+        member.subscribe([source])
+        wait_for(lambda: member.poll(0.1) is None and member.assignment(), "the assignment")
+        query = sink(topic=out, offsets__group__id=group)
+        text = refused(query, frame, "EOS_GROUP_ACTIVE", out, says=group)
+        assert "somebody" in text
+    finally:
+        member.close()
+    query.run(frame)
+
+
+# Secrets
+
+
+def test_secrets_are_in_no_message_no_log_and_no_ledger(cluster, files, sink, topic, view, capfd):
+    """Neither when the query runs, nor when it is refused, nor when it reaches nobody."""
+    secret = "hunter2-" + uuid.uuid4().hex
+    out, ledger = topic(), topic(1, cleanup_policy="compact")
+    source = files().add(["a"])
+    query = sink(topic=out, ledger__topic=ledger, kafka__sasl__password=secret)
+    query.run(source.stream())
+    assert view.values(out) == ["a"]
+    ledger_rows = view.rows(ledger)
+    assert ledger_rows
+    assert not [row for row in ledger_rows if secret.encode() in (row.value or b"")]
+    protected = {"kafka__security__protocol": "SASL_PLAINTEXT", "kafka__sasl__mechanism": "PLAIN"}
+    protected |= {"kafka__sasl__username": "u", "kafka__sasl__password": secret}
+    texts = [
+        sink("2", topic=out, **protected).stopped_by(source.stream(), "EOS_KAFKA_UNREACHABLE"),
+        sink("3", topic=out, kafka__sasl__password=secret, kafka__acks="1").stopped_by(source.stream(), "RESERVED"),
+        sink("4", topic=out, kafka__ssl__key__password=secret, kafka__linger__ms="x").stopped_by(
+            source.stream(), "EOS_OPTION_KAFKA_INVALID"
+        ),
+    ]
+    assert not [text for text in texts if secret in text]
+    written = capfd.readouterr()
+    assert secret not in written.out + written.err

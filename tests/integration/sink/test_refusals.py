@@ -1,0 +1,168 @@
+"""What people try and cannot have: refused on the driver, in one line, with what to do instead."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+import spark_eos
+from tests.support.sink_queries import SECONDS
+
+
+class Told:
+    """What a person is told: the text of Spark's exception, and the reason in it."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+
+    def __call__(self, attempt: Callable[[], object], condition: str, says: str) -> None:
+        """No task has run, and of Python's stacks there is nothing."""
+        tracker = self._spark.sparkContext.statusTracker()
+        jobs = set(tracker.getJobIdsForGroup(None))
+        with pytest.raises(PySparkException) as caught:
+            attempt()
+        reason = spark_eos.reason(caught.value)
+        assert reason is not None and reason.condition == condition, str(caught.value)
+        assert says in str(reason)
+        assert not reason.restart_helps
+        own_text = str(caught.value).partition("=== Streaming Query ===")[0]
+        assert not re.search("Traceback|PicklingError|UnboundLocalError|NOT_IMPLEMENTED", own_text), own_text
+        ran = re.search(r"runId = ([-0-9a-f]+)", own_text)
+        assert not ran or not tracker.getJobIdsForGroup(ran[1]), "tasks ran"
+        assert set(tracker.getJobIdsForGroup(None)) == jobs
+
+
+@pytest.fixture
+def told(spark) -> Told:
+    return Told(spark)
+
+
+@pytest.fixture
+def rows(files) -> DataFrame:
+    return files().add(["a"]).stream()
+
+
+@pytest.fixture
+def kafka(cluster, spark) -> Callable[..., DataFrame]:
+    """``kafka(reader, topic="t", …)``: the reader with options."""
+
+    def configure(call, **options: str):
+        return call.format("eos-kafka").option("kafka.bootstrap.servers", cluster.bootstrap_servers).options(**options)
+
+    return configure
+
+
+@pytest.mark.parametrize("mode", ["append", "overwrite", "error", "ignore"])
+def test_a_batch_is_not_written(mode, spark, kafka, told, topic):
+    """Of some modes Spark says by itself that they are not supported, and to take one of those that are not either."""
+    rows = spark.range(2).selectExpr("cast(id AS string) AS value")
+    write = kafka(rows.write, topic=topic()).mode(mode)
+    if mode in ("append", "overwrite"):
+        told(write.save, "EOS_BATCH_WRITE", "availableNow=True")
+    else:
+        with pytest.raises(PySparkException) as caught:
+            write.save()
+        assert spark_eos.reason(caught.value).condition == "EOS_BATCH_WRITE"
+
+
+def test_a_batch_becomes_no_table(spark, kafka, told, topic):
+    """Nor by saveAsTable."""
+    rows = spark.range(2).selectExpr("cast(id AS string) AS value")
+    told(lambda: kafka(rows.write, topic=topic()).saveAsTable("refused_table"), "EOS_BATCH_WRITE", "writeStream")
+    assert not spark.catalog.tableExists("refused_table")
+
+
+def test_a_batch_is_not_written_within_foreach_batch(rows, kafka, topic, tmp_path):
+    """The stack in between is that of the user's function."""
+    name = topic()
+
+    def write(batch: DataFrame, _: int) -> None:
+        kafka(batch.write, topic=name).mode("append").save()
+
+    stream = rows.writeStream.foreachBatch(write).trigger(availableNow=True)
+    with pytest.raises(PySparkException) as caught:
+        stream.option("checkpointLocation", str(tmp_path / "checkpoint")).start().awaitTermination(SECONDS)
+    reason = spark_eos.reason(caught.value)
+    assert (reason.condition, reason.restart_helps) == ("EOS_BATCH_WRITE", False)
+    assert "foreachBatch" in reason.message
+    assert "NOT_IMPLEMENTED" not in str(caught.value)
+
+
+@pytest.fixture
+def started(kafka, tmp_path, topic) -> Callable[..., Callable[[], None]]:
+    """``started(frame, mode, …)``: a call that starts a query into a topic and waits for its end."""
+
+    def prepare(frame: DataFrame, mode: str = "append", **options: str) -> Callable[[], None]:
+        given = {"topic": topic(), "checkpointLocation": str(tmp_path / "checkpoint")} | options
+        writer = kafka(frame.writeStream, **given).outputMode(mode).trigger(availableNow=True)
+        return lambda: writer.start().awaitTermination(SECONDS)
+
+    return prepare
+
+
+def test_update_mode(rows, started, told):
+    """Spark never asks us: "requirement failed: eos-kafka does not support Update mode"."""
+    counted = rows.groupBy("value").count().selectExpr("value", "cast(count AS string) AS key")
+    told(started(counted, "update"), "EOS_UPDATE_MODE", '.outputMode("complete")')
+
+
+def test_continuous_processing(spark, kafka, topic, tmp_path):
+    """It is another engine, with other sources and sinks."""
+    frame = kafka(spark.readStream, subscribe=topic()).load().select("value")
+    writer = kafka(frame.writeStream, topic=topic(), checkpointLocation=str(tmp_path)).trigger(continuous="1 second")
+    with pytest.raises(Exception, match="continuous") as caught:
+        writer.start().awaitTermination(SECONDS)
+    assert spark_eos.reason(caught.value).condition == "EOS_CONTINUOUS_TRIGGER"
+
+
+def test_a_schema_of_the_users_for_a_stream(spark, kafka, started, told, topic):
+    """Spark takes it as it is, and hands it to the tasks."""
+    frame = kafka(spark.readStream, subscribe=topic()).schema("value string").load()
+    told(started(frame), "EOS_SOURCE_SCHEMA", "Remove .schema")
+
+
+def test_a_schema_of_the_users_for_a_batch(spark, kafka, told, topic):
+    """The same."""
+    frame = kafka(spark.read, subscribe=topic()).schema("value string").load()
+    told(frame.collect, "EOS_SOURCE_SCHEMA", "from_json")
+
+
+def test_ending_offsets_of_a_stream(spark, kafka, started, told, topic):
+    """Not as an UnboundLocalError of Spark's."""
+    frame = kafka(spark.readStream, subscribe=topic(), endingOffsets="latest").load().select("value")
+    told(started(frame), "EOS_OPTION_BATCH_ONLY", "'endingOffsets'")
+
+
+def test_a_path_names_no_topic(rows, kafka, told, topic, tmp_path):
+    """The rows would go to the topic of the option, or column, without a word."""
+    writer = kafka(rows.writeStream, topic=topic(), checkpointLocation=str(tmp_path / "checkpoint"))
+    writer = writer.trigger(availableNow=True)
+    told(lambda: writer.start("flights").awaitTermination(SECONDS), "EOS_OPTION_PATH", '.option("topic"')
+
+
+def test_a_table_names_no_topic(spark, rows, kafka, tmp_path):
+    """Spark makes one in its catalog, and does not tell the sink of it, unless as a path."""
+    writer = kafka(rows.writeStream, checkpointLocation=str(tmp_path / "checkpoint")).trigger(availableNow=True)
+    try:
+        with pytest.raises(PySparkException) as caught:
+            writer.toTable("refused_stream").awaitTermination(SECONDS)
+    finally:
+        spark.sql("DROP TABLE IF EXISTS refused_stream")
+    reason = spark_eos.reason(caught.value)
+    assert reason.condition in ("EOS_COLUMN_MISSING", "EOS_OPTION_PATH")
+    assert '.option("topic"' in reason.hint and ".toTable" in reason.hint
+
+
+def test_a_column_in_other_letters(rows, started, told):
+    """With the one that is meant."""
+    told(started(rows.toDF("Value")), "EOS_COLUMN_UNKNOWN", "Did you mean 'value'?")
+
+
+def test_a_codec_that_is_none(rows, started, told):
+    """With those that there are. Found by the look at the cluster, and told as what it is."""
+    options = {"kafka.compression.type": "foo"}
+    told(started(rows, **options), "EOS_OPTION_KAFKA_INVALID", "It takes none, gzip, snappy, lz4, zstd.")

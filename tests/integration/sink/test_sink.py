@@ -1,0 +1,393 @@
+"""The sink on a real broker: what it writes, when it becomes visible, and what a replay does.
+
+What needs a process to be killed, or two of them, is in tests/chaos.
+"""
+
+from __future__ import annotations
+
+import datetime
+import shutil
+import uuid
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from zlib import crc32
+
+import pytest
+from kafka.partitioner.default import murmur2
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+
+from tests.support.arming import armed
+from tests.support.kafka_view import KafkaView, doubled, wait_for, write
+from tests.support.sink_queries import SECONDS, Sink, ended_by
+
+FULL = (
+    "key string, value string, topic string, partition int, timestamp timestamp, "
+    "headers array<struct<key:string,value:binary>>"
+)
+
+
+# What is written
+
+
+def test_every_column_reaches_kafka(files, sink, topic, view):
+    """As a consumer sees it: in the partition, with headers, at the time, in the topic that the row says."""
+    out = topic(3, **{"retention.ms": -1})  # else the broker, which looks now and then, takes the row of 2024 away
+    at = datetime.datetime(2024, 5, 6, 7, 8, 9, 123_000, tzinfo=datetime.UTC)
+    headers = [{"key": "a", "value": b"1"}, {"key": "a", "value": None}]
+    sink().run(files(FULL).add([("k", "v", out, 2, at, headers), (None, None, out, 1, None, None)]).stream())
+    first, second = sorted(view.rows(out), key=lambda row: -row.partition)
+    assert (first.partition, first.key, first.value) == (2, b"k", b"v")
+    assert first.headers == (("a", b"1"), ("a", None))
+    assert first.timestamp == int(at.timestamp() * 1000)
+    assert (second.partition, second.key, second.value, second.headers) == (1, None, None, ())
+    now = datetime.datetime.now().timestamp() * 1000
+    assert now - 600_000 < second.timestamp <= now
+
+
+@pytest.mark.parametrize("kinds", [("string", "binary"), ("binary", "string")])
+def test_text_and_bytes_as_key_and_value(kinds, files, sink, topic, view):
+    """Text goes as UTF-8; a null value is a tombstone, and an empty one is not."""
+    out = topic()
+    key, value = ["größe" if kind == "string" else b"\xff\0" for kind in kinds]
+    schema = "key {}, value {}".format(*kinds)
+    sink(topic=out).run(files(schema).add([(key, value), (key, None), (None, value)]).stream())
+    as_bytes = [text.encode() if isinstance(text, str) else text for text in (key, value)]
+    assert [(row.key, row.value) for row in view.rows(out)] == [
+        tuple(as_bytes),
+        (as_bytes[0], None),
+        (None, as_bytes[1]),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("options", "partition"),
+    [
+        ({}, lambda key: crc32(key) % 4),
+        ({"kafka__partitioner": "murmur2_random"}, lambda key: murmur2(key) % 2**31 % 4),
+    ],
+    ids=["librdkafka", "Java"],
+)
+def test_keys_choose_partitions_as_a_client_does(options, partition, files, sink, topic, view):
+    """By CRC-32, or on request by murmur2."""
+    out, keys = topic(4), [f"key {i}".encode() for i in range(40)]
+    sink(topic=out, **options).run(files("key binary, value string").add([(key, "v") for key in keys]).stream())
+    assert {row.key: row.partition for row in view.rows(out)} == {key: partition(key) for key in keys}
+
+
+def test_the_topic_option_goes_before_the_column(files, sink, topic, view):
+    """As in the built-in format; the column may even be null then."""
+    chosen, other = topic(), topic()
+    sink(topic=chosen).run(files("value string, topic string").add([("a", other), ("b", None)]).stream())
+    assert view.values(chosen) == ["a", "b"]
+    assert view.values(other) == []
+
+
+def test_several_topics_in_one_batch(files, sink, topic, view):
+    """One transaction of a task spans them all."""
+    outs = [topic(2), topic(1), topic(3)]
+    tasks = [[(f"{task}.{i}", outs[i % 3]) for i in range(30)] for task in range(2)]
+    query = sink()
+    query.run(files("value string, topic string").add(*tasks).stream())
+    for i, out in enumerate(outs):
+        assert sorted(view.values(out)) == sorted(value for task in tasks for value, to in task[i::3] if to == out)
+    assert len(task_transactions(view, query)) == 2
+
+
+def test_order_within_a_partition_is_the_order_of_the_task(files, sink, topic, view):
+    """Over many Arrow batches."""
+    out = topic()
+    values = [f"{i:05d}" for i in range(25_000)]
+    sink(topic=out).run(files().add(values).stream())
+    assert view.values(out) == values
+
+
+def test_complete_mode_writes_the_whole_result_for_each_batch(files, sink, topic, view):
+    """After a shuffle, from state that Spark keeps."""
+    out = topic()
+    source = files()
+    counted = source.stream().groupBy("value").count().selectExpr("value AS key", "cast(count AS string) AS value")
+    query = sink(topic=out)
+    results = []
+    for rows in (["a", "b", "a"], ["b", "c"]):
+        before = view.ends(out)[out, 0]
+        query.run(source.add(rows).stream() and counted, "complete")
+        results.append({row.key: row.value for row in view.rows(out) if row.offset >= before})
+    assert results == [{b"a": b"2", b"b": b"1"}, {b"a": b"2", b"b": b"2", b"c": b"1"}]
+
+
+# Sources, triggers, tasks
+
+
+def test_a_rate_source_with_many_tasks(spark, sink, topic, view):
+    """32 tasks, of which some have nothing to write."""
+    out = topic(4)
+    rate = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 20).option("numPartitions", 32).load()
+    query = sink(topic=out)
+    ended = query.run(rate.selectExpr("cast(value AS string) AS value"))
+    expected = {str(i) for i in range(sum(progress.numInputRows for progress in ended.recentProgress))}
+    assert len(expected) >= 20
+    assert Counter(view.values(out)) == Counter(expected)
+    assert view.open_transactions(query.id) == set()
+
+
+def test_a_running_query_takes_up_what_comes(spark, cluster, sink, topic, view):
+    """By processing time, from a Kafka topic; idle micro-batches write nothing."""
+    source, out = topic(2), topic(2)
+    frame = (
+        spark.readStream.format("eos-kafka")
+        .option("kafka.bootstrap.servers", cluster.bootstrap_servers)
+        .option("subscribe", source)
+        .option("startingOffsets", "earliest")
+        .load()
+    )
+    query = sink(topic=out).start(frame.select("value", "partition"), processingTime="50 milliseconds")
+    expected: list[str] = []
+
+    def has(count: int) -> Callable[[], bool]:
+        return lambda: len(view.values(out)) >= count
+
+    for i in range(3):
+        write(cluster.bootstrap_servers, source, [(p, f"{i}.{p}") for p in range(2)], commit=True)
+        expected += [f"{i}.{p}" for p in range(2)]
+        wait_for(has(len(expected)), f"the rows of round {i}", SECONDS)
+    query.stop()
+    assert query.exception() is None
+    assert sorted(view.values(out)) == expected
+    assert view.held(out) == {}
+
+
+def test_several_queries_of_one_session_at_once(files, sink, topic, view):
+    """They share processes, connections and the ledger, but no transaction."""
+    outs = [topic(2) for _ in range(3)]
+    sinks = [sink(f"query-{i}", topic=out) for i, out in enumerate(outs)]
+    inputs = [files(name=f"input-{i}").add(*[[f"{i}.{t}.{n}" for n in range(50)] for t in range(2)]) for i in range(3)]
+    running = [one.start(source.stream()) for one, source in zip(sinks, inputs, strict=True)]
+    for query in running:
+        assert query.awaitTermination(SECONDS)
+    for i, out in enumerate(outs):
+        assert Counter(view.values(out)) == Counter(f"{i}.{t}.{n}" for t in range(2) for n in range(50))
+
+
+def test_tasks_without_rows_leave_no_transaction(spark, files, sink, topic, view):
+    """An empty transaction cannot be committed; there is one record and one marker, and nothing else."""
+    out = topic()
+    query = sink(topic=out)
+    query.run(files().add(["only"]).stream().repartition(4, "value"))
+    assert view.ends(out) == {(out, 0): 2}
+    assert set(task_transactions(view, query).values()) <= {"Empty", "CompleteCommit"}
+    assert list(task_transactions(view, query).values()).count("CompleteCommit") == 1
+
+
+def task_transactions(view: KafkaView, query: Sink) -> dict[str, str]:
+    """The states of the transactional ids of the query's tasks."""
+    assert query.id is not None
+    return {name: state for name, state in view.transactions(query.id).items() if not name.endswith("-ledger")}
+
+
+# One decision
+
+
+def test_offsets_and_rows_become_durable_by_one_decision(spark, cluster, sink, topic, view, tmp_path):
+    """Before it the group has nothing; after it the group has all, though no transaction is ended yet."""
+    source, out, group = topic(2), topic(1), f"group-{uuid.uuid4()}"
+    write(cluster.bootstrap_servers, source, [(0, "a"), (1, "b"), (1, "c")])
+    query = sink(topic=out, offsets__group__id=group)
+
+    def frame() -> DataFrame:
+        options = {"kafka.bootstrap.servers": cluster.bootstrap_servers, "subscribe": source}
+        stream = spark.readStream.format("eos-kafka").options(**options, startingOffsets="earliest").load()
+        return stream.select("value")
+
+    # Micro-batch 0 only notes where the source begins.
+    with armed(spark, "commit.verified=hold@2, commit.decided=hold@2", tmp_path / "faults") as before:
+        started = query.start(frame())
+        before.wait()
+        assert view.group(group, source) == {(source, 0): 0, (source, 1): 0}
+        after = before.other("commit.decided")
+        before.release()
+        after.wait()
+        assert view.group(group, source) == view.ends(source) == {(source, 0): 1, (source, 1): 2}
+        assert view.values(out) == []
+        assert view.open_transactions(started.id) != set()
+        after.release()
+        assert started.awaitTermination(SECONDS)
+    assert sorted(view.values(out)) == ["a", "b", "c"]
+
+
+def test_the_replay_of_a_decided_batch_writes_nothing(files, sink, topic, view):
+    """Not even something that is aborted afterwards: the log's end does not move."""
+    out = topic(2)
+    source = files().add(["a", "b"], ["c"])
+    query = sink(topic=out)
+    query.run(source.stream())
+    ends = view.ends(out)
+    for _ in range(2):
+        query.forget(0)
+        query.run(source.stream())
+        assert view.ends(out) == ends
+    query.run(source.add(["d"]).stream())
+    assert sorted(view.values(out)) == ["a", "b", "c", "d"]
+
+
+@pytest.mark.parametrize("change", ["value || '!' AS value", "explode(array(value, value)) AS value"])
+def test_a_replay_that_differs_stops(change, files, sink, topic, view):
+    """Other rows, or more of them; nothing is written, and the right plan goes on."""
+    out = topic()
+    source = files().add(["a", "b"])
+    query = sink(topic=out)
+    query.run(source.stream())
+    ends = view.ends(out)
+    query.forget(0)
+    message = query.stopped_by(source.stream().selectExpr(change), "EOS_REPLAY_DIVERGED")
+    assert "micro-batch 0" in message
+    assert "digest" in message
+    assert view.ends(out) == ends
+    query.run(source.add(["c"]).stream())
+    assert view.values(out) == ["a", "b", "c"]
+
+
+# Loss and repair
+
+
+def lose(spark: SparkSession, query: Sink, frame: DataFrame, view: KafkaView, folder: Path, count: int) -> str:
+    """Run a query whose micro-batch 0 loses this many of its decided transactions; the error's text."""
+    with armed(spark, "commit.decided=hold", folder / "faults") as fault:
+        started = query.start(frame)
+        fault.wait()
+        for name in sorted(view.open_transactions(started.id))[:count]:
+            view.end_transaction(name, commit=False)
+        fault.release()
+        return ended_by(started, "EOS_TRANSACTION_LOST")
+
+
+def test_a_decided_transaction_that_is_lost_is_repaired_from_the_replay(spark, files, sink, topic, view, tmp_path):
+    """The query stops and names it; its next start writes exactly the lost rows."""
+    out = topic()
+    source = files().add(*[[f"{task}.{i}" for i in range(10)] for task in range(3)])
+    query = sink(topic=out)
+    message = lose(spark, query, source.stream(), view, tmp_path, 1)
+    assert "1 of its 3 transactions" in message
+    visible = view.values(out)
+    assert len(visible) == 20
+    written = len(view.rows(out, committed=False))
+    query.run(source.stream())
+    assert Counter(view.values(out)) == Counter(f"{task}.{i}" for task in range(3) for i in range(10))
+    assert len(view.rows(out, committed=False)) == written + 10
+    assert view.open_transactions(query.id or "") == set()
+    query.run(source.add(["next"]).stream())
+    assert view.values(out)[-1] == "next"
+
+
+def test_a_batch_that_is_lost_as_a_whole_is_written_again(spark, files, sink, topic, view, tmp_path):
+    """By any number of tasks, as nothing of it is visible."""
+    out = topic()
+    source = files().add(*[[f"{task}.{i}" for i in range(10)] for task in range(2)])
+    query = sink(topic=out)
+    lose(spark, query, source.stream(), view, tmp_path, 2)
+    assert view.values(out) == []
+    query.run(source.stream().repartition(3))
+    assert Counter(view.values(out)) == Counter(f"{task}.{i}" for task in range(2) for i in range(10))
+
+
+def test_a_repair_by_other_tasks_stops_and_names_the_number(spark, files, sink, topic, view, tmp_path):
+    """Nobody can tell which of the new tasks' rows are the lost ones."""
+    out = topic()
+    source = files().add(*[[f"{task}.{i}" for i in range(10)] for task in range(3)])
+    query = sink(topic=out)
+    lose(spark, query, source.stream(), view, tmp_path, 1)
+    message = query.stopped_by(source.stream().coalesce(1), "EOS_REPAIR_NEEDS_SAME_TASKS")
+    assert "3 tasks" in message
+    assert len(view.values(out)) == 20
+    assert view.held(out) == {}
+    query.run(source.stream())
+    assert Counter(view.values(out)) == Counter(f"{task}.{i}" for task in range(3) for i in range(10))
+
+
+# Failure and abort
+
+
+@pytest.mark.parametrize(
+    ("point", "tasks"), [("prepare.begun", 6), ("prepare.wrote", 6), ("prepare.prepared", 6), ("prepare.flushed", 3)]
+)
+def test_a_task_that_fails_leaves_nothing_open(point, tasks, spark, files, sink, topic, view, tmp_path):
+    """Its transaction is aborted, and those of the other tasks; readers are not held, and the replay is clean.
+
+    On 4 task slots the sixth task begins when others have ended; of three tasks, the driver may have heard of none.
+    """
+    out = topic()
+    source = files().add(*[[f"{task}.{i}" for i in range(10)] for task in range(tasks)])
+    query = sink(topic=out)
+    with armed(spark, f"{point}=fail@{tasks}", tmp_path / "faults"):
+        query.stopped_by(source.stream(), "FaultInjected")
+    wait_for(lambda: not view.open_transactions(query.id or ""), "the abort of all transactions")
+    wait_for(lambda: not view.held(out), "the abort markers")
+    assert view.values(out) == []
+    query.run(source.stream())
+    assert Counter(view.values(out)) == Counter(f"{task}.{i}" for task in range(tasks) for i in range(10))
+
+
+@pytest.mark.parametrize("fault", ["prepare.wrote=die@2", "commit.entered=die", "commit.verified=fail"])
+def test_a_process_that_dies_before_the_decision_costs_a_replay(fault, spark, files, sink, topic, view, tmp_path):
+    """A worker in the middle of its rows; the one that commits."""
+    out = topic()
+    source = files().add(*[[f"{task}.{i}" for i in range(10)] for task in range(2)])
+    query = sink(topic=out)
+    with armed(spark, fault, tmp_path / "faults"), pytest.raises(StreamingQueryException):
+        query.start(source.stream()).awaitTermination(SECONDS)
+    assert view.values(out) == []
+    query.run(source.stream())
+    assert Counter(view.values(out)) == Counter(f"{task}.{i}" for task in range(2) for i in range(10))
+    assert view.held(out) == {}
+
+
+@pytest.mark.parametrize("fault", ["commit.decided=fail", "commit.between=die", "commit.cleaned=fail"])
+def test_a_failure_after_the_decision_aborts_nothing_of_it(fault, spark, files, sink, topic, view, tmp_path):
+    """Spark calls abort after a commit that raised: the next start commits what is decided, and writes nothing."""
+    out = topic()
+    source = files().add(*[[f"{task}.{i}" for i in range(10)] for task in range(2)])
+    query = sink(topic=out)
+    with armed(spark, fault, tmp_path / "faults"), pytest.raises(StreamingQueryException):
+        query.start(source.stream()).awaitTermination(SECONDS)
+    query.run(source.stream())
+    assert Counter(view.values(out)) == Counter(f"{task}.{i}" for task in range(2) for i in range(10))
+    assert len(view.rows(out, committed=False)) == 20
+    assert view.held(out) == {}
+
+
+def test_a_query_that_is_stopped_in_mid_batch_holds_nobody(spark, files, sink, topic, view, tmp_path):
+    """No task has told the driver whose it is; what they wrote is aborted all the same, and the restart writes it."""
+    out = topic()
+    source = files().add(["a"], ["b"])
+    query = sink(topic=out)
+    with armed(spark, "prepare.prepared=hold", tmp_path / "faults") as fault:
+        started = query.start(source.stream())
+        fault.wait()
+        assert view.open_transactions(query.id or "") != set()
+        started.stop()
+        wait_for(lambda: not view.open_transactions(query.id or ""), "the abort of all transactions")
+    wait_for(lambda: not view.held(out), "the abort markers")
+    query.run(source.stream())
+    assert sorted(view.values(out)) == ["a", "b"]
+    assert view.open_transactions(query.id or "") == set()
+    assert view.held(out) == {}
+
+
+def test_a_checkpoint_from_a_backup_stops(files, sink, topic, view):
+    """It is older than the output: going on would write rows twice."""
+    out = topic()
+    source = files().add(["a"])
+    query = sink(topic=out)
+    query.run(source.stream())
+    shutil.copytree(query.checkpoint, query.checkpoint.with_name("backup"))
+    query.run(source.add(["b"]).stream())
+    query.run(source.add(["c"]).stream())
+    shutil.rmtree(query.checkpoint)
+    shutil.move(query.checkpoint.with_name("backup"), query.checkpoint)
+    ends = view.ends(out)
+    message = query.stopped_by(source.stream(), "EOS_CHECKPOINT_BEHIND")
+    assert "micro-batch 1" in message
+    assert "micro-batch 2" in message
+    assert view.ends(out) == ends
+    assert not doubled(view.values(out))

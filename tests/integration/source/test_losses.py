@@ -1,0 +1,225 @@
+"""Topics that are deleted, created anew, cut or expired, under a query that may lose data and one that may not."""
+
+from __future__ import annotations
+
+import pytest
+
+from spark_eos.errors import DataLossError
+from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.options.parse import Fetching
+from spark_eos.source import watch
+from spark_eos.source.consumer import read_by_consumer
+from spark_eos.source.planning import OffsetRange, Task
+from spark_eos.source.raw import read_raw
+from tests.support.source_calls import delete_before, fresh, rows, run, topics, until, until_more, values
+
+
+@pytest.fixture(autouse=True)
+def look_often(monkeypatch):
+    """Topics are looked at every time, not every five seconds."""
+    monkeypatch.setattr(watch, "_TOPICS_S", 0.0)
+
+
+def anew(admin, cluster, name: str, partitions: int = 1) -> None:
+    """Delete a topic and create it again."""
+    admin.delete_topics([name])[name].result()
+    until(lambda: name not in admin.list_topics(timeout=10).topics)
+    cluster.create_topic(name, partitions)
+
+
+def test_a_topic_created_anew_that_has_outgrown_the_query(reader, topic, write, admin, cluster):
+    """Its offsets look as if nothing had happened; its id does not. In a running query, and in the next run."""
+    name = topic()
+    write(name, *"abc")
+    source = reader(name)
+    _, at = run(source)
+    anew(admin, cluster, name)
+    write(name, *"vwxyz")
+    for reading in (source, fresh(source)):
+        with pytest.raises(DataLossError, match="created anew") as caught:
+            until(lambda reading=reading: reading.latestOffset(at, reading.getDefaultReadLimit()) is None)
+        parameters = caught.value.parameters
+        assert (parameters["topic"], parameters["partition"], parameters["expected"]) == (name, 0, 3)
+        assert parameters["found"] == 5
+
+
+def test_a_planned_micro_batch_of_a_topic_created_anew(reader, topic, write, admin, cluster):
+    """The replay must not read the new topic's rows for the old one's."""
+    name = topic()
+    write(name, *"abc")
+    source = reader(name)
+    batches, end = run(source)
+    start = source.initialOffset()
+    anew(admin, cluster, name)
+    write(name, *"vwxyz")
+    until(lambda: fresh(source)._watch.ends() == {name: {0: 5}})
+    with pytest.raises(DataLossError, match="created anew"):
+        fresh(source).partitions(start, end)
+
+
+def test_a_query_that_may_lose_data_reads_the_new_topic_from_its_beginning(
+    reader, topic, write, admin, cluster, caplog
+):
+    """What it had not read of the old one is lost, is said once, and is counted."""
+    name = topic()
+    write(name, *"abc")
+    source = reader(name, failOnDataLoss=False)
+    _, at = run(source)
+    anew(admin, cluster, name)
+    write(name, *"vwxyz")
+    until(lambda: fresh(source)._watch.ends() == {name: {0: 5}})
+    until_more(source, at)
+    batches, end = run(source, at)
+    assert values(batches) == list("vwxyz")
+    assert topics(end) == {name: {"0": 5}}
+    assert "created anew" in caplog.text
+    assert source.reportLatestOffset()["#losses"] == 1
+    # The same micro-batch again, in another run: by what the offset log holds.
+    assert values([rows(fresh(source), at, end)]) == list("vwxyz")
+
+
+def test_a_deleted_topic_of_a_query_that_may_lose_data(reader, topic, write, admin, cluster):
+    """The others go on; what the query knew of it stays, should it be the cluster that has forgotten it for a while."""
+    gone, stays = topic(), topic()
+    write(gone, "a")
+    write(stays, "b")
+    source = reader(f"{gone},{stays}", failOnDataLoss=False)
+    _, at = run(source)
+    admin.delete_topics([gone])[gone].result()
+    until(lambda: gone not in admin.list_topics(timeout=10).topics)
+    write(stays, "c")
+    until_more(source, at)
+    batches, end = run(source, at)
+    assert values(batches) == ["c"]
+    assert topics(end) == {gone: {"0": 1}, stays: {"0": 2}}
+    cluster.create_topic(gone)
+    write(gone, *"xy")
+    until_more(source, end)
+    assert values(run(source, end)[0]) == ["x", "y"]
+
+
+def test_records_that_expired_under_a_query_that_may_lose_data(reader, topic, write, admin, caplog):
+    """The query goes on at the first that is left."""
+    name = topic(2)
+    write(name, *"abcdef")
+    write(name, "other", partition=1)
+    source = reader(name, failOnDataLoss=False)
+    source.initialOffset()
+    delete_before(admin, name, 4)
+    batches, _ = run(source)
+    assert sorted(values(batches)) == ["e", "f", "other"]
+    assert "offset 0 of" in caplog.text
+    assert source.reportLatestOffset()["#losses"] == 1
+
+
+def test_records_that_expire_between_planning_and_reading(reader, topic, write, admin, way):
+    """In the task: from the first that is left, or nothing."""
+    name = topic()
+    write(name, *"abcdef")
+    source = reader(name, failOnDataLoss=False)
+    (part,) = source.partitions({name: {"0": 0}}, {name: {"0": 6}})
+    delete_before(admin, name, 4)
+    assert [row["value"] for batch in source.read(part) for row in batch.to_pylist()] == [b"e", b"f"]
+    delete_before(admin, name, 6)
+    assert list(source.read(part)) == []
+
+
+def test_a_range_beyond_the_end_of_the_log(reader, topic, write, way):
+    """The task reads what there is of it."""
+    name = topic()
+    write(name, *"abc")
+    source = reader(name, failOnDataLoss=False)
+    read = [row["value"] for batch in source.read(Task((OffsetRange(name, 0, 1, 9),))) for row in batch.to_pylist()]
+    assert read == [b"b", b"c"]
+
+
+def test_a_checkpoint_without_ids_goes_on_and_gets_them(reader, topic, write, admin, cluster):
+    """As one of an earlier version, or of the built-in source. An idle start adds no micro-batch."""
+    name = topic()
+    write(name, *"abc")
+    source = reader(name)
+    at = {name: {"0": 3}}
+    assert source.latestOffset(at, source.getDefaultReadLimit()) == at
+    write(name, "d")
+    until_more(source, at)
+    batches, end = run(source, at)
+    assert values(batches) == ["d"]
+    assert end["#ids"] == source._watch.topics().ids
+
+
+def test_a_leader_that_knows_less_for_a_moment_is_asked_again(reader, topic, write, monkeypatch):
+    """No loss is concluded from one look."""
+    name = topic()
+    write(name, *"abc")
+    source = reader(name, fetchOffset__retryIntervalMs=1)
+    at = {name: {"0": 3}}
+    real, looks = source._watch.high_watermarks, []
+
+    def high_watermarks(partitions=None):
+        looks.append(partitions)
+        return {name: {0: 2}} if len(looks) == 1 else real(partitions)
+
+    monkeypatch.setattr(source._watch, "high_watermarks", high_watermarks)
+    monkeypatch.setattr(source._watch, "ends", lambda: {name: {0: 2}})
+    monkeypatch.setattr(source._lag, "watch", lambda ends: None)
+    assert source.latestOffset(at, source.getDefaultReadLimit()) == at
+    assert len(looks) == 2
+
+
+def test_available_now_of_a_topic_that_shrinks_meanwhile(reader, topic, write, admin, cluster):
+    """The pinned end is not there any more: an error, not a task that waits."""
+    name = topic()
+    write(name, *"abcdef")
+    source = reader(name)
+    source.prepareForTriggerAvailableNow()
+    start = source.latestOffset(source.initialOffset(), source.getDefaultReadLimit())
+    anew(admin, cluster, name)
+    write(name, *"xy")
+    with pytest.raises(DataLossError, match="created anew"):
+        run(source, start)
+
+
+def test_available_now_goes_on_with_the_topics_that_are_left(reader, topic, write, admin, cluster):
+    """When it may lose data: it drains what was pinned of the others, and ends."""
+    gone, stays = topic(), topic()
+    write(gone, *"abc")
+    write(stays, *"xyz")
+    source = reader(f"{gone},{stays}", failOnDataLoss=False)
+    source.prepareForTriggerAvailableNow()
+    start = source.latestOffset(source.initialOffset(), source.getDefaultReadLimit())
+    anew(admin, cluster, gone)
+    write(gone, *"vw")
+    write(stays, "later")
+    batches, end = run(source, start)
+    assert values(batches) == list("xyz")
+    assert topics(end) == {gone: {"0": 0}, stays: {"0": 3}}
+
+
+def test_compacted_topics_have_gaps_that_are_no_loss(reader, topic, write, admin, cluster):
+    """Offsets that compaction took are simply not there; a range may begin and end among them."""
+    name = topic(
+        1, cleanup_policy="compact", segment_ms="100", min_cleanable_dirty_ratio="0.01", max_compaction_lag_ms="100"
+    )
+    for i in range(60):
+        write(name, f"v{i}", key=b"same" if i % 10 else f"k{i}".encode())
+    source = reader(name)
+
+    def compacted() -> bool:
+        write(name, "roll", key=b"roll")  # an active segment is never compacted
+        return len(rows(source, {name: {"0": 0}}, {name: {"0": 60}})) < 30
+
+    until(compacted, 60.0)
+    got = rows(source, {name: {"0": 0}}, {name: {"0": 60}})
+    offsets = [row["offset"] for row in got]
+    assert offsets == sorted(set(offsets))
+    assert {row["value"].decode() for row in got} >= {f"v{i}" for i in range(0, 60, 10)}
+    gap = next(i for i in range(60) if i not in offsets)
+    assert rows(source, {name: {"0": gap}}, {name: {"0": gap + 1}}) == []
+
+    def same_in_both_ways() -> bool:
+        ways = (read_raw, read_by_consumer)
+        one, other = ([b.to_pylist() for b in way(fetching, OffsetRange(name, 0, 0, 60))] for way in ways)
+        return sum(one, []) == sum(other, []) != []
+
+    fetching = Fetching(KafkaProperties({"bootstrap.servers": cluster.bootstrap_servers}))
+    until(same_in_both_ways)  # the broker may compact between the two

@@ -1,0 +1,276 @@
+"""Reading by whole record batches on a real broker: the same rows as by a consumer, for what librdkafka writes."""
+
+from __future__ import annotations
+
+import random
+import uuid
+from collections.abc import Callable, Iterable
+
+import pyarrow as pa
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from spark_eos.devcluster import DevCluster
+from spark_eos.errors import DataLossError, KafkaError
+from spark_eos.kafka.admin.topics import end_offsets
+from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.kafka.records.batches import UnsupportedFormat
+from spark_eos.kafka.requests import fetch
+from spark_eos.kafka.requests.fetch import FetchConnection
+from spark_eos.options.parse import Fetching
+from spark_eos.source import raw
+from spark_eos.source.consumer import read_by_consumer
+from spark_eos.source.planning import OffsetRange
+from spark_eos.source.raw import read_raw
+from spark_eos.source.schema import arrow_schema
+from tests.support.source_calls import delete_before
+
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+TIME = 1_700_000_000_000
+
+
+@pytest.fixture
+def kafka(cluster: DevCluster) -> KafkaProperties:
+    return KafkaProperties({"bootstrap.servers": cluster.bootstrap_servers})
+
+
+@pytest.fixture
+def producer(cluster: DevCluster) -> Callable[..., Producer]:
+    """``producer(linger_ms=5, …)``; dots are written as underscores."""
+
+    def make(**config: object) -> Producer:
+        given = {key.replace("_", "."): value for key, value in config.items()}
+        return Producer({"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0, **given})
+
+    return make
+
+
+def write(producer: Producer, topic: str, count: int, seed: int = 1, **message: object) -> None:
+    """Rows of many sizes, some keys and values null or empty; returns when the broker has them."""
+    chance = random.Random(seed)
+    for i in range(count):
+        key = chance.choice([None, b"", b"key %d" % i])
+        value = chance.choice([None, b"", b"%d" % i, b"value %d " % i * chance.randrange(40)])
+        producer.produce(topic, value, key, timestamp=TIME + chance.randrange(10_000), **message)
+    assert producer.flush(20) == 0
+
+
+def end_of(kafka: KafkaProperties, topic: str) -> int:
+    return end_offsets(kafka, {topic: [0]}, "read_uncommitted")[topic][0]
+
+
+def table(batches: Iterable[pa.RecordBatch]) -> pa.Table:
+    return pa.Table.from_batches(batches, schema=arrow_schema(False)).combine_chunks()
+
+
+def same_as_by_a_consumer(kafka: KafkaProperties, topic: str, start: int, end: int) -> pa.Table:
+    range_ = OffsetRange(topic, 0, start, end)
+    rows = table(read_raw(Fetching(kafka), range_))
+    assert rows.equals(table(read_by_consumer(Fetching(kafka), range_)))
+    return rows
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_every_codec(kafka, topic, producer, codec):
+    """Batches of many and of one record; whole, and a range that begins and ends inside of batches."""
+    name = topic()
+    write(producer(compression_type=codec, linger_ms=20), name, 3000)
+    write(producer(compression_type=codec, batch_num_messages=1), name, 20)
+    assert same_as_by_a_consumer(kafka, name, 0, 3020).num_rows == 3020
+    assert same_as_by_a_consumer(kafka, name, 777, 2222)["offset"].to_pylist() == list(range(777, 2222))
+
+
+def test_a_time_of_the_broker(kafka, topic, producer):
+    """LogAppendTime."""
+    name = topic(message_timestamp_type="LogAppendTime")
+    write(producer(compression_type="lz4"), name, 50)
+    assert set(same_as_by_a_consumer(kafka, name, 0, 50)["timestampType"].to_pylist()) == {1}
+
+
+def test_transactions(kafka, topic, producer):
+    """Committed, aborted, and plain rows between them; the log ends with what was aborted."""
+    name = topic()
+    plain = producer()
+    one, two = (producer(transactional_id=f"test-{uuid.uuid4()}", compression_type="zstd") for _ in range(2))
+    for writer in (one, two):
+        writer.init_transactions(10)
+    for round_ in range(6):
+        one.begin_transaction()
+        two.begin_transaction()
+        for writer in (one, plain, two, one):
+            write(writer, name, 30, seed=round_)
+        one.commit_transaction(10) if round_ % 2 else one.abort_transaction(10)
+        two.abort_transaction(10)
+    end = end_of(kafka, name)
+    rows = same_as_by_a_consumer(kafka, name, 0, end)
+    assert rows.num_rows == 6 * 30 + 3 * 60
+    begins = random.Random(0).sample(range(end), 5)
+    for begin in begins:
+        same_as_by_a_consumer(kafka, name, begin, end)
+    uncommitted = table(read_raw(Fetching(kafka, "read_uncommitted"), OffsetRange(name, 0, 0, end)))
+    assert uncommitted.num_rows == 6 * 120
+
+
+def test_headers(kafka, topic, producer, cluster):
+    """As a consumer sees them; null where a record has none. Without being asked for they do no harm."""
+    name = topic()
+    writer = producer(compression_type="gzip")
+    write(writer, name, 5)
+    write(writer, name, 5, headers=[("a", b"1"), ("a", None), ("ü", b"")])
+    consumer = Consumer({"bootstrap.servers": cluster.bootstrap_servers, "group.id": "test"})
+    consumer.assign([TopicPartition(name, 0, 0)])
+    seen = [m.headers() for m in consumer.consume(10, 10)]
+    consumer.close()
+    assert len(seen) == 10
+    (batch,) = read_raw(Fetching(kafka, include_headers=True), OffsetRange(name, 0, 0, 10))
+    got = [row and [(h["key"], h["value"]) for h in row] for row in batch["headers"].to_pylist()]
+    assert got == seen
+    same_as_by_a_consumer(kafka, name, 0, 10)
+
+
+def test_more_than_a_fetch_holds(kafka, topic, producer, monkeypatch):
+    """Many fetches, record batches that are larger than one, and ends of fetches inside of batches."""
+    name = topic(max_message_bytes=2_000_000)
+    large = producer(message_max_bytes=1_500_000, linger_ms=10)
+    for size in (300_000, 10, 900_000, 1_400_000, 10):
+        large.produce(name, b"x" * size)
+    assert large.flush(10) == 0
+    write(producer(linger_ms=10), name, 4000)
+    monkeypatch.setattr(raw, "FETCH_BYTES", 100_000)
+    same_as_by_a_consumer(kafka, name, 0, 4005)
+
+
+def test_a_lost_connection_is_made_again(kafka, topic, producer, monkeypatch):
+    """The broker closes it while an answer is awaited; no row is lost or doubled."""
+    name = topic()
+    write(producer(batch_num_messages=100), name, 3000)
+    monkeypatch.setattr(raw, "FETCH_BYTES", 20_000)
+    connections = []
+    receive = FetchConnection.receive
+
+    def cut(connection: FetchConnection, timeout_s: float):
+        connections.append(connection)
+        if len(connections) % 3 == 2:
+            connection._socket.shutdown(2)
+        return receive(connection, timeout_s)
+
+    monkeypatch.setattr(FetchConnection, "receive", cut)
+    rows = table(read_raw(Fetching(kafka), OffsetRange(name, 0, 0, 3000)))
+    assert rows["offset"].to_pylist() == list(range(3000))
+    assert len(set(map(id, connections))) > 2
+
+
+def test_the_broker_restarts(monkeypatch):
+    """Reading goes on with the leader that comes back."""
+    monkeypatch.setattr(raw, "FETCH_BYTES", 20_000)
+    with DevCluster() as own:
+        own.create_topic("t")
+        kafka = KafkaProperties({"bootstrap.servers": own.bootstrap_servers})
+        writer = Producer({"bootstrap.servers": own.bootstrap_servers, "log_level": 0, "batch.num.messages": 100})
+        write(writer, "t", 3000)
+        reading = read_raw(Fetching(kafka), OffsetRange("t", 0, 0, 3000))
+        first = next(reading)
+        own.stop(0)
+        own.start(0)
+        assert first.num_rows < 3000
+        assert table([first, *reading])["offset"].to_pylist() == list(range(3000))
+
+
+def test_a_range_given_up_half_way(kafka, topic, producer, monkeypatch):
+    """Leaves no connection behind, and disturbs no other."""
+    name = topic()
+    write(producer(batch_num_messages=100), name, 3000)
+    monkeypatch.setattr(raw, "FETCH_BYTES", 20_000)
+    fetch.connection_pool.close()
+    opened = []
+    make = FetchConnection.__init__
+    monkeypatch.setattr(FetchConnection, "__init__", lambda self, *args: opened.append(self) or make(self, *args))
+    half = read_raw(Fetching(kafka), OffsetRange(name, 0, 0, 3000))
+    next(half)
+    half.close()
+    assert [connection._socket.fileno() for connection in opened] == [-1]
+    same_as_by_a_consumer(kafka, name, 100, 200)
+
+
+def test_a_process_keeps_its_connection(kafka, topic, producer, monkeypatch):
+    """For ranges one after the other; when the broker has closed it meanwhile, it is made again."""
+    name = topic(2)
+    write(producer(), name, 50, partition=0)
+    write(producer(), name, 50, partition=1)
+    fetch.connection_pool.close()
+    opened = []
+    make = FetchConnection.__init__
+    monkeypatch.setattr(FetchConnection, "__init__", lambda self, *args: opened.append(self) or make(self, *args))
+    for partition in (0, 1, 0):
+        assert table(read_raw(Fetching(kafka), OffsetRange(name, partition, 10, 40))).num_rows == 30
+    (kept,) = opened
+    kept._socket.shutdown(2)
+    assert table(read_raw(Fetching(kafka), OffsetRange(name, 1, 0, 50))).num_rows == 50
+    assert len(opened) == 2
+
+
+def test_records_that_are_gone(kafka, topic, producer, admin):
+    """Deleted as by retention."""
+    name = topic()
+    write(producer(), name, 10)
+    delete_before(admin, name, 5)
+    with pytest.raises(DataLossError, match="begins at 5") as caught:
+        list(read_raw(Fetching(kafka), OffsetRange(name, 0, 3, 10)))
+    assert caught.value.condition == "EOS_SOURCE_DATA_LOSS"
+
+
+@pytest.mark.parametrize("start", [5, 10, 15])
+def test_a_log_that_ends_too_early(kafka, topic, producer, monkeypatch, start):
+    """The rows that are there come; then it is asked for a while, as a new leader may know less."""
+    monkeypatch.setattr(raw, "_SHORT_STALL_S", 0.3)
+    name = topic()
+    write(producer(), name, 10)
+    reading = read_raw(Fetching(kafka), OffsetRange(name, 0, start, 20))
+    if start < 10:
+        assert next(reading)["offset"].to_pylist() == list(range(start, 10))
+    with pytest.raises(DataLossError, match="ends at 10, before 20"):
+        next(reading)
+
+
+def test_a_range_behind_an_open_transaction_stalls(kafka, topic, producer, monkeypatch):
+    """No such range is ever planned; nothing comes of it."""
+    monkeypatch.setattr(raw, "_SHORT_STALL_S", 0.3)
+    name = topic()
+    writer = producer(transactional_id=f"test-{uuid.uuid4()}")
+    writer.init_transactions(10)
+    writer.begin_transaction()
+    write(writer, name, 3)
+    with pytest.raises(KafkaError) as caught:
+        list(read_raw(Fetching(kafka), OffsetRange(name, 0, 0, 3)))
+    assert caught.value.condition == "EOS_SOURCE_STALLED"
+    writer.abort_transaction(10)
+
+
+def test_a_topic_that_is_missing(kafka):
+    """As for any other call."""
+    with pytest.raises(KafkaError) as caught:
+        list(read_raw(Fetching(kafka, poll_timeout_s=0.5), OffsetRange("no-such-topic", 0, 0, 3)))
+    assert caught.value.condition == "EOS_TOPIC_MISSING"
+
+
+def test_what_only_a_consumer_reads(kafka, topic, producer, monkeypatch):
+    """The rows before it have come, and the error says where to read on."""
+    name = topic()
+    write(producer(batch_num_messages=10), name, 100)
+    monkeypatch.setattr(raw, "_FEWEST_BYTES", 1000)
+    monkeypatch.setattr(raw, "FETCH_BYTES", 1000)
+    decode, calls = raw.decode, []
+
+    def refuse(*args: object, **more: object):
+        calls.append(args)
+        if len(calls) == 3:
+            raise UnsupportedFormat("a new codec")
+        return decode(*args, **more)
+
+    monkeypatch.setattr(raw, "decode", refuse)
+    offsets = []
+    with pytest.raises(UnsupportedFormat) as caught:
+        for batch in read_raw(Fetching(kafka), OffsetRange(name, 0, 0, 100)):
+            offsets += batch["offset"].to_pylist()
+    assert 0 < caught.value.position < 100
+    assert offsets == list(range(caught.value.position))

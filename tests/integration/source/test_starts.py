@@ -1,0 +1,324 @@
+"""Which topics the source reads, from where on, and with which columns; and that the start stays where it was."""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+
+from spark_eos.devcluster import DevCluster
+from spark_eos.errors import DataLossError, KafkaError, OptionError, TopicError
+from spark_eos.source import watch
+from tests.support.source_calls import (
+    Writer,
+    delete_before,
+    fresh,
+    rows,
+    run,
+    topics,
+    until,
+    until_more,
+    until_stable,
+    values,
+)
+
+NOON = 1_700_000_000_000
+
+
+@pytest.fixture
+def group(cluster: DevCluster):
+    """``group(topic, {0: 5})``: a new consumer group that has committed so and is gone."""
+
+    def commit(topic: str, offsets: dict[int, int]) -> str:
+        name = f"group-{uuid.uuid4().hex}"
+        consumer = Consumer({"bootstrap.servers": cluster.bootstrap_servers, "group.id": name, "log_level": 0})
+        consumer.commit(offsets=[TopicPartition(topic, p, at) for p, at in offsets.items()], asynchronous=False)
+        consumer.close()
+        return name
+
+    return commit
+
+
+# Which topics
+
+
+def test_a_pattern_reads_the_topics_that_match_now_and_later(reader, topic, write, cluster, monkeypatch):
+    """A topic that comes later is read from its beginning."""
+    monkeypatch.setattr(watch, "_TOPICS_S", 0.0)
+    family = uuid.uuid4().hex
+    for name in (f"in.{family}.a", f"out.{family}"):
+        cluster.create_topic(name)
+        write(name, name)
+    source = reader(None, subscribePattern=f"^in\\.{family}\\.")
+    batches, at = run(source)
+    assert values(batches) == [f"in.{family}.a"]
+    cluster.create_topic(f"in.{family}.b")
+    write(f"in.{family}.b", "later")
+    until(lambda: f"in.{family}.b" in source.latestOffset(at, source.getDefaultReadLimit()))
+    assert values(run(source, at)[0]) == ["later"]
+
+
+def test_a_pattern_that_matches_nothing(reader):
+    """At the start it is a mistake."""
+    with pytest.raises(TopicError, match=r"no-such-topic.*'subscribePattern'") as caught:
+        reader(None, subscribePattern="^no-such-topic").initialOffset()
+    assert caught.value.condition == "EOS_TOPIC_MISSING"
+
+
+def test_assigned_partitions_and_no_others(reader, topic, write):
+    """Of two topics."""
+    one, two = topic(3), topic(2)
+    for p in range(3):
+        write(one, f"one-{p}", partition=p)
+    for p in range(2):
+        write(two, f"two-{p}", partition=p)
+    batches, end = run(reader(None, assign=json.dumps({one: [0, 2], two: [1]})))
+    assert sorted(values(batches)) == ["one-0", "one-2", "two-1"]
+    assert topics(end) == {one: {"0": 1, "2": 1}, two: {"1": 1}}
+
+
+def test_an_assigned_partition_that_is_not_there(reader, topic):
+    """The built-in source would leave it out."""
+    name = topic(2)
+    with pytest.raises(TopicError, match=f"{name}-7") as caught:
+        reader(None, assign=json.dumps({name: [0, 7]})).initialOffset()
+    assert caught.value.condition == "EOS_TOPIC_MISSING"
+
+
+# From a time on
+
+
+def test_a_time_for_all_partitions(reader, topic, write):
+    """The first record of that time or later, in each."""
+    name = topic(2)
+    for minute in range(4):
+        write(name, f"0.{minute}", timestamp=NOON + minute * 60_000)
+        write(name, f"1.{minute}", partition=1, timestamp=NOON + minute * 120_000)
+    source = reader(name, None, startingTimestamp=NOON + 90_000)
+    assert sorted(values(run(source)[0])) == ["0.2", "0.3", "1.1", "1.2", "1.3"]
+
+
+def test_a_time_for_each_partition(reader, topic, write):
+    """It goes before `startingOffsets`."""
+    name = topic(2)
+    for p in range(2):
+        for minute in range(3):
+            write(name, f"{p}.{minute}", partition=p, timestamp=NOON + minute * 60_000)
+    times = json.dumps({name: {"0": NOON + 60_000, "1": NOON + 120_000}})
+    source = reader(name, "earliest", startingOffsetsByTimestamp=times)
+    assert sorted(values(run(source)[0])) == ["0.1", "0.2", "1.2"]
+
+
+@pytest.mark.parametrize("partitions", [{"0": NOON}, {"0": NOON, "1": NOON, "2": NOON}])
+def test_times_must_name_the_partitions_that_are_there(reader, topic, partitions):
+    """Neither less nor more."""
+    name = topic(2)
+    with pytest.raises(OptionError) as caught:
+        reader(name, None, startingOffsetsByTimestamp=json.dumps({name: partitions})).initialOffset()
+    assert caught.value.condition == "EOS_OPTION_OFFSETS"
+
+
+def test_a_time_after_the_last_record(reader, topic, write):
+    """An error, or the end, as the strategy says."""
+    name = topic()
+    write(name, "old", timestamp=NOON)
+    with pytest.raises(KafkaError, match=f"{name}-0") as caught:
+        reader(name, None, startingTimestamp=NOON + 1).initialOffset()
+    assert caught.value.condition == "EOS_SOURCE_NO_RECORD_AT_TIME"
+    source = reader(name, None, startingTimestamp=NOON + 1, startingOffsetsByTimestampStrategy="latest")
+    batches, at = run(source)
+    assert values(batches) == []
+    write(name, "new", timestamp=NOON - 1)
+    until_more(source, at)
+    assert values(run(source, at)[0]) == ["new"]
+
+
+def test_a_time_within_an_open_transaction_begins_at_what_is_stable(reader, topic, write, transactions):
+    """Nothing of the transaction is skipped."""
+    name = topic()
+    write(name, "before", timestamp=NOON)
+    transactions.producer.begin_transaction()
+    transactions.put(name, "inside", timestamp=NOON + 1)
+    source = reader(name, None, startingTimestamp=NOON + 1, startingOffsetsByTimestampStrategy="latest")
+    _, at = run(source)
+    transactions.producer.commit_transaction(10)
+    until_more(source, at)
+    assert values(run(source, at)[0]) == ["inside"]
+
+
+# From a group's offsets on
+
+
+def test_a_start_from_what_a_group_has_committed(reader, topic, write, group):
+    """Partition 2 has never had a record: it lacks an offset and needs none."""
+    name = topic(3)
+    for p in range(2):
+        write(name, *(f"{p}.{i}" for i in range(4)), partition=p)
+    source = reader(name, "group", kafka__group__id=group(name, {0: 3, 1: 4}))
+    batches, at = run(source)
+    assert values(batches) == ["0.3"]
+    write(name, "first", partition=2)
+    until_more(source, at)
+    assert values(run(source, at)[0]) == ["first"]
+
+
+def test_a_group_that_has_committed_nothing(reader, topic, write, group):
+    """Nor for one of the partitions."""
+    name = topic(2)
+    for p in range(2):
+        write(name, "x", partition=p)
+    for given, lacking in ((f"nobody-{uuid.uuid4().hex}", f"{name}-0, {name}-1"), (group(name, {0: 1}), f"{name}-1")):
+        with pytest.raises(KafkaError, match=f"committed nothing for {lacking}") as caught:
+            reader(name, "group", kafka__group__id=given).initialOffset()
+        assert caught.value.condition == "EOS_GROUP_WITHOUT_OFFSETS"
+
+
+def test_a_group_that_is_still_at_work(reader, topic, write, cluster):
+    """Both would read the same rows."""
+    name, given = topic(), f"busy-{uuid.uuid4().hex}"
+    write(name, "x")
+    consumer = Consumer({"bootstrap.servers": cluster.bootstrap_servers, "group.id": given, "log_level": 0})
+    try:
+        consumer.subscribe([name])
+        until(lambda: bool(consumer.poll(0.05) is not None or consumer.assignment()))
+        with pytest.raises(KafkaError, match="1 active member") as caught:
+            reader(name, "group", kafka__group__id=given).initialOffset()
+    finally:
+        consumer.close()
+    assert caught.value.condition == "EOS_GROUP_ACTIVE"
+
+
+def test_offsets_of_a_group_that_are_gone(reader, topic, write, group, admin):
+    """As after retention; `failOnDataLoss` decides."""
+    name = topic()
+    write(name, *"abcd")
+    given = group(name, {0: 1})
+    delete_before(admin, name, 3)
+    with pytest.raises(DataLossError) as caught:
+        reader(name, "group", kafka__group__id=given).initialOffset()
+    assert (caught.value.parameters["expected"], caught.value.parameters["found"]) == (1, 3)
+    source = reader(name, "group", kafka__group__id=given, failOnDataLoss=False)
+    assert values(run(source)[0]) == ["d"]
+
+
+STARTS = {
+    "earliest": {"startingOffsets": "earliest"},
+    "latest": {"startingOffsets": "latest"},
+    "offsets": {"startingOffsets": '{"TOPIC":{"0":1}}'},
+    "time": {"startingOffsets": None, "startingTimestamp": NOON + 1, "startingOffsetsByTimestampStrategy": "latest"},
+    "group": {"startingOffsets": "group"},
+}
+FIRST = {"earliest": 0, "latest": 2, "offsets": 1, "time": 2, "group": 1}
+
+
+@pytest.mark.parametrize("crash", ["0 logged", "0 committed", "1 logged", "1 committed"])
+@pytest.mark.parametrize("kind", STARTS)
+def test_a_start_that_was_resolved_once_is_kept(reader, topic, write, group, cluster, kind, crash):
+    """A restart at each point from the moment on at which Spark has logged micro-batch 0. Meanwhile rows come, which
+    moves `latest` and what is found for a time, and the group moves on."""
+    name = topic()
+    write(name, *"ab", timestamp=NOON)
+    given = group(name, {0: 1})
+    options = STARTS[kind] | ({"kafka__group__id": given} if kind == "group" else {})
+    options = {key: value.replace("TOPIC", name) if isinstance(value, str) else value for key, value in options.items()}
+    crashed = reader(name, **options)
+    start = crashed.initialOffset()
+    zero = crashed.latestOffset(start, crashed.getDefaultReadLimit())
+    assert rows(crashed, start, zero) == []
+    seen: list[str] = []
+    if crash.startswith("1"):
+        write(name, "c", timestamp=NOON)
+        one = until_more(crashed, zero)
+        if crash == "1 committed":
+            seen += values([rows(crashed, zero, one)])
+    write(name, *("d" if crash.startswith("1") else "cd"), timestamp=NOON + 2)
+    consumer = Consumer({"bootstrap.servers": cluster.bootstrap_servers, "group.id": given, "log_level": 0})
+    consumer.commit(offsets=[TopicPartition(name, 0, 4)], asynchronous=False)
+    consumer.close()
+    source = fresh(crashed)
+    at = zero
+    if crash == "0 logged":
+        assert rows(source, source.initialOffset(), zero) == []
+    elif crash == "1 logged":
+        seen += values([rows(source, zero, one)])
+        at = one
+    elif crash == "1 committed":
+        at = one
+    assert seen + values(run(source, at)[0]) == list("abcd")[FIRST[kind] :]
+
+
+# Columns and isolation
+
+
+def test_headers(reader, topic, write):
+    """In order, with names that occur twice, null and empty values; null for a record without."""
+    name = topic()
+    given = [("trace", b"1"), ("trace", b"\x00\xff"), ("empty", b""), ("none", None)]
+    write(name, "with", headers=given)
+    write(name, "without")
+    (_, batch), _ = run(reader(name, includeHeaders=True))
+    assert [row["headers"] for row in batch] == [[{"key": key, "value": value} for key, value in given], None]
+    (_, batch), _ = run(reader(name))
+    assert "headers" not in batch[0]
+
+
+def test_uncommitted_rows_on_request(reader, topic, write, transactions):
+    """Up to the high watermark: open and aborted transactions too."""
+    name = topic()
+    transactions.abort(name, "aborted")
+    transactions.producer.begin_transaction()
+    transactions.put(name, "open")
+    write(name, "plain")
+    source = reader(name, kafka__isolation__level="read_uncommitted")
+    assert values(run(source)[0]) == ["aborted", "open", "plain"]
+    assert values(run(reader(name))[0]) == []
+
+
+# Sizes
+
+
+def test_a_minimum_waits_for_more_and_not_for_ever(reader, topic, write):
+    """The first micro-batch with rows after a start does not wait."""
+    name = topic()
+    write(name, "a")
+    source = reader(name, minOffsetsPerTrigger=3, maxTriggerDelay="2s")
+    began = time.monotonic()
+    batches, at = run(source)
+    assert values(batches) == ["a"]
+    write(name, "b")
+    assert values([rows(source, at, until_more(source, at))]) == ["b"]
+    assert time.monotonic() - began > 2
+    patient = reader(name, minOffsetsPerTrigger=3, maxTriggerDelay="1h")
+    _, at = run(patient)
+    write(name, *"cd")
+    time.sleep(2 * watch._ENDS_S)
+    assert patient.latestOffset(at, patient.getDefaultReadLimit()) == at
+    write(name, "e")
+    assert values([rows(patient, at, until_more(patient, at))]) == ["c", "d", "e"]
+
+
+def test_available_now_leaves_nothing_below_the_minimum(reader, topic, write):
+    """What is there at the start is read, however little it is."""
+    name = topic()
+    write(name, *"abcde")
+    source = reader(name, minOffsetsPerTrigger=4, maxOffsetsPerTrigger=4, maxTriggerDelay="1h")
+    source.prepareForTriggerAvailableNow()
+    assert [len(batch) for batch in run(source)[0]] == [0, 4, 1]
+
+
+def test_more_tasks_than_partitions(reader, topic, cluster):
+    """Each row once, whatever the division; transactions may lie across its cuts."""
+    name = topic()
+    writer = Writer(cluster, transactional=True)
+    for i in range(8):
+        (writer.abort if i % 3 == 2 else writer.commit)(name, *(f"{i}.{j}" for j in range(50)))
+    until_stable(reader, name, 8 * 51)
+    expected = values(run(reader(name))[0])
+    assert len(expected) == 300
+    source = reader(name, minPartitions=7, maxRecordsPerPartition=60)
+    start, end = {name: {"0": 0}}, {name: {"0": 8 * 51}}
+    assert len(source.partitions(start, end)) == 7
+    assert values([rows(source, start, end)]) == expected

@@ -1,0 +1,191 @@
+"""Reading a job's YAML: what comes out of it, and that each mistake is named where it stands."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from jobs.config import load, located
+from jobs.consume_transform_produce import JobConfig
+from spark_eos.errors import ConfigError
+
+GOOD = """\
+kafka:
+  bootstrap.servers: 127.0.0.1:9092
+  sasl.password: ${PASSWORD}
+source:
+  topics: [flights, ${SECOND:-weather}]
+  maxOffsetsPerTrigger: ${LIMIT:-1000}
+  options: {kafka.fetch.max.bytes: 1048576, failOnDataLoss: No}
+transform:
+  parse: {format: json, schema: id BIGINT}
+  sql: |
+    SELECT value FROM input
+    WHERE '$${literal}' <> '${WORD}'
+group: "${SECOND:-}"
+checkpoint: /tmp/checkpoint
+trigger: {availableNow: true}
+"""
+ENVIRON = {"PASSWORD": "42", "WORD": "42"}
+
+
+@pytest.fixture
+def read(tmp_path: Path):
+    def read(text: str, **environ: str) -> JobConfig:
+        file = tmp_path / "job.yaml"
+        file.write_text(text)
+        return load(file, JobConfig, ENVIRON | environ)
+
+    return read
+
+
+def changed(old: str, new: str) -> str:
+    """The good config with one place changed."""
+    assert GOOD.count(old) == 1, old
+    return GOOD.replace(old, new)
+
+
+def test_values_types_and_defaults(read):
+    """Every kind of field is read as its type, and what is left out has its default."""
+    config = read(GOOD)
+    assert dict(config.kafka) == {"bootstrap.servers": "127.0.0.1:9092", "sasl.password": "42"}
+    assert config.source.topics == ("flights", "weather")
+    assert config.source.max_offsets_per_trigger == 1000
+    assert config.source.starting_offsets == "earliest"
+    assert dict(config.source.options) == {"kafka.fetch.max.bytes": "1048576", "failOnDataLoss": "no"}
+    assert config.transform.parse.on_malformed == "fail"
+    assert config.transform.sql == "SELECT value FROM input\nWHERE '${literal}' <> '42'\n"
+    assert config.group == ""
+    assert config.sink.topic is None
+    assert config.trigger.available_now and config.trigger.processing_time is None
+
+
+def test_a_variable_goes_before_its_default(read):
+    config = read(GOOD, LIMIT="7", SECOND="planes")
+    assert config.source.max_offsets_per_trigger == 7
+    assert config.source.topics == ("flights", "planes")
+    assert config.group == "planes"
+
+
+def test_a_variable_cannot_add_keys(read):
+    """What a variable holds is a value, whatever YAML it looks like."""
+    config = read(changed("checkpoint: /tmp/checkpoint", "checkpoint: ${WHERE}"), WHERE="a\ntrigger: {x: 1}")
+    assert config.checkpoint == "a\ntrigger: {x: 1}"
+
+
+def test_passwords_do_not_print(read):
+    assert "hunter2" not in repr(read(GOOD, PASSWORD="hunter2"))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "condition", "says"),
+    [
+        ("  topics:", "  topcs:", "UNKNOWN_KEY", ["line 5", "'source.topcs'", "'topics'"]),
+        ("trigger:", "tigger:", "UNKNOWN_KEY", ["line 15", "'tigger'", "'trigger'"]),
+        ("maxOffsetsPerTrigger", "maxoffsetspertriger", "UNKNOWN_KEY", ["line 6", "'maxOffsetsPerTrigger'"]),
+        ("group:", "zebra:", "UNKNOWN_KEY", ["'zebra'", "Keys here: kafka, source,"]),
+        ("checkpoint: /tmp/checkpoint\n", "", "MISSING_KEY", ["'checkpoint'"]),
+        ("checkpoint: /tmp/checkpoint", "checkpoint:", "MISSING_KEY", ["'checkpoint'"]),
+        ("  bootstrap.servers: 127.0.0.1:9092\n", "", "MISSING_KEY", ["'kafka.bootstrap.servers'"]),
+        ("checkpoint: /tmp/checkpoint", "checkpoint: 7", "WRONG_TYPE", ["line 14", "a whole number", "quotes"]),
+        ("[flights, ${SECOND:-weather}]", "flights", "WRONG_TYPE", ["line 5", "'source.topics' is text", "[one, two]"]),
+        ("[flights, ${SECOND:-weather}]", "[]", "WRONG_TYPE", ["'source.topics' is an empty list"]),
+        ("[flights, ${SECOND:-weather}]", "[1]", "WRONG_TYPE", ["'source.topics.0'"]),
+        ("${LIMIT:-1000}", "many", "WRONG_TYPE", ["'source.maxOffsetsPerTrigger' is text", "a whole number"]),
+        ("1048576", "[1]", "WRONG_TYPE", ["line 7", "'source.options.kafka.fetch.max.bytes' is a list"]),
+        ("{availableNow: true}", "[1]", "WRONG_TYPE", ["'trigger' is a list", "takes keys"]),
+        ("{availableNow: true}", "{availableNow: 1}", "WRONG_TYPE", ["true or false"]),
+        ("{availableNow: true}", "{}", "WRONG_VALUE", ["line 15", "'trigger'", "one of them"]),
+        ("{availableNow: true}", "{availableNow: true, processingTime: 1 second}", "WRONG_VALUE", ["one of them"]),
+        ("format: json", "format: jason", "WRONG_VALUE", ["'transform.parse.format'", "Did you mean 'json'?", "csv"]),
+        (", schema: id BIGINT", "", "MISSING_KEY", ["'transform.parse'", "needs a schema"]),
+        ("format: json", "format: string", "WRONG_VALUE", ["takes no schema"]),
+        ("  sql: |", "  function: a:b\n  sql: |", "WRONG_VALUE", ["'transform'", "one of them"]),
+        (
+            "{availableNow: true}",
+            "{processingTime: 1 secnd}",
+            "WRONG_VALUE",
+            ["line 15: 'trigger.processingTime' is no interval", "1 second, 2 minutes 30 seconds"],
+        ),
+        (
+            "checkpoint:",
+            "spark:\n  spark.ui.enabled: false\n  spark.master: lcoal[2]\ncheckpoint:",
+            "WRONG_VALUE",
+            ["line 16: 'spark.spark.master' is no master", "local[4]", "yarn"],
+        ),
+        (
+            "  sql: |\n    SELECT value FROM input\n    WHERE '$${literal}' <> '${WORD}'",
+            "  function: jobs.transform:no",
+            "FUNCTION",
+            ["line 10: 'transform.function' names a function that", "'jobs.transform' does not have: no"],
+        ),
+        (
+            "  sql: |\n    SELECT value FROM input\n    WHERE '$${literal}' <> '${WORD}'",
+            "  function: no_such:f",
+            "FUNCTION",
+            ["line 10: 'transform.function' names a module that cannot be imported", "PYTHONPATH"],
+        ),
+        ("group:", "checkpoint: b\ngroup:", "DUPLICATE_KEY", ["line 15", "'checkpoint' is here twice"]),
+        ("topics: [", "topics: [[", "UNREADABLE", ["line", "not YAML"]),
+        ("/tmp/checkpoint", "${NOWHERE}", "UNSET_VARIABLE", ["line 14", "'checkpoint'", "${NOWHERE:-default}"]),
+        ("/tmp/checkpoint", "${1x}", "WRONG_VALUE", ["line 14", "'checkpoint'", "begins no variable"]),
+        ("group:", "${PASSWORD}:", "UNKNOWN_KEY", ["'${…}'"]),
+        ("SELECT value", "SELECT value, '${NOWHERE}'", "UNSET_VARIABLE", ["line 11", "'transform.sql'"]),
+        ("WHERE '$", "WHERE '${NOWHERE}$", "UNSET_VARIABLE", ["line 12", "'transform.sql'"]),
+    ],
+)
+def test_a_mistake_is_named_with_its_place_and_a_hint(read, old, new, condition, says):
+    with pytest.raises(ConfigError) as caught:
+        read(changed(old, new))
+    assert caught.value.condition == f"EOS_CONFIG_{condition}"
+    for part in ["job.yaml", *says]:
+        assert part in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "master", ["local", "local[*]", "local[2, 3]", "local-cluster[1,1,512]", "yarn", "k8s://https://h"]
+)
+def test_masters_that_spark_knows(read, master):
+    read(f'{GOOD}spark: {{spark.master: "{master}"}}\n')
+
+
+def test_an_error_that_is_found_later_gets_its_place(tmp_path):
+    """Also where variables stand in the file, and not twice."""
+    file = tmp_path / "job.yaml"
+    file.write_text(GOOD)
+    later = ConfigError("EOS_CONFIG_SQL", "'transform.sql' is wrong.", hint="Mend it.", key="transform.sql")
+    placed = located(later, file)
+    assert str(placed) == f"[EOS_CONFIG_SQL] {file}, line 10: 'transform.sql' is wrong. Hint: Mend it."
+    assert located(placed, file) is placed
+
+
+@pytest.mark.parametrize("text", ["", "# nothing\n"])
+def test_an_empty_file(read, text):
+    with pytest.raises(ConfigError, match="EOS_CONFIG_EMPTY"):
+        read(text)
+
+
+def test_a_file_that_is_not_there(tmp_path):
+    with pytest.raises(ConfigError, match="EOS_CONFIG_NOT_FOUND.*nowhere.yaml.*--conf"):
+        load(tmp_path / "nowhere.yaml", JobConfig)
+
+
+def test_a_file_that_is_not_text(tmp_path):
+    (tmp_path / "job.yaml").write_bytes(b"kafka: \xff\xfe")
+    with pytest.raises(ConfigError, match="EOS_CONFIG_UNREADABLE"):
+        load(tmp_path / "job.yaml", JobConfig)
+
+
+def test_errors_do_not_print_values(read):
+    """A value may be a secret, also one of the wrong type."""
+    with pytest.raises(ConfigError) as caught:
+        read(changed("sasl.password: ${PASSWORD}", "sasl.password: [hunter2]"))
+    assert "hunter2" not in str(caught.value)
+
+
+def test_the_config_that_comes_with_the_job_is_good():
+    file = Path(__file__).parents[3] / "conf" / "consume_transform_produce.yaml"
+    config = load(file, JobConfig, {"CHECKPOINT": "/tmp/checkpoint"})
+    assert config.source.topics == ("flights",)
+    assert config.source.max_offsets_per_trigger == 50_000
