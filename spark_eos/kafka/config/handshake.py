@@ -8,7 +8,7 @@ from typing import Any
 
 from spark_eos.errors import OptionError
 from spark_eos.kafka.config.java_names import canonical, unsupported
-from spark_eos.kafka.config.librdkafka import _load_certificate
+from spark_eos.kafka.config.librdkafka import load_certificate
 from spark_eos.kafka.config.properties import KafkaProperties
 
 _SILENCE_S = 30.0
@@ -67,7 +67,7 @@ def _ssl_context(user: Mapping[str, str]) -> ssl.SSLContext:
         if "ssl.crl.location" in user:
             context.load_verify_locations(user["ssl.crl.location"])
             context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
-        _load_certificate(context, user)
+        load_certificate(context, user)
     except (OSError, ssl.SSLError) as error:
         raise OptionError(
             "EOS_OPTION_KAFKA_INVALID",

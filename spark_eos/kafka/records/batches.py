@@ -67,7 +67,7 @@ class RecordBatch:
 
 
 def find_batches(
-    data: bytes, size: int, start: int, end: int, aborted: Iterable[tuple[int, int]]
+    data: bytes | bytearray, size: int, start: int, end: int, aborted: Iterable[tuple[int, int]]
 ) -> tuple[list[RecordBatch], int]:
     """The batches with rows of offsets ``start`` to ``end``, exclusive, and the offset to fetch next.
 
@@ -83,15 +83,10 @@ def find_batches(
     view = memoryview(data)
     at, previous = 0, -1
     while size - at > _MAGIC_AT:
-        base, length = struct.unpack_from(">qi", data, at)
-        if data[at + _MAGIC_AT] != 2:
-            raise _other_magic(data[at + _MAGIC_AT])
-        stop = at + _LENGTH_ENDS_AT + length
-        if stop < at + _HEADER.size:
-            raise Damage(f"a batch at offset {base} is said to have {length} bytes")
+        stop = _end_of_batch(view, at)
         if stop > size:
             break
-        _, _, _, _, checksum, flags, delta, time, max_time, producer, _, _, count = _HEADER.unpack_from(data, at)
+        base, _, _, _, checksum, flags, delta, time, max_time, producer, _, _, count = _HEADER.unpack_from(view, at)
         if crc32c(view[at + _CHECKED_FROM : stop]) != checksum:
             raise Damage(f"the checksum of the batch at offset {base} does not match")
         if flags & ~_KNOWN or delta < 0 or not 0 <= count <= delta + 1:
@@ -108,6 +103,17 @@ def find_batches(
             found.append(RecordBatch(base, last, count, time, append_time, _codec(flags), at + _HEADER.size, stop))
         at = stop
     return found, max(start, previous + 1)
+
+
+def _end_of_batch(view: memoryview, at: int) -> int:
+    """Where the batch that begins here ends, if it is all there. Raises Damage and UnsupportedFormat."""
+    base, length = struct.unpack_from(">qi", view, at)
+    if view[at + _MAGIC_AT] != 2:
+        raise _other_magic(view[at + _MAGIC_AT])
+    stop: int = at + _LENGTH_ENDS_AT + length
+    if stop < at + _HEADER.size:
+        raise Damage(f"a batch at offset {base} is said to have {length} bytes")
+    return stop
 
 
 def _other_magic(magic: int) -> Exception:
@@ -128,7 +134,8 @@ def decompress(section: memoryview, codec: int) -> bytes:
     try:
         if codec == _SNAPPY:
             return _xerial(section) if section[:8] == _XERIAL else _snappy(section)
-        return pa.CompressedInputStream(pa.BufferReader(section), _STREAMED[codec]).read()
+        plain: bytes = pa.CompressedInputStream(pa.BufferReader(section), _STREAMED[codec]).read()
+        return plain
     except (pa.ArrowException, OSError, MemoryError) as error:
         raise Damage(f"records cannot be decompressed ({error})") from error
 
@@ -158,4 +165,5 @@ def _snappy(block: memoryview) -> bytes:
             break
     if size > _SNAPPY_MOST * len(block):
         raise Damage("a block of compressed records says that it is larger than it can be")
-    return pa.decompress(block, decompressed_size=size, codec="snappy", asbytes=True)
+    plain: bytes = pa.decompress(block, decompressed_size=size, codec="snappy", asbytes=True)
+    return plain
