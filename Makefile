@@ -16,7 +16,6 @@ PYTEST := $(BIN)/python -m pytest
 # The tests wait much, for brokers and JVMs, so two processes share their files, in the order of collection: the long ones come
 # first. No more than two, however many cores: each has a broker and a Spark of its own. ARGS=-n0 runs all in one process.
 TWO_AT_ONCE := --numprocesses auto --maxprocesses 2 --dist loadfile --no-loadscope-reorder
-RUFF_RULES := --line-length 120 --target-version py311 --select E,F,W,I,B,UP,C4,SIM --ignore SIM108
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo bench profile test lint chaos soak simulate docs clean java
@@ -42,7 +41,8 @@ test: java $(STAMP) lint ## run every check: lint, then all tests but the slow s
 	@$(PYTEST) -m "not chaos" --durations=10 $(TWO_AT_ONCE) $(ARGS)
 
 lint: $(STAMP) ## look for mistakes without running anything: ruff, and the import rules
-	@$(BIN)/ruff check --quiet $(RUFF_RULES) spark_eos jobs tests
+	@$(BIN)/ruff check --quiet spark_eos jobs tests
+	@$(BIN)/ruff format --check --quiet spark_eos jobs tests
 	@$(BIN)/lint-imports --no-cache > $(VENV)/lint-imports.log || { cat $(VENV)/lint-imports.log; exit 1; }
 	@echo "lint: ok"
 

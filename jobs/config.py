@@ -71,7 +71,8 @@ def located(error: ConfigError, path: str | os.PathLike[str]) -> ConfigError:
     if error.parameters.get("file") or not key:
         return error
     text = _VARIABLE.sub("v", _text_of(Path(path)))
-    line = _line(_node_at(yaml.compose(text, Loader=yaml.SafeLoader), str(key).split(".")))
+    root = yaml.compose(text, Loader=yaml.SafeLoader)
+    line = _line(_node_at(root, str(key).split("."))) if root is not None else ""
     parameters = error.parameters | {"file": str(path)}
     return ConfigError(error.condition, f"{path}{line}: {error.message}", hint=error.hint, **parameters)
 
@@ -136,7 +137,7 @@ class _Reader:
         fields = {_key_of(field): field for field in dataclasses.fields(into)}  # type: ignore[arg-type]
         nodes = self._entries(node, path, known=fields)
         hints = typing.get_type_hints(into)
-        values = {}
+        values: dict[str, Any] = {}
         for key, field in fields.items():
             value_node = nodes.get(key)
             if value_node is not None:
@@ -153,7 +154,8 @@ class _Reader:
             line = _line(_node_at(node, wrong.key))
             raise self._error(wrong.condition, f"{line}: {where}{wrong.message}", wrong.hint, at) from None
 
-    def _value(self, node: yaml.Node, hint: Any, path: tuple[str, ...]) -> Any:
+    def _value(self, node: yaml.Node, hint: object, path: tuple[str, ...]) -> object:
+        """The node as what the type hint of its field asks for."""
         if typing.get_origin(hint) in (typing.Union, types.UnionType):
             (hint,) = (part for part in typing.get_args(hint) if part is not types.NoneType)
         if dataclasses.is_dataclass(hint):
@@ -164,9 +166,9 @@ class _Reader:
             return self._texts(node, path)
         if typing.get_origin(hint) is typing.Literal:
             return self._choice(node, typing.get_args(hint), path)
-        return self._scalar(node, hint, path)
+        return self._scalar(node, typing.cast(type, hint), path)
 
-    def _scalar(self, node: yaml.Node, kind: type, path: tuple[str, ...]) -> Any:
+    def _scalar(self, node: yaml.Node, kind: type[T], path: tuple[str, ...]) -> T:
         found = _kind(node)
         if found != kind.__name__:
             quotes = " Put it in quotes." if kind is str and isinstance(node, yaml.ScalarNode) else ""
@@ -176,7 +178,8 @@ class _Reader:
                 f"It takes {_KINDS[kind.__name__]}.{quotes}",
                 path,
             )
-        return yaml.SafeLoader("").construct_object(node)  # type: ignore[no-untyped-call]
+        value: T = yaml.SafeLoader("").construct_object(node)
+        return value
 
     def _choice(self, node: yaml.Node, choices: tuple[str, ...], path: tuple[str, ...]) -> str:
         text = self._scalar(node, str, path)
@@ -245,7 +248,7 @@ class _Reader:
             return node
         text = _TOKEN.sub(lambda match: self._text_of(self.variables[int(match[1])], path), node.value)
         plain = node.style is None
-        tag = yaml.SafeLoader("").resolve(yaml.ScalarNode, text, (True, False)) if plain else node.tag
+        tag = _tag_of_plain(text) if plain else node.tag
         return yaml.ScalarNode(tag, text, node.start_mark, node.end_mark, node.style)
 
     def _text_of(self, variable: _Variable, path: tuple[str, ...]) -> str:
@@ -274,7 +277,7 @@ class _Reader:
         )
 
     def _error(
-        self, condition: str, message: str, hint: str, path: tuple[str, ...] = (), **parameters: Any
+        self, condition: str, message: str, hint: str, path: tuple[str, ...] = (), **parameters: object
     ) -> ConfigError:
         return ConfigError(
             f"EOS_CONFIG_{condition}",
@@ -301,6 +304,12 @@ def _node_at(node: yaml.Node, path: Sequence[str]) -> yaml.Node:
         entries = node.value if isinstance(node, yaml.MappingNode) else ()
         node = next((value for name, value in entries if name.value == key), node)
     return node
+
+
+def _tag_of_plain(text: str) -> str:
+    """What a scalar without quotes is by its text: a number, a boolean, nothing, or text."""
+    loader = yaml.SafeLoader("")
+    return str(loader.resolve(yaml.ScalarNode, text, (True, False)))  # type: ignore[no-untyped-call]  # so in its stubs
 
 
 def _line(node: yaml.Node) -> str:

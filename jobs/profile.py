@@ -100,9 +100,9 @@ def show(made: Recording, case: str, rows: int, folder: Path) -> None:
     draw(made.python, f"Python, {_TITLES[case]}", folder / f"{case}-python.png")
     draw(made.jvm, f"JVM, {_TITLES[case]}", folder / f"{case}-jvm.png")
     print(f"{case}: µs of a core for each of {rows:,} rows")
-    for (group, kind), seconds in made.threads.most_common():
-        if seconds * 1e6 / rows >= _LEAST_US:
-            print(f"  {group:8}{kind:30}{seconds * 1e6 / rows:8.2f}")
+    for (group, kind), milliseconds in made.threads.most_common():
+        if milliseconds * 1000 / rows >= _LEAST_US:
+            print(f"  {group:8}{kind:30}{milliseconds * 1000 / rows:8.2f}")
     say(f"profile: {folder / f'{case}-python.png'}, {folder / f'{case}-jvm.png'}")
 
 

@@ -81,7 +81,7 @@ def _handled_by(stop: Stop) -> Iterator[None]:
 
 def wait(query: StreamingQuery, stop: Stop) -> None:
     """Return when the query has ended; stops it once ``stop`` is asked for. Raises what the query failed with."""
-    while not query.awaitTermination(_STOP_POLL_SECONDS):  # type: ignore[arg-type]
+    while not query.awaitTermination(_STOP_POLL_SECONDS):  # type: ignore[arg-type]  # parts of a second will do
         if stop.asked():
             query.stop()
             return
@@ -111,7 +111,9 @@ def failure_text(error: BaseException, *, verbose: bool = False) -> str:
 
 def jvm_has_ended(error: BaseException) -> bool:
     """Whether nobody is there any more at the other end: such a Py4JError comes from no exception in the JVM."""
-    return isinstance(error, Py4JNetworkError) or isinstance(error, Py4JError) and not isinstance(error, Py4JJavaError)
+    return isinstance(error, Py4JNetworkError) or (
+        isinstance(error, Py4JError) and not isinstance(error, Py4JJavaError)
+    )
 
 
 def _spark_text(error: BaseException, said: str) -> str:

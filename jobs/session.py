@@ -62,10 +62,10 @@ def _quieten(spark: SparkSession, verbose: bool) -> None:
         spark.sparkContext.setLogLevel("INFO")
         return
     context = spark.sparkContext
-    jvm, accumulators = context._jvm, context._accumulatorServer
+    jvm, accumulators = context._jvm, context._accumulatorServer  # noqa: SLF001  # nothing public leads there
     assert jvm is not None and accumulators is not None
     # A query that is stopped leaves this server with half a message: a stack of its own, and of no use.
-    accumulators.handle_error = lambda request, address: None
+    accumulators.handle_error = lambda request, client_address: None  # type: ignore[method-assign]  # of this one
     jvm.org.apache.logging.log4j.core.config.Configurator.reconfigure(jvm.java.net.URI(_LOG_SETTINGS.as_uri()))
     for logger in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
         # pyspark logs each error that it raises, stack and all; the job prints errors itself.

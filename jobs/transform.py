@@ -23,6 +23,7 @@ SINK_COLUMNS = ("key", "value", "topic", "partition", "headers", "timestamp")
 #: Files whose lines in a stack say nothing about the user's function.
 _NOT_THE_USERS = re.compile(rf"/(pyspark|py4j)/|^<frozen |^{re.escape(__file__)}$")
 _CORRUPT = "_malformed"
+_DDL = "Write it as DDL: id BIGINT, name STRING."
 _PARSED = "_parsed"
 
 
@@ -153,9 +154,16 @@ def _schema(config: ParseConfig, taken: list[str]) -> StructType:
         raise ConfigError(
             "EOS_CONFIG_SCHEMA",
             f"'transform.parse.schema' is not what Spark takes: {_first_line(error)}",
-            hint="Write it as DDL: id BIGINT, name STRING.",
+            hint=_DDL,
             key="transform.parse.schema",
         ) from None
+    if not isinstance(schema, StructType):
+        raise ConfigError(
+            "EOS_CONFIG_SCHEMA",
+            f"'transform.parse.schema' is one type, {schema.simpleString()}, but names no fields.",
+            hint=_DDL,
+            key="transform.parse.schema",
+        )
     clash = sorted({name.lower() for name in schema.names} & {name.lower() for name in taken})
     if clash:
         raise ConfigError(

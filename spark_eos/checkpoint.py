@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -51,7 +52,7 @@ class Checkpoint:
         lines = text.splitlines()
         if len(lines) < 3 or not lines[0].startswith("v"):
             raise self._damaged(name, "it is shorter than a version, metadata and a line for each source")
-        merged: dict[str, dict[str, int]] = {}
+        merged: dict[str, Mapping[str, int]] = {}
         for line in lines[2:]:
             offsets = _kafka_source(line)
             if offsets is None:
@@ -75,7 +76,8 @@ class Checkpoint:
     def _read(self, name: str) -> str | None:
         try:
             with self._files.open_input_stream(f"{self._root}/{name}") as stream:
-                return stream.read().decode()
+                content: bytes = stream.read()
+                return content.decode()
         except FileNotFoundError:
             return None
         except (OSError, UnicodeDecodeError) as error:

@@ -21,10 +21,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line `arguments` (those of the process unless given); returns the exit code."""
     parsed = _parser().parse_args(arguments)
     try:
-        return parsed.run(parsed)
+        code: int = parsed.run(parsed)
     except EosError as error:
         print(f"spark-eos: {error}", file=sys.stderr)
         return 1
+    return code
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -36,7 +37,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _add_devcluster(commands: argparse._SubParsersAction) -> None:
+def _add_devcluster(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     command = commands.add_parser(
         "devcluster",
         help="run a real Apache Kafka on this machine",
@@ -100,7 +101,7 @@ def _create_topic(cluster: DevCluster, topic: str, partitions: int) -> None:
             raise
 
 
-def _add_verify(commands: argparse._SubParsersAction) -> None:
+def _add_verify(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     command = commands.add_parser(
         "verify",
         help="check that rows got from topics to topics exactly once",

@@ -89,7 +89,7 @@ class _Refused(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._error = error
 
     @hidden_traceback()
-    def _refuse(self, *_: object) -> NoReturn:
+    def _refuse(self, *_: object, **__: object) -> NoReturn:
         raise self._error
 
     initialOffset = latestOffset = partitions = read = prepareForTriggerAvailableNow = getDefaultReadLimit = _refuse

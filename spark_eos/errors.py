@@ -71,12 +71,12 @@ class EosError(Exception):
     query again, with nothing changed, is the way out.
     """
 
-    def __init__(self, condition: str, message: str, *, hint: str, **parameters: Any) -> None:
+    def __init__(self, condition: str, message: str, *, hint: str, **parameters: object) -> None:
         super().__init__(f"[{condition}] {message}{HINT}{hint}")
         self.condition = condition
         self.message = message
         self.hint = hint
-        self.parameters = parameters
+        self.parameters: dict[str, Any] = parameters
 
     @property
     def restart_helps(self) -> bool:

@@ -20,7 +20,7 @@ class Child:
         self._name, self._process = name, process
         self.pid = process.pid
 
-    def result(self, seconds: float) -> Any:
+    def result(self, seconds: float) -> Any:  # noqa: ANN401  # JSON, of whatever shape the program prints
         """The JSON that it prints in one line; it still runs then. Raises ChildProcessError when it prints none."""
         assert self._process.stdout is not None
         alarm = threading.Timer(seconds, self._process.kill)

@@ -60,8 +60,8 @@ def _case(tasks: int) -> str:
 def _run(bench: Bench, sink: str, tasks: int, batches: int, left_out: int) -> dict[str, Any]:
     topic = f"out-{uuid.uuid4().hex[:8]}"
     bench.cluster.create_topic(topic, PARTITIONS)
-    rows = bench.spark.readStream.format("rate-micro-batch").option("rowsPerBatch", tasks)
-    rows = rows.option("numPartitions", tasks).load().selectExpr("cast(value as string) as value")
+    reader = bench.spark.readStream.format("rate-micro-batch").option("rowsPerBatch", tasks)
+    rows = reader.option("numPartitions", tasks).load().selectExpr("cast(value as string) as value")
     with tempfile.TemporaryDirectory(prefix="spark-eos-bench-", ignore_cleanup_errors=True) as checkpoint:
         writer = rows.writeStream.format(sink).option("checkpointLocation", checkpoint).option("topic", topic)
         query = writer.option("kafka.bootstrap.servers", bench.bootstrap_servers).start()
@@ -85,7 +85,7 @@ def _wait_for(query: StreamingQuery, batches: int) -> None:
     """Until it has done so many. Raises what the query raised, or TimeoutError."""
     deadline = time.monotonic() + _SECONDS
     while len(query.recentProgress) < batches:
-        if query.awaitTermination(0.1):
+        if query.awaitTermination(0.1):  # type: ignore[arg-type]  # parts of a second will do
             raise WrongResult("the query has ended by itself")
         if time.monotonic() > deadline:
             raise TimeoutError(f"{batches} micro-batches did not end within {_SECONDS} s")

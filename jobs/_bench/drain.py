@@ -6,7 +6,7 @@ import datetime
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypedDict
 
 from pyspark.sql import SparkSession
 
@@ -87,7 +87,16 @@ def measured(rows: int, batches: int, counted: Stretch, meter: Meter) -> Run:
     return replace(base, rows_per_second=counted.rows / counted.seconds, **cost)
 
 
-def costs(cost: Cost | None, rows: int) -> dict[str, float | None]:
+class Costs(TypedDict, total=False):
+    """The fields of a `Run` that come from the meter."""
+
+    client_core_us: float | None
+    broker_core_us: float | None
+    largest_worker_mib: float | None
+    workers_mib: float | None
+
+
+def costs(cost: Cost | None, rows: int) -> Costs:
     """The fields of a run that come from the meter; none of them where it knows nothing."""
     if cost is None:
         return {}

@@ -137,11 +137,12 @@ def process_table() -> dict[int, Process]:
     table = {}
     if Path("/proc/self/stat").exists():
         tick, page = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
-        for pid in filter(str.isdigit, os.listdir("/proc")):
+        for folder in (entry for entry in Path("/proc").iterdir() if entry.name.isdigit()):
             with contextlib.suppress(OSError):
-                name, fields = stat(Path(f"/proc/{pid}/stat"))
+                name, fields = stat(folder / "stat")
                 cpu, resident = sum(map(int, fields[11:15])) / tick, int(fields[21]) * page
-                table[int(pid)] = Process(int(pid), int(fields[1]), name, cpu, resident)
+                pid = int(folder.name)
+                table[pid] = Process(pid, int(fields[1]), name, cpu, resident)
     return table
 
 

@@ -115,7 +115,8 @@ def count(bootstrap_servers: str, topic: str) -> int:
     )
     try:
         consumer.assign([TopicPartition(topic, p, 0) for p in range(PARTITIONS)])
-        rows, at_end = 0, set()
+        rows = 0
+        at_end: set[int | None] = set()
         while len(at_end) < PARTITIONS:
             messages = consumer.consume(10_000, 0.1)
             rows += sum(message.error() is None for message in messages)

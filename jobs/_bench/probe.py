@@ -92,7 +92,7 @@ class Probe:
             for message in messages:
                 if message.error() is not None:
                     raise KafkaException(message.error())
-                number, written = map(int, message.value().split())
+                number, written = map(int, (message.value() or b"").split())
                 self.seen.append((number, written / 1e9, now - written / 1e9))
 
 

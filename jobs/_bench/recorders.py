@@ -29,7 +29,7 @@ _EVENTS = "jdk.ExecutionSample"
 
 @dataclass
 class Recording:
-    """Samples of Python and of the JVM; seconds of processor time by (group, kind of thread)."""
+    """Samples of Python and of the JVM; milliseconds of processor time by (group, kind of thread)."""
 
     python: Counter[Stack] = field(default_factory=Counter)
     jvm: Counter[Stack] = field(default_factory=Counter)
@@ -94,7 +94,7 @@ def _run(*command: str | Path) -> str:
 
 
 def thread_times(roots: Mapping[str, int]) -> Counter[tuple[str, str]]:
-    """Seconds, user and system, by group and kind: ``python``, or the name of a Java thread without its numbers."""
+    """Milliseconds, user and system, by group and kind: ``python``, or a Java thread's name without its numbers."""
     tick = os.sysconf("SC_CLK_TCK")
     times: Counter[tuple[str, str]] = Counter()
     table = process_table()
@@ -104,7 +104,7 @@ def thread_times(roots: Mapping[str, int]) -> Counter[tuple[str, str]]:
                 with contextlib.suppress(OSError):
                     name, fields = stat(file)
                     kind = "python" if process.name.startswith("python") else _kind(name)
-                    times[group, kind] += sum(map(int, fields[11:13])) / tick
+                    times[group, kind] += sum(map(int, fields[11:13])) * 1000 // tick
     return times
 
 

@@ -10,6 +10,8 @@ from typing import Any
 from jobs._demo.flights import INPUT_TOPIC, OUTPUT_TOPICS, PARTITIONS, Expected
 from jobs._demo.topics import Reader, Row, group_offsets
 
+_NO_ID = -1
+
 
 @dataclass(frozen=True)
 class Judgement:
@@ -97,7 +99,7 @@ def judge(rows: Iterable[Row], expected: Mapping[int, Expected], came_from: Mapp
     for row in rows:
         visible += 1
         fields = _fields(row)
-        row_id = fields.get("id")
+        row_id: int = fields.get("id", _NO_ID)
         if fields.get("aborted"):
             aborted += 1
         elif row_id not in expected or not _equal(row, fields, expected[row_id]):

@@ -29,7 +29,7 @@ class Story:
 
     @property
     def end(self) -> float:
-        return max(told.seconds for told in (*self.samples, *self.events))
+        return max([*(sample.seconds for sample in self.samples), *(event.seconds for event in self.events)])
 
 
 def draw(stories: Sequence[Story], expected: int, file: Path) -> bool:
@@ -63,11 +63,13 @@ def _areas(axes: Axes, story: Story) -> None:
     counts.append(counts[-1])
     times = [*(sample.seconds for sample in story.samples), story.end]
     once, visible = [count.once for count in counts], [count.visible for count in counts]
-    style = {"step": "post", "linewidth": 0}
-    axes.fill_between(times, once, color=_ONCE, label="visible", **style)
-    axes.fill_between(times, once, visible, color=_TWICE, label="visible twice", **style)
-    unseen = [-count.rewritten for count in counts]
-    axes.fill_between(times, unseen, color=_UNSEEN, label="aborted after a kill, never visible", **style)
+    unseen, zero = [-count.rewritten for count in counts], [0] * len(counts)
+    for low, high, color, label in (
+        (zero, once, _ONCE, "visible"),
+        (once, visible, _TWICE, "visible twice"),
+        (zero, unseen, _UNSEEN, "aborted after a kill, never visible"),
+    ):
+        axes.fill_between(times, low, high, color=color, label=label, step="post", linewidth=0)
 
 
 def _marks(axes: Axes, story: Story) -> None:
@@ -82,14 +84,14 @@ def _marks(axes: Axes, story: Story) -> None:
             axes.axvspan(down, event.seconds, color=_DOWN, zorder=0)
             down = None
     for number, kill in enumerate(_kills(story), 1):
-        place = {"xycoords": ("data", "axes fraction"), "va": "top", "fontweight": "bold"}
-        axes.annotate(f" ✗ {number}", (kill.seconds, 0.99), **place)
+        place = (kill.seconds, 0.99)
+        axes.annotate(f" ✗ {number}", place, xycoords=("data", "axes fraction"), va="top", fontweight="bold")
 
 
 def _frame(axes: Axes, story: Story, expected: int) -> None:
     axes.axhline(expected, color="black", linewidth=1, linestyle=(0, (4, 3)))
-    place = {"xytext": (4, 4), "textcoords": "offset points", "fontsize": 9}
-    axes.annotate(f"{expected:,} expected", (0, expected), color=_GREY, **place)
+    label, place = f"{expected:,} expected", (0, expected)
+    axes.annotate(label, place, color=_GREY, xytext=(4, 4), textcoords="offset points", fontsize=9)
     axes.axhline(0, color=_GREY, linewidth=0.8)
     axes.set_title(_NAMES[story.sink], loc="left", fontsize=12, family="monospace")
     axes.spines[["top", "right"]].set_visible(False)

@@ -194,7 +194,7 @@ def to_end(job: Job, number: int) -> Iterator[None]:
 
 def _newest(log: Path) -> int:
     """The newest micro-batch in one of the checkpoint's logs; -1 where there is none."""
-    names = os.listdir(log) if log.is_dir() else []
+    names = (file.name for file in log.iterdir()) if log.is_dir() else ()
     return max((int(name) for name in names if name.isdecimal()), default=-1)
 
 

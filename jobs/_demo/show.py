@@ -111,8 +111,10 @@ def panel(side: Side, expected: int, width: int) -> Panel:
     scale = max(1.3 * expected / max(1, len(counts)), *(_written(count) for count in counts.values()))
     columns = _COLUMNS if width >= _WIDE else _COLUMNS[:1]
     rows = Table.grid(padding=(0, 1, 0, 0))
-    for justify in ("left", "left", *("right" for _ in columns)):
-        rows.add_column(justify=justify, no_wrap=True)
+    for _ in range(2):
+        rows.add_column(no_wrap=True)
+    for _ in columns:
+        rows.add_column(justify="right", no_wrap=True)
     space = width - _REST - sum(len(column.title) + 1 for column in columns)
     rows.add_row("", " " * space, *(Text(column.title, style="dim") for column in columns))
     for (topic, partition), count in sorted(counts.items()):

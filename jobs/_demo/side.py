@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -97,7 +97,7 @@ class Side:
         """Kill the job if it runs."""
         self._steps.close()
 
-    def _run(self) -> Iterator[None]:
+    def _run(self) -> Generator[None, None, None]:
         for number, strike in enumerate(self.strikes, 1):
             if strike is FROM_OUTSIDE:
                 yield from until_rows_appear(self.job, number, self.watch, max(1, self.rows_of_batch // 2))

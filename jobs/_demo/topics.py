@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
+from spark_eos.kafka.messages import offset_of, place_of
+
 _TIMEOUT_SECONDS = 30
 _CONSUME_SECONDS = 0.05
 _NO_LEADER = {KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE}
@@ -97,15 +99,15 @@ class Reader:
 
     def _rows(self, messages: list[Message]) -> Iterator[Row]:
         for message in messages:
-            place = (message.topic(), message.partition())
+            place = place_of(message)
             error = message.error()
             if error is None:
                 self._at_end.discard(place)
-                self.reached[place] = message.offset() + 1
-                yield Row(*place, message.offset(), message.key(), message.value())
+                self.reached[place] = offset_of(message) + 1
+                yield Row(*place, offset_of(message), message.key(), message.value())
             elif error.code() == KafkaError._PARTITION_EOF:
                 self._at_end.add(place)
-                self.reached[place] = max(self.reached[place], message.offset())
+                self.reached[place] = max(self.reached[place], offset_of(message))
             elif not error.retriable():
                 raise KafkaException(error)
 

@@ -30,7 +30,7 @@ class Broker:
     """The pid of the broker's JVM, of its last start."""
     paused: bool = field(default=False, init=False)
     _log_start: int = field(default=0, init=False, repr=False)
-    _watcher: subprocess.Popen | None = field(default=None, init=False, repr=False)
+    _watcher: subprocess.Popen[bytes] | None = field(default=None, init=False, repr=False)
 
     @property
     def bootstrap_server(self) -> str:
@@ -62,7 +62,7 @@ class Broker:
                 # In a session of its own, so that Ctrl-C in the terminal or a notebook does not reach the broker.
                 start_new_session=True,
             )
-        said = self._watcher.stdout.readline()
+        said = self.lifeline.readline()
         if not said:
             raise self.trouble("could not be started")
         self.pid = int(said)
@@ -79,8 +79,8 @@ class Broker:
         """Returns when the process is gone; raises subprocess.TimeoutExpired after `timeout` seconds."""
         if self._watcher is not None:
             self._watcher.wait(timeout)
-            self._watcher.stdin.close()
-            self._watcher.stdout.close()
+            self._close_stdin()
+            self.lifeline.close()
         self.paused = False
 
     def terminate(self, timeout: float) -> None:
@@ -96,14 +96,19 @@ class Broker:
         """SIGKILL; returns when the process is gone."""
         if self.running and self.pid is None:
             # Interrupted in the middle of `launch`: watch.py ends the process when the pipe ends.
-            self._watcher.stdin.close()
+            self._close_stdin()
         self.send(signal.SIGKILL)
         self.wait()
 
     @property
     def lifeline(self) -> IO[bytes]:
         """A pipe that is at its end when the process is gone, to wait for several at once."""
+        assert self._watcher is not None and self._watcher.stdout is not None  # from `launch` on
         return self._watcher.stdout
+
+    def _close_stdin(self) -> None:
+        if self._watcher is not None and self._watcher.stdin is not None:
+            self._watcher.stdin.close()
 
     def ask(self, topic: str | None = None) -> probe.Metadata | None:
         """What it answers to a Metadata request, or None."""

@@ -22,8 +22,9 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import IO, Self
+from typing import IO, Any, Self
 
 from spark_eos.devcluster import tools
 from spark_eos.devcluster.broker import Broker
@@ -123,7 +124,7 @@ class DevCluster:
 
     @property
     def cluster_id(self) -> str:
-        return self._state["cluster_id"]
+        return str(self._state["cluster_id"])
 
     def join(self) -> Broker:
         """Returns when a broker's process has ended by itself: that broker."""
@@ -176,7 +177,7 @@ class DevCluster:
             return answer is not None and answer.cluster_id == self.cluster_id and expected <= answer.brokers
 
         for broker in watched:
-            if not _poll(lambda broker=broker: ready(broker), timeout):
+            if not _poll(partial(ready, broker), timeout):
                 raise broker.trouble(f"was not ready within {timeout:.0f} s")
 
     def _awake(self) -> list[Broker]:
@@ -210,7 +211,7 @@ class DevCluster:
             return answer is not None and len(answer.leaders) == partitions and min(answer.leaders.values()) >= 0
 
         for broker in self._awake():
-            if not _poll(lambda broker=broker: led(broker), timeout):
+            if not _poll(partial(led, broker), timeout):
                 raise broker.trouble(f"knows no leader for every partition of {topic} after {timeout:.0f} s")
 
     def java_tool(self, main_class: str, *arguments: str, input: str | None = None, timeout: float = 60.0) -> str:
@@ -294,13 +295,13 @@ class DevCluster:
             self._brokers.append(broker)
             format_storage(home / "data", files, cluster_id=self.cluster_id, node_id=i)
 
-    def _read_state(self) -> dict:
+    def _read_state(self) -> dict[str, Any]:
         """What the folder remembers between runs: what the cluster was made as, and the ports of the last run."""
         asked = {"brokers": self.size, "features": self._features}
         file = self._folder / "cluster.json"
         if not file.exists():
             return asked | {"cluster_id": new_id(), "ports": []}
-        state = json.loads(file.read_text())
+        state: dict[str, Any] = json.loads(file.read_text())
         for what, wanted in asked.items():
             if state[what] != wanted:
                 raise DevClusterError(

@@ -93,6 +93,7 @@ def _run_ivy(jar_set: JarSet, work: Path, target: Path) -> None:
             errors="replace",
         ) as process,
     ):
+        assert process.stdout is not None
         try:
             for line in process.stdout:
                 tail.append(line.rstrip())

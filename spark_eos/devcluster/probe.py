@@ -91,7 +91,7 @@ class _Reader:
         self._at = 0
 
     def _take(self, layout: str) -> int:
-        (value,) = struct.unpack_from(layout, self._data, self._at)
+        value: int = struct.unpack_from(layout, self._data, self._at)[0]
         self._at += struct.calcsize(layout)
         return value
 

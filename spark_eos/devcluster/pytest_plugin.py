@@ -23,12 +23,12 @@ def cluster() -> Iterator[DevCluster]:
 
 @pytest.fixture
 def topic(cluster: DevCluster, request: pytest.FixtureRequest) -> Callable[..., str]:
-    """``topic(partitions=1, **config)`` creates a fresh topic on `cluster` and returns its name."""
+    """``topic(partitions=1, **config)`` creates a fresh topic on `cluster` and returns its name; as `create_topic`."""
     test = re.sub(r"[^A-Za-z0-9]+", "-", request.node.name).strip("-")[:60]
 
-    def create(partitions: int = 1, **config: object) -> str:
+    def create(partitions: int = 1, *, replication: int | None = None, **config: object) -> str:
         name = f"{test}-{uuid.uuid4().hex[:8]}"
-        cluster.create_topic(name, partitions, **config)
+        cluster.create_topic(name, partitions, replication=replication, **config)
         return name
 
     return create

@@ -49,7 +49,7 @@ def with_class_archive(runtime: Runtime, train: Callable[[Path], None]) -> Runti
 
     `train(file)` runs a broker that writes the archive when it ends. A JVM that cannot do that is used without.
     """
-    jars = [(jar, os.stat(jar).st_mtime_ns) for jar in runtime.classpath.split(os.pathsep)]
+    jars = [(jar, Path(jar).stat().st_mtime_ns) for jar in runtime.classpath.split(os.pathsep)]
     # The JVM itself refuses an archive that was made by another JVM or from other jars, without a word.
     name = f"kafka-classes-{digest(find_java().build, runtime.java, jars)}"
     files = stored(name, lambda folder: train(folder / _TRAINED))

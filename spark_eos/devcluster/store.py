@@ -23,8 +23,18 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TypedDict
 
 _MANIFEST = "manifest.json"
+
+
+class _Entry(TypedDict):
+    """A file in the manifest."""
+
+    name: str
+    size: int
+    mtime_ns: int
+    sha256: str
 
 
 def cache_dir() -> Path:
@@ -62,14 +72,14 @@ def _verified(folder: Path) -> list[Path] | None:
     A file with the size and time that it was written with is taken as unharmed; any other time costs a digest.
     """
     try:
-        entries = json.loads((folder / _MANIFEST).read_text())["files"]
+        entries: list[_Entry] = json.loads((folder / _MANIFEST).read_text())["files"]
         unharmed = all(_matches(folder / entry["name"], entry) for entry in entries)
         return [folder / entry["name"] for entry in entries] if unharmed else None
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
 
-def _matches(file: Path, entry: dict) -> bool:
+def _matches(file: Path, entry: _Entry) -> bool:
     stat = file.stat()
     if stat.st_size != entry["size"]:
         return False
@@ -111,6 +121,6 @@ def _replace(folder: Path, make: Callable[[Path], None]) -> list[Path]:
     return [folder / entry["name"] for entry in entries]
 
 
-def _entry(file: Path) -> dict:
+def _entry(file: Path) -> _Entry:
     stat = file.stat()
     return {"name": file.name, "size": stat.st_size, "mtime_ns": stat.st_mtime_ns, "sha256": _sha256(file)}

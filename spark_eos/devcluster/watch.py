@@ -33,7 +33,7 @@ def main(arguments: list[str]) -> None:
     threading.Event().wait()
 
 
-def _exit_with(broker: subprocess.Popen, orphaned: threading.Event, folder: str) -> None:
+def _exit_with(broker: subprocess.Popen[bytes], orphaned: threading.Event, folder: str) -> None:
     code = broker.wait()
     if orphaned.is_set() and folder:
         _remove(folder)
@@ -50,11 +50,12 @@ def _wait_for_the_end_of(parent_pid: int) -> None:
 def _remove(folder: str) -> None:
     import contextlib
     import shutil
+    from pathlib import Path
 
     shutil.rmtree(folder, ignore_errors=True)
     # The last broker's leaves the cluster's folder empty.
     with contextlib.suppress(OSError):
-        os.rmdir(os.path.dirname(folder))
+        Path(folder).parent.rmdir()
 
 
 if __name__ == "__main__":

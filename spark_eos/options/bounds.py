@@ -21,8 +21,9 @@ class ByTime:
     else_latest: bool
 
 
+_Word = Literal["earliest", "latest", "group"]
 #: As offsets, EARLIEST and LATEST may stand for a number.
-Limit = Literal["earliest", "latest", "group"] | Offsets | ByTime
+Limit = _Word | Offsets | ByTime
 
 _SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
 
@@ -77,15 +78,17 @@ def refuse_latest_start(option: str, limit: Limit) -> None:
 
 def check_order(start_option: str, start: Limit, end_option: str, end: Limit | None) -> None:
     """Raise OptionError (EOS_OPTION_OFFSETS) where the user's own numbers have the end before the start."""
+    first: int | Limit | None = start
+    last: int | Limit | None = end
     if isinstance(start, ByTime) and isinstance(end, ByTime):
-        start, end = start.times, end.times
-        if isinstance(start, int) and isinstance(end, int):
-            start, end = {"": {0: start}}, {"": {0: end}}
-    if not isinstance(start, dict) or not isinstance(end, dict):
+        first, last = start.times, end.times
+    if isinstance(first, int) and isinstance(last, int):
+        first, last = {"": {0: first}}, {"": {0: last}}
+    if not isinstance(first, dict) or not isinstance(last, dict):
         return
-    for topic, partitions in start.items():
+    for topic, partitions in first.items():
         for p, at in partitions.items():
-            stop = end.get(topic, {}).get(p, at)
+            stop = last.get(topic, {}).get(p, at)
             if stop >= 0 <= at and stop < at:
                 place = f" for {topic}-{p}" if topic else ""
                 raise bad(
@@ -95,11 +98,11 @@ def check_order(start_option: str, start: Limit, end_option: str, end: Limit | N
                 )
 
 
-def _limit(option: str, text: str, words: tuple[str, ...]) -> Limit:
+def _limit(option: str, text: str, words: tuple[_Word, ...]) -> Limit:
     word = text.strip().lower()
     for known in words:
         if word == known:
-            return known  # type: ignore[return-value]
+            return known
     if not text.lstrip().startswith("{"):
         hint = f'It takes {", ".join(words)} or JSON such as {{"topic1":{{"0":23,"1":-2}},"topic2":{{"0":-1}}}}.'
         raise bad(option, f"is '{text}'.", hint=hint)

@@ -6,6 +6,7 @@ Parsed they are ``{topic: {partition: offset}}``, ends exclusive.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 from spark_eos.errors import OptionError
@@ -29,7 +30,7 @@ def parse_offsets(option: str, text: str) -> Offsets:
     Raises OptionError: EOS_OPTION_OFFSETS_JSON with line and column, EOS_OPTION_OFFSETS with the topic and partition.
     """
 
-    def check(topic: str, p: str, at: Any) -> int:
+    def check(topic: str, p: str, at: object) -> int:
         if type(at) is not int or at < EARLIEST:
             hint = "Offsets are whole numbers from 0; -2 is earliest, -1 latest."
             raise bad(option, f"says {json.dumps(at)} for {topic}-{p}.", hint=hint, topic=topic, partition=p)
@@ -41,7 +42,7 @@ def parse_offsets(option: str, text: str) -> Offsets:
 def parse_times(option: str, text: str) -> Offsets:
     """JSON with a time for each partition, in milliseconds since 1970. Errors as for `parse_offsets`."""
 
-    def check(topic: str, p: str, at: Any) -> int:
+    def check(topic: str, p: str, at: object) -> int:
         if type(at) is not int or at < 0:
             hint = "Times are milliseconds since 1970."
             raise bad(option, f"says {json.dumps(at)} for {topic}-{p}.", hint=hint, topic=topic, partition=p)
@@ -121,12 +122,13 @@ def check_known(option: str, offsets: Offsets, begin: Offsets, end: Offsets) -> 
                 )
 
 
-def bad(option: str, what: str, hint: str, **parameters: Any) -> OptionError:
+def bad(option: str, what: str, hint: str, **parameters: object) -> OptionError:
     """The error for an option about offsets or partitions; ``what`` goes on after the option's name."""
     return OptionError("EOS_OPTION_OFFSETS", f"Option '{option}' {what}", hint=hint, option=option, **parameters)
 
 
-def _numbers(option: str, text: str, check: Any, example: str) -> Offsets:
+def _numbers(option: str, text: str, check: Callable[[str, str, object], int], example: str) -> Offsets:
+    """The value of each partition, as ``check(topic, partition, value)`` passes it on."""
     result: Offsets = {}
     for topic, partitions in _object(option, text, example).items():
         if not isinstance(partitions, dict) or not partitions:

@@ -100,7 +100,7 @@ _STREAM_ONLY = {
 
 def stream_options(raw: Mapping[str, str]) -> SourceOptions:
     """Parse and check what a user gave to ``readStream``. Raises OptionError."""
-    options, given = _source_options(raw, default_start="latest")
+    options, _ = _source_options(raw, default_start="latest")
     if options.ending is not None:
         raise OptionError(
             "EOS_OPTION_BATCH_ONLY",
@@ -168,7 +168,9 @@ def _source_options(raw: Mapping[str, str], default_start: Limit) -> tuple[Sourc
 
 
 def _selection(values: dict[str, Any], path: str) -> Selection:
-    given = {name: values.pop(attribute) for attribute, name in _SELECTIONS.items() if attribute in values}
+    given: dict[str, Selection] = {
+        name: values.pop(attribute) for attribute, name in _SELECTIONS.items() if attribute in values
+    }
     if not given:
         raise OptionError(
             "EOS_OPTION_MISSING",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise, repeat
 from operator import invert
-from typing import Any
+from typing import Any, ParamSpec
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +17,8 @@ from crc32c import crc32c
 from spark_eos.errors import RowError
 from spark_eos.protocol.batch import DIGEST_BITS
 from spark_eos.sink.schema import Columns
+
+P = ParamSpec("P")
 
 _ABSENT = b"\x00null"
 """Stands for null in digests; the same bytes in a value are told from it by the number of nulls."""
@@ -37,7 +39,7 @@ class RowBatch:
         self.topics = _topics(batch, self.rows) if columns.topic else None
         self._value = _as_bytes(batch.column("value"))
         self._key = _as_bytes(batch.column("key")) if columns.key else None
-        self._nulls = self._value.null_count + (0 if self._key is None else self._key.null_count)
+        self._nulls: int = self._value.null_count + (0 if self._key is None else self._key.null_count)
         self.partition_column = batch.column("partition") if columns.partition else None
         self._timestamp_column = batch.column("timestamp") if columns.timestamp else None
         self._headers = batch.column("headers").to_pylist() if columns.headers else None
@@ -61,7 +63,7 @@ class RowBatch:
                 hashes = map(crc32c, _raw(column), _inverted(hashes))
         if self._headers is not None:
             hashes = map(crc32c, (repr(h).encode() for h in self._headers), _inverted(hashes))
-        rows = sum(map(crc32c, _hashed(self._value), _inverted(hashes)))
+        rows: int = sum(map(crc32c, _hashed(self._value), _inverted(hashes)))
         return (rows + self._nulls * _NULL_WEIGHT) % (1 << DIGEST_BITS)
 
     def by_topic(self) -> Iterator[tuple[Any, dict[str, pa.Array]]]:
@@ -108,8 +110,8 @@ class RowBatch:
 def produce_all(produce: Callable[..., None], wait: Callable[[], None], rows: RowBatch) -> None:
     """Hand every row to the producer; ``wait`` makes room when its queue is full. Raises RowError."""
     arguments = rows.arguments()
-    topic: Any = None
-    value: Any = None
+    topic: str | None = None
+    value: bytes | None = None
     try:
         if rows.plain:
             for topic, value, key, _, _, _ in arguments:
@@ -128,7 +130,7 @@ def produce_all(produce: Callable[..., None], wait: Callable[[], None], rows: Ro
         raise _refused(error.args[0], topic, value) from None
 
 
-def _insist(produce: Callable[..., None], wait: Callable[[], None], *arguments: Any, **more: Any) -> None:
+def _insist(produce: Callable[P, None], wait: Callable[[], None], *arguments: P.args, **more: P.kwargs) -> None:
     while True:
         wait()
         try:
@@ -167,7 +169,8 @@ def _topics(batch: pa.RecordBatch, rows: int) -> list[str]:
             f"{column.null_count} of {rows} rows have no topic.",
             hint="Fill the column 'topic', filter such rows out, or set the option 'topic'.",
         )
-    return column.to_pylist()
+    topics: list[str] = column.to_pylist()
+    return topics
 
 
 def _as_bytes(column: pa.Array) -> pa.Array:
@@ -210,7 +213,8 @@ def _crc(topic: str) -> int:
 
 def _milliseconds(column: pa.Array) -> list[int]:
     """Spark's timestamps are microseconds; Kafka's are milliseconds since 1970. Null: now."""
-    return pc.fill_null(pc.divide(column.cast(pa.int64()), 1000), 0).to_pylist()
+    times: list[int] = pc.fill_null(pc.divide(column.cast(pa.int64()), 1000), 0).to_pylist()
+    return times
 
 
 def _headers(headers: list[dict[str, Any] | None] | None) -> list[tuple[str, bytes | None]] | None:
@@ -226,7 +230,7 @@ def _headers(headers: list[dict[str, Any] | None] | None) -> list[tuple[str, byt
     return pairs
 
 
-def _refused(error: ClientError, topic: Any, value: Any) -> RowError:
+def _refused(error: ClientError, topic: str | None, value: bytes | None) -> RowError:
     size = 0 if value is None else len(value)
     if error.code() == ClientError.MSG_SIZE_TOO_LARGE:
         return RowError(

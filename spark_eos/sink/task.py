@@ -36,6 +36,7 @@ OPEN_SECONDS = 3.0
 """How long a task waits for the one before it to open the run; the wait grows with the partition."""
 
 _Producer = ArrowProducer | LibrdkafkaProducer
+_SPARK_PROPERTIES = ("sql.streaming.queryId", "spark.jobGroup.id", "streaming.sql.batchId")
 _QUEUE_WAIT = 0.005
 _QUEUE_KBYTES = 32 << 10
 
@@ -53,8 +54,8 @@ class Identity:
     @classmethod
     def here(cls) -> Identity:
         context = TaskContext.get()
-        query = context.getLocalProperty("sql.streaming.queryId") if context else None
-        if context is None or query is None:
+        query, run, batch = (context.getLocalProperty(name) if context else None for name in _SPARK_PROPERTIES)
+        if context is None or query is None or run is None or batch is None:
             raise ProtocolStop(
                 "EOS_NOT_A_STREAMING_TASK",
                 "The sink runs outside of a task of a streaming query.",
@@ -62,8 +63,8 @@ class Identity:
             )
         return cls(
             query=query,
-            run=context.getLocalProperty("spark.jobGroup.id"),
-            batch=int(context.getLocalProperty("streaming.sql.batchId")),
+            run=run,
+            batch=int(batch),
             partition=context.partitionId(),
             attempt=context.attemptNumber(),
         )

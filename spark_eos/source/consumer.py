@@ -11,6 +11,7 @@ import gc
 import os
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,6 +20,7 @@ from confluent_kafka import KafkaError as ClientError
 
 from spark_eos.errors import KafkaError
 from spark_eos.kafka.config.librdkafka import librdkafka_config
+from spark_eos.kafka.messages import headers_of, offset_of
 from spark_eos.options.parse import Fetching
 from spark_eos.source.diagnosis import why_not
 from spark_eos.source.planning import OffsetRange
@@ -93,31 +95,31 @@ class _Progress:
 
     def take(self, messages: list[Message]) -> pa.RecordBatch | None:
         """The rows among the messages that lie in the range, if there are any."""
-        rows, events = messages, []
+        rows = messages
+        events: list[tuple[Message, ClientError]] = []
         if any(map(Message.error, messages)):
             rows = [message for message in messages if message.error() is None]
-            events = [message for message in messages if message.error() is not None]
+            events = [(message, error) for message in messages if (error := message.error()) is not None]
         if rows:
             rows = self._advance(rows)
-        for event in events:
-            self._hear(event)
+        for message, error in events:
+            self._hear(message, error)
         return to_arrow(rows, self.range.topic, self.range.partition, self._headers) if rows else None
 
     def _advance(self, rows: list[Message]) -> list[Message]:
         """Take note of rows; those in the range come back."""
-        if not self._is_of_range(rows[0]) or rows[0].offset() < self.position:
+        if not self._is_of_range(rows[0]) or offset_of(rows[0]) < self.position:
             raise self._misplaced(rows[0])
         self._deadline = time.monotonic() + self._timeout_s
-        last = rows[-1].offset()
+        last = offset_of(rows[-1])
         self.position = last + 1
-        return rows if last < self.range.end else [row for row in rows if row.offset() < self.range.end]
+        return rows if last < self.range.end else [row for row in rows if offset_of(row) < self.range.end]
 
-    def _hear(self, message: Message) -> None:
-        error = message.error()
+    def _hear(self, message: Message, error: ClientError) -> None:
         if error.code() == ClientError._PARTITION_EOF:
             if not self._is_of_range(message):
                 raise self._misplaced(message)
-            self.position = max(self.position, message.offset())
+            self.position = max(self.position, offset_of(message))
             if not self.done:  # a new leader may know less for a moment; then more comes
                 self._deadline = min(self._deadline, time.monotonic() + _SHORT_STALL_S)
         elif message.topic() is not None:  # what concerns a broker or the unused group passes, or ends in a stall
@@ -160,7 +162,7 @@ def to_arrow(messages: list[Message], topic: str, partition: int, include_header
 
 def _headers(messages: list[Message]) -> pa.Array:
     rows = [
-        [{"key": key, "value": value} for key, value in found] if (found := message.headers()) else None
+        [{"key": key, "value": value} for key, value in found] if (found := headers_of(message)) else None
         for message in messages
     ]
     return pa.array(rows, ARROW_HEADERS.type)
@@ -201,7 +203,7 @@ def _borrowed_consumer(fetching: Fetching) -> Iterator[Consumer]:
         _idle_consumers.pop(next(iter(_idle_consumers))).close()
 
 
-def _config(fetching: Fetching) -> dict:
+def _config(fetching: Fetching) -> dict[str, Any]:
     ours = {**_OURS, "isolation.level": fetching.isolation}
     if fetching.group_id is not None:  # nothing joins it; brokers may ask for the right to use it
         ours["group.id"] = fetching.group_id

@@ -57,7 +57,7 @@ def decode(
 
 
 def _decode_groups(
-    data: bytes, found: list[RecordBatch], range_: OffsetRange, with_headers: bool
+    data: bytes | bytearray, found: list[RecordBatch], range_: OffsetRange, with_headers: bool
 ) -> Iterator[pa.RecordBatch]:
     for group in _groups(found):
         try:
@@ -83,7 +83,9 @@ def _groups(found: Iterable[RecordBatch]) -> Iterator[list[RecordBatch]]:
         yield group
 
 
-def _decode_group(data: bytes, group: list[RecordBatch], range_: OffsetRange, with_headers: bool) -> pa.RecordBatch:
+def _decode_group(
+    data: bytes | bytearray, group: list[RecordBatch], range_: OffsetRange, with_headers: bool
+) -> pa.RecordBatch:
     data, places = _sections(data, group)
     parts = [find_records(data, start, stop, batch.count) for batch, (start, stop) in zip(group, places, strict=True)]
     raw = np.frombuffer(data, np.uint8)
@@ -107,7 +109,7 @@ def _decode_group(data: bytes, group: list[RecordBatch], range_: OffsetRange, wi
     return batch.slice(rows.start, rows.stop - rows.start)
 
 
-def _sections(data: bytes, group: list[RecordBatch]) -> tuple[bytes, list[tuple[int, int]]]:
+def _sections(data: bytes | bytearray, group: list[RecordBatch]) -> tuple[bytes | bytearray, list[tuple[int, int]]]:
     """Bytes with the records of the batches, decompressed, and where in them those of each batch begin and end."""
     if not group[0].codec:
         return data, [(batch.start, batch.stop) for batch in group]
@@ -126,7 +128,7 @@ def _ends(parts: Sequence[np.ndarray], places: Sequence[tuple[int, int]]) -> np.
 def _offsets(group: list[RecordBatch], fields: Fields) -> np.ndarray:
     """The offsets of the records. They grow, and lie in those of their batch. Raises Damage."""
     counts = [batch.count for batch in group]
-    offsets = np.repeat([batch.base for batch in group], counts) + fields.offset_delta
+    offsets: np.ndarray = np.repeat([batch.base for batch in group], counts) + fields.offset_delta
     lasts = np.cumsum(counts) - 1
     firsts = np.append(0, lasts[:-1] + 1)
     if (
@@ -171,10 +173,10 @@ def _take(pieces: pa.Array, first: int, sizes: np.ndarray) -> pa.Array:
     return pieces.take(pa.array(places, mask=null if null.any() else None))
 
 
-def _headers(data: bytes, fields: Fields) -> pa.Array:
+def _headers(data: bytes | bytearray, fields: Fields) -> pa.Array:
     """Row by row, but only of those that have some."""
     rows = np.flatnonzero(fields.header_count)
-    headers: list[list[dict] | None] = [None] * len(fields.ends)
+    headers: list[list[dict[str, str | bytes | None]] | None] = [None] * len(fields.ends)
     places = (fields.header_at[rows].tolist(), fields.ends[rows].tolist(), fields.header_count[rows].tolist())
     for row, at, end, count in zip(rows.tolist(), *places, strict=True):
         headers[row] = [{"key": key, "value": value} for key, value in read_headers(data, at, end, count)]

@@ -45,6 +45,7 @@ def read_range(fetching: Fetching, range_: OffsetRange) -> Iterator[pa.RecordBat
             yield from read(fetching, left)
             break
         except UnsupportedFormat as unsupported:
+            assert unsupported.position is not None
             read = read_by_consumer
             left = replace(left, start=unsupported.position)
         except DataLossError as loss:

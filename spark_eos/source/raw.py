@@ -125,6 +125,11 @@ class _Fetches:
             self._disconnect()
             return None
 
+    @property
+    def _connected(self) -> FetchConnection:
+        assert self._connection is not None
+        return self._connection
+
     def _connect(self) -> None:
         self._connection = connect(self._kafka, self._range.topic, self._range.partition)
         self._send()
@@ -138,7 +143,7 @@ class _Fetches:
 
     def _send(self) -> None:
         left = (self._range.end - self.position) * self._bytes_per_offset * _MARGIN
-        self._connection.send(
+        self._connected.send(
             self._range.topic,
             self._range.partition,
             self.position,
@@ -149,7 +154,7 @@ class _Fetches:
 
     def _decode(self, answer: FetchResponse) -> Decoded:
         unread = OffsetRange(self._range.topic, self._range.partition, self.position, self._range.end)
-        data, headers = self._connection.buffer, self._options.include_headers
+        data, headers = self._connected.buffer, self._options.include_headers
         try:
             decoded = decode(data, unread, answer.aborted, size=answer.size, with_headers=headers)
         except UnsupportedFormat as unsupported:

@@ -116,7 +116,8 @@ class TopicWatch:
         return end_offsets(self._kafka, partitions, isolation, self._timeout_s)
 
     def _look(self) -> Topics:
-        if self._by_pattern:
+        by_pattern = isinstance(self._selection, Pattern)
+        if isinstance(self._selection, Pattern):
             asked = self._selection.matching(topic_names(self._kafka, self._timeout_s))
         else:
             asked = list(self._selection.topics)
@@ -126,10 +127,6 @@ class TopicWatch:
         found = describe_topics(self._kafka, asked, self._timeout_s, missing_ok=True)
         self._timeout_s = _PATIENCE_S
         self._missing = set(asked) - found.keys() | self._missing - found.keys()
-        there = {name: topic for name, topic in found.items() if not (topic.internal and self._by_pattern)}
+        there = {name: topic for name, topic in found.items() if not (topic.internal and by_pattern)}
         partitions = {name: list(self._selection.of(name, topic.partitions)) for name, topic in there.items()}
         return Topics(partitions, {name: topic.id for name, topic in there.items()})
-
-    @property
-    def _by_pattern(self) -> bool:
-        return isinstance(self._selection, Pattern)

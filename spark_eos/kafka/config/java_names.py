@@ -8,7 +8,7 @@ from spark_eos.errors import OptionError
 from spark_eos.kafka.config.properties import KafkaProperties
 
 #: Names of one property that has two, the Java client's or librdkafka's own alias, with the one used from here on.
-_RENAMED = {
+RENAMED = {
     "fetch.max.wait.ms": "fetch.wait.max.ms",
     "fetch.message.max.bytes": "max.partition.fetch.bytes",
     "receive.buffer.bytes": "socket.receive.buffer.bytes",
@@ -24,7 +24,7 @@ _RENAMED = {
 }
 
 #: Java names that tune what librdkafka does not have; to leave them out changes neither results nor security.
-_WITHOUT_TWIN = frozenset(
+WITHOUT_TWIN = frozenset(
     {
         "auto.include.jmx.reporter",
         "default.api.timeout.ms",
@@ -62,8 +62,8 @@ def canonical(kafka: KafkaProperties) -> dict[str, str]:
     for key, why in _REFUSED.items():
         if key in kafka:
             raise unsupported(key, f"cannot be used: {why}.", hint="Remove it.")
-    result = {key: value for key, value in kafka.items() if key not in _RENAMED and key not in _WITHOUT_TWIN}
-    for java, name in _RENAMED.items():
+    result = {key: value for key, value in kafka.items() if key not in RENAMED and key not in WITHOUT_TWIN}
+    for java, name in RENAMED.items():
         if java in kafka:
             result.setdefault(name, kafka[java])  # librdkafka's own name goes before
     if "buffer.memory" in result:

@@ -24,11 +24,11 @@ import ssl
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from spark_eos.errors import OptionError
-from spark_eos.kafka.config.java_names import _RENAMED, _WITHOUT_TWIN, canonical
-from spark_eos.kafka.config.properties import KafkaProperties, is_secret
+from spark_eos.kafka.config.java_names import RENAMED, WITHOUT_TWIN, canonical
+from spark_eos.kafka.config.properties import Codec, KafkaProperties, is_secret
 
 Kind = Literal["consumer", "producer", "admin"]
 
@@ -77,8 +77,7 @@ _FOLLOWED = {
         ["linger.ms", "queue.buffering.max.ms"],  # nothing is held back that could be sent
     ),
 }
-#: Codecs that Arrow compresses as every Kafka client reads them.
-_CODECS = ("none", "gzip", "lz4", "zstd")
+_CODECS: tuple[Codec, ...] = get_args(Codec)
 
 #: Set where the user says nothing. The back-off is that of a cluster nearby; the telemetry of KIP-714 costs every
 #: short-lived client two requests.
@@ -113,7 +112,7 @@ def is_for_librdkafka(kafka: KafkaProperties, kind: Literal["consumer", "produce
     user = canonical(kafka)
     if not user.keys() <= _FOLLOWED[kind]:
         return True
-    if kind == "producer" and codec(kafka) not in _CODECS:
+    if kind == "producer" and codec(kafka) is None:
         return True
     if not user.get("security.protocol", "").upper().startswith("SASL"):
         return False
@@ -121,10 +120,12 @@ def is_for_librdkafka(kafka: KafkaProperties, kind: Literal["consumer", "produce
     return mechanism != "PLAIN" and not mechanism.startswith("SCRAM-")
 
 
-def codec(kafka: KafkaProperties) -> str:
-    """What record batches are to be compressed with; librdkafka has two names for it."""
+def codec(kafka: KafkaProperties) -> Codec | None:
+    """What record batches are to be compressed with, by either of librdkafka's names for it; None for a codec that is
+    left to librdkafka."""
     user = canonical(kafka)
-    return user.get("compression.type", user.get("compression.codec", "none"))
+    name = user.get("compression.type", user.get("compression.codec", "none"))
+    return next((known for known in _CODECS if known == name), None)
 
 
 def check(kafka: KafkaProperties, kind: Kind) -> None:
@@ -191,21 +192,21 @@ def _refusal(kafka: KafkaProperties, text: str) -> OptionError:
             text = text.replace(value, "***")
     named = re.search(r'(?:property|value for) "([^"]+)"', text)
     name = "sasl.mechanisms" if "SASL mechanism:" in text else named[1] if named else ""
-    key = _as_given(kafka, name)
+    given = _as_given(kafka, name)
     known = _librdkafka_properties().get(name)
-    if key and known and known.allowed:
-        message = f"Option 'kafka.{key}' is '{'***' if is_secret(key) else kafka[key]}'."
+    if given and known and known.allowed:
+        message = f"Option 'kafka.{given}' is '{'***' if is_secret(given) else kafka[given]}'."
         hint = f"It takes {known.allowed}."
     else:
         message = f"librdkafka refuses the kafka.* options: {text.strip().rstrip('.')}."
-        hint = f"Correct 'kafka.{key}'." if key else "Correct the kafka.* options."
+        hint = f"Correct 'kafka.{given}'." if given else "Correct the kafka.* options."
     return OptionError("EOS_OPTION_KAFKA_INVALID", message, hint=hint, reason=text.strip())
 
 
 def _as_given(kafka: KafkaProperties, name: str) -> str | None:
     """The user's key for the property that librdkafka names: the same, an alias of it, or Java's name."""
     aliases = {name} | {alias for alias, known in _librdkafka_properties().items() if known.alias_of == name}
-    return next((key for key in kafka if key in aliases or _RENAMED.get(key) in aliases), None)
+    return next((key for key in kafka if key in aliases or RENAMED.get(key) in aliases), None)
 
 
 def _unknown(key: str) -> OptionError:
@@ -224,7 +225,7 @@ def _unknown(key: str) -> OptionError:
 
 def property_names() -> tuple[str, ...]:
     """Every property name that may be given: librdkafka's own, as it lists them, and the Java names known here."""
-    java = {*_RENAMED, *_WITHOUT_TWIN, "buffer.memory", "sasl.jaas.config"}
+    java = {*RENAMED, *WITHOUT_TWIN, "buffer.memory", "sasl.jaas.config"}
     return tuple(sorted(java | _librdkafka_properties().keys()))
 
 

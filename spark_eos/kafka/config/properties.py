@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import Literal
 
 Isolation = Literal["read_committed", "read_uncommitted"]
+#: Codecs that Arrow compresses as every Kafka client reads them.
+Codec = Literal["none", "gzip", "lz4", "zstd"]
 
 #: Parts of Kafka property names whose values must never be printed.
 _SECRET_MARKS = (

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -77,7 +78,11 @@ class ArrowProducer:
         user = canonical(kafka)
         level = int(user.get("compression.level", -1))
         self._batch_bytes = int(user.get("batch.size", BATCH_BYTES))
-        self._sealing = {"max_bytes": self._batch_bytes, "codec": codec(kafka), "level": None if level < 0 else level}
+        compression = codec(kafka)
+        assert compression is not None  # else `supports` has said no
+        self._make_encoder = partial(
+            Encoder, codec=compression, level=None if level < 0 else level, max_bytes=self._batch_bytes
+        )
         self._identity: Pair | None = None
         self._topics: dict[str, _Topic] = {}
         self._held_bytes = 0
@@ -86,7 +91,7 @@ class ArrowProducer:
     def init(self) -> None:
         """InitProducerId: fences whoever had the name, and aborts what they had open."""
         own = self._identity = init_producer_id(broker_client(self._kafka), self.name, self._timeout_ms)
-        self._encoder = Encoder(own.producer_id, own.epoch, **self._sealing)
+        self._encoder = self._make_encoder(own.producer_id, own.epoch)
 
     def identity(self) -> Pair:
         """This producer's own producer id and epoch; known from `init` on."""
@@ -160,7 +165,7 @@ class ArrowProducer:
         if len(present) > 1:
             rows = rows.take(pa.array(np.argsort(partition.astype(np.uint16), kind="stable")))
         columns = Rows(rows["key"], rows["value"], rows["time"].to_numpy())
-        for place, sealed in self._encoder.encode(columns, counts[present].tolist(), held.sequences[present]):
+        for place, sealed in self._encoder.encode(columns, counts[present].tolist(), held.sequences[present].tolist()):
             target = topic, int(present[place])
             if len(sealed.data) + self._in_flight_bytes > _LARGEST_REQUEST:
                 raise too_large(target, sealed.count, len(sealed.data))

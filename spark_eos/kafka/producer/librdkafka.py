@@ -11,7 +11,7 @@ import json
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 from confluent_kafka import KafkaError as ClientError
 from confluent_kafka import KafkaException, Message, Producer
@@ -24,6 +24,9 @@ from spark_eos.kafka.errors import Cause, delivery_error, init_error, no_coordin
 from spark_eos.kafka.requests.init_producer_id import INIT_SECONDS
 from spark_eos.protocol.head import Pair
 from spark_eos.retry import retrying
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 IDENTITY_SECONDS = 10.0
 _STATISTICS_MS = 10
@@ -123,7 +126,8 @@ class LibrdkafkaProducer:
             while (remaining := self._call(self._producer.flush, look)) and time.monotonic() < deadline:
                 look = min(2 * look, _POLL_SECONDS)
         except KafkaException as error:
-            return error.args[0]
+            fatal: ClientError = error.args[0]
+            return fatal
         if self._failure is not None:
             return self._cause() or self._failure
         if remaining:
@@ -135,14 +139,14 @@ class LibrdkafkaProducer:
             with contextlib.suppress(KafkaException):
                 self._call(self._producer.poll, _POLL_SECONDS)
 
-    def _call(self, call: Callable[..., Any], *arguments: Any) -> Any:
+    def _call(self, call: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
         """Raises a fatal error, such as of a fenced producer, as KafkaException.
 
         The client raises it out of whatever call serves its queue, and a callback that follows at once makes a
         SystemError of it.
         """
         try:
-            return call(*arguments)
+            return call(*arguments, **named)
         except SystemError:
             raise KafkaException(self._cause() or ClientError(ClientError._FAIL)) from None
 
@@ -154,8 +158,9 @@ class LibrdkafkaProducer:
         try:
             self._producer.begin_transaction()
         except KafkaException as error:
-            if error.args[0].fatal() or error.args[0].txn_requires_abort():
-                return error.args[0]
+            cause: ClientError = error.args[0]
+            if cause.fatal() or cause.txn_requires_abort():
+                return cause
         return None
 
     def _on_statistics(self, text: str) -> None:

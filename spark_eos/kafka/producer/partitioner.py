@@ -24,7 +24,7 @@ class Partitioner:
     def choose(self, key: pa.Array | None, given: pa.Array | None, rows: int) -> np.ndarray:
         """The partitions of n ``rows``, as int32. ``given``: int32, the user's own choice; null leaves it to us."""
         if given is not None and not given.null_count:
-            return given.to_numpy()
+            return np.asarray(given)
         chosen = self._by_key(key, rows)
         if given is not None and given.null_count < rows:
             wanted = pc.fill_null(given, -1).to_numpy()

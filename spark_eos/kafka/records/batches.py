@@ -77,7 +77,7 @@ class RecordBatch:
 
 
 def find_batches(
-    data: bytes, size: int, start: int, end: int, aborted: Iterable[tuple[int, int]]
+    data: bytes | bytearray, size: int, start: int, end: int, aborted: Iterable[tuple[int, int]]
 ) -> tuple[list[RecordBatch], int]:
     """The batches with rows of offsets ``start`` to ``end``, exclusive, and the offset to fetch next.
 
@@ -107,15 +107,10 @@ def walk_batches(data: bytes, size: int, aborted: Iterable[tuple[int, int]]) -> 
     view = memoryview(data)
     at, previous = 0, -1
     while size - at > _MAGIC_AT:
-        base, length = struct.unpack_from(">qi", data, at)
-        if data[at + _MAGIC_AT] != 2:
-            raise _other_magic(data[at + _MAGIC_AT])
-        stop = at + _LENGTH_ENDS_AT + length
-        if stop < at + _HEADER.size:
-            raise Damage(f"a batch at offset {base} is said to have {length} bytes")
+        stop = _end_of_batch(view, at)
         if stop > size:
             return
-        _, _, _, _, checksum, flags, delta, time, max_time, producer, epoch, _, count = _HEADER.unpack_from(data, at)
+        base, _, _, _, checksum, flags, delta, time, max_time, producer, epoch, _, count = _HEADER.unpack_from(view, at)
         if crc32c(view[at + _CHECKED_FROM : stop]) != checksum:
             raise Damage(f"the checksum of the batch at offset {base} does not match")
         if flags & ~_KNOWN or delta < 0 or not 0 <= count <= delta + 1:
@@ -146,6 +141,17 @@ def walk_batches(data: bytes, size: int, aborted: Iterable[tuple[int, int]]) -> 
         at = stop
 
 
+def _end_of_batch(view: memoryview, at: int) -> int:
+    """Where the batch that begins here ends, if it is all there. Raises Damage and UnsupportedFormat."""
+    base, length = struct.unpack_from(">qi", view, at)
+    if view[at + _MAGIC_AT] != 2:
+        raise _other_magic(view[at + _MAGIC_AT])
+    stop: int = at + _LENGTH_ENDS_AT + length
+    if stop < at + _HEADER.size:
+        raise Damage(f"a batch at offset {base} is said to have {length} bytes")
+    return stop
+
+
 def _other_magic(magic: int) -> Exception:
     if magic < 2:
         return UnsupportedFormat(f"messages of format v{magic}")
@@ -157,7 +163,8 @@ def decompress(section: memoryview, codec: int) -> bytes:
     try:
         if codec == _SNAPPY:
             return _xerial(section) if section[:8] == _XERIAL else _snappy(section)
-        return pa.CompressedInputStream(pa.BufferReader(section), _STREAMED[codec]).read()
+        plain: bytes = pa.CompressedInputStream(pa.BufferReader(section), _STREAMED[codec]).read()
+        return plain
     except (pa.ArrowException, OSError, MemoryError) as error:
         raise Damage(f"records cannot be decompressed ({error})") from error
 
@@ -187,4 +194,5 @@ def _snappy(block: memoryview) -> bytes:
             break
     if size > _SNAPPY_MOST * len(block):
         raise Damage("a block of compressed records says that it is larger than it can be")
-    return pa.decompress(block, decompressed_size=size, codec="snappy", asbytes=True)
+    plain: bytes = pa.decompress(block, decompressed_size=size, codec="snappy", asbytes=True)
+    return plain

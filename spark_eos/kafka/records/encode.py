@@ -12,14 +12,13 @@ import struct
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from crc32c import crc32c
 
-Codec = Literal["none", "gzip", "lz4", "zstd"]
+from spark_eos.kafka.config.properties import Codec
 
 #: Brokers and topics take a little more by default (max.message.bytes 1048588).
 BATCH_BYTES = 1_000_000
@@ -131,7 +130,7 @@ def _lengths(column: pa.BinaryArray) -> np.ndarray:
     lengths = pc.binary_length(column)
     if lengths.null_count:
         lengths = pc.fill_null(lengths, -1)
-    return lengths.to_numpy().astype(np.int64)
+    return np.asarray(lengths).astype(np.int64)
 
 
 def _cut(sizes: np.ndarray, counts: Sequence[int], most: int) -> tuple[np.ndarray, np.ndarray]:

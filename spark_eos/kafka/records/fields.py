@@ -61,7 +61,7 @@ class Fields:
     ends: np.ndarray
 
 
-def find_records(data: bytes, at: int, stop: int, count: int) -> np.ndarray:
+def find_records(data: bytes | bytearray, at: int, stop: int, count: int) -> np.ndarray:
     """Where ``count`` records begin that fill ``data[at:stop]``, as an array of int64. Raises Damage."""
     parts: list[np.ndarray] = []
     raw = np.frombuffer(data, np.uint8)
@@ -84,7 +84,7 @@ def find_records(data: bytes, at: int, stop: int, count: int) -> np.ndarray:
     return np.concatenate(parts) if parts else np.empty(0, np.int64)
 
 
-def _equal_lengths(data: bytes, raw: np.ndarray, at: int, stop: int, count: int) -> tuple[int, int]:
+def _equal_lengths(data: bytes | bytearray, raw: np.ndarray, at: int, stop: int, count: int) -> tuple[int, int]:
     """How many records from ``at`` on are surely as long as the first, and how long.
 
     A record's length says where the next one begins. If that begins with the same length, the one after it is as far
@@ -111,7 +111,7 @@ def _equal_lengths(data: bytes, raw: np.ndarray, at: int, stop: int, count: int)
     return run, step
 
 
-def _walk(data: bytes, at: int, count: int) -> tuple[np.ndarray, int]:
+def _walk(data: bytes | bytearray, at: int, count: int) -> tuple[np.ndarray, int]:
     """Where ``count`` records begin, one after the other, and where the last ends. Raises IndexError, Damage."""
     begins: list[int] = []
     add = begins.append
@@ -122,7 +122,7 @@ def _walk(data: bytes, at: int, count: int) -> tuple[np.ndarray, int]:
     return np.array(begins), at
 
 
-def _long_step(data: bytes, at: int) -> int:
+def _long_step(data: bytes | bytearray, at: int) -> int:
     length, shift = 0, 0
     for size, byte in enumerate(data[at : at + 5], 1):
         length |= (byte & 0x7F) << shift
@@ -156,7 +156,8 @@ def _bytes(sizes: np.ndarray, left: np.ndarray) -> np.ndarray:
     """How many bytes fields of these sizes have: none for -1. Raises Damage unless so many are left."""
     if ((sizes < -1) | (sizes > left)).any():
         raise Damage("a field of a record has a wrong length")
-    return np.maximum(sizes, 0)
+    lengths: np.ndarray = np.maximum(sizes, 0)
+    return lengths
 
 
 def read_varints(raw: np.ndarray, at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -188,7 +189,7 @@ def _read_long_varints(raw: np.ndarray, at: np.ndarray) -> tuple[np.ndarray, np.
     raise Damage("a number in a record has no end")
 
 
-def read_headers(data: bytes, at: int, end: int, count: int) -> list[tuple[str, bytes | None]]:
+def read_headers(data: bytes | bytearray, at: int, end: int, count: int) -> list[tuple[str, bytes | None]]:
     """The headers of one record. Raises Damage."""
     headers = []
     for _ in range(count):
@@ -202,7 +203,7 @@ def read_headers(data: bytes, at: int, end: int, count: int) -> list[tuple[str, 
     return headers
 
 
-def _read_bytes(data: bytes, at: int, end: int) -> tuple[bytes | None, int]:
+def _read_bytes(data: bytes | bytearray, at: int, end: int) -> tuple[bytes | None, int]:
     number, shift = 0, 0
     for byte in data[at : min(end, at + 5)]:
         at += 1
@@ -219,4 +220,4 @@ def _read_bytes(data: bytes, at: int, end: int) -> tuple[bytes | None, int]:
         return None, at
     if size > end - at:
         raise Damage("a header goes on behind the end of its record")
-    return data[at : at + size], at + size
+    return bytes(data[at : at + size]), at + size

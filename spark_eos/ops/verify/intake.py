@@ -11,7 +11,8 @@ import pyarrow as pa
 from confluent_kafka import Message
 
 from spark_eos.errors import OptionError
-from spark_eos.kafka.admin.topics import Isolation
+from spark_eos.kafka.config.properties import Isolation
+from spark_eos.kafka.messages import offset_of
 from spark_eos.ops.verify.bounds import Bounds, Place
 from spark_eos.ops.verify.judge import Case, Findings, History
 from spark_eos.ops.verify.question import Question, Where
@@ -85,12 +86,10 @@ class Intake:
             without = [message for message, found in zip(messages, ids, strict=True) if found is None]
             sample.add(place, without)
             for message in without:
-                self._unreadable(side, place, message.offset(), where)
+                self._unreadable(side, place, offset_of(message), where)
             messages = [message for message, found in zip(messages, ids, strict=True) if found is not None]
-            ids = [found for found in ids if found is not None]
-            if not ids:
-                return
-        self._spill(spill, place, ids, messages)
+        if messages:
+            self._spill(spill, place, [found for found in ids if found is not None], messages)
 
     def _spill(self, spill: Spill, place: int, ids: list[bytes], messages: list[Message]) -> None:
         ids = shortened(ids)

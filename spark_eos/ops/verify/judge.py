@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -73,7 +74,7 @@ class Findings:
         if not rows.num_rows or not self.limit:
             return
         rows = rows.select(_PAIR).sort_by([(name, "ascending") for name in _PAIR[:4]]).slice(0, self.limit)
-        self._keep(fault, [Case(*(-1 if v is None else v for v in row.values()), note) for row in rows.to_pylist()])
+        self._keep(fault, [_case(row, note) for row in rows.to_pylist()])
 
     def add_case(self, fault: str, case: Case) -> None:
         self.counts[fault] += 1
@@ -85,6 +86,11 @@ class Findings:
 
 
 _PAIR = ["out_place", "out_offset", "in_place", "in_offset", "id"]
+
+
+def _case(row: dict[str, Any], note: str) -> Case:
+    out_place, out_offset, in_place, in_offset = (-1 if row[name] is None else int(row[name]) for name in _PAIR[:4])
+    return Case(out_place, out_offset, in_place, in_offset, row["id"], note)
 
 
 def judge_history(

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from confluent_kafka import Message
 
 from spark_eos.errors import OptionError
 from spark_eos.kafka.admin.topics import TIMEOUT_S
 from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.kafka.messages import headers_of
 
 Order = Literal["input-partition", "key", "none"]
 
@@ -42,7 +43,7 @@ class Where:
         if self.kind == "value":
             return list(map(Message.value, messages))
         if self.kind == "header":
-            return [dict(message.headers() or ()).get(self.name) for message in messages]
+            return [dict(headers_of(message)).get(self.name) for message in messages]
         path = tuple(self.name.split("."))
         return [_json_id(message.value(), path) for message in messages]
 
@@ -51,16 +52,16 @@ class Where:
 
 
 #: What `json.loads` does after much else; by itself it takes a third of the time.
-_scan = json.JSONDecoder().scan_once
+_decode = json.JSONDecoder().raw_decode
 
 
-def parse_json(value: bytes) -> Any:
+def parse_json(value: bytes) -> object:
     """As `json.loads`, for UTF-8. Raises ValueError, RecursionError."""
     text = value.decode()
     try:
-        found, end = _scan(text, 0)
-    except StopIteration:  # it begins with a space, or with nothing that JSON knows
-        end = -1
+        found, end = _decode(text)
+    except json.JSONDecodeError:  # it may just begin with a space
+        found, end = None, -1
     return found if end == len(text) else json.loads(value)
 
 
@@ -68,13 +69,15 @@ def _json_id(value: bytes | None, path: tuple[str, ...]) -> bytes | None:
     """Text as it is, numbers and booleans as JSON writes them: so 7 and "7" are one id."""
     try:
         found = parse_json(value) if value is not None else None
-        for field in path:
-            found = found[field]
-        if type(found) is str:
-            return found.encode(errors="surrogatepass")
-        return json.dumps(found).encode() if isinstance(found, int | float) else None
-    except (ValueError, TypeError, KeyError, RecursionError):
+    except (ValueError, RecursionError):
         return None
+    for field in path:
+        if not isinstance(found, dict):
+            return None
+        found = found.get(field)
+    if isinstance(found, str):
+        return found.encode(errors="surrogatepass")
+    return json.dumps(found).encode() if isinstance(found, int | float) else None
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,9 @@ from confluent_kafka import Consumer, Message, TopicPartition
 from confluent_kafka import KafkaError as ClientError
 
 from spark_eos.errors import KafkaError
-from spark_eos.kafka.admin.topics import Isolation
 from spark_eos.kafka.config.librdkafka import librdkafka_config
-from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.kafka.config.properties import Isolation, KafkaProperties
+from spark_eos.kafka.messages import offset_of
 from spark_eos.ops.verify.bounds import Place
 
 #: Seconds without a row, or the partition's end, after which reading fails.
@@ -62,18 +62,16 @@ class Reader:
         while position < end:
             messages = self._poll()
             if any(map(Message.error, messages)):
-                for event in filter(Message.error, messages):
-                    if event.error().code() == ClientError._PARTITION_EOF:
-                        position = max(position, event.offset())
-                    else:
-                        error = event.error()
-                        deadline = 0.0 if error.code() in _FINAL else deadline
-                messages = [message for message in messages if message.error() is None]
+                messages, ended, errors = _rows_and_events(messages)
+                position = max(position, ended)
+                if errors:
+                    error = errors[-1]
+                    deadline = 0.0 if any(failure.code() in _FINAL for failure in errors) else deadline
             if messages:
                 deadline = time.monotonic() + STALL_S
-                position = max(position, messages[-1].offset() + 1)  # the end may have come with them
-                if messages[-1].offset() >= end:
-                    messages = [message for message in messages if message.offset() < end]
+                position = max(position, offset_of(messages[-1]) + 1)  # the end may have come with them
+                if offset_of(messages[-1]) >= end:
+                    messages = [message for message in messages if offset_of(message) < end]
                 self._told(len(messages))
                 yield messages
             if position < end and time.monotonic() > deadline:
@@ -90,6 +88,20 @@ class Reader:
         finally:
             if collects:
                 gc.enable()
+
+
+def _rows_and_events(messages: list[Message]) -> tuple[list[Message], int, list[ClientError]]:
+    """The rows among the messages; the offset at which the partition is said to end, or -1; the errors."""
+    rows, ended, errors = [], -1, []
+    for message in messages:
+        error = message.error()
+        if error is None:
+            rows.append(message)
+        elif error.code() == ClientError._PARTITION_EOF:
+            ended = max(ended, offset_of(message))
+        else:
+            errors.append(error)
+    return rows, ended, errors
 
 
 def _stopped(place: Place, position: int, end: int, error: ClientError | None) -> KafkaError:

@@ -125,7 +125,7 @@ def as_text(question: Question, report: Report) -> str:
     for name, meaning in COUNTS.items():
         if name == ("lost" if question.allow_missing else "left_out"):
             continue
-        if name == "reordered" and question.order == "none" or name == "early" and not question.group:
+        if (name == "reordered" and question.order == "none") or (name == "early" and not question.group):
             lines.append(f"{label(name):>18} {'-':>13}  (not asked)")
         else:
             lines.append(f"{label(name):>18} {report.counts[name]:>13,}  {meaning}")
