@@ -1,11 +1,21 @@
-"""What brokers say to a transactional producer, as errors: the same for librdkafka's and for our own."""
+"""What brokers say, as errors: the same for librdkafka's clients and for our own."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from spark_eos.errors import ConnectionFailed, EosError, KafkaError, LedgerError, ProtocolStop, RowError
-from spark_eos.kafka.codes import ABOUT_THE_ROWS, FENCED, UNAUTHORIZED, Code, name_of
+from spark_eos.errors import ConnectionFailed, EosError, KafkaError, LedgerError, ProtocolStop, RowError, TopicError
+from spark_eos.kafka.codes import (
+    ABOUT_THE_ROWS,
+    ADMIN_RETRIES,
+    FENCED,
+    FETCH_RETRIES,
+    UNAUTHORIZED,
+    UNKNOWN_TOPIC,
+    Code,
+    name_of,
+)
+from spark_eos.kafka.config.properties import KafkaProperties
 
 
 @dataclass(frozen=True)
@@ -112,4 +122,41 @@ def fenced(name: str) -> ProtocolStop:
         "EOS_FENCED",
         f"The transaction of {name} was ended, or its transactional id taken, by somebody else.",
         hint="Nothing of it becomes visible; the batch is replayed.",
+    )
+
+
+def refusal(
+    kafka: KafkaProperties, what: str, code: int, elapsed_s: float, reason: str | None = None
+) -> KafkaError | ConnectionFailed | TopicError:
+    """The error for what the brokers said when they were asked about ``what``."""
+    servers = kafka.bootstrap_servers
+    if code in UNKNOWN_TOPIC:
+        return TopicError(
+            "EOS_TOPIC_MISSING",
+            f"{servers} has no topic or partition {what}.",
+            hint="Create it, or correct the name. spark-eos creates no topic by reading or writing it.",
+            topic=what,
+        )
+    if code in FETCH_RETRIES | ADMIN_RETRIES:
+        return ConnectionFailed(
+            "EOS_KAFKA_UNREACHABLE",
+            f"No answer about {what} from {servers} within {elapsed_s:.1f} s ({reason or name_of(code)}).",
+            hint="Check kafka.bootstrap.servers, the network, kafka.security.* and kafka.sasl.*.",
+            bootstrap_servers=servers,
+            waited_s=round(elapsed_s, 1),
+            reason=reason or name_of(code),
+        )
+    if code in UNAUTHORIZED and not what.startswith("group "):
+        return TopicError(
+            "EOS_TOPIC_UNAUTHORIZED",
+            f"This user may not describe the topic {what} on {servers}.",
+            hint="Grant Describe, and Read or Write as needed, on the topic.",
+            topic=what,
+        )
+    return KafkaError(
+        "EOS_KAFKA_REFUSED",
+        f"{servers} refused a question about {what}: {reason or name_of(code)}.",
+        hint="Check the topic's name and the state of the brokers.",
+        topic=what,
+        reason=name_of(code),
     )

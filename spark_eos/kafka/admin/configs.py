@@ -6,9 +6,10 @@ import random
 import time
 from collections.abc import Mapping
 
-from spark_eos.kafka.admin.topics import TIMEOUT_S, refusal
+from spark_eos.kafka.admin.topics import TIMEOUT_S
 from spark_eos.kafka.codes import ADMIN_RETRIES, FETCH_RETRIES, OK, Code
 from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.kafka.errors import refusal
 from spark_eos.kafka.net.client import broker_client
 from spark_eos.kafka.requests.create_topics import CREATE_TOPICS
 from spark_eos.kafka.requests.describe_configs import DESCRIBE_CONFIGS, Resource

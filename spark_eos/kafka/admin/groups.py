@@ -6,9 +6,10 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from spark_eos.kafka.admin.topics import TIMEOUT_S, Offsets, refusal
+from spark_eos.kafka.admin.topics import TIMEOUT_S, Offsets
 from spark_eos.kafka.codes import ADMIN_RETRIES, COORDINATOR_MOVED, OK, Code
 from spark_eos.kafka.config.properties import Isolation, KafkaProperties
+from spark_eos.kafka.errors import refusal
 from spark_eos.kafka.net.client import broker_client
 from spark_eos.kafka.net.metadata import CoordinatorKind
 from spark_eos.kafka.net.schema import Record, Request

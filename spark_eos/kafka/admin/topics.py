@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from spark_eos.errors import ConnectionFailed, KafkaError, TopicError
-from spark_eos.kafka.codes import ADMIN_RETRIES, FETCH_RETRIES, OK, UNAUTHORIZED, UNKNOWN_TOPIC, name_of
+from spark_eos.kafka.codes import ADMIN_RETRIES, FETCH_RETRIES, OK, UNKNOWN_TOPIC
 from spark_eos.kafka.config.properties import Isolation, KafkaProperties
+from spark_eos.kafka.errors import refusal
 from spark_eos.kafka.net.client import broker_client
 from spark_eos.kafka.requests.list_offsets import EARLIEST, LATEST, Place, ask_offsets
 from spark_eos.retry import retrying
@@ -163,40 +163,3 @@ def _ask(
         if not waiting:
             return answers
     raise refusal(kafka, name(waiting[0]), errors[waiting[0]], time.monotonic() - began)
-
-
-def refusal(
-    kafka: KafkaProperties, what: str, code: int, elapsed_s: float, reason: str | None = None
-) -> KafkaError | ConnectionFailed | TopicError:
-    """The error for what the brokers said when they were asked about ``what``."""
-    servers = kafka.bootstrap_servers
-    if code in UNKNOWN_TOPIC:
-        return TopicError(
-            "EOS_TOPIC_MISSING",
-            f"{servers} has no topic or partition {what}.",
-            hint="Create it, or correct the name. spark-eos creates no topic by reading or writing it.",
-            topic=what,
-        )
-    if code in FETCH_RETRIES | ADMIN_RETRIES:
-        return ConnectionFailed(
-            "EOS_KAFKA_UNREACHABLE",
-            f"No answer about {what} from {servers} within {elapsed_s:.1f} s ({reason or name_of(code)}).",
-            hint="Check kafka.bootstrap.servers, the network, kafka.security.* and kafka.sasl.*.",
-            bootstrap_servers=servers,
-            waited_s=round(elapsed_s, 1),
-            reason=reason or name_of(code),
-        )
-    if code in UNAUTHORIZED and not what.startswith("group "):
-        return TopicError(
-            "EOS_TOPIC_UNAUTHORIZED",
-            f"This user may not describe the topic {what} on {servers}.",
-            hint="Grant Describe, and Read or Write as needed, on the topic.",
-            topic=what,
-        )
-    return KafkaError(
-        "EOS_KAFKA_REFUSED",
-        f"{servers} refused a question about {what}: {reason or name_of(code)}.",
-        hint="Check the topic's name and the state of the brokers.",
-        topic=what,
-        reason=name_of(code),
-    )

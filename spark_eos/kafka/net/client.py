@@ -117,21 +117,13 @@ class BrokerClient:
         busy: dict[int, Connection[None]] = {}
         for node, values in asked.items():
             try:
-                connection, spoken = self._control(node, until - time.monotonic())
+                busy[node] = self._send(node, request, values, until)
             except OSError as error:
                 failures[node] = self._silent(node, error)
-            else:
-                busy[node] = connection
-                body = request.asks.write(values)
-                connection.ask(request.api, _version(node, request, spoken), [body], None)
         while busy:
             for node, connection in list(busy.items()):
                 try:
-                    connection.push()
-                    for _, _, answer in connection.receive(request.answers.read):
-                        answers[node] = answer
-                    if answers[node] is None and time.monotonic() >= until:
-                        raise TimeoutError(f"broker {node} does not answer")
+                    answers[node] = _answer(connection, request, until)
                 except OSError as error:
                     failures[node] = self._silent(node, error)
                     self._pool.lost(self.properties, busy.pop(node))
@@ -141,6 +133,12 @@ class BrokerClient:
             if busy:
                 wait(busy.values(), until)
         return answers, failures
+
+    def _send(self, node: int, request: Request, values: Mapping[str, Any], until: float) -> Connection[None]:
+        """A connection on which the question is on its way. Raises OSError."""
+        connection, spoken = self._control(node, until - time.monotonic())
+        connection.ask(request.api, _version(node, request, spoken), [request.asks.write(values)], None)
+        return connection
 
     def _silent(self, node: int, error: OSError) -> OSError:
         self._avoided[node] = time.monotonic() + _AVOIDED_S
@@ -293,6 +291,17 @@ class BrokerClient:
             waited_s=round(seconds, 1),
             reason=reason,
         )
+
+
+def _answer(connection: Connection[None], request: Request, until: float) -> Record | None:
+    """The answer, if it is there. Raises OSError, also when the time is up."""
+    connection.push()
+    for _, _, answer in connection.receive(request.answers.read):
+        found: Record = answer
+        return found
+    if time.monotonic() >= until:
+        raise TimeoutError(f"broker {connection.node} does not answer")
+    return None
 
 
 def _why_no_leader(topic: Record | None, partition: int) -> int:

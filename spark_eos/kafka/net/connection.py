@@ -13,7 +13,7 @@ import struct
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from spark_eos.kafka.net.schema import NO_TAGS, Fields
 
@@ -135,7 +135,7 @@ class Connection(Generic[A]):
             raise OSError("the broker's answer makes no sense") from None
 
 
-def wait(connections: Iterable[Connection], until: float) -> None:
+def wait(connections: Iterable[Connection[Any]], until: float) -> None:
     """Until one of them can go on, or that time by the monotonic clock."""
     poll = select.poll()
     for connection in connections:

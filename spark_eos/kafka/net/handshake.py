@@ -8,7 +8,7 @@ import struct
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeVar
 
 from spark_eos.kafka.codes import OK, name_of
 from spark_eos.kafka.config.handshake import Address, Handshake
@@ -22,10 +22,13 @@ from spark_eos.kafka.net.schema import (
     NULLABLE_STRING,
     STRING,
     Fields,
+    Record,
     Request,
     array,
     record,
 )
+
+T = TypeVar("T")
 
 #: An answer of a handshake that says it has more than this is none.
 _LARGEST = 1 << 24
@@ -89,7 +92,7 @@ def abilities(broker: socket.socket, client_id: str, seconds: float) -> Abilitie
     try:
         # Its answer has no tags in the header, so that a client of any age can read it.
         body = _API_VERSIONS.asks.write(values)
-        said = _exchange(broker, client_id, 18, 3, NO_TAGS + body, _API_VERSIONS.answers.read, until)
+        said: Record = _exchange(broker, client_id, 18, 3, NO_TAGS + body, _API_VERSIONS.answers.read, until)
     except ConnectionError:
         raise ConnectionError("the broker closed the connection at once: is kafka.security.protocol right?") from None
     if said.error_code != OK:
@@ -129,7 +132,7 @@ def _authenticate(broker: socket.socket, how: Handshake, host: str, until: float
     name = how.sasl.mechanism.encode()
     body = struct.pack(">h", len(name)) + name
     api, version = _SASL_HANDSHAKE, _SASL_HANDSHAKE_VERSION
-    code = _exchange(broker, how.client_id, api, version, body, lambda fields: INT16.read(fields), until)
+    code: int = _exchange(broker, how.client_id, api, version, body, INT16.read, until)
     if code != OK:
         raise Refused(f"the brokers do not offer the SASL mechanism {how.sasl.mechanism} ({name_of(code)})")
     talk = conversation(how.sasl, host)
@@ -145,9 +148,10 @@ def _authenticate(broker: socket.socket, how: Handshake, host: str, until: float
             said = None
 
 
-def _read_authenticate(fields: Fields) -> Any:
+def _read_authenticate(fields: Fields) -> Record:
     fields.skip_tags()
-    return _SASL_AUTHENTICATE.answers.read(fields)
+    answer: Record = _SASL_AUTHENTICATE.answers.read(fields)
+    return answer
 
 
 def _exchange(
@@ -156,9 +160,9 @@ def _exchange(
     api: int,
     version: int,
     body: bytes,
-    read: Callable[[Fields], Any],
+    read: Callable[[Fields], T],
     until: float,
-) -> Any:
+) -> T:
     """One request and its answer, on a socket that nobody else uses."""
     client = client_id.encode()
     head = struct.pack(">hhih", api, version, 0, len(client)) + client

@@ -6,12 +6,12 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import astuple
-from typing import Any
 
 from spark_eos import failpoints
 from spark_eos.errors import ConnectionFailed, KafkaError
 from spark_eos.kafka.codes import COORDINATOR_MOVED, OK, Code, name_of
 from spark_eos.kafka.net.client import BrokerClient
+from spark_eos.kafka.net.schema import Record
 from spark_eos.kafka.requests.describe_producers import describe_producers
 from spark_eos.kafka.requests.describe_transactions import describe_transactions
 from spark_eos.kafka.requests.end_txn import end_txns
@@ -24,7 +24,7 @@ from spark_eos.retry import retrying
 RETRY_SECONDS = 30.0
 
 #: What an answer to EndTxn tells the protocol.
-_ANSWERS = {
+_ANSWERS: dict[int, EndTxnAnswer] = {
     OK: EndTxnAnswer.DONE,
     Code.CONCURRENT_TRANSACTIONS: EndTxnAnswer.PENDING,  # a transition is pending, and may yet fail: no outcome
     Code.INVALID_TXN_STATE: EndTxnAnswer.SAYS_NOTHING,  # aborted; or the coordinator was replaced before it began
@@ -102,7 +102,7 @@ class TransactionCoordinator:
         return None
 
 
-def _description(state: Any) -> Description:
+def _description(state: Record) -> Description:
     return Description(
         Pair(state.transactional_id, state.producer_id, state.producer_epoch),
         State(state.transaction_state),

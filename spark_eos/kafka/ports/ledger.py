@@ -104,7 +104,8 @@ class KafkaTerm:
             return
         except EosError as error:
             failure = error
-        if failure.condition == "EOS_FENCED" or failure.parameters.get("reason") in map(name_of, TRANSACTION_GONE):
+        gone = {name_of(code) for code in TRANSACTION_GONE}
+        if failure.condition == "EOS_FENCED" or failure.parameters.get("reason") in gone:
             raise NotPublished(failure.message)
         if failure.condition == "EOS_DELIVERY_UNAUTHORIZED":
             raise ledger_unauthorized(f"write the ledger topic {self._reader.topic}: {failure.parameters['reason']}")

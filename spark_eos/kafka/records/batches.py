@@ -96,7 +96,7 @@ def find_batches(
     return found, position
 
 
-def walk_batches(data: bytes, size: int, aborted: Iterable[tuple[int, int]]) -> Iterator[RecordBatch]:
+def walk_batches(data: bytes | bytearray, size: int, aborted: Iterable[tuple[int, int]]) -> Iterator[RecordBatch]:
     """All whole batches in the first ``size`` bytes.
 
     ``aborted``: transactions as ``(producer id, first offset)``, as a Fetch response lists them. KIP-98: from its first

@@ -87,8 +87,9 @@ def end_txns(
         codes |= _end_txns_at(client, *by_coordinator[0], commit, silence_s)
     elif by_coordinator:
         with ThreadPoolExecutor(len(by_coordinator), "eos ends") as pool:
-            for answered in pool.map(lambda share: _end_txns_at(client, *share, commit, silence_s), by_coordinator):
-                codes |= answered
+            answers = [pool.submit(_end_txns_at, client, *share, commit, silence_s) for share in by_coordinator]
+        for answer in answers:
+            codes |= answer.result()
     return codes
 
 

@@ -11,9 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from spark_eos.errors import ConnectionFailed, OptionError
-from spark_eos.kafka.admin.groups import committed_offsets
-from spark_eos.kafka.admin.topics import Offsets, begin_offsets, end_offsets, topic_partitions
-from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.ops.verify.cluster import Cluster, Offsets
 from spark_eos.ops.verify.question import Question
 
 #: Seconds to wait for transactions that are just being ended, before the output or the group counts as held back.
@@ -49,75 +47,76 @@ class Bounds:
 
 def take_bounds(question: Question) -> Bounds:
     """Take the bounds, in the order that lets them be compared (see the module)."""
-    kafka, timeout_s = question.kafka, question.timeout_s
-    topics = dict.fromkeys(question.inputs + question.outputs)
-    counts = topic_partitions(kafka, topics, timeout_s)
-    partitions = {topic: range(count) for topic, count in counts.items()}
-    of_input = {topic: partitions[topic] for topic in question.inputs}
-    of_output = {topic: partitions[topic] for topic in question.outputs}
-    warnings: list[str] = []
-
-    stable = end_offsets(kafka, of_input, "read_committed", timeout_s)
-    before = _group_offsets(question, of_input, warnings) if question.group else stable
-    ends = end_offsets(kafka, of_output, "read_uncommitted", timeout_s)
-    outputs = _places(kafka, of_output, _settled(question, of_output, ends), ends, timeout_s)
-    after = _group_offsets(question, of_input, warnings) if question.group else None
-    stable = end_offsets(kafka, of_input, "read_committed", timeout_s)
-    ends = end_offsets(kafka, of_input, "read_uncommitted", timeout_s)
-    inputs = _places(kafka, of_input, stable, ends, timeout_s)
-
-    due = tuple(before[place.topic][place.partition] for place in inputs)
-    done = tuple(after[place.topic][place.partition] for place in inputs) if after is not None else None
-    warnings += _warnings(question, inputs, outputs, due)
-    return Bounds(inputs, outputs, due, done, tuple(dict.fromkeys(warnings)))
+    asked = question.kafka, question.group, question.timeout_s
+    with Cluster("read_committed", *asked) as committed, Cluster("read_uncommitted", *asked) as everything:
+        return _Sides(question, committed, everything).take()
 
 
-def _places(
-    kafka: KafkaProperties, partitions: Mapping[str, Iterable[int]], stable: Offsets, ends: Offsets, timeout_s: float
-) -> tuple[Place, ...]:
-    begins = begin_offsets(kafka, partitions, timeout_s)
-    return tuple(
-        Place(topic, p, begins[topic][p], stable[topic][p], max(stable[topic][p], ends[topic][p]))
-        for topic, numbers in partitions.items()
-        for p in numbers
-    )
+class _Sides:
+    """Input and output, asked about what is ``committed`` and about ``all`` that is there."""
 
+    def __init__(self, question: Question, committed: Cluster, everything: Cluster) -> None:
+        self._question, self._committed, self._all = question, committed, everything
+        counts = committed.partitions(dict.fromkeys(question.inputs + question.outputs))
+        self._input = {topic: range(counts[topic]) for topic in question.inputs}
+        self._output = {topic: range(counts[topic]) for topic in question.outputs}
+        self._warnings: list[str] = []
 
-def _settled(question: Question, partitions: Mapping[str, Iterable[int]], ends: Offsets) -> Offsets:
-    """Last stable offsets once all before ``ends`` is stable, or when `PATIENCE_S` is over: never past ``ends``."""
-    deadline = time.monotonic() + PATIENCE_S
-    while True:
-        stable = end_offsets(question.kafka, partitions, "read_committed", question.timeout_s)
-        stable = {topic: {p: min(at, ends[topic][p]) for p, at in of.items()} for topic, of in stable.items()}
-        if stable == ends or time.monotonic() > deadline:
-            return stable
-        time.sleep(0.05)
+    def take(self) -> Bounds:
+        question = self._question
+        stable = self._committed.ends(self._input)
+        before = self._group_offsets(question.group) if question.group else stable
+        ends = self._all.ends(self._output)
+        outputs = self._places(self._output, self._settled(ends), ends)
+        after = self._group_offsets(question.group) if question.group else None
+        stable = self._committed.ends(self._input)
+        inputs = self._places(self._input, stable, self._all.ends(self._input))
 
+        due = tuple(before[place.topic][place.partition] for place in inputs)
+        done = tuple(after[place.topic][place.partition] for place in inputs) if after is not None else None
+        self._warnings += _warnings(question, inputs, outputs, due)
+        return Bounds(inputs, outputs, due, done, tuple(dict.fromkeys(self._warnings)))
 
-def _group_offsets(question: Question, partitions: Mapping[str, Iterable[int]], warnings: list[str]) -> Offsets:
-    """What the group has committed of the inputs, 0 where nothing. Raises OptionError, ConnectionFailed, KafkaError."""
-    committed = _ask_group(question, partitions, warnings)
-    if not committed:
-        raise OptionError(
-            "EOS_VERIFY_GROUP_EMPTY",
-            f"The group '{question.group}' has committed no offset of {', '.join(partitions)}.",
-            hint="Check its name; leave --group out where the job publishes no offsets.",
-            group=question.group,
+    def _places(self, partitions: Mapping[str, Iterable[int]], stable: Offsets, ends: Offsets) -> tuple[Place, ...]:
+        begins = self._all.begins(partitions)
+        return tuple(
+            Place(topic, p, begins[topic][p], stable[topic][p], max(stable[topic][p], ends[topic][p]))
+            for topic, numbers in partitions.items()
+            for p in numbers
         )
-    return {topic: {p: committed.get(topic, {}).get(p, 0) for p in numbers} for topic, numbers in partitions.items()}
 
+    def _settled(self, ends: Offsets) -> Offsets:
+        """Last stable offsets once all before ``ends`` is stable, or when `PATIENCE_S` is over: never past ``ends``."""
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            stable = self._committed.ends(self._output)
+            stable = {topic: {p: min(at, ends[topic][p]) for p, at in of.items()} for topic, of in stable.items()}
+            if stable == ends or time.monotonic() > deadline:
+                return stable
+            time.sleep(0.05)
 
-def _ask_group(question: Question, partitions: Mapping[str, Iterable[int]], warnings: list[str]) -> Offsets:
-    """The group's offsets once none waits for the end of a transaction, or when `PATIENCE_S` is over."""
-    group = question.group
-    assert group is not None
-    asked = (question.kafka, group, partitions)
-    at_least = committed_offsets(*asked, question.timeout_s, isolation="read_uncommitted")
-    try:
-        return committed_offsets(*asked, PATIENCE_S)
-    except ConnectionFailed:  # who has just answered the other question waits for a transaction
-        warnings.append(f"an open transaction holds newer offsets of the group {group}")
-        return at_least
+    def _group_offsets(self, group: str) -> Offsets:
+        """What the group has committed of the inputs, 0 where nothing. Raises OptionError where there is nothing at all."""
+        committed = self._ask_group(group)
+        if not committed:
+            raise OptionError(
+                "EOS_VERIFY_GROUP_EMPTY",
+                f"The group '{group}' has committed no offset of {', '.join(self._input)}.",
+                hint="Check its name; leave --group out where the job publishes no offsets.",
+                group=group,
+            )
+        return {
+            topic: {p: committed.get(topic, {}).get(p, 0) for p in numbers} for topic, numbers in self._input.items()
+        }
+
+    def _ask_group(self, group: str) -> Offsets:
+        """The group's offsets once none waits for the end of a transaction, or when `PATIENCE_S` is over."""
+        at_least = self._all.committed(self._input)
+        try:
+            return self._committed.committed(self._input, PATIENCE_S)
+        except ConnectionFailed:  # who has just answered the other question waits for a transaction
+            self._warnings.append(f"an open transaction holds newer offsets of the group {group}")
+            return at_least
 
 
 def _warnings(

@@ -9,11 +9,13 @@ from typing import Literal
 from confluent_kafka import Message
 
 from spark_eos.errors import OptionError
-from spark_eos.kafka.admin.topics import TIMEOUT_S
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.messages import headers_of
 
 Order = Literal["input-partition", "key", "none"]
+
+TIMEOUT_S = 12.0
+"""Seconds until a silent cluster is an error."""
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,129 @@
+"""What the cluster says of topics and groups, by a plain consumer: nothing here is of the source or the sink."""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
+
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaException, TopicPartition
+from confluent_kafka import KafkaError as ClientError
+
+from spark_eos.kafka.codes import Code
+from spark_eos.kafka.config.librdkafka import librdkafka_config
+from spark_eos.kafka.config.properties import Isolation, KafkaProperties
+from spark_eos.kafka.errors import refusal
+from spark_eos.retry import retrying
+
+Offsets = dict[str, dict[int, int]]
+T = TypeVar("T")
+
+_FINAL = {
+    ClientError.TOPIC_AUTHORIZATION_FAILED,
+    ClientError.GROUP_AUTHORIZATION_FAILED,
+    ClientError.CLUSTER_AUTHORIZATION_FAILED,
+    ClientError.TOPIC_EXCEPTION,
+}
+#: What librdkafka says of topics and partitions that the cluster does not have.
+_UNKNOWN = {
+    ClientError.UNKNOWN_TOPIC_OR_PART,
+    ClientError._UNKNOWN_TOPIC,
+    ClientError._UNKNOWN_PARTITION,
+}
+#: Seconds for which "unknown topic" is asked again: a broker that has just started may say so of any topic.
+_UNKNOWN_S = 1.0
+
+
+class Cluster:
+    """Asks with one consumer, which joins nothing. Every question raises ConnectionFailed, TopicError or KafkaError."""
+
+    def __init__(self, isolation: Isolation, kafka: KafkaProperties, group: str | None, timeout_s: float) -> None:
+        ours: dict[str, Any] = {"isolation.level": isolation, "enable.auto.commit": "false", "error_cb": self._remember}
+        if group is not None:
+            ours["group.id"] = group
+        self._kafka, self._group, self._timeout_s = kafka, group, timeout_s
+        self._said: str | None = None
+        self._consumer = Consumer(librdkafka_config(kafka, "consumer", ours))
+
+    def __enter__(self) -> Cluster:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._consumer.close()
+
+    def partitions(self, topics: Iterable[str]) -> dict[str, int]:
+        """The number of partitions of each topic."""
+        return {topic: self._ask(topic, functools.partial(self._count, topic)) for topic in topics}
+
+    def begins(self, partitions: Mapping[str, Iterable[int]]) -> Offsets:
+        """The first offset that each partition still has."""
+        return self._offsets(partitions, OFFSET_BEGINNING)
+
+    def ends(self, partitions: Mapping[str, Iterable[int]]) -> Offsets:
+        """The end of each partition, by this isolation, exclusive."""
+        return self._offsets(partitions, OFFSET_END)
+
+    def committed(self, partitions: Mapping[str, Iterable[int]], timeout_s: float | None = None) -> Offsets:
+        """What the group has committed; partitions without are left out. With ``read_committed``, offsets that an open
+        transaction is about to commit are waited for."""
+        wanted, group = _places(partitions), f"group {self._group}"
+        found = self._ask(group, lambda left: self._consumer.committed(wanted, timeout=left), timeout_s)
+        return _by_topic(place for place in found if place.offset >= 0)
+
+    def _count(self, topic: str, left: float) -> int:
+        described = self._consumer.list_topics(topic, timeout=left).topics[topic]
+        if described.error is not None:
+            raise KafkaException(described.error)
+        return len(described.partitions)
+
+    def _offsets(self, partitions: Mapping[str, Iterable[int]], which: int) -> Offsets:
+        wanted = _places(partitions, which)
+        asked = ", ".join(partitions)
+        return _by_topic(self._ask(asked, lambda left: self._consumer.offsets_for_times(wanted, timeout=left)))
+
+    def _ask(self, what: str, question: Callable[[float], T], timeout_s: float | None = None) -> T:
+        began, timeout_s = time.monotonic(), timeout_s or self._timeout_s
+        failure: ClientError | None = None
+        for _ in retrying(timeout_s):
+            left = began + timeout_s - time.monotonic()
+            try:
+                answer = question(max(0.1, left))
+                failure = _first_error(answer)
+            except KafkaException as error:
+                failure = error.args[0]
+            else:
+                if failure is None:
+                    return answer
+            gone = failure.code() in _UNKNOWN and time.monotonic() - began > _UNKNOWN_S
+            if gone or failure.code() in _FINAL:
+                break
+        assert failure is not None
+        raise refusal(self._kafka, what, _code(failure), time.monotonic() - began, self._said or failure.str())
+
+    def _remember(self, error: ClientError) -> None:
+        if error.code() != ClientError._ALL_BROKERS_DOWN:  # says less than the errors around it
+            self._said = error.str()
+
+
+def _places(partitions: Mapping[str, Iterable[int]], offset: int = 0) -> list[TopicPartition]:
+    return [TopicPartition(topic, p, offset) for topic, numbers in partitions.items() for p in numbers]
+
+
+def _by_topic(places: Iterable[TopicPartition]) -> Offsets:
+    result: Offsets = {}
+    for place in places:
+        result.setdefault(place.topic, {})[place.partition] = place.offset
+    return result
+
+
+def _first_error(answer: object) -> ClientError | None:
+    places = answer if isinstance(answer, list) else []
+    return next((place.error for place in places if place.error is not None), None)
+
+
+def _code(error: ClientError) -> int:
+    """Kafka's code; librdkafka's own ones are of topics that are not there, or of answers that did not come."""
+    if error.code() in _UNKNOWN:
+        return Code.UNKNOWN_TOPIC_OR_PARTITION
+    return error.code() if error.code() > 0 else Code.REQUEST_TIMED_OUT
