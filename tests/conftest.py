@@ -33,9 +33,9 @@ def fast_start(request: pytest.FixtureRequest) -> None:
 def no_client_outlives_its_module() -> Iterator[None]:
     """Else clients of clusters that are gone ask for them again and again, and say so in the log of other tests."""
     yield
-    wire = sys.modules.get("spark_eos.kafka.net.client")
-    if wire is not None:
-        wire.close_all()
+    client = sys.modules.get("spark_eos.kafka.net.client")
+    if client is not None:
+        client.close_all()
 
 
 @pytest.fixture(scope="session")

@@ -26,6 +26,9 @@ class Cause:
     name: str
     text: str
 
+    def __str__(self) -> str:
+        return self.text if self.text == self.name else f"{self.text} ({self.name})"
+
     @classmethod
     def of(cls, code: int) -> Cause:
         return cls(code, name_of(code), name_of(code))
@@ -56,7 +59,7 @@ def delivery_error(name: str, cause: Cause, failed: int) -> EosError:
     if cause.code in ABOUT_THE_ROWS:
         return RowError(
             "EOS_ROW_REFUSED",
-            f"The brokers take none of {failed} row(s), for one of them: {cause.text}.",
+            f"The brokers take none of {failed} row(s), for one of them: {cause}.",
             hint="A compacted topic takes no row without a key; else see the topic's message.timestamp.* and "
             "compression.type.",
             reason=cause.name,

@@ -157,7 +157,8 @@ def _check_ledger(topic: str, kafka: KafkaProperties) -> None:
         raise LedgerError(
             "EOS_LEDGER_NOT_WRITABLE",
             f"Partition {short[0].partition_index} of the ledger topic {topic} has {len(short[0].isr_nodes)} "
-            f"replica(s) in sync of {len(short[0].replica_nodes)}, but min.insync.replicas={needed}: nothing can be written.",
+            f"replica(s) in sync of {len(short[0].replica_nodes)}, but min.insync.replicas={needed}: nothing can be "
+            "written.",
             hint="Bring the missing brokers back, or lower min.insync.replicas.",
         )
     allowed = description.topic_authorized_operations

@@ -63,7 +63,7 @@ def test_transactions_are_ended_across_the_change_of_the_producer_id(view, clust
     """A retry with the old pair is told the same as the first answer, though the id has another producer id by then."""
     out, name = topic(), "epochs-run-out"
     kafka = KafkaProperties({"bootstrap.servers": cluster.bootstrap_servers})
-    wire = BrokerClient(kafka)
+    client = BrokerClient(kafka)
 
     def transaction(value: str, commit: bool) -> int:
         producer = LibrdkafkaProducer(kafka, name, TIMEOUT_MS)
@@ -77,7 +77,7 @@ def test_transactions_are_ended_across_the_change_of_the_producer_id(view, clust
         for _ in range(3):
 
             def answered() -> tuple[int] | None:
-                code = end_txn.end_txns(wire, [(name, pair.producer_id, pair.epoch)], commit)[name]
+                code = end_txn.end_txns(client, [(name, pair.producer_id, pair.epoch)], commit)[name]
                 return None if code in (None, 51) else (code,)
 
             assert wait_for(answered, f"the end of {value}") == (0,)

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from spark_eos.devcluster import DevCluster
 from spark_eos.kafka.config.properties import KafkaProperties
-from spark_eos.kafka.net.client import wire
+from spark_eos.kafka.net.client import broker_client
 from spark_eos.kafka.producer.arrow import ArrowProducer
 from spark_eos.kafka.requests import end_txn
 from spark_eos.options.parse import Fetching
@@ -172,7 +172,7 @@ def test_record_batches_are_written_over_tls(secured, view):
     producer.flush()
     pair = producer.identity()
     own = (pair.id, pair.producer_id, pair.epoch)
-    wait_for(lambda: end_txn.end_txns(wire(kafka), [own], commit=True)[pair.id] == 0, "a commit")
+    wait_for(lambda: end_txn.end_txns(broker_client(kafka), [own], commit=True)[pair.id] == 0, "a commit")
     producer.close()
     wait_for(lambda: not view.held(topic), "the markers")
     assert [row.value for row in view.rows(topic)] == values

@@ -14,11 +14,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from kafka.protocol.producer.transaction import AddPartitionsToTxnRequest, EndTxnRequest, InitProducerIdRequest
 
 from spark_eos.devcluster import DevCluster
 from spark_eos.kafka.config.properties import KafkaProperties
-from spark_eos.kafka.net.client import BrokerClient, wire
+from spark_eos.kafka.net.client import BrokerClient, broker_client
+from spark_eos.kafka.net.schema import BOOL, INT16, INT32, INT64, STRING, Record, Request, array, record
+from spark_eos.kafka.requests.describe_transactions import describe_transactions
+from spark_eos.kafka.requests.init_producer_id import INIT_PRODUCER_ID
 from spark_eos.retry import retrying
 
 from .coordinator import CONCURRENT, LOADING, MOVED, NOT_AVAILABLE, Cluster, Place
@@ -30,60 +32,75 @@ CALLS = 14
 TIMEOUT_MS = 60_000
 TRIES = 1_000
 
+ADD_PARTITIONS_TO_TXN = Request(
+    "AddPartitionsToTxn",
+    24,
+    3,
+    3,
+    asks=record(
+        transactional_id=STRING,
+        producer_id=INT64,
+        producer_epoch=INT16,
+        topics=array(record(name=STRING, partitions=array(INT32))),
+    ),
+    answers=record(
+        throttle_time_ms=INT32,
+        results=array(record(name=STRING, results=array(record(partition_index=INT32, error_code=INT16)))),
+    ),
+)
+_END = record(transactional_id=STRING, producer_id=INT64, producer_epoch=INT16, committed=BOOL)
+_ENDED = {"throttle_time_ms": INT32, "error_code": INT16}
+END_TXN = {
+    4: Request("EndTxn", 26, 4, 4, asks=_END, answers=record(**_ENDED)),
+    5: Request("EndTxn", 26, 5, 5, asks=_END, answers=record(**_ENDED, producer_id=INT64, producer_epoch=INT16)),
+}
+
 
 @dataclass
 class Broker:
     """The model's calls on a real broker. Transactional ids get ``prefix``."""
 
-    wire: BrokerClient
+    client: BrokerClient
     prefix: str
     timeout_ms: int = TIMEOUT_MS
 
     def init(self, name: str) -> Reply:
-        request = InitProducerIdRequest(
-            transactional_id=self.prefix + name,
-            transaction_timeout_ms=self.timeout_ms,
-            producer_id=-1,
-            producer_epoch=-1,
-            max_version=5,
-        )
-        answer = self._ask(name, request)
+        values = {
+            "transactional_id": self.prefix + name,
+            "transaction_timeout_ms": self.timeout_ms,
+            "producer_id": -1,
+            "producer_epoch": -1,
+        }
+        answer = self._ask(name, INIT_PRODUCER_ID, values)
         return Reply(answer.error_code, (answer.producer_id, answer.producer_epoch))
 
     def add(self, name: str, producer_id: int, epoch: int, place: Place) -> Reply:
-        topic = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic(name=place[0], partitions=[place[1]])
-        request = AddPartitionsToTxnRequest(
-            v3_and_below_transactional_id=self.prefix + name,
-            v3_and_below_producer_id=producer_id,
-            v3_and_below_producer_epoch=epoch,
-            v3_and_below_topics=[topic],
-            max_version=3,
-        )
-        answer = self._ask(name, request)
-        return Reply(answer.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code)
+        values = {
+            "transactional_id": self.prefix + name,
+            "producer_id": producer_id,
+            "producer_epoch": epoch,
+            "topics": [{"name": place[0], "partitions": [place[1]]}],
+        }
+        answer = self._ask(name, ADD_PARTITIONS_TO_TXN, values)
+        return Reply(answer.results[0].results[0].error_code)
 
     def end(self, name: str, producer_id: int, epoch: int, commit: bool, version: int) -> Reply:
-        request = EndTxnRequest(
-            transactional_id=self.prefix + name,
-            producer_id=producer_id,
-            producer_epoch=epoch,
-            committed=commit,
-            min_version=version,
-            max_version=version,
-        )
-        return Reply(self._ask(name, request).error_code)
+        values = {
+            "transactional_id": self.prefix + name,
+            "producer_id": producer_id,
+            "producer_epoch": epoch,
+            "committed": commit,
+        }
+        return Reply(self._ask(name, END_TXN[version], values).error_code)
 
     def describe(self, name: str) -> tuple[str, int, int]:
-        state = self.wire.describe([self.prefix + name])[0]
+        state = describe_transactions(self.client, [self.prefix + name])[0]
         return state.transaction_state, state.producer_id, state.producer_epoch
 
-    def _ask(self, name: str, request: Any) -> Any:
-        async def ask() -> Any:
-            homes = await self.wire._find_coordinators([self.prefix + name])
-            return await self.wire._send(request, next(iter(homes))) if homes else None
-
+    def _ask(self, name: str, request: Request, values: dict[str, Any]) -> Record:
         for _ in retrying(30):
-            answer = self.wire._run(ask)
+            homes, _errors = self.client.coordinators([self.prefix + name], 10)
+            answer = self.client.ask(next(iter(homes)), request, values) if homes else None
             if answer is not None:
                 return answer
         raise AssertionError(f"nobody knows the coordinator of {name}")
@@ -165,7 +182,7 @@ def _settled(ask: Callable[[], Reply]) -> Reply:
 
 @pytest.fixture(scope="module")
 def connection(cluster: DevCluster) -> BrokerClient:
-    return wire(KafkaProperties({"bootstrap.servers": cluster.bootstrap_servers}))
+    return broker_client(KafkaProperties({"bootstrap.servers": cluster.bootstrap_servers}))
 
 
 def test_random_calls_get_the_same_answers(connection: BrokerClient, topic: Callable[..., str]) -> None:

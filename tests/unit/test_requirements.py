@@ -18,6 +18,7 @@ OWN = {"spark_eos", "jobs"}
 #: Imported only where they are sure to be, without being required.
 BROUGHT_BY_OTHERS = {
     "spark_eos/devcluster/pytest_plugin.py": {"pytest"},  # pytest loads it
+    "spark_eos/kafka/net/sasl.py": {"gssapi"},  # for who has Kerberos; an error says that it is missing
     "jobs/_bench/quix.py": {"quixstreams"},  # runs in an environment that the benchmark makes for it
 }
 DISTRIBUTIONS = packages_distributions()

@@ -17,7 +17,7 @@ _SILENCE_S = 30.0
 _DEFAULT_PORT = 9092
 _FAMILIES = {"any": socket.AF_UNSPEC, "v4": socket.AF_INET, "v6": socket.AF_INET6}
 #: ``host``, ``host:port``, ``[v6 address]:port``, each with or without ``PROTOCOL://`` before it.
-_SERVER = re.compile(r"(?:\w+://)?(?:\[(?P<v6>[^\]]+)\]|(?P<host>[^:\[\]]+))(?::(?P<port>\d+))?")
+_SERVER = re.compile(r"(?:\w+://)?(?:\[(?P<v6>[^\]]+)\]|(?P<host>[^:/\[\]]+))(?::(?P<port>\d+))?")
 
 Address = tuple[str, int]
 

@@ -96,7 +96,7 @@ class _Sides:
             time.sleep(0.05)
 
     def _group_offsets(self, group: str) -> Offsets:
-        """What the group has committed of the inputs, 0 where nothing. Raises OptionError where there is nothing at all."""
+        """What the group has committed of the inputs, 0 where nothing. Raises OptionError where it has nothing."""
         committed = self._ask_group(group)
         if not committed:
             raise OptionError(

@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer
+from confluent_kafka.admin import NewPartitions
 
 from spark_eos.devcluster import DevCluster
 from spark_eos.errors import KafkaError, LedgerError
 from spark_eos.kafka.config.properties import KafkaProperties
-from spark_eos.kafka.ports import ledger as ledger_module
+from spark_eos.kafka.ports import ledger_reader as reader_module
 from spark_eos.kafka.ports.ledger import KafkaLedger, ledger_partition
 from spark_eos.protocol.head import Decision, Head, Pair, Probe, Written, encode
 from spark_eos.protocol.names import ledger_name
@@ -78,12 +79,16 @@ def others(cluster: DevCluster, topic: str, count: int) -> None:
     assert producer.flush(TIMEOUT) == 0
 
 
-def count_fetches(reading: KafkaLedger, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def count_fetches(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The offsets that are asked for from here on."""
     asked: list[int] = []
-    reader = reading._reader
-    real = reader._fetch
-    monkeypatch.setattr(reader, "_fetch", lambda position: asked.append(position) or real(position))
+    real = reader_module.fetch_once
+
+    def fetch(kafka: KafkaProperties, topic: str, partition: int, offset: int, max_bytes: int) -> Any:
+        asked.append(offset)
+        return real(kafka, topic, partition, offset, max_bytes)
+
+    monkeypatch.setattr(reader_module, "fetch_once", fetch)
     return asked
 
 
@@ -105,7 +110,7 @@ def test_a_head_is_found_under_thousands_of_other_records(cluster, ledger, ledge
     ledger().take().publish(head(1))
     others(cluster, ledger_topic, 5000)
     reading = ledger()
-    asked = count_fetches(reading, monkeypatch)
+    asked = count_fetches(monkeypatch)
     assert reading.read() == head(1)
     assert min(asked) == 0
 
@@ -116,12 +121,12 @@ def test_a_head_near_the_end_costs_no_walk_through_the_ledger(cluster, ledger, l
     ledger().take().publish(head(1))
     others(cluster, ledger_topic, 10)
     reading = ledger()
-    asked = count_fetches(reading, monkeypatch)
+    asked = count_fetches(monkeypatch)
     assert reading.read() == head(1)
     assert min(asked) > 4900
     asked.clear()
     assert reading.read() == head(1)
-    assert len(asked) == 1  # a look at a quiet ledger
+    assert asked == []  # a look at a quiet ledger asks for its end only
 
 
 def test_of_several_heads_the_last_one_counts(cluster, ledger, ledger_topic):
@@ -165,7 +170,7 @@ def test_a_read_waits_while_another_querys_transaction_hides_our_head(
     assert reading.read() == head(1)
     theirs = foreign()
     writer.take().publish(head(2))
-    asked = count_fetches(reading, monkeypatch)
+    asked = count_fetches(monkeypatch)
     found: list[Head | None] = []
     thread = threading.Thread(target=lambda: found.append(reading.read()))
     thread.start()
@@ -178,7 +183,7 @@ def test_a_read_waits_while_another_querys_transaction_hides_our_head(
 
 def test_a_ledger_that_stays_held_is_an_error_with_a_name(ledger, foreign, monkeypatch):
     """Bounded, and with the tool that finds the culprit."""
-    monkeypatch.setattr(ledger_module, "READ_SECONDS", 0.5)
+    monkeypatch.setattr(reader_module, "READ_SECONDS", 0.5)
     ledger().take().publish(head(1))
     theirs = foreign()
     with pytest.raises(KafkaError, match="find-hanging") as caught:
@@ -186,6 +191,86 @@ def test_a_ledger_that_stays_held_is_an_error_with_a_name(ledger, foreign, monke
     assert caught.value.condition == "EOS_LEDGER_HELD"
     theirs.end(False)
     assert ledger().read() == head(1)
+
+
+def test_a_search_that_fails_half_way_leaves_nothing_behind(ledger, ledger_topic, foreign, monkeypatch):
+    """What it has found until then may be an old head: the next read begins anew."""
+    writer = ledger()
+    writer.take().publish(head(1))
+    theirs = foreign()
+    writer.take().publish(head(2))
+    monkeypatch.setattr(reader_module, "READ_SECONDS", 0.3)
+    reading = ledger()
+    for _ in range(2):
+        with pytest.raises(KafkaError) as caught:
+            reading.read()
+        assert caught.value.condition == "EOS_LEDGER_HELD"
+    theirs.end(commit=True)
+    monkeypatch.undo()
+    assert reading.read() == head(2)
+
+
+def test_an_end_below_what_was_seen_before_is_not_believed(ledger, monkeypatch):
+    """As a new leader may tell it that was behind: waited for, then an error with a name."""
+    writer = ledger()
+    writer.take().publish(head(1))
+    writer.take().publish(head(2))
+    assert writer.read() == head(2)
+    real, lag = reader_module.end_offsets, [2, 2]
+
+    def lagging(kafka: KafkaProperties, partitions: dict[str, list[int]], isolation: str) -> Any:
+        behind = lag.pop() if lag else 0
+        return {t: {p: end - behind for p, end in of.items()} for t, of in real(kafka, partitions, isolation).items()}
+
+    monkeypatch.setattr(reader_module, "end_offsets", lagging)
+    assert writer.read() == head(2)
+    assert not lag
+    monkeypatch.setattr(reader_module, "READ_SECONDS", 0.3)
+    lag += [2] * 10_000
+    with pytest.raises(LedgerError) as caught:
+        writer.read()
+    assert caught.value.condition == "EOS_LEDGER_TRUNCATED"
+
+
+def test_an_end_below_what_this_process_has_published_is_not_believed(ledger, monkeypatch):
+    """Though it has not read it: the leader acknowledged it."""
+    writer = ledger()
+    writer.take().publish(head(1))
+    monkeypatch.setattr(reader_module, "READ_SECONDS", 0.3)
+    monkeypatch.setattr(reader_module, "end_offsets", lambda kafka, of, isolation: {t: {0: 0} for t in of})
+    with pytest.raises(LedgerError) as caught:
+        writer.read()
+    assert caught.value.condition == "EOS_LEDGER_TRUNCATED"
+
+
+def test_a_head_is_found_where_it_was_when_the_ledger_had_fewer_partitions(cluster, ledger_topic, view):
+    """And the next one is written beside it, so that one partition has them all."""
+    kafka = KafkaProperties({"bootstrap.servers": cluster.bootstrap_servers})
+    query = next(q for q in map(str, range(1000)) if ledger_partition(q, 5) not in (0, ledger_partition(q, 1)))
+    KafkaLedger(kafka, ledger_topic, 1, PREFIX, query).take().publish(head(1))
+    view.admin.create_partitions([NewPartitions(ledger_topic, 5)])[ledger_topic].result(TIMEOUT)
+    wait_for(lambda: len(view.partitions(ledger_topic)) == 5, "the partitions")
+    grown = KafkaLedger(kafka, ledger_topic, 5, PREFIX, query)
+    assert grown.read() == head(1)
+    grown.take().publish(head(2))
+    again = KafkaLedger(kafka, ledger_topic, 5, PREFIX, query)
+    assert again.read() == head(2)
+    assert KafkaLedger(kafka, ledger_topic, 5, PREFIX, "a-new-query").read() is None
+
+
+def test_heads_of_one_query_in_two_partitions_are_not_chosen_among(cluster, ledger_topic, view):
+    """The older one would double what came after it."""
+    kafka = KafkaProperties({"bootstrap.servers": cluster.bootstrap_servers})
+    query = next(q for q in map(str, range(1000)) if ledger_partition(q, 3) == 2)
+    view.admin.create_partitions([NewPartitions(ledger_topic, 3)])[ledger_topic].result(TIMEOUT)
+    wait_for(lambda: len(view.partitions(ledger_topic)) == 3, "the partitions")
+    producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0})
+    for partition in (0, 1):
+        producer.produce(ledger_topic, encode(head(partition)), query, partition=partition)
+    assert producer.flush(TIMEOUT) == 0
+    with pytest.raises(LedgerError) as caught:
+        KafkaLedger(kafka, ledger_topic, 3, PREFIX, query).read()
+    assert caught.value.condition == "EOS_LEDGER_AMBIGUOUS"
 
 
 def test_a_foreign_record_under_the_key_is_damage(cluster, ledger, ledger_topic, query):

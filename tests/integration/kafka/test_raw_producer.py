@@ -13,10 +13,12 @@ from confluent_kafka import Producer
 
 from spark_eos.devcluster import DevCluster
 from spark_eos.errors import EosError
+from spark_eos.kafka.codes import OK
 from spark_eos.kafka.config.properties import KafkaProperties
-from spark_eos.kafka.net.client import OK, BrokerClient
+from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.kafka.producer.arrow import ArrowProducer
 from spark_eos.kafka.requests import end_txn, produce
+from spark_eos.kafka.requests.describe_transactions import describe_transactions
 from spark_eos.options.parse import Fetching
 from spark_eos.protocol.head import Pair
 from spark_eos.source.planning import OffsetRange
@@ -54,7 +56,7 @@ def proxied(cluster: DevCluster, proxy: Proxy) -> KafkaProperties:
 
 
 @pytest.fixture(scope="module")
-def wire(kafka: KafkaProperties) -> BrokerClient:
+def client(kafka: KafkaProperties) -> BrokerClient:
     return BrokerClient(kafka)
 
 
@@ -78,13 +80,13 @@ def begin(kafka: KafkaProperties) -> Iterator[Callable[..., ArrowProducer]]:
 
 
 @pytest.fixture
-def end(wire: BrokerClient) -> Callable[..., None]:
+def end(client: BrokerClient) -> Callable[..., None]:
     """End a transaction, as the driver does."""
 
     def send(producer: ArrowProducer, commit: bool) -> None:
         pair = producer.identity()
         own = (pair.id, pair.producer_id, pair.epoch)
-        wait_for(lambda: end_txn.end_txns(wire, [own], commit=commit)[pair.id] == OK, f"an end of {pair}")
+        wait_for(lambda: end_txn.end_txns(client, [own], commit=commit)[pair.id] == OK, f"an end of {pair}")
 
     return send
 
@@ -189,26 +191,26 @@ def test_the_same_partitions_as_librdkafka(begin, end, topic, view, cluster):
 # The transaction
 
 
-def test_what_the_coordinator_holds_while_it_is_open(begin, topic, wire):
+def test_what_the_coordinator_holds_while_it_is_open(begin, topic, client):
     """This producer's id and epoch, and the partitions that have rows, without a call that adds them."""
     one, two, producer = topic(3), topic(2), begin()
     producer.write(one, 3, value=numbers(0, 3), partition=pa.array([2, 0, 2], pa.int32()))
     producer.write(two, 2, value=numbers(0, 1), partition=pa.array([1], pa.int32()))
     producer.flush()
-    (state,) = wire.describe([producer.name])
+    (state,) = describe_transactions(client, [producer.name])
     assert Pair(state.transactional_id, state.producer_id, state.producer_epoch) == producer.identity()
     assert (state.transaction_state, state.transaction_timeout_ms) == ("Ongoing", LIFE_MS)
     assert {t.topic: sorted(t.partitions) for t in state.topics} == {one: [0, 2], two: [1]}
     producer.abort()
 
 
-def test_a_transaction_without_rows(begin, wire, topic):
+def test_a_transaction_without_rows(begin, client, topic):
     """Leaves nothing; its abort asks nothing of the brokers."""
     producer = begin()
     producer.write(topic(), 1, value=numbers(0, 0))
     producer.flush()
     producer.abort()
-    (state,) = wire.describe([producer.name])
+    (state,) = describe_transactions(client, [producer.name])
     assert (state.transaction_state, state.producer_epoch) == ("Empty", producer.identity().epoch)
 
 

@@ -1,6 +1,5 @@
-"""What the sink relies on in kafka-python and in the broker, on a real broker.
+"""What the sink relies on in the broker, and that our own requests say what we mean, on a real broker.
 
-``spark_eos.kafka.net.client`` uses private calls of kafka-python: when a new version changes them, this fails first.
 The answers of EndTxn version 5 are those of the table in docs/design.md, row by row.
 """
 
@@ -9,18 +8,28 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 import pytest
 from confluent_kafka import Producer, TopicPartition
 
 from spark_eos.devcluster import DevCluster
 from spark_eos.errors import ProtocolStop
+from spark_eos.kafka.codes import OK, Code
 from spark_eos.kafka.config.properties import KafkaProperties
-from spark_eos.kafka.net.client import OFFSET_OUT_OF_RANGE, OK, BrokerClient
+from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.kafka.ports.coordinator import TransactionCoordinator
 from spark_eos.kafka.ports.lookup import RecordLookup
 from spark_eos.kafka.producer.librdkafka import LibrdkafkaProducer
+from spark_eos.kafka.records.batches import RecordBatch, walk_batches
+from spark_eos.kafka.records.rows import read_rows
 from spark_eos.kafka.requests import end_txn
+from spark_eos.kafka.requests.describe_producers import describe_producers
+from spark_eos.kafka.requests.describe_transactions import describe_transactions
+from spark_eos.kafka.requests.fetch import FetchResponse, fetch_once
+from spark_eos.kafka.requests.init_producer_id import ask_init
+from spark_eos.kafka.requests.list_transactions import open_transactional_ids
+from spark_eos.kafka.requests.txn_offset_commit import txn_offset_commit
 from spark_eos.protocol.head import Pair, Probe
 from spark_eos.protocol.names import TaskId, task_name
 from spark_eos.protocol.ports import EndTxnAnswer, Found, State
@@ -35,7 +44,7 @@ def kafka(cluster: DevCluster) -> KafkaProperties:
 
 
 @pytest.fixture(scope="module")
-def wire(kafka: KafkaProperties) -> BrokerClient:
+def client(kafka: KafkaProperties) -> BrokerClient:
     return BrokerClient(kafka)
 
 
@@ -73,12 +82,12 @@ def begin(kafka: KafkaProperties, topic: Callable[..., str]) -> Iterator[Callabl
 
 
 @pytest.fixture
-def end(wire: BrokerClient) -> Callable[..., int]:
+def end(client: BrokerClient) -> Callable[..., int]:
     """EndTxn; the first answer that is an outcome."""
 
     def send(asked: tuple[str, int, int], commit: bool) -> int:
         def ask() -> tuple[int] | None:
-            code = end_txn.end_txns(wire, [asked], commit)[asked[0]]
+            code = end_txn.end_txns(client, [asked], commit)[asked[0]]
             return None if code in (None, 51) else (code,)
 
         return wait_for(ask, f"an outcome of {asked}")[0]
@@ -86,13 +95,31 @@ def end(wire: BrokerClient) -> Callable[..., int]:
     return send
 
 
-# The private calls
+@dataclass(frozen=True)
+class Fetched:
+    """A Fetch response, its batches, and the rows that a read_committed reader sees."""
+
+    answer: FetchResponse
+    batches: list[RecordBatch]
+    rows: list[tuple[int, bytes | None, bytes | None]]
 
 
-def test_a_transactions_pair_is_the_same_by_statistics_and_by_description(wire, begin):
+def fetch(client: BrokerClient, topic: str, partition: int, offset: int, max_bytes: int) -> Fetched | None:
+    found = fetch_once(client.properties, topic, partition, offset, max_bytes)
+    if found is None:
+        return None
+    answer, data = found
+    batches = list(walk_batches(data, answer.size, answer.aborted))
+    return Fetched(answer, batches, [row for batch in batches if batch.visible for row in read_rows(data, batch)])
+
+
+# Requests
+
+
+def test_a_transactions_pair_is_the_same_by_statistics_and_by_description(client, begin):
     """What the producer says of itself is what the coordinator holds."""
     transaction = begin()
-    (state,) = wire.describe([transaction.pair.id])
+    (state,) = describe_transactions(client, [transaction.pair.id])
     assert state.error_code == OK
     assert (state.transactional_id, state.producer_id, state.producer_epoch) == transaction.asked
     assert state.transaction_state == State.ONGOING.value
@@ -101,103 +128,103 @@ def test_a_transactions_pair_is_the_same_by_statistics_and_by_description(wire, 
     assert abs(state.transaction_start_time_ms - time.time() * 1000) < 60_000
 
 
-def test_a_producer_is_made_by_a_plain_request(wire, begin, view):
+def test_a_producer_is_made_by_a_plain_request(client, begin, view):
     """Again for the same id: the same producer id, a later epoch. What is open under it is aborted first."""
-    producer_id, epoch = wait_for(lambda: _inited(wire, "init-contract"), "a producer")
+    producer_id, epoch = wait_for(lambda: _inited(client, "init-contract"), "a producer")
     assert view.pair("init-contract") == (producer_id, epoch)
-    again = wait_for(lambda: _inited(wire, "init-contract"), "a producer")
+    again = wait_for(lambda: _inited(client, "init-contract"), "a producer")
     assert again[0] == producer_id
     assert again[1] > epoch
     transaction = begin()
-    assert wait_for(lambda: _inited(wire, transaction.pair.id), "a producer")[1] > transaction.pair.epoch
-    assert end_txn.end_txns(wire, [transaction.asked], commit=True)[transaction.pair.id] in (47, 90)
-    assert wire.init_producer("init-contract", 10**8) == (50, -1, -1)
+    assert wait_for(lambda: _inited(client, transaction.pair.id), "a producer")[1] > transaction.pair.epoch
+    assert end_txn.end_txns(client, [transaction.asked], commit=True)[transaction.pair.id] in (47, 90)
+    assert ask_init(client, "init-contract", 10**8) == (50, -1, -1)
 
 
-def _inited(wire: BrokerClient, name: str) -> tuple[int, int] | None:
+def _inited(client: BrokerClient, name: str) -> tuple[int, int] | None:
     """Producer id and epoch, unless the coordinator is being set up or a transition is under way."""
-    error, *pair = wire.init_producer(name, LIFE_MS) or (15,)
+    error, *pair = ask_init(client, name, LIFE_MS) or (15,)
     assert error in (OK, 14, 15, 16, 51)
     return tuple(pair) if error == OK else None
 
 
-def test_ids_that_nobody_knows_are_told_apart(wire, begin):
+def test_ids_that_nobody_knows_are_told_apart(client, begin):
     """Error 105, not an exception; known ones beside it are described."""
     known = begin().pair.id
-    states = wire.describe(["nobody-knows-this-id", known])
+    states = describe_transactions(client, ["nobody-knows-this-id", known])
     assert {state.transactional_id: state.error_code for state in states} == {"nobody-knows-this-id": 105, known: OK}
 
 
-def test_every_state_has_a_name_in_the_protocol(wire, begin, end):
+def test_every_state_has_a_name_in_the_protocol(client, begin, end):
     """A state that is not in the enumeration would raise in the middle of a commit."""
     transaction = begin()
     assert end(transaction.asked, True) == OK
-    (state,) = wire.describe([transaction.pair.id])
+    (state,) = describe_transactions(client, [transaction.pair.id])
     assert State(state.transaction_state) in (State.PREPARE_COMMIT, State.COMPLETE_COMMIT)
 
 
-def test_listing_finds_open_transactions_by_pattern(wire, begin, end):
+def test_listing_finds_open_transactions_by_pattern(client, begin, end):
     """And no others: neither ended ones nor those of another name."""
     ours, other, ended = begin("list.a-1"), begin("listXa-2"), begin("list.a-3")
     end(ended.asked, False)
-    assert wire.ongoing(r"list\.a-.*") == [ours.pair.id]
-    assert set(wire.ongoing("list.a-.*")) == {ours.pair.id, other.pair.id}
-    assert wire.ongoing("nothing-.*") == []
+    assert open_transactional_ids(client, r"list\.a-.*") == [ours.pair.id]
+    assert set(open_transactional_ids(client, "list.a-.*")) == {ours.pair.id, other.pair.id}
+    assert open_transactional_ids(client, "nothing-.*") == []
 
 
-def test_many_requests_at_once(wire, begin, view):
+def test_many_requests_at_once(client, begin, view):
     """Of each there is an answer; those of transactional ids that nobody knows are errors."""
     ids = [f"nobody-{i}" for i in range(300)]
-    assert {s.transactional_id for s in wire.describe(ids)} == set(ids)
-    answers = end_txn.end_txns(wire, [(name, 1, 1) for name in ids], True)
+    assert {s.transactional_id for s in describe_transactions(client, ids)} == set(ids)
+    answers = end_txn.end_txns(client, [(name, 1, 1) for name in ids], True)
     assert answers.keys() == set(ids)
     assert OK not in answers.values()
 
 
-def test_offsets_for_a_group_go_with_the_transaction(wire, begin, view):
+def test_offsets_for_a_group_go_with_the_transaction(client, begin, view):
     """The group needs no call of its own to be part of it; what is asked again changes nothing."""
     transaction, group = begin(), f"group-{uuid.uuid4()}"
     offsets = {transaction.topic: {0: 7}}
 
     def committed() -> bool:
-        error = wire.commit_offsets(transaction.asked, group, offsets, 10)
+        error = txn_offset_commit(client, transaction.asked, group, offsets, 10)
         assert error in (OK, None, 14, 15, 16, 51)
         return error == OK
 
     for _ in range(2):
         wait_for(committed, "the offsets")
-    (state,) = wire.describe([transaction.pair.id])
+    (state,) = describe_transactions(client, [transaction.pair.id])
     assert "__consumer_offsets" in {t.topic for t in state.topics}
     name, producer_id, epoch = transaction.asked
-    assert wire.commit_offsets((name, producer_id, epoch - 1), group, offsets, 10) in (47, 90)
-    assert end_txn.end_txns(wire, [transaction.asked], commit=True)[name] == OK
+    assert txn_offset_commit(client, (name, producer_id, epoch - 1), group, offsets, 10) in (47, 90)
+    assert end_txn.end_txns(client, [transaction.asked], commit=True)[name] == OK
     wait_for(lambda: view.group(group, transaction.topic) == {(transaction.topic, 0): 7}, "the group's offsets")
 
 
-def test_the_leader_tells_where_an_open_transaction_begins(wire, begin, view):
+def test_the_leader_tells_where_an_open_transaction_begins(client, begin, view):
     """Producer id, epoch and first offset; -1 when it has ended."""
     first = begin()
     second = begin(out=first.topic, rows=3)
-    mine = {p.producer_id: p for p in wire.producers(first.topic, 0)}
+    mine = {p.producer_id: p for p in describe_producers(client, first.topic, 0)}
     assert mine[first.pair.producer_id].current_txn_start_offset == 0
     assert mine[second.pair.producer_id].current_txn_start_offset == 1
     assert mine[second.pair.producer_id].producer_epoch == second.pair.epoch
-    assert end_txn.end_txns(wire, [first.asked], True)[first.pair.id] == OK
+    assert end_txn.end_txns(client, [first.asked], True)[first.pair.id] == OK
 
     def ended() -> bool:
-        now = {p.producer_id: p.current_txn_start_offset for p in wire.producers(first.topic, 0)}
+        now = {p.producer_id: p.current_txn_start_offset for p in describe_producers(client, first.topic, 0)}
         return now.get(first.pair.producer_id) == -1
 
     wait_for(ended, "the marker")
-    assert wire.producers("no-such-topic", 0) == []
+    assert describe_producers(client, "no-such-topic", 0) == []
 
 
-def test_the_cluster_tells_its_transaction_version(wire):
+def test_the_cluster_tells_its_transaction_version(client):
     """Finalized, not supported."""
-    assert wire.transaction_version() == 2
+    assert client.feature("transaction.version") == 2
 
 
-def test_fetch_tells_committed_from_aborted_and_control_batches(wire, begin, end, cluster):
+def test_fetch_tells_committed_from_aborted_and_control_batches(client, begin, end, cluster):
     """And the ends of one moment; open transactions lie beyond the stable end."""
     committed = begin(rows=2)
     end(committed.asked, True)
@@ -209,12 +236,12 @@ def test_fetch_tells_committed_from_aborted_and_control_batches(wire, begin, end
     held = begin(out=committed.topic)
 
     def fetched():
-        answer = wire.fetch(committed.topic, 0, 0, records=True, max_bytes=1 << 20)
-        return answer if answer is not None and answer.stable == 8 else None
+        answer = fetch(client, committed.topic, 0, 0, 1 << 20)
+        return answer if answer is not None and answer.answer.stable == 8 else None
 
-    answer = wait_for(fetched, "the stable end")
-    assert (answer.error, answer.begin, answer.high_watermark) == (OK, 0, 9)
-    told = [(b.first, b.last, b.producer_id, b.aborted, b.control) for b in answer.batches]
+    found = wait_for(fetched, "the stable end")
+    assert (found.answer.error, found.answer.begin, found.answer.high_watermark) == (OK, 0, 9)
+    told = [(b.base, b.last, b.producer_id, b.aborted, b.control) for b in found.batches]
     assert told == [
         (0, 1, committed.pair.producer_id, False, False),
         (2, 2, committed.pair.producer_id, False, True),
@@ -222,37 +249,37 @@ def test_fetch_tells_committed_from_aborted_and_control_batches(wire, begin, end
         (6, 6, aborted.pair.producer_id, True, True),
         (7, 7, -1, False, False),
     ]
-    assert [b.producer_epoch for b in answer.batches[:1]] == [committed.pair.epoch]
-    names = [(offset, value) for b in answer.batches for offset, _, value in b.records]
+    assert [b.epoch for b in found.batches[:1]] == [committed.pair.epoch]
+    names = [(offset, value) for offset, _, value in found.rows]
     assert names == [(0, f"{committed.pair.id}.0".encode()), (1, f"{committed.pair.id}.1".encode()), (7, b"plain")]
-    assert answer.batches[-1].records[0][1] == b"key"
+    assert found.rows[-1][1] == b"key"
     end(held.asked, False)
 
 
-def test_a_fetch_may_begin_inside_an_aborted_transaction(wire, begin, end):
+def test_a_fetch_may_begin_inside_an_aborted_transaction(client, begin, end):
     """The broker lists a transaction that was aborted even when the fetch begins after its first record."""
     aborted = begin(rows=4)
     end(aborted.asked, False)
-    wait_for(lambda: wire.fetch(aborted.topic, 0, 0, records=False, max_bytes=1).stable == 5, "the marker")
-    inside = wire.fetch(aborted.topic, 0, 2, records=True, max_bytes=1)
+    wait_for(lambda: fetch(client, aborted.topic, 0, 0, 1).answer.stable == 5, "the marker")
+    inside = fetch(client, aborted.topic, 0, 2, 1)
     assert inside.batches[0].aborted
-    assert inside.batches[0].records == ()
+    assert inside.rows == []
 
 
-def test_fetches_that_cannot_be_answered(wire, topic):
+def test_fetches_that_cannot_be_answered(client, topic):
     """Behind the end is an error code, an unknown topic is None; the next fetch works."""
     name = topic()
-    wait_for(lambda: wire.fetch(name, 0, 0, records=True, max_bytes=1).error == OK, "the new topic's log")
-    assert wire.fetch(name, 0, 7, records=True, max_bytes=1).error == OFFSET_OUT_OF_RANGE
-    assert wire.fetch("no-such-topic", 0, 0, records=True, max_bytes=1) is None
-    assert wire.fetch(name, 0, 0, records=True, max_bytes=1).error == OK
+    wait_for(lambda: fetch(client, name, 0, 0, 1).answer.error == OK, "the new topic's log")
+    assert fetch(client, name, 0, 7, 1).answer.error == Code.OFFSET_OUT_OF_RANGE
+    assert fetch(client, "no-such-topic", 0, 0, 1) is None
+    assert fetch(client, name, 0, 0, 1).answer.error == OK
 
 
 # EndTxn version 5, row by row
 
 
 @pytest.mark.parametrize("commit", [True, False])
-def test_an_open_transaction_ends_and_its_producer_is_fenced(commit, wire, begin, end, view):
+def test_an_open_transaction_ends_and_its_producer_is_fenced(commit, client, begin, end, view):
     """The epoch goes up with it, so that nothing can be added any more."""
     transaction = begin()
     assert end(transaction.asked, commit) == OK
@@ -266,7 +293,7 @@ def test_an_open_transaction_ends_and_its_producer_is_fenced(commit, wire, begin
 
 
 @pytest.mark.parametrize("commit", [True, False])
-def test_the_same_end_again_is_done_again(commit, wire, begin, end):
+def test_the_same_end_again_is_done_again(commit, client, begin, end):
     """A retry after a lost answer."""
     transaction = begin()
     assert [end(transaction.asked, commit) for _ in range(3)] == [OK] * 3
@@ -281,7 +308,7 @@ def test_a_commit_after_an_abort_is_an_invalid_state(begin, end):
     assert end(committed.asked, False) == 48
 
 
-def test_a_commit_after_the_brokers_own_abort_is_an_invalid_state(wire, begin, end, kafka, view):
+def test_a_commit_after_the_brokers_own_abort_is_an_invalid_state(client, begin, end, kafka, view):
     """By fencing, which ends it as the time-out does, one epoch on."""
     transaction = begin()
     again = LibrdkafkaProducer(kafka, transaction.pair.id, LIFE_MS)
@@ -337,13 +364,13 @@ def test_a_newer_and_an_older_epoch_say_nothing(begin, end):
     assert end(transaction.asked, True) == OK
 
 
-def test_an_end_in_the_wake_of_a_commit_is_pending_or_done(wire, begin, view):
+def test_an_end_in_the_wake_of_a_commit_is_pending_or_done(client, begin, view):
     """51 while the markers are under way, in any number; then 0. Nothing else."""
     transaction = begin()
-    seen = {end_txn.end_txns(wire, [transaction.asked], True)[transaction.pair.id]}
+    seen = {end_txn.end_txns(client, [transaction.asked], True)[transaction.pair.id]}
     deadline = time.monotonic() + TIMEOUT
     while view.transactions(transaction.pair.id) != {transaction.pair.id: "CompleteCommit"}:
-        seen.add(end_txn.end_txns(wire, [transaction.asked], True)[transaction.pair.id])
+        seen.add(end_txn.end_txns(client, [transaction.asked], True)[transaction.pair.id])
         assert time.monotonic() < deadline
     assert seen <= {0, 51}
 
@@ -352,12 +379,12 @@ def test_an_end_in_the_wake_of_a_commit_is_pending_or_done(wire, begin, view):
 
 
 @pytest.fixture
-def coordinator(wire: BrokerClient) -> TransactionCoordinator:
-    return TransactionCoordinator(wire, "contract.", str(uuid.uuid4()))
+def coordinator(client: BrokerClient) -> TransactionCoordinator:
+    return TransactionCoordinator(client, "contract.", str(uuid.uuid4()))
 
 
-def lookup(wire: BrokerClient) -> RecordLookup:
-    return RecordLookup(wire, KafkaProperties({"bootstrap.servers": wire._admin.config["bootstrap_servers"][0]}))
+def lookup(client: BrokerClient) -> RecordLookup:
+    return RecordLookup(client.properties)
 
 
 def named(coordinator: TransactionCoordinator, **task: int) -> str:
@@ -394,9 +421,9 @@ def test_ends_of_several_are_answered_one_by_one(coordinator, begin, end):
     }
 
 
-def test_a_probe_leads_to_the_verdict_when_the_coordinator_says_nothing(wire, coordinator, begin, end):
+def test_a_probe_leads_to_the_verdict_when_the_coordinator_says_nothing(client, coordinator, begin, end):
     """None while it is open; then what readers see."""
-    look = lookup(wire).look
+    look = lookup(client).look
     out = begin(rows=5)  # something before it, so that offsets are not all 0
     end(out.asked, True)
     for commit, found in ((True, Found.THERE), (False, Found.MISSING)):
@@ -407,16 +434,16 @@ def test_a_probe_leads_to_the_verdict_when_the_coordinator_says_nothing(wire, co
         assert wait_for(lambda t=transaction, p=probe: look(t.pair, p), "a verdict") is found
 
 
-def test_a_probe_of_somebody_elses_record_is_gone(wire, coordinator, begin, end):
+def test_a_probe_of_somebody_elses_record_is_gone(client, coordinator, begin, end):
     """As after the topic was created anew: never "there"."""
     transaction = begin(rows=2)
     probe = coordinator.first_record(transaction.pair, [(transaction.topic, 0)])
     end(transaction.asked, True)
     other = Pair("other", transaction.pair.producer_id, transaction.pair.epoch + 1)
-    assert wait_for(lambda: lookup(wire).look(other, probe), "an answer") is Found.GONE
+    assert wait_for(lambda: lookup(client).look(other, probe), "an answer") is Found.GONE
 
 
-def test_a_probe_that_retention_took_is_gone(wire, coordinator, begin, end, view):
+def test_a_probe_that_retention_took_is_gone(client, coordinator, begin, end, view):
     """Neither there nor missing."""
     transaction = begin(rows=2)
     probe = coordinator.first_record(transaction.pair, [(transaction.topic, 0)])
@@ -424,13 +451,13 @@ def test_a_probe_that_retention_took_is_gone(wire, coordinator, begin, end, view
     wait_for(lambda: not view.held(transaction.topic), "the marker")
     place = TopicPartition(transaction.topic, 0, 3)
     assert view.admin.delete_records([place])[TopicPartition(transaction.topic, 0)].result(TIMEOUT).low_watermark == 3
-    assert lookup(wire).look(transaction.pair, probe) is Found.GONE
+    assert lookup(client).look(transaction.pair, probe) is Found.GONE
 
 
-def test_a_place_that_was_never_written_is_no_verdict(wire, begin):
+def test_a_place_that_was_never_written_is_no_verdict(client, begin):
     """The stable end is not past it."""
     transaction = begin()
-    assert lookup(wire).look(transaction.pair, Probe(transaction.topic, 0, 99)) is None
+    assert lookup(client).look(transaction.pair, Probe(transaction.topic, 0, 99)) is None
 
 
 def test_a_transaction_that_another_holds_is_not_ours(coordinator, begin):
@@ -440,9 +467,9 @@ def test_a_transaction_that_another_holds_is_not_ours(coordinator, begin):
     assert coordinator.first_record(other, [(transaction.topic, 0)]) is None
 
 
-def test_list_offsets_is_what_the_wire_says(wire, begin, end, view):
+def test_list_offsets_is_what_the_wire_says(client, begin, end, view):
     """The stable end by a client of another make."""
     transaction = begin(rows=3)
-    answer = wire.fetch(transaction.topic, 0, 0, records=False, max_bytes=1)
-    assert (answer.stable, answer.high_watermark) == (0, 3)
+    answer = fetch(client, transaction.topic, 0, 0, 1)
+    assert (answer.answer.stable, answer.answer.high_watermark) == (0, 3)
     assert view.held(transaction.topic) == {(transaction.topic, 0): (0, 3)}

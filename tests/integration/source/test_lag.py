@@ -82,12 +82,12 @@ def test_the_log_names_who_holds_a_partition_for_long(reader, topic, write, tran
 
 def test_a_transaction_that_no_coordinator_knows(reader, topic, transactions, caplog, monkeypatch):
     """It hangs until somebody aborts it, and the log says by what."""
-    from spark_eos.kafka.net.client import BrokerClient
+    from spark_eos.kafka.admin import open_transactions
 
     name = topic()
     transactions.producer.begin_transaction()
     transactions.put(name, "a")
-    monkeypatch.setattr(BrokerClient, "transactional_ids", lambda self, producer_id: [])
+    monkeypatch.setattr(open_transactions, "transactional_ids", lambda client, producer_id: [])
     source = reader(name, openTransaction__warnMs=1)
     _, at = run(source)
     until(lambda: bool(source.latestOffset(at, source.getDefaultReadLimit())) and "hanging transaction" in caplog.text)

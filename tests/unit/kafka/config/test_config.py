@@ -200,42 +200,63 @@ def test_an_unreachable_broker_prints_nothing():
     assert (done.stdout, done.stderr) == ("unreachable\n", "")
 
 
-def test_kafka_python_gets_user_and_mechanism():
-    """SASL over TLS, as for a hosted cluster."""
+def test_connections_follow_the_properties():
+    """SASL over TLS, as for a hosted cluster; the password does not print."""
     kafka = dotted(
         security__protocol="sasl_ssl",
         sasl__mechanism="SCRAM-SHA-512",
         sasl__username="ann",
-        sasl__password="p",
+        sasl__password="hunter2",
         client__id="me",
     )
-    result = handshake.kafka_python_config(kafka)
-    context = result.pop("ssl_context")
-    assert context.verify_mode is ssl.CERT_REQUIRED and context.check_hostname
-    assert result["bootstrap_servers"] == ["kafka.example:9092"]
-    assert result["security_protocol"] == "SASL_SSL" and result["client_id"] == "me"
-    assert (result["sasl_mechanism"], result["sasl_plain_username"]) == ("SCRAM-SHA-512", "ann")
-    assert result["max_in_flight_requests_per_connection"] >= 1000
+    how = handshake.handshake(kafka)
+    assert how.tls.verify_mode is ssl.CERT_REQUIRED and how.tls.check_hostname
+    assert (how.servers, how.client_id) == ((("kafka.example", 9092),), "me")
+    assert (how.sasl.mechanism, how.sasl.username, how.sasl.password) == ("SCRAM-SHA-512", "ann", "hunter2")
+    assert "hunter2" not in repr(how)
 
 
-def test_kafka_python_follows_the_host_name_check():
+@pytest.mark.parametrize(
+    ("servers", "addresses"),
+    [
+        ("a:1", [("a", 1)]),
+        (" a , b:2 ,", [("a", 9092), ("b", 2)]),
+        ("SASL_SSL://a.example:9093", [("a.example", 9093)]),
+        ("[::1]:5,[fe80::1]", [("::1", 5), ("fe80::1", 9092)]),
+    ],
+)
+def test_addresses_are_read_in_every_form(servers, addresses):
+    """Several, with the protocol before them, of IP version 6, and without a port."""
+    assert list(handshake.handshake(KafkaProperties({"bootstrap.servers": servers})).servers) == addresses
+
+
+@pytest.mark.parametrize("servers", ["a:b", "http//a:1", "a:1:2"])
+def test_what_is_no_address_is_refused(servers):
+    """By its text, before anything is connected."""
+    with pytest.raises(OptionError, match=servers) as caught:
+        handshake.handshake(KafkaProperties({"bootstrap.servers": servers}))
+    assert caught.value.condition == "EOS_OPTION_KAFKA_INVALID"
+
+
+def test_connections_follow_the_host_name_check():
     """The Java client's empty algorithm turns the check off; the certificate is still verified."""
     kafka = dotted(security__protocol="SSL", ssl__endpoint__identification__algorithm="")
-    context = handshake.kafka_python_config(kafka)["ssl_context"]
-    assert not context.check_hostname and context.verify_mode is ssl.CERT_REQUIRED
+    tls = handshake.handshake(kafka).tls
+    assert not tls.check_hostname and tls.verify_mode is ssl.CERT_REQUIRED
 
 
 def test_a_missing_certificate_file_is_named_error():
     """Not a bare FileNotFoundError from the depth of a client."""
     with pytest.raises(OptionError, match="EOS_OPTION_KAFKA_INVALID"):
-        handshake.kafka_python_config(dotted(security__protocol="SSL", ssl__ca__location="/nowhere/ca.pem"))
+        handshake.handshake(dotted(security__protocol="SSL", ssl__ca__location="/nowhere/ca.pem"))
 
 
-def test_kafka_python_refuses_what_it_cannot_speak():
-    """OAUTHBEARER works for rows, but not for the coordinator's requests."""
-    kafka = dotted(security__protocol="SASL_SSL", sasl__mechanism="OAUTHBEARER")
-    with pytest.raises(OptionError, match="EOS_OPTION_KAFKA_UNSUPPORTED"):
-        handshake.kafka_python_config(kafka)
+def test_a_mechanism_that_is_not_spoken_is_refused():
+    """With those that are."""
+    kafka = dotted(security__protocol="SASL_SSL", sasl__mechanism="DIGEST-MD5")
+    with pytest.raises(OptionError, match="OAUTHBEARER") as caught:
+        handshake.handshake(kafka)
+    assert caught.value.condition == "EOS_OPTION_KAFKA_UNSUPPORTED"
 
 
 @pytest.mark.parametrize(

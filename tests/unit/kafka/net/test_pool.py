@@ -85,6 +85,9 @@ def test_what_has_cut_one_has_cut_those_to_the_same_broker():
 
 
 def test_a_broker_that_cannot_be_reached_is_an_error():
-    client = SimpleNamespace(properties=ONE, connect=lambda node, seconds: None)
-    with pytest.raises(OSError, match="broker 7"):
+    def connect(node: int, seconds: float | None) -> None:
+        raise OSError(f"broker {node} is away")
+
+    client = SimpleNamespace(properties=ONE, connect=connect)
+    with pytest.raises(OSError, match="broker 7 is away"):
         ConnectionPool(made).connect(client, 7)

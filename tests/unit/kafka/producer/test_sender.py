@@ -62,7 +62,7 @@ class Brokers:
         self.known: dict[bytes, Sealed] = {}
         self.readable = os.eventfd(1)
 
-    # As the wire
+    # As the client
 
     def leader(self, topic: str, partition: int) -> int | None:
         return self.partitions[topic, partition].leader
@@ -161,10 +161,10 @@ def _deliver(
     """Add a batch to the partitions of these numbers, one after the other, and wait after every so many of them; the
     brokers, and what was added."""
     brokers = Brokers(fates)
-    sender = Sender(KAFKA, "id", 60)
     added: dict[Place, list[Sealed]] = {}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "wire", lambda kafka: brokers)
+        patch.setattr(module, "broker_client", lambda kafka: brokers)
+        sender = Sender(KAFKA, "id", 60)
         connect, give_back = lambda kafka, node: Connection(brokers, node), lambda kafka, connection: connection.close()
         patch.setattr(module, "connection_pool", SimpleNamespace(connect=connect, give_back=give_back, lost=give_back))
         patch.setattr(module, "FIRST_WAIT", 0.0)
@@ -217,7 +217,7 @@ def test_every_batch_is_written_once_and_in_order(fates, adds, bound, every):
     [
         (10, "EOS_ROW_TOO_LARGE", None),
         (18, "EOS_DELIVERY_FAILED", "RECORD_LIST_TOO_LARGE"),
-        (2, "EOS_DELIVERY_FAILED", "INVALID_MSG"),
+        (2, "EOS_DELIVERY_FAILED", "CORRUPT_MESSAGE"),
         (29, "EOS_DELIVERY_UNAUTHORIZED", "TOPIC_AUTHORIZATION_FAILED"),
         (OUT_OF_ORDER, "EOS_DELIVERY_FAILED", "OUT_OF_ORDER_SEQUENCE_NUMBER"),
         (47, "EOS_FENCED", None),
@@ -226,7 +226,7 @@ def test_every_batch_is_written_once_and_in_order(fates, adds, bound, every):
         (59, "EOS_DELIVERY_FAILED", "UNKNOWN_PRODUCER_ID"),
         (87, "EOS_ROW_REFUSED", "INVALID_RECORD"),
         (90, "EOS_FENCED", None),
-        (-1, "EOS_DELIVERY_FAILED", "UNKNOWN"),
+        (-1, "EOS_DELIVERY_FAILED", "UNKNOWN_SERVER_ERROR"),
     ],
 )
 def test_errors_that_do_not_pass(error, condition, reason, monkeypatch):
@@ -248,7 +248,7 @@ def test_errors_that_should_have_passed(error, limit, monkeypatch):
     with pytest.raises(EosError, match="1 row") as caught:
         _deliver([], [0])
     assert caught.value.condition == "EOS_DELIVERY_FAILED"
-    assert caught.value.parameters["reason"] == ("UNKNOWN_TOPIC_OR_PART" if limit else "_TIMED_OUT")
+    assert caught.value.parameters["reason"] == ("UNKNOWN_TOPIC_OR_PARTITION" if limit else "REQUEST_TIMED_OUT")
 
 
 def test_a_duplicate_counts_as_written(monkeypatch):
@@ -290,5 +290,5 @@ def test_a_broker_that_has_lost_what_it_acknowledged(monkeypatch):
         return append(self, sealed) if sealed.sequence == 0 else OUT_OF_ORDER
 
     monkeypatch.setattr(Partition, "append", lose)
-    with pytest.raises(EosError, match="3 row.*out of order"):
+    with pytest.raises(EosError, match="3 row.*OUT_OF_ORDER"):
         _deliver([("works", 0), ("never", 0)], [0, 0, 0], every=100)

@@ -54,19 +54,19 @@ class Brokers:
         self._coordinators, self._answers = homes, answers
         self._threads: list[threading.Thread] = []
 
-    def coordinators(self, ids: list[str], seconds: float) -> dict[int, list[str]]:
+    def coordinators(self, ids: list[str], seconds: float) -> tuple[dict[int, list[str]], dict[str, int]]:
         found: dict[int, list[str]] = {}
         for name in ids:
             if name in self._coordinators:
                 found.setdefault(self._coordinators[name], []).append(name)
-        return found
+        return found, {}
 
     def forget(self, ids: list[str]) -> None:
         self.forgotten += ids
 
-    def connect(self, node: int, seconds: float) -> socket.socket | None:
+    def connect(self, node: int, seconds: float) -> socket.socket:
         if node in self.unreachable or len(self.connections) == self.most:
-            return None
+            raise OSError("no connection")
         self.connections.append(node)
         ours, theirs = socket.socketpair()
         self._threads.append(threading.Thread(target=self._serve, args=[theirs, len(self.connections)]))

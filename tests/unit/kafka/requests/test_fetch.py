@@ -64,7 +64,8 @@ def test_a_request_and_its_answer(pair):
     whole = answer(aborted=[(5, 70), (6, 71)])
     pieces = threading.Thread(target=lambda: [broker.sendall(whole[i : i + 97]) for i in range(0, len(whole), 97)])
     pieces.start()
-    assert fetching.receive(5) == FetchResponse(0, len(RECORDS), ((5, 70), (6, 71)))
+    ends = {"begin": 700, "stable": 800, "high_watermark": 900}
+    assert fetching.receive(5) == FetchResponse(0, len(RECORDS), ((5, 70), (6, 71)), **ends)
     pieces.join()
     assert fetching.buffer[: len(RECORDS)] == RECORDS
     assert fetching.idle

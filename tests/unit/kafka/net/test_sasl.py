@@ -1,0 +1,156 @@
+"""What is said to a broker to be let in, mechanism by mechanism, against the examples of the standards."""
+
+from __future__ import annotations
+
+import base64
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+import pytest
+
+from spark_eos.kafka.config.handshake import Sasl
+from spark_eos.kafka.net import sasl as module
+from spark_eos.kafka.net.sasl import Refused, conversation
+
+#: RFC 7677, section 3.
+NONCE = "rOprNGfwEbeRWgbNEkqO"
+CHALLENGE = f"r={NONCE}%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096"
+PROOF = "dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ="
+SIGNATURE = "6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4="
+
+
+@pytest.fixture
+def scram(monkeypatch):
+    """A conversation with the client's nonce of the example, past its first message."""
+    monkeypatch.setattr(module.secrets, "token_urlsafe", lambda size: NONCE)
+    talk = conversation(Sasl("SCRAM-SHA-256", "user", "pencil"), "broker")
+    assert next(talk) == f"n,,n=user,r={NONCE}".encode()
+    return talk
+
+
+def test_plain_sends_user_and_password():
+    """RFC 4616, without an identity to act as."""
+    assert list(conversation(Sasl("PLAIN", "tim", "tanstaaftanstaaf"), "broker")) == [b"\0tim\0tanstaaftanstaaf"]
+
+
+def test_scram_says_what_the_standard_says(scram):
+    """The example of RFC 7677, to the byte; the broker's signature ends it."""
+    assert scram.send(CHALLENGE.encode()) == f"{CHALLENGE.partition(',')[0].join(['c=biws,', ''])},p={PROOF}".encode()
+    with pytest.raises(StopIteration):
+        scram.send(f"v={SIGNATURE}".encode())
+
+
+@pytest.mark.parametrize(
+    ("challenge", "final", "why"),
+    [
+        (CHALLENGE.replace(NONCE, "another"), None, "not one to this client"),
+        (CHALLENGE.partition("%")[0] + CHALLENGE[CHALLENGE.index(",s=") :], None, "not one to this client"),
+        (CHALLENGE.replace("4096", "1"), None, "not one to this client"),
+        (CHALLENGE, "v=" + base64.b64encode(bytes(32)).decode(), "not to be trusted"),
+        (CHALLENGE, "e=invalid-proof", "invalid-proof"),
+    ],
+)
+def test_scram_trusts_no_broker_that_does_not_know_the_password(scram, challenge, final, why):
+    """A foreign nonce, none of its own, too few iterations, a wrong signature, and a refusal."""
+    with pytest.raises(Refused, match=why):
+        scram.send(challenge.encode())
+        scram.send(final.encode())
+
+
+def test_scram_escapes_what_has_a_meaning(monkeypatch):
+    """Commas and equals signs in a user's name."""
+    monkeypatch.setattr(module.secrets, "token_urlsafe", lambda size: "n")
+    assert next(conversation(Sasl("SCRAM-SHA-512", "a,b=c", ""), "broker")) == b"n,,n=a=2Cb=3Dc,r=n"
+
+
+def claims(message: bytes) -> dict:
+    token = message.split(b"Bearer ")[1].split(b"\x01")[0].decode()
+    assert token.endswith(".")
+    part = token.split(".")[1]
+    return json.loads(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4)))
+
+
+def test_an_unsecured_token_has_the_claims_of_its_settings():
+    """As librdkafka makes it of the same properties."""
+    settings = {
+        "enable.sasl.oauthbearer.unsecure.jwt": "true",
+        "sasl.oauthbearer.config": "principal=ann scope=a,b lifeSeconds=60",
+    }
+    talk = conversation(Sasl("OAUTHBEARER", oauthbearer=settings), "broker")
+    message = next(talk)
+    assert message.startswith(b"n,,\x01auth=Bearer ") and message.endswith(b"\x01\x01")
+    found = claims(message)
+    assert (found["sub"], found["scope"], found["exp"] - found["iat"]) == ("ann", ["a", "b"], 60)
+    with pytest.raises(StopIteration):
+        talk.send(b"")
+
+
+def test_a_refused_token_is_told_with_the_brokers_reason():
+    """After the one byte that the broker waits for."""
+    settings = {"enable.sasl.oauthbearer.unsecure.jwt": "true", "sasl.oauthbearer.config": "principal=eve"}
+    talk = conversation(Sasl("OAUTHBEARER", oauthbearer=settings), "broker")
+    next(talk)
+    assert talk.send(b'{"status":"invalid_token"}') == b"\x01"
+    with pytest.raises(Refused, match="invalid_token"):
+        talk.send(b"")
+
+
+class Tokens(BaseHTTPRequestHandler):
+    """Issues a new token to one client, and refuses all others."""
+
+    asked: list[str]
+
+    def do_POST(self) -> None:
+        form = self.rfile.read(int(self.headers["Content-Length"])).decode()
+        self.asked.append(form)
+        known = base64.b64encode(b"me:hunter2").decode() in self.headers["Authorization"]
+        body = json.dumps({"access_token": f"token-{len(self.asked)}", "expires_in": 100}).encode()
+        self.send_response(200 if known else 401)
+        self.end_headers()
+        self.wfile.write(body if known else b"")
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def token_server() -> Iterator[HTTPServer]:
+    Tokens.asked = []
+    server = HTTPServer(("127.0.0.1", 0), Tokens)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield server
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def oidc(server: HTTPServer, secret: str) -> Sasl:
+    settings = {
+        "sasl.oauthbearer.token.endpoint.url": f"http://127.0.0.1:{server.server_port}/token",
+        "sasl.oauthbearer.client.id": "me",
+        "sasl.oauthbearer.client.secret": secret,
+        "sasl.oauthbearer.scope": "kafka",
+    }
+    return Sasl("OAUTHBEARER", oauthbearer=settings)
+
+
+def test_a_token_is_issued_once_for_many_connections(token_server):
+    """By client credentials, until most of its life is over."""
+    messages = {next(conversation(oidc(token_server, "hunter2"), "broker")) for _ in range(3)}
+    assert messages == {b"n,,\x01auth=Bearer token-1\x01\x01"}
+    assert Tokens.asked == ["grant_type=client_credentials&scope=kafka"]
+
+
+def test_a_client_without_a_token_is_told_why(token_server):
+    """Final where the server says no, not final where it cannot be reached; without the secret."""
+    with pytest.raises(Refused, match="401") as caught:
+        next(conversation(oidc(token_server, "wrong-hunter"), "broker"))
+    assert "wrong-hunter" not in str(caught.value)
+    token_server.shutdown()
+    token_server.server_close()
+    with pytest.raises(OSError, match="no token") as unreachable:
+        next(conversation(oidc(token_server, "other-hunter"), "broker"))
+    assert not isinstance(unreachable.value, Refused)
