@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import struct
+
 import pytest
 from kafka.protocol.admin.configs import DescribeConfigsRequest
 from kafka.protocol.admin.groups import DescribeGroupsRequest
@@ -16,6 +18,7 @@ from kafka.protocol.metadata import FindCoordinatorRequest, MetadataRequest
 from kafka.protocol.producer.transaction import InitProducerIdRequest, TxnOffsetCommitRequest
 
 from spark_eos.kafka.net.metadata import FIND_COORDINATOR, METADATA, NO_ID
+from spark_eos.kafka.net.schema import NO_TAGS
 from spark_eos.kafka.requests.create_topics import CREATE_TOPICS
 from spark_eos.kafka.requests.describe_configs import DESCRIBE_CONFIGS
 from spark_eos.kafka.requests.describe_groups import DESCRIBE_GROUPS
@@ -151,9 +154,10 @@ CASES = [
 def test_another_codec_reads_the_same_and_writes_it_back(request_, theirs, values):
     """Every field, in every version that is said to be the same."""
     for version in range(request_.first, request_.last + 1):
-        data = request_.asks.write(values)
-        read = theirs.decode(data, version=version, header=False)
-        assert read.encode(version=version) == data
+        head = struct.pack(">hhih", request_.api, version, 7, 2) + b"me" + NO_TAGS
+        data = head + request_.asks.write(values)
+        read = theirs.decode(data, version=version, header=True)
+        assert read.encode(version=version, header=True) == data
         for name, value in values.items():
             found = getattr(read, name)
             assert len(found) == len(value) if isinstance(value, list) else found == value
