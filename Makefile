@@ -13,12 +13,20 @@ PYTHON ?= $(shell for python in python3.11 python3 python3.12 python3.13 python;
 # delta-spark allows no newer Spark, which pip would find out only after downloading one.
 SPARK := pyspark==4.2.0
 PYTEST := $(BIN)/python -m pytest
+# With ARGS such as "-k ledger", some of several runs may have no test at all (exit code 5).
+NONE_WILL_DO = $(if $(ARGS),|| test $$? = 5)
+# Tests that need neither Java nor a broker. Coverage is measured by the tests of the two rooms that it is asked of
+# (pyproject.toml), since measuring doubles the time that a test takes.
+MODEL_AGAINST_BROKER := tests/simulation/test_model_against_broker.py
+MEASURED := $(wildcard tests/unit/source/test_decode.py tests/unit/kafka/records tests/unit/protocol \
+	$(filter-out $(MODEL_AGAINST_BROKER),$(wildcard tests/simulation/test_*.py)))
+QUICK := $(MEASURED) tests/unit
 # The tests wait much, for brokers and JVMs, so two processes share their files, in the order of collection: the long ones come
 # first. No more than two, however many cores: each has a broker and a Spark of its own. ARGS=-n0 runs all in one process.
 TWO_AT_ONCE := --numprocesses auto --maxprocesses 2 --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo bench profile test lint chaos soak simulate docs clean java
+.PHONY: help install demo bench profile test check lint types format chaos soak simulate docs clean java
 .NOTPARALLEL:
 
 help: ## list the targets
@@ -37,14 +45,26 @@ bench: java $(BENCH_STAMP) ## measure ours against Spark's own connector; ARGS="
 profile: java $(BENCH_STAMP) ## draw flame graphs of the path of the data
 	@$(BIN)/python -m jobs.profile $(ARGS)
 
-test: java $(STAMP) lint ## run every check: lint, then all tests but the slow share of the kills
-	@$(PYTEST) -m "not chaos" --durations=10 $(TWO_AT_ONCE) $(ARGS)
+test: java check ## run every check: `make check`, then all other tests but the slow share of the kills
+	@$(PYTEST) -m "not chaos" --durations=10 $(addprefix --ignore=,$(QUICK)) $(TWO_AT_ONCE) $(ARGS) $(NONE_WILL_DO)
 
-lint: $(STAMP) ## look for mistakes without running anything: ruff, and the import rules
-	@$(BIN)/ruff check --quiet spark_eos jobs tests
-	@$(BIN)/ruff format --check --quiet spark_eos jobs tests
+check: lint types ## what needs neither Java nor a broker, in two minutes: lint, types, unit tests, 400 simulated schedules
+	@SPARK_EOS_SIMULATION_SCHEDULES=$${SCHEDULES:-400} \
+		$(PYTEST) --quiet $(TWO_AT_ONCE) $(MEASURED) $(if $(ARGS),$(ARGS) $(NONE_WILL_DO),--cov)
+	@$(PYTEST) --quiet $(TWO_AT_ONCE) tests/unit $(addprefix --ignore=,$(MEASURED)) $(ARGS) $(NONE_WILL_DO)
+
+lint: $(STAMP) ## look for mistakes without running anything: ruff's rules and format, and the import rules
+	@$(BIN)/ruff format --check --quiet .
+	@$(BIN)/ruff check --quiet .
 	@$(BIN)/lint-imports --no-cache > $(VENV)/lint-imports.log || { cat $(VENV)/lint-imports.log; exit 1; }
 	@echo "lint: ok"
+
+types: $(STAMP) ## look whether types fit: mypy, strict, over spark_eos and jobs
+	@$(BIN)/mypy --no-error-summary && echo "types: ok"
+
+format: $(STAMP) ## lay out the code as `make lint` wants it, and mend what ruff can mend by itself
+	@$(BIN)/ruff check --quiet --fix-only .
+	@$(BIN)/ruff format --quiet .
 
 chaos: java $(STAMP) ## run the slow share of the tests: kills and faults on real brokers
 	@$(PYTEST) -m chaos $(ARGS); code=$$?; \
@@ -61,7 +81,7 @@ docs: $(STAMP) ## write the pages that are made from the code
 	@$(BIN)/python docs/pages.py
 
 clean: ## remove the environment, caches and build products
-	rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) build dist *.egg-info .coverage .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Once, and again when the dependencies change. The stamp is written last: a broken install is never taken for a whole one.
