@@ -13,7 +13,9 @@ from spark_eos.options.parse import stream_options
 from spark_eos.source import consumer, fetch, raw
 from spark_eos.source.reader import EosKafkaStreamReader
 from tests.support.bare import Bare, build_wheel, install
+from tests.support.guarded import Guarded, guarded_cluster
 from tests.support.kafka_view import KafkaView, open_view
+from tests.support.refusal import Refusal
 from tests.support.sink_queries import VALUE, Files, Sink
 from tests.support.source_calls import Writer
 
@@ -49,6 +51,19 @@ def sink(cluster, spark, tmp_path) -> Iterator[Callable[..., Sink]]:
     yield lambda name="query", **options: Sink(cluster, tmp_path / name, **options)
     for query in spark.streams.active:
         query.stop()
+
+
+@pytest.fixture
+def refused(spark, view) -> Refusal:
+    """Runs a query on the shared cluster that must stop."""
+    return Refusal(spark, view)
+
+
+@pytest.fixture(scope="session")
+def guarded() -> Iterator[Guarded]:
+    """A cluster of its own, where a test can forbid something."""
+    with guarded_cluster() as guarded:
+        yield guarded
 
 
 @pytest.fixture

@@ -84,6 +84,18 @@ class Sink:
         (self.checkpoint / "commits" / f".{batch}.crc").unlink(missing_ok=True)
 
 
+def kafka_frame(spark: SparkSession, cluster: DevCluster, topic: str) -> DataFrame:
+    """The values of a topic from its beginning, as a stream of our own source."""
+    return (
+        spark.readStream.format("eos-kafka")
+        .option("kafka.bootstrap.servers", cluster.bootstrap_servers)
+        .option("subscribe", topic)
+        .option("startingOffsets", "earliest")
+        .load()
+        .select("value")
+    )
+
+
 def ended_by(query: StreamingQuery, condition: str) -> str:
     """Wait for the end of a query, which must be this error: its text."""
     with pytest.raises(StreamingQueryException, match=condition) as caught:

@@ -108,14 +108,15 @@ def test_a_killed_broker_and_a_stopped_cluster_keep_their_data(tmp_path):
         cluster.start(0)
         assert cluster.broker(0).pid != pid
         produce(cluster, "kept", "after the kill")
-        with pytest.raises(DevClusterError, match="Another cluster runs on"), DevCluster(data_dir=tmp_path):
+        with pytest.raises(DevClusterError, match="EOS_DEVCLUSTER_IN_USE.*runs on"), DevCluster(data_dir=tmp_path):
             pass
 
     with DevCluster(data_dir=tmp_path) as cluster:
         assert (cluster.cluster_id, cluster.bootstrap_servers) == (first_id, first_servers)
         assert values(cluster, "kept", 2) == ["before the kill", "after the kill"]
 
-    with pytest.raises(DevClusterError, match="was made with brokers=1, not 2"), DevCluster(2, data_dir=tmp_path):
+    other = pytest.raises(DevClusterError, match="EOS_DEVCLUSTER_DATA.*was made with brokers=1, not 2")
+    with other, DevCluster(2, data_dir=tmp_path):
         pass
 
 
@@ -229,7 +230,7 @@ def test_other_ports_are_picked_when_one_is_taken_in_between(monkeypatch):
 def test_a_named_port_that_is_taken_is_named():
     with socket.create_server(("127.0.0.1", 0)) as thief:
         port = thief.getsockname()[1]
-        with pytest.raises(DevClusterError, match=f"Port {port} is taken"), DevCluster(port=port):
+        with pytest.raises(DevClusterError, match=f"EOS_DEVCLUSTER_PORT.*Port {port} is taken"), DevCluster(port=port):
             pass
 
 

@@ -96,17 +96,17 @@ def failing(frame: DataFrame) -> DataFrame:
 @pytest.mark.parametrize(
     ("config", "condition", "says"),
     [
-        (TransformConfig(sql="SELEC 1"), "SQL", "SELEC"),
-        (TransformConfig(sql="SELECT x FROM input"), "SQL", "key, value, topic, partition, offset"),
-        (TransformConfig(sql="SELECT value, 1 AS x FROM input"), "TRANSFORM_COLUMNS", "does not know: x"),
-        (TransformConfig(sql="SELECT key FROM input"), "TRANSFORM_COLUMNS", "no column 'value'"),
-        (TransformConfig(sql=LATE, parse=ParseConfig("json", "id BIGNT")), "SCHEMA", "BIGNT"),
-        (TransformConfig(sql=LATE, parse=ParseConfig("json", "Offset INT")), "SCHEMA", "offset"),
-        (TransformConfig(function=f"{__name__}:nothing"), "FUNCTION", "it returned NoneType, not a DataFrame"),
-        (TransformConfig(function=f"{__name__}:JSON"), "FUNCTION", "TypeError: it is of type str"),
+        (TransformConfig(sql="SELEC 1"), "EOS_CONFIG_SQL", "SELEC"),
+        (TransformConfig(sql="SELECT x FROM input"), "EOS_CONFIG_SQL", "key, value, topic, partition, offset"),
+        (TransformConfig(sql="SELECT value, 1 AS x FROM input"), "EOS_CONFIG_TRANSFORM_COLUMNS", "does not know: x"),
+        (TransformConfig(sql="SELECT key FROM input"), "EOS_CONFIG_TRANSFORM_COLUMNS", "no column 'value'"),
+        (TransformConfig(sql=LATE, parse=ParseConfig("json", "id BIGNT")), "EOS_CONFIG_SCHEMA", "BIGNT"),
+        (TransformConfig(sql=LATE, parse=ParseConfig("json", "Offset INT")), "EOS_CONFIG_SCHEMA", "offset"),
+        (TransformConfig(function=f"{__name__}:nothing"), "EOS_CONFIG_FUNCTION", "returned NoneType, not a DataFrame"),
+        (TransformConfig(function=f"{__name__}:JSON"), "EOS_CONFIG_FUNCTION", "TypeError: it is of type str"),
         (
             TransformConfig(function=f"{__name__}:failing"),
-            "FUNCTION",
+            "EOS_CONFIG_FUNCTION",
             r"KeyError: 'x' \(.*test_transform.py, line \d+\)",
         ),
     ],
@@ -114,7 +114,7 @@ def failing(frame: DataFrame) -> DataFrame:
 def test_a_mistake_is_a_config_error(rows, config, condition, says):
     with pytest.raises(ConfigError, match=says) as caught:
         transformed(rows("a"), config)
-    assert caught.value.condition == f"EOS_CONFIG_{condition}"
+    assert caught.value.condition == condition
     assert "JVM stacktrace" not in str(caught.value)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import socket
 import time
@@ -11,59 +10,14 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 
 import pytest
-from confluent_kafka import Consumer, Producer
-from confluent_kafka.admin import (
-    AclBinding,
-    AclBindingFilter,
-    AclOperation,
-    AclPermissionType,
-    ResourcePatternType,
-    ResourceType,
-)
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
 
 from spark_eos.devcluster import DevCluster
-from spark_eos.protocol.head import Head, encode
-from tests.support.arming import armed
-from tests.support.kafka_view import TIMEOUT, KafkaView, open_view, wait_for, write
-from tests.support.sink_queries import SECONDS, Sink, ended_by
+from tests.support.kafka_view import TIMEOUT, open_view
+from tests.support.refusal import Refusal
+from tests.support.sink_queries import SECONDS, Sink
 
 ROWS = "value string, topic string, partition int"
-
-
-class Refusal:
-    """Runs a query that must stop, and looks at what it did."""
-
-    def __init__(self, spark: SparkSession, view: KafkaView) -> None:
-        self._spark, self.view = spark, view
-
-    def __call__(
-        self, sink: Sink, frame: DataFrame, condition: str, *outputs: str, tasks: bool = False, says: str = ""
-    ) -> str:
-        """The error's text; ``says`` is in it. ``tasks``: whether only a task can know. Outputs stay as they are."""
-        ends = self.view.ends(*outputs)
-        jobs = set(self._spark.sparkContext.statusTracker().getJobIdsForGroup(None))
-        query = None
-        with pytest.raises(PySparkException, match=rf"\[{condition}\]") as caught:
-            query = sink.start(frame)
-            query.awaitTermination(SECONDS)
-        text = str(caught.value)
-        assert says in text
-        if query is not None and not tasks:
-            ran = self._spark.sparkContext.statusTracker().getJobIdsForGroup(query.runId)
-            assert list(ran) == [], "tasks ran"
-        assert set(self._spark.sparkContext.statusTracker().getJobIdsForGroup(None)) == jobs
-        if not tasks:
-            assert self.view.ends(*outputs) == ends
-        assert self.view.values(*outputs) == []
-        wait_for(lambda: not self.view.held(*outputs), "the end of what was open")
-        return text
-
-
-@pytest.fixture
-def refused(spark, view) -> Refusal:
-    return Refusal(spark, view)
 
 
 # The cluster
@@ -235,199 +189,6 @@ def test_a_record_over_the_topics_limit(files, sink, topic, refused):
     source = files().add(["a"], ["b" * 5000], ["b" * 5000, *["c" * 100] * 100_000])
     text = refused(sink(topic=out), source.stream(), "EOS_ROW_TOO_LARGE", out, tasks=True, says="max.message.bytes")
     assert "bbbb" not in text
-
-
-# Checkpoint, ledger, group
-
-
-def kafka_frame(spark: SparkSession, cluster: DevCluster, topic: str) -> DataFrame:
-    return (
-        spark.readStream.format("eos-kafka")
-        .option("kafka.bootstrap.servers", cluster.bootstrap_servers)
-        .option("subscribe", topic)
-        .option("startingOffsets", "earliest")
-        .load()
-        .select("value")
-    )
-
-
-def test_an_offset_log_that_is_damaged_before_a_restart(spark, cluster, sink, topic, view):
-    """Spark and the source read it first, and stop with errors of their own: nothing is written."""
-    source, out = topic(), topic()
-    write(cluster.bootstrap_servers, source, [(0, "a")])
-    query = sink(topic=out, offsets__group__id=f"group-{uuid.uuid4()}")
-    query.run(kafka_frame(spark, cluster, source))
-    query.forget(1)
-    ends = view.ends(out)
-    damage(query, 1)
-    query.stopped_by(kafka_frame(spark, cluster, source), "planPartitions")
-    assert view.ends(out) == ends
-
-
-def test_an_offset_log_that_is_damaged_while_a_batch_runs(spark, cluster, sink, topic, view, tmp_path):
-    """The offsets that it should publish cannot be told: nothing is decided, and nothing stays open."""
-    source, out, group = topic(), topic(), f"group-{uuid.uuid4()}"
-    write(cluster.bootstrap_servers, source, [(0, "a")])
-    query = sink(topic=out, offsets__group__id=group)
-    with armed(spark, "prepare.prepared=hold", tmp_path / "faults") as fault:
-        started = query.start(kafka_frame(spark, cluster, source))
-        fault.wait()
-        log = damage(query, 1)
-        fault.release()
-        text = ended_by(started, "EOS_CHECKPOINT_DAMAGED")
-    assert "offsets/1" in text
-    assert "backup" in text
-    assert view.values(out) == []
-    assert view.group(group, source) == {(source, 0): 0}
-    wait_for(lambda: not view.held(out), "the abort")
-    (query.checkpoint / "offsets" / "1").write_text(log)
-    query.run(kafka_frame(spark, cluster, source))
-    assert view.values(out) == ["a"]
-    assert view.group(group, source) == view.ends(source)
-
-
-def damage(query: Sink, batch: int) -> str:
-    """Cut off the end of an offset log; its text as it was."""
-    log = query.checkpoint / "offsets" / str(batch)
-    log.with_name(f".{batch}.crc").unlink()
-    text = log.read_text()
-    log.write_text(text[:-5])
-    return text
-
-
-def test_a_checkpoint_in_mid_life_without_a_ledger(files, sink, topic, refused, view):
-    """As after a change from another sink; told to begin here, it goes on."""
-    out = topic()
-    source = files().add(["a"])
-    query = sink(topic=out)
-    query.run(source.stream())
-    ends = view.ends(out)
-    elsewhere = {"ledger__topic": f"ledger-{uuid.uuid4()}"}
-    text = sink(topic=out, **elsewhere).stopped_by(source.add(["b"]).stream(), "EOS_LEDGER_HEAD_MISSING")
-    assert "ledger.begin" in text
-    assert view.ends(out) == ends
-    sink(topic=out, **elsewhere, ledger__begin="true").run(source.stream())
-    assert view.values(out) == ["a", "b"]
-
-
-def test_a_ledger_that_is_not_compacted(files, sink, topic, refused):
-    """Its decisions would be deleted by age."""
-    out, ledger = topic(), topic(1, cleanup_policy="delete")
-    query = sink(topic=out, ledger__topic=ledger)
-    refused(query, files().add(["a"]).stream(), "EOS_LEDGER_NOT_COMPACTED", out, ledger, says=ledger)
-
-
-def test_a_ledger_with_fewer_replicas_than_it_wants_is_used(files, sink, topic, view):
-    """Brokers ask for no more replicas in sync than there are; so does the check."""
-    out, ledger = topic(), topic(1, cleanup_policy="compact", min_insync_replicas=2)
-    sink(topic=out, ledger__topic=ledger).run(files().add(["a"]).stream())
-    assert view.values(out) == ["a"]
-
-
-class Guarded:
-    """A cluster where everybody may do everything but what is forbidden."""
-
-    def __init__(self, cluster: DevCluster, view: KafkaView) -> None:
-        self.cluster, self.view = cluster, view
-
-    @contextmanager
-    def forbidden(self, kind: ResourceType, prefix: str, operation: AclOperation) -> Iterator[None]:
-        """For names with this prefix."""
-        rules = [(AclOperation.ALL, AclPermissionType.ALLOW), (operation, AclPermissionType.DENY)]
-        acls = [AclBinding(kind, prefix, ResourcePatternType.PREFIXED, "User:*", "*", *rule) for rule in rules]
-        for future in self.view.admin.create_acls(acls).values():
-            future.result(TIMEOUT)
-        try:
-            yield
-        finally:
-            filters = [
-                AclBindingFilter(kind, prefix, ResourcePatternType.PREFIXED, "User:*", "*", *rule) for rule in rules
-            ]
-            for future in self.view.admin.delete_acls(filters).values():
-                future.result(TIMEOUT)
-
-
-@pytest.fixture(scope="module")
-def guarded() -> Iterator[Guarded]:
-    authorizer = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
-    config = {"authorizer.class.name": authorizer, "allow.everyone.if.no.acl.found": "true"}
-    with DevCluster(config=config) as cluster, open_view(cluster.bootstrap_servers) as view:
-        yield Guarded(cluster, view)
-
-
-@pytest.mark.parametrize(
-    ("kind", "prefix", "operation", "condition", "tasks"),
-    [
-        (ResourceType.TOPIC, "ledger", AclOperation.WRITE, "EOS_LEDGER_UNAUTHORIZED", False),
-        (ResourceType.TOPIC, "ledger", AclOperation.DESCRIBE, "EOS_TOPIC_UNAUTHORIZED", False),
-        (ResourceType.TOPIC, "out", AclOperation.DESCRIBE, "EOS_TOPIC_UNAUTHORIZED", False),
-        (ResourceType.TOPIC, "out", AclOperation.WRITE, "EOS_DELIVERY_UNAUTHORIZED", True),
-        (ResourceType.TRANSACTIONAL_ID, "mine", AclOperation.WRITE, "EOS_TRANSACTIONS_REFUSED", True),
-        (ResourceType.GROUP, "group", AclOperation.READ, "EOS_LEDGER_UNAUTHORIZED", True),
-    ],
-)
-def test_what_the_user_may_not_do(kind, prefix, operation, condition, tasks, guarded, spark, tmp_path):
-    """By name, before any task where the cluster tells; nothing is written, and with the right it goes on."""
-    out, ledger, source, group = (f"{name}-{uuid.uuid4()}" for name in ("out", "ledger", "in", "group"))
-    guarded.cluster.create_topic(out)
-    guarded.cluster.create_topic(ledger, cleanup_policy="compact")
-    guarded.cluster.create_topic(source)
-    write(guarded.cluster.bootstrap_servers, source, [(0, "a")])
-    options = {"topic": out, "ledger__topic": ledger, "offsets__group__id": group, "transactionalIdPrefix": "mine"}
-    query = Sink(guarded.cluster, tmp_path / "query", **options)
-    with guarded.forbidden(kind, prefix, operation):
-        frame = kafka_frame(spark, guarded.cluster, source)
-        Refusal(spark, guarded.view)(query, frame, condition, out, tasks=tasks, says="authorization failed" * tasks)
-    query.run(kafka_frame(spark, guarded.cluster, source))
-    assert guarded.view.values(out) == ["a"]
-
-
-def put(cluster: DevCluster, ledger: str, key: str | None, value: bytes) -> None:
-    producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0})
-    producer.produce(ledger, value, key=key)
-    assert producer.flush(TIMEOUT) == 0
-
-
-def test_a_ledger_that_holds_something_else(cluster, files, sink, topic, view):
-    """A foreign record under the query's key."""
-    out, ledger = topic(), topic(1, cleanup_policy="compact")
-    source = files().add(["a"])
-    query = sink(topic=out, ledger__topic=ledger)
-    query.run(source.stream())
-    put(cluster, ledger, query.id, b"not a head")
-    ends = view.ends(out)
-    query.stopped_by(source.add(["b"]).stream(), "EOS_LEDGER_DAMAGED")
-    assert view.ends(out) == ends
-
-
-def test_a_head_of_a_later_version(cluster, files, sink, topic, view):
-    """It is left alone."""
-    out, ledger = topic(), topic(1, cleanup_policy="compact")
-    source = files().add(["a"])
-    query = sink(topic=out, ledger__topic=ledger)
-    query.run(source.stream())
-    later = json.loads(encode(Head("r", 9, (), 5))) | {"format": 99}
-    put(cluster, ledger, query.id, json.dumps(later).encode())
-    ends = view.ends(out, ledger)
-    query.stopped_by(source.add(["b"]).stream(), "EOS_LEDGER_FORMAT.*format 99")
-    assert view.ends(out, ledger) == ends
-
-
-def test_a_group_with_active_members(spark, cluster, topic, sink, refused, view):
-    """Their offsets would be overwritten; they are named. When they are gone, the query runs."""
-    source, out, group = topic(), topic(), f"group-{uuid.uuid4()}"
-    frame = kafka_frame(spark, cluster, source)
-    client = {"bootstrap.servers": cluster.bootstrap_servers, "client.id": "somebody", "log_level": 0}
-    member = Consumer(client | {"group.id": group})
-    try:
-        member.subscribe([source])
-        wait_for(lambda: member.poll(0.1) is None and member.assignment(), "the assignment")
-        query = sink(topic=out, offsets__group__id=group)
-        text = refused(query, frame, "EOS_GROUP_ACTIVE", out, says=group)
-        assert "somebody" in text
-    finally:
-        member.close()
-    query.run(frame)
 
 
 # Secrets

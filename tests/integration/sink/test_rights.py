@@ -1,0 +1,110 @@
+"""What the sink's user may not do is named, before any task where the cluster tells."""
+
+from __future__ import annotations
+
+import uuid
+
+import pytest
+from confluent_kafka.admin import AclOperation, ResourceType
+
+from spark_eos.errors import KafkaError, LedgerError
+from spark_eos.kafka.net.client import wire
+from spark_eos.kafka.ports import ledger as ledger_module
+from spark_eos.kafka.ports.ledger import KafkaLedger
+from spark_eos.kafka.requests.init_producer_id import init_producer_id
+from spark_eos.options.parse import SinkOptions, sink_options
+from spark_eos.protocol.head import Head
+from spark_eos.sink.preflight import preflight
+from spark_eos.sink.session import session
+from tests.support.guarded import Guarded
+from tests.support.kafka_view import write
+from tests.support.refusal import Refusal
+from tests.support.sink_queries import Sink, kafka_frame
+
+SAID = "authorization failed"
+
+
+@pytest.mark.parametrize(
+    ("kind", "prefix", "operation", "condition", "tasks", "says"),
+    [
+        (ResourceType.TOPIC, "ledger", AclOperation.WRITE, "EOS_LEDGER_UNAUTHORIZED", False, ""),
+        (ResourceType.TOPIC, "ledger", AclOperation.DESCRIBE, "EOS_TOPIC_UNAUTHORIZED", False, ""),
+        (ResourceType.TOPIC, "out", AclOperation.DESCRIBE, "EOS_TOPIC_UNAUTHORIZED", False, ""),
+        (ResourceType.TOPIC, "out", AclOperation.WRITE, "EOS_DELIVERY_UNAUTHORIZED", True, SAID),
+        (ResourceType.TRANSACTIONAL_ID, "mine", AclOperation.WRITE, "EOS_TRANSACTIONS_REFUSED", True, SAID),
+        (ResourceType.TRANSACTIONAL_ID, "mine", AclOperation.DESCRIBE, "EOS_TRANSACTIONS_REFUSED", True, SAID),
+        (ResourceType.GROUP, "group", AclOperation.READ, "EOS_LEDGER_UNAUTHORIZED", True, SAID),
+    ],
+)
+def test_what_the_user_may_not_do(kind, prefix, operation, condition, tasks, says, guarded, spark, tmp_path):
+    """A missing right is named, before any task where the cluster tells; nothing is written; with it the query runs."""
+    out, ledger, source, group = (f"{name}-{uuid.uuid4()}" for name in ("out", "ledger", "in", "group"))
+    guarded.cluster.create_topic(out)
+    guarded.cluster.create_topic(ledger, cleanup_policy="compact")
+    guarded.cluster.create_topic(source)
+    write(guarded.cluster.bootstrap_servers, source, [(0, "a")])
+    options = {"topic": out, "ledger__topic": ledger, "offsets__group__id": group, "transactionalIdPrefix": "mine"}
+    query = Sink(guarded.cluster, tmp_path / "query", **options)
+    with guarded.forbidden(kind, prefix, operation):
+        frame = kafka_frame(spark, guarded.cluster, source)
+        Refusal(spark, guarded.view)(query, frame, condition, out, tasks=tasks, says=says)
+    query.run(kafka_frame(spark, guarded.cluster, source))
+    assert guarded.view.values(out) == ["a"]
+
+
+def options_of(guarded: Guarded, **given: str) -> SinkOptions:
+    """Those of a sink that writes to a new topic, by way of a ledger of its own that is not there yet."""
+    out = f"out-{uuid.uuid4()}"
+    guarded.cluster.create_topic(out)
+    common = {"kafka.bootstrap.servers": guarded.cluster.bootstrap_servers, "topic": out}
+    return sink_options(common | {"ledger.topic": f"ledger-{uuid.uuid4()}"} | given)
+
+
+def test_a_ledger_that_may_not_be_created(guarded):
+    """A user without the right to create topics is told how to create the ledger; then nothing more is needed."""
+    options = options_of(guarded)
+    forbidden = [(ResourceType.BROKER, "kafka-cluster"), (ResourceType.TOPIC, "ledger")]
+    with guarded.all_forbidden(AclOperation.CREATE, *forbidden):
+        with pytest.raises(LedgerError, match=options.ledger_topic) as caught:
+            preflight(options)
+        assert caught.value.condition == "EOS_LEDGER_NOT_CREATED"
+        assert "cleanup.policy=compact" in caught.value.hint
+    assert preflight(options).ledger_partitions > 0
+
+
+def test_a_ledger_that_may_not_be_read(guarded, monkeypatch):
+    """A head that cannot be looked at is never taken for one that is not there."""
+    monkeypatch.setattr(ledger_module, "READ_SECONDS", 0.5)
+    options = options_of(guarded)
+    partitions = preflight(options).ledger_partitions
+    query = str(uuid.uuid4())
+
+    def ledger() -> KafkaLedger:
+        return KafkaLedger(options.kafka, options.ledger_topic, partitions, options.prefix, query)
+
+    head = Head("r1", 1, (), 5)
+    ledger().take().publish(head)
+    with guarded.forbidden(ResourceType.TOPIC, "ledger", AclOperation.READ):
+        with pytest.raises(LedgerError, match=options.ledger_topic) as caught:
+            ledger().read()
+        assert caught.value.condition == "EOS_LEDGER_NOT_READABLE"
+    assert ledger().read() == head
+
+
+def test_a_transaction_that_may_not_be_ended(guarded):
+    """A right that is withdrawn while transactions are open is named: no outcome is made of the refusal."""
+    options = options_of(guarded, transactionalIdPrefix="mine")
+    own = session(options, preflight(options).ledger_partitions, str(uuid.uuid4()))
+    pair = init_producer_id(wire(options.kafka), f"mine-{uuid.uuid4()}", 60_000)
+    with guarded.forbidden(ResourceType.TRANSACTIONAL_ID, "mine", AclOperation.WRITE):
+        with pytest.raises(KafkaError, match=f"end transaction {pair.id}") as caught:
+            own.coordinator.end([pair], commit=True)
+        assert caught.value.condition == "EOS_TRANSACTION_REFUSED"
+        assert "WRITE and DESCRIBE" in caught.value.hint
+
+
+def test_a_name_that_no_topic_can_have(guarded):
+    """What the brokers refuse to say about it is told in their words."""
+    with pytest.raises(KafkaError, match="no/topic") as caught:
+        preflight(options_of(guarded, topic="no/topic"))
+    assert caught.value.condition == "EOS_KAFKA_REFUSED"

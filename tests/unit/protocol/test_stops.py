@@ -1,0 +1,238 @@
+"""What ends a run, provoked step by step on the simulated cluster, and what is left behind by each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import pytest
+
+from spark_eos.errors import EosError, ProtocolStop, Superseded, Unclear
+from spark_eos.protocol.batch import CommitReport, MicroBatch, abort, commit
+from spark_eos.protocol.head import Head, Pair, Probe, Verdict, Written
+from spark_eos.protocol.names import TaskId, task_name
+from spark_eos.protocol.ports import Ports, State
+from spark_eos.protocol.run import open_run
+from spark_eos.protocol.task import TaskReport, Work
+from tests.simulation.client import OURS, Producer
+from tests.simulation.coordinator import NOT_AVAILABLE, Cluster
+from tests.simulation.ledger import LEDGER, PREFIX, QUERY, ports
+from tests.simulation.world import Reply, World
+
+OUTPUT = ("output", 0)
+TIMEOUT_MS = 100_000
+
+
+@dataclass
+class Brokers:
+    """A simulated cluster, and one query on it whose steps a test takes by hand."""
+
+    world: World
+    cluster: Cluster
+
+    def ports(self, at: str = "", happens: Callable[[], None] = lambda: None) -> Ports:
+        """The query's; whenever the protocol comes to the point ``at``, this ``happens`` there."""
+        return replace(ports(self.world, self.cluster), reach=lambda point: happens() if point == at else None)
+
+    def open(self, run: str, batch: int = 0, own: Ports | None = None) -> Head:
+        return open_run(own or self.ports(), run, batch, endtxn_version=5, begin_here=False, prefix=PREFIX)
+
+    def prepared(self, head: Head, batch: int = 0) -> MicroBatch:
+        """A micro-batch of one row, whose one task has written it and handed its transaction over, open."""
+        name = task_name(PREFIX, QUERY, TaskId(head.generation, 0, batch % 2))
+        producer = Producer(self.world, self.cluster, name, TIMEOUT_MS, OURS)
+        began_ms, first = self.world.now, self.cluster.log(OUTPUT).end
+        producer.init()
+        producer.produce(OUTPUT, (batch, 0))
+        written = Written(0, producer.pair, 1, 1, Probe(*OUTPUT, first))
+        return MicroBatch(head.run, batch, (TaskReport(Work.WRITE, 0, 1, 1, written, began_ms, TIMEOUT_MS),))
+
+    def take_the_ledger(self) -> None:
+        """As another start of the query does, which fences whoever had it."""
+        self.ports().ledger.take()
+
+    def end_transactions_no_more(self) -> None:
+        """As coordinators that cannot write to their own log."""
+        self.cluster.end = lambda *_, **__: Reply(NOT_AVAILABLE)  # type: ignore[method-assign]
+
+    def state(self, pair: Pair) -> State:
+        return self.ports().coordinator.describe([pair.id])[pair.id].state
+
+    @property
+    def heads(self) -> list[bytes]:
+        """All that was ever committed to the ledger."""
+        return [record.payload[1] for record in self.cluster.log(LEDGER).records if record.visible]
+
+
+def on_brokers(steps: Callable[[Brokers], object]) -> None:
+    """Take the steps as the one process of a simulated world without faults; raises what they raise."""
+    world = World((), quantum=1)
+    brokers = Brokers(world, Cluster(world))
+
+    def driver() -> None:
+        steps(brokers)
+
+    world.spawn("driver", "driver", driver)
+    world.run()
+
+
+def stopped(condition: str, call: Callable[[], object]) -> EosError:
+    """The error that the call must end with."""
+    with pytest.raises(EosError) as caught:
+        call()
+    assert caught.value.condition == condition
+    return caught.value
+
+
+def test_nothing_stops_a_run_that_nothing_happens_to():
+    """The steps that every other test here disturbs end in a committed transaction."""
+
+    def steps(brokers: Brokers) -> None:
+        batch = brokers.prepared(brokers.open("r1"))
+        report = commit(brokers.ports(), batch)
+        assert isinstance(report, CommitReport)
+        assert (report.transactions, report.replayed) == (1, False)
+        (pair,) = batch.pairs
+        assert brokers.state(pair) is State.COMPLETE_COMMIT
+
+    on_brokers(steps)
+
+
+def test_a_run_that_was_closed_decides_nothing():
+    """A commit that goes on after Spark has aborted the micro-batch finds the run closed; its rows are aborted."""
+
+    def steps(brokers: Brokers) -> None:
+        batch = brokers.prepared(brokers.open("r1"))
+        abort(brokers.ports(), "r1", 0)
+        error = stopped("EOS_RUN_CLOSED", lambda: commit(brokers.ports(), batch))
+        assert isinstance(error, Superseded)
+        assert error.restart_helps
+        (pair,) = batch.pairs
+        assert brokers.state(pair) is State.COMPLETE_ABORT
+        assert commit(brokers.ports(), brokers.prepared(brokers.open("r2"))).transactions == 1
+
+    on_brokers(steps)
+
+
+def test_a_run_that_was_replaced_decides_nothing():
+    """The older of two starts stops and names the newer one, which goes on."""
+
+    def steps(brokers: Brokers) -> None:
+        batch = brokers.prepared(brokers.open("r1"))
+        newer = brokers.open("r2")
+        error = stopped("EOS_SUPERSEDED", lambda: commit(brokers.ports(), batch))
+        assert error.parameters == {"run": "r1", "by": "r2"}
+        assert commit(brokers.ports(), brokers.prepared(newer)).transactions == 1
+
+    on_brokers(steps)
+
+
+def test_a_ledger_that_is_taken_away_each_time_is_busy():
+    """A run that never gets to publish itself stops, and has published nothing."""
+
+    def steps(brokers: Brokers) -> None:
+        own = brokers.ports("open.settled", brokers.take_the_ledger)
+        error = stopped("EOS_LEDGER_BUSY", lambda: brokers.open("r1", own=own))
+        assert isinstance(error, Unclear)
+        assert error.restart_helps
+        assert brokers.heads == []
+        assert brokers.open("r1").generation == 1
+
+    on_brokers(steps)
+
+
+def test_a_decision_that_cannot_be_published_is_unclear():
+    """The query stops without a decision and leaves its rows to its next run, which writes the micro-batch."""
+
+    def steps(brokers: Brokers) -> None:
+        batch = brokers.prepared(brokers.open("r1"))
+        before = brokers.heads
+        own = brokers.ports("commit.verified", brokers.take_the_ledger)
+        error = stopped("EOS_DECISION_UNCLEAR", lambda: commit(own, batch))
+        assert isinstance(error, Unclear)
+        assert error.restart_helps
+        assert brokers.heads == before
+        assert commit(brokers.ports(), brokers.prepared(brokers.open("r2"))).transactions == 1
+
+    on_brokers(steps)
+
+
+def test_a_decided_transaction_that_no_coordinator_ends_is_unclear():
+    """Its outcome is not guessed: the query stops, and the next run commits that very transaction."""
+
+    def steps(brokers: Brokers) -> None:
+        batch = brokers.prepared(brokers.open("r1"))
+        (pair,) = batch.pairs
+        end = brokers.cluster.end
+        own = brokers.ports("commit.decided", brokers.end_transactions_no_more)
+        error = stopped("EOS_OUTCOME_UNCLEAR", lambda: commit(own, batch))
+        assert isinstance(error, Unclear)
+        assert error.restart_helps
+        assert pair.id in error.message
+        assert brokers.state(pair) is State.ONGOING
+        brokers.cluster.end = end  # type: ignore[method-assign]
+        decision = brokers.open("r2").decision
+        assert decision is not None
+        assert [w.verdict for w in decision.written] == [Verdict.COMMITTED]
+        assert brokers.state(pair) is State.COMPLETE_COMMIT
+
+    on_brokers(steps)
+
+
+def test_a_transaction_with_too_little_time_left_is_not_decided():
+    """It would expire before it is committed: it is aborted, and the micro-batch stays undecided."""
+
+    def steps(brokers: Brokers) -> None:
+        batch = brokers.prepared(brokers.open("r1"))
+        (pair,) = batch.pairs
+        before = brokers.heads
+        brokers.world.sleep(TIMEOUT_MS - 20_000)
+        error = stopped("EOS_TRANSACTION_TOO_OLD", lambda: commit(brokers.ports(), batch))
+        assert isinstance(error, ProtocolStop)
+        assert f"ms of its {TIMEOUT_MS} ms left" in error.message
+        assert "'transaction.timeout.ms'" in error.hint
+        assert brokers.heads == before
+        assert brokers.state(pair) is State.COMPLETE_ABORT
+
+    on_brokers(steps)
+
+
+def test_a_transaction_that_expired_is_not_decided():
+    """What the broker has aborted by its timeout is noticed before the decision."""
+
+    def steps(brokers: Brokers) -> None:
+        batch = brokers.prepared(brokers.open("r1"))
+        before = brokers.heads
+        brokers.world.sleep(2 * TIMEOUT_MS)
+        error = stopped("EOS_TRANSACTION_EXPIRED", lambda: commit(brokers.ports(), batch))
+        assert isinstance(error, ProtocolStop)
+        assert brokers.heads == before
+
+    on_brokers(steps)
+
+
+def lose_the_decided(brokers: Brokers) -> None:
+    """Run r1 decides micro-batch 0, and its one transaction times out before it is committed."""
+    batch = brokers.prepared(brokers.open("r1"))
+    own = brokers.ports("commit.decided", lambda: brokers.world.sleep(2 * TIMEOUT_MS))
+    error = stopped("EOS_TRANSACTION_LOST", lambda: commit(own, batch))
+    assert error.restart_helps
+    (pair,) = batch.pairs
+    assert brokers.state(pair) is State.COMPLETE_ABORT
+
+
+def test_a_checkpoint_that_passed_a_lost_transaction_stops():
+    """Going on would lose its rows: neither a new run nor a commit of the present one goes past it."""
+
+    def steps(brokers: Brokers) -> None:
+        lose_the_decided(brokers)
+        before = brokers.heads
+        error = stopped("EOS_CHECKPOINT_AHEAD", lambda: brokers.open("r2", batch=1))
+        assert isinstance(error, ProtocolStop)
+        assert error.parameters == {"batch": 1}
+        assert not error.restart_helps
+        assert brokers.heads == before
+        later = brokers.prepared(brokers.open("r3", batch=0), batch=1)
+        stopped("EOS_CHECKPOINT_AHEAD", lambda: commit(brokers.ports(), later))
+
+    on_brokers(steps)

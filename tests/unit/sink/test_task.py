@@ -1,0 +1,39 @@
+"""One attempt of a task, where it cannot go on."""
+
+from __future__ import annotations
+
+from itertools import repeat
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from spark_eos.errors import ProtocolStop, Unclear
+from spark_eos.protocol.head import Pair
+from spark_eos.sink import task
+from spark_eos.sink.task import Identity, _Attempt
+
+
+def test_the_sink_writes_in_tasks_of_streaming_queries_only():
+    """Elsewhere there is no query and no micro-batch to write for."""
+    with pytest.raises(ProtocolStop) as caught:
+        Identity.here()
+    assert caught.value.condition == "EOS_NOT_A_STREAMING_TASK"
+    assert "writeStream" in caught.value.hint
+
+
+def test_a_transaction_that_no_leader_knows_is_not_handed_over(monkeypatch):
+    """Without the place of its first record, nobody could tell later what became of it."""
+    monkeypatch.setattr(task, "retrying", lambda seconds: repeat(None, 3))
+    asked = []
+
+    def first_record(pair: Pair, places: Any) -> None:
+        asked.append((pair, list(places)))
+
+    own: Any = SimpleNamespace(coordinator=SimpleNamespace(first_record=first_record))
+    nothing: Any = None
+    pair, places = Pair("name-of-a-task", 1, 0), [("out", 0)]
+    with pytest.raises(Unclear, match="name-of-a-task") as caught:
+        _Attempt(nothing, own, nothing, nothing, nothing)._first_record(pair, places)
+    assert caught.value.condition == "EOS_TRANSACTION_NOT_FOUND"
+    assert asked == [(pair, places)] * 3
