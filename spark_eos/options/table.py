@@ -1,7 +1,7 @@
-"""Every option: type, default, doc, and who may set it.
+"""Every option: type, default, documentation, and how it compares with Spark's built-in ``kafka`` format.
 
-The tables ``SOURCE`` and ``SINK`` are the one place where options are declared; parsing, the error for an unknown key
-and the options page of the docs are made from them.
+Options are declared in the tables ``SOURCE`` and ``SINK`` only. Parsing, the error for an unknown key and
+docs/options.md use them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ DEFAULT_PREFIX = "spark-eos"
 class Option:
     """One option of one side. ``attribute`` is its field in the parsed dataclass.
 
-    ``parity``: "same" or "better: why" where Spark's built-in source has the option, too.
+    ``parity``: "same" or "better: why" if the same side of Spark's built-in ``kafka`` format also has the option.
     """
 
     name: str
@@ -40,13 +40,22 @@ class Option:
     parity: str = ""
 
 
+@dataclass(frozen=True)
+class Elsewhere:
+    """Options of the built-in format that do something else here, or nothing: what, for each side that has them."""
+
+    name: str
+    source: str = ""
+    sink: str = ""
+
+
 SOURCE = (
     Option(
         "subscribe",
         "subscribe",
         parse_subscribe,
         "(one of three)",
-        "Topics to read, separated by commas. Of `subscribe`, `subscribePattern` and `assign` exactly one is needed.",
+        "Topics to read, separated by commas. Exactly one of `subscribe`, `subscribePattern` and `assign` is required.",
         "same",
     ),
     Option(
@@ -54,8 +63,9 @@ SOURCE = (
         "subscribe_pattern",
         parse_pattern,
         "(one of three)",
-        "A regular expression: topics in whose names it is found, now and later. Internal topics and ledgers are not.",
-        "same, in Python's syntax; one that matches nothing is an error at the start",
+        "Regular expression. Reads every topic whose name contains a match, including topics created later. Internal "
+        "topics and ledger topics are excluded.",
+        "same, but in Python's syntax; a pattern that matches no topic when the query starts is an error",
     ),
     Option(
         "assign",
@@ -63,7 +73,7 @@ SOURCE = (
         parse_assign,
         "(one of three)",
         'Partitions to read, as JSON: `{"flights":[0,1]}`.',
-        "better: a partition that is not there is an error, not left out",
+        "better: a partition that does not exist is an error instead of being left out",
     ),
     Option(
         "startingOffsets",
@@ -71,9 +81,9 @@ SOURCE = (
         parse_start,
         "latest; for a batch earliest",
         'Where a new query begins: `earliest`, `latest`, `group`, or JSON such as `{"flights":{"0":23,"1":-2}}` '
-        "(-2 is earliest, -1 latest). `group` takes over from what the group of `kafka.group.id` has committed. "
-        "A restarted query goes on from its checkpoint.",
-        "better: `group`; offsets are checked against the topic; a query that dies before its first commit goes on "
+        "(-2 is earliest, -1 latest). `group` begins at the committed offsets of the group `kafka.group.id`. "
+        "A restarted query continues from its checkpoint.",
+        "better: `group`; offsets are validated against the topic; a query that fails before its first commit restarts "
         "where it began",
     ),
     Option(
@@ -81,8 +91,8 @@ SOURCE = (
         "starting_timestamp",
         parse_time,
         "(none)",
-        "Begin at the first record of this time or later, in milliseconds since 1970. Goes before "
-        "`startingOffsetsByTimestamp`, and that before `startingOffsets`.",
+        "Begin at the first record with this timestamp or a later one, in milliseconds since 1970. Takes precedence "
+        "over `startingOffsetsByTimestamp`, which takes precedence over `startingOffsets`.",
         "same",
     ),
     Option(
@@ -90,7 +100,7 @@ SOURCE = (
         "starting_times",
         parse_times,
         "(none)",
-        'The same with a time for each partition: `{"flights":{"0":1700000000000,"1":1700000000000}}`.',
+        'As `startingTimestamp`, but for each partition: `{"flights":{"0":1700000000000,"1":1700000000000}}`.',
         "same",
     ),
     Option(
@@ -98,7 +108,8 @@ SOURCE = (
         "else_latest",
         parse_strategy,
         "error",
-        "Where a partition has no record of the starting time or later: `error`, or `latest` to begin at its end.",
+        "What to do if a partition has no record with the starting timestamp or a later one: `error`, or `latest` to "
+        "begin at its end.",
         "same",
     ),
     Option(
@@ -106,16 +117,16 @@ SOURCE = (
         "ending_offsets",
         parse_end,
         "latest",
-        "Batch only: where it ends, exclusive: `latest` or JSON (-1 is latest).",
-        "better: an end that is not stable is an error; the built-in one waits, or loses the batch",
+        "Batch only: where to end, exclusive. `latest` or JSON (-1 is latest).",
+        "better: an end beyond the last stable offset is an error; the built-in source waits, or loses the batch",
     ),
     Option(
         "endingTimestamp",
         "ending_timestamp",
         parse_time,
         "(none)",
-        "Batch only: end before the first record of this time or later; at the end where there is none. "
-        "Goes before `endingOffsetsByTimestamp`, and that before `endingOffsets`.",
+        "Batch only: end before the first record with this timestamp or a later one; at the end of a partition that "
+        "has none. Takes precedence over `endingOffsetsByTimestamp`, which takes precedence over `endingOffsets`.",
         "same; refused for a stream, where the built-in source ignores it",
     ),
     Option(
@@ -123,7 +134,7 @@ SOURCE = (
         "ending_times",
         parse_times,
         "(none)",
-        "The same with a time for each partition.",
+        "Batch only: as `endingTimestamp`, but for each partition.",
         "same",
     ),
     Option(
@@ -131,33 +142,33 @@ SOURCE = (
         "fail_on_data_loss",
         parse_boolean,
         "true",
-        "`true`: offsets that are needed and gone stop the query (EOS_SOURCE_DATA_LOSS). `false`: a warning, a count "
-        "in the query's progress, and the query goes on with what there is.",
-        "better: names topic, partition and both offsets; knows topics that were created anew by their id; counts",
+        "Whether to stop the query if offsets that it needs are gone (EOS_SOURCE_DATA_LOSS). If `false`, it logs "
+        "a warning, counts the loss in its progress, and continues with the records that are left.",
+        "better: names the topic, the partition and both offsets; recognises recreated topics by their id; counts",
     ),
     Option(
         "includeHeaders",
         "include_headers",
         parse_boolean,
         "false",
-        "Add the column `headers`: array<struct<key: string, value: binary>>, null for a record without.",
+        "Add the column `headers`: array<struct<key: string, value: binary>>, null for a record without headers.",
         "same",
     ),
     Option(
         "minPartitions",
         "min_partitions",
         parse_positive,
-        "(one task for each partition, or for some of few rows)",
-        "At least about this many tasks, by dividing the larger ranges. The order within a partition then holds within "
-        "each task only. 1: one for each partition, however few rows wait there.",
-        "same; without it, partitions of few rows share a task",
+        "(one task for each partition; partitions with few rows share one)",
+        "Minimum number of tasks, approximately: larger ranges are split, and the order of a partition's rows then "
+        "holds within each task only. 1 means one task for each partition, however few rows it has.",
+        "same; without it, partitions with few rows share a task",
     ),
     Option(
         "maxRecordsPerPartition",
         "max_records_per_partition",
         parse_positive,
         "(no limit)",
-        "At most this many offsets for a task, by dividing ranges.",
+        "Maximum number of offsets for one task. Larger ranges are split.",
         "same",
     ),
     Option(
@@ -165,7 +176,7 @@ SOURCE = (
         "max_offsets_per_trigger",
         parse_positive,
         "(no limit)",
-        "At most this many offsets in a micro-batch, shared out over the partitions by what waits in each.",
+        "Maximum number of offsets in one micro-batch, divided among the partitions in proportion to their backlog.",
         "same",
     ),
     Option(
@@ -173,26 +184,33 @@ SOURCE = (
         "min_offsets_per_trigger",
         parse_positive,
         "(no minimum)",
-        "Wait until this many offsets are there, but not longer than `maxTriggerDelay`. The first micro-batch after a "
-        "start does not wait, nor do those of Trigger.AvailableNow.",
+        "Minimum number of offsets in one micro-batch; the query waits for them for up to `maxTriggerDelay`. The first "
+        "micro-batch after a start does not wait, nor does Trigger.AvailableNow.",
         "better: AvailableNow leaves nothing unread",
     ),
-    Option("maxTriggerDelay", "max_trigger_delay_s", parse_duration, "15m", "See `minOffsetsPerTrigger`.", "same"),
+    Option(
+        "maxTriggerDelay",
+        "max_trigger_delay_s",
+        parse_duration,
+        "15m",
+        "Maximum time to wait for `minOffsetsPerTrigger`.",
+        "same",
+    ),
     Option(
         "fetchOffset.numRetries",
         "offset_tries",
         parse_positive,
         "3",
-        "How often a partition that seems to end before the query's offset is looked at before that counts as data "
-        "loss: a new leader may know less for a moment.",
-        "better: an unanswered question is repeated for a minute, whatever is set here",
+        "How many times to look at a partition that appears to end before the query's offset, before that counts as "
+        "data loss: a new leader may lag behind for a moment.",
+        "better: a request without an answer is repeated for one minute, regardless of this option",
     ),
     Option(
         "fetchOffset.retryIntervalMs",
         "offset_retry_ms",
         parse_positive,
         "1000",
-        "How long to wait between those looks.",
+        "Milliseconds between these attempts.",
         "same",
     ),
     Option(
@@ -200,7 +218,7 @@ SOURCE = (
         "poll_timeout_ms",
         parse_positive,
         "60000",
-        "After how long without a record, or any other sign of life, a task fails.",
+        "Milliseconds without a record or any other sign of progress after which a task fails.",
         "same; the built-in source's default is spark.network.timeout, 120 s",
     ),
     Option(
@@ -208,7 +226,7 @@ SOURCE = (
         "group_id_prefix",
         parse_text,
         "(none)",
-        "Begin of the consumers' group id, for the ACL of groups. No group is joined.",
+        "Prefix of the consumers' group id, for ACLs on groups. No group is joined.",
         "same",
     ),
     Option(
@@ -216,100 +234,128 @@ SOURCE = (
         "open_transaction_warn_ms",
         parse_positive,
         "60000",
-        "How long an open transaction may hold a partition's last stable offset before the log names it.",
-    ),
-)
-
-#: Options of the built-in source that do something else here, or nothing: (name, what, why).
-ELSEWHERE = (
-    (
-        "kafka.group.id",
-        "better",
-        "the group whose offsets `startingOffsets` = `group` takes; no group is joined, so that queries do not disturb "
-        "each other, and nothing needs a warning",
-    ),
-    (
-        "kafka.isolation.level",
-        "better",
-        "`read_committed` is the default, and the end of a batch is then the last stable offset; `read_uncommitted` on "
-        "request",
-    ),
-    (
-        "kafka.auto.offset.reset, kafka.key.deserializer, kafka.value.deserializer, kafka.enable.auto.commit, "
-        "kafka.interceptor.classes",
-        "same",
-        "refused",
-    ),
-    (
-        "Trigger.Continuous",
-        "absent",
-        "a Python data source cannot; the interval of small micro-batches comes close",
-    ),
-    (
-        "spark.kafka.consumer.cache.*",
-        "absent",
-        "each Python worker keeps two consumers, which end with it",
-    ),
-    (
-        "spark.kafka.clusters.* (delegation tokens)",
-        "absent",
-        "librdkafka takes no tokens from Spark; use `kafka.sasl.*`",
+        "Milliseconds that an open transaction may hold back a partition's last stable offset before it is logged.",
     ),
 )
 
 SINK = (
     Option(
-        "topic", "topic", parse_text, "(the `topic` column)", "Topic for every row; goes before the `topic` column."
+        "topic",
+        "topic",
+        parse_text,
+        "(the `topic` column)",
+        "Topic for all rows. Takes precedence over the `topic` column.",
+        "better: the topic must exist; it is checked before anything is written",
     ),
     Option(
         "checkpointLocation",
         "checkpoint_location",
         parse_text,
         "(none)",
-        "The query's checkpoint. Spark needs it in any case; set as an option of the query, the sink can use it too.",
+        "The query's checkpoint. Spark needs it in any case; if it is an option of the query, the sink can use it too.",
+        "same; a location set for the session is not passed to a Python sink",
     ),
     Option(
         "transactionalIdPrefix",
         "prefix",
         parse_text,
         DEFAULT_PREFIX,
-        "Begin of every transactional id, for the ACL of the transactional ids. A query keeps it for good.",
+        "Prefix of every transactional id, for ACLs on transactional ids. It cannot change during the life of a query.",
     ),
     Option(
         "transaction.timeout.ms",
         "transaction_timeout_ms",
         parse_positive,
         "(the broker's `transaction.max.timeout.ms`)",
-        "How long a task's transaction may stay open; a stage and its commit must fit into it.",
+        "Maximum time in milliseconds that a task's transaction stays open. It must cover a stage and its commit.",
     ),
     Option(
         "ledger.topic",
         "ledger_topic",
         parse_text,
         DEFAULT_LEDGER_TOPIC,
-        "Compacted topic that holds every query's last decision. Created when it is missing. It belongs to the "
-        "checkpoint: a query that is given another one knows nothing of what it has decided.",
+        "Compacted topic that holds the last decision of every query. Created if it does not exist. It belongs to the "
+        "checkpoint: with another ledger topic, the query does not know what it has decided.",
     ),
     Option(
         "ledger.begin",
         "ledger_begin",
         parse_boolean,
         "false",
-        "`true`, for one start: begin a ledger for a checkpoint that is in mid-life, as when "
-        "[moving over](moving.md) from another sink. A micro-batch that this one has left under way is written again.",
+        "Set to `true` for one start to begin a ledger for a checkpoint that is already in use, for example when "
+        "[moving over](moving.md) from another sink. A micro-batch that the other sink left unfinished is written "
+        "again.",
     ),
     Option(
         "offsets.group.id",
         "group_id",
         parse_text,
         "(none)",
-        "Consumer group that gets the source's offsets, in the transaction that decides the micro-batch. "
-        "Needs `checkpointLocation` as an option of the query.",
+        "Consumer group to which the source's offsets are committed, in the transaction that decides the micro-batch. "
+        "Requires `checkpointLocation` as an option of the query.",
+    ),
+)
+
+ELSEWHERE = (
+    Elsewhere(
+        "includeHeaders",
+        sink="refused: headers are written if there is a column `headers`, as the built-in sink does",
+    ),
+    Elsewhere(
+        "kafka.bootstrap.servers and other client properties",
+        "same: the names of librdkafka and of the Java client",
+        "same: the names of librdkafka and of the Java client",
+    ),
+    Elsewhere(
+        "kafka.group.id",
+        "better: the group whose committed offsets `startingOffsets` = `group` takes; no group is joined, so queries "
+        "do not interfere with each other",
+        "refused: use `offsets.group.id`",
+    ),
+    Elsewhere(
+        "kafka.isolation.level",
+        "better: `read_committed` is the default, and a micro-batch then ends at the last stable offset; "
+        "`read_uncommitted` on request",
+    ),
+    Elsewhere(
+        "kafka.auto.offset.reset, kafka.key.deserializer, kafka.value.deserializer, kafka.enable.auto.commit, "
+        "kafka.interceptor.classes",
+        "same: refused",
+    ),
+    Elsewhere("kafka.key.serializer, kafka.value.serializer", sink="same: refused"),
+    Elsewhere(
+        "kafka.interceptor.classes, kafka.partitioner.class",
+        sink="refused: there is no JVM producer; `kafka.partitioner` or the column `partition` choose partitions",
+    ),
+    Elsewhere(
+        "kafka.acks, kafka.enable.idempotence, kafka.transactional.id, kafka.transaction.timeout.ms, "
+        "kafka.delivery.timeout.ms",
+        sink="refused: they follow from the transactions; see the properties that cannot be set, above",
+    ),
+    Elsewhere(
+        "Trigger.Continuous",
+        "absent: Spark does not offer it to Python data sources; use a short processing-time interval",
+        "absent, as for the source",
+    ),
+    Elsewhere("df.write, foreachBatch", sink="refused: rows could be written twice"),
+    Elsewhere(
+        "output mode update",
+        sink="absent: Spark does not offer it to Python data sinks; use append with a watermark, or complete",
+    ),
+    Elsewhere(
+        "spark.kafka.consumer.cache.*, spark.kafka.producer.cache.*",
+        "absent: each Python worker keeps two consumers, which end with it",
+        "absent: each transaction has a producer of its own",
+    ),
+    Elsewhere(
+        "spark.kafka.clusters.* (delegation tokens)",
+        "absent: librdkafka takes no tokens from Spark; use `kafka.sasl.*`",
+        "absent, as for the source",
     ),
 )
 
 _OWNED = "spark-eos sets it"
-#: ``kafka.*`` keys that a user may not set, with what to do instead.
+#: ``kafka.*`` keys that a user cannot set, and what to do instead.
 SOURCE_OWNED = {
     "auto.offset.reset": "use the option 'startingOffsets'",
     "enable.auto.commit": "offsets are kept in the checkpoint",

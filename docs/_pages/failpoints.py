@@ -1,0 +1,170 @@
+"""failpoints.md: each named point of the protocol, and the tests that strike there, found in their sources."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+
+from _pages.code import Module, called, modules
+from spark_eos.failpoints import POINTS
+
+INTRODUCTION = """# Failpoints
+
+A failpoint is a named place in the steps of [the protocol](design.md#the-steps) where a test or the demo can stop, fail
+or kill the code. They are armed by environment variables (`spark_eos/failpoints.py`) and do nothing otherwise.
+
+This page is generated from the code and the tests by `make docs`. A *kill* ends a process by SIGKILL at the point: the
+query's driver and JVM, an executor, a Python worker or a broker. Other *faults* at a point are an exception, a pause, a
+network that is cut, a full disk, or a second run of the query. Tests marked ¹ run by `make chaos`, the others by
+`make test`; those marked ² pick some of their points by a seed (`SPARK_EOS_SEED`). The [simulation](testing.md) strikes
+at these points too, in thousands of schedules."""
+
+STEPS = {
+    "open": "Open: the first task of a run takes over",
+    "prepare": "Prepare: each task writes",
+    "ahead": "Taking the ledger ahead",
+    "commit": "Commit: the driver decides",
+    "abort": "Abort",
+}
+_POINT = re.compile(rf"\b({'|'.join(STEPS)})\.[a-z]+")
+_PARAMETERS = {"point", "fault", "faults"}
+_KILLS = {"kill", "kill_all_but", "killpg"}
+
+
+@dataclass(frozen=True, order=True)
+class Strike:
+    """A test that strikes at ``points``; ``kills`` are those at which a process is killed.
+
+    ``about``: the first lines of its docstring. ``slow``: only `make chaos` runs it. ``drawn``: it picks some of its
+    points by a seed.
+    """
+
+    path: str
+    test: str
+    about: str
+    points: frozenset[str]
+    kills: frozenset[str]
+    slow: bool
+    drawn: bool
+
+    @property
+    def label(self) -> str:
+        return f"`{self.test}`" + "¹" * self.slow + "²" * self.drawn
+
+
+@cache
+def strikes() -> tuple[Strike, ...]:
+    """Every test outside of the simulation and the unit tests that names a point, in the order of the files."""
+    tests = {name: module for name, module in modules("tests").items() if module.path.rpartition("/")[2][:5] == "test_"}
+    found = (strike for module in tests.values() if _needs_kafka(module) for strike in in_module(module))
+    return tuple(sorted(found))
+
+
+def _needs_kafka(module: Module) -> bool:
+    return not re.search(r"tests/(unit|simulation)/", module.path)
+
+
+def killed_at(point: str) -> list[Strike]:
+    """The tests that kill a process at this point."""
+    return [strike for strike in strikes() if point in strike.kills]
+
+
+def in_module(module: Module) -> Iterator[Strike]:
+    whole = _is_slow(module.constants.get("pytestmark"))
+    for test in module.helpers.values():
+        if test.name.startswith("test_") and (aimed := _aimed(module, test)):
+            points = {point for node in aimed for point in _named(node)}
+            kills = points if any(_calls(node, _KILLS) for node in _reach(module, test)) else points & _dying(test)
+            about = (ast.get_docstring(test) or "").partition("\n\n")[0].replace("\n", " ")
+            slow = whole or any(map(_is_slow, test.decorator_list))
+            drawn = any(_calls(node, {"choice"}) for node in aimed)
+            yield Strike(module.path, test.name, about, frozenset(points), frozenset(kills), slow, drawn)
+
+
+def _is_slow(node: ast.expr | None) -> bool:
+    return node is not None and ast.unparse(node) == "pytest.mark.chaos"
+
+
+def _aimed(module: Module, test: ast.FunctionDef) -> list[ast.AST]:
+    """The code that says where the test strikes: what it is parametrised with; else itself; else helpers it calls."""
+    given = [node for node in map(_parametrised, test.decorator_list) if node is not None]
+    if given:
+        return [part for node in given for part in _reach(module, node)]
+    body = ast.Module(test.body, [])
+    return [body] if _named(body) else [node for node in _reach(module, body) if _named(node)]
+
+
+def _parametrised(decorator: ast.expr) -> ast.expr | None:
+    """The values of a `parametrize` that says where to strike."""
+    if not isinstance(decorator, ast.Call) or called(decorator) != "parametrize":
+        return None
+    names = re.findall(r"\w+", ast.unparse(decorator.args[0]))
+    return decorator.args[1] if _PARAMETERS.intersection(names) else None
+
+
+def _reach(module: Module, node: ast.AST) -> list[ast.AST]:
+    """The code, and what it names at the top of its file, and so on; a table that is looked something up in is not
+    followed. `POINTS` of the package stand for themselves."""
+    found: dict[str, ast.AST] = {}
+    waiting, reached = [node], [node]
+    while waiting:
+        code = waiting.pop()
+        tables = {id(part.value) for part in ast.walk(code) if isinstance(part, ast.Subscript | ast.Attribute)}
+        for part in ast.walk(code):
+            if isinstance(part, ast.Name) and id(part) not in tables and part.id not in found:
+                found[part.id] = _definition(module, part.id)
+                if found[part.id] is not None:
+                    waiting.append(found[part.id])
+                    reached.append(found[part.id])
+    return reached
+
+
+def _definition(module: Module, name: str) -> ast.AST | None:
+    """What a name stands for in its file. The package's `POINTS` are a constant that names all of them."""
+    if module.imports.get(name) == ("spark_eos.failpoints", "POINTS"):
+        return ast.Constant(" ".join(POINTS))
+    return module.constants.get(name) or module.helpers.get(name)
+
+
+def _named(code: ast.AST) -> set[str]:
+    """The points that stand in the code's texts."""
+    texts = (part.value for part in ast.walk(code) if isinstance(part, ast.Constant) and isinstance(part.value, str))
+    return {match[0] for text in texts for match in _POINT.finditer(text)} & POINTS.keys()
+
+
+def _calls(code: ast.AST, methods: set[str]) -> bool:
+    return any(isinstance(part, ast.Attribute) and part.attr in methods for part in ast.walk(code))
+
+
+def _dying(test: ast.FunctionDef) -> set[str]:
+    """The points with the action ``die``."""
+    texts = (part.value for part in ast.walk(test) if isinstance(part, ast.Constant) and isinstance(part.value, str))
+    return {point for text in texts for point in _named(ast.Constant(text)) if f"{point}=die" in text}
+
+
+def page() -> str:
+    """failpoints.md."""
+    return "\n".join([INTRODUCTION, *_tables(), *_tests()]) + "\n"
+
+
+def _tables() -> Iterator[str]:
+    for step, title in STEPS.items():
+        yield from ("", f"## {title}", "", "| point | when | kills | other faults |", "| --- | --- | --- | --- |")
+        for point, when in POINTS.items():
+            if point.startswith(f"{step}."):
+                others = [strike for strike in strikes() if point in strike.points - strike.kills]
+                when = when.removeprefix(f"{step}: ")
+                yield f"| `{point}` | {when} | {_labels(killed_at(point))} | {_labels(others)} |"
+
+
+def _labels(found: list[Strike]) -> str:
+    return "<br>".join(strike.label for strike in found)
+
+
+def _tests() -> Iterator[str]:
+    yield from ("", "## The tests", "", "| test | what it does |", "| --- | --- |")
+    for strike in strikes():
+        yield f"| {strike.label}<br>{strike.path} | {strike.about} |"

@@ -1,0 +1,65 @@
+"""options.md: every option of source and sink, and the same options of Spark's built-in format beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from spark_eos.kafka.config.java_names import _REFUSED, _WITHOUT_TWIN
+from spark_eos.options.table import ELSEWHERE, SINK, SINK_OWNED, SOURCE, SOURCE_OWNED, Option
+
+INTRODUCTION = """# Options
+
+Generated from the code by `make docs`. Option names are not case-sensitive.
+[The last table](#compared-with-sparks-kafka-format) compares each option with Spark's own `kafka` format."""
+
+KAFKA = "Any Kafka client property; Java client names are accepted. An unknown property is an error."
+
+
+def page() -> str:
+    """options.md."""
+    source, sink = _side("Source", SOURCE, SOURCE_OWNED), _side("Sink", SINK, SINK_OWNED)
+    return "\n".join([INTRODUCTION, *source, *sink, *_java_names(), *_comparison()]) + "\n"
+
+
+def _side(title: str, table: tuple[Option, ...], owned: dict[str, str]) -> Iterator[str]:
+    yield from ("", f"## {title}", "", "| option | default | meaning |", "| --- | --- | --- |")
+    yield from (f"| `{o.name}` | {o.default} | {o.doc} |" for o in table)
+    yield f"| `kafka.*` | `kafka.bootstrap.servers` is required | {KAFKA} |"
+    yield from ("", "Properties that cannot be set, and what to do instead:", "")
+    yield from (f"- `kafka.{key}`: {why}" for key, why in owned.items())
+
+
+def _java_names() -> Iterator[str]:
+    yield from ("", "## Java client properties", "")
+    yield "Most have a librdkafka equivalent and are translated. These are refused, on both sides:"
+    yield ""
+    yield from (f"- `kafka.{key}`: {why}" for key, why in _REFUSED.items())
+    yield ""
+    names = ", ".join(f"`kafka.{key}`" for key in sorted(_WITHOUT_TWIN))
+    yield f"These are accepted and ignored, as they change neither results nor security: {names}."
+
+
+def _comparison() -> Iterator[str]:
+    yield from ("", "## Compared with Spark's kafka format", "")
+    yield "Options of the `kafka` format of Spark 4.2, and options that only `eos-kafka` has (*new*). The source's"
+    yield "columns are the same in name, type and order; the sink also has the column `timestamp`."
+    yield from ("", "| option | source | sink |", "| --- | --- | --- |")
+    only_source = [(o.name, o.parity or "new", "") for o in SOURCE]
+    only_sink = [(o.name, "", o.parity or "new") for o in SINK]
+    rest = [(other.name, other.source, other.sink) for other in ELSEWHERE]
+    for name, source, sink in _joined([*only_source, *only_sink, *rest]):
+        yield f"| {_code(name)} | {source or '–'} | {sink or '–'} |"
+
+
+def _joined(rows: list[tuple[str, str, str]]) -> list[tuple[str, str, str]]:
+    """One row for each name, with what both sides say."""
+    joined: dict[str, tuple[str, str]] = {}
+    for name, source, sink in rows:
+        before = joined.get(name, ("", ""))
+        joined[name] = (before[0] or source, before[1] or sink)
+    return [(name, *sides) for name, sides in joined.items()]
+
+
+def _code(name: str) -> str:
+    """Names as code, the words between them as they are."""
+    return ", ".join(f"`{part}`" if " " not in part else part for part in name.split(", "))
