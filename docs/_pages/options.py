@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from spark_eos.kafka.config.java_names import _REFUSED, _WITHOUT_TWIN
+from spark_eos.kafka.config.java_names import _REFUSED, WITHOUT_TWIN
 from spark_eos.options.table import ELSEWHERE, SINK, SINK_OWNED, SOURCE, SOURCE_OWNED, Option
 
 INTRODUCTION = """# Options
@@ -35,7 +35,7 @@ def _java_names() -> Iterator[str]:
     yield ""
     yield from (f"- `kafka.{key}`: {why}" for key, why in _REFUSED.items())
     yield ""
-    names = ", ".join(f"`kafka.{key}`" for key in sorted(_WITHOUT_TWIN))
+    names = ", ".join(f"`kafka.{key}`" for key in sorted(WITHOUT_TWIN))
     yield f"These are accepted and ignored, as they change neither results nor security: {names}."
 
 

@@ -89,6 +89,12 @@ class SinkOptions:
     ledger_begin: bool = False
     group_id: str | None = field(default=None)
 
+    @property
+    def partitioner(self) -> str | None:
+        """The user's own choice of one, by librdkafka's name, which knows no case."""
+        name = self.kafka.get("partitioner")
+        return None if name is None else name.lower()
+
 
 _SELECTIONS = {"subscribe": "subscribe", "subscribe_pattern": "subscribePattern", "assign": "assign"}
 _STREAM_ONLY = {

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 
 from spark_eos.errors import Diverged, ProtocolStop, TransactionLost, Unclear
-from spark_eos.protocol.head import NOBODY, Decision, Head, Offsets, Pair, Verdict, Written
+from spark_eos.protocol.head import NEWEST_DIGEST, NOBODY, Decision, Digest, Head, Offsets, Pair, Verdict, Written
 from spark_eos.protocol.new_checkpoint import FROM_GROUP, as_json, is_visible, what_waits
 from spark_eos.protocol.ports import Description, NotPublished, Ports, State, Term
 from spark_eos.protocol.run import clear_earlier
@@ -22,12 +22,14 @@ MARGIN_MS = 30_000
 
 @dataclass(frozen=True)
 class MicroBatch:
-    """A micro-batch when every task has reported. ``offsets`` only where they are asked for."""
+    """A micro-batch when every task has reported. ``offsets`` only where they are asked for; ``partitioner`` only where
+    the user has chosen one."""
 
     run: str
     id: int
     reports: tuple[TaskReport, ...]
     offsets: Offsets | None = None
+    partitioner: str | None = None
 
     @property
     def rows(self) -> int:
@@ -36,6 +38,11 @@ class MicroBatch:
     @property
     def digest(self) -> int:
         return sum(report.digest for report in self.reports) % (1 << DIGEST_BITS)
+
+    @property
+    def digests(self) -> frozenset[Digest]:
+        """How the tasks have digested their rows; one, unless executors have different versions of the library."""
+        return frozenset(report.digest_by for report in self.reports)
 
     @property
     def written(self) -> tuple[Written, ...]:
@@ -167,13 +174,43 @@ def _next_decision(ports: Ports, batch: MicroBatch, head: Head) -> Decision | No
     if last is not None and last.batch < batch.id and last.lost:
         raise checkpoint_ahead(batch.id, last)
     if last is None or last.batch < batch.id:
-        return Decision(batch.id, 0, len(batch.reports), batch.rows, batch.digest, batch.offsets, batch.written)
+        return _decided(batch, head)
     if last.batch > batch.id:
         raise checkpoint_behind(last, batch.id)
+    _check_versions(batch, batch.digests | {last.digest_by})
     _compare(batch, last)
     if not last.lost:
         return None
     return _repaired(ports, batch, last)
+
+
+def _decided(batch: MicroBatch, head: Head) -> Decision:
+    """The decision on a micro-batch that is new."""
+    _check_versions(batch, batch.digests)
+    return Decision(
+        batch.id,
+        0,
+        len(batch.reports),
+        batch.rows,
+        batch.digest,
+        batch.offsets,
+        batch.written,
+        digest_by=next(iter(batch.digests), NEWEST_DIGEST),
+        partitioner=batch.partitioner or head.partitioner,
+    )
+
+
+def _check_versions(batch: MicroBatch, digests: Collection[Digest]) -> None:
+    """Sums of digests of different kinds say nothing."""
+    if batch.reports and len(digests) > 1:
+        raise ProtocolStop(
+            "EOS_MIXED_VERSIONS",
+            f"The rows of micro-batch {batch.id} were digested in different ways "
+            f"({', '.join(sorted(digest.value for digest in digests))}): its tasks ran with different versions of "
+            "spark-eos.",
+            hint="Nothing was decided: install the same version for the driver and all executors, and start the query "
+            "again.",
+        )
 
 
 _WHY_DIVERGED = (

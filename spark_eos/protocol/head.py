@@ -1,4 +1,8 @@
-"""What the ledger holds: the head of a query, with its newest decision, and its text form."""
+"""What the ledger holds: the head of a query, with its newest decision, and its text form.
+
+A head says all that its replay must repeat, so that a newer version of the library, installed between a crash and the
+replay, repeats it. Every default below is what the first version of the library did, whose heads do not say so.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +10,20 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Any
+from typing import Any, TypeVar
 
+from spark_eos._version import __version__
 from spark_eos.errors import LedgerError
 
-FORMAT = 1
-"""To be raised when the meaning of a field changes; the way rows are digested (``spark_eos.sink.rows``) is one."""
+FORMAT = 2
+"""To be raised when those who know only this format would misunderstand a head; the formats before stay readable.
+
+Format 1 did not say how rows are digested and dealt to partitions, nor the version of EndTxn of each transaction: there
+was one of each. What a later version adds to a head may be ignored. What it adds to a decision, a replay has to repeat:
+a field, or a value, that is not known stops the query.
+"""
+
+_FIRST_FORMAT = 1
 
 EARLIER_RUNS = 32
 """How many earlier runs a head remembers. A zombie of a run older than that opens as a new one would: the living run
@@ -29,6 +41,26 @@ class Verdict(Enum):
 
     COMMITTED = "committed"
     LOST = "lost"
+
+
+class Digest(Enum):
+    """How the rows of a micro-batch are digested (``spark_eos.sink.digests``)."""
+
+    CRC32C = "crc32c"
+    MIXED = "crc32c-mix64"
+
+
+NEWEST_DIGEST = Digest.MIXED
+"""What new micro-batches are digested by."""
+
+CONSISTENT_RANDOM = "consistent_random"
+PARTITIONERS = frozenset(
+    [CONSISTENT_RANDOM, "consistent", "fnv1a", "fnv1a_random", "murmur2", "murmur2_random", "random"]
+)
+"""How keys are dealt to partitions, in librdkafka's words."""
+
+ENDTXN_VERSION = 5
+"""The version of EndTxn that ends the transactions of this version of the library; no other one is spoken."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +83,11 @@ class Probe:
 
 @dataclass(frozen=True)
 class Written:
-    """What one task put into its transaction. The digest does not depend on the order of rows."""
+    """What one task put into its transaction. The digest does not depend on the order of rows.
+
+    ``endtxn_version`` is the one version of EndTxn that may end the transaction: answers of different versions do not
+    fit together.
+    """
 
     partition: int
     pair: Pair
@@ -59,6 +95,7 @@ class Written:
     digest: int
     probe: Probe
     verdict: Verdict | None = None
+    endtxn_version: int = ENDTXN_VERSION
 
 
 @dataclass(frozen=True)
@@ -66,7 +103,7 @@ class Decision:
     """A micro-batch whose fate is sealed: all of ``written`` is to be committed.
 
     ``rev`` counts its repairs. ``rows`` and ``digest`` are sums over all tasks, those without rows included in
-    ``tasks``.
+    ``tasks``. A replay digests by ``digest_by``, and deals keys to partitions by ``partitioner``.
     """
 
     batch: int
@@ -76,6 +113,8 @@ class Decision:
     digest: int
     offsets: Offsets | None
     written: tuple[Written, ...]
+    digest_by: Digest = Digest.CRC32C
+    partitioner: str = CONSISTENT_RANDOM
 
     @property
     def lost(self) -> tuple[Written, ...]:
@@ -94,9 +133,10 @@ class Decision:
 class Head:
     """The newest record of a query in the ledger.
 
-    ``generation`` counts the runs. ``endtxn_version`` is the one version of EndTxn that is used for all of the
-    query's transactions, as answers of different versions do not fit together. ``driver`` names the Spark application
-    that the run belongs to. ``prefix`` is that of the transactional ids: runs under another one would not fence this.
+    ``generation`` counts the runs. ``endtxn_version`` is the version of EndTxn by which the run ends its transactions.
+    ``driver`` names the Spark application that the run belongs to. ``prefix`` is that of the transactional ids: runs
+    under another one would not fence this. ``partitioner`` is the default when the query began; it keeps that for good,
+    as a key whose rows are in one partition must not continue in another.
     """
 
     run: str
@@ -106,6 +146,7 @@ class Head:
     decision: Decision | None = None
     driver: str = ""
     prefix: str = ""
+    partitioner: str = CONSISTENT_RANDOM
 
     def succeeded_by(self, run: str, endtxn_version: int, driver: str = "") -> Head:
         """The head that a new run publishes: the same decision, the next generation."""
@@ -120,18 +161,27 @@ class Head:
         )
 
 
+_DECISION_FIELDS = frozenset(
+    ["batch", "rev", "tasks", "rows", "digest", "offsets", "written", "digest_by", "partitioner"]
+)
+
+
 def encode(head: Head) -> bytes:
     """The head as compact JSON; a transaction takes about 100 bytes."""
     decision = head.decision
+    partitioners = {head.partitioner} | ({decision.partitioner} if decision is not None else set())
+    assert partitioners <= PARTITIONERS, partitioners  # nobody could read it
     return json.dumps(
         {
             "format": FORMAT,
+            "written_by": __version__,
             "run": head.run,
             "generation": head.generation,
             "earlier": head.earlier,
             "endtxn": head.endtxn_version,
             "driver": head.driver,
             "prefix": head.prefix,
+            "partitioner": head.partitioner,
             "decision": None if decision is None else _decision_to_json(decision),
         },
         separators=(",", ":"),
@@ -140,15 +190,13 @@ def encode(head: Head) -> bytes:
 
 
 def decode(data: bytes) -> Head:
-    """The inverse of encode. Raises LedgerError on anything else."""
+    """The inverse of encode, also for heads of format 1. Raises LedgerError on anything else."""
     try:
         raw = json.loads(data)
-        if raw["format"] != FORMAT:
-            raise LedgerError(
-                "EOS_LEDGER_FORMAT",
-                f"The ledger holds a head of format {raw['format']}; this version of spark-eos knows format {FORMAT}.",
-                hint="Run the query with the version that wrote it, or a newer one.",
-            )
+        if raw["format"] not in (_FIRST_FORMAT, FORMAT):
+            raise _unknown(raw, f"a head of format {raw['format']}", f"knows format {FORMAT} and those before")
+        old = raw["format"] == _FIRST_FORMAT
+        decision = raw["decision"]
         return Head(
             run=raw["run"],
             generation=raw["generation"],
@@ -156,9 +204,10 @@ def decode(data: bytes) -> Head:
             endtxn_version=raw["endtxn"],
             driver=raw["driver"],
             prefix=raw["prefix"],
-            decision=None if raw["decision"] is None else _decision_from_json(raw["decision"]),
+            partitioner=CONSISTENT_RANDOM if old else _partitioner(raw, raw["partitioner"]),
+            decision=None if decision is None else _decision_from_json(raw, _completed(raw) if old else decision),
         )
-    except (KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise LedgerError(
             "EOS_LEDGER_DAMAGED",
             f"The ledger holds a head that cannot be read ({type(error).__name__}: {error}).",
@@ -173,6 +222,8 @@ def _decision_to_json(decision: Decision) -> dict[str, Any]:
         "tasks": decision.tasks,
         "rows": decision.rows,
         "digest": decision.digest,
+        "digest_by": decision.digest_by.value,
+        "partitioner": decision.partitioner,
         "offsets": decision.offsets,
         "written": [
             [
@@ -182,22 +233,76 @@ def _decision_to_json(decision: Decision) -> dict[str, Any]:
                 w.digest,
                 [w.probe.topic, w.probe.partition, w.probe.offset],
                 w.verdict.value if w.verdict else None,
+                w.endtxn_version,
             ]
             for w in decision.written
         ],
     }
 
 
-def _decision_from_json(raw: Mapping[str, Any]) -> Decision:
+def _completed(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """A decision of format 1, with what it did not say: what the library did that wrote it."""
+    decision = raw["decision"]
+    written = [[*row, raw["endtxn"]] for row in decision["written"]]
+    return decision | {"written": written, "digest_by": Digest.CRC32C.value, "partitioner": CONSISTENT_RANDOM}
+
+
+def _decision_from_json(raw: Mapping[str, Any], decision: Mapping[str, Any]) -> Decision:
+    added = decision.keys() - _DECISION_FIELDS
+    if added:
+        raise _unknown(raw, f"a decision with {', '.join(sorted(added))}", "does not know what that asks of a replay")
     return Decision(
-        batch=raw["batch"],
-        rev=raw["rev"],
-        tasks=raw["tasks"],
-        rows=raw["rows"],
-        digest=raw["digest"],
-        offsets=raw["offsets"],
-        written=tuple(
-            Written(partition, Pair(*pair), rows, digest, Probe(*probe), Verdict(verdict) if verdict else None)
-            for partition, pair, rows, digest, probe, verdict in raw["written"]
-        ),
+        batch=decision["batch"],
+        rev=decision["rev"],
+        tasks=decision["tasks"],
+        rows=decision["rows"],
+        digest=decision["digest"],
+        offsets=decision["offsets"],
+        written=tuple(_written_from_json(raw, *row) for row in decision["written"]),
+        digest_by=_member(raw, Digest, decision["digest_by"], "digest"),
+        partitioner=_partitioner(raw, decision["partitioner"]),
+    )
+
+
+def _written_from_json(
+    raw: Mapping[str, Any],
+    partition: int,
+    pair: list[Any],
+    rows: int,
+    digest: int,
+    probe: list[Any],
+    verdict: str | None,
+    endtxn_version: int,
+) -> Written:
+    if endtxn_version != ENDTXN_VERSION:
+        what = f"a transaction to be ended by version {endtxn_version} of EndTxn"
+        raise _unknown(raw, what, f"speaks version {ENDTXN_VERSION}")
+    known = None if verdict is None else _member(raw, Verdict, verdict, "verdict")
+    return Written(partition, Pair(*pair), rows, digest, Probe(*probe), known, endtxn_version)
+
+
+_Kind = TypeVar("_Kind", bound=Enum)
+
+
+def _member(raw: Mapping[str, Any], kind: type[_Kind], value: str, what: str) -> _Kind:
+    try:
+        return kind(value)
+    except ValueError:
+        raise _unknown(raw, f"a decision with the {what} '{value}'", "does not know it") from None
+
+
+def _partitioner(raw: Mapping[str, Any], name: str) -> str:
+    if name not in PARTITIONERS:
+        raise _unknown(raw, f"the partitioner '{name}'", "does not know it")
+    return name
+
+
+def _unknown(raw: Mapping[str, Any], what: str, why: str) -> LedgerError:
+    version = raw.get("written_by")
+    wrote = f"spark-eos {version}, which wrote it" if version else "the version of spark-eos that wrote it"
+    return LedgerError(
+        "EOS_LEDGER_FORMAT",
+        f"The ledger holds {what}; this version of spark-eos ({__version__}) {why}.",
+        hint=f"Nothing is lost: install {wrote}, or a newer one, and start the query again.",
+        written_by=version,
     )

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from spark_eos.errors import LedgerError, Unclear
-from spark_eos.protocol.head import Decision, Head, Pair, Verdict
+from spark_eos.protocol.head import CONSISTENT_RANDOM, Decision, Head, Pair, Verdict
 from spark_eos.protocol.new_checkpoint import FROM_GROUP
 from spark_eos.protocol.ports import NotPublished, Ports
 from spark_eos.protocol.stops import checkpoint_ahead, checkpoint_behind, missing_head, superseded
@@ -14,12 +14,21 @@ from spark_eos.protocol.verdicts import abort_all, settle
 
 
 def open_run(
-    ports: Ports, run: str, batch: int, *, endtxn_version: int, begin_here: bool, driver: str = "", prefix: str = ""
+    ports: Ports,
+    run: str,
+    batch: int,
+    *,
+    endtxn_version: int,
+    begin_here: bool,
+    driver: str = "",
+    prefix: str = "",
+    partitioner: str = CONSISTENT_RANDOM,
 ) -> Head:
     """Publish ``run`` as the owner of the query, before it writes micro-batch ``batch``; returns its head.
 
     ``driver`` names the Spark application of the run, for an abort that knows no more than its own. ``prefix`` is
-    that of the transactional ids; a query keeps it for good.
+    that of the transactional ids; a query keeps it for good. So it does with ``partitioner``, the default for queries
+    that begin here.
 
     1. Read the head; a head that names the run ends it, one that has replaced the run stops it.
     2. Take the ledger and read again: from here on, nobody else has decided anything.
@@ -39,7 +48,8 @@ def open_run(
         if head is not None and head.run == run:
             return head
         ports.reach("open.taken")
-        new = replace(_successor(ports, head, run, batch, endtxn_version, driver), prefix=prefix)
+        new = _successor(ports, head, run, batch, endtxn_version, driver)
+        new = replace(new, prefix=prefix, partitioner=partitioner if head is None else head.partitioner)
         ports.reach("open.settled")
         try:
             term.publish(new)

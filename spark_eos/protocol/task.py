@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from spark_eos.errors import Unclear
-from spark_eos.protocol.head import Head, Pair, Written
+from spark_eos.protocol.head import CONSISTENT_RANDOM, NEWEST_DIGEST, Digest, Head, Pair, Written
 from spark_eos.protocol.names import SLOTS, TaskId
 from spark_eos.protocol.ports import Description, State
 from spark_eos.protocol.stops import checkpoint_behind
@@ -22,10 +22,13 @@ class Work(Enum):
 
 @dataclass(frozen=True)
 class Assignment:
-    """A task's work, and the name to do it under; no name where nothing is written."""
+    """A task's work, and the name to do it under; no name where nothing is written. And how: a replay digests rows
+    and deals keys to partitions as it was done when the micro-batch was decided."""
 
     work: Work
     name: TaskId | None
+    digest_by: Digest = NEWEST_DIGEST
+    partitioner: str = CONSISTENT_RANDOM
 
 
 @dataclass(frozen=True)
@@ -33,7 +36,7 @@ class TaskReport:
     """What a task says: how much it read, and the transaction that holds it, if it wrote any.
 
     ``work`` is what it was assigned. ``began_ms`` is the time of day, by the task's clock, before its transaction
-    began; ``timeout_ms`` how long that transaction may live.
+    began; ``timeout_ms`` how long that transaction may live. ``digest_by`` is how ``digest`` was made.
     """
 
     work: Work
@@ -43,21 +46,35 @@ class TaskReport:
     written: Written | None = None
     began_ms: int = 0
     timeout_ms: int = 0
+    digest_by: Digest = NEWEST_DIGEST
 
 
-def assign(head: Head, batch: int, partition: int, attempt: int) -> Assignment:
-    """What a partition of a micro-batch has to do under this head. Raises ProtocolStop when behind."""
+def assign(
+    head: Head,
+    batch: int,
+    partition: int,
+    attempt: int,
+    *,
+    digest_by: Digest = NEWEST_DIGEST,
+    partitioner: str | None = None,
+) -> Assignment:
+    """What a partition of a micro-batch has to do under this head. Raises ProtocolStop when behind.
+
+    ``digest_by`` and ``partitioner`` are for new micro-batches; the partitioner is the user's choice, if there is one.
+    """
     decision = head.decision
     slot = batch % SLOTS
     if decision is None or decision.batch < batch:
-        return Assignment(Work.WRITE, TaskId(head.generation, partition, slot, attempt))
+        name = TaskId(head.generation, partition, slot, attempt)
+        return Assignment(Work.WRITE, name, digest_by, partitioner or head.partitioner)
     if decision.batch > batch:
         raise checkpoint_behind(decision, batch)
     lost = decision.lost
     rewrite_all = bool(lost) and len(lost) == len(decision.written)
     if rewrite_all or partition in {w.partition for w in lost}:
-        return Assignment(Work.REPAIR, TaskId(head.generation, partition, slot, attempt, decision.rev + 1))
-    return Assignment(Work.COUNT, None)
+        name = TaskId(head.generation, partition, slot, attempt, decision.rev + 1)
+        return Assignment(Work.REPAIR, name, decision.digest_by, decision.partitioner)
+    return Assignment(Work.COUNT, None, decision.digest_by, decision.partitioner)
 
 
 def check_held(own: Pair, described: Description | None) -> None:

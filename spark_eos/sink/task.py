@@ -20,7 +20,7 @@ from spark_eos.kafka.requests.end_txn import END_TXN_VERSION
 from spark_eos.log import logger
 from spark_eos.options.parse import SinkOptions
 from spark_eos.protocol.batch import DIGEST_BITS
-from spark_eos.protocol.head import Head, Pair, Probe, Written
+from spark_eos.protocol.head import CONSISTENT_RANDOM, Head, Pair, Probe, Written
 from spark_eos.protocol.names import TaskId, task_name
 from spark_eos.protocol.ports import State
 from spark_eos.protocol.run import open_run
@@ -95,7 +95,7 @@ def run_task(job: Job, me: Identity, batches: Iterator[pa.RecordBatch]) -> TaskR
         return _count(job, assignment, me, rows)
     if first is None:
         producer.close()
-        return TaskReport(assignment.work, me.partition, 0, 0)
+        return TaskReport(assignment.work, me.partition, 0, 0, digest_by=assignment.digest_by)
     attempt = _Attempt(job, own, me, assignment, producer)
     try:
         return attempt.write(rows)
@@ -113,21 +113,22 @@ def _chain(first: pa.RecordBatch, rest: Iterable[pa.RecordBatch]) -> Iterator[pa
 
 def _start(job: Job, own: Session, me: Identity) -> tuple[Assignment, _Producer | None]:
     head = _opened(job, own, me)
-    assignment = assign(head, me.batch, me.partition, me.attempt)
+    assignment = assign(head, me.batch, me.partition, me.attempt, partitioner=job.options.partitioner)
     if assignment.name is None:
         return assignment, None
     name = _free_name(job, own, me, assignment.name)
-    return assignment, _born(job, name)
+    return assignment, _born(job, name, assignment.partitioner)
 
 
-def _born(job: Job, name: str) -> _Producer:
+def _born(job: Job, name: str, partitioner: str) -> _Producer:
     """A producer that has the name, and its own producer id and epoch."""
     options, timeout_ms = job.options, job.facts.transaction_timeout_ms
-    if not job.columns.headers and supports(options.kafka):
+    if partitioner == CONSISTENT_RANDOM and not job.columns.headers and supports(options.kafka):
         raw = ArrowProducer(options.kafka, name, timeout_ms)
         raw.init()
         return raw
-    client = LibrdkafkaProducer(options.kafka, name, timeout_ms, {"queue.buffering.max.kbytes": _QUEUE_KBYTES})
+    own = {"queue.buffering.max.kbytes": _QUEUE_KBYTES, "partitioner": partitioner}
+    client = LibrdkafkaProducer(options.kafka, name, timeout_ms, own)
     try:
         client.warm_up(options.topic)
         client.init()
@@ -185,8 +186,9 @@ def _count(job: Job, assignment: Assignment, me: Identity, batches: Iterator[pa.
     for batch in batches:
         columns = RowBatch(batch, job.columns, job.options.topic)
         rows += columns.rows
-        digest += columns.digest()
-    return TaskReport(assignment.work, me.partition, rows, digest % (1 << DIGEST_BITS))
+        digest += columns.digest(assignment.digest_by)
+    digest %= 1 << DIGEST_BITS
+    return TaskReport(assignment.work, me.partition, rows, digest, digest_by=assignment.digest_by)
 
 
 class _Attempt:
@@ -207,7 +209,7 @@ class _Attempt:
             check_partitions(columns, self._job.options.topic, self._counts)
             self._produce(columns)
             rows += columns.rows
-            digest += columns.digest()
+            digest += columns.digest(self._assignment.digest_by)
             failpoints.reach("prepare.wrote")
         self._producer.flush()
         failpoints.reach("prepare.flushed")
@@ -222,6 +224,7 @@ class _Attempt:
             written,
             began_ms,
             self._job.facts.transaction_timeout_ms,
+            self._assignment.digest_by,
         )
 
     def _produce(self, columns: RowBatch) -> None:
@@ -262,7 +265,8 @@ class _Attempt:
         described = self._own.coordinator.describe([own.id]).get(own.id)
         check_held(own, described)
         assert described is not None
-        return Written(self._me.partition, own, rows, digest, self._first_record(own, described.places))
+        probe = self._first_record(own, described.places)
+        return Written(self._me.partition, own, rows, digest, probe, endtxn_version=ENDTXN_VERSION)
 
     def _first_record(self, own: Pair, places: Iterable[tuple[str, int]]) -> Probe:
         for _ in retrying(10):

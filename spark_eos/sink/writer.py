@@ -78,7 +78,8 @@ class EosKafkaStreamWriter(DataSourceStreamArrowWriter):
         if self._options.group_id and self._options.checkpoint_location:
             offsets = Checkpoint(self._options.checkpoint_location).kafka_offsets(batchId)
         own = session(self._options, first.facts.ledger_partitions, first.query)
-        batch = MicroBatch(first.run, batchId, tuple(message.report for message in said), offsets)
+        reports = tuple(message.report for message in said)
+        batch = MicroBatch(first.run, batchId, reports, offsets, self._options.partitioner)
         report = commit(own.ports, batch, own.ahead(first.run))
         own.take_ahead(first.run)
         spare_collections()

@@ -13,7 +13,7 @@ from spark_eos.protocol.ports import State
 
 from .coordinator import Cluster, Entry, PartitionLog, Place
 from .ledger import GROUP, LEDGER, PREFIX, QUERY
-from .spark import TOPIC, TOPIC_PARTITIONS, Query
+from .spark import TOPIC, TOPIC_PARTITIONS, Query, place_of
 from .world import Violation
 
 NOT_LOST = "no row is lost"
@@ -29,6 +29,7 @@ TRUE_VERDICTS = "verdicts are true"
 OWN_GENERATION = "each run has a generation of its own"
 TRUE_STOPS = "a stop tells the truth"
 NOT_REWRITTEN = "what a reader has seen is not rewritten"
+SAME_PARTITION = "a key stays in its partition"
 
 
 @dataclass
@@ -110,7 +111,9 @@ class Watch:
         expired = error.parameters.get("transactional_id") if error.condition == "EOS_TRANSACTION_EXPIRED" else None
         if expired is not None and not any(pair.id == expired and not done for pair, done in self.fates.items()):
             raise Violation(TRUE_STOPS, f"{expired} has not expired: {error.message}")
-        if error.condition in ("EOS_CHECKPOINT_BEHIND", "EOS_REPLAY_DIVERGED") and FROM_GROUP in error.hint:
+        if error.condition == "EOS_REPLAY_DIVERGED":
+            raise Violation(TRUE_STOPS, f"the plan is deterministic: {error.message}")
+        if error.condition == "EOS_CHECKPOINT_BEHIND" and FROM_GROUP in error.hint:
             self._check_visible(error)
 
     def _check_visible(self, error: EosError) -> None:
@@ -134,6 +137,8 @@ class Watch:
             record = log.records[offset]
             if record.visible:
                 self._see(record.producer_id, record.epoch, *record.payload)
+                if place != place_of(record.payload[1], self.heads[0].partitioner):
+                    raise Violation(SAME_PARTITION, f"row {record.payload[1]} is in {place}")
         self._read[place] = log.stable
 
     def _see(self, producer_id: int, epoch: int, batch: int, row: int) -> None:

@@ -13,7 +13,7 @@ from spark_eos.protocol.names import ledger_name
 from .coordinator import WEEK_MS, Cluster, NextAppend
 from .invariants import Watch
 from .ledger import LEDGER, PREFIX, QUERY
-from .spark import TOPIC, Plan, Query
+from .spark import FIRST, LATER, TOPIC, Library, Plan, Query
 from .world import Actor, Fault, Strike, Violation, World
 
 SIZES = (3, 15, 60, 301, 2_000, 15_001, 70_000, 400_001)
@@ -149,13 +149,17 @@ def draw(chance: random.Random, scenes: tuple[Scene, ...] | None = None) -> Sche
         Fault(chance.randrange(horizon), chance.choice(_STRIKES), chance.choice(SIZES), chance.choice(_PLACES))
         for _ in range(chance.choice((0, 1, 2, 3, 5, 8, 12)))
     ]
-    return Schedule(
+    schedule = Schedule(
         plan,
         tuple(faults),
         quantum=chance.choice((1, 2, 5, 20, 1000)),
         first_epoch=chance.choice((0, 0, 32_760, 32_764, 32_765, 32_766)),
         double_fence=chance.random() < 0.2,
     )
+    return replace(schedule, plan=replace(plan, libraries=chance.choice(_LIBRARIES)))
+
+
+_LIBRARIES = ((Library(),), (FIRST, LATER), (FIRST, FIRST, LATER), (LATER, FIRST))
 
 
 def _scene(chance: random.Random, horizon: int, scene: Scene) -> Fault:

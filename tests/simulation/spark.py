@@ -4,7 +4,8 @@ What is modelled: the offset log before and the commit log after a micro-batch, 
 writer; a stage with failed, lost and speculative attempts and a second stage attempt; the output commit coordinator,
 whose denial nobody tells the writer; commit and abort in processes of their own; a driver that dies, is stopped, or
 runs beside another one; attempts that nobody waits for any more and that live on; replays with another number of
-tasks. Who starts the query again after a stop does so at once, and does what the error's hint says.
+tasks, or by another version of the library. Who starts the query again after a stop does so at once, and does what the
+error's hint says.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from dataclasses import dataclass, field, replace
 
 from spark_eos.errors import EosError, KafkaError
 from spark_eos.protocol.batch import DIGEST_BITS, MicroBatch, abort, commit, take_ahead
-from spark_eos.protocol.head import Head, Written
+from spark_eos.protocol.head import CONSISTENT_RANDOM, NEWEST_DIGEST, Digest, Head, Written
 from spark_eos.protocol.names import TaskId, task_name
 from spark_eos.protocol.ports import Ports, State, Term
 from spark_eos.protocol.run import open_run
@@ -38,8 +39,19 @@ TOPIC_PARTITIONS = 2
 
 
 @dataclass(frozen=True)
+class Library:
+    """A version of the library, by what it does with new micro-batches and new queries."""
+
+    digest_by: Digest = NEWEST_DIGEST
+    partitioner: str = CONSISTENT_RANDOM
+
+
+FIRST, LATER = Library(Digest.CRC32C), Library(Digest.MIXED, "murmur2_random")
+
+
+@dataclass(frozen=True)
 class Plan:
-    """The query: rows of each micro-batch; tasks by the number of the start, in turn.
+    """The query: rows of each micro-batch; tasks, and the version of the library, by the number of the start, in turn.
 
     ``lingering``: attempts that nobody waits for any more live on.
     """
@@ -47,10 +59,11 @@ class Plan:
     rows: tuple[int, ...]
     tasks: tuple[int, ...]
     lingering: bool = False
+    libraries: tuple[Library, ...] = (Library(),)
 
 
-def place_of(row: int) -> Place:
-    return TOPIC, row // 2 % TOPIC_PARTITIONS
+def place_of(row: int, partitioner: str) -> Place:
+    return TOPIC, (row // 2 + (partitioner == CONSISTENT_RANDOM)) % TOPIC_PARTITIONS
 
 
 def rows_of(start: int, end: int, tasks: int, partition: int) -> list[int]:
@@ -58,8 +71,9 @@ def rows_of(start: int, end: int, tasks: int, partition: int) -> list[int]:
     return [row for row in range(start, end) if row % tasks == partition]
 
 
-def digest(rows: list[int]) -> int:
-    return sum((row + 1) * 0x9E3779B97F4A7C15 for row in rows) % (1 << DIGEST_BITS)
+def digest(rows: list[int], by: Digest) -> int:
+    factor = {Digest.CRC32C: 0x9E3779B97F4A7C15, Digest.MIXED: 0xBF58476D1CE4E5B9}[by]
+    return sum(pow(row + 1, 3) * factor for row in rows) % (1 << DIGEST_BITS)
 
 
 class Stopped(Exception):
@@ -164,6 +178,7 @@ class Driver:
         self.query, self.world, self.application = query, query.world, application
         self.run = f"r{number}"
         self.tasks = query.plan.tasks[number % len(query.plan.tasks)]
+        self.library = query.plan.libraries[number % len(query.plan.libraries)]
         self.alive, self.interrupted = True, False
         self.stage: Stage | None = None
         self.actor: Actor | None = None
@@ -434,15 +449,15 @@ def run_task(task: Task) -> TaskReport:
     world, cluster = task.driver.world, task.driver.query.cluster
     own = ports(world, cluster)
     head = _opened(task, own)
-    assignment = assign(head, task.batch, task.attempt.partition, task.attempt.number)
-    rows = task.rows
+    library, rows = task.driver.library, task.rows
+    assignment = assign(head, task.batch, task.attempt.partition, task.attempt.number, digest_by=library.digest_by)
     if assignment.name is None:
-        return TaskReport(assignment.work, task.attempt.partition, len(rows), digest(rows))
+        return _report(task, assignment, rows)
     version = LIBRDKAFKAS if task.attempt.partition % 2 else OURS  # by librdkafka go rows with headers, say
     producer = Producer(world, cluster, _free_name(own, assignment.name), TRANSACTION_MS, version)
     producer.init()
     if not rows:
-        return TaskReport(assignment.work, task.attempt.partition, 0, 0)
+        return _report(task, assignment, rows)
     try:
         return _write(task, own, assignment, producer, rows)
     except BaseException:
@@ -475,7 +490,14 @@ def _opened(task: Task, own: Ports) -> Head:
         begin_here=False,
         driver=driver.application,
         prefix=PREFIX,
+        partitioner=driver.library.partitioner,
     )
+
+
+def _report(task: Task, assignment: Assignment, rows: list[int]) -> TaskReport:
+    """Of a task that has written nothing."""
+    by = assignment.digest_by
+    return TaskReport(assignment.work, task.attempt.partition, len(rows), digest(rows, by), digest_by=by)
 
 
 def _while(world: World, ms: int) -> Iterator[None]:
@@ -492,20 +514,20 @@ def _write(task: Task, own: Ports, assignment: Assignment, producer: Producer, r
     own.reach("prepare.begun")
     try:
         for row in rows:
-            producer.produce(place_of(row), (task.batch, row))
+            producer.produce(place_of(row, assignment.partitioner), (task.batch, row))
     except Refused as refused:
         raise KafkaError("EOS_DELIVERY_FAILED", f"{refused}", hint="Nothing of the batch is visible.") from None
     own.reach("prepare.flushed")
     head = own.ledger.read()
     if head is None or head.run != task.driver.run:
         raise missing_head(task.batch) if head is None else superseded(task.driver.run, head)
-    written = _hand_over(task, own, producer, rows)
+    by = assignment.digest_by
+    written = _hand_over(task, own, producer, rows, by)
     own.reach("prepare.prepared")
-    partition = task.attempt.partition
-    return TaskReport(assignment.work, partition, len(rows), digest(rows), written, began_ms, TRANSACTION_MS)
+    return replace(_report(task, assignment, rows), written=written, began_ms=began_ms, timeout_ms=TRANSACTION_MS)
 
 
-def _hand_over(task: Task, own: Ports, producer: Producer, rows: list[int]) -> Written:
+def _hand_over(task: Task, own: Ports, producer: Producer, rows: list[int], by: Digest) -> Written:
     assert isinstance(own.coordinator, SimulatedCoordinator)
     described = own.coordinator.describe([producer.name]).get(producer.name)
     check_held(producer.pair, described)
@@ -513,5 +535,5 @@ def _hand_over(task: Task, own: Ports, producer: Producer, rows: list[int]) -> W
     for _ in task.driver.world.retrying():
         probe = own.coordinator.first_record(producer.pair, described.places)
         if probe is not None:
-            return Written(task.attempt.partition, producer.pair, len(rows), digest(rows), probe)
+            return Written(task.attempt.partition, producer.pair, len(rows), digest(rows, by), probe)
     raise KafkaError("EOS_TRANSACTION_NOT_FOUND", "No leader knows the transaction.", hint="Spark tries again.")

@@ -57,12 +57,12 @@ def _version_4(patch: pytest.MonkeyPatch) -> None:
 def _describe_without_own_epoch(patch: pytest.MonkeyPatch) -> None:
     """Whatever is Ongoing under the name is handed over."""
 
-    def by_name(task: Any, own: Any, producer: Any, rows: list[int]) -> Written:
+    def by_name(task: Any, own: Any, producer: Any, rows: list[int], by: Any) -> Written:
         described = own.coordinator.describe([producer.name]).get(producer.name)
         probe = described and own.coordinator.first_record(described.pair, described.places)
         if probe is None:
             raise Unclear("EOS_TRANSACTION_NOT_FOUND", "Nothing is open.", hint="Spark tries again.")
-        return Written(task.attempt.partition, described.pair, len(rows), spark.digest(rows), probe)
+        return Written(task.attempt.partition, described.pair, len(rows), spark.digest(rows, by), probe)
 
     patch.setattr(spark, "_hand_over", by_name)
 
@@ -106,8 +106,8 @@ def _abort_after_the_decision(patch: pytest.MonkeyPatch) -> None:
 def _commit_inside_the_task(patch: pytest.MonkeyPatch) -> None:
     hand_over = spark._hand_over
 
-    def committing(task: Any, own: Any, producer: Any, rows: Any) -> Any:
-        written = hand_over(task, own, producer, rows)
+    def committing(task: Any, own: Any, producer: Any, *rest: Any) -> Any:
+        written = hand_over(task, own, producer, *rest)
         producer.end(commit=True)
         return written
 
@@ -218,6 +218,27 @@ def _new_checkpoint_unsettled(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(run, "_settled", lambda ports, last: last.judged(dict.fromkeys(last.pairs, Verdict.COMMITTED)))
 
 
+def _digest_of_the_version_at_hand(patch: pytest.MonkeyPatch) -> None:
+    """A replay is digested as the version that is installed now digests a new micro-batch."""
+    written_as = spark.assign
+
+    def newest(*place: Any, digest_by: Any) -> Any:
+        return replace(written_as(*place, digest_by=digest_by), digest_by=digest_by)
+
+    patch.setattr(spark, "assign", newest)
+    patch.setattr(batch, "_check_versions", lambda *_: None)
+
+
+def _partitioner_of_the_version_at_hand(patch: pytest.MonkeyPatch) -> None:
+    """A run deals keys to partitions as its version does for a new query."""
+    opened = spark._opened
+
+    def own_partitioner(task: Any, own: Any) -> Any:
+        return replace(opened(task, own), partitioner=task.driver.library.partitioner)
+
+    patch.setattr(spark, "_opened", own_partitioner)
+
+
 @dataclass(frozen=True)
 class Mistake:
     """``breaks``: one of these is the first invariant to break. ``scenes``: where it shows, if it is rare."""
@@ -283,6 +304,7 @@ _ID_TAKEN_AGAIN: Scene = (
     (Strike.DRIVER_DIES, SIZES, ("commit.ended", "commit.cleaned", "commit log")),
 )
 _KILLED_WHEN_ENDED: Scene = ((Strike.DRIVER_DIES, SIZES, ("commit.ended",)),)
+_KILLED_WHEN_DECIDED: Scene = ((Strike.DRIVER_DIES, SIZES, ("commit.decided", "commit.ended", "commit.cleaned")),)
 _LEFT_BEHIND: Scene = (
     (Strike.SECOND_DRIVER, SIZES, ("prepare.", "task: ")),
     (Strike.STALL, SIZES, ("task: fetch ledger", "open.")),
@@ -364,6 +386,18 @@ MISTAKES = (
         _clean_up_of_any_generation,
         (invariants.NEVER_ABORTED,),
         (_SLOW_CLEANER,),
+    ),
+    Mistake(
+        "a replay digested by the version at hand",
+        _digest_of_the_version_at_hand,
+        (invariants.TRUE_STOPS,),
+        (_KILLED_WHEN_DECIDED,),
+    ),
+    Mistake(
+        "a partitioner of the version at hand",
+        _partitioner_of_the_version_at_hand,
+        (invariants.SAME_PARTITION,),
+        (_KILLED_WHEN_DECIDED,),
     ),
     Mistake(
         "a new checkpoint in place of a decision that is not settled",

@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from .coordinator import WEEK_MS
 from .machine import _PLACES, SIZES, Run, Schedule
-from .spark import Plan
+from .spark import FIRST, LATER, Plan
 from .test_simulation import SCHEDULES
 from .world import Fault, Strike
 
@@ -44,7 +44,7 @@ class QueryUnderWay(RuleBasedStateMachine):
         first_epoch=st.sampled_from((0, 32_760, 32_765, 32_766)),
     )
     def start(self, rows: list[int], tasks: list[int], lingering: bool, quantum: int, first_epoch: int) -> None:
-        plan = Plan(tuple(rows), tuple(tasks), lingering)
+        plan = Plan(tuple(rows), tuple(tasks), lingering, (FIRST, LATER))
         self.one = Run(Schedule(plan, quantum=quantum, first_epoch=first_epoch))
         self.one.query.start()
         self.going = True

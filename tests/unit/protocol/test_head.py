@@ -9,7 +9,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_eos.errors import LedgerError
-from spark_eos.protocol.head import EARLIER_RUNS, NOBODY, Decision, Head, Pair, Probe, Verdict, Written, decode, encode
+from spark_eos.protocol.head import (
+    CONSISTENT_RANDOM,
+    EARLIER_RUNS,
+    NOBODY,
+    PARTITIONERS,
+    Decision,
+    Digest,
+    Head,
+    Pair,
+    Probe,
+    Verdict,
+    Written,
+    decode,
+    encode,
+)
 
 counts = st.integers(0, 2**63 - 1)
 names = st.text(min_size=1, max_size=60)
@@ -34,6 +48,8 @@ decisions = st.builds(
     digest=st.integers(0, 2**64 - 1),
     offsets=st.none() | offsets,
     written=st.lists(written, max_size=5).map(tuple),
+    digest_by=st.sampled_from(Digest),
+    partitioner=st.sampled_from(sorted(PARTITIONERS)),
 )
 heads = st.builds(
     Head,
@@ -42,6 +58,7 @@ heads = st.builds(
     earlier=st.lists(names, max_size=EARLIER_RUNS).map(tuple),
     endtxn_version=st.sampled_from([4, 5]),
     decision=st.none() | decisions,
+    partitioner=st.sampled_from(sorted(PARTITIONERS)),
 )
 
 
@@ -54,7 +71,7 @@ def test_a_head_is_read_as_it_was_written(head):
 @given(heads)
 def test_its_text_is_json_that_every_version_can_tell_apart(head):
     """The format's number is in it, so that a later version can refuse or read it."""
-    assert json.loads(encode(head))["format"] == 1
+    assert json.loads(encode(head))["format"] == 2
 
 
 @given(st.binary(max_size=50) | heads.map(lambda head: encode(head)[:-1]))
@@ -66,7 +83,7 @@ def test_anything_else_is_an_error_with_a_name(data):
     assert "ledger.topic" in caught.value.hint
 
 
-@pytest.mark.parametrize("missing", ["run", "generation", "earlier", "endtxn", "decision", "format"])
+@pytest.mark.parametrize("missing", ["run", "generation", "earlier", "endtxn", "decision", "format", "partitioner"])
 def test_a_head_that_lacks_something_is_damaged(missing):
     """No default is taken for what a decision rests on."""
     raw = json.loads(encode(Head("r", 1, (), 5)))
@@ -79,9 +96,67 @@ def test_a_head_that_lacks_something_is_damaged(missing):
 def test_a_later_format_is_refused_by_number():
     """It says which one it is, and which one is known."""
     raw = json.loads(encode(Head("r", 1, (), 5))) | {"format": 7}
-    with pytest.raises(LedgerError, match="format 7.*format 1") as caught:
+    with pytest.raises(LedgerError, match="format 7.*format 2") as caught:
         decode(json.dumps(raw).encode())
     assert caught.value.condition == "EOS_LEDGER_FORMAT"
+
+
+ID = "spark-eos-0b9d2c46-6f0e-4b0e-9a0b-0f8f4a3d2c11-3-"
+OF_FORMAT_1 = (
+    b'{"decision":{"batch":7,"digest":18364758544493064720,"offsets":{"flights":{"0":120,"1":98}},"rev":1,"rows":11,'
+    b'"tasks":3,"written":[[0,["spark-eos-0b9d2c46-6f0e-4b0e-9a0b-0f8f4a3d2c11-3-0-1",4711,2],5,1311768467294899695,'
+    b'["out",1,40],"committed"],[2,["spark-eos-0b9d2c46-6f0e-4b0e-9a0b-0f8f4a3d2c11-3-2-1-r1",4713,0],6,17,["out",0,33],'
+    b'null]]},"driver":"0a1b2c","earlier":["run-2","run-1"],"endtxn":5,"format":1,"generation":3,"prefix":"spark-eos",'
+    b'"run":"run-3"}'
+)
+"""What the first version of the library wrote."""
+
+
+def test_a_head_of_the_first_format_means_what_that_version_did():
+    """Its only digest, the default partitioner, and the one version of EndTxn; so its replay does not diverge."""
+    written = (
+        Written(0, Pair(f"{ID}0-1", 4711, 2), 5, 0x1234567890ABCDEF, Probe("out", 1, 40), Verdict.COMMITTED, 5),
+        Written(2, Pair(f"{ID}2-1-r1", 4713, 0), 6, 17, Probe("out", 0, 33), None, 5),
+    )
+    offsets = {"flights": {"0": 120, "1": 98}}
+    decision = Decision(
+        7, 1, 3, 11, 0xFEDCBA9876543210, offsets, written, digest_by=Digest.CRC32C, partitioner=CONSISTENT_RANDOM
+    )
+    head = Head("run-3", 3, ("run-2", "run-1"), 5, decision, "0a1b2c", "spark-eos", CONSISTENT_RANDOM)
+    assert decode(OF_FORMAT_1) == head
+    assert decode(encode(head)) == head
+
+
+def _later(**changed):
+    """A head whose decision holds something that this version does not know."""
+    one = Written(0, Pair("id", 1, 1), 1, 1, Probe("t", 0, 0))
+    raw = json.loads(encode(Head("r", 1, (), 5, Decision(1, 0, 1, 1, 1, None, (one,)))))
+    raw["written_by"] = "9.8.7"
+    raw["decision"] |= changed
+    return json.dumps(raw).encode()
+
+
+@pytest.mark.parametrize(
+    ("changed", "named"),
+    [
+        ({"digest_by": "blake3"}, "digest 'blake3'"),
+        ({"partitioner": "rendezvous"}, "partitioner 'rendezvous'"),
+        ({"written": [[0, ["id", 1, 1], 1, 1, ["t", 0, 0], None, 6]]}, "version 6 of EndTxn"),
+        ({"way": "direct"}, "with way"),
+    ],
+)
+def test_what_a_replay_could_not_repeat_is_a_stop_that_names_the_version(changed, named):
+    """A replay that was made in another way would diverge, or end transactions as they must not be."""
+    with pytest.raises(LedgerError, match=named) as caught:
+        decode(_later(**changed))
+    assert caught.value.condition == "EOS_LEDGER_FORMAT"
+    assert "install spark-eos 9.8.7" in caught.value.hint
+
+
+def test_what_a_later_version_says_besides_decisions_is_passed_over():
+    """It asks nothing of a replay."""
+    raw = json.loads(encode(Head("r", 1, (), 5))) | {"colour": "blue"}
+    assert decode(json.dumps(raw).encode()) == Head("r", 1, (), 5)
 
 
 @given(heads, names)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from spark_eos.errors import ProtocolStop, Unclear
-from spark_eos.protocol.head import Decision, Head, Pair, Probe, Verdict, Written
+from spark_eos.protocol.head import Decision, Digest, Head, Pair, Probe, Verdict, Written
 from spark_eos.protocol.names import TaskId
 from spark_eos.protocol.ports import Description, State
 from spark_eos.protocol.task import Assignment, Work, assign, check_held
@@ -33,7 +33,26 @@ def test_a_batch_after_the_last_decision_is_written():
 
 def test_a_batch_that_is_decided_and_committed_is_only_counted():
     """Nothing is initialised, so that nothing that is decided can be fenced."""
-    assert assign(decided(7, COMMITTED, COMMITTED), 7, 1, attempt=0) == Assignment(Work.COUNT, None)
+    work = assign(decided(7, COMMITTED, COMMITTED), 7, 1, attempt=0)
+    assert (work.work, work.name) == (Work.COUNT, None)
+
+
+def test_a_replay_digests_and_deals_as_the_decision_did():
+    """Whatever this version, or the user, would do now; a new micro-batch goes by that."""
+    head = decided(7, COMMITTED, LOST)
+    by = {"digest_by": Digest.MIXED, "partitioner": "murmur2"}
+    for partition in (0, 1):
+        work = assign(head, 7, partition, attempt=0, **by)
+        assert (work.digest_by, work.partitioner) == (Digest.CRC32C, "consistent_random")
+    new = assign(head, 8, 0, attempt=0, **by)
+    assert (new.digest_by, new.partitioner) == (Digest.MIXED, "murmur2")
+
+
+def test_a_query_keeps_its_partitioner():
+    """The default when it began, unless the user says another one: else a key would be on two partitions."""
+    head = Head("r", 3, (), 5, partitioner="murmur2_random")
+    assert assign(head, 0, 0, attempt=0).partitioner == "murmur2_random"
+    assert assign(head, 0, 0, attempt=0, partitioner="fnv1a").partitioner == "fnv1a"
 
 
 def test_only_what_was_lost_is_written_again():
