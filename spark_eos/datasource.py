@@ -16,12 +16,17 @@ from pyspark.sql.types import StructType
 
 from spark_eos.errors import EosError
 from spark_eos.tracebacks import hidden_traceback
+from spark_eos.worker_exit import quiet_here
 
 
 class EosKafkaDataSource(DataSource):
     """``format("eos-kafka")`` for ``read``, ``readStream`` and ``writeStream``."""
 
     _was_sent = False
+
+    def __init__(self, options: dict[str, str]) -> None:
+        super().__init__(options)
+        quiet_here()
 
     @classmethod
     def name(cls) -> str:

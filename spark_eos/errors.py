@@ -18,6 +18,7 @@
     │   ├── Diverged           a replay differs from what was decided
     │   ├── TransactionLost    a decided transaction was lost and waits for its repair
     │   └── Unclear            the broker did not say what became of a transaction
+    ├── WorkerError            a Python process of Spark has ended in the middle of its work
     ├── ConfigError            a job's config file
     └── DevClusterError        the development cluster
 
@@ -43,6 +44,7 @@ RESTART_HELPS: frozenset[str] = frozenset(
         "EOS_LEDGER_NOT_WRITABLE",
         "EOS_SOURCE_DAMAGED",
         "EOS_SOURCE_STALLED",
+        "EOS_WORKER_DIED",
         # Nothing was decided, and what was written is aborted: the next start replays the micro-batch.
         "EOS_FENCED",
         "EOS_PRODUCER_WITHOUT_IDENTITY",
@@ -148,6 +150,10 @@ class TransactionLost(ProtocolStop):
 
 class Unclear(ProtocolStop):
     """The broker did not say what became of a transaction."""
+
+
+class WorkerError(EosError):
+    """A Python process of Spark has ended in the middle of its work."""
 
 
 class ConfigError(EosError):

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from spark_eos.errors import HINT, RESTART_HELPS, EosError, UnsupportedError
+from spark_eos.errors import HINT, RESTART_HELPS, EosError, UnsupportedError, WorkerError
 
 #: An error of ours inside a text of Spark's: up to the end of its line, or to what Spark adds to it.
 _OURS = re.compile(r"\[(?P<condition>EOS_[A-Z0-9_]+)\] (?P<said>.+?)(?=\s*SQLSTATE: |\s*\n|\s*$)")
@@ -75,9 +75,19 @@ def continuous_trigger() -> UnsupportedError:
     )
 
 
+def worker_died() -> WorkerError:
+    return WorkerError(
+        "EOS_WORKER_DIED",
+        "A Python process of Spark has ended in the middle of its work, without a word: killed, or crashed.",
+        hint="Nothing is lost: start the query again. If it comes back, look for the kernel's out-of-memory killer and "
+        "the executor's memory limits, or set spark.python.worker.faulthandler.enabled=true to see where it crashes.",
+    )
+
+
 #: What Spark says by itself before it asks us, and what we would have said.
 _SPARKS: tuple[tuple[str, Callable[[], EosError]], ...] = (
     ("eos-kafka does not support Update mode", update_mode),
     ("eos-kafka does not support continuous processing", continuous_trigger),
     ('The data source "eos-kafka" cannot be written in the "', batch_write),
+    ("Python worker exited unexpectedly", worker_died),
 )

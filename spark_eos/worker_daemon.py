@@ -11,8 +11,6 @@ To be used by ``spark.python.daemon.module=spark_eos.worker_daemon``, where this
 
 from __future__ import annotations
 
-import os
-import socket
 import sys
 from collections.abc import Iterable
 from importlib.machinery import PathFinder
@@ -34,18 +32,11 @@ sys.path[:] = without_archives(sys.path)
 
 from pyspark import daemon  # noqa: E402  # from the path as it is now
 
-_worker = daemon.worker
-
-
-def worker(sock: socket.socket, authenticated: bool) -> int:
-    try:
-        return _worker(sock, authenticated)
-    except ConnectionError:
-        os._exit(1)  # as the daemon does, after the stack
+from spark_eos.worker_exit import quiet  # noqa: E402
 
 
 def main() -> None:
-    daemon.worker = worker
+    vars(daemon)["worker"] = quiet(daemon.worker)
     daemon.manager()
 
 

@@ -242,7 +242,7 @@ def _decision_to_json(decision: Decision) -> dict[str, Any]:
 
 def _completed(raw: Mapping[str, Any]) -> dict[str, Any]:
     """A decision of format 1, with what it did not say: what the library did that wrote it."""
-    decision = raw["decision"]
+    decision: dict[str, Any] = raw["decision"]
     written = [[*row, raw["endtxn"]] for row in decision["written"]]
     return decision | {"written": written, "digest_by": Digest.CRC32C.value, "partitioner": CONSISTENT_RANDOM}
 

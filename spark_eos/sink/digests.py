@@ -64,7 +64,8 @@ def _crc32c(rows: Columns) -> int:
     if rows.headers is not None:
         hashes = map(crc32c, (repr(h).encode() for h in rows.headers), _inverted(hashes))
     nulls = rows.value.null_count + (0 if rows.key is None else rows.key.null_count)
-    return sum(map(crc32c, _present(rows.value), _inverted(hashes))) + nulls * _NULL_WEIGHT
+    total: int = sum(map(crc32c, _present(rows.value), _inverted(hashes))) + nulls * _NULL_WEIGHT
+    return total
 
 
 _NULL = np.uint64(0xD6E8FEB86659FD93)
@@ -101,7 +102,8 @@ def _of_topics(rows: Columns) -> np.ndarray:
         return np.array([_crc_of_text(rows.topic or "")], np.uint64)
     names = pa.array(rows.topics, pa.string()).dictionary_encode()
     hashes = np.array([_crc_of_text(name) for name in names.dictionary.to_pylist()], np.uint64)
-    return hashes[names.indices.to_numpy()]
+    of_rows: np.ndarray = hashes[names.indices.to_numpy()]
+    return of_rows
 
 
 def _of_fields(column: pa.Array | None, crc: Callable[[Any], int]) -> np.ndarray:

@@ -266,7 +266,7 @@ class _Attempt:
         check_held(own, described)
         assert described is not None
         probe = self._first_record(own, described.places)
-        return Written(self._me.partition, own, rows, digest, probe, endtxn_version=ENDTXN_VERSION)
+        return Written(self._me.partition, own, rows, digest, probe, endtxn_version=END_TXN_VERSION)
 
     def _first_record(self, own: Pair, places: Iterable[tuple[str, int]]) -> Probe:
         for _ in retrying(10):

@@ -35,7 +35,7 @@ def test_every_condition_after_which_a_restart_helps_exists() -> None:
 #: Kinds of errors that end a query which has begun; the others come before, or are of the tools.
 _END_A_QUERY = {
     "CheckpointError", "ConnectionFailed", "DataLossError", "Diverged", "KafkaError", "LedgerError", "ProtocolStop",
-    "RowError", "Superseded", "TopicError", "TransactionLost", "Unclear",
+    "RowError", "Superseded", "TopicError", "TransactionLost", "Unclear", "WorkerError",
 }  # fmt: skip
 
 

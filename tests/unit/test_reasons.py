@@ -63,5 +63,13 @@ def test_what_spark_refuses_by_itself_has_our_reason(text, condition, says):
     assert spark_eos.reason(Exception(text.replace("eos-kafka", "console"))) is None
 
 
+def test_a_worker_that_died_is_a_reason_to_start_again():
+    """Spark says no more than that it is gone; nothing was decided by it."""
+    text = "Python worker exited unexpectedly (crashed). Consider setting …"
+    found = spark_eos.reason(Exception(f"[STREAM_FAILED] Query x terminated with exception: {text}"))
+    assert (found.condition, found.restart_helps) == ("EOS_WORKER_DIED", True)
+    assert "out-of-memory" in found.hint
+
+
 def test_an_error_without_one_of_ours_has_no_reason():
     assert spark_eos.reason(ValueError("x")) is None

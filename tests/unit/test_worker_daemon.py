@@ -65,6 +65,22 @@ def test_a_worker_that_spark_lets_go_says_nothing_with_our_daemon():
         assert let_go("spark_eos.worker_daemon", Path(folder)) == ""
 
 
+def test_a_worker_of_sparks_own_daemon_says_nothing_once_it_has_met_the_data_source():
+    """As those that plan a stream: what serves the next task is looked up by name, in the daemon's own module."""
+    code = (
+        "import sys, types; from importlib.machinery import ModuleSpec; from spark_eos.worker_exit import quiet_here\n"
+        "def gone(sock, authenticated): raise BrokenPipeError\n"
+        "main = sys.modules['__main__']; main.worker = gone; main.__spec__ = ModuleSpec('{name}', None)\n"
+        "quiet_here(); quiet_here()\n"
+        "main.worker(None, True)"
+    )
+    for name, silent in (("pyspark.daemon", True), ("another", False)):
+        program = [sys.executable, "-c", code.format(name=name)]
+        done = subprocess.run(program, capture_output=True, text=True, timeout=SECONDS)
+        assert done.returncode == 1
+        assert (done.stderr == "") == silent
+
+
 def imported_from(archives: Path) -> Path:
     """Where the daemon has pyspark from, with Spark's archives first on the path."""
     paths = [*map(str, sorted(archives.glob("*.zip"))), *filter(None, sys.path)]

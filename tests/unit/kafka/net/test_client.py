@@ -1,0 +1,228 @@
+"""What a client knows of its cluster, when brokers come, go, fall silent or are of another kind."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+
+import pytest
+
+from spark_eos.errors import ConnectionFailed, KafkaError
+from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.kafka.net import client as module
+from spark_eos.kafka.net.client import BrokerClient, broker_client
+from spark_eos.kafka.requests.list_transactions import LIST_TRANSACTIONS
+from tests.support.fake_broker import SPOKEN, FakeBroker
+from tests.support.kafka_view import wait_for
+
+METADATA = 3
+
+
+@pytest.fixture
+def brokers() -> Iterator[Callable[..., list[FakeBroker]]]:
+    """``brokers(count)``: a cluster of so many, numbered from 0."""
+    cluster: dict[int, FakeBroker] = {}
+    made: list[FakeBroker] = []
+
+    def make(count: int = 1, **how: object) -> list[FakeBroker]:
+        new = [FakeBroker(len(made) + i, cluster, **how) for i in range(count)]
+        made.extend(new)
+        return new
+
+    yield make
+    for broker in made:
+        broker.close()
+
+
+def client_of(*servers: FakeBroker, **more: str) -> BrokerClient:
+    addresses = ",".join(f"127.0.0.1:{broker.port}" for broker in servers)
+    return BrokerClient(KafkaProperties({"bootstrap.servers": addresses, **more}))
+
+
+def test_one_address_leads_to_all_brokers(brokers):
+    """And a question goes over a connection that is there."""
+    first, _, _ = brokers(3)
+    client = client_of(first)
+    assert sorted(client.brokers()) == [0, 1, 2]
+    before = sum(broker.connections for broker in (first,))
+    for _ in range(5):
+        client.brokers()
+    assert first.connections <= before + 1
+
+
+def test_a_broker_that_joins_later_is_known_when_it_is_needed(brokers):
+    """As the leader of a partition that has moved there."""
+    (first,) = brokers(1)
+    client = client_of(first)
+    first.topics = {"t": [0]}
+    assert client.leader("t", 0) == 0
+    (second,) = brokers(1)
+    first.topics = {"t": [1]}
+    client.forget_leader("t", 0)
+    assert client.leader("t", 0) == 1
+    client.connect(1).close()
+    wait_for(lambda: second.connections == 1, "the connection")
+
+
+def test_a_broker_that_was_only_heard_of_is_looked_for(brokers, monkeypatch):
+    """A number without an address asks the cluster, not more than once a second."""
+    monkeypatch.setattr(module, "_REFRESH_S", 0.0)
+    (first,) = brokers(1)
+    client = client_of(first)
+    client.brokers()
+    brokers(1)
+    client.connect(1).close()
+    with pytest.raises(OSError, match="broker 7 is not known"):
+        client.connect(7)
+
+
+def test_a_silent_broker_is_left_for_another(brokers, monkeypatch):
+    """Within one short try, and asked after the others from then on."""
+    monkeypatch.setattr(module, "_FIRST_TRY_S", 0.2)
+    first, second = brokers(2)
+    client = client_of(first, second)
+    client.brokers()
+    client._last = 0
+    first.fate = "silent"
+    assert sorted(client.brokers()) == [0, 1]
+    asked = len(first.asked)
+    for _ in range(5):
+        client.brokers()
+    assert len(first.asked) == asked
+
+
+def test_a_connection_that_the_broker_has_closed_is_not_used(brokers):
+    """As it does after ten idle minutes: the question goes over a new one."""
+    (first,) = brokers(1)
+    client = client_of(first)
+    client.brokers()
+    first.cut()
+    assert client.brokers() == [0]
+
+
+def test_a_cluster_that_is_gone_is_an_error_with_its_reason(brokers, monkeypatch):
+    """Bounded; and the client goes on when a cluster is there again, at the address that the user gave."""
+    (first,) = brokers(1)
+    client = client_of(first)
+    client.brokers()
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    nobody = BrokerClient(KafkaProperties({"bootstrap.servers": f"127.0.0.1:{port}"}))
+    with pytest.raises(ConnectionFailed, match="refused") as caught:
+        nobody.metadata([], 0.5)
+    assert caught.value.condition == "EOS_KAFKA_UNREACHABLE"
+    assert caught.value.parameters["waited_s"] < 5
+
+
+def test_a_cluster_of_other_brokers_at_the_same_address(brokers):
+    """Those that were known are gone: the address that the user gave still counts."""
+    first, second = brokers(2)
+    client = client_of(first)
+    client.brokers()
+    cluster = first.cluster
+    cluster.clear()
+    cluster[7] = first
+    second.close()
+    client._last = 1
+    assert client.brokers() == [7]
+
+
+def test_a_request_that_a_broker_does_not_speak_is_named(brokers):
+    """With what it speaks."""
+    (old,) = brokers(1, spoken={api: versions for api, versions in SPOKEN.items() if api != 66})
+    client = client_of(old)
+    client.brokers()
+    with pytest.raises(KafkaError, match="ListTransactions") as caught:
+        client.ask(0, LIST_TRANSACTIONS, {"state_filters": [], "producer_id_filters": []})
+    assert caught.value.condition == "EOS_BROKER_VERSION"
+    assert not client.speaks(66, 0)
+    assert client.speaks(22, 5)
+
+
+def test_a_finalized_feature_is_told_as_it_is_now(brokers):
+    """0 where the cluster has none of that name."""
+    (first,) = brokers(1)
+    client = client_of(first)
+    assert client.feature("transaction.version") == 2
+    first.features = {"transaction.version": 1}
+    assert client.feature("transaction.version") == 1
+    first.features = {}
+    assert client.feature("transaction.version") == 0
+
+
+def test_leaders_that_are_not_there_have_a_code(brokers):
+    """A topic, a partition, a leader."""
+    (first,) = brokers(1)
+    first.topics = {"t": [0, -1]}
+    found, errors = client_of(first).leaders([("t", 0), ("t", 1), ("t", 2), ("gone", 0)])
+    assert found == {("t", 0): 0}
+    assert errors == {("t", 1): 5, ("t", 2): 3, ("gone", 0): 3}
+
+
+def test_coordinators_are_remembered_until_they_are_forgotten(brokers):
+    """Unknown ones have the code that the broker gave."""
+    first, _second = brokers(2)
+    for broker in first.cluster.values():
+        broker.coordinators = {"a": 0, "b": 1}
+    client = client_of(first)
+    assert client.coordinators(["a", "b", "c"], 5) == ({0: ["a"], 1: ["b"]}, {"c": 15})
+    for broker in first.cluster.values():
+        broker.coordinators = {"a": 1, "b": 1}
+    assert client.coordinators(["a"], 5) == ({0: ["a"]}, {})
+    client.forget(["a"])
+    assert client.coordinators(["a"], 5) == ({1: ["a"]}, {})
+
+
+def test_questions_of_several_threads_do_not_mix(brokers):
+    """Each has a connection to itself while it waits."""
+    (first,) = brokers(1)
+    first.topics = {f"t{i}": [0] for i in range(8)}
+    client = client_of(first)
+    wrong: list[object] = []
+
+    def ask(name: str) -> None:
+        for _ in range(30):
+            found = [topic.name for topic in client.metadata([name]).topics]
+            if found != [name]:
+                wrong.append(found)
+
+    threads = [threading.Thread(target=ask, args=[name]) for name in first.topics]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+
+
+def test_no_more_than_a_few_clients_are_kept(brokers):
+    """Those that were used longest ago are closed, with their connections."""
+    (first,) = brokers(1)
+    server = f"127.0.0.1:{first.port}"
+    made = [broker_client(KafkaProperties({"bootstrap.servers": server, "client.id": str(i)})) for i in range(9)]
+    for client in made:
+        client.brokers()
+    assert len(module._clients) == module._CLIENTS
+    assert broker_client(made[-1].properties) is made[-1]
+    assert broker_client(made[0].properties) is not made[0]
+    module.close_all()
+    assert not module._clients
+
+
+def test_a_port_that_speaks_something_else_is_told():
+    """As one of TLS, which closes at once, or of HTTP."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            with suppress(OSError):
+                while True:
+                    server.accept()[0].sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        client = BrokerClient(KafkaProperties({"bootstrap.servers": f"127.0.0.1:{server.getsockname()[1]}"}))
+        with pytest.raises(ConnectionFailed, match=r"security\.protocol right"):
+            client.metadata([], 1)
+        server.shutdown(socket.SHUT_RDWR)
+        thread.join()
