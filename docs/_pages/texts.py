@@ -161,12 +161,8 @@ def placeholder(node: ast.expr) -> str:
             return _of_call(node)
         case ast.GeneratorExp() | ast.ListComp():
             return placeholder(node.generators[0].iter)
-        case ast.BinOp():
-            return placeholder(node.left)
-        case ast.BoolOp():
-            return placeholder(node.values[0])
-        case ast.IfExp():
-            return placeholder(node.body)
+        case ast.BinOp(left=part) | ast.BoolOp(values=[part, *_]) | ast.IfExp(body=part):
+            return placeholder(part)
     return "…"
 
 

@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import ClassVar
 
 WAITS = (5, 20, 100, 400, 2_000, 8_000, 20_000, 30_000)
 """How a patient caller waits between its tries: milliseconds, about a minute in all."""
@@ -121,7 +122,7 @@ class Actor:
 class _Worker:
     """A thread, kept for the next actor: making one costs more than what most actors do."""
 
-    idle: list[_Worker] = []
+    idle: ClassVar[list[_Worker]] = []
 
     def __init__(self) -> None:
         self._ready = threading.Lock()

@@ -61,7 +61,7 @@ def test_any_other_schema_is_refused_with_both(change):
     """The tasks would die of it, one after the other."""
     made = source(subscribe="t")
     given = StructType(change(list(made.schema())))
-    with pytest.raises(SchemaError, match="offset bigint.*Remove .schema") as caught:
+    with pytest.raises(SchemaError, match=r"offset bigint.*Remove .schema") as caught:
         made.reader(given)
     assert caught.value.condition == "EOS_SOURCE_SCHEMA"
     with pytest.raises(SchemaError, match="gives others: value int"):

@@ -67,7 +67,7 @@ def test_a_malformed_value_fails_the_query_though_a_filter_would_drop_it(rows, v
 
 @pytest.mark.parametrize("value", ["1", "1,2,3", "x,1", ""])
 def test_a_malformed_csv_value_fails_the_query(rows, value):
-    with pytest.raises(PySparkException, match="EOS_JOB_MALFORMED_ROW.*offset 1 "):
+    with pytest.raises(PySparkException, match=r"EOS_JOB_MALFORMED_ROW.*offset 1 "):
         late(rows("1,20", value), format="csv", schema=JSON)
 
 
@@ -116,6 +116,13 @@ def test_a_mistake_is_a_config_error(rows, config, condition, says):
         transformed(rows("a"), config)
     assert caught.value.condition == condition
     assert "JVM stacktrace" not in str(caught.value)
+
+
+@pytest.mark.parametrize("schema", ["INT", "ARRAY<INT>"])
+def test_a_schema_that_is_one_type_names_no_fields(rows, schema):
+    """Spark's parser takes such a text, too."""
+    with pytest.raises(ConfigError, match=r"EOS_CONFIG_SCHEMA.* names no fields"):
+        transformed(rows("a"), TransformConfig(sql=LATE, parse=ParseConfig("json", schema)))
 
 
 INTERVALS = [

@@ -149,7 +149,7 @@ def test_a_group_without_a_checkpoint_option(spark, cluster, files, topic, tmp_p
     writer = writer.option("kafka.bootstrap.servers", cluster.bootstrap_servers).option("offsets.group.id", "g")
     spark.conf.set("spark.sql.streaming.checkpointLocation", str(tmp_path / "checkpoints"))
     try:
-        with pytest.raises(PySparkException, match="EOS_OPTION_NEEDS_CHECKPOINT.*checkpointLocation"):
+        with pytest.raises(PySparkException, match=r"EOS_OPTION_NEEDS_CHECKPOINT.*checkpointLocation"):
             writer.trigger(availableNow=True).start().awaitTermination(SECONDS)
     finally:
         spark.conf.unset("spark.sql.streaming.checkpointLocation")

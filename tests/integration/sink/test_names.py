@@ -53,6 +53,6 @@ def test_a_query_keeps_its_prefix(cluster, topic):
         return open_run(ports, run, 0, endtxn_version=5, begin_here=False, prefix=prefix).generation
 
     assert begin("first", "one") == 1
-    with pytest.raises(LedgerError, match="EOS_LEDGER_PREFIX_CHANGED.*'one'.*'other'"):
+    with pytest.raises(LedgerError, match=r"EOS_LEDGER_PREFIX_CHANGED.*'one'.*'other'"):
         begin("second", "other")
     assert begin("second", "one") == 2

@@ -48,7 +48,7 @@ def test_a_planned_micro_batch_of_a_topic_created_anew(reader, topic, write, adm
     name = topic()
     write(name, *"abc")
     source = reader(name)
-    batches, end = run(source)
+    _, end = run(source)
     start = source.initialOffset()
     anew(admin, cluster, name)
     write(name, *"vwxyz")
@@ -218,8 +218,10 @@ def test_compacted_topics_have_gaps_that_are_no_loss(reader, topic, write, admin
 
     def same_in_both_ways() -> bool:
         ways = (read_raw, read_by_consumer)
-        one, other = ([b.to_pylist() for b in way(fetching, OffsetRange(name, 0, 0, 60))] for way in ways)
-        return sum(one, []) == sum(other, []) != []
+        one, other = (
+            [row for b in way(fetching, OffsetRange(name, 0, 0, 60)) for row in b.to_pylist()] for way in ways
+        )
+        return one == other != []
 
     fetching = Fetching(KafkaProperties({"bootstrap.servers": cluster.bootstrap_servers}))
     until(same_in_both_ways)  # the broker may compact between the two

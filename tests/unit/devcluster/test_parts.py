@@ -88,7 +88,7 @@ def test_refuses_a_wrong_number_of_proxies():
 
 
 def test_refuses_settings_that_are_the_clusters_own():
-    with pytest.raises(DevClusterError, match="EOS_DEVCLUSTER_CONFIG.*listeners is set by the cluster itself"):
+    with pytest.raises(DevClusterError, match=r"EOS_DEVCLUSTER_CONFIG.*listeners is set by the cluster itself"):
         DevCluster(config={"listeners": "PLAINTEXT://0.0.0.0:9092"})
 
 

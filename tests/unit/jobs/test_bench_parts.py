@@ -69,7 +69,7 @@ def test_without_a_process_table_nothing_is_known(monkeypatch):
     assert drain.costs(None, 10) == {}
 
 
-@pytest.mark.skipif(not os.path.exists("/proc/self/stat"), reason="needs /proc")
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
 def test_the_meter_sees_this_process_work():
     """Half a second of it; its children, such as brokers of other tests, come on top."""
     with Meter({CLIENT: os.getpid(), BROKER: os.getpid()}) as seen:

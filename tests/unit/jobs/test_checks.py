@@ -86,7 +86,7 @@ def test_a_module_whose_names_cannot_be_known_is_left_to_the_import(modules, tex
 
 def test_a_module_that_is_not_there_is_refused_with_where_it_was_looked_for(modules, monkeypatch):
     monkeypatch.delenv("PYTHONPATH", raising=False)
-    with pytest.raises(Rejected, match="cannot be imported, 'no_such.module'") as caught:
+    with pytest.raises(Rejected, match=r"cannot be imported, 'no_such\.module'") as caught:
         check_function("no_such.module:f", ["function"])
     assert "PYTHONPATH (which is not set)" in caught.value.hint and str(modules) in caught.value.hint
 

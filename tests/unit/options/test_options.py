@@ -92,7 +92,7 @@ def test_an_option_of_the_other_side_is_told_where_it_belongs():
 @pytest.mark.parametrize("servers", ["kafka://host:9092", "host:9092,http://host:9093"])
 def test_servers_are_hosts_and_ports(servers):
     """Any other scheme than a listener's would be tried in vain for seconds."""
-    with pytest.raises(OptionError, match="EOS_OPTION_SERVERS.*://host.*host:port"):
+    with pytest.raises(OptionError, match=r"EOS_OPTION_SERVERS.*://host.*host:port"):
         sink_options({"kafka.bootstrap.servers": servers})
     assert sink_options({"kafka.bootstrap.servers": "PLAINTEXT://host:9092, SASL_SSL://other:1"}).kafka
 

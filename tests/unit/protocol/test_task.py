@@ -69,7 +69,7 @@ def test_a_batch_that_was_lost_as_a_whole_is_rewritten_by_any_number_of_tasks():
 
 def test_a_checkpoint_older_than_the_output_stops():
     """With both micro-batches in the message."""
-    with pytest.raises(ProtocolStop, match="micro-batch 6.*micro-batch 7") as caught:
+    with pytest.raises(ProtocolStop, match=r"micro-batch 6.*micro-batch 7") as caught:
         assign(decided(7, COMMITTED), 6, 0, attempt=0)
     assert caught.value.condition == "EOS_CHECKPOINT_BEHIND"
 

@@ -145,13 +145,13 @@ def test_a_bad_value_is_named_with_what_the_property_takes(key, value, takes):
 
 def test_a_bad_mechanism_is_named_with_those_there_are():
     """librdkafka finds it when it makes the client, and names no property."""
-    with pytest.raises(OptionError, match="'kafka.sasl.mechanism' is 'PLAN'.*PLAIN, SCRAM-SHA-256"):
+    with pytest.raises(OptionError, match=r"'kafka.sasl.mechanism' is 'PLAN'.*PLAIN, SCRAM-SHA-256"):
         librdkafka.check(dotted(security__protocol="SASL_SSL", sasl__mechanism="PLAN"), "producer")
 
 
 def test_what_librdkafka_says_of_no_single_value_is_passed_on():
     """A file that is not there."""
-    with pytest.raises(OptionError, match="ssl.ca.location failed"):
+    with pytest.raises(OptionError, match=r"ssl\.ca\.location failed"):
         librdkafka.check(dotted(security__protocol="SSL", ssl__ca__location="/nowhere/ca.pem"), "producer")
 
 

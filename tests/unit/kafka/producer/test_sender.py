@@ -290,5 +290,5 @@ def test_a_broker_that_has_lost_what_it_acknowledged(monkeypatch):
         return append(self, sealed) if sealed.sequence == 0 else OUT_OF_ORDER
 
     monkeypatch.setattr(Partition, "append", lose)
-    with pytest.raises(EosError, match="3 row.*OUT_OF_ORDER"):
+    with pytest.raises(EosError, match=r"3 row.*OUT_OF_ORDER"):
         _deliver([("works", 0), ("never", 0)], [0, 0, 0], every=100)

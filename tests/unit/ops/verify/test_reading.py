@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import pytest
 from confluent_kafka import KafkaError as ClientError
 from confluent_kafka import Message
@@ -17,7 +19,7 @@ PLACE = Place("t", 0, 0, 5, 5)
 class Consumer:
     """Hands out prepared polls, then nothing."""
 
-    polls: list[list[Message]] = []
+    polls: ClassVar[list[list[Message]]] = []
 
     def __init__(self, config: object) -> None:
         self._polls, self._rest = list(self.polls), []
