@@ -15,12 +15,11 @@ SPARK := pyspark==4.2.0
 PYTEST := $(BIN)/python -m pytest
 # With ARGS such as "-k ledger", some of several runs may have no test at all (exit code 5).
 NONE_WILL_DO = $(if $(ARGS),|| test $$? = 5)
-# Tests that need neither Java nor a broker. Coverage is measured by the tests of the two rooms that it is asked of
-# (pyproject.toml), since measuring doubles the time that a test takes.
-MODEL_AGAINST_BROKER := tests/simulation/test_model_against_broker.py
-MEASURED := $(wildcard tests/unit/source/test_decode.py tests/unit/kafka/records tests/unit/protocol \
-	$(filter-out $(MODEL_AGAINST_BROKER),$(wildcard tests/simulation/test_*.py)))
-QUICK := $(MEASURED) tests/unit
+# Tests that need neither Java nor a broker. Coverage (pyproject.toml) is measured by the tests of the two rooms that it is asked
+# of, as a test takes twice as long when it is measured; of hundreds of schedules, measuring shows nothing new.
+MEASURED := tests/unit/source/test_decode.py tests/unit/kafka/records tests/unit/protocol \
+	tests/simulation/test_known_mistakes.py tests/simulation/test_state_machine.py
+SCHEDULED := tests/simulation/test_simulation.py
 # The tests wait much, for brokers and JVMs, so two processes share their files, in the order of collection: the long ones come
 # first. No more than two, however many cores: each has a broker and a Spark of its own. ARGS=-n0 runs all in one process.
 TWO_AT_ONCE := --numprocesses auto --maxprocesses 2 --dist loadfile --no-loadscope-reorder
@@ -46,12 +45,12 @@ profile: java $(BENCH_STAMP) ## draw flame graphs of the path of the data
 	@$(BIN)/python -m jobs.profile $(ARGS)
 
 test: java check ## run every check: `make check`, then all other tests but the slow share of the kills
-	@$(PYTEST) -m "not chaos" --durations=10 $(addprefix --ignore=,$(QUICK)) $(TWO_AT_ONCE) $(ARGS) $(NONE_WILL_DO)
+	@$(PYTEST) -m "not chaos" --durations=10 $(addprefix --ignore=,tests/unit $(MEASURED) $(SCHEDULED)) $(TWO_AT_ONCE) $(ARGS) $(NONE_WILL_DO)
 
 check: lint types ## what needs neither Java nor a broker, in two minutes: lint, types, unit tests, 400 simulated schedules
+	@$(PYTEST) --quiet $(TWO_AT_ONCE) $(MEASURED) $(if $(ARGS),$(ARGS) $(NONE_WILL_DO),--cov)
 	@SPARK_EOS_SIMULATION_SCHEDULES=$${SCHEDULES:-400} \
-		$(PYTEST) --quiet $(TWO_AT_ONCE) $(MEASURED) $(if $(ARGS),$(ARGS) $(NONE_WILL_DO),--cov)
-	@$(PYTEST) --quiet $(TWO_AT_ONCE) tests/unit $(addprefix --ignore=,$(MEASURED)) $(ARGS) $(NONE_WILL_DO)
+		$(PYTEST) --quiet $(TWO_AT_ONCE) $(addprefix --ignore=,$(MEASURED)) $(SCHEDULED) tests/unit $(ARGS) $(NONE_WILL_DO)
 
 lint: $(STAMP) ## look for mistakes without running anything: ruff's rules and format, and the import rules
 	@$(BIN)/ruff format --check --quiet .
@@ -75,7 +74,7 @@ soak: java $(STAMP) ## random faults against a running query, by SEED=… for SE
 	@SPARK_EOS_SIMULATION_SEED=$(or $(SEED),0) $(MAKE) --no-print-directory simulate
 
 simulate: $(STAMP) ## run the protocol's simulation for long: 20,000 seeded schedules of faults
-	@SPARK_EOS_SIMULATION_SCHEDULES=$${SCHEDULES:-20000} $(PYTEST) tests/simulation/test_simulation.py $(ARGS)
+	@SPARK_EOS_SIMULATION_SCHEDULES=$${SCHEDULES:-20000} $(PYTEST) $(SCHEDULED) $(ARGS)
 
 docs: $(STAMP) ## write the pages that are made from the code
 	@$(BIN)/python docs/pages.py
