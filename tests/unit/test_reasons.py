@@ -64,4 +64,5 @@ def test_what_spark_refuses_by_itself_has_our_reason(text, condition, says):
 
 
 def test_an_error_without_one_of_ours_has_no_reason():
+    """Errors of others are left alone."""
     assert spark_eos.reason(ValueError("x")) is None

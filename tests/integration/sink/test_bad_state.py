@@ -134,5 +134,3 @@ def test_a_group_with_active_members(spark, cluster, topic, sink, refused, view)
     finally:
         member.close()
     query.run(frame)
-
-
