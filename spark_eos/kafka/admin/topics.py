@@ -31,8 +31,6 @@ TIMEOUT_S = 12.0
 _UNKNOWN_TOPIC_S = 3.0
 #: The same where a topic may be missing, so that nobody waits for long for one that is.
 _MAY_BE_MISSING_S = 1.0
-#: Seconds that a leader has for its answer before the question is asked again, of who leads then.
-_TRY_S = 4.0
 
 
 @dataclass(frozen=True)
@@ -122,7 +120,7 @@ def _list_offsets(
     client = broker_client(kafka)
 
     def ask(places: list[Place], seconds: float) -> dict[Place, tuple[int, int]]:
-        return ask_offsets(client, {place: times[place] for place in places}, isolation, min(seconds, _TRY_S))
+        return ask_offsets(client, {place: times[place] for place in places}, isolation, seconds)
 
     result: Offsets = {}
     found = _ask(kafka, list(times), ask, timeout_s, name=lambda place: f"{place[0]}-{place[1]}")

@@ -11,6 +11,8 @@ from spark_eos.kafka.net.schema import INT8, INT16, INT32, INT64, STRING, Reques
 
 EARLIEST = -2
 LATEST = -1
+#: Seconds that a leader has for its answer before the question is asked again, of who leads then.
+_TRY_S = 4.0
 
 #: Since Kafka 2.8. A leader that has just been elected answers OFFSET_NOT_AVAILABLE until its high watermark holds
 #: all that was acknowledged before (KIP-207); a Fetch does not wait for that.
@@ -60,7 +62,7 @@ def ask_offsets(
     asked = {node: _values(topics, times, isolation) for node, topics in by_node.items()}
     found = {place: (error, -1) for place, error in errors.items()}
     found |= {place: (int(Code.REQUEST_TIMED_OUT), -1) for place in leaders}
-    for answer in client.ask_each(asked, LIST_OFFSETS, seconds).values():
+    for answer in client.ask_each(asked, LIST_OFFSETS, min(seconds, _TRY_S)).values():
         for topic in answer.topics if answer is not None else ():
             for p in topic.partitions:
                 found[topic.name, p.partition_index] = p.error_code, p.offset

@@ -8,7 +8,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,6 +20,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from jobs._demo import processes
 from jobs._demo.topics import Reader
 from spark_eos.devcluster import DevCluster
+from tests.support.waiting import wait_for
 
 ROOT = Path(__file__).parents[3]
 MODULE = (sys.executable, "-m", "jobs.consume_transform_produce")
@@ -140,15 +140,8 @@ def running(*command: str, log: Path, **environ: str) -> Iterator[subprocess.Pop
 def said_of(log: Path, *lines: str) -> bool:
     """Wait until the job has said lines that begin so, in this order."""
     pattern = re.compile(".*".join("^" + re.escape(line) for line in lines), re.MULTILINE | re.DOTALL)
-    wait_for(lambda: pattern.search(log.read_text(errors="replace")), log)
+    wait_for(lambda: pattern.search(log.read_text(errors="replace")), log.read_text, SECONDS)
     return True
-
-
-def wait_for(condition, log: Path) -> None:
-    deadline = time.monotonic() + SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, log.read_text()
-        time.sleep(0.1)
 
 
 #: All that a job may say without `--verbose`, other than what it was asked to say here. The last is of the JVM.
@@ -167,6 +160,7 @@ def strange(log: str) -> list[str]:
 
 
 def test_python_m_writes_each_row_once_and_goes_on_where_it_ended(setting: Setting):
+    """Two runs write each row once, commit the group's offsets, and say so in a line for each micro-batch."""
     setting.produce(*(json.dumps({"n": n}) for n in range(100)), '{"n": 1000}')
     first = run(*MODULE, "--conf", str(setting.config()))
     assert first.returncode == 0, first.stderr
@@ -212,6 +206,7 @@ def test_spark_submit_runs_a_function_with_the_drivers_interpreter(setting: Sett
 
 
 def test_a_malformed_row_ends_the_job_with_one_paragraph_and_nothing_visible(setting: Setting):
+    """The message names the row's place, without a stack, and the whole micro-batch stays invisible."""
     setting.produce('{"n": 1}', '{"n": 2}', "no JSON")
     done = run(*MODULE, "--conf", str(setting.config()))
     assert done.returncode == 1
@@ -235,6 +230,7 @@ def test_a_malformed_row_ends_the_job_with_one_paragraph_and_nothing_visible(set
     ids=["key", "topic", "option", "property of the client"],
 )
 def test_a_mistake_is_said_before_spark_starts(setting: Setting, right: str, wrong: str, says: list[str]):
+    """Misspelt keys, topics, options and client properties cost no start of Spark."""
     config = setting.config()
     config.write_text(config.read_text().replace(right, wrong))
     done = run(*MODULE, "--conf", str(config))
@@ -259,6 +255,7 @@ def test_a_cluster_that_does_not_answer_is_named_and_a_restart_helps(setting: Se
 
 
 def test_sql_that_spark_does_not_take_is_named_with_its_place_before_any_query(setting: Setting):
+    """A syntax error is told with the line of the config file, and there is no checkpoint yet."""
     config = setting.config(transform="sql: SELEC 1")
     done = run(*MODULE, "--conf", str(config))
     assert done.returncode == 1
@@ -290,7 +287,7 @@ def test_a_job_tells_of_rows_of_none_of_a_broker_that_dies_and_of_its_stop(topic
             family = processes.descendants(job.pid)
             job.send_signal(signal.SIGTERM)
             assert job.wait(SECONDS) == 0, log.read_text()
-            wait_for(lambda: not processes.alive(family), log)
+            wait_for(lambda: not processes.alive(family), log.read_text, SECONDS)
         assert said_of(log, "stopping: SIGTERM; the micro-batch under way, if any, is given up")
         assert log.read_text().endswith("stopped by SIGTERM: started again, it goes on where it ended\n")
         assert strange(log.read_text()) == []

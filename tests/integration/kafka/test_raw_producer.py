@@ -23,8 +23,9 @@ from spark_eos.options.parse import Fetching
 from spark_eos.protocol.head import Pair
 from spark_eos.source.planning import OffsetRange
 from spark_eos.source.raw import read_raw
-from tests.support.kafka_view import KafkaView, Row, wait_for
+from tests.support.kafka_view import KafkaView, Row
 from tests.support.proxy import Proxy
+from tests.support.waiting import wait_for
 
 TIME = 1_700_000_000_000
 LIFE_MS = 60_000
@@ -293,6 +294,7 @@ def test_more_than_any_broker_takes(begin, topic, view):
 
 
 def test_rows_of_many_topics_are_held_together_within_bounds(begin, end, topic, view, monkeypatch):
+    """What waits to be sealed is bounded over all topics, and all of it is written."""
     monkeypatch.setattr("spark_eos.kafka.producer.arrow._MOST_HELD", 1000)
     names, producer = [topic() for _ in range(3)], begin()
     for first in range(0, 300, 10):

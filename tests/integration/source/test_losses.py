@@ -11,7 +11,18 @@ from spark_eos.source import watch
 from spark_eos.source.consumer import read_by_consumer
 from spark_eos.source.planning import OffsetRange, Task
 from spark_eos.source.raw import read_raw
-from tests.support.source_calls import delete_before, fresh, rows, run, topics, until, until_more, values
+from tests.support.source_calls import (
+    delete_before,
+    fresh,
+    rows,
+    run,
+    topics,
+    until_ends,
+    until_more,
+    until_topic_is_gone,
+    values,
+)
+from tests.support.waiting import wait_for
 
 
 @pytest.fixture(autouse=True)
@@ -23,8 +34,92 @@ def look_often(monkeypatch):
 def anew(admin, cluster, name: str, partitions: int = 1) -> None:
     """Delete a topic and create it again."""
     admin.delete_topics([name])[name].result()
-    until(lambda: name not in admin.list_topics(timeout=10).topics)
+    until_topic_is_gone(admin, name)
     cluster.create_topic(name, partitions)
+
+
+# Offsets that the log does not have
+
+
+def test_records_deleted_before_they_were_read(reader, topic, write, admin):
+    """On the driver, before any task."""
+    name = topic(2)
+    write(name, *"abcdef", partition=1)
+    source = reader(name)
+    _, at = run(source)
+    write(name, *"ghi", partition=1)
+    delete_before(admin, name, 8, partition=1)
+    source = fresh(source)
+    end = source.latestOffset(at, source.getDefaultReadLimit())
+    with pytest.raises(DataLossError) as caught:
+        source.partitions(at, end)
+    assert caught.value.condition == "EOS_SOURCE_DATA_LOSS"
+    expected = {"topic": name, "partition": 1, "expected": 6, "found": 8}
+    assert caught.value.parameters == expected
+
+
+def test_a_topic_created_anew(reader, topic, write, admin, cluster):
+    """It ends before the offset that the query has read already."""
+    name = topic()
+    write(name, *"abc")
+    source = reader(name)
+    _, at = run(source)
+    admin.delete_topics([name])[name].result()
+    with pytest.raises(DataLossError, match="the topic was deleted") as gone:
+        wait_for(
+            lambda: fresh(source).latestOffset(at, source.getDefaultReadLimit()) is None, "a reader that has noticed"
+        )
+    assert (gone.value.parameters["expected"], gone.value.parameters["found"]) == (3, None)
+    cluster.create_topic(name)
+    with pytest.raises(DataLossError) as caught:
+        fresh(source).latestOffset(at, source.getDefaultReadLimit())
+    assert (caught.value.parameters["expected"], caught.value.parameters["found"]) == (3, 0)
+
+
+def test_a_replay_of_offsets_that_the_log_does_not_have(reader, topic, write):
+    """The offset log promises rows up to 9, the topic ends at 3."""
+    name = topic()
+    write(name, *"abc")
+    with pytest.raises(DataLossError) as caught:
+        reader(name).partitions({name: {"0": 0}}, {name: {"0": 9}})
+    assert (caught.value.parameters["expected"], caught.value.parameters["found"]) == (9, 3)
+
+
+def test_a_topic_that_is_no_longer_subscribed_to(reader, topic):
+    """What the query has not read of it would be dropped silently."""
+    first, second = topic(), topic()
+    _, at = run(reader(f"{first},{second}"))
+    with pytest.raises(DataLossError, match="'subscribe'.* does not name it any more"):
+        run(reader(first), at)
+
+
+def test_records_that_expire_between_planning_and_reading(reader, topic, write, admin, way):
+    """The task stops and starts nowhere else; of a query that may lose data it reads what is left, or nothing."""
+    name = topic()
+    write(name, *"abcdef")
+    source, lossy = reader(name), reader(name, failOnDataLoss=False)
+    ((strict,), (part,)) = (of.partitions({name: {"0": 0}}, {name: {"0": 6}}) for of in (source, lossy))
+    delete_before(admin, name, 4)
+    with pytest.raises(DataLossError) as caught:
+        list(source.read(strict))
+    assert (caught.value.parameters["expected"], caught.value.parameters["found"]) == (0, 4)
+    assert [row["value"] for batch in lossy.read(part) for row in batch.to_pylist()] == [b"e", b"f"]
+    delete_before(admin, name, 6)
+    assert list(lossy.read(part)) == []
+
+
+def test_a_range_beyond_the_end_of_the_log(reader, topic, write, way):
+    """The task has read what there is and says so, after a bounded time; what may lose data ends there."""
+    name = topic()
+    write(name, *"abc")
+    part = Task((OffsetRange(name, 0, 1, 9),))
+    with pytest.raises(DataLossError, match="ends at 3, before 9"):
+        list(reader(name).read(part))
+    read = [row["value"] for batch in reader(name, failOnDataLoss=False).read(part) for row in batch.to_pylist()]
+    assert read == [b"b", b"c"]
+
+
+# Topics that are not the same any more, and queries that may lose data
 
 
 def test_a_topic_created_anew_that_has_outgrown_the_query(reader, topic, write, admin, cluster):
@@ -37,7 +132,10 @@ def test_a_topic_created_anew_that_has_outgrown_the_query(reader, topic, write, 
     write(name, *"vwxyz")
     for reading in (source, fresh(source)):
         with pytest.raises(DataLossError, match="created anew") as caught:
-            until(lambda reading=reading: reading.latestOffset(at, reading.getDefaultReadLimit()) is None)
+            wait_for(
+                lambda reading=reading: reading.latestOffset(at, reading.getDefaultReadLimit()) is None,
+                "a reader that has noticed",
+            )
         parameters = caught.value.parameters
         assert (parameters["topic"], parameters["partition"], parameters["expected"]) == (name, 0, 3)
         assert parameters["found"] == 5
@@ -52,7 +150,7 @@ def test_a_planned_micro_batch_of_a_topic_created_anew(reader, topic, write, adm
     start = source.initialOffset()
     anew(admin, cluster, name)
     write(name, *"vwxyz")
-    until(lambda: fresh(source)._watch.ends() == {name: {0: 5}})
+    until_ends(fresh(source), name, 5)
     with pytest.raises(DataLossError, match="created anew"):
         fresh(source).partitions(start, end)
 
@@ -67,7 +165,7 @@ def test_a_query_that_may_lose_data_reads_the_new_topic_from_its_beginning(
     _, at = run(source)
     anew(admin, cluster, name)
     write(name, *"vwxyz")
-    until(lambda: fresh(source)._watch.ends() == {name: {0: 5}})
+    until_ends(fresh(source), name, 5)
     until_more(source, at)
     batches, end = run(source, at)
     assert values(batches) == list("vwxyz")
@@ -86,7 +184,7 @@ def test_a_deleted_topic_of_a_query_that_may_lose_data(reader, topic, write, adm
     source = reader(f"{gone},{stays}", failOnDataLoss=False)
     _, at = run(source)
     admin.delete_topics([gone])[gone].result()
-    until(lambda: gone not in admin.list_topics(timeout=10).topics)
+    until_topic_is_gone(admin, gone)
     write(stays, "c")
     until_more(source, at)
     batches, end = run(source, at)
@@ -110,27 +208,6 @@ def test_records_that_expired_under_a_query_that_may_lose_data(reader, topic, wr
     assert sorted(values(batches)) == ["e", "f", "other"]
     assert "offset 0 of" in caplog.text
     assert source.reportLatestOffset()["#losses"] == 1
-
-
-def test_records_that_expire_between_planning_and_reading(reader, topic, write, admin, way):
-    """In the task: from the first that is left, or nothing."""
-    name = topic()
-    write(name, *"abcdef")
-    source = reader(name, failOnDataLoss=False)
-    (part,) = source.partitions({name: {"0": 0}}, {name: {"0": 6}})
-    delete_before(admin, name, 4)
-    assert [row["value"] for batch in source.read(part) for row in batch.to_pylist()] == [b"e", b"f"]
-    delete_before(admin, name, 6)
-    assert list(source.read(part)) == []
-
-
-def test_a_range_beyond_the_end_of_the_log(reader, topic, write, way):
-    """The task reads what there is of it."""
-    name = topic()
-    write(name, *"abc")
-    source = reader(name, failOnDataLoss=False)
-    read = [row["value"] for batch in source.read(Task((OffsetRange(name, 0, 1, 9),))) for row in batch.to_pylist()]
-    assert read == [b"b", b"c"]
 
 
 def test_a_checkpoint_without_ids_goes_on_and_gets_them(reader, topic, write, admin, cluster):
@@ -208,7 +285,7 @@ def test_compacted_topics_have_gaps_that_are_no_loss(reader, topic, write, admin
         write(name, "roll", key=b"roll")  # an active segment is never compacted
         return len(rows(source, {name: {"0": 0}}, {name: {"0": 60}})) < 30
 
-    until(compacted, 60.0)
+    wait_for(compacted, "the compaction", 60.0)
     got = rows(source, {name: {"0": 0}}, {name: {"0": 60}})
     offsets = [row["offset"] for row in got]
     assert offsets == sorted(set(offsets))
@@ -224,4 +301,4 @@ def test_compacted_topics_have_gaps_that_are_no_loss(reader, topic, write, admin
         return one == other != []
 
     fetching = Fetching(KafkaProperties({"bootstrap.servers": cluster.bootstrap_servers}))
-    until(same_in_both_ways)  # the broker may compact between the two
+    wait_for(same_in_both_ways, "the same rows in both ways")  # the broker may compact between the two
