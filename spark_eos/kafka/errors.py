@@ -112,6 +112,17 @@ def ledger_unauthorized(what: str) -> LedgerError:
     )
 
 
+def unreadable(topic: str, kafka: KafkaProperties) -> TopicError:
+    """The error for a topic of the sink that this user may write and not read."""
+    return TopicError(
+        "EOS_TOPIC_UNAUTHORIZED",
+        f"This user may not READ the topic {topic} on {kafka.bootstrap_servers}.",
+        hint="Grant READ, WRITE and DESCRIBE on it: by its log the sink sees what became of a transaction of which the "
+        "coordinator says nothing any more.",
+        topic=topic,
+    )
+
+
 def no_coordinator(name: str, seconds: float) -> ConnectionFailed:
     return ConnectionFailed(
         "EOS_COORDINATOR_UNREACHABLE",

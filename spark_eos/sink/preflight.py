@@ -12,7 +12,7 @@ from spark_eos.checkpoint import Checkpoint
 from spark_eos.errors import KafkaError, LedgerError, OptionError, TopicError
 from spark_eos.kafka.admin.configs import broker_config, create_topic, topic_config
 from spark_eos.kafka.admin.groups import active_members
-from spark_eos.kafka.admin.topics import topic_partitions
+from spark_eos.kafka.admin.topics import allowed_operations, topic_partitions
 from spark_eos.kafka.codes import OK, Code, name_of
 from spark_eos.kafka.config.librdkafka import check
 from spark_eos.kafka.config.properties import KafkaProperties
@@ -31,8 +31,11 @@ FRESH_SECONDS = 30
 
 _TIMEOUT = 15.0
 _NEEDED_TRANSACTION_VERSION = 2
-#: Operations on a topic, as bits of what Metadata says of this user; and that it says nothing of them.
-_READ, _WRITE, _NOT_TOLD = 1 << 3, 1 << 4, -(2**31)
+#: What the sink does with an output topic.
+_NEEDED = {
+    "WRITE": "the rows are written there",
+    "READ": "by it the sink sees what became of a transaction of which the coordinator says nothing any more",
+}
 
 
 @dataclass(frozen=True)
@@ -64,7 +67,7 @@ def preflight(options: SinkOptions) -> Facts:
 def _preflight(options: SinkOptions, period: int, process_id: int) -> Facts:
     check(options.kafka, "producer")
     if options.topic is not None:
-        topic_partitions(options.kafka, [options.topic])
+        _check_output(options.kafka, options.topic)
     _check_transaction_version(options)
     facts = Facts(_transaction_timeout(options), _ledger_partitions(options), this_driver())
     if options.group_id:
@@ -72,6 +75,18 @@ def _preflight(options: SinkOptions, period: int, process_id: int) -> Facts:
     if options.checkpoint_location:
         _check_checkpoint(options, facts, Checkpoint(options.checkpoint_location))
     return facts
+
+
+def _check_output(kafka: KafkaProperties, topic: str) -> None:
+    allowed = allowed_operations(kafka, topic)
+    for operation, why in _NEEDED.items():
+        if allowed is not None and operation not in allowed:
+            raise TopicError(
+                "EOS_TOPIC_UNAUTHORIZED",
+                f"This user may not {operation} the output topic {topic} on {kafka.bootstrap_servers}.",
+                hint=f"Grant READ, WRITE and DESCRIBE on it; {why}.",
+                topic=topic,
+            )
 
 
 def _check_transaction_version(options: SinkOptions) -> None:
@@ -161,8 +176,8 @@ def _check_ledger(topic: str, kafka: KafkaProperties) -> None:
             "written.",
             hint="Bring the missing brokers back, or lower min.insync.replicas.",
         )
-    allowed = description.topic_authorized_operations
-    if allowed != _NOT_TOLD and not (allowed & _READ and allowed & _WRITE):
+    allowed = allowed_operations(kafka, topic)
+    if allowed is not None and not allowed >= {"READ", "WRITE"}:
         raise ledger_unauthorized(f"both read and write the ledger topic {topic}")
 
 
@@ -192,6 +207,5 @@ def _check_checkpoint(options: SinkOptions, facts: Facts, checkpoint: Checkpoint
 def _describe(kafka: KafkaProperties, topic: str) -> Record:
     """The topic as a broker knows it that has heard of it, which may have been created a moment ago."""
     topic_partitions(kafka, [topic])
-    metadata = broker_client(kafka).metadata([topic], include_topic_authorized_operations=True)
-    described: Record = metadata.topics[0]
+    described: Record = broker_client(kafka).metadata([topic]).topics[0]
     return described

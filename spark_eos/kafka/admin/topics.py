@@ -33,6 +33,11 @@ _UNKNOWN_TOPIC_S = 3.0
 _MAY_BE_MISSING_S = 1.0
 
 
+#: Operations on a topic, as bits of what Metadata says of this user; and that it says nothing of them.
+_OPERATIONS = {"READ": 1 << 3, "WRITE": 1 << 4}
+_NOT_TOLD = -(2**31)
+
+
 @dataclass(frozen=True)
 class Topic:
     """One life of a topic: a topic that is deleted and created again has another ``id``."""
@@ -64,6 +69,18 @@ def describe_topics(
 def topic_partitions(kafka: KafkaProperties, topics: Iterable[str], timeout_s: float = TIMEOUT_S) -> dict[str, int]:
     """``{topic: number of partitions}``. Errors as for `describe_topics`."""
     return {name: topic.partitions for name, topic in describe_topics(kafka, topics, timeout_s).items()}
+
+
+def allowed_operations(kafka: KafkaProperties, topic: str, timeout_s: float = TIMEOUT_S) -> frozenset[str] | None:
+    """Those of READ and WRITE that this user may do with a topic; None where the cluster does not tell.
+
+    Errors as for `describe_topics`.
+    """
+    describe_topics(kafka, [topic], timeout_s)  # every broker has heard of it then
+    found = broker_client(kafka).metadata([topic], timeout_s, include_topic_authorized_operations=True).topics[0]
+    if found.topic_authorized_operations == _NOT_TOLD:
+        return None
+    return frozenset(name for name, bit in _OPERATIONS.items() if found.topic_authorized_operations & bit)
 
 
 def topic_names(kafka: KafkaProperties, timeout_s: float = TIMEOUT_S) -> list[str]:

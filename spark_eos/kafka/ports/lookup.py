@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from spark_eos.kafka.admin.topics import begin_offsets
-from spark_eos.kafka.codes import OK, Code
+from spark_eos.kafka.codes import OK, UNAUTHORIZED, Code
 from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.kafka.errors import unreadable
 from spark_eos.kafka.records.batches import Damage, UnsupportedFormat, walk_batches
 from spark_eos.kafka.requests.fetch import fetch_once
 from spark_eos.protocol.head import Pair, Probe
@@ -25,6 +26,8 @@ class RecordLookup:
         if answer.error == Code.OFFSET_OUT_OF_RANGE:  # then the answer holds no offsets
             begin = begin_offsets(self._kafka, {probe.topic: [probe.partition]})[probe.topic][probe.partition]
             return Found.GONE if probe.offset < begin else None
+        if answer.error in UNAUTHORIZED:
+            raise unreadable(probe.topic, self._kafka)
         if answer.error != OK or answer.stable <= probe.offset:
             return None
         try:

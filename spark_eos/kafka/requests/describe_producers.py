@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from spark_eos.kafka.codes import OK
+from spark_eos.kafka.codes import OK, UNAUTHORIZED
+from spark_eos.kafka.errors import unreadable
 from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.kafka.net.schema import INT16, INT32, INT64, NULLABLE_STRING, STRING, Record, Request, array, record
 
@@ -41,13 +42,16 @@ DESCRIBE_PRODUCERS = Request(
 
 def describe_producers(client: BrokerClient, topic: str, partition: int) -> list[Record]:
     """The producers of a partition, by its leader; none without an answer. ``current_txn_start_offset`` is -1 where
-    nothing is open."""
+    nothing is open. Raises TopicError (EOS_TOPIC_UNAUTHORIZED) without the right to read the topic."""
     leader = client.leader(topic, partition)
     if leader is None:
         return []
     answer = client.ask(leader, DESCRIBE_PRODUCERS, {"topics": [{"name": topic, "partition_indexes": [partition]}]})
-    if answer is None or answer.topics[0].partitions[0].error_code != OK:
+    found = None if answer is None else answer.topics[0].partitions[0]
+    if found is not None and found.error_code in UNAUTHORIZED:
+        raise unreadable(topic, client.properties)
+    if found is None or found.error_code != OK:
         client.forget_leader(topic, partition)
         return []
-    producers: list[Record] = answer.topics[0].partitions[0].active_producers
+    producers: list[Record] = found.active_producers
     return producers

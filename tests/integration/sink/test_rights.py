@@ -8,8 +8,7 @@ import pytest
 from confluent_kafka.admin import AclOperation, ResourceType
 
 from spark_eos.errors import KafkaError, LedgerError
-from spark_eos.kafka.net.client import wire
-from spark_eos.kafka.ports import ledger as ledger_module
+from spark_eos.kafka.net.client import broker_client
 from spark_eos.kafka.ports.ledger import KafkaLedger
 from spark_eos.kafka.requests.init_producer_id import init_producer_id
 from spark_eos.options.parse import SinkOptions, sink_options
@@ -21,7 +20,7 @@ from tests.support.kafka_view import write
 from tests.support.refusal import Refusal
 from tests.support.sink_queries import Sink, kafka_frame
 
-SAID = "authorization failed"
+SAID = "AUTHORIZATION_FAILED"
 
 
 @pytest.mark.parametrize(
@@ -30,7 +29,8 @@ SAID = "authorization failed"
         (ResourceType.TOPIC, "ledger", AclOperation.WRITE, "EOS_LEDGER_UNAUTHORIZED", False, ""),
         (ResourceType.TOPIC, "ledger", AclOperation.DESCRIBE, "EOS_TOPIC_UNAUTHORIZED", False, ""),
         (ResourceType.TOPIC, "out", AclOperation.DESCRIBE, "EOS_TOPIC_UNAUTHORIZED", False, ""),
-        (ResourceType.TOPIC, "out", AclOperation.WRITE, "EOS_DELIVERY_UNAUTHORIZED", True, SAID),
+        (ResourceType.TOPIC, "out", AclOperation.WRITE, "EOS_TOPIC_UNAUTHORIZED", False, "may not WRITE"),
+        (ResourceType.TOPIC, "out", AclOperation.READ, "EOS_TOPIC_UNAUTHORIZED", False, "may not READ"),
         (ResourceType.TRANSACTIONAL_ID, "mine", AclOperation.WRITE, "EOS_TRANSACTIONS_REFUSED", True, SAID),
         (ResourceType.TRANSACTIONAL_ID, "mine", AclOperation.DESCRIBE, "EOS_TRANSACTIONS_REFUSED", True, SAID),
         (ResourceType.GROUP, "group", AclOperation.READ, "EOS_LEDGER_UNAUTHORIZED", True, SAID),
@@ -72,9 +72,8 @@ def test_a_ledger_that_may_not_be_created(guarded):
     assert preflight(options).ledger_partitions > 0
 
 
-def test_a_ledger_that_may_not_be_read(guarded, monkeypatch):
-    """A head that cannot be looked at is never taken for one that is not there."""
-    monkeypatch.setattr(ledger_module, "READ_SECONDS", 0.5)
+def test_a_ledger_that_may_not_be_read(guarded):
+    """A head that cannot be looked at is never taken for one that is not there; the right that is missing is named."""
     options = options_of(guarded)
     partitions = preflight(options).ledger_partitions
     query = str(uuid.uuid4())
@@ -87,7 +86,8 @@ def test_a_ledger_that_may_not_be_read(guarded, monkeypatch):
     with guarded.forbidden(ResourceType.TOPIC, "ledger", AclOperation.READ):
         with pytest.raises(LedgerError, match=options.ledger_topic) as caught:
             ledger().read()
-        assert caught.value.condition == "EOS_LEDGER_NOT_READABLE"
+        assert caught.value.condition == "EOS_LEDGER_UNAUTHORIZED"
+        assert "READ" in caught.value.hint
     assert ledger().read() == head
 
 
@@ -95,7 +95,7 @@ def test_a_transaction_that_may_not_be_ended(guarded):
     """A right that is withdrawn while transactions are open is named: no outcome is made of the refusal."""
     options = options_of(guarded, transactionalIdPrefix="mine")
     own = session(options, preflight(options).ledger_partitions, str(uuid.uuid4()))
-    pair = init_producer_id(wire(options.kafka), f"mine-{uuid.uuid4()}", 60_000)
+    pair = init_producer_id(broker_client(options.kafka), f"mine-{uuid.uuid4()}", 60_000)
     with guarded.forbidden(ResourceType.TRANSACTIONAL_ID, "mine", AclOperation.WRITE):
         with pytest.raises(KafkaError, match=f"end transaction {pair.id}") as caught:
             own.coordinator.end([pair], commit=True)
