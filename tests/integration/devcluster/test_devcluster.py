@@ -78,7 +78,7 @@ def test_java_does_not_read_an_aborted_transaction_as_committed(cluster, topic):
 
 def test_a_tool_that_fails_says_why(cluster):
     """The error of a failed tool holds what the tool has printed."""
-    with pytest.raises(DevClusterError, match="'nothing' is not a recognized option|nothing") as raised:
+    with pytest.raises(DevClusterError, match=r"'nothing' is not a recognized option|nothing") as raised:
         cluster.java_tool("org.apache.kafka.tools.TopicCommand", "--nothing")
     assert raised.value.condition == "EOS_DEVCLUSTER_TOOL"
 
@@ -97,14 +97,14 @@ def test_a_killed_broker_and_a_stopped_cluster_keep_their_data(tmp_path):
         cluster.start(0)
         assert cluster.broker(0).pid != pid
         produce(cluster, "kept", "after the kill")
-        with pytest.raises(DevClusterError, match="EOS_DEVCLUSTER_IN_USE.*runs on"), DevCluster(data_dir=tmp_path):
+        with pytest.raises(DevClusterError, match=r"EOS_DEVCLUSTER_IN_USE.*runs on"), DevCluster(data_dir=tmp_path):
             pass
 
     with DevCluster(data_dir=tmp_path) as cluster:
         assert (cluster.cluster_id, cluster.bootstrap_servers) == (first_id, first_servers)
         assert values(cluster, "kept", 2) == ["before the kill", "after the kill"]
 
-    other = pytest.raises(DevClusterError, match="EOS_DEVCLUSTER_DATA.*was made with brokers=1, not 2")
+    other = pytest.raises(DevClusterError, match=r"EOS_DEVCLUSTER_DATA.*was made with brokers=1, not 2")
     with other, DevCluster(2, data_dir=tmp_path):
         pass
 

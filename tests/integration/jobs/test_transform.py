@@ -71,7 +71,7 @@ def test_a_malformed_value_fails_the_query_though_a_filter_would_drop_it(rows, v
 @pytest.mark.parametrize("value", ["1", "1,2,3", "x,1", ""])
 def test_a_malformed_csv_value_fails_the_query(rows, value):
     """Too few, too many and wrong fields of a CSV line are malformed."""
-    with pytest.raises(PySparkException, match="EOS_JOB_MALFORMED_ROW.*offset 1 "):
+    with pytest.raises(PySparkException, match=r"EOS_JOB_MALFORMED_ROW.*offset 1 "):
         late(rows("1,20", value), format="csv", schema=JSON)
 
 

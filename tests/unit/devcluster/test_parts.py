@@ -99,7 +99,7 @@ def test_refuses_a_wrong_number_of_proxies():
 
 def test_refuses_settings_that_are_the_clusters_own():
     """A listener or a folder of the user's cannot break the cluster's own."""
-    with pytest.raises(DevClusterError, match="EOS_DEVCLUSTER_CONFIG.*listeners is set by the cluster itself"):
+    with pytest.raises(DevClusterError, match=r"EOS_DEVCLUSTER_CONFIG.*listeners is set by the cluster itself"):
         DevCluster(config={"listeners": "PLAINTEXT://0.0.0.0:9092"})
 
 

@@ -203,7 +203,7 @@ def test_an_empty_file(read, text):
 
 def test_a_file_that_is_not_there(tmp_path):
     """The path is named, and how to give another one."""
-    with pytest.raises(ConfigError, match="EOS_CONFIG_NOT_FOUND.*nowhere.yaml.*--conf"):
+    with pytest.raises(ConfigError, match=r"EOS_CONFIG_NOT_FOUND.*nowhere.yaml.*--conf"):
         load(tmp_path / "nowhere.yaml", JobConfig)
 
 

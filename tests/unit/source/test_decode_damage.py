@@ -199,5 +199,5 @@ def test_records_that_do_not_fill_their_batch():
     """One less, one more than counted, and a rest."""
     batch = encode(plain(5, b"a", b"b", b"c"))
     for wrong in (batch[:-8], batch + batch[-8:], batch + b"\0"):
-        with pytest.raises(KafkaError, match="records|lengths"):
+        with pytest.raises(KafkaError, match=r"records|lengths"):
             rows(seal(wrong))
