@@ -6,6 +6,7 @@ import ast
 import re
 import runpy
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -23,9 +24,15 @@ def name_of(path: Path) -> str:
     return str(path.relative_to(TESTS))
 
 
+@cache
+def tree_of(path: Path) -> ast.Module:
+    """The module, read once."""
+    return ast.parse(path.read_text())
+
+
 def said(path: Path) -> Iterator[str]:
     """Every text in a module's code; docstrings and comments are none."""
-    tree = ast.parse(path.read_text())
+    tree = tree_of(path)
     alone = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in alone:
@@ -44,7 +51,7 @@ def test_every_error_condition_is_named_by_a_test():
 @pytest.mark.parametrize("path", FILES, ids=name_of)
 def test_every_test_says_what_it_holds(path):
     """A docstring on each test function: what is held, not how; and at the head of each file of tests its subject."""
-    tree = ast.parse(path.read_text())
+    tree = tree_of(path)
     found = [tree] if path.name.startswith("test_") else []
     found += [n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef) and n.name.startswith("test_")]
     silent = [getattr(node, "name", "the file") for node in found if not ast.get_docstring(node)]

@@ -51,6 +51,7 @@ NULLS = bytes([0x0C, 0, 0, 0, 0x01, 0x01, 0])
     ],
 )
 def test_fields_that_do_not_fit_their_record(at: int, byte: int, message: str):
+    """One byte of a sound record is another: lengths that are too large or negative, headers that are not there."""
     data = bytearray(NULLS)
     data[at] = byte
     with pytest.raises(Damage, match=message):
@@ -74,6 +75,7 @@ def test_a_number_without_an_end():
     ],
 )
 def test_headers_that_make_no_sense(data: bytes, message: str):
+    """None of them is read as something else."""
     with pytest.raises(Damage, match=message):
         read_headers(data, 0, len(data), 1)
 
