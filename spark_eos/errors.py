@@ -49,6 +49,7 @@ RESTART_HELPS: frozenset[str] = frozenset(
         "EOS_FENCED",
         "EOS_PRODUCER_WITHOUT_IDENTITY",
         "EOS_RUN_CLOSED",
+        "EOS_TASK_SILENT",
         "EOS_TRANSACTION_EXPIRED",
         "EOS_TRANSACTION_NOT_FOUND",
         "EOS_TRANSACTION_NOT_HELD",

@@ -12,7 +12,7 @@ from spark_eos.protocol.new_checkpoint import FROM_GROUP, as_json, is_visible, w
 from spark_eos.protocol.ports import Description, NotPublished, Ports, State, Term
 from spark_eos.protocol.run import clear_earlier
 from spark_eos.protocol.stops import checkpoint_ahead, checkpoint_behind, missing_head, superseded
-from spark_eos.protocol.task import TaskReport
+from spark_eos.protocol.task import TaskReport, Work
 from spark_eos.protocol.verdicts import abort_all, settle
 
 DIGEST_BITS = 64
@@ -22,14 +22,15 @@ MARGIN_MS = 30_000
 
 @dataclass(frozen=True)
 class MicroBatch:
-    """A micro-batch when every task has reported. ``offsets`` only where they are asked for; ``partitioner`` only where
-    the user has chosen one."""
+    """A micro-batch when every task has reported. ``offsets``, and the ``group`` that is to have them, only where they
+    are asked for; ``partitioner`` only where the user has chosen one."""
 
     run: str
     id: int
     reports: tuple[TaskReport, ...]
     offsets: Offsets | None = None
     partitioner: str | None = None
+    group: str | None = None
 
     @property
     def rows(self) -> int:
@@ -82,7 +83,8 @@ def commit(ports: Ports, batch: MicroBatch, ahead: Term | None = None) -> Commit
     1. Read the head, take the ledger, read again; meanwhile the coordinators are asked what is open. Where the ledger
        was taken ahead, one look is enough: whoever takes it after us fences our publication, whoever had it before can
        publish no more. It is not enough to abort anything on, as a later taker may be deciding just now.
-    2. A batch that is decided already is compared; what it lost is replaced by its repair.
+    2. A batch that is decided already is compared; what it lost is replaced by its repair. A group that has not been
+       given its offsets, as it is set only now, gets them.
     3. Verify that the broker still holds what the tasks wrote; what is open besides are leftovers.
     4. Decide: publish the new head, with the consumer offsets.
     5. Commit every transaction; then abort the leftovers.
@@ -113,7 +115,7 @@ def commit(ports: Ports, batch: MicroBatch, ahead: Term | None = None) -> Commit
             ports.reach("commit.verified")
             verify_ms = clock.lap()
             try:
-                term.publish(replace(head, decision=mine), batch.offsets if mine.rev == 0 else None)
+                term.publish(replace(head, decision=mine), _offsets_to_give(batch, head.decision))
             except NotPublished:
                 continue
         decide_ms = clock.lap()
@@ -122,7 +124,8 @@ def commit(ports: Ports, batch: MicroBatch, ahead: Term | None = None) -> Commit
         ports.reach("commit.ended")
         still_open = abort_all(ports, left)
         ports.reach("commit.cleaned")
-        return CommitReport(len(batch.written), mine.rev > 0, verify_ms, decide_ms, clock.lap(), len(still_open))
+        replayed = any(report.work is not Work.WRITE for report in batch.reports)
+        return CommitReport(len(batch.written), replayed, verify_ms, decide_ms, clock.lap(), len(still_open))
     raise Unclear(
         "EOS_DECISION_UNCLEAR",
         f"Whether micro-batch {batch.id} was decided is not known: the ledger could not be written and read.",
@@ -169,7 +172,7 @@ def _own_head(ports: Ports, batch: MicroBatch, head: Head | None) -> Head:
 
 
 def _next_decision(ports: Ports, batch: MicroBatch, head: Head) -> Decision | None:
-    """The decision to publish; None when the batch was decided before and lost nothing."""
+    """The decision to publish; None when the batch was decided before, and nothing of that is to be changed."""
     last = head.decision
     if last is not None and last.batch < batch.id and last.lost:
         raise checkpoint_ahead(batch.id, last)
@@ -179,9 +182,16 @@ def _next_decision(ports: Ports, batch: MicroBatch, head: Head) -> Decision | No
         raise checkpoint_behind(last, batch.id)
     _check_versions(batch, batch.digests | {last.digest_by})
     _compare(batch, last)
-    if not last.lost:
-        return None
-    return _repaired(ports, batch, last)
+    mine = _repaired(ports, batch, last) if last.lost else last
+    if _offsets_to_give(batch, last) is not None:
+        mine = replace(mine, offsets=batch.offsets, group=batch.group)
+    return None if mine == last else mine
+
+
+def _offsets_to_give(batch: MicroBatch, last: Decision | None) -> Offsets | None:
+    """The offsets that are to be committed with the head: those that the group has not been given yet."""
+    given = last is not None and last.batch == batch.id and last.group == batch.group
+    return None if given else batch.offsets
 
 
 def _decided(batch: MicroBatch, head: Head) -> Decision:
@@ -197,6 +207,7 @@ def _decided(batch: MicroBatch, head: Head) -> Decision:
         batch.written,
         digest_by=next(iter(batch.digests), NEWEST_DIGEST),
         partitioner=batch.partitioner or head.partitioner,
+        group=batch.group,
     )
 
 

@@ -54,8 +54,8 @@ def committed(log: PartitionLog, key: str) -> bytes | None:
 
 
 class SimulatedLedger:
-    def __init__(self, world: World, cluster: Cluster) -> None:
-        self._world, self._cluster = world, cluster
+    def __init__(self, world: World, cluster: Cluster, group: str | None = None) -> None:
+        self._world, self._cluster, self.group = world, cluster, group
         self.transaction_name = ledger_name(PREFIX, QUERY)
 
     def read(self) -> Head | None:
@@ -89,7 +89,7 @@ class SimulatedTerm:
         try:
             self._producer.produce(LEDGER, (QUERY, encode(head)))
             if offsets is not None:
-                self._producer.produce(GROUP, ("group", offsets))
+                self._producer.produce(GROUP, (self._ledger.group, offsets))
         except Refused as refused:
             self._producer.abort()
             raise NotPublished(str(refused)) from None
@@ -201,14 +201,14 @@ def _silent(call: str) -> ConnectionFailed:
     return ConnectionFailed("EOS_COORDINATOR_UNREACHABLE", f"No answer to {call}.", hint="Start the query again.")
 
 
-def ports(world: World, cluster: Cluster) -> Ports:
+def ports(world: World, cluster: Cluster, group: str | None = None) -> Ports:
     """What the steps of the protocol need, for one process."""
 
     def reach(point: str) -> None:
         world.point(point)
 
     return Ports(
-        ledger=SimulatedLedger(world, cluster),
+        ledger=SimulatedLedger(world, cluster, group),
         coordinator=SimulatedCoordinator(world, cluster),
         data=SimulatedData(world, cluster),
         retrying=world.retrying,

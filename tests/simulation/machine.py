@@ -49,6 +49,7 @@ class Run:
         self.watch = Watch(self.cluster, ledger_name(PREFIX, QUERY), lambda: self.query.stage_retried)
         if not schedule.double_fence:  # a fence that failed in 4.0.0 looks like one that worked
             self.query.stopped = self.watch.stopped
+        self.query.logged = self.watch.logged
         if self.traced:
             self.world.trace = []
         for strike, handler in {
@@ -156,10 +157,12 @@ def draw(chance: random.Random, scenes: tuple[Scene, ...] | None = None) -> Sche
         first_epoch=chance.choice((0, 0, 32_760, 32_764, 32_765, 32_766)),
         double_fence=chance.random() < 0.2,
     )
-    return replace(schedule, plan=replace(plan, libraries=chance.choice(_LIBRARIES)))
+    plan = replace(plan, libraries=chance.choice(_LIBRARIES), groups=chance.choice(_GROUPS))
+    return replace(schedule, plan=plan)
 
 
 _LIBRARIES = ((Library(),), (FIRST, LATER), (FIRST, FIRST, LATER), (LATER, FIRST))
+_GROUPS = (("group",), ("group",), ("group", "other"), (None, "group"))
 
 
 def _scene(chance: random.Random, horizon: int, scene: Scene) -> Fault:

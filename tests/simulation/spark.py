@@ -51,7 +51,8 @@ FIRST, LATER = Library(Digest.CRC32C), Library(Digest.MIXED, "murmur2_random")
 
 @dataclass(frozen=True)
 class Plan:
-    """The query: rows of each micro-batch; tasks, and the version of the library, by the number of the start, in turn.
+    """The query: rows of each micro-batch; tasks, version of the library, and the group that gets the offsets, by the
+    number of the start, in turn.
 
     ``lingering``: attempts that nobody waits for any more live on.
     """
@@ -60,6 +61,7 @@ class Plan:
     tasks: tuple[int, ...]
     lingering: bool = False
     libraries: tuple[Library, ...] = (Library(),)
+    groups: tuple[str | None, ...] = ("group",)
 
 
 def place_of(row: int, partitioner: str) -> Place:
@@ -92,6 +94,7 @@ class Query:
         self.stops: list[str] = []
         self.over = self.stage_retried = False
         self.stopped: Callable[[EosError], None] = lambda error: None
+        self.logged: Callable[[str | None, int], None] = lambda group, end: None
         for strike, handler in {
             Strike.SECOND_DRIVER: self._second_driver,
             Strike.QUERY_STOPPED: self._stop,
@@ -179,6 +182,7 @@ class Driver:
         self.run = f"r{number}"
         self.tasks = query.plan.tasks[number % len(query.plan.tasks)]
         self.library = query.plan.libraries[number % len(query.plan.libraries)]
+        self.group = query.plan.groups[number % len(query.plan.groups)]
         self.alive, self.interrupted = True, False
         self.stage: Stage | None = None
         self.actor: Actor | None = None
@@ -229,6 +233,7 @@ class Driver:
             if batch in query.committed:
                 raise Stopped("commit log written by another")
             query.committed.add(batch)
+            query.logged(self.group, query.offsets[batch][1])
             batch += 1
 
     def _plan_batch(self, batch: int, newest: int) -> None:
@@ -254,8 +259,8 @@ class Driver:
         raise stage.failure or Stopped("query.stop()")
 
     def _commit(self, batch: int, reports: tuple[TaskReport, ...]) -> None:
-        offsets = {"source": {"0": self.query.offsets[batch][1]}}
-        body = MicroBatch(self.run, batch, reports, offsets)
+        offsets = {"source": {"0": self.query.offsets[batch][1]}} if self.group else None
+        body = MicroBatch(self.run, batch, reports, offsets, group=self.group)
         try:
             ahead = self._taken_ahead()
             self._in_process("commit", lambda own: commit(own, body, ahead))
@@ -270,7 +275,7 @@ class Driver:
 
         def run() -> None:
             with contextlib.suppress(EosError):
-                self.ahead = take_ahead(ports(self.world, self.query.cluster), self.run)
+                self.ahead = take_ahead(ports(self.world, self.query.cluster, self.group), self.run)
 
         self.background = self.world.spawn(f"ahead {self.run}", "ahead", run)
 
@@ -305,7 +310,7 @@ class Driver:
 
         def run() -> None:
             try:
-                body(ports(self.world, self.query.cluster))
+                body(ports(self.world, self.query.cluster, self.group))
                 outcome.append(None)
             except EosError as error:
                 outcome.append(error)

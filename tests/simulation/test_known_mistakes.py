@@ -239,6 +239,15 @@ def _partitioner_of_the_version_at_hand(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(spark, "_opened", own_partitioner)
 
 
+def _offsets_with_new_batches_only(patch: pytest.MonkeyPatch) -> None:
+    """A group that is set at a replay waits for the next micro-batch, which may never come."""
+
+    def of_new_ones(body: Any, last: Any) -> Any:
+        return None if last is not None and last.batch == body.id else body.offsets
+
+    patch.setattr(batch, "_offsets_to_give", of_new_ones)
+
+
 @dataclass(frozen=True)
 class Mistake:
     """``breaks``: one of these is the first invariant to break. ``scenes``: where it shows, if it is rare."""
@@ -397,6 +406,12 @@ MISTAKES = (
         "a partitioner of the version at hand",
         _partitioner_of_the_version_at_hand,
         (invariants.SAME_PARTITION,),
+        (_KILLED_WHEN_DECIDED,),
+    ),
+    Mistake(
+        "offsets with new micro-batches only",
+        _offsets_with_new_batches_only,
+        (invariants.OFFSETS,),
         (_KILLED_WHEN_DECIDED,),
     ),
     Mistake(

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from spark_eos.errors import ProtocolStop
-from spark_eos.protocol.batch import MicroBatch, _next_decision
+from spark_eos.protocol.batch import MicroBatch, _next_decision, _offsets_to_give
 from spark_eos.protocol.head import Decision, Digest, Head, Pair, Probe, Verdict, Written
 from spark_eos.protocol.task import TaskReport, Work
 
@@ -29,6 +29,20 @@ def test_a_decision_says_how_its_rows_were_digested_and_dealt():
     decided = _next_decision(None, batch, replace(HEAD, partitioner="murmur2"))
     assert (decided.digest_by, decided.partitioner) == (Digest.MIXED, "murmur2")
     assert _next_decision(None, replace(batch, partitioner="fnv1a"), HEAD).partitioner == "fnv1a"
+
+
+OFFSETS = {"t": {"0": 9}}
+
+
+@pytest.mark.parametrize(("was", "now", "gets"), [(None, "g", True), ("g", "h", True), ("g", "g", False)])
+def test_a_group_that_is_set_at_a_replay_gets_its_offsets(was, now, gets):
+    """The micro-batch is decided, so that no later publication would be sure to come."""
+    batch = MicroBatch("r", 7, (report(0),), OFFSETS, group=now)
+    one = written(0, verdict=Verdict.COMMITTED)
+    last = Decision(7, 0, 1, 1, 1, OFFSETS if was else None, (one,), digest_by=Digest.MIXED, group=was)
+    mine = _next_decision(None, batch, replace(HEAD, decision=last))
+    assert mine == (replace(last, offsets=OFFSETS, group=now) if gets else None)
+    assert _offsets_to_give(batch, last) == (OFFSETS if gets else None)
 
 
 @pytest.mark.parametrize("decided_by", [None, Digest.CRC32C])

@@ -50,6 +50,7 @@ decisions = st.builds(
     written=st.lists(written, max_size=5).map(tuple),
     digest_by=st.sampled_from(Digest),
     partitioner=st.sampled_from(sorted(PARTITIONERS)),
+    group=st.none() | names,
 )
 heads = st.builds(
     Head,
