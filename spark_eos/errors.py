@@ -57,6 +57,7 @@ RESTART_HELPS: frozenset[str] = frozenset(
         # Decided, or perhaps so: the next start finds out, and repairs what was lost.
         "EOS_DECISION_UNCLEAR",
         "EOS_OUTCOME_UNCLEAR",
+        "EOS_REPAIR_BY_OTHER_TASKS",
         "EOS_TRANSACTION_LOST",
     }
 )

@@ -3,21 +3,33 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from spark_eos.errors import Diverged, ProtocolStop, TransactionLost, Unclear
-from spark_eos.protocol.head import NEWEST_DIGEST, NOBODY, Decision, Digest, Head, Offsets, Pair, Verdict, Written
+from spark_eos.protocol.head import (
+    DIGEST_BITS,
+    NEWEST_DIGEST,
+    NOBODY,
+    Decision,
+    Digest,
+    Head,
+    Offsets,
+    Pair,
+    Verdict,
+    Written,
+)
 from spark_eos.protocol.new_checkpoint import FROM_GROUP, as_json, is_visible, what_waits
 from spark_eos.protocol.ports import Description, NotPublished, Ports, State, Term
+from spark_eos.protocol.repair import differences, repairs, tasks_with_lost_rows
 from spark_eos.protocol.run import clear_earlier
 from spark_eos.protocol.stops import checkpoint_ahead, checkpoint_behind, missing_head, superseded
 from spark_eos.protocol.task import TaskReport, Work
 from spark_eos.protocol.verdicts import abort_all, settle
 
-DIGEST_BITS = 64
 MARGIN_MS = 30_000
 """A transaction with less than this left to live is not decided on; half the timeout where that is shorter."""
+_MOST_LISTED = 20
 
 
 @dataclass(frozen=True)
@@ -100,7 +112,10 @@ def commit(ports: Ports, batch: MicroBatch, ahead: Term | None = None) -> Commit
         fresh, ahead = term is not ahead, None
         ports.reach("commit.taken")
         if mine is None or head.decision != mine:
-            mine = _next_decision(ports, batch, head)
+            try:
+                mine = _next_decision(ports, batch, head, term)
+            except NotPublished:
+                continue
             if mine is None:
                 return CommitReport(0, replayed=True, verify_ms=clock.lap())
             open_ones = {d.pair: d for d in ongoing()}
@@ -171,8 +186,9 @@ def _own_head(ports: Ports, batch: MicroBatch, head: Head | None) -> Head:
     raise superseded(batch.run, head)
 
 
-def _next_decision(ports: Ports, batch: MicroBatch, head: Head) -> Decision | None:
-    """The decision to publish; None when the batch was decided before, and nothing of that is to be changed."""
+def _next_decision(ports: Ports, batch: MicroBatch, head: Head, term: Term) -> Decision | None:
+    """The decision to publish; None when the batch was decided before, and nothing of that is to be changed. Raises
+    ProtocolStop, NotPublished."""
     last = head.decision
     if last is not None and last.batch < batch.id and last.lost:
         raise checkpoint_ahead(batch.id, last)
@@ -182,7 +198,7 @@ def _next_decision(ports: Ports, batch: MicroBatch, head: Head) -> Decision | No
         raise checkpoint_behind(last, batch.id)
     _check_versions(batch, batch.digests | {last.digest_by})
     _compare(batch, last)
-    mine = _repaired(ports, batch, last) if last.lost else last
+    mine = _repaired(ports, batch, head, term) if last.lost else last
     if _offsets_to_give(batch, last) is not None:
         mine = replace(mine, offsets=batch.offsets, group=batch.group)
     return None if mine == last else mine
@@ -259,27 +275,48 @@ def _diverged(batch: MicroBatch, last: Decision, differences: str) -> Diverged:
     )
 
 
-def _repaired(ports: Ports, batch: MicroBatch, last: Decision) -> Decision:
-    """The decision's next revision: lost transactions replaced by those that the replay wrote."""
-    kept = [w for w in last.written if w.verdict is not Verdict.LOST]
-    if not kept:
-        return replace(last, rev=last.rev + 1, tasks=len(batch.reports), written=batch.written)
-    repairs = {w.partition: w for w in batch.written}
-    lost = {w.partition: w for w in last.lost}
-    same_rows = {p: (w.rows, w.digest) for p, w in lost.items()} == {p: (w.rows, w.digest) for p, w in repairs.items()}
-    if len(batch.reports) != last.tasks or not same_rows:
-        abort_all(ports, batch.pairs)
-        raise Diverged(
-            "EOS_REPAIR_NEEDS_SAME_TASKS",
-            f"Micro-batch {batch.id} lost {len(lost)} of {len(last.written)} transactions and can be repaired only "
-            "by the "
-            f"same {last.tasks} tasks with the same rows; the replay has {len(batch.reports)}.",
-            hint=f"Start the query again with {last.tasks} tasks (same number of source partitions, "
-            "spark.sql.shuffle.partitions and adaptive execution as before), from this checkpoint: the offsets of "
-            "'offsets.group.id' are past the lost rows.",
-            tasks=last.tasks,
-        )
-    return replace(last, rev=last.rev + 1, written=tuple(sorted([*kept, *repairs.values()], key=lambda w: w.partition)))
+def _repaired(ports: Ports, batch: MicroBatch, head: Head, term: Term) -> Decision:
+    """The decision's next revision: lost transactions replaced by those that the replay wrote.
+
+    Where the replay dealt its rows to tasks in another way, the tasks that have the lost ones are noted in the ledger:
+    they write in the next replay. Raises NotPublished.
+    """
+    last = head.decision
+    assert last is not None
+    if repairs(last, batch.written):
+        kept = [w for w in last.written if w.verdict is not Verdict.LOST]
+        written = tuple(sorted([*kept, *batch.written], key=lambda w: w.partition))
+        return replace(last, rev=last.rev + 1, tasks=len(batch.reports), written=written, rewrite=None)
+    abort_all(ports, batch.pairs)
+    rewrite = tasks_with_lost_rows(last, batch.reports)
+    if rewrite is None:
+        raise _other_tasks(batch, last)
+    term.publish(replace(head, decision=replace(last, rewrite=rewrite)))
+    raise ProtocolStop(
+        "EOS_REPAIR_BY_OTHER_TASKS",
+        f"The lost rows of micro-batch {batch.id} are those of other tasks in this replay: {_listed(rewrite)}.",
+        hint="Nothing is lost: start the query again, from this checkpoint, with nothing changed, and those tasks "
+        "write them.",
+        batch=batch.id,
+    )
+
+
+def _listed(tasks: Sequence[int]) -> str:
+    more = len(tasks) - _MOST_LISTED
+    return ", ".join(map(str, tasks[:_MOST_LISTED])) + (f" and {more} more" if more > 0 else "")
+
+
+def _other_tasks(batch: MicroBatch, last: Decision) -> Diverged:
+    return Diverged(
+        "EOS_REPAIR_NEEDS_SAME_TASKS",
+        f"Micro-batch {batch.id} lost {len(last.lost)} of {len(last.written)} transactions, and in this replay their "
+        f"rows are in tasks together with rows that are visible: {differences(last, batch.reports)}.",
+        hint=f"Put back what deals rows to tasks, so that there are {last.tasks} with the same rows as then (source "
+        "partitions, minPartitions, maxRecordsPerPartition, repartition, spark.sql.shuffle.partitions, adaptive "
+        "execution), and start the query again, from this checkpoint: the offsets of 'offsets.group.id' are past the "
+        "lost rows.",
+        tasks=last.tasks,
+    )
 
 
 def _verify(ports: Ports, batch: MicroBatch, open_ones: Mapping[Pair, Description]) -> ProtocolStop | None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from spark_eos.errors import Unclear
-from spark_eos.protocol.head import CONSISTENT_RANDOM, NEWEST_DIGEST, Digest, Head, Pair, Written
+from spark_eos.protocol.head import CONSISTENT_RANDOM, NEWEST_DIGEST, Decision, Digest, Head, Pair, Written
 from spark_eos.protocol.names import SLOTS, TaskId
 from spark_eos.protocol.ports import Description, State
 from spark_eos.protocol.stops import checkpoint_behind
@@ -69,12 +69,18 @@ def assign(
         return Assignment(Work.WRITE, name, digest_by, partitioner or head.partitioner)
     if decision.batch > batch:
         raise checkpoint_behind(decision, batch)
-    lost = decision.lost
-    rewrite_all = bool(lost) and len(lost) == len(decision.written)
-    if rewrite_all or partition in {w.partition for w in lost}:
+    if _rewrites(decision, partition):
         name = TaskId(head.generation, partition, slot, attempt, decision.rev + 1)
         return Assignment(Work.REPAIR, name, decision.digest_by, decision.partitioner)
     return Assignment(Work.COUNT, None, decision.digest_by, decision.partitioner)
+
+
+def _rewrites(decision: Decision, partition: int) -> bool:
+    """Whether this task of a replay has lost rows to write. Where all was lost, every one has."""
+    lost = decision.lost
+    if decision.rewrite is not None:
+        return bool(lost) and partition in decision.rewrite
+    return bool(lost) and (len(lost) == len(decision.written) or partition in {w.partition for w in lost})
 
 
 def check_held(own: Pair, described: Description | None) -> None:

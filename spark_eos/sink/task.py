@@ -19,8 +19,7 @@ from spark_eos.kafka.producer.librdkafka import LibrdkafkaProducer
 from spark_eos.kafka.requests.end_txn import END_TXN_VERSION
 from spark_eos.log import logger
 from spark_eos.options.parse import SinkOptions
-from spark_eos.protocol.batch import DIGEST_BITS
-from spark_eos.protocol.head import CONSISTENT_RANDOM, Head, Pair, Probe, Written
+from spark_eos.protocol.head import CONSISTENT_RANDOM, DIGEST_BITS, Head, Pair, Probe, Written
 from spark_eos.protocol.names import TaskId, task_name
 from spark_eos.protocol.ports import State
 from spark_eos.protocol.run import open_run

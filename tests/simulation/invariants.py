@@ -37,8 +37,8 @@ class Watch:
     """A read_committed reader of every partition, and the books of what was decided.
 
     ``fates``: what became of each transaction. ``decided``: pair → the decision that named it first. ``given``: the
-    offset that each group was given last. ``stage_retried``: whether attempts of several stage attempts are about,
-    which Spark lets nobody tell apart.
+    offset that each group was given last. ``deciders``: the run that decided a batch last. ``stage_retried``: whether
+    attempts of several stage attempts are about, which Spark lets nobody tell apart.
     """
 
     cluster: Cluster
@@ -49,6 +49,7 @@ class Watch:
     heads: list[Head] = field(default_factory=list)
     seen: dict[int, Pair] = field(default_factory=dict)
     given: dict[str, int] = field(default_factory=dict)
+    deciders: dict[int, str] = field(default_factory=dict)
     _read: dict[Place, int] = field(default_factory=dict)
     _names: dict[tuple[int, int], str] = field(default_factory=dict)
 
@@ -90,9 +91,9 @@ class Watch:
         if last is not None and head.generation != last.generation + (head.run != last.run):
             raise Violation(OWN_GENERATION, f"{head.run} has {head.generation}, {last.run} {last.generation}")
         if head.decision is not None:
-            self._decide(head.decision, last.decision if last is not None else None)
+            self._decide(head.run, head.decision, last.decision if last is not None else None)
 
-    def _decide(self, new: Decision, last: Decision | None) -> None:
+    def _decide(self, run: str, new: Decision, last: Decision | None) -> None:
         for w in new.written:
             if w.verdict is not None and self.fates.get(w.pair) is not (w.verdict is Verdict.COMMITTED):
                 raise Violation(TRUE_VERDICTS, f"{w.pair} is {w.verdict.value}, by the log {self.fates.get(w.pair)}")
@@ -109,6 +110,7 @@ class Watch:
             raise Violation(ONE_DECISION, f"batch {new.batch} was decided after {last and last.batch}")
         for pair in new.pairs:
             self.decided.setdefault(pair, new)
+        self.deciders[new.batch] = run
 
     def stopped(self, error: EosError) -> None:
         """A driver ended with this error."""

@@ -13,7 +13,7 @@ from spark_eos.protocol.names import ledger_name
 from .coordinator import WEEK_MS, Cluster, NextAppend
 from .invariants import Watch
 from .ledger import LEDGER, PREFIX, QUERY
-from .spark import FIRST, LATER, TOPIC, Library, Plan, Query
+from .spark import FIRST, LATER, TOPIC, Deal, Library, Plan, Query
 from .world import Actor, Fault, Strike, Violation, World
 
 SIZES = (3, 15, 60, 301, 2_000, 15_001, 70_000, 400_001)
@@ -50,6 +50,7 @@ class Run:
         if not schedule.double_fence:  # a fence that failed in 4.0.0 looks like one that worked
             self.query.stopped = self.watch.stopped
         self.query.logged = self.watch.logged
+        self.query.decider = self.watch.deciders.__getitem__
         if self.traced:
             self.world.trace = []
         for strike, handler in {
@@ -157,11 +158,12 @@ def draw(chance: random.Random, scenes: tuple[Scene, ...] | None = None) -> Sche
         first_epoch=chance.choice((0, 0, 32_760, 32_764, 32_765, 32_766)),
         double_fence=chance.random() < 0.2,
     )
-    plan = replace(plan, libraries=chance.choice(_LIBRARIES), groups=chance.choice(_GROUPS))
-    return replace(schedule, plan=plan)
+    libraries, groups, deals = (chance.choice(choices) for choices in (_LIBRARIES, _GROUPS, _DEALS))
+    return replace(schedule, plan=replace(plan, libraries=libraries, groups=groups, deals=deals))
 
 
 _LIBRARIES = ((Library(),), (FIRST, LATER), (FIRST, FIRST, LATER), (LATER, FIRST))
+_DEALS = (*[(deal,) for deal in Deal], (Deal.TURNS, Deal.BACKWARDS), (Deal.TURNS, Deal.RUNS, Deal.BACKWARDS))
 _GROUPS = (("group",), ("group",), ("group", "other"), (None, "group"))
 
 

@@ -4,8 +4,8 @@ What is modelled: the offset log before and the commit log after a micro-batch, 
 writer; a stage with failed, lost and speculative attempts and a second stage attempt; the output commit coordinator,
 whose denial nobody tells the writer; commit and abort in processes of their own; a driver that dies, is stopped, or
 runs beside another one; attempts that nobody waits for any more and that live on; replays with another number of
-tasks, or by another version of the library. Who starts the query again after a stop does so at once, and does what the
-error's hint says.
+tasks, rows dealt to them in another way, or another version of the library. Who starts the query again after a stop
+does so at once, and does what the error's hint says.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ import contextlib
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from enum import Enum
 
 from spark_eos.errors import EosError, KafkaError
-from spark_eos.protocol.batch import DIGEST_BITS, MicroBatch, abort, commit, take_ahead
-from spark_eos.protocol.head import CONSISTENT_RANDOM, NEWEST_DIGEST, Digest, Head, Written
+from spark_eos.protocol.batch import MicroBatch, abort, commit, take_ahead
+from spark_eos.protocol.head import CONSISTENT_RANDOM, DIGEST_BITS, NEWEST_DIGEST, Digest, Head, Written
 from spark_eos.protocol.names import TaskId, task_name
 from spark_eos.protocol.ports import Ports, State, Term
 from spark_eos.protocol.run import open_run
@@ -49,10 +50,18 @@ class Library:
 FIRST, LATER = Library(Digest.CRC32C), Library(Digest.MIXED, "murmur2_random")
 
 
+class Deal(Enum):
+    """How a deterministic plan deals rows to tasks."""
+
+    TURNS = "in turn"
+    BACKWARDS = "in turn, from the last task on"
+    RUNS = "in runs"
+
+
 @dataclass(frozen=True)
 class Plan:
-    """The query: rows of each micro-batch; tasks, version of the library, and the group that gets the offsets, by the
-    number of the start, in turn.
+    """The query: rows of each micro-batch; tasks, version of the library, the group that gets the offsets, and how rows
+    are dealt to tasks, by the number of the start, in turn.
 
     ``lingering``: attempts that nobody waits for any more live on.
     """
@@ -62,14 +71,19 @@ class Plan:
     lingering: bool = False
     libraries: tuple[Library, ...] = (Library(),)
     groups: tuple[str | None, ...] = ("group",)
+    deals: tuple[Deal, ...] = (Deal.TURNS,)
 
 
 def place_of(row: int, partitioner: str) -> Place:
     return TOPIC, (row // 2 + (partitioner == CONSISTENT_RANDOM)) % TOPIC_PARTITIONS
 
 
-def rows_of(start: int, end: int, tasks: int, partition: int) -> list[int]:
+def rows_of(start: int, end: int, tasks: int, partition: int, deal: Deal) -> list[int]:
     """What a deterministic plan gives to one of so many tasks."""
+    if deal is Deal.RUNS:
+        return [row for row in range(start, end) if (row - start) * tasks // (end - start) == partition]
+    if deal is Deal.BACKWARDS:
+        partition = tasks - 1 - partition
     return [row for row in range(start, end) if row % tasks == partition]
 
 
@@ -89,11 +103,12 @@ class Query:
         self.world, self.cluster, self.plan = world, cluster, plan
         self.offsets: dict[int, tuple[int, int]] = {}
         self.committed: set[int] = set()
-        self.forced: dict[int, int] = {}
+        self.forced: dict[int, tuple[int, Deal]] = {}
         self.drivers: list[Driver] = []
         self.stops: list[str] = []
         self.over = self.stage_retried = False
         self.stopped: Callable[[EosError], None] = lambda error: None
+        self.decider: Callable[[int], str] = lambda batch: ""
         self.logged: Callable[[str | None, int], None] = lambda group, end: None
         for strike, handler in {
             Strike.SECOND_DRIVER: self._second_driver,
@@ -183,7 +198,9 @@ class Driver:
         self.tasks = query.plan.tasks[number % len(query.plan.tasks)]
         self.library = query.plan.libraries[number % len(query.plan.libraries)]
         self.group = query.plan.groups[number % len(query.plan.groups)]
+        self.deal = query.plan.deals[number % len(query.plan.deals)]
         self.alive, self.interrupted = True, False
+        self.dealt: dict[int, tuple[int, Deal]] = {}
         self.stage: Stage | None = None
         self.actor: Actor | None = None
         self.process: Actor | None = None
@@ -205,9 +222,22 @@ class Driver:
 
     def _heed(self, error: EosError) -> None:
         if error.condition == "EOS_REPAIR_NEEDS_SAME_TASKS":
-            self.query.forced[max(self.query.offsets)] = error.parameters["tasks"]
+            self._deal_as_before(max(self.query.offsets))
+        if error.condition == "EOS_REPAIR_BY_OTHER_TASKS":
+            self.query.forced[error.parameters["batch"]] = self.dealing(error.parameters["batch"])
         if error.condition == "EOS_OUTCOME_GONE":
             self.query.over = True
+
+    def _deal_as_before(self, batch: int) -> None:
+        """The user puts back what the run had that made the decision."""
+        query = self.query
+        run = query.decider(batch)
+        before = next(driver for driver in query.drivers if driver.run == run)
+        query.forced[batch] = before.dealing(batch)
+
+    def dealing(self, batch: int) -> tuple[int, Deal]:
+        """To how many tasks, and how, this run deals a micro-batch's rows."""
+        return self.dealt.get(batch) or self.query.forced.get(batch) or (self.tasks, self.deal)
 
     def die(self, with_commit: bool) -> None:
         self.alive = False
@@ -248,7 +278,7 @@ class Driver:
         offsets[batch] = (start, start + self.query.plan.rows[batch])
 
     def _run_stage(self, batch: int) -> tuple[TaskReport, ...]:
-        tasks = self.query.forced.get(batch, self.tasks)
+        self.dealt[batch] = tasks, _ = self.dealing(batch)
         self.stage = stage = Stage(self, batch, tasks)
         stage.begin()
         self.world.wait(lambda: stage.over or self.interrupted)
@@ -446,7 +476,7 @@ class Task:
     @property
     def rows(self) -> list[int]:
         start, end = self.driver.query.offsets[self.batch]
-        return rows_of(start, end, self.tasks, self.attempt.partition)
+        return rows_of(start, end, self.tasks, self.attempt.partition, self.driver.dealing(self.batch)[1])
 
 
 def run_task(task: Task) -> TaskReport:

@@ -314,6 +314,10 @@ _ID_TAKEN_AGAIN: Scene = (
 )
 _KILLED_WHEN_ENDED: Scene = ((Strike.DRIVER_DIES, SIZES, ("commit.ended",)),)
 _KILLED_WHEN_DECIDED: Scene = ((Strike.DRIVER_DIES, SIZES, ("commit.decided", "commit.ended", "commit.cleaned")),)
+_SECOND_LOST: Scene = (
+    (Strike.DRIVER_DIES, SIZES, (f"{_END}1-1-",)),
+    (Strike.PAUSE, (70_000,), ("fetch ledger", "open.")),
+)
 _LEFT_BEHIND: Scene = (
     (Strike.SECOND_DRIVER, SIZES, ("prepare.", "task: ")),
     (Strike.STALL, SIZES, ("task: fetch ledger", "open.")),
@@ -413,6 +417,12 @@ MISTAKES = (
         _offsets_with_new_batches_only,
         (invariants.OFFSETS,),
         (_KILLED_WHEN_DECIDED,),
+    ),
+    Mistake(
+        "a repair by whatever the replay wrote",
+        lambda patch: patch.setattr(batch, "repairs", lambda *_: True),
+        (invariants.NOT_LOST, invariants.NOT_DOUBLED),
+        (_SECOND_LOST,),
     ),
     Mistake(
         "a new checkpoint in place of a decision that is not settled",
