@@ -3,25 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 
-from spark_eos.errors import Diverged, ProtocolStop, TransactionLost, Unclear
-from spark_eos.protocol.head import (
-    DIGEST_BITS,
-    NEWEST_DIGEST,
-    NOBODY,
-    Decision,
-    Digest,
-    Head,
-    Offsets,
-    Pair,
-    Verdict,
-    Written,
-)
-from spark_eos.protocol.new_checkpoint import FROM_GROUP, as_json, is_visible, what_waits
+from spark_eos.errors import ProtocolStop, TransactionLost, Unclear
+from spark_eos.protocol.head import NEWEST_DIGEST, NOBODY, Decision, Head, Offsets, Pair, Verdict
+from spark_eos.protocol.micro_batch import MicroBatch
 from spark_eos.protocol.ports import Description, NotPublished, Ports, State, Term
-from spark_eos.protocol.repair import differences, repairs, tasks_with_lost_rows
+from spark_eos.protocol.repair import repairs, tasks_with_lost_rows
+from spark_eos.protocol.replay import check_versions, compare, listed, needs_same_tasks
 from spark_eos.protocol.run import clear_earlier
 from spark_eos.protocol.stops import checkpoint_ahead, checkpoint_behind, missing_head, superseded
 from spark_eos.protocol.task import TaskReport, Work
@@ -29,41 +19,6 @@ from spark_eos.protocol.verdicts import abort_all, settle
 
 MARGIN_MS = 30_000
 """A transaction with less than this left to live is not decided on; half the timeout where that is shorter."""
-_MOST_LISTED = 20
-
-
-@dataclass(frozen=True)
-class MicroBatch:
-    """A micro-batch when every task has reported. ``offsets``, and the ``group`` that is to have them, only where they
-    are asked for; ``partitioner`` only where the user has chosen one."""
-
-    run: str
-    id: int
-    reports: tuple[TaskReport, ...]
-    offsets: Offsets | None = None
-    partitioner: str | None = None
-    group: str | None = None
-
-    @property
-    def rows(self) -> int:
-        return sum(report.rows for report in self.reports)
-
-    @property
-    def digest(self) -> int:
-        return sum(report.digest for report in self.reports) % (1 << DIGEST_BITS)
-
-    @property
-    def digests(self) -> frozenset[Digest]:
-        """How the tasks have digested their rows; one, unless executors have different versions of the library."""
-        return frozenset(report.digest_by for report in self.reports)
-
-    @property
-    def written(self) -> tuple[Written, ...]:
-        return tuple(report.written for report in self.reports if report.written is not None)
-
-    @property
-    def pairs(self) -> frozenset[Pair]:
-        return frozenset(w.pair for w in self.written)
 
 
 @dataclass(frozen=True)
@@ -196,8 +151,8 @@ def _next_decision(ports: Ports, batch: MicroBatch, head: Head, term: Term) -> D
         return _decided(batch, head)
     if last.batch > batch.id:
         raise checkpoint_behind(last, batch.id)
-    _check_versions(batch, batch.digests | {last.digest_by})
-    _compare(batch, last)
+    check_versions(batch, batch.digests | {last.digest_by})
+    compare(batch, last)
     mine = _repaired(ports, batch, head, term) if last.lost else last
     if _offsets_to_give(batch, last) is not None:
         mine = replace(mine, offsets=batch.offsets, group=batch.group)
@@ -212,7 +167,7 @@ def _offsets_to_give(batch: MicroBatch, last: Decision | None) -> Offsets | None
 
 def _decided(batch: MicroBatch, head: Head) -> Decision:
     """The decision on a micro-batch that is new."""
-    _check_versions(batch, batch.digests)
+    check_versions(batch, batch.digests)
     return Decision(
         batch.id,
         0,
@@ -224,54 +179,6 @@ def _decided(batch: MicroBatch, head: Head) -> Decision:
         digest_by=next(iter(batch.digests), NEWEST_DIGEST),
         partitioner=batch.partitioner or head.partitioner,
         group=batch.group,
-    )
-
-
-def _check_versions(batch: MicroBatch, digests: Collection[Digest]) -> None:
-    """Sums of digests of different kinds say nothing."""
-    if batch.reports and len(digests) > 1:
-        raise ProtocolStop(
-            "EOS_MIXED_VERSIONS",
-            f"The rows of micro-batch {batch.id} were digested in different ways "
-            f"({', '.join(sorted(digest.value for digest in digests))}): its tasks ran with different versions of "
-            "spark-eos.",
-            hint="Nothing was decided: install the same version for the driver and all executors, and start the query "
-            "again.",
-        )
-
-
-_WHY_DIVERGED = (
-    "The query's plan is not deterministic (random values, the time of day, changed code), its source cannot be "
-    "replayed, or the checkpoint was copied and the other one went on. Put the old code back for this batch, or use "
-    "the checkpoint that went on."
-)
-
-
-def _compare(batch: MicroBatch, last: Decision) -> None:
-    """A replay must be what was decided: what is visible already came from it."""
-    compared = [("rows", last.rows, batch.rows), ("digest of the rows", last.digest, batch.digest)]
-    differences = [f"{what}: decided {was}, now {now}" for what, was, now in compared if was != now]
-    if last.offsets is not None and batch.offsets is not None and last.offsets != batch.offsets:
-        differences.append(f"offsets: decided {as_json(last.offsets)}, now {as_json(batch.offsets)}")
-    if differences:
-        raise _diverged(batch, last, "; ".join(differences))
-
-
-def _diverged(batch: MicroBatch, last: Decision, differences: str) -> Diverged:
-    if not is_visible(last):
-        return Diverged(
-            "EOS_REPLAY_DIVERGED",
-            f"The replay of micro-batch {batch.id} is not what was decided: {differences}.",
-            hint=f"{_WHY_DIVERGED} Do not begin with a new one: {what_waits(last)}. The group's offsets are past those "
-            "rows.",
-            batch=batch.id,
-        )
-    return Diverged(
-        "EOS_REPLAY_DIVERGED",
-        f"The replay of micro-batch {batch.id} is not what was decided and made visible: {differences}.",
-        hint=f"{_WHY_DIVERGED} If nothing goes on with this checkpoint or the other, begin with a new one, as all that "
-        f"was decided is visible: {FROM_GROUP}; so do the decided offsets as 'startingOffsets'.",
-        batch=batch.id,
     )
 
 
@@ -290,32 +197,14 @@ def _repaired(ports: Ports, batch: MicroBatch, head: Head, term: Term) -> Decisi
     abort_all(ports, batch.pairs)
     rewrite = tasks_with_lost_rows(last, batch.reports)
     if rewrite is None:
-        raise _other_tasks(batch, last)
+        raise needs_same_tasks(batch, last)
     term.publish(replace(head, decision=replace(last, rewrite=rewrite)))
     raise ProtocolStop(
         "EOS_REPAIR_BY_OTHER_TASKS",
-        f"The lost rows of micro-batch {batch.id} are those of other tasks in this replay: {_listed(rewrite)}.",
+        f"The lost rows of micro-batch {batch.id} are those of other tasks in this replay: {listed(rewrite)}.",
         hint="Nothing is lost: start the query again, from this checkpoint, with nothing changed, and those tasks "
         "write them.",
         batch=batch.id,
-    )
-
-
-def _listed(tasks: Sequence[int]) -> str:
-    more = len(tasks) - _MOST_LISTED
-    return ", ".join(map(str, tasks[:_MOST_LISTED])) + (f" and {more} more" if more > 0 else "")
-
-
-def _other_tasks(batch: MicroBatch, last: Decision) -> Diverged:
-    return Diverged(
-        "EOS_REPAIR_NEEDS_SAME_TASKS",
-        f"Micro-batch {batch.id} lost {len(last.lost)} of {len(last.written)} transactions, and in this replay their "
-        f"rows are in tasks together with rows that are visible: {differences(last, batch.reports)}.",
-        hint=f"Put back what deals rows to tasks, so that there are {last.tasks} with the same rows as then (source "
-        "partitions, minPartitions, maxRecordsPerPartition, repartition, spark.sql.shuffle.partitions, adaptive "
-        "execution), and start the query again, from this checkpoint: the offsets of 'offsets.group.id' are past the "
-        "lost rows.",
-        tasks=last.tasks,
     )
 
 

@@ -19,7 +19,8 @@ from spark_eos.errors import ProtocolStop
 from spark_eos.kafka.admin.topics import topic_partitions
 from spark_eos.log import logger
 from spark_eos.options.parse import SinkOptions
-from spark_eos.protocol.batch import CommitReport, MicroBatch, abort, commit
+from spark_eos.protocol.batch import CommitReport, abort, commit
+from spark_eos.protocol.micro_batch import MicroBatch
 from spark_eos.protocol.task import TaskReport
 from spark_eos.sink.preflight import Facts, preflight, this_driver
 from spark_eos.sink.schema import check_columns

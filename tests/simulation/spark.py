@@ -17,8 +17,9 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from spark_eos.errors import EosError, KafkaError
-from spark_eos.protocol.batch import MicroBatch, abort, commit, take_ahead
+from spark_eos.protocol.batch import abort, commit, take_ahead
 from spark_eos.protocol.head import CONSISTENT_RANDOM, DIGEST_BITS, NEWEST_DIGEST, Digest, Head, Written
+from spark_eos.protocol.micro_batch import MicroBatch
 from spark_eos.protocol.names import TaskId, task_name
 from spark_eos.protocol.ports import Ports, State, Term
 from spark_eos.protocol.run import open_run

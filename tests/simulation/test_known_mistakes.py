@@ -226,7 +226,7 @@ def _digest_of_the_version_at_hand(patch: pytest.MonkeyPatch) -> None:
         return replace(written_as(*place, digest_by=digest_by), digest_by=digest_by)
 
     patch.setattr(spark, "assign", newest)
-    patch.setattr(batch, "_check_versions", lambda *_: None)
+    patch.setattr(batch, "check_versions", lambda *_: None)
 
 
 def _partitioner_of_the_version_at_hand(patch: pytest.MonkeyPatch) -> None:

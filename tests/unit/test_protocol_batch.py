@@ -7,8 +7,9 @@ from dataclasses import replace
 import pytest
 
 from spark_eos.errors import ProtocolStop
-from spark_eos.protocol.batch import MicroBatch, _next_decision, _offsets_to_give
+from spark_eos.protocol.batch import _next_decision, _offsets_to_give
 from spark_eos.protocol.head import Decision, Digest, Head, Pair, Probe, Verdict, Written
+from spark_eos.protocol.micro_batch import MicroBatch
 from spark_eos.protocol.task import TaskReport, Work
 
 
