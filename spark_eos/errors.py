@@ -46,6 +46,7 @@ RESTART_HELPS: frozenset[str] = frozenset(
         "EOS_SOURCE_STALLED",
         "EOS_WORKER_DIED",
         # Nothing was decided, and what was written is aborted: the next start replays the micro-batch.
+        "EOS_ATTEMPT_LATE",
         "EOS_FENCED",
         "EOS_PRODUCER_WITHOUT_IDENTITY",
         "EOS_RUN_CLOSED",

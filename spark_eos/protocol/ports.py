@@ -83,8 +83,11 @@ class Coordinator(Protocol):
         """What the coordinators hold of these transactional ids; ids that they do not know are left out."""
         ...
 
-    def ongoing(self, *, before: int | None = None) -> Collection[Description]:
-        """Every Ongoing transaction of a task of this query; with ``before``, only of generations before that one."""
+    def ongoing(
+        self, *, before: int | None = None, of: tuple[int, int] | None = None
+    ) -> Collection[Description]:
+        """Every Ongoing transaction of a task of this query; with ``before``, only of generations before that one;
+        with ``of``, only of this generation and slot."""
         ...
 
     def begin_ongoing(self) -> Callable[[], Collection[Description]]:

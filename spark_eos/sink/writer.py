@@ -99,7 +99,7 @@ class EosKafkaStreamWriter(DataSourceStreamArrowWriter):
         reports = tuple(message.report for message in said)
         batch = MicroBatch(first.run, batchId, reports, offsets, self._options.partitioner, group)
         report = commit(own.ports, batch, own.ahead(first.run))
-        own.take_ahead(first.run)
+        own.rest(first.run, batchId)
         spare_collections()
         self._log(first.query, batch, said, report, time.perf_counter() - began)
 

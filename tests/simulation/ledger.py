@@ -126,11 +126,11 @@ class SimulatedCoordinator:
                 return None
         raise _silent("describe")
 
-    def ongoing(self, *, before: int | None = None) -> Collection[Description]:
+    def ongoing(self, *, before: int | None = None, of: tuple[int, int] | None = None) -> Collection[Description]:
         for _ in self._world.retrying():
             reply = self._world.call("list", lambda: self._cluster.list_ongoing(f"{PREFIX}-{QUERY}-"))
             if reply is not None and reply.code == OK:
-                own = [name for name in reply.value if is_task_name(PREFIX, QUERY, name, before=before)]
+                own = [name for name in reply.value if is_task_name(PREFIX, QUERY, name, before=before, of=of)]
                 return [d for d in self.describe(own).values() if d.state is State.ONGOING]
         raise _silent("list")
 

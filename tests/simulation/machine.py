@@ -159,7 +159,8 @@ def draw(chance: random.Random, scenes: tuple[Scene, ...] | None = None) -> Sche
         double_fence=chance.random() < 0.2,
     )
     libraries, groups, deals = (chance.choice(choices) for choices in (_LIBRARIES, _GROUPS, _DEALS))
-    return replace(schedule, plan=replace(plan, libraries=libraries, groups=groups, deals=deals))
+    idle_ms = chance.choice((0, 0, 0, 3_000, 45_000))
+    return replace(schedule, plan=replace(plan, libraries=libraries, groups=groups, deals=deals, idle_ms=idle_ms))
 
 
 _LIBRARIES = ((Library(),), (FIRST, LATER), (FIRST, FIRST, LATER), (LATER, FIRST))

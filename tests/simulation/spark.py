@@ -23,8 +23,8 @@ from spark_eos.protocol.micro_batch import MicroBatch
 from spark_eos.protocol.names import TaskId, task_name
 from spark_eos.protocol.ports import Ports, State, Term
 from spark_eos.protocol.run import open_run
-from spark_eos.protocol.stops import missing_head, superseded
-from spark_eos.protocol.task import Assignment, TaskReport, assign, check_held
+from spark_eos.protocol.sweep import SWEEPS_AFTER_S, sweep
+from spark_eos.protocol.task import Assignment, TaskReport, assign, check_held, check_owner
 
 from .client import LIBRDKAFKAS, OURS, Producer, Refused
 from .coordinator import Cluster, Place
@@ -64,7 +64,8 @@ class Plan:
     """The query: rows of each micro-batch; tasks, version of the library, the group that gets the offsets, and how rows
     are dealt to tasks, by the number of the start, in turn.
 
-    ``lingering``: attempts that nobody waits for any more live on.
+    ``lingering``: attempts that nobody waits for any more live on. ``idle_ms``: for how long there is nothing to do
+    after each micro-batch.
     """
 
     rows: tuple[int, ...]
@@ -73,6 +74,7 @@ class Plan:
     libraries: tuple[Library, ...] = (Library(),)
     groups: tuple[str | None, ...] = ("group",)
     deals: tuple[Deal, ...] = (Deal.TURNS,)
+    idle_ms: int = 0
 
 
 def place_of(row: int, partitioner: str) -> Place:
@@ -109,6 +111,7 @@ class Query:
         self.stops: list[str] = []
         self.over = self.stage_retried = False
         self.stopped: Callable[[EosError], None] = lambda error: None
+        self.rested: Callable[[], None] = lambda: None
         self.decider: Callable[[int], str] = lambda batch: ""
         self.logged: Callable[[str | None, int], None] = lambda group, end: None
         for strike, handler in {
@@ -200,7 +203,7 @@ class Driver:
         self.library = query.plan.libraries[number % len(query.plan.libraries)]
         self.group = query.plan.groups[number % len(query.plan.groups)]
         self.deal = query.plan.deals[number % len(query.plan.deals)]
-        self.alive, self.interrupted = True, False
+        self.alive, self.interrupted, self.resting = True, False, -1
         self.dealt: dict[int, tuple[int, Deal]] = {}
         self.stage: Stage | None = None
         self.actor: Actor | None = None
@@ -265,7 +268,29 @@ class Driver:
                 raise Stopped("commit log written by another")
             query.committed.add(batch)
             query.logged(self.group, query.offsets[batch][1])
+            self._idle(batch)
             batch += 1
+
+    def _idle(self, batch: int) -> None:
+        """Nothing to read for a while; in the process that commits, what is left open is looked for."""
+        if not self.query.plan.idle_ms:
+            return
+        self.resting = batch
+        self.world.spawn(f"sweep {self.run} b{batch}", "sweep", lambda: self._sweep(batch))
+        self.world.wait(lambda: self.interrupted, self.query.plan.idle_ms)
+        self.query.rested()
+        self.resting = -1
+        if self.interrupted:
+            raise Stopped("query.stop()")
+
+    def _sweep(self, batch: int) -> None:
+        own = ports(self.world, self.query.cluster)
+        for seconds in SWEEPS_AFTER_S:
+            self.world.wait(lambda: self.resting != batch, 1000 * seconds)
+            if self.resting != batch:
+                return
+            with contextlib.suppress(EosError):
+                sweep(own, self.run, batch)
 
     def _plan_batch(self, batch: int, newest: int) -> None:
         """The offset log is written before the micro-batch runs; a replay finds it."""
@@ -554,9 +579,7 @@ def _write(task: Task, own: Ports, assignment: Assignment, producer: Producer, r
     except Refused as refused:
         raise KafkaError("EOS_DELIVERY_FAILED", f"{refused}", hint="Nothing of the batch is visible.") from None
     own.reach("prepare.flushed")
-    head = own.ledger.read()
-    if head is None or head.run != task.driver.run:
-        raise missing_head(task.batch) if head is None else superseded(task.driver.run, head)
+    check_owner(own.ledger.read(), task.driver.run, task.batch, assignment.work)
     by = assignment.digest_by
     written = _hand_over(task, own, producer, rows, by)
     own.reach("prepare.prepared")

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from spark_eos.errors import Unclear
-from spark_eos.protocol import batch, run, verdicts
+from spark_eos.protocol import batch, run, sweep, verdicts
 from spark_eos.protocol.head import NOBODY, Verdict, Written
 from spark_eos.protocol.names import task_name
 from spark_eos.protocol.ports import EndTxnAnswer, NotPublished
@@ -210,7 +210,7 @@ def _abort_without_closing(patch: pytest.MonkeyPatch) -> None:
 
 def _clean_up_of_any_generation(patch: pytest.MonkeyPatch) -> None:
     ongoing = ledger.SimulatedCoordinator.ongoing
-    patch.setattr(ledger.SimulatedCoordinator, "ongoing", lambda self, *, before=None: ongoing(self))
+    patch.setattr(ledger.SimulatedCoordinator, "ongoing", lambda self, *, before=None, of=None: ongoing(self, of=of))
 
 
 def _new_checkpoint_unsettled(patch: pytest.MonkeyPatch) -> None:
@@ -246,6 +246,18 @@ def _offsets_with_new_batches_only(patch: pytest.MonkeyPatch) -> None:
         return None if last is not None and last.batch == body.id else body.offsets
 
     patch.setattr(batch, "_offsets_to_give", of_new_ones)
+
+
+def _sweep_that_asks_before_it_looks(patch: pytest.MonkeyPatch) -> None:
+    """The head is read, then what is open is listed: by then, a later micro-batch may have it."""
+
+    def once(ports: Any, run: str, batch: int) -> None:
+        head = sweep._last_of(ports, run, batch)
+        if head is not None:
+            ports.reach("sweep.read")
+            verdicts.abort_all(ports, {d.pair for d in ports.coordinator.ongoing(of=(head.generation, batch % 2))})
+
+    patch.setattr(spark, "sweep", once)
 
 
 @dataclass(frozen=True)
@@ -317,6 +329,11 @@ _KILLED_WHEN_DECIDED: Scene = ((Strike.DRIVER_DIES, SIZES, ("commit.decided", "c
 _SECOND_LOST: Scene = (
     (Strike.DRIVER_DIES, SIZES, (f"{_END}1-1-",)),
     (Strike.PAUSE, (70_000,), ("fetch ledger", "open.")),
+)
+_SLOW_SWEEP: Scene = (
+    (Strike.STALL, (15_001,), ("sweep.read",)),
+    (Strike.STALL, (1,), ("commit.decided",)),
+    (Strike.STALL, (15_001,), ("commit.decided",)),
 )
 _LEFT_BEHIND: Scene = (
     (Strike.SECOND_DRIVER, SIZES, ("prepare.", "task: ")),
@@ -423,6 +440,12 @@ MISTAKES = (
         lambda patch: patch.setattr(batch, "repairs", lambda *_: True),
         (invariants.NOT_LOST, invariants.NOT_DOUBLED),
         (_SECOND_LOST,),
+    ),
+    Mistake(
+        "a sweep that asks before it looks",
+        _sweep_that_asks_before_it_looks,
+        (invariants.NEVER_ABORTED, invariants.TRUE_STOPS),
+        (_SLOW_SWEEP,),
     ),
     Mistake(
         "a new checkpoint in place of a decision that is not settled",
