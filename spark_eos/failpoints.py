@@ -36,7 +36,6 @@ POINTS = {
     "prepare.prepared": "a task is prepared and about to say so",
     "ahead.read": "the driver is about to take the ledger for the next micro-batch",
     "ahead.taken": "the driver has taken the ledger for the next micro-batch",
-    "sweep.read": "the driver, idle, is about to look for what attempts have left open",
     "commit.entered": "the driver has every task's report, nothing is decided",
     "commit.taken": "the driver has taken the ledger, nothing is decided",
     "commit.verified": "every transaction is verified, nothing is decided",

@@ -28,7 +28,6 @@ def sweep(ports: Ports, run: str, batch: int) -> Collection[Pair] | None:
     head = _last_of(ports, run, batch)
     if head is None:
         return None
-    ports.reach("sweep.read")
     found = ports.coordinator.ongoing(of=(head.generation, batch % SLOTS))
     head = _last_of(ports, run, batch)
     if head is None:

@@ -254,7 +254,6 @@ def _sweep_that_asks_before_it_looks(patch: pytest.MonkeyPatch) -> None:
     def once(ports: Any, run: str, batch: int) -> None:
         head = sweep._last_of(ports, run, batch)
         if head is not None:
-            ports.reach("sweep.read")
             verdicts.abort_all(ports, {d.pair for d in ports.coordinator.ongoing(of=(head.generation, batch % 2))})
 
     patch.setattr(spark, "sweep", once)
@@ -331,7 +330,7 @@ _SECOND_LOST: Scene = (
     (Strike.PAUSE, (70_000,), ("fetch ledger", "open.")),
 )
 _SLOW_SWEEP: Scene = (
-    (Strike.STALL, (15_001,), ("sweep.read",)),
+    (Strike.STALL, (15_001,), ("sweep: list",)),
     (Strike.STALL, (1,), ("commit.decided",)),
     (Strike.STALL, (15_001,), ("commit.decided",)),
 )
