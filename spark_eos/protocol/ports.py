@@ -83,9 +83,7 @@ class Coordinator(Protocol):
         """What the coordinators hold of these transactional ids; ids that they do not know are left out."""
         ...
 
-    def ongoing(
-        self, *, before: int | None = None, of: tuple[int, int] | None = None
-    ) -> Collection[Description]:
+    def ongoing(self, *, before: int | None = None, of: tuple[int, int] | None = None) -> Collection[Description]:
         """Every Ongoing transaction of a task of this query; with ``before``, only of generations before that one;
         with ``of``, only of this generation and slot."""
         ...

@@ -28,9 +28,7 @@ def digest(rows: Rows) -> int:
 def decided(tasks: list[Rows], lost: set[int], **more: object) -> Decision:
     """A decision on these tasks' rows; those in ``lost`` were lost, the others are visible."""
     written = tuple(
-        Written(
-            p, Pair(f"id-{p}", 1, 1), len(rows), digest(rows), Probe("t", 0, p), _verdict(p in lost)
-        )
+        Written(p, Pair(f"id-{p}", 1, 1), len(rows), digest(rows), Probe("t", 0, p), _verdict(p in lost))
         for p, rows in enumerate(tasks)
         if rows
     )
