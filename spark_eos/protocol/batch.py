@@ -16,6 +16,7 @@ from spark_eos.protocol.run import clear_earlier
 from spark_eos.protocol.stops import checkpoint_ahead, checkpoint_behind, missing_head, superseded
 from spark_eos.protocol.task import TaskReport, Work
 from spark_eos.protocol.verdicts import abort_all, settle
+from spark_eos.protocol.whole import FRESH_MS, look_at, undecided_broken
 
 MARGIN_MS = 30_000
 """A transaction with less than this left to live is not decided on; half the timeout where that is shorter."""
@@ -73,7 +74,7 @@ def commit(ports: Ports, batch: MicroBatch, ahead: Term | None = None) -> Commit
                 continue
             if mine is None:
                 return CommitReport(0, replayed=True, verify_ms=clock.lap())
-            open_ones = {d.pair: d for d in ongoing()}
+            now_ms, open_ones = ports.now_ms(), {d.pair: d for d in ongoing()}
             problem = _verify(ports, batch, open_ones)
             if problem is not None and not fresh:
                 mine = None
@@ -81,6 +82,7 @@ def commit(ports: Ports, batch: MicroBatch, ahead: Term | None = None) -> Commit
             if problem is not None:
                 abort_all(ports, batch.pairs)
                 raise problem
+            checked_ms = now_ms
             left = open_ones.keys() - mine.pairs
             ports.reach("commit.verified")
             verify_ms = clock.lap()
@@ -90,7 +92,7 @@ def commit(ports: Ports, batch: MicroBatch, ahead: Term | None = None) -> Commit
                 continue
         decide_ms = clock.lap()
         ports.reach("commit.decided")
-        _end(ports, mine)
+        _end(ports, mine, fresh=_is_fresh(ports, batch, checked_ms))
         ports.reach("commit.ended")
         still_open = abort_all(ports, left)
         ports.reach("commit.cleaned")
@@ -223,7 +225,25 @@ def _verify(ports: Ports, batch: MicroBatch, open_ones: Mapping[Pair, Descriptio
             problem = _problem(ports, report, pair, open_ones.get(pair) or named.get(pair.id))
             if problem is not None:
                 return problem
-    return None
+    return _not_whole(ports, batch)
+
+
+def _not_whole(ports: Ports, batch: MicroBatch) -> ProtocolStop | None:
+    """Transactions that are not fresh any more may have lost rows, and the coordinator does not know."""
+    since = ports.now_ms() - FRESH_MS
+    old = [r.written for r in batch.reports if r.written is not None and r.began_ms <= since]
+    _, broken = look_at(ports, old) if old else ({}, None)
+    return None if broken is None else undecided_broken(broken)
+
+
+def _is_fresh(ports: Ports, batch: MicroBatch, checked_ms: int) -> bool:
+    """Whether every transaction has begun, or was looked at, less than a minute ago."""
+    since = ports.now_ms() - FRESH_MS
+    return all(
+        report.began_ms > since or (report.began_ms <= checked_ms - FRESH_MS and checked_ms > since)
+        for report in batch.reports
+        if report.written is not None
+    )
 
 
 def _problem(ports: Ports, report: TaskReport, pair: Pair, found: Description | None) -> ProtocolStop | None:
@@ -255,9 +275,9 @@ _SHORTER = (
 )
 
 
-def _end(ports: Ports, decision: Decision) -> None:
+def _end(ports: Ports, decision: Decision, *, fresh: bool) -> None:
     """From here on, nothing of the decision is ever aborted."""
-    verdicts = settle(ports, decision.written)
+    verdicts = settle(ports, decision.written, fresh=fresh)
     lost = [w for w in decision.written if verdicts.get(w.pair) is Verdict.LOST]
     if lost:
         raise TransactionLost(

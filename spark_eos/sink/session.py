@@ -13,7 +13,7 @@ from spark_eos.errors import EosError
 from spark_eos.kafka.net.client import broker_client
 from spark_eos.kafka.ports.coordinator import TransactionCoordinator
 from spark_eos.kafka.ports.ledger import KafkaLedger
-from spark_eos.kafka.ports.lookup import RecordLookup
+from spark_eos.kafka.ports.log import PartitionLog
 from spark_eos.log import logger
 from spark_eos.options.parse import SinkOptions
 from spark_eos.protocol.batch import take_ahead
@@ -110,7 +110,7 @@ def _session(options: SinkOptions, ledger_partitions: int, query: str, process_i
     ports = Ports(
         ledger=ledger,
         coordinator=coordinator,
-        data=RecordLookup(options.kafka),
+        data=PartitionLog(client, options.kafka),
         retrying=lambda: retrying(SETTLE_SECONDS),
         now_ms=lambda: int(time.time() * 1000),
         reach=failpoints.reach,

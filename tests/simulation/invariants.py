@@ -144,7 +144,7 @@ class Watch:
             self._read_rows(place, log)
 
     def _read_rows(self, place: Place, log: PartitionLog) -> None:
-        for offset in range(self._read.get(place, 0), log.stable):
+        for offset in range(max(log.begin, self._read.get(place, 0)), log.stable):
             record = log.records[offset]
             if record.visible:
                 self._see(record.producer_id, record.epoch, *record.payload)

@@ -9,7 +9,7 @@ from typing import NoReturn
 from spark_eos.errors import ConnectionFailed, KafkaError
 from spark_eos.protocol.head import Head, Offsets, Pair, Probe, decode, encode
 from spark_eos.protocol.names import is_task_name, ledger_name
-from spark_eos.protocol.ports import Description, EndTxnAnswer, Found, NotPublished, Ports, State
+from spark_eos.protocol.ports import Description, EndTxnAnswer, Found, NotPublished, PartitionState, Ports, State
 
 from .client import OURS, Producer, Refused
 from .coordinator import (
@@ -180,6 +180,15 @@ class SimulatedData:
         log = self._cluster.log((probe.topic, probe.partition))
         reply = self._world.call("fetch data", lambda: Reply(OK, _found(log, pair, probe.offset)))
         return None if reply is None else reply.value
+
+    def partition(self, topic: str, partition: int) -> PartitionState | None:
+        log = self._cluster.log((topic, partition))
+        reply = self._world.call("producers", lambda: Reply(OK, _state(log)))
+        return None if reply is None else reply.value
+
+
+def _state(log: PartitionLog) -> PartitionState:
+    return PartitionState(log.begin, {(id, log.producers[id].epoch): begin for id, begin in log.open.items()})
 
 
 def _found(log: PartitionLog, pair: Pair, offset: int) -> Found | None:

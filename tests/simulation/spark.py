@@ -75,6 +75,7 @@ class Plan:
     groups: tuple[str | None, ...] = ("group",)
     deals: tuple[Deal, ...] = (Deal.TURNS,)
     idle_ms: int = 0
+    timeout_ms: int = TRANSACTION_MS
 
 
 def place_of(row: int, partitioner: str) -> Place:
@@ -229,7 +230,9 @@ class Driver:
             self._deal_as_before(max(self.query.offsets))
         if error.condition == "EOS_REPAIR_BY_OTHER_TASKS":
             self.query.forced[error.parameters["batch"]] = self.dealing(error.parameters["batch"])
-        if error.condition == "EOS_OUTCOME_GONE":
+        if error.condition == "EOS_DECISION_BROKEN":
+            self.query.cluster.init(error.parameters["transactional_id"], TRANSACTION_MS, "operator")
+        if error.condition in ("EOS_OUTCOME_GONE", "EOS_ROWS_MISSING"):
             self.query.over = True
 
     def _deal_as_before(self, batch: int) -> None:
@@ -515,7 +518,7 @@ def run_task(task: Task) -> TaskReport:
     if assignment.name is None:
         return _report(task, assignment, rows)
     version = LIBRDKAFKAS if task.attempt.partition % 2 else OURS  # by librdkafka go rows with headers, say
-    producer = Producer(world, cluster, _free_name(own, assignment.name), TRANSACTION_MS, version)
+    producer = Producer(world, cluster, _free_name(own, assignment.name), task.driver.query.plan.timeout_ms, version)
     producer.init()
     if not rows:
         return _report(task, assignment, rows)
@@ -583,7 +586,12 @@ def _write(task: Task, own: Ports, assignment: Assignment, producer: Producer, r
     by = assignment.digest_by
     written = _hand_over(task, own, producer, rows, by)
     own.reach("prepare.prepared")
-    return replace(_report(task, assignment, rows), written=written, began_ms=began_ms, timeout_ms=TRANSACTION_MS)
+    return replace(
+        _report(task, assignment, rows),
+        written=written,
+        began_ms=began_ms,
+        timeout_ms=task.driver.query.plan.timeout_ms,
+    )
 
 
 def _hand_over(task: Task, own: Ports, producer: Producer, rows: list[int], by: Digest) -> Written:

@@ -259,6 +259,13 @@ def _sweep_that_asks_before_it_looks(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(spark, "sweep", once)
 
 
+def _end_txn_believed(patch: pytest.MonkeyPatch) -> None:
+    """A transaction that the coordinator has committed is taken for visible."""
+    for module in (batch, verdicts):
+        patch.setattr(module, "look_at", lambda *_: ({}, None))
+    patch.setattr(verdicts, "check_visible", lambda *_: None)
+
+
 @dataclass(frozen=True)
 class Mistake:
     """``breaks``: one of these is the first invariant to break. ``scenes``: where it shows, if it is rare."""
@@ -333,6 +340,15 @@ _SLOW_SWEEP: Scene = (
     (Strike.STALL, (15_001,), ("sweep: list",)),
     (Strike.STALL, (1,), ("commit.decided",)),
     (Strike.STALL, (15_001,), ("commit.decided",)),
+)
+_ROWS_TAKEN: tuple[Scene, ...] = tuple(
+    scene
+    for strike in (Strike.ABORTED_IN_PLACE, Strike.RETENTION_OF_OPEN)
+    for scene in (
+        ((Strike.DRIVER_DIES, SIZES, ("commit.decided",)), (strike, SIZES, ("task: fetch ledger", "open.taken"))),
+        ((Strike.STALL, (70_000, 400_001), ("commit.entered",)), (strike, SIZES, ("commit: fetch ledger",))),
+        ((Strike.STALL, (70_000, 400_001), ("commit.decided",)), (strike, SIZES, ("commit: describe",))),
+    )
 )
 _LEFT_BEHIND: Scene = (
     (Strike.SECOND_DRIVER, SIZES, ("prepare.", "task: ")),
@@ -446,6 +462,7 @@ MISTAKES = (
         (invariants.NEVER_ABORTED, invariants.TRUE_STOPS),
         (_SLOW_SWEEP,),
     ),
+    Mistake("EndTxn's answer 0 believed", _end_txn_believed, (invariants.NOT_LOST,), _ROWS_TAKEN),
     Mistake(
         "a new checkpoint in place of a decision that is not settled",
         _new_checkpoint_unsettled,
