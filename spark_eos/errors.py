@@ -46,9 +46,12 @@ RESTART_HELPS: frozenset[str] = frozenset(
         "EOS_SOURCE_STALLED",
         "EOS_WORKER_DIED",
         # Nothing was decided, and what was written is aborted: the next start replays the micro-batch.
+        "EOS_ATTEMPT_LATE",
         "EOS_FENCED",
         "EOS_PRODUCER_WITHOUT_IDENTITY",
         "EOS_RUN_CLOSED",
+        "EOS_TASK_SILENT",
+        "EOS_TRANSACTION_BROKEN",
         "EOS_TRANSACTION_EXPIRED",
         "EOS_TRANSACTION_NOT_FOUND",
         "EOS_TRANSACTION_NOT_HELD",
@@ -56,6 +59,7 @@ RESTART_HELPS: frozenset[str] = frozenset(
         # Decided, or perhaps so: the next start finds out, and repairs what was lost.
         "EOS_DECISION_UNCLEAR",
         "EOS_OUTCOME_UNCLEAR",
+        "EOS_REPAIR_BY_OTHER_TASKS",
         "EOS_TRANSACTION_LOST",
     }
 )

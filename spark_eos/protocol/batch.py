@@ -6,51 +6,20 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 
-from spark_eos.errors import Diverged, ProtocolStop, TransactionLost, Unclear
-from spark_eos.protocol.head import NEWEST_DIGEST, NOBODY, Decision, Digest, Head, Offsets, Pair, Verdict, Written
-from spark_eos.protocol.new_checkpoint import FROM_GROUP, as_json, is_visible, what_waits
+from spark_eos.errors import ProtocolStop, TransactionLost, Unclear
+from spark_eos.protocol.head import NEWEST_DIGEST, NOBODY, Decision, Head, Offsets, Pair, Verdict
+from spark_eos.protocol.micro_batch import MicroBatch
 from spark_eos.protocol.ports import Description, NotPublished, Ports, State, Term
+from spark_eos.protocol.repair import repairs, tasks_with_lost_rows
+from spark_eos.protocol.replay import check_versions, compare, listed, needs_same_tasks
 from spark_eos.protocol.run import clear_earlier
 from spark_eos.protocol.stops import checkpoint_ahead, checkpoint_behind, missing_head, superseded
-from spark_eos.protocol.task import TaskReport
+from spark_eos.protocol.task import TaskReport, Work
 from spark_eos.protocol.verdicts import abort_all, settle
+from spark_eos.protocol.whole import FRESH_MS, look_at, undecided_broken
 
-DIGEST_BITS = 64
 MARGIN_MS = 30_000
 """A transaction with less than this left to live is not decided on; half the timeout where that is shorter."""
-
-
-@dataclass(frozen=True)
-class MicroBatch:
-    """A micro-batch when every task has reported. ``offsets`` only where they are asked for; ``partitioner`` only where
-    the user has chosen one."""
-
-    run: str
-    id: int
-    reports: tuple[TaskReport, ...]
-    offsets: Offsets | None = None
-    partitioner: str | None = None
-
-    @property
-    def rows(self) -> int:
-        return sum(report.rows for report in self.reports)
-
-    @property
-    def digest(self) -> int:
-        return sum(report.digest for report in self.reports) % (1 << DIGEST_BITS)
-
-    @property
-    def digests(self) -> frozenset[Digest]:
-        """How the tasks have digested their rows; one, unless executors have different versions of the library."""
-        return frozenset(report.digest_by for report in self.reports)
-
-    @property
-    def written(self) -> tuple[Written, ...]:
-        return tuple(report.written for report in self.reports if report.written is not None)
-
-    @property
-    def pairs(self) -> frozenset[Pair]:
-        return frozenset(w.pair for w in self.written)
 
 
 @dataclass(frozen=True)
@@ -82,7 +51,8 @@ def commit(ports: Ports, batch: MicroBatch, ahead: Term | None = None) -> Commit
     1. Read the head, take the ledger, read again; meanwhile the coordinators are asked what is open. Where the ledger
        was taken ahead, one look is enough: whoever takes it after us fences our publication, whoever had it before can
        publish no more. It is not enough to abort anything on, as a later taker may be deciding just now.
-    2. A batch that is decided already is compared; what it lost is replaced by its repair.
+    2. A batch that is decided already is compared; what it lost is replaced by its repair. A group that has not been
+       given its offsets, as it is set only now, gets them.
     3. Verify that the broker still holds what the tasks wrote; what is open besides are leftovers.
     4. Decide: publish the new head, with the consumer offsets.
     5. Commit every transaction; then abort the leftovers.
@@ -98,10 +68,13 @@ def commit(ports: Ports, batch: MicroBatch, ahead: Term | None = None) -> Commit
         fresh, ahead = term is not ahead, None
         ports.reach("commit.taken")
         if mine is None or head.decision != mine:
-            mine = _next_decision(ports, batch, head)
+            try:
+                mine = _next_decision(ports, batch, head, term)
+            except NotPublished:
+                continue
             if mine is None:
                 return CommitReport(0, replayed=True, verify_ms=clock.lap())
-            open_ones = {d.pair: d for d in ongoing()}
+            now_ms, open_ones = ports.now_ms(), {d.pair: d for d in ongoing()}
             problem = _verify(ports, batch, open_ones)
             if problem is not None and not fresh:
                 mine = None
@@ -109,20 +82,22 @@ def commit(ports: Ports, batch: MicroBatch, ahead: Term | None = None) -> Commit
             if problem is not None:
                 abort_all(ports, batch.pairs)
                 raise problem
+            checked_ms = now_ms
             left = open_ones.keys() - mine.pairs
             ports.reach("commit.verified")
             verify_ms = clock.lap()
             try:
-                term.publish(replace(head, decision=mine), batch.offsets if mine.rev == 0 else None)
+                term.publish(replace(head, decision=mine), _offsets_to_give(batch, head.decision))
             except NotPublished:
                 continue
         decide_ms = clock.lap()
         ports.reach("commit.decided")
-        _end(ports, mine)
+        _end(ports, mine, fresh=_is_fresh(ports, batch, checked_ms))
         ports.reach("commit.ended")
         still_open = abort_all(ports, left)
         ports.reach("commit.cleaned")
-        return CommitReport(len(batch.written), mine.rev > 0, verify_ms, decide_ms, clock.lap(), len(still_open))
+        replayed = any(report.work is not Work.WRITE for report in batch.reports)
+        return CommitReport(len(batch.written), replayed, verify_ms, decide_ms, clock.lap(), len(still_open))
     raise Unclear(
         "EOS_DECISION_UNCLEAR",
         f"Whether micro-batch {batch.id} was decided is not known: the ledger could not be written and read.",
@@ -168,8 +143,9 @@ def _own_head(ports: Ports, batch: MicroBatch, head: Head | None) -> Head:
     raise superseded(batch.run, head)
 
 
-def _next_decision(ports: Ports, batch: MicroBatch, head: Head) -> Decision | None:
-    """The decision to publish; None when the batch was decided before and lost nothing."""
+def _next_decision(ports: Ports, batch: MicroBatch, head: Head, term: Term) -> Decision | None:
+    """The decision to publish; None when the batch was decided before, and nothing of that is to be changed. Raises
+    ProtocolStop, NotPublished."""
     last = head.decision
     if last is not None and last.batch < batch.id and last.lost:
         raise checkpoint_ahead(batch.id, last)
@@ -177,16 +153,23 @@ def _next_decision(ports: Ports, batch: MicroBatch, head: Head) -> Decision | No
         return _decided(batch, head)
     if last.batch > batch.id:
         raise checkpoint_behind(last, batch.id)
-    _check_versions(batch, batch.digests | {last.digest_by})
-    _compare(batch, last)
-    if not last.lost:
-        return None
-    return _repaired(ports, batch, last)
+    check_versions(batch, batch.digests | {last.digest_by})
+    compare(batch, last)
+    mine = _repaired(ports, batch, head, term) if last.lost else last
+    if _offsets_to_give(batch, last) is not None:
+        mine = replace(mine, offsets=batch.offsets, group=batch.group)
+    return None if mine == last else mine
+
+
+def _offsets_to_give(batch: MicroBatch, last: Decision | None) -> Offsets | None:
+    """The offsets that are to be committed with the head: those that the group has not been given yet."""
+    given = last is not None and last.batch == batch.id and last.group == batch.group
+    return None if given else batch.offsets
 
 
 def _decided(batch: MicroBatch, head: Head) -> Decision:
     """The decision on a micro-batch that is new."""
-    _check_versions(batch, batch.digests)
+    check_versions(batch, batch.digests)
     return Decision(
         batch.id,
         0,
@@ -197,78 +180,34 @@ def _decided(batch: MicroBatch, head: Head) -> Decision:
         batch.written,
         digest_by=next(iter(batch.digests), NEWEST_DIGEST),
         partitioner=batch.partitioner or head.partitioner,
+        group=batch.group,
     )
 
 
-def _check_versions(batch: MicroBatch, digests: Collection[Digest]) -> None:
-    """Sums of digests of different kinds say nothing."""
-    if batch.reports and len(digests) > 1:
-        raise ProtocolStop(
-            "EOS_MIXED_VERSIONS",
-            f"The rows of micro-batch {batch.id} were digested in different ways "
-            f"({', '.join(sorted(digest.value for digest in digests))}): its tasks ran with different versions of "
-            "spark-eos.",
-            hint="Nothing was decided: install the same version for the driver and all executors, and start the query "
-            "again.",
-        )
+def _repaired(ports: Ports, batch: MicroBatch, head: Head, term: Term) -> Decision:
+    """The decision's next revision: lost transactions replaced by those that the replay wrote.
 
-
-_WHY_DIVERGED = (
-    "The query's plan is not deterministic (random values, the time of day, changed code), its source cannot be "
-    "replayed, or the checkpoint was copied and the other one went on. Put the old code back for this batch, or use "
-    "the checkpoint that went on."
-)
-
-
-def _compare(batch: MicroBatch, last: Decision) -> None:
-    """A replay must be what was decided: what is visible already came from it."""
-    compared = [("rows", last.rows, batch.rows), ("digest of the rows", last.digest, batch.digest)]
-    differences = [f"{what}: decided {was}, now {now}" for what, was, now in compared if was != now]
-    if last.offsets is not None and batch.offsets is not None and last.offsets != batch.offsets:
-        differences.append(f"offsets: decided {as_json(last.offsets)}, now {as_json(batch.offsets)}")
-    if differences:
-        raise _diverged(batch, last, "; ".join(differences))
-
-
-def _diverged(batch: MicroBatch, last: Decision, differences: str) -> Diverged:
-    if not is_visible(last):
-        return Diverged(
-            "EOS_REPLAY_DIVERGED",
-            f"The replay of micro-batch {batch.id} is not what was decided: {differences}.",
-            hint=f"{_WHY_DIVERGED} Do not begin with a new one: {what_waits(last)}. The group's offsets are past those "
-            "rows.",
-            batch=batch.id,
-        )
-    return Diverged(
-        "EOS_REPLAY_DIVERGED",
-        f"The replay of micro-batch {batch.id} is not what was decided and made visible: {differences}.",
-        hint=f"{_WHY_DIVERGED} If nothing goes on with this checkpoint or the other, begin with a new one, as all that "
-        f"was decided is visible: {FROM_GROUP}; so do the decided offsets as 'startingOffsets'.",
+    Where the replay dealt its rows to tasks in another way, the tasks that have the lost ones are noted in the ledger:
+    they write in the next replay. Raises NotPublished.
+    """
+    last = head.decision
+    assert last is not None
+    if repairs(last, batch.written):
+        kept = [w for w in last.written if w.verdict is not Verdict.LOST]
+        written = tuple(sorted([*kept, *batch.written], key=lambda w: w.partition))
+        return replace(last, rev=last.rev + 1, tasks=len(batch.reports), written=written, rewrite=None)
+    abort_all(ports, batch.pairs)
+    rewrite = tasks_with_lost_rows(last, batch.reports)
+    if rewrite is None:
+        raise needs_same_tasks(batch, last)
+    term.publish(replace(head, decision=replace(last, rewrite=rewrite)))
+    raise ProtocolStop(
+        "EOS_REPAIR_BY_OTHER_TASKS",
+        f"The lost rows of micro-batch {batch.id} are those of other tasks in this replay: {listed(rewrite)}.",
+        hint="Nothing is lost: start the query again, from this checkpoint, with nothing changed, and those tasks "
+        "write them.",
         batch=batch.id,
     )
-
-
-def _repaired(ports: Ports, batch: MicroBatch, last: Decision) -> Decision:
-    """The decision's next revision: lost transactions replaced by those that the replay wrote."""
-    kept = [w for w in last.written if w.verdict is not Verdict.LOST]
-    if not kept:
-        return replace(last, rev=last.rev + 1, tasks=len(batch.reports), written=batch.written)
-    repairs = {w.partition: w for w in batch.written}
-    lost = {w.partition: w for w in last.lost}
-    same_rows = {p: (w.rows, w.digest) for p, w in lost.items()} == {p: (w.rows, w.digest) for p, w in repairs.items()}
-    if len(batch.reports) != last.tasks or not same_rows:
-        abort_all(ports, batch.pairs)
-        raise Diverged(
-            "EOS_REPAIR_NEEDS_SAME_TASKS",
-            f"Micro-batch {batch.id} lost {len(lost)} of {len(last.written)} transactions and can be repaired only "
-            "by the "
-            f"same {last.tasks} tasks with the same rows; the replay has {len(batch.reports)}.",
-            hint=f"Start the query again with {last.tasks} tasks (same number of source partitions, "
-            "spark.sql.shuffle.partitions and adaptive execution as before), from this checkpoint: the offsets of "
-            "'offsets.group.id' are past the lost rows.",
-            tasks=last.tasks,
-        )
-    return replace(last, rev=last.rev + 1, written=tuple(sorted([*kept, *repairs.values()], key=lambda w: w.partition)))
 
 
 def _verify(ports: Ports, batch: MicroBatch, open_ones: Mapping[Pair, Description]) -> ProtocolStop | None:
@@ -286,7 +225,25 @@ def _verify(ports: Ports, batch: MicroBatch, open_ones: Mapping[Pair, Descriptio
             problem = _problem(ports, report, pair, open_ones.get(pair) or named.get(pair.id))
             if problem is not None:
                 return problem
-    return None
+    return _not_whole(ports, batch)
+
+
+def _not_whole(ports: Ports, batch: MicroBatch) -> ProtocolStop | None:
+    """Transactions that are not fresh any more may have lost rows, and the coordinator does not know."""
+    since = ports.now_ms() - FRESH_MS
+    old = [r.written for r in batch.reports if r.written is not None and r.began_ms <= since]
+    _, broken = look_at(ports, old) if old else ({}, None)
+    return None if broken is None else undecided_broken(broken)
+
+
+def _is_fresh(ports: Ports, batch: MicroBatch, checked_ms: int) -> bool:
+    """Whether every transaction has begun, or was looked at, less than a minute ago."""
+    since = ports.now_ms() - FRESH_MS
+    return all(
+        report.began_ms > since or (report.began_ms <= checked_ms - FRESH_MS and checked_ms > since)
+        for report in batch.reports
+        if report.written is not None
+    )
 
 
 def _problem(ports: Ports, report: TaskReport, pair: Pair, found: Description | None) -> ProtocolStop | None:
@@ -318,9 +275,9 @@ _SHORTER = (
 )
 
 
-def _end(ports: Ports, decision: Decision) -> None:
+def _end(ports: Ports, decision: Decision, *, fresh: bool) -> None:
     """From here on, nothing of the decision is ever aborted."""
-    verdicts = settle(ports, decision.written)
+    verdicts = settle(ports, decision.written, fresh=fresh)
     lost = [w for w in decision.written if verdicts.get(w.pair) is Verdict.LOST]
     if lost:
         raise TransactionLost(

@@ -50,6 +50,7 @@ class Digest(Enum):
     MIXED = "crc32c-mix64"
 
 
+DIGEST_BITS = 64
 NEWEST_DIGEST = Digest.MIXED
 """What new micro-batches are digested by."""
 
@@ -103,7 +104,9 @@ class Decision:
     """A micro-batch whose fate is sealed: all of ``written`` is to be committed.
 
     ``rev`` counts its repairs. ``rows`` and ``digest`` are sums over all tasks, those without rows included in
-    ``tasks``. A replay digests by ``digest_by``, and deals keys to partitions by ``partitioner``.
+    ``tasks``. A replay digests by ``digest_by``, and deals keys to partitions by ``partitioner``. ``group`` is the
+    consumer group that was given ``offsets``; None where there is none, or nobody has noted it. ``rewrite`` names the
+    tasks that are to write the lost rows again, where they are not those that wrote them before.
     """
 
     batch: int
@@ -115,6 +118,8 @@ class Decision:
     written: tuple[Written, ...]
     digest_by: Digest = Digest.CRC32C
     partitioner: str = CONSISTENT_RANDOM
+    group: str | None = None
+    rewrite: tuple[int, ...] | None = None
 
     @property
     def lost(self) -> tuple[Written, ...]:
@@ -162,7 +167,10 @@ class Head:
 
 
 _DECISION_FIELDS = frozenset(
-    ["batch", "rev", "tasks", "rows", "digest", "offsets", "written", "digest_by", "partitioner"]
+    [
+        *("batch", "rev", "tasks", "rows", "digest", "offsets", "written"),
+        *("digest_by", "partitioner", "group", "rewrite"),
+    ]
 )
 
 
@@ -225,6 +233,8 @@ def _decision_to_json(decision: Decision) -> dict[str, Any]:
         "digest_by": decision.digest_by.value,
         "partitioner": decision.partitioner,
         "offsets": decision.offsets,
+        "group": decision.group,
+        "rewrite": decision.rewrite,
         "written": [
             [
                 w.partition,
@@ -244,7 +254,8 @@ def _completed(raw: Mapping[str, Any]) -> dict[str, Any]:
     """A decision of format 1, with what it did not say: what the library did that wrote it."""
     decision: dict[str, Any] = raw["decision"]
     written = [[*row, raw["endtxn"]] for row in decision["written"]]
-    return decision | {"written": written, "digest_by": Digest.CRC32C.value, "partitioner": CONSISTENT_RANDOM}
+    said = {"digest_by": Digest.CRC32C.value, "partitioner": CONSISTENT_RANDOM, "group": None, "rewrite": None}
+    return decision | said | {"written": written}
 
 
 def _decision_from_json(raw: Mapping[str, Any], decision: Mapping[str, Any]) -> Decision:
@@ -261,6 +272,8 @@ def _decision_from_json(raw: Mapping[str, Any], decision: Mapping[str, Any]) -> 
         written=tuple(_written_from_json(raw, *row) for row in decision["written"]),
         digest_by=_member(raw, Digest, decision["digest_by"], "digest"),
         partitioner=_partitioner(raw, decision["partitioner"]),
+        group=decision["group"],
+        rewrite=None if decision["rewrite"] is None else tuple(decision["rewrite"]),
     )
 
 

@@ -44,10 +44,15 @@ def parse_task_name(prefix: str, query: str, name: str) -> TaskId | None:
     return parsed if task_name(prefix, query, parsed) == name else None
 
 
-def is_task_name(prefix: str, query: str, name: str, *, before: int | None = None) -> bool:
-    """Whether this is the id of a task of the query; with ``before``, of a generation before that one."""
+def is_task_name(
+    prefix: str, query: str, name: str, *, before: int | None = None, of: tuple[int, int] | None = None
+) -> bool:
+    """Whether this is the id of a task of the query; with ``before``, of a generation before that one; with ``of``, of
+    this generation and slot."""
     task = parse_task_name(prefix, query, name)
-    return task is not None and (before is None or task.generation < before)
+    if task is None or (of is not None and (task.generation, task.slot) != of):
+        return False
+    return before is None or task.generation < before
 
 
 def ledger_name(prefix: str, query: str) -> str:

@@ -58,6 +58,15 @@ class Found(Enum):
     GONE = "gone"  # retention or compaction took the place away, or it is somebody else's
 
 
+@dataclass(frozen=True)
+class PartitionState:
+    """A partition by its leader's word: where its log begins, and where each transaction that is open begins in it, by
+    (producer id, epoch)."""
+
+    begin: int
+    open: Mapping[tuple[int, int], int]
+
+
 class Term(Protocol):
     """The ledger, taken: whoever had it is fenced. Good for one publication."""
 
@@ -83,8 +92,9 @@ class Coordinator(Protocol):
         """What the coordinators hold of these transactional ids; ids that they do not know are left out."""
         ...
 
-    def ongoing(self, *, before: int | None = None) -> Collection[Description]:
-        """Every Ongoing transaction of a task of this query; with ``before``, only of generations before that one."""
+    def ongoing(self, *, before: int | None = None, of: tuple[int, int] | None = None) -> Collection[Description]:
+        """Every Ongoing transaction of a task of this query; with ``before``, only of generations before that one;
+        with ``of``, only of this generation and slot."""
         ...
 
     def begin_ongoing(self) -> Callable[[], Collection[Description]]:
@@ -99,6 +109,10 @@ class Coordinator(Protocol):
 class Data(Protocol):
     def look(self, pair: Pair, probe: Probe) -> Found | None:
         """Look for a record of this pair, read_committed; None while the last stable offset is not past it."""
+        ...
+
+    def partition(self, topic: str, partition: int) -> PartitionState | None:
+        """What its leader says of a partition; None without an answer."""
         ...
 
 

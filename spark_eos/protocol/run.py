@@ -120,7 +120,7 @@ def _verdicts(ports: Ports, last: Decision, passed: bool) -> dict[Pair, Verdict]
     """What became of the last decision. Once Spark has passed it, its commit has returned, which it does on verdicts
     only: then it was committed, even when nobody can tell any more."""
     try:
-        return settle(ports, last.written)
+        return settle(ports, last.written, fresh=passed)
     except Unclear:
         if not passed:
             raise

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from spark_eos.errors import Unclear
-from spark_eos.protocol.head import CONSISTENT_RANDOM, NEWEST_DIGEST, Digest, Head, Pair, Written
+from spark_eos.errors import ProtocolStop, Unclear
+from spark_eos.protocol.head import CONSISTENT_RANDOM, NEWEST_DIGEST, Decision, Digest, Head, Pair, Written
 from spark_eos.protocol.names import SLOTS, TaskId
 from spark_eos.protocol.ports import Description, State
-from spark_eos.protocol.stops import checkpoint_behind
+from spark_eos.protocol.stops import checkpoint_behind, missing_head, superseded
 
 
 class Work(Enum):
@@ -69,12 +69,37 @@ def assign(
         return Assignment(Work.WRITE, name, digest_by, partitioner or head.partitioner)
     if decision.batch > batch:
         raise checkpoint_behind(decision, batch)
-    lost = decision.lost
-    rewrite_all = bool(lost) and len(lost) == len(decision.written)
-    if rewrite_all or partition in {w.partition for w in lost}:
+    if _rewrites(decision, partition):
         name = TaskId(head.generation, partition, slot, attempt, decision.rev + 1)
         return Assignment(Work.REPAIR, name, decision.digest_by, decision.partitioner)
     return Assignment(Work.COUNT, None, decision.digest_by, decision.partitioner)
+
+
+def _rewrites(decision: Decision, partition: int) -> bool:
+    """Whether this task of a replay has lost rows to write. Where all was lost, every one has."""
+    lost = decision.lost
+    if decision.rewrite is not None:
+        return bool(lost) and partition in decision.rewrite
+    return bool(lost) and (len(lost) == len(decision.written) or partition in {w.partition for w in lost})
+
+
+def check_owner(head: Head | None, run: str, batch: int, work: Work) -> None:
+    """Raise ProtocolStop unless an attempt that has written its last row may still be decided on.
+
+    A run that opened before the attempt's first row has not seen it, and so cannot have cleared it; nor has a commit
+    that did without it.
+    """
+    if head is None:
+        raise missing_head(batch)
+    if head.run != run:
+        raise superseded(run, head)
+    if work is Work.WRITE and head.decision is not None and head.decision.batch >= batch:
+        raise ProtocolStop(
+            "EOS_ATTEMPT_LATE",
+            f"Micro-batch {batch} is decided without this attempt of a task.",
+            hint="Nothing is lost: another attempt of the task was faster, and this one aborts what it wrote.",
+            batch=batch,
+        )
 
 
 def check_held(own: Pair, described: Description | None) -> None:

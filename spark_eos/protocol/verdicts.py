@@ -8,6 +8,7 @@ from spark_eos.errors import Unclear
 from spark_eos.protocol.head import Pair, Verdict, Written
 from spark_eos.protocol.new_checkpoint import FROM_GROUP
 from spark_eos.protocol.ports import Description, EndTxnAnswer, Found, Ports, State
+from spark_eos.protocol.whole import check_visible, decided_broken, look_at
 
 _ENDED = {
     State.PREPARE_COMMIT: Verdict.COMMITTED,
@@ -16,12 +17,23 @@ _ENDED = {
 }
 
 
-def settle(ports: Ports, written: Iterable[Written]) -> dict[Pair, Verdict]:
+def settle(ports: Ports, written: Iterable[Written], *, fresh: bool = False) -> dict[Pair, Verdict]:
     """Commit every transaction that has no verdict yet; a verdict for each.
 
-    Raises Unclear when one stays without after all retries: then the next run settles.
+    Those that are not ``fresh`` must be whole before, and visible after (``spark_eos.protocol.whole``).
+
+    Raises Unclear when one stays without after all retries: then the next run settles. Raises ProtocolStop where rows
+    of one are gone.
     """
-    return _settle(ports, {w.pair: w for w in written if w.verdict is None})
+    open_ones = {w.pair: w for w in written if w.verdict is None}
+    if fresh or not open_ones:
+        return _settle(ports, open_ones)
+    begins, broken = look_at(ports, open_ones.values())
+    if broken is not None:
+        raise decided_broken(broken)
+    verdicts = _settle(ports, open_ones)
+    check_visible(ports, open_ones.values(), verdicts, begins)
+    return verdicts
 
 
 def _settle(ports: Ports, open_ones: dict[Pair, Written]) -> dict[Pair, Verdict]:

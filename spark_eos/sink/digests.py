@@ -16,8 +16,7 @@ import numpy as np
 import pyarrow as pa
 from crc32c import crc32c
 
-from spark_eos.protocol.batch import DIGEST_BITS
-from spark_eos.protocol.head import Digest
+from spark_eos.protocol.head import DIGEST_BITS, Digest
 
 _ABSENT = b"\x00null"
 """Stands for null in `Digest.CRC32C`; the same bytes in a value are told from it by the number of nulls."""

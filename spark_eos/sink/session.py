@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import lru_cache
 
 from spark_eos import failpoints
+from spark_eos.errors import EosError
 from spark_eos.kafka.net.client import broker_client
 from spark_eos.kafka.ports.coordinator import TransactionCoordinator
 from spark_eos.kafka.ports.ledger import KafkaLedger
-from spark_eos.kafka.ports.lookup import RecordLookup
+from spark_eos.kafka.ports.log import PartitionLog
+from spark_eos.log import logger
 from spark_eos.options.parse import SinkOptions
 from spark_eos.protocol.batch import take_ahead
 from spark_eos.protocol.ports import Ports, Term
+from spark_eos.protocol.sweep import SWEEPS_AFTER_S, sweep
 from spark_eos.retry import retrying
 
 SETTLE_SECONDS = 60.0
@@ -23,32 +27,65 @@ SETTLE_SECONDS = 60.0
 
 AHEAD_DELAY = 0.05
 """Seconds: while a commit returns, Spark needs the processor."""
+_CLEAN_LOOKS = 2
 
 
 class Session:
     """``ports`` for the steps of the protocol; ``coordinator`` once more, as tasks ask it more than the port has.
 
-    The driver's also keeps the ledger for the next commit, taken in the background. Only the commit that is next asks
-    for it, so calls on ``ports`` must not begin before ``ahead`` has been called.
+    The driver's also keeps the ledger for the next commit, taken in the background, and looks for what is left open
+    while the query has nothing to commit. Calls on ``ports`` must not begin before ``ahead`` has been called, which
+    ends both.
     """
 
     def __init__(self, ports: Ports, coordinator: TransactionCoordinator) -> None:
         self.ports, self.coordinator = ports, coordinator
         self._taking: tuple[str, Future[Term | None]] | None = None
         self._pool = ThreadPoolExecutor(1, "eos ahead")
+        self._busy = threading.Event()
+        self._sweeper: threading.Thread | None = None
 
-    def take_ahead(self, run: str) -> None:
+    def rest(self, run: str, batch: int) -> None:
+        """A commit is done: get ready for the run's next one, and look after this one while there is none."""
+        taking = self._take_ahead(run)
+        self._busy.clear()
+        self._sweeper = threading.Thread(target=self._sweep, args=(run, batch, taking), name="eos sweep", daemon=True)
+        self._sweeper.start()
+
+    def _sweep(self, run: str, batch: int, taking: Future[Term | None]) -> None:
+        """Until there is something to commit, or two looks in a row have found nothing."""
+        taking.exception()  # which ends its use of the ports
+        clean = 0
+        for seconds in SWEEPS_AFTER_S:
+            if self._busy.wait(seconds) or clean == _CLEAN_LOOKS:
+                return
+            try:
+                left = sweep(self.ports, run, batch)
+            except EosError as error:  # the next commit looks, too
+                logger.warning("what batch=%d may have left open could not be looked for: %s", batch, error)
+                return
+            if left is None:
+                return
+            clean = 0 if left else clean + 1
+
+    def _take_ahead(self, run: str) -> Future[Term | None]:
         """Take the ledger for the run's next commit, in the background."""
 
         def take() -> Term | None:
             time.sleep(AHEAD_DELAY)
             return take_ahead(self.ports, run)
 
-        self._taking = run, self._pool.submit(take)
+        taking = self._pool.submit(take)
+        self._taking = run, taking
+        return taking
 
     def ahead(self, run: str | None = None) -> Term | None:
         """The ledger as it was taken ahead for this run, if it was; handed out once. A failure is not told: whoever
         takes the ledger instead meets it too."""
+        self._busy.set()
+        if self._sweeper is not None:
+            self._sweeper.join()
+            self._sweeper = None
         taking, self._taking = self._taking, None
         if taking is None:
             return None
@@ -73,7 +110,7 @@ def _session(options: SinkOptions, ledger_partitions: int, query: str, process_i
     ports = Ports(
         ledger=ledger,
         coordinator=coordinator,
-        data=RecordLookup(options.kafka),
+        data=PartitionLog(client, options.kafka),
         retrying=lambda: retrying(SETTLE_SECONDS),
         now_ms=lambda: int(time.time() * 1000),
         reach=failpoints.reach,

@@ -19,13 +19,11 @@ from spark_eos.kafka.producer.librdkafka import LibrdkafkaProducer
 from spark_eos.kafka.requests.end_txn import END_TXN_VERSION
 from spark_eos.log import logger
 from spark_eos.options.parse import SinkOptions
-from spark_eos.protocol.batch import DIGEST_BITS
-from spark_eos.protocol.head import CONSISTENT_RANDOM, Head, Pair, Probe, Written
+from spark_eos.protocol.head import CONSISTENT_RANDOM, DIGEST_BITS, Head, Pair, Probe, Written
 from spark_eos.protocol.names import TaskId, task_name
 from spark_eos.protocol.ports import State
 from spark_eos.protocol.run import open_run
-from spark_eos.protocol.stops import missing_head, superseded
-from spark_eos.protocol.task import Assignment, TaskReport, assign, check_held
+from spark_eos.protocol.task import Assignment, TaskReport, assign, check_held, check_owner
 from spark_eos.retry import retrying
 from spark_eos.sink.preflight import Facts
 from spark_eos.sink.rows import RowBatch, check_partitions, produce_all
@@ -254,10 +252,7 @@ class _Attempt:
         time.sleep(_QUEUE_WAIT)
 
     def _check_owner(self) -> None:
-        """A run that opened before this transaction's first row has not seen it, and so cannot have cleared it."""
-        head = self._own.ports.ledger.read()
-        if head is None or head.run != self._me.run:
-            raise missing_head(self._me.batch) if head is None else superseded(self._me.run, head)
+        check_owner(self._own.ports.ledger.read(), self._me.run, self._me.batch, self._assignment.work)
 
     def _hand_over(self, rows: int, digest: int) -> Written:
         """What the broker holds must be what this producer wrote."""

@@ -15,10 +15,12 @@ from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMess
 from pyspark.sql.types import StructType
 
 from spark_eos.checkpoint import Checkpoint
+from spark_eos.errors import ProtocolStop
 from spark_eos.kafka.admin.topics import topic_partitions
 from spark_eos.log import logger
 from spark_eos.options.parse import SinkOptions
-from spark_eos.protocol.batch import CommitReport, MicroBatch, abort, commit
+from spark_eos.protocol.batch import CommitReport, abort, commit
+from spark_eos.protocol.micro_batch import MicroBatch
 from spark_eos.protocol.task import TaskReport
 from spark_eos.sink.preflight import Facts, preflight, this_driver
 from spark_eos.sink.schema import check_columns
@@ -40,6 +42,21 @@ class Message(WriterCommitMessage):
     report: TaskReport
     took: float
     done: float
+
+
+def _all_said(messages: Sequence[WriterCommitMessage | None], batch: int) -> list[Message]:
+    """Every task's message. Raises ProtocolStop when one is missing: its rows would be left out of the decision."""
+    said = [message for message in messages if isinstance(message, Message)]
+    if len(said) < len(messages):
+        silent = [str(n) for n, message in enumerate(messages) if not isinstance(message, Message)]
+        raise ProtocolStop(
+            "EOS_TASK_SILENT",
+            f"Spark asks to commit micro-batch {batch}, but {len(silent)} of its {len(messages)} tasks have not "
+            f"reported: {', '.join(silent)}.",
+            hint="Nothing was decided: start the query again, and it replays the micro-batch. Please report this.",
+            batch=batch,
+        )
+    return said
 
 
 class EosKafkaStreamWriter(DataSourceStreamArrowWriter):
@@ -70,18 +87,19 @@ class EosKafkaStreamWriter(DataSourceStreamArrowWriter):
     @hidden_traceback()
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         began = time.perf_counter()
-        said = [message for message in messages if isinstance(message, Message)]
+        said = _all_said(messages, batchId)
         if not said:
-            return  # no task had anything to say: nothing was read, nothing is to be written
+            return  # there was no task: nothing was read, nothing is to be written
         first = said[0]
-        offsets = None
+        offsets = group = None
         if self._options.group_id and self._options.checkpoint_location:
+            group = self._options.group_id
             offsets = Checkpoint(self._options.checkpoint_location).kafka_offsets(batchId)
         own = session(self._options, first.facts.ledger_partitions, first.query)
         reports = tuple(message.report for message in said)
-        batch = MicroBatch(first.run, batchId, reports, offsets, self._options.partitioner)
+        batch = MicroBatch(first.run, batchId, reports, offsets, self._options.partitioner, group)
         report = commit(own.ports, batch, own.ahead(first.run))
-        own.take_ahead(first.run)
+        own.rest(first.run, batchId)
         spare_collections()
         self._log(first.query, batch, said, report, time.perf_counter() - began)
 

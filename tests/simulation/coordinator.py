@@ -256,6 +256,10 @@ class Cluster:
                 names.append(name)
         return Reply(OK, names)
 
+    def owner(self, producer_id: int) -> tuple[str, Entry]:
+        """Whose producer id this is."""
+        return next((name, slot.entry) for name, slot in self._slots.items() if slot.entry.producer_id == producer_id)
+
     # What happens to brokers
 
     def move(self, shard: int, ms: int) -> None:

@@ -36,8 +36,9 @@ SAME_PARTITION = "a key stays in its partition"
 class Watch:
     """A read_committed reader of every partition, and the books of what was decided.
 
-    ``fates``: what became of each transaction. ``decided``: pair → the decision that named it first. ``stage_retried``:
-    whether attempts of several stage attempts are about, which Spark lets nobody tell apart.
+    ``fates``: what became of each transaction. ``decided``: pair → the decision that named it first. ``given``: the
+    offset that each group was given last. ``deciders``: the run that decided a batch last. ``stage_retried``: whether
+    attempts of several stage attempts are about, which Spark lets nobody tell apart.
     """
 
     cluster: Cluster
@@ -47,6 +48,8 @@ class Watch:
     decided: dict[Pair, Decision] = field(default_factory=dict)
     heads: list[Head] = field(default_factory=list)
     seen: dict[int, Pair] = field(default_factory=dict)
+    given: dict[str, int] = field(default_factory=dict)
+    deciders: dict[int, str] = field(default_factory=dict)
     _read: dict[Place, int] = field(default_factory=dict)
     _names: dict[tuple[int, int], str] = field(default_factory=dict)
 
@@ -78,6 +81,8 @@ class Watch:
         log = self.cluster.log(LEDGER)
         open_ones = [record.payload for record in log.records if record.visible is None]
         values = [value for key, value in open_ones if key == QUERY]
+        for group, offsets in (r.payload for r in self.cluster.log(GROUP).records if r.visible is None):
+            self.given[group] = offsets["source"]["0"]
         if not values:
             return  # a partition was added late, no record with it
         value = values[-1]
@@ -86,9 +91,9 @@ class Watch:
         if last is not None and head.generation != last.generation + (head.run != last.run):
             raise Violation(OWN_GENERATION, f"{head.run} has {head.generation}, {last.run} {last.generation}")
         if head.decision is not None:
-            self._decide(head.decision, last.decision if last is not None else None)
+            self._decide(head.run, head.decision, last.decision if last is not None else None)
 
-    def _decide(self, new: Decision, last: Decision | None) -> None:
+    def _decide(self, run: str, new: Decision, last: Decision | None) -> None:
         for w in new.written:
             if w.verdict is not None and self.fates.get(w.pair) is not (w.verdict is Verdict.COMMITTED):
                 raise Violation(TRUE_VERDICTS, f"{w.pair} is {w.verdict.value}, by the log {self.fates.get(w.pair)}")
@@ -105,6 +110,7 @@ class Watch:
             raise Violation(ONE_DECISION, f"batch {new.batch} was decided after {last and last.batch}")
         for pair in new.pairs:
             self.decided.setdefault(pair, new)
+        self.deciders[new.batch] = run
 
     def stopped(self, error: EosError) -> None:
         """A driver ended with this error."""
@@ -124,6 +130,11 @@ class Watch:
         if left:
             raise Violation(TRUE_STOPS, f"not committed: {left}, but a new checkpoint is recommended: {error.message}")
 
+    def logged(self, group: str | None, end: int) -> None:
+        """Spark has noted that a micro-batch is committed, by a driver with this group."""
+        if group is not None and self.given.get(group, -1) < end:
+            raise Violation(OFFSETS, f"{group} has {self.given.get(group)}, and the batch ends at {end}")
+
     # A reader may go on
 
     def marked(self, place: Place, log: PartitionLog) -> None:
@@ -133,7 +144,7 @@ class Watch:
             self._read_rows(place, log)
 
     def _read_rows(self, place: Place, log: PartitionLog) -> None:
-        for offset in range(self._read.get(place, 0), log.stable):
+        for offset in range(max(log.begin, self._read.get(place, 0)), log.stable):
             record = log.records[offset]
             if record.visible:
                 self._see(record.producer_id, record.epoch, *record.payload)
@@ -166,8 +177,11 @@ class Watch:
         for partition in range(TOPIC_PARTITIONS):
             self._check_order((TOPIC, partition), query)
         log = self.cluster.log(GROUP)
-        offsets = [record.payload[1] for record in log.records if record.visible]
-        if log.stable != log.end or offsets != [{"source": {"0": end}} for _, end in sorted(query.offsets.values())]:
+        offsets = [record.payload[1]["source"]["0"] for record in log.records if record.visible]
+        ends = [end for _, end in sorted(query.offsets.values())]
+        one_group = len(query.plan.groups) == 1
+        as_batches = offsets == ends if one_group else offsets == sorted(offsets) and {*offsets} <= {*ends}
+        if log.stable != log.end or not as_batches:
             raise Violation(OFFSETS, f"the group went through {offsets}, the batches through {query.offsets}")
 
     def _check_order(self, place: Place, query: Query) -> None:

@@ -9,7 +9,7 @@ from typing import NoReturn
 from spark_eos.errors import ConnectionFailed, KafkaError
 from spark_eos.protocol.head import Head, Offsets, Pair, Probe, decode, encode
 from spark_eos.protocol.names import is_task_name, ledger_name
-from spark_eos.protocol.ports import Description, EndTxnAnswer, Found, NotPublished, Ports, State
+from spark_eos.protocol.ports import Description, EndTxnAnswer, Found, NotPublished, PartitionState, Ports, State
 
 from .client import OURS, Producer, Refused
 from .coordinator import (
@@ -54,8 +54,8 @@ def committed(log: PartitionLog, key: str) -> bytes | None:
 
 
 class SimulatedLedger:
-    def __init__(self, world: World, cluster: Cluster) -> None:
-        self._world, self._cluster = world, cluster
+    def __init__(self, world: World, cluster: Cluster, group: str | None = None) -> None:
+        self._world, self._cluster, self.group = world, cluster, group
         self.transaction_name = ledger_name(PREFIX, QUERY)
 
     def read(self) -> Head | None:
@@ -89,7 +89,7 @@ class SimulatedTerm:
         try:
             self._producer.produce(LEDGER, (QUERY, encode(head)))
             if offsets is not None:
-                self._producer.produce(GROUP, ("group", offsets))
+                self._producer.produce(GROUP, (self._ledger.group, offsets))
         except Refused as refused:
             self._producer.abort()
             raise NotPublished(str(refused)) from None
@@ -126,11 +126,11 @@ class SimulatedCoordinator:
                 return None
         raise _silent("describe")
 
-    def ongoing(self, *, before: int | None = None) -> Collection[Description]:
+    def ongoing(self, *, before: int | None = None, of: tuple[int, int] | None = None) -> Collection[Description]:
         for _ in self._world.retrying():
             reply = self._world.call("list", lambda: self._cluster.list_ongoing(f"{PREFIX}-{QUERY}-"))
             if reply is not None and reply.code == OK:
-                own = [name for name in reply.value if is_task_name(PREFIX, QUERY, name, before=before)]
+                own = [name for name in reply.value if is_task_name(PREFIX, QUERY, name, before=before, of=of)]
                 return [d for d in self.describe(own).values() if d.state is State.ONGOING]
         raise _silent("list")
 
@@ -181,6 +181,15 @@ class SimulatedData:
         reply = self._world.call("fetch data", lambda: Reply(OK, _found(log, pair, probe.offset)))
         return None if reply is None else reply.value
 
+    def partition(self, topic: str, partition: int) -> PartitionState | None:
+        log = self._cluster.log((topic, partition))
+        reply = self._world.call("producers", lambda: Reply(OK, _state(log)))
+        return None if reply is None else reply.value
+
+
+def _state(log: PartitionLog) -> PartitionState:
+    return PartitionState(log.begin, {(id, log.producers[id].epoch): begin for id, begin in log.open.items()})
+
 
 def _found(log: PartitionLog, pair: Pair, offset: int) -> Found | None:
     if offset < log.begin:
@@ -201,14 +210,14 @@ def _silent(call: str) -> ConnectionFailed:
     return ConnectionFailed("EOS_COORDINATOR_UNREACHABLE", f"No answer to {call}.", hint="Start the query again.")
 
 
-def ports(world: World, cluster: Cluster) -> Ports:
+def ports(world: World, cluster: Cluster, group: str | None = None) -> Ports:
     """What the steps of the protocol need, for one process."""
 
     def reach(point: str) -> None:
         world.point(point)
 
     return Ports(
-        ledger=SimulatedLedger(world, cluster),
+        ledger=SimulatedLedger(world, cluster, group),
         coordinator=SimulatedCoordinator(world, cluster),
         data=SimulatedData(world, cluster),
         retrying=world.retrying,

@@ -8,12 +8,14 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from spark_eos.failpoints import POINTS
+from spark_eos.protocol.head import Pair
 from spark_eos.protocol.names import ledger_name
+from spark_eos.protocol.whole import FRESH_MS
 
-from .coordinator import WEEK_MS, Cluster, NextAppend
+from .coordinator import WEEK_MS, Cluster, NextAppend, PartitionLog
 from .invariants import Watch
 from .ledger import LEDGER, PREFIX, QUERY
-from .spark import FIRST, LATER, TOPIC, Library, Plan, Query
+from .spark import FIRST, LATER, TOPIC, Deal, Library, Plan, Query
 from .world import Actor, Fault, Strike, Violation, World
 
 SIZES = (3, 15, 60, 301, 2_000, 15_001, 70_000, 400_001)
@@ -49,6 +51,8 @@ class Run:
         self.watch = Watch(self.cluster, ledger_name(PREFIX, QUERY), lambda: self.query.stage_retried)
         if not schedule.double_fence:  # a fence that failed in 4.0.0 looks like one that worked
             self.query.stopped = self.watch.stopped
+        self.query.logged = self.watch.logged
+        self.query.decider = self.watch.deciders.__getitem__
         if self.traced:
             self.world.trace = []
         for strike, handler in {
@@ -64,6 +68,8 @@ class Run:
             Strike.OTHER_QUERY: self._other_query,
             Strike.WEEK_PASSES: self._week,
             Strike.RETENTION: self._retention,
+            Strike.RETENTION_OF_OPEN: self._retention_of_open,
+            Strike.ABORTED_IN_PLACE: self._abort_in_place,
         }.items():
             self.world.handlers[strike] = handler
 
@@ -124,6 +130,36 @@ class Run:
                 log.begin = log.stable
         return True
 
+    def _left_alone(self, log: PartitionLog) -> list[int]:
+        """Producer ids whose transaction is open here for a minute, or was decided by a run that is dead: nobody takes
+        rows of another."""
+        found = []
+        for producer_id in sorted(log.open):
+            name, entry = self.cluster.owner(producer_id)
+            pair = Pair(name, producer_id, log.producers[producer_id].epoch)
+            alive = {driver.run for driver in self.query.running()}
+            abandoned = pair in self.watch.decided and self.watch.deciders[self.watch.decided[pair].batch] not in alive
+            if abandoned or self.world.now - entry.started_ms >= FRESH_MS:
+                found.append(producer_id)
+        return found
+
+    def _retention_of_open(self, actor: Actor, fault: Fault) -> bool:
+        logs = [log for place, log in self.cluster.logs.items() if place[0] == TOPIC and log.open]
+        struck = [log for log in logs if len(self._left_alone(log)) == len(log.open)]
+        for log in struck:
+            log.begin = log.end
+        return bool(struck)
+
+    def _abort_in_place(self, actor: Actor, fault: Fault) -> bool:
+        for place, log in self.cluster.logs.items():
+            ids = self._left_alone(log) if place[0] == TOPIC else []
+            if ids:
+                producer_id = ids[fault.size % len(ids)]
+                log.mark(producer_id, log.producers[producer_id].epoch, commit=False)
+                self.cluster.marked(place, log)
+                return True
+        return False
+
 
 def play(schedule: Schedule, traced: bool = False) -> Run:
     run = Run(schedule, traced)
@@ -156,10 +192,15 @@ def draw(chance: random.Random, scenes: tuple[Scene, ...] | None = None) -> Sche
         first_epoch=chance.choice((0, 0, 32_760, 32_764, 32_765, 32_766)),
         double_fence=chance.random() < 0.2,
     )
-    return replace(schedule, plan=replace(plan, libraries=chance.choice(_LIBRARIES)))
+    libraries, groups, deals = (chance.choice(choices) for choices in (_LIBRARIES, _GROUPS, _DEALS))
+    idle_ms, timeout_ms = chance.choice((0, 0, 0, 3_000, 45_000)), chance.choice((60_000, 60_000, 60_000, 900_000))
+    plan = replace(plan, libraries=libraries, groups=groups, deals=deals, idle_ms=idle_ms, timeout_ms=timeout_ms)
+    return replace(schedule, plan=plan)
 
 
 _LIBRARIES = ((Library(),), (FIRST, LATER), (FIRST, FIRST, LATER), (LATER, FIRST))
+_DEALS = (*[(deal,) for deal in Deal], (Deal.TURNS, Deal.BACKWARDS), (Deal.TURNS, Deal.RUNS, Deal.BACKWARDS))
+_GROUPS = (("group",), ("group",), ("group", "other"), (None, "group"))
 
 
 def _scene(chance: random.Random, horizon: int, scene: Scene) -> Fault:
@@ -235,7 +276,9 @@ SCENES: tuple[Scene, ...] = (
 """Faults that belong together, one after the other, each with where it may be aimed at."""
 
 _RARE = (Strike.WEEK_PASSES, Strike.RETENTION)
-_STRIKES = tuple(strike for strike in Strike for _ in range(1 if strike in _RARE else 4))
+#: Only by scenes: within a minute after a transaction has begun or was looked at, it counts as whole.
+_AIMED = (Strike.RETENTION_OF_OPEN, Strike.ABORTED_IN_PLACE)
+_STRIKES = tuple(s for s in Strike if s not in _AIMED for _ in range(1 if s in _RARE else 4))
 
 _PLACES = (
     *("" for _ in range(20)),

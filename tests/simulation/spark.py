@@ -4,8 +4,8 @@ What is modelled: the offset log before and the commit log after a micro-batch, 
 writer; a stage with failed, lost and speculative attempts and a second stage attempt; the output commit coordinator,
 whose denial nobody tells the writer; commit and abort in processes of their own; a driver that dies, is stopped, or
 runs beside another one; attempts that nobody waits for any more and that live on; replays with another number of
-tasks, or by another version of the library. Who starts the query again after a stop does so at once, and does what the
-error's hint says.
+tasks, rows dealt to them in another way, or another version of the library. Who starts the query again after a stop
+does so at once, and does what the error's hint says.
 """
 
 from __future__ import annotations
@@ -14,15 +14,17 @@ import contextlib
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from enum import Enum
 
 from spark_eos.errors import EosError, KafkaError
-from spark_eos.protocol.batch import DIGEST_BITS, MicroBatch, abort, commit, take_ahead
-from spark_eos.protocol.head import CONSISTENT_RANDOM, NEWEST_DIGEST, Digest, Head, Written
+from spark_eos.protocol.batch import abort, commit, take_ahead
+from spark_eos.protocol.head import CONSISTENT_RANDOM, DIGEST_BITS, NEWEST_DIGEST, Digest, Head, Written
+from spark_eos.protocol.micro_batch import MicroBatch
 from spark_eos.protocol.names import TaskId, task_name
 from spark_eos.protocol.ports import Ports, State, Term
 from spark_eos.protocol.run import open_run
-from spark_eos.protocol.stops import missing_head, superseded
-from spark_eos.protocol.task import Assignment, TaskReport, assign, check_held
+from spark_eos.protocol.sweep import SWEEPS_AFTER_S, sweep
+from spark_eos.protocol.task import Assignment, TaskReport, assign, check_held, check_owner
 
 from .client import LIBRDKAFKAS, OURS, Producer, Refused
 from .coordinator import Cluster, Place
@@ -49,25 +51,43 @@ class Library:
 FIRST, LATER = Library(Digest.CRC32C), Library(Digest.MIXED, "murmur2_random")
 
 
+class Deal(Enum):
+    """How a deterministic plan deals rows to tasks."""
+
+    TURNS = "in turn"
+    BACKWARDS = "in turn, from the last task on"
+    RUNS = "in runs"
+
+
 @dataclass(frozen=True)
 class Plan:
-    """The query: rows of each micro-batch; tasks, and the version of the library, by the number of the start, in turn.
+    """The query: rows of each micro-batch; tasks, version of the library, the group that gets the offsets, and how rows
+    are dealt to tasks, by the number of the start, in turn.
 
-    ``lingering``: attempts that nobody waits for any more live on.
+    ``lingering``: attempts that nobody waits for any more live on. ``idle_ms``: for how long there is nothing to do
+    after each micro-batch.
     """
 
     rows: tuple[int, ...]
     tasks: tuple[int, ...]
     lingering: bool = False
     libraries: tuple[Library, ...] = (Library(),)
+    groups: tuple[str | None, ...] = ("group",)
+    deals: tuple[Deal, ...] = (Deal.TURNS,)
+    idle_ms: int = 0
+    timeout_ms: int = TRANSACTION_MS
 
 
 def place_of(row: int, partitioner: str) -> Place:
     return TOPIC, (row // 2 + (partitioner == CONSISTENT_RANDOM)) % TOPIC_PARTITIONS
 
 
-def rows_of(start: int, end: int, tasks: int, partition: int) -> list[int]:
+def rows_of(start: int, end: int, tasks: int, partition: int, deal: Deal) -> list[int]:
     """What a deterministic plan gives to one of so many tasks."""
+    if deal is Deal.RUNS:
+        return [row for row in range(start, end) if (row - start) * tasks // (end - start) == partition]
+    if deal is Deal.BACKWARDS:
+        partition = tasks - 1 - partition
     return [row for row in range(start, end) if row % tasks == partition]
 
 
@@ -87,11 +107,14 @@ class Query:
         self.world, self.cluster, self.plan = world, cluster, plan
         self.offsets: dict[int, tuple[int, int]] = {}
         self.committed: set[int] = set()
-        self.forced: dict[int, int] = {}
+        self.forced: dict[int, tuple[int, Deal]] = {}
         self.drivers: list[Driver] = []
         self.stops: list[str] = []
         self.over = self.stage_retried = False
         self.stopped: Callable[[EosError], None] = lambda error: None
+        self.rested: Callable[[], None] = lambda: None
+        self.decider: Callable[[int], str] = lambda batch: ""
+        self.logged: Callable[[str | None, int], None] = lambda group, end: None
         for strike, handler in {
             Strike.SECOND_DRIVER: self._second_driver,
             Strike.QUERY_STOPPED: self._stop,
@@ -179,7 +202,10 @@ class Driver:
         self.run = f"r{number}"
         self.tasks = query.plan.tasks[number % len(query.plan.tasks)]
         self.library = query.plan.libraries[number % len(query.plan.libraries)]
-        self.alive, self.interrupted = True, False
+        self.group = query.plan.groups[number % len(query.plan.groups)]
+        self.deal = query.plan.deals[number % len(query.plan.deals)]
+        self.alive, self.interrupted, self.resting = True, False, -1
+        self.dealt: dict[int, tuple[int, Deal]] = {}
         self.stage: Stage | None = None
         self.actor: Actor | None = None
         self.process: Actor | None = None
@@ -201,9 +227,24 @@ class Driver:
 
     def _heed(self, error: EosError) -> None:
         if error.condition == "EOS_REPAIR_NEEDS_SAME_TASKS":
-            self.query.forced[max(self.query.offsets)] = error.parameters["tasks"]
-        if error.condition == "EOS_OUTCOME_GONE":
+            self._deal_as_before(max(self.query.offsets))
+        if error.condition == "EOS_REPAIR_BY_OTHER_TASKS":
+            self.query.forced[error.parameters["batch"]] = self.dealing(error.parameters["batch"])
+        if error.condition == "EOS_DECISION_BROKEN":
+            self.query.cluster.init(error.parameters["transactional_id"], TRANSACTION_MS, "operator")
+        if error.condition in ("EOS_OUTCOME_GONE", "EOS_ROWS_MISSING"):
             self.query.over = True
+
+    def _deal_as_before(self, batch: int) -> None:
+        """The user puts back what the run had that made the decision."""
+        query = self.query
+        run = query.decider(batch)
+        before = next(driver for driver in query.drivers if driver.run == run)
+        query.forced[batch] = before.dealing(batch)
+
+    def dealing(self, batch: int) -> tuple[int, Deal]:
+        """To how many tasks, and how, this run deals a micro-batch's rows."""
+        return self.dealt.get(batch) or self.query.forced.get(batch) or (self.tasks, self.deal)
 
     def die(self, with_commit: bool) -> None:
         self.alive = False
@@ -229,7 +270,30 @@ class Driver:
             if batch in query.committed:
                 raise Stopped("commit log written by another")
             query.committed.add(batch)
+            query.logged(self.group, query.offsets[batch][1])
+            self._idle(batch)
             batch += 1
+
+    def _idle(self, batch: int) -> None:
+        """Nothing to read for a while; in the process that commits, what is left open is looked for."""
+        if not self.query.plan.idle_ms:
+            return
+        self.resting = batch
+        self.world.spawn(f"sweep {self.run} b{batch}", "sweep", lambda: self._sweep(batch))
+        self.world.wait(lambda: self.interrupted, self.query.plan.idle_ms)
+        self.query.rested()
+        self.resting = -1
+        if self.interrupted:
+            raise Stopped("query.stop()")
+
+    def _sweep(self, batch: int) -> None:
+        own = ports(self.world, self.query.cluster)
+        for seconds in SWEEPS_AFTER_S:
+            self.world.wait(lambda: self.resting != batch, 1000 * seconds)
+            if self.resting != batch:
+                return
+            with contextlib.suppress(EosError):
+                sweep(own, self.run, batch)
 
     def _plan_batch(self, batch: int, newest: int) -> None:
         """The offset log is written before the micro-batch runs; a replay finds it."""
@@ -243,7 +307,7 @@ class Driver:
         offsets[batch] = (start, start + self.query.plan.rows[batch])
 
     def _run_stage(self, batch: int) -> tuple[TaskReport, ...]:
-        tasks = self.query.forced.get(batch, self.tasks)
+        self.dealt[batch] = tasks, _ = self.dealing(batch)
         self.stage = stage = Stage(self, batch, tasks)
         stage.begin()
         self.world.wait(lambda: stage.over or self.interrupted)
@@ -254,8 +318,8 @@ class Driver:
         raise stage.failure or Stopped("query.stop()")
 
     def _commit(self, batch: int, reports: tuple[TaskReport, ...]) -> None:
-        offsets = {"source": {"0": self.query.offsets[batch][1]}}
-        body = MicroBatch(self.run, batch, reports, offsets)
+        offsets = {"source": {"0": self.query.offsets[batch][1]}} if self.group else None
+        body = MicroBatch(self.run, batch, reports, offsets, group=self.group)
         try:
             ahead = self._taken_ahead()
             self._in_process("commit", lambda own: commit(own, body, ahead))
@@ -270,7 +334,7 @@ class Driver:
 
         def run() -> None:
             with contextlib.suppress(EosError):
-                self.ahead = take_ahead(ports(self.world, self.query.cluster), self.run)
+                self.ahead = take_ahead(ports(self.world, self.query.cluster, self.group), self.run)
 
         self.background = self.world.spawn(f"ahead {self.run}", "ahead", run)
 
@@ -305,7 +369,7 @@ class Driver:
 
         def run() -> None:
             try:
-                body(ports(self.world, self.query.cluster))
+                body(ports(self.world, self.query.cluster, self.group))
                 outcome.append(None)
             except EosError as error:
                 outcome.append(error)
@@ -441,7 +505,7 @@ class Task:
     @property
     def rows(self) -> list[int]:
         start, end = self.driver.query.offsets[self.batch]
-        return rows_of(start, end, self.tasks, self.attempt.partition)
+        return rows_of(start, end, self.tasks, self.attempt.partition, self.driver.dealing(self.batch)[1])
 
 
 def run_task(task: Task) -> TaskReport:
@@ -454,7 +518,7 @@ def run_task(task: Task) -> TaskReport:
     if assignment.name is None:
         return _report(task, assignment, rows)
     version = LIBRDKAFKAS if task.attempt.partition % 2 else OURS  # by librdkafka go rows with headers, say
-    producer = Producer(world, cluster, _free_name(own, assignment.name), TRANSACTION_MS, version)
+    producer = Producer(world, cluster, _free_name(own, assignment.name), task.driver.query.plan.timeout_ms, version)
     producer.init()
     if not rows:
         return _report(task, assignment, rows)
@@ -518,13 +582,16 @@ def _write(task: Task, own: Ports, assignment: Assignment, producer: Producer, r
     except Refused as refused:
         raise KafkaError("EOS_DELIVERY_FAILED", f"{refused}", hint="Nothing of the batch is visible.") from None
     own.reach("prepare.flushed")
-    head = own.ledger.read()
-    if head is None or head.run != task.driver.run:
-        raise missing_head(task.batch) if head is None else superseded(task.driver.run, head)
+    check_owner(own.ledger.read(), task.driver.run, task.batch, assignment.work)
     by = assignment.digest_by
     written = _hand_over(task, own, producer, rows, by)
     own.reach("prepare.prepared")
-    return replace(_report(task, assignment, rows), written=written, began_ms=began_ms, timeout_ms=TRANSACTION_MS)
+    return replace(
+        _report(task, assignment, rows),
+        written=written,
+        began_ms=began_ms,
+        timeout_ms=task.driver.query.plan.timeout_ms,
+    )
 
 
 def _hand_over(task: Task, own: Ports, producer: Producer, rows: list[int], by: Digest) -> Written:

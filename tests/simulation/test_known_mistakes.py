@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from spark_eos.errors import Unclear
-from spark_eos.protocol import batch, run, verdicts
+from spark_eos.protocol import batch, run, sweep, verdicts
 from spark_eos.protocol.head import NOBODY, Verdict, Written
 from spark_eos.protocol.names import task_name
 from spark_eos.protocol.ports import EndTxnAnswer, NotPublished
@@ -210,7 +210,7 @@ def _abort_without_closing(patch: pytest.MonkeyPatch) -> None:
 
 def _clean_up_of_any_generation(patch: pytest.MonkeyPatch) -> None:
     ongoing = ledger.SimulatedCoordinator.ongoing
-    patch.setattr(ledger.SimulatedCoordinator, "ongoing", lambda self, *, before=None: ongoing(self))
+    patch.setattr(ledger.SimulatedCoordinator, "ongoing", lambda self, *, before=None, of=None: ongoing(self, of=of))
 
 
 def _new_checkpoint_unsettled(patch: pytest.MonkeyPatch) -> None:
@@ -226,7 +226,7 @@ def _digest_of_the_version_at_hand(patch: pytest.MonkeyPatch) -> None:
         return replace(written_as(*place, digest_by=digest_by), digest_by=digest_by)
 
     patch.setattr(spark, "assign", newest)
-    patch.setattr(batch, "_check_versions", lambda *_: None)
+    patch.setattr(batch, "check_versions", lambda *_: None)
 
 
 def _partitioner_of_the_version_at_hand(patch: pytest.MonkeyPatch) -> None:
@@ -237,6 +237,33 @@ def _partitioner_of_the_version_at_hand(patch: pytest.MonkeyPatch) -> None:
         return replace(opened(task, own), partitioner=task.driver.library.partitioner)
 
     patch.setattr(spark, "_opened", own_partitioner)
+
+
+def _offsets_with_new_batches_only(patch: pytest.MonkeyPatch) -> None:
+    """A group that is set at a replay waits for the next micro-batch, which may never come."""
+
+    def of_new_ones(body: Any, last: Any) -> Any:
+        return None if last is not None and last.batch == body.id else body.offsets
+
+    patch.setattr(batch, "_offsets_to_give", of_new_ones)
+
+
+def _sweep_that_asks_before_it_looks(patch: pytest.MonkeyPatch) -> None:
+    """The head is read, then what is open is listed: by then, a later micro-batch may have it."""
+
+    def once(ports: Any, run: str, batch: int) -> None:
+        head = sweep._last_of(ports, run, batch)
+        if head is not None:
+            verdicts.abort_all(ports, {d.pair for d in ports.coordinator.ongoing(of=(head.generation, batch % 2))})
+
+    patch.setattr(spark, "sweep", once)
+
+
+def _end_txn_believed(patch: pytest.MonkeyPatch) -> None:
+    """A transaction that the coordinator has committed is taken for visible."""
+    for module in (batch, verdicts):
+        patch.setattr(module, "look_at", lambda *_: ({}, None))
+    patch.setattr(verdicts, "check_visible", lambda *_: None)
 
 
 @dataclass(frozen=True)
@@ -305,6 +332,24 @@ _ID_TAKEN_AGAIN: Scene = (
 )
 _KILLED_WHEN_ENDED: Scene = ((Strike.DRIVER_DIES, SIZES, ("commit.ended",)),)
 _KILLED_WHEN_DECIDED: Scene = ((Strike.DRIVER_DIES, SIZES, ("commit.decided", "commit.ended", "commit.cleaned")),)
+_SECOND_LOST: Scene = (
+    (Strike.DRIVER_DIES, SIZES, (f"{_END}1-1-",)),
+    (Strike.PAUSE, (70_000,), ("fetch ledger", "open.")),
+)
+_SLOW_SWEEP: Scene = (
+    (Strike.STALL, (15_001,), ("sweep: list",)),
+    (Strike.STALL, (1,), ("commit.decided",)),
+    (Strike.STALL, (15_001,), ("commit.decided",)),
+)
+_ROWS_TAKEN: tuple[Scene, ...] = tuple(
+    scene
+    for strike in (Strike.ABORTED_IN_PLACE, Strike.RETENTION_OF_OPEN)
+    for scene in (
+        ((Strike.DRIVER_DIES, SIZES, ("commit.decided",)), (strike, SIZES, ("task: fetch ledger", "open.taken"))),
+        ((Strike.STALL, (70_000, 400_001), ("commit.entered",)), (strike, SIZES, ("commit: fetch ledger",))),
+        ((Strike.STALL, (70_000, 400_001), ("commit.decided",)), (strike, SIZES, ("commit: describe",))),
+    )
+)
 _LEFT_BEHIND: Scene = (
     (Strike.SECOND_DRIVER, SIZES, ("prepare.", "task: ")),
     (Strike.STALL, SIZES, ("task: fetch ledger", "open.")),
@@ -399,6 +444,25 @@ MISTAKES = (
         (invariants.SAME_PARTITION,),
         (_KILLED_WHEN_DECIDED,),
     ),
+    Mistake(
+        "offsets with new micro-batches only",
+        _offsets_with_new_batches_only,
+        (invariants.OFFSETS,),
+        (_KILLED_WHEN_DECIDED,),
+    ),
+    Mistake(
+        "a repair by whatever the replay wrote",
+        lambda patch: patch.setattr(batch, "repairs", lambda *_: True),
+        (invariants.NOT_LOST, invariants.NOT_DOUBLED),
+        (_SECOND_LOST,),
+    ),
+    Mistake(
+        "a sweep that asks before it looks",
+        _sweep_that_asks_before_it_looks,
+        (invariants.NEVER_ABORTED, invariants.TRUE_STOPS),
+        (_SLOW_SWEEP,),
+    ),
+    Mistake("EndTxn's answer 0 believed", _end_txn_believed, (invariants.NOT_LOST,), _ROWS_TAKEN),
     Mistake(
         "a new checkpoint in place of a decision that is not settled",
         _new_checkpoint_unsettled,

@@ -8,14 +8,19 @@ from __future__ import annotations
 
 import os
 import random
+from dataclasses import replace
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from spark_eos.protocol.sweep import SWEEPS_AFTER_S
+
+from . import spark
+from .coordinator import Place
 from .machine import Run, Schedule, draw, play, shrink
 from .spark import Plan
-from .world import Violation
+from .world import Fault, Strike, Violation
 
 SCHEDULES = int(os.environ.get("SPARK_EOS_SIMULATION_SCHEDULES", "500"))
 FIRST_SEED = int(os.environ.get("SPARK_EOS_SIMULATION_SEED", "0"))
@@ -33,6 +38,32 @@ def test_the_same_schedule_runs_the_same_way() -> None:
     for seed in range(20):
         first, second = (_traced(draw(random.Random(seed))) for _ in range(2))
         assert first == second
+
+
+OF_ATTEMPTS = (Strike.SPECULATION, Strike.STAGE_RETRY, Strike.RESULT_LOST, Strike.TASK_DIES, Strike.STALL)
+IDLE = Plan(rows=(4, 3), tasks=(2,), idle_ms=1_000 * (sum(SWEEPS_AFTER_S) + 5))
+
+
+def _left_open(chance: random.Random) -> set[Place]:
+    """Partitions in which something is still open when the query, after faults of attempts alone, has been idle."""
+    faults = [
+        Fault(chance.randrange(120), chance.choice(OF_ATTEMPTS), chance.choice((3, 15, 60, 301, 2_000)))
+        for _ in range(chance.choice((2, 4, 6)))
+    ]
+    plan = replace(IDLE, lingering=chance.random() < 0.5)
+    run = Run(Schedule(plan, tuple(faults), quantum=chance.choice((1, 2, 5, 20))))
+    found: set[Place] = set()
+    run.query.rested = lambda: found.update(place for place, log in run.cluster.logs.items() if log.open)
+    run.play()
+    return found
+
+
+def test_an_idle_query_holds_no_reader(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What attempts have left open is aborted long before its timeout; without the sweep some of it would stay."""
+    seeds = range(SCHEDULES)
+    assert [seed for seed in seeds if _left_open(random.Random(seed))] == []
+    monkeypatch.setattr(spark, "sweep", lambda *_: None)
+    assert any(_left_open(random.Random(seed)) for seed in seeds)
 
 
 def test_schedules_from_seeds() -> None:

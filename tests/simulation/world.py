@@ -70,6 +70,8 @@ class Strike(Enum):
     OTHER_QUERY = "another query holds the ledger's partition"
     WEEK_PASSES = "a week passes"
     RETENTION = "retention takes the topic's records"
+    RETENTION_OF_OPEN = "retention takes the topic's records, those of open transactions, too"
+    ABORTED_IN_PLACE = "an operator aborts a transaction in one partition, and the coordinator does not know"
 
 
 @dataclass(frozen=True)

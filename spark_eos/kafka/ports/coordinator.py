@@ -56,12 +56,12 @@ class TransactionCoordinator:
                 return found
         raise _silent("describe", missing)
 
-    def ongoing(self, *, before: int | None = None) -> Collection[Description]:
+    def ongoing(self, *, before: int | None = None, of: tuple[int, int] | None = None) -> Collection[Description]:
         pattern = f"{re.escape(self._prefix)}-{self._query}-.*"
         for _ in retrying(RETRY_SECONDS):
             ids = open_transactional_ids(self._client, pattern)
             if ids is not None:
-                own = [name for name in ids if is_task_name(self._prefix, self._query, name, before=before)]
+                own = [name for name in ids if is_task_name(self._prefix, self._query, name, before=before, of=of)]
                 return [d for d in self.describe(own).values() if d.state is State.ONGOING]
         raise _silent("list", [pattern])
 

@@ -177,7 +177,8 @@ class LedgerReader:
             "EOS_LEDGER_HELD",
             f"Partition {partition} of the ledger {self.topic} is held by an open transaction for more than "
             f"{READ_SECONDS:.0f} s, so that its newest head cannot be told.",
-            hint="Find its owner (kafka-transactions.sh find-hanging) and abort it; then start the query again.",
+            hint="Find its owner (kafka-transactions.sh list, or find-hanging) and end the transaction as a whole, by "
+            "forceTerminateTransaction; then start the query again.",
         )
 
     def _unreadable(self, partition: int, reason: str) -> LedgerError:

@@ -7,8 +7,9 @@ from dataclasses import replace
 import pytest
 
 from spark_eos.errors import ProtocolStop
-from spark_eos.protocol.batch import MicroBatch, _next_decision
+from spark_eos.protocol.batch import _next_decision, _offsets_to_give
 from spark_eos.protocol.head import Decision, Digest, Head, Pair, Probe, Verdict, Written
+from spark_eos.protocol.micro_batch import MicroBatch
 from spark_eos.protocol.task import TaskReport, Work
 
 
@@ -26,9 +27,23 @@ HEAD = Head("r", 3, (), 5)
 def test_a_decision_says_how_its_rows_were_digested_and_dealt():
     """By the tasks' word, and the user's choice or the query's default."""
     batch = MicroBatch("r", 0, (report(0), report(1)))
-    decided = _next_decision(None, batch, replace(HEAD, partitioner="murmur2"))
+    decided = _next_decision(None, batch, replace(HEAD, partitioner="murmur2"), None)
     assert (decided.digest_by, decided.partitioner) == (Digest.MIXED, "murmur2")
-    assert _next_decision(None, replace(batch, partitioner="fnv1a"), HEAD).partitioner == "fnv1a"
+    assert _next_decision(None, replace(batch, partitioner="fnv1a"), HEAD, None).partitioner == "fnv1a"
+
+
+OFFSETS = {"t": {"0": 9}}
+
+
+@pytest.mark.parametrize(("was", "now", "gets"), [(None, "g", True), ("g", "h", True), ("g", "g", False)])
+def test_a_group_that_is_set_at_a_replay_gets_its_offsets(was, now, gets):
+    """The micro-batch is decided, so that no later publication would be sure to come."""
+    batch = MicroBatch("r", 7, (report(0),), OFFSETS, group=now)
+    one = written(0, verdict=Verdict.COMMITTED)
+    last = Decision(7, 0, 1, 1, 1, OFFSETS if was else None, (one,), digest_by=Digest.MIXED, group=was)
+    mine = _next_decision(None, batch, replace(HEAD, decision=last), None)
+    assert mine == (replace(last, offsets=OFFSETS, group=now) if gets else None)
+    assert _offsets_to_give(batch, last) == (OFFSETS if gets else None)
 
 
 @pytest.mark.parametrize("decided_by", [None, Digest.CRC32C])
@@ -38,5 +53,5 @@ def test_executors_of_different_versions_stop_the_query(decided_by):
     batch = MicroBatch("r", 7, (report(0), report(1, by=others)))
     decision = None if decided_by is None else Decision(7, 0, 2, 2, 2, None, batch.written, digest_by=decided_by)
     with pytest.raises(ProtocolStop, match="crc32c, crc32c-mix64") as caught:
-        _next_decision(None, batch, replace(HEAD, decision=decision))
+        _next_decision(None, batch, replace(HEAD, decision=decision), None)
     assert caught.value.condition == "EOS_MIXED_VERSIONS"

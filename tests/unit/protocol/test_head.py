@@ -50,6 +50,8 @@ decisions = st.builds(
     written=st.lists(written, max_size=5).map(tuple),
     digest_by=st.sampled_from(Digest),
     partitioner=st.sampled_from(sorted(PARTITIONERS)),
+    group=st.none() | names,
+    rewrite=st.none() | st.lists(st.integers(0, 10**5), max_size=5).map(tuple),
 )
 heads = st.builds(
     Head,

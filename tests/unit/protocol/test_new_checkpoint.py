@@ -11,10 +11,11 @@ import pytest
 
 from spark_eos.checkpoint import Checkpoint
 from spark_eos.errors import CheckpointError, Diverged, EosError, LedgerError, Unclear
-from spark_eos.protocol.batch import MicroBatch, _compare
 from spark_eos.protocol.head import Decision, Head, Offsets, Pair, Probe, Verdict, Written
+from spark_eos.protocol.micro_batch import MicroBatch
 from spark_eos.protocol.new_checkpoint import FROM_GROUP, OFFSETS_CHARS, as_json
 from spark_eos.protocol.ports import EndTxnAnswer, Found
+from spark_eos.protocol.replay import compare
 from spark_eos.protocol.run import open_run
 from spark_eos.protocol.stops import checkpoint_ahead, checkpoint_behind, missing_head
 from spark_eos.source.losses import data_loss
@@ -53,9 +54,9 @@ def test_offsets_that_are_too_many_to_print_are_compared_all_the_same():
     """Their text is equal."""
     was, now = ({"flights": dict.fromkeys(map(str, range(10_000)), end)} for end in (1, 2))
     last = decided(COMMITTED, offsets=was)
-    _compare(MicroBatch("r", 7, (), was), Decision(7, 0, 0, 0, 0, was, last.written))
+    compare(MicroBatch("r", 7, (), was), Decision(7, 0, 0, 0, 0, was, last.written))
     with pytest.raises(Diverged, match="offsets: decided those of 10000 partitions"):
-        _compare(MicroBatch("r", 7, (), now), Decision(7, 0, 0, 0, 0, was, last.written))
+        compare(MicroBatch("r", 7, (), now), Decision(7, 0, 0, 0, 0, was, last.written))
 
 
 # A checkpoint older than the output
@@ -99,7 +100,7 @@ def test_behind_what_is_not_all_visible(verdicts, why):
 def test_diverged_from_what_is_all_visible():
     """Three causes, a copied checkpoint among them; and the way on."""
     with pytest.raises(Diverged) as caught:
-        _compare(MicroBatch("r", 7, (), {"flights": {"0": 24}}), decided(COMMITTED))
+        compare(MicroBatch("r", 7, (), {"flights": {"0": 24}}), decided(COMMITTED))
     assert "decided and made visible" in caught.value.message
     assert 'offsets: decided {"flights": {"0": 23, "1": 5}}, now {"flights": {"0": 24}}' in caught.value.message
     for cause in ("not deterministic", "cannot be replayed", "the checkpoint was copied and the other one went on"):
@@ -111,7 +112,7 @@ def test_diverged_from_what_is_all_visible():
 def test_diverged_while_rows_wait(verdict):
     """Only the right replay writes them again."""
     with pytest.raises(Diverged) as caught:
-        _compare(MicroBatch("r", 7, ()), decided(COMMITTED, verdict))
+        compare(MicroBatch("r", 7, ()), decided(COMMITTED, verdict))
     assert "made visible" not in caught.value.message
     assert NEVER in caught.value.hint
     assert FROM_GROUP not in caught.value.hint

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from spark_eos.errors import ProtocolStop, Unclear
+from spark_eos.errors import EosError, ProtocolStop, Unclear
 from spark_eos.protocol.head import Decision, Digest, Head, Pair, Probe, Verdict, Written
 from spark_eos.protocol.names import TaskId
 from spark_eos.protocol.ports import Description, State
-from spark_eos.protocol.task import Assignment, Work, assign, check_held
+from spark_eos.protocol.task import Assignment, Work, assign, check_held, check_owner
 
 
 def decided(batch: int, *verdicts: Verdict | None, rev: int = 0) -> Head:
@@ -72,6 +72,33 @@ def test_a_checkpoint_older_than_the_output_stops():
     with pytest.raises(ProtocolStop, match=r"micro-batch 6.*micro-batch 7") as caught:
         assign(decided(7, COMMITTED), 6, 0, attempt=0)
     assert caught.value.condition == "EOS_CHECKPOINT_BEHIND"
+
+
+def owner_is_checked(head: Head | None, work: Work = Work.WRITE) -> str | None:
+    """What an attempt of micro-batch 7 of run "r" is told after its last row."""
+    try:
+        check_owner(head, "r", 7, work)
+    except EosError as error:
+        return error.condition
+    return None
+
+
+def test_an_attempt_whose_micro_batch_is_decided_without_it_aborts_itself():
+    """The commit that decided has not seen it, and so cannot have aborted it."""
+    assert owner_is_checked(decided(6, COMMITTED)) is None
+    assert owner_is_checked(decided(7, None)) == "EOS_ATTEMPT_LATE"
+    assert owner_is_checked(decided(8, None)) == "EOS_ATTEMPT_LATE"
+
+
+def test_a_repair_is_of_a_micro_batch_that_is_decided():
+    """Which is no reason to abort it."""
+    assert owner_is_checked(decided(7, LOST), Work.REPAIR) is None
+
+
+def test_an_attempt_of_a_run_that_was_replaced_aborts_itself():
+    """Whoever replaced the run has not seen it."""
+    assert owner_is_checked(None) == "EOS_LEDGER_HEAD_MISSING"
+    assert owner_is_checked(replace(decided(6, COMMITTED), run="other")) == "EOS_SUPERSEDED"
 
 
 OWN = Pair("id", 17, 3)

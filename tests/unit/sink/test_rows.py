@@ -15,8 +15,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from spark_eos.errors import RowError
-from spark_eos.protocol.batch import DIGEST_BITS
-from spark_eos.protocol.head import Digest
+from spark_eos.protocol.head import DIGEST_BITS, Digest
 from spark_eos.sink.rows import RowBatch, check_partitions, produce_all
 from spark_eos.sink.schema import Columns
 

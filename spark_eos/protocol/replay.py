@@ -1,0 +1,79 @@
+"""A replay beside the decision: the errors where it is not what was decided, or cannot repair it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from spark_eos.errors import Diverged, ProtocolStop
+from spark_eos.protocol.head import Decision, Digest
+from spark_eos.protocol.micro_batch import MicroBatch
+from spark_eos.protocol.new_checkpoint import FROM_GROUP, as_json, is_visible, what_waits
+from spark_eos.protocol.repair import differences
+
+_MOST_LISTED = 20
+
+
+def check_versions(batch: MicroBatch, digests: Collection[Digest]) -> None:
+    """Sums of digests of different kinds say nothing."""
+    if batch.reports and len(digests) > 1:
+        raise ProtocolStop(
+            "EOS_MIXED_VERSIONS",
+            f"The rows of micro-batch {batch.id} were digested in different ways "
+            f"({', '.join(sorted(digest.value for digest in digests))}): its tasks ran with different versions of "
+            "spark-eos.",
+            hint="Nothing was decided: install the same version for the driver and all executors, and start the query "
+            "again.",
+        )
+
+
+_WHY_DIVERGED = (
+    "The query's plan is not deterministic (random values, the time of day, changed code), its source cannot be "
+    "replayed, or the checkpoint was copied and the other one went on. Put the old code back for this batch, or use "
+    "the checkpoint that went on."
+)
+
+
+def compare(batch: MicroBatch, last: Decision) -> None:
+    """A replay must be what was decided: what is visible already came from it."""
+    compared = [("rows", last.rows, batch.rows), ("digest of the rows", last.digest, batch.digest)]
+    differences = [f"{what}: decided {was}, now {now}" for what, was, now in compared if was != now]
+    if last.offsets is not None and batch.offsets is not None and last.offsets != batch.offsets:
+        differences.append(f"offsets: decided {as_json(last.offsets)}, now {as_json(batch.offsets)}")
+    if differences:
+        raise _diverged(batch, last, "; ".join(differences))
+
+
+def _diverged(batch: MicroBatch, last: Decision, differences: str) -> Diverged:
+    if not is_visible(last):
+        return Diverged(
+            "EOS_REPLAY_DIVERGED",
+            f"The replay of micro-batch {batch.id} is not what was decided: {differences}.",
+            hint=f"{_WHY_DIVERGED} Do not begin with a new one: {what_waits(last)}. The group's offsets are past those "
+            "rows.",
+            batch=batch.id,
+        )
+    return Diverged(
+        "EOS_REPLAY_DIVERGED",
+        f"The replay of micro-batch {batch.id} is not what was decided and made visible: {differences}.",
+        hint=f"{_WHY_DIVERGED} If nothing goes on with this checkpoint or the other, begin with a new one, as all that "
+        f"was decided is visible: {FROM_GROUP}; so do the decided offsets as 'startingOffsets'.",
+        batch=batch.id,
+    )
+
+
+def listed(tasks: Sequence[int]) -> str:
+    more = len(tasks) - _MOST_LISTED
+    return ", ".join(map(str, tasks[:_MOST_LISTED])) + (f" and {more} more" if more > 0 else "")
+
+
+def needs_same_tasks(batch: MicroBatch, last: Decision) -> Diverged:
+    return Diverged(
+        "EOS_REPAIR_NEEDS_SAME_TASKS",
+        f"Micro-batch {batch.id} lost {len(last.lost)} of {len(last.written)} transactions, and in this replay their "
+        f"rows are in tasks together with rows that are visible: {differences(last, batch.reports)}.",
+        hint=f"Put back what deals rows to tasks, so that there are {last.tasks} with the same rows as then (source "
+        "partitions, minPartitions, maxRecordsPerPartition, repartition, spark.sql.shuffle.partitions, adaptive "
+        "execution), and start the query again, from this checkpoint: the offsets of 'offsets.group.id' are past the "
+        "lost rows.",
+        tasks=last.tasks,
+    )

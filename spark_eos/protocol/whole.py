@@ -1,0 +1,132 @@
+"""Whether transactions that are to be committed still have all their rows.
+
+EndTxn's answer 0 says that the coordinator has ended a transaction, not that its rows are there: somebody may have
+aborted it in one partition (``kafka-transactions.sh abort``), of which the coordinator knows nothing, and retention
+does not wait for a commit. While a transaction is fresh, nobody has a reason for the one, and there is hardly time for
+the other. After that the leaders of its partitions are asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+from spark_eos.errors import ProtocolStop, Unclear
+from spark_eos.protocol.head import Pair, Probe, Verdict, Written
+from spark_eos.protocol.ports import Description, Found, PartitionState, Ports, State
+
+FRESH_MS = 60_000
+"""For so long after its begin, or after its partitions' leaders were asked, a transaction counts as whole."""
+
+Begins = dict[Pair, tuple[Probe, ...]]
+"""Where each transaction begins in each of its partitions, while it is open."""
+
+
+@dataclass(frozen=True)
+class Broken:
+    """A transaction that has lost rows in one partition, and what has become of them there."""
+
+    pair: Pair
+    topic: str
+    partition: int
+    what: str
+
+    def __str__(self) -> str:
+        return f"Transaction {self.pair.id} no longer has all its rows in {self.topic}-{self.partition}: {self.what}"
+
+
+def look_at(ports: Ports, written: Iterable[Written]) -> tuple[Begins, Broken | None]:
+    """Ask the leaders where the transactions that are open begin, and whether one of them is broken.
+
+    Raises Unclear where a leader does not answer.
+    """
+    probes = {w.pair: w.probe for w in written}
+    states: dict[tuple[str, int], PartitionState] = {}
+    begins: Begins = {}
+    broken: dict[Pair, Broken] = {}
+    for pair, description in _ongoing(ports, probes).items():
+        found = []
+        for topic, partition in description.places:
+            if (topic, partition) not in states:
+                states[topic, partition] = _state_of(ports, topic, partition)
+            state = states[topic, partition]
+            begin = state.open.get((pair.producer_id, pair.epoch))
+            what = _problem(state, begin, topic, partition, probes[pair])
+            if what is not None:
+                broken.setdefault(pair, Broken(pair, topic, partition, what))
+            elif begin is not None:
+                found.append(Probe(topic, partition, begin))
+        begins[pair] = tuple(found)
+    # What was ended meanwhile, as a whole, is not open in its partitions either.
+    still = _ongoing(ports, broken) if broken else {}
+    return begins, next((broken[pair] for pair in broken if pair in still), None)
+
+
+def _problem(state: PartitionState, begin: int | None, topic: str, partition: int, probe: Probe) -> str | None:
+    if begin is None:
+        return "it was aborted there"
+    if state.begin > begin:
+        return f"they began at offset {begin}, and retention has moved the log's start to {state.begin}"
+    if (topic, partition) == (probe.topic, probe.partition) and begin != probe.offset:
+        return f"it was aborted there, and has begun again at offset {begin} instead of {probe.offset}"
+    return None
+
+
+def _ongoing(ports: Ports, pairs: Collection[Pair]) -> dict[Pair, Description]:
+    described = ports.coordinator.describe([pair.id for pair in pairs])
+    found = {pair: described[pair.id] for pair in pairs if pair.id in described}
+    return {pair: d for pair, d in found.items() if d.pair == pair and d.state is State.ONGOING}
+
+
+def _state_of(ports: Ports, topic: str, partition: int) -> PartitionState:
+    for _ in ports.retrying():
+        state = ports.data.partition(topic, partition)
+        if state is not None:
+            return state
+    raise Unclear(
+        "EOS_OUTCOME_UNCLEAR",
+        f"The leader of {topic}-{partition} has not said whether it still holds the transactions to be committed.",
+        hint="Nothing is lost: start the query again, from this checkpoint, when the cluster is well.",
+    )
+
+
+def undecided_broken(broken: Broken) -> ProtocolStop:
+    return ProtocolStop(
+        "EOS_TRANSACTION_BROKEN",
+        f"{broken}.",
+        hint="Nothing was decided; the batch is replayed at the next start. If retention took the rows, raise the "
+        "topic's retention.ms: rows are as old as their timestamps, and must outlast the micro-batch.",
+        transactional_id=broken.pair.id,
+    )
+
+
+def decided_broken(broken: Broken) -> ProtocolStop:
+    return ProtocolStop(
+        "EOS_DECISION_BROKEN",
+        f"{broken}. It is decided, and was not committed, as those rows would be missing.",
+        hint="Abort the rest of it: kafka-transactions.sh --bootstrap-server … forceTerminateTransaction "
+        f"--transactionalId {broken.pair.id}. Then start the query again, from this checkpoint: it writes the rows of "
+        "that transaction again. If retention took the rows, raise the topic's retention.ms first.",
+        transactional_id=broken.pair.id,
+    )
+
+
+def check_visible(ports: Ports, written: Iterable[Written], verdicts: Mapping[Pair, Verdict], begins: Begins) -> None:
+    """Look once at where each committed transaction began: its rows must be there.
+
+    Where it was not seen open, all that is known is one place, which retention may have taken after the commit.
+    """
+    for w in written:
+        if verdicts.get(w.pair) is not Verdict.COMMITTED:
+            continue
+        for probe in begins.get(w.pair, (w.probe,)):
+            found = ports.data.look(w.pair, probe)
+            if found is Found.MISSING or (found is Found.GONE and w.pair in begins):
+                raise ProtocolStop(
+                    "EOS_ROWS_MISSING",
+                    f"Transaction {w.pair.id} was committed, but its rows from offset {probe.offset} of "
+                    f"{probe.topic}-{probe.partition} on were aborted there, or deleted, before that.",
+                    hint="Compare the output with the source for the last micro-batch (spark-eos verify), and write "
+                    "the missing rows; then begin with a new checkpoint, at the offsets where that micro-batch ends.",
+                    transactional_id=w.pair.id,
+                )

@@ -1,0 +1,112 @@
+"""Rows that somebody takes out of one partition of an open transaction, by Kafka's own tools."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+import pytest
+
+from spark_eos.devcluster import DevCluster
+from spark_eos.errors import EosError
+from spark_eos.kafka.producer.arrow import ArrowProducer
+from spark_eos.options.parse import SinkOptions, sink_options
+from spark_eos.protocol.batch import commit
+from spark_eos.protocol.head import Head, Pair, Verdict, Written
+from spark_eos.protocol.micro_batch import MicroBatch
+from spark_eos.protocol.names import TaskId, task_name
+from spark_eos.protocol.ports import Ports
+from spark_eos.protocol.run import open_run
+from spark_eos.protocol.task import TaskReport, Work
+from spark_eos.protocol.whole import FRESH_MS
+from spark_eos.sink.preflight import preflight
+from spark_eos.sink.session import Session, session
+
+TRANSACTIONS = "org.apache.kafka.tools.TransactionsCommand"
+TIMEOUT_MS = 600_000
+PARTITIONS = 2
+
+
+class Killed(Exception):
+    """The driver is gone."""
+
+
+@dataclass
+class Query:
+    """A query on a real cluster, whose steps a test takes by hand."""
+
+    cluster: DevCluster
+    options: SinkOptions
+    id: str
+    own: Session
+
+    def open(self, run: str) -> Head:
+        prefix = self.options.prefix
+        return open_run(self.own.ports, run, 0, endtxn_version=5, begin_here=False, prefix=prefix)
+
+    def prepared(self, head: Head, began_ms: int) -> MicroBatch:
+        """A row in each partition, in one open transaction."""
+        name = task_name(self.options.prefix, self.id, TaskId(head.generation, 0, 0))
+        producer = ArrowProducer(self.options.kafka, name, TIMEOUT_MS)
+        producer.init()
+        rows = {"value": pa.array([b"a", b"b"]), "partition": pa.array([0, 1], pa.int32())}
+        producer.write(self.options.topic, PARTITIONS, **rows)
+        producer.flush()
+        producer.close()
+        pair = producer.identity()
+        probe = self.own.coordinator.first_record(pair, [(self.options.topic, 0)])
+        written = Written(0, pair, 2, 2, probe)
+        return MicroBatch(head.run, 0, (TaskReport(Work.WRITE, 0, 2, 2, written, began_ms, TIMEOUT_MS),))
+
+    def killed_when_decided(self) -> Ports:
+        def reach(point: str) -> None:
+            if point == "commit.decided":
+                raise Killed
+
+        return replace(self.own.ports, reach=reach)
+
+    def abort_in_partition_1(self, pair: Pair) -> None:
+        state = self.own.ports.data.partition(self.options.topic, 1)
+        start = state.open[pair.producer_id, pair.epoch]
+        place = ["--topic", self.options.topic, "--partition", "1", "--start-offset", str(start)]
+        self.tool("abort", *place)
+
+    def tool(self, *arguments: str) -> str:
+        return self.cluster.java_tool(TRANSACTIONS, "--bootstrap-server", self.cluster.bootstrap_servers, *arguments)
+
+
+@pytest.fixture
+def query(cluster: DevCluster, topic: Callable[..., str]) -> Query:
+    options = sink_options({"kafka.bootstrap.servers": cluster.bootstrap_servers, "topic": topic(PARTITIONS)})
+    query = str(uuid.uuid4())
+    return Query(cluster, options, query, session(options, preflight(options).ledger_partitions, query))
+
+
+def test_a_commit_stops_when_one_partition_was_aborted(query, view):
+    """The coordinator would answer success, and one of the two rows would be missing."""
+    batch = query.prepared(query.open("first"), began_ms=int(time.time() * 1000) - FRESH_MS)
+    (pair,) = batch.pairs
+    query.abort_in_partition_1(pair)
+    with pytest.raises(EosError, match=f"{query.options.topic}-1: it was aborted there") as caught:
+        commit(query.own.ports, batch)
+    assert caught.value.condition == "EOS_TRANSACTION_BROKEN"
+    assert view.values(query.options.topic) == []
+
+
+def test_a_decision_with_a_partition_aborted_is_repaired_as_the_hint_says(query, view):
+    """The next run stops; when the rest of the transaction is aborted, it finds it lost, to be written again."""
+    batch = query.prepared(query.open("first"), began_ms=int(time.time() * 1000))
+    (pair,) = batch.pairs
+    with pytest.raises(Killed):
+        commit(query.killed_when_decided(), batch)
+    query.abort_in_partition_1(pair)
+    with pytest.raises(EosError, match="forceTerminateTransaction") as caught:
+        query.open("second")
+    assert caught.value.condition == "EOS_DECISION_BROKEN"
+    query.tool("forceTerminateTransaction", "--transactionalId", pair.id)
+    (written,) = query.open("third").decision.written
+    assert written.verdict is Verdict.LOST
+    assert view.values(query.options.topic) == []

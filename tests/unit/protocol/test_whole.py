@@ -1,0 +1,148 @@
+"""Transactions whose rows were taken in one partition, which their coordinator does not know."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from spark_eos.errors import Unclear
+from spark_eos.protocol.batch import commit
+from spark_eos.protocol.head import Pair, Verdict
+from spark_eos.protocol.ports import State
+from spark_eos.protocol.whole import FRESH_MS
+from tests.unit.protocol.test_stops import OUTPUT, Brokers, on_brokers, stopped
+
+
+def aborted_by_hand(brokers: Brokers, pair: Pair) -> None:
+    """As ``kafka-transactions.sh abort`` does it: a marker in one partition; the coordinator hears nothing."""
+    brokers.cluster.log(OUTPUT).mark(pair.producer_id, pair.epoch, commit=False)
+    assert brokers.state(pair) is State.ONGOING
+
+
+def taken_by_retention(brokers: Brokers, pair: Pair) -> None:
+    """Retention does not wait for a commit."""
+    log = brokers.cluster.log(OUTPUT)
+    log.begin = log.end
+
+
+def visible(brokers: Brokers) -> int:
+    """Rows that a read_committed reader sees."""
+    log = brokers.cluster.log(OUTPUT)
+    return sum(bool(record.visible) for record in log.records[log.begin :])
+
+
+TAKEN = pytest.mark.parametrize(
+    ("take", "said"), [(aborted_by_hand, "it was aborted there"), (taken_by_retention, "retention has moved")]
+)
+
+
+class Killed(Exception):
+    """The driver is gone."""
+
+
+def kill() -> None:
+    raise Killed
+
+
+@TAKEN
+def test_rows_that_are_gone_are_not_decided_on(take: Callable[[Brokers, Pair], None], said: str):
+    """A transaction that is a minute old is looked at; the replay writes its rows again."""
+
+    def steps(brokers: Brokers) -> None:
+        batch = brokers.prepared(brokers.open("r1"))
+        (pair,) = batch.pairs
+        take(brokers, pair)
+        brokers.world.now += FRESH_MS
+        error = stopped("EOS_TRANSACTION_BROKEN", lambda: commit(brokers.ports(), batch))
+        assert said in error.message
+        assert error.restart_helps
+        assert brokers.state(pair) is State.COMPLETE_ABORT
+        commit(brokers.ports(), brokers.prepared(brokers.open("r2")))
+        assert visible(brokers) == 1
+
+    on_brokers(steps)
+
+
+@TAKEN
+def test_a_decision_whose_rows_are_gone_is_not_committed(take: Callable[[Brokers, Pair], None], said: str):
+    """However soon the next run comes. When the rest is aborted, as the hint says, the replay writes all of it."""
+
+    def steps(brokers: Brokers) -> None:
+        batch = brokers.prepared(brokers.open("r1"))
+        (pair,) = batch.pairs
+        with pytest.raises(Killed):
+            commit(brokers.ports("commit.decided", kill), batch)
+        take(brokers, pair)
+        error = stopped("EOS_DECISION_BROKEN", lambda: brokers.open("r2"))
+        assert said in error.message
+        assert f"forceTerminateTransaction --transactionalId {pair.id}" in error.hint
+        assert brokers.state(pair) is State.ONGOING
+        brokers.cluster.init(pair.id, 60_000, "operator")
+        (lost,) = brokers.open("r3").decision.written
+        assert lost.verdict is Verdict.LOST
+
+    on_brokers(steps)
+
+
+def test_a_commit_that_slept_after_its_decision_looks_again():
+    """What was whole when it was decided may not be any more."""
+
+    def steps(brokers: Brokers) -> None:
+        batch = brokers.prepared(brokers.open("r1"))
+        (pair,) = batch.pairs
+
+        def sleep() -> None:
+            brokers.world.now += FRESH_MS
+            aborted_by_hand(brokers, pair)
+
+        stopped("EOS_DECISION_BROKEN", lambda: commit(brokers.ports("commit.decided", sleep), batch))
+
+    on_brokers(steps)
+
+
+def test_rows_that_are_missing_after_the_commit_are_told():
+    """Whoever committed it did not notice; the place of its first record shows it."""
+
+    def steps(brokers: Brokers) -> None:
+        batch = brokers.prepared(brokers.open("r1"))
+        (pair,) = batch.pairs
+        with pytest.raises(Killed):
+            commit(brokers.ports("commit.decided", kill), batch)
+        aborted_by_hand(brokers, pair)
+        brokers.cluster.end(pair.id, pair.producer_id, pair.epoch, commit=True, version=5, who="test")
+        error = stopped("EOS_ROWS_MISSING", lambda: brokers.open("r2"))
+        assert not error.restart_helps
+
+    on_brokers(steps)
+
+
+def test_rows_that_retention_took_after_the_commit_are_no_reason_to_stop():
+    """They were visible."""
+
+    def steps(brokers: Brokers) -> None:
+        batch = brokers.prepared(brokers.open("r1"))
+        (pair,) = batch.pairs
+        with pytest.raises(Killed):
+            commit(brokers.ports("commit.ended", kill), batch)
+        taken_by_retention(brokers, pair)
+        (written,) = brokers.open("r2").decision.written
+        assert written.verdict is Verdict.COMMITTED
+
+    on_brokers(steps)
+
+
+def test_a_leader_that_does_not_answer_is_no_proof():
+    """Neither that the rows are there, nor that they are not."""
+
+    def steps(brokers: Brokers) -> None:
+        batch = brokers.prepared(brokers.open("r1"))
+        with pytest.raises(Killed):
+            commit(brokers.ports("commit.decided", kill), batch)
+        own = brokers.ports()
+        own.data.partition = lambda *_: None
+        error = stopped("EOS_OUTCOME_UNCLEAR", lambda: brokers.open("r2", own=replace(own)))
+        assert isinstance(error, Unclear)
+
+    on_brokers(steps)
