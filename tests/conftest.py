@@ -1,4 +1,4 @@
-"""Fixtures of all tests: `cluster`, `topic` (a real broker, started when first asked for) and `spark`."""
+"""Fixtures of all tests: `cluster`, `topic`, `view` (a real broker, started when first asked for) and `spark`."""
 
 from __future__ import annotations
 
@@ -12,6 +12,9 @@ from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from spark_eos.devcluster import DevCluster
+    from tests.support.kafka_view import KafkaView
 
 pytest_plugins = ["spark_eos.devcluster.pytest_plugin"]
 
@@ -36,6 +39,15 @@ def no_client_outlives_its_module() -> Iterator[None]:
     client = sys.modules.get("spark_eos.kafka.net.client")
     if client is not None:
         client.close_all()
+
+
+@pytest.fixture(scope="module")
+def view(cluster: DevCluster) -> Iterator[KafkaView]:
+    """The shared cluster as an independent client sees it."""
+    from tests.support.kafka_view import open_view
+
+    with open_view(cluster.bootstrap_servers) as view:
+        yield view
 
 
 @pytest.fixture(scope="session")

@@ -28,9 +28,10 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from jobs._demo.processes import descendants
 from spark_eos.devcluster import DevCluster
 from spark_eos.failpoints import POINTS
-from tests.support.kafka_view import KafkaView, doubled, open_view, wait_for
+from tests.support.kafka_view import KafkaView, doubled, open_view
 from tests.support.killing import Killed, Zombie
 from tests.support.query import Spec, expected
+from tests.support.waiting import wait_for
 
 PARTITIONS = 4
 BROKERS = 3

@@ -23,9 +23,10 @@ from spark_eos.source.planning import OffsetRange, Task
 from spark_eos.source.reader import EosKafkaStreamReader
 from tests.support.arming import armed
 from tests.support.healing import BROKERS
-from tests.support.kafka_view import KafkaView, wait_for
+from tests.support.kafka_view import KafkaView
 from tests.support.scene import topics_of
 from tests.support.sink_queries import VALUE, Files, Sink
+from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.chaos
 

@@ -14,10 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from spark_eos.devcluster import DevCluster
 from spark_eos.devcluster.jars import SPARK_KAFKA, resolve
 from tests.support import moving
-from tests.support.kafka_view import KafkaView, open_view, write
+from tests.support.kafka_view import KafkaView, write
 from tests.support.moving import ANSWER, Step
 
 pytestmark = pytest.mark.chaos  # the jars need a JVM of their own
@@ -25,12 +24,6 @@ pytestmark = pytest.mark.chaos  # the jars need a JVM of their own
 SECONDS = 240.0
 ROWS, KEYS = 100, 10
 OWN, EOS = "kafka", "eos-kafka"
-
-
-@pytest.fixture(scope="module")
-def view(cluster: DevCluster) -> Iterator[KafkaView]:
-    with open_view(cluster.bootstrap_servers) as view:
-        yield view
 
 
 @pytest.fixture(scope="module")

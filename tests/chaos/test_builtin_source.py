@@ -7,18 +7,18 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
 
-from spark_eos.devcluster import DevCluster
 from spark_eos.devcluster.jars import SPARK_KAFKA, resolve
 from tests.support import query
-from tests.support.kafka_view import TIMEOUT, KafkaView, open_view, wait_for
+from tests.support.kafka_view import TIMEOUT, KafkaView
 from tests.support.killing import running
 from tests.support.scene import PARTITIONS, Scene
+from tests.support.waiting import wait_for
 
 #: Micro-batch 0 is not empty here, as it is with our source: what is held is in micro-batch 1.
 _IN_BATCH_1 = {
@@ -34,12 +34,6 @@ def point_of_the_day() -> str:
     """One of them, by the seed."""
     chance = random.Random(os.environ.get("SPARK_EOS_SEED", "built-in source"))
     return chance.choice(["commit.decided", "commit.between"])
-
-
-@pytest.fixture
-def view(cluster: DevCluster) -> Iterator[KafkaView]:
-    with open_view(cluster.bootstrap_servers) as view:
-        yield view
 
 
 @pytest.fixture

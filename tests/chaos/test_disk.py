@@ -12,8 +12,9 @@ import pytest
 
 from tests.support import query
 from tests.support.arming import armed
-from tests.support.kafka_view import open_view, wait_for
+from tests.support.kafka_view import open_view
 from tests.support.scene import Course, Scene, tell, topics_of
+from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.chaos
 

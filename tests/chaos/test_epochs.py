@@ -16,18 +16,13 @@ from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.kafka.producer.librdkafka import LibrdkafkaProducer
 from spark_eos.kafka.requests import end_txn
 from tests.support.arming import armed
-from tests.support.kafka_view import KafkaView, open_view, wait_for, write
+from tests.support.kafka_view import KafkaView, write
+from tests.support.waiting import wait_for
 
 LAST_EPOCH = 32_766  # the coordinator hands out no higher one
 TIMEOUT_MS = 60_000
 
 pytestmark = pytest.mark.chaos
-
-
-@pytest.fixture
-def view(cluster):
-    with open_view(cluster.bootstrap_servers) as view:
-        yield view
 
 
 def use_up(view: KafkaView, names: Iterable[str], left: int) -> None:

@@ -3,29 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from spark_eos.devcluster import DevCluster
 from tests.support import query
-from tests.support.kafka_view import KafkaView, open_view, wait_for, write
+from tests.support.kafka_view import KafkaView, write
 from tests.support.killing import Killed, running
 from tests.support.standalone import Standalone, standalone
+from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.chaos
 
 PARTITIONS = 4
 ROWS = 20  # in each partition
 IN_BATCH_2 = PARTITIONS + 2  # the n-th time that a task writes: micro-batch 0 is empty
-
-
-@pytest.fixture
-def view(cluster: DevCluster) -> Iterator[KafkaView]:
-    with open_view(cluster.bootstrap_servers) as view:
-        yield view
 
 
 @pytest.fixture

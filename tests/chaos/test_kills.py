@@ -13,16 +13,13 @@ import os
 import random
 import time
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
 from pyspark.sql import SparkSession
 
-from spark_eos.devcluster import DevCluster
 from spark_eos.failpoints import POINTS
 from tests.support import query
-from tests.support.kafka_view import KafkaView, open_view
 from tests.support.killing import running
 from tests.support.scene import PARTITIONS, ROWS, Scene
 
@@ -53,12 +50,6 @@ def share() -> list[tuple[str, str]]:
     phases = sorted({point.partition(".")[0] for point in POINTS})
     picked = [chance.choice([point for point in POINTS if point.startswith(f"{phase}.")]) for phase in phases]
     return [(point, variants(point)[i % len(variants(point))]) for i, point in enumerate(picked)]
-
-
-@pytest.fixture
-def view(cluster: DevCluster) -> Iterator[KafkaView]:
-    with open_view(cluster.bootstrap_servers) as view:
-        yield view
 
 
 def strike(scene: Scene, spark: SparkSession, point: str, variant: str, restart: query.Spec | None = None) -> str:

@@ -11,8 +11,9 @@ import pytest
 
 from tests.support import query
 from tests.support.arming import armed
-from tests.support.kafka_view import open_view, wait_for, write
+from tests.support.kafka_view import write
 from tests.support.killing import running
+from tests.support.waiting import wait_for
 
 PARTITIONS = 4
 
@@ -20,12 +21,6 @@ PARTITIONS = 4
 def slow(*values: object):
     """A case of the long share."""
     return pytest.param(*values, marks=pytest.mark.chaos)
-
-
-@pytest.fixture
-def view(cluster):
-    with open_view(cluster.bootstrap_servers) as view:
-        yield view
 
 
 @pytest.fixture

@@ -9,9 +9,10 @@ import pytest
 
 from spark_eos.devcluster import DevCluster
 from tests.support import query
-from tests.support.kafka_view import open_view, wait_for
+from tests.support.kafka_view import open_view
 from tests.support.killing import running
 from tests.support.scene import PARTITIONS, ROWS_PER_BATCH, Course, Scene, tell, topics_of
+from tests.support.waiting import wait_for
 
 TIMEOUT_MS = 12_000  # no micro-batch may take half of it
 IN_BATCH_2 = "hold@3"  # micro-batch 0 is empty

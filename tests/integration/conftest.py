@@ -14,7 +14,6 @@ from spark_eos.source import consumer, fetch, raw
 from spark_eos.source.reader import EosKafkaStreamReader
 from tests.support.bare import Bare, build_wheel, install
 from tests.support.guarded import Guarded, guarded_cluster
-from tests.support.kafka_view import KafkaView, open_view
 from tests.support.refusal import Refusal
 from tests.support.sink_queries import VALUE, Files, Sink
 from tests.support.source_calls import Writer
@@ -30,13 +29,6 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def bare(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Bare:
     """What a new user has: the wheel without extras, in an environment of its own."""
     return install(wheel, tmp_path_factory.mktemp("bare") / "environment")
-
-
-@pytest.fixture(scope="module")
-def view(cluster: DevCluster) -> Iterator[KafkaView]:
-    """The cluster as an independent client sees it."""
-    with open_view(cluster.bootstrap_servers) as view:
-        yield view
 
 
 @pytest.fixture

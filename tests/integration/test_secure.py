@@ -22,8 +22,9 @@ from spark_eos.kafka.requests import end_txn
 from spark_eos.options.parse import Fetching
 from spark_eos.source.planning import OffsetRange
 from spark_eos.source.raw import read_raw, supports
-from tests.support.kafka_view import KafkaView, open_view, wait_for
+from tests.support.kafka_view import KafkaView, open_view
 from tests.support.proxy import Proxy
+from tests.support.waiting import wait_for
 
 USER, PASSWORD = "ann", "hunter2-and-more"
 

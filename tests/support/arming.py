@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from tests.support.kafka_view import wait_for
+from tests.support.waiting import wait_for
 
 POINTS_VARIABLE, FOLDER_VARIABLE = "SPARK_EOS_FAULTS", "SPARK_EOS_FAULTS_DIR"
 _FAULTS = "armed"

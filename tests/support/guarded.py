@@ -15,7 +15,8 @@ from confluent_kafka.admin import (
 )
 
 from spark_eos.devcluster import DevCluster
-from tests.support.kafka_view import TIMEOUT, KafkaView, open_view, wait_for
+from tests.support.kafka_view import TIMEOUT, KafkaView, open_view
+from tests.support.waiting import wait_for
 
 
 class Guarded:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from spark_eos.devcluster import DevCluster
-from tests.support.kafka_view import KafkaView, open_view, wait_for
+from tests.support.kafka_view import KafkaView, open_view
+from tests.support.waiting import wait_for
 
 BROKERS = 3
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TypeVar
 
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
@@ -16,9 +15,8 @@ from kafka import KafkaAdminClient
 from kafka.errors import ConcurrentTransactionsError
 from kafka.protocol.producer.transaction import EndTxnRequest
 
-T = TypeVar("T")
+from tests.support.waiting import TIMEOUT, wait_for
 
-TIMEOUT = 30.0
 _COORDINATOR_MOVES = {
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
     KafkaError.COORDINATOR_NOT_AVAILABLE,
@@ -231,12 +229,3 @@ def write(bootstrap_servers: str, topic: str, rows: Iterable[tuple[int, str]], *
 def doubled(values: Iterable[object]) -> dict[object, int]:
     """What is there more than once, and how often."""
     return {value: count for value, count in Counter(values).items() if count > 1}
-
-
-def wait_for(condition: Callable[[], T | None], what: str, timeout: float = TIMEOUT) -> T:
-    """The condition's first true value; an AssertionError that says ``what`` did not come."""
-    deadline = time.monotonic() + timeout
-    while not (found := condition()):
-        assert time.monotonic() < deadline, f"not within {timeout:.0f} s: {what}"
-        time.sleep(0.01)
-    return found

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from jobs._demo.processes import Process, alive, children, descendants
-from tests.support.kafka_view import wait_for
 from tests.support.query import Spec
+from tests.support.waiting import wait_for
 
 ROOT = Path(__file__).resolve().parents[2]
 START_SECONDS = 180.0

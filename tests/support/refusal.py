@@ -6,8 +6,9 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from tests.support.kafka_view import KafkaView, wait_for
+from tests.support.kafka_view import KafkaView
 from tests.support.sink_queries import SECONDS, Sink
+from tests.support.waiting import wait_for
 
 
 class Refusal:

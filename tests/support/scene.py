@@ -20,7 +20,8 @@ from pyspark.sql.streaming import StreamingQuery
 from spark_eos.devcluster import DevCluster
 from tests.support import query
 from tests.support.arming import Fault, armed
-from tests.support.kafka_view import KafkaView, Row, doubled, wait_for, write
+from tests.support.kafka_view import KafkaView, Row, doubled, write
+from tests.support.waiting import wait_for
 
 PARTITIONS = 4
 ROWS = 30  # in each partition

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 import uuid
 from collections.abc import Callable
 
@@ -12,6 +11,7 @@ from confluent_kafka.admin import AdminClient
 
 from spark_eos.devcluster import DevCluster
 from spark_eos.source.reader import EosKafkaStreamReader
+from tests.support.waiting import wait_for
 
 
 class Writer:
@@ -76,15 +76,22 @@ def fresh(reader: EosKafkaStreamReader) -> EosKafkaStreamReader:
     return EosKafkaStreamReader(reader._options)
 
 
-# Waiting
+# Waiting: markers and metadata follow within milliseconds, but they follow
 
 
-def until(condition: Callable[[], bool], timeout: float = 15.0) -> None:
-    """Markers and metadata follow within milliseconds, but they follow."""
-    deadline = time.monotonic() + timeout
-    while not condition():
-        assert time.monotonic() < deadline, "the condition did not come true"
-        time.sleep(0.02)
+def until_new(reader: EosKafkaStreamReader, at: dict) -> None:
+    """Until the reader sees more than ``at``, or that it stops."""
+    wait_for(lambda: reader.latestOffset(at, reader.getDefaultReadLimit()) != at, "something new to read")
+
+
+def until_topic_is_gone(admin: AdminClient, name: str) -> None:
+    """Until brokers do not know a deleted topic any more."""
+    wait_for(lambda: name not in admin.list_topics(timeout=10).topics, f"the end of topic {name}")
+
+
+def until_ends(reader: EosKafkaStreamReader, name: str, end: int, partition: int = 0) -> None:
+    """Until the reader's last stable offset of the partition is this one."""
+    wait_for(lambda: reader._watch.ends()[name][partition] == end, f"{name}-{partition} to be stable up to {end}")
 
 
 def until_more(reader: EosKafkaStreamReader, at: dict) -> dict:
@@ -95,13 +102,13 @@ def until_more(reader: EosKafkaStreamReader, at: dict) -> dict:
         found.append(reader.latestOffset(at, reader.getDefaultReadLimit()))
         return found[-1] != at
 
-    until(more)
+    wait_for(more, "a micro-batch to plan")
     return found[-1]
 
 
 def until_stable(reader: Callable[..., EosKafkaStreamReader], name: str, end: int) -> None:
     """Until partition 0 is stable up to there: markers are written after a transaction's end is decided."""
-    until(lambda: reader(name)._watch.ends()[name][0] == end)
+    until_ends(reader(name), name, end)
 
 
 def delete_before(admin: AdminClient, name: str, offset: int, partition: int = 0) -> None:

@@ -18,8 +18,8 @@ import pyspark
 from jobs._demo.processes import Process, alive, descendants
 from spark_eos.devcluster import watch
 from spark_eos.devcluster.ports import free_ports
-from tests.support.kafka_view import wait_for
 from tests.support.query import FAST_JVM
+from tests.support.waiting import wait_for
 
 HOSTS = ("127.0.0.1", "127.0.0.2")
 START_SECONDS = 60.0

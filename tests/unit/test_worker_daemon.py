@@ -8,11 +8,12 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 import pyspark
 from pyspark.serializers import UTF8Deserializer, read_int
+
+from tests.support.waiting import is_gone, wait_for
 
 SECONDS = 60
 
@@ -40,22 +41,11 @@ def let_go(daemon: str, folder: Path) -> str:
             connection.connect(UTF8Deserializer().loads(process.stdout))
             with connection.makefile("rb") as stream:
                 worker = read_int(stream)
-        _wait_for_the_end_of(worker)
+        wait_for(lambda: is_gone(worker), "the end of the worker", SECONDS)
         return process.communicate(timeout=SECONDS)[1].decode()  # the end of its input is the daemon's end
     finally:
         process.kill()
         process.wait()
-
-
-def _wait_for_the_end_of(worker: int) -> None:
-    deadline = time.monotonic() + SECONDS
-    try:
-        while time.monotonic() < deadline:
-            os.kill(worker, 0)
-            time.sleep(0.02)
-    except ProcessLookupError:
-        return
-    raise TimeoutError(f"the worker {worker} goes on")
 
 
 def test_a_worker_that_spark_lets_go_says_nothing_with_our_daemon():

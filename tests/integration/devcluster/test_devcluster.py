@@ -8,7 +8,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 import pytest
@@ -20,24 +19,9 @@ from spark_eos.devcluster import DevCluster
 from spark_eos.devcluster import cluster as cluster_module
 from spark_eos.devcluster.jars import JarSet, resolve
 from spark_eos.errors import DevClusterError
+from tests.support.waiting import is_gone, wait_for
 
 ONE_JAR = JarSet("one-jar", plain=("org.apache.commons:commons-pool2:2.12.1",))
-
-
-def poll(condition, seconds=20.0):
-    """Whether the condition came true within the time."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.02)
-    return True
-
-
-def gone(pid):
-    """Whether the process is gone; a zombie that nobody has waited for yet is gone, too."""
-    state = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], check=False, capture_output=True, text=True).stdout
-    return not state.strip() or state.strip().startswith("Z")
 
 
 def produce(cluster, topic, *values, transaction=None):
@@ -63,7 +47,7 @@ def test_comes_up_and_answers(cluster):
     metadata = AdminClient({"bootstrap.servers": cluster.bootstrap_servers}).list_topics(timeout=10)
     assert list(metadata.brokers) == [0]
     assert metadata.cluster_id == cluster.cluster_id
-    assert not gone(cluster.broker(0).pid)
+    assert not is_gone(cluster.broker(0).pid)
 
 
 def test_java_reads_what_was_produced(cluster, topic):
@@ -102,7 +86,7 @@ def test_a_killed_broker_and_a_stopped_cluster_keep_their_data(tmp_path):
         produce(cluster, "kept", "before the kill")
         pid = cluster.broker(0).pid
         cluster.kill(0)
-        assert gone(pid)
+        assert is_gone(pid)
         assert cluster.broker(0).ask() is None
 
         cluster.start(0)
@@ -139,7 +123,7 @@ def test_a_feature_is_at_the_level_asked_for(old_cluster):
 def test_a_paused_broker_is_silent_until_it_is_resumed(old_cluster):
     old_cluster.create_topic("paused")
     old_cluster.pause(0)
-    assert not gone(old_cluster.broker(0).pid)
+    assert not is_gone(old_cluster.broker(0).pid)
     # The connection is taken, by the kernel; an answer does not come.
     assert old_cluster.broker(0).ask() is None
     old_cluster.resume(0)
@@ -174,11 +158,11 @@ def test_brokers_and_data_are_gone_when_the_parent_is_killed(tmp_path):
         [sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, env=environment
     ) as parent:
         pid = int(parent.stdout.readline())
-        assert not gone(pid)
+        assert not is_gone(pid)
         assert len(list(tmp_path.glob("spark-eos-devcluster-*"))) == 1
         parent.kill()
-    assert poll(lambda: gone(pid))
-    assert poll(lambda: not list(tmp_path.glob("spark-eos-devcluster-*")))
+    wait_for(lambda: is_gone(pid), "the end of the broker")
+    wait_for(lambda: not list(tmp_path.glob("spark-eos-devcluster-*")), "the end of the data")
 
 
 def test_brokers_and_data_are_gone_when_the_body_fails(tmp_path, monkeypatch):
@@ -186,7 +170,7 @@ def test_brokers_and_data_are_gone_when_the_body_fails(tmp_path, monkeypatch):
     with pytest.raises(RuntimeError, match="of the body"), DevCluster() as cluster:
         pid = cluster.broker(0).pid
         raise RuntimeError("of the body")
-    assert gone(pid)
+    assert is_gone(pid)
     assert not list(tmp_path.iterdir())
 
 

@@ -8,7 +8,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,6 +20,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from jobs._demo import processes
 from jobs._demo.topics import Reader
 from spark_eos.devcluster import DevCluster
+from tests.support.waiting import wait_for
 
 ROOT = Path(__file__).parents[3]
 MODULE = (sys.executable, "-m", "jobs.consume_transform_produce")
@@ -140,15 +140,8 @@ def running(*command: str, log: Path, **environ: str) -> Iterator[subprocess.Pop
 def said_of(log: Path, *lines: str) -> bool:
     """Wait until the job has said lines that begin so, in this order."""
     pattern = re.compile(".*".join("^" + re.escape(line) for line in lines), re.MULTILINE | re.DOTALL)
-    wait_for(lambda: pattern.search(log.read_text(errors="replace")), log)
+    wait_for(lambda: pattern.search(log.read_text(errors="replace")), log.read_text, SECONDS)
     return True
-
-
-def wait_for(condition, log: Path) -> None:
-    deadline = time.monotonic() + SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, log.read_text()
-        time.sleep(0.1)
 
 
 #: All that a job may say without `--verbose`, other than what it was asked to say here. The last is of the JVM.
@@ -290,7 +283,7 @@ def test_a_job_tells_of_rows_of_none_of_a_broker_that_dies_and_of_its_stop(topic
             family = processes.descendants(job.pid)
             job.send_signal(signal.SIGTERM)
             assert job.wait(SECONDS) == 0, log.read_text()
-            wait_for(lambda: not processes.alive(family), log)
+            wait_for(lambda: not processes.alive(family), log.read_text, SECONDS)
         assert said_of(log, "stopping: SIGTERM; the micro-batch under way, if any, is given up")
         assert log.read_text().endswith("stopped by SIGTERM: started again, it goes on where it ended\n")
         assert strange(log.read_text()) == []

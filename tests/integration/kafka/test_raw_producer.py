@@ -23,8 +23,9 @@ from spark_eos.options.parse import Fetching
 from spark_eos.protocol.head import Pair
 from spark_eos.source.planning import OffsetRange
 from spark_eos.source.raw import read_raw
-from tests.support.kafka_view import KafkaView, Row, wait_for
+from tests.support.kafka_view import KafkaView, Row
 from tests.support.proxy import Proxy
+from tests.support.waiting import wait_for
 
 TIME = 1_700_000_000_000
 LIFE_MS = 60_000

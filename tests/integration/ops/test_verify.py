@@ -15,12 +15,13 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from spark_eos import cli
 from spark_eos.devcluster import DevCluster
-from spark_eos.devcluster.ports import free_ports
 from spark_eos.errors import ConnectionFailed, OptionError, TopicError
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.ops import verify as ops
 from spark_eos.ops.verify import Where, bounds
-from tests.support.kafka_view import TIMEOUT, wait_for, write
+from tests.support.hosts import nobody
+from tests.support.kafka_view import TIMEOUT, write
+from tests.support.waiting import wait_for
 
 ROWS = [(n % 2, f"r{n}") for n in range(20)]
 
@@ -297,17 +298,17 @@ def test_group_with_offsets_in_an_open_transaction(copied: Copied, monkeypatch) 
 
 def test_unreachable_broker(copied: Copied, capsys) -> None:
     """A sentence and exit code 2; a password is not in it."""
-    (port,) = free_ports(1)
-    kafka = KafkaProperties({"bootstrap.servers": f"127.0.0.1:{port}"})
-    with pytest.raises(ConnectionFailed) as raised:
-        ops.verify(ops.Question(kafka, ("a",), ("b",), Where("key"), Where("key"), timeout_s=0.3))
-    assert raised.value.condition == "EOS_KAFKA_UNREACHABLE"
-    secret = ["--kafka", "sasl.mechanism=PLAIN", "--kafka", "sasl.username=me", "--kafka", "sasl.password=hunter2"]
-    more = ["--bootstrap-servers", f"127.0.0.1:{port}", "--kafka", "security.protocol=SASL_PLAINTEXT", *secret]
-    assert copied.command("--id", "key", "--timeout", "0.3", *more) == 2
-    printed = capsys.readouterr()
-    assert "EOS_KAFKA_UNREACHABLE" in printed.err
-    assert "hunter2" not in printed.out + printed.err
+    with nobody() as servers:
+        kafka = KafkaProperties({"bootstrap.servers": servers})
+        with pytest.raises(ConnectionFailed) as raised:
+            ops.verify(ops.Question(kafka, ("a",), ("b",), Where("key"), Where("key"), timeout_s=0.3))
+        assert raised.value.condition == "EOS_KAFKA_UNREACHABLE"
+        secret = ["--kafka", "sasl.mechanism=PLAIN", "--kafka", "sasl.username=me", "--kafka", "sasl.password=hunter2"]
+        more = ["--bootstrap-servers", servers, "--kafka", "security.protocol=SASL_PLAINTEXT", *secret]
+        assert copied.command("--id", "key", "--timeout", "0.3", *more) == 2
+        printed = capsys.readouterr()
+        assert "EOS_KAFKA_UNREACHABLE" in printed.err
+        assert "hunter2" not in printed.out + printed.err
 
 
 def test_missing_topic(copied: Copied, capsys) -> None:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import re
-import socket
 import time
 import uuid
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable
 
 import pytest
 from pyspark.errors import PySparkException
 
 from spark_eos.devcluster import DevCluster
+from tests.support.hosts import a_silent_host, nobody
 from tests.support.kafka_view import TIMEOUT, open_view
 from tests.support.refusal import Refusal
 from tests.support.sink_queries import SECONDS, Sink
@@ -29,23 +28,6 @@ def test_missing_bootstrap_servers(files, sink, topic, refused):
     query = sink(topic=out)
     del query.options["kafka.bootstrap.servers"]
     refused(query, files().add(["a"]).stream(), "EOS_OPTION_MISSING", out, says='.option("kafka.bootstrap.servers"')
-
-
-@contextmanager
-def nobody() -> Iterator[str]:
-    """A port at which nobody listens."""
-    with closing(socket.socket()) as taken:
-        taken.bind(("127.0.0.1", 0))
-        yield f"127.0.0.1:{taken.getsockname()[1]}"
-
-
-@contextmanager
-def a_silent_host() -> Iterator[str]:
-    """A port that takes connections and never answers."""
-    with closing(socket.socket()) as listening:
-        listening.bind(("127.0.0.1", 0))
-        listening.listen()
-        yield f"127.0.0.1:{listening.getsockname()[1]}"
 
 
 @pytest.mark.parametrize("host", [nobody, a_silent_host])

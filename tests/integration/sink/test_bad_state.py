@@ -10,8 +10,9 @@ from confluent_kafka import Consumer, Producer
 from spark_eos.devcluster import DevCluster
 from spark_eos.protocol.head import Head, encode
 from tests.support.arming import armed
-from tests.support.kafka_view import TIMEOUT, wait_for, write
+from tests.support.kafka_view import TIMEOUT, write
 from tests.support.sink_queries import Sink, ended_by, kafka_frame
+from tests.support.waiting import wait_for
 
 
 def test_an_offset_log_that_is_damaged_before_a_restart(spark, cluster, sink, topic, view):

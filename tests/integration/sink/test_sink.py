@@ -19,8 +19,9 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 from tests.support.arming import armed
-from tests.support.kafka_view import KafkaView, doubled, wait_for, write
+from tests.support.kafka_view import KafkaView, doubled, write
 from tests.support.sink_queries import SECONDS, Sink, ended_by
+from tests.support.waiting import wait_for
 
 FULL = (
     "key string, value string, topic string, partition int, timestamp timestamp, "

@@ -9,7 +9,8 @@ import pytest
 
 from spark_eos.log import logger
 from spark_eos.source import lag
-from tests.support.source_calls import run, until
+from tests.support.source_calls import run, until_ends
+from tests.support.waiting import wait_for
 
 
 @pytest.fixture(autouse=True)
@@ -52,11 +53,11 @@ def test_a_partition_that_an_open_transaction_holds(reader, topic, write, transa
         source.latestOffset(at, source.getDefaultReadLimit())
         return source.reportLatestOffset()["#lag"][name]["0"]
 
-    until(lambda: lag_now()["heldMs"] >= 200)
+    wait_for(lambda: lag_now()["heldMs"] >= 200, "a lag that is held for 200 ms")
     now = lag_now()
     assert (now["stable"], now["high"]) == (0, 2)
     transactions.producer.commit_transaction(10)
-    until(lambda: lag_now()["heldMs"] == 0)
+    wait_for(lambda: lag_now()["heldMs"] == 0, "a lag that nothing holds")
 
 
 def test_the_log_names_who_holds_a_partition_for_long(reader, topic, write, transactions, caplog):
@@ -72,7 +73,7 @@ def test_the_log_names_who_holds_a_partition_for_long(reader, topic, write, tran
         source.latestOffset(at, source.getDefaultReadLimit())
         return warnings(caplog)
 
-    until(lambda: bool(warned()))
+    wait_for(warned, "the warning")
     (text,) = warned()
     assert f"{name}-0: its last stable offset has been 0" in text
     assert "up to 3" in text
@@ -90,7 +91,10 @@ def test_a_transaction_that_no_coordinator_knows(reader, topic, transactions, ca
     monkeypatch.setattr(open_transactions, "transactional_ids", lambda client, producer_id: [])
     source = reader(name, openTransaction__warnMs=1)
     _, at = run(source)
-    until(lambda: bool(source.latestOffset(at, source.getDefaultReadLimit())) and "hanging transaction" in caplog.text)
+    wait_for(
+        lambda: source.latestOffset(at, source.getDefaultReadLimit()) and "hanging transaction" in caplog.text,
+        "the warning about a hanging transaction",
+    )
     assert "kafka-transactions" in caplog.text
 
 
@@ -99,7 +103,7 @@ def test_an_idle_stream_is_neither_held_nor_warned_of(reader, topic, write, tran
     name = topic()
     transactions.abort(name, "x")
     source = reader(name, openTransaction__warnMs=1)
-    until(lambda: reader(name)._watch.ends()[name][0] == 2)
+    until_ends(reader(name), name, 2)
     _, at = run(source)
     for _ in range(10):
         source.latestOffset(at, source.getDefaultReadLimit())

@@ -11,7 +11,18 @@ from spark_eos.source import watch
 from spark_eos.source.consumer import read_by_consumer
 from spark_eos.source.planning import OffsetRange, Task
 from spark_eos.source.raw import read_raw
-from tests.support.source_calls import delete_before, fresh, rows, run, topics, until, until_more, values
+from tests.support.source_calls import (
+    delete_before,
+    fresh,
+    rows,
+    run,
+    topics,
+    until_ends,
+    until_more,
+    until_topic_is_gone,
+    values,
+)
+from tests.support.waiting import wait_for
 
 
 @pytest.fixture(autouse=True)
@@ -23,7 +34,7 @@ def look_often(monkeypatch):
 def anew(admin, cluster, name: str, partitions: int = 1) -> None:
     """Delete a topic and create it again."""
     admin.delete_topics([name])[name].result()
-    until(lambda: name not in admin.list_topics(timeout=10).topics)
+    until_topic_is_gone(admin, name)
     cluster.create_topic(name, partitions)
 
 
@@ -37,7 +48,10 @@ def test_a_topic_created_anew_that_has_outgrown_the_query(reader, topic, write, 
     write(name, *"vwxyz")
     for reading in (source, fresh(source)):
         with pytest.raises(DataLossError, match="created anew") as caught:
-            until(lambda reading=reading: reading.latestOffset(at, reading.getDefaultReadLimit()) is None)
+            wait_for(
+                lambda reading=reading: reading.latestOffset(at, reading.getDefaultReadLimit()) is None,
+                "a reader that has noticed",
+            )
         parameters = caught.value.parameters
         assert (parameters["topic"], parameters["partition"], parameters["expected"]) == (name, 0, 3)
         assert parameters["found"] == 5
@@ -52,7 +66,7 @@ def test_a_planned_micro_batch_of_a_topic_created_anew(reader, topic, write, adm
     start = source.initialOffset()
     anew(admin, cluster, name)
     write(name, *"vwxyz")
-    until(lambda: fresh(source)._watch.ends() == {name: {0: 5}})
+    until_ends(fresh(source), name, 5)
     with pytest.raises(DataLossError, match="created anew"):
         fresh(source).partitions(start, end)
 
@@ -67,7 +81,7 @@ def test_a_query_that_may_lose_data_reads_the_new_topic_from_its_beginning(
     _, at = run(source)
     anew(admin, cluster, name)
     write(name, *"vwxyz")
-    until(lambda: fresh(source)._watch.ends() == {name: {0: 5}})
+    until_ends(fresh(source), name, 5)
     until_more(source, at)
     batches, end = run(source, at)
     assert values(batches) == list("vwxyz")
@@ -86,7 +100,7 @@ def test_a_deleted_topic_of_a_query_that_may_lose_data(reader, topic, write, adm
     source = reader(f"{gone},{stays}", failOnDataLoss=False)
     _, at = run(source)
     admin.delete_topics([gone])[gone].result()
-    until(lambda: gone not in admin.list_topics(timeout=10).topics)
+    until_topic_is_gone(admin, gone)
     write(stays, "c")
     until_more(source, at)
     batches, end = run(source, at)
@@ -208,7 +222,7 @@ def test_compacted_topics_have_gaps_that_are_no_loss(reader, topic, write, admin
         write(name, "roll", key=b"roll")  # an active segment is never compacted
         return len(rows(source, {name: {"0": 0}}, {name: {"0": 60}})) < 30
 
-    until(compacted, 60.0)
+    wait_for(compacted, "the compaction", 60.0)
     got = rows(source, {name: {"0": 0}}, {name: {"0": 60}})
     offsets = [row["offset"] for row in got]
     assert offsets == sorted(set(offsets))
@@ -222,4 +236,4 @@ def test_compacted_topics_have_gaps_that_are_no_loss(reader, topic, write, admin
         return sum(one, []) == sum(other, []) != []
 
     fetching = Fetching(KafkaProperties({"bootstrap.servers": cluster.bootstrap_servers}))
-    until(same_in_both_ways)  # the broker may compact between the two
+    wait_for(same_in_both_ways, "the same rows in both ways")  # the broker may compact between the two

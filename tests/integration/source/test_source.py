@@ -26,7 +26,19 @@ from spark_eos.options.parse import stream_options
 from spark_eos.source import consumer, watch
 from spark_eos.source.planning import OffsetRange, Task
 from spark_eos.source.reader import EosKafkaStreamReader
-from tests.support.source_calls import Writer, delete_before, fresh, rows, run, topics, until, until_stable, values
+from tests.support.source_calls import (
+    Writer,
+    delete_before,
+    fresh,
+    rows,
+    run,
+    topics,
+    until_ends,
+    until_new,
+    until_stable,
+    values,
+)
+from tests.support.waiting import wait_for
 
 # Which rows
 
@@ -116,7 +128,7 @@ def test_partitions_added_later_are_read_from_their_beginning(reader, topic, wri
     admin.create_partitions([NewPartitions(name, 3)])[name].result()
     cluster.wait_for_leaders(name, 3)
     Writer(cluster, transactional=False).put(name, "new", partition=2)
-    until(lambda: len(source.latestOffset(at, source.getDefaultReadLimit())[name]) == 3)
+    wait_for(lambda: len(source.latestOffset(at, source.getDefaultReadLimit())[name]) == 3, "the new partitions")
     batches, end = run(source, at)
     assert [values([batch]) for batch in batches] == [[], ["new"]]
     assert topics(end) == {name: {"0": 1, "1": 0, "2": 1}}
@@ -148,7 +160,7 @@ def test_an_open_transaction_holds_the_end(reader, topic, write, transactions):
     write(name, "later")
     assert run(source, at) == ([], at)
     transactions.producer.commit_transaction(10)
-    until(lambda: source.latestOffset(at, source.getDefaultReadLimit()) != at)
+    until_new(source, at)
     batches, _ = run(source, at)
     assert values(batches) == ["inside", "after", "later"]
 
@@ -163,7 +175,7 @@ def test_an_aborted_transaction_lets_the_end_go_on_without_its_rows(reader, topi
     batches, at = run(source)
     assert values(batches) == []
     transactions.producer.abort_transaction(10)
-    until(lambda: source.latestOffset(at, source.getDefaultReadLimit()) != at)
+    until_new(source, at)
     batches, end = run(source, at)
     assert values(batches) == ["after"]
     assert topics(end) == {name: {"0": 3}}
@@ -237,7 +249,7 @@ def test_trigger_once_from_latest_only_records_the_start(reader, topic, write):
     source = reader(name, "latest")
     start = source.initialOffset()
     write(name, *"abc")
-    until(lambda: source._watch.ends() == {name: {0: 3}})
+    until_ends(source, name, 3)
     assert source.latestOffset(start, ReadAllAvailable()) == start
 
 
@@ -317,7 +329,9 @@ def test_a_topic_created_anew(reader, topic, write, admin, cluster):
     _, at = run(source)
     admin.delete_topics([name])[name].result()
     with pytest.raises(DataLossError, match="the topic was deleted") as gone:
-        until(lambda: fresh(source).latestOffset(at, source.getDefaultReadLimit()) is None)
+        wait_for(
+            lambda: fresh(source).latestOffset(at, source.getDefaultReadLimit()) is None, "a reader that has noticed"
+        )
     assert (gone.value.parameters["expected"], gone.value.parameters["found"]) == (3, None)
     cluster.create_topic(name)
     with pytest.raises(DataLossError) as caught:
@@ -402,7 +416,7 @@ def test_a_start_inside_an_open_transaction_waits_for_it(reader, topic, transact
     batches, at = run(source)
     assert values(batches) == []
     transactions.producer.commit_transaction(10)
-    until(lambda: source.latestOffset(at, source.getDefaultReadLimit()) != at)
+    until_new(source, at)
     assert values(run(source, at)[0]) == ["c"]
 
 
@@ -525,7 +539,7 @@ def test_the_progress_of_a_query_has_its_lag(query, topic, write, transactions):
         running.processAllAvailable()
         return json.loads(running.lastProgress["sources"][0]["latestOffset"])
 
-    until(lambda: reported()["#lag"][name]["0"]["high"] == 2)
+    wait_for(lambda: reported()["#lag"][name]["0"]["high"] == 2, "the lag of both rows")
     assert reported()["#lag"][name]["0"]["stable"] == 0
     assert reported()["#losses"] == 0
     assert set(watched.values) == {"free"}

@@ -19,11 +19,11 @@ from tests.support.source_calls import (
     rows,
     run,
     topics,
-    until,
     until_more,
     until_stable,
     values,
 )
+from tests.support.waiting import wait_for
 
 NOON = 1_700_000_000_000
 
@@ -57,7 +57,7 @@ def test_a_pattern_reads_the_topics_that_match_now_and_later(reader, topic, writ
     assert values(batches) == [f"in.{family}.a"]
     cluster.create_topic(f"in.{family}.b")
     write(f"in.{family}.b", "later")
-    until(lambda: f"in.{family}.b" in source.latestOffset(at, source.getDefaultReadLimit()))
+    wait_for(lambda: f"in.{family}.b" in source.latestOffset(at, source.getDefaultReadLimit()), "the new topic")
     assert values(run(source, at)[0]) == ["later"]
 
 
@@ -183,7 +183,7 @@ def test_a_group_that_is_still_at_work(reader, topic, write, cluster):
     consumer = Consumer({"bootstrap.servers": cluster.bootstrap_servers, "group.id": given, "log_level": 0})
     try:
         consumer.subscribe([name])
-        until(lambda: bool(consumer.poll(0.05) is not None or consumer.assignment()))
+        wait_for(lambda: consumer.poll(0.05) is not None or consumer.assignment(), "the assignment")
         with pytest.raises(KafkaError, match="1 active member") as caught:
             reader(name, "group", kafka__group__id=given).initialOffset()
     finally:

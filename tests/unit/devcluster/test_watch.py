@@ -4,25 +4,14 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from spark_eos.devcluster import watch
+from tests.support.waiting import is_gone, wait_for
 
 SCRIPT = str(Path(watch.__file__))
-
-
-def gone(pid, seconds=10.0):
-    """Whether no process has the pid within the time; a zombie that nobody has waited for yet is gone, too."""
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        state = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], check=False, capture_output=True, text=True)
-        if not state.stdout.strip() or state.stdout.strip().startswith("Z"):
-            return True
-        time.sleep(0.02)
-    return False
 
 
 @pytest.fixture
@@ -49,7 +38,7 @@ def start():
 def test_ends_the_command_when_the_pipe_ends(start):
     process, pid = start("sleep", "600")
     process.stdin.close()
-    assert gone(pid)
+    wait_for(lambda: is_gone(pid), "the end of the command")
     assert process.wait(10) == 128 + signal.SIGKILL
 
 
@@ -57,7 +46,7 @@ def test_ends_a_stopped_command_too(start):
     process, pid = start("sleep", "600")
     os.kill(pid, signal.SIGSTOP)
     process.stdin.close()
-    assert gone(pid)
+    wait_for(lambda: is_gone(pid), "the end of the command")
 
 
 def test_passes_on_the_exit_code(start):
@@ -85,11 +74,8 @@ def test_ends_the_command_and_removes_its_folder_when_the_parent_is_killed(tmp_p
     try:
         parent.kill()
         parent.wait(10)
-        assert gone(command)
-        deadline = time.monotonic() + 10
-        while folder.parent.exists() and time.monotonic() < deadline:
-            time.sleep(0.02)
-        assert not folder.parent.exists()
+        wait_for(lambda: is_gone(command), "the end of the command")
+        wait_for(lambda: not folder.parent.exists(), "the end of the folder")
     finally:
         os.kill(fork, signal.SIGKILL)
         parent.stdout.close()

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import socket
 import time
+from collections.abc import Iterator
 
 import pytest
 
@@ -11,6 +11,8 @@ from jobs import cluster
 from jobs.cluster import Cluster, Silence
 from spark_eos.errors import ConnectionFailed
 from spark_eos.kafka.config.properties import KafkaProperties
+from tests.support.hosts import nobody
+from tests.support.waiting import wait_for
 
 
 def test_silence_is_said_after_5_seconds_and_more_and_more_rarely(capsys):
@@ -30,37 +32,37 @@ def test_silence_is_said_after_5_seconds_and_more_and_more_rarely(capsys):
 
 
 @pytest.fixture
-def nobody() -> Cluster:
-    """A cluster at a port on which nobody listens."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return Cluster(KafkaProperties({"bootstrap.servers": f"127.0.0.1:{free.getsockname()[1]}"}), ["t"])
+def absent() -> Iterator[Cluster]:
+    """A cluster at an address at which nobody listens."""
+    with nobody() as servers:
+        yield Cluster(KafkaProperties({"bootstrap.servers": servers}), ["t"])
 
 
-def test_a_cluster_that_does_not_answer_ends_the_wait_with_the_reason(nobody, monkeypatch, capsys):
+def test_a_cluster_that_does_not_answer_ends_the_wait_with_the_reason(absent, monkeypatch, capsys):
     """The whole wait is shorter than the time after which silence is said: here 2 s, of which it is said after 1."""
     monkeypatch.setattr(cluster, "TIMEOUT_S", 2.0)
     monkeypatch.setattr(cluster, "_FIRST_S", 1)
     with pytest.raises(ConnectionFailed) as caught:
-        nobody.expect()
-    servers = nobody.kafka.bootstrap_servers
+        absent.expect()
+    servers = absent.kafka.bootstrap_servers
     assert caught.value.condition == "EOS_KAFKA_UNREACHABLE"
     assert caught.value.message.startswith(f"No answer from {servers} within ")
     assert "Connection refused" in caught.value.message
     assert f"no answer from {servers} for 1 s" in capsys.readouterr().err
 
 
-def test_a_query_that_is_heard_of_is_not_asked_about(nobody, monkeypatch, capsys):
-    """And one that has fallen silent is."""
+def test_a_query_that_is_heard_of_is_not_asked_about(absent, monkeypatch, capsys):
+    """As long as there are signs of the query, the cluster's silence goes unsaid; without them it is said at once."""
+    monkeypatch.setattr(cluster, "_ASK_S", 0.02)
     monkeypatch.setattr(cluster, "_FIRST_S", 0)
-    monkeypatch.setattr(cluster, "_ASK_S", 0.05)
-    asked: list[float] = []
-    monkeypatch.setattr(Cluster, "answers", lambda self: bool(asked.append(time.monotonic())))
-    with nobody.watched(heard=time.monotonic):
-        time.sleep(0.3)
-    assert not asked
-    with nobody.watched(heard=lambda: float("-inf")):
-        deadline = time.monotonic() + 10
-        while not asked and time.monotonic() < deadline:
-            time.sleep(0.01)
-    assert asked
+    rounds = []
+
+    def heard() -> float:
+        rounds.append(None)
+        return time.monotonic()
+
+    with absent.watched(heard):
+        wait_for(lambda: len(rounds) >= 5, "five rounds of the watch")
+    assert capsys.readouterr().err == ""
+    with absent.watched(heard=lambda: float("-inf")):
+        wait_for(lambda: capsys.readouterr().err, "a word about the silence")

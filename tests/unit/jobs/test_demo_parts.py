@@ -9,7 +9,6 @@ import json
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +32,7 @@ from jobs._demo.side import Event, Kind, Sample
 from jobs._demo.topics import Row
 from jobs._demo.watch import Count, Tally
 from jobs.demo import THEIRS, Plan, _plan
+from tests.support.waiting import wait_for
 
 IDS = range(6)
 EXPECTED = {i: Expected(LEGACY_TOPIC, f"UA{i}", {"id": i, "aborted": False, "arr_delay": 20}) for i in IDS}
@@ -147,10 +147,7 @@ def test_killing_a_driver_leaves_nothing_of_its_family(tmp_path: Path, monkeypat
     with log.open("w") as out:
         driver = subprocess.Popen([sys.executable, "-c", _FAMILY], stdout=out, start_new_session=True)
     try:
-        deadline = time.monotonic() + 30
-        while not log.read_text().strip():
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        wait_for(lambda: log.read_text().strip(), "the family")
         family = processes.descendants(driver.pid)
         assert int(log.read_text()) in [process.pid for process in family]
     finally:
@@ -173,22 +170,15 @@ def test_a_frozen_driver_writes_nothing_and_goes_on_afterwards(tmp_path: Path):
     log.touch()
     driver = subprocess.Popen([sys.executable, "-c", _TICKER, str(log)], start_new_session=True)
     try:
-        _until_longer(log, 0)
+        wait_for(lambda: log.stat().st_size > 0, "the first writing")
         with processes.frozen(driver.pid):
             state = subprocess.run(["ps", "-o", "stat=", "-p", str(driver.pid)], capture_output=True, text=True)
             assert state.stdout.startswith("T")
             length = log.stat().st_size
-        _until_longer(log, length)
+        wait_for(lambda: log.stat().st_size > length, "more writing")
     finally:
         processes.kill(driver.pid)
         driver.wait(10)
-
-
-def _until_longer(file: Path, length: int) -> None:
-    deadline = time.monotonic() + 30
-    while file.stat().st_size <= length:
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
 
 
 def test_progress_is_what_the_checkpoint_says(tmp_path: Path):

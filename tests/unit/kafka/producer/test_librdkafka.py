@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import pytest
 
-from spark_eos.devcluster.ports import free_ports
 from spark_eos.errors import ConnectionFailed, EosError, ProtocolStop
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.producer import librdkafka
 from spark_eos.kafka.producer.librdkafka import LibrdkafkaProducer
+from tests.support.hosts import nobody
 
 
 @pytest.fixture
 def producer():
     """Of a cluster that is not there."""
-    kafka = KafkaProperties({"bootstrap.servers": f"127.0.0.1:{free_ports(1)[0]}", "log_level": "0"})
-    made = LibrdkafkaProducer(kafka, "name-of-a-task", 60_000)
-    yield made
-    made.close()
+    with nobody() as servers:
+        made = LibrdkafkaProducer(KafkaProperties({"bootstrap.servers": servers}), "name-of-a-task", 60_000)
+        yield made
+        made.close()
 
 
 def ended_by(error: EosError) -> tuple[str, bool]:

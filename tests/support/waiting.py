@@ -1,0 +1,31 @@
+"""Waiting for what is to come true, never for a time that is hoped to be long enough."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+TIMEOUT = 30.0
+_LOOK_S = 0.01
+
+
+def wait_for(condition: Callable[[], T | None], what: str | Callable[[], str], timeout: float = TIMEOUT) -> T:
+    """The condition's first true value; after ``timeout`` seconds an AssertionError that says ``what`` did not come.
+
+    ``what`` may be a call, for what is known only then, such as a log.
+    """
+    deadline = time.monotonic() + timeout
+    while not (found := condition()):
+        assert time.monotonic() < deadline, f"not within {timeout:.0f} s: {what if isinstance(what, str) else what()}"
+        time.sleep(_LOOK_S)
+    return found
+
+
+def is_gone(pid: int) -> bool:
+    """Whether the process is gone; a zombie that nobody has waited for yet is gone, too."""
+    state = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], check=False, capture_output=True, text=True).stdout
+    return not state.strip() or state.strip().startswith("Z")
