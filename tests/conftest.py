@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from tests.support.kafka_view import KafkaView
 
 pytest_plugins = ["spark_eos.devcluster.pytest_plugin"]
+# Else a failed assertion in there would not show its values.
+pytest.register_assert_rewrite("tests.support")
 
 # How long an example takes says how busy the machine is: beside brokers and JVMs, any limit is missed sometimes.
 settings.register_profile("busy machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])

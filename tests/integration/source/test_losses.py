@@ -38,6 +38,90 @@ def anew(admin, cluster, name: str, partitions: int = 1) -> None:
     cluster.create_topic(name, partitions)
 
 
+# Offsets that the log does not have
+
+
+def test_records_deleted_before_they_were_read(reader, topic, write, admin):
+    """On the driver, before any task."""
+    name = topic(2)
+    write(name, *"abcdef", partition=1)
+    source = reader(name)
+    _, at = run(source)
+    write(name, *"ghi", partition=1)
+    delete_before(admin, name, 8, partition=1)
+    source = fresh(source)
+    end = source.latestOffset(at, source.getDefaultReadLimit())
+    with pytest.raises(DataLossError) as caught:
+        source.partitions(at, end)
+    assert caught.value.condition == "EOS_SOURCE_DATA_LOSS"
+    expected = {"topic": name, "partition": 1, "expected": 6, "found": 8}
+    assert caught.value.parameters == expected
+
+
+def test_a_topic_created_anew(reader, topic, write, admin, cluster):
+    """It ends before the offset that the query has read already."""
+    name = topic()
+    write(name, *"abc")
+    source = reader(name)
+    _, at = run(source)
+    admin.delete_topics([name])[name].result()
+    with pytest.raises(DataLossError, match="the topic was deleted") as gone:
+        wait_for(
+            lambda: fresh(source).latestOffset(at, source.getDefaultReadLimit()) is None, "a reader that has noticed"
+        )
+    assert (gone.value.parameters["expected"], gone.value.parameters["found"]) == (3, None)
+    cluster.create_topic(name)
+    with pytest.raises(DataLossError) as caught:
+        fresh(source).latestOffset(at, source.getDefaultReadLimit())
+    assert (caught.value.parameters["expected"], caught.value.parameters["found"]) == (3, 0)
+
+
+def test_a_replay_of_offsets_that_the_log_does_not_have(reader, topic, write):
+    """The offset log promises rows up to 9, the topic ends at 3."""
+    name = topic()
+    write(name, *"abc")
+    with pytest.raises(DataLossError) as caught:
+        reader(name).partitions({name: {"0": 0}}, {name: {"0": 9}})
+    assert (caught.value.parameters["expected"], caught.value.parameters["found"]) == (9, 3)
+
+
+def test_a_topic_that_is_no_longer_subscribed_to(reader, topic):
+    """What the query has not read of it would be dropped silently."""
+    first, second = topic(), topic()
+    _, at = run(reader(f"{first},{second}"))
+    with pytest.raises(DataLossError, match="'subscribe'.* does not name it any more"):
+        run(reader(first), at)
+
+
+def test_records_that_expire_between_planning_and_reading(reader, topic, write, admin, way):
+    """The task stops and starts nowhere else; of a query that may lose data it reads what is left, or nothing."""
+    name = topic()
+    write(name, *"abcdef")
+    source, lossy = reader(name), reader(name, failOnDataLoss=False)
+    ((strict,), (part,)) = (of.partitions({name: {"0": 0}}, {name: {"0": 6}}) for of in (source, lossy))
+    delete_before(admin, name, 4)
+    with pytest.raises(DataLossError) as caught:
+        list(source.read(strict))
+    assert (caught.value.parameters["expected"], caught.value.parameters["found"]) == (0, 4)
+    assert [row["value"] for batch in lossy.read(part) for row in batch.to_pylist()] == [b"e", b"f"]
+    delete_before(admin, name, 6)
+    assert list(lossy.read(part)) == []
+
+
+def test_a_range_beyond_the_end_of_the_log(reader, topic, write, way):
+    """The task has read what there is and says so, after a bounded time; what may lose data ends there."""
+    name = topic()
+    write(name, *"abc")
+    part = Task((OffsetRange(name, 0, 1, 9),))
+    with pytest.raises(DataLossError, match="ends at 3, before 9"):
+        list(reader(name).read(part))
+    read = [row["value"] for batch in reader(name, failOnDataLoss=False).read(part) for row in batch.to_pylist()]
+    assert read == [b"b", b"c"]
+
+
+# Topics that are not the same any more, and queries that may lose data
+
+
 def test_a_topic_created_anew_that_has_outgrown_the_query(reader, topic, write, admin, cluster):
     """Its offsets look as if nothing had happened; its id does not. In a running query, and in the next run."""
     name = topic()
@@ -124,27 +208,6 @@ def test_records_that_expired_under_a_query_that_may_lose_data(reader, topic, wr
     assert sorted(values(batches)) == ["e", "f", "other"]
     assert "offset 0 of" in caplog.text
     assert source.reportLatestOffset()["#losses"] == 1
-
-
-def test_records_that_expire_between_planning_and_reading(reader, topic, write, admin, way):
-    """In the task: from the first that is left, or nothing."""
-    name = topic()
-    write(name, *"abcdef")
-    source = reader(name, failOnDataLoss=False)
-    (part,) = source.partitions({name: {"0": 0}}, {name: {"0": 6}})
-    delete_before(admin, name, 4)
-    assert [row["value"] for batch in source.read(part) for row in batch.to_pylist()] == [b"e", b"f"]
-    delete_before(admin, name, 6)
-    assert list(source.read(part)) == []
-
-
-def test_a_range_beyond_the_end_of_the_log(reader, topic, write, way):
-    """The task reads what there is of it."""
-    name = topic()
-    write(name, *"abc")
-    source = reader(name, failOnDataLoss=False)
-    read = [row["value"] for batch in source.read(Task((OffsetRange(name, 0, 1, 9),))) for row in batch.to_pylist()]
-    assert read == [b"b", b"c"]
 
 
 def test_a_checkpoint_without_ids_goes_on_and_gets_them(reader, topic, write, admin, cluster):

@@ -1,0 +1,276 @@
+"""Which rows the source gives, once and in order. The reader is called as Spark does, without Spark."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import time
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import NewPartitions
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+
+from spark_eos.errors import DataLossError
+from spark_eos.source import watch
+from tests.support.source_calls import (
+    Writer,
+    delete_before,
+    fresh,
+    rows,
+    run,
+    topics,
+    until_ends,
+    until_new,
+    until_stable,
+    values,
+)
+from tests.support.waiting import wait_for
+
+# Which rows
+
+
+def test_micro_batch_0_records_the_start_and_reads_nothing(reader, topic, write):
+    """Then every row comes, once and in order."""
+    name = topic()
+    write(name, *map(str, range(5)))
+    batches, end = run(reader(name))
+    assert [len(batch) for batch in batches] == [0, 5]
+    assert values(batches) == list("01234")
+    assert topics(end) == {name: {"0": 5}}
+
+
+def test_starting_offsets(reader, topic, write):
+    """Earliest, latest, and JSON with numbers, -2 and -1."""
+    name = topic(3)
+    for p in range(3):
+        write(name, *(f"{p}.{i}" for i in range(4)), partition=p)
+    assert len(values(run(reader(name, "earliest"))[0])) == 12
+    assert values(run(reader(name, "latest"))[0]) == []
+    assert values(run(reader(name, json.dumps({name: {"0": 3, "1": -2, "2": -1}})))[0]) == [
+        "0.3",
+        "1.0",
+        "1.1",
+        "1.2",
+        "1.3",
+    ]
+
+
+def test_columns(reader, topic, cluster):
+    """Null and empty keys and values, large ones, the timestamp of the record and its type, from two topics."""
+    created, appended = topic(2), topic(1, message_timestamp_type="LogAppendTime")
+    producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0})
+    large = bytes(range(256)) * 3000
+    for key, value in [(None, None), (b"", b""), (b"k", None), (None, b"v"), (b"k" * 70_000, large)]:
+        producer.produce(created, value, key, partition=1, timestamp=1_700_000_000_123)
+    producer.produce(appended, b"x", timestamp=1)
+    assert producer.flush(10) == 0
+    (_, batch), _ = run(reader(f"{created},{appended}"))
+    rows = sorted(batch, key=lambda row: (row["topic"] == appended, row["offset"]))
+    assert [(r["key"], r["value"]) for r in rows[:5]] == [
+        (None, None),
+        (b"", b""),
+        (b"k", None),
+        (None, b"v"),
+        (b"k" * 70_000, large),
+    ]
+    assert [(r["topic"], r["partition"], r["offset"]) for r in rows] == [(created, 1, i) for i in range(5)] + [
+        (appended, 0, 0)
+    ]
+    stamp = datetime.datetime(2023, 11, 14, 22, 13, 20, 123_000, tzinfo=datetime.UTC)
+    assert {(r["timestamp"], r["timestampType"]) for r in rows[:5]} == {(stamp, 0)}
+    assert rows[5]["timestampType"] == 1
+    assert rows[5]["timestamp"].year > 2023
+
+
+def test_a_limit_inside_of_the_writers_batches(reader, topic, write):
+    """Micro-batches that end inside of the producer's batches."""
+    name = topic()
+    write(name, *map(str, range(10_000)))
+    source = reader(name, maxOffsetsPerTrigger=7000)
+    batches, _ = run(source)
+    assert [len(batch) for batch in batches] == [0, 7000, 3000]
+    assert values(batches) == [str(i) for i in range(10_000)]
+
+
+def test_a_limit_gives_every_row_once(reader, topic, write):
+    """Over several topics and partitions, and some of them empty."""
+    names = [topic(4), topic(2)]
+    for p, count in enumerate([50, 0, 7, 1]):
+        write(names[0], *(f"a{p}.{i}" for i in range(count)), partition=p)
+    write(names[1], *(f"b.{i}" for i in range(20)), partition=1)
+    batches, _ = run(reader(",".join(names), maxOffsetsPerTrigger=10))
+    assert max(map(len, batches)) <= 10 + 6
+    assert len(batches) > 6
+    assert len(values(batches)) == len(set(values(batches))) == 78
+
+
+def test_partitions_added_later_are_read_from_their_beginning(reader, topic, write, admin, cluster, monkeypatch):
+    """They enter the offset log first; a replay of that micro-batch reads nothing twice."""
+    monkeypatch.setattr(watch, "_TOPICS_S", 0.0)
+    name = topic(1)
+    write(name, "old")
+    source = reader(name)
+    _, at = run(source)
+    admin.create_partitions([NewPartitions(name, 3)])[name].result()
+    cluster.wait_for_leaders(name, 3)
+    Writer(cluster, transactional=False).put(name, "new", partition=2)
+    wait_for(lambda: len(source.latestOffset(at, source.getDefaultReadLimit())[name]) == 3, "the new partitions")
+    batches, end = run(source, at)
+    assert [values([batch]) for batch in batches] == [[], ["new"]]
+    assert topics(end) == {name: {"0": 1, "1": 0, "2": 1}}
+
+
+def test_a_topic_added_to_a_query_is_read_from_its_beginning(reader, topic, write):
+    """The checkpoint knows one topic, the new run subscribes to two."""
+    old, new = topic(), topic()
+    write(old, "a")
+    _, at = run(reader(old))
+    write(new, "b")
+    batches, _ = run(reader(f"{old},{new}"), at)
+    assert values(batches) == ["b"]
+
+
+# Transactions
+
+
+def test_an_open_transaction_holds_the_end(reader, topic, write, transactions):
+    """Nothing at or after its first record is read, over any number of micro-batches, until it is committed."""
+    name = topic()
+    source = reader(name)
+    write(name, "before")
+    transactions.producer.begin_transaction()
+    transactions.put(name, "inside")
+    write(name, "after")
+    batches, at = run(source)
+    assert values(batches) == ["before"]
+    write(name, "later")
+    assert run(source, at) == ([], at)
+    transactions.producer.commit_transaction(10)
+    until_new(source, at)
+    batches, _ = run(source, at)
+    assert values(batches) == ["inside", "after", "later"]
+
+
+def test_an_aborted_transaction_lets_the_end_go_on_without_its_rows(reader, topic, write, transactions):
+    """And its offsets are no loss."""
+    name = topic()
+    source = reader(name)
+    transactions.producer.begin_transaction()
+    transactions.put(name, "inside")
+    write(name, "after")
+    batches, at = run(source)
+    assert values(batches) == []
+    transactions.producer.abort_transaction(10)
+    until_new(source, at)
+    batches, end = run(source, at)
+    assert values(batches) == ["after"]
+    assert topics(end) == {name: {"0": 3}}
+
+
+@pytest.mark.parametrize("limit", [1, 2, 1000])
+def test_ranges_of_aborted_and_control_records_end(reader, topic, transactions, limit):
+    """With a limit of 1, most ranges hold nothing but one control record or one aborted record."""
+    name = topic()
+    for i in range(3):
+        transactions.commit(name, f"c{i}")
+        transactions.abort(name, f"x{i}", f"y{i}")
+    until_stable(reader, name, 15)
+    began = time.monotonic()
+    batches, end = run(reader(name, maxOffsetsPerTrigger=limit))
+    assert values(batches) == ["c0", "c1", "c2"]
+    assert topics(end) == {name: {"0": 15}}
+    assert time.monotonic() - began < 10
+
+
+def test_a_tail_of_aborted_records_does_not_wait(reader, topic, transactions):
+    """The broker's word that the log ends there is enough; no time-out is involved."""
+    name = topic()
+    transactions.commit(name, "row")
+    transactions.abort(name, *map(str, range(3000)))
+    until_stable(reader, name, 3003)
+    began = time.monotonic()
+    assert values([rows(reader(name), {name: {"0": 0}}, {name: {"0": 3003}})]) == ["row"]
+    assert time.monotonic() - began < 2
+
+
+# AvailableNow
+
+
+def test_available_now_ends_where_the_topic_ended_when_it_began(reader, topic, write):
+    """What is written meanwhile is left for the next run."""
+    name = topic(2)
+    write(name, *"abc")
+    source = reader(name, maxOffsetsPerTrigger=2)
+    source.prepareForTriggerAvailableNow()
+    write(name, *"def", partition=1)
+    batches, at = run(source)
+    assert values(batches) == list("abc")
+    assert values(run(fresh(source), at)[0]) == list("def")
+
+
+def test_available_now_reads_on_after_micro_batch_0_was_replayed(reader, topic, write):
+    """The replayed start equals the offset log: that must not look like the end of the work."""
+    name = topic()
+    write(name, *"abc")
+    crashed = reader(name)
+    logged = crashed.latestOffset(crashed.initialOffset(), crashed.getDefaultReadLimit())
+    source = fresh(crashed)
+    source.prepareForTriggerAvailableNow()
+    assert rows(source, source.initialOffset(), logged) == []
+    assert values(run(source, logged)[0]) == list("abc")
+
+
+def test_the_engine_may_ask_for_everything_at_once(reader, topic, write):
+    """As Trigger.Once does: one micro-batch, whatever the limit."""
+    name = topic()
+    write(name, *"abc")
+    source = reader(name, maxOffsetsPerTrigger=1)
+    start = source.initialOffset()
+    assert values([rows(source, start, source.latestOffset(start, ReadAllAvailable()))]) == list("abc")
+
+
+def test_trigger_once_from_latest_only_records_the_start(reader, topic, write):
+    """A replay would begin elsewhere."""
+    name = topic()
+    source = reader(name, "latest")
+    start = source.initialOffset()
+    write(name, *"abc")
+    until_ends(source, name, 3)
+    assert source.latestOffset(start, ReadAllAvailable()) == start
+
+
+# Replay
+
+
+@pytest.mark.parametrize("starting", ["latest", "earliest"])
+def test_a_replay_of_micro_batch_0_skips_and_repeats_nothing(reader, topic, write, admin, starting):
+    """Between the crash and the restart `latest` moves on, and retention moves `earliest`."""
+    name = topic()
+    write(name, *"ab")
+    crashed = reader(name, starting)
+    logged = crashed.latestOffset(crashed.initialOffset(), crashed.getDefaultReadLimit())
+    write(name, *"cd")
+    if starting == "earliest":
+        delete_before(admin, name, 1)
+    source = fresh(crashed)
+    assert rows(source, source.initialOffset(), logged) == []
+    if starting == "latest":
+        assert values(run(source, logged)[0]) == ["c", "d"]
+    else:  # 'a' was promised by the offset log and is gone
+        with pytest.raises(DataLossError):
+            run(source, logged)
+
+
+def test_a_replay_reads_the_same_rows(reader, topic, write, transactions):
+    """Whatever was written, committed or aborted since."""
+    name = topic(2)
+    write(name, *map(str, range(100)), partition=1)
+    transactions.commit(name, *"abc")
+    source = reader(name)
+    until_stable(reader, name, 4)
+    _, end = run(source)
+    write(name, *"later")
+    transactions.abort(name, *"never")
+    zero = {name: {"0": 0, "1": 0}}
+    assert rows(fresh(source), zero, end) == rows(source, zero, end)

@@ -1,0 +1,114 @@
+"""When the source must stop or wait, and what it asks of the brokers meanwhile."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import time
+import uuid
+
+import pytest
+
+from spark_eos.errors import ConnectionFailed, KafkaError, OptionError, TopicError
+from spark_eos.options.parse import stream_options
+from spark_eos.source import consumer, watch
+from spark_eos.source.planning import OffsetRange, Task
+from spark_eos.source.reader import EosKafkaStreamReader
+from tests.support.source_calls import (
+    run,
+    until_new,
+    values,
+)
+
+# What must stop
+
+
+def test_a_range_that_stays_unstable_ends_in_an_error(reader, topic, transactions, way):
+    """It is there, but an open transaction hides it: as when a log was restored to an earlier state."""
+    name = topic()
+    transactions.producer.begin_transaction()
+    transactions.put(name, *"abc")
+    with pytest.raises(KafkaError) as caught:
+        list(reader(name).read(Task((OffsetRange(name, 0, 0, 3),))))
+    assert caught.value.condition == "EOS_SOURCE_STALLED"
+
+
+def test_a_missing_topic_is_named_and_not_created(reader, topic, admin):
+    """Asking for it must not bring it about."""
+    name = f"missing-{uuid.uuid4().hex}"
+    with pytest.raises(TopicError, match=name) as caught:
+        reader(f"{topic()},{name}").initialOffset()
+    assert caught.value.condition == "EOS_TOPIC_MISSING"
+    assert name not in admin.list_topics(timeout=10).topics
+
+
+def test_unreachable_brokers_are_named_within_a_bounded_time(monkeypatch):
+    """With the address and the reason."""
+    monkeypatch.setattr(watch, "TIMEOUT_S", 1.0)
+    source = EosKafkaStreamReader(stream_options({"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "a"}))
+    began = time.monotonic()
+    with pytest.raises(ConnectionFailed, match=r"127\.0\.0\.1:1.*refused") as caught:
+        source.initialOffset()
+    assert caught.value.condition == "EOS_KAFKA_UNREACHABLE"
+    assert time.monotonic() - began < 3
+
+
+@pytest.mark.parametrize("offsets", ['{"T":{"0":7}}', '{"T":{"0":1,"1":1}}', '{"T":{"0":1},"other":{"0":1}}'])
+def test_starting_offsets_that_do_not_fit_the_topic(reader, topic, write, offsets):
+    """Outside of the partition, a partition too many, a topic too many."""
+    name = topic()
+    write(name, *"abc")
+    with pytest.raises(OptionError) as caught:
+        reader(name, offsets.replace("T", name)).initialOffset()
+    assert caught.value.condition == "EOS_OPTION_OFFSETS"
+
+
+def test_a_start_inside_an_open_transaction_waits_for_it(reader, topic, transactions):
+    """The stable end lies before the start that the user gave; that is no loss."""
+    name = topic()
+    transactions.producer.begin_transaction()
+    transactions.put(name, *"abc")
+    source = reader(name, json.dumps({name: {"0": 2}}))
+    batches, at = run(source)
+    assert values(batches) == []
+    transactions.producer.commit_transaction(10)
+    until_new(source, at)
+    assert values(run(source, at)[0]) == ["c"]
+
+
+# Cost
+
+
+def test_an_idle_stream_asks_the_broker_at_most_every_50_ms(reader, topic, monkeypatch):
+    """Spark asks the reader every 10 ms."""
+    asked = []
+    real = watch.end_offsets
+    monkeypatch.setattr(watch, "end_offsets", lambda *args: asked.append(time.monotonic()) or real(*args))
+    source = reader(topic())
+    _, at = run(source)
+    asked.clear()
+    for _ in range(100):
+        source.latestOffset(at, source.getDefaultReadLimit())
+        time.sleep(0.002)
+    assert len(asked) > 1
+    assert all(later - earlier >= 0.049 for earlier, later in itertools.pairwise(asked))
+
+
+def test_a_process_keeps_its_consumer(reader, topic, write):
+    """Ranges one after the other use one connection; a range that was given up half-way disturbs no other.
+
+    What only librdkafka understands is read by it.
+    """
+    name = topic(2)
+    write(name, *map(str, range(9000)))
+    write(name, *"ab", partition=1)
+    source = reader(name, kafka__fetch__min__bytes=1)
+    consumer._idle_consumers.clear()
+    list(source.read(Task((OffsetRange(name, 1, 0, 2),))))
+    (kept,) = consumer._idle_consumers.values()
+    list(source.read(Task((OffsetRange(name, 0, 0, 5),))))
+    assert list(consumer._idle_consumers.values()) == [kept]
+    half = source.read(Task((OffsetRange(name, 0, 0, 9000),)))
+    next(half)
+    half.close()
+    assert [len(batch) for batch in source.read(Task((OffsetRange(name, 1, 1, 2),)))] == [1]
