@@ -18,7 +18,7 @@ NONE_WILL_DO = $(if $(ARGS),|| test $$? = 5)
 # Tests that need neither Java nor a broker. Coverage is measured by the tests of the two rooms that it is asked of
 # (pyproject.toml), since measuring doubles the time that a test takes.
 MODEL_AGAINST_BROKER := tests/simulation/test_model_against_broker.py
-MEASURED := $(wildcard tests/unit/source/test_decode.py tests/unit/kafka/records tests/unit/protocol \
+MEASURED := $(wildcard tests/unit/source/test_decode*.py tests/unit/kafka/records tests/unit/protocol \
 	$(filter-out $(MODEL_AGAINST_BROKER),$(wildcard tests/simulation/test_*.py)))
 QUICK := $(MEASURED) tests/unit
 # The tests wait much, for brokers and JVMs, so two processes share their files, in the order of collection: the long ones come

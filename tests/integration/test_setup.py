@@ -10,6 +10,7 @@ from tests.support.bare import ROOT, Bare, install, run
 
 
 def test_the_wheel_holds_every_package_and_nothing_else_at_the_top(wheel: Path, tmp_path: Path):
+    """No package is forgotten in setup.cfg, and the wheel brings no other top-level name."""
     run(sys.executable, "-m", "zipfile", "-e", str(wheel), str(tmp_path))
     packages = {file.parent for file in (ROOT / "spark_eos").rglob("*.py")} - {ROOT / "spark_eos" / "autoload"}
     for package in packages:
@@ -63,6 +64,7 @@ def test_the_main_job_needs_no_more_than_its_extra(wheel: Path, tmp_path: Path):
 
 
 def test_importing_the_package_imports_neither_spark_nor_a_client():
+    """`import spark_eos` costs next to nothing."""
     code = (
         "import sys, spark_eos; print(*sorted({'pyspark', 'confluent_kafka', 'kafka', 'pyarrow'} & set(sys.modules)))"
     )

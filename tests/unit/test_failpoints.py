@@ -18,6 +18,7 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_without_the_file_nothing_is_armed(file: Path):
+    """Points cost nothing and leave nothing where no fault is asked for."""
     assert not failpoints.armed("commit.decided")
     failpoints.reach("commit.decided")
     assert not list(file.parent.iterdir())
@@ -37,6 +38,7 @@ def test_the_file_of_the_moment_counts(file: Path):
 
 
 def test_a_fault_that_is_none_is_named(file: Path):
+    """A misspelt point is an error, not a fault that never strikes."""
     file.write_text("commit.undecided=fail")
     with pytest.raises(ValueError, match=r"'commit\.undecided=fail' is not point=action"):
         failpoints.reach("commit.decided")

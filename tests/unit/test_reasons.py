@@ -72,4 +72,5 @@ def test_a_worker_that_died_is_a_reason_to_start_again():
 
 
 def test_an_error_without_one_of_ours_has_no_reason():
+    """Errors of others are left alone."""
     assert spark_eos.reason(ValueError("x")) is None

@@ -76,11 +76,13 @@ def extra_of(job: Path) -> str:
 
 
 def test_the_package_requires_what_it_imports() -> None:
+    """No import of the package works only because something else has brought its module."""
     required = requirements()
     assert [name for file in (ROOT / "spark_eos").rglob("*.py") for name in unmet(file, required)] == []
 
 
 def test_the_extras_require_what_the_jobs_import() -> None:
+    """No import of the jobs works only because something else has brought its module."""
     assert [name for file in (ROOT / "jobs").rglob("*.py") for name in unmet(file, requirements(extra_of(file)))] == []
 
 
@@ -91,6 +93,7 @@ def test_the_programs_that_run_the_job_bring_what_it_needs(extra: str) -> None:
 
 
 def test_imports_are_found_wherever_they_are() -> None:
+    """The check sees late and conditional imports, and leaves out those for types."""
     code = """
 import os, one.part
 from two.part import name

@@ -44,6 +44,7 @@ def values(cluster, topic, count):
 
 
 def test_comes_up_and_answers(cluster):
+    """A cluster has one living broker by default, and knows its own id."""
     metadata = AdminClient({"bootstrap.servers": cluster.bootstrap_servers}).list_topics(timeout=10)
     assert list(metadata.brokers) == [0]
     assert metadata.cluster_id == cluster.cluster_id
@@ -51,6 +52,7 @@ def test_comes_up_and_answers(cluster):
 
 
 def test_java_reads_what_was_produced(cluster, topic):
+    """Kafka's own consumer prints every part of a record, and the cluster's method reads all of them back."""
     name = topic(2, retention_ms=-1)
     producer = produce(cluster, name, "first\nvalue", "")
     producer.produce(name, None, key="key", partition=1, headers={"a": "b"}, timestamp=1234)
@@ -65,6 +67,7 @@ def test_java_reads_what_was_produced(cluster, topic):
 
 
 def test_java_does_not_read_an_aborted_transaction_as_committed(cluster, topic):
+    """Transactions work: an aborted row is passed over by a read_committed consumer."""
     name = topic()
     produce(cluster, name, "aborted", transaction=name).abort_transaction(30)
     produce(cluster, name, "committed", transaction=name).commit_transaction(30)
@@ -74,12 +77,14 @@ def test_java_does_not_read_an_aborted_transaction_as_committed(cluster, topic):
 
 
 def test_a_tool_that_fails_says_why(cluster):
+    """The error of a failed tool holds what the tool has printed."""
     with pytest.raises(DevClusterError, match="'nothing' is not a recognized option|nothing") as raised:
         cluster.java_tool("org.apache.kafka.tools.TopicCommand", "--nothing")
     assert raised.value.condition == "EOS_DEVCLUSTER_TOOL"
 
 
 def test_a_killed_broker_and_a_stopped_cluster_keep_their_data(tmp_path):
+    """Data, id and ports outlive a kill and a stop; a second cluster, or one of another size, is refused."""
     with DevCluster(data_dir=tmp_path) as cluster:
         first_id, first_servers = cluster.cluster_id, cluster.bootstrap_servers
         cluster.create_topic("kept")
@@ -112,6 +117,7 @@ def old_cluster():
 
 
 def test_a_feature_is_at_the_level_asked_for(old_cluster):
+    """A cluster can be made with an older transaction.version."""
     servers = old_cluster.bootstrap_servers
     described = old_cluster.java_tool(
         "org.apache.kafka.tools.FeatureCommand", "--bootstrap-server", servers, "describe"
@@ -121,6 +127,7 @@ def test_a_feature_is_at_the_level_asked_for(old_cluster):
 
 
 def test_a_paused_broker_is_silent_until_it_is_resumed(old_cluster):
+    """A paused broker takes connections and answers nothing; afterwards it goes on."""
     old_cluster.create_topic("paused")
     old_cluster.pause(0)
     assert not is_gone(old_cluster.broker(0).pid)
@@ -132,6 +139,7 @@ def test_a_paused_broker_is_silent_until_it_is_resumed(old_cluster):
 
 
 def test_three_brokers_replicate_and_outlive_one():
+    """With three brokers, writing and reading go on while one is dead, and it finds its way back."""
     with DevCluster(3) as cluster:
         cluster.create_topic("replicated", 3)
         metadata = AdminClient({"bootstrap.servers": cluster.bootstrap_servers}).list_topics("replicated", timeout=10)
@@ -146,6 +154,7 @@ def test_three_brokers_replicate_and_outlive_one():
 
 
 def test_brokers_and_data_are_gone_when_the_parent_is_killed(tmp_path):
+    """A SIGKILL to the program leaves neither a broker nor a folder."""
     program = (
         "import time\n"
         "from spark_eos.devcluster import DevCluster\n"
@@ -166,6 +175,7 @@ def test_brokers_and_data_are_gone_when_the_parent_is_killed(tmp_path):
 
 
 def test_brokers_and_data_are_gone_when_the_body_fails(tmp_path, monkeypatch):
+    """An exception in the with block leaves neither a broker nor a folder."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     with pytest.raises(RuntimeError, match="of the body"), DevCluster() as cluster:
         pid = cluster.broker(0).pid
@@ -175,6 +185,7 @@ def test_brokers_and_data_are_gone_when_the_body_fails(tmp_path, monkeypatch):
 
 
 def test_the_log_is_shown_when_a_broker_does_not_come_up():
+    """A broker that ends at once is an error with the end of its log."""
     with (
         pytest.raises(DevClusterError, match=r"(?s)Broker 0 has ended.*ends with:.*ClassNotFound.*no\.Such") as raised,
         DevCluster(config={"metric.reporters": "no.Such"}),
@@ -192,12 +203,14 @@ def test_the_log_is_shown_when_a_broker_does_not_come_up():
     ids=["setting", "feature"],
 )
 def test_what_kafka_refuses_is_named(asked, said):
+    """A setting or a feature level that Kafka does not take is told in Kafka's words."""
     with pytest.raises(DevClusterError, match=said) as raised, DevCluster(**asked):
         pass
     assert raised.value.condition == "EOS_DEVCLUSTER_TOOL"
 
 
 def test_other_ports_are_picked_when_one_is_taken_in_between(monkeypatch):
+    """A picked port that somebody else has taken costs another try, not the start."""
     pick, picks = cluster_module.free_ports, []
     with socket.create_server(("127.0.0.1", 0)) as thief:
 
@@ -212,6 +225,7 @@ def test_other_ports_are_picked_when_one_is_taken_in_between(monkeypatch):
 
 
 def test_a_named_port_that_is_taken_is_named():
+    """A port that was asked for is not replaced by another one."""
     with socket.create_server(("127.0.0.1", 0)) as thief:
         port = thief.getsockname()[1]
         with pytest.raises(DevClusterError, match=f"EOS_DEVCLUSTER_PORT.*Port {port} is taken"), DevCluster(port=port):
@@ -249,6 +263,7 @@ def test_the_command_makes_topics_and_keeps_those_that_are_there(tmp_path):
 
 @pytest.mark.parametrize("wrong", ["", "a b", "..", "t:0", "t:x", "t:1:2"])
 def test_a_topic_that_kafka_would_refuse_is_refused_before_anything_starts(wrong, capsys):
+    """The command checks topics as arguments."""
     with pytest.raises(SystemExit) as raised:
         main(["devcluster", "--topic", wrong])
     assert raised.value.code == 2
@@ -275,11 +290,13 @@ def resolved_at_once(tmp_path_factory):
 
 
 def test_processes_that_resolve_at_once_download_once(resolved_at_once):
+    """Of two processes that need the same jars, one downloads and the other waits."""
     _, said = resolved_at_once
     assert sorted("downloading one-jar" in text for text in said) == [False, True]
 
 
 def test_a_damaged_download_is_resolved_afresh(resolved_at_once, monkeypatch, capfd):
+    """A jar that was cut off in the cache is noticed and downloaded again."""
     cache, _ = resolved_at_once
     monkeypatch.setenv("SPARK_EOS_CACHE", str(cache))
     (jar,) = resolve(ONE_JAR)
@@ -293,6 +310,7 @@ def test_a_damaged_download_is_resolved_afresh(resolved_at_once, monkeypatch, ca
 
 
 def test_what_maven_does_not_have_is_named(tmp_path, monkeypatch):
+    """Jars that do not exist are an error with Ivy's words, and leave nothing in the cache."""
     monkeypatch.setenv("SPARK_EOS_CACHE", str(tmp_path))
     missing = JarSet("missing", plain=("org.apache.commons:commons-pool2:0.0.0",))
     with pytest.raises(DevClusterError, match=r"(?s)could not be had.*commons-pool2;0\.0\.0: not found") as raised:

@@ -96,6 +96,7 @@ def check(broker: DevCluster, frame) -> Findings:
 
 
 def test_the_loader_commits_every_row_once_and_leaves_aborted_copies_in_the_log(broker, frame, loaded):
+    """The demo's input has every flight once for read_committed readers, and aborted ones for all others."""
     assert loaded == Loaded(rows=ROWS, aborted_rows=2_000, transactions=11, aborted_transactions=1)
     with Reader(broker.bootstrap_servers, [INPUT_TOPIC], committed=True) as reader:
         visible = [json.loads(row.value) for row in reader.to_end()]
@@ -143,6 +144,7 @@ def test_wrong_outputs_are_found_wrong(broker, frame, good, outputs):
 
 
 def test_readers_held_back_by_an_open_transaction_are_found(broker, frame, good, outputs):
+    """Right rows are not enough: a partition that holds its readers fails the check."""
     write(broker, good)
     open_transaction = write(broker, good[:1], commit=None)
     publish_offsets(broker)

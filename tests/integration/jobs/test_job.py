@@ -160,6 +160,7 @@ def strange(log: str) -> list[str]:
 
 
 def test_python_m_writes_each_row_once_and_goes_on_where_it_ended(setting: Setting):
+    """Two runs write each row once, commit the group's offsets, and say so in a line for each micro-batch."""
     setting.produce(*(json.dumps({"n": n}) for n in range(100)), '{"n": 1000}')
     first = run(*MODULE, "--conf", str(setting.config()))
     assert first.returncode == 0, first.stderr
@@ -205,6 +206,7 @@ def test_spark_submit_runs_a_function_with_the_drivers_interpreter(setting: Sett
 
 
 def test_a_malformed_row_ends_the_job_with_one_paragraph_and_nothing_visible(setting: Setting):
+    """The message names the row's place, without a stack, and the whole micro-batch stays invisible."""
     setting.produce('{"n": 1}', '{"n": 2}', "no JSON")
     done = run(*MODULE, "--conf", str(setting.config()))
     assert done.returncode == 1
@@ -228,6 +230,7 @@ def test_a_malformed_row_ends_the_job_with_one_paragraph_and_nothing_visible(set
     ids=["key", "topic", "option", "property of the client"],
 )
 def test_a_mistake_is_said_before_spark_starts(setting: Setting, right: str, wrong: str, says: list[str]):
+    """Misspelt keys, topics, options and client properties cost no start of Spark."""
     config = setting.config()
     config.write_text(config.read_text().replace(right, wrong))
     done = run(*MODULE, "--conf", str(config))
@@ -252,6 +255,7 @@ def test_a_cluster_that_does_not_answer_is_named_and_a_restart_helps(setting: Se
 
 
 def test_sql_that_spark_does_not_take_is_named_with_its_place_before_any_query(setting: Setting):
+    """A syntax error is told with the line of the config file, and there is no checkpoint yet."""
     config = setting.config(transform="sql: SELEC 1")
     done = run(*MODULE, "--conf", str(config))
     assert done.returncode == 1

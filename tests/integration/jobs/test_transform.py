@@ -46,10 +46,12 @@ def test_json_fields_become_columns(rows):
 
 
 def test_csv_fields_become_columns(rows):
+    """A value that is a line of CSV is parsed by the schema; a null value stays null."""
     assert late(rows("1,20", "2,3", None), format="csv", schema=JSON) == ["1"]
 
 
 def test_string_makes_the_value_text(rows):
+    """The format string gives the value as text to the SQL, null included."""
     config = TransformConfig(sql="SELECT upper(value) AS value FROM input", parse=ParseConfig("string"))
     assert values(transformed(rows("a", None), config)) == ["A", None]
 
@@ -59,6 +61,7 @@ MALFORMED_JSON = ("no", "", '{"id": 1', '{"id": "x", "delay": 20}', '[{"id": 1, 
 
 @pytest.mark.parametrize("value", MALFORMED_JSON)
 def test_a_malformed_value_fails_the_query_though_a_filter_would_drop_it(rows, value):
+    """A malformed value is never dropped silently; the error names its place."""
     frame = rows('{"id": 1, "delay": 20}', value)
     with pytest.raises(PySparkException) as caught:
         late(frame, format="json", schema=JSON)
@@ -67,11 +70,13 @@ def test_a_malformed_value_fails_the_query_though_a_filter_would_drop_it(rows, v
 
 @pytest.mark.parametrize("value", ["1", "1,2,3", "x,1", ""])
 def test_a_malformed_csv_value_fails_the_query(rows, value):
+    """Too few, too many and wrong fields of a CSV line are malformed."""
     with pytest.raises(PySparkException, match="EOS_JOB_MALFORMED_ROW.*offset 1 "):
         late(rows("1,20", value), format="csv", schema=JSON)
 
 
 def test_malformed_values_are_dropped_where_the_config_says_so(rows):
+    """With onMalformed: drop only well-formed and null values are left."""
     frame = rows(*MALFORMED_JSON, '{"id": 9, "delay": 20}', None)
     everything = TransformConfig(sql="SELECT id AS value FROM input", parse=ParseConfig("json", JSON, "drop"))
     assert values(transformed(frame, everything)) == [9, None]
@@ -86,6 +91,7 @@ def nothing(frame: DataFrame) -> None:
 
 
 def test_a_function_transforms(rows):
+    """A function that the config names gets the frame, and its result is written."""
     assert values(transformed(rows("a", "b"), TransformConfig(function=f"{__name__}:keys_only"))) == ["0", "1"]
 
 
@@ -112,6 +118,7 @@ def failing(frame: DataFrame) -> DataFrame:
     ],
 )
 def test_a_mistake_is_a_config_error(rows, config, condition, says):
+    """What is wrong with SQL, schema or function is named, without the JVM's stack."""
     with pytest.raises(ConfigError, match=says) as caught:
         transformed(rows("a"), config)
     assert caught.value.condition == condition
@@ -132,6 +139,8 @@ NO_INTERVALS = ["1 secnd", "1second", "second", "", "1", "1 month", "1.5 minutes
 
 @pytest.mark.parametrize("text", INTERVALS + NO_INTERVALS)
 def test_an_interval_is_refused_before_spark_starts_where_spark_would_refuse_it(spark, text):
+    """The config's own check of an interval agrees with Spark's parser."""
+
     def taken(check, *arguments) -> bool:
         try:
             check(text, *arguments)

@@ -294,6 +294,7 @@ def test_more_than_any_broker_takes(begin, topic, view):
 
 
 def test_rows_of_many_topics_are_held_together_within_bounds(begin, end, topic, view, monkeypatch):
+    """What waits to be sealed is bounded over all topics, and all of it is written."""
     monkeypatch.setattr("spark_eos.kafka.producer.arrow._MOST_HELD", 1000)
     names, producer = [topic() for _ in range(3)], begin()
     for first in range(0, 300, 10):

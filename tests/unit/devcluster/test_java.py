@@ -33,12 +33,14 @@ def fake_java(tmp_path, monkeypatch):
     ],
 )
 def test_takes_java_17_and_newer(fake_java, says, version):
+    """The version is found in whatever `java -version` prints."""
     path = fake_java(says)
     assert (find_java().path, find_java().version) == (path, version)
 
 
 @pytest.mark.parametrize(("says", "version"), [('java version "1.8.0_452"', 8), ('openjdk version "11.0.2"', 11)])
 def test_refuses_an_older_java(fake_java, says, version):
+    """A Java that is too old is named with its path and version."""
     path = fake_java(says)
     with pytest.raises(
         DevClusterError, match=f"{path} is Java {version}, but Apache Kafka needs 17 or newer"
@@ -48,6 +50,7 @@ def test_refuses_an_older_java(fake_java, says, version):
 
 
 def test_refuses_a_program_that_is_no_java(fake_java):
+    """A `java` that only says that there is none counts as none."""
     # What macOS answers when no Java is installed.
     fake_java("Unable to locate a Java Runtime.", code=1)
     with pytest.raises(DevClusterError, match="Unable to locate a Java Runtime") as raised:
@@ -56,6 +59,7 @@ def test_refuses_a_program_that_is_no_java(fake_java):
 
 
 def test_says_that_java_home_has_no_java(tmp_path, monkeypatch):
+    """A wrong JAVA_HOME is not passed over for a Java on the PATH."""
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with pytest.raises(DevClusterError, match=f"JAVA_HOME is {tmp_path}, but there is no program") as raised:
         find_java()
@@ -63,6 +67,7 @@ def test_says_that_java_home_has_no_java(tmp_path, monkeypatch):
 
 
 def test_a_cluster_says_that_there_is_no_java(tmp_path, monkeypatch):
+    """Without any Java, the hint says where one is looked for."""
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(DevClusterError, match="no `java` on the PATH") as raised, DevCluster():

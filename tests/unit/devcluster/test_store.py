@@ -35,6 +35,7 @@ def made():
 
 
 def test_is_made_once(made):
+    """What the cache holds is not made again."""
     maker, files = made
     assert [file.name for file in files] == ["a.jar", "b.jar"]
     assert stored("set", maker) == files
@@ -54,6 +55,7 @@ def test_is_made_once(made):
     ids=["truncated", "same size, other content", "a file missing", "no manifest", "half a manifest", "other manifest"],
 )
 def test_is_made_afresh_when_harmed(made, harm):
+    """Any harm to a file or to the manifest is noticed and mended."""
     maker, files = made
     harm(files[0])
     assert stored("set", maker) == files
@@ -62,6 +64,7 @@ def test_is_made_afresh_when_harmed(made, harm):
 
 
 def test_a_copied_cache_with_other_times_still_holds(made):
+    """Content counts, not the time of a file."""
     maker, files = made
     os.utime(files[0], (1, 1))
     assert stored("set", maker) == files
@@ -69,6 +72,7 @@ def test_a_copied_cache_with_other_times_still_holds(made):
 
 
 def test_a_failed_making_leaves_nothing(made):
+    """Half a result is never taken for a whole one, and the next try succeeds."""
     maker, _ = made
 
     def fail(folder):
@@ -88,6 +92,7 @@ def _make_half_and_die(folder):
 
 
 def test_a_killed_making_is_noticed_and_cleared_away():
+    """What a killed process has left is removed by the next one."""
     process = multiprocessing.get_context("spawn").Process(target=stored, args=("set", _make_half_and_die))
     process.start()
     process.join(30)
@@ -112,6 +117,7 @@ def _meet_and_store(barrier):
 
 
 def test_processes_that_want_it_at_once_make_it_once():
+    """Of three processes one makes it, and all have it."""
     context = multiprocessing.get_context("spawn")
     barrier = context.Barrier(3)
     processes = [context.Process(target=_meet_and_store, args=[barrier]) for _ in range(3)]

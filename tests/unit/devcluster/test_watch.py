@@ -36,6 +36,7 @@ def start():
 
 
 def test_ends_the_command_when_the_pipe_ends(start):
+    """The end of the pipe is the end of the parent, and of the command."""
     process, pid = start("sleep", "600")
     process.stdin.close()
     wait_for(lambda: is_gone(pid), "the end of the command")
@@ -43,6 +44,7 @@ def test_ends_the_command_when_the_pipe_ends(start):
 
 
 def test_ends_a_stopped_command_too(start):
+    """A broker that was paused is killed all the same."""
     process, pid = start("sleep", "600")
     os.kill(pid, signal.SIGSTOP)
     process.stdin.close()
@@ -50,11 +52,13 @@ def test_ends_a_stopped_command_too(start):
 
 
 def test_passes_on_the_exit_code(start):
+    """A command that ends by itself is told by its exit code."""
     process, _ = start("sh", "-c", "exit 7")
     assert process.wait(10) == 7
 
 
 def test_leaves_the_folder_when_the_command_ends_by_itself(start, tmp_path):
+    """Data is removed only when the parent is gone."""
     (tmp_path / "data").mkdir()
     process, pid = start("sleep", "600", folder=tmp_path / "data")
     os.kill(pid, signal.SIGTERM)
@@ -63,6 +67,7 @@ def test_leaves_the_folder_when_the_command_ends_by_itself(start, tmp_path):
 
 
 def test_ends_the_command_and_removes_its_folder_when_the_parent_is_killed(tmp_path):
+    """This holds even if a fork of the parent keeps the pipe open."""
     folder = tmp_path / "cluster" / "broker-0"
     folder.mkdir(parents=True)
     (folder / "data").write_text("data")

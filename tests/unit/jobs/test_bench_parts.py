@@ -27,6 +27,7 @@ def test_the_first_micro_batches_do_not_count():
 
 
 def test_too_few_micro_batches_are_refused():
+    """A stretch that has only micro-batches to be left out is an error, not a rate."""
     with pytest.raises(ValueError, match="too few"):
         drain.stretch([batch("00.000", 9, 5000)] * drain.LEFT_OUT)
 
@@ -42,6 +43,7 @@ def worker(pid: int, cpu: float, mib: int) -> Process:
 
 
 def test_processor_time_between_two_looks_grows_evenly():
+    """The cost of a stretch that begins between two samples is interpolated."""
     cost = watched(
         Sample(0.0, {CLIENT: 1.0, BROKER: 10.0}, {}),
         Sample(1.0, {CLIENT: 3.0, BROKER: 10.0}, {}),
@@ -62,6 +64,7 @@ def test_only_workers_that_work_count():
 
 
 def test_without_a_process_table_nothing_is_known(monkeypatch):
+    """Where processes cannot be listed, costs are left out rather than zero."""
     monkeypatch.setattr(meter, "process_table", dict)
     with Meter({CLIENT: 1, BROKER: 2}) as blind:
         pass
@@ -130,6 +133,7 @@ def test_a_run_that_is_too_short_says_nothing(seconds: float, rows: int, broker:
 
 
 def test_a_ratio_is_of_medians_in_the_same_case():
+    """Each case is compared with the baseline of that case only."""
     result = Result("m", baseline="b", compared="x")
     result.series = [
         Series("a", "one", [{"x": 3.0, "y": None}, {"x": 1.0, "y": 2.0}, {"x": 2.0, "y": 2.0}]),
@@ -150,6 +154,7 @@ def test_there_is_no_ratio_of_what_is_too_small_or_unknown():
 
 
 def test_a_table_is_aligned_and_says_what_is_unknown():
+    """Columns line up, and a missing number is a dash."""
     result = Result("m", baseline="b", compared="rows_per_second")
     result.series = [
         Series("a", "1 B", [{"rows_per_second": 1234567.0, "client_core_us": None, "rows": 1}]),
@@ -216,9 +221,11 @@ def test_the_processor_has_a_name(cpuinfo: str, name: str, tmp_path: Path, monke
 
 
 def test_rows_come_in_units():
+    """A scaled number of rows is a multiple of what the case needs, and never zero."""
     assert [Plan(scale, 1, 1).rows(1000, 32) for scale in (0.0001, 0.05, 1.0)] == [32, 64, 992]
 
 
 def test_turns_go_back_and_forth():
+    """The order of the compared changes from turn to turn, so that none is always first."""
     turns = Plan(1.0, repeats=2, warm_ups=1).turns("ab")
     assert list(turns) == [(0, "b"), (0, "a"), (1, "a"), (1, "b"), (2, "b"), (2, "a")]

@@ -65,6 +65,7 @@ def test_whatever_a_module_binds_is_there(name):
 
 @pytest.mark.parametrize("name", ["plian", "inside", "method", "local", "path"])
 def test_a_name_that_the_module_does_not_bind_is_refused(name):
+    """Names in functions, classes and imported modules are not the module's own."""
     with pytest.raises(Rejected, match=f"'job_function' does not have: {name}") as caught:
         check_function(f"job_function:{name}", ["function"])
     assert caught.value.key == ("function",)
@@ -80,11 +81,13 @@ def test_a_name_that_the_module_does_not_bind_is_refused(name):
     ],
 )
 def test_a_module_whose_names_cannot_be_known_is_left_to_the_import(modules, text):
+    """A star import, or names made at run time, prevent the check from refusing."""
     (modules / "job_star.py").write_text(text)
     check_function("job_star:anything", ["function"])
 
 
 def test_a_module_that_is_not_there_is_refused_with_where_it_was_looked_for(modules, monkeypatch):
+    """The hint has the search path, PYTHONPATH included."""
     monkeypatch.delenv("PYTHONPATH", raising=False)
     with pytest.raises(Rejected, match="cannot be imported, 'no_such.module'") as caught:
         check_function("no_such.module:f", ["function"])
@@ -92,6 +95,7 @@ def test_a_module_that_is_not_there_is_refused_with_where_it_was_looked_for(modu
 
 
 def test_a_module_that_is_not_python_is_refused_with_the_line(modules):
+    """A syntax error is told before Spark starts."""
     (modules / "job_broken.py").write_text("x = 1\ndef f(:\n")
     with pytest.raises(Rejected, match=r"job_broken.py, line 2: "):
         check_function("job_broken:f", ["function"])
@@ -99,9 +103,11 @@ def test_a_module_that_is_not_python_is_refused_with_the_line(modules):
 
 @pytest.mark.parametrize("name", ["f", ":f", "m:", "a.b.c"])
 def test_what_is_not_module_and_function_is_refused(name):
+    """The text must be of the form module:function."""
     with pytest.raises(Rejected, match="not module:function"):
         check_function(name, ["function"])
 
 
 def test_a_module_that_is_not_written_in_python_is_left_to_the_import():
+    """A module without source text is not refused."""
     check_function("math:whatever", ["function"])

@@ -16,6 +16,7 @@ from tests.support.waiting import wait_for
 
 
 def test_silence_is_said_after_5_seconds_and_more_and_more_rarely(capsys):
+    """Waits double up to a minute; an answer is said only if its silence was."""
     now = 0.0
     silence = Silence("host:9092", now=lambda: now)
     for second in range(200):

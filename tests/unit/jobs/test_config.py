@@ -62,6 +62,7 @@ def test_values_types_and_defaults(read):
 
 
 def test_a_variable_goes_before_its_default(read):
+    """Variables are filled in wherever they stand."""
     config = read(GOOD, LIMIT="7", SECOND="planes")
     assert config.source.max_offsets_per_trigger == 7
     assert config.source.topics == ("flights", "planes")
@@ -75,6 +76,7 @@ def test_a_variable_cannot_add_keys(read):
 
 
 def test_passwords_do_not_print(read):
+    """A config can be logged."""
     assert "hunter2" not in repr(read(GOOD, PASSWORD="hunter2"))
 
 
@@ -166,6 +168,7 @@ def test_passwords_do_not_print(read):
     ],
 )
 def test_a_mistake_is_named_with_its_place_and_a_hint(read, old, new, condition, says):
+    """Each mistake in a config file has a condition, the line, the key and what to write instead."""
     with pytest.raises(ConfigError) as caught:
         read(changed(old, new))
     assert caught.value.condition == condition
@@ -177,6 +180,7 @@ def test_a_mistake_is_named_with_its_place_and_a_hint(read, old, new, condition,
     "master", ["local", "local[*]", "local[2, 3]", "local-cluster[1,1,512]", "yarn", "k8s://https://h"]
 )
 def test_masters_that_spark_knows(read, master):
+    """No master that Spark takes is refused."""
     read(f'{GOOD}spark: {{spark.master: "{master}"}}\n')
 
 
@@ -192,16 +196,19 @@ def test_an_error_that_is_found_later_gets_its_place(tmp_path):
 
 @pytest.mark.parametrize("text", ["", "# nothing\n"])
 def test_an_empty_file(read, text):
+    """A file without content is an error of its own."""
     with pytest.raises(ConfigError, match="EOS_CONFIG_EMPTY"):
         read(text)
 
 
 def test_a_file_that_is_not_there(tmp_path):
+    """The path is named, and how to give another one."""
     with pytest.raises(ConfigError, match="EOS_CONFIG_NOT_FOUND.*nowhere.yaml.*--conf"):
         load(tmp_path / "nowhere.yaml", JobConfig)
 
 
 def test_a_file_that_is_not_text(tmp_path):
+    """Bytes that are not UTF-8 end in a named error."""
     (tmp_path / "job.yaml").write_bytes(b"kafka: \xff\xfe")
     with pytest.raises(ConfigError, match="EOS_CONFIG_UNREADABLE"):
         load(tmp_path / "job.yaml", JobConfig)
@@ -215,6 +222,7 @@ def test_errors_do_not_print_values(read):
 
 
 def test_the_config_that_comes_with_the_job_is_good():
+    """The example can be used as it is."""
     file = Path(__file__).parents[3] / "conf" / "consume_transform_produce.yaml"
     config = load(file, JobConfig, {"CHECKPOINT": "/tmp/checkpoint"})
     assert config.source.topics == ("flights",)

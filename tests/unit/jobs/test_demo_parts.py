@@ -56,32 +56,39 @@ def outcome(rows: list[Row], **counts: int) -> None:
 
 
 def test_everything_once_and_in_order():
+    """The right output is judged to be right."""
     outcome([row(i, i) for i in IDS])
 
 
 def test_rows_of_different_input_partitions_may_come_in_any_order():
+    """Order is owed within an input partition only."""
     outcome([row(i, n) for n, i in enumerate((1, 3, 0, 5, 2, 4))])
 
 
 def test_rows_in_different_output_partitions_may_come_in_any_order():
+    """Order is owed within an output partition only."""
     outcome([row(4, 0, partition=1), *(row(i, i) for i in (0, 1, 2, 3, 5))])
 
 
 def test_a_lost_row_is_found():
+    """A row that is missing counts as lost, and as nothing else."""
     outcome([row(i, i) for i in IDS if i != 3], lost=1)
 
 
 def test_a_doubled_row_is_found_in_the_same_and_in_another_partition():
+    """A row that is there twice counts as doubled, wherever the second one is."""
     good = [row(i, i) for i in IDS]
     outcome([*good, row(5, 6)], doubled=1)
     outcome([*good, row(0, 0, partition=1)], doubled=1)
 
 
 def test_a_row_before_its_predecessor_is_found():
+    """Two rows in the wrong order count as out of order."""
     outcome([row(i, n) for n, i in enumerate((0, 1, 4, 3, 2, 5))], out_of_order=1)
 
 
 def test_a_visible_row_of_an_aborted_transaction_is_found():
+    """A row that should never be seen is told from a wrong one."""
     outcome([*(row(i, i) for i in IDS), row(2, 6, aborted=True)], aborted_visible=1)
 
 
@@ -90,14 +97,17 @@ def test_a_visible_row_of_an_aborted_transaction_is_found():
     [{"arr_delay": 21}, {"key": b"UA9"}, {"key": None}, {"topic": LOWCOST_TOPIC}, {"value": None}, {"value": b"x"}],
 )
 def test_a_changed_row_is_found_and_does_not_stand_in_for_the_right_one(change):
+    """A row with another field, key or topic is wrong, and the right one lost."""
     outcome([row(i, i, **(change if i == 3 else {})) for i in IDS], wrong=1, lost=1)
 
 
 def test_a_row_that_nobody_expects_is_found():
+    """A row with an unknown id counts as wrong."""
     outcome([*(row(i, i) for i in IDS), row(5, 6, id=99)], wrong=1)
 
 
 def test_expected_rows_are_the_delayed_flights_with_their_route():
+    """What the judge expects is the job's filter and join, computed without Spark."""
     frame = flights(2_000)
     rows = expected(frame)
     delays = zip(frame["id"], frame["arr_delay"].fillna(0), strict=True)
@@ -122,6 +132,7 @@ def test_expected_rows_are_the_delayed_flights_with_their_route():
 
 
 def test_records_hold_every_flight_and_mark_aborted_copies():
+    """The input has all flights in order, with nulls for what is not known."""
     frame = flights(900)
     values = [json.loads(record.value) for record in records(frame, aborted=True)]
     assert [value["id"] for value in values] == list(range(900))
@@ -166,6 +177,7 @@ with open(sys.argv[1], "ab", buffering=0) as log:
 
 
 def test_a_frozen_driver_writes_nothing_and_goes_on_afterwards(tmp_path: Path):
+    """A driver in the frozen block is stopped, and goes on after it."""
     log = tmp_path / "log"
     log.touch()
     driver = subprocess.Popen([sys.executable, "-c", _TICKER, str(log)], start_new_session=True)
@@ -182,6 +194,7 @@ def test_a_frozen_driver_writes_nothing_and_goes_on_afterwards(tmp_path: Path):
 
 
 def test_progress_is_what_the_checkpoint_says(tmp_path: Path):
+    """Only Spark's log files count, not its checksums and temporary files."""
     job = Job("", tmp_path, "group", 1, "eos-kafka", "eos-kafka")
     assert job.progress() == Progress(-1, -1)
     for log, names in (("offsets", ("0", "9", "10", ".11.crc", ".12.5f.tmp")), ("commits", ("0", "9", ".10.crc"))):
@@ -209,6 +222,7 @@ def test_the_tally_tells_first_copies_second_copies_aborted_and_open_rows_apart(
 
 
 def test_the_tally_calls_nothing_rewritten_because_one_consumer_is_late():
+    """A row counts as rewritten only where the log has more of it than readers will ever see."""
     place = (LEGACY_TOPIC, 0)
     tally = Tally([place])
     tally.visible(row(1, 0))
@@ -221,6 +235,7 @@ def test_the_tally_calls_nothing_rewritten_because_one_consumer_is_late():
 
 
 def test_three_kills_by_default_and_every_step_of_the_protocol_in_full():
+    """Each option of the demo does what its help says."""
     plan = _plan([])
     assert (plan.kills, plan.sinks) == (3, ("eos-kafka", "kafka"))
     assert [strike.point for strike in plan.strikes("eos-kafka")] == [strike.point for strike in STRIKES[:3]]
@@ -242,6 +257,7 @@ def test_three_kills_by_default_and_every_step_of_the_protocol_in_full():
     ],
 )
 def test_bars_show_each_kind_of_row(count, drawn):
+    """Every kind that has rows has a mark, however few they are."""
     assert bar(count, scale=100, width=10).plain == drawn
 
 
@@ -265,6 +281,7 @@ class _Output:
 
 @pytest.mark.parametrize("width", [80, 120])
 def test_the_live_table_fits_the_terminal_one_line_for_each_partition(width):
+    """No line is wrapped, in a narrow or a wide terminal."""
     counts = Count(once=12_345, again=1_234, rewritten=2_345, waiting=10)
     outputs = [
         _Output(sink, {(f"{prefix}{topic}", p): counts for topic in (LEGACY_TOPIC, LOWCOST_TOPIC) for p in range(4)})
@@ -281,6 +298,7 @@ def test_the_live_table_fits_the_terminal_one_line_for_each_partition(width):
 
 
 def test_events_are_whole_lines_where_no_terminal_is():
+    """A log file gets one line for each event, and no live table."""
     console = Console(width=40, file=io.StringIO())
     show = Show(console)
     with show.live([], 0):
@@ -294,6 +312,7 @@ def test_events_are_whole_lines_where_no_terminal_is():
 
 
 def test_the_result_has_a_column_for_each_sink():
+    """The last table says for each sink what was lost, doubled and rewritten."""
     good, bad = Judgement(10, 0, 0, 0, 0, 0), Judgement(14, 0, 4, 0, 0, 0)
     findings = {"eos-kafka": Findings(99, 10, good, 2, 0, True), "kafka": Findings(99, 10, bad, 0, 0, None)}
     console = Console(width=120, file=io.StringIO())
@@ -305,6 +324,7 @@ def test_the_result_has_a_column_for_each_sink():
 
 
 def test_the_picture_is_a_png_and_says_so_where_it_cannot_be_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Without matplotlib the demo goes on without a picture."""
     pytest.importorskip("matplotlib")
     samples = [Sample(0, Count()), Sample(9, Count(50)), Sample(20, Count(100, 10, 5))]
     events = [Event(9, "kafka", Kind.KILLED, "…", 1), Event(18, "kafka", Kind.RECOVERED, "…", 1, 9)]

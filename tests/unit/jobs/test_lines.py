@@ -60,6 +60,7 @@ LAG = {"#lag": {"flights": {"0": {"stable": 10000, "high": 10007, "heldMs": 9}}}
     ids=["behind", "not behind", "held back", "a new topic", "a source that does not say", "another kind of source"],
 )
 def test_a_micro_batch_is_one_line(sources, line):
+    """The lag is what the source reports, and is left out where it is not known."""
     assert str(Batch.of(progress(*sources))) == line
 
 
@@ -76,6 +77,7 @@ def test_a_micro_batch_is_one_line(sources, line):
     ],
 )
 def test_a_rate_has_two_digits_that_count(rows, ms, rate):
+    """Rates are rounded to two digits, with k and M."""
     assert f", {rate}" in str(Batch.of(progress(rows=rows, ms=ms)))
 
 

@@ -22,14 +22,17 @@ Filter (raise_error("[EOS_JOB_MALFORMED_ROW] The value of topic ", topic#1))
 
 
 def test_an_error_of_ours_is_printed_as_it_is():
+    """The text has condition, message and hint, and nothing around them."""
     assert failure_text(Superseded("EOS_SUPERSEDED", "Another run has taken over.", hint="Stop this one.")) == OURS
 
 
 def test_an_error_of_ours_inside_sparks_is_all_that_is_printed():
+    """Spark's stack and plan are left out."""
     assert failure_text(Exception(IN_SPARK)) == OURS
 
 
 def test_verbose_prints_ours_first_and_all_of_sparks():
+    """With --verbose nothing that Spark has said is lost."""
     text = failure_text(Exception(IN_SPARK), verbose=True)
     assert text.startswith(OURS) and text.endswith(IN_SPARK)
 
@@ -43,6 +46,7 @@ def test_an_error_in_the_users_python_is_named_by_the_last_line_of_its_traceback
 
 
 def test_other_errors_are_named_by_sparks_first_line():
+    """An error of Spark's own is one line, and says how to see the rest."""
     assert failure_text(Exception("\n[TABLE_NOT_FOUND] x\n\tat y")) == "[TABLE_NOT_FOUND] x (--verbose shows all)"
 
 
@@ -66,12 +70,14 @@ UNREACHABLE = ConnectionFailed("EOS_KAFKA_UNREACHABLE", "No answer from h:1 with
     ids=["needs somebody", "in Spark's", "ours", "no JVM", "no JVM in mid-call", "Spark's own"],
 )
 def test_a_failure_says_whether_a_restart_helps(error, code, says, capsys):
+    """The exit code tells a scheduler the same as the text tells a person."""
     assert failed(error) == code
     said = capsys.readouterr().err.splitlines()
     assert said[0] == f"failed: {failure_text(error)}" and says in said[1] and len(said) == 2
 
 
 def test_a_signal_stops_the_query_and_a_second_one_does_not_wait_for_it(capsys):
+    """SIGTERM ends the query in order; a second signal leaves at once."""
     left: list[int] = []
 
     def work(stop: Stop) -> int:
@@ -93,6 +99,7 @@ def test_a_signal_stops_the_query_and_a_second_one_does_not_wait_for_it(capsys):
 
 
 def test_a_signal_before_there_is_a_query_ends_the_job_at_once(capsys):
+    """A job that waits for its cluster can be interrupted."""
     left: list[int] = []
     Stop(leave=left.append).ask(signal.SIGINT)
     assert left == [0]

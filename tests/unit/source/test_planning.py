@@ -182,5 +182,6 @@ def test_ranges_of_few_rows_share_a_task(sizes):
 
 @pytest.mark.parametrize("asked", [(1, None), (None, 100)])
 def test_who_says_how_many_tasks_gets_one_for_each_range(asked):
+    """With minPartitions or maxRecordsPerPartition, ranges are not put together."""
     reads = [OffsetRange("t", p, 0, 3) for p in range(4)]
     assert planning.tasks(reads, *asked) == [planning.Task((r,)) for r in reads]

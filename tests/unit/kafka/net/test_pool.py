@@ -33,6 +33,7 @@ def made(_socket: object, node: int, _client_id: str) -> Connection:
 
 
 def test_one_is_used_again_for_its_cluster_and_broker_only():
+    """A connection that was given back is taken once, for the same cluster and broker."""
     own, given = ConnectionPool(made), Connection(7)
     own.give_back(ONE, given)
     assert own.take(OTHER, 7) is own.take(ONE, 8) is None
@@ -51,6 +52,7 @@ def test_one_that_waits_for_an_answer_is_closed():
 
 
 def test_several_to_a_broker_where_they_are_wanted():
+    """The pool holds so many connections to each broker, and closes the oldest."""
     own, connections = ConnectionPool(made, each=2), [Connection(7) for _ in range(3)]
     for connection in connections:
         own.give_back(ONE, connection)
@@ -59,6 +61,7 @@ def test_several_to_a_broker_where_they_are_wanted():
 
 
 def test_those_that_were_used_longest_ago_make_room():
+    """The pool holds a bounded number of connections in all."""
     own, connections = ConnectionPool(made, each=2, most=3), [Connection(node) for node in (0, 0, 1, 2, 3)]
     for connection in connections:
         own.give_back(ONE, connection)
@@ -85,6 +88,8 @@ def test_what_has_cut_one_has_cut_those_to_the_same_broker():
 
 
 def test_a_broker_that_cannot_be_reached_is_an_error():
+    """A failed connection is raised to the caller."""
+
     def connect(node: int, seconds: float | None) -> None:
         raise OSError(f"broker {node} is away")
 

@@ -108,6 +108,7 @@ def brokers(monkeypatch) -> Iterator[Callable[..., Brokers]]:
 
 @pytest.mark.parametrize("commit", [True, False])
 def test_a_request(brokers, commit):
+    """The bytes are those of EndTxn as kafka-python reads them, and the answer's code comes back."""
     client = brokers({"tränsaction": 1}, {"tränsaction": 0})
     assert end_txns(client, [("tränsaction", 1 << 40, 7)], commit) == {"tränsaction": 0}
     (request,) = client.asked
@@ -128,6 +129,7 @@ def test_each_is_answered_by_itself(brokers):
 
 
 def test_few_are_worked_on_side_by_side(brokers):
+    """Five transactions of one coordinator go over three connections at once."""
     client = brokers(dict.fromkeys("abcde", 0), dict.fromkeys("abcde", 0))
     assert end_txns(client, [(name, 1, 1) for name in "abcde"], True) == dict.fromkeys("abcde", 0)
     assert client.connections == [0, 0, 0]
@@ -143,6 +145,7 @@ def test_all_are_asked_for_on_the_connections_that_can_be_had(brokers):
 
 
 def test_nothing_to_end(brokers):
+    """No pairs, no connection."""
     assert end_txns(brokers({}, {}), [], True) == {}
 
 
@@ -163,6 +166,7 @@ def test_no_answer_hides_no_other_one(brokers, what):
 
 
 def test_an_answer_that_is_cut_off_makes_no_sense():
+    """A short answer is an error of the connection, never an outcome."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
         connection = EndConnection(ours, 0)
@@ -183,6 +187,7 @@ def test_one_is_asked_for_until_the_answer_is_final(brokers, final):
 
 
 def test_nobody_knows_when_the_time_is_over(brokers):
+    """An end without an answer is unknown, neither committed nor aborted."""
     assert end_own_txn(brokers({"a": 0}, {"a": "closes"}), ("a", 1, 1), True, 0.05) is None
 
 

@@ -113,6 +113,7 @@ def test_a_silent_broker(pair):
 
 
 def test_a_kept_connection_does_not_keep_the_memory_of_a_large_answer(monkeypatch):
+    """A buffer that has grown beyond the limit is let go with its connection's return."""
     monkeypatch.setattr(module, "connection_pool", ConnectionPool(FetchConnection))
     kafka = KafkaProperties({"bootstrap.servers": "a"})
     for node, size in enumerate((module._LARGEST_KEPT, module._LARGEST_KEPT + 1)):
