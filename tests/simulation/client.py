@@ -11,7 +11,9 @@ from typing import Any
 from spark_eos.errors import ConnectionFailed
 from spark_eos.protocol.head import Pair
 
-from .coordinator import CONCURRENT, LOADING, MOVED, NOT_AVAILABLE, OK, Cluster, Place
+from .codes import CONCURRENT, LOADING, MOVED, NOT_AVAILABLE, OK
+from .coordinator import Cluster
+from .partition_log import Place
 from .world import Reply, World
 
 LIBRDKAFKAS, OURS = 4, 5

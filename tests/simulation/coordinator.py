@@ -1,4 +1,4 @@
-"""Kafka's transaction coordinator and partition logs, as the brokers' own code has them (4.0 to 4.3).
+"""Kafka's transaction coordinator, as the brokers' own code has them (4.0 to 4.3).
 
 What is modelled: transactional ids with producer id, epoch and its rotation; InitProducerId; AddPartitionsToTxn;
 Produce with epochs, sequence numbers and the check that the partition is in the transaction; EndTxn below and from
@@ -12,17 +12,26 @@ partition's log is instant; the consumer group's offsets are one more partition.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 from spark_eos.protocol.ports import State
 
+from .codes import (
+    ABORTABLE,
+    CONCURRENT,
+    FENCED,
+    ID_NOT_FOUND,
+    INVALID_STATE,
+    LOADING,
+    MOVED,
+    NOT_AVAILABLE,
+    OK,
+    UNKNOWN_MAPPING,
+)
+from .partition_log import PartitionLog, Place
 from .world import Actor, Reply, World
-
-OK, LOADING, NOT_AVAILABLE, MOVED = 0, 14, 15, 16
-OUT_OF_ORDER, INVALID_EPOCH, INVALID_STATE, UNKNOWN_MAPPING = 45, 47, 48, 49
-CONCURRENT, FENCED, ID_NOT_FOUND, ABORTABLE = 51, 90, 105, 120
 
 LAST_EPOCH = 32_766
 """Short.MaxValue - 1: the last epoch that a producer is given; one is kept to fence it."""
@@ -30,71 +39,6 @@ LAST_EPOCH = 32_766
 SHARDS = 3
 WEEK_MS = 7 * 24 * 3_600_000
 TIMEOUT_CHECK_MS = 1_000
-
-Place = tuple[str, int]
-
-
-@dataclass
-class Record:
-    """One record, or a marker. ``visible``: None while its transaction is open."""
-
-    producer_id: int
-    epoch: int
-    payload: Any = None
-    control: bool = False
-    visible: bool | None = None
-
-
-@dataclass
-class _Producer:
-    """What a partition knows of a producer id."""
-
-    epoch: int
-    sequence: int = -1
-
-
-@dataclass(eq=False)
-class PartitionLog:
-    """One partition of a topic. ``open``: producer id → where its transaction begins here. ``begin`` moves with
-    retention."""
-
-    records: list[Record] = field(default_factory=list)
-    producers: dict[int, _Producer] = field(default_factory=dict)
-    open: dict[int, int] = field(default_factory=dict)
-    begin: int = 0
-
-    @property
-    def end(self) -> int:
-        return len(self.records)
-
-    @property
-    def stable(self) -> int:
-        """The last stable offset: nothing below it is open."""
-        return min(self.open.values(), default=self.end)
-
-    def append(self, producer_id: int, epoch: int, sequence: int, payload: Any) -> int:
-        producer = self.producers.setdefault(producer_id, _Producer(epoch))
-        if epoch < producer.epoch:
-            return INVALID_EPOCH
-        if epoch > producer.epoch:
-            producer.epoch, producer.sequence = epoch, -1
-        if sequence <= producer.sequence:
-            return OK  # a duplicate
-        if sequence != producer.sequence + 1:
-            return OUT_OF_ORDER
-        producer.sequence = sequence
-        self.open.setdefault(producer_id, self.end)
-        self.records.append(Record(producer_id, epoch, payload))
-        return OK
-
-    def mark(self, producer_id: int, epoch: int, commit: bool) -> None:
-        """Write a marker: it ends what the producer id has open here."""
-        producer = self.producers.setdefault(producer_id, _Producer(epoch))
-        producer.epoch = max(producer.epoch, epoch)
-        for record in self.records[self.open.pop(producer_id, self.end) :]:
-            if record.producer_id == producer_id and record.visible is None:
-                record.visible = commit
-        self.records.append(Record(producer_id, epoch, control=True, visible=False))
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,9 @@ from spark_eos.protocol.names import parse_task_name
 from spark_eos.protocol.new_checkpoint import FROM_GROUP
 from spark_eos.protocol.ports import State
 
-from .coordinator import Cluster, Entry, PartitionLog, Place
+from .coordinator import Cluster, Entry
 from .ledger import GROUP, LEDGER, PREFIX, QUERY
+from .partition_log import PartitionLog, Place
 from .spark import TOPIC, TOPIC_PARTITIONS, Query, place_of
 from .world import Violation
 

@@ -12,7 +12,7 @@ from spark_eos.protocol.names import is_task_name, ledger_name
 from spark_eos.protocol.ports import Description, EndTxnAnswer, Found, NotPublished, PartitionState, Ports, State
 
 from .client import OURS, Producer, Refused
-from .coordinator import (
+from .codes import (
     CONCURRENT,
     FENCED,
     ID_NOT_FOUND,
@@ -23,10 +23,9 @@ from .coordinator import (
     NOT_AVAILABLE,
     OK,
     UNKNOWN_MAPPING,
-    Cluster,
-    PartitionLog,
-    Place,
 )
+from .coordinator import Cluster
+from .partition_log import PartitionLog, Place
 from .world import Reply, World
 
 PREFIX = "eos"

@@ -27,8 +27,9 @@ from spark_eos.protocol.sweep import SWEEPS_AFTER_S, sweep
 from spark_eos.protocol.task import Assignment, TaskReport, assign, check_held, check_owner
 
 from .client import LIBRDKAFKAS, OURS, Producer, Refused
-from .coordinator import Cluster, Place
+from .coordinator import Cluster
 from .ledger import PREFIX, QUERY, SimulatedCoordinator, ports
+from .partition_log import Place
 from .world import Actor, Fault, Killed, Strike, Violation, World
 
 TRANSACTION_MS = 60_000

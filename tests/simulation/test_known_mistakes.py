@@ -23,7 +23,7 @@ from spark_eos.protocol.ports import EndTxnAnswer, NotPublished
 
 from . import invariants, ledger, spark
 from .client import Producer
-from .coordinator import CONCURRENT, FENCED, INVALID_STATE, OK
+from .codes import CONCURRENT, FENCED, INVALID_STATE, OK
 from .machine import SIZES, Scene, broken, draw
 from .world import Reply, Strike
 

@@ -23,7 +23,9 @@ from spark_eos.kafka.requests.describe_transactions import describe_transactions
 from spark_eos.kafka.requests.init_producer_id import INIT_PRODUCER_ID
 from spark_eos.retry import retrying
 
-from .coordinator import CONCURRENT, LOADING, MOVED, NOT_AVAILABLE, Cluster, Place
+from .codes import CONCURRENT, LOADING, MOVED, NOT_AVAILABLE
+from .coordinator import Cluster
+from .partition_log import Place
 from .world import Reply, World
 
 IDS = ("a", "b")

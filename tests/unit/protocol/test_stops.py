@@ -15,7 +15,8 @@ from spark_eos.protocol.ports import Ports, State
 from spark_eos.protocol.run import open_run
 from spark_eos.protocol.task import TaskReport, Work
 from tests.simulation.client import OURS, Producer
-from tests.simulation.coordinator import NOT_AVAILABLE, Cluster
+from tests.simulation.codes import NOT_AVAILABLE
+from tests.simulation.coordinator import Cluster
 from tests.simulation.ledger import LEDGER, PREFIX, QUERY, ports
 from tests.simulation.world import Reply, World
 

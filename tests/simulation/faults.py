@@ -1,0 +1,105 @@
+"""What may happen in the simulated world, and where."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Strike(Enum):
+    """What may happen. The first group strikes a request, the second the actor at hand, the third anything."""
+
+    REQUEST_LOST = "request lost"
+    ANSWER_LOST = "answer lost"
+    REQUEST_LATE = "request takes effect late, its answer is lost"
+    REQUEST_DOUBLED = "request takes effect again, late"
+    APPEND_SLOW = "the coordinator's log append takes its time"
+    APPEND_FAILS = "the coordinator's log append fails, after a while"
+    APPEND_FAILS_LATER = "the append is given up, but a new coordinator finds it in the log"
+    TIMEOUT_SLOW = "the broker's next time-out abort takes its time"
+    TIMEOUT_FAILS = "the broker's next time-out abort fails, and is tried again"
+    MARKERS_LATE = "markers follow late"
+    MARKERS_TORN = "the first marker follows at once, the others late"
+
+    STALL = "the actor stalls"
+    TASK_DIES = "a task's process dies"
+    DRIVER_DIES = "the driver dies, with the process that commits for it"
+    JVM_DIES = "the driver dies, but the process that commits for it goes on"
+    RESULT_LOST = "a task's result is lost"
+
+    PAUSE = "time passes"
+    CUT = "the network is cut: requests are lost, or their answers"
+    COORDINATOR_MOVES = "a coordinator moves"
+    COORDINATOR_STALE = "a coordinator that was replaced before the transaction began answers"
+    SECOND_DRIVER = "the query is started once more on the same checkpoint"
+    QUERY_STOPPED = "query.stop()"
+    SPECULATION = "a running task is tried a second time"
+    STAGE_RETRY = "the stage is tried again"
+    OTHER_QUERY = "another query holds the ledger's partition"
+    WEEK_PASSES = "a week passes"
+    RETENTION = "retention takes the topic's records"
+    RETENTION_OF_OPEN = "retention takes the topic's records, those of open transactions, too"
+    ABORTED_IN_PLACE = "an operator aborts a transaction in one partition, and the coordinator does not know"
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Strikes once: at the first scheduling point from ``step`` on where it applies, and whose name begins with ``at``,
+    or does so after the actor's role ("commit: end").
+
+    ``size``: milliseconds, or a choice. ``then``: what may strike as soon as this one has.
+    """
+
+    step: int
+    strike: Strike
+    size: int = 0
+    at: str = ""
+    then: Fault | None = None
+
+
+@dataclass
+class Fate:
+    """What becomes of one request."""
+
+    lost: bool = False
+    answer_lost: bool = False
+    late: int | None = None
+    doubled: int | None = None
+    dies_after: bool = False
+
+
+def _lost(fate: Fate, size: int) -> None:
+    fate.lost = True
+
+
+def _answer_lost(fate: Fate, size: int) -> None:
+    fate.answer_lost = True
+
+
+def _late(fate: Fate, size: int) -> None:
+    fate.late = size
+
+
+def _doubled(fate: Fate, size: int) -> None:
+    fate.doubled = size
+
+
+OF_REQUESTS: dict[Strike, Callable[[Fate, int], None]] = {
+    Strike.REQUEST_LOST: _lost,
+    Strike.ANSWER_LOST: _answer_lost,
+    Strike.REQUEST_LATE: _late,
+    Strike.REQUEST_DOUBLED: _doubled,
+}
+"""What becomes of a request that a fault of this kind strikes."""
+
+WHERE: dict[Strike, str | tuple[str, ...]] = {
+    Strike.APPEND_SLOW: ("init ", "end ", "add "),
+    Strike.APPEND_FAILS: ("init ", "end ", "add "),
+    Strike.APPEND_FAILS_LATER: ("init ", "end ", "add "),
+    Strike.COORDINATOR_STALE: "end ",
+    Strike.MARKERS_LATE: "end ",
+    Strike.MARKERS_TORN: "end ",
+    Strike.RESULT_LOST: "result ",
+}
+"""Where a fault can strike at all; the others can anywhere."""

@@ -1,0 +1,74 @@
+"""A partition's log: producers with their epochs and sequence numbers, transactions, markers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from .codes import INVALID_EPOCH, OK, OUT_OF_ORDER
+
+Place = tuple[str, int]
+"""Topic and partition."""
+
+
+@dataclass
+class Record:
+    """One record, or a marker. ``visible``: None while its transaction is open."""
+
+    producer_id: int
+    epoch: int
+    payload: Any = None
+    control: bool = False
+    visible: bool | None = None
+
+
+@dataclass
+class _Producer:
+    """What a partition knows of a producer id."""
+
+    epoch: int
+    sequence: int = -1
+
+
+@dataclass(eq=False)
+class PartitionLog:
+    """One partition of a topic. ``open``: producer id → where its transaction begins here. ``begin`` moves with
+    retention."""
+
+    records: list[Record] = field(default_factory=list)
+    producers: dict[int, _Producer] = field(default_factory=dict)
+    open: dict[int, int] = field(default_factory=dict)
+    begin: int = 0
+
+    @property
+    def end(self) -> int:
+        return len(self.records)
+
+    @property
+    def stable(self) -> int:
+        """The last stable offset: nothing below it is open."""
+        return min(self.open.values(), default=self.end)
+
+    def append(self, producer_id: int, epoch: int, sequence: int, payload: Any) -> int:
+        producer = self.producers.setdefault(producer_id, _Producer(epoch))
+        if epoch < producer.epoch:
+            return INVALID_EPOCH
+        if epoch > producer.epoch:
+            producer.epoch, producer.sequence = epoch, -1
+        if sequence <= producer.sequence:
+            return OK  # a duplicate
+        if sequence != producer.sequence + 1:
+            return OUT_OF_ORDER
+        producer.sequence = sequence
+        self.open.setdefault(producer_id, self.end)
+        self.records.append(Record(producer_id, epoch, payload))
+        return OK
+
+    def mark(self, producer_id: int, epoch: int, commit: bool) -> None:
+        """Write a marker: it ends what the producer id has open here."""
+        producer = self.producers.setdefault(producer_id, _Producer(epoch))
+        producer.epoch = max(producer.epoch, epoch)
+        for record in self.records[self.open.pop(producer_id, self.end) :]:
+            if record.producer_id == producer_id and record.visible is None:
+                record.visible = commit
+        self.records.append(Record(producer_id, epoch, control=True, visible=False))
