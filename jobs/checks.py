@@ -29,8 +29,8 @@ def check_interval(text: str, key: Sequence[str]) -> None:
     if not _INTERVAL.fullmatch(text):
         raise Rejected(
             "WRONG_VALUE",
-            "is no interval.",
-            "It takes numbers with units: 500 milliseconds, 1 second, 2 minutes 30 seconds, 1 hour, 1 day.",
+            "is not an interval.",
+            "Use numbers with units: 500 milliseconds, 1 second, 2 minutes 30 seconds, 1 hour, 1 day.",
             key,
         )
 
@@ -41,8 +41,8 @@ def check_master(spark: Mapping[str, str], key: Sequence[str]) -> None:
     if master is not None and not _MASTER.fullmatch(master.strip()):
         raise Rejected(
             "WRONG_VALUE",
-            "is no master that Spark knows.",
-            "It takes local[4], local[*], yarn, spark://host:port or k8s://https://host:port.",
+            "is not a Spark master.",
+            "Use local[4], local[*], yarn, spark://host:port or k8s://https://host:port.",
             (*key, "spark.master"),
         )
 
@@ -54,14 +54,14 @@ def check_function(name: str, key: Sequence[str]) -> None:
     """
     module, colon, function = name.partition(":")
     if not (module and colon and function):
-        raise _function("is not module:function.", "Write it as 'my_module:my_function'.", key)
+        raise _function("is not module:function.", "Use the form 'my_module:my_function'.", key)
     tree = _tree(module, key)
     if tree is None:
         return
     names = set(_names(tree.body))
     if function not in names and not names & _UNSURE:
         raise _function(
-            f"names a function that the module '{module}' does not have: {function}.", "Correct the name.", key
+            f"names the function {function}, which module '{module}' does not have.", "Correct the name.", key
         )
 
 
@@ -81,7 +81,9 @@ def _tree(module: str, key: Sequence[str]) -> ast.Module | None:
         return ast.parse(source, filename=str(spec.origin)) if source is not None else None
     except SyntaxError as error:
         where = f"{error.filename}, line {error.lineno}"
-        raise _function(f"names a module that is not Python: {where}: {error.msg}.", "Mend the line.", key) from None
+        raise _function(
+            f"names a module that is not valid Python: {where}: {error.msg}.", "Correct the line.", key
+        ) from None
 
 
 def _names(body: Sequence[ast.stmt]) -> Iterator[str]:
@@ -105,7 +107,7 @@ def _absent(module: str, why: str, key: Sequence[str]) -> Rejected:
     path = os.environ.get("PYTHONPATH") or "which is not set"
     return _function(
         f"names a module that cannot be imported, '{module}': {why}.",
-        f"It is looked for in {first}, in PYTHONPATH ({path}) and among the installed packages.",
+        f"It is searched in {first}, in PYTHONPATH ({path}) and among the installed packages.",
         key,
     )
 

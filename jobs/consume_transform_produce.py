@@ -85,8 +85,8 @@ class TriggerConfig:
         if self.available_now == (self.processing_time is not None):
             raise Rejected(
                 "WRONG_VALUE",
-                "needs 'availableNow: true' or 'processingTime', one of them.",
-                'Write {availableNow: true} or {processingTime: "1 second"}.',
+                "requires either 'availableNow: true' or 'processingTime'.",
+                'Use {availableNow: true} or {processingTime: "1 second"}.',
             )
         if self.processing_time is not None:
             check_interval(self.processing_time, ["processingTime"])

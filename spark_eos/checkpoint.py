@@ -56,20 +56,21 @@ class Checkpoint:
         for line in lines[2:]:
             offsets = _kafka_source(line)
             if offsets is None:
-                raise self._damaged(name, "a source's line is cut off")
+                raise self._damaged(name, "the line of a source is truncated")
             for topic, partitions in offsets.items():
                 if topic in merged:
                     raise CheckpointError(
                         "EOS_CHECKPOINT_TOPIC_TWICE",
-                        f"Topic {topic} is read by two sources of the query, so that its offsets have no one value.",
-                        hint="Read it once, or leave out 'offsets.group.id'.",
+                        f"Topic {topic} is read by two sources of the query, so its offsets are ambiguous.",
+                        hint="Read it once, or remove 'offsets.group.id'.",
                     )
                 merged[topic] = partitions
         if not merged:
             raise CheckpointError(
                 "EOS_CHECKPOINT_WITHOUT_KAFKA",
-                f"'offsets.group.id' is set, but no source of the query in {self.location} is a Kafka source.",
-                hint="Leave out 'offsets.group.id'.",
+                f"'offsets.group.id' is set, but none of the sources of the query in {self.location} is a Kafka "
+                "source.",
+                hint="Remove 'offsets.group.id'.",
             )
         return merged
 
@@ -87,10 +88,10 @@ class Checkpoint:
         return CheckpointError(
             "EOS_CHECKPOINT_DAMAGED",
             f"{self.location}/{name} cannot be used: {why}.",
-            hint="Restore the checkpoint from a backup, however old: what is decided is never written twice, and "
-            "EOS_CHECKPOINT_BEHIND says where a new checkpoint goes on. Without a backup, begin with a new one only if "
-            f"the last micro-batch was committed (it is in 'commits'): {FROM_GROUP}. Otherwise decided rows that wait "
-            "to be committed or repaired would be left out.",
+            hint="Restore a backup of the checkpoint, however old: decided rows are never written twice, and "
+            "EOS_CHECKPOINT_BEHIND says where a new checkpoint has to begin. Without a backup, use a new "
+            f"checkpoint only if the last micro-batch was committed (it is in 'commits'): {FROM_GROUP}. "
+            "Otherwise decided rows that are not yet committed or repaired would be lost.",
         )
 
 

@@ -52,26 +52,29 @@ def reason(error: BaseException) -> Reason | None:
 def batch_write() -> UnsupportedError:
     return UnsupportedError(
         "EOS_BATCH_WRITE",
-        "eos-kafka writes streams, not batches: by df.write, also within foreachBatch, rows could be written twice.",
-        hint='Use df.writeStream.format("eos-kafka"), with .trigger(availableNow=True) to write what is there now and '
-        "end. Where rows may be repeated, there is Spark's own format, kafka.",
+        "eos-kafka writes streams, not batches: df.write, also within foreachBatch, could write rows twice.",
+        hint='Use df.writeStream.format("eos-kafka"), with .trigger(availableNow=True) to write what is available '
+        "and end. If rows may be duplicated, use Spark's own format, kafka.",
     )
 
 
 def update_mode() -> UnsupportedError:
     return UnsupportedError(
         "EOS_UPDATE_MODE",
-        "eos-kafka does not write in output mode update: Spark offers that mode to no sink written in Python.",
-        hint='Use .outputMode("append"), for an aggregation with .withWatermark(…) before it, so that each result is '
-        'written once, when it is final; or .outputMode("complete"), which writes all results in every micro-batch.',
+        "eos-kafka does not support output mode update: Spark does not offer it to sinks written in Python.",
+        hint='Use .outputMode("append"), for an aggregation with .withWatermark(…) before it, which writes each '
+        'result once, when it is final; or .outputMode("complete"), which writes all results in every '
+        "micro-batch.",
     )
 
 
 def continuous_trigger() -> UnsupportedError:
     return UnsupportedError(
         "EOS_CONTINUOUS_TRIGGER",
-        "eos-kafka works in micro-batches: Spark offers continuous processing to no source or sink written in Python.",
-        hint='Use .trigger(processingTime="100 milliseconds"), or no trigger: then one follows the other.',
+        "eos-kafka works in micro-batches: Spark does not offer continuous processing to sources and sinks "
+        "written in Python.",
+        hint='Use .trigger(processingTime="100 milliseconds"), or no trigger: each micro-batch then starts when the '
+        "last one has ended.",
     )
 
 

@@ -36,14 +36,14 @@ def parse_start(option: str, text: str) -> Limit:
 def parse_end(option: str, text: str) -> Limit:
     """``latest`` or JSON. Errors as for `parse_offsets`; EARLIEST is one, too."""
     limit = _limit(option, text, ("latest",))
-    _refuse(option, limit, -2, "ends at the beginning of {place}.", "-1 is latest; an end may not be earliest.")
+    _refuse(option, limit, -2, "ends at the beginning of {place}.", "-1 is latest; an end cannot be earliest.")
     return limit
 
 
 def parse_time(option: str, text: str) -> int:
     """Milliseconds since 1970."""
     if not re.fullmatch(r"\d+", text.strip(), re.ASCII):
-        raise bad(option, f"is '{text}'.", hint="It takes milliseconds since 1970, such as 1700000000000.")
+        raise bad(option, f"is '{text}'.", hint="Use milliseconds since 1970, such as 1700000000000.")
     return int(text)
 
 
@@ -51,7 +51,7 @@ def parse_strategy(option: str, text: str) -> bool:
     """Whether ``latest`` and not ``error`` is wanted where no record is of the time asked for or later."""
     word = text.strip().lower()
     if word not in ("error", "latest"):
-        raise bad(option, f"is '{text}'.", hint="It takes error or latest.")
+        raise bad(option, f"is '{text}'.", hint="Use error or latest.")
     return word == "latest"
 
 
@@ -63,7 +63,7 @@ def parse_duration(option: str, text: str) -> float:
         raise OptionError(
             "EOS_OPTION_NOT_A_DURATION",
             f"Option '{option}' is '{text}'.",
-            hint=f"It takes a time such as 90s, 15m or 2h; the units are {', '.join(_SECONDS)}.",
+            hint=f"Use a duration such as 90s, 15m or 2h; the units are {', '.join(_SECONDS)}.",
             option=option,
         )
     return int(found[1]) * _SECONDS[unit]
@@ -72,8 +72,10 @@ def parse_duration(option: str, text: str) -> float:
 def refuse_latest_start(option: str, limit: Limit) -> None:
     """A batch that begins where it ends reads nothing. Raises OptionError (EOS_OPTION_OFFSETS)."""
     if limit == "latest":
-        raise bad(option, "is latest, where a batch would read nothing.", hint="Give earliest, offsets or a time.")
-    _refuse(option, limit, -1, "begins at the end of {place}.", "-2 is earliest; a batch may not begin at latest.")
+        raise bad(
+            option, "is latest, so that a batch would read nothing.", hint="Use earliest, offsets or a timestamp."
+        )
+    _refuse(option, limit, -1, "begins at the end of {place}.", "-2 is earliest; a batch cannot begin at latest.")
 
 
 def check_order(start_option: str, start: Limit, end_option: str, end: Limit | None) -> None:
@@ -94,7 +96,7 @@ def check_order(start_option: str, start: Limit, end_option: str, end: Limit | N
                 raise bad(
                     end_option,
                     f"is {stop}{place}, before '{start_option}', which is {at}.",
-                    hint="Let the end be at or after the start.",
+                    hint="Set the end to the start or later.",
                 )
 
 

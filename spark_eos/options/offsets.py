@@ -59,10 +59,14 @@ def parse_partitions(option: str, text: str) -> dict[str, tuple[int, ...]]:
             raise bad(option, f"has no partitions for topic '{topic}'.", hint=f"Write it like {_PARTITIONS_EXAMPLE}.")
         for p in partitions:
             if type(p) is not int or p < 0:
-                raise bad(option, f"names {json.dumps(p)} as a partition of '{topic}'.", hint="They are 0, 1, 2, …")
+                raise bad(
+                    option,
+                    f"has the partition {json.dumps(p)} for topic '{topic}'.",
+                    hint="Partitions are numbered 0, 1, 2, …",
+                )
         result[topic] = tuple(sorted(set(partitions)))
     if not result:
-        raise bad(option, "names no topic.", hint=f"Write it like {_PARTITIONS_EXAMPLE}.")
+        raise bad(option, "contains no topic.", hint=f"Write it like {_PARTITIONS_EXAMPLE}.")
     return result
 
 
@@ -83,8 +87,8 @@ def check_same_partitions(option: str, wanted: Offsets, there: Offsets) -> None:
         if topic not in there:
             raise bad(
                 option,
-                f"names topic '{topic}', which is not read.",
-                hint=f"Add it to the topics to read or leave it out here; read are: {', '.join(sorted(there))}.",
+                f"contains topic '{topic}', which is not read.",
+                hint=f"Add it to the topics to read, or remove it here. Topics to read: {', '.join(sorted(there))}.",
                 topic=topic,
             )
     for topic, partitions in there.items():
@@ -92,16 +96,17 @@ def check_same_partitions(option: str, wanted: Offsets, there: Offsets) -> None:
         if missing:
             raise bad(
                 option,
-                f"leaves out {', '.join(f'{topic}-{p}' for p in missing)}.",
-                hint="Name every partition; for offsets, -2 is earliest and -1 latest.",
+                f"does not include {', '.join(f'{topic}-{p}' for p in missing)}.",
+                hint="Include every partition; -2 is earliest and -1 latest for offsets.",
                 topic=topic,
             )
         unknown = sorted(wanted[topic].keys() - partitions.keys())
         if unknown:
             raise bad(
                 option,
-                f"names {topic}-{unknown[0]}, but of this topic are read: {', '.join(map(str, sorted(partitions)))}.",
-                hint="Name the partitions that are there.",
+                f"names {topic}-{unknown[0]}, but the partitions read of this topic are "
+                f"{', '.join(map(str, sorted(partitions)))}.",
+                hint="Use partitions that exist.",
                 topic=topic,
                 partition=unknown[0],
             )
@@ -115,8 +120,8 @@ def check_known(option: str, offsets: Offsets, begin: Offsets, end: Offsets) -> 
             if not low <= at <= high:
                 raise bad(
                     option,
-                    f"says {at} for {topic}-{p}, which holds the offsets from {low} up to {high}.",
-                    hint="Give an offset in that range, or -2 for earliest or -1 for latest.",
+                    f"is {at} for {topic}-{p}, which has the offsets {low} to {high}.",
+                    hint="Use an offset in that range, -2 for earliest or -1 for latest.",
                     topic=topic,
                     partition=p,
                 )
@@ -139,7 +144,12 @@ def _numbers(option: str, text: str, check: Callable[[str, str, object], int], e
 
 def _partition(option: str, topic: str, key: str) -> int:
     if not key.isascii() or not key.isdigit():
-        raise bad(option, f"names '{key}' as a partition of '{topic}'.", hint="They are 0, 1, 2, …", topic=topic)
+        raise bad(
+            option,
+            f"has the partition '{key}' for topic '{topic}'.",
+            hint="Partitions are numbered 0, 1, 2, …",
+            topic=topic,
+        )
     return int(key)
 
 
@@ -165,5 +175,5 @@ def _unique(option: str, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(result) < len(pairs):
         keys = [key for key, _ in pairs]
         twice = next(key for key in keys if keys.count(key) > 1)
-        raise bad(option, f"names '{twice}' twice.", hint="Name each topic and partition once.")
+        raise bad(option, f"contains '{twice}' twice.", hint="Include each topic and partition once.")
     return result

@@ -110,8 +110,9 @@ def stream_options(raw: Mapping[str, str]) -> SourceOptions:
     if options.ending is not None:
         raise OptionError(
             "EOS_OPTION_BATCH_ONLY",
-            f"Option '{options.ending_option}' is set for a stream, which has no end.",
-            hint="Remove it, or read a batch (spark.read); Trigger.AvailableNow ends at what is there at its start.",
+            f"Option '{options.ending_option}' is set, but a stream has no end.",
+            hint="Remove it, or read a batch (spark.read). Trigger.AvailableNow ends with what is available when the "
+            "query starts.",
             option=options.ending_option,
         )
     return options
@@ -149,7 +150,7 @@ def _source_options(raw: Mapping[str, str], default_start: Limit) -> tuple[Sourc
         raise OptionError(
             "EOS_OPTION_MISSING",
             "Option 'startingOffsets' is group, but 'kafka.group.id' is missing.",
-            hint='Add .option("kafka.group.id", …): the group whose committed offsets the query is to take over.',
+            hint='Add .option("kafka.group.id", …): the group at whose committed offsets the query is to begin.',
             option="kafka.group.id",
         )
     least, most = values.get("min_offsets_per_trigger"), values.get("max_offsets_per_trigger")
@@ -157,7 +158,7 @@ def _source_options(raw: Mapping[str, str], default_start: Limit) -> tuple[Sourc
         raise OptionError(
             "EOS_OPTION_CONFLICT",
             f"'minOffsetsPerTrigger' is {least}, more than 'maxOffsetsPerTrigger', which is {most}.",
-            hint="Let the minimum be at most the maximum.",
+            hint="Set the minimum to the maximum or less.",
         )
     options = SourceOptions(
         kafka=KafkaProperties({k: v for k, v in properties.items() if k != "isolation.level"}),
@@ -213,8 +214,8 @@ def sink_options(raw: Mapping[str, str]) -> SinkOptions:
         raise OptionError(
             "EOS_OPTION_NEEDS_CHECKPOINT",
             "Option 'offsets.group.id' is set, but 'checkpointLocation' is not an option of the query.",
-            hint='The offsets come from the checkpoint\'s offset log: add .option("checkpointLocation", …) to the '
-            "writer (a location set for the whole session is not handed to the sink).",
+            hint='The offsets are read from the checkpoint\'s offset log: add .option("checkpointLocation", …) to the '
+            "writer (a location set for the session is not passed to the sink).",
         )
     return options
 
@@ -231,7 +232,8 @@ def _refuse_path(raw: Mapping[str, str]) -> None:
         raise OptionError(
             "EOS_OPTION_PATH",
             f"The query was started with a path or a table ({path}), but the sink writes to topics.",
-            hint='Name the topic by .option("topic", …), and end with .start(): neither .start("…") nor .toTable("…").',
+            hint='Set the topic by .option("topic", …), and start the query by .start(), without .start("…") or '
+            '.toTable("…").',
             path=path,
         )
 
@@ -277,7 +279,7 @@ def _check_kafka(kafka: Mapping[str, str], owned: Mapping[str, str]) -> None:
             raise OptionError(
                 "EOS_OPTION_SERVERS",
                 f"Option 'kafka.bootstrap.servers' has '{server.strip()}'.",
-                hint="It takes host:port, several of them separated by commas.",
+                hint="Use host:port, separated by commas.",
                 option="kafka.bootstrap.servers",
             )
 

@@ -81,7 +81,9 @@ def parse_subscribe(option: str, value: str) -> Subscribe:
     topics = tuple(t.strip() for t in value.split(","))
     if not all(topics):
         raise OptionError(
-            "EOS_OPTION_EMPTY", f"Option '{option}' has an empty topic name: '{value}'.", hint="Write: topic1,topic2."
+            "EOS_OPTION_EMPTY",
+            f"Option '{option}' has an empty topic name: '{value}'.",
+            hint="Use the form topic1,topic2.",
         )
     return Subscribe(tuple(dict.fromkeys(topics)))
 
@@ -89,14 +91,14 @@ def parse_subscribe(option: str, value: str) -> Subscribe:
 def parse_pattern(option: str, value: str) -> Pattern:
     text = value.strip()
     if not text:
-        raise OptionError("EOS_OPTION_EMPTY", f"Option '{option}' is empty.", hint="Give it a regular expression.")
+        raise OptionError("EOS_OPTION_EMPTY", f"Option '{option}' is empty.", hint="Set it to a regular expression.")
     try:
         re.compile(text)
     except re.error as error:
         raise OptionError(
             "EOS_OPTION_PATTERN",
-            f"Option '{option}' is no regular expression: {error.msg} at position {error.pos} of '{text}'.",
-            hint="It takes Python's syntax, which differs from Java's in rare constructs such as possessive classes.",
+            f"Option '{option}' is not a regular expression: {error.msg} at position {error.pos} of '{text}'.",
+            hint="Use Python's syntax. It differs from Java's in rare constructs such as possessive classes.",
             option=option,
             position=error.pos,
         ) from None

@@ -79,9 +79,9 @@ def _check_transaction_version(options: SinkOptions) -> None:
     if version < _NEEDED_TRANSACTION_VERSION:
         raise KafkaError(
             "EOS_TRANSACTION_VERSION",
-            f"The cluster's finalized transaction.version is {version}; spark-eos needs "
-            f"{_NEEDED_TRANSACTION_VERSION}, so that the end of a transaction fences its producer (KIP-890).",
-            hint="With brokers of 4.0 or newer: kafka-features.sh upgrade --feature transaction.version=2.",
+            f"The cluster's finalized transaction.version is {version}, but spark-eos requires "
+            f"{_NEEDED_TRANSACTION_VERSION}, with which the end of a transaction fences its producer (KIP-890).",
+            hint="With brokers 4.0 or newer, run kafka-features.sh upgrade --feature transaction.version=2.",
             found=version,
         )
 
@@ -142,8 +142,8 @@ def _check_ledger(topic: str, kafka: KafkaProperties) -> None:
     if policy != "compact":
         raise LedgerError(
             "EOS_LEDGER_NOT_COMPACTED",
-            f"The ledger topic {topic} has cleanup.policy={policy}: decisions would be deleted.",
-            hint="Set cleanup.policy=compact, or name another topic by 'ledger.topic'.",
+            f"The ledger topic {topic} has cleanup.policy={policy}, which would delete decisions.",
+            hint="Set cleanup.policy=compact, or use another topic by 'ledger.topic'.",
             policy=policy,
         )
     needed = int(config["min.insync.replicas"])
@@ -172,7 +172,8 @@ def _check_group(kafka: KafkaProperties, group: str) -> None:
         raise KafkaError(
             "EOS_GROUP_ACTIVE",
             f"Consumer group {group} has {len(members)} active member(s): {', '.join(sorted(set(members)))}.",
-            hint="The sink would overwrite their offsets. Stop them, or use a group of its own for 'offsets.group.id'.",
+            hint="The sink would overwrite their offsets. Stop these consumers, or use a separate group for "
+            "'offsets.group.id'.",
             group=group,
         )
 

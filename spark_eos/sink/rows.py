@@ -128,8 +128,8 @@ def check_partitions(rows: RowBatch, topic: str | None, counts: Mapping[str, int
             if partition is not None and not 0 <= partition < counts[name]:
                 raise RowError(
                     "EOS_ROW_PARTITION_OUT_OF_RANGE",
-                    f"A row asks for partition {partition} of topic {name}, which has {counts[name]}.",
-                    hint="Partitions are counted from 0; a null lets Kafka choose.",
+                    f"A row has partition {partition} of topic {name}, which has {counts[name]} partitions.",
+                    hint="Partitions are numbered from 0; with null, the partitioner chooses.",
                     topic=name,
                     partition=partition,
                 )
@@ -141,7 +141,7 @@ def _topics(batch: pa.RecordBatch, rows: int) -> list[str]:
         raise RowError(
             "EOS_ROW_TOPIC_NULL",
             f"{column.null_count} of {rows} rows have no topic.",
-            hint="Fill the column 'topic', filter such rows out, or set the option 'topic'.",
+            hint="Set the column 'topic', filter these rows, or set the option 'topic'.",
         )
     topics: list[str] = column.to_pylist()
     return topics
@@ -166,8 +166,8 @@ def _headers(headers: list[dict[str, Any] | None] | None) -> list[tuple[str, byt
     if len(pairs) < len(headers):
         raise RowError(
             "EOS_ROW_HEADER_NULL",
-            "A row has a header that is null, or whose key is.",
-            hint="Kafka knows no header without a name: filter such entries out of the column 'headers'.",
+            "A row has a null header, or a header with a null key.",
+            hint="Kafka requires a key for each header: filter such entries out of the column 'headers'.",
         )
     return pairs
 

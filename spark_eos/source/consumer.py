@@ -132,9 +132,9 @@ class _Progress:
         """librdkafka keeps what belongs to an earlier assignment from us; if it ever did not, rows could be skipped."""
         return KafkaError(
             "EOS_SOURCE_FETCH",
-            f"Offset {message.offset()} of {message.topic()}-{message.partition()} came while offset {self.position} "
-            f"of {self.range.topic}-{self.range.partition} was to be read.",
-            hint="This is a defect of spark-eos or librdkafka; nothing was skipped. A restart reads the range again.",
+            f"Received offset {message.offset()} of {message.topic()}-{message.partition()} instead of offset "
+            f"{self.position} of {self.range.topic}-{self.range.partition}.",
+            hint="This is a bug in spark-eos or librdkafka. Nothing was skipped; a restart reads the range again.",
             topic=self.range.topic,
             partition=self.range.partition,
         )

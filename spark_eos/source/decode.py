@@ -187,9 +187,9 @@ def damaged(range_: OffsetRange, offset: int, damage: Damage | str) -> KafkaErro
     """The error for bytes that are not sound, from an offset on."""
     return KafkaError(
         "EOS_SOURCE_DAMAGED",
-        f"What the broker sent of {range_.topic}-{range_.partition} from offset {offset} on is damaged: {damage}.",
-        hint="A restart fetches it again. If it comes back, the log of the partition's leader is damaged: move the "
-        "leadership to another replica.",
+        f"The records of {range_.topic}-{range_.partition} from offset {offset} on are damaged: {damage}.",
+        hint="A restart fetches them again. If the error recurs, the log of the partition's leader is damaged: make "
+        "another replica the leader.",
         topic=range_.topic,
         partition=range_.partition,
         offset=offset,

@@ -82,9 +82,9 @@ def _at_times(option: str, limit: ByTime, watch: TopicWatch) -> Offsets:
             if at == NO_OFFSET and not limit.else_latest:
                 raise KafkaError(
                     "EOS_SOURCE_NO_RECORD_AT_TIME",
-                    f"'{option}' asks for {topic}-{p} from {times[topic][p]} on, but it has no stable record of that "
-                    "time or later.",
-                    hint="Give an earlier time, or set 'startingOffsetsByTimestampStrategy' to latest.",
+                    f"Option '{option}' is {times[topic][p]} for {topic}-{p}, which has no stable record with "
+                    "that timestamp or a later one.",
+                    hint="Use an earlier timestamp, or set 'startingOffsetsByTimestampStrategy' to latest.",
                     topic=topic,
                     partition=p,
                 )
@@ -99,8 +99,8 @@ def _of_group(kafka: KafkaProperties, group: str, begin: Offsets, high: Offsets)
         raise KafkaError(
             "EOS_GROUP_ACTIVE",
             f"Consumer group {group} has {len(members)} active member(s): {', '.join(sorted(set(members)))}.",
-            hint="Both would read the same rows. Stop them first, then start the query: it takes over from the offsets "
-            "that they have committed.",
+            hint="Both would read the same rows. Stop these consumers first, then start the query: it continues from "
+            "the offsets that they have committed.",
             group=group,
         )
     committed = committed_offsets(kafka, group, {topic: list(offsets) for topic, offsets in begin.items()})
@@ -115,9 +115,9 @@ def _of_group(kafka: KafkaProperties, group: str, begin: Offsets, high: Offsets)
     if lacking:
         raise KafkaError(
             "EOS_GROUP_WITHOUT_OFFSETS",
-            f"Consumer group {group} has committed nothing for {', '.join(lacking)}.",
-            hint="Correct 'kafka.group.id', reset the group's offsets for these partitions with Kafka's tools, or give "
-            "'startingOffsets' as JSON.",
+            f"Consumer group {group} has no committed offsets for {', '.join(lacking)}.",
+            hint="Correct 'kafka.group.id', set the group's offsets for these partitions with Kafka's tools, or set "
+            "'startingOffsets' to JSON.",
             group=group,
         )
     logger.info("starting at the offsets of consumer group %s: %s", group, result)
@@ -130,6 +130,8 @@ def _begin_or_later(wanted: Offsets, begin: Offsets, losses: Losses) -> Offsets:
         for p, at in offsets.items():
             first = begin[topic][p]
             if at < first:
-                losses.report(data_loss(topic, p, at, first, f"begins at {first} now (retention or deleted records)"))
+                losses.report(
+                    data_loss(topic, p, at, first, f"its log now starts at {first} (retention or deleted records)")
+                )
             result.setdefault(topic, {})[p] = max(at, first)
     return result

@@ -32,11 +32,11 @@ def data_loss(topic: str, partition: int, expected: int, found: int | None, what
     """The error for offsets that the query needs and the cluster does not have. ``found``: the nearest there is."""
     return DataLossError(
         "EOS_SOURCE_DATA_LOSS",
-        f"The query goes on at offset {expected} of {topic}-{partition}, but the partition {what}.",
-        hint="Nothing was read or skipped. Restore the topic; or set 'failOnDataLoss' to false for one start: what is "
-        "lost is lost, and the query goes on, from this checkpoint, with the first record that is left, or with a new "
-        "topic from its beginning. A new checkpoint is of no use: with 'startingOffsets' = group it asks for the same "
-        "offsets, which Kafka deletes with their topic.",
+        f"Expected offset {expected} of {topic}-{partition}, but {what}.",
+        hint="Nothing was read or skipped. Restore the topic, or set 'failOnDataLoss' to false for one start: the "
+        "query then continues from this checkpoint with the first record that is left, or with a new topic from "
+        "its beginning. A new checkpoint does not help: with 'startingOffsets' = group it would begin at the "
+        "same offsets, which Kafka deletes together with their topic.",
         topic=topic,
         partition=partition,
         expected=expected,

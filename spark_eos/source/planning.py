@@ -84,7 +84,7 @@ def from_the_log(reads: Iterable[OffsetRange], begin: Offsets, losses: Losses) -
     for r in reads:
         first = begin[r.topic][r.partition]
         if first > r.start:
-            what = f"begins at {first} now (retention or deleted records)"
+            what = f"its log now starts at {first} (retention or deleted records)"
             losses.report(data_loss(r.topic, r.partition, r.start, first, what))
             r = replace(r, start=min(first, r.end))
         kept.append(r)
@@ -105,7 +105,7 @@ def up_to_the_end(reads: Iterable[OffsetRange], high_watermark: Offsets, losses:
 
 def ends_early(end: int) -> str:
     """What is wrong with a partition that ends before an offset that has been read or planned."""
-    return f"ends at {end} (the topic was created anew or truncated)"
+    return f"its log ends at {end} (the topic was recreated or truncated)"
 
 
 def tasks(reads: list[OffsetRange], min_partitions: int | None, max_records: int | None) -> list[Task]:

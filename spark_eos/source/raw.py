@@ -161,7 +161,9 @@ class _Fetches:
             unsupported.position = self.position
             raise
         if decoded.next_offset <= self.position:
-            raise damaged(unread, self.position, "it is less than one record batch, though the first comes whole")
+            raise damaged(
+                unread, self.position, "they are less than one record batch, though the first one is always complete"
+            )
         return decoded
 
     def _step(self, position: int, size: int) -> None:

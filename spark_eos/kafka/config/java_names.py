@@ -84,7 +84,7 @@ def _translate_jaas(properties: dict[str, str]) -> None:
     if module not in ("PlainLoginModule", "ScramLoginModule") or not {"username", "password"} <= values.keys():
         raise unsupported(
             "sasl.jaas.config",
-            "is understood for PlainLoginModule and ScramLoginModule with a username and a password only.",
+            "is supported for PlainLoginModule and ScramLoginModule with username and password only.",
             hint="Use kafka.sasl.mechanism with kafka.sasl.username and kafka.sasl.password, "
             "or kafka.sasl.oauthbearer.*, or kafka.sasl.kerberos.*.",
         )

@@ -215,9 +215,7 @@ def _unknown(key: str) -> OptionError:
     return OptionError(
         "EOS_OPTION_KAFKA_UNKNOWN",
         f"There is no Kafka client property '{key}' (option 'kafka.{key}').",
-        hint=f"Did you mean 'kafka.{near[0]}'?"
-        if near
-        else "It takes librdkafka's properties and the Java client's names.",
+        hint=f"Did you mean 'kafka.{near[0]}'?" if near else "Use the properties of librdkafka or of the Java client.",
         option=f"kafka.{key}",
         nearest=near[0] if near else None,
     )

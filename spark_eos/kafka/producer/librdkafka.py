@@ -92,7 +92,7 @@ class LibrdkafkaProducer:
             raise ProtocolStop(
                 "EOS_PRODUCER_WITHOUT_IDENTITY",
                 f"The producer of {self.name} did not report its producer id within {IDENTITY_SECONDS:.0f} s.",
-                hint="Nothing was decided; Spark tries again.",
+                hint="Nothing was decided; Spark retries.",
             )
         return self._identity
 

@@ -40,7 +40,7 @@ def verify(question: Question, progress: Callable[[str], None] = lambda text: No
     except OSError as error:
         raise EosError(
             "EOS_VERIFY_ROOM",
-            f"Rows cannot be kept in {tempfile.gettempdir()}: {error}.",
-            hint="Set TMPDIR to a folder with room: some 100 bytes for each row of input and output.",
+            f"Rows cannot be stored in {tempfile.gettempdir()}: {error}.",
+            hint="Set TMPDIR to a folder with enough space: about 100 bytes for each row of input and output.",
         ) from None
     return make_report(question, bounds, findings, intake.counts, intake.warnings)

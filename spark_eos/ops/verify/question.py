@@ -33,8 +33,8 @@ class Where:
             return cls(kind, name)
         raise OptionError(
             "EOS_VERIFY_ID",
-            f"'{text}' does not say where a row has its id.",
-            hint="It takes key, value, header:NAME or json:FIELD (a field of a JSON value, or a path such as a.b).",
+            f"'{text}' does not name the place of an id.",
+            hint="Use key, value, header:NAME or json:FIELD (a field of a JSON value, or a path such as a.b).",
             value=text,
         )
 

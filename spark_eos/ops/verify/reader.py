@@ -109,8 +109,8 @@ def _stopped(place: Place, position: int, end: int, error: ClientError | None) -
         "EOS_VERIFY_READ",
         f"Reading {place} got to offset {position}, of {place.begin} to {end}, and no further "
         f"({error.str() if error else f'the broker gave nothing for {STALL_S:.0f} s'}).",
-        hint="Check that the user may read the topic and that its leaders are up; retention may just have taken rows: "
-        "then run it again.",
+        hint="Check that the user may read the topic and that the leaders of its partitions are available. If "
+        "retention has just removed rows, run the command again.",
         topic=place.topic,
         partition=place.partition,
         position=position,
