@@ -105,8 +105,8 @@ def _add_verify(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     command = commands.add_parser(
         "verify",
         help="check that rows were copied between topics exactly once",
-        description="Reads topics as a plain consumer does and reports rows that were lost, doubled, reordered or should "
-        "not be there. Exit code: 0 if nothing is wrong, 1 if something is, 2 if the check was not possible.",
+        description="Reads topics as a plain consumer does and reports rows that were lost, doubled, reordered or "
+        "should not be there. Exit code: 0 if nothing is wrong, 1 if something is, 2 if the check was not possible.",
     )
     command.add_argument("--bootstrap-servers", required=True, metavar="HOST:PORT[,…]")
     command.add_argument(
@@ -118,11 +118,13 @@ def _add_verify(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     command.add_argument("--output-id", metavar="WHERE", help="the same for the output (default: like --id)")
     command.add_argument("--group", metavar="GROUP", help="only rows below its offsets are due (default: all)")
     command.add_argument("--order", choices=["input-partition", "key", "none"], default="input-partition")
-    command.add_argument("--allow-missing", action="store_true", help="the job filters rows: missing rows are no fault")
-    command.add_argument("--same-value", action="store_true", help="values must not change: a row with another value is torn")
+    command.add_argument("--allow-missing", action="store_true", help="the job filters rows")
+    command.add_argument("--same-value", action="store_true", help="a row with another value is torn")
     command.add_argument("--json", metavar="FILE", help="also write the report to this file")
     command.add_argument("--limit", type=_natural, default=5, metavar="N", help="examples of each fault (default: 5)")
-    command.add_argument("--timeout", type=float, default=12.0, metavar="S", help="seconds to wait for the cluster (default: 12)")
+    command.add_argument(
+        "--timeout", type=float, default=12.0, metavar="S", help="seconds to wait for the cluster (default: 12)"
+    )
     command.set_defaults(run=verify)
 
 
