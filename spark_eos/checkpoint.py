@@ -1,4 +1,4 @@
-"""The checkpoint of a streaming query, as far as the sink needs it: the query's id and the offset log. Read only."""
+"""The checkpoint of a streaming query, as far as the sink needs it: the query's id and the offset log. Read-only."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Checkpoint:
             raise self._damaged("metadata", "it is not the JSON that Spark writes") from None
 
     def last_batch(self, log: str) -> int | None:
-        """The newest batch in the log ``offsets`` or ``commits``; None when there is none."""
+        """The newest batch in the log ``offsets`` or ``commits``; None if there is none."""
         selector = pyarrow.fs.FileSelector(f"{self._root}/{log}", allow_not_found=True)
         names = (PurePosixPath(info.path).name for info in self._files.get_file_info(selector))
         return max((int(name) for name in names if name.isdigit()), default=None)
@@ -43,7 +43,7 @@ class Checkpoint:
     def kafka_offsets(self, batch: int) -> Offsets:
         """End offsets of a micro-batch, exclusive, of all its Kafka sources: topic → partition → offset.
 
-        Raises CheckpointError when the log is missing or damaged, has no Kafka source, or has a topic twice.
+        Raises CheckpointError if the log is missing or damaged, has no Kafka source, or contains a topic twice.
         """
         name = f"offsets/{batch}"
         text = self._read(name)
@@ -96,11 +96,11 @@ class Checkpoint:
 
 
 def _kafka_source(line: str) -> Offsets | None:
-    """A line of the offset log, if it is a Kafka source's: {"topic":{"0":123}}; an empty mapping for others.
+    """A line of the offset log, if it belongs to a Kafka source: {"topic":{"0":123}}; an empty mapping otherwise.
 
-    Beside the topics there may be what is none, under keys that begin with #.
+    Keys that begin with # are not topics.
 
-    None for the beginning of a JSON object that does not end: it may have been a Kafka source's.
+    None for a truncated JSON object, which may have belonged to a Kafka source.
     """
     try:
         raw: Any = json.loads(line)

@@ -1,7 +1,7 @@
 """Why a query failed: the error of spark-eos inside the exception that Spark raises.
 
-Errors cross processes as text only, from Python workers to the JVM and from there to the user's Python. `EosError`
-writes its text so that it can be read back: ``[CONDITION] message Hint: hint``.
+Errors cross process boundaries as text only, from Python workers to the JVM and from there to the user's Python.
+`EosError` writes a text that can be parsed: ``[CONDITION] message Hint: hint``.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 from spark_eos.errors import HINT, RESTART_HELPS, EosError, UnsupportedError, WorkerError
 
-#: An error of ours inside a text of Spark's: up to the end of its line, or to what Spark adds to it.
+#: An error of spark-eos inside Spark's text: up to the end of its line, or to what Spark appends to it.
 _OURS = re.compile(r"\[(?P<condition>EOS_[A-Z0-9_]+)\] (?P<said>.+?)(?=\s*SQLSTATE: |\s*\n|\s*$)")
-#: What follows it in the text of Spark's error is the query's plan, which may hold such texts as literals.
+#: In Spark's text, the query's plan follows this line. It may contain such texts as literals.
 PLAN = "=== Streaming Query ==="
 
 
@@ -22,7 +22,7 @@ PLAN = "=== Streaming Query ==="
 class Reason:
     """Why a query failed. ``condition`` is the stable name (docs/errors.md), ``hint`` the next step.
 
-    ``restart_helps``: whether starting the same query again, with nothing changed, is the way out.
+    ``restart_helps``: whether the same query continues when it is started again with nothing changed.
     """
 
     condition: str
@@ -35,9 +35,9 @@ class Reason:
 
 
 def reason(error: BaseException) -> Reason | None:
-    """The error of spark-eos that ``error`` is or holds; None where there is none in it.
+    """The error of spark-eos that ``error`` is or contains; None if there is none.
 
-    ``error``: an EosError, or what Spark raised: a StreamingQueryException, an AnalysisException, ….
+    ``error``: an EosError, or an exception of Spark such as StreamingQueryException or AnalysisException.
     """
     if isinstance(error, EosError):
         return Reason(error.condition, error.message, error.hint, error.restart_helps)

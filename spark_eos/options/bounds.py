@@ -1,4 +1,4 @@
-"""Where reading begins and ends, and how long to wait, as the user says it. `limits` says what that means."""
+"""Parsing of options for the start and end of reading, and of durations. `source.limits` resolves them."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from spark_eos.options.offsets import Offsets, bad, parse_offsets
 
 @dataclass(frozen=True)
 class ByTime:
-    """The first record of this time or later, in milliseconds since 1970: one for all, or one for each partition.
+    """The first record with this timestamp or a later one, in milliseconds since 1970, for all or for each partition.
 
-    Where there is none: the end if ``else_latest``, else an error.
+    If there is none: the end if ``else_latest``, otherwise an error.
     """
 
     times: int | Offsets
@@ -48,7 +48,7 @@ def parse_time(option: str, text: str) -> int:
 
 
 def parse_strategy(option: str, text: str) -> bool:
-    """Whether ``latest`` and not ``error`` is wanted where no record is of the time asked for or later."""
+    """Whether to begin at the end (``latest``) if no record has the timestamp or a later one, instead of failing."""
     word = text.strip().lower()
     if word not in ("error", "latest"):
         raise bad(option, f"is '{text}'.", hint="Use error or latest.")

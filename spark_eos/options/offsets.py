@@ -1,6 +1,6 @@
-"""Offsets, times and partitions as the user writes them: JSON.
+"""Parsing of offsets, timestamps and partitions that the user writes as JSON.
 
-Parsed they are ``{topic: {partition: offset}}``, ends exclusive.
+The result is ``{topic: {partition: offset}}``, ends exclusive.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ _TIMES_EXAMPLE = '{"topic1":{"0":1700000000000,"1":1700000000000}}'
 _PARTITIONS_EXAMPLE = '{"topic1":[0,1],"topic2":[2,4]}'
 
 
-# What the user writes
+# Parsing
 
 
 def parse_offsets(option: str, text: str) -> Offsets:
-    """JSON with an offset for each partition; EARLIEST and LATEST may stand for a number.
+    """JSON with an offset for each partition, which may be EARLIEST or LATEST.
 
     Raises OptionError: EOS_OPTION_OFFSETS_JSON with line and column, EOS_OPTION_OFFSETS with the topic and partition.
     """
@@ -40,7 +40,7 @@ def parse_offsets(option: str, text: str) -> Offsets:
 
 
 def parse_times(option: str, text: str) -> Offsets:
-    """JSON with a time for each partition, in milliseconds since 1970. Errors as for `parse_offsets`."""
+    """JSON with a timestamp for each partition, in milliseconds since 1970. Errors as for `parse_offsets`."""
 
     def check(topic: str, p: str, at: object) -> int:
         if type(at) is not int or at < 0:
@@ -71,7 +71,7 @@ def parse_partitions(option: str, text: str) -> dict[str, tuple[int, ...]]:
 
 
 def fill_in(option: str, wanted: Offsets, begin: Offsets, end: Offsets) -> Offsets:
-    """Numbers for EARLIEST and LATEST. Raises OptionError where ``wanted`` and the partitions there are differ."""
+    """Replace EARLIEST and LATEST by offsets. Raises OptionError if ``wanted`` does not match the partitions."""
     check_same_partitions(option, wanted, begin)
     return {
         topic: {
@@ -82,7 +82,7 @@ def fill_in(option: str, wanted: Offsets, begin: Offsets, end: Offsets) -> Offse
 
 
 def check_same_partitions(option: str, wanted: Offsets, there: Offsets) -> None:
-    """Raise OptionError (EOS_OPTION_OFFSETS) unless ``wanted`` names exactly the partitions that are read."""
+    """Raise OptionError (EOS_OPTION_OFFSETS) unless ``wanted`` has exactly the partitions that are read."""
     for topic in wanted:
         if topic not in there:
             raise bad(
@@ -113,7 +113,7 @@ def check_same_partitions(option: str, wanted: Offsets, there: Offsets) -> None:
 
 
 def check_known(option: str, offsets: Offsets, begin: Offsets, end: Offsets) -> None:
-    """Raise OptionError (EOS_OPTION_OFFSETS) for an offset that its partition does not have or never had."""
+    """Raise OptionError (EOS_OPTION_OFFSETS) for an offset outside of its partition's log."""
     for topic, partitions in offsets.items():
         for p, at in partitions.items():
             low, high = begin[topic][p], end[topic][p]

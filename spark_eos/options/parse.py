@@ -1,4 +1,4 @@
-"""What a user gave as options, parsed and checked. Raises OptionError."""
+"""Parsing and checking of the user's options. Raises OptionError."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from spark_eos.options.selection import Selection
 from spark_eos.options.table import DEFAULT_LEDGER_TOPIC, DEFAULT_PREFIX, SINK, SINK_OWNED, SOURCE, SOURCE_OWNED, Option
 from spark_eos.options.values import parse_isolation
 
-#: What may stand before :// in kafka.bootstrap.servers: nothing, or a listener's protocol.
+#: What may precede :// in kafka.bootstrap.servers: nothing, or a listener's protocol.
 _SCHEMES = ("", "plaintext", "ssl", "sasl_plaintext", "sasl_ssl")
 
 
 @dataclass(frozen=True)
 class Fetching:
-    """How a task reads. ``poll_timeout_s``: seconds without a sign of life after which it fails."""
+    """How a task reads. ``poll_timeout_s``: seconds without progress after which it fails."""
 
     kafka: KafkaProperties
     isolation: Isolation = "read_committed"
@@ -38,9 +38,9 @@ class Fetching:
 
 @dataclass(frozen=True)
 class SourceOptions:
-    """Parsed options of ``read`` and ``readStream``. Times end in their unit; ``ending`` is None for a stream.
+    """Parsed options of ``read`` and ``readStream``. Durations end in their unit; ``ending`` is None for a stream.
 
-    ``starting_option`` and ``ending_option`` are the names under which the user gave the limits, for errors.
+    ``starting_option`` and ``ending_option`` are the options by which the user set the limits, for error messages.
     """
 
     kafka: KafkaProperties
@@ -65,7 +65,7 @@ class SourceOptions:
 
     @property
     def fetching(self) -> Fetching:
-        """What of it the tasks need."""
+        """The part that tasks need."""
         return Fetching(
             self.kafka,
             self.isolation,
@@ -78,7 +78,7 @@ class SourceOptions:
 
 @dataclass(frozen=True)
 class SinkOptions:
-    """Parsed options of ``writeStream.format("eos-kafka")``. Times are milliseconds."""
+    """Parsed options of ``writeStream.format("eos-kafka")``. Durations are in milliseconds."""
 
     kafka: KafkaProperties
     topic: str | None = None
@@ -131,7 +131,7 @@ def batch_options(raw: Mapping[str, str]) -> SourceOptions:
 
 
 def source_options(raw: Mapping[str, str]) -> SourceOptions:
-    """Parse and check what a user gave to ``read`` or ``readStream``, as far as it is the same. Raises OptionError."""
+    """Parse and check what a user gave to ``read`` or ``readStream``, as far as both agree. Raises OptionError."""
     return _source_options(raw, default_start="latest")[0]
 
 
@@ -195,7 +195,7 @@ def _selection(values: dict[str, Any], path: str) -> Selection:
 
 
 def _limit(side: str, values: dict[str, Any], else_latest: bool) -> tuple[str, Limit | None]:
-    """The option that counts, of those that say where reading begins or ends, and what it says."""
+    """The option that takes precedence among those for the start or end of reading, and its value."""
     at, times = values.pop(f"{side}_timestamp", None), values.pop(f"{side}_times", None)
     offsets = values.pop(f"{side}_offsets", None)
     if at is not None:
@@ -221,12 +221,12 @@ def sink_options(raw: Mapping[str, str]) -> SinkOptions:
 
 
 def _path(raw: Mapping[str, str]) -> str:
-    """What the user gave to ``load``, ``start`` or ``toTable``; empty where nothing."""
+    """The argument of ``load``, ``start`` or ``toTable``; empty if there is none."""
     return next((value for key, value in raw.items() if key.lower() == "path"), "")
 
 
 def _refuse_path(raw: Mapping[str, str]) -> None:
-    """Who starts a query with a path or a table believes that the rows go there."""
+    """A user who passes a path or a table expects the rows to be written there."""
     path = _path(raw)
     if path:
         raise OptionError(

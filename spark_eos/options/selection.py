@@ -9,16 +9,16 @@ from dataclasses import dataclass
 from spark_eos.errors import OptionError
 from spark_eos.options.offsets import parse_partitions
 
-#: Topic → the partitions of it.
+#: Topic → its partitions.
 Partitions = Mapping[str, Collection[int]]
 
-#: Never matched by a pattern, as Kafka's own internal topics are not: what a query decides is no input.
+#: Never matched by a pattern, like Kafka's internal topics: decisions of queries are not input.
 LEDGERS = "__spark_eos_"
 
 
 @dataclass(frozen=True)
 class Subscribe:
-    """All partitions of these topics, and those that are added later."""
+    """All partitions of these topics, including those added later."""
 
     topics: tuple[str, ...]
 
@@ -26,17 +26,17 @@ class Subscribe:
         return f"'subscribe' ({','.join(self.topics)})"
 
     def of(self, topic: str, count: int) -> Iterable[int]:
-        """The partitions to read of a topic that has ``count``."""
+        """The partitions to read of a topic with ``count`` partitions."""
         return range(count)
 
     def lacking(self, there: Partitions) -> list[str]:
-        """What a new query needs and the cluster does not have."""
+        """Topics and partitions that a new query needs and the cluster does not have."""
         return [topic for topic in self.topics if topic not in there]
 
 
 @dataclass(frozen=True)
 class Pattern:
-    """All partitions of the topics in whose names the regular expression is found, now and later."""
+    """All partitions of the topics whose names contain a match of the regular expression, including later ones."""
 
     regex: str
 
@@ -56,7 +56,7 @@ class Pattern:
 
 @dataclass(frozen=True)
 class Assign:
-    """These partitions, and no other."""
+    """These partitions only."""
 
     partitions: tuple[tuple[str, tuple[int, ...]], ...]
 

@@ -1,4 +1,4 @@
-"""Values of options: text in, values out, or an OptionError that names the option."""
+"""Parsing of simple option values. Raises OptionError, which names the option."""
 
 from __future__ import annotations
 

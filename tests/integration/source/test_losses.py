@@ -170,7 +170,7 @@ def test_a_query_that_may_lose_data_reads_the_new_topic_from_its_beginning(
     batches, end = run(source, at)
     assert values(batches) == list("vwxyz")
     assert topics(end) == {name: {"0": 5}}
-    assert "created anew" in caplog.text
+    assert "was recreated" in caplog.text
     assert source.reportLatestOffset()["#losses"] == 1
     # The same micro-batch again, in another run: by what the offset log holds.
     assert values([rows(fresh(source), at, end)]) == list("vwxyz")
@@ -252,7 +252,7 @@ def test_available_now_of_a_topic_that_shrinks_meanwhile(reader, topic, write, a
     start = source.latestOffset(source.initialOffset(), source.getDefaultReadLimit())
     anew(admin, cluster, name)
     write(name, *"xy")
-    with pytest.raises(DataLossError, match="created anew"):
+    with pytest.raises(DataLossError, match="was recreated"):
         run(source, start)
 
 
