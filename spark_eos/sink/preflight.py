@@ -1,4 +1,4 @@
-"""What the driver checks before any task runs, and what tasks need to know of it."""
+"""What the driver checks before any task runs, and what the tasks need from it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from spark_eos.retry import retrying
 KAFKA_DEFAULT_MAX_TIMEOUT_MS = 900_000
 LEDGER_PARTITIONS = 8
 FRESH_SECONDS = 30
-"""How long a cluster that passed counts as checked, in one process: less than any restart, more than a micro-batch."""
+"""Seconds for which the result of a check is reused in one process: less than any restart, more than a micro-batch."""
 
 _TIMEOUT = 15.0
 _NEEDED_TRANSACTION_VERSION = 2
@@ -37,8 +37,8 @@ _READ, _WRITE, _NOT_TOLD = 1 << 3, 1 << 4, -(2**31)
 
 @dataclass(frozen=True)
 class Facts:
-    """What the cluster and the options make of a query: milliseconds, the ledger's number of partitions, and the Spark
-    application that runs it."""
+    """What the tasks need from the checks: a timeout in milliseconds, the ledger's number of partitions, and the Spark
+    application that runs the query."""
 
     transaction_timeout_ms: int
     ledger_partitions: int
@@ -46,17 +46,18 @@ class Facts:
 
 
 def this_driver() -> str:
-    """A name for the Spark application whose driver started this Python process; empty outside of one.
+    """An id of the Spark application whose driver started this Python process; empty outside of one.
 
-    Spark gives all Python processes of its driver the block manager's folders, which it names anew for each
-    application.
+    Spark passes the folders of the block manager to all Python processes of its driver. Their names differ between
+    applications.
     """
     folders = os.environ.get("SPARK_LOCAL_DIRS", "")
     return hashlib.sha256(folders.encode()).hexdigest()[:16] if folders else ""
 
 
 def preflight(options: SinkOptions) -> Facts:
-    """Check all that can be known on the driver. Raises EosError. Writes nothing, but creates a missing ledger."""
+    """Check everything that can be checked on the driver. Raises EosError. Writes nothing, but creates a missing
+    ledger."""
     return _preflight(options, int(time.monotonic() / FRESH_SECONDS), os.getpid())
 
 

@@ -1,4 +1,4 @@
-"""Rows to Kafka: Arrow batches as columns, or in one tight loop, into a producer; counted and digested on the way."""
+"""Passes rows to a producer, as Arrow columns or one by one, and counts and digests them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ P = ParamSpec("P")
 class RowBatch:
     """One Arrow batch of the sink's columns, as a producer takes them, and their digest.
 
-    ``topic`` is the one for all rows, or None where the column says it.
+    ``topic`` is the topic for all rows, or None if there is a column for it.
     """
 
     def __init__(self, batch: pa.RecordBatch, columns: Columns, topic: str | None) -> None:
@@ -58,7 +58,7 @@ class RowBatch:
         order = np.argsort(place, kind="stable")
         ends = np.cumsum(np.bincount(place))
         for topic, mine in zip(names.dictionary.to_pylist(), np.split(order, ends[:-1]), strict=True):
-            # Copied, not sliced: a topic of few rows would hold on to whole batches.
+            # Copied, not sliced: a topic with few rows would keep whole batches in memory.
             some = rows.take(pa.array(mine))
             yield topic, dict(zip(some.schema.names, some.columns, strict=True))
 
@@ -82,7 +82,7 @@ class RowBatch:
 
 
 def produce_all(produce: Callable[..., None], wait: Callable[[], None], rows: RowBatch) -> None:
-    """Hand every row to the producer; ``wait`` makes room when its queue is full. Raises RowError."""
+    """Hand every row to the producer; ``wait`` waits for space when its queue is full. Raises RowError."""
     arguments = rows.arguments()
     topic: str | None = None
     value: bytes | None = None
@@ -114,7 +114,7 @@ def _insist(produce: Callable[P, None], wait: Callable[[], None], *arguments: P.
 
 
 def check_partitions(rows: RowBatch, topic: str | None, counts: Mapping[str, int]) -> None:
-    """Every partition that a row asks for must exist. Raises RowError."""
+    """Check that all partitions in the column exist. Raises RowError."""
     if rows.partition_column is None:
         return
     if topic is not None:

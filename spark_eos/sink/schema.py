@@ -84,7 +84,7 @@ def _unknown(name: str, known: Collection[str]) -> SchemaError:
 
 
 def _remedy(field: StructField) -> str:
-    """How to make the column what it must be, as far as there is one way."""
+    """How to convert the column, if there is a single way."""
     if field.name in ("key", "value", "topic") and isinstance(field.dataType, (StructType, ArrayType, MapType)):
         return f"to_json({field.name}) AS {field.name}"
     if field.name in ("key", "value", "topic"):

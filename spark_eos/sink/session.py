@@ -1,4 +1,4 @@
-"""One query's connections in one process: the protocol's ports, kept from one micro-batch to the next."""
+"""The connections of one query in one process: the protocol's ports, reused from micro-batch to micro-batch."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from spark_eos.protocol.ports import Ports, Term
 from spark_eos.retry import retrying
 
 SETTLE_SECONDS = 60.0
-"""How long a step is tried again before the query stops and leaves it to its next run."""
+"""Seconds for which a step is retried before the query stops and leaves it to its next run."""
 
 
 AHEAD_DELAY = 0.05
-"""Seconds: while a commit returns, Spark needs the processor."""
+"""Seconds to wait before the ledger is taken ahead: while a commit returns, Spark needs the processor."""
 
 
 class Session:
-    """``ports`` for the steps of the protocol; ``coordinator`` once more, as tasks ask it more than the port has.
+    """``ports`` are for the steps of the protocol; ``coordinator`` is the same one, with methods that only tasks need.
 
-    The driver's also keeps the ledger for the next commit, taken in the background. Only the commit that is next asks
-    for it, so calls on ``ports`` must not begin before ``ahead`` has been called.
+    On the driver, the session also takes the ledger ahead for the next commit, in the background. Only that commit may
+    use it, so call ``ahead`` before any call on ``ports``.
     """
 
     def __init__(self, ports: Ports, coordinator: TransactionCoordinator) -> None:
@@ -47,8 +47,8 @@ class Session:
         self._taking = run, self._pool.submit(take)
 
     def ahead(self, run: str | None = None) -> Term | None:
-        """The ledger as it was taken ahead for this run, if it was; handed out once. A failure is not told: whoever
-        takes the ledger instead meets it too."""
+        """The ledger as it was taken ahead for this run, if it was; returned once. A failure is ignored: taking the
+        ledger again fails in the same way."""
         taking, self._taking = self._taking, None
         if taking is None:
             return None

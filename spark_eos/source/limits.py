@@ -1,6 +1,6 @@
-"""Which offsets a beginning or an end means on the cluster.
+"""Resolves starts and ends to offsets of the cluster.
 
-``latest`` and times are resolved within what is stable: an open transaction is neither waited for nor skipped.
+``latest`` and timestamps are resolved below the last stable offset: open transactions are neither awaited nor skipped.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def resolve_start(
     """The offset of every partition at which a new query begins.
 
     Raises OptionError (EOS_OPTION_OFFSETS), TopicError, KafkaError (EOS_GROUP_ACTIVE, EOS_GROUP_WITHOUT_OFFSETS,
-    EOS_SOURCE_NO_RECORD_AT_TIME), DataLossError for offsets that are gone.
+    EOS_SOURCE_NO_RECORD_AT_TIME), and DataLossError for offsets that are gone.
     """
     watch.expect_all()
     if limit == "latest":
@@ -44,8 +44,8 @@ def resolve_start(
 
 
 def resolve_end(option: str, limit: Limit, watch: TopicWatch) -> Offsets:
-    """The offset of every partition at which a batch ends, exclusive. Errors as for `resolve_start`; an end that is not
-    stable yet is one, too."""
+    """The offset of every partition at which a batch ends, exclusive. Errors as for `resolve_start`; also for an end
+    that is not stable yet."""
     if limit == "latest":
         return watch.ends()
     if isinstance(limit, ByTime):
@@ -74,7 +74,7 @@ def _at_times(option: str, limit: ByTime, watch: TopicWatch) -> Offsets:
     else:
         times = limit.times
         check_same_partitions(option, times, {t: dict.fromkeys(numbers, 0) for t, numbers in partitions.items()})
-    # Ends are asked for first: what is appended between the two answers belongs behind them.
+    # Ends are requested first: records that are appended between the two responses are beyond them.
     ends = watch.ends()
     found = watch.at_times(times)
     for topic, offsets in found.items():
@@ -93,7 +93,7 @@ def _at_times(option: str, limit: ByTime, watch: TopicWatch) -> Offsets:
 
 
 def _of_group(kafka: KafkaProperties, group: str, begin: Offsets, high: Offsets) -> Offsets:
-    """What the group has committed. A partition that holds nothing may lack: it begins where its log ends."""
+    """The committed offsets of the group. An empty partition needs none: it begins at its end."""
     members = active_members(kafka, group)
     if members:
         raise KafkaError(
