@@ -1,7 +1,7 @@
-"""Up to where the topics count.
+"""The bounds between which topics are compared.
 
-The order in which bounds are taken makes the answer hold for a job that is running: what is *due* is noted before where
-the output ends; what cannot have come through *yet*, and where the input ends, after it.
+The order in which bounds are read makes the answer valid for a running job: first the rows that are *due*, then the end
+of the output, then the rows that *cannot be there yet* and the end of the input.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from spark_eos.errors import ConnectionFailed, OptionError
 from spark_eos.ops.verify.cluster import Cluster, Offsets
 from spark_eos.ops.verify.question import Question
 
-#: Seconds to wait for transactions that are just being ended, before the output or the group counts as held back.
+#: Seconds to wait for transactions that are being ended, before the output or the group counts as held back.
 PATIENCE_S = 3.0
 
 
 @dataclass(frozen=True)
 class Place:
-    """One partition, and which of its offsets count: ``begin`` (inclusive), ``stable`` (its last stable offset) and
+    """One partition and its bounds: ``begin`` (inclusive), ``stable`` (its last stable offset) and
     ``end`` (its high watermark), both exclusive."""
 
     topic: str
@@ -35,8 +35,8 @@ class Place:
 
 @dataclass(frozen=True)
 class Bounds:
-    """Places of both sides; for each input place the offset up to which rows are due, and with a group that from which
-    none may be there."""
+    """The places of both sides. For each input place the offset up to which rows are due, and with a group the offset
+    from which no row may be in the output."""
 
     inputs: tuple[Place, ...]
     outputs: tuple[Place, ...]

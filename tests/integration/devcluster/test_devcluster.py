@@ -313,7 +313,7 @@ def test_what_maven_does_not_have_is_named(tmp_path, monkeypatch):
     """Jars that do not exist are an error with Ivy's words, and leave nothing in the cache."""
     monkeypatch.setenv("SPARK_EOS_CACHE", str(tmp_path))
     missing = JarSet("missing", plain=("org.apache.commons:commons-pool2:0.0.0",))
-    with pytest.raises(DevClusterError, match=r"(?s)could not be had.*commons-pool2;0\.0\.0: not found") as raised:
+    with pytest.raises(DevClusterError, match=r"(?s)not be downloaded.*commons-pool2;0\.0\.0: not found") as raised:
         resolve(missing)
     assert raised.value.condition == "EOS_DEVCLUSTER_JARS"
     assert not list(Path(tmp_path).glob("missing*"))
