@@ -1,4 +1,4 @@
-"""What can be known of a job's settings before Spark starts. Each check raises `jobs.config.Rejected`."""
+"""Checks of a job's settings before Spark starts. Each raises `jobs.config.Rejected`."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from pathlib import Path
 
 from jobs.config import Rejected
 
-#: As Spark reads an interval: `1 second`, `1 minute 30 seconds`. It takes no months and years for a trigger.
+#: Spark's syntax of intervals: `1 second`, `1 minute 30 seconds`. A trigger does not allow months and years.
 _INTERVAL = re.compile(
     r"\s*(interval\s+)?([+]?\s*(\d+\s+(week|day|hour|minute|millisecond|microsecond)s?|(\d+\.?\d*|\.\d+)\s+seconds?)(\s+|$))+",
     re.IGNORECASE,
 )
-#: Spark's own ways to say where it runs. What has a scheme (`spark://…`, `k8s://…`) may be anybody's.
+#: Spark's masters. A URL (`spark://…`, `k8s://…`) may be any.
 _MASTER = re.compile(r"yarn|local|local\[(\d+|\*)(\s*,\s*\d+)?\]|local-cluster\[.+\]|[A-Za-z][\w+.-]*://.+")
 
-#: A module that has one of these may have any name.
+#: A module with one of these may define any name.
 _UNSURE = frozenset({"*", "__getattr__", "exec", "globals", "setattr", "vars"})
 
 
@@ -36,7 +36,7 @@ def check_interval(text: str, key: Sequence[str]) -> None:
 
 
 def check_master(spark: Mapping[str, str], key: Sequence[str]) -> None:
-    """``spark.master``, where the settings have one."""
+    """``spark.master``, if it is set."""
     master = spark.get("spark.master")
     if master is not None and not _MASTER.fullmatch(master.strip()):
         raise Rejected(
@@ -48,7 +48,7 @@ def check_master(spark: Mapping[str, str], key: Sequence[str]) -> None:
 
 
 def check_function(name: str, key: Sequence[str]) -> None:
-    """``module:function``: the module is there, it is Python, and it has that name.
+    """``module:function``: the module exists, is Python, and defines that name.
 
     It is read, not imported: importing it may need a session (`F.col("x")` at its top does).
     """
@@ -66,7 +66,7 @@ def check_function(name: str, key: Sequence[str]) -> None:
 
 
 def _tree(module: str, key: Sequence[str]) -> ast.Module | None:
-    """The module's source; None where it has none, as one that is written in C."""
+    """The module's source; None if it has none, for example if it is written in C."""
     try:
         spec = importlib.util.find_spec(module)
         get_source = getattr(spec.loader, "get_source", None) if spec else None
@@ -87,7 +87,7 @@ def _tree(module: str, key: Sequence[str]) -> ast.Module | None:
 
 
 def _names(body: Sequence[ast.stmt]) -> Iterator[str]:
-    """What the statements of a module may bind; among it one of `_UNSURE` where that cannot be known."""
+    """Names that the statements of a module may bind, including one of `_UNSURE` if that is unknown."""
     for statement in body:
         yield from ("*" for n in ast.walk(statement) if isinstance(n, ast.Global))
         yield from (n.id for n in ast.walk(statement) if isinstance(n, ast.Name) and n.id in _UNSURE)

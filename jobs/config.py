@@ -2,7 +2,7 @@
 
 ``load(path, JobConfig)`` reads the file by the fields of the dataclass: ``starting_offsets: str`` is the key
 ``startingOffsets``, a field that is itself a dataclass is a section. Every error is a ConfigError that names the file,
-the line, the key's path and the next step. None of them prints a value, since a value may be a secret.
+the line, the key's path and the next step. Errors never print values, since a value may be a secret.
 
 ``${NAME}`` and ``${NAME:-default}`` in a value are taken from the environment; ``$${`` stands for ``${``. A variable's
 text is put into the value after the YAML is parsed, so it cannot add keys; without quotes around it, it may be a number
@@ -32,16 +32,16 @@ T = TypeVar("T")
 
 #: `$${`, or a whole `${NAME}` or `${NAME:-default}`, or a `${` that is neither.
 _VARIABLE = re.compile(r"(?P<literal>\$\$\{)|\$\{(?:(?P<name>[A-Za-z_]\w*)(?::-(?P<default>[^}\n]*))?\})?", re.ASCII)
-#: What stands for the n-th of them while the YAML is parsed: braces would have a meaning there.
+#: Placeholder for the n-th of them while the YAML is parsed, where braces would have a meaning.
 _TOKEN = re.compile("\ue000([0-9]+)\ue001")
 _KINDS = {"str": "a string", "int": "a whole number", "float": "a number", "bool": "true or false", "null": "nothing"}
 
 
 class Rejected(ValueError):
-    """For a section's ``__post_init__``: its values are of the right types, but they are not right.
+    """Raised by a section's ``__post_init__``: its values have the right types, but are invalid.
 
-    ``condition`` is the end of the error's condition name, after ``EOS_CONFIG_``. ``key``: the way of keys, from the
-    section on, to the value that is wrong; without it the whole section is meant.
+    ``condition`` is the end of the error's condition name, after ``EOS_CONFIG_``. ``key``: the path of keys from the
+    section to the invalid value; without it, the whole section is meant.
     """
 
     def __init__(self, condition: str, message: str, hint: str, key: Sequence[str] = ()) -> None:
@@ -63,9 +63,9 @@ def load(path: str | os.PathLike[str], into: type[T], environ: Mapping[str, str]
 
 
 def located(error: ConfigError, path: str | os.PathLike[str]) -> ConfigError:
-    """The same error with file and line in front, for a value that turned out to be wrong after the file was read.
+    """The same error prefixed with file and line, for a value that is found to be invalid after the file was read.
 
-    An error that names its file already, or no key, is returned as it is.
+    An error that already names its file, or has no key, is returned unchanged.
     """
     key = error.parameters.get("key")
     if error.parameters.get("file") or not key:
@@ -98,7 +98,7 @@ def _text_of(file: Path) -> str:
 
 @dataclass(frozen=True)
 class _Variable:
-    """One ``${…}`` of the file. ``name`` is None for a ``${`` that begins no variable; lines count from 1."""
+    """One ``${…}`` of the file. ``name`` is None for a ``${`` that does not start a variable; lines count from 1."""
 
     literal: bool
     name: str | None
@@ -113,7 +113,7 @@ class _Variable:
 
 @dataclass(frozen=True)
 class _Reader:
-    """Reads one file. ``path`` is, all through, the way of keys from the root to a node."""
+    """Reads one file. ``path`` always is the path of keys from the root to a node."""
 
     file: str
     environ: Mapping[str, str]
@@ -211,7 +211,7 @@ class _Reader:
         return tuple(items)
 
     def _properties(self, node: yaml.Node, path: tuple[str, ...]) -> dict[str, str]:
-        """A mapping of free keys to scalars, as the text that stands in the file (booleans as true and false)."""
+        """A mapping of free keys to scalars, as in the file (booleans as true and false)."""
         properties = {}
         for key, raw in self._entries(node, path).items():
             item = self._with_variables(raw, (*path, key))
@@ -303,7 +303,7 @@ def _is_required(field: dataclasses.Field[Any]) -> bool:
 
 
 def _node_at(node: yaml.Node, path: Sequence[str]) -> yaml.Node:
-    """The node at the end of this way of keys, or the last one on it that is there."""
+    """The node at the end of this path of keys, or the last existing one on it."""
     for key in path:
         entries = node.value if isinstance(node, yaml.MappingNode) else ()
         node = next((value for name, value in entries if name.value == key), node)

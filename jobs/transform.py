@@ -1,4 +1,4 @@
-"""The transform of a job: source columns → (parse) → SQL text or function → the sink's columns."""
+"""The transformation of a job: source columns → (parse) → SQL text or function → the sink's columns."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from jobs.checks import check_function
 from jobs.config import Rejected
 from spark_eos.errors import ConfigError
 
-#: The name by which a SQL text knows the stream.
+#: The name of the stream in a SQL text.
 VIEW = "input"
 SINK_COLUMNS = ("key", "value", "topic", "partition", "headers", "timestamp")
 #: Files whose lines in a stack say nothing about the user's function.
@@ -60,7 +60,7 @@ class TransformConfig:
 
 
 def transformed(source: DataFrame, config: TransformConfig) -> DataFrame:
-    """The rows for the sink. Raises ConfigError where the transform does not fit the source or the sink."""
+    """The rows for the sink. Raises ConfigError if the transformation does not fit the source or the sink."""
     parsed = _parsed(source, config.parse) if config.parse else source
     rows = _by_sql(parsed, config.sql) if config.sql else _by_function(parsed, str(config.function))
     unknown = [name for name in rows.columns if name not in SINK_COLUMNS]
