@@ -80,7 +80,7 @@ def _handled_by(stop: Stop) -> Iterator[None]:
 
 
 def wait(query: StreamingQuery, stop: Stop) -> None:
-    """Return when the query has ended; stops it once ``stop`` is asked for. Raises what the query failed with."""
+    """Wait until the query has ended; stop it when ``stop`` is requested. Raises the error it failed with."""
     while not query.awaitTermination(_STOP_POLL_SECONDS):  # type: ignore[arg-type]  # parts of a second will do
         if stop.asked():
             query.stop()

@@ -23,7 +23,7 @@ SINK_COLUMNS = ("key", "value", "topic", "partition", "headers", "timestamp")
 #: Files whose lines in a stack say nothing about the user's function.
 _NOT_THE_USERS = re.compile(rf"/(pyspark|py4j)/|^<frozen |^{re.escape(__file__)}$")
 _CORRUPT = "_malformed"
-_DDL = "Write it as DDL: id BIGINT, name STRING."
+_DDL = "Use DDL: id BIGINT, name STRING."
 _PARSED = "_parsed"
 
 
@@ -155,7 +155,7 @@ def _schema(config: ParseConfig, taken: list[str]) -> StructType:
     except ParseException as error:
         raise ConfigError(
             "EOS_CONFIG_SCHEMA",
-            f"'transform.parse.schema' is not what Spark takes: {_first_line(error)}",
+            f"Spark rejects 'transform.parse.schema': {_first_line(error)}",
             hint=_DDL,
             key="transform.parse.schema",
         ) from None

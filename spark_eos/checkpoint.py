@@ -51,7 +51,7 @@ class Checkpoint:
             raise self._damaged(name, "it is missing")
         lines = text.splitlines()
         if len(lines) < 3 or not lines[0].startswith("v"):
-            raise self._damaged(name, "it is shorter than a version, metadata and a line for each source")
+            raise self._damaged(name, "it does not have a version, metadata and one line for each source")
         merged: dict[str, Mapping[str, int]] = {}
         for line in lines[2:]:
             offsets = _kafka_source(line)

@@ -16,11 +16,11 @@
     ├── ProtocolStop           the query stops so that no row is lost or doubled
     │   ├── Superseded         another run of the query has taken over
     │   ├── Diverged           a replay differs from what was decided
-    │   ├── TransactionLost    a decided transaction was lost and waits for its repair
-    │   └── Unclear            the broker did not say what became of a transaction
+    │   ├── TransactionLost    a decided transaction was lost and has to be repaired
+    │   └── Unclear            the outcome of a transaction is unknown
     ├── WorkerError            a Python process of Spark has ended in the middle of its work
-    ├── ConfigError            a job's config file
-    └── DevClusterError        the development cluster
+    ├── ConfigError            the config file of a job is invalid
+    └── DevClusterError        the development cluster cannot run
 
 Every error has a condition name (``EOS_…``) for machines, parameters, and a hint with the next step for the user.
 """
@@ -45,7 +45,7 @@ RESTART_HELPS: frozenset[str] = frozenset(
         "EOS_SOURCE_DAMAGED",
         "EOS_SOURCE_STALLED",
         "EOS_WORKER_DIED",
-        # Nothing was decided, and what was written is aborted: the next start replays the micro-batch.
+        # Nothing was decided, and all rows written are aborted: the next start replays the micro-batch.
         "EOS_FENCED",
         "EOS_PRODUCER_WITHOUT_IDENTITY",
         "EOS_RUN_CLOSED",

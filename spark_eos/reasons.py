@@ -87,7 +87,7 @@ def worker_died() -> WorkerError:
     )
 
 
-#: What Spark says by itself before it asks us, and what we would have said.
+#: Errors that Spark raises before it calls spark-eos, and the equivalent errors of spark-eos.
 _SPARKS: tuple[tuple[str, Callable[[], EosError]], ...] = (
     ("eos-kafka does not support Update mode", update_mode),
     ("eos-kafka does not support continuous processing", continuous_trigger),

@@ -22,7 +22,7 @@ class ByTime:
 
 
 _Word = Literal["earliest", "latest", "group"]
-#: As offsets, EARLIEST and LATEST may stand for a number.
+#: Offsets may be EARLIEST or LATEST.
 Limit = _Word | Offsets | ByTime
 
 _SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
@@ -79,7 +79,7 @@ def refuse_latest_start(option: str, limit: Limit) -> None:
 
 
 def check_order(start_option: str, start: Limit, end_option: str, end: Limit | None) -> None:
-    """Raise OptionError (EOS_OPTION_OFFSETS) where the user's own numbers have the end before the start."""
+    """Raise OptionError (EOS_OPTION_OFFSETS) if the user's end is before the start."""
     first: int | Limit | None = start
     last: int | Limit | None = end
     if isinstance(start, ByTime) and isinstance(end, ByTime):

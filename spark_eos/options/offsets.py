@@ -128,7 +128,7 @@ def check_known(option: str, offsets: Offsets, begin: Offsets, end: Offsets) -> 
 
 
 def bad(option: str, what: str, hint: str, **parameters: object) -> OptionError:
-    """The error for an option about offsets or partitions; ``what`` goes on after the option's name."""
+    """The error for an option with offsets or partitions; ``what`` continues the sentence after the option's name."""
     return OptionError("EOS_OPTION_OFFSETS", f"Option '{option}' {what}", hint=hint, option=option, **parameters)
 
 

@@ -102,7 +102,7 @@ def _transaction_timeout(options: SinkOptions) -> int:
 
 
 def _broker_limit(kafka: KafkaProperties) -> int | None:
-    """``transaction.max.timeout.ms``; None where this user may not ask (init_transactions tells then)."""
+    """``transaction.max.timeout.ms``; None if the user may not read it (init_transactions then fails)."""
     config = broker_config(kafka)
     return None if config is None else int(config["transaction.max.timeout.ms"])
 
@@ -132,7 +132,7 @@ def _create_ledger(topic: str, kafka: KafkaProperties) -> int:
         raise LedgerError(
             "EOS_LEDGER_NOT_CREATED",
             f"The ledger topic {topic} does not exist and could not be created: {said or name_of(code)}.",
-            hint=f"Create it with cleanup.policy=compact, and replicated like __transaction_state ({replication}).",
+            hint=f"Create it with cleanup.policy=compact, and replicate it like __transaction_state ({replication}).",
         )
     return topic_partitions(kafka, [topic])[topic]
 
@@ -148,9 +148,9 @@ def _check_ledger(topic: str, kafka: KafkaProperties) -> None:
             policy=policy,
         )
     needed = int(config["min.insync.replicas"])
-    for _ in retrying(_TIMEOUT):  # replicas that were restarted take a moment to be in sync
+    for _ in retrying(_TIMEOUT):  # restarted replicas take a moment to be in sync
         description = _describe(kafka, topic)
-        # Brokers ask for no more replicas in sync than there are.
+        # Brokers do not require more replicas in sync than exist.
         short = [p for p in description.partitions if len(p.isr_nodes) < min(needed, len(p.replica_nodes))]
         if not short:
             break

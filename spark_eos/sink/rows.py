@@ -41,7 +41,7 @@ class RowBatch:
         return digest(self, by)
 
     def by_topic(self) -> Iterator[tuple[Any, dict[str, pa.Array]]]:
-        """Each topic with its rows, as the columns that `ArrowProducer.write` takes."""
+        """Each topic with its rows, as the columns for `ArrowProducer.write`."""
         columns = {"value": self.value}
         if self.key is not None:
             columns["key"] = self.key
@@ -77,7 +77,7 @@ class RowBatch:
 
     @property
     def plain(self) -> bool:
-        """Only topic, value and key: the quick loop will do."""
+        """Whether there are only topic, value and key, for which a faster loop is sufficient."""
         return self.partition_column is None and self.timestamp_column is None and self.headers is None
 
 
@@ -154,7 +154,7 @@ def _as_bytes(column: pa.Array) -> pa.Array:
 
 
 def _milliseconds(column: pa.Array) -> list[int]:
-    """Spark's timestamps are microseconds; Kafka's are milliseconds since 1970. Null: now."""
+    """Timestamps in milliseconds since 1970, from Spark's microseconds. Null means now."""
     times: list[int] = pc.fill_null(pc.divide(column.cast(pa.int64()), 1000), 0).to_pylist()
     return times
 

@@ -94,7 +94,7 @@ class _Progress:
         return time.monotonic() > self._deadline
 
     def take(self, messages: list[Message]) -> pa.RecordBatch | None:
-        """The rows among the messages that lie in the range, if there are any."""
+        """The rows in the range among the messages, if any."""
         rows = messages
         events: list[tuple[Message, ClientError]] = []
         if any(map(Message.error, messages)):
@@ -107,7 +107,7 @@ class _Progress:
         return to_arrow(rows, self.range.topic, self.range.partition, self._headers) if rows else None
 
     def _advance(self, rows: list[Message]) -> list[Message]:
-        """Take note of rows; those in the range come back."""
+        """Register rows, and return those in the range."""
         if not self._is_of_range(rows[0]) or offset_of(rows[0]) < self.position:
             raise self._misplaced(rows[0])
         self._deadline = time.monotonic() + self._timeout_s
@@ -120,7 +120,7 @@ class _Progress:
             if not self._is_of_range(message):
                 raise self._misplaced(message)
             self.position = max(self.position, offset_of(message))
-            if not self.done:  # a new leader may know less for a moment; then more comes
+            if not self.done:  # a new leader may lag behind for a moment; more will follow
                 self._deadline = min(self._deadline, time.monotonic() + _SHORT_STALL_S)
         elif message.topic() is not None:  # errors of a broker or of the unused group pass, or end in a stall
             self.error = error

@@ -104,7 +104,7 @@ class _Fetches:
             pause = min(2 * pause, LONGEST_WAIT)
 
     def _deadline_after(self, answer: FetchResponse, began: float) -> float:
-        """Until when to ask again: a new leader may know less than there is, but not for long."""
+        """Until when to retry: a new leader may lag behind, but not for long."""
         short = answer.error in (OK, Code.OFFSET_OUT_OF_RANGE)
         return began + (_SHORT_STALL_S if short else self._options.poll_timeout_s)
 
@@ -135,7 +135,7 @@ class _Fetches:
         self._send()
 
     def _disconnect(self) -> None:
-        """The leader may be another one when it is needed again."""
+        """Disconnect: the leader may have changed by the next fetch."""
         broker_client(self._kafka).forget_leader(self._range.topic, self._range.partition)
         if self._connection is not None:
             self._connection.close()

@@ -7,7 +7,7 @@ import re
 from spark_eos.errors import OptionError
 from spark_eos.kafka.config.properties import KafkaProperties
 
-#: Names of one property that has two, the Java client's or librdkafka's own alias, with the one used from here on.
+#: Alternative names of a property, of the Java client or aliases of librdkafka, with the name used internally.
 RENAMED = {
     "fetch.max.wait.ms": "fetch.wait.max.ms",
     "fetch.message.max.bytes": "max.partition.fetch.bytes",
@@ -23,7 +23,7 @@ RENAMED = {
     "ssl.keystore.key": "ssl.key.pem",
 }
 
-#: Java names that tune what librdkafka does not have; to leave them out changes neither results nor security.
+#: Java names without a librdkafka equivalent; ignoring them changes neither results nor security.
 WITHOUT_TWIN = frozenset(
     {
         "auto.include.jmx.reporter",

@@ -99,9 +99,7 @@ def librdkafka_config(
     if kind == "consumer":
         config.setdefault("group.id", "spark-eos")  # librdkafka requires one even if no group is joined
     if _on_loopback(kafka.bootstrap_servers):
-        config.setdefault(
-            "broker.address.family", "v4"
-        )  # 'localhost' is tried as ::1 first, which costs one back-off
+        config.setdefault("broker.address.family", "v4")  # 'localhost' is tried as ::1 first, which costs one back-off
     if not user.keys() & {"debug", "log_level"}:  # these settings ask for the log on stderr
         config["logger"] = client_log
     return {**config, **(ours or {})}
@@ -196,9 +194,9 @@ def _refusal(kafka: KafkaProperties, text: str) -> OptionError:
     known = _librdkafka_properties().get(name)
     if given and known and known.allowed:
         message = f"Option 'kafka.{given}' is '{'***' if is_secret(given) else kafka[given]}'."
-        hint = f"It takes {known.allowed}."
+        hint = f"Allowed values: {known.allowed}."
     else:
-        message = f"librdkafka refuses the kafka.* options: {text.strip().rstrip('.')}."
+        message = f"librdkafka rejects the kafka.* options: {text.strip().rstrip('.')}."
         hint = f"Correct 'kafka.{given}'." if given else "Correct the kafka.* options."
     return OptionError("EOS_OPTION_KAFKA_INVALID", message, hint=hint, reason=text.strip())
 
@@ -222,7 +220,7 @@ def _unknown(key: str) -> OptionError:
 
 
 def property_names() -> tuple[str, ...]:
-    """Every property name that may be given: librdkafka's own, as it lists them, and the Java names known here."""
+    """Every supported property name: librdkafka's list, and the Java names known here."""
     java = {*RENAMED, *WITHOUT_TWIN, "buffer.memory", "sasl.jaas.config"}
     return tuple(sorted(java | _librdkafka_properties().keys()))
 

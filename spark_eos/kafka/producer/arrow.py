@@ -89,7 +89,7 @@ class ArrowProducer:
         self._sender = Sender(kafka, name, timeout_ms / 1000)
 
     def init(self) -> None:
-        """InitProducerId: fences whoever had the name, and aborts what they had open."""
+        """InitProducerId: fences the previous producer with this name, and aborts its open transaction."""
         own = self._identity = init_producer_id(broker_client(self._kafka), self.name, self._timeout_ms)
         self._encoder = self._make_encoder(own.producer_id, own.epoch)
 

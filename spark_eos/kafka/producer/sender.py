@@ -149,7 +149,7 @@ class Sender:
     def abort(self, own: Pair) -> None:
         """Try to abort the transaction; otherwise the coordinator does so after its timeout."""
         if self._any_sent:
-            self._settle()  # what a broker has not looked at yet could begin it anew
+            self._settle()  # a batch that a broker has not processed yet could begin it again
             end_own_txn(self._client, astuple(own), commit=False, seconds=_ABORT_SECONDS)
 
     def _settle(self) -> None:

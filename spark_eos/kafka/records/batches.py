@@ -52,9 +52,9 @@ class UnsupportedFormat(Exception):
 class RecordBatch:
     """A batch of offsets ``base`` to ``last``, inclusive; its records are bytes ``start`` to ``stop``.
 
-    ``time``: milliseconds from which the records' deltas count; ``append_time``: the time of all of them where the
-    broker gave it, else None. ``codec``: 0 where the records are not compressed. ``control``: it holds a marker, no
-    rows; ``aborted``: its transaction was aborted.
+    ``time``: milliseconds to which the records' deltas are relative; ``append_time``: the timestamp of all records if
+    the broker set it, otherwise None. ``codec``: 0 if the records are not compressed. ``control``: it holds a marker,
+    no rows; ``aborted``: its transaction was aborted.
     """
 
     base: int

@@ -46,7 +46,7 @@ class Bounds:
 
 
 def take_bounds(question: Question) -> Bounds:
-    """Take the bounds, in the order that lets them be compared (see the module)."""
+    """Read the bounds in the right order (see the module)."""
     asked = question.kafka, question.group, question.timeout_s
     with Cluster("read_committed", *asked) as committed, Cluster("read_uncommitted", *asked) as everything:
         return _Sides(question, committed, everything).take()
@@ -96,13 +96,14 @@ class _Sides:
             time.sleep(0.05)
 
     def _group_offsets(self, group: str) -> Offsets:
-        """What the group has committed of the inputs, 0 where nothing. Raises OptionError where it has nothing."""
+        """The committed offsets of the group for the inputs, 0 where there is none. Raises OptionError where it has
+        nothing."""
         committed = self._ask_group(group)
         if not committed:
             raise OptionError(
                 "EOS_VERIFY_GROUP_EMPTY",
                 f"The group '{group}' has committed no offset of {', '.join(self._input)}.",
-                hint="Check its name; leave --group out where the job publishes no offsets.",
+                hint="Check its name, or omit --group if the job does not commit offsets.",
                 group=group,
             )
         return {
@@ -110,11 +111,11 @@ class _Sides:
         }
 
     def _ask_group(self, group: str) -> Offsets:
-        """The group's offsets once none waits for the end of a transaction, or when `PATIENCE_S` is over."""
+        """The group's offsets when none is part of an open transaction any more, or when `PATIENCE_S` has passed."""
         at_least = self._all.committed(self._input)
         try:
             return self._committed.committed(self._input, PATIENCE_S)
-        except ConnectionFailed:  # who has just answered the other question waits for a transaction
+        except ConnectionFailed:  # the previous answer said that a transaction is open
             self._warnings.append(f"an open transaction holds newer offsets of the group {group}")
             return at_least
 

@@ -69,7 +69,7 @@ class Reader:
                     deadline = 0.0 if any(failure.code() in _FINAL for failure in errors) else deadline
             if messages:
                 deadline = time.monotonic() + STALL_S
-                position = max(position, offset_of(messages[-1]) + 1)  # the end may have come with them
+                position = max(position, offset_of(messages[-1]) + 1)  # they may include the end
                 if offset_of(messages[-1]) >= end:
                     messages = [message for message in messages if offset_of(message) < end]
                 self._told(len(messages))
