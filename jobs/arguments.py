@@ -1,4 +1,4 @@
-"""Types of arguments that the jobs' command lines share."""
+"""Argument types shared by the jobs' command lines."""
 
 from __future__ import annotations
 

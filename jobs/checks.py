@@ -1,4 +1,4 @@
-"""What can be known of a job's settings before Spark starts. Each check raises `jobs.config.Rejected`."""
+"""Checks of a job's settings before Spark starts. Each raises `jobs.config.Rejected`."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from pathlib import Path
 
 from jobs.config import Rejected
 
-#: As Spark reads an interval: `1 second`, `1 minute 30 seconds`. It takes no months and years for a trigger.
+#: Spark's syntax of intervals: `1 second`, `1 minute 30 seconds`. A trigger does not allow months and years.
 _INTERVAL = re.compile(
     r"\s*(interval\s+)?([+]?\s*(\d+\s+(week|day|hour|minute|millisecond|microsecond)s?|(\d+\.?\d*|\.\d+)\s+seconds?)(\s+|$))+",
     re.IGNORECASE,
 )
-#: Spark's own ways to say where it runs. What has a scheme (`spark://…`, `k8s://…`) may be anybody's.
+#: Spark's masters. A URL (`spark://…`, `k8s://…`) may be any.
 _MASTER = re.compile(r"yarn|local|local\[(\d+|\*)(\s*,\s*\d+)?\]|local-cluster\[.+\]|[A-Za-z][\w+.-]*://.+")
 
-#: A module that has one of these may have any name.
+#: A module with one of these may define any name.
 _UNSURE = frozenset({"*", "__getattr__", "exec", "globals", "setattr", "vars"})
 
 
@@ -29,44 +29,44 @@ def check_interval(text: str, key: Sequence[str]) -> None:
     if not _INTERVAL.fullmatch(text):
         raise Rejected(
             "WRONG_VALUE",
-            "is no interval.",
-            "It takes numbers with units: 500 milliseconds, 1 second, 2 minutes 30 seconds, 1 hour, 1 day.",
+            "is not an interval.",
+            "Use numbers with units: 500 milliseconds, 1 second, 2 minutes 30 seconds, 1 hour, 1 day.",
             key,
         )
 
 
 def check_master(spark: Mapping[str, str], key: Sequence[str]) -> None:
-    """``spark.master``, where the settings have one."""
+    """``spark.master``, if it is set."""
     master = spark.get("spark.master")
     if master is not None and not _MASTER.fullmatch(master.strip()):
         raise Rejected(
             "WRONG_VALUE",
-            "is no master that Spark knows.",
-            "It takes local[4], local[*], yarn, spark://host:port or k8s://https://host:port.",
+            "is not a Spark master.",
+            "Use local[4], local[*], yarn, spark://host:port or k8s://https://host:port.",
             (*key, "spark.master"),
         )
 
 
 def check_function(name: str, key: Sequence[str]) -> None:
-    """``module:function``: the module is there, it is Python, and it has that name.
+    """``module:function``: the module exists, is Python, and defines that name.
 
     It is read, not imported: importing it may need a session (`F.col("x")` at its top does).
     """
     module, colon, function = name.partition(":")
     if not (module and colon and function):
-        raise _function("is not module:function.", "Write it as 'my_module:my_function'.", key)
+        raise _function("is not module:function.", "Use the form 'my_module:my_function'.", key)
     tree = _tree(module, key)
     if tree is None:
         return
     names = set(_names(tree.body))
     if function not in names and not names & _UNSURE:
         raise _function(
-            f"names a function that the module '{module}' does not have: {function}.", "Correct the name.", key
+            f"names the function {function}, which module '{module}' does not have.", "Correct the name.", key
         )
 
 
 def _tree(module: str, key: Sequence[str]) -> ast.Module | None:
-    """The module's source; None where it has none, as one that is written in C."""
+    """The module's source; None if it has none, for example if it is written in C."""
     try:
         spec = importlib.util.find_spec(module)
         get_source = getattr(spec.loader, "get_source", None) if spec else None
@@ -81,11 +81,13 @@ def _tree(module: str, key: Sequence[str]) -> ast.Module | None:
         return ast.parse(source, filename=str(spec.origin)) if source is not None else None
     except SyntaxError as error:
         where = f"{error.filename}, line {error.lineno}"
-        raise _function(f"names a module that is not Python: {where}: {error.msg}.", "Mend the line.", key) from None
+        raise _function(
+            f"names a module that is not valid Python: {where}: {error.msg}.", "Correct the line.", key
+        ) from None
 
 
 def _names(body: Sequence[ast.stmt]) -> Iterator[str]:
-    """What the statements of a module may bind; among it one of `_UNSURE` where that cannot be known."""
+    """Names that the statements of a module may bind, including one of `_UNSURE` if that is unknown."""
     for statement in body:
         yield from ("*" for n in ast.walk(statement) if isinstance(n, ast.Global))
         yield from (n.id for n in ast.walk(statement) if isinstance(n, ast.Name) and n.id in _UNSURE)
@@ -105,7 +107,7 @@ def _absent(module: str, why: str, key: Sequence[str]) -> Rejected:
     path = os.environ.get("PYTHONPATH") or "which is not set"
     return _function(
         f"names a module that cannot be imported, '{module}': {why}.",
-        f"It is looked for in {first}, in PYTHONPATH ({path}) and among the installed packages.",
+        f"It is searched in {first}, in PYTHONPATH ({path}) and among the installed packages.",
         key,
     )
 

@@ -1,4 +1,4 @@
-"""Whether the cluster answers: asked once before Spark starts, and again and again when the query is silent."""
+"""Whether the cluster responds: checked before Spark starts, and repeatedly while the query is silent."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from spark_eos.errors import ConnectionFailed, EosError, TopicError
 from spark_eos.kafka.admin.topics import TIMEOUT_S, describe_topics
 from spark_eos.kafka.config.properties import KafkaProperties
 
-#: Seconds between two questions, and for how long one waits for its answer.
+#: Seconds between two requests, and the timeout of each.
 _ASK_S = 1.0
-#: A query that has been heard of within this time has an answer from its cluster, so that nobody need ask.
+#: If the query has made progress within this time, its cluster responds, and no request is needed.
 _QUIET_S = 2.0
-#: Seconds of silence after which to say so for the first time, and at most between two times.
+#: Seconds of silence until the first message, and the maximum between two messages.
 _FIRST_S = 5
 _LONGEST_S = 60
-#: A reason that says less than any other.
+#: A reason that is less specific than any other.
 _TIMED_OUT = "Timed out"
 
 

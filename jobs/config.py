@@ -2,7 +2,7 @@
 
 ``load(path, JobConfig)`` reads the file by the fields of the dataclass: ``starting_offsets: str`` is the key
 ``startingOffsets``, a field that is itself a dataclass is a section. Every error is a ConfigError that names the file,
-the line, the key's path and the next step. None of them prints a value, since a value may be a secret.
+the line, the key's path and the next step. Errors never print values, since a value may be a secret.
 
 ``${NAME}`` and ``${NAME:-default}`` in a value are taken from the environment; ``$${`` stands for ``${``. A variable's
 text is put into the value after the YAML is parsed, so it cannot add keys; without quotes around it, it may be a number
@@ -32,16 +32,16 @@ T = TypeVar("T")
 
 #: `$${`, or a whole `${NAME}` or `${NAME:-default}`, or a `${` that is neither.
 _VARIABLE = re.compile(r"(?P<literal>\$\$\{)|\$\{(?:(?P<name>[A-Za-z_]\w*)(?::-(?P<default>[^}\n]*))?\})?", re.ASCII)
-#: What stands for the n-th of them while the YAML is parsed: braces would have a meaning there.
+#: Placeholder for the n-th of them while the YAML is parsed, where braces would have a meaning.
 _TOKEN = re.compile("\ue000([0-9]+)\ue001")
-_KINDS = {"str": "text", "int": "a whole number", "float": "a number", "bool": "true or false", "null": "nothing"}
+_KINDS = {"str": "a string", "int": "a whole number", "float": "a number", "bool": "true or false", "null": "nothing"}
 
 
 class Rejected(ValueError):
-    """For a section's ``__post_init__``: its values are of the right types, but they are not right.
+    """Raised by a section's ``__post_init__``: its values have the right types, but are invalid.
 
-    ``condition`` is the end of the error's condition name, after ``EOS_CONFIG_``. ``key``: the way of keys, from the
-    section on, to the value that is wrong; without it the whole section is meant.
+    ``condition`` is the end of the error's condition name, after ``EOS_CONFIG_``. ``key``: the path of keys from the
+    section to the invalid value; without it, the whole section is meant.
     """
 
     def __init__(self, condition: str, message: str, hint: str, key: Sequence[str] = ()) -> None:
@@ -63,9 +63,9 @@ def load(path: str | os.PathLike[str], into: type[T], environ: Mapping[str, str]
 
 
 def located(error: ConfigError, path: str | os.PathLike[str]) -> ConfigError:
-    """The same error with file and line in front, for a value that turned out to be wrong after the file was read.
+    """The same error prefixed with file and line, for a value that is found to be invalid after the file was read.
 
-    An error that names its file already, or no key, is returned as it is.
+    An error that already names its file, or has no key, is returned unchanged.
     """
     key = error.parameters.get("key")
     if error.parameters.get("file") or not key:
@@ -83,8 +83,8 @@ def _text_of(file: Path) -> str:
     except FileNotFoundError:
         raise ConfigError(
             "EOS_CONFIG_NOT_FOUND",
-            f"There is no config file '{file}'.",
-            hint=f"Give --conf a path that exists; it is looked up from {Path.cwd()}.",
+            f"Config file '{file}' does not exist.",
+            hint=f"Set --conf to an existing path; relative paths start at {Path.cwd()}.",
             file=str(file),
         ) from None
     except (OSError, UnicodeDecodeError) as error:
@@ -98,7 +98,7 @@ def _text_of(file: Path) -> str:
 
 @dataclass(frozen=True)
 class _Variable:
-    """One ``${…}`` of the file. ``name`` is None for a ``${`` that begins no variable; lines count from 1."""
+    """One ``${…}`` of the file. ``name`` is None for a ``${`` that does not start a variable; lines count from 1."""
 
     literal: bool
     name: str | None
@@ -113,7 +113,7 @@ class _Variable:
 
 @dataclass(frozen=True)
 class _Reader:
-    """Reads one file. ``path`` is, all through, the way of keys from the root to a node."""
+    """Reads one file. ``path`` always is the path of keys from the root to a node."""
 
     file: str
     environ: Mapping[str, str]
@@ -125,11 +125,13 @@ class _Reader:
         except yaml.MarkedYAMLError as error:
             mark = error.problem_mark or error.context_mark
             where = f", line {mark.line + 1}" if mark else ""
-            raise self._error("UNREADABLE", f"{where}: this is not YAML: {error.problem}.", "Mend the line.") from None
+            raise self._error(
+                "UNREADABLE", f"{where}: this is not YAML: {error.problem}.", "Correct the line."
+            ) from None
         except yaml.YAMLError as error:
-            raise self._error("UNREADABLE", f": this is not YAML: {error}.", "Mend the file.") from None
+            raise self._error("UNREADABLE", f": this is not YAML: {error}.", "Correct the file.") from None
         if node is None:
-            raise self._error("EMPTY", " is empty.", "conf/ has an example for each job.")
+            raise self._error("EMPTY", " is empty.", "See conf/ for an example of each job.")
         return node
 
     def section(self, node: yaml.Node, into: type[T], path: tuple[str, ...]) -> T:
@@ -175,7 +177,7 @@ class _Reader:
             raise self._error(
                 "WRONG_TYPE",
                 f"{_line(node)}: '{'.'.join(path)}' is {_KINDS.get(found, found)}.",
-                f"It takes {_KINDS[kind.__name__]}.{quotes}",
+                f"Use {_KINDS[kind.__name__]}.{quotes}",
                 path,
             )
         value: T = yaml.SafeLoader("").construct_object(node)
@@ -187,8 +189,8 @@ class _Reader:
             near = difflib.get_close_matches(text, choices, n=1)
             raise self._error(
                 "WRONG_VALUE",
-                f"{_line(node)}: '{'.'.join(path)}' has a value that does not exist.",
-                (f"Did you mean '{near[0]}'? " if near else "") + f"It takes one of: {', '.join(choices)}.",
+                f"{_line(node)}: '{'.'.join(path)}' has an unknown value.",
+                (f"Did you mean '{near[0]}'? " if near else "") + f"Use one of: {', '.join(choices)}.",
                 path,
             )
         return text
@@ -199,7 +201,7 @@ class _Reader:
             raise self._error(
                 "WRONG_TYPE",
                 f"{_line(node)}: '{'.'.join(path)}' is {found}.",
-                "It takes a list of texts: [one, two].",
+                "Use a list of strings: [one, two].",
                 path,
             )
         items = []
@@ -209,7 +211,7 @@ class _Reader:
         return tuple(items)
 
     def _properties(self, node: yaml.Node, path: tuple[str, ...]) -> dict[str, str]:
-        """A mapping of free keys to scalars, as the text that stands in the file (booleans as true and false)."""
+        """A mapping of free keys to scalars, as in the file (booleans as true and false)."""
         properties = {}
         for key, raw in self._entries(node, path).items():
             item = self._with_variables(raw, (*path, key))
@@ -217,7 +219,7 @@ class _Reader:
                 raise self._error(
                     "WRONG_TYPE",
                     f"{_line(item)}: '{'.'.join((*path, key))}' is {_kind_text(item)}.",
-                    "It takes a text, a number, or true or false.",
+                    "Use a string, a number, true or false.",
                     (*path, key),
                 )
             properties[key] = item.value.lower() if _kind(item) == "bool" else item.value
@@ -228,7 +230,9 @@ class _Reader:
     ) -> dict[str, yaml.Node]:
         if not isinstance(node, yaml.MappingNode):
             where = f"'{'.'.join(path)}'" if path else "the file"
-            raise self._error("WRONG_TYPE", f"{_line(node)}: {where} is {_kind_text(node)}.", "It takes keys.", path)
+            raise self._error(
+                "WRONG_TYPE", f"{_line(node)}: {where} is {_kind_text(node)}.", "Use a section of keys.", path
+            )
         entries: dict[str, yaml.Node] = {}
         for key_node, value_node in node.value:
             key = _TOKEN.sub("${…}", str(key_node.value))
@@ -237,7 +241,7 @@ class _Reader:
                 raise self._unknown(key_node, here, list(known))
             if key in entries:
                 raise self._error(
-                    "DUPLICATE_KEY", f"{_line(key_node)}: '{'.'.join(here)}' is here twice.", "Keep one of them.", here
+                    "DUPLICATE_KEY", f"{_line(key_node)}: '{'.'.join(here)}' exists twice.", "Keep one of them.", here
                 )
             entries[key] = value_node
         return entries
@@ -257,11 +261,11 @@ class _Reader:
         where = f", line {variable.line}: '{'.'.join(path)}'"
         name = variable.name
         if name is None:
-            hint = "Write ${NAME} or ${NAME:-default}, or $${ where ${ itself is meant."
-            raise self._error("WRONG_VALUE", f"{where} has a '${{' that begins no variable.", hint, path)
+            hint = "Use ${NAME} or ${NAME:-default}, or $${ for a literal ${."
+            raise self._error("WRONG_VALUE", f"{where} has a '${{' that does not start a variable.", hint, path)
         text = self.environ.get(name, variable.default)
         if text is None:
-            message = f"{where} needs the environment variable {name}, which is not set."
+            message = f"{where} requires the environment variable {name}, which is not set."
             raise self._error("UNSET_VARIABLE", message, f"Set it, or write ${{{name}:-default}}.", path, variable=name)
         return text
 
@@ -269,11 +273,11 @@ class _Reader:
         lowered = {key.lower(): key for key in known}
         near = difflib.get_close_matches(path[-1].lower(), lowered, n=1)
         hint = f"Did you mean '{lowered[near[0]]}'?" if near else f"Keys here: {', '.join(known)}."
-        return self._error("UNKNOWN_KEY", f"{_line(node)}: there is no key '{'.'.join(path)}'.", hint, path)
+        return self._error("UNKNOWN_KEY", f"{_line(node)}: unknown key '{'.'.join(path)}'.", hint, path)
 
     def _missing(self, node: yaml.Node, path: tuple[str, ...]) -> typing.NoReturn:
         raise self._error(
-            "MISSING_KEY", f"{_line(node)}: '{'.'.join(path)}' is missing or empty.", "Give it a value.", path
+            "MISSING_KEY", f"{_line(node)}: '{'.'.join(path)}' is missing or empty.", "Set a value.", path
         )
 
     def _error(
@@ -299,7 +303,7 @@ def _is_required(field: dataclasses.Field[Any]) -> bool:
 
 
 def _node_at(node: yaml.Node, path: Sequence[str]) -> yaml.Node:
-    """The node at the end of this way of keys, or the last one on it that is there."""
+    """The node at the end of this path of keys, or the last existing one on it."""
     for key in path:
         entries = node.value if isinstance(node, yaml.MappingNode) else ()
         node = next((value for name, value in entries if name.value == key), node)

@@ -20,11 +20,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 if __name__ == "__main__":
-    # Until there is a query to stop, an end asked for is an end: no stack from the middle of an import.
+    # Until there is a query to stop, a signal ends the process, without a stack trace from an import.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: os._exit(0))
 if not __package__:
-    # Started as a script, as spark-submit does: Python's path then begins with jobs/ instead of the folder around it.
+    # Started as a script, as by spark-submit: Python's path then begins with jobs/ instead of its parent.
     sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
 import pyspark
@@ -68,7 +68,7 @@ class SourceConfig:
 
 @dataclass(frozen=True)
 class SinkConfig:
-    """Where to write; without ``topic`` the rows' own column says it. ``options``: further options of the sink."""
+    """Where to write; without ``topic``, the column of that name is used. ``options``: further options of the sink."""
 
     topic: str | None = None
     options: KafkaProperties = KafkaProperties({})
@@ -76,7 +76,7 @@ class SinkConfig:
 
 @dataclass(frozen=True)
 class TriggerConfig:
-    """When a micro-batch begins: over and over until what is there has been read, or at an interval for ever."""
+    """When micro-batches begin: repeatedly until everything available has been read, or at an interval without end."""
 
     available_now: bool = False
     processing_time: str | None = None
@@ -85,8 +85,8 @@ class TriggerConfig:
         if self.available_now == (self.processing_time is not None):
             raise Rejected(
                 "WRONG_VALUE",
-                "needs 'availableNow: true' or 'processingTime', one of them.",
-                'Write {availableNow: true} or {processingTime: "1 second"}.',
+                "requires either 'availableNow: true' or 'processingTime'.",
+                'Use {availableNow: true} or {processingTime: "1 second"}.',
             )
         if self.processing_time is not None:
             check_interval(self.processing_time, ["processingTime"])
@@ -128,7 +128,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _job(args: argparse.Namespace, stop: runs.Stop) -> int:
-    """All of the job; the exit code."""
+    """Run the job. Returns the exit code."""
     try:
         config = load(args.conf, JobConfig)
         run(config, stop, source_format=args.source, sink_format=args.sink, verbose=args.verbose)
@@ -143,7 +143,7 @@ def _job(args: argparse.Namespace, stop: runs.Stop) -> int:
 
 
 def run(config: JobConfig, stop: runs.Stop, *, source_format: str, sink_format: str, verbose: bool) -> None:
-    """Start the query and return when it has ended, by itself or by ``stop``. Raises what it failed with."""
+    """Start the query and wait until it has ended, by itself or by ``stop``. Raises the error it failed with."""
     say(str(config))
     clusters = clusters_of(config, source_format, sink_format)
     for cluster in clusters:
@@ -166,7 +166,7 @@ def run(config: JobConfig, stop: runs.Stop, *, source_format: str, sink_format: 
 def clusters_of(config: JobConfig, source_format: str, sink_format: str) -> list[Cluster]:
     """The clusters that eos-kafka reads from and writes to, one or two, and the topics that must be there.
 
-    Raises OptionError for what source and sink would refuse.
+    Raises OptionError for options that source or sink would refuse.
     """
     topics: dict[KafkaProperties, list[str]] = {}
     required: dict[KafkaProperties, list[str]] = {}
@@ -174,7 +174,7 @@ def clusters_of(config: JobConfig, source_format: str, sink_format: str) -> list
         source = stream_options(source_settings(config, source_format)).kafka
         check(source, "consumer")
         topics.setdefault(source, []).extend(config.source.topics)
-        if _is_new(config.checkpoint):  # of one that goes on the source knows better what is lost
+        if _is_new(config.checkpoint):  # for a query that continues, the source detects losses
             required.setdefault(source, []).extend(config.source.topics)
     if sink_format == "eos-kafka":
         sink = sink_options(sink_settings(config, sink_format)).kafka
@@ -186,7 +186,8 @@ def clusters_of(config: JobConfig, source_format: str, sink_format: str) -> list
 
 
 def _is_new(checkpoint: str) -> bool | None:
-    """Whether this query has never been started; None where only Spark may know, as it is not on a local disk."""
+    """Whether this query has never been started; None if only Spark can tell, as the checkpoint is not on a local
+    disk."""
     if re.match(r"(?!file:)[A-Za-z][\w+.-]*:", checkpoint):
         return None
     return Checkpoint(checkpoint).query_id() is None

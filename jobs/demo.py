@@ -1,9 +1,9 @@
-"""Kills the main job on real input, in mid-batch, and counts what a consumer sees; Spark's own sink beside it.
+"""Kills the main job in the middle of micro-batches and counts what a consumer sees, next to Spark's own sink.
 
     make demo                      (python -m jobs.demo)  three kills each, in about two minutes
     make demo ARGS=--full          every flight, and a kill at each step of the protocol
 
-docs/demo.md says what happens, step by step. Exit code 0: eos-kafka's output holds everything once and in order.
+docs/demo.md describes each step. Exit code 0: eos-kafka's output has every row once and in order.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Outcome:
 
     @property
     def kept(self) -> bool:
-        """Whether eos-kafka did as promised; nothing is promised for the other sink."""
+        """Whether eos-kafka kept its guarantee; there is none for the other sink."""
         return all(found.ok for sink, found in self.findings.items() if sink == OURS)
 
 
@@ -233,7 +233,7 @@ def _plan(arguments: Sequence[str] | None) -> Plan:
     parser.add_argument("--sink", choices=(OURS, THEIRS, "both"), default="both", help="one sink only")
     parser.add_argument("--source", choices=(OURS, THEIRS), default=OURS, help="the source to use")
     parser.add_argument("--rows", type=count, metavar="N", help=f"only the first N flights (default {_ROWS:,})")
-    parser.add_argument("--kills", type=count, metavar="N", help=f"how often to kill each job (default {_KILLS})")
+    parser.add_argument("--kills", type=count, metavar="N", help=f"how many times to kill each job (default {_KILLS})")
     parser.add_argument("--picture", type=Path, default=_PICTURE, metavar="FILE", help="where the PNG goes")
     args = parser.parse_args(arguments)
     return Plan(

@@ -1,4 +1,4 @@
-"""What a job says on stderr while its query runs: one line for each micro-batch, and that it is idle."""
+"""A job's messages on stderr while its query runs: one line for each micro-batch, and whether it is idle."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _LINE = threading.Lock()
 
 
 def say(line: str) -> None:
-    """One line for people, on stderr; stdout is left to a job's results."""
+    """Print one line to stderr; stdout is for the job's results."""
     with _LINE:
         print(line, file=sys.stderr, flush=True)
 

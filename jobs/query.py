@@ -1,4 +1,4 @@
-"""Running a job's streaming query: an orderly stop on signals, errors that people can read, exit codes."""
+"""Runs a job's streaming query: a clean stop on signals, readable errors, exit codes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from spark_eos import reason
 from spark_eos.errors import EosError
 from spark_eos.reasons import PLAN
 
-#: Exit codes: the job is done or was told to stop; it needs somebody; a restart as it is helps (EX_TEMPFAIL).
+#: Exit codes: the job is done or was stopped; somebody has to change something; a restart helps (EX_TEMPFAIL).
 DONE, NEEDS_SOMEBODY, RESTART_HELPS = 0, 1, os.EX_TEMPFAIL
 
 #: The last line of a Python traceback inside the text of Spark's error: `package.Error: what is wrong`.
@@ -80,7 +80,7 @@ def _handled_by(stop: Stop) -> Iterator[None]:
 
 
 def wait(query: StreamingQuery, stop: Stop) -> None:
-    """Return when the query has ended; stops it once ``stop`` is asked for. Raises what the query failed with."""
+    """Wait until the query has ended; stop it when ``stop`` is requested. Raises the error it failed with."""
     while not query.awaitTermination(_STOP_POLL_SECONDS):  # type: ignore[arg-type]  # parts of a second will do
         if stop.asked():
             query.stop()
@@ -88,7 +88,7 @@ def wait(query: StreamingQuery, stop: Stop) -> None:
 
 
 def failed(error: BaseException, *, verbose: bool = False) -> int:
-    """Say why the job has failed, and whether a restart helps. The exit code."""
+    """Print why the job has failed and whether a restart helps. Returns the exit code."""
     say("failed: " + failure_text(error, verbose=verbose))
     found = reason(error)
     if found.restart_helps if found else jvm_has_ended(error):
@@ -99,7 +99,8 @@ def failed(error: BaseException, *, verbose: bool = False) -> int:
 
 
 def failure_text(error: BaseException, *, verbose: bool = False) -> str:
-    """What to print for an error: ours if there is one inside, else Spark's first line. All of it with ``verbose``."""
+    """The text to print for an error: the error of spark-eos in it, or Spark's first line. The full text with
+    ``verbose``."""
     whole = str(error)
     if isinstance(error, EosError):
         return whole

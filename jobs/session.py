@@ -1,4 +1,4 @@
-"""The Spark session of a job: workers that run this interpreter and find this checkout, and a log that stays quiet."""
+"""The Spark session of a job: workers use this interpreter and this checkout, and the log is quiet."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The transform of a job: source columns → (parse) → SQL text or function → the sink's columns."""
+"""The transformation of a job: source columns → (parse) → SQL text or function → the sink's columns."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from jobs.checks import check_function
 from jobs.config import Rejected
 from spark_eos.errors import ConfigError
 
-#: The name by which a SQL text knows the stream.
+#: The name of the stream in a SQL text.
 VIEW = "input"
 SINK_COLUMNS = ("key", "value", "topic", "partition", "headers", "timestamp")
 #: Files whose lines in a stack say nothing about the user's function.
 _NOT_THE_USERS = re.compile(rf"/(pyspark|py4j)/|^<frozen |^{re.escape(__file__)}$")
 _CORRUPT = "_malformed"
-_DDL = "Write it as DDL: id BIGINT, name STRING."
+_DDL = "Use DDL: id BIGINT, name STRING."
 _PARSED = "_parsed"
 
 
@@ -37,9 +37,11 @@ class ParseConfig:
 
     def __post_init__(self) -> None:
         if self.format == "string" and self.schema:
-            raise Rejected("WRONG_VALUE", "'string' takes no schema.", "Remove 'schema', or set 'format: json'.")
+            raise Rejected("WRONG_VALUE", "'string' does not take a schema.", "Remove 'schema', or set 'format: json'.")
         if self.format != "string" and not self.schema:
-            raise Rejected("MISSING_KEY", f"'{self.format}' needs a schema.", "Add 'schema: id BIGINT, name STRING'.")
+            raise Rejected(
+                "MISSING_KEY", f"'{self.format}' requires a schema.", "Add 'schema: id BIGINT, name STRING'."
+            )
 
 
 @dataclass(frozen=True)
@@ -52,13 +54,13 @@ class TransformConfig:
 
     def __post_init__(self) -> None:
         if bool(self.sql) == bool(self.function):
-            raise Rejected("WRONG_VALUE", "needs 'sql' or 'function', one of them.", "Keep the one that is meant.")
+            raise Rejected("WRONG_VALUE", "requires either 'sql' or 'function'.", "Keep one of them.")
         if self.function:
             check_function(self.function, ["function"])
 
 
 def transformed(source: DataFrame, config: TransformConfig) -> DataFrame:
-    """The rows for the sink. Raises ConfigError where the transform does not fit the source or the sink."""
+    """The rows for the sink. Raises ConfigError if the transformation does not fit the source or the sink."""
     parsed = _parsed(source, config.parse) if config.parse else source
     rows = _by_sql(parsed, config.sql) if config.sql else _by_function(parsed, str(config.function))
     unknown = [name for name in rows.columns if name not in SINK_COLUMNS]
@@ -66,8 +68,8 @@ def transformed(source: DataFrame, config: TransformConfig) -> DataFrame:
         wrong = f"has columns that the sink does not know: {', '.join(unknown)}" if unknown else "has no column 'value'"
         raise ConfigError(
             "EOS_CONFIG_TRANSFORM_COLUMNS",
-            f"'transform' gives a result that {wrong}.",
-            hint=f"Give it 'value' and, as needed, others of: {', '.join(SINK_COLUMNS)}.",
+            f"The result of 'transform' {wrong}.",
+            hint=f"Select 'value' and, as needed, any of: {', '.join(SINK_COLUMNS)}.",
             key="transform",
         )
     return rows
@@ -80,7 +82,7 @@ def _by_sql(stream: DataFrame, sql: str) -> DataFrame:
     except (ParseException, AnalysisException) as error:
         raise ConfigError(
             "EOS_CONFIG_SQL",
-            f"'transform.sql' is not what Spark takes: {_first_line(error)}",
+            f"Spark rejects 'transform.sql': {_first_line(error)}",
             hint=f"The view '{VIEW}' has the columns: {', '.join(stream.columns)}.",
             key="transform.sql",
         ) from None
@@ -99,7 +101,7 @@ def _by_function(stream: DataFrame, name: str) -> DataFrame:
         raise ConfigError(
             "EOS_CONFIG_FUNCTION",
             f"'transform.function' failed: {_said(error)}.",
-            hint=f"It takes a DataFrame and returns one. This one has the columns: {', '.join(stream.columns)}.",
+            hint=f"It has to take and return a DataFrame. The given one has the columns: {', '.join(stream.columns)}.",
             key="transform.function",
         ) from error
     return rows
@@ -153,7 +155,7 @@ def _schema(config: ParseConfig, taken: list[str]) -> StructType:
     except ParseException as error:
         raise ConfigError(
             "EOS_CONFIG_SCHEMA",
-            f"'transform.parse.schema' is not what Spark takes: {_first_line(error)}",
+            f"Spark rejects 'transform.parse.schema': {_first_line(error)}",
             hint=_DDL,
             key="transform.parse.schema",
         ) from None
@@ -169,7 +171,7 @@ def _schema(config: ParseConfig, taken: list[str]) -> StructType:
         raise ConfigError(
             "EOS_CONFIG_SCHEMA",
             f"'transform.parse.schema' has fields with the names of source columns: {', '.join(clash)}.",
-            hint="Set 'format: string' and parse the value in the SQL text, under other names.",
+            hint="Set 'format: string', and parse the value in the SQL text under other names.",
             key="transform.parse.schema",
         )
     return schema

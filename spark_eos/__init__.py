@@ -17,9 +17,9 @@ __all__ = ["Reason", "__version__", "reason", "register"]
 
 
 def register(spark: SparkSession) -> None:
-    """Make ``format("eos-kafka")`` known to a session.
+    """Register ``format("eos-kafka")`` with a session.
 
-    Needed only where Spark's own look-up of installed data sources does not find it, as with an editable install.
+    Needed only if Spark's own look-up of installed data sources does not find it, for example with an editable install.
     """
     from spark_eos.datasource import EosKafkaDataSource
 

@@ -1,4 +1,4 @@
-"""The checkpoint of a streaming query, as far as the sink needs it: the query's id and the offset log. Read only."""
+"""The checkpoint of a streaming query, as far as the sink needs it: the query's id and the offset log. Read-only."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Checkpoint:
             raise self._damaged("metadata", "it is not the JSON that Spark writes") from None
 
     def last_batch(self, log: str) -> int | None:
-        """The newest batch in the log ``offsets`` or ``commits``; None when there is none."""
+        """The newest batch in the log ``offsets`` or ``commits``; None if there is none."""
         selector = pyarrow.fs.FileSelector(f"{self._root}/{log}", allow_not_found=True)
         names = (PurePosixPath(info.path).name for info in self._files.get_file_info(selector))
         return max((int(name) for name in names if name.isdigit()), default=None)
@@ -43,7 +43,7 @@ class Checkpoint:
     def kafka_offsets(self, batch: int) -> Offsets:
         """End offsets of a micro-batch, exclusive, of all its Kafka sources: topic → partition → offset.
 
-        Raises CheckpointError when the log is missing or damaged, has no Kafka source, or has a topic twice.
+        Raises CheckpointError if the log is missing or damaged, has no Kafka source, or contains a topic twice.
         """
         name = f"offsets/{batch}"
         text = self._read(name)
@@ -51,25 +51,26 @@ class Checkpoint:
             raise self._damaged(name, "it is missing")
         lines = text.splitlines()
         if len(lines) < 3 or not lines[0].startswith("v"):
-            raise self._damaged(name, "it is shorter than a version, metadata and a line for each source")
+            raise self._damaged(name, "it does not have a version, metadata and one line for each source")
         merged: dict[str, Mapping[str, int]] = {}
         for line in lines[2:]:
             offsets = _kafka_source(line)
             if offsets is None:
-                raise self._damaged(name, "a source's line is cut off")
+                raise self._damaged(name, "the line of a source is truncated")
             for topic, partitions in offsets.items():
                 if topic in merged:
                     raise CheckpointError(
                         "EOS_CHECKPOINT_TOPIC_TWICE",
-                        f"Topic {topic} is read by two sources of the query, so that its offsets have no one value.",
-                        hint="Read it once, or leave out 'offsets.group.id'.",
+                        f"Topic {topic} is read by two sources of the query, so its offsets are ambiguous.",
+                        hint="Read it once, or remove 'offsets.group.id'.",
                     )
                 merged[topic] = partitions
         if not merged:
             raise CheckpointError(
                 "EOS_CHECKPOINT_WITHOUT_KAFKA",
-                f"'offsets.group.id' is set, but no source of the query in {self.location} is a Kafka source.",
-                hint="Leave out 'offsets.group.id'.",
+                f"'offsets.group.id' is set, but none of the sources of the query in {self.location} is a Kafka "
+                "source.",
+                hint="Remove 'offsets.group.id'.",
             )
         return merged
 
@@ -87,19 +88,19 @@ class Checkpoint:
         return CheckpointError(
             "EOS_CHECKPOINT_DAMAGED",
             f"{self.location}/{name} cannot be used: {why}.",
-            hint="Restore the checkpoint from a backup, however old: what is decided is never written twice, and "
-            "EOS_CHECKPOINT_BEHIND says where a new checkpoint goes on. Without a backup, begin with a new one only if "
-            f"the last micro-batch was committed (it is in 'commits'): {FROM_GROUP}. Otherwise decided rows that wait "
-            "to be committed or repaired would be left out.",
+            hint="Restore a backup of the checkpoint, however old: decided rows are never written twice, and "
+            "EOS_CHECKPOINT_BEHIND says where a new checkpoint has to begin. Without a backup, use a new "
+            f"checkpoint only if the last micro-batch was committed (it is in 'commits'): {FROM_GROUP}. "
+            "Otherwise decided rows that are not yet committed or repaired would be lost.",
         )
 
 
 def _kafka_source(line: str) -> Offsets | None:
-    """A line of the offset log, if it is a Kafka source's: {"topic":{"0":123}}; an empty mapping for others.
+    """A line of the offset log, if it belongs to a Kafka source: {"topic":{"0":123}}; an empty mapping otherwise.
 
-    Beside the topics there may be what is none, under keys that begin with #.
+    Keys that begin with # are not topics.
 
-    None for the beginning of a JSON object that does not end: it may have been a Kafka source's.
+    None for a truncated JSON object, which may have belonged to a Kafka source.
     """
     try:
         raw: Any = json.loads(line)

@@ -1,4 +1,4 @@
-"""The `spark-eos` command. One function per subcommand, which returns the exit code; imports what it needs itself."""
+"""The `spark-eos` command. Each subcommand is a function that imports what it needs and returns the exit code."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command line `arguments` (those of the process unless given); returns the exit code."""
+    """Run the command line `arguments`, by default those of the process. Returns the exit code."""
     parsed = _parser().parse_args(arguments)
     try:
         code: int = parsed.run(parsed)
@@ -43,8 +43,8 @@ def _add_devcluster(commands: argparse._SubParsersAction[argparse.ArgumentParser
         help="run a real Apache Kafka on this machine",
         description="Runs a real Apache Kafka on loopback ports until interrupted. Its jars are downloaded once.",
     )
-    command.add_argument("--brokers", type=_count, default=1, metavar="N", help="how many brokers (default: 1)")
-    command.add_argument("--data", metavar="DIR", help="keep the data in this folder (default: gone at the end)")
+    command.add_argument("--brokers", type=_count, default=1, metavar="N", help="number of brokers (default: 1)")
+    command.add_argument("--data", metavar="DIR", help="keep the data in this folder (default: delete it)")
     command.add_argument("--port", type=int, metavar="P", help="broker i listens on port P + i (default: free ports)")
     command.add_argument(
         "--topic",
@@ -65,7 +65,7 @@ def _count(text: str) -> int:
 
 
 def _topic(text: str) -> tuple[str, int]:
-    """A topic and its number of partitions, from ``NAME`` or ``NAME:N``. Names are what Kafka allows."""
+    """A topic and its number of partitions, from ``NAME`` or ``NAME:N``. Names follow Kafka's rules."""
     found = re.fullmatch(r"([A-Za-z0-9._-]{1,249})(?::0*([1-9][0-9]{0,3}))?", text)
     if found is None or found[1] in (".", ".."):
         raise argparse.ArgumentTypeError(f"'{text}' is not NAME or NAME:PARTITIONS")
@@ -73,10 +73,10 @@ def _topic(text: str) -> tuple[str, int]:
 
 
 def devcluster(arguments: argparse.Namespace) -> int:
-    """Runs a cluster until Ctrl-C or SIGTERM: 0; or until a broker ends by itself: 1."""
+    """Run a cluster until Ctrl-C or SIGTERM (0), or until a broker exits by itself (1)."""
     from spark_eos.devcluster import DevCluster
 
-    # Both ask for the same: an end in good order.
+    # Both stop the cluster cleanly.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with (
         contextlib.suppress(KeyboardInterrupt),
@@ -91,7 +91,7 @@ def devcluster(arguments: argparse.Namespace) -> int:
 
 
 def _create_topic(cluster: DevCluster, topic: str, partitions: int) -> None:
-    """One that exists, as in a folder of `--data`, stays as it is."""
+    """Existing topics, as in a folder of `--data`, are not changed."""
     from confluent_kafka import KafkaError, KafkaException
 
     try:
@@ -104,25 +104,27 @@ def _create_topic(cluster: DevCluster, topic: str, partitions: int) -> None:
 def _add_verify(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     command = commands.add_parser(
         "verify",
-        help="check that rows got from topics to topics exactly once",
-        description="Reads topics as a plain consumer and tells which rows were lost, doubled, reordered or should not "
-        "be there. Exit code: 0 nothing is wrong, 1 something is, 2 it could not be found out.",
+        help="check that rows were copied between topics exactly once",
+        description="Reads topics as a plain consumer does and reports rows that were lost, doubled, reordered or "
+        "should not be there. Exit code: 0 if nothing is wrong, 1 if something is, 2 if the check was not possible.",
     )
     command.add_argument("--bootstrap-servers", required=True, metavar="HOST:PORT[,…]")
     command.add_argument(
         "--kafka", action="append", default=[], type=_property, metavar="KEY=VALUE", help="client property (repeat)"
     )
-    command.add_argument("--input", action="append", required=True, metavar="TOPIC", help="topic read (repeat)")
-    command.add_argument("--output", action="append", required=True, metavar="TOPIC", help="topic written to (repeat)")
+    command.add_argument("--input", action="append", required=True, metavar="TOPIC", help="input topic (repeat)")
+    command.add_argument("--output", action="append", required=True, metavar="TOPIC", help="output topic (repeat)")
     command.add_argument("--id", required=True, metavar="WHERE", help="key, value, header:NAME or json:FIELD")
-    command.add_argument("--output-id", metavar="WHERE", help="the same for the output (default: as --id)")
-    command.add_argument("--group", metavar="GROUP", help="rows below its offsets are due, others not (default: all)")
+    command.add_argument("--output-id", metavar="WHERE", help="the same for the output (default: like --id)")
+    command.add_argument("--group", metavar="GROUP", help="only rows below its offsets are due (default: all)")
     command.add_argument("--order", choices=["input-partition", "key", "none"], default="input-partition")
-    command.add_argument("--allow-missing", action="store_true", help="rows may be left out: that is no fault")
-    command.add_argument("--same-value", action="store_true", help="a row whose value has changed is torn")
-    command.add_argument("--json", metavar="FILE", help="write the report there as JSON, too")
+    command.add_argument("--allow-missing", action="store_true", help="the job filters rows")
+    command.add_argument("--same-value", action="store_true", help="a row with another value is torn")
+    command.add_argument("--json", metavar="FILE", help="also write the report to this file")
     command.add_argument("--limit", type=_natural, default=5, metavar="N", help="examples of each fault (default: 5)")
-    command.add_argument("--timeout", type=float, default=12.0, metavar="S", help="wait for the cluster (default: 12)")
+    command.add_argument(
+        "--timeout", type=float, default=12.0, metavar="S", help="seconds to wait for the cluster (default: 12)"
+    )
     command.set_defaults(run=verify)
 
 
@@ -136,12 +138,12 @@ def _natural(text: str) -> int:
 def _property(text: str) -> tuple[str, str]:
     key, equals, value = text.partition("=")
     if not equals or not key.strip():
-        raise argparse.ArgumentTypeError("it takes KEY=VALUE")  # without the text: it may be a password
+        raise argparse.ArgumentTypeError("it takes KEY=VALUE")  # without the value, which may be a password
     return key.strip().removeprefix("kafka."), value
 
 
 def verify(arguments: argparse.Namespace) -> int:
-    """Holds the output's rows against the input's: 0 nothing is wrong, 1 something is, 2 it could not be found out."""
+    """Compare the output's rows with the input's: 0 if nothing is wrong, 1 if something is, 2 if that is unknown."""
     import json
     from pathlib import Path
 
@@ -180,7 +182,7 @@ def verify(arguments: argparse.Namespace) -> int:
 
 @contextlib.contextmanager
 def _progress_line() -> Iterator[Callable[[str], None]]:
-    """What shows a line that replaces itself, where somebody is looking."""
+    """Prints a progress line that overwrites itself, if stderr is a terminal."""
     if not sys.stderr.isatty():
         yield lambda text: None
         return

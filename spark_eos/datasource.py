@@ -1,4 +1,4 @@
-"""The door: the data source ``eos-kafka``; readers and writers are handed out here."""
+"""The entry point: the data source ``eos-kafka``, which creates readers and writers."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class EosKafkaDataSource(DataSource):
 
     @hidden_traceback()
     def schema(self) -> StructType:
-        """Asked for by ``load()``: so bad options of the source are refused there."""
+        """Called by ``load()``, which therefore refuses bad options of the source."""
         from spark_eos.options.parse import source_options
         from spark_eos.source.schema import schema
 
@@ -54,8 +54,8 @@ class EosKafkaDataSource(DataSource):
         return EosKafkaBatchReader(options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """Never raises: Spark would tell of that as ``UnboundLocalError: reader`` (`python_streaming_source_runner`).
-        The reader that comes instead raises when Spark first asks it for anything."""
+        """Never raises, as Spark would report ``UnboundLocalError: reader`` (`python_streaming_source_runner`). For bad
+        options it returns a reader that raises at Spark's first call."""
         from spark_eos.options.parse import stream_options
         from spark_eos.source.reader import EosKafkaStreamReader
         from spark_eos.source.schema import check_given
@@ -69,15 +69,15 @@ class EosKafkaDataSource(DataSource):
 
     @hidden_traceback()
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """Asked for by ``df.write``, before any task. Always refuses."""
+        """Called by ``df.write``, before any task. Always raises."""
         from spark_eos.reasons import batch_write
 
         raise batch_write()
 
     @hidden_traceback()
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        """For the tasks of a micro-batch, by a data source made for it: then the cluster is looked at, too. And for a
-        commit or an abort, by a data source that was sent to another process: it takes what the tasks say."""
+        """Called for the tasks of a micro-batch, on a data source created for it: this also checks the cluster. Also
+        called for a commit or an abort, on a data source sent to another process: this uses the tasks' reports."""
         from spark_eos.options.parse import sink_options
         from spark_eos.sink.writer import EosKafkaStreamWriter
 
@@ -88,7 +88,7 @@ class EosKafkaDataSource(DataSource):
 
 
 class _Refused(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Instead of a reader: whatever it is asked, on the driver, it raises why there is none."""
+    """A reader that raises the given error at every call on the driver."""
 
     def __init__(self, error: EosError) -> None:
         self._error = error

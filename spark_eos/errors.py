@@ -3,26 +3,26 @@
 ::
 
     EosError
-    ├── OptionError            a bad option, before anything runs
-    ├── UnsupportedError       a way to use the format that it does not have
+    ├── OptionError            an invalid option, before anything runs
+    ├── UnsupportedError       the format does not support this use
     ├── SchemaError            a column is missing, unknown or of the wrong type
     ├── RowError               a row cannot be written to Kafka
-    ├── KafkaError             the cluster does not do what the connector needs
-    │   ├── ConnectionFailed   nobody answers
-    │   ├── TopicError         a topic is missing or unfit
+    ├── KafkaError             the cluster does not provide what the connector needs
+    │   ├── ConnectionFailed   no broker responds
+    │   ├── TopicError         a topic does not exist or is unsuitable
     │   └── DataLossError      offsets that the query needs are gone
     ├── CheckpointError        the checkpoint is damaged or does not belong to this sink
-    ├── LedgerError            the ledger topic is unfit, or its head is missing
+    ├── LedgerError            the ledger topic is unsuitable, or its head is missing
     ├── ProtocolStop           the query stops so that no row is lost or doubled
     │   ├── Superseded         another run of the query has taken over
     │   ├── Diverged           a replay differs from what was decided
-    │   ├── TransactionLost    a decided transaction was lost and waits for its repair
-    │   └── Unclear            the broker did not say what became of a transaction
+    │   ├── TransactionLost    a decided transaction was lost and has to be repaired
+    │   └── Unclear            the outcome of a transaction is unknown
     ├── WorkerError            a Python process of Spark has ended in the middle of its work
-    ├── ConfigError            a job's config file
-    └── DevClusterError        the development cluster
+    ├── ConfigError            the config file of a job is invalid
+    └── DevClusterError        the development cluster cannot run
 
-Every error has a condition name (``EOS_…``) for machines, parameters, and a hint with the next step for people.
+Every error has a condition name (``EOS_…``) for machines, parameters, and a hint with the next step for the user.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from __future__ import annotations
 from typing import Any
 
 HINT = " Hint: "
-"""What stands between message and hint in an error's text."""
+"""Separates message and hint in the text of an error."""
 
 RESTART_HELPS: frozenset[str] = frozenset(
     {
-        # The cluster did not answer, or could not do it. Clients have asked for seconds by then: wait, and try again.
+        # The cluster did not respond or failed. Clients have retried for seconds by then: wait, and start again.
         "EOS_COORDINATOR_UNREACHABLE",
         "EOS_DELIVERY_FAILED",
         "EOS_KAFKA_UNREACHABLE",
@@ -45,7 +45,7 @@ RESTART_HELPS: frozenset[str] = frozenset(
         "EOS_SOURCE_DAMAGED",
         "EOS_SOURCE_STALLED",
         "EOS_WORKER_DIED",
-        # Nothing was decided, and what was written is aborted: the next start replays the micro-batch.
+        # Nothing was decided, and all rows written are aborted: the next start replays the micro-batch.
         "EOS_ATTEMPT_LATE",
         "EOS_FENCED",
         "EOS_PRODUCER_WITHOUT_IDENTITY",
@@ -56,16 +56,18 @@ RESTART_HELPS: frozenset[str] = frozenset(
         "EOS_TRANSACTION_NOT_FOUND",
         "EOS_TRANSACTION_NOT_HELD",
         "EOS_TRANSACTION_TOO_OLD",
-        # Decided, or perhaps so: the next start finds out, and repairs what was lost.
+        # The micro-batch is, or may be, decided: the next start finds out, and repairs what was lost.
         "EOS_DECISION_UNCLEAR",
         "EOS_OUTCOME_UNCLEAR",
         "EOS_REPAIR_BY_OTHER_TASKS",
         "EOS_TRANSACTION_LOST",
     }
 )
-"""Conditions after which the same query, started again with nothing changed, goes on; some when the cluster is up.
+"""Conditions after which the same query continues when it is started again with nothing changed, for some of them as
+soon as the cluster is healthy.
 
-None of those that need somebody is here: an option, a right, a topic, rows, a checkpoint, or two starts of one query.
+Conditions that require a change are not included: of an option, a permission, a topic, rows or a checkpoint, or one
+start of two.
 """
 
 
@@ -73,8 +75,8 @@ class EosError(Exception):
     """Base of all errors.
 
     ``condition``: the stable name. ``message``: what is wrong and where. ``hint``: what to do. ``parameters``: the
-    values in the message, for programs. None of them may hold a secret. ``restart_helps``: whether starting the same
-    query again, with nothing changed, is the way out.
+    values in the message, for programs. None of them may contain a secret. ``restart_helps``: whether the same query
+    continues when it is started again with nothing changed.
     """
 
     def __init__(self, condition: str, message: str, *, hint: str, **parameters: object) -> None:
@@ -97,11 +99,11 @@ def _rebuild(cls: type[EosError], condition: str, message: str, hint: str, param
 
 
 class OptionError(EosError):
-    """A bad option, before anything runs."""
+    """An invalid option, before anything runs."""
 
 
 class UnsupportedError(EosError):
-    """A way to use the format that it does not have."""
+    """The format does not support this use."""
 
 
 class SchemaError(EosError):
@@ -113,15 +115,15 @@ class RowError(EosError):
 
 
 class KafkaError(EosError):
-    """The cluster does not do what the connector needs."""
+    """The cluster does not provide what the connector needs."""
 
 
 class ConnectionFailed(KafkaError):
-    """Nobody answers."""
+    """No broker responds."""
 
 
 class TopicError(KafkaError):
-    """A topic is missing or unfit."""
+    """A topic does not exist or is unsuitable."""
 
 
 class DataLossError(KafkaError):
@@ -133,7 +135,7 @@ class CheckpointError(EosError):
 
 
 class LedgerError(EosError):
-    """The ledger topic is unfit, or its head is missing."""
+    """The ledger topic is unsuitable, or its head is missing."""
 
 
 class ProtocolStop(EosError):
@@ -149,11 +151,11 @@ class Diverged(ProtocolStop):
 
 
 class TransactionLost(ProtocolStop):
-    """A decided transaction was lost and waits for its repair."""
+    """A decided transaction was lost and has to be repaired."""
 
 
 class Unclear(ProtocolStop):
-    """The broker did not say what became of a transaction."""
+    """The outcome of a transaction is unknown."""
 
 
 class WorkerError(EosError):
@@ -161,8 +163,8 @@ class WorkerError(EosError):
 
 
 class ConfigError(EosError):
-    """A job's config file."""
+    """The config file of a job is invalid."""
 
 
 class DevClusterError(EosError):
-    """The development cluster."""
+    """The development cluster cannot run."""

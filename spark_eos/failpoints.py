@@ -1,20 +1,20 @@
-"""Named points at which a test or the demo may stop, fail or kill the code, armed from outside by the environment.
+"""Failpoints: named points at which a test or the demo can stop, fail or kill the code, armed by the environment.
 
 ``SPARK_EOS_FAULTS="commit.decided=hold"`` arms one point, ``"prepare.wrote=fail@3, commit.ended=die"`` two; ``@n``
 means the n-th time that the point is reached (default 1), counted over all processes. ``SPARK_EOS_FAULTS_DIR`` is a
-folder that all processes share; the file ``<folder>/<point>`` appears, with the process id in it, when the fault
-strikes, and each fault strikes once.
+folder shared by all processes. Each fault strikes once, and then creates the file ``<folder>/<point>`` with the id of
+the process in it.
 
-``SPARK_EOS_FAULTS="@<file>"`` names a file that holds the faults, for processes that outlive one: it is read whenever
-a point is reached; while there is none, nothing is armed.
+``SPARK_EOS_FAULTS="@<file>"`` names a file with the faults, for processes that live longer than a fault: it is read
+whenever a point is reached; if it does not exist, nothing is armed.
 
 Actions:
 
-- ``hold``: wait as long as that file exists. Whoever armed the point sees the file and kills, pauses, or removes it.
+- ``hold``: wait until that file is removed. The test sees the file, kills or pauses the process, or removes the file.
 - ``fail``: raise FaultInjected.
 - ``die``: SIGKILL the process that reached the point.
 
-With the variable unset, ``reach`` does nothing at all.
+If the variable is not set, ``reach`` does nothing.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ import time
 from pathlib import Path
 
 POINTS = {
-    "open.taken": "open: the ledger is taken, nothing is settled yet",
+    "open.taken": "open: the run has taken the ledger, nothing is settled yet",
     "open.settled": "open: the last decision is settled, the new run is not published yet",
-    "open.published": "open: the new run is published, what the dead run left is still open",
-    "open.cleaned": "open: done",
+    "open.published": "open: the new run is published, transactions of the dead run are still open",
+    "open.cleaned": "open: transactions of earlier runs are aborted",
     "prepare.begun": "a task has begun its transaction, no row is written",
     "prepare.wrote": "a task has handed its first rows to its producer",
     "prepare.flushed": "every row of a task is acknowledged, nothing is checked yet",
-    "prepare.prepared": "a task is prepared and about to say so",
+    "prepare.prepared": "a task is prepared and about to report it",
     "ahead.read": "the driver is about to take the ledger for the next micro-batch",
     "ahead.taken": "the driver has taken the ledger for the next micro-batch",
     "commit.entered": "the driver has every task's report, nothing is decided",
@@ -42,7 +42,7 @@ POINTS = {
     "commit.decided": "the decision is durable, no transaction is ended",
     "commit.between": "the first transaction is committed, the others are not",
     "commit.ended": "every transaction is committed, leftovers are not aborted",
-    "commit.cleaned": "commit is about to return to Spark, which has not written its commit log",
+    "commit.cleaned": "commit is about to return to Spark, which has not written its commit log yet",
     "abort.entered": "the driver is about to abort a micro-batch",
     "abort.closed": "the run is closed, nothing is aborted",
 }
@@ -51,7 +51,7 @@ _ACTIONS = ("hold", "fail", "die")
 
 
 class FaultInjected(Exception):
-    """Raised at a point that is armed with ``fail``."""
+    """Raised at a point armed with ``fail``."""
 
 
 def _parse(spec: str) -> dict[str, tuple[str, int]]:
@@ -80,12 +80,12 @@ def _armed() -> dict[str, tuple[str, int]]:
 
 
 def armed(point: str) -> bool:
-    """Whether a fault waits at this point."""
+    """Whether a fault is armed at this point."""
     return point in _armed()
 
 
 def reach(point: str) -> None:
-    """Say that the code has come to ``point``; strikes if a fault is armed there."""
+    """Report that the code has reached ``point``; a fault that is armed there strikes."""
     if not (faults := _armed()):
         return
     assert point in POINTS, point
@@ -100,7 +100,7 @@ def _strike(point: str, action: str, nth: int) -> None:
     marker = folder / point
     draft = folder / f"{point}.pid"
     draft.write_text(str(os.getpid()))
-    draft.rename(marker)  # whoever waits for the marker finds the process id in it
+    draft.rename(marker)  # so the marker always contains the process id
     if action == "die":
         os.kill(os.getpid(), signal.SIGKILL)
     if action == "fail":
@@ -110,7 +110,7 @@ def _strike(point: str, action: str, nth: int) -> None:
 
 
 def _count(folder: Path, point: str) -> int:
-    """How often the point has been reached, over all processes, this time included."""
+    """How many times the point has been reached, over all processes, including this time."""
     for n in itertools.count(1):
         try:
             os.close(os.open(folder / f"{point}.{n}", os.O_CREAT | os.O_EXCL))

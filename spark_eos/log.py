@@ -1,4 +1,4 @@
-"""The log. Spark's Python workers configure none: their records go to standard error, which Spark forwards."""
+"""The log. Spark's Python workers configure none: records go to stderr, which Spark forwards."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ logger = logging.getLogger("spark_eos")
 
 
 class _SparkFormatter(logging.Formatter):
-    """Lines as Spark's own log has them, among which they stand: ``26/11/22 10:15:00 WARN spark-eos: …``."""
+    """The line format of Spark's own log, which these lines are part of: ``26/11/22 10:15:00 WARN spark-eos: …``."""
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(level)s spark-eos: %(message)s", datefmt="%y/%m/%d %H:%M:%S")

@@ -1,7 +1,7 @@
 """Why a query failed: the error of spark-eos inside the exception that Spark raises.
 
-Errors cross processes as text only, from Python workers to the JVM and from there to the user's Python. `EosError`
-writes its text so that it can be read back: ``[CONDITION] message Hint: hint``.
+Errors cross process boundaries as text only, from Python workers to the JVM and from there to the user's Python.
+`EosError` writes a text that can be parsed: ``[CONDITION] message Hint: hint``.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 from spark_eos.errors import HINT, RESTART_HELPS, EosError, UnsupportedError, WorkerError
 
-#: An error of ours inside a text of Spark's: up to the end of its line, or to what Spark adds to it.
+#: An error of spark-eos inside Spark's text: up to the end of its line, or to what Spark appends to it.
 _OURS = re.compile(r"\[(?P<condition>EOS_[A-Z0-9_]+)\] (?P<said>.+?)(?=\s*SQLSTATE: |\s*\n|\s*$)")
-#: What follows it in the text of Spark's error is the query's plan, which may hold such texts as literals.
+#: In Spark's text, the query's plan follows this line. It may contain such texts as literals.
 PLAN = "=== Streaming Query ==="
 
 
@@ -22,7 +22,7 @@ PLAN = "=== Streaming Query ==="
 class Reason:
     """Why a query failed. ``condition`` is the stable name (docs/errors.md), ``hint`` the next step.
 
-    ``restart_helps``: whether starting the same query again, with nothing changed, is the way out.
+    ``restart_helps``: whether the same query continues when it is started again with nothing changed.
     """
 
     condition: str
@@ -35,9 +35,9 @@ class Reason:
 
 
 def reason(error: BaseException) -> Reason | None:
-    """The error of spark-eos that ``error`` is or holds; None where there is none in it.
+    """The error of spark-eos that ``error`` is or contains; None if there is none.
 
-    ``error``: an EosError, or what Spark raised: a StreamingQueryException, an AnalysisException, ….
+    ``error``: an EosError, or an exception of Spark such as StreamingQueryException or AnalysisException.
     """
     if isinstance(error, EosError):
         return Reason(error.condition, error.message, error.hint, error.restart_helps)
@@ -52,26 +52,29 @@ def reason(error: BaseException) -> Reason | None:
 def batch_write() -> UnsupportedError:
     return UnsupportedError(
         "EOS_BATCH_WRITE",
-        "eos-kafka writes streams, not batches: by df.write, also within foreachBatch, rows could be written twice.",
-        hint='Use df.writeStream.format("eos-kafka"), with .trigger(availableNow=True) to write what is there now and '
-        "end. Where rows may be repeated, there is Spark's own format, kafka.",
+        "eos-kafka writes streams, not batches: df.write, also within foreachBatch, could write rows twice.",
+        hint='Use df.writeStream.format("eos-kafka"), with .trigger(availableNow=True) to write what is available '
+        "and end. If rows may be duplicated, use Spark's own format, kafka.",
     )
 
 
 def update_mode() -> UnsupportedError:
     return UnsupportedError(
         "EOS_UPDATE_MODE",
-        "eos-kafka does not write in output mode update: Spark offers that mode to no sink written in Python.",
-        hint='Use .outputMode("append"), for an aggregation with .withWatermark(…) before it, so that each result is '
-        'written once, when it is final; or .outputMode("complete"), which writes all results in every micro-batch.',
+        "eos-kafka does not support output mode update: Spark does not offer it to sinks written in Python.",
+        hint='Use .outputMode("append"), for an aggregation with .withWatermark(…) before it, which writes each '
+        'result once, when it is final; or .outputMode("complete"), which writes all results in every '
+        "micro-batch.",
     )
 
 
 def continuous_trigger() -> UnsupportedError:
     return UnsupportedError(
         "EOS_CONTINUOUS_TRIGGER",
-        "eos-kafka works in micro-batches: Spark offers continuous processing to no source or sink written in Python.",
-        hint='Use .trigger(processingTime="100 milliseconds"), or no trigger: then one follows the other.',
+        "eos-kafka works in micro-batches: Spark does not offer continuous processing to sources and sinks "
+        "written in Python.",
+        hint='Use .trigger(processingTime="100 milliseconds"), or no trigger: each micro-batch then starts when the '
+        "last one has ended.",
     )
 
 
@@ -84,7 +87,7 @@ def worker_died() -> WorkerError:
     )
 
 
-#: What Spark says by itself before it asks us, and what we would have said.
+#: Errors that Spark raises before it calls spark-eos, and the equivalent errors of spark-eos.
 _SPARKS: tuple[tuple[str, Callable[[], EosError]], ...] = (
     ("eos-kafka does not support Update mode", update_mode),
     ("eos-kafka does not support continuous processing", continuous_trigger),

@@ -1,4 +1,4 @@
-"""For as long as it is worth trying again."""
+"""Retries with a time limit."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ LONGEST_WAIT = 0.5
 
 
 def retrying(seconds: float) -> Iterator[None]:
-    """Yield at once, then after waits that grow from 2 ms to half a second, until ``seconds`` have passed."""
+    """Yield at once, then after pauses that grow from 2 ms to half a second, until ``seconds`` have passed."""
     deadline = time.monotonic() + seconds
     wait = FIRST_WAIT
     yield

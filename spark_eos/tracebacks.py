@@ -1,4 +1,4 @@
-"""Errors of ours without the stack of the Python worker, which Spark would print as a part of the message."""
+"""Errors of spark-eos without the Python worker's stack trace, which Spark would add to the message."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from contextlib import contextmanager
 from spark_eos.errors import EosError
 
 _HIDDEN = "SPARK_HIDE_TRACEBACK"
-"""What a worker goes by when it hands an exception to the JVM (`pyspark.util.handle_worker_exception`); for every
-exception, Spark sets it by ``spark.sql.execution.pyspark.udf.hideTraceback.enabled``."""
+"""Read by a worker when it passes an exception to the JVM (`pyspark.util.handle_worker_exception`). Spark sets it for
+all exceptions by ``spark.sql.execution.pyspark.udf.hideTraceback.enabled``."""
 
 
 @contextmanager
 def hidden_traceback() -> Iterator[None]:
-    """Around, or as a decorator of, all that Spark calls: an EosError says what is wrong, and its stack is no news.
+    """Context manager or decorator for everything that Spark calls: the stack trace of an EosError adds nothing.
 
-    Any other exception is a defect, and keeps its stack. A worker ends with the exception that it hands over, so that
+    Any other exception is a bug and keeps its stack trace. A worker ends with the exception that it passes on, so
     nothing else is hidden.
     """
     try:

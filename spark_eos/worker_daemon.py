@@ -1,12 +1,12 @@
-"""Spark's daemon of Python workers, started in less time and without the stack of a worker that Spark has let go.
+"""Spark's daemon of Python workers, with a faster start and without stack traces of workers that Spark has closed.
 
-To be used by ``spark.python.daemon.module=spark_eos.worker_daemon``, where this package is on the workers' path.
+Use it by ``spark.python.daemon.module=spark_eos.worker_daemon``, if this package is on the workers' path.
 
-- Spark puts ``python/lib/pyspark.zip`` before everything else on that path, and Python compiles what it imports from a
-  zip anew in every process: about a second of processor time for each kind of worker. Where the zip belongs to the
-  pyspark that is installed, the same modules are imported from there.
-- Spark closes the socket of a worker that has been idle for a minute or whose task was given up. The worker then cannot
-  say goodbye, and the daemon prints a BrokenPipeError, stack and all, that means nothing.
+- Spark puts ``python/lib/pyspark.zip`` first on that path, and Python compiles modules from a zip again in every
+  process: about a second of processor time for each kind of worker. If the zip belongs to the installed pyspark, the
+  same modules are imported from there.
+- Spark closes the socket of a worker that has been idle for a minute or whose task was cancelled. When the worker then
+  writes to it, the daemon prints a meaningless stack trace of a BrokenPipeError.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 
 
 def without_archives(path: Iterable[str]) -> list[str]:
-    """The path without pyspark.zip and the archive of py4j beside it, where their modules are installed as files."""
+    """The path without pyspark.zip and the archive of py4j, if their modules are installed as files."""
     entries = list(path)
     files = [entry for entry in entries if not entry.endswith(".zip")]
     installed = PathFinder.find_spec("pyspark", files)

@@ -1,4 +1,4 @@
-"""What Spark's Python workers are spared."""
+"""Cheaper garbage collections in Spark's Python workers."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ import sys
 
 
 def spare_collections() -> None:
-    """Keep what is there now, the modules above all, out of later garbage collections of this process.
+    """Exclude all current objects, mostly modules, from later garbage collections of this process.
 
-    Spark's worker daemon collects all garbage after every task (`pyspark/daemon.py`), which takes a worker with pyarrow
-    and pandas some 30 ms of processor time, just when the micro-batch is waiting for its commit.
+    Spark's worker daemon runs a full garbage collection after every task (`pyspark/daemon.py`). With pyarrow and pandas
+    this takes some 30 ms of processor time, just when the micro-batch is waiting for its commit.
     """
     _freeze(os.getpid(), len(sys.modules))
 
 
 @functools.lru_cache(maxsize=1)
 def _freeze(process_id: int, modules: int) -> None:
-    """Again when modules have come since: a worker that has read may write next."""
+    """Repeated when more modules were imported: a worker that has read may write next."""
     gc.freeze()

@@ -12,6 +12,8 @@ from _pages.texts import Scope, argument, branches, wordings
 from spark_eos import errors
 
 _CLASSES = {name for name, value in vars(errors).items() if isinstance(value, type) and issubclass(value, Exception)}
+_CARRIERS = {"Rejected": ("ConfigError", "EOS_CONFIG_", "{file}, line {line}: {key} ")}
+"""What becomes an error elsewhere: its class, and what is put before its condition and its message."""
 _DEPTH = 3
 """How many callers up a wording is followed."""
 _NAMES = {("named", "what")}
@@ -35,21 +37,24 @@ def all_raised() -> list[Raised]:
     found = []
     for module in project.values():
         for call, function in module.calls:
-            if called(call) in _CLASSES and call.args:
+            if called(call) in {*_CLASSES, *_CARRIERS} and call.args:
                 for scope in _scopes(module, function, project, _parameters(call, function), _DEPTH):
                     found += _wordings(call, scope)
     return list(dict.fromkeys(found))
 
 
 def _wordings(call: ast.Call, scope: Scope) -> Iterator[Raised]:
-    parts = [call.args[0], *call.args[1:2], *(keyword.value for keyword in call.keywords if keyword.arg == "hint")]
+    kind, before_name, before_message = _CARRIERS.get(called(call), (called(call), "", ""))
+    hint = [keyword.value for keyword in call.keywords if keyword.arg == "hint"] or call.args[2:3]
+    parts = [call.args[0], *call.args[1:2], *hint]
     for branch in range(max(branches(part, scope.function) for part in parts)):
         here = Scope(scope.module, scope.function, scope.given, branch, scope.modules)
         names, messages, *hints = (wordings(part, here) for part in parts)
         for name in names:
-            if re.fullmatch(r"EOS_[A-Z_]+", name):
+            if re.fullmatch(r"EOS_[A-Z_]+", before_name + name):
                 for message in messages:
-                    yield Raised(called(call), name, scope.module.path, message, hints[0] if hints else ())
+                    path, told = scope.module.path, before_message + message
+                    yield Raised(kind, before_name + name, path, told, hints[0] if hints else ())
 
 
 def _parameters(call: ast.Call, function: Function | None) -> set[str]:

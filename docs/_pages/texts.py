@@ -46,8 +46,8 @@ def wordings(node: ast.expr, scope: Scope) -> tuple[str, ...]:
             found = _of_name(node.id, scope)
         case ast.Call(func=ast.Attribute(attr="format", value=template)):
             found = wordings(template, scope)
-        case ast.Call(func=ast.Name(id=name)):
-            found = _of_function(name, scope)
+        case ast.Call():
+            found = _of_call_to(node, scope)
         case _:
             found = ()
     return tuple(dict.fromkeys(found)) or (f"{{{placeholder(node)}}}",)
@@ -102,15 +102,29 @@ def _of_name(name: str, scope: Scope) -> tuple[str, ...]:
     return ()
 
 
-def _of_function(name: str, scope: Scope) -> tuple[str, ...]:
-    """What a function returns, where that is one text."""
-    source, original = scope.module.imports.get(name, ("", name))
-    module = scope.modules.get(source, scope.module)
-    function = next((f for f in module.functions if f.name == original), None)
+def _of_call_to(call: ast.Call, scope: Scope) -> tuple[str, ...]:
+    """What a function or method of the project returns, where that is always a text."""
+    function = _function(call.func, scope)
     returned = [node.value for node in ast.walk(function.node) if isinstance(node, ast.Return)] if function else []
-    if len(returned) != 1 or not isinstance(returned[0], ast.JoinedStr | ast.IfExp):
+    if function is None or not all(node is not None and _is_text(node) for node in returned):
         return ()
-    return wordings(returned[0], Scope(module, function, modules=scope.modules))
+    inside = Scope(function.module, function, modules=scope.modules)
+    return tuple(text for node in returned if node is not None for text in wordings(node, inside))
+
+
+def _function(called: ast.expr, scope: Scope) -> Function | None:
+    """``f``, ``self.f`` or ``module.f``, where the project has it."""
+    match called:
+        case ast.Name(id=name):
+            source, name = scope.module.imports.get(name, ("", name))
+            module = scope.modules.get(source, scope.module)
+        case ast.Attribute(value=ast.Name(id="self"), attr=name):
+            module = scope.module
+        case ast.Attribute(value=ast.Name(id=owner), attr=name):
+            module = scope.modules.get(".".join(scope.module.imports.get(owner, ("", ""))), None)
+        case _:
+            return None
+    return next((function for function in module.functions if function.name == name), None) if module else None
 
 
 def _assigned(name: str, function: Function | None) -> list[ast.expr]:

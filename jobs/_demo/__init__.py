@@ -1,1 +1,1 @@
-"""The rooms of ``jobs.demo``: flights → load → run → check, and what is shown of it."""
+"""The parts of ``jobs.demo``: flights → load → run → check, and the output."""

@@ -1,4 +1,4 @@
-"""Holds what is in Kafka against what must be there. ``judge`` is plain data in, plain data out."""
+"""Compares the rows in Kafka with the expected ones. ``judge`` takes and returns plain data."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Judgement:
     """Counts of rows of the output, as a ``read_committed`` consumer sees it.
 
     ``out_of_order``: rows whose first copy comes after that of a later row of the same input partition, in the same
-    output partition. ``wrong``: rows that nobody expects, in another topic than expected, or with another key or value.
+    output partition. ``wrong``: unexpected rows, and rows with a wrong topic, key or value.
     """
 
     visible: int
@@ -35,10 +35,10 @@ class Judgement:
 
 @dataclass(frozen=True)
 class Findings:
-    """All that was found. ``rewritten``: rows of aborted transactions that lie in the output topics.
+    """The findings. ``rewritten``: rows of aborted transactions in the output topics.
 
-    ``held``: output partitions where an open transaction keeps readers back. ``group_ok``: whether the consumer group's
-    offsets are the end of the input; None where the sink publishes none.
+    ``held``: output partitions in which an open transaction holds back readers. ``group_ok``: whether the consumer
+    group's offsets are the end of the input; None if the sink commits none.
     """
 
     rows_in: int
@@ -89,7 +89,7 @@ def examine(
 
 
 def judge(rows: Iterable[Row], expected: Mapping[int, Expected], came_from: Mapping[int, int]) -> Judgement:
-    """Hold the output's rows, in the order of each partition, against the expected ones.
+    """Compare the output's rows, in the order of each partition, with the expected ones.
 
     ``came_from``: the input partition of each id.
     """

@@ -1,4 +1,4 @@
-"""The demo's input, and what must come out of it: computed with pandas alone, without Spark and without the library."""
+"""The demo's input and its expected output, computed with pandas only, without Spark and without the library."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Record:
 
 @dataclass(frozen=True)
 class Expected:
-    """What the output must hold for one input row. ``fields``: the value's, without those that are null."""
+    """The expected output for one input row. ``fields``: of the value, without nulls."""
 
     topic: str
     key: str
@@ -49,14 +49,14 @@ def flights(rows: int | None = None) -> pd.DataFrame:
 
 
 def records(frame: pd.DataFrame, *, aborted: bool) -> list[Record]:
-    """The rows as records; ``aborted`` marks copies that are going to be aborted, so that they can be told apart."""
+    """The rows as records; ``aborted`` marks copies that will be aborted, to distinguish them."""
     keys = frame["carrier"] + frame["flight"].astype(str)
     values = frame.assign(aborted=aborted).to_json(orient="records", lines=True).splitlines()
     return [Record(key, value) for key, value in zip(keys, values, strict=True)]
 
 
 def expected(frame: pd.DataFrame) -> dict[int, Expected]:
-    """By id, every row that the job must write."""
+    """Every row that the job must write, by id."""
     delayed = frame[(frame["arr_delay"] > _DELAY_MINUTES).fillna(False).astype(bool)]
     rows = delayed[list(_FIELDS)].astype(object)
     rows = rows.where(rows.notna(), None)

@@ -1,4 +1,4 @@
-"""Loads the input topic in transactions, some of them aborted first: what any careful producer leaves in a topic."""
+"""Loads the input topic in transactions, some of which are first aborted, as real producers do."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ class Loaded:
 
 
 def load(bootstrap_servers: str, frame: pd.DataFrame, on_rows: Callable[[int], None]) -> Loaded:
-    """Write the rows in their order, every tenth transaction twice: marked and aborted, then for good."""
+    """Write the rows in order, every tenth transaction twice: marked and aborted, then unmarked and committed."""
     producer = Producer(
         {
             "bootstrap.servers": bootstrap_servers,
             "transactional.id": "demo-loader",
             "linger.ms": 5,
-            "log_level": 3,  # a broker that has just begun makes the client wait, and say so
+            "log_level": 3,  # a broker that has just started makes the client wait and log it
             "broker.address.family": "v4",
         }
     )
@@ -58,6 +58,6 @@ def _transaction(producer: Producer, rows: list[Record], *, commit: bool) -> Non
     if commit:
         producer.commit_transaction(_TIMEOUT_SECONDS)
     else:
-        # Without this the client drops what it has not sent yet, and little or nothing of it would be in the topic.
+        # Without this, the client drops rows that it has not sent yet, and few or none of them would be in the topic.
         producer.flush(_TIMEOUT_SECONDS)
         producer.abort_transaction(_TIMEOUT_SECONDS)

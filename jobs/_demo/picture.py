@@ -1,4 +1,4 @@
-"""The picture of a demo: for each sink the rows over time, the kills, and what is there twice at the end."""
+"""The picture of a demo: for each sink the rows over time, the kills, and the duplicate rows at the end."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Story:
 
 
 def draw(stories: Sequence[Story], expected: int, file: Path) -> bool:
-    """Write the PNG; False where matplotlib is missing (it is in the extra ``demo``)."""
+    """Write the PNG; False if matplotlib is missing (it is in the extra ``demo``)."""
     if importlib.util.find_spec("matplotlib") is None:
         return False
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -58,7 +58,7 @@ def draw(stories: Sequence[Story], expected: int, file: Path) -> bool:
 
 
 def _areas(axes: Axes, story: Story) -> None:
-    """What is visible, upwards, with what is there twice on top; what was never visible, downwards."""
+    """Visible rows upwards, with duplicates on top; rows that were never visible downwards."""
     counts = [sample.count for sample in story.samples]
     counts.append(counts[-1])
     times = [*(sample.seconds for sample in story.samples), story.end]

@@ -1,7 +1,7 @@
-"""Runs the job again and again as a process of its own, each time until it is killed, and once to the end.
+"""Runs the job repeatedly as a separate process, each time until it is killed, and once to the end.
 
-Each ``until_…`` and ``to_end`` is a generator: it yields while there is nothing to do but to look again soon, so that
-one loop can drive several jobs, and it ends when its start of the job has ended.
+Each ``until_…`` and ``to_end`` is a generator. It yields while it waits, so that one loop can drive several jobs, and
+ends when its run of the job has ended.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _RUN_SECONDS = 300.0
 class Strike:
     """Where to kill: at a named point of the protocol (see spark_eos.failpoints), the n-th time that it is reached.
 
-    ``meaning``: where that is; ``mended``: what the next start does about it. Both in plain words.
+    ``meaning``: the situation at that point; ``mended``: what the next start does about it.
     """
 
     point: str
@@ -63,19 +63,19 @@ STRIKES = (
     Strike("commit.entered", 2, "all written, the driver has just been told", _AGAIN),
 )
 
-#: For a sink without such points: see ``until_rows_appear``.
+#: For a sink without failpoints: see ``until_rows_appear``.
 FROM_OUTSIDE = Strike(
     "", 0, "rows of a micro-batch are there, but Spark has not noted it", "wrote the micro-batch again"
 )
 
 
 class JobFailed(Exception):
-    """The job ended by itself where it should not have. The text says how, with the end of its log."""
+    """The job ended unexpectedly. The text says how, with the end of its log."""
 
 
 @dataclass(frozen=True)
 class Progress:
-    """How far Spark's checkpoint says that the query is: the newest micro-batch planned and the newest done, or -1."""
+    """The query's progress in Spark's checkpoint: the newest micro-batch planned and the newest done, or -1."""
 
     begun: int
     done: int
@@ -146,7 +146,7 @@ class Job:
 
 
 def until_point(job: Job, number: int, strike: Strike) -> Iterator[None]:
-    """Start the job, wait until it holds at the point, kill it."""
+    """Start the job, wait until it is held at the point, and kill it."""
     folder = job.folder / f"faults-{number}"
     folder.mkdir()
     faults = {"SPARK_EOS_FAULTS": f"{strike.point}=hold@{strike.nth}", "SPARK_EOS_FAULTS_DIR": str(folder)}
@@ -160,10 +160,10 @@ def until_point(job: Job, number: int, strike: Strike) -> Iterator[None]:
 
 
 def until_rows_appear(job: Job, number: int, watch: Watch, rows: int) -> Iterator[None]:
-    """Start the job, let it end a micro-batch, kill it when so many rows of a later one are there and Spark has not
-    noted it as done. If it was too late for that, kill it at the first row of the next one.
+    """Start the job, let it finish a micro-batch, and kill it when this many rows of a later one are in the topic and
+    Spark has not recorded it as done. If that is too late, kill it at the first row of the next one.
 
-    For a sink that knows no points: what anybody can do to it from outside. ``watch`` is polled by the caller.
+    For a sink without failpoints, killed from outside. ``watch`` is polled by the caller.
     """
     batch, before = job.progress().begun, None
     with job.started(number) as process:
@@ -182,7 +182,7 @@ def until_rows_appear(job: Job, number: int, watch: Watch, rows: int) -> Iterato
 
 
 def to_end(job: Job, number: int) -> Iterator[None]:
-    """Start the job and go on until it has read all there is."""
+    """Start the job and run it until it has read everything."""
     with job.started(number) as process:
         deadline = time.monotonic() + _RUN_SECONDS
         while process.poll() is None:

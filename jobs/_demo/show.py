@@ -1,4 +1,4 @@
-"""What the demo shows: a live table on a terminal, plain lines elsewhere, one table at the end."""
+"""The demo's output: a live table on a terminal, plain lines otherwise, and a table at the end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One side of the demo: a job with its sink, killed again and again, and its story as it is seen from outside."""
+"""One side of the demo: a job with its sink that is killed repeatedly, and what is observed from outside."""
 
 from __future__ import annotations
 

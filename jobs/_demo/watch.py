@@ -1,4 +1,4 @@
-"""Follows an output while it is written: which rows a consumer sees, sees twice, and will never see."""
+"""Follows an output while it is written: rows that consumers see, duplicates, and rows that they will never see."""
 
 from __future__ import annotations
 

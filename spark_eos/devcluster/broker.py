@@ -128,7 +128,7 @@ class Broker:
         return DevClusterError(
             "EOS_DEVCLUSTER_BROKER",
             f"Broker {self.id} {what}. Its log, {self.log_file}, ends with:\n{self.log_tail()}\n",
-            hint="Look for the first ERROR or exception above; the settings given are the usual cause.",
+            hint="Look for the first ERROR or exception above; the usual cause is one of the given settings.",
             broker=self.id,
             log_file=str(self.log_file),
         )

@@ -306,8 +306,8 @@ class DevCluster:
             if state[what] != wanted:
                 raise DevClusterError(
                     "EOS_DEVCLUSTER_DATA",
-                    f"The cluster in {self._folder} was made with {what}={state[what]}, not {wanted}.",
-                    hint="Ask for the same, or for another folder.",
+                    f"The cluster in {self._folder} was created with {what}={state[what]}, not {wanted}.",
+                    hint="Use the same value, or another folder.",
                     data_dir=str(self._folder),
                 )
         return state
@@ -362,7 +362,7 @@ def _lock_or_fail(lock: IO[str], folder: Path) -> None:
     except BlockingIOError as error:
         raise DevClusterError(
             "EOS_DEVCLUSTER_IN_USE",
-            f"Another cluster runs on {folder}.",
+            f"Another cluster uses {folder}.",
             hint="Stop it, or choose another folder.",
             data_dir=str(folder),
         ) from error
@@ -372,7 +372,7 @@ def _free_or_fail(port: int) -> None:
     if not is_free(port):
         raise DevClusterError(
             "EOS_DEVCLUSTER_PORT",
-            f"Port {port} is taken.",
-            hint="Choose another port, or none: then free ones are picked.",
+            f"Port {port} is in use.",
+            hint="Choose another port, or none to use free ports.",
             port=port,
         )

@@ -168,8 +168,8 @@ class _Progress:
 def _failed(jar_set: JarSet, reason: str) -> DevClusterError:
     return DevClusterError(
         "EOS_DEVCLUSTER_JARS",
-        f"The jars of {jar_set.name} could not be had: {reason}.",
-        hint="Check that this machine reaches Maven Central (Java takes proxy settings from JAVA_TOOL_OPTIONS, "
-        "as in -Dhttps.proxyHost=… -Dhttps.proxyPort=…), then try again.",
+        f"The jars of {jar_set.name} could not be downloaded: {reason}.",
+        hint="Check that this machine can reach Maven Central (Java takes proxy settings from JAVA_TOOL_OPTIONS, for "
+        "example -Dhttps.proxyHost=… -Dhttps.proxyPort=…), then try again.",
         jar_set=jar_set.name,
     )

@@ -14,8 +14,8 @@ from spark_eos.errors import DevClusterError
 
 MINIMUM_VERSION = 17
 _HINT = (
-    f"Install Java {MINIMUM_VERSION} or newer, and set JAVA_HOME to its folder or put its `java` on the PATH "
-    "(with JAVA_HOME set, the PATH is not looked at)."
+    f"Install Java {MINIMUM_VERSION} or newer, and set JAVA_HOME to its folder or put `java` on the PATH (if "
+    "JAVA_HOME is set, the PATH is ignored)."
 )
 
 

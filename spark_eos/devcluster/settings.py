@@ -31,7 +31,7 @@ def check(config: Mapping[str, str]) -> None:
             raise DevClusterError(
                 "EOS_DEVCLUSTER_CONFIG",
                 f"{key} is set by the cluster itself.",
-                hint="Leave it out; ports and the data folder are arguments of DevCluster.",
+                hint="Remove it; ports and the data folder are arguments of DevCluster.",
                 key=key,
             )
 

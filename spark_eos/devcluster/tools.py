@@ -84,6 +84,6 @@ def _failed(main_class: str, what: str, said: str) -> DevClusterError:
     return DevClusterError(
         "EOS_DEVCLUSTER_TOOL",
         f"{main_class} {what}; it says:\n{said[-3000:]}\n",
-        hint="The arguments are the usual cause: called without any, it prints its usage.",
+        hint="The usual cause is a wrong argument: without arguments the tool prints its usage.",
         main_class=main_class,
     )

@@ -1,1 +1,1 @@
-"""Options of source and sink: what there is, how a user writes it, and the page made of them."""
+"""Options of source and sink: the table of all options, and how the values that users write are parsed."""

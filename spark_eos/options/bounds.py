@@ -1,4 +1,4 @@
-"""Where reading begins and ends, and how long to wait, as the user says it. `limits` says what that means."""
+"""Parsing of options for the start and end of reading, and of durations. `source.limits` resolves them."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from spark_eos.options.offsets import Offsets, bad, parse_offsets
 
 @dataclass(frozen=True)
 class ByTime:
-    """The first record of this time or later, in milliseconds since 1970: one for all, or one for each partition.
+    """The first record with this timestamp or a later one, in milliseconds since 1970, for all or for each partition.
 
-    Where there is none: the end if ``else_latest``, else an error.
+    If there is none: the end if ``else_latest``, otherwise an error.
     """
 
     times: int | Offsets
@@ -22,7 +22,7 @@ class ByTime:
 
 
 _Word = Literal["earliest", "latest", "group"]
-#: As offsets, EARLIEST and LATEST may stand for a number.
+#: Offsets may be EARLIEST or LATEST.
 Limit = _Word | Offsets | ByTime
 
 _SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
@@ -36,22 +36,22 @@ def parse_start(option: str, text: str) -> Limit:
 def parse_end(option: str, text: str) -> Limit:
     """``latest`` or JSON. Errors as for `parse_offsets`; EARLIEST is one, too."""
     limit = _limit(option, text, ("latest",))
-    _refuse(option, limit, -2, "ends at the beginning of {place}.", "-1 is latest; an end may not be earliest.")
+    _refuse(option, limit, -2, "ends at the beginning of {place}.", "-1 is latest; an end cannot be earliest.")
     return limit
 
 
 def parse_time(option: str, text: str) -> int:
     """Milliseconds since 1970."""
     if not re.fullmatch(r"\d+", text.strip(), re.ASCII):
-        raise bad(option, f"is '{text}'.", hint="It takes milliseconds since 1970, such as 1700000000000.")
+        raise bad(option, f"is '{text}'.", hint="Use milliseconds since 1970, such as 1700000000000.")
     return int(text)
 
 
 def parse_strategy(option: str, text: str) -> bool:
-    """Whether ``latest`` and not ``error`` is wanted where no record is of the time asked for or later."""
+    """Whether to begin at the end (``latest``) if no record has the timestamp or a later one, instead of failing."""
     word = text.strip().lower()
     if word not in ("error", "latest"):
-        raise bad(option, f"is '{text}'.", hint="It takes error or latest.")
+        raise bad(option, f"is '{text}'.", hint="Use error or latest.")
     return word == "latest"
 
 
@@ -63,7 +63,7 @@ def parse_duration(option: str, text: str) -> float:
         raise OptionError(
             "EOS_OPTION_NOT_A_DURATION",
             f"Option '{option}' is '{text}'.",
-            hint=f"It takes a time such as 90s, 15m or 2h; the units are {', '.join(_SECONDS)}.",
+            hint=f"Use a duration such as 90s, 15m or 2h; the units are {', '.join(_SECONDS)}.",
             option=option,
         )
     return int(found[1]) * _SECONDS[unit]
@@ -72,12 +72,14 @@ def parse_duration(option: str, text: str) -> float:
 def refuse_latest_start(option: str, limit: Limit) -> None:
     """A batch that begins where it ends reads nothing. Raises OptionError (EOS_OPTION_OFFSETS)."""
     if limit == "latest":
-        raise bad(option, "is latest, where a batch would read nothing.", hint="Give earliest, offsets or a time.")
-    _refuse(option, limit, -1, "begins at the end of {place}.", "-2 is earliest; a batch may not begin at latest.")
+        raise bad(
+            option, "is latest, so that a batch would read nothing.", hint="Use earliest, offsets or a timestamp."
+        )
+    _refuse(option, limit, -1, "begins at the end of {place}.", "-2 is earliest; a batch cannot begin at latest.")
 
 
 def check_order(start_option: str, start: Limit, end_option: str, end: Limit | None) -> None:
-    """Raise OptionError (EOS_OPTION_OFFSETS) where the user's own numbers have the end before the start."""
+    """Raise OptionError (EOS_OPTION_OFFSETS) if the user's end is before the start."""
     first: int | Limit | None = start
     last: int | Limit | None = end
     if isinstance(start, ByTime) and isinstance(end, ByTime):
@@ -94,7 +96,7 @@ def check_order(start_option: str, start: Limit, end_option: str, end: Limit | N
                 raise bad(
                     end_option,
                     f"is {stop}{place}, before '{start_option}', which is {at}.",
-                    hint="Let the end be at or after the start.",
+                    hint="Set the end to the start or later.",
                 )
 
 

@@ -1,6 +1,6 @@
-"""Offsets, times and partitions as the user writes them: JSON.
+"""Parsing of offsets, timestamps and partitions that the user writes as JSON.
 
-Parsed they are ``{topic: {partition: offset}}``, ends exclusive.
+The result is ``{topic: {partition: offset}}``, ends exclusive.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ _TIMES_EXAMPLE = '{"topic1":{"0":1700000000000,"1":1700000000000}}'
 _PARTITIONS_EXAMPLE = '{"topic1":[0,1],"topic2":[2,4]}'
 
 
-# What the user writes
+# Parsing
 
 
 def parse_offsets(option: str, text: str) -> Offsets:
-    """JSON with an offset for each partition; EARLIEST and LATEST may stand for a number.
+    """JSON with an offset for each partition, which may be EARLIEST or LATEST.
 
     Raises OptionError: EOS_OPTION_OFFSETS_JSON with line and column, EOS_OPTION_OFFSETS with the topic and partition.
     """
@@ -40,7 +40,7 @@ def parse_offsets(option: str, text: str) -> Offsets:
 
 
 def parse_times(option: str, text: str) -> Offsets:
-    """JSON with a time for each partition, in milliseconds since 1970. Errors as for `parse_offsets`."""
+    """JSON with a timestamp for each partition, in milliseconds since 1970. Errors as for `parse_offsets`."""
 
     def check(topic: str, p: str, at: object) -> int:
         if type(at) is not int or at < 0:
@@ -59,15 +59,19 @@ def parse_partitions(option: str, text: str) -> dict[str, tuple[int, ...]]:
             raise bad(option, f"has no partitions for topic '{topic}'.", hint=f"Write it like {_PARTITIONS_EXAMPLE}.")
         for p in partitions:
             if type(p) is not int or p < 0:
-                raise bad(option, f"names {json.dumps(p)} as a partition of '{topic}'.", hint="They are 0, 1, 2, …")
+                raise bad(
+                    option,
+                    f"has the partition {json.dumps(p)} for topic '{topic}'.",
+                    hint="Partitions are numbered 0, 1, 2, …",
+                )
         result[topic] = tuple(sorted(set(partitions)))
     if not result:
-        raise bad(option, "names no topic.", hint=f"Write it like {_PARTITIONS_EXAMPLE}.")
+        raise bad(option, "contains no topic.", hint=f"Write it like {_PARTITIONS_EXAMPLE}.")
     return result
 
 
 def fill_in(option: str, wanted: Offsets, begin: Offsets, end: Offsets) -> Offsets:
-    """Numbers for EARLIEST and LATEST. Raises OptionError where ``wanted`` and the partitions there are differ."""
+    """Replace EARLIEST and LATEST by offsets. Raises OptionError if ``wanted`` does not match the partitions."""
     check_same_partitions(option, wanted, begin)
     return {
         topic: {
@@ -78,13 +82,13 @@ def fill_in(option: str, wanted: Offsets, begin: Offsets, end: Offsets) -> Offse
 
 
 def check_same_partitions(option: str, wanted: Offsets, there: Offsets) -> None:
-    """Raise OptionError (EOS_OPTION_OFFSETS) unless ``wanted`` names exactly the partitions that are read."""
+    """Raise OptionError (EOS_OPTION_OFFSETS) unless ``wanted`` has exactly the partitions that are read."""
     for topic in wanted:
         if topic not in there:
             raise bad(
                 option,
-                f"names topic '{topic}', which is not read.",
-                hint=f"Add it to the topics to read or leave it out here; read are: {', '.join(sorted(there))}.",
+                f"contains topic '{topic}', which is not read.",
+                hint=f"Add it to the topics to read, or remove it here. Topics to read: {', '.join(sorted(there))}.",
                 topic=topic,
             )
     for topic, partitions in there.items():
@@ -92,38 +96,39 @@ def check_same_partitions(option: str, wanted: Offsets, there: Offsets) -> None:
         if missing:
             raise bad(
                 option,
-                f"leaves out {', '.join(f'{topic}-{p}' for p in missing)}.",
-                hint="Name every partition; for offsets, -2 is earliest and -1 latest.",
+                f"does not include {', '.join(f'{topic}-{p}' for p in missing)}.",
+                hint="Include every partition; -2 is earliest and -1 latest for offsets.",
                 topic=topic,
             )
         unknown = sorted(wanted[topic].keys() - partitions.keys())
         if unknown:
             raise bad(
                 option,
-                f"names {topic}-{unknown[0]}, but of this topic are read: {', '.join(map(str, sorted(partitions)))}.",
-                hint="Name the partitions that are there.",
+                f"names {topic}-{unknown[0]}, but the partitions read of this topic are "
+                f"{', '.join(map(str, sorted(partitions)))}.",
+                hint="Use partitions that exist.",
                 topic=topic,
                 partition=unknown[0],
             )
 
 
 def check_known(option: str, offsets: Offsets, begin: Offsets, end: Offsets) -> None:
-    """Raise OptionError (EOS_OPTION_OFFSETS) for an offset that its partition does not have or never had."""
+    """Raise OptionError (EOS_OPTION_OFFSETS) for an offset outside of its partition's log."""
     for topic, partitions in offsets.items():
         for p, at in partitions.items():
             low, high = begin[topic][p], end[topic][p]
             if not low <= at <= high:
                 raise bad(
                     option,
-                    f"says {at} for {topic}-{p}, which holds the offsets from {low} up to {high}.",
-                    hint="Give an offset in that range, or -2 for earliest or -1 for latest.",
+                    f"is {at} for {topic}-{p}, which has the offsets {low} to {high}.",
+                    hint="Use an offset in that range, -2 for earliest or -1 for latest.",
                     topic=topic,
                     partition=p,
                 )
 
 
 def bad(option: str, what: str, hint: str, **parameters: object) -> OptionError:
-    """The error for an option about offsets or partitions; ``what`` goes on after the option's name."""
+    """The error for an option with offsets or partitions; ``what`` continues the sentence after the option's name."""
     return OptionError("EOS_OPTION_OFFSETS", f"Option '{option}' {what}", hint=hint, option=option, **parameters)
 
 
@@ -139,7 +144,12 @@ def _numbers(option: str, text: str, check: Callable[[str, str, object], int], e
 
 def _partition(option: str, topic: str, key: str) -> int:
     if not key.isascii() or not key.isdigit():
-        raise bad(option, f"names '{key}' as a partition of '{topic}'.", hint="They are 0, 1, 2, …", topic=topic)
+        raise bad(
+            option,
+            f"has the partition '{key}' for topic '{topic}'.",
+            hint="Partitions are numbered 0, 1, 2, …",
+            topic=topic,
+        )
     return int(key)
 
 
@@ -165,5 +175,5 @@ def _unique(option: str, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(result) < len(pairs):
         keys = [key for key, _ in pairs]
         twice = next(key for key in keys if keys.count(key) > 1)
-        raise bad(option, f"names '{twice}' twice.", hint="Name each topic and partition once.")
+        raise bad(option, f"contains '{twice}' twice.", hint="Include each topic and partition once.")
     return result

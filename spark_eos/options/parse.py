@@ -1,4 +1,4 @@
-"""What a user gave as options, parsed and checked. Raises OptionError."""
+"""Parsing and checking of the user's options. Raises OptionError."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from spark_eos.options.selection import Selection
 from spark_eos.options.table import DEFAULT_LEDGER_TOPIC, DEFAULT_PREFIX, SINK, SINK_OWNED, SOURCE, SOURCE_OWNED, Option
 from spark_eos.options.values import parse_isolation
 
-#: What may stand before :// in kafka.bootstrap.servers: nothing, or a listener's protocol.
+#: What may precede :// in kafka.bootstrap.servers: nothing, or a listener's protocol.
 _SCHEMES = ("", "plaintext", "ssl", "sasl_plaintext", "sasl_ssl")
 
 
 @dataclass(frozen=True)
 class Fetching:
-    """How a task reads. ``poll_timeout_s``: seconds without a sign of life after which it fails."""
+    """How a task reads. ``poll_timeout_s``: seconds without progress after which it fails."""
 
     kafka: KafkaProperties
     isolation: Isolation = "read_committed"
@@ -38,9 +38,9 @@ class Fetching:
 
 @dataclass(frozen=True)
 class SourceOptions:
-    """Parsed options of ``read`` and ``readStream``. Times end in their unit; ``ending`` is None for a stream.
+    """Parsed options of ``read`` and ``readStream``. Durations end in their unit; ``ending`` is None for a stream.
 
-    ``starting_option`` and ``ending_option`` are the names under which the user gave the limits, for errors.
+    ``starting_option`` and ``ending_option`` are the options by which the user set the limits, for error messages.
     """
 
     kafka: KafkaProperties
@@ -65,7 +65,7 @@ class SourceOptions:
 
     @property
     def fetching(self) -> Fetching:
-        """What of it the tasks need."""
+        """The part that tasks need."""
         return Fetching(
             self.kafka,
             self.isolation,
@@ -78,7 +78,7 @@ class SourceOptions:
 
 @dataclass(frozen=True)
 class SinkOptions:
-    """Parsed options of ``writeStream.format("eos-kafka")``. Times are milliseconds."""
+    """Parsed options of ``writeStream.format("eos-kafka")``. Durations are in milliseconds."""
 
     kafka: KafkaProperties
     topic: str | None = None
@@ -110,8 +110,9 @@ def stream_options(raw: Mapping[str, str]) -> SourceOptions:
     if options.ending is not None:
         raise OptionError(
             "EOS_OPTION_BATCH_ONLY",
-            f"Option '{options.ending_option}' is set for a stream, which has no end.",
-            hint="Remove it, or read a batch (spark.read); Trigger.AvailableNow ends at what is there at its start.",
+            f"Option '{options.ending_option}' is set, but a stream has no end.",
+            hint="Remove it, or read a batch (spark.read). Trigger.AvailableNow ends with what is available when the "
+            "query starts.",
             option=options.ending_option,
         )
     return options
@@ -130,7 +131,7 @@ def batch_options(raw: Mapping[str, str]) -> SourceOptions:
 
 
 def source_options(raw: Mapping[str, str]) -> SourceOptions:
-    """Parse and check what a user gave to ``read`` or ``readStream``, as far as it is the same. Raises OptionError."""
+    """Parse and check what a user gave to ``read`` or ``readStream``, as far as both agree. Raises OptionError."""
     return _source_options(raw, default_start="latest")[0]
 
 
@@ -149,7 +150,7 @@ def _source_options(raw: Mapping[str, str], default_start: Limit) -> tuple[Sourc
         raise OptionError(
             "EOS_OPTION_MISSING",
             "Option 'startingOffsets' is group, but 'kafka.group.id' is missing.",
-            hint='Add .option("kafka.group.id", …): the group whose committed offsets the query is to take over.',
+            hint='Add .option("kafka.group.id", …): the group at whose committed offsets the query is to begin.',
             option="kafka.group.id",
         )
     least, most = values.get("min_offsets_per_trigger"), values.get("max_offsets_per_trigger")
@@ -157,7 +158,7 @@ def _source_options(raw: Mapping[str, str], default_start: Limit) -> tuple[Sourc
         raise OptionError(
             "EOS_OPTION_CONFLICT",
             f"'minOffsetsPerTrigger' is {least}, more than 'maxOffsetsPerTrigger', which is {most}.",
-            hint="Let the minimum be at most the maximum.",
+            hint="Set the minimum to the maximum or less.",
         )
     options = SourceOptions(
         kafka=KafkaProperties({k: v for k, v in properties.items() if k != "isolation.level"}),
@@ -194,7 +195,7 @@ def _selection(values: dict[str, Any], path: str) -> Selection:
 
 
 def _limit(side: str, values: dict[str, Any], else_latest: bool) -> tuple[str, Limit | None]:
-    """The option that counts, of those that say where reading begins or ends, and what it says."""
+    """The option that takes precedence among those for the start or end of reading, and its value."""
     at, times = values.pop(f"{side}_timestamp", None), values.pop(f"{side}_times", None)
     offsets = values.pop(f"{side}_offsets", None)
     if at is not None:
@@ -213,25 +214,26 @@ def sink_options(raw: Mapping[str, str]) -> SinkOptions:
         raise OptionError(
             "EOS_OPTION_NEEDS_CHECKPOINT",
             "Option 'offsets.group.id' is set, but 'checkpointLocation' is not an option of the query.",
-            hint='The offsets come from the checkpoint\'s offset log: add .option("checkpointLocation", …) to the '
-            "writer (a location set for the whole session is not handed to the sink).",
+            hint='The offsets are read from the checkpoint\'s offset log: add .option("checkpointLocation", …) to the '
+            "writer (a location set for the session is not passed to the sink).",
         )
     return options
 
 
 def _path(raw: Mapping[str, str]) -> str:
-    """What the user gave to ``load``, ``start`` or ``toTable``; empty where nothing."""
+    """The argument of ``load``, ``start`` or ``toTable``; empty if there is none."""
     return next((value for key, value in raw.items() if key.lower() == "path"), "")
 
 
 def _refuse_path(raw: Mapping[str, str]) -> None:
-    """Who starts a query with a path or a table believes that the rows go there."""
+    """A user who passes a path or a table expects the rows to be written there."""
     path = _path(raw)
     if path:
         raise OptionError(
             "EOS_OPTION_PATH",
             f"The query was started with a path or a table ({path}), but the sink writes to topics.",
-            hint='Name the topic by .option("topic", …), and end with .start(): neither .start("…") nor .toTable("…").',
+            hint='Set the topic by .option("topic", …), and start the query by .start(), without .start("…") or '
+            '.toTable("…").',
             path=path,
         )
 
@@ -277,7 +279,7 @@ def _check_kafka(kafka: Mapping[str, str], owned: Mapping[str, str]) -> None:
             raise OptionError(
                 "EOS_OPTION_SERVERS",
                 f"Option 'kafka.bootstrap.servers' has '{server.strip()}'.",
-                hint="It takes host:port, several of them separated by commas.",
+                hint="Use host:port, separated by commas.",
                 option="kafka.bootstrap.servers",
             )
 

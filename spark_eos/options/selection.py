@@ -9,16 +9,16 @@ from dataclasses import dataclass
 from spark_eos.errors import OptionError
 from spark_eos.options.offsets import parse_partitions
 
-#: Topic → the partitions of it.
+#: Topic → its partitions.
 Partitions = Mapping[str, Collection[int]]
 
-#: Never matched by a pattern, as Kafka's own internal topics are not: what a query decides is no input.
+#: Never matched by a pattern, like Kafka's internal topics: decisions of queries are not input.
 LEDGERS = "__spark_eos_"
 
 
 @dataclass(frozen=True)
 class Subscribe:
-    """All partitions of these topics, and those that are added later."""
+    """All partitions of these topics, including those added later."""
 
     topics: tuple[str, ...]
 
@@ -26,17 +26,17 @@ class Subscribe:
         return f"'subscribe' ({','.join(self.topics)})"
 
     def of(self, topic: str, count: int) -> Iterable[int]:
-        """The partitions to read of a topic that has ``count``."""
+        """The partitions to read of a topic with ``count`` partitions."""
         return range(count)
 
     def lacking(self, there: Partitions) -> list[str]:
-        """What a new query needs and the cluster does not have."""
+        """Topics and partitions that a new query needs and the cluster does not have."""
         return [topic for topic in self.topics if topic not in there]
 
 
 @dataclass(frozen=True)
 class Pattern:
-    """All partitions of the topics in whose names the regular expression is found, now and later."""
+    """All partitions of the topics whose names contain a match of the regular expression, including later ones."""
 
     regex: str
 
@@ -56,7 +56,7 @@ class Pattern:
 
 @dataclass(frozen=True)
 class Assign:
-    """These partitions, and no other."""
+    """These partitions only."""
 
     partitions: tuple[tuple[str, tuple[int, ...]], ...]
 
@@ -81,7 +81,9 @@ def parse_subscribe(option: str, value: str) -> Subscribe:
     topics = tuple(t.strip() for t in value.split(","))
     if not all(topics):
         raise OptionError(
-            "EOS_OPTION_EMPTY", f"Option '{option}' has an empty topic name: '{value}'.", hint="Write: topic1,topic2."
+            "EOS_OPTION_EMPTY",
+            f"Option '{option}' has an empty topic name: '{value}'.",
+            hint="Use the form topic1,topic2.",
         )
     return Subscribe(tuple(dict.fromkeys(topics)))
 
@@ -89,14 +91,14 @@ def parse_subscribe(option: str, value: str) -> Subscribe:
 def parse_pattern(option: str, value: str) -> Pattern:
     text = value.strip()
     if not text:
-        raise OptionError("EOS_OPTION_EMPTY", f"Option '{option}' is empty.", hint="Give it a regular expression.")
+        raise OptionError("EOS_OPTION_EMPTY", f"Option '{option}' is empty.", hint="Set it to a regular expression.")
     try:
         re.compile(text)
     except re.error as error:
         raise OptionError(
             "EOS_OPTION_PATTERN",
-            f"Option '{option}' is no regular expression: {error.msg} at position {error.pos} of '{text}'.",
-            hint="It takes Python's syntax, which differs from Java's in rare constructs such as possessive classes.",
+            f"Option '{option}' is not a regular expression: {error.msg} at position {error.pos} of '{text}'.",
+            hint="Use Python's syntax. It differs from Java's in rare constructs such as possessive classes.",
             option=option,
             position=error.pos,
         ) from None

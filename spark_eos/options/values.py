@@ -1,4 +1,4 @@
-"""Values of options: text in, values out, or an OptionError that names the option."""
+"""Parsing of simple option values. Raises OptionError, which names the option."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from spark_eos.kafka.config.properties import Isolation
 
 def parse_text(name: str, value: str) -> str:
     if not value.strip():
-        raise OptionError("EOS_OPTION_EMPTY", f"Option '{name}' is empty.", hint="Give it a value or leave it out.")
+        raise OptionError("EOS_OPTION_EMPTY", f"Option '{name}' is empty.", hint="Set a value, or remove it.")
     return value.strip()
 
 
@@ -21,7 +21,7 @@ def parse_positive(name: str, value: str) -> int:
         raise OptionError(
             "EOS_OPTION_NOT_A_NUMBER",
             f"Option '{name}' is '{value}'.",
-            hint="It takes a whole number of at least 1.",
+            hint="Use a whole number of at least 1.",
             option=name,
             value=value,
         )
@@ -32,7 +32,7 @@ def parse_boolean(name: str, value: str) -> bool:
     lowered = value.strip().lower()
     if lowered not in ("true", "false"):
         raise OptionError(
-            "EOS_OPTION_NOT_A_BOOLEAN", f"Option '{name}' is '{value}'.", hint="It takes true or false.", option=name
+            "EOS_OPTION_NOT_A_BOOLEAN", f"Option '{name}' is '{value}'.", hint="Use true or false.", option=name
         )
     return lowered == "true"
 
@@ -46,5 +46,5 @@ def parse_isolation(value: str) -> Isolation:
     raise OptionError(
         "EOS_OPTION_ISOLATION",
         f"Option 'kafka.isolation.level' is '{value}'.",
-        hint="It takes read_committed, which is the default, or read_uncommitted.",
+        hint="Use read_committed, which is the default, or read_uncommitted.",
     )

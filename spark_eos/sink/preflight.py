@@ -1,4 +1,4 @@
-"""What the driver checks before any task runs, and what tasks need to know of it."""
+"""What the driver checks before any task runs, and what the tasks need from it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from spark_eos.retry import retrying
 KAFKA_DEFAULT_MAX_TIMEOUT_MS = 900_000
 LEDGER_PARTITIONS = 8
 FRESH_SECONDS = 30
-"""How long a cluster that passed counts as checked, in one process: less than any restart, more than a micro-batch."""
+"""Seconds for which the result of a check is reused in one process: less than any restart, more than a micro-batch."""
 
 _TIMEOUT = 15.0
 _NEEDED_TRANSACTION_VERSION = 2
@@ -40,8 +40,8 @@ _NEEDED = {
 
 @dataclass(frozen=True)
 class Facts:
-    """What the cluster and the options make of a query: milliseconds, the ledger's number of partitions, and the Spark
-    application that runs it."""
+    """What the tasks need from the checks: a timeout in milliseconds, the ledger's number of partitions, and the Spark
+    application that runs the query."""
 
     transaction_timeout_ms: int
     ledger_partitions: int
@@ -49,17 +49,18 @@ class Facts:
 
 
 def this_driver() -> str:
-    """A name for the Spark application whose driver started this Python process; empty outside of one.
+    """An id of the Spark application whose driver started this Python process; empty outside of one.
 
-    Spark gives all Python processes of its driver the block manager's folders, which it names anew for each
-    application.
+    Spark passes the folders of the block manager to all Python processes of its driver. Their names differ between
+    applications.
     """
     folders = os.environ.get("SPARK_LOCAL_DIRS", "")
     return hashlib.sha256(folders.encode()).hexdigest()[:16] if folders else ""
 
 
 def preflight(options: SinkOptions) -> Facts:
-    """Check all that can be known on the driver. Raises EosError. Writes nothing, but creates a missing ledger."""
+    """Check everything that can be checked on the driver. Raises EosError. Writes nothing, but creates a missing
+    ledger."""
     return _preflight(options, int(time.monotonic() / FRESH_SECONDS), os.getpid())
 
 
@@ -94,9 +95,9 @@ def _check_transaction_version(options: SinkOptions) -> None:
     if version < _NEEDED_TRANSACTION_VERSION:
         raise KafkaError(
             "EOS_TRANSACTION_VERSION",
-            f"The cluster's finalized transaction.version is {version}; spark-eos needs "
-            f"{_NEEDED_TRANSACTION_VERSION}, so that the end of a transaction fences its producer (KIP-890).",
-            hint="With brokers of 4.0 or newer: kafka-features.sh upgrade --feature transaction.version=2.",
+            f"The cluster's finalized transaction.version is {version}, but spark-eos requires "
+            f"{_NEEDED_TRANSACTION_VERSION}, with which the end of a transaction fences its producer (KIP-890).",
+            hint="With brokers 4.0 or newer, run kafka-features.sh upgrade --feature transaction.version=2.",
             found=version,
         )
 
@@ -116,7 +117,7 @@ def _transaction_timeout(options: SinkOptions) -> int:
 
 
 def _broker_limit(kafka: KafkaProperties) -> int | None:
-    """``transaction.max.timeout.ms``; None where this user may not ask (init_transactions tells then)."""
+    """``transaction.max.timeout.ms``; None if the user may not read it (init_transactions then fails)."""
     config = broker_config(kafka)
     return None if config is None else int(config["transaction.max.timeout.ms"])
 
@@ -146,7 +147,7 @@ def _create_ledger(topic: str, kafka: KafkaProperties) -> int:
         raise LedgerError(
             "EOS_LEDGER_NOT_CREATED",
             f"The ledger topic {topic} does not exist and could not be created: {said or name_of(code)}.",
-            hint=f"Create it with cleanup.policy=compact, and replicated like __transaction_state ({replication}).",
+            hint=f"Create it with cleanup.policy=compact, and replicate it like __transaction_state ({replication}).",
         )
     return topic_partitions(kafka, [topic])[topic]
 
@@ -157,14 +158,14 @@ def _check_ledger(topic: str, kafka: KafkaProperties) -> None:
     if policy != "compact":
         raise LedgerError(
             "EOS_LEDGER_NOT_COMPACTED",
-            f"The ledger topic {topic} has cleanup.policy={policy}: decisions would be deleted.",
-            hint="Set cleanup.policy=compact, or name another topic by 'ledger.topic'.",
+            f"The ledger topic {topic} has cleanup.policy={policy}, which would delete decisions.",
+            hint="Set cleanup.policy=compact, or use another topic by 'ledger.topic'.",
             policy=policy,
         )
     needed = int(config["min.insync.replicas"])
-    for _ in retrying(_TIMEOUT):  # replicas that were restarted take a moment to be in sync
+    for _ in retrying(_TIMEOUT):  # restarted replicas take a moment to be in sync
         description = _describe(kafka, topic)
-        # Brokers ask for no more replicas in sync than there are.
+        # Brokers do not require more replicas in sync than exist.
         short = [p for p in description.partitions if len(p.isr_nodes) < min(needed, len(p.replica_nodes))]
         if not short:
             break
@@ -187,7 +188,8 @@ def _check_group(kafka: KafkaProperties, group: str) -> None:
         raise KafkaError(
             "EOS_GROUP_ACTIVE",
             f"Consumer group {group} has {len(members)} active member(s): {', '.join(sorted(set(members)))}.",
-            hint="The sink would overwrite their offsets. Stop them, or use a group of its own for 'offsets.group.id'.",
+            hint="The sink would overwrite their offsets. Stop these consumers, or use a separate group for "
+            "'offsets.group.id'.",
             group=group,
         )
 

@@ -1,4 +1,4 @@
-"""Rows to Kafka: Arrow batches as columns, or in one tight loop, into a producer; counted and digested on the way."""
+"""Passes rows to a producer, as Arrow columns or one by one, and counts and digests them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ P = ParamSpec("P")
 class RowBatch:
     """One Arrow batch of the sink's columns, as a producer takes them, and their digest.
 
-    ``topic`` is the one for all rows, or None where the column says it.
+    ``topic`` is the topic for all rows, or None if there is a column for it.
     """
 
     def __init__(self, batch: pa.RecordBatch, columns: Columns, topic: str | None) -> None:
@@ -41,7 +41,7 @@ class RowBatch:
         return digest(self, by)
 
     def by_topic(self) -> Iterator[tuple[Any, dict[str, pa.Array]]]:
-        """Each topic with its rows, as the columns that `ArrowProducer.write` takes."""
+        """Each topic with its rows, as the columns for `ArrowProducer.write`."""
         columns = {"value": self.value}
         if self.key is not None:
             columns["key"] = self.key
@@ -58,7 +58,7 @@ class RowBatch:
         order = np.argsort(place, kind="stable")
         ends = np.cumsum(np.bincount(place))
         for topic, mine in zip(names.dictionary.to_pylist(), np.split(order, ends[:-1]), strict=True):
-            # Copied, not sliced: a topic of few rows would hold on to whole batches.
+            # Copied, not sliced: a topic with few rows would keep whole batches in memory.
             some = rows.take(pa.array(mine))
             yield topic, dict(zip(some.schema.names, some.columns, strict=True))
 
@@ -77,12 +77,12 @@ class RowBatch:
 
     @property
     def plain(self) -> bool:
-        """Only topic, value and key: the quick loop will do."""
+        """Whether there are only topic, value and key, for which a faster loop is sufficient."""
         return self.partition_column is None and self.timestamp_column is None and self.headers is None
 
 
 def produce_all(produce: Callable[..., None], wait: Callable[[], None], rows: RowBatch) -> None:
-    """Hand every row to the producer; ``wait`` makes room when its queue is full. Raises RowError."""
+    """Hand every row to the producer; ``wait`` waits for space when its queue is full. Raises RowError."""
     arguments = rows.arguments()
     topic: str | None = None
     value: bytes | None = None
@@ -114,7 +114,7 @@ def _insist(produce: Callable[P, None], wait: Callable[[], None], *arguments: P.
 
 
 def check_partitions(rows: RowBatch, topic: str | None, counts: Mapping[str, int]) -> None:
-    """Every partition that a row asks for must exist. Raises RowError."""
+    """Check that all partitions in the column exist. Raises RowError."""
     if rows.partition_column is None:
         return
     if topic is not None:
@@ -128,8 +128,8 @@ def check_partitions(rows: RowBatch, topic: str | None, counts: Mapping[str, int
             if partition is not None and not 0 <= partition < counts[name]:
                 raise RowError(
                     "EOS_ROW_PARTITION_OUT_OF_RANGE",
-                    f"A row asks for partition {partition} of topic {name}, which has {counts[name]}.",
-                    hint="Partitions are counted from 0; a null lets Kafka choose.",
+                    f"A row has partition {partition} of topic {name}, which has {counts[name]} partitions.",
+                    hint="Partitions are numbered from 0; with null, the partitioner chooses.",
                     topic=name,
                     partition=partition,
                 )
@@ -141,7 +141,7 @@ def _topics(batch: pa.RecordBatch, rows: int) -> list[str]:
         raise RowError(
             "EOS_ROW_TOPIC_NULL",
             f"{column.null_count} of {rows} rows have no topic.",
-            hint="Fill the column 'topic', filter such rows out, or set the option 'topic'.",
+            hint="Set the column 'topic', filter these rows, or set the option 'topic'.",
         )
     topics: list[str] = column.to_pylist()
     return topics
@@ -154,7 +154,7 @@ def _as_bytes(column: pa.Array) -> pa.Array:
 
 
 def _milliseconds(column: pa.Array) -> list[int]:
-    """Spark's timestamps are microseconds; Kafka's are milliseconds since 1970. Null: now."""
+    """Timestamps in milliseconds since 1970, from Spark's microseconds. Null means now."""
     times: list[int] = pc.fill_null(pc.divide(column.cast(pa.int64()), 1000), 0).to_pylist()
     return times
 
@@ -166,8 +166,8 @@ def _headers(headers: list[dict[str, Any] | None] | None) -> list[tuple[str, byt
     if len(pairs) < len(headers):
         raise RowError(
             "EOS_ROW_HEADER_NULL",
-            "A row has a header that is null, or whose key is.",
-            hint="Kafka knows no header without a name: filter such entries out of the column 'headers'.",
+            "A row has a null header, or a header with a null key.",
+            hint="Kafka requires a key for each header: filter such entries out of the column 'headers'.",
         )
     return pairs
 

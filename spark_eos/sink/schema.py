@@ -47,20 +47,20 @@ def check_columns(schema: StructType, topic_option: str | None) -> Columns:
             raise SchemaError(
                 "EOS_COLUMN_TYPE",
                 f"Column '{field.name}' is {field.dataType.simpleString()}.",
-                hint=f"It must be {known[field.name]}: {_remedy(field)}.",
+                hint=f"It has to be {known[field.name]}: {_remedy(field)}.",
                 column=field.name,
             )
     if len(names) < len(schema.fields):
         twice = next(field.name for field in schema.fields if schema.names.count(field.name) > 1)
-        raise SchemaError("EOS_COLUMN_TWICE", f"There are two columns '{twice}'.", hint="Drop or rename one of them.")
+        raise SchemaError("EOS_COLUMN_TWICE", f"Column '{twice}' exists twice.", hint="Drop or rename one of them.")
     if "value" not in names:
-        raise SchemaError("EOS_COLUMN_MISSING", "There is no column 'value'.", hint="Select one: … AS value.")
+        raise SchemaError("EOS_COLUMN_MISSING", "There is no column 'value'.", hint="Select it: … AS value.")
     if "topic" not in names and topic_option is None:
         raise SchemaError(
             "EOS_COLUMN_MISSING",
             "There is neither a column 'topic' nor an option 'topic'.",
-            hint='Add .option("topic", "…") for all rows, or select a column for each: … AS topic. '
-            'A path or a table, as in .start("…") or .toTable("…"), names no topic.',
+            hint='Add .option("topic", "…") for all rows, or select a column for each row: … AS topic. A path or a '
+            'table, as in .start("…") or .toTable("…"), is not a topic.',
         )
     return Columns(
         key="key" in names,
@@ -75,16 +75,16 @@ def _unknown(name: str, known: Collection[str]) -> SchemaError:
     near = difflib.get_close_matches(name.lower(), known, n=1)
     return SchemaError(
         "EOS_COLUMN_UNKNOWN",
-        f"There is no place in a Kafka record for column '{name}'.",
+        f"A Kafka record has no field for column '{name}'.",
         hint=f"Did you mean '{near[0]}'? Rename it: {name} AS {near[0]}."
         if near
-        else f"Select only {', '.join(known)}; to_json(struct(…)) AS value takes many columns into one.",
+        else f"Select only {', '.join(known)}; to_json(struct(…)) AS value puts several columns into one.",
         column=name,
     )
 
 
 def _remedy(field: StructField) -> str:
-    """How to make the column what it must be, as far as there is one way."""
+    """How to convert the column, if there is a single way."""
     if field.name in ("key", "value", "topic") and isinstance(field.dataType, (StructType, ArrayType, MapType)):
         return f"to_json({field.name}) AS {field.name}"
     if field.name in ("key", "value", "topic"):

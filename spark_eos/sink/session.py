@@ -1,4 +1,4 @@
-"""One query's connections in one process: the protocol's ports, kept from one micro-batch to the next."""
+"""The connections of one query in one process: the protocol's ports, reused from micro-batch to micro-batch."""
 
 from __future__ import annotations
 
@@ -22,20 +22,19 @@ from spark_eos.protocol.sweep import SWEEPS_AFTER_S, sweep
 from spark_eos.retry import retrying
 
 SETTLE_SECONDS = 60.0
-"""How long a step is tried again before the query stops and leaves it to its next run."""
+"""Seconds for which a step is retried before the query stops and leaves it to its next run."""
 
 
 AHEAD_DELAY = 0.05
-"""Seconds: while a commit returns, Spark needs the processor."""
+"""Seconds to wait before the ledger is taken ahead: while a commit returns, Spark needs the processor."""
 _CLEAN_LOOKS = 2
 
 
 class Session:
-    """``ports`` for the steps of the protocol; ``coordinator`` once more, as tasks ask it more than the port has.
+    """``ports`` are for the steps of the protocol; ``coordinator`` is the same one, with methods that only tasks need.
 
-    The driver's also keeps the ledger for the next commit, taken in the background, and looks for what is left open
-    while the query has nothing to commit. Calls on ``ports`` must not begin before ``ahead`` has been called, which
-    ends both.
+    On the driver, the session also takes the ledger ahead for the next commit, in the background, and looks for what is
+    left open while the query has nothing to commit. Call ``ahead``, which ends both, before any call on ``ports``.
     """
 
     def __init__(self, ports: Ports, coordinator: TransactionCoordinator) -> None:
@@ -80,8 +79,8 @@ class Session:
         return taking
 
     def ahead(self, run: str | None = None) -> Term | None:
-        """The ledger as it was taken ahead for this run, if it was; handed out once. A failure is not told: whoever
-        takes the ledger instead meets it too."""
+        """The ledger as it was taken ahead for this run, if it was; returned once. A failure is ignored: taking the
+        ledger again fails in the same way."""
         self._busy.set()
         if self._sweeper is not None:
             self._sweeper.join()

@@ -1,4 +1,4 @@
-"""``spark.read.format("eos-kafka")``: a batch, from one set of offsets up to another, both resolved on the driver."""
+"""``spark.read.format("eos-kafka")``: a batch between two sets of offsets, both resolved on the driver."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from spark_eos.tracebacks import hidden_traceback
 
 
 class EosKafkaBatchReader(DataSourceReader):
-    """What is there and stable when the query is planned. Each action plans anew."""
+    """Reads what is stable when the query is planned. Each action plans again."""
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
@@ -37,12 +37,12 @@ class EosKafkaBatchReader(DataSourceReader):
         return list(planning.tasks(reads, options.min_partitions, options.max_records_per_partition))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if isinstance(partition, planning.Task):  # for a batch of nothing Spark makes up a partition
+        if isinstance(partition, planning.Task):  # for an empty batch Spark invents a partition
             with hidden_traceback():
                 yield from read_task(self._options.fetching, partition)
 
     def _check_order(self, start: Offsets, end: Offsets) -> None:
-        """A start inside an open transaction, beyond the last stable offset, is none before its end."""
+        """A start beyond the last stable offset, inside an open transaction, reads nothing."""
         if self._options.ending == "latest":
             return
         for topic, partitions in end.items():

@@ -1,4 +1,4 @@
-"""One range of one partition, from the broker into Arrow by librdkafka's consumer: it reads whatever there is.
+"""One range of one partition, from the broker into Arrow by librdkafka's consumer, which reads every format.
 
 Memory of a task: librdkafka's queue (16 MiB, plus one fetch of 4 MiB on its way) and one Arrow batch of 4,096 rows.
 Cost: 1.6 core-µs per row of 100 bytes, librdkafka's threads included; 0.6 of it turn messages into Arrow.
@@ -26,24 +26,24 @@ from spark_eos.source.diagnosis import why_not
 from spark_eos.source.planning import OffsetRange
 from spark_eos.source.schema import ARROW_HEADERS, arrow_schema
 
-#: Rows of an Arrow batch. More of them fall out of the processor's caches between the passes over their fields.
+#: Rows of an Arrow batch. More rows do not fit into the processor's caches between the passes over their fields.
 BATCH_ROWS = 4096
-#: Seconds without a row after which a task fails, once the broker has said that its log ends before the range does.
+#: Seconds without a row after which a task fails, if the broker has reported that its log ends before the range.
 _SHORT_STALL_S = 5.0
 _POLL_S = 0.25
 
-#: What suits reading a range that is known to be there; the user's own settings go before.
+#: Settings for reading a range that is known to exist; the user's own settings take precedence.
 _TUNING = {
-    # While messages are turned into Arrow the queue is full for a moment; by default the next fetch then waits 1 s.
+    # While messages are converted to Arrow, the queue is full for a moment; by default, the next fetch then waits 1 s.
     "fetch.queue.backoff.ms": "2",
     "queued.max.messages.kbytes": "16384",
     "max.partition.fetch.bytes": str(4 * 1024 * 1024),
-    # Only at the end of a log is there nothing to fetch; the sooner it says so, the sooner its last range is done.
+    # There is nothing to fetch only at the end of a log; the sooner that is reported, the sooner the range is done.
     "fetch.wait.max.ms": "5",
     "check.crcs": "true",
 }
 _OURS = {
-    "enable.partition.eof": "true",  # how a range ends whose last records are aborted or control records
+    "enable.partition.eof": "true",  # reported at the end of a range whose last records are aborted or control records
     "auto.offset.reset": "error",
     "enable.auto.commit": "false",
     "enable.auto.offset.store": "false",
@@ -51,7 +51,7 @@ _OURS = {
 
 
 def read_by_consumer(fetching: Fetching, range_: OffsetRange) -> Iterator[pa.RecordBatch]:
-    """The records of a range, in order, as batches of `arrow_schema`. Errors are those of `why_not`."""
+    """The records of a range, in order, as batches of `arrow_schema`. Raises the errors of `why_not`."""
     with _borrowed_consumer(fetching) as consumer:
         progress = _Progress(range_, fetching)
         consumer.assign([TopicPartition(range_.topic, range_.partition, range_.start)])
@@ -67,7 +67,7 @@ def read_by_consumer(fetching: Fetching, range_: OffsetRange) -> Iterator[pa.Rec
 
 
 def _poll(consumer: Consumer, wanted: int) -> list[Message]:
-    """Wait for one message, then take what came with it: `consume` alone waits for all that it was asked for."""
+    """Wait for one message, then take those already received: `consume` alone waits for the full number."""
     first = consumer.poll(_POLL_S)
     if first is None:
         return []
@@ -75,7 +75,7 @@ def _poll(consumer: Consumer, wanted: int) -> list[Message]:
 
 
 class _Progress:
-    """How far a range has been read. ``position``: the offset from which nothing is read yet."""
+    """How far a range has been read. ``position``: the first offset not read yet."""
 
     def __init__(self, range_: OffsetRange, fetching: Fetching) -> None:
         self.range = range_
@@ -94,7 +94,7 @@ class _Progress:
         return time.monotonic() > self._deadline
 
     def take(self, messages: list[Message]) -> pa.RecordBatch | None:
-        """The rows among the messages that lie in the range, if there are any."""
+        """The rows in the range among the messages, if any."""
         rows = messages
         events: list[tuple[Message, ClientError]] = []
         if any(map(Message.error, messages)):
@@ -107,7 +107,7 @@ class _Progress:
         return to_arrow(rows, self.range.topic, self.range.partition, self._headers) if rows else None
 
     def _advance(self, rows: list[Message]) -> list[Message]:
-        """Take note of rows; those in the range come back."""
+        """Register rows, and return those in the range."""
         if not self._is_of_range(rows[0]) or offset_of(rows[0]) < self.position:
             raise self._misplaced(rows[0])
         self._deadline = time.monotonic() + self._timeout_s
@@ -120,21 +120,21 @@ class _Progress:
             if not self._is_of_range(message):
                 raise self._misplaced(message)
             self.position = max(self.position, offset_of(message))
-            if not self.done:  # a new leader may know less for a moment; then more comes
+            if not self.done:  # a new leader may lag behind for a moment; more will follow
                 self._deadline = min(self._deadline, time.monotonic() + _SHORT_STALL_S)
-        elif message.topic() is not None:  # what concerns a broker or the unused group passes, or ends in a stall
+        elif message.topic() is not None:  # errors of a broker or of the unused group pass, or end in a stall
             self.error = error
 
     def _is_of_range(self, message: Message) -> bool:
         return (message.topic(), message.partition()) == (self.range.topic, self.range.partition)
 
     def _misplaced(self, message: Message) -> KafkaError:
-        """librdkafka keeps what belongs to an earlier assignment from us; if it ever did not, rows could be skipped."""
+        """librdkafka drops messages of an earlier assignment; if it ever did not, rows could be skipped."""
         return KafkaError(
             "EOS_SOURCE_FETCH",
-            f"Offset {message.offset()} of {message.topic()}-{message.partition()} came while offset {self.position} "
-            f"of {self.range.topic}-{self.range.partition} was to be read.",
-            hint="This is a defect of spark-eos or librdkafka; nothing was skipped. A restart reads the range again.",
+            f"Received offset {message.offset()} of {message.topic()}-{message.partition()} instead of offset "
+            f"{self.position} of {self.range.topic}-{self.range.partition}.",
+            hint="This is a bug in spark-eos or librdkafka. Nothing was skipped; a restart reads the range again.",
             topic=self.range.topic,
             partition=self.range.partition,
         )
@@ -170,7 +170,7 @@ def _headers(messages: list[Message]) -> pa.Array:
 
 @contextlib.contextmanager
 def _without_gc() -> Iterator[None]:
-    """Messages and tuples come by the thousand and form no cycles; looking for some doubles the cost of a row."""
+    """There are thousands of messages and tuples without cycles; searching for cycles doubles the cost of a row."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -182,8 +182,8 @@ def _without_gc() -> Iterator[None]:
 
 # Consumers
 
-#: Idle consumers of this process. A worker reads one range at a time and is used again; a consumer that is there has
-#: its first row after 9 ms, a new one after 22 ms.
+#: Idle consumers of this process. A worker reads one range at a time and is reused. An existing consumer gets its
+#: first row after 9 ms, a new one after 22 ms.
 _idle_consumers: dict[tuple[Fetching, int], Consumer] = {}
 _MAX_IDLE = 2
 
@@ -194,7 +194,7 @@ def _borrowed_consumer(fetching: Fetching) -> Iterator[Consumer]:
     consumer = _idle_consumers.pop(key, None) or Consumer(_config(fetching))
     try:
         yield consumer
-    except BaseException:  # GeneratorExit too: whoever stops half-way leaves a queue behind
+    except BaseException:  # including GeneratorExit: a reader that stops early leaves a filled queue
         consumer.close()
         raise
     consumer.unassign()
@@ -205,6 +205,6 @@ def _borrowed_consumer(fetching: Fetching) -> Iterator[Consumer]:
 
 def _config(fetching: Fetching) -> dict[str, Any]:
     ours = {**_OURS, "isolation.level": fetching.isolation}
-    if fetching.group_id is not None:  # nothing joins it; brokers may ask for the right to use it
+    if fetching.group_id is not None:  # it is not joined, but brokers may require permission to use it
         ours["group.id"] = fetching.group_id
     return librdkafka_config(fetching.kafka, "consumer", ours=ours, defaults=_TUNING)

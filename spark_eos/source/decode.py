@@ -1,7 +1,7 @@
-"""What a broker answered to a fetch, as Arrow, without a Python object per row. No I/O.
+"""Decodes a Fetch response to Arrow, without a Python object per row. No I/O.
 
-Whole record batches are checked, dropped or decompressed at once (`batches`), the fields of their records found as
-arrays (`records`), and keys and values copied by Arrow from where they lie.
+Whole record batches are verified, skipped or decompressed (`kafka.records.batches`), the fields of their records are
+found as arrays (`kafka.records.fields`), and Arrow copies keys and values directly from the response.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from spark_eos.kafka.records.fields import Fields, find_records, read_fields, re
 from spark_eos.source.planning import OffsetRange
 from spark_eos.source.schema import ARROW_HEADERS, arrow_schema
 
-#: Record batches are put together up to so many rows or bytes. Much more falls out of the processor's caches.
+#: Record batches are decoded together up to this many rows or bytes. Much more does not fit into the processor's
+#: caches.
 _GROUP_ROWS = 8192
 _GROUP_BYTES = 1024 * 1024
 
@@ -27,7 +28,7 @@ _LAST_MILLISECOND = (2**63 - 1) // 1000
 
 @dataclass(frozen=True)
 class Decoded:
-    """``batches``: the rows, made when they are asked for. ``next_offset``: where to fetch on."""
+    """``batches``: the rows, decoded lazily. ``next_offset``: where the next fetch begins."""
 
     batches: Iterator[pa.RecordBatch]
     next_offset: int
@@ -41,13 +42,12 @@ def decode(
     size: int | None = None,
     with_headers: bool = False,
 ) -> Decoded:
-    """The rows of a range in a Fetch response's records (v2 record batches, the last one perhaps cut off).
+    """The rows of a range in a Fetch response's records (v2 record batches, the last one possibly truncated).
 
-    ``size``: how many bytes of the data count, by default all; they must not change before the last batch is taken.
-    ``aborted``: the response's aborted transactions, as (producer id, first offset); none for read_uncommitted.
-    The batches are of `arrow_schema`.
-    Raises KafkaError (EOS_SOURCE_DAMAGED), at once or with a batch; rows that come before that are right.
-    Raises UnsupportedFormat, at once, for what only a consumer reads.
+    ``size``: how many bytes of the data are valid, by default all; they must not change before the last batch is
+    decoded. ``aborted``: the response's aborted transactions, as (producer id, first offset); none for
+    read_uncommitted. The batches are of `arrow_schema`. Raises KafkaError (EOS_SOURCE_DAMAGED), immediately or with a
+    batch; rows before that are valid. Raises UnsupportedFormat, immediately, for formats that only librdkafka reads.
     """
     try:
         found, next_offset = find_batches(data, len(data) if size is None else size, range_.start, range_.end, aborted)
@@ -187,9 +187,9 @@ def damaged(range_: OffsetRange, offset: int, damage: Damage | str) -> KafkaErro
     """The error for bytes that are not sound, from an offset on."""
     return KafkaError(
         "EOS_SOURCE_DAMAGED",
-        f"What the broker sent of {range_.topic}-{range_.partition} from offset {offset} on is damaged: {damage}.",
-        hint="A restart fetches it again. If it comes back, the log of the partition's leader is damaged: move the "
-        "leadership to another replica.",
+        f"The records of {range_.topic}-{range_.partition} from offset {offset} on are damaged: {damage}.",
+        hint="A restart fetches them again. If the error recurs, the log of the partition's leader is damaged: make "
+        "another replica the leader.",
         topic=range_.topic,
         partition=range_.partition,
         offset=offset,

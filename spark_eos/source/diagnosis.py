@@ -18,24 +18,24 @@ def why_not(kafka: KafkaProperties, range_: OffsetRange, position: int, refusal:
     r, place = range_, {range_.topic: [range_.partition]}
     begin = begin_offsets(kafka, place)[r.topic][r.partition]
     if begin > position:
-        return data_loss(r.topic, r.partition, position, begin, f"begins at {begin} now (retention)")
+        return data_loss(r.topic, r.partition, position, begin, f"its log now starts at {begin} (retention)")
     end = end_offsets(kafka, place, "read_uncommitted")[r.topic][r.partition]
     if end < r.end:
-        return data_loss(r.topic, r.partition, position, end, f"ends at {end}, before {r.end}")
+        return data_loss(r.topic, r.partition, position, end, f"its log ends at {end}, before {r.end}")
     where = f"{r.topic}-{r.partition} at offset {position}, of {r.start} to {r.end}"
     if refusal is not None:
         return KafkaError(
             "EOS_SOURCE_FETCH",
             f"Reading {where} failed: {refusal}.",
-            hint="Grant Read on the topic if it is about authorization; otherwise look into the broker's log.",
+            hint="If it is about authorization, grant READ on the topic; otherwise look into the broker's log.",
             topic=r.topic,
             partition=r.partition,
             position=position,
         )
     return KafkaError(
         "EOS_SOURCE_STALLED",
-        f"Nothing came from {where} for a long time, though the log holds it.",
-        hint="Check the partition's leader and its log. A restart goes on here.",
+        f"No record was received from {where} for a long time, though the log has them.",
+        hint="Check the partition's leader and its log. A restart continues here.",
         topic=r.topic,
         partition=r.partition,
         position=position,

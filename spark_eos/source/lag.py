@@ -1,4 +1,4 @@
-"""How far a query is behind, and who holds it: the lag of each partition, and transactions that stay open for long."""
+"""The lag of each partition, and the transactions that stay open for long."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from spark_eos.options.offsets import Offsets
 from spark_eos.source.offsets import MARK
 from spark_eos.source.watch import TopicWatch
 
-#: How often the high watermarks are asked for.
+#: Seconds between requests for high watermarks.
 _LOOK_S = 1.0
-#: How often the log names the same holder.
+#: Seconds between log lines about the same transaction.
 _REPEAT_S = 300.0
 
 _Place = tuple[str, int]
 
 
 class Lag:
-    """High watermarks beside the ends that the query reads to, and since when they differ."""
+    """Compares high watermarks with the offsets up to which the query reads."""
 
     def __init__(self, kafka: KafkaProperties, watch: TopicWatch, warn_after_s: float) -> None:
         self._kafka = kafka
@@ -30,12 +30,13 @@ class Lag:
         self._warn_after_s = warn_after_s
         self._high: Offsets = {}
         self._next_look = 0.0
-        #: Where an end lies before the high watermark: that end, and since when it has been there.
+        #: For each end below the high watermark: the end, and since when it has been there.
         self._held: dict[_Place, tuple[int, float]] = {}
         self._said: dict[tuple[str, int, int], float] = {}
 
     def watch(self, ends: Offsets) -> None:
-        """Take note of ends that open transactions hold, once a second; name who holds one for long."""
+        """Once a second, look for ends that are held back by open transactions; log transactions that do so for
+        long."""
         now = time.monotonic()
         if now < self._next_look or not ends:
             return
@@ -43,7 +44,7 @@ class Lag:
         places = {topic: list(partitions) for topic, partitions in ends.items()}
         try:
             self._high = self._watch.high_watermarks(places)
-        except EosError as error:  # a topic is just being deleted, or nobody answers: the next question says so
+        except EosError as error:  # a topic is being deleted, or no broker responds: the next request fails with it
             logger.debug("no high watermarks: %s", error)
             return
         held = {}
@@ -58,8 +59,9 @@ class Lag:
                 self._name_holders(topic, p, end, now)
 
     def report(self, position: Offsets, ends: Offsets, losses: int) -> dict[str, Any]:
-        """``#lag``: for each partition the offsets up to its last stable offset and up to its high watermark, and for
-        how many milliseconds an open transaction has held the former. ``#losses``: how often data were lost."""
+        """``#lag``: for each partition the number of offsets to its last stable offset and to its high watermark, and
+        for how many milliseconds an open transaction has held back the former. ``#losses``: the number of data
+        losses."""
         now = time.monotonic()
         lag: dict[str, dict[str, dict[str, int]]] = {}
         for topic, partitions in sorted(ends.items()):

@@ -1,6 +1,6 @@
-"""Which offsets a beginning or an end means on the cluster.
+"""Resolves starts and ends to offsets of the cluster.
 
-``latest`` and times are resolved within what is stable: an open transaction is neither waited for nor skipped.
+``latest`` and timestamps are resolved below the last stable offset: open transactions are neither awaited nor skipped.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def resolve_start(
     """The offset of every partition at which a new query begins.
 
     Raises OptionError (EOS_OPTION_OFFSETS), TopicError, KafkaError (EOS_GROUP_ACTIVE, EOS_GROUP_WITHOUT_OFFSETS,
-    EOS_SOURCE_NO_RECORD_AT_TIME), DataLossError for offsets that are gone.
+    EOS_SOURCE_NO_RECORD_AT_TIME), and DataLossError for offsets that are gone.
     """
     watch.expect_all()
     if limit == "latest":
@@ -44,8 +44,8 @@ def resolve_start(
 
 
 def resolve_end(option: str, limit: Limit, watch: TopicWatch) -> Offsets:
-    """The offset of every partition at which a batch ends, exclusive. Errors as for `resolve_start`; an end that is not
-    stable yet is one, too."""
+    """The offset of every partition at which a batch ends, exclusive. Errors as for `resolve_start`; also for an end
+    that is not stable yet."""
     if limit == "latest":
         return watch.ends()
     if isinstance(limit, ByTime):
@@ -74,7 +74,7 @@ def _at_times(option: str, limit: ByTime, watch: TopicWatch) -> Offsets:
     else:
         times = limit.times
         check_same_partitions(option, times, {t: dict.fromkeys(numbers, 0) for t, numbers in partitions.items()})
-    # Ends are asked for first: what is appended between the two answers belongs behind them.
+    # Ends are requested first: records that are appended between the two responses are beyond them.
     ends = watch.ends()
     found = watch.at_times(times)
     for topic, offsets in found.items():
@@ -82,9 +82,9 @@ def _at_times(option: str, limit: ByTime, watch: TopicWatch) -> Offsets:
             if at == NO_OFFSET and not limit.else_latest:
                 raise KafkaError(
                     "EOS_SOURCE_NO_RECORD_AT_TIME",
-                    f"'{option}' asks for {topic}-{p} from {times[topic][p]} on, but it has no stable record of that "
-                    "time or later.",
-                    hint="Give an earlier time, or set 'startingOffsetsByTimestampStrategy' to latest.",
+                    f"Option '{option}' is {times[topic][p]} for {topic}-{p}, which has no stable record with "
+                    "that timestamp or a later one.",
+                    hint="Use an earlier timestamp, or set 'startingOffsetsByTimestampStrategy' to latest.",
                     topic=topic,
                     partition=p,
                 )
@@ -93,14 +93,14 @@ def _at_times(option: str, limit: ByTime, watch: TopicWatch) -> Offsets:
 
 
 def _of_group(kafka: KafkaProperties, group: str, begin: Offsets, high: Offsets) -> Offsets:
-    """What the group has committed. A partition that holds nothing may lack: it begins where its log ends."""
+    """The committed offsets of the group. An empty partition needs none: it begins at its end."""
     members = active_members(kafka, group)
     if members:
         raise KafkaError(
             "EOS_GROUP_ACTIVE",
             f"Consumer group {group} has {len(members)} active member(s): {', '.join(sorted(set(members)))}.",
-            hint="Both would read the same rows. Stop them first, then start the query: it takes over from the offsets "
-            "that they have committed.",
+            hint="Both would read the same rows. Stop these consumers first, then start the query: it continues from "
+            "the offsets that they have committed.",
             group=group,
         )
     committed = committed_offsets(kafka, group, {topic: list(offsets) for topic, offsets in begin.items()})
@@ -115,9 +115,9 @@ def _of_group(kafka: KafkaProperties, group: str, begin: Offsets, high: Offsets)
     if lacking:
         raise KafkaError(
             "EOS_GROUP_WITHOUT_OFFSETS",
-            f"Consumer group {group} has committed nothing for {', '.join(lacking)}.",
-            hint="Correct 'kafka.group.id', reset the group's offsets for these partitions with Kafka's tools, or give "
-            "'startingOffsets' as JSON.",
+            f"Consumer group {group} has no committed offsets for {', '.join(lacking)}.",
+            hint="Correct 'kafka.group.id', set the group's offsets for these partitions with Kafka's tools, or set "
+            "'startingOffsets' to JSON.",
             group=group,
         )
     logger.info("starting at the offsets of consumer group %s: %s", group, result)
@@ -130,6 +130,8 @@ def _begin_or_later(wanted: Offsets, begin: Offsets, losses: Losses) -> Offsets:
         for p, at in offsets.items():
             first = begin[topic][p]
             if at < first:
-                losses.report(data_loss(topic, p, at, first, f"begins at {first} now (retention or deleted records)"))
+                losses.report(
+                    data_loss(topic, p, at, first, f"its log now starts at {first} (retention or deleted records)")
+                )
             result.setdefault(topic, {})[p] = max(at, first)
     return result

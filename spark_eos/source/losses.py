@@ -1,4 +1,4 @@
-"""What happens to offsets that a query needs and the cluster does not have: ``failOnDataLoss`` decides."""
+"""Data loss: what happens if the cluster no longer has offsets that a query needs, depending on ``failOnDataLoss``."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from spark_eos.log import logger
 
 
 class Losses:
-    """An error for the first loss where ``fail``; else a warning for each, once, and a count."""
+    """If ``fail``, an error for the first loss; otherwise one warning for each, and a count."""
 
     def __init__(self, fail: bool) -> None:
         self.fail = fail
@@ -15,11 +15,11 @@ class Losses:
 
     @property
     def count(self) -> int:
-        """Losses so far. One is of one partition, of whatever many records."""
+        """Losses so far. Each is of one partition, whatever the number of records."""
         return len(self._seen)
 
     def report(self, loss: DataLossError) -> None:
-        """Raise it, or say it."""
+        """Raise it, or log it."""
         if self.fail:
             raise loss
         key = tuple(loss.parameters.values())
@@ -29,14 +29,15 @@ class Losses:
 
 
 def data_loss(topic: str, partition: int, expected: int, found: int | None, what: str) -> DataLossError:
-    """The error for offsets that the query needs and the cluster does not have. ``found``: the nearest there is."""
+    """The error for offsets that the query needs and the cluster does not have. ``found``: the closest existing
+    offset."""
     return DataLossError(
         "EOS_SOURCE_DATA_LOSS",
-        f"The query goes on at offset {expected} of {topic}-{partition}, but the partition {what}.",
-        hint="Nothing was read or skipped. Restore the topic; or set 'failOnDataLoss' to false for one start: what is "
-        "lost is lost, and the query goes on, from this checkpoint, with the first record that is left, or with a new "
-        "topic from its beginning. A new checkpoint is of no use: with 'startingOffsets' = group it asks for the same "
-        "offsets, which Kafka deletes with their topic.",
+        f"Expected offset {expected} of {topic}-{partition}, but {what}.",
+        hint="Nothing was read or skipped. Restore the topic, or set 'failOnDataLoss' to false for one start: the "
+        "query then continues from this checkpoint with the first record that is left, or with a new topic from "
+        "its beginning. A new checkpoint does not help: with 'startingOffsets' = group it would begin at the "
+        "same offsets, which Kafka deletes together with their topic.",
         topic=topic,
         partition=partition,
         expected=expected,

@@ -1,7 +1,7 @@
-"""Offsets as the user writes them, as Spark keeps them, and as the source counts with them.
+"""The formats of offsets in the source and in Spark's offset log.
 
-Inside: ``{topic: {partition: offset}}``, ends exclusive. In the offset log: the built-in source's JSON with partitions
-as texts, and beside them the ids of the topics, under a key that no topic can have::
+In the source: ``{topic: {partition: offset}}``, ends exclusive. In the offset log: the JSON of the built-in source,
+with partitions as strings, plus the ids of the topics under a key that cannot be a topic::
 
     {"#ids": {"flights": "6xQ…"}, "flights": {"0": 23, "1": 5}}
 
@@ -16,24 +16,24 @@ from typing import Any
 
 from spark_eos.options.offsets import Offsets
 
-#: Topic → its id. A topic that is deleted and created again has another one.
+#: Topic → its id. A recreated topic has a different id.
 TopicIds = dict[str, str]
 
-#: Keys of the offset log that begin so are no topics.
+#: Keys of the offset log with this prefix are not topics.
 MARK = "#"
 _IDS = MARK + "ids"
 
 
 @dataclass(frozen=True)
 class Position:
-    """How far a query has come: what one line of the offset log says. ``ids`` is empty where the log has none."""
+    """The position of a query: one line of the offset log. ``ids`` is empty if the log has none."""
 
     offsets: Offsets
     ids: TopicIds = field(default_factory=dict)
 
 
 def to_spark(position: Position) -> dict[str, dict[str, Any]]:
-    """For the offset log: topics in the order of their names, partitions in the order of their numbers."""
+    """The line for the offset log, with topics sorted by name and partitions by number."""
     offsets = position.offsets
     ids = {topic: position.ids[topic] for topic in sorted(offsets) if topic in position.ids}
     topics = {topic: {str(p): offsets[topic][p] for p in sorted(offsets[topic])} for topic in sorted(offsets)}
@@ -41,7 +41,7 @@ def to_spark(position: Position) -> dict[str, dict[str, Any]]:
 
 
 def from_spark(logged: Mapping[str, Mapping[str, Any]]) -> Position:
-    """What `to_spark` made, or what the built-in source wrote into an offset log."""
+    """The position from a line that `to_spark` or the built-in source has written."""
     topics = {topic: partitions for topic, partitions in logged.items() if not topic.startswith(MARK)}
     offsets = {topic: {int(p): offset for p, offset in partitions.items()} for topic, partitions in topics.items()}
     return Position(offsets, dict(logged.get(_IDS, {})))

@@ -1,9 +1,9 @@
-"""From where to where a micro-batch reads. Pure functions over ``{topic: {partition: offset}}``.
+"""The ranges that a micro-batch reads. Pure functions over ``{topic: {partition: offset}}``.
 
-A partition enters the offset log at its first offset, in a micro-batch that reads none of its rows; it is read from the
-next micro-batch on. So every range that is ever read begins at an offset that the log holds, and a replay begins where
-the first try began. That goes for the partitions of a new query (micro-batch 0 only records where the query begins,
-whatever ``startingOffsets`` says) and for partitions and topics that are added later.
+A partition is added to the offset log at its first offset, in a micro-batch that reads none of its rows. It is read
+from the next micro-batch on. So every range begins at an offset in the log, and a replay begins where the first attempt
+began. This applies to the partitions of a new query (micro-batch 0 only records where the query begins, whatever
+``startingOffsets`` is) and to partitions and topics that are added later.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pyspark.sql.datasource import InputPartition
 from spark_eos.options.offsets import Offsets
 from spark_eos.source.losses import Losses, data_loss
 
-#: A task costs as much as reading some ten thousand rows; up to so many offsets of several partitions share one.
+#: A task costs as much as reading some ten thousand rows; partitions share a task up to this many offsets.
 FEW = 512
 
 
@@ -33,16 +33,16 @@ class OffsetRange:
 
 @dataclass(frozen=True)
 class Task(InputPartition):
-    """What one task reads, one range after the other."""
+    """The ranges of one task, read one after the other."""
 
     ranges: tuple[OffsetRange, ...]
 
 
 def advance(start: Offsets, ends: Offsets, max_rows: int) -> Offsets:
-    """Where the micro-batch that begins at ``start`` ends: at most ``max_rows`` offsets on, never past ``ends``.
+    """The end of the micro-batch that begins at ``start``: at most ``max_rows`` offsets later, never past ``ends``.
 
-    ``max_rows`` is shared out by what waits in each partition; one with something waiting gets at least one offset.
-    A partition whose end lies before its start, or is not known, stays where it is.
+    ``max_rows`` is divided in proportion to the backlog of each partition; one with a backlog gets at least one offset.
+    A partition whose end is unknown or before its start does not advance.
     """
     waiting = in_wait(start, ends)
     total = sum(waiting.values())
@@ -54,7 +54,7 @@ def advance(start: Offsets, ends: Offsets, max_rows: int) -> Offsets:
 
 
 def in_wait(start: Offsets, ends: Offsets) -> dict[tuple[str, int], int]:
-    """How many offsets wait in each partition that has some."""
+    """The backlog of each partition that has one, in offsets."""
     return {
         (topic, p): ends[topic][p] - at
         for topic, partitions in start.items()
@@ -64,12 +64,12 @@ def in_wait(start: Offsets, ends: Offsets) -> dict[tuple[str, int], int]:
 
 
 def merge(one: Offsets, other: Offsets) -> Offsets:
-    """Both; no partition may be in both."""
+    """The union of two sets of offsets without common partitions."""
     return {topic: {**one.get(topic, {}), **other.get(topic, {})} for topic in {**one, **other}}
 
 
 def ranges(start: Offsets, end: Offsets) -> list[OffsetRange]:
-    """One for each partition with something to read. Partitions that ``start`` does not know are not read yet."""
+    """A range for each partition with offsets to read. Partitions that are not in ``start`` are not read yet."""
     return [
         OffsetRange(topic, p, start[topic][p], stop)
         for topic, partitions in sorted(end.items())
@@ -79,12 +79,12 @@ def ranges(start: Offsets, end: Offsets) -> list[OffsetRange]:
 
 
 def from_the_log(reads: Iterable[OffsetRange], begin: Offsets, losses: Losses) -> list[OffsetRange]:
-    """The ranges without what the log does not hold any more: that is reported as lost."""
+    """The ranges without offsets that the log no longer has; these are reported as lost."""
     kept = []
     for r in reads:
         first = begin[r.topic][r.partition]
         if first > r.start:
-            what = f"begins at {first} now (retention or deleted records)"
+            what = f"its log now starts at {first} (retention or deleted records)"
             losses.report(data_loss(r.topic, r.partition, r.start, first, what))
             r = replace(r, start=min(first, r.end))
         kept.append(r)
@@ -92,7 +92,7 @@ def from_the_log(reads: Iterable[OffsetRange], begin: Offsets, losses: Losses) -
 
 
 def up_to_the_end(reads: Iterable[OffsetRange], high_watermark: Offsets, losses: Losses) -> list[OffsetRange]:
-    """The ranges without what lies beyond the end of the log: that is reported as lost."""
+    """The ranges without offsets beyond the end of the log; these are reported as lost."""
     kept = []
     for r in reads:
         last = high_watermark[r.topic][r.partition]
@@ -104,13 +104,13 @@ def up_to_the_end(reads: Iterable[OffsetRange], high_watermark: Offsets, losses:
 
 
 def ends_early(end: int) -> str:
-    """What is wrong with a partition that ends before an offset that has been read or planned."""
-    return f"ends at {end} (the topic was created anew or truncated)"
+    """The reason of a loss in a partition that ends before an offset that was read or planned."""
+    return f"its log ends at {end} (the topic was recreated or truncated)"
 
 
 def tasks(reads: list[OffsetRange], min_partitions: int | None, max_records: int | None) -> list[Task]:
-    """A task for each range; unless the user says how many, ranges that have not more than `FEW` offsets together share
-    one."""
+    """A task for each range. Unless the user sets a number, ranges with no more than `FEW` offsets in total share a
+    task."""
     if min_partitions is not None or max_records is not None:
         return [Task((part,)) for part in split(reads, min_partitions, max_records)]
     shared: list[list[OffsetRange]] = []
@@ -125,10 +125,10 @@ def tasks(reads: list[OffsetRange], min_partitions: int | None, max_records: int
 
 
 def split(reads: list[OffsetRange], min_partitions: int | None, max_records: int | None) -> list[OffsetRange]:
-    """The same ranges in parts, for more tasks than there are partitions with something to read.
+    """The ranges split into parts, for more tasks than partitions.
 
-    No part has more than ``max_records`` offsets; then, as far as there are offsets, there are about
-    ``min_partitions`` parts, and a range gets its share of them by its size, as in the built-in source.
+    No part has more than ``max_records`` offsets. If there are enough offsets, there are about ``min_partitions``
+    parts, divided in proportion to the size of the ranges, as in the built-in source.
     """
     if max_records is not None:
         reads = [part for r in reads for part in _parts(r, -(-(r.end - r.start) // max_records))]

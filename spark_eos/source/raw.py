@@ -1,8 +1,8 @@
 """One range of one partition, from the broker into Arrow by whole record batches, without an object per row.
 
-While a fetch is decoded the next one is under way, in the broker and in the sockets' buffers. Memory of a task: the
-bytes of one fetch (``kafka.max.partition.fetch.bytes``, by default `FETCH_BYTES`, or one record batch where that is
-larger), what they are when decompressed, and one Arrow batch.
+While a fetch is decoded, the next one is in progress in the broker and in the sockets' buffers. Memory of a task: the
+bytes of one fetch (``kafka.max.partition.fetch.bytes``, by default `FETCH_BYTES`, or one record batch if that is
+larger), its decompressed records, and one Arrow batch.
 """
 
 from __future__ import annotations
@@ -30,24 +30,24 @@ from spark_eos.source.planning import OffsetRange
 
 T = TypeVar("T")
 
-#: Larger fetches bring nothing on loopback, and what they bring is out of the processor's caches when it is decoded.
+#: Larger fetches gain nothing on loopback, and no longer fit into the processor's caches when they are decoded.
 FETCH_BYTES = 1024 * 1024
 _FEWEST_BYTES = 64 * 1024
-#: How large a row is thought to be until the first rows have come.
+#: Assumed size of a row until the first rows have arrived.
 _BYTES_PER_OFFSET = 1024.0
-#: For the last record batch of a fetch, which would come cut off.
+#: For the last record batch of a fetch, which would be truncated.
 _MARGIN = 1.25
-#: Only at the end of a log is there nothing to fetch.
+#: There is nothing to fetch only at the end of a log.
 _MAX_WAIT_MS = 100
-#: Seconds without a step forward after which a task fails once the leader has answered that there is no more.
+#: Seconds without progress after which a task fails, if the leader has responded that there is no more.
 _SHORT_STALL_S = 5.0
 
 
 def read_raw(fetching: Fetching, range_: OffsetRange) -> Iterator[pa.RecordBatch]:
     """The records of a range, in order, as batches of `arrow_schema`.
 
-    Raises the errors of `why_not`, and KafkaError (EOS_SOURCE_DAMAGED) on bytes that are not sound; UnsupportedFormat
-    on what only a consumer reads, from its ``position`` on: all rows before that have been given.
+    Raises the errors of `why_not`, and KafkaError (EOS_SOURCE_DAMAGED) for damaged records, and UnsupportedFormat
+    for formats that only librdkafka reads, from its ``position`` on: all rows before that were returned.
     """
     with _Fetches(fetching, range_) as fetches:
         while fetches.position < range_.end:
@@ -55,15 +55,15 @@ def read_raw(fetching: Fetching, range_: OffsetRange) -> Iterator[pa.RecordBatch
 
 
 def supports(kafka: KafkaProperties) -> bool:
-    """Whether all that the user wants of connections and fetches is understood here, and by the brokers.
+    """Whether this reader and the brokers support all of the user's properties for connections and fetches.
 
-    Raises ConnectionFailed where no broker answers.
+    Raises ConnectionFailed if no broker responds.
     """
     return not is_for_librdkafka(kafka, "consumer") and is_spoken(kafka)
 
 
 class _Fetches:
-    """The fetches of a range, one always on its way. ``position``: the offset from which nothing has come yet."""
+    """The fetches of a range, one of them always in progress. ``position``: the first offset not received yet."""
 
     def __init__(self, fetching: Fetching, range_: OffsetRange) -> None:
         self.position = range_.start
@@ -84,7 +84,7 @@ class _Fetches:
             give_back(self._kafka, self._connection)
 
     def next(self) -> Decoded:
-        """The next rows; the fetch after them is on its way then. May have no rows, but always is a step forward."""
+        """The next rows; the following fetch is then in progress. There may be no rows, but always progress."""
         began = time.monotonic()
         deadline, pause = began + self._options.poll_timeout_s, FIRST_WAIT
         while True:
@@ -104,12 +104,12 @@ class _Fetches:
             pause = min(2 * pause, LONGEST_WAIT)
 
     def _deadline_after(self, answer: FetchResponse, began: float) -> float:
-        """Until when to ask again: a new leader may know less than there is, but not for long."""
+        """Until when to retry: a new leader may lag behind, but not for long."""
         short = answer.error in (OK, Code.OFFSET_OUT_OF_RANGE)
         return began + (_SHORT_STALL_S if short else self._options.poll_timeout_s)
 
     def _answer(self, deadline: float) -> FetchResponse | None:
-        """What the leader says to the fetch that is on its way, or to a first one; None where it cannot be reached."""
+        """The leader's response to the fetch in progress, or to a first one; None if it cannot be reached."""
         if self._connection is None:
             self._try(self._connect)
         connection = self._connection
@@ -135,7 +135,7 @@ class _Fetches:
         self._send()
 
     def _disconnect(self) -> None:
-        """The leader may be another one when it is needed again."""
+        """Disconnect: the leader may have changed by the next fetch."""
         broker_client(self._kafka).forget_leader(self._range.topic, self._range.partition)
         if self._connection is not None:
             self._connection.close()
@@ -161,7 +161,9 @@ class _Fetches:
             unsupported.position = self.position
             raise
         if decoded.next_offset <= self.position:
-            raise damaged(unread, self.position, "it is less than one record batch, though the first comes whole")
+            raise damaged(
+                unread, self.position, "they are less than one record batch, though the first one is always complete"
+            )
         return decoded
 
     def _step(self, position: int, size: int) -> None:
@@ -171,7 +173,7 @@ class _Fetches:
             self._try(self._send)
 
     def _check(self, answer: FetchResponse) -> None:
-        """Raise for an answer that will not get better."""
+        """Raise for a response that a retry cannot improve."""
         if answer.error != OK:
             self._disconnect()
         if answer.error == Code.OFFSET_OUT_OF_RANGE:

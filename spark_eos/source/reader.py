@@ -211,13 +211,14 @@ class EosKafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if _differ(known, ids.get(topic)):
                 p, offset = min(position.offsets[topic].items())
                 found = self._watch.high_watermarks({topic: [p]})[topic][p]
-                what = f"was created anew: the topic's id was {known} and is {ids[topic]}. It ends at {found}"
+                what = f"the topic was recreated: its id was {known} and is now {ids[topic]}; the log ends at {found}"
                 self._losses.report(data_loss(topic, p, offset, found, what))
 
     def _why_not_there(self, topic: str) -> str:
         if topic in self._watch.topics().partitions:
-            return f"is gone; of its topic are read: {self._watch.topics().partitions[topic]}"
-        return f"is not there: the topic was deleted, or {self._options.selection} does not name it any more"
+            return "the partition is gone; the partitions read of its topic are "
+            f"{self._watch.topics().partitions[topic]}"
+        return f"it does not exist: the topic was deleted, or {self._options.selection} does not include it any more"
 
     def _waits_for_more(self, at: Offsets, ends: Offsets) -> bool:
         """Whether there are fewer offsets than ``minOffsetsPerTrigger``, and still time to wait for more."""

@@ -62,9 +62,9 @@ def check_given(given: StructType, include_headers: bool) -> None:
     if _columns(given) != _columns(own):
         raise SchemaError(
             "EOS_SOURCE_SCHEMA",
-            f"The source's columns are {_columns(own)}; .schema(…) gives others: {_columns(given)}.",
-            hint="Remove .schema(…), and take the value apart in the query: "
-            "from_json(cast(value AS string), '…'). The column headers comes with the option 'includeHeaders'.",
+            f"The source's columns are {_columns(own)}, but .schema(…) has {_columns(given)}.",
+            hint="Remove .schema(…), and parse the value in the query: from_json(cast(value AS string), '…'). The "
+            "option 'includeHeaders' adds the column headers.",
         )
 
 

@@ -68,8 +68,8 @@ class TopicWatch:
             servers = self._kafka.bootstrap_servers
             raise TopicError(
                 "EOS_TOPIC_MISSING",
-                f"{servers} has no topic or partition {', '.join(lacking)}, which {self._selection} asks for.",
-                hint="Create it, or correct the name. spark-eos creates no topic by reading or writing it.",
+                f"{servers} has no topic or partition {', '.join(lacking)}, which {self._selection} requires.",
+                hint="Create it, or correct the name. spark-eos does not create topics that it reads or writes.",
                 topic=lacking[0],
             )
 

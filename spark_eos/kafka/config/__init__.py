@@ -1,1 +1,1 @@
-"""The user's ``kafka.*`` properties, in the words of each client that speaks to the cluster."""
+"""The user's ``kafka.*`` properties, translated for each client."""

@@ -107,6 +107,6 @@ def _ssl_context(user: Mapping[str, str]) -> ssl.SSLContext:
         raise OptionError(
             "EOS_OPTION_KAFKA_INVALID",
             f"The kafka.ssl.* certificates cannot be loaded: {error}.",
-            hint="Check that the files exist, are PEM and can be read here.",
+            hint="Check that the files exist, are in PEM format and can be read on this machine.",
         ) from None
     return context

@@ -1,4 +1,4 @@
-"""One name for each property: users write librdkafka's or the Java client's."""
+"""Translates the Java client's property names to librdkafka's."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from spark_eos.errors import OptionError
 from spark_eos.kafka.config.properties import KafkaProperties
 
-#: Names of one property that has two, the Java client's or librdkafka's own alias, with the one used from here on.
+#: Alternative names of a property, of the Java client or aliases of librdkafka, with the name used internally.
 RENAMED = {
     "fetch.max.wait.ms": "fetch.wait.max.ms",
     "fetch.message.max.bytes": "max.partition.fetch.bytes",
@@ -23,7 +23,7 @@ RENAMED = {
     "ssl.keystore.key": "ssl.key.pem",
 }
 
-#: Java names that tune what librdkafka does not have; to leave them out changes neither results nor security.
+#: Java names without a librdkafka equivalent; ignoring them changes neither results nor security.
 WITHOUT_TWIN = frozenset(
     {
         "auto.include.jmx.reporter",
@@ -41,7 +41,7 @@ WITHOUT_TWIN = frozenset(
     }
 )
 
-#: Java names that the user must replace, with what to use.
+#: Java names that the user has to replace, with what to use instead.
 _REFUSED = {
     "partitioner.class": "use 'kafka.partitioner' (murmur2_random is the Java client's) or the 'partition' column",
     "sasl.client.callback.handler.class": "there is no JVM client; use sasl.oauthbearer.* or sasl.username",
@@ -58,14 +58,14 @@ _REFUSED = {
 
 
 def canonical(kafka: KafkaProperties) -> dict[str, str]:
-    """The properties under librdkafka's names. Raises OptionError for what cannot be translated."""
+    """The properties under librdkafka's names. Raises OptionError for properties that cannot be translated."""
     for key, why in _REFUSED.items():
         if key in kafka:
             raise unsupported(key, f"cannot be used: {why}.", hint="Remove it.")
     result = {key: value for key, value in kafka.items() if key not in RENAMED and key not in WITHOUT_TWIN}
     for java, name in RENAMED.items():
         if java in kafka:
-            result.setdefault(name, kafka[java])  # librdkafka's own name goes before
+            result.setdefault(name, kafka[java])  # librdkafka's own name takes precedence
     if "buffer.memory" in result:
         bytes_ = result.pop("buffer.memory")
         result.setdefault("queue.buffering.max.kbytes", str(int(bytes_) // 1024) if bytes_.isdigit() else bytes_)
@@ -84,7 +84,7 @@ def _translate_jaas(properties: dict[str, str]) -> None:
     if module not in ("PlainLoginModule", "ScramLoginModule") or not {"username", "password"} <= values.keys():
         raise unsupported(
             "sasl.jaas.config",
-            "is understood for PlainLoginModule and ScramLoginModule with a username and a password only.",
+            "is supported for PlainLoginModule and ScramLoginModule with username and password only.",
             hint="Use kafka.sasl.mechanism with kafka.sasl.username and kafka.sasl.password, "
             "or kafka.sasl.oauthbearer.*, or kafka.sasl.kerberos.*.",
         )
@@ -93,8 +93,8 @@ def _translate_jaas(properties: dict[str, str]) -> None:
 
 
 def _translate_stores(properties: dict[str, str]) -> None:
-    """``ssl.truststore.*`` and ``ssl.keystore.*`` of type PEM; everything else is for the JVM only."""
-    if "ssl.endpoint.identification.algorithm" in properties:  # the Java client turns it off with an empty text
+    """``ssl.truststore.*`` and ``ssl.keystore.*`` of type PEM; other types are for the JVM only."""
+    if "ssl.endpoint.identification.algorithm" in properties:  # the Java client disables it with an empty string
         algorithm = properties["ssl.endpoint.identification.algorithm"].strip().lower()
         properties["ssl.endpoint.identification.algorithm"] = algorithm or "none"
     for store in ("truststore", "keystore"):

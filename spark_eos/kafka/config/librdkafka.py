@@ -1,13 +1,12 @@
-"""The user's ``kafka.*`` properties, in the words of the two clients that speak to the cluster.
+"""The user's ``kafka.*`` properties, translated for the two clients in use.
 
-Users write librdkafka's names or, as with Spark's built-in source and sink, the Java client's. Both are served::
+Users write librdkafka's names or, as with Spark's built-in source and sink, the Java client's::
 
     KafkaProperties ─canonical()─> librdkafka's names ─┬─> librdkafka_config()    confluent-kafka: rows, offsets
                                                        └─> kafka_python_config()  kafka-python: others' transactions
 
-Keys that only the other kind of client understands (a producer's for a consumer) are ignored by librdkafka: people
-share one set of properties between a source and a sink. A key that nobody understands is an error; `check` finds it
-on the driver.
+librdkafka ignores properties of the other kind of client (a producer's for a consumer), so users can share one set of
+properties between a source and a sink. An unknown property is an error; `check` finds it on the driver.
 """
 
 from __future__ import annotations
@@ -32,13 +31,13 @@ from spark_eos.kafka.config.properties import Codec, KafkaProperties, is_secret
 
 Kind = Literal["consumer", "producer", "admin"]
 
-#: What librdkafka says about its connections. Silent unless the user's logging sets its level: an unreachable broker
-#: would otherwise print a line for every attempt, and the errors that matter are raised with their reason.
+#: librdkafka's log of its connections. Disabled unless the user's logging sets its level: an unreachable broker would
+#: print a line for each attempt, and relevant errors are raised with their reason.
 client_log = logging.getLogger("spark_eos.librdkafka")
 if client_log.level == logging.NOTSET:
     client_log.setLevel(logging.CRITICAL + 1)
 
-#: Properties of the connection that `kafka_python_config` follows too.
+#: Properties of the connection that `kafka_python_config` supports, too.
 _CONNECTION = frozenset(
     [
         *("bootstrap.servers", "broker.address.family", "client.id", "enable.metrics.push", "socket.timeout.ms"),
@@ -49,7 +48,7 @@ _CONNECTION = frozenset(
         *("ssl.key.location", "ssl.key.pem", "ssl.key.password", "ssl.crl.location"),
     ]
 )
-#: Properties that say nothing to the other kind of client, and for each kind all that is well without librdkafka.
+#: Properties without a meaning for the other kind of client; and for each kind, those supported without librdkafka.
 _OF_PRODUCERS = frozenset(
     [
         *("acks", "batch.num.messages", "batch.size", "compression.codec", "compression.level", "compression.type"),
@@ -74,12 +73,12 @@ _FOLLOWED = {
     "producer": _CONNECTION
     | _OF_CONSUMERS.union(
         ["batch.size", "compression.codec", "compression.level", "compression.type"],
-        ["linger.ms", "queue.buffering.max.ms"],  # nothing is held back that could be sent
+        ["linger.ms", "queue.buffering.max.ms"],  # batches are never delayed
     ),
 }
 _CODECS: tuple[Codec, ...] = get_args(Codec)
 
-#: Set where the user says nothing. The back-off is that of a cluster nearby; the telemetry of KIP-714 costs every
+#: Defaults unless the user sets them. The back-off suits a nearby cluster; the telemetry of KIP-714 costs every
 #: short-lived client two requests.
 _DEFAULTS = {"reconnect.backoff.ms": "10", "reconnect.backoff.max.ms": "1000", "enable.metrics.push": "false"}
 
@@ -90,25 +89,24 @@ def librdkafka_config(
     ours: Mapping[str, Any] | None = None,
     defaults: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Configuration of a confluent-kafka client: ``defaults``, over them what the user gave, over that ``ours``.
+    """Configuration of a confluent-kafka client: ``defaults``, overridden by the user's properties and then by
+    ``ours``.
 
-    Call `check` once on the driver before: a wrong key then is an OptionError, not an error of the client.
+    Call `check` once on the driver before: a wrong property then is an OptionError instead of an error of the client.
     """
     user = canonical(kafka)
     config: dict[str, Any] = {**_DEFAULTS, **(defaults or {}), **user}
     if kind == "consumer":
-        config.setdefault("group.id", "spark-eos")  # librdkafka asks for one even where nothing joins a group
+        config.setdefault("group.id", "spark-eos")  # librdkafka requires one even if no group is joined
     if _on_loopback(kafka.bootstrap_servers):
-        config.setdefault(
-            "broker.address.family", "v4"
-        )  # 'localhost' is tried as ::1 first, which costs a round of back-off
-    if not user.keys() & {"debug", "log_level"}:  # who sets one of these wants to see the log on stderr
+        config.setdefault("broker.address.family", "v4")  # 'localhost' is tried as ::1 first, which costs one back-off
+    if not user.keys() & {"debug", "log_level"}:  # these settings ask for the log on stderr
         config["logger"] = client_log
     return {**config, **(ours or {})}
 
 
 def is_for_librdkafka(kafka: KafkaProperties, kind: Literal["consumer", "producer"]) -> bool:
-    """Whether a client of this kind that does without librdkafka would miss some of the properties."""
+    """Whether some of the properties are supported by librdkafka only."""
     user = canonical(kafka)
     if not user.keys() <= _FOLLOWED[kind]:
         return True
@@ -131,7 +129,7 @@ def codec(kafka: KafkaProperties) -> Codec | None:
 def check(kafka: KafkaProperties, kind: Kind) -> None:
     """Raise OptionError for a property that this kind of client does not know or whose value it refuses.
 
-    librdkafka is asked itself, by making a client that knows no broker (0.5 ms, no connection).
+    It asks librdkafka, by creating a client without brokers (0.5 ms, no connection).
     """
     _check(kafka, kind)
 
@@ -160,7 +158,7 @@ def load_certificate(context: ssl.SSLContext, user: Mapping[str, str]) -> None:
             text = user.get(f"{name}.pem")
             if text is None:
                 return user.get(f"{name}.location")
-            file = stack.enter_context(tempfile.NamedTemporaryFile("w", suffix=".pem"))  # made with mode 0600
+            file = stack.enter_context(tempfile.NamedTemporaryFile("w", suffix=".pem"))  # created with mode 0600
             file.write(text)
             file.flush()
             return file.name
@@ -183,7 +181,7 @@ def _on_loopback(servers: str) -> bool:
 
 
 def _refusal(kafka: KafkaProperties, text: str) -> OptionError:
-    """What librdkafka said when it refused a configuration, as our error."""
+    """librdkafka's error about a configuration, as an OptionError."""
     unknown = re.search(r'No such configuration property: "([^"]+)"', text)
     if unknown:
         return _unknown(unknown[1])
@@ -196,9 +194,9 @@ def _refusal(kafka: KafkaProperties, text: str) -> OptionError:
     known = _librdkafka_properties().get(name)
     if given and known and known.allowed:
         message = f"Option 'kafka.{given}' is '{'***' if is_secret(given) else kafka[given]}'."
-        hint = f"It takes {known.allowed}."
+        hint = f"Allowed values: {known.allowed}."
     else:
-        message = f"librdkafka refuses the kafka.* options: {text.strip().rstrip('.')}."
+        message = f"librdkafka rejects the kafka.* options: {text.strip().rstrip('.')}."
         hint = f"Correct 'kafka.{given}'." if given else "Correct the kafka.* options."
     return OptionError("EOS_OPTION_KAFKA_INVALID", message, hint=hint, reason=text.strip())
 
@@ -215,16 +213,14 @@ def _unknown(key: str) -> OptionError:
     return OptionError(
         "EOS_OPTION_KAFKA_UNKNOWN",
         f"There is no Kafka client property '{key}' (option 'kafka.{key}').",
-        hint=f"Did you mean 'kafka.{near[0]}'?"
-        if near
-        else "It takes librdkafka's properties and the Java client's names.",
+        hint=f"Did you mean 'kafka.{near[0]}'?" if near else "Use the properties of librdkafka or of the Java client.",
         option=f"kafka.{key}",
         nearest=near[0] if near else None,
     )
 
 
 def property_names() -> tuple[str, ...]:
-    """Every property name that may be given: librdkafka's own, as it lists them, and the Java names known here."""
+    """Every supported property name: librdkafka's list, and the Java names known here."""
     java = {*RENAMED, *WITHOUT_TWIN, "buffer.memory", "sasl.jaas.config"}
     return tuple(sorted(java | _librdkafka_properties().keys()))
 
@@ -239,10 +235,11 @@ class _Property:
 
 @functools.lru_cache(maxsize=1)
 def _librdkafka_properties() -> dict[str, _Property]:
-    """librdkafka can print the table of its properties, but only to a C stream. Empty where it cannot be called."""
+    """librdkafka can print the table of its properties, but only to a C stream. Empty if the function is not
+    available."""
     try:
         rows = [[cell.strip() for cell in line.split("|")] for line in _librdkafka_table().splitlines()]
-    except (OSError, AttributeError):  # symbols hidden: only the hints of errors suffer
+    except (OSError, AttributeError):  # hidden symbols: only hints of errors get worse
         return {}
     known: dict[str, _Property] = {}
     for name, _, allowed, *_, text in (row for row in rows if len(row) == 6):
@@ -254,7 +251,7 @@ def _librdkafka_properties() -> dict[str, _Property]:
 
 
 def _listed(text: str) -> str:
-    """The values that the description of a property lists, where its range is left empty."""
+    """The values in the description of a property whose range is empty."""
     supported = re.search(r"Supported: ([^.]+)\.", text)
     return supported[1] if supported else ", ".join(re.findall(r"`(\w+)` - ", text))
 

@@ -1,4 +1,4 @@
-"""The user's ``kafka.*`` properties as they were given; secrets do not print."""
+"""The user's ``kafka.*`` properties; secrets are never printed."""
 
 from __future__ import annotations
 

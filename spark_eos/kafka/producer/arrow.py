@@ -1,7 +1,7 @@
-"""A transactional producer for one transaction that takes Arrow columns: no librdkafka, no thread, no object per row.
+"""A transactional producer of one transaction for Arrow columns, without librdkafka, threads or an object per row.
 
-As `LibrdkafkaProducer`, but for rows without headers. It needs brokers with transaction.version 2: a partition enters
-the transaction by the first batch that is written to it.
+Like `LibrdkafkaProducer`, but for rows without headers. It requires brokers with transaction.version 2: a partition is
+added to the transaction by the first batch that is written to it.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from spark_eos.kafka.requests.init_producer_id import init_producer_id
 from spark_eos.protocol.head import Pair
 
 IN_FLIGHT_BYTES = 8 * 1024 * 1024
-"""Bytes that may be without an answer before a call waits for some."""
+"""Unacknowledged bytes above which a call waits."""
 
-#: With keys, rows are collected until there is so much for each partition, within what one partition takes at once.
+#: With keys, rows are collected until there are this many bytes per partition, up to the limit of one partition.
 _KEYED_BYTES_PER_PARTITION = 64 * 1024
 _MOST_COLLECTED = 8 * BATCH_BYTES
-#: Of all topics together. A single batch of rows may be larger.
+#: For all topics together. A single batch of rows may be larger.
 _MOST_HELD = 16 * 1024 * 1024
-#: A broker closes the connection on which it is sent more (its socket.request.max.bytes), and does not say why.
+#: A broker closes the connection without a reason if a request is larger (socket.request.max.bytes).
 _LARGEST_REQUEST = 100 * 1024 * 1024
 
 
@@ -49,18 +49,18 @@ class _Topic:
 
 
 def supports(kafka: KafkaProperties) -> bool:
-    """Whether all that the user wants of connections and batches is understood here, and by the brokers.
+    """Whether this producer and the brokers support all of the user's properties for connections and batches.
 
-    Raises ConnectionFailed where no broker answers.
+    Raises ConnectionFailed if no broker responds.
     """
     return not is_for_librdkafka(kafka, "producer") and produce.is_spoken(kafka)
 
 
 class ArrowProducer:
-    """A producer under ``name`` whose transaction may live ``timeout_ms``.
+    """A producer with the transactional id ``name`` and a transaction timeout of ``timeout_ms``.
 
-    ``in_flight_bytes``: what may be without an answer. Of the user's properties, ``batch.size`` says what a record
-    batch has before compression, ``compression.*`` how it is compressed.
+    ``in_flight_bytes``: maximum of unacknowledged bytes. Of the user's properties, ``batch.size`` is the size of a
+    record batch before compression, and ``compression.*`` its compression.
     """
 
     def __init__(
@@ -89,12 +89,12 @@ class ArrowProducer:
         self._sender = Sender(kafka, name, timeout_ms / 1000)
 
     def init(self) -> None:
-        """InitProducerId: fences whoever had the name, and aborts what they had open."""
+        """InitProducerId: fences the previous producer with this name, and aborts its open transaction."""
         own = self._identity = init_producer_id(broker_client(self._kafka), self.name, self._timeout_ms)
         self._encoder = self._make_encoder(own.producer_id, own.epoch)
 
     def identity(self) -> Pair:
-        """This producer's own producer id and epoch; known from `init` on."""
+        """This producer's producer id and epoch; known after `init`."""
         assert self._identity is not None
         return self._identity
 
@@ -108,10 +108,10 @@ class ArrowProducer:
         time_ms: pa.Array | None = None,
         partition: pa.Array | None = None,
     ) -> None:
-        """Rows for a topic with so many ``partitions``, as columns of the same length.
+        """Write rows to a topic with this number of ``partitions``, as columns of the same length.
 
         ``key`` and ``value``: binary or string; ``time_ms``: int64, null for now; ``partition``: int32 below
-        ``partitions``, null for any. Returns before they are written; waits only while too much is in flight.
+        ``partitions``, null for any. Returns before the rows are written; waits only while too much is in flight.
         Raises the errors of `flush`.
         """
         held = self._topics.get(topic)
@@ -135,16 +135,16 @@ class ArrowProducer:
         self._sender.wait_until_below(0)
 
     def abort(self) -> None:
-        """Abort this producer's own open transaction, as well as it goes; the coordinator's timeout does the rest."""
+        """Try to abort this producer's open transaction; otherwise the coordinator does so after its timeout."""
         if self._identity is not None:
             self._sender.abort(self._identity)
 
     def close(self) -> None:
-        """Let go of the connections; an open transaction stays open."""
+        """Release the connections; an open transaction stays open."""
         self._sender.close()
 
     def _enough(self, rows: pa.RecordBatch, partitions: int) -> int:
-        """Bytes to collect of a topic: rows without keys go to one partition, others to all of them."""
+        """Bytes to collect for a topic: rows without keys go to one partition, others to all of them."""
         if rows["key"].null_count == rows.num_rows:
             return self._batch_bytes
         return min(_MOST_COLLECTED, max(self._batch_bytes, _KEYED_BYTES_PER_PARTITION * partitions))
@@ -156,7 +156,7 @@ class ArrowProducer:
     def _encode(self, topic: str, held: _Topic) -> None:
         if not held.held:
             return
-        rows = held.held[0] if len(held.held) == 1 else pa.concat_batches(held.held)  # which copies even one
+        rows = held.held[0] if len(held.held) == 1 else pa.concat_batches(held.held)  # which copies even a single one
         self._held_bytes -= held.bytes
         held.held, held.bytes = [], 0
         partition = held.partitioner.choose(rows["key"], rows["partition"], rows.num_rows)

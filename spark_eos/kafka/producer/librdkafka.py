@@ -1,6 +1,6 @@
-"""A transactional producer for one transaction: its birth, its own producer id and epoch, its failed deliveries.
+"""A transactional producer of one transaction with librdkafka: its producer id and epoch, and its failed deliveries.
 
-librdkafka speaks EndTxn below version 5 and keeps its epoch from one transaction to the next, so a late EndTxn could
+librdkafka uses EndTxn below version 5 and keeps its epoch from one transaction to the next, so a late EndTxn could
 hit the wrong one (KAFKA-17754). Hence the rule: one producer, one InitProducerId, one transaction.
 """
 
@@ -36,10 +36,10 @@ _FIRST_LOOK = 0.001
 
 
 class LibrdkafkaProducer:
-    """A producer under ``name`` whose transaction may live ``timeout_ms``.
+    """A producer with the transactional id ``name`` and a transaction timeout of ``timeout_ms``.
 
-    A thread of its own serves its callbacks from the start, so that statistics and delivery reports neither wait for
-    the caller nor pile up. ``own`` are settings over the user's.
+    A separate thread serves its callbacks from the start, so that statistics and delivery reports neither wait for the
+    caller nor accumulate. ``own`` settings override the user's.
     """
 
     def __init__(self, kafka: KafkaProperties, name: str, timeout_ms: int, own: dict[str, Any] | None = None) -> None:
@@ -68,12 +68,12 @@ class LibrdkafkaProducer:
         self._poller.start()
 
     def warm_up(self, topic: str | None) -> None:
-        """Learn the brokers. Twice, as else a race in the client's look-up of the coordinator costs half a second."""
+        """Request metadata. Twice, as otherwise a race in the client's coordinator look-up costs half a second."""
         for _ in range(2):
             self._producer.list_topics(**({"topic": topic} if topic else {}), timeout=_METADATA_SECONDS)
 
     def init(self) -> None:
-        """InitProducerId: fences whoever had the name, and aborts what they had open."""
+        """InitProducerId: fences the previous producer with this name, and aborts its open transaction."""
         for _ in retrying(INIT_SECONDS):
             try:
                 self._producer.init_transactions(INIT_SECONDS)
@@ -87,17 +87,17 @@ class LibrdkafkaProducer:
         self._producer.begin_transaction()
 
     def identity(self) -> Pair:
-        """This producer's own producer id and epoch, by its own word: its statistics, as there is no call for it."""
+        """This producer's producer id and epoch, from its statistics, as there is no call for them."""
         if not self._known.wait(IDENTITY_SECONDS) or self._identity is None:
             raise ProtocolStop(
                 "EOS_PRODUCER_WITHOUT_IDENTITY",
                 f"The producer of {self.name} did not report its producer id within {IDENTITY_SECONDS:.0f} s.",
-                hint="Nothing was decided; Spark tries again.",
+                hint="Nothing was decided; Spark retries.",
             )
         return self._identity
 
     def flush(self) -> None:
-        """Wait until every row is acknowledged. Raises RowError or KafkaError when one was not."""
+        """Wait until every row is acknowledged. Raises RowError or KafkaError if one was not."""
         failure = self._drain(self._timeout_ms / 1000)
         if failure is not None:
             raise delivery_error(self.name, _cause(failure), self._failed)
@@ -107,22 +107,22 @@ class LibrdkafkaProducer:
         return self._failure is not None
 
     def abort(self) -> None:
-        """Abort this producer's own open transaction, as well as it goes; the coordinator's timeout does the rest."""
+        """Try to abort this producer's open transaction; otherwise the coordinator does so after its timeout."""
         try:
-            self._call(self._producer.flush, 5)  # a transaction that has no partition yet cannot be aborted
+            self._call(self._producer.flush, 5)  # a transaction without partitions cannot be aborted
             self._call(self._producer.abort_transaction, 10)
         except KafkaException:
             return
 
     def close(self) -> None:
-        """Let go of the client, which ends with its thread; an open transaction stays open."""
+        """Release the client, which ends with its thread; an open transaction stays open."""
         self._closed = True
 
     def _drain(self, seconds: float) -> ClientError | None:
-        """Wait until every row is acknowledged; the first failure, or a time-out, or None."""
+        """Wait until every row is acknowledged. Returns the first failure, a timeout, or None."""
         deadline, look = time.monotonic() + seconds, _FIRST_LOOK
         try:
-            # One flush looks every 10 ms whether it is done: too seldom for a transaction of a few rows.
+            # A flush checks only every 10 ms whether it is done, too rarely for a transaction with a few rows.
             while (remaining := self._call(self._producer.flush, look)) and time.monotonic() < deadline:
                 look = min(2 * look, _POLL_SECONDS)
         except KafkaException as error:
@@ -142,8 +142,8 @@ class LibrdkafkaProducer:
     def _call(self, call: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
         """Raises a fatal error, such as of a fenced producer, as KafkaException.
 
-        The client raises it out of whatever call serves its queue, and a callback that follows at once makes a
-        SystemError of it.
+        The client raises it from any call that serves its queue; a callback that follows immediately turns it into a
+        SystemError.
         """
         try:
             return call(*arguments, **named)
@@ -151,9 +151,9 @@ class LibrdkafkaProducer:
             raise KafkaException(self._cause() or ClientError(ClientError._FAIL)) from None
 
     def _cause(self) -> ClientError | None:
-        """What ended the transaction, of which failed rows may only be a consequence.
+        """The error that ended the transaction; failed rows may only be a consequence of it.
 
-        The client tells it whenever another one is to begin, which is not begun by that.
+        The client returns it when another transaction is about to begin, without beginning it.
         """
         try:
             self._producer.begin_transaction()

@@ -13,8 +13,8 @@ import pyarrow.compute as pc
 class Partitioner:
     """For one topic with ``count`` partitions.
 
-    A key goes to the partition of its CRC-32; rows without a key, or with an empty one, may go to any. Those of one
-    call stay together, so that they make large batches; the next call takes the next partition.
+    A key determines the partition by its CRC-32. Rows with a null or empty key may go to any partition. Those of one
+    call go to the same partition, which makes large batches; the next call uses the next partition.
     """
 
     def __init__(self, count: int) -> None:
@@ -22,7 +22,7 @@ class Partitioner:
         self._next = random.randrange(count)
 
     def choose(self, key: pa.Array | None, given: pa.Array | None, rows: int) -> np.ndarray:
-        """The partitions of n ``rows``, as int32. ``given``: int32, the user's own choice; null leaves it to us."""
+        """The partitions of n ``rows``, as int32. ``given``: int32, the user's choice, or null."""
         if given is not None and not given.null_count:
             return np.asarray(given)
         chosen = self._by_key(key, rows)

@@ -1,13 +1,13 @@
-"""Record batches on their way to the leaders of their partitions: each of them written once, in order, or an error.
+"""Sends record batches to the leaders of their partitions: each is written once and in order, or there is an error.
 
-Brokers know the last five batches of a producer in a partition, and drop one that comes again. So a batch whose fate is
-not known is sent again as it is, with its sequence number, and so are all that came after it. Three rules make that
-safe: of a partition no more than five batches are without an answer; all of them are on one connection, and go again
-only when nothing is awaited there; and the first batch of a partition goes alone, since brokers before Kafka 4.1 take
-any sequence number for a first one.
+Brokers remember the last five batches of a producer in a partition, and drop duplicates. So a batch with an unknown
+outcome is sent again unchanged, with its sequence number, together with all later batches. Three rules make this safe:
+a partition has no more than five batches in flight; all of them are on one connection, and are only sent again when no
+response is awaited there; and the first batch of a partition is sent alone, since brokers before Kafka 4.1 accept any
+sequence number for a first batch.
 
-A broker takes no batch before it has all that come before, so that the answer to one counts for those, too. That is
-needed after a broker was restarted: it knows only the last batch then, and calls the four before out of order.
+A broker accepts a batch only after all previous ones, so its acknowledgement counts for those, too. This matters after
+a broker was restarted: it then remembers only the last batch, and reports the four before it as out of order.
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ from spark_eos.kafka.requests.produce import Place, ProduceConnection, ProduceRe
 from spark_eos.protocol.head import Pair
 from spark_eos.retry import FIRST_WAIT, LONGEST_WAIT
 
-#: Batches of a partition of which a broker remembers that it has them.
+#: Batches of a partition that a broker remembers.
 _REMEMBERED = 5
-#: Connections on which a partition may be without an answer before its time is over.
+#: Connections that a partition can try, one after the other, before its timeout.
 _TRIES = 3
-#: A broker gives its replicas a part of the time for which it may be silent.
+#: The share of a request's timeout that a broker gives its replicas.
 _REPLICAS_SHARE = 0.6
 _SETTLE_SECONDS = 5.0
 _ABORT_SECONDS = 10.0
-#: Seconds for which a leader may say that it does not know its partition, as one does that has just started.
+#: Seconds for which a leader may not know its partition, as when it has just started.
 _UNKNOWN_PLACE_S = 30.0
 
 
 @dataclass
 class _PartitionQueue:
-    """One partition's batches. ``sent``: those without an answer, on the way to ``node``; ``awaited``: how many answers
-    are still to come. ``turning``: one was not written, so that all of ``sent`` go again when none is awaited.
-    ``doubtful``: they have gone again, and none of them is known to be written yet."""
+    """One partition's batches. ``sent``: those in flight to ``node``; ``awaited``: the number of responses to come.
+    ``turning``: one was not written, so all of ``sent`` are sent again when no response is awaited. ``doubtful``: they
+    were sent again, and none of them is known to be written yet."""
 
     place: Place
     moved_at: float
@@ -66,7 +66,7 @@ class _PartitionQueue:
         return bool(self.waiting) and room and not self.turning and now >= self.not_before
 
     def written(self, sealed: Sealed, now: float) -> int:
-        """This batch was written, and so were those before it; the bytes of them all."""
+        """This batch and those before it were written. Returns the bytes of all of them."""
         size = 0
         while sealed in self.sent:
             size += len(self.sent.popleft().data)
@@ -75,13 +75,13 @@ class _PartitionQueue:
         return size
 
     def turn(self, now: float) -> None:
-        """A batch was not written, or nobody knows: all of ``sent`` go again, after a pause that grows."""
+        """A batch was not written, or its outcome is unknown: send all of ``sent`` again, after a growing pause."""
         if not self.turning:
             self.turning, self.not_before = True, now + self.pause
             self.pause = min(max(2 * self.pause, FIRST_WAIT), LONGEST_WAIT)
 
     def settle(self) -> None:
-        """To be called after each answer."""
+        """Call it after each response."""
         if self.turning and not self.awaited:
             self.waiting.extendleft(reversed(self.sent))
             self.sent.clear()
@@ -92,9 +92,9 @@ class Sender:
     """The batches of one transaction. ``size``: bytes of those that have been added and are not known to be written;
     ``offsets``: where each partition's last batch begins, as far as a broker has told.
 
-    ``timeout_s``: how long a partition may make no progress. Every call may raise RowError (EOS_ROW_TOO_LARGE),
-    ProtocolStop (EOS_FENCED) or KafkaError (EOS_DELIVERY_FAILED); then no further call is of use but `abort` and
-    `close`.
+    ``timeout_s``: maximum seconds without progress in a partition. Every call may raise RowError (EOS_ROW_TOO_LARGE),
+    ProtocolStop (EOS_FENCED) or KafkaError (EOS_DELIVERY_FAILED); then only `abort` and `close` may be
+    called.
     """
 
     def __init__(self, kafka: KafkaProperties, transactional_id: str, timeout_s: float) -> None:
@@ -112,7 +112,7 @@ class Sender:
         self._requests: dict[tuple[int, int], list[tuple[_PartitionQueue, Sealed]]] = {}
 
     def add(self, place: Place, sealed: Sealed) -> None:
-        """Queue a batch behind those of its partition."""
+        """Append a batch to the queue of its partition."""
         queue = self._queues.get(place)
         if queue is None:
             queue = self._queues[place] = _PartitionQueue(place, time.monotonic())
@@ -123,7 +123,7 @@ class Sender:
         self.size += len(sealed.data)
 
     def advance(self) -> None:
-        """Take the answers that are there and send what may be sent, without waiting for either."""
+        """Process available responses and send what may be sent, without waiting."""
         for connection in list(self._connections.values()):
             try:
                 connection.push()
@@ -139,7 +139,7 @@ class Sender:
             pass
 
     def wait_until_below(self, size: int) -> None:
-        """Until less than so many bytes are without an answer, or none for 0."""
+        """Wait until fewer bytes than this are in flight, or none for 0."""
         self.advance()
         while self.size and self.size >= size:
             self._check_progress()
@@ -147,13 +147,13 @@ class Sender:
             self.advance()
 
     def abort(self, own: Pair) -> None:
-        """Abort the transaction, as well as it goes; the coordinator's time-out does the rest."""
+        """Try to abort the transaction; otherwise the coordinator does so after its timeout."""
         if self._any_sent:
-            self._settle()  # what a broker has not looked at yet could begin it anew
+            self._settle()  # a batch that a broker has not processed yet could begin it again
             end_own_txn(self._client, astuple(own), commit=False, seconds=_ABORT_SECONDS)
 
     def _settle(self) -> None:
-        """Take the answers to what was sent, whatever they are, and send nothing more."""
+        """Wait for the responses to what was sent, whatever they are, and send nothing more."""
         deadline = time.monotonic() + _SETTLE_SECONDS
         self._busy.clear()
         while time.monotonic() < deadline and any(not c.idle for c in self._connections.values()):
@@ -173,7 +173,7 @@ class Sender:
     # Sending
 
     def _send_round(self) -> bool:
-        """At most one batch of each partition, in one request to each broker; whether there was any."""
+        """Send at most one batch of each partition, in one request to each broker. Returns whether there was any."""
         now = time.monotonic()
         requests: dict[int, dict[Place, tuple[_PartitionQueue, Sealed]]] = {}
         for queue in self._busy.values():
@@ -199,7 +199,7 @@ class Sender:
         self._requests[connection.node, number] = list(batches.values())
 
     def _find_node(self, queue: _PartitionQueue, now: float) -> bool:
-        """Whether the partition's leader is known and connected; it does not change while answers are awaited."""
+        """Whether the partition's leader is known and connected; it does not change while responses are awaited."""
         if not queue.awaited:
             node = self._client.leader(*queue.place)
             if node is None:
@@ -216,7 +216,7 @@ class Sender:
             return False
         return True
 
-    # Answers
+    # Responses
 
     def _judge(self, node: int, answer: ProduceResponse) -> None:
         now = time.monotonic()
@@ -247,15 +247,15 @@ class Sender:
             raise self._failure(Cause.of(error))
 
     def _may_be_in_order(self, queue: _PartitionQueue) -> bool:
-        """Whether "out of order" may come of a batch before that was not written, or of a broker that has forgotten
-        that it has this one and will take a later one."""
+        """Whether "out of order" may be caused by an earlier batch that was not written, or by a broker that has
+        forgotten that it has this batch and will accept a later one."""
         return queue.turning or (queue.doubtful and queue.awaited > 0)
 
     def _failure(self, cause: Cause) -> EosError:
         rows = sum(sealed.count for queue in self._queues.values() for sealed in (*queue.sent, *queue.waiting))
         return delivery_error(self._name, cause, rows)
 
-    # Waiting, and connections that are lost
+    # Waiting, and lost connections
 
     def _next_moment(self) -> float:
         now = time.monotonic()
@@ -272,7 +272,7 @@ class Sender:
             raise self._failure(Cause.timed_out(why))
 
     def _disconnect(self, connection: ProduceConnection) -> None:
-        """Nobody knows what became of the batches that had no answer on this connection."""
+        """The outcome of the batches without a response on this connection is unknown."""
         now = time.monotonic()
         connection_pool.lost(self._kafka, connection)
         self._connections.pop(connection.node, None)

@@ -1,8 +1,8 @@
-"""The record batches (v2) of a Fetch response: which of them hold rows, checked and decompressed. No I/O.
+"""The record batches (v2) of a Fetch response that contain rows, verified and decompressed. No I/O.
 
-What a batch's checksum does not cover is its first offset, its length and its leader's epoch. A wrong length shows in
-the checksum. A wrong first offset shows where batches no longer follow one another; beyond that no reader can tell it
-from a gap that compaction left.
+The checksum of a batch does not cover its first offset, its length and its leader epoch. A wrong length makes the
+checksum fail. A wrong first offset is detected if batches overlap; otherwise no reader can distinguish it from a gap
+left by compaction.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import pyarrow as pa
 from crc32c import crc32c
 
 # First offset, length, leader epoch, magic, checksum, attributes, last offset delta, first and maximal timestamp,
-# producer id, epoch and sequence, number of records. The length counts from behind itself.
+# producer id, epoch and sequence, number of records. The length does not include itself.
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 _LENGTH_ENDS_AT = 12
 _MAGIC_AT = 16
@@ -25,7 +25,7 @@ _CODEC = 0x07
 _LOG_APPEND_TIME = 0x08
 _TRANSACTIONAL = 0x10
 _CONTROL = 0x20
-_DELETE_HORIZON = 0x40  # KIP-534: the first timestamp is a horizon then; deltas count from it all the same
+_DELETE_HORIZON = 0x40  # KIP-534: the first timestamp then is a delete horizon; deltas are still relative to it
 _KNOWN = _CODEC | _LOG_APPEND_TIME | _TRANSACTIONAL | _CONTROL | _DELETE_HORIZON
 
 _SNAPPY = 2
@@ -36,13 +36,13 @@ _SNAPPY_MOST = 22  # a copy of 3 bytes makes 64
 
 
 class Damage(Exception):
-    """The bytes are not what a sound broker sends."""
+    """The bytes are damaged: no correct broker sends them."""
 
 
 class UnsupportedFormat(Exception):
-    """The bytes may be sound, but are in a form that is left to a consumer: messages before v2, or a new codec.
+    """The bytes have a format that only librdkafka reads: messages before v2, or a new codec.
 
-    ``position``: the offset from which the consumer has to read, where it is known.
+    ``position``: the offset from which the consumer has to read, if it is known.
     """
 
     position: int | None = None
@@ -52,9 +52,9 @@ class UnsupportedFormat(Exception):
 class RecordBatch:
     """A batch of offsets ``base`` to ``last``, inclusive; its records are bytes ``start`` to ``stop``.
 
-    ``time``: milliseconds from which the records' deltas count; ``append_time``: the time of all of them where the
-    broker gave it, else None. ``codec``: 0 where the records are not compressed. ``control``: it holds a marker, no
-    rows; ``aborted``: its transaction was aborted.
+    ``time``: milliseconds to which the records' deltas are relative; ``append_time``: the timestamp of all records if
+    the broker set it, otherwise None. ``codec``: 0 if the records are not compressed. ``control``: it holds a marker,
+    no rows; ``aborted``: its transaction was aborted.
     """
 
     base: int

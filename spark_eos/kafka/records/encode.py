@@ -1,9 +1,9 @@
-"""Rows as sealed record batches (v2) that a broker takes as they are, without a Python object per row. No I/O.
+"""Encodes rows as complete record batches (v2), without a Python object per row. No I/O.
 
-A record is its length, one byte of attributes, the deltas of its timestamp and offset, key, value and headers, which
-are never written here. Numbers are varints of zigzag form; a length of -1 stands for null. The numbers that stand
-before a key or a value are made for all rows at once, and Arrow joins them with the columns, row by row: the buffer of
-the result is the records.
+A record consists of its length, one byte of attributes, the deltas of its timestamp and offset, key, value and headers,
+which are never written here. Numbers are zigzag varints; a length of -1 stands for null. The numbers before a key or a
+value are encoded for all rows at once, and Arrow joins them with the columns, row by row: the buffer of the result
+contains the records.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from crc32c import crc32c
 
 from spark_eos.kafka.config.properties import Codec
 
-#: Brokers and topics take a little more by default (max.message.bytes 1048588).
+#: Brokers and topics accept slightly more by default (max.message.bytes 1048588).
 BATCH_BYTES = 1_000_000
 SEQUENCES = 1 << 31
 """Sequence numbers count up to this, exclusive, then from 0 again."""
 
 # First offset, length, leader epoch, magic | checksum | attributes, last offset delta, first and maximal timestamp,
-# producer id, epoch and sequence, number of records. Length and checksum are of what comes behind them.
+# producer id, epoch and sequence, number of records. Length and checksum are of what follows them.
 _BEGIN = struct.Struct(">qiib")
 _CHECKSUM = struct.Struct(">I")
 _CHECKED = struct.Struct(">hiqqqhii")
@@ -36,7 +36,7 @@ _NO_LEADER_EPOCH = -1
 _MAGIC = 2
 _TRANSACTIONAL = 0x10
 
-#: Rows are encoded together up to so many bytes. Much more falls out of the processor's caches.
+#: Rows are encoded together up to this many bytes. Much more does not fit into the processor's caches.
 _GROUP_BYTES = 2 * 1024 * 1024
 #: Attributes, and the number of headers.
 _SINGLE_BYTES = 2
@@ -61,7 +61,8 @@ class Rows:
 
 @dataclass(frozen=True, slots=True)
 class Sealed:
-    """One record batch, complete but for what brokers fill in. ``sequence`` is that of the first of ``count`` rows."""
+    """One complete record batch, except for fields that brokers set. ``sequence``: of the first of its ``count``
+    rows."""
 
     data: bytes
     sequence: int
@@ -70,8 +71,8 @@ class Sealed:
 
 @dataclass(frozen=True)
 class Encoder:
-    """Seals the batches of one transaction. No batch has more than ``max_bytes`` before compression, but for a larger
-    row, which has one of its own. ``level``: of the codec, None for its own default."""
+    """Encodes and seals the batches of one transaction. No batch has more than ``max_bytes`` before compression, except
+    for a larger row, which gets its own batch. ``level``: of the codec, None for its default."""
 
     producer_id: int
     epoch: int
@@ -108,7 +109,7 @@ class Encoder:
 
 @dataclass(frozen=True)
 class _Sizes:
-    """Bytes of keys and values, -1 for null, and the most that each record can have."""
+    """Bytes of keys and values, -1 for null, and the maximum size of each record."""
 
     key: np.ndarray
     value: np.ndarray
@@ -134,7 +135,7 @@ def _lengths(column: pa.BinaryArray) -> np.ndarray:
 
 
 def _cut(sizes: np.ndarray, counts: Sequence[int], most: int) -> tuple[np.ndarray, np.ndarray]:
-    """Where batches begin, and the last one ends; and the partition of each, by its place in ``counts``."""
+    """Where batches begin and the last one ends, and the partition of each, as an index into ``counts``."""
     cuts, owners, at = [0], [], 0
     ends = np.cumsum(sizes)
     for owner, stop in enumerate(np.cumsum(counts).tolist()):
@@ -227,7 +228,7 @@ def _varints(numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _ragged(fields: Sequence[tuple[np.ndarray, np.ndarray]]) -> pa.BinaryArray:
-    """Varints side by side: for each row the bytes that count of every field, one after the other."""
+    """Concatenates varints: for each row the valid bytes of every field, one after the other."""
     count = len(fields[0][0])
     data = np.concatenate([data for data, _ in fields], axis=1)
     counting = np.ones(data.shape, np.bool_)
@@ -245,18 +246,19 @@ def _ragged(fields: Sequence[tuple[np.ndarray, np.ndarray]]) -> pa.BinaryArray:
 
 @cache
 def _codec(codec: Codec, level: int | None) -> tuple[int, Callable[[pa.Buffer], pa.Buffer | bytes]]:
-    """The codec's number in a batch's attributes, and what compresses."""
+    """The codec's number in a batch's attributes, and its compressor."""
     if codec == "none":
         return 0, lambda records: records
     if codec == "lz4":
         return 3, _lz4
     number = {"gzip": 1, "zstd": 4}[codec]
-    usual = {"gzip": 6, "zstd": 3}[codec]  # as Java's clients do; Arrow would take 9 and 1
+    usual = {"gzip": 6, "zstd": 3}[codec]  # like Java's clients; Arrow's defaults are 9 and 1
     return number, pa.Codec(codec, compression_level=usual if level is None else level).compress
 
 
 def _lz4(records: pa.Buffer) -> bytes:
-    """One LZ4 frame. Java reads neither several of them nor, as Arrow makes them, blocks that need the one before."""
+    """One LZ4 frame. Java reads neither several frames nor, as Arrow writes them, blocks that depend on the previous
+    one."""
     block = pa.Codec("lz4_raw")
     pieces = [_LZ4_BEGIN]
     for at in range(0, records.size, _LZ4_BLOCK):

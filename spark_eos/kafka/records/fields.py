@@ -1,8 +1,8 @@
-"""The records of record batches (v2) as arrays: where each of them begins, and its fields. No I/O.
+"""Finds the records of record batches (v2) and their fields, as arrays. No I/O.
 
-A record is its length, one byte of attributes, the deltas of its timestamp and offset, key, value and headers. All
-numbers are varints of zigzag form; a length of -1 stands for null. Only finding where the records begin goes one by
-one, and only where their lengths differ; all else is done for thousands of records at once.
+A record consists of its length, one byte of attributes, the deltas of its timestamp and offset, key, value and headers.
+All numbers are zigzag varints; a length of -1 stands for null. Only the search for the beginnings of records goes one
+by one, and only if their lengths differ; everything else is done for thousands of records at once.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ import numpy as np
 from spark_eos.kafka.records.batches import Damage
 
 _VARINT_BYTES = 10
-#: Records of the same length are found by comparing their first bytes, so many at a time.
+#: Records of the same length are found by comparing their first bytes, this many at a time.
 _FEWEST_COMPARED, _MOST_COMPARED = 64, 4096
-#: Records of different lengths that are walked before equal lengths are looked for again.
+#: Records of different lengths that are visited before equal lengths are searched again.
 _WALKED = 1024
 
 
 def _step(first: int, second: int) -> int:
-    """Bytes of a record, its length's own bytes included; 0 where the length has more than two, or is negative."""
+    """Bytes of a record, including those of its length; 0 if the length has more than two bytes or is negative."""
     if first & 1:
         return 0
     if first < 0x80:
@@ -34,7 +34,7 @@ _STEPS = [[_step(first, second) for second in range(256)] for first in range(256
 
 
 def _varint_tables() -> tuple[np.ndarray, np.ndarray]:
-    """Size and number by the first two bytes of a varint, the first one being the lower; size 0 where it has more."""
+    """Size and number by the first two bytes of a varint, the first one being the lower; size 0 if it has more."""
     pairs = np.arange(1 << 16)
     first, second = pairs & 0xFF, pairs >> 8
     sizes = np.where(first < 0x80, 1, np.where(second < 0x80, 2, 0))
@@ -87,8 +87,8 @@ def find_records(data: bytes | bytearray, at: int, stop: int, count: int) -> np.
 def _equal_lengths(data: bytes | bytearray, raw: np.ndarray, at: int, stop: int, count: int) -> tuple[int, int]:
     """How many records from ``at`` on are surely as long as the first, and how long.
 
-    A record's length says where the next one begins. If that begins with the same length, the one after it is as far
-    away again; so what looks like records of one length, from the first on, is that.
+    A record's length determines where the next one begins. If that has the same length, the one after it is at the same
+    distance; so a sequence that looks like records of one length, from the first on, is one.
     """
     step = _STEPS[data[at]][data[at + 1]]
     if not step:
@@ -146,14 +146,14 @@ def read_fields(raw: np.ndarray, begins: np.ndarray, ends: np.ndarray) -> Fields
     except IndexError:
         raise Damage("the fields of a record go on behind its end") from None
     left = ends - header_at
-    # A header has two bytes at least; a record without headers ends here.
+    # A header has at least two bytes; a record without headers ends here.
     if (header_count < 0).any() or (left < 2 * header_count).any() or (left[header_count == 0] != 0).any():
         raise Damage("the fields of a record do not end where it does")
     return Fields(time_delta, offset_delta, key_at, key_size, value_at, value_size, header_count, header_at, ends)
 
 
 def _bytes(sizes: np.ndarray, left: np.ndarray) -> np.ndarray:
-    """How many bytes fields of these sizes have: none for -1. Raises Damage unless so many are left."""
+    """The bytes of fields of these sizes: none for -1. Raises Damage if fewer are left."""
     if ((sizes < -1) | (sizes > left)).any():
         raise Damage("a field of a record has a wrong length")
     lengths: np.ndarray = np.maximum(sizes, 0)
@@ -161,11 +161,11 @@ def _bytes(sizes: np.ndarray, left: np.ndarray) -> np.ndarray:
 
 
 def read_varints(raw: np.ndarray, at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The numbers at these positions (int64), and the positions behind them. Raises IndexError, Damage."""
+    """The numbers at these positions (int64), and the positions after them. Raises IndexError, Damage."""
     first = raw.take(at)
     if first.max(initial=0) < 0x80:
         return _NUMBERS.take(first), at + 1
-    pairs = raw.take(at + 1, mode="clip").astype(np.uint16)  # the last byte of all may be a number of one byte
+    pairs = raw.take(at + 1, mode="clip").astype(np.uint16)  # the very last byte may be a number of one byte
     pairs <<= 8
     pairs |= first
     sizes = _SIZES.take(pairs)

@@ -1,4 +1,4 @@
-"""``spark-eos verify``: whether each row of some topics got into others exactly once, by what plain consumers see.
+"""``spark-eos verify``: whether each row of the input topics is in the output topics exactly once, for plain consumers.
 
 ::
 
@@ -24,9 +24,9 @@ __all__ = ["Example", "Question", "Report", "Where", "as_json", "as_text", "veri
 
 
 def verify(question: Question, progress: Callable[[str], None] = lambda text: None) -> Report:
-    """Read everything and judge. ``progress`` is called now and then with a line for people. Raises EosError.
+    """Read everything and judge it. ``progress`` is called from time to time with a line for the user. Raises EosError.
 
-    Needs some 100 bytes of disk for each row; raises EosError (EOS_VERIFY_ROOM) where they are not there.
+    Needs about 100 bytes of disk for each row; raises EosError (EOS_VERIFY_ROOM) if there is not enough space.
     """
     check(question.kafka, "consumer")
     bounds = take_bounds(question)
@@ -40,7 +40,7 @@ def verify(question: Question, progress: Callable[[str], None] = lambda text: No
     except OSError as error:
         raise EosError(
             "EOS_VERIFY_ROOM",
-            f"Rows cannot be kept in {tempfile.gettempdir()}: {error}.",
-            hint="Set TMPDIR to a folder with room: some 100 bytes for each row of input and output.",
+            f"Rows cannot be stored in {tempfile.gettempdir()}: {error}.",
+            hint="Set TMPDIR to a folder with enough space: about 100 bytes for each row of input and output.",
         ) from None
     return make_report(question, bounds, findings, intake.counts, intake.warnings)

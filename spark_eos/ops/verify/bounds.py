@@ -1,7 +1,7 @@
-"""Up to where the topics count.
+"""The bounds between which topics are compared.
 
-The order in which bounds are taken makes the answer hold for a job that is running: what is *due* is noted before where
-the output ends; what cannot have come through *yet*, and where the input ends, after it.
+The order in which bounds are read makes the answer valid for a running job: first the rows that are *due*, then the end
+of the output, then the rows that *cannot be there yet* and the end of the input.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from spark_eos.errors import ConnectionFailed, OptionError
 from spark_eos.ops.verify.cluster import Cluster, Offsets
 from spark_eos.ops.verify.question import Question
 
-#: Seconds to wait for transactions that are just being ended, before the output or the group counts as held back.
+#: Seconds to wait for transactions that are being ended, before the output or the group counts as held back.
 PATIENCE_S = 3.0
 
 
 @dataclass(frozen=True)
 class Place:
-    """One partition, and which of its offsets count: ``begin`` (inclusive), ``stable`` (its last stable offset) and
+    """One partition and its bounds: ``begin`` (inclusive), ``stable`` (its last stable offset) and
     ``end`` (its high watermark), both exclusive."""
 
     topic: str
@@ -35,8 +35,8 @@ class Place:
 
 @dataclass(frozen=True)
 class Bounds:
-    """Places of both sides; for each input place the offset up to which rows are due, and with a group that from which
-    none may be there."""
+    """The places of both sides. For each input place the offset up to which rows are due, and with a group the offset
+    from which no row may be in the output."""
 
     inputs: tuple[Place, ...]
     outputs: tuple[Place, ...]
@@ -46,7 +46,7 @@ class Bounds:
 
 
 def take_bounds(question: Question) -> Bounds:
-    """Take the bounds, in the order that lets them be compared (see the module)."""
+    """Read the bounds in the right order (see the module)."""
     asked = question.kafka, question.group, question.timeout_s
     with Cluster("read_committed", *asked) as committed, Cluster("read_uncommitted", *asked) as everything:
         return _Sides(question, committed, everything).take()
@@ -96,13 +96,14 @@ class _Sides:
             time.sleep(0.05)
 
     def _group_offsets(self, group: str) -> Offsets:
-        """What the group has committed of the inputs, 0 where nothing. Raises OptionError where it has nothing."""
+        """The committed offsets of the group for the inputs, 0 where there is none. Raises OptionError where it has
+        nothing."""
         committed = self._ask_group(group)
         if not committed:
             raise OptionError(
                 "EOS_VERIFY_GROUP_EMPTY",
                 f"The group '{group}' has committed no offset of {', '.join(self._input)}.",
-                hint="Check its name; leave --group out where the job publishes no offsets.",
+                hint="Check its name, or omit --group if the job does not commit offsets.",
                 group=group,
             )
         return {
@@ -110,11 +111,11 @@ class _Sides:
         }
 
     def _ask_group(self, group: str) -> Offsets:
-        """The group's offsets once none waits for the end of a transaction, or when `PATIENCE_S` is over."""
+        """The group's offsets when none is part of an open transaction any more, or when `PATIENCE_S` has passed."""
         at_least = self._all.committed(self._input)
         try:
             return self._committed.committed(self._input, PATIENCE_S)
-        except ConnectionFailed:  # who has just answered the other question waits for a transaction
+        except ConnectionFailed:  # the previous answer said that a transaction is open
             self._warnings.append(f"an open transaction holds newer offsets of the group {group}")
             return at_least
 

@@ -1,4 +1,4 @@
-"""From topics to spilled rows: what is kept of a row is its id and its place."""
+"""Reads topics and spills the id and the place of each row."""
 
 from __future__ import annotations
 
@@ -20,12 +20,13 @@ from spark_eos.ops.verify.reader import Reader
 from spark_eos.ops.verify.sample import Sample
 from spark_eos.ops.verify.spill import Spill, buckets_of, shortened
 
-#: Rows that one bucket is to hold; what is in memory while it is judged is some 300 bytes for each.
+#: Target rows of one bucket; judging it takes some 300 bytes of memory for each.
 BUCKET_ROWS = 65_536
 
 
 class Intake:
-    """Reads both sides into a `History`. ``counts``: rows, by the names in `COUNTS`. ``warnings``: what was odd."""
+    """Reads both sides into a `History`. ``counts``: rows, by the names in `COUNTS`. ``warnings``: what may limit the
+    answer."""
 
     def __init__(
         self,
@@ -44,7 +45,7 @@ class Intake:
         self._read, self._next_word, self._began = 0, 0.0, time.monotonic()
 
     def history(self) -> History:
-        """Raises OptionError (EOS_VERIFY_NO_ID) where no row of a side has an id."""
+        """Raises OptionError (EOS_VERIFY_NO_ID) if no row of a side has an id."""
         question, bounds = self._question, self._bounds
         value = question.same_value
         input_, gaps_in = self._committed("input", bounds.inputs, question.id, row_schema(value=value))
@@ -58,7 +59,7 @@ class Intake:
     def _committed(
         self, side: str, places: Sequence[Place], where: Where, schema: pa.Schema
     ) -> tuple[Spill, dict[int, int]]:
-        """All committed rows; and for places in which `read_uncommitted` may see more, how many rows there were."""
+        """Read all committed rows. Returns their number for places in which `read_uncommitted` may see more."""
         spill, sample = Spill(self._folder / side, schema), Sample()
         gaps: dict[int, int] = {}
         rows: Counter[str] = Counter()  # by topic
@@ -100,7 +101,7 @@ class Intake:
         self._findings.add_case("torn", Case(*at, note=f"no id at {where}"))
 
     def _uncommitted_input(self, gaps: Mapping[int, int]) -> Spill:
-        """Of the input's places with gaps all rows, committed or not: only their ids matter."""
+        """Read all rows of input places with gaps, committed or not: only their ids matter."""
         spill = Spill(self._folder / "uncommitted", row_schema())
         total = 0
         with self._reader("read_uncommitted", "input again, uncommitted") as reader:
@@ -115,7 +116,7 @@ class Intake:
         return spill.finish()
 
     def _uncommitted_output(self, gaps: Mapping[int, int]) -> None:
-        """Of the output's places with gaps only how many rows there are."""
+        """Count the rows of output places with gaps."""
         total = 0
         with self._reader("read_uncommitted", "output again, uncommitted") as reader:
             for index in gaps:

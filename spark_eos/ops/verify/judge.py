@@ -1,8 +1,8 @@
-"""Holds an output's rows against its input's, bucket by bucket. Rows in, findings out; no Kafka.
+"""Compares an output's rows with its input's, bucket by bucket. Rows in, findings out; no Kafka.
 
-A row of the input and a row of the output are a *pair* when they have the same id and are the same copy of it: the
-first with the first, the second with the second, in the order of topics, partitions and offsets. What has no pair is
-lost on the one side; doubled, aborted-visible or unknown on the other.
+A row of the input and a row of the output are a *pair* if they have the same id and are the same copy of it: the first
+with the first, the second with the second, in the order of topics, partitions and offsets. A row without a pair is lost
+if it is in the input; in the output it is doubled, aborted-visible or unknown.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from spark_eos.ops.verify.spill import RUN_ROWS, Spill, buckets_of
 
 FAULTS = ("lost", "doubled", "reordered", "aborted_visible", "unknown", "torn", "early")
 
-#: An output partition is held against the input's order this many offsets at a time, as a power of two.
+#: The order in an output partition is checked this many offsets at a time, as a power of two.
 SEGMENT_BITS = 18
 #: Bits of an offset; what is left of an int64 numbers some 500,000 lanes, more than a segment or bucket has rows.
 _OFFSET_BITS = 44
@@ -47,7 +47,7 @@ class History:
 
 @dataclass(frozen=True, order=True)
 class Case:
-    """One faulty row: indexes of its places and its offsets, -1 where it is not on that side."""
+    """One faulty row: indexes of its places and its offsets, -1 if it is not on that side."""
 
     out_place: int
     out_offset: int
@@ -59,8 +59,8 @@ class Case:
 
 @dataclass
 class Findings:
-    """How many rows have each fault, with the first ``limit`` of each; how many have come through, faulty or not; and
-    how many have not and are not due yet."""
+    """The number of rows with each fault, with the first ``limit`` of each; the number of pairs, faulty or not; and the
+    number of rows without a pair that are not due yet."""
 
     limit: int = 5
     counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(FAULTS, 0))
@@ -78,7 +78,7 @@ class Findings:
 
     def add_case(self, fault: str, case: Case) -> None:
         self.counts[fault] += 1
-        if len(self.cases[fault]) < self.limit:  # they come in their order
+        if len(self.cases[fault]) < self.limit:  # they are in order
             self._keep(fault, [case])
 
     def _keep(self, fault: str, cases: list[Case]) -> None:
@@ -102,7 +102,7 @@ def judge_history(
     segment_bits: int = SEGMENT_BITS,
     run_rows: int = RUN_ROWS,
 ) -> None:
-    """Add all that is wrong to ``findings``. Needs room in ``folder`` for the pairs, unless ``order`` is none."""
+    """Add all faults to ``findings``. Needs space in ``folder`` for the pairs, unless ``order`` is none."""
     pairs = None
     if order != "none":
         fields = list(zip(_PAIR, (pa.int32(), pa.int64(), pa.int32(), pa.int64(), pa.binary()), strict=True))
@@ -118,7 +118,7 @@ def judge_history(
 
 
 def _judge_bucket(history: History, number: int, findings: Findings) -> pa.Table:
-    """Judge all but the order; the pairs come back."""
+    """Judge everything but the order. Returns the pairs."""
     sent, got = history.input.bucket(number), history.output.bucket(number)
     joined = _pairs(sent, got)
     only_out = joined.filter(pc.is_null(joined["in_place"]))
@@ -137,7 +137,7 @@ def _judge_bucket(history: History, number: int, findings: Findings) -> pa.Table
 
 
 def _judge_surplus(surplus: pa.Table, sent: pa.Table, uncommitted: pa.Table, findings: Findings) -> None:
-    """Rows of the output that have no pair: why."""
+    """Why rows of the output have no pair."""
     is_known = pc.is_in(surplus["id"], sent["id"].combine_chunks())
     findings.add("doubled", surplus.filter(is_known))
     strangers = surplus.filter(pc.invert(is_known))
@@ -188,14 +188,14 @@ def _changes(rows: pa.Table, names: Sequence[str]) -> pa.Array:
 
 
 def _spill(pairs: Spill, found: pa.Table, history: History, segment_bits: int) -> None:
-    """Put pairs where their order will be judged.
+    """Put pairs into the bucket in which their order is judged.
 
     By partition: segments of the output's partitions, which come one after the other, so that a maximum for each lane
     is all that must be remembered. By key: all rows of a key are together, as there may be too many keys to remember.
     """
     if "key" in pairs.schema.names:
         found = found.rename_columns({"out_key": "key"})
-        found = found.filter(pc.is_valid(found["key"]))  # without a key no order is asked for
+        found = found.filter(pc.is_valid(found["key"]))  # rows without a key have no order
         bucket = buckets_of(found["key"].to_pylist(), history.buckets)
     else:
         firsts, segments = [], 0
@@ -208,7 +208,7 @@ def _spill(pairs: Spill, found: pa.Table, history: History, segment_bits: int) -
 
 
 def _out_of_order(pairs: Spill, carry: bool) -> Iterator[pa.Table]:
-    """Pairs whose row of the input is older than one that is further up in the same lane of the output.
+    """Pairs whose input row is older than that of an earlier row in the same lane of the output.
 
     A lane is an input partition in an output partition, and a key where there is one. ``carry``: lanes go on from one
     bucket to the next.
@@ -218,7 +218,7 @@ def _out_of_order(pairs: Spill, carry: bool) -> Iterator[pa.Table]:
     for number in pairs.buckets:
         rows = pa.concat_tables([newest, pairs.bucket(number)])
         rows = rows.sort_by([(name, "ascending") for name in (*lane, "out_offset")]).combine_chunks()
-        # Lanes are numbered upwards, so that one running maximum over all of them starts anew with each.
+        # Lanes are numbered upwards, so one running maximum over all of them restarts with each.
         lanes = pc.cumulative_sum(_changes(rows, lane).cast(pa.int64()))
         height = pc.add(pc.shift_left(lanes, _OFFSET_BITS), rows["in_offset"].combine_chunks())
         yield rows.filter(pc.less(height, pc.cumulative_max(height)))

@@ -1,4 +1,4 @@
-"""What is asked: which topics, and where their rows have their ids."""
+"""The question: which topics to compare, and where their rows have their ids."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ class Where:
             return cls(kind, name)
         raise OptionError(
             "EOS_VERIFY_ID",
-            f"'{text}' does not say where a row has its id.",
-            hint="It takes key, value, header:NAME or json:FIELD (a field of a JSON value, or a path such as a.b).",
+            f"'{text}' does not name the place of an id.",
+            hint="Use key, value, header:NAME or json:FIELD (a field of a JSON value, or a path such as a.b).",
             value=text,
         )
 
     def ids(self, messages: list[Message]) -> list[bytes | None]:
-        """The id of each message; None where it has none that can be read."""
+        """The id of each message; None if it cannot be read."""
         if self.kind == "key":
             return list(map(Message.key, messages))
         if self.kind == "value":
@@ -53,12 +53,12 @@ class Where:
         return f"{self.kind}:{self.name}" if self.name else self.kind
 
 
-#: What `json.loads` does after much else; by itself it takes a third of the time.
+#: The core of `json.loads`, which takes a third of the time.
 _decode = json.JSONDecoder().raw_decode
 
 
 def parse_json(value: bytes) -> object:
-    """As `json.loads`, for UTF-8. Raises ValueError, RecursionError."""
+    """Like `json.loads`, for UTF-8. Raises ValueError, RecursionError."""
     text = value.decode()
     try:
         found, end = _decode(text)
@@ -68,7 +68,7 @@ def parse_json(value: bytes) -> object:
 
 
 def _json_id(value: bytes | None, path: tuple[str, ...]) -> bytes | None:
-    """Text as it is, numbers and booleans as JSON writes them: so 7 and "7" are one id."""
+    """Strings unchanged, numbers and booleans as in the JSON: so 7 and "7" are the same id."""
     try:
         found = parse_json(value) if value is not None else None
     except (ValueError, RecursionError):
@@ -84,11 +84,11 @@ def _json_id(value: bytes | None, path: tuple[str, ...]) -> bytes | None:
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked.
+    """The question.
 
-    ``group``: rows below its committed offsets are due, others must not be there yet. ``allow_missing``: rows may be
-    left out. ``same_value``: a row's value must not change. ``limit``: examples of each fault. ``timeout_s``: how long
-    a silent cluster is waited for.
+    ``group``: rows below its committed offsets are due, others must not be in the output yet. ``allow_missing``: rows
+    may be left out. ``same_value``: values must not change. ``limit``: examples of each fault. ``timeout_s``: how long
+    to wait for a silent cluster.
     """
 
     kafka: KafkaProperties

@@ -1,6 +1,6 @@
-"""Partitions from begin to end, by a plain consumer.
+"""Reads partitions from begin to end with a plain consumer.
 
-Nothing here is of the source or the sink: a checker that shared their fetch path would share their mistakes.
+This shares no code with the source or the sink: a checker that shared their fetch path would share their bugs.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from spark_eos.ops.verify.bounds import Place
 
 #: Seconds without a row, or the partition's end, after which reading fails.
 STALL_S = 60.0
-#: What does not pass by waiting: rows that are gone, or that this user may not read.
+#: Errors that waiting does not help with: rows are gone, or the user may not read them.
 _FINAL = {ClientError._AUTO_OFFSET_RESET, ClientError.OFFSET_OUT_OF_RANGE, ClientError.TOPIC_AUTHORIZATION_FAILED}
 _POLL_ROWS = 8192
 _POLL_S = 0.25
 
 _TUNING = {
-    # While messages are taken in, the queue is full for a moment; by default the next fetch then waits for 1 s.
+    # While messages are processed, the queue is full for a moment; by default, the next fetch then waits 1 s.
     "fetch.queue.backoff.ms": "2",
     "queued.max.messages.kbytes": "16384",
     "max.partition.fetch.bytes": str(4 * 1024 * 1024),
@@ -34,7 +34,7 @@ _TUNING = {
     "check.crcs": "true",
 }
 _OURS = {
-    "enable.partition.eof": "true",  # how a partition ends whose last records are aborted or control records
+    "enable.partition.eof": "true",  # for an end with aborted or control records
     "auto.offset.reset": "error",
     "enable.auto.commit": "false",
     "enable.auto.offset.store": "false",
@@ -69,7 +69,7 @@ class Reader:
                     deadline = 0.0 if any(failure.code() in _FINAL for failure in errors) else deadline
             if messages:
                 deadline = time.monotonic() + STALL_S
-                position = max(position, offset_of(messages[-1]) + 1)  # the end may have come with them
+                position = max(position, offset_of(messages[-1]) + 1)  # they may include the end
                 if offset_of(messages[-1]) >= end:
                     messages = [message for message in messages if offset_of(message) < end]
                 self._told(len(messages))
@@ -79,9 +79,9 @@ class Reader:
         self._consumer.unassign()
 
     def _poll(self) -> list[Message]:
-        """Wait for one message, then take what came with it: `consume` alone waits for all that it was asked for."""
+        """Wait for one message, then take those already received: `consume` alone waits for the full number."""
         collects = gc.isenabled()
-        gc.disable()  # messages form no cycles; looking for some among thousands doubles the cost of a row
+        gc.disable()  # messages form no cycles; searching for cycles doubles the cost of a row
         try:
             first = self._consumer.poll(_POLL_S)
             return [] if first is None else [first, *self._consumer.consume(_POLL_ROWS, 0)]
@@ -109,8 +109,8 @@ def _stopped(place: Place, position: int, end: int, error: ClientError | None) -
         "EOS_VERIFY_READ",
         f"Reading {place} got to offset {position}, of {place.begin} to {end}, and no further "
         f"({error.str() if error else f'the broker gave nothing for {STALL_S:.0f} s'}).",
-        hint="Check that the user may read the topic and that its leaders are up; retention may just have taken rows: "
-        "then run it again.",
+        hint="Check that the user may read the topic and that the leaders of its partitions are available. If "
+        "retention has just removed rows, run the command again.",
         topic=place.topic,
         partition=place.partition,
         position=position,

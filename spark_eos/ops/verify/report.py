@@ -1,4 +1,4 @@
-"""What was found, as data, as JSON and as text."""
+"""The report: as data, JSON and text."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from spark_eos.ops.verify.question import Question
 
 @dataclass(frozen=True)
 class Example:
-    """One faulty row: its id, or None where it cannot be read, and where it is, as ``topic-partition@offset``."""
+    """One faulty row: its id, or None if it cannot be read, and its place, as ``topic-partition@offset``."""
 
     id: str | None
     input: str | None
@@ -23,7 +23,7 @@ class Example:
 
 @dataclass(frozen=True)
 class Report:
-    """What was found. ``counts``: see `COUNTS`; ``faults``: those that there are, with ``examples`` of each;
+    """The findings. ``counts``: see `COUNTS`; ``faults``: those found, with ``examples`` of each;
     ``warnings``: what limits the answer."""
 
     counts: Mapping[str, int]
@@ -96,7 +96,7 @@ def make_report(
 
 
 def as_json(question: Question, report: Report) -> dict[str, Any]:
-    """The report as plain data; no Kafka property but the servers is in it."""
+    """The report as plain data; the only Kafka property in it is the servers."""
     return {
         "ok": report.ok,
         "verdict": report.verdict,
@@ -119,7 +119,7 @@ def as_json(question: Question, report: Report) -> dict[str, Any]:
 
 
 def as_text(question: Question, report: Report) -> str:
-    """The report for people: a table, examples, warnings, and the verdict as the last line."""
+    """The report as text: a table, examples, warnings, and the verdict as the last line."""
     group = f", group {question.group}" if question.group else ""
     lines = [f"{', '.join(question.inputs)} -> {', '.join(question.outputs)}{group}", ""]
     for name, meaning in COUNTS.items():

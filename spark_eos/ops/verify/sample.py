@@ -1,4 +1,4 @@
-"""What rows look like in which no id was found: whether they have keys, names of fields and headers; never values."""
+"""Describes rows without an id: whether they have keys, and the names of fields and headers, but never values."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ from confluent_kafka import Message
 
 from spark_eos.ops.verify.question import parse_json
 
-#: Rows that are looked at, of each partition.
+#: Rows of each partition that are examined.
 SAMPLE_ROWS = 100
-#: Names that are told, of fields and of headers.
+#: Maximum number of names of fields and of headers.
 MOST_NAMES = 20
-#: A name in a smaller share of the rows is as good as a value: that of a map's entry, for example.
+#: A name in a smaller share of the rows may be a value, for example the key of a map.
 _COMMON = 0.1
 _LONGEST_NAME = 40
 _DEEPEST = 5
 _PLAIN = re.compile(r"[^\s.,'\"()]+")
 
-#: What a field or header holds; "" where that may be an id.
+#: The kind of a field or header; "" if it may be an id.
 _AN_ID = ""
 _OBJECTS = "JSON objects"
 
 
 class Sample:
-    """Some rows without an id. As text, what they look like."""
+    """Some rows without an id; as text, a description of them."""
 
     def __init__(self) -> None:
         self._rows: Counter[int] = Counter()  # by partition
         self._keys = 0
         self._values: Counter[str] = Counter()
-        self._fields: dict[str, Counter[str]] = {}  # how often each holds what
+        self._fields: dict[str, Counter[str]] = {}  # how often each has which kind
         self._headers: dict[str, Counter[str]] = {}
 
     def add(self, place: int, messages: Sequence[Message]) -> None:
@@ -98,13 +98,13 @@ def _fields(value: dict[str, Any], path: str = "", depth: int = 1) -> Iterator[t
 
 
 def _shown(name: str) -> str:
-    """Short and in one line; quoted where it could be taken for more than a name."""
+    """Short and in one line; quoted if it could be mistaken for more than a name."""
     name = name if len(name) < _LONGEST_NAME else name[: _LONGEST_NAME - 1] + "…"
     return name if _PLAIN.fullmatch(name) and name.isprintable() else repr(name)
 
 
 def _listed(names: dict[str, Counter[str]], rows: int) -> str:
-    """Those that are common, the most common first, each with what it holds where that cannot be an id."""
+    """The common ones, most common first, each with its kind if that cannot be an id."""
     least = min(rows, max(2, _COMMON * rows))
     common = [name for name, holds in names.items() if holds.total() >= least]
     common.sort(key=lambda name: -names[name].total())

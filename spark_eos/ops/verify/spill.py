@@ -9,15 +9,15 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
-#: Bytes of an id that are kept. Of a longer one it is the 128-bit digest: two of n such ids are taken for one with a
-#: probability of n² / 2^129, which would read as a double, or hide a loss.
+#: Bytes of an id that are kept. Longer ids are replaced by a 128-bit digest: two of n such ids are confused with a
+#: probability of n² / 2^129, which would report a doubled row or hide a lost one.
 MAX_ID = 64
-#: Rows that wait in memory to be written out together.
+#: Rows that are collected in memory before they are written together.
 RUN_ROWS = 262_144
 
 
 class Spill:
-    """Rows of one schema in a file, to be had back bucket by bucket.
+    """Rows of one schema in a file, which are read back bucket by bucket.
 
     ``run_rows`` of them are in memory at a time, and later one bucket. One file takes all buckets: rows are sorted by
     bucket within a run, and each run's share of a bucket is a record batch of its own.
@@ -60,7 +60,7 @@ class Spill:
             start = end
 
     def finish(self) -> Spill:
-        """No more rows; from here on they can be had back."""
+        """End of writing; from now on rows can be read back."""
         self._flush()
         self._writer.close()
         self._reader = pa.ipc.open_file(pa.OSFile(str(self._path)))
@@ -68,7 +68,7 @@ class Spill:
 
     @property
     def buckets(self) -> list[int]:
-        """Numbers of the buckets that hold rows, ascending."""
+        """Numbers of the buckets with rows, ascending."""
         return sorted(self._batches)
 
     def bucket(self, number: int) -> pa.Table:
@@ -84,7 +84,7 @@ def buckets_of(ids: list[bytes], count: int) -> pa.Array:
 
 
 def shortened(ids: list[bytes]) -> list[bytes]:
-    """The ids, with a digest instead of each that is longer than `MAX_ID`."""
+    """The ids, with a digest for each that is longer than `MAX_ID`."""
     if max(map(len, ids), default=0) <= MAX_ID:
         return ids
     return [id_ if len(id_) <= MAX_ID else _digest(id_) for id_ in ids]

@@ -97,14 +97,17 @@ def test_a_killed_broker_and_a_stopped_cluster_keep_their_data(tmp_path):
         cluster.start(0)
         assert cluster.broker(0).pid != pid
         produce(cluster, "kept", "after the kill")
-        with pytest.raises(DevClusterError, match=r"EOS_DEVCLUSTER_IN_USE.*runs on"), DevCluster(data_dir=tmp_path):
+        with (
+            pytest.raises(DevClusterError, match=r"EOS_DEVCLUSTER_IN_USE.*Another cluster uses"),
+            DevCluster(data_dir=tmp_path),
+        ):
             pass
 
     with DevCluster(data_dir=tmp_path) as cluster:
         assert (cluster.cluster_id, cluster.bootstrap_servers) == (first_id, first_servers)
         assert values(cluster, "kept", 2) == ["before the kill", "after the kill"]
 
-    other = pytest.raises(DevClusterError, match=r"EOS_DEVCLUSTER_DATA.*was made with brokers=1, not 2")
+    other = pytest.raises(DevClusterError, match=r"EOS_DEVCLUSTER_DATA.*was created with brokers=1, not 2")
     with other, DevCluster(2, data_dir=tmp_path):
         pass
 
@@ -228,7 +231,7 @@ def test_a_named_port_that_is_taken_is_named():
     """A port that was asked for is not replaced by another one."""
     with socket.create_server(("127.0.0.1", 0)) as thief:
         port = thief.getsockname()[1]
-        with pytest.raises(DevClusterError, match=f"EOS_DEVCLUSTER_PORT.*Port {port} is taken"), DevCluster(port=port):
+        with pytest.raises(DevClusterError, match=f"EOS_DEVCLUSTER_PORT.*Port {port} is in use"), DevCluster(port=port):
             pass
 
 
@@ -313,7 +316,7 @@ def test_what_maven_does_not_have_is_named(tmp_path, monkeypatch):
     """Jars that do not exist are an error with Ivy's words, and leave nothing in the cache."""
     monkeypatch.setenv("SPARK_EOS_CACHE", str(tmp_path))
     missing = JarSet("missing", plain=("org.apache.commons:commons-pool2:0.0.0",))
-    with pytest.raises(DevClusterError, match=r"(?s)could not be had.*commons-pool2;0\.0\.0: not found") as raised:
+    with pytest.raises(DevClusterError, match=r"(?s)not be downloaded.*commons-pool2;0\.0\.0: not found") as raised:
         resolve(missing)
     assert raised.value.condition == "EOS_DEVCLUSTER_JARS"
     assert not list(Path(tmp_path).glob("missing*"))

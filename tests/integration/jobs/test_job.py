@@ -260,7 +260,7 @@ def test_sql_that_spark_does_not_take_is_named_with_its_place_before_any_query(s
     done = run(*MODULE, "--conf", str(config))
     assert done.returncode == 1
     failure, _ = done.stderr.splitlines()[-2:]
-    assert failure.startswith(f"failed: [EOS_CONFIG_SQL] {config}, line 4: 'transform.sql' is not what Spark takes: ")
+    assert failure.startswith(f"failed: [EOS_CONFIG_SQL] {config}, line 4: Spark rejects 'transform.sql': ")
     assert "Syntax error at or near 'SELEC'" in failure
     assert not (setting.folder / "checkpoint").exists()
 

@@ -112,7 +112,7 @@ def test_an_unknown_kafka_key(files, sink, topic, refused):
     ("select", "condition", "says"),
     [
         ("length(value) AS value", "EOS_COLUMN_TYPE", "'value' is int"),
-        ("value, cast(1 AS bigint) AS partition", "EOS_COLUMN_TYPE", "It must be int"),
+        ("value, cast(1 AS bigint) AS partition", "EOS_COLUMN_TYPE", "It has to be int"),
         ("value AS key", "EOS_COLUMN_MISSING", "'value'"),
         ("value, 1 AS carrier", "EOS_COLUMN_UNKNOWN", "'carrier'"),
     ],

@@ -161,8 +161,8 @@ def test_an_outcome_that_nobody_knows():
 
 def test_data_that_is_gone():
     """A group's offsets are no way round it: the same checkpoint goes on with what is left."""
-    error = data_loss("flights", 0, 6, 8, "begins at 8 now")
-    says(error, "'failOnDataLoss' to false for one start", "from this checkpoint", "A new checkpoint is of no use")
+    error = data_loss("flights", 0, 6, 8, "its log now starts at 8")
+    says(error, "'failOnDataLoss' to false for one start", "from this checkpoint", "A new checkpoint does not help")
     assert FROM_GROUP not in error.hint
 
 

@@ -84,7 +84,7 @@ def test_wrong_types_are_named(column, kind):
     error = refused(ALL | {column: kind}, topic=None)
     assert error.condition == "EOS_COLUMN_TYPE"
     assert f"'{column}' is {kind.simpleString()}" in error.message
-    assert "It must be" in error.hint
+    assert "It has to be" in error.hint
 
 
 def test_a_column_that_has_no_place():

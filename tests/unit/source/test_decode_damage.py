@@ -177,7 +177,7 @@ def test_headers_of_batches_that_make_no_sense(place, form, value):
     struct.pack_into(form, data, place, value)
     if place > 16:
         data = seal(data)
-    with pytest.raises(KafkaError, match="t-3 from offset 0 on is damaged") as caught:
+    with pytest.raises(KafkaError, match="t-3 from offset 0 on are damaged") as caught:
         rows(bytes(data))
     assert caught.value.condition == "EOS_SOURCE_DAMAGED"
 

@@ -118,7 +118,7 @@ def test_offsets_must_lie_inside_the_partition(at, fits):
     if fits:
         check_known("startingOffsets", offsets, BEGIN, END)
     else:
-        with pytest.raises(OptionError, match=r"a-0, which holds the offsets from 5 up to 50"):
+        with pytest.raises(OptionError, match=r"a-0, which has the offsets 5 to 50"):
             check_known("startingOffsets", offsets, BEGIN, END)
 
 

@@ -108,7 +108,7 @@ def test_what_is_left_of_a_range_after_a_loss(caplog):
     assert planning.up_to_the_end(left, {"a": {0: 5, 2: 7}}, losses) == [OffsetRange("a", 2, 2, 7)]
     assert losses.count == 4
     assert caplog.text.count("failOnDataLoss is false") == 4
-    assert "offset 2 of a-0, but the partition begins at 5" in caplog.text
+    assert "Expected offset 2 of a-0, but its log now starts at 5" in caplog.text
 
 
 def test_nothing_lost_is_no_error():
