@@ -14,7 +14,8 @@ from spark_eos.protocol.ports import State
 from .coordinator import Cluster, Entry
 from .ledger import GROUP, LEDGER, PREFIX, QUERY
 from .partition_log import PartitionLog, Place
-from .spark import TOPIC, TOPIC_PARTITIONS, Query, place_of
+from .plan import TOPIC, TOPIC_PARTITIONS, place_of
+from .spark import Query
 from .world import Violation
 
 NOT_LOST = "no row is lost"

@@ -15,7 +15,8 @@ from spark_eos.protocol.whole import FRESH_MS
 from .coordinator import WEEK_MS, Cluster, NextAppend, PartitionLog
 from .invariants import Watch
 from .ledger import LEDGER, PREFIX, QUERY
-from .spark import FIRST, LATER, TOPIC, Deal, Library, Plan, Query
+from .plan import FIRST, LATER, TOPIC, Deal, Library, Plan
+from .spark import Query
 from .world import Actor, Fault, Strike, Violation, World
 
 SIZES = (3, 15, 60, 301, 2_000, 15_001, 70_000, 400_001)

@@ -19,7 +19,7 @@ from spark_eos.protocol.sweep import SWEEPS_AFTER_S
 from . import spark
 from .coordinator import Place
 from .machine import Run, Schedule, draw, play, shrink
-from .spark import Plan
+from .plan import Plan
 from .world import Fault, Strike, Violation
 
 SCHEDULES = int(os.environ.get("SPARK_EOS_SIMULATION_SCHEDULES", "500"))

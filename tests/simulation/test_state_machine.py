@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from .coordinator import WEEK_MS
 from .machine import _PLACES, SIZES, Run, Schedule
-from .spark import FIRST, LATER, Plan
+from .plan import FIRST, LATER, Plan
 from .test_simulation import SCHEDULES
 from .world import Fault, Strike
 

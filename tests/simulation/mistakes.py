@@ -1,0 +1,257 @@
+"""The mistakes that protocols of this kind are known for, as patches that put them back."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from spark_eos.errors import Unclear
+from spark_eos.protocol import batch, run, sweep, verdicts
+from spark_eos.protocol.head import NOBODY, Verdict, Written
+from spark_eos.protocol.names import task_name
+from spark_eos.protocol.ports import EndTxnAnswer, NotPublished
+
+from . import ledger, spark
+from . import task as tasks
+from .client import Producer
+from .codes import INVALID_STATE, OK
+from .world import Reply
+
+Patch = Callable[[pytest.MonkeyPatch], None]
+
+
+def reuse_of_an_epoch(patch: pytest.MonkeyPatch) -> None:
+    """Producers that live from batch to batch."""
+    kept: dict[tuple[object, str], Producer] = {}
+
+    class ConnectionPool(Producer):
+        def init(self) -> None:
+            before = kept.get((self._world, self.name))
+            if before is None:
+                super().init()
+            else:
+                self._pair, self._sequences = before._pair, before._sequences
+            kept[self._world, self.name] = self
+
+    patch.setattr(tasks, "Producer", ConnectionPool)
+
+
+def version_4(patch: pytest.MonkeyPatch) -> None:
+    made = ledger.SimulatedCoordinator.__init__
+    patch.setattr(ledger.SimulatedCoordinator, "__init__", lambda self, *a: made(self, *a[:2], 4))
+
+
+def describe_without_own_epoch(patch: pytest.MonkeyPatch) -> None:
+    """Whatever is Ongoing under the name is handed over."""
+
+    def by_name(task: Any, own: Any, producer: Any, rows: list[int], by: Any) -> Written:
+        described = own.coordinator.describe([producer.name]).get(producer.name)
+        probe = described and own.coordinator.first_record(described.pair, described.places)
+        if probe is None:
+            raise Unclear("EOS_TRANSACTION_NOT_FOUND", "Nothing is open.", hint="Spark tries again.")
+        return Written(task.attempt.partition, described.pair, len(rows), tasks.digest(rows, by), probe)
+
+    patch.setattr(tasks, "_hand_over", by_name)
+
+
+def versions_mixed(patch: pytest.MonkeyPatch) -> None:
+    """The driver commits by version 4, whoever settles after it by version 5 and believes its answer.
+
+    With the answer confirmed by the data, as it is, mixing alone does no harm.
+    """
+    taken_for_lost(INVALID_STATE)(patch)
+    end = ledger.SimulatedCoordinator._end
+
+    def mixed(self: Any, pair: Any, commit: bool) -> EndTxnAnswer:
+        self.version = 4 if self._world.current.role == "commit" else 5
+        return end(self, pair, commit)
+
+    patch.setattr(ledger.SimulatedCoordinator, "_end", mixed)
+
+
+def decision_without_taking(patch: pytest.MonkeyPatch) -> None:
+    """Each process writes to the ledger under a name of its own: nobody fences anybody."""
+
+    def take(self: Any) -> Any:
+        name = f"{self.transaction_name}-{self._world.current.name}-{self._world.step}"
+        producer = Producer(self._world, self._cluster, name, ledger.LEDGER_TRANSACTION_MS)
+        producer.init()
+        return ledger.SimulatedTerm(self, producer)
+
+    patch.setattr(ledger.SimulatedLedger, "take", take)
+
+
+def abort_after_the_decision(patch: pytest.MonkeyPatch) -> None:
+    """What is not known to be committed is aborted, decided or not."""
+
+    def clear(ports: Any, head: Any) -> Any:
+        return verdicts.abort_all(ports, {d.pair for d in ports.coordinator.ongoing(before=head.generation)})
+
+    patch.setattr(batch, "clear_earlier", clear)
+
+
+def commit_inside_the_task(patch: pytest.MonkeyPatch) -> None:
+    hand_over = tasks._hand_over
+
+    def committing(task: Any, own: Any, producer: Any, *rest: Any) -> Any:
+        written = hand_over(task, own, producer, *rest)
+        producer.end(commit=True)
+        return written
+
+    patch.setattr(tasks, "_hand_over", committing)
+
+
+def id_without_the_attempt(patch: pytest.MonkeyPatch) -> None:
+    def plain(own: Any, task: Any) -> str:
+        return task_name(ledger.PREFIX, ledger.QUERY, replace(task, attempt=0))
+
+    patch.setattr(tasks, "_free_name", plain)
+
+
+def read_that_does_not_wait(patch: pytest.MonkeyPatch) -> None:
+    """The newest head below the last stable offset, whatever is open above it."""
+
+    def read(self: Any) -> Any:
+        log = self._cluster.log(ledger.LEDGER)
+        self._world.call("fetch ledger", lambda: Reply(OK))
+        value = ledger.committed(log, ledger.QUERY)
+        return None if value is None else ledger.decode(value)
+
+    patch.setattr(ledger.SimulatedLedger, "read", read)
+
+
+def answered(code: int, answer: EndTxnAnswer) -> Patch:
+    def put_back(patch: pytest.MonkeyPatch) -> None:
+        patch.setitem(ledger._ANSWERS, code, answer)
+
+    return put_back
+
+
+def taken_for_lost(code: int) -> Patch:
+    """An answer that tells nothing is believed, before anybody else is asked."""
+
+    def put_back(patch: pytest.MonkeyPatch) -> None:
+        end, ask_coordinator = ledger.SimulatedCoordinator.end, verdicts._ask_coordinator
+        told = threading.local()  # an actor is a thread
+
+        def noting(self: Any, pairs: Any, *, commit: bool) -> Any:
+            answers = end(self, pairs, commit=commit)
+            told.lost = [pair for pair, answer in answers.items() if answer == "lost"]
+            return {pair: EndTxnAnswer.SAYS_NOTHING if pair in told.lost else answers[pair] for pair in answers}
+
+        def believing(ports: Any, open_ones: Any) -> Any:
+            lost = {pair: Verdict.LOST for pair in open_ones if pair in told.lost}
+            return lost or ask_coordinator(ports, open_ones)
+
+        patch.setitem(ledger._ANSWERS, code, "lost")
+        patch.setattr(ledger.SimulatedCoordinator, "end", noting)
+        patch.setattr(verdicts, "_ask_coordinator", believing)
+
+    return put_back
+
+
+def clean_up_before_publishing(patch: pytest.MonkeyPatch) -> None:
+    """What was open when the run began to open is aborted, whether the run got through or not."""
+    successor = run._successor
+
+    def clearing(ports: Any, head: Any, *rest: Any) -> Any:
+        decided = head.decision.pairs if head is not None and head.decision is not None else frozenset()
+        verdicts.abort_all(ports, {d.pair for d in ports.coordinator.ongoing()} - decided)
+        return successor(ports, head, *rest)
+
+    patch.setattr(run, "_successor", clearing)
+
+
+def ledger_producer_kept(patch: pytest.MonkeyPatch) -> None:
+    """A driver keeps its ledger producer, and with it the epoch, from one decision to the next."""
+    kept: dict[tuple[object, str], Producer] = {}
+
+    def take(self: Any) -> Any:
+        key = self._world, self._world.current.name
+        if key not in kept:
+            kept[key] = Producer(self._world, self._cluster, self.transaction_name, ledger.LEDGER_TRANSACTION_MS)
+            kept[key].init()
+        return Keeping(self, kept[key])
+
+    class Keeping(ledger.SimulatedTerm):
+        def publish(self, *content: Any) -> None:
+            self._producer._added.clear()
+            try:
+                super().publish(*content)
+            except NotPublished:
+                kept.pop((self._producer._world, self._producer._world.current.name), None)
+                raise
+
+    patch.setattr(ledger.SimulatedLedger, "take", take)
+
+
+def abort_without_closing(patch: pytest.MonkeyPatch) -> None:
+    publish = ledger.SimulatedTerm.publish
+
+    def publish_runs_only(self: Any, head: Any, *offsets: Any) -> None:
+        if head.run != NOBODY:
+            publish(self, head, *offsets)
+
+    patch.setattr(ledger.SimulatedTerm, "publish", publish_runs_only)
+
+
+def clean_up_of_any_generation(patch: pytest.MonkeyPatch) -> None:
+    ongoing = ledger.SimulatedCoordinator.ongoing
+    patch.setattr(ledger.SimulatedCoordinator, "ongoing", lambda self, *, before=None, of=None: ongoing(self, of=of))
+
+
+def new_checkpoint_unsettled(patch: pytest.MonkeyPatch) -> None:
+    """Who is behind takes what was decided for visible, as it nearly always is."""
+    patch.setattr(run, "_settled", lambda ports, last: last.judged(dict.fromkeys(last.pairs, Verdict.COMMITTED)))
+
+
+def digest_of_the_version_at_hand(patch: pytest.MonkeyPatch) -> None:
+    """A replay is digested as the version that is installed now digests a new micro-batch."""
+    written_as = tasks.assign
+
+    def newest(*place: Any, digest_by: Any) -> Any:
+        return replace(written_as(*place, digest_by=digest_by), digest_by=digest_by)
+
+    patch.setattr(tasks, "assign", newest)
+    patch.setattr(batch, "check_versions", lambda *_: None)
+
+
+def partitioner_of_the_version_at_hand(patch: pytest.MonkeyPatch) -> None:
+    """A run deals keys to partitions as its version does for a new query."""
+    opened = tasks._opened
+
+    def own_partitioner(task: Any, own: Any) -> Any:
+        return replace(opened(task, own), partitioner=task.driver.library.partitioner)
+
+    patch.setattr(tasks, "_opened", own_partitioner)
+
+
+def offsets_with_new_batches_only(patch: pytest.MonkeyPatch) -> None:
+    """A group that is set at a replay waits for the next micro-batch, which may never come."""
+
+    def of_new_ones(body: Any, last: Any) -> Any:
+        return None if last is not None and last.batch == body.id else body.offsets
+
+    patch.setattr(batch, "_offsets_to_give", of_new_ones)
+
+
+def sweep_that_asks_before_it_looks(patch: pytest.MonkeyPatch) -> None:
+    """The head is read, then what is open is listed: by then, a later micro-batch may have it."""
+
+    def once(ports: Any, run: str, batch: int) -> None:
+        head = sweep._last_of(ports, run, batch)
+        if head is not None:
+            verdicts.abort_all(ports, {d.pair for d in ports.coordinator.ongoing(of=(head.generation, batch % 2))})
+
+    patch.setattr(spark, "sweep", once)
+
+
+def end_txn_believed(patch: pytest.MonkeyPatch) -> None:
+    """A transaction that the coordinator has committed is taken for visible."""
+    for module in (batch, verdicts):
+        patch.setattr(module, "look_at", lambda *_: ({}, None))
+    patch.setattr(verdicts, "check_visible", lambda *_: None)

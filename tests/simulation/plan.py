@@ -1,0 +1,70 @@
+"""The query of a schedule: its rows, and what its starts make of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from spark_eos.protocol.head import CONSISTENT_RANDOM, DIGEST_BITS, NEWEST_DIGEST, Digest
+
+from .partition_log import Place
+
+TRANSACTION_MS = 60_000
+TOPIC = "out"
+TOPIC_PARTITIONS = 2
+
+
+@dataclass(frozen=True)
+class Library:
+    """A version of the library, by what it does with new micro-batches and new queries."""
+
+    digest_by: Digest = NEWEST_DIGEST
+    partitioner: str = CONSISTENT_RANDOM
+
+
+FIRST, LATER = Library(Digest.CRC32C), Library(Digest.MIXED, "murmur2_random")
+
+
+class Deal(Enum):
+    """How a deterministic plan deals rows to tasks."""
+
+    TURNS = "in turn"
+    BACKWARDS = "in turn, from the last task on"
+    RUNS = "in runs"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The query: rows of each micro-batch; tasks, version of the library, the group that gets the offsets, and how rows
+    are dealt to tasks, by the number of the start, in turn.
+
+    ``lingering``: attempts that nobody waits for any more live on. ``idle_ms``: for how long there is nothing to do
+    after each micro-batch.
+    """
+
+    rows: tuple[int, ...]
+    tasks: tuple[int, ...]
+    lingering: bool = False
+    libraries: tuple[Library, ...] = (Library(),)
+    groups: tuple[str | None, ...] = ("group",)
+    deals: tuple[Deal, ...] = (Deal.TURNS,)
+    idle_ms: int = 0
+    timeout_ms: int = TRANSACTION_MS
+
+
+def place_of(row: int, partitioner: str) -> Place:
+    return TOPIC, (row // 2 + (partitioner == CONSISTENT_RANDOM)) % TOPIC_PARTITIONS
+
+
+def rows_of(start: int, end: int, tasks: int, partition: int, deal: Deal) -> list[int]:
+    """What a deterministic plan gives to one of so many tasks."""
+    if deal is Deal.RUNS:
+        return [row for row in range(start, end) if (row - start) * tasks // (end - start) == partition]
+    if deal is Deal.BACKWARDS:
+        partition = tasks - 1 - partition
+    return [row for row in range(start, end) if row % tasks == partition]
+
+
+def digest(rows: list[int], by: Digest) -> int:
+    factor = {Digest.CRC32C: 0x9E3779B97F4A7C15, Digest.MIXED: 0xBF58476D1CE4E5B9}[by]
+    return sum(pow(row + 1, 3) * factor for row in rows) % (1 << DIGEST_BITS)

@@ -1,0 +1,136 @@
+"""One attempt of a task: what ``spark_eos.sink.task`` does, with a simulated producer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from spark_eos.errors import KafkaError
+from spark_eos.protocol.head import Digest, Head, Written
+from spark_eos.protocol.names import TaskId, task_name
+from spark_eos.protocol.ports import Ports, State
+from spark_eos.protocol.run import open_run
+from spark_eos.protocol.task import Assignment, TaskReport, assign, check_held, check_owner
+
+from .client import LIBRDKAFKAS, OURS, Producer, Refused
+from .ledger import PREFIX, QUERY, SimulatedCoordinator, ports
+from .plan import digest, place_of, rows_of
+from .world import World
+
+if TYPE_CHECKING:
+    from .spark import Driver
+    from .stage import Attempt
+
+OPEN_MS = 3_000
+
+
+@dataclass(frozen=True)
+class Task:
+    driver: Driver
+    batch: int
+    tasks: int
+    attempt: Attempt
+
+    @property
+    def rows(self) -> list[int]:
+        start, end = self.driver.query.offsets[self.batch]
+        return rows_of(start, end, self.tasks, self.attempt.partition, self.driver.dealing(self.batch)[1])
+
+
+def run_task(task: Task) -> TaskReport:
+    """What ``spark_eos.sink.task`` does, with a simulated producer."""
+    world, cluster = task.driver.world, task.driver.query.cluster
+    own = ports(world, cluster)
+    head = _opened(task, own)
+    library, rows = task.driver.library, task.rows
+    assignment = assign(head, task.batch, task.attempt.partition, task.attempt.number, digest_by=library.digest_by)
+    if assignment.name is None:
+        return _report(task, assignment, rows)
+    version = LIBRDKAFKAS if task.attempt.partition % 2 else OURS  # by librdkafka go rows with headers, say
+    producer = Producer(world, cluster, _free_name(own, assignment.name), task.driver.query.plan.timeout_ms, version)
+    producer.init()
+    if not rows:
+        return _report(task, assignment, rows)
+    try:
+        return _write(task, own, assignment, producer, rows)
+    except BaseException:
+        producer.abort()
+        raise
+
+
+def _free_name(own: Ports, task: TaskId) -> str:
+    while True:
+        name = task_name(PREFIX, QUERY, task)
+        described = own.coordinator.describe([name]).get(name)
+        if described is None or described.state is not State.ONGOING:
+            return name
+        task = replace(task, attempt=task.attempt + 1)
+
+
+def _opened(task: Task, own: Ports) -> Head:
+    for _ in _while(task.driver.world, OPEN_MS * task.attempt.partition):
+        head = own.ledger.read()
+        if head is not None and head.run == task.driver.run:
+            return head
+        if task.attempt.partition == 0:
+            break
+    driver = task.driver
+    return open_run(
+        own,
+        driver.run,
+        task.batch,
+        endtxn_version=5,
+        begin_here=False,
+        driver=driver.application,
+        prefix=PREFIX,
+        partitioner=driver.library.partitioner,
+    )
+
+
+def _report(task: Task, assignment: Assignment, rows: list[int]) -> TaskReport:
+    """Of a task that has written nothing."""
+    by = assignment.digest_by
+    return TaskReport(assignment.work, task.attempt.partition, len(rows), digest(rows, by), digest_by=by)
+
+
+def _while(world: World, ms: int) -> Iterator[None]:
+    deadline, wait = world.now + ms, 10
+    yield
+    while world.now + wait < deadline:
+        world.sleep(wait)
+        yield
+        wait *= 3
+
+
+def _write(task: Task, own: Ports, assignment: Assignment, producer: Producer, rows: list[int]) -> TaskReport:
+    began_ms = task.driver.world.now
+    own.reach("prepare.begun")
+    try:
+        for row in rows:
+            producer.produce(place_of(row, assignment.partitioner), (task.batch, row))
+    except Refused as refused:
+        raise KafkaError("EOS_DELIVERY_FAILED", f"{refused}", hint="Nothing of the batch is visible.") from None
+    own.reach("prepare.flushed")
+    check_owner(own.ledger.read(), task.driver.run, task.batch, assignment.work)
+    by = assignment.digest_by
+    written = _hand_over(task, own, producer, rows, by)
+    own.reach("prepare.prepared")
+    return replace(
+        _report(task, assignment, rows),
+        written=written,
+        began_ms=began_ms,
+        timeout_ms=task.driver.query.plan.timeout_ms,
+    )
+
+
+def _hand_over(task: Task, own: Ports, producer: Producer, rows: list[int], by: Digest) -> Written:
+    assert isinstance(own.coordinator, SimulatedCoordinator)
+    described = own.coordinator.describe([producer.name]).get(producer.name)
+    check_held(producer.pair, described)
+    assert described is not None
+    for _ in task.driver.world.retrying():
+        probe = own.coordinator.first_record(producer.pair, described.places)
+        if probe is not None:
+            return Written(task.attempt.partition, producer.pair, len(rows), digest(rows, by), probe)
+    raise KafkaError("EOS_TRANSACTION_NOT_FOUND", "No leader knows the transaction.", hint="Spark tries again.")
