@@ -91,9 +91,8 @@ class SinkOptions:
 
     @property
     def partitioner(self) -> str | None:
-        """The user's own choice of one, by librdkafka's name, which knows no case."""
-        name = self.kafka.get("partitioner")
-        return None if name is None else name.lower()
+        """The user's own choice of one, by librdkafka's name."""
+        return self.kafka.get("partitioner")
 
 
 _SELECTIONS = {"subscribe": "subscribe", "subscribe_pattern": "subscribePattern", "assign": "assign"}

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from spark_eos.errors import ProtocolStop, Unclear
-from spark_eos.protocol.head import Pair
+from spark_eos.kafka.config.librdkafka import check
+from spark_eos.options.parse import sink_options
+from spark_eos.protocol.head import PARTITIONERS, Pair
 from spark_eos.sink import task
 from spark_eos.sink.task import Identity, _Attempt
 
@@ -37,3 +39,11 @@ def test_a_transaction_that_no_leader_knows_is_not_handed_over(monkeypatch):
         _Attempt(nothing, own, nothing, nothing, nothing)._first_record(pair, places)
     assert caught.value.condition == "EOS_TRANSACTION_NOT_FOUND"
     assert asked == [(pair, places)] * 3
+
+
+@pytest.mark.parametrize("name", sorted(PARTITIONERS))
+def test_every_partitioner_that_a_head_may_name_can_be_had(name):
+    """A repair needs the one that its decision names, whatever the options say now."""
+    options = sink_options({"kafka.bootstrap.servers": "h:1", "topic": "t", "kafka.partitioner": name})
+    assert options.partitioner == name
+    check(options.kafka, "producer")
