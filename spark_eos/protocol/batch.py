@@ -16,7 +16,7 @@ from spark_eos.protocol.run import clear_earlier
 from spark_eos.protocol.stops import checkpoint_ahead, checkpoint_behind, missing_head, superseded
 from spark_eos.protocol.task import TaskReport, Work
 from spark_eos.protocol.verdicts import abort_all, settle
-from spark_eos.protocol.whole import FRESH_MS, look_at, undecided_broken
+from spark_eos.protocol.whole import AGED_MS, FRESH_MS, look_at, undecided_broken
 
 MARGIN_MS = 30_000
 """A transaction with less than this left to live is not decided on; half the timeout where that is shorter."""
@@ -229,18 +229,24 @@ def _verify(ports: Ports, batch: MicroBatch, open_ones: Mapping[Pair, Descriptio
 
 
 def _not_whole(ports: Ports, batch: MicroBatch) -> ProtocolStop | None:
-    """Transactions that are not fresh any more may have lost rows, and the coordinator does not know."""
-    since = ports.now_ms() - FRESH_MS
-    old = [r.written for r in batch.reports if r.written is not None and r.began_ms <= since]
-    _, broken = look_at(ports, old) if old else ({}, None)
+    """Some transactions may have lost rows, and the coordinator does not know."""
+    now = ports.now_ms()
+    doubtful = [r.written for r in batch.reports if r.written is not None and _is_doubtful(r, now)]
+    _, broken = look_at(ports, doubtful) if doubtful else ({}, None)
     return None if broken is None else undecided_broken(broken)
+
+
+def _is_doubtful(report: TaskReport, now_ms: int) -> bool:
+    """Whether somebody may have taken rows of the task's transaction: it is not fresh, or retention may want them."""
+    aged = report.oldest_ms is not None and report.oldest_ms <= now_ms - AGED_MS
+    return aged or report.began_ms <= now_ms - FRESH_MS
 
 
 def _is_fresh(ports: Ports, batch: MicroBatch, checked_ms: int) -> bool:
     """Whether every transaction has begun, or was looked at, less than a minute ago."""
-    since = ports.now_ms() - FRESH_MS
+    now = ports.now_ms()
     return all(
-        report.began_ms > since or (report.began_ms <= checked_ms - FRESH_MS and checked_ms > since)
+        not _is_doubtful(report, now) or (_is_doubtful(report, checked_ms) and checked_ms > now - FRESH_MS)
         for report in batch.reports
         if report.written is not None
     )

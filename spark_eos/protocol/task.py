@@ -37,6 +37,7 @@ class TaskReport:
 
     ``work`` is what it was assigned. ``began_ms`` is the time of day, by the task's clock, before its transaction
     began; ``timeout_ms`` how long that transaction may live. ``digest_by`` is how ``digest`` was made.
+    ``oldest_ms`` is the earliest timestamp that a row was given, if any.
     """
 
     work: Work
@@ -47,6 +48,7 @@ class TaskReport:
     began_ms: int = 0
     timeout_ms: int = 0
     digest_by: Digest = NEWEST_DIGEST
+    oldest_ms: int | None = None
 
 
 def assign(

@@ -18,6 +18,10 @@ from spark_eos.protocol.ports import Description, Found, PartitionState, Ports, 
 FRESH_MS = 60_000
 """For so long after its begin, or after its partitions' leaders were asked, a transaction counts as whole."""
 
+AGED_MS = 3_600_000
+"""Rows whose timestamps are older than this are looked for however fresh their transaction is: retention goes by
+timestamps, and may take them at once."""
+
 Begins = dict[Pair, tuple[Probe, ...]]
 """Where each transaction begins in each of its partitions, while it is open."""
 

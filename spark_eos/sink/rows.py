@@ -40,6 +40,14 @@ class RowBatch:
         """See `spark_eos.sink.digests`."""
         return digest(self, by)
 
+    @property
+    def oldest_ms(self) -> int | None:
+        """The earliest timestamp that a row was given; None where none was."""
+        if self.timestamp_column is None:
+            return None
+        oldest = pc.min(self.timestamp_column.cast(pa.int64())).as_py()
+        return None if oldest is None else oldest // 1000
+
     def by_topic(self) -> Iterator[tuple[Any, dict[str, pa.Array]]]:
         """Each topic with its rows, as the columns for `ArrowProducer.write`."""
         columns = {"value": self.value}

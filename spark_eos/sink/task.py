@@ -196,6 +196,7 @@ class _Attempt:
         self._job, self._own, self._me = job, own, me
         self._assignment, self._producer = assignment, producer
         self._counts: dict[str, int] = {}
+        self._oldest_ms: int | None = None
 
     def write(self, batches: Iterator[pa.RecordBatch]) -> TaskReport:
         began_ms = int(time.time() * 1000)
@@ -208,6 +209,7 @@ class _Attempt:
             self._produce(columns)
             rows += columns.rows
             digest += columns.digest(self._assignment.digest_by)
+            self._note_age(columns.oldest_ms)
             failpoints.reach("prepare.wrote")
         self._producer.flush()
         failpoints.reach("prepare.flushed")
@@ -223,7 +225,12 @@ class _Attempt:
             began_ms,
             self._job.facts.transaction_timeout_ms,
             self._assignment.digest_by,
+            self._oldest_ms,
         )
+
+    def _note_age(self, oldest_ms: int | None) -> None:
+        known = [age for age in (self._oldest_ms, oldest_ms) if age is not None]
+        self._oldest_ms = min(known, default=None)
 
     def _produce(self, columns: RowBatch) -> None:
         producer = self._producer

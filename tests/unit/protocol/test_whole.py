@@ -10,8 +10,8 @@ import pytest
 from spark_eos.errors import Unclear
 from spark_eos.protocol.batch import commit
 from spark_eos.protocol.head import Pair, Verdict
-from spark_eos.protocol.ports import State
-from spark_eos.protocol.whole import FRESH_MS
+from spark_eos.protocol.ports import PartitionState, State
+from spark_eos.protocol.whole import AGED_MS, FRESH_MS
 from tests.unit.protocol.test_stops import OUTPUT, Brokers, on_brokers, stopped
 
 
@@ -82,6 +82,43 @@ def test_a_decision_whose_rows_are_gone_is_not_committed(take: Callable[[Brokers
         brokers.cluster.init(pair.id, 60_000, "operator")
         (lost,) = brokers.open("r3").decision.written
         assert lost.verdict is Verdict.LOST
+
+    on_brokers(steps)
+
+
+def test_rows_with_old_timestamps_are_looked_for_at_once():
+    """Retention goes by timestamps: it may take rows of a transaction that has just begun."""
+
+    def steps(brokers: Brokers) -> None:
+        brokers.world.now += AGED_MS
+        batch = brokers.prepared(brokers.open("r1"))
+        (pair,) = batch.pairs
+        taken_by_retention(brokers, pair)
+        aged = tuple(replace(report, oldest_ms=0) for report in batch.reports)
+        error = stopped("EOS_TRANSACTION_BROKEN", lambda: commit(brokers.ports(), replace(batch, reports=aged)))
+        assert "retention.ms" in error.hint
+
+    on_brokers(steps)
+
+
+def test_rows_that_were_looked_for_are_not_looked_for_twice():
+    """Within a minute of their decision, they are committed."""
+
+    def steps(brokers: Brokers) -> None:
+        brokers.world.now += AGED_MS
+        batch = brokers.prepared(brokers.open("r1"))
+        aged = tuple(replace(report, oldest_ms=0) for report in batch.reports)
+        looks = []
+        own = brokers.ports()
+        partition = own.data.partition
+
+        def counted(topic: str, number: int) -> PartitionState | None:
+            looks.append((topic, number))
+            return partition(topic, number)
+
+        own.data.partition = counted
+        assert commit(own, replace(batch, reports=aged)).transactions == 1
+        assert looks == [OUTPUT]
 
     on_brokers(steps)
 

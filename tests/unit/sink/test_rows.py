@@ -173,6 +173,14 @@ def test_what_the_producer_refuses_is_named_without_the_data(code, condition):
     assert "private" not in str(caught.value)
 
 
+def test_the_earliest_timestamp_is_told():
+    """Retention goes by it; null stands for now."""
+    rows = [FULL, FULL | {"timestamp": FULL["timestamp"] - datetime.timedelta(days=1)}, FULL | {"timestamp": None}]
+    assert batch(rows).oldest_ms == FULL_MS - 86_400_000
+    assert batch(rows[2:]).oldest_ms is None
+    assert batch([{"value": b"v"}], "t").oldest_ms is None
+
+
 # Digests
 
 header = st.fixed_dictionaries({"key": st.text(max_size=2), "value": st.none() | st.binary(max_size=2)})
