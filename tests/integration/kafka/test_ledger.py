@@ -16,6 +16,7 @@ from spark_eos.errors import KafkaError, LedgerError
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.ports import ledger_reader as reader_module
 from spark_eos.kafka.ports.ledger import KafkaLedger, ledger_partition
+from spark_eos.kafka.requests.fetch import FetchResponse
 from spark_eos.protocol.head import Decision, Head, Pair, Probe, Written, encode
 from spark_eos.protocol.names import ledger_name
 from spark_eos.protocol.ports import NotPublished
@@ -208,6 +209,18 @@ def test_a_search_that_fails_half_way_leaves_nothing_behind(ledger, ledger_topic
     theirs.end(commit=True)
     monkeypatch.undo()
     assert reading.read() == head(2)
+
+
+@pytest.mark.parametrize(("error", "why"), [(-1, "UNKNOWN_SERVER_ERROR"), (6, "NOT_LEADER_OR_FOLLOWER")])
+def test_a_ledger_that_cannot_be_read_is_told_with_the_brokers_reason(error, why, ledger, monkeypatch):
+    """At once where asking again does not help, else when the time is up."""
+    ledger().take().publish(head(1))
+    refused = FetchResponse(error, 0), b""
+    monkeypatch.setattr(reader_module, "fetch_once", lambda *place: refused)
+    monkeypatch.setattr(reader_module, "READ_SECONDS", 0.3)
+    with pytest.raises(LedgerError, match=why) as caught:
+        ledger().read()
+    assert caught.value.condition == "EOS_LEDGER_NOT_READABLE"
 
 
 def test_an_end_below_what_was_seen_before_is_not_believed(ledger, monkeypatch):
