@@ -47,18 +47,8 @@ def cluster(proxy: Proxy) -> Iterator[DevCluster]:
 
 
 @pytest.fixture(scope="module")
-def kafka(cluster: DevCluster) -> KafkaProperties:
-    return KafkaProperties({"bootstrap.servers": cluster.bootstrap_servers})
-
-
-@pytest.fixture(scope="module")
 def proxied(cluster: DevCluster, proxy: Proxy) -> KafkaProperties:
     return KafkaProperties({"bootstrap.servers": proxy.address})
-
-
-@pytest.fixture(scope="module")
-def client(kafka: KafkaProperties) -> BrokerClient:
-    return BrokerClient(kafka)
 
 
 @pytest.fixture

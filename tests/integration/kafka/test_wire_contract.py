@@ -7,111 +7,23 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 import pytest
-from confluent_kafka import Producer, TopicPartition
+from confluent_kafka import Producer
 
-from spark_eos.devcluster import DevCluster
 from spark_eos.errors import ProtocolStop
 from spark_eos.kafka.codes import OK, Code
-from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import BrokerClient
-from spark_eos.kafka.ports.coordinator import TransactionCoordinator
-from spark_eos.kafka.ports.lookup import RecordLookup
 from spark_eos.kafka.producer.librdkafka import LibrdkafkaProducer
-from spark_eos.kafka.records.batches import RecordBatch, walk_batches
-from spark_eos.kafka.records.rows import read_rows
 from spark_eos.kafka.requests import end_txn
 from spark_eos.kafka.requests.describe_producers import describe_producers
 from spark_eos.kafka.requests.describe_transactions import describe_transactions
-from spark_eos.kafka.requests.fetch import FetchResponse, fetch_once
 from spark_eos.kafka.requests.init_producer_id import ask_init
 from spark_eos.kafka.requests.list_transactions import open_transactional_ids
 from spark_eos.kafka.requests.txn_offset_commit import txn_offset_commit
-from spark_eos.protocol.head import Pair, Probe
-from spark_eos.protocol.names import TaskId, task_name
-from spark_eos.protocol.ports import EndTxnAnswer, Found, State
-from tests.support.kafka_view import TIMEOUT, wait_for
-
-LIFE_MS = 60_000
-
-
-@pytest.fixture(scope="module")
-def kafka(cluster: DevCluster) -> KafkaProperties:
-    return KafkaProperties({"bootstrap.servers": cluster.bootstrap_servers})
-
-
-@pytest.fixture(scope="module")
-def client(kafka: KafkaProperties) -> BrokerClient:
-    return BrokerClient(kafka)
-
-
-class Transaction:
-    """A transaction of a producer of its own, opened like a task's: its pair by the producer's own word."""
-
-    def __init__(self, kafka: KafkaProperties, topic: str, name: str, rows: int = 1, life_ms: int = LIFE_MS) -> None:
-        self.topic = topic
-        self.producer = LibrdkafkaProducer(kafka, name, life_ms)
-        self.producer.warm_up(topic)
-        self.producer.init()
-        self.producer.begin()
-        for i in range(rows):
-            self.producer.produce(topic, f"{name}.{i}", partition=0)
-        self.producer.flush()
-        self.pair = self.producer.identity()
-
-    @property
-    def asked(self) -> tuple[str, int, int]:
-        return self.pair.id, self.pair.producer_id, self.pair.epoch
-
-
-@pytest.fixture
-def begin(kafka: KafkaProperties, topic: Callable[..., str]) -> Iterator[Callable[..., Transaction]]:
-    """``begin()``: an open transaction, by default under a name and in a topic of its own."""
-    opened: list[Transaction] = []
-
-    def make(name: str | None = None, out: str | None = None, **more: int) -> Transaction:
-        opened.append(Transaction(kafka, out or topic(), name or f"contract-{uuid.uuid4()}", **more))
-        return opened[-1]
-
-    yield make
-    for transaction in opened:
-        transaction.producer.close()
-
-
-@pytest.fixture
-def end(client: BrokerClient) -> Callable[..., int]:
-    """EndTxn; the first answer that is an outcome."""
-
-    def send(asked: tuple[str, int, int], commit: bool) -> int:
-        def ask() -> tuple[int] | None:
-            code = end_txn.end_txns(client, [asked], commit)[asked[0]]
-            return None if code in (None, 51) else (code,)
-
-        return wait_for(ask, f"an outcome of {asked}")[0]
-
-    return send
-
-
-@dataclass(frozen=True)
-class Fetched:
-    """A Fetch response, its batches, and the rows that a read_committed reader sees."""
-
-    answer: FetchResponse
-    batches: list[RecordBatch]
-    rows: list[tuple[int, bytes | None, bytes | None]]
-
-
-def fetch(client: BrokerClient, topic: str, partition: int, offset: int, max_bytes: int) -> Fetched | None:
-    found = fetch_once(client.properties, topic, partition, offset, max_bytes)
-    if found is None:
-        return None
-    answer, data = found
-    batches = list(walk_batches(data, answer.size, answer.aborted))
-    return Fetched(answer, batches, [row for batch in batches if batch.visible for row in read_rows(data, batch)])
-
+from spark_eos.protocol.ports import State
+from tests.support.transactions import LIFE_MS, fetch
+from tests.support.waiting import TIMEOUT, wait_for
 
 # Requests
 
@@ -373,103 +285,3 @@ def test_an_end_in_the_wake_of_a_commit_is_pending_or_done(client, begin, view):
         seen.add(end_txn.end_txns(client, [transaction.asked], True)[transaction.pair.id])
         assert time.monotonic() < deadline
     assert seen <= {0, 51}
-
-
-# The coordinator and the data, as the protocol sees them
-
-
-@pytest.fixture
-def coordinator(client: BrokerClient) -> TransactionCoordinator:
-    return TransactionCoordinator(client, "contract.", str(uuid.uuid4()))
-
-
-def lookup(client: BrokerClient) -> RecordLookup:
-    return RecordLookup(client.properties)
-
-
-def named(coordinator: TransactionCoordinator, **task: int) -> str:
-    return task_name("contract.", coordinator._query, TaskId(**{"generation": 1, "partition": 0, "slot": 0} | task))
-
-
-def test_ongoing_finds_the_querys_own_tasks_of_any_generation(coordinator, begin, end):
-    """Not the ledger's, not those of a query whose name begins alike."""
-    mine = [begin(named(coordinator, partition=1)), begin(named(coordinator, generation=7, attempt=2, rev=1))]
-    begin(f"contract.-{coordinator._query}-ledger")
-    begin(f"contract.-{coordinator._query}x-1-0-0")
-    begin(f"contractX-{coordinator._query}-1-0-0")
-    ended = begin(named(coordinator, partition=2))
-    end(ended.asked, True)
-    assert {d.pair for d in coordinator.ongoing()} == {transaction.pair for transaction in mine}
-
-
-def test_ends_of_several_are_answered_one_by_one(coordinator, begin, end):
-    """A lost one does not hide what became of the others."""
-    done, lost, silent = (begin(named(coordinator, partition=p)) for p in range(3))
-    end(lost.asked, False)
-    end(silent.asked, True)
-    begin(silent.pair.id, out=silent.topic)
-    pairs = [done.pair, lost.pair, silent.pair]
-
-    def answered():
-        answers = coordinator.end(pairs, commit=True)
-        return None if EndTxnAnswer.PENDING in answers.values() else answers
-
-    assert wait_for(answered, "answers") == {
-        done.pair: EndTxnAnswer.DONE,
-        lost.pair: EndTxnAnswer.SAYS_NOTHING,
-        silent.pair: EndTxnAnswer.SAYS_NOTHING,
-    }
-
-
-def test_a_probe_leads_to_the_verdict_when_the_coordinator_says_nothing(client, coordinator, begin, end):
-    """None while it is open; then what readers see."""
-    look = lookup(client).look
-    out = begin(rows=5)  # something before it, so that offsets are not all 0
-    end(out.asked, True)
-    for commit, found in ((True, Found.THERE), (False, Found.MISSING)):
-        transaction = begin(out=out.topic, rows=3)
-        probe = wait_for(lambda t=transaction: coordinator.first_record(t.pair, [(t.topic, 0)]), "the probe")
-        assert look(transaction.pair, probe) is None
-        end(transaction.asked, commit)
-        assert wait_for(lambda t=transaction, p=probe: look(t.pair, p), "a verdict") is found
-
-
-def test_a_probe_of_somebody_elses_record_is_gone(client, coordinator, begin, end):
-    """As after the topic was created anew: never "there"."""
-    transaction = begin(rows=2)
-    probe = coordinator.first_record(transaction.pair, [(transaction.topic, 0)])
-    end(transaction.asked, True)
-    other = Pair("other", transaction.pair.producer_id, transaction.pair.epoch + 1)
-    assert wait_for(lambda: lookup(client).look(other, probe), "an answer") is Found.GONE
-
-
-def test_a_probe_that_retention_took_is_gone(client, coordinator, begin, end, view):
-    """Neither there nor missing."""
-    transaction = begin(rows=2)
-    probe = coordinator.first_record(transaction.pair, [(transaction.topic, 0)])
-    end(transaction.asked, True)
-    wait_for(lambda: not view.held(transaction.topic), "the marker")
-    place = TopicPartition(transaction.topic, 0, 3)
-    assert view.admin.delete_records([place])[TopicPartition(transaction.topic, 0)].result(TIMEOUT).low_watermark == 3
-    assert lookup(client).look(transaction.pair, probe) is Found.GONE
-
-
-def test_a_place_that_was_never_written_is_no_verdict(client, begin):
-    """The stable end is not past it."""
-    transaction = begin()
-    assert lookup(client).look(transaction.pair, Probe(transaction.topic, 0, 99)) is None
-
-
-def test_a_transaction_that_another_holds_is_not_ours(coordinator, begin):
-    """The first record is looked for by producer id and epoch."""
-    transaction = begin()
-    other = Pair(transaction.pair.id, transaction.pair.producer_id, transaction.pair.epoch + 1)
-    assert coordinator.first_record(other, [(transaction.topic, 0)]) is None
-
-
-def test_list_offsets_is_what_the_wire_says(client, begin, end, view):
-    """The stable end by a client of another make."""
-    transaction = begin(rows=3)
-    answer = fetch(client, transaction.topic, 0, 0, 1)
-    assert (answer.answer.stable, answer.answer.high_watermark) == (0, 3)
-    assert view.held(transaction.topic) == {(transaction.topic, 0): (0, 3)}

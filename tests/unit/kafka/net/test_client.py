@@ -15,7 +15,7 @@ from spark_eos.kafka.net import client as module
 from spark_eos.kafka.net.client import BrokerClient, broker_client
 from spark_eos.kafka.requests.list_transactions import LIST_TRANSACTIONS
 from tests.support.fake_broker import SPOKEN, FakeBroker
-from tests.support.kafka_view import wait_for
+from tests.support.waiting import wait_for
 
 METADATA = 3
 
