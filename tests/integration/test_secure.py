@@ -39,6 +39,12 @@ class Secured:
     foreign: Path
 
     def properties(self, mechanism: str = "SCRAM-SHA-512", **other: str) -> dict[str, str]:
+        if mechanism == "OAUTHBEARER":
+            unsecured = {"enable.sasl.oauthbearer.unsecure.jwt": "true", "sasl.oauthbearer.config": f"principal={USER}"}
+            plain = {
+                key: value for key, value in self.properties().items() if key not in ("sasl.username", "sasl.password")
+            }
+            return {**plain, "sasl.mechanism": mechanism, **unsecured}
         return {
             "bootstrap.servers": self.servers,
             "security.protocol": "SASL_SSL",
@@ -72,7 +78,9 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
         "listener.name.proxied.ssl.keystore.location": str(store),
         "listener.name.proxied.ssl.keystore.type": "PKCS12",
         "listener.name.proxied.ssl.keystore.password": "changeit",
-        "listener.name.proxied.sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-512",
+        "listener.name.proxied.sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-512,OAUTHBEARER",
+        "listener.name.proxied.oauthbearer.sasl.jaas.config": f"{module}.oauthbearer.OAuthBearerLoginModule required "
+        'unsecuredLoginStringClaim_sub="broker";',
         "listener.name.proxied.plain.sasl.jaas.config": plain,
         "listener.name.proxied.scram-sha-512.sasl.jaas.config": f"{module}.scram.ScramLoginModule required;",
     }
@@ -117,7 +125,7 @@ def copy(spark: SparkSession, kafka: Mapping[str, str], source: str, sink: str, 
         query.stop()
 
 
-@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-512"])
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-512", "OAUTHBEARER"])
 def test_a_query_over_tls_with_a_password(mechanism, secured, view, spark, tmp_path):
     """Rows and offsets; the tasks read by whole record batches, as on an open listener."""
     source = new_topic(secured, f"in-{mechanism}", *"abcdef")

@@ -2,8 +2,8 @@
 
 Users write librdkafka's names or, as with Spark's built-in source and sink, the Java client's::
 
-    KafkaProperties ─canonical()─> librdkafka's names ─┬─> librdkafka_config()    confluent-kafka: rows, offsets
-                                                       └─> kafka_python_config()  kafka-python: others' transactions
+    KafkaProperties ─canonical()─> librdkafka's names ─┬─> librdkafka_config()  rows that our own path does not take
+                                                       └─> handshake()          our own connections: all else
 
 librdkafka ignores properties of the other kind of client (a producer's for a consumer), so users can share one set of
 properties between a source and a sink. An unknown property is an error; `check` finds it on the driver.
@@ -43,6 +43,9 @@ _CONNECTION = frozenset(
         *("bootstrap.servers", "broker.address.family", "client.id", "enable.metrics.push", "socket.timeout.ms"),
         *("reconnect.backoff.max.ms", "reconnect.backoff.ms"),
         *("security.protocol", "sasl.mechanism", "sasl.username", "sasl.password"),
+        *("enable.sasl.oauthbearer.unsecure.jwt", "sasl.oauthbearer.config", "sasl.oauthbearer.extensions"),
+        *("sasl.oauthbearer.method", "sasl.oauthbearer.client.id", "sasl.oauthbearer.client.secret"),
+        *("sasl.oauthbearer.scope", "sasl.oauthbearer.token.endpoint.url"),
         *("enable.ssl.certificate.verification", "ssl.endpoint.identification.algorithm"),
         *("ssl.ca.location", "ssl.ca.pem", "ssl.certificate.location", "ssl.certificate.pem"),
         *("ssl.key.location", "ssl.key.pem", "ssl.key.password", "ssl.crl.location"),
@@ -115,7 +118,7 @@ def is_for_librdkafka(kafka: KafkaProperties, kind: Literal["consumer", "produce
     if not user.get("security.protocol", "").upper().startswith("SASL"):
         return False
     mechanism = user.get("sasl.mechanism", "GSSAPI").upper()
-    return mechanism != "PLAIN" and not mechanism.startswith("SCRAM-")
+    return mechanism not in ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 
 
 def codec(kafka: KafkaProperties) -> Codec | None:

@@ -7,12 +7,13 @@ import uuid
 import pytest
 from confluent_kafka.admin import AclOperation, ResourceType
 
-from spark_eos.errors import KafkaError, LedgerError
+from spark_eos.errors import KafkaError, LedgerError, TopicError
 from spark_eos.kafka.net.client import broker_client
 from spark_eos.kafka.ports.ledger import KafkaLedger
+from spark_eos.kafka.ports.lookup import RecordLookup
 from spark_eos.kafka.requests.init_producer_id import init_producer_id
 from spark_eos.options.parse import SinkOptions, sink_options
-from spark_eos.protocol.head import Head
+from spark_eos.protocol.head import Head, Probe
 from spark_eos.sink.preflight import preflight
 from spark_eos.sink.session import session
 from tests.support.guarded import Guarded
@@ -30,7 +31,6 @@ SAID = "AUTHORIZATION_FAILED"
         (ResourceType.TOPIC, "ledger", AclOperation.DESCRIBE, "EOS_TOPIC_UNAUTHORIZED", False, ""),
         (ResourceType.TOPIC, "out", AclOperation.DESCRIBE, "EOS_TOPIC_UNAUTHORIZED", False, ""),
         (ResourceType.TOPIC, "out", AclOperation.WRITE, "EOS_TOPIC_UNAUTHORIZED", False, "may not WRITE"),
-        (ResourceType.TOPIC, "out", AclOperation.READ, "EOS_TOPIC_UNAUTHORIZED", False, "may not READ"),
         (ResourceType.TRANSACTIONAL_ID, "mine", AclOperation.WRITE, "EOS_TRANSACTIONS_REFUSED", True, SAID),
         (ResourceType.TRANSACTIONAL_ID, "mine", AclOperation.DESCRIBE, "EOS_TRANSACTIONS_REFUSED", True, SAID),
         (ResourceType.GROUP, "group", AclOperation.READ, "EOS_LEDGER_UNAUTHORIZED", True, SAID),
@@ -89,6 +89,19 @@ def test_a_ledger_that_may_not_be_read(guarded):
         assert caught.value.condition == "EOS_LEDGER_UNAUTHORIZED"
         assert "READ" in caught.value.hint
     assert ledger().read() == head
+
+
+def test_an_output_topic_that_may_not_be_read(guarded):
+    """The right to read it is needed where a coordinator says nothing any more: its lack is named before any task."""
+    options = options_of(guarded)
+    with guarded.forbidden(ResourceType.TOPIC, "out", AclOperation.READ):
+        with pytest.raises(TopicError, match=f"may not READ the output topic {options.topic}") as caught:
+            preflight(options)
+        assert caught.value.condition == "EOS_TOPIC_UNAUTHORIZED"
+        pair = init_producer_id(broker_client(options.kafka), f"mine-{uuid.uuid4()}", 60_000)
+        with pytest.raises(TopicError, match="may not READ"):
+            RecordLookup(options.kafka).look(pair, Probe(options.topic, 0, 0))
+    assert preflight(options).ledger_partitions > 0
 
 
 def test_a_transaction_that_may_not_be_ended(guarded):
