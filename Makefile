@@ -17,9 +17,9 @@ PYTEST := $(BIN)/python -m pytest
 NONE_WILL_DO = $(if $(ARGS),|| test $$? = 5)
 # Tests that need neither Java nor a broker. Coverage (pyproject.toml) is measured by the tests of the two rooms that it is asked
 # of, as a test takes twice as long when it is measured; of hundreds of schedules, measuring shows nothing new.
-MEASURED := $(wildcard tests/unit/source/test_decode*.py) tests/unit/kafka/records tests/unit/protocol \
-	tests/simulation/test_known_mistakes.py tests/simulation/test_state_machine.py
 SCHEDULED := tests/simulation/test_simulation.py
+MEASURED := $(wildcard tests/unit/source/test_decode*.py) tests/unit/kafka/records tests/unit/protocol \
+	$(filter-out $(SCHEDULED) tests/simulation/test_model_%,$(wildcard tests/simulation/test_*.py))
 # The tests wait much, for brokers and JVMs, so two processes share their files, in the order of collection: the long ones come
 # first. No more than two, however many cores: each has a broker and a Spark of its own. ARGS=-n0 runs all in one process.
 TWO_AT_ONCE := --numprocesses auto --maxprocesses 2 --dist loadfile --no-loadscope-reorder
