@@ -3,7 +3,7 @@
 Users write librdkafka's names or, as with Spark's built-in source and sink, the Java client's::
 
     KafkaProperties ─canonical()─> librdkafka's names ─┬─> librdkafka_config()    confluent-kafka: rows, offsets
-                                                       └─> kafka_python_config()  kafka-python: others' transactions
+                                                       └─> `config.handshake`     the library's own connections
 
 librdkafka ignores properties of the other kind of client (a producer's for a consumer), so users can share one set of
 properties between a source and a sink. An unknown property is an error; `check` finds it on the driver.
@@ -37,7 +37,7 @@ client_log = logging.getLogger("spark_eos.librdkafka")
 if client_log.level == logging.NOTSET:
     client_log.setLevel(logging.CRITICAL + 1)
 
-#: Properties of the connection that `kafka_python_config` supports, too.
+#: Properties that the library's own connections support, too.
 _CONNECTION = frozenset(
     [
         *("bootstrap.servers", "broker.address.family", "client.id", "enable.metrics.push", "socket.timeout.ms"),
