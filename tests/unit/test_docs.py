@@ -75,8 +75,8 @@ def anchors(page: Path) -> set[str]:
 
 
 def test_links_between_pages_lead_somewhere() -> None:
-    """Every relative link in README and docs points at a file that exists, and at a heading in it."""
-    for page in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]:
+    """Every relative link in the pages points at a file that exists, and at a heading in it."""
+    for page in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]:
         for target, anchor in re.findall(r"\]\(([^)#]*)#?([^)]*)\)", page.read_text()):
             if "://" not in target:
                 found = page.parent / target if target else page

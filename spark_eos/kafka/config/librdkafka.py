@@ -37,7 +37,7 @@ client_log = logging.getLogger("spark_eos.librdkafka")
 if client_log.level == logging.NOTSET:
     client_log.setLevel(logging.CRITICAL + 1)
 
-#: Properties of the connection that `kafka_python_config` supports, too.
+#: Properties that the library's own connections support, too.
 _CONNECTION = frozenset(
     [
         *("bootstrap.servers", "broker.address.family", "client.id", "enable.metrics.push", "socket.timeout.ms"),
