@@ -250,7 +250,7 @@ def test_the_mistake_is_seen(mistake: Mistake, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_rows_that_somebody_takes_are_never_lost_silently() -> None:
-    """Out of a transaction that is a minute old, or whose run is dead: by an abort in one partition, or by retention."""
+    """Out of a transaction that is a minute old, or whose run is dead: by abort in one partition, or by retention."""
     for seed in range(TAKEN):
         schedule = draw(random.Random(seed), _ROWS_TAKEN)
         assert broken(schedule) is None, f"seed {seed}"
