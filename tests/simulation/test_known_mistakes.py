@@ -22,6 +22,7 @@ from .world import Strike
 
 SEEDS = 2_000
 """How many schedules are tried before a mistake counts as unseen."""
+TAKEN = 200
 
 
 @dataclass(frozen=True)
@@ -246,3 +247,10 @@ def test_the_mistake_is_seen(mistake: Mistake, monkeypatch: pytest.MonkeyPatch) 
             assert broken(schedule) is None
             return
     pytest.fail(f"no schedule of {SEEDS} sees it")
+
+
+def test_rows_that_somebody_takes_are_never_lost_silently() -> None:
+    """Out of a transaction that is a minute old, or whose run is dead: by abort in one partition, or by retention."""
+    for seed in range(TAKEN):
+        schedule = draw(random.Random(seed), _ROWS_TAKEN)
+        assert broken(schedule) is None, f"seed {seed}"
