@@ -21,6 +21,7 @@ BY_PATH = {
     "spark_eos/source/fetch.py": "task",
     "spark_eos/source/raw.py": "task",
     "spark_eos/sink/": "task",
+    "spark_eos/sink/ledger_topic.py": "start",
     "spark_eos/sink/preflight.py": "start",
     "spark_eos/sink/schema.py": "start",
     "spark_eos/protocol/": "task commit",

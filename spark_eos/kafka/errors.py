@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from spark_eos.errors import ConnectionFailed, EosError, KafkaError, LedgerError, ProtocolStop, RowError, TopicError
+from spark_eos.errors import (
+    ConnectionFailed,
+    EosError,
+    KafkaError,
+    LedgerError,
+    OptionError,
+    ProtocolStop,
+    RowError,
+    TopicError,
+)
 from spark_eos.kafka.codes import (
     ABOUT_THE_ROWS,
     ADMIN_RETRIES,
@@ -88,7 +97,7 @@ def too_large(place: tuple[str, int], rows: int, size: int) -> RowError:
 def init_error(name: str, timeout_ms: int, cause: Cause) -> EosError:
     """The error for an InitProducerId that was refused."""
     if cause.code == Code.INVALID_TRANSACTION_TIMEOUT:
-        return KafkaError(
+        return OptionError(
             "EOS_TRANSACTION_TIMEOUT_TOO_LONG",
             f"'transaction.timeout.ms' is {timeout_ms}, more than the broker's transaction.max.timeout.ms.",
             hint="Lower the option, or raise the broker's setting.",

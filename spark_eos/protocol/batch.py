@@ -6,14 +6,14 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 
-from spark_eos.errors import ProtocolStop, TransactionLost, Unclear
+from spark_eos.errors import ProtocolStop, TransactionLost
 from spark_eos.protocol.head import NEWEST_DIGEST, NOBODY, Decision, Head, Offsets, Pair, Verdict
 from spark_eos.protocol.micro_batch import MicroBatch
 from spark_eos.protocol.ports import Description, NotPublished, Ports, State, Term
 from spark_eos.protocol.repair import repairs, tasks_with_lost_rows
 from spark_eos.protocol.replay import check_versions, compare, listed, needs_same_tasks
 from spark_eos.protocol.run import clear_earlier
-from spark_eos.protocol.stops import checkpoint_ahead, checkpoint_behind, missing_head, superseded
+from spark_eos.protocol.stops import checkpoint_ahead, checkpoint_behind, decision_unclear, missing_head, superseded
 from spark_eos.protocol.task import TaskReport, Work
 from spark_eos.protocol.verdicts import abort_all, settle
 from spark_eos.protocol.whole import AGED_MS, FRESH_MS, look_at, undecided_broken
@@ -74,7 +74,7 @@ def commit(ports: Ports, batch: MicroBatch, ahead: Term | None = None) -> Commit
                 continue
             if mine is None:
                 return CommitReport(0, replayed=True, verify_ms=clock.lap())
-            now_ms, open_ones = ports.now_ms(), {d.pair: d for d in ongoing()}
+            checked_ms, open_ones = ports.now_ms(), {d.pair: d for d in ongoing()}
             problem = _verify(ports, batch, open_ones)
             if problem is not None and not fresh:
                 mine = None
@@ -82,7 +82,6 @@ def commit(ports: Ports, batch: MicroBatch, ahead: Term | None = None) -> Commit
             if problem is not None:
                 abort_all(ports, batch.pairs)
                 raise problem
-            checked_ms = now_ms
             left = open_ones.keys() - mine.pairs
             ports.reach("commit.verified")
             verify_ms = clock.lap()
@@ -92,17 +91,19 @@ def commit(ports: Ports, batch: MicroBatch, ahead: Term | None = None) -> Commit
                 continue
         decide_ms = clock.lap()
         ports.reach("commit.decided")
-        _end(ports, mine, fresh=_is_fresh(ports, batch, checked_ms))
-        ports.reach("commit.ended")
-        still_open = abort_all(ports, left)
-        ports.reach("commit.cleaned")
+        still_open = _carry_out(ports, mine, left, fresh=_is_fresh(ports, batch, checked_ms))
         replayed = any(report.work is not Work.WRITE for report in batch.reports)
         return CommitReport(len(batch.written), replayed, verify_ms, decide_ms, clock.lap(), len(still_open))
-    raise Unclear(
-        "EOS_DECISION_UNCLEAR",
-        f"Whether micro-batch {batch.id} was decided is not known: the ledger could not be written and read.",
-        hint="Nothing is lost: start the query again, from this checkpoint, when the cluster is well; it finds out.",
-    )
+    raise decision_unclear(batch.id)
+
+
+def _carry_out(ports: Ports, mine: Decision, left: Collection[Pair], *, fresh: bool) -> Collection[Pair]:
+    """Commit what is decided, then abort the leftovers; what stays open of these is returned."""
+    _end(ports, mine, fresh=fresh)
+    ports.reach("commit.ended")
+    still_open = abort_all(ports, left)
+    ports.reach("commit.cleaned")
+    return still_open
 
 
 class _Clock:

@@ -9,7 +9,7 @@ from spark_eos.errors import LedgerError, Unclear
 from spark_eos.protocol.head import CONSISTENT_RANDOM, Decision, Head, Pair, Verdict
 from spark_eos.protocol.new_checkpoint import FROM_GROUP
 from spark_eos.protocol.ports import NotPublished, Ports
-from spark_eos.protocol.stops import checkpoint_ahead, checkpoint_behind, missing_head, superseded
+from spark_eos.protocol.stops import checkpoint_ahead, checkpoint_behind, ledger_busy, missing_head, superseded
 from spark_eos.protocol.verdicts import abort_all, settle
 
 
@@ -59,11 +59,7 @@ def open_run(
         clear_earlier(ports, new)
         ports.reach("open.cleaned")
         return new
-    raise Unclear(
-        "EOS_LEDGER_BUSY",
-        "The run could not publish itself in the ledger.",
-        hint="Nothing was written: start the query again when the cluster is well.",
-    )
+    raise ledger_busy()
 
 
 def clear_earlier(ports: Ports, head: Head) -> Collection[Pair]:

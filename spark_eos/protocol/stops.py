@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from spark_eos.errors import LedgerError, ProtocolStop, Superseded
+from spark_eos.errors import LedgerError, ProtocolStop, Superseded, Unclear
 from spark_eos.protocol.head import NOBODY, Decision, Head
 from spark_eos.protocol.new_checkpoint import FROM_GROUP, is_visible, what_waits, where_it_ended
 
@@ -66,4 +66,20 @@ def checkpoint_behind(last: Decision, batch: int) -> ProtocolStop:
         "twice. Use the newest checkpoint. If it is gone, and nothing goes on with it, begin with a new one, as all "
         f"that was decided is visible: {FROM_GROUP}; so do the offsets above as 'startingOffsets'.",
         **said,
+    )
+
+
+def decision_unclear(batch: int) -> Unclear:
+    return Unclear(
+        "EOS_DECISION_UNCLEAR",
+        f"Whether micro-batch {batch} was decided is not known: the ledger could not be written and read.",
+        hint="Nothing is lost: start the query again, from this checkpoint, when the cluster is well; it finds out.",
+    )
+
+
+def ledger_busy() -> Unclear:
+    return Unclear(
+        "EOS_LEDGER_BUSY",
+        "The run could not publish itself in the ledger.",
+        hint="Nothing was written: start the query again when the cluster is well.",
     )

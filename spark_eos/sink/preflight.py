@@ -9,27 +9,22 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from spark_eos.checkpoint import Checkpoint
-from spark_eos.errors import KafkaError, LedgerError, OptionError, TopicError
-from spark_eos.kafka.admin.configs import broker_config, create_topic, topic_config
+from spark_eos.errors import KafkaError, OptionError, TopicError
+from spark_eos.kafka.admin.configs import broker_config
 from spark_eos.kafka.admin.groups import active_members
-from spark_eos.kafka.admin.topics import allowed_operations, topic_partitions
-from spark_eos.kafka.codes import OK, Code, name_of
+from spark_eos.kafka.admin.topics import allowed_operations
 from spark_eos.kafka.config.librdkafka import check
 from spark_eos.kafka.config.properties import KafkaProperties
-from spark_eos.kafka.errors import ledger_unauthorized
 from spark_eos.kafka.net.client import broker_client
-from spark_eos.kafka.net.schema import Record
 from spark_eos.kafka.ports.ledger import KafkaLedger
 from spark_eos.options.parse import SinkOptions
 from spark_eos.protocol.stops import missing_head
-from spark_eos.retry import retrying
+from spark_eos.sink.ledger_topic import ledger_partitions
 
 KAFKA_DEFAULT_MAX_TIMEOUT_MS = 900_000
-LEDGER_PARTITIONS = 8
 FRESH_SECONDS = 30
 """Seconds for which the result of a check is reused in one process: less than any restart, more than a micro-batch."""
 
-_TIMEOUT = 15.0
 _NEEDED_TRANSACTION_VERSION = 2
 #: What the sink does with an output topic.
 _NEEDED = {
@@ -70,7 +65,7 @@ def _preflight(options: SinkOptions, period: int, process_id: int) -> Facts:
     if options.topic is not None:
         _check_output(options.kafka, options.topic)
     _check_transaction_version(options)
-    facts = Facts(_transaction_timeout(options), _ledger_partitions(options), this_driver())
+    facts = Facts(_transaction_timeout(options), ledger_partitions(options.kafka, options.ledger_topic), this_driver())
     if options.group_id:
         _check_group(options.kafka, options.group_id)
     if options.checkpoint_location:
@@ -122,66 +117,6 @@ def _broker_limit(kafka: KafkaProperties) -> int | None:
     return None if config is None else int(config["transaction.max.timeout.ms"])
 
 
-def _ledger_partitions(options: SinkOptions) -> int:
-    topic = options.ledger_topic
-    try:
-        found = topic_partitions(options.kafka, [topic])[topic]
-    except TopicError as error:
-        if error.condition != "EOS_TOPIC_MISSING":
-            raise
-        found = _create_ledger(topic, options.kafka)
-    _check_ledger(topic, options.kafka)
-    return found
-
-
-def _create_ledger(topic: str, kafka: KafkaProperties) -> int:
-    """As durable as the coordinators' own state."""
-    config = {"cleanup.policy": "compact", "segment.ms": str(3_600_000), "min.cleanable.dirty.ratio": "0.1"}
-    replication = -1
-    broker = broker_config(kafka)
-    if broker is not None:
-        replication = int(broker["transaction.state.log.replication.factor"])
-        config["min.insync.replicas"] = broker["transaction.state.log.min.isr"]
-    code, said = create_topic(kafka, topic, LEDGER_PARTITIONS, replication, config)
-    if code not in (OK, Code.TOPIC_ALREADY_EXISTS):
-        raise LedgerError(
-            "EOS_LEDGER_NOT_CREATED",
-            f"The ledger topic {topic} does not exist and could not be created: {said or name_of(code)}.",
-            hint=f"Create it with cleanup.policy=compact, and replicate it like __transaction_state ({replication}).",
-        )
-    return topic_partitions(kafka, [topic])[topic]
-
-
-def _check_ledger(topic: str, kafka: KafkaProperties) -> None:
-    config = topic_config(kafka, topic)
-    policy = config["cleanup.policy"]
-    if policy != "compact":
-        raise LedgerError(
-            "EOS_LEDGER_NOT_COMPACTED",
-            f"The ledger topic {topic} has cleanup.policy={policy}, which would delete decisions.",
-            hint="Set cleanup.policy=compact, or use another topic by 'ledger.topic'.",
-            policy=policy,
-        )
-    needed = int(config["min.insync.replicas"])
-    for _ in retrying(_TIMEOUT):  # restarted replicas take a moment to be in sync
-        description = _describe(kafka, topic)
-        # Brokers do not require more replicas in sync than exist.
-        short = [p for p in description.partitions if len(p.isr_nodes) < min(needed, len(p.replica_nodes))]
-        if not short:
-            break
-    else:
-        raise LedgerError(
-            "EOS_LEDGER_NOT_WRITABLE",
-            f"Partition {short[0].partition_index} of the ledger topic {topic} has {len(short[0].isr_nodes)} "
-            f"replica(s) in sync of {len(short[0].replica_nodes)}, but min.insync.replicas={needed}: nothing can be "
-            "written.",
-            hint="Bring the missing brokers back, or lower min.insync.replicas.",
-        )
-    allowed = allowed_operations(kafka, topic)
-    if allowed is not None and not allowed >= {"READ", "WRITE"}:
-        raise ledger_unauthorized(f"both read and write the ledger topic {topic}")
-
-
 def _check_group(kafka: KafkaProperties, group: str) -> None:
     members = active_members(kafka, group)
     if members:
@@ -204,10 +139,3 @@ def _check_checkpoint(options: SinkOptions, facts: Facts, checkpoint: Checkpoint
     ledger = KafkaLedger(options.kafka, options.ledger_topic, facts.ledger_partitions, options.prefix, query)
     if ledger.read() is None:
         raise missing_head(done)
-
-
-def _describe(kafka: KafkaProperties, topic: str) -> Record:
-    """The topic as a broker knows it that has heard of it, which may have been created a moment ago."""
-    topic_partitions(kafka, [topic])
-    described: Record = broker_client(kafka).metadata([topic]).topics[0]
-    return described

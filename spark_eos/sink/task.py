@@ -6,37 +6,32 @@ import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import partial
 
 import pyarrow as pa
 from pyspark import TaskContext
 
 from spark_eos import failpoints
-from spark_eos.errors import ProtocolStop, RowError, Unclear
+from spark_eos.errors import ProtocolStop, Unclear
 from spark_eos.kafka.admin.topics import topic_partitions
-from spark_eos.kafka.producer.arrow import ArrowProducer, supports
-from spark_eos.kafka.producer.librdkafka import LibrdkafkaProducer
 from spark_eos.kafka.requests.end_txn import END_TXN_VERSION
 from spark_eos.log import logger
 from spark_eos.options.parse import SinkOptions
-from spark_eos.protocol.head import CONSISTENT_RANDOM, DIGEST_BITS, Head, Pair, Probe, Written
+from spark_eos.protocol.head import DIGEST_BITS, Head, Pair, Probe, Written
 from spark_eos.protocol.names import TaskId, task_name
 from spark_eos.protocol.ports import State
 from spark_eos.protocol.run import open_run
 from spark_eos.protocol.task import Assignment, TaskReport, assign, check_held, check_owner
 from spark_eos.retry import retrying
 from spark_eos.sink.preflight import Facts
-from spark_eos.sink.rows import RowBatch, check_partitions, produce_all
+from spark_eos.sink.producers import TaskProducer, begin
+from spark_eos.sink.rows import RowBatch, check_partitions
 from spark_eos.sink.schema import Columns
 from spark_eos.sink.session import Session, session
 
 OPEN_SECONDS = 3.0
 """How long a task waits for the one before it to open the run; the wait grows with the partition."""
 
-_Producer = ArrowProducer | LibrdkafkaProducer
 _SPARK_PROPERTIES = ("sql.streaming.queryId", "spark.jobGroup.id", "streaming.sql.batchId")
-_QUEUE_WAIT = 0.005
-_QUEUE_KBYTES = 32 << 10
 
 
 @dataclass(frozen=True)
@@ -109,33 +104,21 @@ def _chain(first: pa.RecordBatch, rest: Iterable[pa.RecordBatch]) -> Iterator[pa
     yield from (batch for batch in rest if batch.num_rows)
 
 
-def _start(job: Job, own: Session, me: Identity) -> tuple[Assignment, _Producer | None]:
+def _start(job: Job, own: Session, me: Identity) -> tuple[Assignment, TaskProducer | None]:
     head = _opened(job, own, me)
     assignment = assign(head, me.batch, me.partition, me.attempt, partitioner=job.options.partitioner)
     if assignment.name is None:
         return assignment, None
     name = _free_name(job, own, me, assignment.name)
-    return assignment, _born(job, name, assignment.partitioner)
-
-
-def _born(job: Job, name: str, partitioner: str) -> _Producer:
-    """A producer that has the name, and its own producer id and epoch."""
-    options, timeout_ms = job.options, job.facts.transaction_timeout_ms
-    if partitioner == CONSISTENT_RANDOM and not job.columns.headers and supports(options.kafka):
-        raw = ArrowProducer(options.kafka, name, timeout_ms)
-        raw.init()
-        return raw
-    own = {"queue.buffering.max.kbytes": _QUEUE_KBYTES, "partitioner": partitioner}
-    client = LibrdkafkaProducer(options.kafka, name, timeout_ms, own)
-    try:
-        client.warm_up(options.topic)
-        client.init()
-        client.identity()
-        client.begin()
-    except BaseException:
-        client.close()
-        raise
-    return client
+    producer = begin(
+        job.options.kafka,
+        name,
+        job.facts.transaction_timeout_ms,
+        columns=job.columns,
+        topic=job.options.topic,
+        partitioner=assignment.partitioner,
+    )
+    return assignment, producer
 
 
 def _free_name(job: Job, own: Session, me: Identity, task: TaskId) -> str:
@@ -192,7 +175,7 @@ def _count(job: Job, assignment: Assignment, me: Identity, batches: Iterator[pa.
 class _Attempt:
     """The rows' way into one transaction."""
 
-    def __init__(self, job: Job, own: Session, me: Identity, assignment: Assignment, producer: _Producer) -> None:
+    def __init__(self, job: Job, own: Session, me: Identity, assignment: Assignment, producer: TaskProducer) -> None:
         self._job, self._own, self._me = job, own, me
         self._assignment, self._producer = assignment, producer
         self._counts: dict[str, int] = {}
@@ -206,7 +189,7 @@ class _Attempt:
             columns = RowBatch(batch, self._job.columns, self._job.options.topic)
             self._check_topics(columns)
             check_partitions(columns, self._job.options.topic, self._counts)
-            self._produce(columns)
+            self._producer.write(columns, self._counts)
             rows += columns.rows
             digest += columns.digest(self._assignment.digest_by)
             self._note_age(columns.oldest_ms)
@@ -232,31 +215,12 @@ class _Attempt:
         known = [age for age in (self._oldest_ms, oldest_ms) if age is not None]
         self._oldest_ms = min(known, default=None)
 
-    def _produce(self, columns: RowBatch) -> None:
-        producer = self._producer
-        if isinstance(producer, ArrowProducer):
-            for topic, rows in columns.by_topic():
-                producer.write(topic, self._counts[topic], **rows)
-            return
-        try:
-            produce_all(producer.produce, partial(self._make_room, producer), columns)
-        except RowError:
-            producer.flush()  # a row that the brokers refused before ends the transaction, and says why
-            raise
-
     def _check_topics(self, columns: RowBatch) -> None:
         """Topics must exist before a row is written: the client would wait for them, or create what was misspelt."""
         topics = [self._job.options.topic] if columns.topics is None else columns.topics
         unknown = set(topics) - self._counts.keys()
         if unknown:
             self._counts |= topic_partitions(self._job.options.kafka, sorted(filter(None, unknown)))
-
-    @staticmethod
-    def _make_room(producer: LibrdkafkaProducer) -> None:
-        """The queue is full: wait for the brokers, unless they have already refused a row."""
-        if producer.failed:
-            producer.flush()
-        time.sleep(_QUEUE_WAIT)
 
     def _check_owner(self) -> None:
         check_owner(self._own.ports.ledger.read(), self._me.run, self._me.batch, self._assignment.work)

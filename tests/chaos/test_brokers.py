@@ -13,6 +13,8 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from pyspark.sql import SparkSession
 
+from spark_eos.errors import LedgerError
+from spark_eos.kafka.admin.configs import topic_config
 from spark_eos.kafka.admin.groups import active_members, committed_offsets
 from spark_eos.kafka.admin.topics import topic_partitions
 from spark_eos.kafka.config.properties import KafkaProperties
@@ -179,6 +181,20 @@ def test_a_ledger_that_was_created_a_moment_ago(brokers, view):
     for i in range(20):
         facts = preflight(SinkOptions(kafka, topic=topic, ledger_topic=f"new-ledger-{i}"))
         assert facts.ledger_partitions > 0
+
+
+def test_a_ledger_with_fewer_replicas_than_the_coordinators_state_is_refused(brokers):
+    """Decisions could be lost where transactions are not; one that the sink creates is as safe as they are."""
+    topic = topics_of(brokers)()
+    kafka = KafkaProperties({"bootstrap.servers": brokers.bootstrap_servers})
+    brokers.create_topic("thin-ledger", 2, replication=1, cleanup_policy="compact")
+    with pytest.raises(LedgerError) as caught:
+        preflight(SinkOptions(kafka, topic=topic, ledger_topic="thin-ledger"))
+    assert caught.value.condition == "EOS_LEDGER_REPLICAS"
+    preflight(SinkOptions(kafka, topic=topic, ledger_topic="thick-ledger"))
+    assert topic_config(kafka, "thick-ledger")["unclean.leader.election.enable"] == "false"
+    (made,) = broker_client(kafka).metadata(["thick-ledger"]).topics
+    assert {len(p.replica_nodes) for p in made.partitions} == {BROKERS}
 
 
 def test_a_client_finds_a_broker_that_is_awake(brokers):

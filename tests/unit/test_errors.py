@@ -65,3 +65,14 @@ def test_an_error_survives_the_way_from_a_worker(cls):
         {"option": "topic", "value": 3},
     )
     assert str(copy) == str(error) == "[EOS_X] What is wrong. Hint: What to do."
+
+
+def test_every_condition_has_one_class():
+    """Whoever catches a class gets the condition wherever it is raised."""
+    root = Path(__file__).parents[2]
+    classes: dict[str, set[str]] = {}
+    for path in [*(root / "spark_eos").rglob("*.py"), *(root / "jobs").rglob("*.py")]:
+        for name, condition in re.findall(r'(\w+)\(\s*"(EOS_[A-Z0-9_]+)"', path.read_text()):
+            classes.setdefault(condition, set()).add(name)
+    assert len(classes) > 80
+    assert {condition: names for condition, names in classes.items() if len(names) > 1} == {}

@@ -81,6 +81,13 @@ def test_a_ledger_that_is_not_compacted(files, sink, topic, refused):
     refused(query, files().add(["a"]).stream(), "EOS_LEDGER_NOT_COMPACTED", out, ledger, says=ledger)
 
 
+def test_a_ledger_whose_new_leader_may_lack_decisions(files, sink, topic, refused):
+    """Rows of a decision that is lost would be written again; the hint has the command."""
+    out, ledger = topic(), topic(1, cleanup_policy="compact", unclean_leader_election_enable="true")
+    query = sink(topic=out, ledger__topic=ledger)
+    refused(query, files().add(["a"]).stream(), "EOS_LEDGER_UNCLEAN_ELECTION", out, ledger, says="kafka-configs.sh")
+
+
 def test_a_ledger_with_fewer_replicas_than_it_wants_is_used(files, sink, topic, view):
     """Brokers ask for no more replicas in sync than there are; so does the check."""
     out, ledger = topic(), topic(1, cleanup_policy="compact", min_insync_replicas=2)

@@ -1,0 +1,93 @@
+"""The producer of a task's transaction, as the task uses it: with whole record batches, or with librdkafka."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Protocol
+
+from spark_eos.errors import RowError
+from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.kafka.producer.arrow import ArrowProducer, supports
+from spark_eos.kafka.producer.librdkafka import LibrdkafkaProducer
+from spark_eos.protocol.head import CONSISTENT_RANDOM, Pair
+from spark_eos.sink.rows import RowBatch, produce_all
+from spark_eos.sink.schema import Columns
+
+_QUEUE_WAIT_S = 0.005
+_QUEUE_KBYTES = 32 << 10
+
+
+class TaskProducer(Protocol):
+    """One transaction, which has its producer id and epoch. Every call may raise RowError, KafkaError or ProtocolStop;
+    only `abort` and `close` are of use after that."""
+
+    def write(self, rows: RowBatch, partitions: Mapping[str, int]) -> None:
+        """Take the rows. ``partitions``: how many each of their topics has."""
+        ...
+
+    def flush(self) -> None:
+        """Wait until every row is acknowledged."""
+        ...
+
+    def identity(self) -> Pair: ...
+
+    def abort(self) -> None:
+        """Abort the transaction if that is possible; otherwise the coordinator's timeout does."""
+        ...
+
+    def close(self) -> None:
+        """Let go of the client; an open transaction stays open."""
+        ...
+
+
+def begin(
+    kafka: KafkaProperties, name: str, timeout_ms: int, *, columns: Columns, topic: str | None, partitioner: str
+) -> TaskProducer:
+    """A producer that has taken the transactional id. ``topic``: of all rows, if it is known."""
+    if partitioner == CONSISTENT_RANDOM and not columns.headers and supports(kafka):
+        producer = ArrowProducer(kafka, name, timeout_ms)
+        producer.init()
+        return _ByRecordBatches(producer)
+    own = {"queue.buffering.max.kbytes": _QUEUE_KBYTES, "partitioner": partitioner}
+    client = LibrdkafkaProducer(kafka, name, timeout_ms, own)
+    try:
+        client.warm_up(topic)
+        client.init()
+        client.identity()
+        client.begin()
+    except BaseException:
+        client.close()
+        raise
+    return _ByLibrdkafka(client)
+
+
+class _ByRecordBatches:
+    def __init__(self, producer: ArrowProducer) -> None:
+        self._producer = producer
+        self.flush, self.identity = producer.flush, producer.identity
+        self.abort, self.close = producer.abort, producer.close
+
+    def write(self, rows: RowBatch, partitions: Mapping[str, int]) -> None:
+        for topic, columns in rows.by_topic():
+            self._producer.write(topic, partitions[topic], **columns)
+
+
+class _ByLibrdkafka:
+    def __init__(self, producer: LibrdkafkaProducer) -> None:
+        self._producer = producer
+        self.flush, self.identity = producer.flush, producer.identity
+        self.abort, self.close = producer.abort, producer.close
+
+    def write(self, rows: RowBatch, partitions: Mapping[str, int]) -> None:
+        try:
+            produce_all(self._producer.produce, self._make_room, rows)
+        except RowError:
+            self.flush()  # a row that the brokers refused before ends the transaction, and says why
+            raise
+
+    def _make_room(self) -> None:
+        """The queue is full: wait for the brokers, unless they have already refused a row."""
+        if self._producer.failed:
+            self.flush()
+        time.sleep(_QUEUE_WAIT_S)
