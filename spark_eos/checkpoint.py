@@ -74,6 +74,19 @@ class Checkpoint:
             )
         return merged
 
+    def topic_ids(self, batch: int) -> dict[str, str]:
+        """Topic → id, by the offset log of a micro-batch, of the sources that write them there."""
+        text = self._read(f"offsets/{batch}") or ""
+        found: dict[str, str] = {}
+        for line in text.splitlines()[2:]:
+            try:
+                raw: Any = json.loads(line)
+            except ValueError:
+                continue  # `kafka_offsets` tells of it
+            ids = raw.get("#ids") if isinstance(raw, dict) else None
+            found |= {t: i for t, i in ids.items() if isinstance(i, str)} if isinstance(ids, dict) else {}
+        return found
+
     def _read(self, name: str) -> str | None:
         try:
             with self._files.open_input_stream(f"{self._root}/{name}") as stream:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import time
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -12,7 +13,7 @@ from spark_eos.checkpoint import Checkpoint
 from spark_eos.errors import KafkaError, OptionError, TopicError
 from spark_eos.kafka.admin.configs import broker_config
 from spark_eos.kafka.admin.groups import active_members
-from spark_eos.kafka.admin.topics import allowed_operations
+from spark_eos.kafka.admin.topics import allowed_operations, describe_topics
 from spark_eos.kafka.config.librdkafka import check
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import broker_client
@@ -129,11 +130,27 @@ def _check_group(kafka: KafkaProperties, group: str) -> None:
         )
 
 
+def _check_same_topics(kafka: KafkaProperties, group: str, topics: Iterable[str], ids: Mapping[str, str]) -> None:
+    """A group must not get the offsets of another cluster's topic."""
+    here = describe_topics(kafka, topics, missing_ok=True)
+    foreign = [topic for topic, found in here.items() if ids.get(topic, found.id) != found.id]
+    if foreign:
+        raise KafkaError(
+            "EOS_GROUP_OF_OTHER_TOPICS",
+            f"The query reads {', '.join(foreign)} on another cluster than {kafka.bootstrap_servers}, to which it "
+            f"writes, and which has a topic of that name, too: the offsets for group {group} would count for that one.",
+            hint="Remove 'offsets.group.id'; for the lag of the source, see the query's progress.",
+            group=group,
+        )
+
+
 def _check_checkpoint(options: SinkOptions, facts: Facts, checkpoint: Checkpoint) -> None:
     query = checkpoint.query_id()
     planned, done = checkpoint.last_batch("offsets"), checkpoint.last_batch("commits")
     if planned is not None and options.group_id:
-        checkpoint.kafka_offsets(planned)
+        offsets = checkpoint.kafka_offsets(planned)
+        if done is None:  # later, another id is that of a topic that was created anew
+            _check_same_topics(options.kafka, options.group_id, offsets, checkpoint.topic_ids(planned))
     if query is None or done is None or options.ledger_begin:
         return
     ledger = KafkaLedger(options.kafka, options.ledger_topic, facts.ledger_partitions, options.prefix, query)

@@ -14,29 +14,23 @@ import numpy as np
 import pyarrow as pa
 
 from spark_eos.errors import EosError, LedgerError
-from spark_eos.kafka.codes import COORDINATOR_RETRIES, FENCED, OK, TRANSACTION_GONE, UNAUTHORIZED, Code, name_of
+from spark_eos.kafka.codes import OK, TRANSACTION_GONE, name_of
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.errors import ledger_unauthorized
 from spark_eos.kafka.net.client import broker_client
+from spark_eos.kafka.ports.group_offsets import GroupOffsets
 from spark_eos.kafka.ports.ledger_reader import LedgerReader
 from spark_eos.kafka.producer.sender import Sender
 from spark_eos.kafka.records.encode import Encoder, Rows, Sealed
 from spark_eos.kafka.requests.end_txn import end_own_txn
 from spark_eos.kafka.requests.init_producer_id import init_producer_id
 from spark_eos.kafka.requests.produce import Place
-from spark_eos.kafka.requests.txn_offset_commit import txn_offset_commit
 from spark_eos.protocol.head import Head, Offsets, Pair, encode
 from spark_eos.protocol.names import ledger_name
 from spark_eos.protocol.ports import NotPublished
-from spark_eos.retry import retrying
 
 TRANSACTION_MS = 10_000
 """A ledger transaction lasts milliseconds; one that a crash left open hides the heads behind it for at most so long."""
-
-#: Requests that may be without an answer before the time for a step is over.
-_TRIES = 3
-#: A coordinator that has just started may not know a topic yet.
-_OFFSETS_LATER = COORDINATOR_RETRIES | {Code.UNKNOWN_TOPIC_OR_PARTITION}
 
 
 def ledger_partition(query: str, partitions: int) -> int:
@@ -53,7 +47,8 @@ class KafkaLedger:
     def __init__(
         self, kafka: KafkaProperties, topic: str, partitions: int, prefix: str, query: str, group: str | None = None
     ) -> None:
-        self._kafka, self._group = kafka, group
+        self._kafka = kafka
+        self._group = GroupOffsets(kafka, group) if group is not None else None
         self._name = ledger_name(prefix, query)
         self._reader = LedgerReader(kafka, topic, partitions, ledger_partition(query, partitions), query)
 
@@ -68,7 +63,7 @@ class KafkaLedger:
 class KafkaTerm:
     """The ledger, taken: good for reads and one publication. ``own``: the producer that it publishes with."""
 
-    def __init__(self, kafka: KafkaProperties, own: Pair, reader: LedgerReader, group: str | None) -> None:
+    def __init__(self, kafka: KafkaProperties, own: Pair, reader: LedgerReader, group: GroupOffsets | None) -> None:
         self._kafka, self._own, self._reader, self._group = kafka, own, reader, group
 
     def read(self) -> Head | None:
@@ -89,7 +84,7 @@ class KafkaTerm:
         try:
             self._deliver(sender, head)
             if self._group is not None and offsets is not None:
-                self._send_offsets(self._group, offsets)
+                self._group.send(self._own, offsets, TRANSACTION_MS / 1000)
             return sender.offsets
         except BaseException:
             sender.abort(self._own)
@@ -122,28 +117,6 @@ class KafkaTerm:
         key, value = pa.array([self._reader.query.encode()]), pa.array([encode(head)])
         ((_, sealed),) = encoder.encode(Rows(key, value, np.array([int(1000 * time.time())])), [1], [0])
         return sealed
-
-    def _send_offsets(self, group: str, offsets: Offsets) -> None:
-        numbered = {topic: {int(p): offset for p, offset in of.items()} for topic, of in offsets.items()}
-        seconds = TRANSACTION_MS / 1000
-        error: int | None = None
-        for _ in retrying(seconds):
-            error = txn_offset_commit(broker_client(self._kafka), astuple(self._own), group, numbered, seconds / _TRIES)
-            if error == OK:
-                return
-            if error is not None and error not in _OFFSETS_LATER:
-                break
-        cause = "no answer" if error is None else name_of(error)
-        if error in FENCED or error in TRANSACTION_GONE:
-            raise NotPublished(cause)
-        if error in UNAUTHORIZED:
-            raise ledger_unauthorized(f"commit the consumer offsets of group {group}: {cause}")
-        raise LedgerError(
-            "EOS_LEDGER_NOT_WRITABLE",
-            f"The consumer offsets of the decision could not be written for group {group}: {cause}.",
-            hint="Nothing was decided. Check that the group of 'offsets.group.id' and its coordinator are well.",
-            reason=cause,
-        )
 
     def _end(self, commit: bool) -> int | None:
         return end_own_txn(broker_client(self._kafka), astuple(self._own), commit, TRANSACTION_MS / 1000)

@@ -372,6 +372,20 @@ def test_offsets_are_committed_with_the_head_or_not_at_all(cluster, ledger, topi
     assert ledger().read() == head(2)
 
 
+def test_offsets_of_topics_that_the_cluster_does_not_have_are_left_out(cluster, ledger, topic, view, caplog):
+    """A deleted topic, or one of another cluster, does not keep the query from deciding; it is told once."""
+    source, group = topic(1), f"group-{uuid.uuid4()}"
+    writer = ledger(group=group)
+    writer.take().publish(head(1), {source: {"0": 1}, "not-here": {"0": 9}})
+    wait_for(lambda: view.group(group, source) == {(source, 0): 1}, "the group's offsets")
+    assert caplog.text.count("not-here") == 1
+    writer.take().publish(head(2), {source: {"0": 2}, "not-here": {"0": 10}})
+    writer.take().publish(head(3), {"not-here": {"0": 11}})
+    assert writer.read() == head(3)
+    assert view.group(group, source) == {(source, 0): 2}
+    assert caplog.text.count("not-here") == 1
+
+
 def test_a_decision_on_very_many_transactions_fits(ledger):
     """More tasks than anybody has: the head is larger than a producer's usual limit, but it is compressed."""
     one = Written(7, Pair(f"spark-eos-{uuid.uuid4()}-3-7-1", 4711, 9), 10, 2**40, Probe("t", 1, 9))

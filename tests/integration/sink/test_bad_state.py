@@ -126,6 +126,19 @@ def test_a_head_of_a_later_version(cluster, files, sink, topic, view):
     assert view.ends(out, ledger) == ends
 
 
+def test_offsets_of_another_clusters_topic(spark, cluster, topic, sink, tmp_path):
+    """The sink's cluster has a topic of that name, too: its group would get offsets that mean nothing there."""
+    out, name = topic(), topic()
+    with DevCluster() as elsewhere:
+        elsewhere.create_topic(name)
+        write(elsewhere.bootstrap_servers, name, [(0, "a")])
+        rows = spark.readStream.format("eos-kafka").option("kafka.bootstrap.servers", elsewhere.bootstrap_servers)
+        frame = rows.option("subscribe", name).option("startingOffsets", "earliest").load().select("value")
+        query = sink(topic=out, offsets__group__id=f"group-{uuid.uuid4()}")
+        text = query.stopped_by(frame, "EOS_GROUP_OF_OTHER_TOPICS")
+        assert name in text
+
+
 def test_a_group_with_active_members(spark, cluster, topic, sink, refused, view):
     """Their offsets would be overwritten; they are named. When they are gone, the query runs."""
     source, out, group = topic(), topic(), f"group-{uuid.uuid4()}"

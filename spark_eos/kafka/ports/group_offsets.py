@@ -1,0 +1,82 @@
+"""The consumer group that gets the offsets of decisions, so that lag tools see how far a query is."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import astuple
+
+from spark_eos.errors import LedgerError
+from spark_eos.kafka.admin.topics import describe_topics
+from spark_eos.kafka.codes import COORDINATOR_RETRIES, FENCED, OK, TRANSACTION_GONE, UNAUTHORIZED, Code, name_of
+from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.kafka.errors import ledger_unauthorized
+from spark_eos.kafka.net.client import broker_client
+from spark_eos.kafka.requests.txn_offset_commit import txn_offset_commit
+from spark_eos.log import logger
+from spark_eos.protocol.head import Offsets, Pair
+from spark_eos.protocol.ports import NotPublished
+from spark_eos.retry import retrying
+
+#: Requests that may be without an answer before the time for a step is over.
+_TRIES = 3
+#: A coordinator that has just started may not know a topic yet. After so many seconds the cluster is asked what it has.
+_UNKNOWN_S = 2.0
+_LATER = COORDINATOR_RETRIES | {Code.UNKNOWN_TOPIC_OR_PARTITION}
+
+
+class GroupOffsets:
+    """Offsets for one group, sent within ledger transactions.
+
+    The offsets of topics that the sink's cluster does not have are left out, with a warning: of topics that were
+    deleted, or that the query reads on another cluster. The checkpoint has them all the same.
+    """
+
+    def __init__(self, kafka: KafkaProperties, group: str) -> None:
+        self._kafka, self._group = kafka, group
+        self._left_out: set[str] = set()
+
+    def send(self, own: Pair, offsets: Offsets, seconds: float) -> None:
+        """Add the offsets to this producer's transaction. Raises NotPublished and LedgerError."""
+        began = time.monotonic()
+        error: int | None = None
+        for _ in retrying(seconds):
+            known = {topic: of for topic, of in offsets.items() if topic not in self._left_out}
+            if not known:
+                return
+            error = self._ask(own, known, seconds / _TRIES)
+            if error == OK:
+                return
+            if error is not None and error not in _LATER:
+                break
+            if error == Code.UNKNOWN_TOPIC_OR_PARTITION and time.monotonic() - began > _UNKNOWN_S:
+                self._leave_out(known)
+        raise self._refusal(error)
+
+    def _ask(self, own: Pair, offsets: Offsets, seconds: float) -> int | None:
+        numbered = {topic: {int(p): offset for p, offset in of.items()} for topic, of in offsets.items()}
+        return txn_offset_commit(broker_client(self._kafka), astuple(own), self._group, numbered, seconds)
+
+    def _leave_out(self, offsets: Mapping[str, object]) -> None:
+        missing = offsets.keys() - describe_topics(self._kafka, offsets, missing_ok=True)
+        if missing:
+            logger.warning(
+                "the group %s does not get the offsets of %s: the sink's cluster has no such topic. The checkpoint has "
+                "them; until the query is started again, they are left out.",
+                self._group,
+                ", ".join(sorted(missing)),
+            )
+            self._left_out |= missing
+
+    def _refusal(self, error: int | None) -> Exception:
+        cause = "no answer" if error is None else name_of(error)
+        if error in FENCED or error in TRANSACTION_GONE:
+            return NotPublished(cause)
+        if error in UNAUTHORIZED:
+            return ledger_unauthorized(f"commit the consumer offsets of group {self._group}: {cause}")
+        return LedgerError(
+            "EOS_LEDGER_NOT_WRITABLE",
+            f"The consumer offsets of the decision could not be written for group {self._group}: {cause}.",
+            hint="Nothing was decided. Check that the group of 'offsets.group.id' and its coordinator are well.",
+            reason=cause,
+        )
