@@ -21,6 +21,9 @@ from spark_eos.protocol.whole import AGED_MS, FRESH_MS, look_at, undecided_broke
 MARGIN_MS = 30_000
 """A transaction with less than this left to live is not decided on; half the timeout where that is shorter."""
 
+_SAME_CLOCK_MS = 1_000
+"""A transaction that has started so much before it began has done so by a clock that is behind."""
+
 
 @dataclass(frozen=True)
 class CommitReport:
@@ -263,16 +266,28 @@ def _problem(ports: Ports, report: TaskReport, pair: Pair, found: Description | 
             transactional_id=pair.id,
         )
     now = ports.now_ms()
-    left = found.timeout_ms - max(now - found.started_ms, now - report.began_ms)
+    left = found.timeout_ms - _age_ms(now, report.began_ms, found.started_ms)
     if left < min(MARGIN_MS, found.timeout_ms // 2):
         return ProtocolStop(
             "EOS_TRANSACTION_TOO_OLD",
             f"Transaction {pair.id} of partition {report.partition} has {left} ms of its {found.timeout_ms} ms left, "
-            "too little to decide on.",
-            hint=_SHORTER.format(timeout=found.timeout_ms),
+            f"too little to decide on: it began {now - report.began_ms} ms ago by the clocks of task and driver, "
+            f"{now - found.started_ms} ms ago by those of coordinator and driver.",
+            hint=_SHORTER.format(timeout=found.timeout_ms) + " Where these times differ by more than seconds, or are "
+            "longer than the micro-batch took, set the clocks.",
             transactional_id=pair.id,
         )
     return None
+
+
+def _age_ms(now: int, began: int, started: int) -> int:
+    """For how long a transaction has been open, at most. It ``began`` by the task's clock, then was ``started`` by the
+    coordinator's, and is looked at ``now``, by the driver's.
+
+    A time that cannot be tells of a clock that is off, and does not count: a start before the begin, or one to come.
+    """
+    ages = [now - began] if started < began - _SAME_CLOCK_MS else [now - began, now - started]
+    return max([age for age in ages if age >= 0], default=0)
 
 
 _SHORTER = (

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import pytest
 
 from spark_eos.errors import EosError, ProtocolStop, Superseded, Unclear
-from spark_eos.protocol.batch import CommitReport, MicroBatch, abort, commit
+from spark_eos.protocol.batch import CommitReport, MicroBatch, _age_ms, abort, commit
 from spark_eos.protocol.head import Head, Pair, Probe, Verdict, Written
 from spark_eos.protocol.names import TaskId, task_name
 from spark_eos.protocol.ports import Ports, State
@@ -237,3 +237,19 @@ def test_a_checkpoint_that_passed_a_lost_transaction_stops():
         stopped("EOS_CHECKPOINT_AHEAD", lambda: commit(brokers.ports(), later))
 
     on_brokers(steps)
+
+
+@pytest.mark.parametrize(
+    ("began", "started", "age"),
+    [
+        (-5_000, -4_900, 5_000),
+        (-5_000, -3_604_900, 5_000),  # the broker's clock is an hour behind
+        (-5_000, 3_595_100, 5_000),  # the broker's clock is an hour ahead
+        (3_595_000, 3_595_100, 0),  # the driver's clock is an hour behind
+        (-3_605_000, -3_604_900, 3_605_000),  # it is old, or the driver's clock is an hour ahead
+    ],
+)
+def test_a_clock_that_is_off_does_not_make_a_transaction_old(began, started, age):
+    """The longest time that can be; one that cannot be is that of a clock."""
+    now = 1_800_000_000_000
+    assert _age_ms(now, now + began, now + started) == age
