@@ -71,8 +71,8 @@ def _ask_data(ports: Ports, silent: Iterable[Written]) -> dict[Pair, Verdict]:
             raise Unclear(
                 "EOS_OUTCOME_GONE",
                 f"What became of the decided transaction {w.pair.id} cannot be told any more: the coordinator has "
-                f"forgotten it, and offset {w.probe.offset} of {w.probe.topic}-{w.probe.partition} fell to retention "
-                "or compaction.",
+                f"forgotten it, and offset {w.probe.offset} of {w.probe.topic}-{w.probe.partition} is no longer in the "
+                "log: retention or compaction has removed it, or the topic was truncated, deleted or created anew.",
                 hint="Compare the output with the source for the last micro-batch (spark-eos verify). If all its rows "
                 f"are there, begin with a new checkpoint: {FROM_GROUP}. If some are missing, write them first: the "
                 "group's offsets are past them.",

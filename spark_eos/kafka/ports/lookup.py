@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from spark_eos.kafka.admin.topics import begin_offsets
+import time
+
+from spark_eos.kafka.admin.topics import begin_offsets, describe_topics, end_offsets
 from spark_eos.kafka.codes import OK, UNAUTHORIZED, Code
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.errors import unreadable
@@ -11,23 +13,28 @@ from spark_eos.kafka.requests.fetch import fetch_once
 from spark_eos.protocol.head import Pair, Probe
 from spark_eos.protocol.ports import Found
 
+MISSING_S = 20.0
+"""For how long a topic must be missing until its records count as gone."""
+
 
 class RecordLookup:
     """The port ``Data``: what became of a transaction, by the log itself. Only batch headers are read."""
 
     def __init__(self, kafka: KafkaProperties) -> None:
         self._kafka = kafka
+        self._missing_since: dict[tuple[str, int], float] = {}
 
     def look(self, pair: Pair, probe: Probe) -> Found | None:
         fetched = fetch_once(self._kafka, probe.topic, probe.partition, probe.offset, max_bytes=1)
         if fetched is None:
-            return None
+            return Found.GONE if self._is_missing(probe.topic, probe.partition) else None
         answer, data = fetched
         if answer.error == Code.OFFSET_OUT_OF_RANGE:  # then the answer holds no offsets
-            begin = begin_offsets(self._kafka, {probe.topic: [probe.partition]})[probe.topic][probe.partition]
-            return Found.GONE if probe.offset < begin else None
+            return None if self._is_within(probe) else Found.GONE
         if answer.error in UNAUTHORIZED:
             raise unreadable(probe.topic, self._kafka)
+        if answer.error == OK and answer.high_watermark <= probe.offset and not self._is_within(probe):
+            return Found.GONE
         if answer.error != OK or answer.stable <= probe.offset:
             return None
         try:
@@ -39,3 +46,20 @@ class RecordLookup:
         if (batch.producer_id, batch.epoch) != (pair.producer_id, pair.epoch):
             return Found.GONE
         return Found.MISSING if batch.aborted else Found.THERE
+
+    def _is_within(self, probe: Probe) -> bool:
+        """Whether the partition has the offset. It was acknowledged, so a leader that vouches for its end has it (see
+        `list_offsets`), unless the log was truncated, or the topic created anew."""
+        place = {probe.topic: [probe.partition]}
+        begin = begin_offsets(self._kafka, place)[probe.topic][probe.partition]
+        end = end_offsets(self._kafka, place, "read_uncommitted")[probe.topic][probe.partition]
+        return begin <= probe.offset < end
+
+    def _is_missing(self, topic: str, partition: int) -> bool:
+        """Whether the cluster has not had the partition for a while: brokers that have just started may not know it."""
+        found = describe_topics(self._kafka, [topic], missing_ok=True)
+        if topic in found and partition < found[topic].partitions:
+            self._missing_since.pop((topic, partition), None)
+            return False
+        since = self._missing_since.setdefault((topic, partition), time.monotonic())
+        return time.monotonic() - since > MISSING_S

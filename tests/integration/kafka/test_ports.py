@@ -8,6 +8,7 @@ import pytest
 from confluent_kafka import TopicPartition
 
 from spark_eos.kafka.net.client import BrokerClient
+from spark_eos.kafka.ports import lookup as lookup_module
 from spark_eos.kafka.ports.coordinator import TransactionCoordinator
 from spark_eos.kafka.ports.lookup import RecordLookup
 from spark_eos.protocol.head import Pair, Probe
@@ -93,10 +94,23 @@ def test_a_probe_that_retention_took_is_gone(client, coordinator, begin, end, vi
     assert lookup(client).look(transaction.pair, probe) is Found.GONE
 
 
-def test_a_place_that_was_never_written_is_no_verdict(client, begin):
-    """The stable end is not past it."""
+def test_a_place_that_is_not_in_the_log_any_more_is_gone(client, begin):
+    """What was acknowledged there was truncated, or the topic was created anew; one at the end is, too."""
     transaction = begin()
-    assert lookup(client).look(transaction.pair, Probe(transaction.topic, 0, 99)) is None
+    for offset in (1, 2, 99):
+        assert lookup(client).look(transaction.pair, Probe(transaction.topic, 0, offset)) is Found.GONE
+
+
+def test_a_place_in_a_topic_that_was_deleted_is_gone_after_a_while(client, begin, view, monkeypatch):
+    """Not at once, since a broker that has just started knows no topic."""
+    transaction = begin()
+    probe = Probe(transaction.topic, 0, 0)
+    view.admin.delete_topics([transaction.topic])[transaction.topic].result(TIMEOUT)
+    wait_for(lambda: transaction.topic not in view.admin.list_topics(timeout=TIMEOUT).topics, "the deletion")
+    monkeypatch.setattr(lookup_module, "MISSING_S", 0.5)
+    look = lookup(client).look
+    assert look(transaction.pair, probe) is None
+    assert wait_for(lambda: look(transaction.pair, probe), "a verdict") is Found.GONE
 
 
 def test_a_transaction_that_another_holds_is_not_ours(coordinator, begin):
