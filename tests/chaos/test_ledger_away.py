@@ -18,8 +18,8 @@ def leader_and_others(view: KafkaView, topic: str) -> tuple[int, list[int]]:
 
 @pytest.mark.parametrize(
     ("replicas", "needed", "lasts"),
-    [(1, 1, 8.0), (1, 1, None), (BROKERS, BROKERS, 8.0), (BROKERS, BROKERS, None)],
-    ids=["no-leader-for-8-s", "no-leader", "below-min-isr-for-8-s", "below-min-isr"],
+    [(1, 1, 8.0), (1, 1, 25.0), (1, 1, None), (BROKERS, BROKERS, 8.0), (BROKERS, BROKERS, None)],
+    ids=["no-leader-for-8-s", "no-leader-for-25-s", "no-leader", "below-min-isr-for-8-s", "below-min-isr"],
 )
 def test_a_ledger_that_is_away_at_the_decision(replicas, needed, lasts, brokers, view_of_three, spark, tmp_path):
     """For a while, or until the query has stopped by name. Then it goes on."""

@@ -29,6 +29,9 @@ from spark_eos.protocol.head import Head, Offsets, Pair, encode
 from spark_eos.protocol.names import ledger_name
 from spark_eos.protocol.ports import NotPublished
 
+WRITE_SECONDS = 60.0
+"""For how long a leader that is away is waited for: the transaction begins when it takes the head."""
+
 TRANSACTION_MS = 10_000
 """A ledger transaction lasts milliseconds; one that a crash left open hides the heads behind it for at most so long."""
 
@@ -80,7 +83,7 @@ class KafkaTerm:
     def _write(self, head: Head, offsets: Offsets | None) -> Mapping[Place, int]:
         """Where it was written. What fails in here has committed nothing: the cause is told where a new attempt would
         not help."""
-        sender = Sender(self._kafka, self._own.id, TRANSACTION_MS / 1000)
+        sender = Sender(self._kafka, self._own.id, WRITE_SECONDS, silence_s=TRANSACTION_MS / 1000 / 3)
         try:
             self._deliver(sender, head)
             if self._group is not None and offsets is not None:

@@ -61,7 +61,7 @@ class LedgerReader:
         return next(iter(self._heads), self._order[0])
 
     def read(self) -> Head | None:
-        """The newest committed head.
+        """The newest committed head. A leader that is away is waited for, for `READ_SECONDS`.
 
         Raises ConnectionFailed, TopicError, KafkaError (EOS_LEDGER_HELD) and LedgerError (EOS_LEDGER_UNAUTHORIZED,
         EOS_LEDGER_NOT_READABLE, EOS_LEDGER_TRUNCATED, EOS_LEDGER_AMBIGUOUS).
@@ -87,7 +87,7 @@ class LedgerReader:
         if partition in self._read_to:
             head = self._newest(_Span(partition, self._read_to[partition], end))
         else:
-            begin = begin_offsets(self._kafka, {self.topic: [partition]})[self.topic][partition]
+            begin = begin_offsets(self._kafka, {self.topic: [partition]}, READ_SECONDS)[self.topic][partition]
             head = self._search_backwards(partition, begin, end)
         self._read_to[partition] = self._least_end[partition] = end
         if head is not None:
@@ -97,7 +97,8 @@ class LedgerReader:
         """The end that the leader vouches for."""
         least = self._least_end.get(partition, 0)
         for _ in retrying(READ_SECONDS):
-            found = end_offsets(self._kafka, {self.topic: [partition]}, "read_uncommitted")[self.topic][partition]
+            place = {self.topic: [partition]}
+            found = end_offsets(self._kafka, place, "read_uncommitted", READ_SECONDS)[self.topic][partition]
             if found >= least:
                 return found
         raise self._truncated(partition, found, least)

@@ -92,12 +92,15 @@ class Sender:
     """The batches of one transaction. ``size``: bytes of those that have been added and are not known to be written;
     ``offsets``: where each partition's last batch begins, as far as a broker has told.
 
-    ``timeout_s``: maximum seconds without progress in a partition. Every call may raise RowError (EOS_ROW_TOO_LARGE),
+    ``timeout_s``: maximum seconds without progress in a partition. ``silence_s``: seconds for which a connection may be
+    silent; by default a third of that. Every call may raise RowError (EOS_ROW_TOO_LARGE),
     ProtocolStop (EOS_FENCED) or KafkaError (EOS_DELIVERY_FAILED); then only `abort` and `close` may be
     called.
     """
 
-    def __init__(self, kafka: KafkaProperties, transactional_id: str, timeout_s: float) -> None:
+    def __init__(
+        self, kafka: KafkaProperties, transactional_id: str, timeout_s: float, *, silence_s: float | None = None
+    ) -> None:
         self.size = 0
         self.offsets: dict[Place, int] = {}
         self._any_sent = False
@@ -105,7 +108,7 @@ class Sender:
         self._client = broker_client(kafka)
         self._name = transactional_id
         self._timeout_s = timeout_s
-        self._silence_s = min(silence_seconds(kafka), timeout_s / _TRIES)
+        self._silence_s = min(silence_seconds(kafka), silence_s or timeout_s / _TRIES)
         self._queues: dict[Place, _PartitionQueue] = {}
         self._busy: dict[Place, _PartitionQueue] = {}
         self._connections: dict[int, ProduceConnection] = {}

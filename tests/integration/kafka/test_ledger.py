@@ -231,7 +231,7 @@ def test_an_end_below_what_was_seen_before_is_not_believed(ledger, monkeypatch):
     assert writer.read() == head(2)
     real, lag = reader_module.end_offsets, [2, 2]
 
-    def lagging(kafka: KafkaProperties, partitions: dict[str, list[int]], isolation: str) -> Any:
+    def lagging(kafka: KafkaProperties, partitions: dict[str, list[int]], isolation: str, timeout_s: float) -> Any:
         behind = lag.pop() if lag else 0
         return {t: {p: end - behind for p, end in of.items()} for t, of in real(kafka, partitions, isolation).items()}
 
@@ -250,7 +250,7 @@ def test_an_end_below_what_this_process_has_published_is_not_believed(ledger, mo
     writer = ledger()
     writer.take().publish(head(1))
     monkeypatch.setattr(reader_module, "READ_SECONDS", 0.3)
-    monkeypatch.setattr(reader_module, "end_offsets", lambda kafka, of, isolation: {t: {0: 0} for t in of})
+    monkeypatch.setattr(reader_module, "end_offsets", lambda kafka, of, isolation, timeout_s: {t: {0: 0} for t in of})
     with pytest.raises(LedgerError) as caught:
         writer.read()
     assert caught.value.condition == "EOS_LEDGER_TRUNCATED"
