@@ -74,7 +74,7 @@ class Setting:
         return file
 
     def produce(self, *values: str) -> None:
-        producer = Producer({"bootstrap.servers": self.servers})
+        producer = Producer({"bootstrap.servers": self.servers, "log_level": 0})
         for value in values:
             producer.produce(self.source, value)
         assert producer.flush(30) == 0

@@ -214,7 +214,7 @@ def test_records_that_are_gone(kafka, topic, producer, admin):
     name = topic()
     write(producer(), name, 10)
     delete_before(admin, name, 5)
-    with pytest.raises(DataLossError, match="begins at 5") as caught:
+    with pytest.raises(DataLossError, match="now starts at 5") as caught:
         list(read_raw(Fetching(kafka), OffsetRange(name, 0, 3, 10)))
     assert caught.value.condition == "EOS_SOURCE_DATA_LOSS"
 
