@@ -81,6 +81,9 @@ def test_a_ledger_whose_replicas_are_gone_is_named(brokers, view, spark, tmp_pat
     query = Sink(brokers, tmp_path / "query", topic=out, ledger__topic=ledger)
     rows = source(spark, tmp_path)
     brokers.kill(2)
+    wait_for(
+        lambda: len(view.admin.list_topics(ledger, timeout=10).topics[ledger].partitions[0].isrs) < BROKERS, "the ISR"
+    )
     try:
         text = query.stopped_by(rows.stream(), "EOS_LEDGER_NOT_WRITABLE")
     finally:

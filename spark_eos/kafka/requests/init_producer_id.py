@@ -32,8 +32,10 @@ def init_producer_id(client: BrokerClient, name: str, timeout_ms: int) -> Pair:
     Raises ProtocolStop (EOS_FENCED), KafkaError (EOS_TRANSACTION_TIMEOUT_TOO_LONG, EOS_TRANSACTIONS_REFUSED) or
     ConnectionFailed (EOS_COORDINATOR_UNREACHABLE).
     """
+    last: int | None = None
     for _ in retrying(INIT_SECONDS):
         answer = ask_init(client, name, timeout_ms)
+        last = None if answer is None else answer[0]
         if answer is None:
             continue
         error, producer_id, epoch = answer
@@ -43,7 +45,7 @@ def init_producer_id(client: BrokerClient, name: str, timeout_ms: int) -> Pair:
             raise init_error(name, timeout_ms, Cause.of(error))
         if error in COORDINATOR_MOVED:
             client.forget([name])
-    raise no_coordinator(name, INIT_SECONDS)
+    raise no_coordinator(name, INIT_SECONDS, last)
 
 
 def ask_init(client: BrokerClient, name: str, timeout_ms: int) -> tuple[int, int, int] | None:
