@@ -1,0 +1,49 @@
+"""A transactional id that cannot be had for a while: why is told."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from spark_eos.errors import ConnectionFailed
+from spark_eos.kafka.requests import init_producer_id as module
+
+
+class Client:
+    """Remembers which coordinators were to be looked for again."""
+
+    def __init__(self) -> None:
+        self.forgotten: list[str] = []
+
+    def forget(self, ids: list[str]) -> None:
+        self.forgotten += ids
+
+
+@pytest.mark.parametrize(
+    ("answer", "says", "moved"),
+    [
+        (None, "did not answer for", False),
+        ((51, -1, -1), "could not end the open transaction", False),
+        ((15, -1, -1), "COORDINATOR_NOT_AVAILABLE", True),
+    ],
+)
+def test_an_id_that_cannot_be_taken_in_time(answer, says, moved, monkeypatch):
+    """No answer, a transaction that does not end, a coordinator that does not come: each has its sentence."""
+    monkeypatch.setattr(module, "INIT_SECONDS", 0.05)
+    monkeypatch.setattr(module, "ask_init", lambda client, name, timeout_ms: answer)
+    client: Any = Client()
+    with pytest.raises(ConnectionFailed, match=says) as caught:
+        module.init_producer_id(client, "mine", 1000)
+    assert caught.value.condition == "EOS_COORDINATOR_UNREACHABLE"
+    assert bool(client.forgotten) == moved
+
+
+def test_an_id_is_had_as_soon_as_it_can_be(monkeypatch):
+    """After the transaction that was open under it has been ended."""
+    answers = [None, (51, -1, -1), (16, -1, -1), (0, 7, 3)]
+    monkeypatch.setattr(module, "ask_init", lambda client, name, timeout_ms: answers.pop(0))
+    client: Any = Client()
+    pair = module.init_producer_id(client, "mine", 1000)
+    assert (pair.id, pair.producer_id, pair.epoch) == ("mine", 7, 3)
+    assert client.forgotten == ["mine"]
