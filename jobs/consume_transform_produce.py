@@ -47,7 +47,7 @@ from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.options.parse import sink_options, stream_options
 
 FORMATS = ("eos-kafka", "kafka")
-_LAST_EVENT_SECONDS = 10.0
+_LAST_EVENT_S = 10.0
 _EXIT_CODES = """\
 exit codes:
   0   done, or stopped by SIGTERM or Ctrl-C
@@ -158,7 +158,7 @@ def run(config: JobConfig, stop: runs.Stop, *, source_format: str, sink_format: 
             stack.enter_context(cluster.watched(lambda: lines.heard))
         stop.running = True
         runs.wait(write(counted(rows), config, sink_format), stop)
-        lines.ended.wait(_LAST_EVENT_SECONDS)  # it comes a moment after the query's end
+        lines.ended.wait(_LAST_EVENT_S)  # it comes a moment after the query's end
     if not stop.asked():
         say(f"done: {lines.total}")
 

@@ -43,7 +43,7 @@ _ROWS = 60_000
 _KILLS = 3
 _GROUP = "flight-delays"
 _PICTURE = Path("build/demo/demo.png")
-_POLL_SECONDS = 0.02
+_POLL_S = 0.02
 
 
 @dataclass(frozen=True)
@@ -177,7 +177,7 @@ def _run(
                 for event in side.poll():
                     show.event(event, plan.kills)
             show.refresh()
-            time.sleep(_POLL_SECONDS)
+            time.sleep(_POLL_S)
     return sides
 
 

@@ -28,8 +28,8 @@ from spark_eos.devcluster.store import cache_dir, digest, stored
 ROOT = Path(__file__).resolve().parent.parent
 #: Up fast rather than fast in the long run.
 JVM_FLAGS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-_TRAINING_SECONDS = 300
-_POLL_SECONDS = 0.1
+_TRAINING_S = 300
+_POLL_S = 0.1
 #: The JVM's own warnings would go to stdout.
 _QUIET = "-Xlog:disable -Xlog:all=error:stderr"
 _JOB = """
@@ -115,12 +115,12 @@ def _train(home: Path, archive: Path) -> None:
 
 def _all_end(process: subprocess.Popen[bytes]) -> bool:
     """Whether the process ends in time, and its JVM, which writes the archive after that; else all are killed."""
-    deadline = time.monotonic() + _TRAINING_SECONDS
+    deadline = time.monotonic() + _TRAINING_S
     try:
         while time.monotonic() < deadline:
             process.poll()
             os.killpg(process.pid, 0)
-            time.sleep(_POLL_SECONDS)
+            time.sleep(_POLL_S)
         os.killpg(process.pid, signal.SIGKILL)
     except ProcessLookupError:
         return True

@@ -23,7 +23,7 @@ DONE, NEEDS_SOMEBODY, RESTART_HELPS = 0, 1, os.EX_TEMPFAIL
 
 #: The last line of a Python traceback inside the text of Spark's error: `package.Error: what is wrong`.
 _PYTHON = re.compile(r"^(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception): .+$", re.MULTILINE)
-_STOP_POLL_SECONDS = 0.5
+_STOP_POLL_S = 0.5
 
 
 class Stop:
@@ -65,7 +65,7 @@ def interruptible(work: Callable[[Stop], int]) -> int:
     with _handled_by(stop):
         worker.start()
         while worker.is_alive():
-            worker.join(_STOP_POLL_SECONDS)
+            worker.join(_STOP_POLL_S)
     return codes[0] if codes else NEEDS_SOMEBODY
 
 
@@ -81,7 +81,7 @@ def _handled_by(stop: Stop) -> Iterator[None]:
 
 def wait(query: StreamingQuery, stop: Stop) -> None:
     """Wait until the query has ended; stop it when ``stop`` is requested. Raises the error it failed with."""
-    while not query.awaitTermination(_STOP_POLL_SECONDS):  # type: ignore[arg-type]  # parts of a second will do
+    while not query.awaitTermination(_STOP_POLL_S):  # type: ignore[arg-type]  # parts of a second will do
         if stop.asked():
             query.stop()
             return

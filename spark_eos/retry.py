@@ -5,16 +5,16 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
-FIRST_WAIT = 0.002
-LONGEST_WAIT = 0.5
+FIRST_WAIT_S = 0.002
+LONGEST_WAIT_S = 0.5
 
 
 def retrying(seconds: float) -> Iterator[None]:
     """Yield at once, then after pauses that grow from 2 ms to half a second, until ``seconds`` have passed."""
     deadline = time.monotonic() + seconds
-    wait = FIRST_WAIT
+    wait = FIRST_WAIT_S
     yield
     while time.monotonic() + wait < deadline:
         time.sleep(wait)
         yield
-        wait = min(wait * 1.5, LONGEST_WAIT)
+        wait = min(wait * 1.5, LONGEST_WAIT_S)

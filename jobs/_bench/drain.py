@@ -17,12 +17,12 @@ from jobs._bench.queries import Flow, read, write
 #: are still getting up in them.
 LEFT_OUT = 2
 #: A shorter stretch is too short to measure: processor time is looked up but a few times in it.
-LEAST_SECONDS = 1.0
+LEAST_S = 1.0
 #: So is one of smaller micro-batches: beginning and ending them takes most of their time.
 LEAST_ROWS = 10_000
 #: Less processor time is too little: it is known in ticks of 10 ms for each process.
-LEAST_CPU_SECONDS = 0.1
-_END_SECONDS = 900
+LEAST_CPU_S = 0.1
+_END_S = 900
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Run:
     """One measured run. ``…_core_us``: microseconds of one core for each row.
 
     ``rows`` and ``batches`` are all that the run read; ``counted_…`` is what the rest is of. None: it was too short to
-    measure (`LEAST_SECONDS`, `LEAST_ROWS`, `LEAST_CPU_SECONDS`), or there is no ``/proc``.
+    measure (`LEAST_S`, `LEAST_ROWS`, `LEAST_CPU_S`), or there is no ``/proc``.
     """
 
     rows: int
@@ -65,8 +65,8 @@ def drain(spark: SparkSession, bootstrap_servers: str, flow: Flow, roots: Mappin
         rows = read(spark, bootstrap_servers, flow)
         query = write(rows, bootstrap_servers, flow, checkpoint).trigger(availableNow=True).start()
         try:
-            if not query.awaitTermination(_END_SECONDS):
-                raise TimeoutError(f"{flow} did not end within {_END_SECONDS} s")
+            if not query.awaitTermination(_END_S):
+                raise TimeoutError(f"{flow} did not end within {_END_S} s")
             progress = [entry for entry in query.recentProgress if entry["numInputRows"]]
         finally:
             query.stop()
@@ -81,7 +81,7 @@ def judge(progress: Sequence[Mapping[str, Any]], meter: Meter) -> Run:
 def measured(rows: int, batches: int, counted: Stretch, meter: Meter) -> Run:
     """``rows``, ``batches``: of the whole run; ``counted``: the part of it that counts."""
     base = Run(rows, batches, counted.rows, counted.batches, counted.seconds)
-    if counted.seconds < LEAST_SECONDS or counted.rows < LEAST_ROWS * counted.batches:
+    if counted.seconds < LEAST_S or counted.rows < LEAST_ROWS * counted.batches:
         return base
     cost = costs(meter.between(counted.begin, counted.end), counted.rows)
     return replace(base, rows_per_second=counted.rows / counted.seconds, **cost)
@@ -102,7 +102,7 @@ def costs(cost: Cost | None, rows: int) -> Costs:
         return {}
 
     def for_each_row(seconds: float) -> float | None:
-        return seconds * 1e6 / rows if seconds >= LEAST_CPU_SECONDS else None
+        return seconds * 1e6 / rows if seconds >= LEAST_CPU_S else None
 
     return {
         "client_core_us": for_each_row(cost.cpu[CLIENT]),

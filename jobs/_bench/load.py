@@ -6,8 +6,8 @@ from confluent_kafka import KafkaError, Message, Producer
 
 from spark_eos.devcluster import DevCluster
 
-_ROOM_SECONDS = 0.05
-_FLUSH_SECONDS = 120
+_ROOM_S = 0.05
+_FLUSH_S = 120
 
 
 def fill(cluster: DevCluster, topic: str, rows: int, value_bytes: int, partitions: int) -> None:
@@ -37,6 +37,6 @@ def fill(cluster: DevCluster, topic: str, rows: int, value_bytes: int, partition
                 producer.produce(topic, value, partition=row % partitions)
                 break
             except BufferError:
-                producer.poll(_ROOM_SECONDS)
-    if producer.flush(_FLUSH_SECONDS) or failures:
+                producer.poll(_ROOM_S)
+    if producer.flush(_FLUSH_S) or failures:
         raise RuntimeError(f"the broker did not take all rows of {topic}: {failures[:1]}")

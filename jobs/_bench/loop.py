@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 
 from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
 
-_TIMEOUT_SECONDS = 60.0
+_TIMEOUT_S = 60.0
 _AT_ONCE = 4096
 
 
@@ -47,7 +47,7 @@ def copy(spec: Spec) -> list[Transaction]:
         common | {"group.id": f"loop-{spec.output}", "enable.auto.commit": False, "isolation.level": "read_committed"}
     )
     producer = Producer(common | {"transactional.id": f"loop-{spec.output}", "delivery.report.only.error": True})
-    producer.init_transactions(_TIMEOUT_SECONDS)
+    producer.init_transactions(_TIMEOUT_S)
     places = [TopicPartition(spec.input, p, 0) for p in range(spec.partitions)]
     consumer.assign(places)
     done, transactions = 0, []
@@ -64,15 +64,15 @@ def _transaction(consumer: Consumer, producer: Producer, places: list[TopicParti
     producer.begin_transaction()
     rows = 0
     while rows < wanted:
-        messages = consumer.consume(min(_AT_ONCE, wanted - rows), _TIMEOUT_SECONDS)
+        messages = consumer.consume(min(_AT_ONCE, wanted - rows), _TIMEOUT_S)
         if not messages:
-            raise TimeoutError(f"no row for {_TIMEOUT_SECONDS:.0f} s")
+            raise TimeoutError(f"no row for {_TIMEOUT_S:.0f} s")
         for message in messages:
             _forward(producer, message, output)
         rows += len(messages)
         producer.poll(0)
     producer.send_offsets_to_transaction(consumer.position(places), consumer.consumer_group_metadata())
-    producer.commit_transaction(_TIMEOUT_SECONDS)
+    producer.commit_transaction(_TIMEOUT_S)
     return rows
 
 

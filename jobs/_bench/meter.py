@@ -17,7 +17,7 @@ from typing import Self
 
 #: The groups: a client, such as Spark's JVM in local mode with the Python processes below it, and its broker.
 CLIENT, BROKER = "client", "broker"
-_PERIOD_SECONDS = 0.25
+_PERIOD_S = 0.25
 #: Of a core: who used no more did nothing.
 _IDLE_SHARE = 0.05
 _MIB = 1 << 20
@@ -98,7 +98,7 @@ class Meter:
         return before.cpu[group] + min(1.0, max(0.0, share)) * (after.cpu[group] - before.cpu[group])
 
     def _watch(self) -> None:
-        while not self._stop.wait(_PERIOD_SECONDS):
+        while not self._stop.wait(_PERIOD_S):
             self._look()
 
     def _look(self) -> None:

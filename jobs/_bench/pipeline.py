@@ -19,8 +19,8 @@ from jobs._bench.session import Bench
 from jobs._bench.source import BATCHES, METRIC, PARTITIONS, UNIT, inputs
 from jobs._bench.turns import Plan, multiple
 
-_PROGRAM_SECONDS = 900
-_COUNT_SECONDS = 60
+_PROGRAM_S = 900
+_COUNT_S = 60
 #: Librdkafka's defaults, for the built-in sink's Java client. Our sink has the last two of them, and does not linger.
 _AS_OURS = {"kafka.linger.ms": "5", "kafka.batch.size": "1000000", "kafka.compression.type": "none"}
 
@@ -95,7 +95,7 @@ def _program(bench: Bench, contender: Contender, interpreter: str, topic: str, o
         child(contender.program, spec.to_json(), interpreter) as process,
         Meter({CLIENT: process.pid, BROKER: bench.roots[BROKER]}) as meter,
     ):
-        done = [loop.Transaction(**fields) for fields in process.result(_PROGRAM_SECONDS)]
+        done = [loop.Transaction(**fields) for fields in process.result(_PROGRAM_S)]
     counted = done[LEFT_OUT:]
     part = Stretch(len(counted), sum(t.rows for t in counted), counted[0].begin, counted[-1].end)
     return measured(sum(t.rows for t in done), len(done), part, meter)

@@ -13,8 +13,8 @@ from dataclasses import asdict, dataclass
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
-_NOTHING_SECONDS = 60.0
-_POLL_SECONDS = 0.1
+_NOTHING_S = 60.0
+_POLL_S = 0.1
 
 
 @dataclass(frozen=True)
@@ -78,17 +78,17 @@ class Probe:
         self._producer.poll(0)
 
     def _read(self, until: int) -> None:
-        deadline = time.monotonic() + _NOTHING_SECONDS
+        deadline = time.monotonic() + _NOTHING_S
         while len(self.seen) < until:
             # `consume` alone would wait for all that it was asked for.
-            first = self._consumer.poll(_POLL_SECONDS)
+            first = self._consumer.poll(_POLL_S)
             if first is None:
                 if time.monotonic() > deadline:
                     raise TimeoutError(f"{len(self.seen)} of {until} rows are visible, and no more for a minute")
                 continue
             messages = [first, *self._consumer.consume(1000, 0)]
             now = time.time()
-            deadline = time.monotonic() + _NOTHING_SECONDS
+            deadline = time.monotonic() + _NOTHING_S
             for message in messages:
                 if message.error() is not None:
                     raise KafkaException(message.error())

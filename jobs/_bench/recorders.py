@@ -23,7 +23,7 @@ from jobs._bench.meter import CLIENT, family, process_table, stat
 from spark_eos.devcluster.java import find_java
 
 _RATE = 100
-_WRITING_SECONDS = 60
+_WRITING_S = 60
 _EVENTS = "jdk.ExecutionSample"
 
 
@@ -65,7 +65,7 @@ def recording(roots: Mapping[str, int]) -> Iterator[Recording]:
             for spy in spies:
                 spy.send_signal(signal.SIGINT)
             for spy in spies:
-                spy.wait(_WRITING_SECONDS)
+                spy.wait(_WRITING_S)
         made.python = from_py_spy(file.read_text() for file in files if file.exists())
         made.jvm = from_jfr(_run(_java_tool("jfr"), "print", "--stack-depth", "64", "--events", _EVENTS, str(flight)))
 

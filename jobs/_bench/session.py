@@ -20,7 +20,7 @@ from spark_eos.log import LEVEL_VARIABLE
 
 #: The broker of a benchmark runs for long: unlike that of the tests it may compile its code for good.
 _BROKER_JVM = ("-Xmx1g",)
-_ADMIN_SECONDS = 30
+_ADMIN_S = 30
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Bench:
     def delete_topic(self, name: str) -> None:
         """So that a long benchmark needs no more disk than a short one."""
         admin = AdminClient({"bootstrap.servers": self.bootstrap_servers, "log_level": 3})
-        admin.delete_topics([name])[name].result(_ADMIN_SECONDS)
+        admin.delete_topics([name])[name].result(_ADMIN_S)
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from jobs._demo.flights import INPUT_TOPIC, Record, records
 
 ROWS_PER_TRANSACTION = 2_000
 _ABORT_EVERY = 10
-_TIMEOUT_SECONDS = 60
+_TIMEOUT_S = 60
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ def load(bootstrap_servers: str, frame: pd.DataFrame, on_rows: Callable[[int], N
             "broker.address.family": "v4",
         }
     )
-    producer.init_transactions(_TIMEOUT_SECONDS)
+    producer.init_transactions(_TIMEOUT_S)
     chunks = range(0, len(frame), ROWS_PER_TRANSACTION)
     aborted_rows = aborted_transactions = 0
     for number, start in enumerate(chunks, 1):
@@ -56,8 +56,8 @@ def _transaction(producer: Producer, rows: list[Record], *, commit: bool) -> Non
         producer.produce(INPUT_TOPIC, key=row.key, value=row.value)
         producer.poll(0)
     if commit:
-        producer.commit_transaction(_TIMEOUT_SECONDS)
+        producer.commit_transaction(_TIMEOUT_S)
     else:
         # Without this, the client drops rows that it has not sent yet, and few or none of them would be in the topic.
-        producer.flush(_TIMEOUT_SECONDS)
-        producer.abort_transaction(_TIMEOUT_SECONDS)
+        producer.flush(_TIMEOUT_S)
+        producer.abort_transaction(_TIMEOUT_S)

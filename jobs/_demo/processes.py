@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-_GONE_SECONDS = 15.0
-_POLL_SECONDS = 0.02
+_GONE_S = 15.0
+_POLL_S = 0.02
 
 
 @dataclass(frozen=True)
@@ -48,9 +48,9 @@ def kill(driver: int) -> None:
     jvms = children([driver])
     # A driver's end would let its JVM shut down in good order.
     _send((*(jvm.pid for jvm in jvms), driver), signal.SIGKILL)
-    if not _gone(family, _GONE_SECONDS):
+    if not _gone(family, _GONE_S):
         _send((process.pid for process in alive(family)), signal.SIGKILL)
-        _gone(family, _GONE_SECONDS)
+        _gone(family, _GONE_S)
 
 
 @contextlib.contextmanager
@@ -75,7 +75,7 @@ def _gone(family: list[Process], seconds: float) -> bool:
     while alive(family):
         if time.monotonic() > deadline:
             return False
-        time.sleep(_POLL_SECONDS)
+        time.sleep(_POLL_S)
     return True
 
 

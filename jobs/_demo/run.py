@@ -21,7 +21,7 @@ from jobs._demo.watch import Watch
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIG = ROOT / "conf" / "consume_transform_produce.yaml"
-_RUN_SECONDS = 300.0
+_RUN_S = 300.0
 
 
 @dataclass(frozen=True)
@@ -184,7 +184,7 @@ def until_rows_appear(job: Job, number: int, watch: Watch, rows: int) -> Iterato
 def to_end(job: Job, number: int) -> Iterator[None]:
     """Start the job and run it until it has read everything."""
     with job.started(number) as process:
-        deadline = time.monotonic() + _RUN_SECONDS
+        deadline = time.monotonic() + _RUN_S
         while process.poll() is None:
             yield
             _check_time(job, number, deadline)
@@ -199,7 +199,7 @@ def _newest(log: Path) -> int:
 
 
 def _while_running(job: Job, number: int, process: subprocess.Popen[bytes], when: str) -> Iterator[None]:
-    deadline = time.monotonic() + _RUN_SECONDS
+    deadline = time.monotonic() + _RUN_S
     while process.poll() is None:
         yield
         _check_time(job, number, deadline)
@@ -208,7 +208,7 @@ def _while_running(job: Job, number: int, process: subprocess.Popen[bytes], when
 
 def _check_time(job: Job, number: int, deadline: float) -> None:
     if time.monotonic() > deadline:
-        raise _failed(job, number, f"took more than {_RUN_SECONDS:.0f} s")
+        raise _failed(job, number, f"took more than {_RUN_S:.0f} s")
 
 
 def _failed(job: Job, number: int, what: str) -> JobFailed:

@@ -18,7 +18,7 @@ from jobs._demo.load import Loaded
 from jobs._demo.side import OURS, Event, Kind, Side
 from jobs._demo.watch import Count
 
-_REFRESH_SECONDS = 0.2
+_REFRESH_S = 0.2
 _SINK_WIDTH = len(OURS)
 _LOOK = {OURS: "green", "kafka": "red"}
 _TITLES = {OURS: 'format("eos-kafka")', "kafka": 'format("kafka"): Spark\'s own sink'}
@@ -90,7 +90,7 @@ class Show:
 
     def refresh(self, *, force: bool = False) -> None:
         """Draw again, unless that was done just now."""
-        if self._live and (force or time.monotonic() - self._drawn > _REFRESH_SECONDS):
+        if self._live and (force or time.monotonic() - self._drawn > _REFRESH_S):
             self._live.update(both(self._sides, self._expected, self.console.width), refresh=True)
             self._drawn = time.monotonic()
 

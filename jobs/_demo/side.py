@@ -11,7 +11,7 @@ from jobs._demo.run import FROM_OUTSIDE, Job, Strike, to_end, until_point, until
 from jobs._demo.watch import Count, Watch
 
 OURS = "eos-kafka"
-_SETTLE_SECONDS = 5.0
+_SETTLE_S = 5.0
 
 
 class Kind(Enum):
@@ -127,7 +127,7 @@ class Side:
     def _settle(self) -> None:
         """Have the consumers see all that is visible by now, so that the counts belong to the event."""
         ends = self.watch.ends()
-        deadline = time.monotonic() + _SETTLE_SECONDS
+        deadline = time.monotonic() + _SETTLE_S
         while not self.watch.has_all_before(ends) and time.monotonic() < deadline:
             self.watch.poll()
 

@@ -10,8 +10,8 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from spark_eos.kafka.messages import offset_of, place_of
 
-_TIMEOUT_SECONDS = 30
-_CONSUME_SECONDS = 0.05
+_TIMEOUT_S = 30
+_CONSUME_S = 0.05
 _NO_LEADER = {KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE}
 
 
@@ -62,14 +62,14 @@ class Reader:
 
     def to_end(self) -> Iterator[Row]:
         """Every row up to the present end of each partition: for ``committed``, the last stable offset."""
-        deadline = time.monotonic() + _TIMEOUT_SECONDS
+        deadline = time.monotonic() + _TIMEOUT_S
         while len(self._at_end) < len(self._partitions):
             # A longer timeout would be waited out in full whenever fewer messages than asked for are left.
-            messages = self._consumer.consume(10_000, timeout=_CONSUME_SECONDS)
+            messages = self._consumer.consume(10_000, timeout=_CONSUME_S)
             if messages:
-                deadline = time.monotonic() + _TIMEOUT_SECONDS
+                deadline = time.monotonic() + _TIMEOUT_S
             elif time.monotonic() > deadline:
-                raise TimeoutError(f"nothing came from the broker for {_TIMEOUT_SECONDS} s")
+                raise TimeoutError(f"nothing came from the broker for {_TIMEOUT_S} s")
             yield from self._rows(messages)
 
     def new_rows(self, seconds: float = 0.0) -> list[Row]:
@@ -82,17 +82,17 @@ class Reader:
 
     def _end(self, place: TopicPartition) -> int:
         """A broker that a busy machine has starved may lead nothing for a moment: it is asked again."""
-        deadline = time.monotonic() + _TIMEOUT_SECONDS
+        deadline = time.monotonic() + _TIMEOUT_S
         while True:
             try:
-                return self._consumer.get_watermark_offsets(place, timeout=_TIMEOUT_SECONDS)[1]
+                return self._consumer.get_watermark_offsets(place, timeout=_TIMEOUT_S)[1]
             except KafkaException as error:
                 if error.args[0].code() not in _NO_LEADER or time.monotonic() > deadline:
                     raise
-            time.sleep(_CONSUME_SECONDS)
+            time.sleep(_CONSUME_S)
 
     def _partitions_of(self, topic: str) -> list[int]:
-        metadata = self._consumer.list_topics(topic, timeout=_TIMEOUT_SECONDS).topics[topic]
+        metadata = self._consumer.list_topics(topic, timeout=_TIMEOUT_S).topics[topic]
         if metadata.error is not None:
             raise KafkaException(metadata.error)
         return sorted(metadata.partitions)
@@ -117,6 +117,6 @@ def group_offsets(bootstrap_servers: str, group: str, topic: str, partitions: in
     consumer = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": group, "broker.address.family": "v4"})
     try:
         places = [TopicPartition(topic, p) for p in range(partitions)]
-        return {(p.topic, p.partition): p.offset for p in consumer.committed(places, timeout=_TIMEOUT_SECONDS)}
+        return {(p.topic, p.partition): p.offset for p in consumer.committed(places, timeout=_TIMEOUT_S)}
     finally:
         consumer.close()

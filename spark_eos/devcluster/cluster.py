@@ -35,8 +35,8 @@ from spark_eos.devcluster.storage import format_storage, formatted_files, new_id
 from spark_eos.devcluster.tools import ConsoleRecord
 from spark_eos.errors import DevClusterError
 
-START_SECONDS = 60.0
-STOP_SECONDS = 20.0
+START_S = 60.0
+STOP_S = 20.0
 _PORT_ATTEMPTS = 5
 
 
@@ -105,7 +105,7 @@ class DevCluster:
 
     def close(self) -> None:
         """Ends every broker, in good order where the data stays. Safe to call again."""
-        deadline = time.monotonic() + STOP_SECONDS
+        deadline = time.monotonic() + STOP_S
         if self._data_dir is not None:
             # All at once: what one needs the others for, it cannot have any more.
             for broker in self._brokers:
@@ -141,7 +141,7 @@ class DevCluster:
         """SIGKILL; returns when the process is gone."""
         self._brokers[i].kill()
 
-    def stop(self, i: int, timeout: float = STOP_SECONDS) -> None:
+    def stop(self, i: int, timeout: float = STOP_S) -> None:
         """SIGTERM, SIGKILL after `timeout` seconds; returns when the process is gone."""
         self._brokers[i].terminate(timeout)
 
@@ -160,7 +160,7 @@ class DevCluster:
         if wait:
             self.wait_ready()
 
-    def wait_ready(self, timeout: float = START_SECONDS) -> None:
+    def wait_ready(self, timeout: float = START_S) -> None:
         """Returns when each running broker answers and knows all the running ones; paused ones do not count.
 
         Raises DevClusterError EOS_DEVCLUSTER_BROKER, with the end of the log, when one exits or `timeout` seconds pass.
@@ -343,7 +343,7 @@ def _train(class_archive: Path) -> None:
         consumer.subscribe(["training"])
         consumer.consume(timeout=10)
         consumer.close()
-        cluster.stop(0, timeout=START_SECONDS)
+        cluster.stop(0, timeout=START_S)
 
 
 def _poll(condition: Callable[[], bool], timeout: float) -> bool:

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import threading
 
-PARENT_POLL_SECONDS = 1.0
+PARENT_POLL_S = 1.0
 
 
 def main(arguments: list[str]) -> None:
@@ -42,7 +42,7 @@ def _exit_with(broker: subprocess.Popen[bytes], orphaned: threading.Event, folde
 
 def _wait_for_the_end_of(parent_pid: int) -> None:
     while os.getppid() == parent_pid:
-        readable, _, _ = select.select([sys.stdin], [], [], PARENT_POLL_SECONDS)
+        readable, _, _ = select.select([sys.stdin], [], [], PARENT_POLL_S)
         if readable:
             return
 

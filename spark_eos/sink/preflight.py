@@ -23,7 +23,7 @@ from spark_eos.protocol.stops import missing_head
 from spark_eos.sink.ledger_topic import ledger_partitions
 
 KAFKA_DEFAULT_MAX_TIMEOUT_MS = 900_000
-FRESH_SECONDS = 30
+FRESH_S = 30
 """Seconds for which the result of a check is reused in one process: less than any restart, more than a micro-batch."""
 
 _NEEDED_TRANSACTION_VERSION = 2
@@ -57,7 +57,7 @@ def this_driver() -> str:
 def preflight(options: SinkOptions) -> Facts:
     """Check everything that can be checked on the driver. Raises EosError. Writes nothing, but creates a missing
     ledger."""
-    return _preflight(options, int(time.monotonic() / FRESH_SECONDS), os.getpid())
+    return _preflight(options, int(time.monotonic() / FRESH_S), os.getpid())
 
 
 @lru_cache(maxsize=16)

@@ -21,11 +21,11 @@ from spark_eos.protocol.ports import Ports, Term
 from spark_eos.protocol.sweep import SWEEPS_AFTER_S, sweep
 from spark_eos.retry import retrying
 
-SETTLE_SECONDS = 60.0
+SETTLE_S = 60.0
 """Seconds for which a step is retried before the query stops and leaves it to its next run."""
 
 
-AHEAD_DELAY = 0.05
+AHEAD_DELAY_S = 0.05
 """Seconds to wait before the ledger is taken ahead: while a commit returns, Spark needs the processor."""
 _CLEAN_LOOKS = 2
 
@@ -71,7 +71,7 @@ class Session:
         """Take the ledger for the run's next commit, in the background."""
 
         def take() -> Term | None:
-            time.sleep(AHEAD_DELAY)
+            time.sleep(AHEAD_DELAY_S)
             return take_ahead(self.ports, run)
 
         taking = self._pool.submit(take)
@@ -110,7 +110,7 @@ def _session(options: SinkOptions, ledger_partitions: int, query: str, process_i
         ledger=ledger,
         coordinator=coordinator,
         data=PartitionLog(client, options.kafka),
-        retrying=lambda: retrying(SETTLE_SECONDS),
+        retrying=lambda: retrying(SETTLE_S),
         now_ms=lambda: int(time.time() * 1000),
         reach=failpoints.reach,
     )

@@ -28,7 +28,7 @@ from spark_eos.sink.rows import RowBatch, check_partitions
 from spark_eos.sink.schema import Columns
 from spark_eos.sink.session import Session, session
 
-OPEN_SECONDS = 3.0
+OPEN_S = 3.0
 """How long a task waits for the one before it to open the run; the wait grows with the partition."""
 
 _SPARK_PROPERTIES = ("sql.streaming.queryId", "spark.jobGroup.id", "streaming.sql.batchId")
@@ -139,7 +139,7 @@ def _free_name(job: Job, own: Session, me: Identity, task: TaskId) -> str:
 def _opened(job: Job, own: Session, me: Identity) -> Head:
     """The head of this run. The lowest partition opens it, the others wait for that, though not for ever."""
     head = None
-    for _ in retrying(OPEN_SECONDS * me.partition):
+    for _ in retrying(OPEN_S * me.partition):
         head = own.ports.ledger.read()
         if head is not None and head.run == me.run:
             return head

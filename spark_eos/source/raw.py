@@ -23,7 +23,7 @@ from spark_eos.kafka.net.client import broker_client
 from spark_eos.kafka.records.batches import UnsupportedFormat
 from spark_eos.kafka.requests.fetch import FetchConnection, FetchResponse, connect, give_back, is_spoken
 from spark_eos.options.parse import Fetching
-from spark_eos.retry import FIRST_WAIT, LONGEST_WAIT
+from spark_eos.retry import FIRST_WAIT_S, LONGEST_WAIT_S
 from spark_eos.source.decode import Decoded, damaged, decode
 from spark_eos.source.diagnosis import why_not
 from spark_eos.source.planning import OffsetRange
@@ -86,7 +86,7 @@ class _Fetches:
     def next(self) -> Decoded:
         """The next rows; the following fetch is then in progress. There may be no rows, but always progress."""
         began = time.monotonic()
-        deadline, pause = began + self._options.poll_timeout_s, FIRST_WAIT
+        deadline, pause = began + self._options.poll_timeout_s, FIRST_WAIT_S
         while True:
             answer = self._answer(deadline)
             if answer is not None and answer.error == OK and answer.size:
@@ -101,7 +101,7 @@ class _Fetches:
             if time.monotonic() + pause > deadline:
                 raise why_not(self._kafka, self._range, self.position)
             time.sleep(pause)
-            pause = min(2 * pause, LONGEST_WAIT)
+            pause = min(2 * pause, LONGEST_WAIT_S)
 
     def _deadline_after(self, answer: FetchResponse, began: float) -> float:
         """Until when to retry: a new leader may lag behind, but not for long."""

@@ -39,7 +39,7 @@ ROWS_PER_SECOND = 200
 ROWS_PER_BATCH = 400
 TIMEOUT_MS = 12_000
 """Of the query's transactions: some pauses are longer."""
-CATCH_UP_SECONDS = 180.0
+CATCH_UP_S = 180.0
 ABORTED = "aborted"
 
 
@@ -228,7 +228,7 @@ class Soak:
         wait_for(
             lambda: run.ended or (self.armed and run.marker(self.armed).exists()) or self.progress() > before,
             "progress",
-            CATCH_UP_SECONDS,
+            CATCH_UP_S,
         )
 
     def _name_stop(self, log: str) -> None:

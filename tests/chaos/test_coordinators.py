@@ -19,7 +19,7 @@ pytestmark = pytest.mark.chaos
 
 WROTE, ENTERED, BETWEEN = "hold@7", "hold@3", "hold@2"  # each in micro-batch 2
 REQUEST_MS, TIMEOUT_MS = 6_000, 12_000
-PAUSE_SECONDS = 16.0  # longer than both
+PAUSE_S = 16.0  # longer than both
 
 Aim = Callable[[KafkaView, Scene, str], int]
 
@@ -122,7 +122,7 @@ def test_a_broker_sleeps_longer_than_requests_and_transactions_live(
         spark,
         f"{point}={nth}",
         happens,
-        lasts=PAUSE_SECONDS,
+        lasts=PAUSE_S,
         passes=lambda: brokers.resume(*asleep),
         heals=lambda: heal(brokers),
     )

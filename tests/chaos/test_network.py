@@ -12,8 +12,8 @@ from tests.support.scene import Scene, topics_of
 pytestmark = pytest.mark.chaos
 
 POINTS = {"prepare.wrote": "hold@7", "commit.verified": "hold@3", "commit.decided": "hold@3"}  # in micro-batch 2
-CUT_SECONDS = 8.0
-DELAY_SECONDS = 0.3
+CUT_S = 8.0
+DELAY_S = 0.3
 ANSWER_BYTES = 10  # less than any answer has
 
 
@@ -22,7 +22,7 @@ def cut(proxy: Proxy) -> None:
 
 
 def delay(proxy: Proxy) -> None:
-    proxy.delay(DELAY_SECONDS)
+    proxy.delay(DELAY_S)
 
 
 def reset(proxy: Proxy) -> None:
@@ -30,7 +30,7 @@ def reset(proxy: Proxy) -> None:
 
 
 @pytest.mark.parametrize("point", POINTS)
-@pytest.mark.parametrize(("fault", "lasts"), [(cut, CUT_SECONDS), (delay, CUT_SECONDS), (reset, 0.0)])
+@pytest.mark.parametrize(("fault", "lasts"), [(cut, CUT_S), (delay, CUT_S), (reset, 0.0)])
 def test_the_network_fails(fault: Callable, lasts, point, brokers, view_of_three, proxies, spark, tmp_path):
     """Cut: connections drop and new ones are refused. Delayed: every answer takes 0.6 s. Reset: answers break off."""
     through = ",".join(proxy.address for proxy in proxies)

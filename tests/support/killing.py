@@ -17,9 +17,9 @@ from tests.support.query import Spec
 from tests.support.waiting import wait_for
 
 ROOT = Path(__file__).resolve().parents[2]
-START_SECONDS = 180.0
-END_SECONDS = 180.0
-GONE_SECONDS = 15.0
+START_S = 180.0
+END_S = 180.0
+GONE_S = 15.0
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class Killed:
             assert self._process.poll() is None, f"the query ended before it came to {point}:\n{self.log()}"
             return marker.exists()
 
-        wait_for(there, f"the query at {point}", START_SECONDS)
+        wait_for(there, f"the query at {point}", START_S)
         held = int(marker.read_text())
         roots = [self._process.pid, *(executor.pid for executor in executors())]
         (found,) = {process for root in roots for process in descendants(root) if process.pid == held}
@@ -84,7 +84,7 @@ class Killed:
 
     def wait_for_end(self, code: int | None = None) -> str:
         """Until the program has ended by itself, with this exit code if given; its log."""
-        wait_for(lambda: self._process.poll() is not None, "the end of the query", END_SECONDS)
+        wait_for(lambda: self._process.poll() is not None, "the end of the query", END_S)
         text = self._log.read_text(errors="replace")
         assert code in (None, self._process.returncode), text[-6000:]
         return text
@@ -130,7 +130,7 @@ class Killed:
         self._process.wait()
         others = [process for process in family if process not in spared]
         with contextlib.suppress(AssertionError):  # workers end by themselves when the JVM is gone, or else here
-            wait_for(lambda: not alive(others), "the end of the workers", GONE_SECONDS)
+            wait_for(lambda: not alive(others), "the end of the workers", GONE_S)
         _kill(alive(others))
 
     def log(self, last: int | None = 6000) -> str:

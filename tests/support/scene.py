@@ -26,7 +26,7 @@ from tests.support.waiting import wait_for
 PARTITIONS = 4
 ROWS = 30  # in each partition
 ROWS_PER_BATCH = 50
-END_SECONDS = 240.0
+END_S = 240.0
 
 Values = dict[int, list[str]]
 
@@ -148,7 +148,7 @@ class Scene:
                 ending = _After(lasts, passes)
                 released = time.time()
                 fault.release()
-                wait_for(lambda: not started.isActive, "the end of the query", END_SECONDS)
+                wait_for(lambda: not started.isActive, "the end of the query", END_S)
                 ending.wait()
             finally:
                 started.stop()

@@ -21,7 +21,7 @@ from spark_eos.protocol.names import is_task_name
 from spark_eos.protocol.ports import Description, EndTxnAnswer, State
 from spark_eos.retry import retrying
 
-RETRY_SECONDS = 30.0
+RETRY_S = 30.0
 
 #: What an answer to EndTxn tells the protocol.
 _ANSWERS: dict[int, EndTxnAnswer] = {
@@ -42,7 +42,7 @@ class TransactionCoordinator:
     def describe(self, ids: Collection[str]) -> Mapping[str, Description]:
         found: dict[str, Description] = {}
         missing = set(ids)
-        for _ in retrying(RETRY_SECONDS):
+        for _ in retrying(RETRY_S):
             for state in describe_transactions(self._client, missing):
                 if state.error_code == OK:
                     found[state.transactional_id] = _description(state)
@@ -58,7 +58,7 @@ class TransactionCoordinator:
 
     def ongoing(self, *, before: int | None = None, of: tuple[int, int] | None = None) -> Collection[Description]:
         pattern = f"{re.escape(self._prefix)}-{self._query}-.*"
-        for _ in retrying(RETRY_SECONDS):
+        for _ in retrying(RETRY_S):
             ids = open_transactional_ids(self._client, pattern)
             if ids is not None:
                 own = [name for name in ids if is_task_name(self._prefix, self._query, name, before=before, of=of)]
@@ -115,7 +115,7 @@ def _description(state: Record) -> Description:
 def _silent(call: str, names: Iterable[str]) -> ConnectionFailed:
     return ConnectionFailed(
         "EOS_COORDINATOR_UNREACHABLE",
-        f"No answer from transaction coordinators in {RETRY_SECONDS:.0f} s ({call}: {', '.join(sorted(names))}).",
+        f"No answer from transaction coordinators in {RETRY_S:.0f} s ({call}: {', '.join(sorted(names))}).",
         hint="Start the query again when the cluster is well.",
     )
 

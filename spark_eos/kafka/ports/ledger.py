@@ -29,7 +29,7 @@ from spark_eos.protocol.head import Head, Offsets, Pair, encode
 from spark_eos.protocol.names import ledger_name
 from spark_eos.protocol.ports import NotPublished
 
-WRITE_SECONDS = 60.0
+WRITE_S = 60.0
 """For how long a leader that is away is waited for: the transaction begins when it takes the head."""
 
 TRANSACTION_MS = 10_000
@@ -83,7 +83,7 @@ class KafkaTerm:
     def _write(self, head: Head, offsets: Offsets | None) -> Mapping[Place, int]:
         """Where it was written. What fails in here has committed nothing: the cause is told where a new attempt would
         not help."""
-        sender = Sender(self._kafka, self._own.id, WRITE_SECONDS, silence_s=TRANSACTION_MS / 1000 / 3)
+        sender = Sender(self._kafka, self._own.id, WRITE_S, silence_s=TRANSACTION_MS / 1000 / 3)
         try:
             self._deliver(sender, head)
             if self._group is not None and offsets is not None:

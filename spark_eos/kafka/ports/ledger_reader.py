@@ -26,7 +26,7 @@ from spark_eos.kafka.requests.fetch import FetchResponse, fetch_once
 from spark_eos.protocol.head import Head, decode
 from spark_eos.retry import retrying
 
-READ_SECONDS = 60.0
+READ_S = 60.0
 
 _FIRST_STRIDE = 64
 _FETCH_BYTES = 4 << 20
@@ -61,7 +61,7 @@ class LedgerReader:
         return next(iter(self._heads), self._order[0])
 
     def read(self) -> Head | None:
-        """The newest committed head. A leader that is away is waited for, for `READ_SECONDS`.
+        """The newest committed head. A leader that is away is waited for, for `READ_S`.
 
         Raises ConnectionFailed, TopicError, KafkaError (EOS_LEDGER_HELD) and LedgerError (EOS_LEDGER_UNAUTHORIZED,
         EOS_LEDGER_NOT_READABLE, EOS_LEDGER_TRUNCATED, EOS_LEDGER_AMBIGUOUS).
@@ -87,7 +87,7 @@ class LedgerReader:
         if partition in self._read_to:
             head = self._newest(_Span(partition, self._read_to[partition], end))
         else:
-            begin = begin_offsets(self._kafka, {self.topic: [partition]}, READ_SECONDS)[self.topic][partition]
+            begin = begin_offsets(self._kafka, {self.topic: [partition]}, READ_S)[self.topic][partition]
             head = self._search_backwards(partition, begin, end)
         self._read_to[partition] = self._least_end[partition] = end
         if head is not None:
@@ -96,9 +96,9 @@ class LedgerReader:
     def _end(self, partition: int) -> int:
         """The end that the leader vouches for."""
         least = self._least_end.get(partition, 0)
-        for _ in retrying(READ_SECONDS):
+        for _ in retrying(READ_S):
             place = {self.topic: [partition]}
-            found = end_offsets(self._kafka, place, "read_uncommitted", READ_SECONDS)[self.topic][partition]
+            found = end_offsets(self._kafka, place, "read_uncommitted", READ_S)[self.topic][partition]
             if found >= least:
                 return found
         raise self._truncated(partition, found, least)
@@ -127,7 +127,7 @@ class LedgerReader:
         position, why = span.start, "no answer"
         while position < span.end:
             before = position
-            for _ in retrying(READ_SECONDS):
+            for _ in retrying(READ_S):
                 fetched = fetch_once(self._kafka, self.topic, span.partition, position, _FETCH_BYTES)
                 if fetched is None:
                     continue
@@ -177,7 +177,7 @@ class LedgerReader:
         return KafkaError(
             "EOS_LEDGER_HELD",
             f"Partition {partition} of the ledger {self.topic} is held by an open transaction for more than "
-            f"{READ_SECONDS:.0f} s, so that its newest head cannot be told.",
+            f"{READ_S:.0f} s, so that its newest head cannot be told.",
             hint="Find its owner (kafka-transactions.sh list, or find-hanging) and end the transaction as a whole, by "
             "forceTerminateTransaction; then start the query again.",
         )

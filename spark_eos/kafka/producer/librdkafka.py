@@ -21,17 +21,17 @@ from spark_eos.kafka.codes import Code
 from spark_eos.kafka.config.librdkafka import librdkafka_config
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.errors import Cause, delivery_error, init_error, no_coordinator
-from spark_eos.kafka.requests.init_producer_id import INIT_SECONDS
+from spark_eos.kafka.requests.init_producer_id import INIT_S
 from spark_eos.protocol.head import Pair
 from spark_eos.retry import retrying
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
-IDENTITY_SECONDS = 10.0
+IDENTITY_S = 10.0
 _STATISTICS_MS = 10
-_METADATA_SECONDS = 15.0
-_POLL_SECONDS = 0.1
+_METADATA_S = 15.0
+_POLL_S = 0.1
 _FIRST_LOOK = 0.001
 
 
@@ -70,28 +70,28 @@ class LibrdkafkaProducer:
     def warm_up(self, topic: str | None) -> None:
         """Request metadata. Twice, as otherwise a race in the client's coordinator look-up costs half a second."""
         for _ in range(2):
-            self._producer.list_topics(**({"topic": topic} if topic else {}), timeout=_METADATA_SECONDS)
+            self._producer.list_topics(**({"topic": topic} if topic else {}), timeout=_METADATA_S)
 
     def init(self) -> None:
         """InitProducerId: fences the previous producer with this name, and aborts its open transaction."""
-        for _ in retrying(INIT_SECONDS):
+        for _ in retrying(INIT_S):
             try:
-                self._producer.init_transactions(INIT_SECONDS)
+                self._producer.init_transactions(INIT_S)
                 return
             except KafkaException as error:
                 if not error.args[0].retriable():
                     raise init_error(self.name, self._timeout_ms, _cause(error.args[0])) from None
-        raise no_coordinator(self.name, INIT_SECONDS)
+        raise no_coordinator(self.name, INIT_S)
 
     def begin(self) -> None:
         self._producer.begin_transaction()
 
     def identity(self) -> Pair:
         """This producer's producer id and epoch, from its statistics, as there is no call for them."""
-        if not self._known.wait(IDENTITY_SECONDS) or self._identity is None:
+        if not self._known.wait(IDENTITY_S) or self._identity is None:
             raise ProtocolStop(
                 "EOS_PRODUCER_WITHOUT_IDENTITY",
-                f"The producer of {self.name} did not report its producer id within {IDENTITY_SECONDS:.0f} s.",
+                f"The producer of {self.name} did not report its producer id within {IDENTITY_S:.0f} s.",
                 hint="Nothing was decided; Spark retries.",
             )
         return self._identity
@@ -124,7 +124,7 @@ class LibrdkafkaProducer:
         try:
             # A flush checks only every 10 ms whether it is done, too rarely for a transaction with a few rows.
             while (remaining := self._call(self._producer.flush, look)) and time.monotonic() < deadline:
-                look = min(2 * look, _POLL_SECONDS)
+                look = min(2 * look, _POLL_S)
         except KafkaException as error:
             fatal: ClientError = error.args[0]
             return fatal
@@ -137,7 +137,7 @@ class LibrdkafkaProducer:
     def _serve(self) -> None:
         while not self._closed:
             with contextlib.suppress(KafkaException):
-                self._call(self._producer.poll, _POLL_SECONDS)
+                self._call(self._producer.poll, _POLL_S)
 
     def _call(self, call: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
         """Raises a fatal error, such as of a fenced producer, as KafkaException.

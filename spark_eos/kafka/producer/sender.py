@@ -28,7 +28,7 @@ from spark_eos.kafka.records.encode import Sealed
 from spark_eos.kafka.requests.end_txn import end_own_txn
 from spark_eos.kafka.requests.produce import Place, ProduceConnection, ProduceResponse, connection_pool
 from spark_eos.protocol.head import Pair
-from spark_eos.retry import FIRST_WAIT, LONGEST_WAIT
+from spark_eos.retry import FIRST_WAIT_S, LONGEST_WAIT_S
 
 #: Batches of a partition that a broker remembers.
 _REMEMBERED = 5
@@ -36,8 +36,8 @@ _REMEMBERED = 5
 _TRIES = 3
 #: The share of a request's timeout that a broker gives its replicas.
 _REPLICAS_SHARE = 0.6
-_SETTLE_SECONDS = 5.0
-_ABORT_SECONDS = 10.0
+_SETTLE_S = 5.0
+_ABORT_S = 10.0
 #: Seconds for which a leader may not know its partition, as when it has just started.
 _UNKNOWN_PLACE_S = 30.0
 
@@ -78,7 +78,7 @@ class _PartitionQueue:
         """A batch was not written, or its outcome is unknown: send all of ``sent`` again, after a growing pause."""
         if not self.turning:
             self.turning, self.not_before = True, now + self.pause
-            self.pause = min(max(2 * self.pause, FIRST_WAIT), LONGEST_WAIT)
+            self.pause = min(max(2 * self.pause, FIRST_WAIT_S), LONGEST_WAIT_S)
 
     def settle(self) -> None:
         """Call it after each response."""
@@ -153,11 +153,11 @@ class Sender:
         """Try to abort the transaction; otherwise the coordinator does so after its timeout."""
         if self._any_sent:
             self._settle()  # a batch that a broker has not processed yet could begin it again
-            end_own_txn(self._client, astuple(own), commit=False, seconds=_ABORT_SECONDS)
+            end_own_txn(self._client, astuple(own), commit=False, seconds=_ABORT_S)
 
     def _settle(self) -> None:
         """Wait for the responses to what was sent, whatever they are, and send nothing more."""
-        deadline = time.monotonic() + _SETTLE_SECONDS
+        deadline = time.monotonic() + _SETTLE_S
         self._busy.clear()
         while time.monotonic() < deadline and any(not c.idle for c in self._connections.values()):
             wait(self._connections.values(), deadline)

@@ -9,7 +9,7 @@ from spark_eos.kafka.net.schema import INT16, INT32, INT64, NULLABLE_STRING, Req
 from spark_eos.protocol.head import Pair
 from spark_eos.retry import retrying
 
-INIT_SECONDS = 30.0
+INIT_S = 30.0
 
 #: Version 5 is the last one without two-phase commit (KIP-939).
 INIT_PRODUCER_ID = Request(
@@ -33,7 +33,7 @@ def init_producer_id(client: BrokerClient, name: str, timeout_ms: int) -> Pair:
     ConnectionFailed (EOS_COORDINATOR_UNREACHABLE).
     """
     last: int | None = None
-    for _ in retrying(INIT_SECONDS):
+    for _ in retrying(INIT_S):
         answer = ask_init(client, name, timeout_ms)
         last = None if answer is None else answer[0]
         if answer is None:
@@ -45,7 +45,7 @@ def init_producer_id(client: BrokerClient, name: str, timeout_ms: int) -> Pair:
             raise init_error(name, timeout_ms, Cause.of(error))
         if error in COORDINATOR_MOVED:
             client.forget([name])
-    raise no_coordinator(name, INIT_SECONDS, last)
+    raise no_coordinator(name, INIT_S, last)
 
 
 def ask_init(client: BrokerClient, name: str, timeout_ms: int) -> tuple[int, int, int] | None:

@@ -184,7 +184,7 @@ def test_a_read_waits_while_another_querys_transaction_hides_our_head(
 
 def test_a_ledger_that_stays_held_is_an_error_with_a_name(ledger, foreign, monkeypatch):
     """Bounded, and with the tool that finds the culprit."""
-    monkeypatch.setattr(reader_module, "READ_SECONDS", 0.5)
+    monkeypatch.setattr(reader_module, "READ_S", 0.5)
     ledger().take().publish(head(1))
     theirs = foreign()
     with pytest.raises(KafkaError, match="find-hanging") as caught:
@@ -200,7 +200,7 @@ def test_a_search_that_fails_half_way_leaves_nothing_behind(ledger, ledger_topic
     writer.take().publish(head(1))
     theirs = foreign()
     writer.take().publish(head(2))
-    monkeypatch.setattr(reader_module, "READ_SECONDS", 0.3)
+    monkeypatch.setattr(reader_module, "READ_S", 0.3)
     reading = ledger()
     for _ in range(2):
         with pytest.raises(KafkaError) as caught:
@@ -217,7 +217,7 @@ def test_a_ledger_that_cannot_be_read_is_told_with_the_brokers_reason(error, why
     ledger().take().publish(head(1))
     refused = FetchResponse(error, 0), b""
     monkeypatch.setattr(reader_module, "fetch_once", lambda *place: refused)
-    monkeypatch.setattr(reader_module, "READ_SECONDS", 0.3)
+    monkeypatch.setattr(reader_module, "READ_S", 0.3)
     with pytest.raises(LedgerError, match=why) as caught:
         ledger().read()
     assert caught.value.condition == "EOS_LEDGER_NOT_READABLE"
@@ -238,7 +238,7 @@ def test_an_end_below_what_was_seen_before_is_not_believed(ledger, monkeypatch):
     monkeypatch.setattr(reader_module, "end_offsets", lagging)
     assert writer.read() == head(2)
     assert not lag
-    monkeypatch.setattr(reader_module, "READ_SECONDS", 0.3)
+    monkeypatch.setattr(reader_module, "READ_S", 0.3)
     lag += [2] * 10_000
     with pytest.raises(LedgerError) as caught:
         writer.read()
@@ -249,7 +249,7 @@ def test_an_end_below_what_this_process_has_published_is_not_believed(ledger, mo
     """Though it has not read it: the leader acknowledged it."""
     writer = ledger()
     writer.take().publish(head(1))
-    monkeypatch.setattr(reader_module, "READ_SECONDS", 0.3)
+    monkeypatch.setattr(reader_module, "READ_S", 0.3)
     monkeypatch.setattr(reader_module, "end_offsets", lambda kafka, of, isolation, timeout_s: {t: {0: 0} for t in of})
     with pytest.raises(LedgerError) as caught:
         writer.read()

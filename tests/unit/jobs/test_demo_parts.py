@@ -153,7 +153,7 @@ time.sleep(600)
 
 def test_killing_a_driver_leaves_nothing_of_its_family(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Driver, JVM and a worker in a process group of its own that does not notice: all are gone on return."""
-    monkeypatch.setattr(processes, "_GONE_SECONDS", 0.3)
+    monkeypatch.setattr(processes, "_GONE_S", 0.3)
     log = tmp_path / "log"
     with log.open("w") as out:
         driver = subprocess.Popen([sys.executable, "-c", _FAMILY], stdout=out, start_new_session=True)

@@ -23,7 +23,7 @@ def idle(monkeypatch):
         state.looks += 1
         return state.finds.pop(0)
 
-    monkeypatch.setattr(module, "AHEAD_DELAY", 0)
+    monkeypatch.setattr(module, "AHEAD_DELAY_S", 0)
     monkeypatch.setattr(module, "take_ahead", lambda ports, run: f"the ledger for {run}")
     monkeypatch.setattr(module, "sweep", sweep)
     state.session = Session(None, None)

@@ -28,7 +28,7 @@ def ended_by(error: EosError) -> tuple[str, bool]:
 
 def test_no_coordinator_is_waited_for_without_bound(producer, monkeypatch):
     """A transactional id that nobody assigns a producer to ends by name once the time is up."""
-    monkeypatch.setattr(librdkafka, "INIT_SECONDS", 0.3)
+    monkeypatch.setattr(librdkafka, "INIT_S", 0.3)
     with pytest.raises(ConnectionFailed) as caught:
         producer.init()
     assert ended_by(caught.value) == ("EOS_COORDINATOR_UNREACHABLE", True)
@@ -36,7 +36,7 @@ def test_no_coordinator_is_waited_for_without_bound(producer, monkeypatch):
 
 def test_a_producer_that_does_not_know_itself_hands_nothing_over(producer, monkeypatch):
     """Without the producer id there is no pair to decide on: the task fails."""
-    monkeypatch.setattr(librdkafka, "IDENTITY_SECONDS", 0.3)
+    monkeypatch.setattr(librdkafka, "IDENTITY_S", 0.3)
     with pytest.raises(ProtocolStop) as caught:
         producer.identity()
     assert ended_by(caught.value) == ("EOS_PRODUCER_WITHOUT_IDENTITY", True)

@@ -167,8 +167,8 @@ def _deliver(
         sender = Sender(KAFKA, "id", 60)
         connect, give_back = lambda kafka, node: Connection(brokers, node), lambda kafka, connection: connection.close()
         patch.setattr(module, "connection_pool", SimpleNamespace(connect=connect, give_back=give_back, lost=give_back))
-        patch.setattr(module, "FIRST_WAIT", 0.0)
-        patch.setattr(module, "LONGEST_WAIT", 0.0)
+        patch.setattr(module, "FIRST_WAIT_S", 0.0)
+        patch.setattr(module, "LONGEST_WAIT_S", 0.0)
         try:
             for count, partition in enumerate(adds, 1):
                 place = "t", partition

@@ -30,7 +30,7 @@ class Client:
 )
 def test_an_id_that_cannot_be_taken_in_time(answer, says, moved, monkeypatch):
     """No answer, a transaction that does not end, a coordinator that does not come: each has its sentence."""
-    monkeypatch.setattr(module, "INIT_SECONDS", 0.05)
+    monkeypatch.setattr(module, "INIT_S", 0.05)
     monkeypatch.setattr(module, "ask_init", lambda client, name, timeout_ms: answer)
     client: Any = Client()
     with pytest.raises(ConnectionFailed, match=says) as caught:
