@@ -36,7 +36,7 @@ from spark_eos.worker_exit import quiet  # noqa: E402
 
 
 def main() -> None:
-    vars(daemon)["worker"] = quiet(daemon.worker)
+    quiet(daemon)
     daemon.manager()
 
 

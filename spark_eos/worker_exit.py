@@ -1,40 +1,37 @@
 """The end of a Python worker that Spark has let go, without a stack.
 
-Spark closes the socket of a worker that has been idle for a minute or whose task was given up. The worker then cannot
-say goodbye, and Spark's daemon prints a BrokenPipeError, stack and all, that means nothing.
+Spark closes the socket of a worker that has been idle for a minute, whose task was given up, or whose answer it has
+read. The worker then cannot say goodbye, and Spark's daemon prints a meaningless BrokenPipeError, stack and all.
 """
 
 from __future__ import annotations
 
-import os
-import socket
 import sys
-from collections.abc import Callable
-
-Worker = Callable[[socket.socket, bool], int]
+import traceback
+from types import ModuleType, SimpleNamespace
 
 _DAEMON = "pyspark.daemon"
 
 
-def quiet(worker: Worker) -> Worker:
-    """Spark's function that serves one task after the other, which ends the process where its socket is gone."""
+def _print_exc() -> None:
+    if not isinstance(sys.exception(), ConnectionError):
+        traceback.print_exc()
 
-    def serve(sock: socket.socket, authenticated: bool) -> int:
-        try:
-            return worker(sock, authenticated)
-        except ConnectionError:
-            os._exit(1)  # as the daemon does, after the stack
 
-    return serve
+def quiet(daemon: ModuleType) -> None:
+    """Let Spark's daemon, and every worker that it forks, end without a stack when the worker's socket is gone.
+
+    The daemon looks up what prints stacks when it needs it, so this counts at once, also within a task.
+    """
+    vars(daemon)["traceback"] = SimpleNamespace(print_exc=_print_exc, format_exc=traceback.format_exc)
 
 
 def quiet_here() -> None:
     """The same in this process, if it is a worker that Spark's own daemon has started.
 
-    That is how Spark starts those that plan a stream, whatever ``spark.python.daemon.module`` says. The function is
-    looked up anew for each task, so this counts from the next one on.
+    That is how Spark starts those that plan a stream, whatever ``spark.python.daemon.module`` says.
     """
     main = sys.modules["__main__"]
     spec = getattr(main, "__spec__", None)
-    if spec is not None and spec.name == _DAEMON and vars(main)["worker"].__module__ != __name__:
-        vars(main)["worker"] = quiet(vars(main)["worker"])
+    if spec is not None and spec.name == _DAEMON:
+        quiet(main)
