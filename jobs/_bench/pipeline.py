@@ -20,7 +20,6 @@ from jobs._bench.source import BATCHES, METRIC, PARTITIONS, UNIT, inputs
 from jobs._bench.turns import Plan, multiple
 
 _PROGRAM_S = 900
-_COUNT_S = 60
 #: Librdkafka's defaults, for the built-in sink's Java client. Our sink has the last two of them, and does not linger.
 _AS_OURS = {"kafka.linger.ms": "5", "kafka.batch.size": "1000000", "kafka.compression.type": "none"}
 

@@ -158,6 +158,8 @@ ADMIN_RETRIES = COORDINATOR_RETRIES | {
     Code.UNSTABLE_OFFSET_COMMIT,
     Code.THROTTLING_QUOTA_EXCEEDED,
 }
+#: Questions about topics, which leaders and other brokers answer: ask again.
+TOPIC_RETRIES = FETCH_RETRIES | ADMIN_RETRIES
 
 
 def name_of(code: int) -> str:

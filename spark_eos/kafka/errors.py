@@ -16,9 +16,8 @@ from spark_eos.errors import (
 )
 from spark_eos.kafka.codes import (
     ABOUT_THE_ROWS,
-    ADMIN_RETRIES,
     FENCED,
-    FETCH_RETRIES,
+    TOPIC_RETRIES,
     UNAUTHORIZED,
     UNKNOWN_TOPIC,
     Code,
@@ -170,7 +169,7 @@ def refusal(
             hint="Create it, or correct the name. spark-eos creates no topic by reading or writing it.",
             topic=what,
         )
-    if code in FETCH_RETRIES | ADMIN_RETRIES:
+    if code in TOPIC_RETRIES:
         return ConnectionFailed(
             "EOS_KAFKA_UNREACHABLE",
             f"No answer about {what} from {servers} within {elapsed_s:.1f} s ({reason or name_of(code)}).",

@@ -36,11 +36,11 @@ _WHY_DIVERGED = (
 def compare(batch: MicroBatch, last: Decision) -> None:
     """A replay must be what was decided: what is visible already came from it."""
     compared = [("rows", last.rows, batch.rows), ("digest of the rows", last.digest, batch.digest)]
-    differences = [f"{what}: decided {was}, now {now}" for what, was, now in compared if was != now]
+    unlike = [f"{what}: decided {was}, now {now}" for what, was, now in compared if was != now]
     if last.offsets is not None and batch.offsets is not None and last.offsets != batch.offsets:
-        differences.append(f"offsets: decided {as_json(last.offsets)}, now {as_json(batch.offsets)}")
-    if differences:
-        raise _diverged(batch, last, "; ".join(differences))
+        unlike.append(f"offsets: decided {as_json(last.offsets)}, now {as_json(batch.offsets)}")
+    if unlike:
+        raise _diverged(batch, last, "; ".join(unlike))
 
 
 def _diverged(batch: MicroBatch, last: Decision, differences: str) -> Diverged:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from spark_eos.errors import LedgerError, TopicError
-from spark_eos.kafka.admin.configs import broker_config, create_topic, topic_config
-from spark_eos.kafka.admin.topics import allowed_operations, topic_partitions
+from spark_eos.kafka.admin.configs import BrokerConfig, create_topic, topic_config
+from spark_eos.kafka.admin.topics import allowed_operations, describe_topic, topic_partitions
 from spark_eos.kafka.codes import OK, Code, name_of
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.errors import ledger_unauthorized
@@ -27,24 +27,21 @@ _CONFIG = {
 }
 
 
-def ledger_partitions(kafka: KafkaProperties, topic: str) -> int:
+def ledger_partitions(kafka: KafkaProperties, topic: str, broker: BrokerConfig) -> int:
     """The number of partitions of the ledger topic, which is created if it is missing.
 
     Raises LedgerError, TopicError, KafkaError and ConnectionFailed.
     """
-    broker = broker_config(kafka)
     try:
-        found = topic_partitions(kafka, [topic])[topic]
+        topic_partitions(kafka, [topic])
     except TopicError as error:
         if error.condition != "EOS_TOPIC_MISSING":
             raise
         _create(kafka, topic, broker)
-        found = topic_partitions(kafka, [topic])[topic]
-    _check(kafka, topic, broker)
-    return found
+    return len(_checked(kafka, topic, broker).partitions)
 
 
-def _create(kafka: KafkaProperties, topic: str, broker: dict[str, str] | None) -> None:
+def _create(kafka: KafkaProperties, topic: str, broker: BrokerConfig) -> None:
     config = dict(_CONFIG)
     if broker is None:
         replication = min(_REPLICAS, len(broker_client(kafka).brokers()))
@@ -61,7 +58,7 @@ def _create(kafka: KafkaProperties, topic: str, broker: dict[str, str] | None) -
         )
 
 
-def _check(kafka: KafkaProperties, topic: str, broker: dict[str, str] | None) -> None:
+def _checked(kafka: KafkaProperties, topic: str, broker: BrokerConfig) -> Record:
     config = topic_config(kafka, topic)
     policy = config["cleanup.policy"]
     if policy != "compact":
@@ -81,16 +78,16 @@ def _check(kafka: KafkaProperties, topic: str, broker: dict[str, str] | None) ->
         )
     description = _check_in_sync(kafka, topic, int(config["min.insync.replicas"]))
     _look_at_replicas(topic, description, broker)
-    allowed = allowed_operations(kafka, topic)
+    allowed = allowed_operations(description)
     if allowed is not None and not allowed >= {"READ", "WRITE"}:
         raise ledger_unauthorized(f"both read and write the ledger topic {topic}")
+    return description
 
 
 def _check_in_sync(kafka: KafkaProperties, topic: str, needed: int) -> Record:
     """The topic, once enough of its replicas are in sync."""
     for _ in retrying(_IN_SYNC_S):  # restarted replicas take a moment to be in sync
-        topic_partitions(kafka, [topic])  # it may have been created a moment ago
-        description: Record = broker_client(kafka).metadata([topic]).topics[0]
+        description = describe_topic(kafka, topic)
         # Brokers do not require more replicas in sync than exist.
         short = [p for p in description.partitions if len(p.isr_nodes) < min(needed, len(p.replica_nodes))]
         if not short:
@@ -104,7 +101,7 @@ def _check_in_sync(kafka: KafkaProperties, topic: str, needed: int) -> Record:
     )
 
 
-def _look_at_replicas(topic: str, description: Record, broker: dict[str, str] | None) -> None:
+def _look_at_replicas(topic: str, description: Record, broker: BrokerConfig) -> None:
     """Fewer than the coordinators' state has is no danger to the rows: a head that is lost stops the query."""
     fewest = min(len(p.replica_nodes) for p in description.partitions)
     if broker is None:

@@ -11,9 +11,9 @@ from functools import lru_cache
 
 from spark_eos.checkpoint import Checkpoint
 from spark_eos.errors import KafkaError, OptionError, TopicError
-from spark_eos.kafka.admin.configs import broker_config
+from spark_eos.kafka.admin.configs import BrokerConfig, broker_config
 from spark_eos.kafka.admin.groups import active_members
-from spark_eos.kafka.admin.topics import allowed_operations, describe_topics
+from spark_eos.kafka.admin.topics import allowed_operations, describe_topic, describe_topics
 from spark_eos.kafka.config.librdkafka import check
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import broker_client
@@ -66,7 +66,12 @@ def _preflight(options: SinkOptions, period: int, process_id: int) -> Facts:
     if options.topic is not None:
         _check_output(options.kafka, options.topic)
     _check_transaction_version(options)
-    facts = Facts(_transaction_timeout(options), ledger_partitions(options.kafka, options.ledger_topic), this_driver())
+    broker = broker_config(options.kafka)
+    facts = Facts(
+        _transaction_timeout(options, broker),
+        ledger_partitions(options.kafka, options.ledger_topic, broker),
+        this_driver(),
+    )
     if options.group_id:
         _check_group(options.kafka, options.group_id)
     if options.checkpoint_location:
@@ -75,7 +80,7 @@ def _preflight(options: SinkOptions, period: int, process_id: int) -> Facts:
 
 
 def _check_output(kafka: KafkaProperties, topic: str) -> None:
-    allowed = allowed_operations(kafka, topic)
+    allowed = allowed_operations(describe_topic(kafka, topic))
     for operation, why in _NEEDED.items():
         if allowed is not None and operation not in allowed:
             raise TopicError(
@@ -98,8 +103,9 @@ def _check_transaction_version(options: SinkOptions) -> None:
         )
 
 
-def _transaction_timeout(options: SinkOptions) -> int:
-    most = _broker_limit(options.kafka)
+def _transaction_timeout(options: SinkOptions, broker: BrokerConfig) -> int:
+    """Without the brokers' limit, which the user may not read, init_transactions refuses what is too long."""
+    most = None if broker is None else int(broker["transaction.max.timeout.ms"])
     asked = options.transaction_timeout_ms
     if most is not None and asked is not None and asked > most:
         raise OptionError(
@@ -110,12 +116,6 @@ def _transaction_timeout(options: SinkOptions) -> int:
             most=most,
         )
     return asked or most or KAFKA_DEFAULT_MAX_TIMEOUT_MS
-
-
-def _broker_limit(kafka: KafkaProperties) -> int | None:
-    """``transaction.max.timeout.ms``; None if the user may not read it (init_transactions then fails)."""
-    config = broker_config(kafka)
-    return None if config is None else int(config["transaction.max.timeout.ms"])
 
 
 def _check_group(kafka: KafkaProperties, group: str) -> None:

@@ -13,7 +13,7 @@ from spark_eos.errors import EosError
 from spark_eos.kafka.net.client import broker_client
 from spark_eos.kafka.ports.coordinator import TransactionCoordinator
 from spark_eos.kafka.ports.ledger import KafkaLedger
-from spark_eos.kafka.ports.log import PartitionLog
+from spark_eos.kafka.ports.lookup import RecordLookup
 from spark_eos.log import logger
 from spark_eos.options.parse import SinkOptions
 from spark_eos.protocol.batch import take_ahead
@@ -101,15 +101,14 @@ def session(options: SinkOptions, ledger_partitions: int, query: str) -> Session
 
 @lru_cache(maxsize=16)
 def _session(options: SinkOptions, ledger_partitions: int, query: str, process_id: int) -> Session:
-    client = broker_client(options.kafka)
-    coordinator = TransactionCoordinator(client, options.prefix, query)
+    coordinator = TransactionCoordinator(broker_client(options.kafka), options.prefix, query)
     ledger = KafkaLedger(
         options.kafka, options.ledger_topic, ledger_partitions, options.prefix, query, options.group_id
     )
     ports = Ports(
         ledger=ledger,
         coordinator=coordinator,
-        data=PartitionLog(client, options.kafka),
+        data=RecordLookup(options.kafka),
         retrying=lambda: retrying(SETTLE_S),
         now_ms=lambda: int(time.time() * 1000),
         reach=failpoints.reach,

@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 
 from spark_eos.kafka.admin.topics import TIMEOUT_S
-from spark_eos.kafka.codes import ADMIN_RETRIES, FETCH_RETRIES, OK, Code
+from spark_eos.kafka.codes import ADMIN_RETRIES, OK, TOPIC_RETRIES, Code
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.errors import refusal
 from spark_eos.kafka.net.client import broker_client
@@ -17,8 +17,11 @@ from spark_eos.retry import retrying
 
 _TRY_S = 4.0
 
+BrokerConfig = dict[str, str] | None
+"""The settings of a broker; None where this user may not read them."""
 
-def broker_config(kafka: KafkaProperties) -> dict[str, str] | None:
+
+def broker_config(kafka: KafkaProperties) -> BrokerConfig:
     """The settings of any broker; empty where a value is secret. None where this user may not ask.
 
     Raises ConnectionFailed and KafkaError (EOS_KAFKA_REFUSED).
@@ -49,7 +52,7 @@ def topic_config(kafka: KafkaProperties, topic: str) -> dict[str, str]:
         code = answer.results[0].error_code
         if code == OK:
             return {c.name: c.value or "" for c in answer.results[0].configs}
-        if code not in ADMIN_RETRIES | FETCH_RETRIES:
+        if code not in TOPIC_RETRIES:
             break
     raise refusal(kafka, topic, code, time.monotonic() - began)
 

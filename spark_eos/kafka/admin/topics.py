@@ -11,10 +11,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from spark_eos.kafka.codes import ADMIN_RETRIES, FETCH_RETRIES, OK, UNKNOWN_TOPIC
+from spark_eos.kafka.codes import OK, TOPIC_RETRIES, UNKNOWN_TOPIC
 from spark_eos.kafka.config.properties import Isolation, KafkaProperties
 from spark_eos.kafka.errors import refusal
 from spark_eos.kafka.net.client import broker_client
+from spark_eos.kafka.net.schema import Record
 from spark_eos.kafka.requests.list_offsets import EARLIEST, LATEST, Place, ask_offsets
 from spark_eos.retry import retrying
 
@@ -54,16 +55,22 @@ def describe_topics(
 
     Raises ConnectionFailed (EOS_KAFKA_UNREACHABLE) and TopicError (EOS_TOPIC_MISSING, EOS_TOPIC_UNAUTHORIZED).
     """
-    client = broker_client(kafka)
-
-    def ask(names: list[str], seconds: float) -> dict[str, tuple[int, Any]]:
-        return {topic.name: (topic.error_code, topic) for topic in client.metadata(names, seconds).topics}
-
-    found = _ask(kafka, list(topics), ask, timeout_s, name=str, missing_ok=missing_ok)
+    found = _metadata(kafka, topics, timeout_s, missing_ok=missing_ok)
     return {
         name: Topic(_readable(topic.topic_id), len(topic.partitions), topic.is_internal)
         for name, topic in found.items()
     }
+
+
+def _metadata(
+    kafka: KafkaProperties, topics: Iterable[str], timeout_s: float, *, missing_ok: bool = False, **flags: bool
+) -> dict[str, Record]:
+    client = broker_client(kafka)
+
+    def ask(names: list[str], seconds: float) -> dict[str, tuple[int, Record]]:
+        return {topic.name: (topic.error_code, topic) for topic in client.metadata(names, seconds, **flags).topics}
+
+    return _ask(kafka, list(topics), ask, timeout_s, name=str, missing_ok=missing_ok)
 
 
 def topic_partitions(kafka: KafkaProperties, topics: Iterable[str], timeout_s: float = TIMEOUT_S) -> dict[str, int]:
@@ -71,16 +78,18 @@ def topic_partitions(kafka: KafkaProperties, topics: Iterable[str], timeout_s: f
     return {name: topic.partitions for name, topic in describe_topics(kafka, topics, timeout_s).items()}
 
 
-def allowed_operations(kafka: KafkaProperties, topic: str, timeout_s: float = TIMEOUT_S) -> frozenset[str] | None:
-    """Those of READ and WRITE that this user may do with a topic; None where the cluster does not tell.
+def describe_topic(kafka: KafkaProperties, topic: str, timeout_s: float = TIMEOUT_S) -> Record:
+    """A topic with all that a broker says of it: the replicas of its partitions, and what this user may do.
 
     Errors as for `describe_topics`.
     """
-    describe_topics(kafka, [topic], timeout_s)  # every broker has heard of it then
-    found = broker_client(kafka).metadata([topic], timeout_s, include_topic_authorized_operations=True).topics[0]
-    if found.topic_authorized_operations == _NOT_TOLD:
-        return None
-    return frozenset(name for name, bit in _OPERATIONS.items() if found.topic_authorized_operations & bit)
+    return _metadata(kafka, [topic], timeout_s, include_topic_authorized_operations=True)[topic]
+
+
+def allowed_operations(topic: Record) -> frozenset[str] | None:
+    """Those of READ and WRITE that this user may do with a topic; None where the cluster does not tell."""
+    allowed = topic.topic_authorized_operations
+    return None if allowed == _NOT_TOLD else frozenset(name for name, bit in _OPERATIONS.items() if allowed & bit)
 
 
 def topic_names(kafka: KafkaProperties, timeout_s: float = TIMEOUT_S) -> list[str]:
@@ -171,7 +180,7 @@ def _ask(
             if error == OK:
                 continue
             gone = error in UNKNOWN_TOPIC and time.monotonic() - began >= unknown_s
-            if error in FETCH_RETRIES | ADMIN_RETRIES and not gone:
+            if error in TOPIC_RETRIES and not gone:
                 waiting.append(item)
             elif not (missing_ok and error in UNKNOWN_TOPIC):
                 raise refusal(kafka, name(item), error, time.monotonic() - began)

@@ -25,6 +25,7 @@ from spark_eos.kafka.net.metadata import FIND_COORDINATOR, METADATA, NO_ID, Coor
 from spark_eos.kafka.net.pool import ConnectionPool
 from spark_eos.kafka.net.sasl import Refused
 from spark_eos.kafka.net.schema import Record, Request
+from spark_eos.retry import retrying
 
 ANY_BROKER_S = 15.0
 """For how long a question that any broker can answer is asked, of one after the other."""
@@ -32,8 +33,6 @@ ANY_BROKER_S = 15.0
 _CONNECT_S = 10.0
 #: The first broker that is asked may sleep with its port open, so the first tries are short.
 _FIRST_TRY_S = 2.0
-_PAUSE_S = 0.05
-_LONGEST_PAUSE_S = 0.5
 #: Seconds for which a broker that did not answer is asked after the others.
 _AVOIDED_S = 30.0
 #: Each question about brokers that are not known asks anew, but not more often than this.
@@ -81,9 +80,9 @@ class BrokerClient:
     def ask_any(self, request: Request, values: Mapping[str, Any], seconds: float = ANY_BROKER_S) -> Record:
         """What the first broker answers that does. Raises ConnectionFailed (EOS_KAFKA_UNREACHABLE)."""
         began = time.monotonic()
-        until, try_s, pause_s = began + seconds, _FIRST_TRY_S, _PAUSE_S
+        until, try_s = began + seconds, _FIRST_TRY_S
         failure: OSError = OSError("no broker is known")
-        while True:
+        for _ in retrying(seconds):
             for node in self._candidates():
                 left = min(try_s, until - time.monotonic())
                 if left <= 0:
@@ -94,11 +93,10 @@ class BrokerClient:
                     self._last = node
                     return answer
                 failure = failures[node]
-            refused = isinstance(failure, Refused) and not self._brokers
-            if refused or time.monotonic() + pause_s >= until:
-                raise self._unreachable(failure, time.monotonic() - began)
-            time.sleep(pause_s)
-            try_s, pause_s = 2 * try_s, min(2 * pause_s, _LONGEST_PAUSE_S)
+            if isinstance(failure, Refused) and not self._brokers:
+                break
+            try_s *= 2
+        raise self._unreachable(failure, time.monotonic() - began)
 
     def _candidates(self) -> list[int]:
         """The broker that answered last, then the others, then those that were silent a moment ago, then the
@@ -172,7 +170,7 @@ class BrokerClient:
         if node < 0:
             return self._how.servers[-1 - node]
         if node not in self._brokers and time.monotonic() - self._refreshed_at >= _REFRESH_S:
-            self._learn([])
+            self.metadata([])
         if node not in self._brokers:
             raise OSError(f"broker {node} is not known")
         return self._brokers[node]
@@ -181,7 +179,7 @@ class BrokerClient:
 
     def brokers(self) -> list[int]:
         """The numbers of all brokers, as they are now. Raises ConnectionFailed."""
-        self._learn([])
+        self.metadata([])
         return list(self._brokers)
 
     def metadata(self, topics: Sequence[str] | None, seconds: float = ANY_BROKER_S, **flags: bool) -> Record:
@@ -199,9 +197,6 @@ class BrokerClient:
                 else:
                     self._leaders.pop(place, None)
         return answer
-
-    def _learn(self, topics: Sequence[str]) -> None:
-        self.metadata(topics)
 
     def leader(self, topic: str, partition: int) -> int | None:
         """The broker that leads a partition, as it was known last; None where it has none, or nobody answers."""
@@ -277,7 +272,7 @@ class BrokerClient:
         for node in self._candidates():
             if node in self._abilities:
                 return self._abilities[node]
-        self._learn([])
+        self.metadata([])
         return self._abilities[self._last if self._last is not None else -1]
 
     def _unreachable(self, error: OSError, seconds: float) -> ConnectionFailed:

@@ -91,8 +91,9 @@ def abilities(broker: socket.socket, client_id: str, seconds: float) -> Abilitie
     values = {"client_software_name": "spark-eos", "client_software_version": "0"}
     try:
         # Its answer has no tags in the header, so that a client of any age can read it.
-        body = _API_VERSIONS.asks.write(values)
-        said: Record = _exchange(broker, client_id, 18, 3, NO_TAGS + body, _API_VERSIONS.answers.read, until)
+        body = NO_TAGS + _API_VERSIONS.asks.write(values)
+        api, version = _API_VERSIONS.api, _API_VERSIONS.last
+        said: Record = _exchange(broker, client_id, api, version, body, _API_VERSIONS.answers.read, until)
     except ConnectionError:
         raise ConnectionError("the broker closed the connection at once: is kafka.security.protocol right?") from None
     if said.error_code != OK:
@@ -139,7 +140,8 @@ def _authenticate(broker: socket.socket, how: Handshake, host: str, until: float
     said = next(talk, None)
     while said is not None:
         request = NO_TAGS + _SASL_AUTHENTICATE.asks.write({"auth_bytes": said})
-        answer = _exchange(broker, how.client_id, 36, 2, request, _read_authenticate, until)
+        api, version = _SASL_AUTHENTICATE.api, _SASL_AUTHENTICATE.last
+        answer = _exchange(broker, how.client_id, api, version, request, _read_authenticate, until)
         if answer.error_code != OK:
             raise Refused(f"SASL authentication failed: {answer.error_message or name_of(answer.error_code)}")
         try:

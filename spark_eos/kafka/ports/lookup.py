@@ -1,4 +1,4 @@
-"""The port ``Data``: what became of a transaction, by the log itself."""
+"""The port ``Data``: what became of a transaction, and what is open in a partition, by the log itself."""
 
 from __future__ import annotations
 
@@ -8,17 +8,19 @@ from spark_eos.kafka.admin.topics import begin_offsets, describe_topics, end_off
 from spark_eos.kafka.codes import OK, UNAUTHORIZED, Code
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.errors import unreadable
+from spark_eos.kafka.net.client import broker_client
 from spark_eos.kafka.records.batches import Damage, UnsupportedFormat, walk_batches
+from spark_eos.kafka.requests.describe_producers import describe_producers
 from spark_eos.kafka.requests.fetch import fetch_once
 from spark_eos.protocol.head import Pair, Probe
-from spark_eos.protocol.ports import Found
+from spark_eos.protocol.ports import Found, PartitionState
 
 MISSING_S = 20.0
 """For how long a topic must be missing until its records count as gone."""
 
 
 class RecordLookup:
-    """The port ``Data``: what became of a transaction, by the log itself. Only batch headers are read."""
+    """The port ``Data``. Of records, only the headers of their batches are read."""
 
     def __init__(self, kafka: KafkaProperties) -> None:
         self._kafka = kafka
@@ -46,6 +48,22 @@ class RecordLookup:
         if (batch.producer_id, batch.epoch) != (pair.producer_id, pair.epoch):
             return Found.GONE
         return Found.MISSING if batch.aborted else Found.THERE
+
+    def partition(self, topic: str, partition: int) -> PartitionState | None:
+        """None without an answer. Raises as `begin_offsets` does.
+
+        A leader that names no producer at all has not answered: it knows those of the last day, open or not.
+        """
+        producers = describe_producers(broker_client(self._kafka), topic, partition)
+        if not producers:
+            return None
+        begin = begin_offsets(self._kafka, {topic: [partition]})[topic][partition]
+        open_ones = {
+            (p.producer_id, p.producer_epoch): p.current_txn_start_offset
+            for p in producers
+            if p.current_txn_start_offset >= 0
+        }
+        return PartitionState(begin, open_ones)
 
     def _is_within(self, probe: Probe) -> bool:
         """Whether the partition has the offset. It was acknowledged, so a leader that vouches for its end has it (see
