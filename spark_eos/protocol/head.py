@@ -55,10 +55,16 @@ NEWEST_DIGEST = Digest.MIXED
 """What new micro-batches are digested by."""
 
 CONSISTENT_RANDOM = "consistent_random"
+"""librdkafka's default, and that of queries which began before heads named a partitioner."""
+
+MURMUR2_RANDOM = "murmur2_random"
 PARTITIONERS = frozenset(
-    [CONSISTENT_RANDOM, "consistent", "fnv1a", "fnv1a_random", "murmur2", "murmur2_random", "random"]
+    [CONSISTENT_RANDOM, "consistent", "fnv1a", "fnv1a_random", "murmur2", MURMUR2_RANDOM, "random"]
 )
 """How keys are dealt to partitions, in librdkafka's words."""
+
+DEFAULT_PARTITIONER = MURMUR2_RANDOM
+"""That of Java's clients, for queries that begin now and whose user has chosen none."""
 
 ENDTXN_VERSION = 5
 """The version of EndTxn that ends the transactions of this version of the library; no other one is spoken."""
@@ -140,8 +146,8 @@ class Head:
 
     ``generation`` counts the runs. ``endtxn_version`` is the version of EndTxn by which the run ends its transactions.
     ``driver`` names the Spark application that the run belongs to. ``prefix`` is that of the transactional ids: runs
-    under another one would not fence this. ``partitioner`` is the default when the query began; it keeps that for good,
-    as a key whose rows are in one partition must not continue in another.
+    under another one would not fence this. ``partitioner`` is the one that the query began with and keeps, unless its
+    user chooses another: a key whose rows are in one partition must not continue in another unasked.
     """
 
     run: str

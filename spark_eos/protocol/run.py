@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from spark_eos.errors import LedgerError, Unclear
-from spark_eos.protocol.head import CONSISTENT_RANDOM, Decision, Head, Pair, Verdict
+from spark_eos.protocol.head import DEFAULT_PARTITIONER, Decision, Head, Pair, Verdict
 from spark_eos.protocol.new_checkpoint import FROM_GROUP
 from spark_eos.protocol.ports import NotPublished, Ports
 from spark_eos.protocol.stops import checkpoint_ahead, checkpoint_behind, ledger_busy, missing_head, superseded
@@ -22,13 +22,12 @@ def open_run(
     begin_here: bool,
     driver: str = "",
     prefix: str = "",
-    partitioner: str = CONSISTENT_RANDOM,
+    partitioner: str = DEFAULT_PARTITIONER,
 ) -> Head:
     """Publish ``run`` as the owner of the query, before it writes micro-batch ``batch``; returns its head.
 
     ``driver`` names the Spark application of the run, for an abort that knows no more than its own. ``prefix`` is
-    that of the transactional ids; a query keeps it for good. So it does with ``partitioner``, the default for queries
-    that begin here.
+    that of the transactional ids; a query keeps it for good. ``partitioner`` is for a query that begins here.
 
     1. Read the head; a head that names the run ends it, one that has replaced the run stops it.
     2. Take the ledger and read again: from here on, nobody else has decided anything.

@@ -10,7 +10,7 @@ from spark_eos.errors import RowError
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.producer.arrow import ArrowProducer, supports
 from spark_eos.kafka.producer.librdkafka import LibrdkafkaProducer
-from spark_eos.protocol.head import CONSISTENT_RANDOM, Pair
+from spark_eos.protocol.head import Pair
 from spark_eos.sink.rows import RowBatch, produce_all
 from spark_eos.sink.schema import Columns
 
@@ -45,8 +45,8 @@ def begin(
     kafka: KafkaProperties, name: str, timeout_ms: int, *, columns: Columns, topic: str | None, partitioner: str
 ) -> TaskProducer:
     """A producer that has taken the transactional id. ``topic``: of all rows, if it is known."""
-    if partitioner == CONSISTENT_RANDOM and not columns.headers and supports(kafka):
-        producer = ArrowProducer(kafka, name, timeout_ms)
+    if not columns.headers and supports(kafka):
+        producer = ArrowProducer(kafka, name, timeout_ms, partitioner=partitioner)
         producer.init()
         return _ByRecordBatches(producer)
     own = {"queue.buffering.max.kbytes": _QUEUE_KBYTES, "partitioner": partitioner}

@@ -16,7 +16,7 @@ from spark_eos.kafka.admin.topics import topic_partitions
 from spark_eos.kafka.requests.end_txn import END_TXN_VERSION
 from spark_eos.log import logger
 from spark_eos.options.parse import SinkOptions
-from spark_eos.protocol.head import DIGEST_BITS, Head, Pair, Probe, Written
+from spark_eos.protocol.head import DEFAULT_PARTITIONER, DIGEST_BITS, Head, Pair, Probe, Written
 from spark_eos.protocol.names import TaskId, task_name
 from spark_eos.protocol.ports import State
 from spark_eos.protocol.run import open_run
@@ -145,12 +145,8 @@ def _opened(job: Job, own: Session, me: Identity) -> Head:
             return head
         if me.partition == 0:
             break
-    if job.options.ledger_begin and head is not None:
-        logger.warning(
-            "query=%s 'ledger.begin' is still true, though the ledger has this query: remove it. While it is there, a "
-            "ledger that is lost, or is another one, goes unnoticed, and rows may be written twice.",
-            me.query,
-        )
+    if head is not None:
+        _warn(job.options, me, head)
     return open_run(
         own.ports,
         me.run,
@@ -159,7 +155,26 @@ def _opened(job: Job, own: Session, me: Identity) -> Head:
         begin_here=job.options.ledger_begin,
         driver=job.facts.driver,
         prefix=job.options.prefix,
+        partitioner=job.options.partitioner or DEFAULT_PARTITIONER,
     )
+
+
+def _warn(options: SinkOptions, me: Identity, head: Head) -> None:
+    """Of options that do harm to a query which has a head."""
+    if options.ledger_begin:
+        logger.warning(
+            "query=%s 'ledger.begin' is still true, though the ledger has this query: remove it. While it is there, a "
+            "ledger that is lost, or is another one, goes unnoticed, and rows may be written twice.",
+            me.query,
+        )
+    if options.partitioner not in (None, head.partitioner):
+        logger.warning(
+            "query=%s began with the partitioner '%s', and 'kafka.partitioner' is '%s' now: rows of a key go to "
+            "another partition.",
+            me.query,
+            head.partitioner,
+            options.partitioner,
+        )
 
 
 def _count(job: Job, assignment: Assignment, me: Identity, batches: Iterator[pa.RecordBatch]) -> TaskReport:

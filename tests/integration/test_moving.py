@@ -102,15 +102,26 @@ def test_a_micro_batch_that_the_other_sink_left_under_way_is_repeated(move):
 def test_a_beginning_that_stays_on_is_told_once_a_run(cluster, topic, caplog):
     """Not at the start that needs it, and by the task that opens the run only."""
     given = {"kafka.bootstrap.servers": cluster.bootstrap_servers, "topic": topic(1), "ledger.begin": "true"}
-    options, query = sink_options(given), str(uuid.uuid4())
+    runs, query = ("first", "second", "third"), str(uuid.uuid4())
+    assert [warnings(given, query, run, "'ledger.begin'", caplog) for run in runs] == [0, 1, 1]
+
+
+def test_another_partitioner_in_mid_life_is_told_once_a_run(cluster, topic, caplog):
+    """Not for the one that the query began with, and not where the user has none of their own."""
+    given = {"kafka.bootstrap.servers": cluster.bootstrap_servers, "topic": topic(1), "ledger.begin": "true"}
+    query = str(uuid.uuid4())
+    chosen = [{"kafka.partitioner": name} for name in ("fnv1a", "fnv1a", "murmur2")]
+    each = [given, *[given | choice for choice in chosen], given]
+    text = "began with the partitioner 'murmur2_random', and 'kafka.partitioner' is"
+    assert [warnings(own, query, f"run-{n}", text, caplog) for n, own in enumerate(each)] == [0, 1, 1, 1, 0]
+
+
+def warnings(given: dict[str, str], query: str, run: str, text: str, caplog: pytest.LogCaptureFixture) -> int:
+    """How many of the tasks that open a run warn of this."""
+    options = sink_options(given)
     job = Job(options, preflight(options), check_columns(StructType().add("value", StringType()), given["topic"]))
     own = session(options, job.facts.ledger_partitions, query)
-
-    def warnings(run: str) -> int:
-        caplog.clear()
-        for partition in range(3):
-            _opened(job, own, Identity(query, run, batch=5, partition=partition, attempt=0))
-        found = [r for r in caplog.records if r.levelno == logging.WARNING and "'ledger.begin'" in r.getMessage()]
-        return len(found)
-
-    assert [warnings(run) for run in ("first", "second", "third")] == [0, 1, 1]
+    caplog.clear()
+    for partition in range(3):
+        _opened(job, own, Identity(query, run, batch=5, partition=partition, attempt=0))
+    return sum(record.levelno == logging.WARNING and text in record.getMessage() for record in caplog.records)

@@ -77,6 +77,7 @@ _FOLLOWED = {
     | _OF_CONSUMERS.union(
         ["batch.size", "compression.codec", "compression.level", "compression.type"],
         ["linger.ms", "queue.buffering.max.ms"],  # batches are never delayed
+        ["partitioner", "sticky.partitioning.linger.ms"],  # rows without keys change partitions with every batch
     ),
 }
 _CODECS: tuple[Codec, ...] = get_args(Codec)

@@ -24,7 +24,7 @@ from spark_eos.kafka.producer.sender import Sender
 from spark_eos.kafka.records.encode import BATCH_BYTES, SEQUENCES, Encoder, Rows
 from spark_eos.kafka.requests import produce
 from spark_eos.kafka.requests.init_producer_id import init_producer_id
-from spark_eos.protocol.head import Pair
+from spark_eos.protocol.head import DEFAULT_PARTITIONER, Pair
 
 IN_FLIGHT_BYTES = 8 * 1024 * 1024
 """Unacknowledged bytes above which a call waits."""
@@ -69,11 +69,13 @@ class ArrowProducer:
         name: str,
         timeout_ms: int,
         *,
+        partitioner: str = DEFAULT_PARTITIONER,
         in_flight_bytes: int = IN_FLIGHT_BYTES,
     ) -> None:
         self.name = name
         self._kafka = kafka
         self._timeout_ms = timeout_ms
+        self._partitioner = partitioner
         self._in_flight_bytes = in_flight_bytes
         user = canonical(kafka)
         level = int(user.get("compression.level", -1))
@@ -116,7 +118,9 @@ class ArrowProducer:
         """
         held = self._topics.get(topic)
         if held is None:
-            held = self._topics[topic] = _Topic(Partitioner(partitions), np.zeros(partitions, np.int64))
+            held = self._topics[topic] = _Topic(
+                Partitioner(partitions, self._partitioner), np.zeros(partitions, np.int64)
+            )
         rows = _batch(key, value, time_ms, partition)
         if self._held_bytes + rows.nbytes > _MOST_HELD:
             self._encode_all()

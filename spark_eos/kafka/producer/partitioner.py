@@ -1,24 +1,53 @@
-"""The partition of each row, chosen as librdkafka's default partitioner ``consistent_random`` does."""
+"""The partition of each row, chosen as librdkafka's partitioners of the same names do."""
 
 from __future__ import annotations
 
 import random
-from zlib import crc32
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from spark_eos.kafka.producer.hashes import Hashes, crc32_of, fnv1a, murmur2
+from spark_eos.protocol.head import CONSISTENT_RANDOM, MURMUR2_RANDOM
 
-class Partitioner:
-    """For one topic with ``count`` partitions.
 
-    A key determines the partition by its CRC-32. Rows with a null or empty key may go to any partition. Those of one
-    call go to the same partition, which makes large batches; the next call uses the next partition.
+@dataclass(frozen=True)
+class _Rule:
+    """``hash`` decides on the partition; a null key, or also an empty one, may go to any partition or counts as empty.
+
+    Java's clients mask the sign of the hash (``bits``), the others do not.
     """
 
-    def __init__(self, count: int) -> None:
+    hash: Callable[[pa.BinaryArray], Hashes] | None
+    null_anywhere: bool = True
+    empty_anywhere: bool = False
+    bits: int = 0xFFFFFFFF
+
+
+_RULES = {
+    "random": _Rule(None),
+    "consistent": _Rule(crc32_of, null_anywhere=False),
+    CONSISTENT_RANDOM: _Rule(crc32_of, empty_anywhere=True),
+    "murmur2": _Rule(murmur2, null_anywhere=False, bits=0x7FFFFFFF),
+    MURMUR2_RANDOM: _Rule(murmur2, bits=0x7FFFFFFF),
+    "fnv1a": _Rule(fnv1a, null_anywhere=False),
+    "fnv1a_random": _Rule(fnv1a),
+}
+
+
+class Partitioner:
+    """For one topic with ``count`` partitions. ``name``: one of `PARTITIONERS`.
+
+    Rows that may go to any partition: those of one call go to the same one, which makes large batches; the next call
+    uses the next partition.
+    """
+
+    def __init__(self, count: int, name: str) -> None:
         self.count = count
+        self._rule = _RULES[name]
         self._next = random.randrange(count)
 
     def choose(self, key: pa.Array | None, given: pa.Array | None, rows: int) -> np.ndarray:
@@ -33,10 +62,14 @@ class Partitioner:
 
     def _by_key(self, key: pa.Array | None, rows: int) -> np.ndarray:
         self._next = (self._next + 1) % self.count
-        if key is None or key.null_count == rows or self.count == 1:
+        rule = self._rule
+        no_keys = key is None or key.null_count == rows
+        if rule.hash is None or self.count == 1 or (no_keys and rule.null_anywhere):
             return np.full(rows, self._next, np.int32)
-        keys = (pc.fill_null(key, b"") if key.null_count else key).to_pylist()
-        hashes = np.fromiter(map(crc32, keys), np.uint32, rows)
-        chosen = (hashes % np.uint32(self.count)).astype(np.int32)
-        chosen[pc.equal(pc.binary_length(key), 0).fill_null(True).to_numpy(zero_copy_only=False)] = self._next
+        keys = pa.array([b""] * rows, pa.binary()) if key is None else pc.fill_null(key, b"")
+        chosen = ((rule.hash(keys) & np.uint32(rule.bits)) % np.uint32(self.count)).astype(np.int32)
+        if rule.empty_anywhere:
+            chosen[pc.equal(pc.binary_length(keys), 0).to_numpy(zero_copy_only=False)] = self._next
+        elif rule.null_anywhere and key is not None and key.null_count:
+            chosen[key.is_null().to_numpy(zero_copy_only=False)] = self._next
         return chosen

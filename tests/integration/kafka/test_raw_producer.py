@@ -164,7 +164,7 @@ def test_the_same_partitions_as_librdkafka(begin, end, topic, view, cluster):
     ours, theirs = topic(7), topic(7)
     chance = random.Random(2)
     keys = list({chance.randbytes(chance.randrange(1, 40)) for _ in range(500)})
-    client = Producer({"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0})
+    client = Producer({"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0, "partitioner": "murmur2_random"})
     for key in keys:
         client.produce(theirs, b"", key)
     assert client.flush(20) == 0

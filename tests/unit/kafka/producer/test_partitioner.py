@@ -1,31 +1,84 @@
-"""Which partition a row goes to. tests/integration/kafka/test_raw_producer.py holds that it is librdkafka's choice."""
+"""Which partition a row goes to. librdkafka's own choice is taken from its simulated brokers."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from zlib import crc32
 
 import numpy as np
 import pyarrow as pa
+import pytest
+from confluent_kafka import Producer
 from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_eos.kafka.producer.partitioner import Partitioner
+from spark_eos.protocol.head import CONSISTENT_RANDOM, PARTITIONERS
+
+KEYS = [None, b"", *(f"key {n}".encode() * (n % 4) for n in range(60)), "größe".encode(), bytes(range(256)) * 5]
+PARTITIONS = 4  # of a topic of the simulated brokers
 
 
-@given(st.lists(st.none() | st.binary(max_size=5), min_size=1), st.integers(1, 7))
-def test_keys_decide_and_the_rest_stays_together(keys, count):
-    """The same key always goes to the same partition; null and empty keys of one call to one."""
-    chosen = Partitioner(count).choose(pa.array(keys, pa.binary()), None, len(keys)).tolist()
-    assert [p for key, p in zip(keys, chosen, strict=True) if key] == [crc32(key) % count for key in keys if key]
-    assert len({p for key, p in zip(keys, chosen, strict=True) if not key}) <= 1
-    assert set(chosen) <= set(range(count))
+def librdkafkas(name: str, keys: list[bytes | None]) -> list[int]:
+    """The partition of each row as librdkafka's producer chooses it."""
+    config = {"test.mock.num.brokers": 1, "partitioner": name, "sticky.partitioning.linger.ms": 0}
+    producer = Producer(config)
+    assert len(producer.list_topics("t", timeout=30).topics["t"].partitions) == PARTITIONS
+    chosen = [-1] * len(keys)
+
+    def delivered(place: int) -> Callable[..., None]:
+        return lambda error, message: chosen.__setitem__(place, -1 if error else message.partition())
+
+    for place, key in enumerate(keys):
+        producer.produce("t", b"", key, on_delivery=delivered(place))
+    assert producer.flush(30) == 0
+    return chosen
 
 
-def test_rows_without_keys_go_round():
+@pytest.mark.parametrize("name", sorted(PARTITIONERS - {"random"}))
+def test_keys_go_where_librdkafka_puts_them(name):
+    """Null and empty keys, too, where they may not go anywhere."""
+    theirs = librdkafkas(name, KEYS)
+    ours = Partitioner(PARTITIONS, name).choose(pa.array(KEYS, pa.binary()), None, len(KEYS)).tolist()
+    anywhere = {key for key in (None, b"") if name.endswith("_random") and (key is None or name == CONSISTENT_RANDOM)}
+    assert [place for place, key in enumerate(KEYS) if key not in anywhere and ours[place] != theirs[place]] == []
+    assert len({place for place, key in zip(ours, KEYS, strict=True) if key in anywhere}) == bool(anywhere)
+    assert len(set(ours)) == PARTITIONS
+
+
+@given(
+    st.lists(st.none() | st.binary(max_size=5), min_size=1), st.integers(1, 7), st.sampled_from(sorted(PARTITIONERS))
+)
+def test_every_row_gets_one_of_the_partitions(keys, count, name):
+    """And the same key the same one within a call, except where chance decides."""
+    chosen = Partitioner(count, name).choose(pa.array(keys, pa.binary()), None, len(keys))
+    assert chosen.dtype == np.int32
+    assert set(chosen.tolist()) <= set(range(count))
+    of_key = dict(zip(keys, chosen.tolist(), strict=True))
+    assert chosen.tolist() == [of_key[key] for key in keys]
+
+
+@pytest.mark.parametrize("name", ["random", "consistent_random", "murmur2_random", "fnv1a_random"])
+def test_rows_without_keys_go_round(name):
     """One partition after the other, wherever the first is."""
-    partitioner = Partitioner(3)
-    calls = [set(partitioner.choose(key, None, 4).tolist()) for key in (None, pa.nulls(4), None)]
+    partitioner = Partitioner(3, name)
+    calls = [set(partitioner.choose(key, None, 4).tolist()) for key in (None, pa.nulls(4, pa.binary()), None)]
     assert sorted(calls, key=min) == [{0}, {1}, {2}]
+
+
+@pytest.mark.parametrize("name", ["consistent", "murmur2", "fnv1a"])
+def test_without_a_column_of_keys_every_row_has_the_empty_key(name):
+    """Where a null key counts as one."""
+    keys = pa.array([b"", None], pa.binary())
+    partitioner = Partitioner(5, name)
+    assert partitioner.choose(None, None, 2).tolist() == partitioner.choose(keys, None, 2).tolist()
+
+
+def test_random_pays_no_heed_to_keys():
+    """Each call goes to one partition, whatever its keys are."""
+    keys = pa.array([b"a", b"b", b"c", b"d"], pa.binary())
+    partitioner = Partitioner(2, "random")
+    assert sorted([set(partitioner.choose(keys, None, 4).tolist()) for _ in range(2)], key=min) == [{0}, {1}]
 
 
 def test_the_users_own_choice():
@@ -33,7 +86,7 @@ def test_the_users_own_choice():
     keys = pa.array([b"a", b"b", None, b""], pa.binary())
     every = pa.array([3, 2, 1, 0], pa.int32())
     some = pa.array([None, 2, 1, None], pa.int32())
-    partitioner = Partitioner(4)
+    partitioner = Partitioner(4, CONSISTENT_RANDOM)
     assert partitioner.choose(keys, every, 4).tolist() == [3, 2, 1, 0]
     chosen = partitioner.choose(keys, some, 4)
     assert chosen[:3].tolist() == [crc32(b"a") % 4, 2, 1]
