@@ -48,10 +48,11 @@ class Digest(Enum):
 
     CRC32C = "crc32c"
     MIXED = "crc32c-mix64"
+    ENCODED = "crc32c-mix64-headers"
 
 
 DIGEST_BITS = 64
-NEWEST_DIGEST = Digest.MIXED
+NEWEST_DIGEST = Digest.ENCODED
 """What new micro-batches are digested by."""
 
 CONSISTENT_RANDOM = "consistent_random"

@@ -8,26 +8,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise, repeat
-from operator import invert
 from typing import Any, Protocol
 from zlib import crc32
 
 import numpy as np
 import pyarrow as pa
-from crc32c import crc32c
+from fastcrc.crc32 import iscsi as crc32c
 
 from spark_eos.protocol.head import DIGEST_BITS, Digest
 
 _ABSENT = b"\x00null"
 """Stands for null in `Digest.CRC32C`; the same bytes in a value are told from it by the number of nulls."""
 _NULL_WEIGHT = 1 << 32
+_ONES = (1 << 32) - 1
 #: Bytes of a field from which a view of it costs less than a copy.
 _WORTH_A_VIEW = 400
 
 
 class Columns(Protocol):
     """What rows have; a column that they do not have is None. ``topic`` is the one for all where ``topics`` is None.
-    ``headers`` are as Arrow's ``to_pylist`` makes them."""
+    ``headers`` are as Arrow's ``to_pylist`` makes them, ``encoded_headers`` as they stand in records."""
 
     rows: int
     topic: str | None
@@ -35,8 +35,14 @@ class Columns(Protocol):
     key: pa.Array | None
     partition_column: pa.Array | None
     timestamp_column: pa.Array | None
-    headers: list[Any] | None
+    headers_column: pa.Array | None
     value: pa.Array
+
+    @property
+    def headers(self) -> list[Any] | None: ...
+
+    @property
+    def encoded_headers(self) -> pa.Array | None: ...
 
 
 def digest(rows: Columns, by: Digest) -> int:
@@ -54,7 +60,7 @@ def _crc32c(rows: Columns) -> int:
     elif rows.topic:
         hashes = _crc_of_text(rows.topic)
     if rows.key is not None and rows.key.null_count == rows.rows and isinstance(hashes, int):
-        hashes = crc32c(_ABSENT, ~hashes)
+        hashes = crc32c(_ABSENT, hashes ^ _ONES)
     elif rows.key is not None:
         hashes = map(crc32c, _present(rows.key), _inverted(hashes))
     for column in (rows.partition_column, rows.timestamp_column):
@@ -75,16 +81,29 @@ _FACTORS = [np.uint64(pow(_ODD, power, 1 << DIGEST_BITS)) for power in (1, 3, 5,
 
 
 def _mixed(rows: Columns) -> int:
+    """As `_encoded`, but with headers as text."""
+    return _mix(rows, _of_headers(rows.headers))
+
+
+def _encoded(rows: Columns) -> int:
+    """With headers as they stand in records."""
+    if rows.headers_column is None or rows.encoded_headers is None:
+        return _mix(rows, _nulls())
+    hashes = _crcs(crc32c, _present(rows.encoded_headers), rows.rows)
+    return _mix(rows, _with_nulls(rows.headers_column, hashes))
+
+
+def _mix(rows: Columns, headers: np.ndarray) -> int:
     """Sums of 64-bit hashes: a CRC of each field, times its column's factor, added and mixed.
 
-    Mixing is not linear, so that rows that swap fields do not make up for each other.
+    Mixing is not linear, so that rows that swap fields do not make up for each other. ``headers``: their hashes.
     """
     columns = (
         _of_topics(rows),
         _of_fields(rows.key, crc32),
         _of_numbers(rows.partition_column),
         _of_numbers(rows.timestamp_column),
-        _of_headers(rows.headers),
+        headers,
         _of_fields(rows.value, crc32c),
     )
     hashes = np.zeros(1, np.uint64)
@@ -164,11 +183,15 @@ def _raw(column: pa.Array) -> Sequence[bytes | memoryview]:
 
 
 def _inverted(hashes: int | Iterable[int]) -> Iterator[int]:
-    return repeat(~hashes) if isinstance(hashes, int) else map(invert, hashes)
+    return repeat(hashes ^ _ONES) if isinstance(hashes, int) else map(_ONES.__xor__, hashes)
 
 
 def _crc_of_text(text: str) -> int:
     return crc32c(text.encode())
 
 
-_WAYS: Mapping[Digest, Callable[[Columns], int]] = {Digest.CRC32C: _crc32c, Digest.MIXED: _mixed}
+_WAYS: Mapping[Digest, Callable[[Columns], int]] = {
+    Digest.CRC32C: _crc32c,
+    Digest.MIXED: _mixed,
+    Digest.ENCODED: _encoded,
+}

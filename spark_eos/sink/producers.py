@@ -12,7 +12,6 @@ from spark_eos.kafka.producer.arrow import ArrowProducer, supports
 from spark_eos.kafka.producer.librdkafka import LibrdkafkaProducer
 from spark_eos.protocol.head import Pair
 from spark_eos.sink.rows import RowBatch, produce_all
-from spark_eos.sink.schema import Columns
 
 _QUEUE_WAIT_S = 0.005
 _QUEUE_KBYTES = 32 << 10
@@ -41,11 +40,9 @@ class TaskProducer(Protocol):
         ...
 
 
-def begin(
-    kafka: KafkaProperties, name: str, timeout_ms: int, *, columns: Columns, topic: str | None, partitioner: str
-) -> TaskProducer:
+def begin(kafka: KafkaProperties, name: str, timeout_ms: int, *, topic: str | None, partitioner: str) -> TaskProducer:
     """A producer that has taken the transactional id. ``topic``: of all rows, if it is known."""
-    if not columns.headers and supports(kafka):
+    if supports(kafka):
         producer = ArrowProducer(kafka, name, timeout_ms, partitioner=partitioner)
         producer.init()
         return _ByRecordBatches(producer)

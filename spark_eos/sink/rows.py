@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cached_property
 from itertools import repeat
 from typing import Any, ParamSpec
 
@@ -13,6 +14,7 @@ from confluent_kafka import KafkaError as ClientError
 from confluent_kafka import KafkaException
 
 from spark_eos.errors import RowError
+from spark_eos.kafka.records.headers import encode_headers
 from spark_eos.protocol.head import Digest
 from spark_eos.sink.digests import digest
 from spark_eos.sink.schema import Columns
@@ -34,7 +36,22 @@ class RowBatch:
         self.key = _as_bytes(batch.column("key")) if columns.key else None
         self.partition_column = batch.column("partition") if columns.partition else None
         self.timestamp_column = batch.column("timestamp") if columns.timestamp else None
-        self.headers = batch.column("headers").to_pylist() if columns.headers else None
+        self.headers_column = batch.column("headers") if columns.headers else None
+
+    @cached_property
+    def headers(self) -> list[Any] | None:
+        """As `pa.Array.to_pylist` makes them."""
+        return None if self.headers_column is None else self.headers_column.to_pylist()
+
+    @cached_property
+    def encoded_headers(self) -> pa.BinaryArray | None:
+        """As they stand in records; no headers for null. Raises RowError."""
+        if self.headers_column is None:
+            return None
+        each = self.headers_column.flatten()
+        if each.null_count or each.field("key").null_count:
+            raise _null_header()
+        return encode_headers(self.headers_column)
 
     def digest(self, by: Digest) -> int:
         """See `spark_eos.sink.digests`."""
@@ -57,6 +74,8 @@ class RowBatch:
             columns["time_ms"] = pc.divide(self.timestamp_column.cast(pa.int64()), 1000)
         if self.partition_column is not None:
             columns["partition"] = self.partition_column
+        if self.encoded_headers is not None:
+            columns["headers"] = self.encoded_headers
         if self.topics is None:
             yield self.topic, columns
             return
@@ -86,7 +105,7 @@ class RowBatch:
     @property
     def plain(self) -> bool:
         """Whether there are only topic, value and key, for which a faster loop is sufficient."""
-        return self.partition_column is None and self.timestamp_column is None and self.headers is None
+        return self.partition_column is None and self.timestamp_column is None and self.headers_column is None
 
 
 def produce_all(produce: Callable[..., None], wait: Callable[[], None], rows: RowBatch) -> None:
@@ -172,12 +191,16 @@ def _headers(headers: list[dict[str, Any] | None] | None) -> list[tuple[str, byt
         return None
     pairs = [(header["key"], header["value"]) for header in headers if header is not None and header["key"] is not None]
     if len(pairs) < len(headers):
-        raise RowError(
-            "EOS_ROW_HEADER_NULL",
-            "A row has a null header, or a header with a null key.",
-            hint="Kafka requires a key for each header: filter such entries out of the column 'headers'.",
-        )
+        raise _null_header()
     return pairs
+
+
+def _null_header() -> RowError:
+    return RowError(
+        "EOS_ROW_HEADER_NULL",
+        "A row has a null header, or a header with a null key.",
+        hint="Kafka requires a key for each header: filter such entries out of the column 'headers'.",
+    )
 
 
 def _refused(error: ClientError, topic: str | None, value: bytes | None) -> RowError:

@@ -114,7 +114,6 @@ def _start(job: Job, own: Session, me: Identity) -> tuple[Assignment, TaskProduc
         job.options.kafka,
         name,
         job.facts.transaction_timeout_ms,
-        columns=job.columns,
         topic=job.options.topic,
         partitioner=assignment.partitioner,
     )

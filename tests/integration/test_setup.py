@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -53,6 +54,25 @@ def test_the_environment_of_the_copy_is_bare(bare: Bare):
     """What the tests have and the wheel does not require is not there; else the copy would prove nothing."""
     code = "import sys; from importlib.util import find_spec; print(*filter(find_spec, sys.argv[1:]))"
     assert bare.run("python", "-c", code, "numpy", "pytest", "pandas", "yaml", "jobs").split() == ["numpy"]
+
+
+LICENCES = """
+from importlib.metadata import distributions
+
+for each in distributions():
+    first_lines = [text.splitlines()[0] for text in each.metadata.get_all("License", []) if text]
+    stated = [*each.metadata.get_all("License-Expression", []), *first_lines]
+    classified = [text for text in each.metadata.get_all("Classifier", []) if text.startswith("License ::")]
+    print(each.metadata["Name"], *stated, *classified, sep="|")
+"""
+
+
+def test_no_licence_of_what_the_wheel_brings_asks_for_the_users_source(bare: Bare):
+    """Companies refuse the GPL and its kin, LGPL included, among what they have to install."""
+    licences = dict(line.split("|", 1) for line in bare.run("python", "-c", LICENCES).splitlines())
+    assert licences.keys() >= {"pyspark", "py4j", "confluent-kafka", "pyarrow", "numpy", "fastcrc"}
+    assert [name for name, text in licences.items() if not re.search("Apache|BSD|MIT", text)] == []
+    assert [name for name, text in licences.items() if re.search("GPL|GNU|Copyleft|MPL|Mozilla", text)] == []
 
 
 def test_the_main_job_needs_no_more_than_its_extra(wheel: Path, tmp_path: Path):

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import pyarrow as pa
-from crc32c import crc32c
+from fastcrc.crc32 import iscsi as crc32c
 from kafka.record.default_records import DefaultRecordBatchBuilder
 
 from spark_eos.source.decode import decode

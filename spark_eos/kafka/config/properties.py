@@ -7,7 +7,7 @@ from typing import Literal
 
 Isolation = Literal["read_committed", "read_uncommitted"]
 #: Codecs that Arrow compresses as every Kafka client reads them.
-Codec = Literal["none", "gzip", "lz4", "zstd"]
+Codec = Literal["none", "gzip", "lz4", "snappy", "zstd"]
 
 #: Parts of Kafka property names whose values must never be printed.
 _SECRET_MARKS = (

@@ -1,6 +1,6 @@
 """A transactional producer of one transaction for Arrow columns, without librdkafka, threads or an object per row.
 
-Like `LibrdkafkaProducer`, but for rows without headers. It requires brokers with transaction.version 2: a partition is
+Like `LibrdkafkaProducer`, for columns. It requires brokers with transaction.version 2: a partition is
 added to the transaction by the first batch that is written to it.
 """
 
@@ -109,11 +109,13 @@ class ArrowProducer:
         key: pa.Array | None = None,
         time_ms: pa.Array | None = None,
         partition: pa.Array | None = None,
+        headers: pa.BinaryArray | None = None,
     ) -> None:
         """Write rows to a topic with this number of ``partitions``, as columns of the same length.
 
         ``key`` and ``value``: binary or string; ``time_ms``: int64, null for now; ``partition``: int32 below
-        ``partitions``, null for any. Returns before the rows are written; waits only while too much is in flight.
+        ``partitions``, null for any; ``headers``: as `encode_headers` makes them, in every call for a topic or in none.
+        Returns before the rows are written; waits only while too much is in flight.
         Raises the errors of `flush`.
         """
         held = self._topics.get(topic)
@@ -121,7 +123,7 @@ class ArrowProducer:
             held = self._topics[topic] = _Topic(
                 Partitioner(partitions, self._partitioner), np.zeros(partitions, np.int64)
             )
-        rows = _batch(key, value, time_ms, partition)
+        rows = _batch(key, value, time_ms, partition, headers)
         if self._held_bytes + rows.nbytes > _MOST_HELD:
             self._encode_all()
         held.held.append(rows)
@@ -168,7 +170,8 @@ class ArrowProducer:
         present = np.flatnonzero(counts)
         if len(present) > 1:
             rows = rows.take(pa.array(np.argsort(partition.astype(np.uint16), kind="stable")))
-        columns = Rows(rows["key"], rows["value"], rows["time"].to_numpy())
+        headers = rows["headers"] if "headers" in rows.schema.names else None
+        columns = Rows(rows["key"], rows["value"], rows["time"].to_numpy(), headers)
         for place, sealed in self._encoder.encode(columns, counts[present].tolist(), held.sequences[present].tolist()):
             target = topic, int(present[place])
             if len(sealed.data) + self._in_flight_bytes > _LARGEST_REQUEST:
@@ -181,9 +184,13 @@ class ArrowProducer:
 
 
 def _batch(
-    key: pa.Array | None, value: pa.Array, time_ms: pa.Array | None, partition: pa.Array | None
+    key: pa.Array | None,
+    value: pa.Array,
+    time_ms: pa.Array | None,
+    partition: pa.Array | None,
+    headers: pa.BinaryArray | None,
 ) -> pa.RecordBatch:
-    """The rows with all columns, of one type each."""
+    """The rows with all columns but headers that they do not have, of one type each."""
     now, count = int(time.time() * 1000), len(value)
     columns = {
         "key": pa.nulls(count, pa.binary()) if key is None else key.cast(pa.binary()),
@@ -191,4 +198,6 @@ def _batch(
         "time": pa.array(np.full(count, now)) if time_ms is None else pc.fill_null(time_ms, now),
         "partition": pa.nulls(count, pa.int32()) if partition is None else partition,
     }
+    if headers is not None:
+        columns["headers"] = headers
     return pa.RecordBatch.from_pydict(columns)

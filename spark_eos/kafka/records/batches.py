@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
-from crc32c import crc32c
+from fastcrc.crc32 import iscsi as crc32c
 
 # First offset, length, leader epoch, magic, checksum, attributes, last offset delta, first and maximal timestamp,
 # producer id, epoch and sequence, number of records. The length does not include itself.

@@ -1,8 +1,8 @@
 """Encodes rows as complete record batches (v2), without a Python object per row. No I/O.
 
 A record consists of its length, one byte of attributes, the deltas of its timestamp and offset, key, value and headers,
-which are never written here. Numbers are zigzag varints; a length of -1 stands for null. The numbers before a key or a
-value are encoded for all rows at once, and Arrow joins them with the columns, row by row: the buffer of the result
+which come encoded (`headers.py`). Numbers are zigzag varints; a length of -1 stands for null. The numbers before a key
+or a value are encoded for all rows at once, and Arrow joins them with the columns, row by row: the buffer of the result
 contains the records.
 """
 
@@ -16,9 +16,10 @@ from functools import cache
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from crc32c import crc32c
+from fastcrc.crc32 import iscsi as crc32c
 
 from spark_eos.kafka.config.properties import Codec
+from spark_eos.kafka.records.varints import ragged, varints
 
 #: Brokers and topics accept slightly more by default (max.message.bytes 1048588).
 BATCH_BYTES = 1_000_000
@@ -38,10 +39,12 @@ _TRANSACTIONAL = 0x10
 
 #: Rows are encoded together up to this many bytes. Much more does not fit into the processor's caches.
 _GROUP_BYTES = 2 * 1024 * 1024
-#: Attributes, and the number of headers.
-_SINGLE_BYTES = 2
+_ATTRIBUTES = 1
 _NO_HEADERS = pa.scalar(b"\x00")
 
+#: The framing of Java's clients: this, and behind the size of each, blocks of so many bytes before compression.
+_SNAPPY_BEGIN = bytes.fromhex("82 534e41505059 00 00000001 00000001")
+_SNAPPY_BLOCK = 32 * 1024
 _LZ4_BLOCK = 64 * 1024
 #: Version 1, independent blocks of at most 64 KiB, no checksums but that of these bytes.
 _LZ4_BEGIN = bytes.fromhex("04224d18 60 40 82")
@@ -52,11 +55,12 @@ _LZ4_END = bytes(4)
 @dataclass(frozen=True)
 class Rows:
     """n rows: ``key`` and ``value`` as binary, a null key column for rows without keys; ``time`` as n int64,
-    milliseconds since 1970."""
+    milliseconds since 1970; ``headers`` as `encode_headers` makes them, None for rows without."""
 
     key: pa.BinaryArray | pa.NullArray
     value: pa.BinaryArray
     time: np.ndarray
+    headers: pa.BinaryArray | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,10 +113,12 @@ class Encoder:
 
 @dataclass(frozen=True)
 class _Sizes:
-    """Bytes of keys and values, -1 for null, and the maximum size of each record."""
+    """Bytes of keys and values, -1 for null, bytes of all other fields that are no numbers, and the maximum size of
+    each record."""
 
     key: np.ndarray
     value: np.ndarray
+    rest: np.ndarray
     most: np.ndarray
 
     @classmethod
@@ -120,11 +126,15 @@ class _Sizes:
         count = len(rows.value)
         key = np.full(count, -1) if rows.key.null_count == count else _lengths(rows.key)
         value = _lengths(rows.value)
-        body = np.maximum(key, 0) + np.maximum(value, 0)
+        if rows.headers is None:
+            rest = np.broadcast_to(np.int64(_ATTRIBUTES + len(_NO_HEADERS.as_py())), count)
+        else:
+            rest = _lengths(rows.headers) + _ATTRIBUTES
+        body = np.maximum(key, 0) + np.maximum(value, 0) + rest
         span = int(rows.time.max() - rows.time.min()) if count else 0
         largest = (body.max(initial=0) + 64, span, -span, count, key.max(initial=0), value.max(initial=0))
-        numbers = _varints(np.array(largest, np.int64))[1]
-        return cls(key, value, body + _SINGLE_BYTES + int(numbers.sum() - numbers[1:3].min()))
+        numbers = varints(np.array(largest, np.int64))[1]
+        return cls(key, value, rest, body + int(numbers.sum() - numbers[1:3].min()))
 
 
 def _lengths(column: pa.BinaryArray) -> np.ndarray:
@@ -165,8 +175,9 @@ def _encode_group(rows: Rows, sizes: _Sizes, cuts: np.ndarray) -> Iterator[tuple
     counts, firsts = np.diff(cuts), cuts[:-1]
     offset_delta = np.arange(start, stop) - np.repeat(firsts, counts)
     time_delta = rows.time[some] - np.repeat(rows.time[firsts], counts)
-    key, value = rows.key[start:stop], rows.value[start:stop]
-    records = _records(key, value, sizes.key[some], sizes.value[some], time_delta, offset_delta)
+    part = _Sizes(sizes.key[some], sizes.value[some], sizes.rest[some], sizes.most[some])
+    headers = _NO_HEADERS if rows.headers is None else rows.headers[start:stop]
+    records = _records(rows.key[start:stop], rows.value[start:stop], headers, part, time_delta, offset_delta)
     data, ends = records.buffers()[2], np.frombuffer(records.buffers()[1], np.int32)
     for place, (begin, end) in enumerate(zip(cuts[:-1].tolist(), cuts[1:].tolist(), strict=True)):
         at, to = int(ends[begin - start]), int(ends[end - start])
@@ -176,72 +187,25 @@ def _encode_group(rows: Rows, sizes: _Sizes, cuts: np.ndarray) -> Iterator[tuple
 def _records(
     key: pa.Array,
     value: pa.Array,
-    key_size: np.ndarray,
-    value_size: np.ndarray,
+    headers: pa.Array | pa.Scalar,
+    sizes: _Sizes,
     time_delta: np.ndarray,
     offset_delta: np.ndarray,
 ) -> pa.BinaryArray:
-    numbers = [_varints(n) for n in (time_delta, offset_delta, key_size, value_size)]
-    body = np.maximum(key_size, 0) + np.maximum(value_size, 0) + _SINGLE_BYTES
+    numbers = [varints(n) for n in (time_delta, offset_delta, sizes.key, sizes.value)]
+    body = np.maximum(sizes.key, 0) + np.maximum(sizes.value, 0) + sizes.rest
     for _, widths in numbers:
         body += widths
-    before = [_varints(body), (np.zeros((len(body), 1), np.uint8), np.ones(len(body), np.int8)), *numbers[:3]]
+    before = [varints(body), (np.zeros((len(body), 1), np.uint8), np.ones(len(body), np.int8)), *numbers[:3]]
     if key.null_count == len(key):
-        pieces = [_ragged([*before, numbers[3]])]
+        pieces = [ragged([*before, numbers[3]])]
     else:
-        pieces = [_ragged(before), _filled(key), _ragged(numbers[3:])]
-    return pc.binary_join_element_wise(*pieces, _filled(value), _NO_HEADERS, b"")
+        pieces = [ragged(before), _filled(key), ragged(numbers[3:])]
+    return pc.binary_join_element_wise(*pieces, _filled(value), headers, b"")
 
 
 def _filled(column: pa.BinaryArray) -> pa.BinaryArray:
     return pc.fill_null(column, b"") if column.null_count else column
-
-
-def _pairs() -> tuple[np.ndarray, np.ndarray]:
-    """Bytes (the first one lower) and width of all varints that have one or two, by their zigzag form."""
-    numbers = np.arange(1 << 14, dtype=np.uint16)
-    two = numbers >= 0x80
-    return np.where(two, numbers & 0x7F | 0x80 | numbers >> 7 << 8, numbers).astype("<u2"), (two + 1).astype(np.int8)
-
-
-_PAIRS, _WIDTHS = _pairs()
-
-
-def _varints(numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """n numbers (int64) as varints: bytes as uint8 of shape (n, widest), and how many of each row count."""
-    zigzag = ((numbers << 1) ^ (numbers >> 63)).view(np.uint64)
-    largest = int(zigzag.max(initial=0))
-    if largest < 0x80:
-        return zigzag.astype(np.uint8)[:, None], np.ones(len(numbers), np.int8)
-    if largest < len(_PAIRS):
-        return _PAIRS.take(zigzag.view(np.int64)).view(np.uint8).reshape(-1, 2), _WIDTHS.take(zigzag.view(np.int64))
-    widest = -(-largest.bit_length() // 7)
-    data = np.empty((len(numbers), widest), np.uint8)
-    widths = np.ones(len(numbers), np.int8)
-    for column in range(widest):
-        rest = zigzag >> np.uint64(7)
-        more = rest > 0
-        data[:, column] = (zigzag & np.uint64(0x7F)).astype(np.uint8) | more.view(np.uint8) << 7
-        widths += more
-        zigzag = rest
-    return data, widths
-
-
-def _ragged(fields: Sequence[tuple[np.ndarray, np.ndarray]]) -> pa.BinaryArray:
-    """Concatenates varints: for each row the valid bytes of every field, one after the other."""
-    count = len(fields[0][0])
-    data = np.concatenate([data for data, _ in fields], axis=1)
-    counting = np.ones(data.shape, np.bool_)
-    ends = np.zeros(count + 1, np.int32)
-    column, width = 0, np.zeros(count, np.int32)
-    for field, widths in fields:
-        width += widths
-        for byte in range(1, field.shape[1]):
-            np.greater(widths, byte, out=counting[:, column + byte])
-        column += field.shape[1]
-    np.cumsum(width, out=ends[1:])
-    flat = data if ends[-1] == data.size else data[counting]
-    return pa.BinaryArray.from_buffers(pa.binary(), count, [None, pa.py_buffer(ends), pa.py_buffer(flat)])
 
 
 @cache
@@ -251,6 +215,8 @@ def _codec(codec: Codec, level: int | None) -> tuple[int, Callable[[pa.Buffer], 
         return 0, lambda records: records
     if codec == "lz4":
         return 3, _lz4
+    if codec == "snappy":
+        return 2, _snappy
     number = {"gzip": 1, "zstd": 4}[codec]
     usual = {"gzip": 6, "zstd": 3}[codec]  # like Java's clients; Arrow's defaults are 9 and 1
     return number, pa.Codec(codec, compression_level=usual if level is None else level).compress
@@ -268,3 +234,12 @@ def _lz4(records: pa.Buffer) -> bytes:
         pieces.append(struct.pack("<I", packed.size if shorter else plain.size | _LZ4_STORED))
         pieces.append(packed if shorter else plain)
     return b"".join([*pieces, _LZ4_END])
+
+
+def _snappy(records: pa.Buffer) -> bytes:
+    block = pa.Codec("snappy")
+    pieces = [_SNAPPY_BEGIN]
+    for at in range(0, records.size, _SNAPPY_BLOCK):
+        packed = block.compress(records.slice(at, min(_SNAPPY_BLOCK, records.size - at)))
+        pieces += [struct.pack(">i", packed.size), packed]
+    return b"".join(pieces)

@@ -17,6 +17,7 @@ from spark_eos.kafka.codes import OK
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.kafka.producer.arrow import ArrowProducer
+from spark_eos.kafka.records.headers import encode_headers
 from spark_eos.kafka.requests import end_txn, produce
 from spark_eos.kafka.requests.describe_transactions import describe_transactions
 from spark_eos.options.parse import Fetching
@@ -94,13 +95,14 @@ def values_in_order(view: KafkaView, topic: str, committed: bool = True) -> list
 def a_row(chance: random.Random) -> tuple[bytes | None, bytes | None, int | None]:
     key = chance.choice([None, b"", b"k%d" % chance.randrange(50), chance.randbytes(chance.randrange(300))])
     value = chance.choice([None, b"", chance.randbytes(chance.randrange(20)), b"v" * chance.randrange(20_000)])
-    return key, value, TIME + chance.randrange(10**6)
+    headers = tuple((chance.choice("häö"), chance.choice([None, b"", b"x" * 70])) for _ in range(chance.randrange(3)))
+    return key, value, TIME + chance.randrange(10**6), headers
 
 
 # What is written is what is read
 
 
-@pytest.mark.parametrize("codec", ["none", "gzip", "lz4", "zstd"])
+@pytest.mark.parametrize("codec", ["none", "gzip", "lz4", "snappy", "zstd"])
 def test_rows_of_all_kinds(codec, begin, end, topic, view, kafka):
     """Seen only once committed, by librdkafka's consumer and by our own reader, in the order of each partition."""
     name, chance = topic(3), random.Random(codec)
@@ -109,8 +111,10 @@ def test_rows_of_all_kinds(codec, begin, end, topic, view, kafka):
     for count in (1, 700, 0, 1500):
         rows = [a_row(chance) for _ in range(count)]
         wanted = [chance.randrange(3) for _ in rows]
-        key, value, time_ms = (pa.array(list(c), t) for c, t in zip(_columns(rows), _TYPES, strict=True))
-        producer.write(name, 3, key=key, value=value, time_ms=time_ms, partition=pa.array(wanted, pa.int32()))
+        key, value, time_ms = (pa.array(list(c), t) for c, t in zip(_columns(rows)[:3], _TYPES, strict=True))
+        lists = [[{"key": key, "value": value} for key, value in row[3]] for row in rows]
+        headers, partition = encode_headers(pa.array(lists, _HEADERS)), pa.array(wanted, pa.int32())
+        producer.write(name, 3, key=key, value=value, time_ms=time_ms, partition=partition, headers=headers)
         for partition, row in zip(wanted, rows, strict=True):
             expected[partition].append(row)
     producer.flush()
@@ -120,18 +124,19 @@ def test_rows_of_all_kinds(codec, begin, end, topic, view, kafka):
     wait_for(lambda: not view.held(name), "the markers")
     seen: dict[int, list[tuple]] = {0: [], 1: [], 2: []}
     for row in view.rows(name):
-        seen[row.partition].append((row.key, row.value, row.timestamp))
+        seen[row.partition].append((row.key, row.value, row.timestamp, row.headers))
     assert seen == expected
     for partition, rows in expected.items():
         table = pa.Table.from_batches(read_raw(Fetching(kafka), OffsetRange(name, partition, 0, len(rows))))
-        assert [(r["key"], r["value"]) for r in table.to_pylist()] == [(k, v) for k, v, _ in rows]
+        assert [(r["key"], r["value"]) for r in table.to_pylist()] == [(k, v) for k, v, _, _ in rows]
 
 
 _TYPES = (pa.binary(), pa.binary(), pa.int64())
+_HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 
 def _columns(rows: list[tuple]) -> list[tuple]:
-    return list(zip(*rows, strict=True)) if rows else [(), (), ()]
+    return list(zip(*rows, strict=True)) if rows else [(), (), (), ()]
 
 
 def test_text_columns_and_the_present_time(begin, end, topic, view):

@@ -47,6 +47,18 @@ def test_every_column_reaches_kafka(files, sink, topic, view):
     assert now - 600_000 < second.timestamp <= now
 
 
+def test_java_reads_headers_and_every_codec(cluster, files, sink, topic):
+    """As they were given, in record batches of our own."""
+    headers = [{"key": "trace", "value": b"7f"}, {"key": "none", "value": None}]
+    for codec in ("gzip", "lz4", "snappy", "zstd"):
+        out = topic()
+        source = files("value string, headers array<struct<key:string,value:binary>>")
+        rows = [(f"{codec} {n}" * 50, headers if n % 2 else None) for n in range(40)]
+        sink(codec, topic=out, kafka__compression__type=codec).run(source.add(rows).stream())
+        seen = [(row.value, row.headers) for row in cluster.console_consume(out, max_messages=40)]
+        assert seen == [(value, "trace:7f,none:\x1a" if own else "") for value, own in rows]
+
+
 @pytest.mark.parametrize("kinds", [("string", "binary"), ("binary", "string")])
 def test_text_and_bytes_as_key_and_value(kinds, files, sink, topic, view):
     """Text goes as UTF-8; a null value is a tombstone, and an empty one is not."""

@@ -14,11 +14,12 @@ from hypothesis import strategies as st
 from kafka.record import MemoryRecords
 
 from spark_eos.kafka.records.encode import BATCH_BYTES, HEADER_BYTES, SEQUENCES, Encoder, Rows, Sealed
+from spark_eos.kafka.records.headers import encode_headers
 from spark_eos.source.decode import decode
 from spark_eos.source.planning import OffsetRange
 
 TIME = 1_700_000_000_000
-CODECS = ("none", "gzip", "lz4", "zstd")
+CODECS = ("none", "gzip", "lz4", "snappy", "zstd")
 
 
 @dataclass(frozen=True)
@@ -26,12 +27,20 @@ class Row:
     key: bytes | None = None
     value: bytes | None = b""
     time: int = TIME
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+
+
+HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 
 def columns(rows: Sequence[Row]) -> Rows:
     keys = pa.array([row.key for row in rows], pa.binary())
     values = pa.array([row.value for row in rows], pa.binary())
-    return Rows(keys, values, np.array([row.time for row in rows], np.int64))
+    headers = None
+    if any(row.headers for row in rows):  # in a slice, as Arrow's own batches may be; and no headers as null
+        lists = [[{"key": key, "value": value} for key, value in row.headers] or None for row in rows]
+        headers = encode_headers(pa.array([[{"key": "before", "value": b"it"}], *lists], HEADERS).slice(1))
+    return Rows(keys, values, np.array([row.time for row in rows], np.int64), headers)
 
 
 def seal(rows: Sequence[Row], sequence: int = 0, **more: object) -> list[Sealed]:
@@ -54,8 +63,7 @@ def read_by_kafka_python(sealed: Sealed) -> list[Row]:
     assert batch.last_offset_delta == sealed.count - 1
     assert batch.first_timestamp == rows[0].timestamp
     assert batch.max_timestamp == max(row.timestamp for row in rows)
-    assert all(row.headers == [] for row in rows)
-    return [Row(row.key, row.value, row.timestamp) for row in rows]
+    return [Row(row.key, row.value, row.timestamp, tuple(row.headers)) for row in rows]
 
 
 def read_by_decode(batches: Sequence[Sealed]) -> list[Row]:
@@ -64,18 +72,20 @@ def read_by_decode(batches: Sequence[Sealed]) -> list[Row]:
     for sealed in batches:
         data += struct.pack(">q", offset) + sealed.data[8:]
         offset += sealed.count
-    decoded = decode(data, OffsetRange("t", 0, 0, offset))
+    decoded = decode(data, OffsetRange("t", 0, 0, offset), with_headers=True)
     assert decoded.next_offset == offset
     rows = []
     for batch in decoded.batches:
         millis = pa.compute.divide(batch["timestamp"].cast(pa.int64()), 1000).to_pylist()
-        rows += map(Row, batch["key"].to_pylist(), batch["value"].to_pylist(), millis)
+        headers = [tuple((h["key"], h["value"]) for h in own or ()) for own in batch["headers"].to_pylist()]
+        rows += map(Row, batch["key"].to_pylist(), batch["value"].to_pylist(), millis, headers)
     return rows
 
 
 small = st.none() | st.binary(max_size=6) | st.sampled_from([b"v" * n for n in (62, 63, 64, 100, 8191, 8192, 9000)])
 times = st.integers(0, 3).map(lambda step: TIME - step) | st.integers(0, 2**45)
-any_rows = st.lists(st.builds(Row, small, small, times), max_size=30)
+headers = st.lists(st.tuples(st.text(max_size=3), small), max_size=3).map(tuple)
+any_rows = st.lists(st.builds(Row, small, small, times, st.just(()) | headers), max_size=30)
 
 
 @settings(max_examples=80, deadline=None)
