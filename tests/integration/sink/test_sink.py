@@ -52,7 +52,7 @@ def test_java_reads_headers_and_every_codec(cluster, files, sink, topic):
     headers = [{"key": "trace", "value": b"7f"}, {"key": "none", "value": None}]
     for codec in ("gzip", "lz4", "snappy", "zstd"):
         out = topic()
-        source = files("value string, headers array<struct<key:string,value:binary>>")
+        source = files("value string, headers array<struct<key:string,value:binary>>", f"{codec} input")
         rows = [(f"{codec} {n}" * 50, headers if n % 2 else None) for n in range(40)]
         sink(codec, topic=out, kafka__compression__type=codec).run(source.add(rows).stream())
         seen = [(row.value, row.headers) for row in cluster.console_consume(out, max_messages=40)]
