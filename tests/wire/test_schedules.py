@@ -1,0 +1,55 @@
+"""The real I/O under schedules of faults, drawn from seeds.
+
+``SPARK_EOS_WIRE_SCHEDULES`` says how many (200 unless told otherwise), ``SPARK_EOS_WIRE_SEED`` where to begin, and
+``SPARK_EOS_WIRE_SECONDS`` after how many seconds of processor time to stop, whatever is left. A failure prints the
+seed, and the smallest schedule on the way down that still fails.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+import pytest
+
+from .faults import Schedule, draw
+from .play import PLAYS, broken, play, shrink, staged
+
+SCHEDULES = int(os.environ.get("SPARK_EOS_WIRE_SCHEDULES", "200"))
+FIRST_SEED = int(os.environ.get("SPARK_EOS_WIRE_SEED", "0"))
+SECONDS = float(os.environ.get("SPARK_EOS_WIRE_SECONDS", "inf"))
+
+
+def test_a_quiet_cluster_takes_everything() -> None:
+    """Without faults, every scenario ends with no error at all."""
+    for name in PLAYS:
+        stage = play(Schedule(1), name)
+        assert stage.cluster.struck == []
+
+
+def test_the_same_schedule_runs_the_same_way() -> None:
+    """A schedule decides everything: a failure can be run again."""
+    for name in PLAYS:
+        for seed in range(5):
+            first, second = (_traced(seed, name) for _ in range(2))
+            assert first == second
+
+
+@pytest.mark.parametrize("name", PLAYS)
+def test_schedules_from_seeds(name: str) -> None:
+    """Rows are there once and in order, and what callers are told is true, whatever happens to connections."""
+    began = time.process_time()
+    for seed in range(FIRST_SEED, FIRST_SEED + SCHEDULES):
+        if time.process_time() - began > SECONDS:
+            print(f"{name}: up to seed {seed}, in {SECONDS:.0f} s")
+            break
+        schedule = draw(seed)
+        failure = broken(schedule, name)
+        if failure is not None:
+            pytest.fail(f"{name}, seed {seed}: {failure}\nthe smallest that fails: {shrink(schedule, name)}")
+
+
+def _traced(seed: int, name: str) -> list[str]:
+    with staged(draw(seed)) as stage:
+        PLAYS[name](stage)
+        return stage.world.trace
