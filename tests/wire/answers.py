@@ -40,6 +40,14 @@ def places_of(asked: Asked) -> list[Place]:
     return []
 
 
+def records_of(cluster: Cluster, asked: Asked) -> bytes:
+    """What a Fetch request for one partition asks for."""
+    (topic,) = asked.body.topics
+    (row,) = topic.partitions
+    log = cluster.partitions.get((topic.topic, row.partition))
+    return b"" if log is None else log.fetch(row.fetch_offset, row.partition_max_bytes, True)[0]
+
+
 def _led(cluster: Cluster, node: int, place: Place) -> int:
     if place not in cluster.partitions:
         return Code.UNKNOWN_TOPIC_OR_PARTITION

@@ -127,7 +127,7 @@ class Connection:
         self._world = broker.cluster.world
         self._received = bytearray()
         self._queue: list[Asked] = []
-        self._busy = self._dropped = self._mute = False
+        self._busy = self._dropped = self._mute = self._unheard = False
         self._last = b""
 
     def take(self, data: bytes) -> None:
@@ -189,7 +189,7 @@ class Connection:
         self._world.at(later_s, self._say, data, throttle_s)
 
     def _say(self, data: bytes, throttle_s: float) -> None:
-        if not self._dropped:
+        if not self._dropped and not self._unheard:
             self._socket.answer(data)
         self._last = data
         self._world.at(throttle_s, self._next)
@@ -211,8 +211,8 @@ class Connection:
         self._mute = True
 
     def _answer_silent(self, asked: Asked, fault: Fault) -> None:
-        answers.answer(self._broker.cluster, self._broker.node, asked, None, 0)
-        self._mute = True
+        self._unheard = True
+        self._reply(asked)
 
     def _late(self, asked: Asked, fault: Fault) -> None:
         self._world.at(fault.amount, self._reply, asked)
@@ -247,11 +247,10 @@ class Connection:
 
     def _flipped(self, asked: Asked, fault: Fault) -> None:
         def flip(data: bytes) -> bytes:
-            batch = data.find(b"\x00\x00\x00\x00\x02", 60)  # leader epoch and magic, in a batch's header
-            at = batch + 25
-            return data if batch < 0 or at >= len(data) else data[:at] + bytes((data[at] ^ 1,)) + data[at + 1 :]
+            return data[:-2] + bytes((data[-2] ^ 1, data[-1]))  # of the last value, where there are records
 
-        self._reply(asked, change=flip)
+        with_records = len(answers.records_of(self._broker.cluster, asked)) > 0
+        self._reply(asked, change=flip if with_records else None)
 
     def _throttled(self, asked: Asked, fault: Fault) -> None:
         self._reply(asked, throttle_s=fault.amount)

@@ -9,6 +9,7 @@ from spark_eos.kafka.codes import OK
 from spark_eos.protocol.ports import Found
 
 from .cluster import Cluster
+from .faults import Schedule, is_mild
 from .partition import Partition
 from .query import GROUP, TASKS, Progress, rows_of
 from .scenarios import Attempt, Read, Scene
@@ -50,6 +51,15 @@ def judge_writes(cluster: Cluster, scene: Scene, attempts: list[Attempt]) -> Non
         expected = [row for attempt in committed for row in attempt.rows.get(partition, [])]
         if values(log) != expected:
             raise Violation(f"partition {partition} has {values(log)}, not {expected}")
+
+
+def judge_mild(schedule: Schedule, attempts: list[Attempt]) -> None:
+    """What passes by itself is nobody's error."""
+    if not is_mild(schedule):
+        return
+    for attempt in attempts:
+        if attempt.error is not None or attempt.code != OK:
+            raise Violation(f"{attempt.name} ended with code {attempt.code}, {attempt.error}, for no good reason")
 
 
 def _fate(cluster: Cluster, attempt: Attempt) -> bool | None:

@@ -13,7 +13,7 @@ from spark_eos.kafka.requests import end_txn, fetch, produce
 
 from .cluster import Cluster
 from .faults import Schedule
-from .judge import come_to_rest, judge_query, judge_read, judge_writes
+from .judge import come_to_rest, judge_mild, judge_query, judge_read, judge_writes
 from .query import Progress, start
 from .scenarios import Scene, read_back, write_and_commit
 from .world import Violation, World
@@ -59,6 +59,7 @@ def writes(stage: Stage) -> None:
     meanwhile = [read_back(stage.scene, p) for p in range(stage.scene.partitions)]
     come_to_rest(stage.world, stage.cluster)
     judge_writes(stage.cluster, stage.scene, attempts)
+    judge_mild(stage.cluster.schedule, attempts)
     for partition, read in enumerate(meanwhile):
         after = read_back(stage.scene, partition)
         judge_read(stage.cluster, stage.scene, partition, after)

@@ -32,6 +32,12 @@ class Line:
     piece: int | None = None
     pause_s: float = 0.0
 
+    @property
+    def harmless(self) -> bool:
+        """It breaks nowhere, and is slow at most."""
+        ends = (self.cut_up, self.cut_down, self.mute_up, self.mute_down)
+        return all(end is None for end in ends) and self.pause_s < 0.01
+
 
 class Host(Protocol):
     """A broker's port. ``answers``: whether somebody is there; False refuses, None says nothing."""
