@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from . import answers
@@ -44,7 +45,7 @@ class Cluster:
         self.struck: list[Fault] = []
         self._faults = {(fault.api, fault.nth): fault for fault in schedule.faults}
         self._lines = dict(schedule.lines)
-        self._connections = 0
+        self._sockets: list[Socket] = []
         self.calm = False
 
     @property
@@ -55,17 +56,23 @@ class Cluster:
         return 1 + (sum(key.encode()) + self.shift) % len(self.nodes)
 
     def rest(self) -> None:
-        """No more faults: all brokers are back, and every partition has a leader."""
+        """No more faults: all brokers are back, every partition has a leader, and no connection is slow any more."""
         self.calm = True
+        for socket in self._sockets:
+            socket.line = replace(socket.line, piece=None, pause_s=0.0)
         for broker in self.nodes.values():
             broker.answers = True
         for partition in self.partitions.values():
             if partition.leader is None:
                 partition.elect(1, forgetful=True)
 
-    def next_line(self) -> Line:
-        self._connections += 1
-        return Line() if self.calm else self._lines.get(self._connections - 1, Line())
+    def next_line(self, socket: Socket) -> Line:
+        self._sockets.append(socket)
+        return Line() if self.calm else self._lines.get(len(self._sockets) - 1, Line())
+
+    def travelled(self) -> list[tuple[int, int]]:
+        """Bytes to and from the brokers, by connection in the order in which they were opened."""
+        return [(socket.up, socket.down) for socket in self._sockets]
 
     def next_fault(self, asked: Asked) -> Fault | None:
         nth = self.asked[asked.api]
@@ -101,7 +108,7 @@ class Broker:
     def accept(self, socket: Socket) -> tuple[Connection, Line]:
         connection = Connection(self, socket)
         self.connections.append(connection)
-        return connection, self.cluster.next_line()
+        return connection, self.cluster.next_line(socket)
 
     def restart(self, seconds: float) -> None:
         """All connections break, its partitions move; after a while it is back."""

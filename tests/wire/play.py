@@ -69,7 +69,7 @@ def writes(stage: Stage) -> None:
 
 def query(stage: Stage) -> None:
     """A query that is started again after each stop. When the faults are over, it has to end."""
-    chance, progress = stage.scene.chance, Progress(batches=4)
+    chance, progress = stage.scene.chance, Progress(batches=3)
     stage.scene = replace(stage.scene, with_group=chance.random() < 0.5)
     for number in range(_STARTS + _CALM_STARTS):
         if number == _STARTS:

@@ -72,7 +72,7 @@ class Attempt:
             self.seconds[call] = system.monotonic() - began
 
 
-def write_and_commit(scene: Scene, *, first_sequence: int = 0, transactions: int = 3) -> list[Attempt]:
+def write_and_commit(scene: Scene, *, first_sequence: int = 0, transactions: int = 2) -> list[Attempt]:
     """Transactions one after the other, each of several batches in each partition; then each is looked for."""
     attempts = []
     for number in range(transactions):
