@@ -101,20 +101,24 @@ def judge_query(cluster: Cluster, scene: Scene, progress: Progress) -> None:
     if progress.done < progress.batches:
         raise Violation(f"wedged at micro-batch {progress.done}: {[str(stop) for stop in progress.stops[-3:]]}")
     for partition in range(scene.partitions):
-        found = values(cluster.partitions[scene.topic, partition])
-        at = 0
-        for batch in range(progress.batches):
-            tasks = [[row for p, row in rows_of(batch, task) if p == partition] for task in range(TASKS)]
-            there = found[at : at + sum(map(len, tasks))]
-            at += len(there)
-            if [[row for row in there if row in task] for task in tasks] != tasks:
-                raise Violation(f"partition {partition} has {there} of micro-batch {batch}, not {tasks}")
-        if at != len(found):
-            raise Violation(f"partition {partition} has too many rows: {found[at:]}")
+        judge_rows(partition, values(cluster.partitions[scene.topic, partition]), progress.batches)
     if scene.with_group:
         given = cluster.transactions.offsets.get(GROUP, {}).get(("source", 0))
         if given != progress.batches:
             raise Violation(f"the group is at {given}, not {progress.batches}")
+
+
+def judge_rows(partition: int, found: list[bytes], batches: int) -> None:
+    """A partition of the query's output: each row once, micro-batch after micro-batch, each task's in its order."""
+    at = 0
+    for batch in range(batches):
+        tasks = [[row for p, row in rows_of(batch, task) if p == partition] for task in range(TASKS)]
+        there = found[at : at + sum(map(len, tasks))]
+        at += len(there)
+        if [[row for row in there if row in task] for task in tasks] != tasks:
+            raise Violation(f"partition {partition} has {there} of micro-batch {batch}, not {tasks}")
+    if at != len(found):
+        raise Violation(f"partition {partition} has too many rows: {found[at:]}")
 
 
 def judge_read(cluster: Cluster, scene: Scene, partition: int, read: Read) -> None:
