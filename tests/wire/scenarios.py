@@ -104,7 +104,7 @@ def _write(scene: Scene, attempt: Attempt, first_sequence: int) -> None:
         attempt.pair = producer.identity()
         if first_sequence:
             sequences = np.full(scene.partitions, first_sequence, np.int64)
-            producer._topics[scene.topic] = _Topic(Partitioner(scene.partitions), sequences)
+            producer._topics[scene.topic] = _Topic(Partitioner(scene.partitions, producer._partitioner), sequences)
         attempt.timed("write", lambda: _write_all(scene, attempt, producer))
         attempt.probe = _first_place(scene, attempt)
     except EosError:
