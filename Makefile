@@ -18,6 +18,8 @@ NONE_WILL_DO = $(if $(ARGS),|| test $$? = 5)
 # Tests that need neither Java nor a broker. Coverage (pyproject.toml) is measured by the tests of the two rooms that it is asked
 # of, as a test takes twice as long when it is measured; of hundreds of schedules, measuring shows nothing new.
 SCHEDULED := tests/simulation/test_simulation.py
+# The connections, senders and ports under brokers that answer in bytes: so many schedules of each scenario.
+WIRE := tests/wire
 MEASURED := $(wildcard tests/unit/source/test_decode*.py) tests/unit/kafka/records tests/unit/protocol \
 	$(filter-out $(SCHEDULED) tests/simulation/test_model_%,$(wildcard tests/simulation/test_*.py))
 # The tests wait much, for brokers and JVMs, so two processes share their files, in the order of collection: the long ones come
@@ -44,13 +46,15 @@ bench: java $(BENCH_STAMP) ## measure ours against Spark's own connector; ARGS="
 profile: java $(BENCH_STAMP) ## draw flame graphs of the path of the data
 	@$(BIN)/python -m jobs.profile $(ARGS)
 
+test: export WIRE_SCHEDULES ?= 1000
 test: java check ## run every check: `make check`, then all other tests but the slow share of the kills
-	@$(PYTEST) -m "not chaos" --durations=10 $(addprefix --ignore=,tests/unit $(MEASURED) $(SCHEDULED)) $(TWO_AT_ONCE) $(ARGS) $(NONE_WILL_DO)
+	@$(PYTEST) -m "not chaos" --durations=10 $(addprefix --ignore=,tests/unit $(MEASURED) $(SCHEDULED) $(WIRE)) $(TWO_AT_ONCE) $(ARGS) $(NONE_WILL_DO)
 
 check: lint types ## what needs neither Java nor a broker, in two minutes: lint, types, unit tests, 400 simulated schedules
 	@$(PYTEST) --quiet $(TWO_AT_ONCE) $(MEASURED) $(if $(ARGS),$(ARGS) $(NONE_WILL_DO),--cov)
 	@SPARK_EOS_SIMULATION_SCHEDULES=$${SCHEDULES:-400} \
-		$(PYTEST) --quiet $(TWO_AT_ONCE) $(addprefix --ignore=,$(MEASURED)) $(SCHEDULED) tests/unit $(ARGS) $(NONE_WILL_DO)
+		SPARK_EOS_WIRE_SCHEDULES=$${WIRE_SCHEDULES:-100} \
+		$(PYTEST) --quiet $(TWO_AT_ONCE) $(addprefix --ignore=,$(MEASURED)) $(SCHEDULED) $(WIRE) tests/unit $(ARGS) $(NONE_WILL_DO)
 
 lint: $(STAMP) ## look for mistakes without running anything: ruff's rules and format, and the import rules
 	@$(BIN)/ruff format --check --quiet .
@@ -69,12 +73,15 @@ chaos: java $(STAMP) ## run the slow share of the tests: kills and faults on rea
 	@$(PYTEST) -m chaos $(ARGS); code=$$?; \
 	if [ $$code = 5 ]; then echo "chaos: no test has the marker 'chaos' yet"; else exit $$code; fi
 
-soak: java $(STAMP) ## random faults against a running query, by SEED=… for SECONDS=600; then 20,000 simulated schedules
+soak: java $(STAMP) ## random faults against a running query, by SEED=… for SECONDS=600; then `make simulate` in short
 	@$(BIN)/python -m tests.chaos.soak --seconds $(or $(SECONDS),600) $(if $(SEED),--seed $(SEED))
-	@SPARK_EOS_SIMULATION_SEED=$(or $(SEED),0) $(MAKE) --no-print-directory simulate
+	@SPARK_EOS_SIMULATION_SEED=$(or $(SEED),0) WIRE_SCHEDULES=$${WIRE_SCHEDULES:-2000} \
+		$(MAKE) --no-print-directory simulate
 
-simulate: $(STAMP) ## run the protocol's simulation for long: 20,000 seeded schedules of faults
+simulate: $(STAMP) ## run both simulations for long: 20,000 schedules of the protocol, then 100,000 of the connections
 	@SPARK_EOS_SIMULATION_SCHEDULES=$${SCHEDULES:-20000} $(PYTEST) $(SCHEDULED) $(ARGS)
+	@SPARK_EOS_WIRE_SCHEDULES=$${WIRE_SCHEDULES:-50000} SPARK_EOS_WIRE_STATE=$(VENV)/wire-schedules \
+		$(PYTEST) -s $(TWO_AT_ONCE) $(WIRE) $(ARGS) $(NONE_WILL_DO)
 
 docs: $(STAMP) ## write the pages that are made from the code
 	@$(BIN)/python docs/pages.py

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
+
+from spark_eos import system
 
 FIRST_WAIT_S = 0.002
 LONGEST_WAIT_S = 0.5
@@ -11,10 +12,10 @@ LONGEST_WAIT_S = 0.5
 
 def retrying(seconds: float) -> Iterator[None]:
     """Yield at once, then after pauses that grow from 2 ms to half a second, until ``seconds`` have passed."""
-    deadline = time.monotonic() + seconds
+    deadline = system.monotonic() + seconds
     wait = FIRST_WAIT_S
     yield
-    while time.monotonic() + wait < deadline:
-        time.sleep(wait)
+    while system.monotonic() + wait < deadline:
+        system.sleep(wait)
         yield
         wait = min(wait * 1.5, LONGEST_WAIT_S)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Mapping
 
+from spark_eos import system
 from spark_eos.kafka.admin.topics import TIMEOUT_S
 from spark_eos.kafka.codes import ADMIN_RETRIES, OK, TOPIC_RETRIES, Code
 from spark_eos.kafka.config.properties import KafkaProperties
@@ -27,7 +27,7 @@ def broker_config(kafka: KafkaProperties) -> BrokerConfig:
     Raises ConnectionFailed and KafkaError (EOS_KAFKA_REFUSED).
     """
     client = broker_client(kafka)
-    began = time.monotonic()
+    began = system.monotonic()
     code = int(Code.REQUEST_TIMED_OUT)
     for _ in retrying(TIMEOUT_S):
         node = random.choice(client.brokers())
@@ -39,13 +39,13 @@ def broker_config(kafka: KafkaProperties) -> BrokerConfig:
             return None
         if code not in ADMIN_RETRIES:
             break
-    raise refusal(kafka, "the brokers' settings", code, time.monotonic() - began)
+    raise refusal(kafka, "the brokers' settings", code, system.monotonic() - began)
 
 
 def topic_config(kafka: KafkaProperties, topic: str) -> dict[str, str]:
     """The settings of a topic, which may have been created a moment ago. Errors as for `broker_config`."""
     client = broker_client(kafka)
-    began = time.monotonic()
+    began = system.monotonic()
     code = int(Code.REQUEST_TIMED_OUT)
     for _ in retrying(TIMEOUT_S):
         answer = client.ask_any(DESCRIBE_CONFIGS, _describe(Resource.TOPIC, topic), TIMEOUT_S)
@@ -54,7 +54,7 @@ def topic_config(kafka: KafkaProperties, topic: str) -> dict[str, str]:
             return {c.name: c.value or "" for c in answer.results[0].configs}
         if code not in TOPIC_RETRIES:
             break
-    raise refusal(kafka, topic, code, time.monotonic() - began)
+    raise refusal(kafka, topic, code, system.monotonic() - began)
 
 
 def create_topic(

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from spark_eos import system
 from spark_eos.kafka.admin.topics import TIMEOUT_S, Offsets
 from spark_eos.kafka.codes import ADMIN_RETRIES, COORDINATOR_MOVED, OK, Code
 from spark_eos.kafka.config.properties import Isolation, KafkaProperties
@@ -65,9 +65,9 @@ def _ask(
 ) -> Record | None:
     """What the group's coordinator says of it; None where it knows no such group, of this protocol."""
     client = broker_client(kafka)
-    began, code = time.monotonic(), int(Code.REQUEST_TIMED_OUT)
+    began, code = system.monotonic(), int(Code.REQUEST_TIMED_OUT)
     for _ in retrying(timeout_s):
-        left = min(_TRY_S, max(0.1, began + timeout_s - time.monotonic()))
+        left = min(_TRY_S, max(0.1, began + timeout_s - system.monotonic()))
         nodes, errors = client.coordinators([group], left, CoordinatorKind.GROUP)
         answer = client.ask(next(iter(nodes)), request, values, left) if nodes else None
         found: Record | None = answer.groups[0] if answer is not None else None
@@ -80,7 +80,7 @@ def _ask(
             break
     stable = code == Code.UNSTABLE_OFFSET_COMMIT
     why = "an open transaction may hold newer ones" if stable else None
-    raise refusal(kafka, f"group {group}", code, time.monotonic() - began, why)
+    raise refusal(kafka, f"group {group}", code, system.monotonic() - began, why)
 
 
 def _code(found: Record) -> int:

@@ -6,11 +6,11 @@ Offsets have the shape ``{topic: {partition: offset}}``. Nothing here ever creat
 from __future__ import annotations
 
 import base64
-import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from spark_eos import system
 from spark_eos.kafka.codes import OK, TOPIC_RETRIES, UNKNOWN_TOPIC
 from spark_eos.kafka.config.properties import Isolation, KafkaProperties
 from spark_eos.kafka.errors import refusal
@@ -165,25 +165,25 @@ def _ask(
 ) -> dict[K, Any]:
     """Ask for all items at once, for error code and answer of each, and again for those whose error may pass, until
     the time is up."""
-    began = time.monotonic()
+    began = system.monotonic()
     unknown_s = min(_MAY_BE_MISSING_S if missing_ok else _UNKNOWN_TOPIC_S, timeout_s)
     answers: dict[K, Any] = {}
     waiting, errors = items, dict[K, int]()
     if not items:
         return answers
     for _ in retrying(timeout_s):
-        found = ask(waiting, max(0.1, began + timeout_s - time.monotonic()))
+        found = ask(waiting, max(0.1, began + timeout_s - system.monotonic()))
         answers |= {item: answer for item, (error, answer) in found.items() if error == OK}
         errors = {item: found[item][0] if item in found else min(UNKNOWN_TOPIC) for item in waiting}
         waiting = []
         for item, error in errors.items():
             if error == OK:
                 continue
-            gone = error in UNKNOWN_TOPIC and time.monotonic() - began >= unknown_s
+            gone = error in UNKNOWN_TOPIC and system.monotonic() - began >= unknown_s
             if error in TOPIC_RETRIES and not gone:
                 waiting.append(item)
             elif not (missing_ok and error in UNKNOWN_TOPIC):
-                raise refusal(kafka, name(item), error, time.monotonic() - began)
+                raise refusal(kafka, name(item), error, system.monotonic() - began)
         if not waiting:
             return answers
-    raise refusal(kafka, name(waiting[0]), errors[waiting[0]], time.monotonic() - began)
+    raise refusal(kafka, name(waiting[0]), errors[waiting[0]], system.monotonic() - began)

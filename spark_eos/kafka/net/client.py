@@ -10,11 +10,11 @@ import os
 import random
 import socket
 import threading
-import time
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from spark_eos import system
 from spark_eos.errors import ConnectionFailed, KafkaError
 from spark_eos.kafka.codes import OK, Code
 from spark_eos.kafka.config.handshake import Address, handshake, silence_seconds
@@ -79,12 +79,12 @@ class BrokerClient:
 
     def ask_any(self, request: Request, values: Mapping[str, Any], seconds: float = ANY_BROKER_S) -> Record:
         """What the first broker answers that does. Raises ConnectionFailed (EOS_KAFKA_UNREACHABLE)."""
-        began = time.monotonic()
+        began = system.monotonic()
         until, try_s = began + seconds, _FIRST_TRY_S
         failure: OSError = OSError("no broker is known")
         for _ in retrying(seconds):
             for node in self._candidates():
-                left = min(try_s, until - time.monotonic())
+                left = min(try_s, until - system.monotonic())
                 if left <= 0:
                     break
                 answers, failures = self._ask({node: values}, request, left)
@@ -96,12 +96,12 @@ class BrokerClient:
             if isinstance(failure, Refused) and not self._brokers:
                 break
             try_s *= 2
-        raise self._unreachable(failure, time.monotonic() - began)
+        raise self._unreachable(failure, system.monotonic() - began)
 
     def _candidates(self) -> list[int]:
         """The broker that answered last, then the others, then those that were silent a moment ago, then the
         addresses that the user gave, which have negative numbers."""
-        now = time.monotonic()
+        now = system.monotonic()
         known = random.sample(list(self._brokers), len(self._brokers))
         known.sort(key=lambda node: (self._avoided.get(node, 0.0) > now, node != self._last))
         return known + [-1 - i for i in range(len(self._how.servers))]
@@ -109,7 +109,7 @@ class BrokerClient:
     def _ask(
         self, asked: Mapping[int, Mapping[str, Any]], request: Request, seconds: float
     ) -> tuple[dict[int, Record | None], dict[int, OSError]]:
-        until = time.monotonic() + seconds
+        until = system.monotonic() + seconds
         answers: dict[int, Record | None] = dict.fromkeys(asked)
         failures: dict[int, OSError] = {}
         busy: dict[int, Connection[None]] = {}
@@ -134,12 +134,12 @@ class BrokerClient:
 
     def _send(self, node: int, request: Request, values: Mapping[str, Any], until: float) -> Connection[None]:
         """A connection on which the question is on its way. Raises OSError."""
-        connection, spoken = self._control(node, until - time.monotonic())
+        connection, spoken = self._control(node, until - system.monotonic())
         connection.ask(request.api, _version(node, request, spoken), [request.asks.write(values)], None)
         return connection
 
     def _silent(self, node: int, error: OSError) -> OSError:
-        self._avoided[node] = time.monotonic() + _AVOIDED_S
+        self._avoided[node] = system.monotonic() + _AVOIDED_S
         self._abilities.pop(node, None)
         return error
 
@@ -157,10 +157,10 @@ class BrokerClient:
         connection = self._pool.take(self.properties, node) if known is not None else None
         if known is not None and connection is not None:
             return connection, known
-        until = time.monotonic() + min(seconds, _CONNECT_S)
-        broker = open_socket(self._how, self._address(node), until - time.monotonic())
+        until = system.monotonic() + min(seconds, _CONNECT_S)
+        broker = open_socket(self._how, self._address(node), until - system.monotonic())
         try:
-            spoken = self._abilities[node] = abilities(broker, self._how.client_id, until - time.monotonic())
+            spoken = self._abilities[node] = abilities(broker, self._how.client_id, until - system.monotonic())
         except BaseException:
             broker.close()
             raise
@@ -169,7 +169,7 @@ class BrokerClient:
     def _address(self, node: int) -> Address:
         if node < 0:
             return self._how.servers[-1 - node]
-        if node not in self._brokers and time.monotonic() - self._refreshed_at >= _REFRESH_S:
+        if node not in self._brokers and system.monotonic() - self._refreshed_at >= _REFRESH_S:
             self.metadata([])
         if node not in self._brokers:
             raise OSError(f"broker {node} is not known")
@@ -187,7 +187,7 @@ class BrokerClient:
         named = None if topics is None else [{"topic_id": NO_ID, "name": name} for name in topics]
         values = {"topics": named, "allow_auto_topic_creation": False, "include_topic_authorized_operations": False}
         answer = self.ask_any(METADATA, values | flags, seconds)
-        self._refreshed_at = time.monotonic()
+        self._refreshed_at = system.monotonic()
         self._brokers = {broker.node_id: (broker.host, broker.port) for broker in answer.brokers} or self._brokers
         for topic in answer.topics:
             for p in topic.partitions:
@@ -294,7 +294,7 @@ def _answer(connection: Connection[None], request: Request, until: float) -> Rec
     for _, _, answer in connection.receive(request.answers.read):
         found: Record = answer
         return found
-    if time.monotonic() >= until:
+    if system.monotonic() >= until:
         raise TimeoutError(f"broker {connection.node} does not answer")
     return None
 

@@ -10,11 +10,11 @@ import select
 import socket
 import ssl
 import struct
-import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any, Generic, TypeVar
 
+from spark_eos import system
 from spark_eos.kafka.net.schema import NO_TAGS, Fields
 
 #: An answer has some dozens of bytes to a partition; one that says it has more than this is none.
@@ -36,7 +36,7 @@ class Connection(Generic[A]):
 
     def __init__(self, broker: socket.socket, node: int, client_id: str = "spark-eos") -> None:
         self.node = node
-        self.moved_at = time.monotonic()
+        self.moved_at = system.monotonic()
         self._client_id = client_id.encode()
         self._socket = broker
         self._gathers = not isinstance(broker, ssl.SSLSocket)
@@ -65,7 +65,7 @@ class Connection(Generic[A]):
     def ask(self, api: int, version: int, body: Iterable[bytes], note: A) -> int:
         """Queue a request of a version with tags, to be sent by `push`; its number."""
         if self.idle:
-            self.moved_at = time.monotonic()
+            self.moved_at = system.monotonic()
         self._number += 1
         head = struct.pack(">hhih", api, version, self._number, len(self._client_id)) + self._client_id + NO_TAGS
         pieces = [head, *body]
@@ -84,7 +84,7 @@ class Connection(Generic[A]):
                     sent = self._socket.send(self._unsent[0])
             except _LATER:
                 return
-            self.moved_at = time.monotonic()
+            self.moved_at = system.monotonic()
             while self._unsent and sent >= len(self._unsent[0]):
                 sent -= len(self._unsent.popleft())
             if sent:
@@ -105,7 +105,7 @@ class Connection(Generic[A]):
                 if complete:
                     return complete
                 raise OSError("the broker has closed the connection")
-            self.moved_at = time.monotonic()
+            self.moved_at = system.monotonic()
             self._received += data
 
     def _complete(self, read: Callable[[Fields], T]) -> list[tuple[int, A, T]]:
@@ -137,10 +137,10 @@ class Connection(Generic[A]):
 
 def wait(connections: Iterable[Connection[Any]], until: float) -> None:
     """Until one of them can go on, or that time by the monotonic clock."""
-    poll = select.poll()
+    poll = system.poll()
     for connection in connections:
         poll.register(connection, select.POLLIN | (select.POLLOUT if connection.sending else 0))
-    poll.poll(max(0.0, 1000 * (until - time.monotonic())) + 1)
+    poll.poll(max(0.0, 1000 * (until - system.monotonic())) + 1)
 
 
 def _joined(pieces: Iterable[bytes]) -> list[bytes]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import socket
 import ssl
 import struct
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
+from spark_eos import system
 from spark_eos.kafka.codes import OK, name_of
 from spark_eos.kafka.config.handshake import Address, Handshake
 from spark_eos.kafka.net.sasl import Refused, conversation
@@ -70,7 +70,7 @@ def open_socket(how: Handshake, address: Address, seconds: float) -> socket.sock
 
     The socket's time-out is then what is left of the seconds; the caller sets its own.
     """
-    until = time.monotonic() + seconds
+    until = system.monotonic() + seconds
     broker = _connect(how, address, until)
     try:
         broker.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -87,7 +87,7 @@ def open_socket(how: Handshake, address: Address, seconds: float) -> socket.sock
 
 def abilities(broker: socket.socket, client_id: str, seconds: float) -> Abilities:
     """Ask what the broker speaks. Raises OSError."""
-    until = time.monotonic() + seconds
+    until = system.monotonic() + seconds
     values = {"client_software_name": "spark-eos", "client_software_version": "0"}
     try:
         # Its answer has no tags in the header, so that a client of any age can read it.
@@ -107,8 +107,8 @@ def abilities(broker: socket.socket, client_id: str, seconds: float) -> Abilitie
 def _connect(how: Handshake, address: Address, until: float) -> socket.socket:
     host, port = address
     failure: OSError = OSError(f"{host} has no address")
-    for family, kind, protocol, _, place in socket.getaddrinfo(host, port, how.family, socket.SOCK_STREAM):
-        broker = socket.socket(family, kind, protocol)
+    for family, kind, protocol, _, place in system.getaddrinfo(host, port, how.family, socket.SOCK_STREAM):
+        broker = system.socket(family, kind, protocol)
         try:
             broker.settimeout(_left(until))
             broker.connect(place)
@@ -191,7 +191,7 @@ def _receive(broker: socket.socket, size: int, until: float) -> bytes:
 
 
 def _left(until: float) -> float:
-    left = until - time.monotonic()
+    left = until - system.monotonic()
     if left <= 0:
         raise TimeoutError("the broker does not answer in time")
     return left

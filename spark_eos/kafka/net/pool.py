@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable
 from typing import Generic, Protocol, TypeVar
 
+from spark_eos import system
 from spark_eos.kafka.config.handshake import client_id
 from spark_eos.kafka.config.properties import KafkaProperties
 
@@ -103,6 +104,6 @@ class ConnectionPool(Generic[C]):
 
 def _speaks_unasked(connection: PooledConnection) -> bool:
     """Whether there is something to read though nothing is awaited: the end, as a rule."""
-    poll = select.poll()
+    poll = system.poll()
     poll.register(connection, select.POLLIN)
     return bool(poll.poll(0))

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from dataclasses import astuple
 
+from spark_eos import system
 from spark_eos.errors import LedgerError
 from spark_eos.kafka.admin.topics import describe_topics
 from spark_eos.kafka.codes import COORDINATOR_RETRIES, FENCED, OK, TRANSACTION_GONE, UNAUTHORIZED, Code, name_of
@@ -38,7 +38,7 @@ class GroupOffsets:
 
     def send(self, own: Pair, offsets: Offsets, seconds: float) -> None:
         """Add the offsets to this producer's transaction. Raises NotPublished and LedgerError."""
-        began = time.monotonic()
+        began = system.monotonic()
         error: int | None = None
         for _ in retrying(seconds):
             known = {topic: of for topic, of in offsets.items() if topic not in self._left_out}
@@ -49,7 +49,7 @@ class GroupOffsets:
                 return
             if error is not None and error not in _LATER:
                 break
-            if error == Code.UNKNOWN_TOPIC_OR_PARTITION and time.monotonic() - began > _UNKNOWN_S:
+            if error == Code.UNKNOWN_TOPIC_OR_PARTITION and system.monotonic() - began > _UNKNOWN_S:
                 self._leave_out(known)
         raise self._refusal(error)
 

@@ -5,7 +5,6 @@ A compacted topic whose newest record under the query's id is its head.
 
 from __future__ import annotations
 
-import time
 import zlib
 from collections.abc import Mapping
 from dataclasses import astuple
@@ -13,6 +12,7 @@ from dataclasses import astuple
 import numpy as np
 import pyarrow as pa
 
+from spark_eos import system
 from spark_eos.errors import EosError, LedgerError
 from spark_eos.kafka.codes import OK, TRANSACTION_GONE, name_of
 from spark_eos.kafka.config.properties import KafkaProperties
@@ -118,7 +118,7 @@ class KafkaTerm:
         """The head as a record batch of its own."""
         encoder = Encoder(self._own.producer_id, self._own.epoch, "gzip")
         key, value = pa.array([self._reader.query.encode()]), pa.array([encode(head)])
-        ((_, sealed),) = encoder.encode(Rows(key, value, np.array([int(1000 * time.time())])), [1], [0])
+        ((_, sealed),) = encoder.encode(Rows(key, value, np.array([int(1000 * system.time_of_day())])), [1], [0])
         return sealed
 
     def _end(self, commit: bool) -> int | None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-
+from spark_eos import system
 from spark_eos.kafka.admin.topics import begin_offsets, describe_topics, end_offsets
 from spark_eos.kafka.codes import OK, UNAUTHORIZED, Code
 from spark_eos.kafka.config.properties import KafkaProperties
@@ -79,5 +78,5 @@ class RecordLookup:
         if topic in found and partition < found[topic].partitions:
             self._missing_since.pop((topic, partition), None)
             return False
-        since = self._missing_since.setdefault((topic, partition), time.monotonic())
-        return time.monotonic() - since > MISSING_S
+        since = self._missing_since.setdefault((topic, partition), system.monotonic())
+        return system.monotonic() - since > MISSING_S

@@ -6,7 +6,6 @@ added to the transaction by the first batch that is written to it.
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -14,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from spark_eos import system
 from spark_eos.kafka.config.java_names import canonical
 from spark_eos.kafka.config.librdkafka import codec, is_for_librdkafka
 from spark_eos.kafka.config.properties import KafkaProperties
@@ -191,7 +191,7 @@ def _batch(
     headers: pa.BinaryArray | None,
 ) -> pa.RecordBatch:
     """The rows with all columns but headers that they do not have, of one type each."""
-    now, count = int(time.time() * 1000), len(value)
+    now, count = int(system.time_of_day() * 1000), len(value)
     columns = {
         "key": pa.nulls(count, pa.binary()) if key is None else key.cast(pa.binary()),
         "value": value.cast(pa.binary()),

@@ -12,11 +12,11 @@ a broker was restarted: it then remembers only the last batch, and reports the f
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import astuple, dataclass, field
 
+from spark_eos import system
 from spark_eos.errors import EosError
 from spark_eos.kafka.codes import LEADER_MOVED, OK, PRODUCE_RETRIES, Code
 from spark_eos.kafka.config.handshake import silence_seconds
@@ -118,10 +118,10 @@ class Sender:
         """Append a batch to the queue of its partition."""
         queue = self._queues.get(place)
         if queue is None:
-            queue = self._queues[place] = _PartitionQueue(place, time.monotonic())
+            queue = self._queues[place] = _PartitionQueue(place, system.monotonic())
         if place not in self._busy:
             self._busy[place] = queue
-            queue.moved_at = time.monotonic()
+            queue.moved_at = system.monotonic()
         queue.waiting.append(sealed)
         self.size += len(sealed.data)
 
@@ -136,7 +136,7 @@ class Sender:
                 continue
             for answer in answers:
                 self._judge(connection.node, answer)
-            if not connection.idle and time.monotonic() - connection.moved_at > self._silence_s:
+            if not connection.idle and system.monotonic() - connection.moved_at > self._silence_s:
                 self._disconnect(connection)
         while self._send_round():
             pass
@@ -157,9 +157,9 @@ class Sender:
 
     def _settle(self) -> None:
         """Wait for the responses to what was sent, whatever they are, and send nothing more."""
-        deadline = time.monotonic() + _SETTLE_S
+        deadline = system.monotonic() + _SETTLE_S
         self._busy.clear()
-        while time.monotonic() < deadline and any(not c.idle for c in self._connections.values()):
+        while system.monotonic() < deadline and any(not c.idle for c in self._connections.values()):
             wait(self._connections.values(), deadline)
             for connection in list(self._connections.values()):
                 try:
@@ -177,7 +177,7 @@ class Sender:
 
     def _send_round(self) -> bool:
         """Send at most one batch of each partition, in one request to each broker. Returns whether there was any."""
-        now = time.monotonic()
+        now = system.monotonic()
         requests: dict[int, dict[Place, tuple[_PartitionQueue, Sealed]]] = {}
         for queue in self._busy.values():
             if queue.may_send(now) and self._find_node(queue, now):
@@ -194,7 +194,7 @@ class Sender:
         try:
             number = connection.send(self._name, data, int(1000 * self._silence_s * _REPLICAS_SHARE))
         except OSError:
-            self._turn((queue for queue, _ in batches.values()), time.monotonic())
+            self._turn((queue for queue, _ in batches.values()), system.monotonic())
             self._disconnect(connection)
             return
         for queue, _ in batches.values():
@@ -222,7 +222,7 @@ class Sender:
     # Responses
 
     def _judge(self, node: int, answer: ProduceResponse) -> None:
-        now = time.monotonic()
+        now = system.monotonic()
         batches = self._requests.pop((node, answer.number))
         self.offsets.update(answer.offsets)
         for queue, _ in batches:
@@ -261,7 +261,7 @@ class Sender:
     # Waiting, and lost connections
 
     def _next_moment(self) -> float:
-        now = time.monotonic()
+        now = system.monotonic()
         moments = [now + self._silence_s]
         moments += [c.moved_at + self._silence_s for c in self._connections.values() if not c.idle]
         moments += [queue.not_before for queue in self._busy.values() if queue.may_send(queue.not_before)]
@@ -269,14 +269,14 @@ class Sender:
         return min(moments)
 
     def _check_progress(self) -> None:
-        now = time.monotonic()
+        now = system.monotonic()
         if any(now - queue.moved_at > self._timeout_s for queue in self._busy.values()):
             why = f"the brokers did not acknowledge them within {self._timeout_s:.0f} s"
             raise self._failure(Cause.timed_out(why))
 
     def _disconnect(self, connection: ProduceConnection) -> None:
         """The outcome of the batches without a response on this connection is unknown."""
-        now = time.monotonic()
+        now = system.monotonic()
         connection_pool.lost(self._kafka, connection)
         self._connections.pop(connection.node, None)
         lost = [key for key in self._requests if key[0] == connection.node]

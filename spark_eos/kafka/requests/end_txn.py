@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import math
 import struct
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
+from spark_eos import system
 from spark_eos.kafka.codes import COORDINATOR_MOVED, COORDINATOR_RETRIES
 from spark_eos.kafka.config.handshake import silence_seconds
 from spark_eos.kafka.net.client import BrokerClient
@@ -107,7 +107,7 @@ def _end_txns_at(
             try:
                 connection.push()
                 codes.update(connection.answers())
-                if not connection.idle and time.monotonic() - connection.moved_at > silence_s:
+                if not connection.idle and system.monotonic() - connection.moved_at > silence_s:
                     raise TimeoutError("the broker is silent")
             except OSError:
                 connection_pool.lost(client.properties, connection)

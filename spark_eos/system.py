@@ -1,0 +1,20 @@
+"""What speaking to brokers takes from the operating system: sockets, which of them are ready, and clocks.
+
+It is the one seam between the connections and the world: a simulation puts its own in the place of these names, so they
+are called as ``system.monotonic()``, and never imported by themselves. TLS needs real sockets.
+"""
+
+from __future__ import annotations
+
+import select
+import socket as sockets
+import time
+
+#: Seconds by a clock that never goes back.
+monotonic = time.monotonic
+#: Seconds since 1970.
+time_of_day = time.time
+sleep = time.sleep
+socket = sockets.socket
+getaddrinfo = sockets.getaddrinfo
+poll = select.poll

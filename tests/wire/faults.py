@@ -1,0 +1,155 @@
+"""What may happen to connections, requests and brokers, and where: a schedule of it is drawn from a seed."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from enum import Enum
+
+from spark_eos.kafka.codes import Code
+
+from .codec import NAMES
+from .sockets import Line
+
+
+class Kind(Enum):
+    """What may happen to a request. The amount is seconds, where there is one, or an error code."""
+
+    LOST = "the connection breaks before the request has an effect"
+    ANSWER_LOST = "the connection breaks after that"
+    SILENT = "no effect, no answer, to this request and all that follow"
+    ANSWER_SILENT = "effects, but no answer any more"
+    LATE = "it is worked on late, even when the client has gone"
+    ANSWER_LATE = "its answer is late"
+    CODE = "refused with a code, without effect"
+    CODE_AFTER = "refused with a code that leaves open whether it had an effect; it had"
+    OTHER_NUMBER = "answered by the number of another request"
+    REPEATED = "the answer before comes a second time, first"
+    SIZE = "an answer of an impossible size"
+    TORN = "an answer that ends before its fields do"
+    FLIPPED = "a bit of the records is wrong"
+    THROTTLED = "the client is throttled, and the connection is not read for so long"
+    LEADER_MOVES = "what it is about has another leader now"
+    RESTART = "the broker is started again, and is away for so long"
+    COORDINATORS_MOVE = "all coordinators are others now"
+
+
+AFTER = {0: (7, 20), 26: (7, 15, 16), 28: (7, 15), 22: (7, 15)}
+"""Codes by API that brokers answer to what they have, or may have, done."""
+#: What only a broker says that has the rows; a lie about it would be one about the outcome.
+_CLAIMS = {Code.NONE, Code.DUPLICATE_SEQUENCE_NUMBER}
+CODES = tuple(int(code) for code in Code if code not in _CLAIMS)
+#: Codes that pass; the others end what is asked, as a rule.
+PASSING = (3, 5, 6, 7, 9, 13, 14, 15, 16, 19, 20, 51, 56, 74, 75, 78)
+_SECONDS = (0.01, 0.3, 2.0, 9.0, 35.0, 70.0)
+
+
+@dataclass(frozen=True)
+class Fault:
+    """It strikes the ``nth`` request of the ``api``, from 0."""
+
+    api: int
+    nth: int
+    kind: Kind
+    amount: float = 0.0
+
+    def __str__(self) -> str:
+        return f"{NAMES[self.api]} {self.nth}: {self.kind.name} {self.amount:g}"
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """``lines``: how the connections behave that are opened first, second, …; ``brokers``: how many there are.
+
+    ``strict``, ``says_duplicate``: see `Partition`. ``markers_s``: how long markers may take.
+    """
+
+    seed: int
+    faults: tuple[Fault, ...] = ()
+    lines: tuple[tuple[int, Line], ...] = ()
+    brokers: int = 2
+    strict: bool = True
+    says_duplicate: bool = False
+    markers_s: float = 0.002
+
+    def __str__(self) -> str:
+        told = [f"seed {self.seed}, {self.brokers} brokers, {self.strict=} {self.says_duplicate=} {self.markers_s=}"]
+        return "\n".join(
+            told + [f"  {fault}" for fault in self.faults] + [f"  line {n}: {how}" for n, how in self.lines]
+        )
+
+
+_MILD: dict[Kind, float] = {
+    Kind.LOST: 100,
+    Kind.ANSWER_LOST: 100,
+    Kind.LATE: 2,
+    Kind.ANSWER_LATE: 2,
+    Kind.THROTTLED: 1,
+    Kind.LEADER_MOVES: 100,
+    Kind.COORDINATORS_MOVE: 100,
+    Kind.REPEATED: 100,
+    Kind.OTHER_NUMBER: 100,
+}
+"""Faults up to this amount that our code gets over by itself, when they are few."""
+_MILD_CODES = {0: (6, 19, 7, 51), 22: (14, 15, 16, 51), 26: (14, 15, 16, 51), 3: (), 10: ()}
+
+
+def is_mild(schedule: Schedule) -> bool:
+    """Whether nobody may be told of an error: partial writes, small pieces, and up to three faults that pass."""
+    lines = all(how.harmless for _, how in schedule.lines)
+    return lines and len(schedule.faults) <= 3 and all(map(_is_mild, schedule.faults))
+
+
+def _is_mild(fault: Fault) -> bool:
+    if fault.kind is Kind.CODE:
+        return fault.amount in _MILD_CODES.get(fault.api, ())
+    if fault.kind is Kind.ANSWER_SILENT:
+        return fault.api == 0
+    return fault.amount <= _MILD.get(fault.kind, -1)
+
+
+_OFTEN = (0, 0, 0, 0, 1, 1, 2, 22, 22, 26, 26, 26, 3, 10, 65, 61, 66, 28, 18)
+#: The nth request that is struck, by API: early ones are many, late ones few.
+_FIRST = (0, 0, 0, 1, 1, 2, 3, 4, 6, 9, 14)
+
+
+def draw(seed: int) -> Schedule:
+    """A schedule: as a rule with one to six faults, at times with none."""
+    chance = random.Random(seed)
+    faults = tuple(_fault(chance) for _ in range(chance.choice((0, 1, 1, 2, 2, 3, 4, 6))))
+    lines = {chance.randrange(8): _line(chance) for _ in range(chance.choice((0, 0, 0, 1, 1, 2)))}
+    return Schedule(
+        seed,
+        faults,
+        tuple(sorted(lines.items())),
+        brokers=chance.choice((1, 2, 2, 3)),
+        strict=chance.random() < 0.7,
+        says_duplicate=chance.random() < 0.3,
+        markers_s=chance.choice((0.0005, 0.002, 0.05, 1.5)),
+    )
+
+
+def _fault(chance: random.Random) -> Fault:
+    api, kind = chance.choice(_OFTEN), chance.choice(tuple(Kind))
+    if kind is Kind.FLIPPED:
+        api = 1
+    if kind is Kind.CODE_AFTER:
+        api = chance.choice(tuple(AFTER))
+        amount: float = chance.choice(AFTER[api])
+    elif kind is Kind.CODE:
+        amount = chance.choice(PASSING if chance.random() < 0.8 else CODES)
+    elif kind is Kind.THROTTLED:
+        amount = chance.choice((0.05, 1.0, 11.0))
+    else:
+        amount = chance.choice(_SECONDS)
+    return Fault(api, chance.choice(_FIRST), kind, amount)
+
+
+def _line(chance: random.Random) -> Line:
+    how = chance.choice(("cut_up", "cut_down", "mute_up", "mute_down", "room", "piece"))
+    if how == "room":
+        return Line(room=chance.choice((1, 7, 60, 500)))
+    if how == "piece":
+        return Line(piece=chance.choice((1, 3, 11, 100)), pause_s=chance.choice((0.0, 0.001, 0.1)))
+    where = chance.choice((chance.randrange(80), chance.randrange(800), chance.randrange(4000)))
+    return Line(**{how: where}, reset=chance.random() < 0.5, room=chance.choice((1 << 16, 1 << 16, 13, 200)))

@@ -1,0 +1,184 @@
+"""Mistakes of I/O, as patches that put them into our code."""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from crc32c import crc32c
+
+from spark_eos.errors import EosError
+from spark_eos.kafka.codes import OK, Code
+from spark_eos.kafka.errors import Cause
+from spark_eos.kafka.net import connection
+from spark_eos.kafka.net.client import BrokerClient
+from spark_eos.kafka.net.connection import Connection
+from spark_eos.kafka.net.schema import Fields
+from spark_eos.kafka.producer import arrow, sender
+from spark_eos.kafka.records import batches, encode
+from spark_eos.kafka.requests import end_txn
+from spark_eos.kafka.requests.produce import ProduceConnection
+
+from . import scenarios
+
+Patch = Callable[[pytest.MonkeyPatch], None]
+
+_SEQUENCE_AT, _COUNT_AT, _CHECKED_FROM, _CHECKSUM_AT = 53, 57, 21, 17
+_COUNT = struct.Struct(">i")
+
+
+def number_not_checked(patch: pytest.MonkeyPatch) -> None:
+    """Whatever comes is the answer to what was asked first."""
+
+    def answer(self: Any, fields: Fields, read: Any) -> Any:
+        if not self._asked:
+            raise OSError("the broker answers, though nothing was asked")
+        number, note = self._asked.popleft()
+        try:
+            fields.of(connection._NUMBER)
+            fields.skip_tags()
+            return number, note, read(fields)
+        except (struct.error, IndexError, UnicodeDecodeError):
+            raise OSError("the broker's answer makes no sense") from None
+
+    patch.setattr(Connection, "_answer", answer)
+
+
+def late_answer_on_a_kept_connection(patch: pytest.MonkeyPatch) -> None:
+    """A connection that was given up for its silence is used again, and its late answer is taken for the next one."""
+    number_not_checked(patch)
+
+    def lost(self: Any, kafka: Any, given_up: Any) -> None:
+        given_up._asked.clear()
+        given_up._unsent.clear()
+        self.give_back(kafka, given_up)
+
+    patch.setattr(type(end_txn.connection_pool), "lost", lost)
+
+
+def partial_write_taken_for_whole(patch: pytest.MonkeyPatch) -> None:
+    def push(self: Any) -> None:
+        if self._unsent:
+            self._socket.send(memoryview(b"".join(self._unsent)))
+            self._unsent.clear()
+
+    patch.setattr(Connection, "push", push)
+
+
+def retry_with_a_new_sequence(patch: pytest.MonkeyPatch) -> None:
+    """A batch that is sent again is sent as a new one."""
+    send = ProduceConnection.send
+    sent: set[Any] = set()
+    shifts: Counter[Any] = Counter()
+
+    def renumbering(self: Any, name: str, data: Any, timeout_ms: int) -> int:
+        renumbered = {}
+        for place, batch in data.items():
+            key = self._socket._world, name, place
+            if (key, batch) in sent:
+                shifts[key] += _COUNT.unpack_from(batch, _COUNT_AT)[0]
+            sent.add((key, batch))
+            renumbered[place] = _shifted(batch, shifts[key])
+        return send(self, name, renumbered, timeout_ms)
+
+    patch.setattr(ProduceConnection, "send", renumbering)
+
+
+def _shifted(batch: bytes, by: int) -> bytes:
+    data = bytearray(batch)
+    (sequence,) = _COUNT.unpack_from(batch, _SEQUENCE_AT)
+    _COUNT.pack_into(data, _SEQUENCE_AT, sequence + by)
+    struct.pack_into(">I", data, _CHECKSUM_AT, crc32c(bytes(data[_CHECKED_FROM:])))
+    return bytes(data)
+
+
+def _judged_as(code: int, other: int) -> Patch:
+    judge = sender.Sender._judge_one
+
+    def put_in(patch: pytest.MonkeyPatch) -> None:
+        def judging(self: Any, queue: Any, sealed: Any, error: int, now: float) -> None:
+            judge(self, queue, sealed, other if error == code else error, now)
+
+        patch.setattr(sender.Sender, "_judge_one", judging)
+
+    return put_in
+
+
+out_of_order_taken_for_written = _judged_as(Code.OUT_OF_ORDER_SEQUENCE_NUMBER, OK)
+timed_out_taken_for_written = _judged_as(Code.REQUEST_TIMED_OUT, OK)
+fenced_taken_for_written = _judged_as(Code.INVALID_PRODUCER_EPOCH, OK)
+
+
+def duplicate_taken_for_an_error(patch: pytest.MonkeyPatch) -> None:
+    judge = sender.Sender._judge_one
+
+    def judging(self: Any, queue: Any, sealed: Any, error: int, now: float) -> None:
+        if error == Code.DUPLICATE_SEQUENCE_NUMBER:
+            raise self._failure(Cause.of(error))
+        judge(self, queue, sealed, error, now)
+
+    patch.setattr(sender.Sender, "_judge_one", judging)
+
+
+def silence_taken_for_committed(patch: pytest.MonkeyPatch) -> None:
+    end = scenarios.end_own_txn
+
+    def believing(*asked: Any) -> int:
+        code = end(*asked)
+        return OK if code is None else code
+
+    patch.setattr(scenarios, "end_own_txn", believing)
+
+
+def sequence_wraps_too_early(patch: pytest.MonkeyPatch) -> None:
+    for module in (arrow, encode):
+        patch.setattr(module, "SEQUENCES", (1 << 31) - 1)
+
+
+def not_leader_taken_for_final(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(sender, "PRODUCE_RETRIES", sender.PRODUCE_RETRIES - {Code.NOT_LEADER_OR_FOLLOWER})
+
+
+def leader_asked_for_once(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(BrokerClient, "forget_leader", lambda self, topic, partition: None)
+
+
+def coordinator_asked_for_once(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(BrokerClient, "forget", lambda self, *_: None)
+
+
+def aborted_index_ignored(patch: pytest.MonkeyPatch) -> None:
+    walk = scenarios.walk_batches
+    patch.setattr(scenarios, "walk_batches", lambda data, size, aborted: walk(data, size, ()))
+
+
+def silence_without_end(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(end_txn, "silence_seconds", lambda _: math.inf)
+    ends = end_txn.end_txns
+    patch.setattr(end_txn, "end_txns", lambda client, transactions, commit, _=None: ends(client, transactions, commit))
+
+
+def checksum_not_checked(patch: pytest.MonkeyPatch) -> None:
+    class Right(int):
+        def __ne__(self, other: object) -> bool:
+            return False
+
+        __hash__ = int.__hash__
+
+    patch.setattr(batches, "crc32c", lambda data: Right(0))
+
+
+def error_of_a_flush_swallowed(patch: pytest.MonkeyPatch) -> None:
+    flush = arrow.ArrowProducer.flush
+
+    def silently(self: Any) -> None:
+        try:
+            flush(self)
+        except EosError:
+            return
+
+    patch.setattr(arrow.ArrowProducer, "flush", silently)

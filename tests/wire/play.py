@@ -1,0 +1,115 @@
+"""Plays a schedule: a new world, its cluster, a scenario in it, and the judge."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.kafka.net import client
+from spark_eos.kafka.requests import end_txn, fetch, produce
+
+from .cluster import Cluster
+from .faults import Schedule
+from .judge import come_to_rest, judge_mild, judge_query, judge_read, judge_writes
+from .query import Progress, start
+from .scenarios import Scene, read_back, write_and_commit
+from .world import Violation, World
+
+LIMIT_S = 6_000.0
+"""No scenario goes on for longer, whatever happens."""
+
+#: Of a query, with faults, and without.
+_STARTS, _CALM_STARTS = 6, 4
+
+
+@dataclass
+class Stage:
+    world: World
+    cluster: Cluster
+    scene: Scene
+
+
+@contextmanager
+def staged(schedule: Schedule) -> Iterator[Stage]:
+    """A new world for this schedule, in which our code runs; nothing of it is kept."""
+    world = World(schedule.seed, LIMIT_S)
+    cluster = Cluster(world, schedule, {"out": 3, "ledger": 2})
+    properties = {"bootstrap.servers": cluster.bootstrap_servers, "batch.size": "120", "client.id": "c"}
+    scene = Scene(KafkaProperties(properties), "out", "ledger", 3, "tx", random.Random(schedule.seed + 1))
+    before = random.getstate()
+    random.seed(schedule.seed)  # in which order our code asks brokers
+    try:
+        with world.installed():
+            yield Stage(world, cluster, scene)
+            client.close_all()
+            for pool in (end_txn.connection_pool, fetch.connection_pool, produce.connection_pool):
+                pool.close()
+    finally:
+        random.setstate(before)
+
+
+def writes(stage: Stage) -> None:
+    """Transactions of a topic, each told and judged; then all is read back."""
+    chance = stage.scene.chance
+    wrapping = not stage.cluster.schedule.strict and chance.random() < 0.5
+    attempts = write_and_commit(stage.scene, first_sequence=2**31 - chance.randrange(1, 30) if wrapping else 0)
+    meanwhile = [read_back(stage.scene, p) for p in range(stage.scene.partitions)]
+    come_to_rest(stage.world, stage.cluster)
+    judge_writes(stage.cluster, stage.scene, attempts)
+    judge_mild(stage.cluster.schedule, attempts)
+    for partition, read in enumerate(meanwhile):
+        after = read_back(stage.scene, partition)
+        judge_read(stage.cluster, stage.scene, partition, after)
+        if read.rows != after.rows[: len(read.rows)]:
+            raise Violation(f"partition {partition}: {read.rows} were read, and then {after.rows}")
+
+
+def query(stage: Stage) -> None:
+    """A query that is started again after each stop. When the faults are over, it has to end."""
+    chance, progress = stage.scene.chance, Progress(batches=3)
+    stage.scene = replace(stage.scene, with_group=chance.random() < 0.5)
+    for number in range(_STARTS + _CALM_STARTS):
+        if number == _STARTS:
+            stage.cluster.rest()
+        start(stage.scene, progress, number)
+        if progress.done == progress.batches:
+            break
+        stage.world.sleep(chance.choice((0.1, 5.0, 70.0)))
+    come_to_rest(stage.world, stage.cluster)
+    judge_query(stage.cluster, stage.scene, progress)
+
+
+Play = Callable[[Stage], None]
+PLAYS: dict[str, Play] = {"writes": writes, "query": query}
+
+
+def play(schedule: Schedule, name: str) -> Stage:
+    """Raises Violation."""
+    with staged(schedule) as stage:
+        try:
+            PLAYS[name](stage)
+        except Violation as violation:
+            raise Violation(f"{violation}\n{name}, {schedule}") from violation
+        return stage
+
+
+def broken(schedule: Schedule, name: str) -> str | None:
+    """How it breaks, if it does. An error that is no Violation is one without a name."""
+    try:
+        play(schedule, name)
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return None
+
+
+def shrink(schedule: Schedule, name: str) -> Schedule:
+    """With as few faults as still break it."""
+    for group in ("faults", "lines"):
+        for entry in getattr(schedule, group):
+            fewer = replace(schedule, **{group: tuple(e for e in getattr(schedule, group) if e != entry)})
+            if broken(fewer, name):
+                schedule = fewer
+    return schedule

@@ -1,0 +1,169 @@
+"""A whole query by the real protocol and its real ports: micro-batches of two tasks, started again after each stop.
+
+What Spark and the sink's tasks do is written down here once more, one after the other, as `spark_eos.sink` has it.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+import pyarrow as pa
+
+from spark_eos import system
+from spark_eos.errors import EosError, Unclear
+from spark_eos.kafka.net.client import broker_client, close_all
+from spark_eos.kafka.ports.coordinator import TransactionCoordinator
+from spark_eos.kafka.ports.ledger import KafkaLedger
+from spark_eos.kafka.ports.lookup import RecordLookup
+from spark_eos.kafka.producer.arrow import ArrowProducer
+from spark_eos.kafka.requests.end_txn import END_TXN_VERSION
+from spark_eos.protocol.batch import abort, commit, take_ahead
+from spark_eos.protocol.head import DIGEST_BITS, Head, Probe, Written
+from spark_eos.protocol.micro_batch import MicroBatch
+from spark_eos.protocol.names import TaskId, task_name
+from spark_eos.protocol.ports import Ports, State, Term
+from spark_eos.protocol.run import open_run
+from spark_eos.protocol.task import TaskReport, assign, check_held, check_owner
+from spark_eos.retry import retrying
+
+from .scenarios import TIMEOUT_MS, Scene
+
+QUERY, GROUP = "q", "lag"
+TASKS = 2
+_SETTLE_S = 60.0
+
+
+@dataclass
+class Progress:
+    """What the checkpoint knows. ``stops``: the errors by which starts have ended; ``done``: micro-batches logged as
+    committed, of ``batches``."""
+
+    batches: int
+    done: int = 0
+    stops: list[EosError] = field(default_factory=list)
+    ahead: Term | None = None
+
+
+def rows_of(batch: int, task: int) -> list[tuple[int, bytes]]:
+    """A deterministic plan: the partitions and values of a task's rows, in order."""
+    count = (5, 1, 12, 0, 30)[(batch + 2 * task) % 5]
+    return [(zlib.crc32(b"%d%d%d" % (batch, task, i)) % 3, f"{batch}.{task}.{i}".encode()) for i in range(count)]
+
+
+def start(scene: Scene, progress: Progress, number: int) -> None:
+    """Start the query once, and let it run until it is done or stops; the error is noted."""
+    run, ports = f"run{number}", _ports(scene)
+    progress.ahead = None
+    try:
+        while progress.done < progress.batches:
+            _run_batch(scene, ports, run, progress)
+            progress.done += 1
+    except EosError as error:
+        progress.stops.append(error)
+        try:
+            abort(ports, run, progress.done)
+        except EosError as other:
+            progress.stops.append(other)
+    if scene.chance.random() < 0.5:
+        close_all()  # the next start is in another process
+
+
+def _ports(scene: Scene) -> Ports:
+    group = GROUP if scene.with_group else None
+    return Ports(
+        ledger=KafkaLedger(scene.kafka, scene.ledger, 2, scene.prefix, QUERY, group),
+        coordinator=TransactionCoordinator(broker_client(scene.kafka), scene.prefix, QUERY),
+        data=RecordLookup(scene.kafka),
+        retrying=lambda: retrying(_SETTLE_S),
+        now_ms=lambda: int(system.time_of_day() * 1000),
+        reach=lambda point: None,
+    )
+
+
+def _run_batch(scene: Scene, ports: Ports, run: str, progress: Progress) -> None:
+    batch = progress.done
+    reports = tuple(_retried(lambda t=task: _run_task(scene, ports, run, batch, t)) for task in range(TASKS))
+    offsets = {"source": {"0": batch + 1}} if scene.with_group else None
+    ahead, progress.ahead = progress.ahead, None
+    commit(ports, MicroBatch(run, batch, reports, offsets, group=GROUP if offsets else None), ahead)
+    if scene.chance.random() < 0.5:
+        try:
+            progress.ahead = take_ahead(ports, run)
+        except EosError:
+            progress.ahead = None
+
+
+def _retried(task: Callable[[], TaskReport]) -> TaskReport:
+    """As Spark does with a task that has failed."""
+    for _ in range(2):
+        try:
+            return task()
+        except EosError as error:
+            if not error.restart_helps:
+                raise
+    return task()
+
+
+def _run_task(scene: Scene, ports: Ports, run: str, batch: int, number: int) -> TaskReport:
+    head = _opened(scene, ports, run, batch)
+    assignment = assign(head, batch, number, 0)
+    rows = rows_of(batch, number)
+    digest = sum(zlib.crc32(value) ** 2 for _, value in rows) % (1 << DIGEST_BITS)
+    report = TaskReport(assignment.work, number, len(rows), digest, digest_by=assignment.digest_by)
+    if assignment.name is None or not rows:
+        return report
+    began_ms = ports.now_ms()
+    producer = ArrowProducer(scene.kafka, _free_name(scene, ports, assignment.name), TIMEOUT_MS)
+    try:
+        producer.init()
+        _write(scene, producer, rows)
+        check_owner(ports.ledger.read(), run, batch, assignment.work)
+        written = _hand_over(ports, producer, number, len(rows), digest)
+        return replace(report, written=written, began_ms=began_ms, timeout_ms=TIMEOUT_MS)
+    except BaseException:
+        producer.abort()
+        raise
+    finally:
+        producer.close()
+
+
+def _opened(scene: Scene, ports: Ports, run: str, batch: int) -> Head:
+    head = ports.ledger.read()
+    if head is not None and head.run == run:
+        return head
+    return open_run(
+        ports, run, batch, endtxn_version=END_TXN_VERSION, begin_here=False, driver=run, prefix=scene.prefix
+    )  # fmt: skip
+
+
+def _free_name(scene: Scene, ports: Ports, task: TaskId) -> str:
+    while True:
+        name = task_name(scene.prefix, QUERY, task)
+        described = ports.coordinator.describe([name]).get(name)
+        if described is None or described.state is not State.ONGOING:
+            return name
+        task = replace(task, attempt=task.attempt + 1)
+
+
+def _write(scene: Scene, producer: ArrowProducer, rows: list[tuple[int, bytes]]) -> None:
+    for at in range(0, len(rows), 9):
+        numbers, values = zip(*rows[at : at + 9], strict=True)
+        producer.write(
+            scene.topic, scene.partitions, value=pa.array(values, pa.binary()), partition=pa.array(numbers, pa.int32())
+        )
+    producer.flush()
+
+
+def _hand_over(ports: Ports, producer: ArrowProducer, number: int, rows: int, digest: int) -> Written:
+    own = producer.identity()
+    described = ports.coordinator.describe([own.id]).get(own.id)
+    check_held(own, described)
+    assert described is not None and isinstance(ports.coordinator, TransactionCoordinator)
+    probe: Probe | None = None
+    for _ in retrying(10):
+        probe = ports.coordinator.first_record(own, described.places)
+        if probe is not None:
+            return Written(number, own, rows, digest, probe, endtxn_version=END_TXN_VERSION)
+    raise Unclear("EOS_TRANSACTION_NOT_FOUND", f"No leader knows {own.id}.", hint="Spark tries the task again.")

@@ -1,0 +1,226 @@
+"""Scenarios of a producer and its coordinator, as functions of a world: what is answered must be the same in each.
+
+`Wire` is our own I/O against any brokers, those of `cluster` or real ones; `Modelled` is the model of
+`tests/simulation`. An answer that only says "not yet" is asked for again. That a producer is fenced is said by two
+codes, which one depends on who says it: here they are one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from spark_eos import system
+from spark_eos.kafka.codes import FENCED, OK, Code
+from spark_eos.kafka.net.client import broker_client
+from spark_eos.kafka.net.connection import wait
+from spark_eos.kafka.records.encode import Encoder, Rows
+from spark_eos.kafka.requests import produce
+from spark_eos.kafka.requests.describe_transactions import describe_transactions
+from spark_eos.kafka.requests.end_txn import end_txns
+from spark_eos.kafka.requests.init_producer_id import ask_init
+from spark_eos.protocol.ports import State
+from spark_eos.retry import retrying
+from tests.simulation import coordinator as model
+from tests.simulation.world import World as ModelWorld
+
+from .scenarios import Scene, read_back
+
+_LATER = {Code.CONCURRENT_TRANSACTIONS, Code.COORDINATOR_LOAD_IN_PROGRESS, Code.COORDINATOR_NOT_AVAILABLE}
+_NOT_YET = _LATER | {Code.NOT_COORDINATOR, Code.UNKNOWN_TOPIC_OR_PARTITION, Code.NOT_LEADER_OR_FOLLOWER}
+_WAIT_S = 20.0
+TIMEOUT_MS = 60_000
+
+
+@dataclass(frozen=True)
+class Own:
+    """What a producer was given."""
+
+    name: str
+    producer_id: int
+    epoch: int
+
+
+class Anywhere(Protocol):
+    """``write``: one row, by its sequence number. ``visible``: the rows of the partition, read_committed."""
+
+    def init(self, name: str) -> Own: ...
+    def write(self, own: Own, sequence: int, row: str) -> int: ...
+    def end(self, own: Own, commit: bool) -> int: ...
+    def describe(self, name: str) -> tuple[str, int]: ...
+    def visible(self) -> list[str]: ...
+
+
+def _settled(ask: Callable[[], int | None]) -> int:
+    """The answer, once it is one."""
+    code: int | None = None
+    for _ in retrying(_WAIT_S):
+        code = ask()
+        if code is not None and code not in _NOT_YET:
+            return min(FENCED) if code in FENCED else code
+    raise AssertionError(f"no answer, but {code}")
+
+
+class Wire:
+    """Rows and ids have this scene's prefix, as others may write beside it."""
+
+    def __init__(self, scene: Scene) -> None:
+        self._scene = scene
+        self._client = broker_client(scene.kafka)
+
+    def init(self, name: str) -> Own:
+        given: list[Own] = []
+
+        def ask() -> int | None:
+            answer = ask_init(self._client, self._name(name), TIMEOUT_MS)
+            given.extend([Own(name, *answer[1:])] if answer is not None and answer[0] == OK else [])
+            return None if answer is None else answer[0]
+
+        assert _settled(ask) == OK
+        return given[0]
+
+    def write(self, own: Own, sequence: int, row: str) -> int:
+        rows = Rows(pa.nulls(1, pa.binary()), pa.array([self._name(row).encode()]), np.array([1_700_000_000_000]))
+        encoder = Encoder(own.producer_id, own.epoch, "none")
+        ((_, sealed),) = encoder.encode(rows, [1], [sequence])
+        return _settled(lambda: self._produce(own, sealed.data))
+
+    def _produce(self, own: Own, data: bytes) -> int | None:
+        place = self._scene.topic, 0
+        leader = self._client.leader(*place)
+        assert leader is not None
+        connection = produce.connection_pool.connect(self._client, leader)
+        connection.send(self._name(own.name), {place: data}, 5_000)
+        until = system.monotonic() + _WAIT_S
+        while not (answers := connection.answers()) and system.monotonic() < until:
+            wait([connection], until)
+        produce.connection_pool.give_back(self._scene.kafka, connection)
+        return answers[0].errors[place] if answers else None
+
+    def end(self, own: Own, commit: bool) -> int:
+        name = self._name(own.name)
+        return _settled(lambda: end_txns(self._client, [(name, own.producer_id, own.epoch)], commit)[name])
+
+    def describe(self, name: str) -> tuple[str, int]:
+        for _ in retrying(_WAIT_S):
+            for state in describe_transactions(self._client, [self._name(name)]):
+                if state.error_code == OK and not state.transaction_state.startswith("Prepare"):
+                    return state.transaction_state, state.producer_epoch
+        raise AssertionError(f"{name} does not come to rest")
+
+    def visible(self) -> list[str]:
+        before = self._name("").encode()
+        rows = read_back(self._scene, 0).rows
+        return [row.removeprefix(before).decode() for row in rows if row.startswith(before)]
+
+    def _name(self, name: str) -> str:
+        return f"{self._scene.prefix}:{name}"
+
+
+class Modelled:
+    """The same on the model, where a leader asks for the partition before it takes the first row."""
+
+    _PLACE = "t", 0
+
+    def __init__(self) -> None:
+        self._cluster = model.Cluster(ModelWorld((), 1))
+
+    def init(self, name: str) -> Own:
+        given: list[tuple[int, int]] = []
+
+        def ask() -> int | None:
+            reply = self._cluster.init(name, TIMEOUT_MS, "test")
+            given.extend([reply.value] if reply.code == OK else [])
+            return reply.code
+
+        assert _settled(ask) == OK
+        return Own(name, *given[0])
+
+    def write(self, own: Own, sequence: int, row: str) -> int:
+        who = own.name, own.producer_id, own.epoch, self._PLACE
+        added = _settled(lambda: self._cluster.add(*who).code)
+        return added or _settled(lambda: self._cluster.produce(*who, sequence, row).code)
+
+    def end(self, own: Own, commit: bool) -> int:
+        who = own.name, own.producer_id, own.epoch
+        return _settled(lambda: self._cluster.end(*who, commit=commit, version=5, who="test").code)
+
+    def describe(self, name: str) -> tuple[str, int]:
+        entry = self._cluster.describe(name).value
+        assert isinstance(entry.state, State)
+        return entry.state.value, entry.epoch
+
+    def visible(self) -> list[str]:
+        log = self._cluster.log(self._PLACE)
+        return [record.payload for record in log.records[: log.stable] if record.visible]
+
+
+# Scenarios: what was answered, in order
+
+
+def committed(world: Anywhere) -> list[object]:
+    """To commit again is answered in the same way, to abort now is not possible."""
+    own = world.init("a")
+    told: list[object] = [world.write(own, 0, "x"), world.write(own, 1, "y"), world.visible()]
+    told += [world.end(own, True), world.end(own, True), world.end(own, False), world.describe("a")]
+    return [*told, world.visible()]
+
+
+def aborted(world: Anywhere) -> list[object]:
+    own = world.init("a")
+    told: list[object] = [world.write(own, 0, "x"), world.end(own, False), world.end(own, False)]
+    return [*told, world.end(own, True), world.describe("a"), world.visible()]
+
+
+def fenced(world: Anywhere) -> list[object]:
+    """Who takes the name aborts what is open under it; whoever had it can do nothing more."""
+    first = world.init("a")
+    told: list[object] = [world.write(first, 0, "x")]
+    second = world.init("a")
+    told += [second.epoch - first.epoch, world.write(first, 1, "y"), world.end(first, True)]
+    told += [world.write(second, 0, "z"), world.end(second, True), world.describe("a")]
+    return [*told, world.visible()]
+
+
+def nothing_written(world: Anywhere) -> list[object]:
+    """There is nothing to commit; to abort nothing fences all the same."""
+    own = world.init("a")
+    told: list[object] = [world.end(own, True), world.describe("a"), world.end(own, False), world.describe("a")]
+    return [*told, world.end(own, True), world.write(own, 0, "x")]
+
+
+def numbers(world: Anywhere) -> list[object]:
+    """What is there already is not written again; what leaves a gap is refused."""
+    own = world.init("a")
+    told: list[object] = [world.write(own, n, f"row {n}") for n in (0, 1, 1, 3, 2, 3)]
+    return [*told, world.end(own, True), world.describe("a"), world.visible()]
+
+
+def late_row(world: Anywhere) -> list[object]:
+    """A row that comes after the end does not begin the transaction again."""
+    own = world.init("a")
+    told: list[object] = [world.write(own, 0, "x"), world.end(own, True), world.describe("a")]
+    return [*told, world.write(own, 1, "y"), world.describe("a"), world.visible()]
+
+
+def two_at_once(world: Anywhere) -> list[object]:
+    """Nothing behind the first open row is visible, whoever has committed."""
+    first, second = world.init("a"), world.init("b")
+    told: list[object] = [world.write(first, 0, "x"), world.write(second, 0, "y"), world.end(second, True)]
+    told += [world.describe("b"), world.visible(), world.end(first, False), world.describe("a")]
+    return [*told, world.visible()]
+
+
+SCENARIOS: tuple[Callable[[Anywhere], list[object]], ...] = (
+    committed,
+    aborted,
+    fenced,
+    nothing_written,
+    numbers,
+    late_row,
+    two_at_once,
+)

@@ -1,0 +1,185 @@
+"""What our code is asked to do, against any cluster: one function each, which tells what it was told.
+
+None of them repeats what has failed: that is the protocol's affair. What it is told must be true, and come in time.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import astuple, dataclass, field
+from typing import TypeVar
+
+import numpy as np
+import pyarrow as pa
+
+from spark_eos import system
+from spark_eos.errors import EosError
+from spark_eos.kafka.codes import OK
+from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.kafka.net.client import broker_client
+from spark_eos.kafka.ports.lookup import RecordLookup
+from spark_eos.kafka.producer.arrow import ArrowProducer, _Topic
+from spark_eos.kafka.producer.partitioner import Partitioner
+from spark_eos.kafka.records.batches import Damage, walk_batches
+from spark_eos.kafka.records.rows import read_rows
+from spark_eos.kafka.requests import fetch
+from spark_eos.kafka.requests.describe_producers import describe_producers
+from spark_eos.kafka.requests.end_txn import end_own_txn
+from spark_eos.protocol.head import Pair, Probe
+from spark_eos.protocol.ports import Found
+
+T = TypeVar("T")
+
+TIMEOUT_MS = 60_000
+END_S = 20.0
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A cluster, and what is ours on it: a topic of so many partitions, a ledger of two, the ids with this prefix, and
+    perhaps a group that gets offsets."""
+
+    kafka: KafkaProperties
+    topic: str
+    ledger: str
+    partitions: int
+    prefix: str
+    chance: random.Random = field(compare=False, repr=False)
+    with_group: bool = False
+
+
+@dataclass
+class Attempt:
+    """One transaction, as its writer knows it. ``rows``: by partition, in order. ``code``: what EndTxn answered last;
+    None for no answer. ``error``: what was raised, and then nothing was ended. ``found``: what the look-up said."""
+
+    name: str
+    rows: dict[int, list[bytes]]
+    pair: Pair | None = None
+    asked: bool = False
+    code: int | None = None
+    error: BaseException | None = None
+    probe: Probe | None = None
+    found: Found | None = None
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    def timed(self, call: str, do: Callable[[], T]) -> T:
+        began = system.monotonic()
+        try:
+            return do()
+        finally:
+            self.seconds[call] = system.monotonic() - began
+
+
+def write_and_commit(scene: Scene, *, first_sequence: int = 0, transactions: int = 2) -> list[Attempt]:
+    """Transactions one after the other, each of several batches in each partition; then each is looked for."""
+    attempts = []
+    for number in range(transactions):
+        attempt = Attempt(f"{scene.prefix}-{number}", _rows(scene, number))
+        attempts.append(attempt)
+        try:
+            _write(scene, attempt, first_sequence)
+        except EosError as error:
+            attempt.error = error
+            continue
+        attempt.asked = True
+        _end(scene, attempt)
+    for attempt in attempts:
+        if attempt.asked and attempt.code != OK and attempt.probe is not None:
+            _look(scene, attempt)
+    return attempts
+
+
+def _rows(scene: Scene, number: int) -> dict[int, list[bytes]]:
+    counts = [scene.chance.choice((0, 1, 3, 17, 40)) for _ in range(scene.partitions)]
+    counts[0] = counts[0] or 2
+    return {p: [f"{number}.{p}.{i}".encode() for i in range(n)] for p, n in enumerate(counts) if n}
+
+
+def _write(scene: Scene, attempt: Attempt, first_sequence: int) -> None:
+    producer = ArrowProducer(scene.kafka, attempt.name, TIMEOUT_MS, in_flight_bytes=scene.chance.choice((300, 8 << 20)))
+    try:
+        attempt.timed("init", producer.init)
+        attempt.pair = producer.identity()
+        if first_sequence:
+            sequences = np.full(scene.partitions, first_sequence, np.int64)
+            producer._topics[scene.topic] = _Topic(Partitioner(scene.partitions, producer._partitioner), sequences)
+        attempt.timed("write", lambda: _write_all(scene, attempt, producer))
+        attempt.probe = _first_place(scene, attempt)
+    except EosError:
+        attempt.timed("abort", producer.abort)
+        raise
+    finally:
+        producer.close()
+
+
+def _write_all(scene: Scene, attempt: Attempt, producer: ArrowProducer) -> None:
+    left = {p: list(rows) for p, rows in attempt.rows.items()}
+    while left:
+        some = [(p, left[p].pop(0)) for p in sorted(left) for _ in range(min(7, len(left[p])))]
+        left = {p: rows for p, rows in left.items() if rows}
+        numbers, values = zip(*some, strict=True)
+        producer.write(
+            scene.topic,
+            scene.partitions,
+            value=pa.array(values, pa.binary()),
+            partition=pa.array(numbers, pa.int32()),
+        )
+    producer.flush()
+
+
+def _first_place(scene: Scene, attempt: Attempt) -> Probe | None:
+    assert attempt.pair is not None
+    for partition in attempt.rows:
+        for producer in describe_producers(broker_client(scene.kafka), scene.topic, partition):
+            own = producer.producer_id == attempt.pair.producer_id and producer.producer_epoch == attempt.pair.epoch
+            if own and producer.current_txn_start_offset >= 0:
+                return Probe(scene.topic, partition, producer.current_txn_start_offset)
+    return None
+
+
+def _end(scene: Scene, attempt: Attempt) -> None:
+    assert attempt.pair is not None
+    client, transaction = broker_client(scene.kafka), astuple(attempt.pair)
+    attempt.code = attempt.timed("end", lambda: end_own_txn(client, transaction, True, END_S))
+
+
+def _look(scene: Scene, attempt: Attempt) -> None:
+    assert attempt.pair is not None and attempt.probe is not None
+    pair, probe = attempt.pair, attempt.probe
+    try:
+        attempt.found = attempt.timed("look", lambda: RecordLookup(scene.kafka).look(pair, probe))
+    except EosError as error:
+        attempt.error = error
+
+
+@dataclass
+class Read:
+    """The committed rows of a partition, as far as they could be had; ``whole``: up to the last stable offset."""
+
+    rows: list[bytes] = field(default_factory=list)
+    whole: bool = False
+
+
+def read_back(scene: Scene, partition: int) -> Read:
+    """All committed rows of a partition by our own Fetch, read_committed."""
+    read, position = Read(), 0
+    for _ in range(50):
+        fetched = fetch.fetch_once(
+            scene.kafka, scene.topic, partition, position, scene.chance.choice((1, 400, 1 << 20))
+        )
+        if fetched is None or fetched[0].error != OK:
+            continue
+        answer, data = fetched
+        try:
+            for batch in walk_batches(data, answer.size, answer.aborted):
+                if batch.visible and batch.base >= position:
+                    read.rows += [value for _, _, value in read_rows(data, batch) if value is not None]
+                position = max(position, batch.last + 1)
+        except Damage:
+            continue
+        if position >= answer.stable:
+            read.whole = True
+            break
+    return read

@@ -1,0 +1,123 @@
+"""Mistakes of I/O, put into our code one at a time: the schedules must find each, and say what is broken."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+
+from . import mistakes
+from .faults import Fault, Kind, Schedule
+from .play import broken
+from .sockets import Line
+
+SEEDS = 300
+"""How many schedules are tried before a mistake counts as unseen."""
+
+PRODUCE, FETCH, INIT, END = 0, 1, 22, 26
+Draw = Callable[[random.Random], Schedule]
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """``draw``: schedules where it can show; ``says``: what the judge says of it."""
+
+    name: str
+    put_in: mistakes.Patch
+    draw: Draw
+    says: str
+
+
+def _struck(api: int, kind: Kind, *amounts: float, upto: int = 12, more: int = 1, **settings: bool) -> Draw:
+    """Faults of this kind at requests of this API."""
+
+    def draw(chance: random.Random) -> Schedule:
+        faults = tuple(Fault(api, chance.randrange(upto), kind, chance.choice(amounts or (0.0,))) for _ in range(more))
+        return Schedule(chance.randrange(1 << 20), faults, brokers=chance.choice((1, 2)), **settings)
+
+    return draw
+
+
+def _narrow(chance: random.Random) -> Schedule:
+    lines = tuple((n, Line(room=chance.choice((7, 60, 200)))) for n in range(8))
+    return Schedule(chance.randrange(1 << 20), lines=lines)
+
+
+def _wrapping(chance: random.Random) -> Schedule:
+    return Schedule(chance.randrange(1 << 20), strict=False)
+
+
+def _late_and_lost(chance: random.Random) -> Schedule:
+    late = Fault(END, 0, Kind.ANSWER_LATE, chance.choice((9.0, 22.0, 25.0)))
+    refused = tuple(Fault(END, nth, Kind.LOST) for nth in range(3, 12))
+    return Schedule(chance.randrange(1 << 20), (late, *refused), brokers=1)
+
+
+def _repeated_and_refused(chance: random.Random) -> Schedule:
+    first = chance.randrange(8)
+    refused = tuple(Fault(PRODUCE, nth, Kind.CODE, 19) for nth in range(first + 1, first + 12) if chance.random() < 0.4)
+    return Schedule(chance.randrange(1 << 20), (Fault(PRODUCE, first, Kind.REPEATED), *refused), brokers=1)
+
+
+MISTAKES = (
+    Mistake("number not checked", mistakes.number_not_checked, _repeated_and_refused, "partition"),
+    Mistake("late answer", mistakes.late_answer_on_a_kept_connection, _late_and_lost, "told that it is committed"),
+    Mistake("partial write", mistakes.partial_write_taken_for_whole, _narrow, "for no good reason"),
+    Mistake("new sequence", mistakes.retry_with_a_new_sequence, _struck(PRODUCE, Kind.ANSWER_LOST), "partition"),
+    Mistake(
+        "duplicate is an error",
+        mistakes.duplicate_taken_for_an_error,
+        _struck(PRODUCE, Kind.ANSWER_LOST, says_duplicate=True),
+        "for no good reason",
+    ),
+    Mistake(
+        "out of order is success",
+        mistakes.out_of_order_taken_for_written,
+        _struck(PRODUCE, Kind.CODE, 19, 51),
+        "partition",
+    ),
+    Mistake("timed out is success", mistakes.timed_out_taken_for_written, _struck(PRODUCE, Kind.CODE, 7), "partition"),
+    Mistake("fenced is success", mistakes.fenced_taken_for_written, _struck(PRODUCE, Kind.CODE, 47), "partition"),
+    Mistake(
+        "silence is success",
+        mistakes.silence_taken_for_committed,
+        _struck(END, Kind.SILENT, upto=3, more=9),
+        "told that it is committed",
+    ),
+    Mistake("wrap", mistakes.sequence_wraps_too_early, _wrapping, "for no good reason"),
+    Mistake(
+        "not leader is final",
+        mistakes.not_leader_taken_for_final,
+        _struck(PRODUCE, Kind.LEADER_MOVES),
+        "for no good reason",
+    ),
+    Mistake(
+        "leader asked for once",
+        mistakes.leader_asked_for_once,
+        _struck(PRODUCE, Kind.LEADER_MOVES),
+        "for no good reason",
+    ),
+    Mistake(
+        "coordinator asked for once",
+        mistakes.coordinator_asked_for_once,
+        _struck(END, Kind.COORDINATORS_MOVE, upto=3),
+        "for no good reason",
+    ),
+    Mistake("aborted index", mistakes.aborted_index_ignored, _struck(PRODUCE, Kind.CODE, 87), "read as"),
+    Mistake("no limit of silence", mistakes.silence_without_end, _struck(END, Kind.SILENT, upto=3), "still goes on"),
+    Mistake("checksum", mistakes.checksum_not_checked, _struck(FETCH, Kind.FLIPPED, upto=8), "were read"),
+    Mistake("error swallowed", mistakes.error_of_a_flush_swallowed, _struck(PRODUCE, Kind.CODE, 87), "partition"),
+)
+
+
+@pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.name)
+def test_schedules_find_it(mistake: Mistake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No schedule of this kind breaks our code; with the mistake, one does."""
+    chance = random.Random(mistake.name)
+    schedules = [mistake.draw(chance) for _ in range(SEEDS)]
+    assert [broken(schedule, "writes") for schedule in schedules[:5]] == [None] * 5
+    mistake.put_in(monkeypatch)
+    seen = (broken(schedule, "writes") or "" for schedule in schedules)
+    assert any(mistake.says in said for said in seen), f"{SEEDS} schedules do not see it"

@@ -1,0 +1,72 @@
+"""The real I/O under schedules of faults, drawn from seeds.
+
+``SPARK_EOS_WIRE_SCHEDULES`` says how many of each scenario (100 unless told otherwise), ``SPARK_EOS_WIRE_SEED`` where
+to begin, and ``SPARK_EOS_WIRE_SECONDS`` after how many seconds to stop, whatever is left. With
+``SPARK_EOS_WIRE_STATE``, the begin of a file's name, a run goes on where the one before was stopped. A failure prints
+the seed, and the smallest schedule on the way down that still fails.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from .faults import Schedule, draw
+from .play import PLAYS, broken, play, shrink, staged
+
+SCHEDULES = int(os.environ.get("SPARK_EOS_WIRE_SCHEDULES", "100"))
+FIRST_SEED = int(os.environ.get("SPARK_EOS_WIRE_SEED", "0"))
+SECONDS = float(os.environ.get("SPARK_EOS_WIRE_SECONDS", "inf"))
+STATE = os.environ.get("SPARK_EOS_WIRE_STATE")
+
+
+def test_a_quiet_cluster_takes_everything() -> None:
+    """Without faults, every scenario ends with no error at all."""
+    for name in PLAYS:
+        stage = play(Schedule(1), name)
+        assert stage.cluster.struck == []
+
+
+def test_the_same_schedule_runs_the_same_way() -> None:
+    """A schedule decides everything: a failure can be run again."""
+    for name in PLAYS:
+        for seed in range(5):
+            first, second = (_traced(seed, name) for _ in range(2))
+            assert first == second
+
+
+@pytest.mark.parametrize("name", PLAYS)
+def test_schedules_from_seeds(name: str) -> None:
+    """Rows are there once and in order, and what callers are told is true, whatever happens to connections."""
+    began = time.monotonic()
+    for seed in _seeds(name):
+        schedule = draw(seed)
+        failure = broken(schedule, name)
+        if failure is not None:
+            pytest.fail(f"{name}, seed {seed}: {failure}\nthe smallest that fails: {shrink(schedule, name)}")
+        if time.monotonic() - began > SECONDS:
+            print(f"{name}: stopped after seed {seed}")
+            break
+
+
+def _seeds(name: str) -> Iterator[int]:
+    """Those that are left of this scenario's; the next one is noted before it runs."""
+    last = FIRST_SEED + SCHEDULES
+    noted = Path(f"{STATE}-{name}") if STATE else None
+    first = int(noted.read_text()) if noted is not None and noted.exists() else FIRST_SEED
+    for seed in range(first if first < last else FIRST_SEED, last):
+        if noted is not None:
+            noted.write_text(str(seed))
+        yield seed
+    if noted is not None:
+        noted.unlink()
+
+
+def _traced(seed: int, name: str) -> list[str]:
+    with staged(draw(seed)) as stage:
+        PLAYS[name](stage)
+        return stage.world.trace
