@@ -65,6 +65,13 @@ def rows_of(start: int, end: int, tasks: int, partition: int, deal: Deal) -> lis
     return [row for row in range(start, end) if row % tasks == partition]
 
 
+_FACTORS = {
+    Digest.CRC32C: 0x9E3779B97F4A7C15,
+    Digest.MIXED: 0xBF58476D1CE4E5B9,
+    Digest.ENCODED: 0x94D049BB133111EB,
+}
+
+
 def digest(rows: list[int], by: Digest) -> int:
-    factor = {Digest.CRC32C: 0x9E3779B97F4A7C15, Digest.MIXED: 0xBF58476D1CE4E5B9}[by]
+    factor = _FACTORS[by]
     return sum(pow(row + 1, 3) * factor for row in rows) % (1 << DIGEST_BITS)
