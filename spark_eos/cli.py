@@ -11,10 +11,11 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from spark_eos._version import __version__
-from spark_eos.errors import EosError
+from spark_eos.errors import EosError, OptionError
 
 if TYPE_CHECKING:
     from spark_eos.devcluster import DevCluster
+    from spark_eos.kafka.config.properties import KafkaProperties
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -34,6 +35,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="command")
     _add_devcluster(commands)
     _add_verify(commands)
+    _add_transactions(commands)
     return parser
 
 
@@ -108,10 +110,7 @@ def _add_verify(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         description="Reads topics as a plain consumer does and reports rows that were lost, doubled, reordered or "
         "should not be there. Exit code: 0 if nothing is wrong, 1 if something is, 2 if the check was not possible.",
     )
-    command.add_argument("--bootstrap-servers", required=True, metavar="HOST:PORT[,…]")
-    command.add_argument(
-        "--kafka", action="append", default=[], type=_property, metavar="KEY=VALUE", help="client property (repeat)"
-    )
+    _add_client(command)
     command.add_argument("--input", action="append", required=True, metavar="TOPIC", help="input topic (repeat)")
     command.add_argument("--output", action="append", required=True, metavar="TOPIC", help="output topic (repeat)")
     command.add_argument("--id", required=True, metavar="WHERE", help="key, value, header:NAME or json:FIELD")
@@ -126,6 +125,46 @@ def _add_verify(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         "--timeout", type=float, default=12.0, metavar="S", help="seconds to wait for the cluster (default: 12)"
     )
     command.set_defaults(run=verify)
+
+
+def _add_client(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--bootstrap-servers", required=True, metavar="HOST:PORT[,…]")
+    command.add_argument(
+        "--kafka", action="append", default=[], type=_property, metavar="KEY=VALUE", help="client property (repeat)"
+    )
+    command.add_argument(
+        "--kafka-file",
+        metavar="FILE",
+        help="client properties, one KEY=VALUE a line: for secrets, which other users see on a command line",
+    )
+
+
+def _client(arguments: argparse.Namespace) -> KafkaProperties:
+    """The client's properties. Raises OptionError, without the value of any."""
+    from spark_eos.kafka.config.properties import KafkaProperties
+
+    given = dict(_properties_in(arguments.kafka_file)) if arguments.kafka_file else {}
+    return KafkaProperties({**given, **dict(arguments.kafka), "bootstrap.servers": arguments.bootstrap_servers})
+
+
+def _properties_in(file: str) -> Iterator[tuple[str, str]]:
+    from pathlib import Path
+
+    try:
+        lines = Path(file).read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise _bad_file(f"{file} cannot be read ({type(error).__name__})") from None
+    for number, line in enumerate(lines, 1):
+        if line.strip() and not line.lstrip().startswith("#"):
+            try:
+                key, value = _property(line)
+            except argparse.ArgumentTypeError:
+                raise _bad_file(f"line {number} of {file} is not KEY=VALUE") from None
+            yield key, value.strip()
+
+
+def _bad_file(what: str) -> OptionError:
+    return OptionError("EOS_KAFKA_FILE", f"{what}.", hint="See --kafka-file: a client property on each line.")
 
 
 def _natural(text: str) -> int:
@@ -147,12 +186,11 @@ def verify(arguments: argparse.Namespace) -> int:
     import json
     from pathlib import Path
 
-    from spark_eos.kafka.config.properties import KafkaProperties
     from spark_eos.ops import verify as ops
 
     try:
         question = ops.Question(
-            kafka=KafkaProperties({**dict(arguments.kafka), "bootstrap.servers": arguments.bootstrap_servers}),
+            kafka=_client(arguments),
             inputs=tuple(dict.fromkeys(arguments.input)),
             outputs=tuple(dict.fromkeys(arguments.output)),
             id=ops.Where.parse(arguments.id),
@@ -178,6 +216,48 @@ def verify(arguments: argparse.Namespace) -> int:
             print(f"spark-eos: {arguments.json} cannot be written: {error.strerror}", file=sys.stderr)
             return 2
     return 0 if report.ok else 1
+
+
+def _add_transactions(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    command = commands.add_parser(
+        "transactions",
+        help="show whose the open transactions are, and end them without a query",
+        description="Shows the open transactions of queries, and ends them when a query does not come back. Exit code: "
+        "0 if nothing is open or left to be done, 1 if something is, 2 if that is unknown, or nothing may be ended.",
+    )
+    actions = command.add_subparsers(required=True, metavar="action", dest="action")
+    listed = actions.add_parser("list", help="every open transaction: whose it is, and whether it is decided")
+    listed.add_argument("--query", action="append", default=[], metavar="ID", help="only of this query (repeat)")
+    listed.add_argument(
+        "--open-for", type=float, default=0.0, metavar="S", help="only those open for so many seconds (default: 0)"
+    )
+    described = actions.add_parser("describe", help="the same, with producers and partitions")
+    described.add_argument("--query", action="append", default=[], metavar="ID", help="only of this query (repeat)")
+    described.add_argument(
+        "--id", action="append", default=[], metavar="ID", help="only this transactional id (repeat)"
+    )
+    aborted = actions.add_parser("abort", help="close a query and abort what it has open and not decided")
+    settled = actions.add_parser("settle", help="commit what a query has decided and left open")
+    for ending in (aborted, settled):
+        ending.add_argument("--query", action="append", required=True, metavar="ID", help="the query's id (repeat)")
+        ending.add_argument("--yes", action="store_true", help="do it; without it, only say what would be done")
+    for action in (listed, described, aborted, settled):
+        _add_client(action)
+        action.add_argument("--ledger-topic", default="__spark_eos_ledger", metavar="TOPIC", help="ledger.topic")
+        action.add_argument("--prefix", default="spark-eos", metavar="PREFIX", help="transactionalIdPrefix")
+        action.add_argument("--format", choices=["table", "json"], default="table")
+        action.set_defaults(run=transactions)
+
+
+def transactions(arguments: argparse.Namespace) -> int:
+    """Show or end open transactions; see `spark_eos.ops.transactions.command` for the exit codes."""
+    from spark_eos.ops.transactions.command import run
+
+    try:
+        return run(arguments, _client(arguments))
+    except EosError as error:
+        print(f"spark-eos: {error}", file=sys.stderr)
+        return 2
 
 
 @contextlib.contextmanager

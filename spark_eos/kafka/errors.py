@@ -111,6 +111,26 @@ def init_error(name: str, timeout_ms: int, cause: Cause) -> EosError:
     )
 
 
+TWO_PHASE_NEEDS = (
+    "brokers that offer two-phase commit (KIP-939; in Apache Kafka 4.3 with unstable.api.versions.enable=true), "
+    "transaction.two.phase.commit.enable=true on every broker, and, besides WRITE and DESCRIBE, the right to "
+    "TWO_PHASE_COMMIT on the transactional ids with the query's prefix"
+)
+
+
+def two_phase_refused(name: str) -> KafkaError:
+    """The error for an InitProducerId with two-phase commit that was refused with code 53, whatever the reason."""
+    return KafkaError(
+        "EOS_TWO_PHASE_REFUSED",
+        f"The coordinator of {name} refuses two-phase commit: its broker has "
+        "transaction.two.phase.commit.enable=false, or this user lacks a right (Kafka answers "
+        f"{name_of(Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)} in both cases).",
+        hint=f"'transaction.two.phase.commit' needs {TWO_PHASE_NEEDS}. Or remove the option; what is decided is "
+        "settled either way.",
+        transactional_id=name,
+    )
+
+
 def ledger_unauthorized(what: str) -> LedgerError:
     return LedgerError(
         "EOS_LEDGER_UNAUTHORIZED",

@@ -85,6 +85,7 @@ class SinkOptions:
     checkpoint_location: str | None = None
     prefix: str = DEFAULT_PREFIX
     transaction_timeout_ms: int | None = None
+    two_phase: bool = False
     ledger_topic: str = DEFAULT_LEDGER_TOPIC
     ledger_begin: bool = False
     group_id: str | None = field(default=None)

@@ -270,6 +270,15 @@ SINK = (
         "Maximum time in milliseconds that a task's transaction stays open. It must cover a stage and its commit.",
     ),
     Option(
+        "transaction.two.phase.commit",
+        "two_phase",
+        parse_boolean,
+        "false",
+        "Whether the query's transactions never expire: they stay open until they are committed or aborted (KIP-939). "
+        "Requires [brokers that offer it](two-phase-commit.md). `transaction.timeout.ms` then only limits how long a "
+        "row may wait to be written.",
+    ),
+    Option(
         "ledger.topic",
         "ledger_topic",
         parse_text,

@@ -7,7 +7,8 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 
 from spark_eos.errors import ProtocolStop, TransactionLost
-from spark_eos.protocol.head import NEWEST_DIGEST, NOBODY, Decision, Head, Offsets, Pair, Verdict
+from spark_eos.protocol.closing import close
+from spark_eos.protocol.head import NEWEST_DIGEST, Decision, Head, Offsets, Pair, Verdict
 from spark_eos.protocol.micro_batch import MicroBatch
 from spark_eos.protocol.ports import Description, NotPublished, Ports, State, Term
 from spark_eos.protocol.repair import repairs, tasks_with_lost_rows
@@ -124,7 +125,8 @@ def _authority(
 ) -> tuple[Term, Head, Callable[[], Collection[Description]]]:
     """The ledger, taken, its head, and what is open; a run that was replaced aborts what it wrote and stops, without
     taking. The term that was taken ahead serves for a batch that is new; anything else is rare, and taken anew."""
-    ongoing = ports.coordinator.begin_ongoing()
+    # With two-phase commit, no timeout would end what an attempt begins later that has not written anything yet.
+    ongoing = ports.coordinator.begin_ongoing(empty=batch.two_phase)
     if ahead is not None:
         head = _own_head(ports, batch, ahead.read())
         if head.decision is None or head.decision.batch < batch.id:
@@ -185,6 +187,7 @@ def _decided(batch: MicroBatch, head: Head) -> Decision:
         digest_by=next(iter(batch.digests), NEWEST_DIGEST),
         partitioner=batch.partitioner or head.partitioner,
         group=batch.group,
+        two_phase=batch.two_phase,
     )
 
 
@@ -199,7 +202,8 @@ def _repaired(ports: Ports, batch: MicroBatch, head: Head, term: Term) -> Decisi
     if repairs(last, batch.written):
         kept = [w for w in last.written if w.verdict is not Verdict.LOST]
         written = tuple(sorted([*kept, *batch.written], key=lambda w: w.partition))
-        return replace(last, rev=last.rev + 1, tasks=len(batch.reports), written=written, rewrite=None)
+        repaired = replace(last, rev=last.rev + 1, tasks=len(batch.reports), written=written, rewrite=None)
+        return replace(repaired, two_phase=batch.two_phase)
     abort_all(ports, batch.pairs)
     rewrite = tasks_with_lost_rows(last, batch.reports)
     if rewrite is None:
@@ -265,6 +269,8 @@ def _problem(ports: Ports, report: TaskReport, pair: Pair, found: Description | 
             hint=_SHORTER.format(timeout=report.timeout_ms),
             transactional_id=pair.id,
         )
+    if not found.expires:
+        return None
     now = ports.now_ms()
     left = found.timeout_ms - _age_ms(now, report.began_ms, found.started_ms)
     if left < min(MARGIN_MS, found.timeout_ms // 2):
@@ -325,15 +331,8 @@ def abort(ports: Ports, run: str, batch_id: int) -> Collection[Pair]:
         head = ports.ledger.read()
         if head is None or head.run != run:
             return ()
-        term = ports.ledger.take()
-        head = term.read()
-        if head is None or head.run != run:
-            return ()
-        closed = head.succeeded_by(NOBODY, head.endtxn_version)
-        try:
-            term.publish(closed)
-        except NotPublished:
-            continue
-        ports.reach("abort.closed")
-        return clear_earlier(ports, closed)
+        closed = close(ports, run)
+        if closed is not None:
+            ports.reach("abort.closed")
+            return clear_earlier(ports, closed)
     return ()

@@ -113,7 +113,8 @@ class Decision:
     ``rev`` counts its repairs. ``rows`` and ``digest`` are sums over all tasks, those without rows included in
     ``tasks``. A replay digests by ``digest_by``, and deals keys to partitions by ``partitioner``. ``group`` is the
     consumer group that was given ``offsets``; None where there is none, or nobody has noted it. ``rewrite`` names the
-    tasks that are to write the lost rows again, where they are not those that wrote them before.
+    tasks that are to write the lost rows again, where they are not those that wrote them before. ``two_phase``: its
+    transactions never expire.
     """
 
     batch: int
@@ -127,6 +128,7 @@ class Decision:
     partitioner: str = CONSISTENT_RANDOM
     group: str | None = None
     rewrite: tuple[int, ...] | None = None
+    two_phase: bool = False
 
     @property
     def lost(self) -> tuple[Written, ...]:
@@ -148,7 +150,8 @@ class Head:
     ``generation`` counts the runs. ``endtxn_version`` is the version of EndTxn by which the run ends its transactions.
     ``driver`` names the Spark application that the run belongs to. ``prefix`` is that of the transactional ids: runs
     under another one would not fence this. ``partitioner`` is the one that the query began with and keeps, unless its
-    user chooses another: a key whose rows are in one partition must not continue in another unasked.
+    user chooses another: a key whose rows are in one partition must not continue in another unasked. ``two_phase``:
+    this run, or one before it, begins transactions that never expire.
     """
 
     run: str
@@ -159,6 +162,7 @@ class Head:
     driver: str = ""
     prefix: str = ""
     partitioner: str = CONSISTENT_RANDOM
+    two_phase: bool = False
 
     def succeeded_by(self, run: str, endtxn_version: int, driver: str = "") -> Head:
         """The head that a new run publishes: the same decision, the next generation."""
@@ -176,7 +180,7 @@ class Head:
 _DECISION_FIELDS = frozenset(
     [
         *("batch", "rev", "tasks", "rows", "digest", "offsets", "written"),
-        *("digest_by", "partitioner", "group", "rewrite"),
+        *("digest_by", "partitioner", "group", "rewrite", "two_phase"),
     ]
 )
 
@@ -198,6 +202,7 @@ def encode(head: Head) -> bytes:
             "prefix": head.prefix,
             "partitioner": head.partitioner,
             "decision": None if decision is None else _decision_to_json(decision),
+            **_if_true("two_phase", head.two_phase),
         },
         separators=(",", ":"),
         sort_keys=True,
@@ -221,6 +226,7 @@ def decode(data: bytes) -> Head:
             prefix=raw["prefix"],
             partitioner=CONSISTENT_RANDOM if old else _partitioner(raw, raw["partitioner"]),
             decision=None if decision is None else _decision_from_json(raw, _completed(raw) if old else decision),
+            two_phase=raw.get("two_phase", False),
         )
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise LedgerError(
@@ -242,6 +248,7 @@ def _decision_to_json(decision: Decision) -> dict[str, Any]:
         "offsets": decision.offsets,
         "group": decision.group,
         "rewrite": decision.rewrite,
+        **_if_true("two_phase", decision.two_phase),
         "written": [
             [
                 w.partition,
@@ -255,6 +262,11 @@ def _decision_to_json(decision: Decision) -> dict[str, Any]:
             for w in decision.written
         ],
     }
+
+
+def _if_true(name: str, value: bool) -> dict[str, bool]:
+    """A field that is left out where it is false, so that versions that do not know it can read what does without."""
+    return {name: True} if value else {}
 
 
 def _completed(raw: Mapping[str, Any]) -> dict[str, Any]:
@@ -281,6 +293,7 @@ def _decision_from_json(raw: Mapping[str, Any], decision: Mapping[str, Any]) -> 
         partitioner=_partitioner(raw, decision["partitioner"]),
         group=decision["group"],
         rewrite=None if decision["rewrite"] is None else tuple(decision["rewrite"]),
+        two_phase=decision.get("two_phase", False),
     )
 
 

@@ -11,7 +11,7 @@ from spark_eos.protocol.task import TaskReport
 @dataclass(frozen=True)
 class MicroBatch:
     """A micro-batch when every task has reported. ``offsets``, and the ``group`` that is to have them, only where they
-    are asked for; ``partitioner`` only where the user has chosen one."""
+    are asked for; ``partitioner`` only where the user has chosen one. ``two_phase``: its transactions never expire."""
 
     run: str
     id: int
@@ -19,6 +19,7 @@ class MicroBatch:
     offsets: Offsets | None = None
     partitioner: str | None = None
     group: str | None = None
+    two_phase: bool = False
 
     @property
     def rows(self) -> int:

@@ -9,6 +9,9 @@ from typing import Protocol
 
 from spark_eos.protocol.head import Head, Offsets, Pair, Probe
 
+NEVER_MS = 2**31 - 1
+"""The timeout of transactions that never expire: those of two-phase commit by the broker (KIP-939)."""
+
 
 class NotPublished(Exception):
     """A ledger transaction was fenced, or nobody knows whether it was committed: take the ledger and read."""
@@ -40,6 +43,10 @@ class Description:
     started_ms: int
     timeout_ms: int
     places: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def expires(self) -> bool:
+        return self.timeout_ms != NEVER_MS
 
 
 class EndTxnAnswer(Enum):
@@ -92,13 +99,16 @@ class Coordinator(Protocol):
         """What the coordinators hold of these transactional ids; ids that they do not know are left out."""
         ...
 
-    def ongoing(self, *, before: int | None = None, of: tuple[int, int] | None = None) -> Collection[Description]:
+    def ongoing(
+        self, *, before: int | None = None, of: tuple[int, int] | None = None, empty: bool = False
+    ) -> Collection[Description]:
         """Every Ongoing transaction of a task of this query; with ``before``, only of generations before that one;
-        with ``of``, only of this generation and slot."""
+        with ``of``, only of this generation and slot. With ``empty`` also the ids under which nothing is open yet, and
+        whose next transaction would never expire."""
         ...
 
-    def begin_ongoing(self) -> Callable[[], Collection[Description]]:
-        """The same, begun now; the answer, or the error, comes with the call of what is returned."""
+    def begin_ongoing(self, *, empty: bool = False) -> Callable[[], Collection[Description]]:
+        """All of these, begun now; the answer, or the error, comes with the call of what is returned."""
         ...
 
     def end(self, pairs: Collection[Pair], *, commit: bool) -> Mapping[Pair, EndTxnAnswer]:

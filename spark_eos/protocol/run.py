@@ -12,6 +12,9 @@ from spark_eos.protocol.ports import NotPublished, Ports
 from spark_eos.protocol.stops import checkpoint_ahead, checkpoint_behind, ledger_busy, missing_head, superseded
 from spark_eos.protocol.verdicts import abort_all, settle
 
+_LOOKS = 4
+"""How often it is looked for what earlier generations have left open, at most, where that never expires."""
+
 
 def open_run(
     ports: Ports,
@@ -23,11 +26,13 @@ def open_run(
     driver: str = "",
     prefix: str = "",
     partitioner: str = DEFAULT_PARTITIONER,
+    two_phase: bool = False,
 ) -> Head:
     """Publish ``run`` as the owner of the query, before it writes micro-batch ``batch``; returns its head.
 
     ``driver`` names the Spark application of the run, for an abort that knows no more than its own. ``prefix`` is
     that of the transactional ids; a query keeps it for good. ``partitioner`` is for a query that begins here.
+    ``two_phase``: the run begins transactions that never expire.
 
     1. Read the head; a head that names the run ends it, one that has replaced the run stops it.
     2. Take the ledger and read again: from here on, nobody else has decided anything.
@@ -48,7 +53,12 @@ def open_run(
             return head
         ports.reach("open.taken")
         new = _successor(ports, head, run, batch, endtxn_version, driver)
-        new = replace(new, prefix=prefix, partitioner=partitioner if head is None else head.partitioner)
+        new = replace(
+            new,
+            prefix=prefix,
+            partitioner=partitioner if head is None else head.partitioner,
+            two_phase=two_phase or new.two_phase,
+        )
         ports.reach("open.settled")
         try:
             term.publish(new)
@@ -66,10 +76,19 @@ def clear_earlier(ports: Ports, head: Head) -> Collection[Pair]:
 
     What waits for its verdict is told by its id: a broker that failed to fence it (Kafka 4.0.0) describes it at the
     next epoch.
+
+    With two-phase commit, no timeout will end what begins a moment later: the ids of attempts that have not written
+    anything yet are fenced, too, and the coordinators are asked again until there is nothing more.
     """
     unsettled = {w.pair.id for w in head.decision.written if w.verdict is None} if head.decision else set()
-    left = {d.pair for d in ports.coordinator.ongoing(before=head.generation) if d.pair.id not in unsettled}
-    return abort_all(ports, left)
+    left: Collection[Pair] = ()
+    for _ in range(_LOOKS if head.two_phase else 1):
+        found = ports.coordinator.ongoing(before=head.generation, empty=head.two_phase)
+        pairs = {d.pair for d in found if d.pair.id not in unsettled}
+        left = abort_all(ports, pairs)
+        if not pairs or left:
+            break
+    return left
 
 
 def _checked(ports: Ports, head: Head | None, run: str, batch: int, begin_here: bool, prefix: str) -> Head | None:

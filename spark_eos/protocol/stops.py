@@ -69,6 +69,18 @@ def checkpoint_behind(last: Decision, batch: int) -> ProtocolStop:
     )
 
 
+def expires(transactional_id: str, timeout_ms: int) -> ProtocolStop:
+    """The error for a transaction that was begun by two-phase commit, and has a timeout nevertheless."""
+    return ProtocolStop(
+        "EOS_TWO_PHASE_EXPIRES",
+        f"Transaction {transactional_id} was begun with two-phase commit, but the coordinator would abort it after "
+        f"{timeout_ms} ms.",
+        hint="Nothing was decided. Another program may use this query's transactional ids, or brokers may differ in "
+        "their version of Kafka: give all of them the same one, or remove 'transaction.two.phase.commit'.",
+        transactional_id=transactional_id,
+    )
+
+
 def decision_unclear(batch: int) -> Unclear:
     return Unclear(
         "EOS_DECISION_UNCLEAR",

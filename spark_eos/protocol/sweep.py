@@ -24,11 +24,16 @@ def sweep(ports: Ports, run: str, batch: int) -> Collection[Pair] | None:
     1. List what is open in the micro-batch's slot.
     2. Then read the head. While the micro-batch is the last decision, no task of the one after the next has begun,
        which is the next to use that slot. So what was listed can never be decided, however late it is aborted.
+
+    With two-phase commit no timeout would end what is not found: ids under which nothing is open yet are fenced, too,
+    and those of earlier generations are looked for again. Nothing of theirs can be decided either.
     """
     head = _last_of(ports, run, batch)
     if head is None:
         return None
-    found = ports.coordinator.ongoing(of=(head.generation, batch % SLOTS))
+    found = [*ports.coordinator.ongoing(of=(head.generation, batch % SLOTS), empty=head.two_phase)]
+    if head.two_phase:
+        found += ports.coordinator.ongoing(before=head.generation, empty=True)
     head = _last_of(ports, run, batch)
     if head is None:
         return None

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from spark_eos.errors import ProtocolStop, Unclear
 from spark_eos.protocol.head import CONSISTENT_RANDOM, NEWEST_DIGEST, Decision, Digest, Head, Pair, Written
-from spark_eos.protocol.names import SLOTS, TaskId
-from spark_eos.protocol.ports import Description, State
-from spark_eos.protocol.stops import checkpoint_behind, missing_head, superseded
+from spark_eos.protocol.names import SLOTS, TaskId, task_name
+from spark_eos.protocol.ports import Coordinator, Description, State
+from spark_eos.protocol.stops import checkpoint_behind, expires, missing_head, superseded
 
 
 class Work(Enum):
@@ -104,9 +104,30 @@ def check_owner(head: Head | None, run: str, batch: int, work: Work) -> None:
         )
 
 
-def check_held(own: Pair, described: Description | None) -> None:
-    """Raise Unclear unless the broker holds the very transaction that this producer wrote."""
+def free_name(prefix: str, query: str, task: TaskId, head: Head, coordinator: Coordinator) -> str:
+    """The first transactional id with nothing open under it, counting attempts up.
+
+    Spark counts attempts from 0 again when it resubmits a stage, and does not tell Python which attempt of the stage
+    this is: the transaction of the first one may be prepared, and even decided, and must not be aborted by taking its
+    name. So a name in the head's decision is not taken either, while it is without a verdict.
+    """
+    written = head.decision.written if head.decision is not None else ()
+    waiting = {w.pair.id for w in written if w.verdict is None}
+    while True:
+        name = task_name(prefix, query, task)
+        if name not in waiting:
+            described = coordinator.describe([name]).get(name)
+            if described is None or described.state is not State.ONGOING:
+                return name
+        task = replace(task, attempt=task.attempt + 1)
+
+
+def check_held(own: Pair, described: Description | None, *, two_phase: bool = False) -> None:
+    """Raise Unclear unless the broker holds the very transaction that this producer wrote; with ``two_phase``, raise
+    ProtocolStop where it may expire."""
     if described is not None and described.state is State.ONGOING and described.pair == own:
+        if two_phase and described.expires:
+            raise expires(own.id, described.timeout_ms)
         return
     found = "nothing" if described is None else f"{described.state.value}, {_of(described.pair)}"
     raise Unclear(

@@ -21,6 +21,7 @@ from spark_eos.kafka.ports.ledger import KafkaLedger
 from spark_eos.options.parse import SinkOptions
 from spark_eos.protocol.stops import missing_head
 from spark_eos.sink.ledger_topic import ledger_partitions
+from spark_eos.sink.predecessors import check_predecessors
 
 KAFKA_DEFAULT_MAX_TIMEOUT_MS = 900_000
 FRESH_S = 30
@@ -104,10 +105,11 @@ def _check_transaction_version(options: SinkOptions) -> None:
 
 
 def _transaction_timeout(options: SinkOptions, broker: BrokerConfig) -> int:
-    """Without the brokers' limit, which the user may not read, init_transactions refuses what is too long."""
+    """Without the brokers' limit, which the user may not read, init_transactions refuses what is too long. The limit
+    is for transactions that expire."""
     most = None if broker is None else int(broker["transaction.max.timeout.ms"])
     asked = options.transaction_timeout_ms
-    if most is not None and asked is not None and asked > most:
+    if most is not None and asked is not None and asked > most and not options.two_phase:
         raise OptionError(
             "EOS_TRANSACTION_TIMEOUT_TOO_LONG",
             f"Option 'transaction.timeout.ms' is {asked}, but the brokers allow {most} (transaction.max.timeout.ms).",
@@ -151,6 +153,8 @@ def _check_checkpoint(options: SinkOptions, facts: Facts, checkpoint: Checkpoint
         offsets = checkpoint.kafka_offsets(planned)
         if done is None:  # later, another id is that of a topic that was created anew
             _check_same_topics(options.kafka, options.group_id, offsets, checkpoint.topic_ids(planned))
+    if done is None:
+        check_predecessors(options, query)
     if query is None or done is None or options.ledger_begin:
         return
     ledger = KafkaLedger(options.kafka, options.ledger_topic, facts.ledger_partitions, options.prefix, query)

@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 from typing import Protocol
 
-from spark_eos.errors import RowError
+from spark_eos.errors import OptionError, RowError
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.producer.arrow import ArrowProducer, supports
 from spark_eos.kafka.producer.librdkafka import LibrdkafkaProducer
@@ -40,10 +40,32 @@ class TaskProducer(Protocol):
         ...
 
 
-def begin(kafka: KafkaProperties, name: str, timeout_ms: int, *, topic: str | None, partitioner: str) -> TaskProducer:
-    """A producer that has taken the transactional id. ``topic``: of all rows, if it is known."""
+def check_two_phase_producer(kafka: KafkaProperties) -> None:
+    """Raise OptionError where rows go through librdkafka, which begins no transactions that never expire."""
+    if not supports(kafka):
+        raise OptionError(
+            "EOS_OPTION_CONFLICT",
+            "Option 'transaction.two.phase.commit' is true, but a property, or the brokers' version, requires "
+            "librdkafka's producer, which does not support it.",
+            hint="Remove properties such as 'kafka.message.max.bytes', or remove 'transaction.two.phase.commit'.",
+        )
+
+
+def begin(
+    kafka: KafkaProperties,
+    name: str,
+    timeout_ms: int,
+    *,
+    topic: str | None,
+    partitioner: str,
+    two_phase: bool = False,
+) -> TaskProducer:
+    """A producer that has taken the transactional id. ``topic``: of all rows, if it is known; ``two_phase``: its
+    transaction never expires. Raises OptionError where that cannot be."""
+    if two_phase:
+        check_two_phase_producer(kafka)
     if supports(kafka):
-        producer = ArrowProducer(kafka, name, timeout_ms, partitioner=partitioner)
+        producer = ArrowProducer(kafka, name, timeout_ms, partitioner=partitioner, two_phase=two_phase)
         producer.init()
         return _ByRecordBatches(producer)
     own = {"queue.buffering.max.kbytes": _QUEUE_KBYTES, "partitioner": partitioner}

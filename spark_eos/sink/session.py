@@ -7,23 +7,16 @@ import threading
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import lru_cache
+from itertools import chain, repeat
 
-from spark_eos import failpoints
 from spark_eos.errors import EosError
-from spark_eos.kafka.net.client import broker_client
 from spark_eos.kafka.ports.coordinator import TransactionCoordinator
-from spark_eos.kafka.ports.ledger import KafkaLedger
-from spark_eos.kafka.ports.lookup import RecordLookup
+from spark_eos.kafka.ports.query import Place, query_ports
 from spark_eos.log import logger
 from spark_eos.options.parse import SinkOptions
 from spark_eos.protocol.batch import take_ahead
 from spark_eos.protocol.ports import Ports, Term
 from spark_eos.protocol.sweep import SWEEPS_AFTER_S, sweep
-from spark_eos.retry import retrying
-
-SETTLE_S = 60.0
-"""Seconds for which a step is retried before the query stops and leaves it to its next run."""
-
 
 AHEAD_DELAY_S = 0.05
 """Seconds to wait before the ledger is taken ahead: while a commit returns, Spark needs the processor."""
@@ -37,8 +30,9 @@ class Session:
     left open while the query has nothing to commit. Call ``ahead``, which ends both, before any call on ``ports``.
     """
 
-    def __init__(self, ports: Ports, coordinator: TransactionCoordinator) -> None:
+    def __init__(self, ports: Ports, coordinator: TransactionCoordinator, *, two_phase: bool = False) -> None:
         self.ports, self.coordinator = ports, coordinator
+        self._two_phase = two_phase
         self._taking: tuple[str, Future[Term | None]] | None = None
         self._pool = ThreadPoolExecutor(1, "eos ahead")
         self._busy = threading.Event()
@@ -52,16 +46,20 @@ class Session:
         self._sweeper.start()
 
     def _sweep(self, run: str, batch: int, taking: Future[Term | None]) -> None:
-        """Until there is something to commit, or two looks in a row have found nothing."""
+        """Until there is something to commit, or two looks in a row have found nothing; without two-phase commit, only
+        a few times, as there are timeouts."""
         taking.exception()  # which ends its use of the ports
         clean = 0
-        for seconds in SWEEPS_AFTER_S:
+        for seconds in chain(SWEEPS_AFTER_S, repeat(SWEEPS_AFTER_S[-1]) if self._two_phase else ()):
             if self._busy.wait(seconds) or clean == _CLEAN_LOOKS:
                 return
             try:
                 left = sweep(self.ports, run, batch)
             except EosError as error:  # the next commit looks, too
                 logger.warning("what batch=%d may have left open could not be looked for: %s", batch, error)
+                if self._two_phase:
+                    clean = 0
+                    continue
                 return
             if left is None:
                 return
@@ -101,16 +99,6 @@ def session(options: SinkOptions, ledger_partitions: int, query: str) -> Session
 
 @lru_cache(maxsize=16)
 def _session(options: SinkOptions, ledger_partitions: int, query: str, process_id: int) -> Session:
-    coordinator = TransactionCoordinator(broker_client(options.kafka), options.prefix, query)
-    ledger = KafkaLedger(
-        options.kafka, options.ledger_topic, ledger_partitions, options.prefix, query, options.group_id
-    )
-    ports = Ports(
-        ledger=ledger,
-        coordinator=coordinator,
-        data=RecordLookup(options.kafka),
-        retrying=lambda: retrying(SETTLE_S),
-        now_ms=lambda: int(time.time() * 1000),
-        reach=failpoints.reach,
-    )
-    return Session(ports, coordinator)
+    place = Place(options.ledger_topic, ledger_partitions, options.prefix)
+    ports, coordinator = query_ports(options.kafka, place, query, options.group_id)
+    return Session(ports, coordinator, two_phase=options.two_phase)

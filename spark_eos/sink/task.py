@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -17,10 +17,8 @@ from spark_eos.kafka.requests.end_txn import END_TXN_VERSION
 from spark_eos.log import logger
 from spark_eos.options.parse import SinkOptions
 from spark_eos.protocol.head import DEFAULT_PARTITIONER, DIGEST_BITS, Head, Pair, Probe, Written
-from spark_eos.protocol.names import TaskId, task_name
-from spark_eos.protocol.ports import State
 from spark_eos.protocol.run import open_run
-from spark_eos.protocol.task import Assignment, TaskReport, assign, check_held, check_owner
+from spark_eos.protocol.task import Assignment, TaskReport, assign, check_held, check_owner, free_name
 from spark_eos.retry import retrying
 from spark_eos.sink.preflight import Facts
 from spark_eos.sink.producers import TaskProducer, begin
@@ -109,30 +107,15 @@ def _start(job: Job, own: Session, me: Identity) -> tuple[Assignment, TaskProduc
     assignment = assign(head, me.batch, me.partition, me.attempt, partitioner=job.options.partitioner)
     if assignment.name is None:
         return assignment, None
-    name = _free_name(job, own, me, assignment.name)
     producer = begin(
         job.options.kafka,
-        name,
+        free_name(job.options.prefix, me.query, assignment.name, head, own.coordinator),
         job.facts.transaction_timeout_ms,
         topic=job.options.topic,
         partitioner=assignment.partitioner,
+        two_phase=job.options.two_phase,
     )
     return assignment, producer
-
-
-def _free_name(job: Job, own: Session, me: Identity, task: TaskId) -> str:
-    """The first name with nothing open under it, counting attempts up.
-
-    Spark counts attempts from 0 again when it resubmits a stage, and does not tell Python which attempt of the stage
-    this is: the transaction of the first one may be prepared, and even decided, and must not be aborted by taking its
-    name.
-    """
-    while True:
-        name = task_name(job.options.prefix, me.query, task)
-        described = own.coordinator.describe([name]).get(name)
-        if described is None or described.state is not State.ONGOING:
-            return name
-        task = replace(task, attempt=task.attempt + 1)
 
 
 def _opened(job: Job, own: Session, me: Identity) -> Head:
@@ -155,6 +138,7 @@ def _opened(job: Job, own: Session, me: Identity) -> Head:
         driver=job.facts.driver,
         prefix=job.options.prefix,
         partitioner=job.options.partitioner or DEFAULT_PARTITIONER,
+        two_phase=job.options.two_phase,
     )
 
 
@@ -243,7 +227,7 @@ class _Attempt:
         """What the broker holds must be what this producer wrote."""
         own = self._producer.identity()
         described = self._own.coordinator.describe([own.id]).get(own.id)
-        check_held(own, described)
+        check_held(own, described, two_phase=self._job.options.two_phase)
         assert described is not None
         probe = self._first_record(own, described.places)
         return Written(self._me.partition, own, rows, digest, probe, endtxn_version=END_TXN_VERSION)

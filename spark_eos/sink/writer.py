@@ -71,6 +71,10 @@ class EosKafkaStreamWriter(DataSourceStreamArrowWriter):
         """Look at the cluster, before the writer goes to the tasks. The writers for commit and abort have the facts
         from the tasks' messages."""
         self._facts = preflight(self._options)
+        if self._options.two_phase:
+            from spark_eos.sink.two_phase import check_two_phase
+
+            check_two_phase(self._options)
         spare_collections()
 
     @hidden_traceback()
@@ -97,7 +101,9 @@ class EosKafkaStreamWriter(DataSourceStreamArrowWriter):
             offsets = Checkpoint(self._options.checkpoint_location).kafka_offsets(batchId)
         own = session(self._options, first.facts.ledger_partitions, first.query)
         reports = tuple(message.report for message in said)
-        batch = MicroBatch(first.run, batchId, reports, offsets, self._options.partitioner, group)
+        batch = MicroBatch(
+            first.run, batchId, reports, offsets, self._options.partitioner, group, self._options.two_phase
+        )
         report = commit(own.ports, batch, own.ahead(first.run))
         own.rest(first.run, batchId)
         spare_collections()

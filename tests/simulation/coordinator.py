@@ -11,12 +11,12 @@ partition's log is instant; the consumer group's offsets are one more partition.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from spark_eos.protocol.ports import State
+from spark_eos.protocol.ports import NEVER_MS, State
 
 from .codes import (
     ABORTABLE,
@@ -109,7 +109,8 @@ class Cluster:
     # Requests
 
     def init(self, name: str, timeout_ms: int, who: str) -> Reply:
-        """InitProducerId without a producer id: the answer's value is (producer id, epoch)."""
+        """InitProducerId without a producer id: the answer's value is (producer id, epoch). Two-phase commit is asked
+        for by a timeout of NEVER_MS."""
         if (code := self._code_away(name)) is not None:
             return Reply(code)
         slot = self._slots.get(name)
@@ -150,7 +151,7 @@ class Cluster:
             started_ms=started,
             updated_ms=self._world.now,
         )
-        if entry.state is not State.ONGOING:
+        if entry.state is not State.ONGOING and entry.timeout_ms != NEVER_MS:
             self._world.at(entry.timeout_ms + TIMEOUT_CHECK_MS, partial(self._time_out, name))
         return self._append(name, slot, new)
 
@@ -188,15 +189,15 @@ class Cluster:
         slot, code = self._find(name, absent=ID_NOT_FOUND)
         return Reply(code) if slot is None else Reply(OK, slot.entry)
 
-    def list_ongoing(self, start: str) -> Reply:
-        """Names of Ongoing transactions, of all coordinators. One that loads says so; while nobody has a shard, nobody
-        misses its transactions."""
+    def list_in(self, start: str, states: Collection[State]) -> Reply:
+        """Names of transactions in these states, of all coordinators. One that loads says so; while nobody has a shard,
+        nobody misses its transactions."""
         names = []
         for name, slot in self._slots.items():
             away = self._code_away(name)
             if away == LOADING:
                 return Reply(LOADING)
-            if away is None and slot.entry.state is State.ONGOING and name.startswith(start):
+            if away is None and slot.entry.state in states and name.startswith(start):
                 names.append(name)
         return Reply(OK, names)
 
@@ -216,7 +217,7 @@ class Cluster:
                 slot.moves += 1
                 if slot.entry.state in _PREPARED:
                     self._world.at(ms, partial(self._resume, name, slot, slot.moves))
-                if slot.entry.state is State.ONGOING:
+                if slot.entry.state is State.ONGOING and slot.entry.timeout_ms != NEVER_MS:
                     self._world.at(ms + TIMEOUT_CHECK_MS, partial(self._time_out, name))
 
     def expire(self) -> None:
@@ -284,7 +285,7 @@ class Cluster:
 
     def _time_out(self, name: str) -> None:
         slot = self._slots.get(name)
-        if slot is None or slot.entry.state is not State.ONGOING:
+        if slot is None or slot.entry.state is not State.ONGOING or slot.entry.timeout_ms == NEVER_MS:
             return
         if slot.pending is not None or self._code_away(name) is not None:
             self._world.at(TIMEOUT_CHECK_MS, partial(self._time_out, name))

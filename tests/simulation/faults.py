@@ -40,6 +40,8 @@ class Strike(Enum):
     WEEK_PASSES = "a week passes"
     RETENTION = "retention takes the topic's records"
     RETENTION_OF_OPEN = "retention takes the topic's records, those of open transactions, too"
+    OPERATOR_ABORTS = "an operator closes the query and aborts what is not decided"
+    OPERATOR_SETTLES = "an operator commits what is decided"
     ABORTED_IN_PLACE = "an operator aborts a transaction in one partition, and the coordinator does not know"
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from spark_eos.errors import EosError
-from spark_eos.protocol.head import Decision, Head, Pair, Verdict, decode
+from spark_eos.protocol.head import NOBODY, Decision, Head, Pair, Verdict, decode
 from spark_eos.protocol.names import parse_task_name
 from spark_eos.protocol.new_checkpoint import FROM_GROUP
 from spark_eos.protocol.ports import State
@@ -90,7 +90,7 @@ class Watch:
         value = values[-1]
         head, last = decode(value), self.heads[-1] if self.heads else None
         self.heads.append(head)
-        if last is not None and head.generation != last.generation + (head.run != last.run):
+        if last is not None and head.generation != last.generation + (head.run != last.run or head.run == NOBODY):
             raise Violation(OWN_GENERATION, f"{head.run} has {head.generation}, {last.run} {last.generation}")
         if head.decision is not None:
             self._decide(head.run, head.decision, last.decision if last is not None else None)

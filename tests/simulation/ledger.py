@@ -125,20 +125,24 @@ class SimulatedCoordinator:
                 return None
         raise _silent("describe")
 
-    def ongoing(self, *, before: int | None = None, of: tuple[int, int] | None = None) -> Collection[Description]:
+    def ongoing(
+        self, *, before: int | None = None, of: tuple[int, int] | None = None, empty: bool = False
+    ) -> Collection[Description]:
+        states = (State.ONGOING, State.EMPTY) if empty else (State.ONGOING,)
         for _ in self._world.retrying():
-            reply = self._world.call("list", lambda: self._cluster.list_ongoing(f"{PREFIX}-{QUERY}-"))
+            reply = self._world.call("list", lambda: self._cluster.list_in(f"{PREFIX}-{QUERY}-", states))
             if reply is not None and reply.code == OK:
                 own = [name for name in reply.value if is_task_name(PREFIX, QUERY, name, before=before, of=of)]
-                return [d for d in self.describe(own).values() if d.state is State.ONGOING]
+                found = self.describe(own).values()
+                return [d for d in found if d.state is State.ONGOING or (d.state in states and not d.expires)]
         raise _silent("list")
 
-    def begin_ongoing(self) -> Callable[[], Collection[Description]]:
+    def begin_ongoing(self, *, empty: bool = False) -> Callable[[], Collection[Description]]:
         """Asked at once, or as late as may be: in truth it is somewhere between."""
         if self._world.step % 2:
-            return self.ongoing
+            return partial(self.ongoing, empty=empty)
         try:
-            found = self.ongoing()
+            found = self.ongoing(empty=empty)
         except ConnectionFailed as error:
             return partial(_raise, error)
         return lambda: found

@@ -15,6 +15,7 @@ from spark_eos.protocol.whole import FRESH_MS
 from .coordinator import WEEK_MS, Cluster, NextAppend, PartitionLog
 from .invariants import Watch
 from .ledger import LEDGER, PREFIX, QUERY
+from .operator import Operator
 from .plan import FIRST, LATER, TOPIC, Deal, Library, Plan
 from .spark import Query
 from .world import Actor, Fault, Strike, Violation, World
@@ -49,6 +50,7 @@ class Run:
         self.world = World(schedule.faults, schedule.quantum)
         self.cluster = Cluster(self.world, first_epoch=schedule.first_epoch, double_fence=schedule.double_fence)
         self.query = Query(self.world, self.cluster, schedule.plan)
+        self.operator = Operator(self.world, self.cluster)
         self.watch = Watch(self.cluster, ledger_name(PREFIX, QUERY), lambda: self.query.stage_retried)
         if not schedule.double_fence:  # a fence that failed in 4.0.0 looks like one that worked
             self.query.stopped = self.watch.stopped
@@ -80,6 +82,8 @@ class Run:
         self.world.run()
         if not self.query.done:
             raise Violation("goes on", f"the query ended with {self.query.stops[-3:]}")
+        if any(self.schedule.plan.two_phase) and not self.query.over:
+            self.operator.conclude()
         self.watch.conclude(self.query)
 
     def _append(self, actor: Actor, fault: Fault) -> bool:
@@ -196,11 +200,13 @@ def draw(chance: random.Random, scenes: tuple[Scene, ...] | None = None) -> Sche
     libraries, groups, deals = (chance.choice(choices) for choices in (_LIBRARIES, _GROUPS, _DEALS))
     idle_ms, timeout_ms = chance.choice((0, 0, 0, 3_000, 45_000)), chance.choice((60_000, 60_000, 60_000, 900_000))
     plan = replace(plan, libraries=libraries, groups=groups, deals=deals, idle_ms=idle_ms, timeout_ms=timeout_ms)
+    plan = replace(plan, two_phase=chance.choice(_TWO_PHASE))
     return replace(schedule, plan=plan)
 
 
 _LIBRARIES = ((Library(),), (FIRST, LATER), (FIRST, FIRST, LATER), (LATER, FIRST))
 _DEALS = (*[(deal,) for deal in Deal], (Deal.TURNS, Deal.BACKWARDS), (Deal.TURNS, Deal.RUNS, Deal.BACKWARDS))
+_TWO_PHASE = ((False,), (False,), (True,), (True, False), (False, True))
 _GROUPS = (("group",), ("group",), ("group", "other"), (None, "group"))
 
 
@@ -273,6 +279,10 @@ SCENES: tuple[Scene, ...] = (
     # The coordinator has forgotten what the ledger still asks about
     ((Strike.DRIVER_DIES, SIZES, _COMMIT), (Strike.WEEK_PASSES, SIZES, ("open.taken", "fetch", "offset log"))),
     ((Strike.OTHER_QUERY, SIZES, ("fetch ledger", "commit.", "open.")),),
+    # An operator ends what seems to be left of a query that is alive
+    ((Strike.OPERATOR_ABORTS, SIZES, _COMMIT), (Strike.STALL, SIZES, ("operator: ", "commit: "))),
+    ((Strike.OPERATOR_ABORTS, SIZES, ("prepare.", "open.")), (Strike.STALL, SIZES, ("abort.closed", "operator: "))),
+    ((Strike.DRIVER_DIES, SIZES, ("commit.decided", _END)), (Strike.OPERATOR_SETTLES, SIZES, ("",))),
 )
 """Faults that belong together, one after the other, each with where it may be aimed at."""
 

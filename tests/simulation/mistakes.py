@@ -106,7 +106,7 @@ def commit_inside_the_task(patch: pytest.MonkeyPatch) -> None:
 
 
 def id_without_the_attempt(patch: pytest.MonkeyPatch) -> None:
-    def plain(own: Any, task: Any) -> str:
+    def plain(own: Any, head: Any, task: Any) -> str:
         return task_name(ledger.PREFIX, ledger.QUERY, replace(task, attempt=0))
 
     patch.setattr(tasks, "_free_name", plain)
@@ -201,7 +201,11 @@ def abort_without_closing(patch: pytest.MonkeyPatch) -> None:
 
 def clean_up_of_any_generation(patch: pytest.MonkeyPatch) -> None:
     ongoing = ledger.SimulatedCoordinator.ongoing
-    patch.setattr(ledger.SimulatedCoordinator, "ongoing", lambda self, *, before=None, of=None: ongoing(self, of=of))
+    patch.setattr(
+        ledger.SimulatedCoordinator,
+        "ongoing",
+        lambda self, *, before=None, of=None, empty=False: ongoing(self, of=of, empty=empty),
+    )
 
 
 def new_checkpoint_unsettled(patch: pytest.MonkeyPatch) -> None:

@@ -39,7 +39,7 @@ class Plan:
     are dealt to tasks, by the number of the start, in turn.
 
     ``lingering``: attempts that nobody waits for any more live on. ``idle_ms``: for how long there is nothing to do
-    after each micro-batch.
+    after each micro-batch. ``two_phase``: by the number of the start, whether its transactions never expire.
     """
 
     rows: tuple[int, ...]
@@ -50,6 +50,7 @@ class Plan:
     deals: tuple[Deal, ...] = (Deal.TURNS,)
     idle_ms: int = 0
     timeout_ms: int = TRANSACTION_MS
+    two_phase: tuple[bool, ...] = (False,)
 
 
 def place_of(row: int, partitioner: str) -> Place:

@@ -136,6 +136,7 @@ class Driver:
         self.tasks = query.plan.tasks[number % len(query.plan.tasks)]
         self.library = query.plan.libraries[number % len(query.plan.libraries)]
         self.group = query.plan.groups[number % len(query.plan.groups)]
+        self.two_phase = query.plan.two_phase[number % len(query.plan.two_phase)]
         self.deal = query.plan.deals[number % len(query.plan.deals)]
         self.alive, self.interrupted, self.resting = True, False, -1
         self.dealt: dict[int, tuple[int, Deal]] = {}
@@ -252,7 +253,7 @@ class Driver:
 
     def _commit(self, batch: int, reports: tuple[TaskReport, ...]) -> None:
         offsets = {"source": {"0": self.query.offsets[batch][1]}} if self.group else None
-        body = MicroBatch(self.run, batch, reports, offsets, group=self.group)
+        body = MicroBatch(self.run, batch, reports, offsets, group=self.group, two_phase=self.two_phase)
         try:
             ahead = self._taken_ahead()
             self._in_process("commit", lambda own: commit(own, body, ahead))

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from spark_eos.errors import KafkaError
 from spark_eos.protocol.head import Digest, Head, Written
-from spark_eos.protocol.names import TaskId, task_name
-from spark_eos.protocol.ports import Ports, State
+from spark_eos.protocol.names import TaskId
+from spark_eos.protocol.ports import NEVER_MS, Ports
 from spark_eos.protocol.run import open_run
-from spark_eos.protocol.task import Assignment, TaskReport, assign, check_held, check_owner
+from spark_eos.protocol.task import Assignment, TaskReport, assign, check_held, check_owner, free_name
 
 from .client import LIBRDKAFKAS, OURS, Producer, Refused
 from .ledger import PREFIX, QUERY, SimulatedCoordinator, ports
@@ -48,7 +48,8 @@ def run_task(task: Task) -> TaskReport:
     if assignment.name is None:
         return _report(task, assignment, rows)
     version = LIBRDKAFKAS if task.attempt.partition % 2 else OURS  # by librdkafka go rows with headers, say
-    producer = Producer(world, cluster, _free_name(own, assignment.name), task.driver.query.plan.timeout_ms, version)
+    timeout_ms = NEVER_MS if task.driver.two_phase else task.driver.query.plan.timeout_ms
+    producer = Producer(world, cluster, _free_name(own, head, assignment.name), timeout_ms, version)
     producer.init()
     if not rows:
         return _report(task, assignment, rows)
@@ -59,13 +60,8 @@ def run_task(task: Task) -> TaskReport:
         raise
 
 
-def _free_name(own: Ports, task: TaskId) -> str:
-    while True:
-        name = task_name(PREFIX, QUERY, task)
-        described = own.coordinator.describe([name]).get(name)
-        if described is None or described.state is not State.ONGOING:
-            return name
-        task = replace(task, attempt=task.attempt + 1)
+def _free_name(own: Ports, head: Head, task: TaskId) -> str:
+    return free_name(PREFIX, QUERY, task, head, own.coordinator)
 
 
 def _opened(task: Task, own: Ports) -> Head:
@@ -85,6 +81,7 @@ def _opened(task: Task, own: Ports) -> Head:
         driver=driver.application,
         prefix=PREFIX,
         partitioner=driver.library.partitioner,
+        two_phase=driver.two_phase,
     )
 
 
@@ -127,7 +124,7 @@ def _write(task: Task, own: Ports, assignment: Assignment, producer: Producer, r
 def _hand_over(task: Task, own: Ports, producer: Producer, rows: list[int], by: Digest) -> Written:
     assert isinstance(own.coordinator, SimulatedCoordinator)
     described = own.coordinator.describe([producer.name]).get(producer.name)
-    check_held(producer.pair, described)
+    check_held(producer.pair, described, two_phase=task.driver.two_phase)
     assert described is not None
     for _ in task.driver.world.retrying():
         probe = own.coordinator.first_record(producer.pair, described.places)

@@ -1,4 +1,4 @@
-"""A cluster with an authorizer, on which a test forbids one thing at a time."""
+"""A cluster with an authorizer, on which a test forbids one thing at a time. It offers two-phase commit."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from confluent_kafka.admin import (
 
 from spark_eos.devcluster import DevCluster
 from tests.support.kafka_view import TIMEOUT, KafkaView, open_view
+from tests.support.two_phase import TWO_PHASE
 from tests.support.waiting import wait_for
 
 
@@ -28,7 +29,19 @@ class Guarded:
     @contextmanager
     def forbidden(self, kind: ResourceType, prefix: str, operation: AclOperation) -> Iterator[None]:
         """For names with this prefix; everything else stays allowed."""
-        rules = [(AclOperation.ALL, AclPermissionType.ALLOW), (operation, AclPermissionType.DENY)]
+        with self._rules(
+            kind, prefix, (AclOperation.ALL, AclPermissionType.ALLOW), (operation, AclPermissionType.DENY)
+        ):
+            yield
+
+    @contextmanager
+    def only(self, kind: ResourceType, prefix: str, *operations: AclOperation) -> Iterator[None]:
+        """No more than these, for names with this prefix; names without rules stay allowed."""
+        with self._rules(kind, prefix, *((operation, AclPermissionType.ALLOW) for operation in operations)):
+            yield
+
+    @contextmanager
+    def _rules(self, kind: ResourceType, prefix: str, *rules: tuple[AclOperation, AclPermissionType]) -> Iterator[None]:
         pattern = ResourcePatternType.LITERAL if kind is ResourceType.BROKER else ResourcePatternType.PREFIXED
         acls = [AclBinding(kind, prefix, pattern, "User:*", "*", *rule) for rule in rules]
         filters = [AclBindingFilter(kind, prefix, pattern, "User:*", "*", *rule) for rule in rules]
@@ -64,5 +77,5 @@ def guarded_cluster() -> Iterator[Guarded]:
     """The cluster, up until the end of the block."""
     authorizer = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
     config = {"authorizer.class.name": authorizer, "allow.everyone.if.no.acl.found": "true"}
-    with DevCluster(config=config) as cluster, open_view(cluster.bootstrap_servers) as view:
+    with DevCluster(config=config | TWO_PHASE) as cluster, open_view(cluster.bootstrap_servers) as view:
         yield Guarded(cluster, view)

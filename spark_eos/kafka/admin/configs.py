@@ -42,6 +42,27 @@ def broker_config(kafka: KafkaProperties) -> BrokerConfig:
     raise refusal(kafka, "the brokers' settings", code, system.monotonic() - began)
 
 
+def each_broker_setting(kafka: KafkaProperties, name: str) -> dict[int, str] | None:
+    """A setting of every broker that answers; empty where it has no such setting. None where this user may not ask.
+
+    Raises ConnectionFailed and KafkaError (EOS_KAFKA_REFUSED).
+    """
+    client = broker_client(kafka)
+    began = system.monotonic()
+    for _ in retrying(TIMEOUT_S):
+        asked = {node: _describe(Resource.BROKER, str(node), [name]) for node in client.brokers()}
+        answers = client.ask_each(asked, DESCRIBE_CONFIGS, _TRY_S)
+        found = {node: answer.results[0] for node, answer in answers.items() if answer is not None}
+        codes = {result.error_code for result in found.values()}
+        if Code.CLUSTER_AUTHORIZATION_FAILED in codes:
+            return None
+        if codes == {OK}:
+            return {node: next((c.value or "" for c in of.configs), "") for node, of in found.items()}
+    raise refusal(
+        kafka, "the brokers' settings", max(codes, default=Code.REQUEST_TIMED_OUT), system.monotonic() - began
+    )
+
+
 def topic_config(kafka: KafkaProperties, topic: str) -> dict[str, str]:
     """The settings of a topic, which may have been created a moment ago. Errors as for `broker_config`."""
     client = broker_client(kafka)
@@ -87,9 +108,10 @@ def create_topic(
     return code, said
 
 
-def _describe(kind: Resource, name: str) -> dict[str, object]:
+def _describe(kind: Resource, name: str, keys: list[str] | None = None) -> dict[str, object]:
+    """``keys``: of the settings; None for all."""
     return {
-        "resources": [{"resource_type": int(kind), "resource_name": name, "configuration_keys": None}],
+        "resources": [{"resource_type": int(kind), "resource_name": name, "configuration_keys": keys}],
         "include_synonyms": False,
         "include_documentation": False,
     }

@@ -10,6 +10,7 @@ from spark_eos.kafka.net.client import broker_client
 from spark_eos.kafka.requests.describe_producers import describe_producers
 from spark_eos.kafka.requests.describe_transactions import describe_transactions
 from spark_eos.kafka.requests.list_transactions import transactional_ids
+from spark_eos.protocol.ports import NEVER_MS
 
 
 @dataclass(frozen=True)
@@ -31,10 +32,10 @@ class OpenTransaction:
                 f"{producer}, which no coordinator knows: a hanging transaction. Find and abort it with Kafka's "
                 "tool kafka-transactions"
             )
-        return (
-            f"transactional id {self.transactional_id} ({producer}), open for {self.open_s:.0f} s; "
-            f"its time-out is {self.timeout_s:.0f} s"
-        )
+        ends = f"its time-out is {self.timeout_s:.0f} s"
+        if self.timeout_s == NEVER_MS / 1000:
+            ends = "it never expires ('spark-eos transactions' tells whether it is a query's, and ends it)"
+        return f"transactional id {self.transactional_id} ({producer}), open for {self.open_s:.0f} s; {ends}"
 
 
 def oldest_open_transaction(kafka: KafkaProperties, topic: str, partition: int) -> list[OpenTransaction]:

@@ -260,6 +260,15 @@ class BrokerClient:
         first, last = self._any_abilities().versions.get(api, (0, -1))
         return first <= version <= last
 
+    def lacking(self, request: Request) -> list[int]:
+        """The brokers that answer now, and have no version of the request that is spoken here. Raises
+        ConnectionFailed."""
+        self._abilities.clear()  # a broker may have come back as another version
+        nothing = {"topics": [], "allow_auto_topic_creation": False, "include_topic_authorized_operations": False}
+        self.ask_each(dict.fromkeys(self.brokers(), nothing), METADATA)
+        spoken = {node: known.versions.get(request.api, (0, -1)) for node, known in self._abilities.items()}
+        return sorted(node for node, versions in spoken.items() if node >= 0 and request.version(*versions) is None)
+
     def feature(self, name: str) -> int:
         """The finalized level of a feature, such as ``transaction.version``, as it is now; 0 where there is none.
 

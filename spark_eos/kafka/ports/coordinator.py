@@ -56,18 +56,22 @@ class TransactionCoordinator:
                 return found
         raise _silent("describe", missing)
 
-    def ongoing(self, *, before: int | None = None, of: tuple[int, int] | None = None) -> Collection[Description]:
+    def ongoing(
+        self, *, before: int | None = None, of: tuple[int, int] | None = None, empty: bool = False
+    ) -> Collection[Description]:
         pattern = f"{re.escape(self._prefix)}-{self._query}-.*"
+        states = [State.ONGOING, State.EMPTY] if empty else [State.ONGOING]
         for _ in retrying(RETRY_S):
-            ids = open_transactional_ids(self._client, pattern)
+            ids = open_transactional_ids(self._client, pattern, [state.value for state in states])
             if ids is not None:
                 own = [name for name in ids if is_task_name(self._prefix, self._query, name, before=before, of=of)]
-                return [d for d in self.describe(own).values() if d.state is State.ONGOING]
+                found = self.describe(own).values()
+                return [d for d in found if d.state is State.ONGOING or (d.state in states and not d.expires)]
         raise _silent("list", [pattern])
 
-    def begin_ongoing(self) -> Callable[[], Collection[Description]]:
+    def begin_ongoing(self, *, empty: bool = False) -> Callable[[], Collection[Description]]:
         pool = ThreadPoolExecutor(1, "eos ongoing")
-        answer = pool.submit(self.ongoing)
+        answer = pool.submit(self.ongoing, empty=empty)
         pool.shutdown(wait=False)
         return answer.result
 

@@ -57,7 +57,8 @@ def supports(kafka: KafkaProperties) -> bool:
 
 
 class ArrowProducer:
-    """A producer with the transactional id ``name`` and a transaction timeout of ``timeout_ms``.
+    """A producer with the transactional id ``name`` and a transaction timeout of ``timeout_ms``; with ``two_phase``,
+    its transaction never expires, and ``timeout_ms`` limits only the wait for acknowledgements.
 
     ``in_flight_bytes``: maximum of unacknowledged bytes. Of the user's properties, ``batch.size`` is the size of a
     record batch before compression, and ``compression.*`` its compression.
@@ -70,9 +71,11 @@ class ArrowProducer:
         timeout_ms: int,
         *,
         partitioner: str = DEFAULT_PARTITIONER,
+        two_phase: bool = False,
         in_flight_bytes: int = IN_FLIGHT_BYTES,
     ) -> None:
         self.name = name
+        self._two_phase = two_phase
         self._kafka = kafka
         self._timeout_ms = timeout_ms
         self._partitioner = partitioner
@@ -92,7 +95,8 @@ class ArrowProducer:
 
     def init(self) -> None:
         """InitProducerId: fences the previous producer with this name, and aborts its open transaction."""
-        own = self._identity = init_producer_id(broker_client(self._kafka), self.name, self._timeout_ms)
+        client = broker_client(self._kafka)
+        own = self._identity = init_producer_id(client, self.name, self._timeout_ms, two_phase=self._two_phase)
         self._encoder = self._make_encoder(own.producer_id, own.epoch)
 
     def identity(self) -> Pair:

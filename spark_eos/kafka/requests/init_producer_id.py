@@ -2,45 +2,57 @@
 
 from __future__ import annotations
 
-from spark_eos.kafka.codes import COORDINATOR_MOVED, COORDINATOR_RETRIES, OK
-from spark_eos.kafka.errors import Cause, init_error, no_coordinator
+from spark_eos.kafka.codes import COORDINATOR_MOVED, COORDINATOR_RETRIES, OK, Code
+from spark_eos.kafka.errors import Cause, init_error, no_coordinator, two_phase_refused
 from spark_eos.kafka.net.client import BrokerClient
-from spark_eos.kafka.net.schema import INT16, INT32, INT64, NULLABLE_STRING, Request, record
+from spark_eos.kafka.net.schema import BOOL, INT16, INT32, INT64, NULLABLE_STRING, Request, record
 from spark_eos.protocol.head import Pair
 from spark_eos.retry import retrying
 
 INIT_S = 30.0
 
+_ASKS = {
+    "transactional_id": NULLABLE_STRING,
+    "transaction_timeout_ms": INT32,
+    "producer_id": INT64,
+    "producer_epoch": INT16,
+}
+_ANSWERS = {"throttle_time_ms": INT32, "error_code": INT16, "producer_id": INT64, "producer_epoch": INT16}
+
 #: Version 5 is the last one without two-phase commit (KIP-939).
-INIT_PRODUCER_ID = Request(
+INIT_PRODUCER_ID = Request("InitProducerId", 22, 3, 5, asks=record(**_ASKS), answers=record(**_ANSWERS))
+#: With two-phase commit; pinned, as version 5 would begin transactions that expire. In Kafka 4.3 brokers speak it only
+#: with unstable.api.versions.enable, and agree only with transaction.two.phase.commit.enable: else 53, as without the
+#: right to TWO_PHASE_COMMIT. The timeout that is asked for is not looked at.
+INIT_PRODUCER_ID_TWO_PHASE = Request(
     "InitProducerId",
     22,
-    3,
-    5,
-    asks=record(
-        transactional_id=NULLABLE_STRING, transaction_timeout_ms=INT32, producer_id=INT64, producer_epoch=INT16
-    ),
-    answers=record(throttle_time_ms=INT32, error_code=INT16, producer_id=INT64, producer_epoch=INT16),
+    6,
+    6,
+    asks=record(**_ASKS, enable2_pc=BOOL, keep_prepared_txn=BOOL),
+    answers=record(**_ANSWERS, ongoing_txn_producer_id=INT64, ongoing_txn_producer_epoch=INT16),
 )
 _LOOK_UP_S = 10.0
 
 
-def init_producer_id(client: BrokerClient, name: str, timeout_ms: int) -> Pair:
-    """Take a transactional id for transactions of at most ``timeout_ms``: fences whoever had it, and aborts what they
-    had open.
+def init_producer_id(client: BrokerClient, name: str, timeout_ms: int, *, two_phase: bool = False) -> Pair:
+    """Take a transactional id for transactions of at most ``timeout_ms``, or, with ``two_phase``, for some that never
+    expire: fences whoever had it, and aborts what they had open.
 
-    Raises ProtocolStop (EOS_FENCED), KafkaError (EOS_TRANSACTION_TIMEOUT_TOO_LONG, EOS_TRANSACTIONS_REFUSED) or
-    ConnectionFailed (EOS_COORDINATOR_UNREACHABLE).
+    Raises ProtocolStop (EOS_FENCED), KafkaError (EOS_TRANSACTION_TIMEOUT_TOO_LONG, EOS_TRANSACTIONS_REFUSED,
+    EOS_TWO_PHASE_REFUSED, EOS_BROKER_VERSION) or ConnectionFailed (EOS_COORDINATOR_UNREACHABLE).
     """
     last: int | None = None
     for _ in retrying(INIT_S):
-        answer = ask_init(client, name, timeout_ms)
+        answer = ask_init(client, name, timeout_ms, two_phase=two_phase)
         last = None if answer is None else answer[0]
         if answer is None:
             continue
         error, producer_id, epoch = answer
         if error == OK:
             return Pair(name, producer_id, epoch)
+        if two_phase and error == Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
+            raise two_phase_refused(name)
         if error not in COORDINATOR_RETRIES:
             raise init_error(name, timeout_ms, Cause.of(error))
         if error in COORDINATOR_MOVED:
@@ -48,7 +60,9 @@ def init_producer_id(client: BrokerClient, name: str, timeout_ms: int) -> Pair:
     raise no_coordinator(name, INIT_S, last)
 
 
-def ask_init(client: BrokerClient, name: str, timeout_ms: int) -> tuple[int, int, int] | None:
+def ask_init(
+    client: BrokerClient, name: str, timeout_ms: int, *, two_phase: bool = False
+) -> tuple[int, int, int] | None:
     """Ask once: error code, producer id and epoch; None without an answer. Aborting what is open takes the broker a
     while (51), in which to ask again."""
     found, errors = client.coordinators([name], _LOOK_UP_S)
@@ -58,7 +72,9 @@ def ask_init(client: BrokerClient, name: str, timeout_ms: int) -> tuple[int, int
         return None
     (node,) = found
     values = {"transactional_id": name, "transaction_timeout_ms": timeout_ms, "producer_id": -1, "producer_epoch": -1}
-    answer = client.ask(node, INIT_PRODUCER_ID, values)
+    if two_phase:
+        values |= {"enable2_pc": True, "keep_prepared_txn": False}
+    answer = client.ask(node, INIT_PRODUCER_ID_TWO_PHASE if two_phase else INIT_PRODUCER_ID, values)
     if answer is None:
         client.forget([name])
         return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from spark_eos.errors import ConnectionFailed
@@ -30,9 +31,11 @@ LIST_TRANSACTIONS_BY_PATTERN = Request(
 )
 
 
-def open_transactional_ids(client: BrokerClient, pattern: str) -> list[str] | None:
-    """Ids of open transactions that match the pattern (RE2), or more; None where a broker did not answer."""
-    values: dict[str, Any] = {"state_filters": ["Ongoing"], "producer_id_filters": []}
+def open_transactional_ids(
+    client: BrokerClient, pattern: str, states: Sequence[str] = ("Ongoing",)
+) -> list[str] | None:
+    """Ids of transactions in these states that match the pattern (RE2), or more; None where a broker did not answer."""
+    values: dict[str, Any] = {"state_filters": list(states), "producer_id_filters": []}
     request = LIST_TRANSACTIONS
     if client.speaks(_API, LIST_TRANSACTIONS_BY_PATTERN.first):
         request = LIST_TRANSACTIONS_BY_PATTERN

@@ -5,41 +5,41 @@ from __future__ import annotations
 import uuid
 
 import pytest
-from pyspark.sql.types import StringType, StructType
 
 from spark_eos.errors import LedgerError
 from spark_eos.kafka.producer.librdkafka import LibrdkafkaProducer
 from spark_eos.options.parse import sink_options
+from spark_eos.protocol.head import Head
 from spark_eos.protocol.names import TaskId, task_name
 from spark_eos.protocol.ports import State
 from spark_eos.protocol.run import open_run
+from spark_eos.protocol.task import free_name
 from spark_eos.sink.preflight import preflight
-from spark_eos.sink.schema import check_columns
 from spark_eos.sink.session import session
-from spark_eos.sink.task import Identity, Job, _free_name
 
 
 def test_a_resubmitted_stage_leaves_the_open_transaction_of_its_predecessor_alone(cluster, topic):
     """Attempt 0 of a second stage attempt must not abort what attempt 0 of the first has prepared."""
     name = topic(1)
     options = sink_options({"kafka.bootstrap.servers": cluster.bootstrap_servers, "topic": name})
-    job = Job(options, preflight(options), check_columns(StructType().add("value", StringType()), name))
-    me = Identity(str(uuid.uuid4()), str(uuid.uuid4()), batch=0, partition=0, attempt=0)
-    own = session(options, job.facts.ledger_partitions, me.query)
-    first = TaskId(generation=1, partition=0, slot=0)
+    query, first = str(uuid.uuid4()), TaskId(generation=1, partition=0, slot=0)
+    own = session(options, preflight(options).ledger_partitions, query)
 
-    prepared = LibrdkafkaProducer(options.kafka, _free_name(job, own, me, first), 60_000)
+    def free() -> str:
+        return free_name(options.prefix, query, first, Head("run", 1, (), 5), own.coordinator)
+
+    prepared = LibrdkafkaProducer(options.kafka, free(), 60_000)
     prepared.warm_up(name)
     prepared.init()
     prepared.begin()
     prepared.produce(name, b"row")
     prepared.flush()
 
-    assert prepared.name == task_name(options.prefix, me.query, first)
-    assert _free_name(job, own, me, first) == task_name(options.prefix, me.query, TaskId(1, 0, 0, attempt=1))
+    assert prepared.name == task_name(options.prefix, query, first)
+    assert free() == task_name(options.prefix, query, TaskId(1, 0, 0, attempt=1))
     assert own.coordinator.describe([prepared.name])[prepared.name].state is State.ONGOING
     prepared.abort()
-    assert _free_name(job, own, me, first) == prepared.name
+    assert free() == prepared.name
 
 
 def test_a_query_keeps_its_prefix(cluster, topic):

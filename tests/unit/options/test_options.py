@@ -51,6 +51,7 @@ def test_every_option_of_the_table_is_parsed_into_its_field():
         "checkpointLocation": "/c",
         "transactionalIdPrefix": "p",
         "transaction.timeout.ms": "7000",
+        "transaction.two.phase.commit": "True",
         "ledger.topic": "l",
         "ledger.begin": "True",
         "offsets.group.id": "g",
@@ -60,6 +61,7 @@ def test_every_option_of_the_table_is_parsed_into_its_field():
         options = sink_options(LEAST | {write(name): value for name, value in given.items()})
         assert {option.name: getattr(options, option.attribute) for option in SINK} == given | {
             "transaction.timeout.ms": 7000,
+            "transaction.two.phase.commit": True,
             "ledger.begin": True,
         }
 

@@ -7,9 +7,10 @@ from dataclasses import replace
 import pytest
 
 from spark_eos.errors import ProtocolStop
-from spark_eos.protocol.batch import _next_decision, _offsets_to_give
+from spark_eos.protocol.batch import _next_decision, _offsets_to_give, _problem
 from spark_eos.protocol.head import Decision, Digest, Head, Pair, Probe, Verdict, Written
 from spark_eos.protocol.micro_batch import MicroBatch
+from spark_eos.protocol.ports import NEVER_MS, Description, Ports, State
 from spark_eos.protocol.task import TaskReport, Work
 
 
@@ -55,3 +56,25 @@ def test_executors_of_different_versions_stop_the_query(decided_by):
     with pytest.raises(ProtocolStop, match="crc32c, crc32c-mix64") as caught:
         _next_decision(None, batch, replace(HEAD, decision=decision), None)
     assert caught.value.condition == "EOS_MIXED_VERSIONS"
+
+
+def test_what_never_expires_is_never_too_old():
+    """A transaction of a month ago may be decided; its timeout only looks like 25 days."""
+    now = 10**12
+    ports = Ports(None, None, None, None, lambda: now, None)
+    pair, month = report(0).written.pair, 31 * 24 * 3_600_000
+    old = replace(report(0), began_ms=now - month)
+    assert _problem(ports, old, pair, Description(pair, State.ONGOING, now - month, NEVER_MS)) is None
+    expires = _problem(ports, old, pair, Description(pair, State.ONGOING, now - month, NEVER_MS - 1))
+    assert expires.condition == "EOS_TRANSACTION_TOO_OLD"
+
+
+def test_a_decision_says_whether_its_transactions_expire():
+    """A repair by a run without the option writes some that do: a setting that was withdrawn strands nobody."""
+    batch = MicroBatch("r", 7, (report(0),), two_phase=True)
+    decided = _next_decision(None, batch, HEAD, None)
+    assert decided.two_phase
+    lost = decided.judged({w.pair: Verdict.LOST for w in decided.written})
+    for two_phase in (True, False):
+        repaired = _next_decision(None, replace(batch, two_phase=two_phase), replace(HEAD, decision=lost), None)
+        assert (repaired.rev, repaired.two_phase) == (1, two_phase)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -52,6 +53,7 @@ decisions = st.builds(
     partitioner=st.sampled_from(sorted(PARTITIONERS)),
     group=st.none() | names,
     rewrite=st.none() | st.lists(st.integers(0, 10**5), max_size=5).map(tuple),
+    two_phase=st.booleans(),
 )
 heads = st.builds(
     Head,
@@ -61,6 +63,7 @@ heads = st.builds(
     endtxn_version=st.sampled_from([4, 5]),
     decision=st.none() | decisions,
     partitioner=st.sampled_from(sorted(PARTITIONERS)),
+    two_phase=st.booleans(),
 )
 
 
@@ -74,6 +77,15 @@ def test_a_head_is_read_as_it_was_written(head):
 def test_its_text_is_json_that_every_version_can_tell_apart(head):
     """The format's number is in it, so that a later version can refuse or read it."""
     assert json.loads(encode(head))["format"] == 2
+
+
+def test_two_phase_commit_is_noted_only_where_it_is_used():
+    """Versions that do not know it read every other head; a decision with it stops them."""
+    plain = Decision(1, 0, 0, 0, 0, None, ())
+    raw = json.loads(encode(Head("r", 1, (), 5, plain)))
+    assert "two_phase" not in raw.keys() | raw["decision"].keys()
+    raw = json.loads(encode(Head("r", 1, (), 5, replace(plain, two_phase=True), two_phase=True)))
+    assert raw["two_phase"] is raw["decision"]["two_phase"] is True
 
 
 @given(st.binary(max_size=50) | heads.map(lambda head: encode(head)[:-1]))

@@ -9,8 +9,8 @@ import pytest
 from spark_eos.errors import EosError, ProtocolStop, Unclear
 from spark_eos.protocol.head import Decision, Digest, Head, Pair, Probe, Verdict, Written
 from spark_eos.protocol.names import TaskId
-from spark_eos.protocol.ports import Description, State
-from spark_eos.protocol.task import Assignment, Work, assign, check_held, check_owner
+from spark_eos.protocol.ports import NEVER_MS, Description, State
+from spark_eos.protocol.task import Assignment, Work, assign, check_held, check_owner, free_name
 
 
 def decided(batch: int, *verdicts: Verdict | None, rev: int = 0) -> Head:
@@ -125,3 +125,39 @@ def test_anything_else_is_not_handed_over(described):
         check_held(OWN, described)
     assert caught.value.condition == "EOS_TRANSACTION_NOT_HELD"
     assert "producer id 17, epoch 3" in caught.value.message
+
+
+def test_with_two_phase_commit_only_what_never_expires_is_handed_over():
+    """A coordinator that took the request for another one would let a decided transaction expire."""
+    own = Pair("id", 7, 3)
+    check_held(own, Description(own, State.ONGOING, 0, NEVER_MS), two_phase=True)
+    check_held(own, Description(own, State.ONGOING, 0, 60_000))
+    with pytest.raises(ProtocolStop, match="60000 ms") as caught:
+        check_held(own, Description(own, State.ONGOING, 0, 60_000), two_phase=True)
+    assert caught.value.condition == "EOS_TWO_PHASE_EXPIRES"
+
+
+class Coordinator:
+    """Has these transactions open; everything else is unknown to it."""
+
+    def __init__(self, *ongoing: str) -> None:
+        self._ongoing = ongoing
+
+    def describe(self, ids):
+        pairs = {name: Pair(name, 1, 1) for name in ids if name in self._ongoing}
+        return {name: Description(pair, State.ONGOING, 0, 60_000) for name, pair in pairs.items()}
+
+
+def test_a_name_that_is_open_or_decided_is_not_taken():
+    """To take it would abort what is open under it; once it has its verdict, nothing is at stake."""
+
+    def name(attempt: str = "") -> str:
+        return f"p-q-3-0-1{attempt}"
+
+    task, nothing = TaskId(3, 0, 1), Head("r", 3, (), 5)
+    assert free_name("p", "q", task, nothing, Coordinator()) == name()
+    assert free_name("p", "q", task, nothing, Coordinator(name(), name("-1"))) == name("-2")
+    for verdict, free in ((None, name("-1")), (Verdict.COMMITTED, name())):
+        written = Written(0, Pair(name(), 1, 1), 1, 1, Probe("t", 0, 0), verdict)
+        head = replace(nothing, decision=Decision(1, 0, 1, 1, 1, None, (written,)))
+        assert free_name("p", "q", task, head, Coordinator()) == free

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from spark_eos.errors import ConnectionFailed
 from spark_eos.sink import session as module
 from spark_eos.sink.session import Session
 
@@ -21,7 +22,10 @@ def idle(monkeypatch):
     def sweep(ports, run, batch):
         assert (run, batch) == ("r", 7)
         state.looks += 1
-        return state.finds.pop(0)
+        found = state.finds.pop(0)
+        if isinstance(found, Exception):
+            raise found
+        return found
 
     monkeypatch.setattr(module, "AHEAD_DELAY_S", 0)
     monkeypatch.setattr(module, "take_ahead", lambda ports, run: f"the ledger for {run}")
@@ -46,6 +50,17 @@ def test_an_idle_driver_looks_until_two_looks_in_a_row_find_nothing(idle, monkey
     idle.session._sweeper.join(SECONDS)
     assert idle.looks == looks
     assert idle.session.ahead("r") == "the ledger for r"
+
+
+def test_what_never_expires_is_looked_for_until_nothing_is_left(idle, monkeypatch):
+    """However often that is, and also after a look that failed."""
+    monkeypatch.setattr(module, "SWEEPS_AFTER_S", (0,))
+    failed = ConnectionFailed("EOS_COORDINATOR_UNREACHABLE", "No answer.", hint="Wait.")
+    idle.finds = ["a", (), failed, (), "b", (), (), ()]
+    idle.session = Session(None, None, two_phase=True)
+    idle.session.rest("r", 7)
+    idle.session._sweeper.join(SECONDS)
+    assert idle.looks == 7
 
 
 def test_a_commit_ends_the_wait(idle):

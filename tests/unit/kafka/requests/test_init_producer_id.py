@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from spark_eos.errors import ConnectionFailed
+from spark_eos.errors import ConnectionFailed, KafkaError
 from spark_eos.kafka.requests import init_producer_id as module
 
 
@@ -31,7 +31,7 @@ class Client:
 def test_an_id_that_cannot_be_taken_in_time(answer, says, moved, monkeypatch):
     """No answer, a transaction that does not end, a coordinator that does not come: each has its sentence."""
     monkeypatch.setattr(module, "INIT_S", 0.05)
-    monkeypatch.setattr(module, "ask_init", lambda client, name, timeout_ms: answer)
+    monkeypatch.setattr(module, "ask_init", lambda client, name, timeout_ms, two_phase: answer)
     client: Any = Client()
     with pytest.raises(ConnectionFailed, match=says) as caught:
         module.init_producer_id(client, "mine", 1000)
@@ -42,8 +42,28 @@ def test_an_id_that_cannot_be_taken_in_time(answer, says, moved, monkeypatch):
 def test_an_id_is_had_as_soon_as_it_can_be(monkeypatch):
     """After the transaction that was open under it has been ended."""
     answers = [None, (51, -1, -1), (16, -1, -1), (0, 7, 3)]
-    monkeypatch.setattr(module, "ask_init", lambda client, name, timeout_ms: answers.pop(0))
+    monkeypatch.setattr(module, "ask_init", lambda client, name, timeout_ms, two_phase: answers.pop(0))
     client: Any = Client()
     pair = module.init_producer_id(client, "mine", 1000)
     assert (pair.id, pair.producer_id, pair.epoch) == ("mine", 7, 3)
     assert client.forgotten == ["mine"]
+
+
+def test_two_phase_commit_is_asked_for_by_its_version_alone():
+    """No version of a plain request is ever taken instead: its transactions would expire."""
+    request = module.INIT_PRODUCER_ID_TWO_PHASE
+    assert request.version(0, 5) is None
+    assert request.version(0, 6) == request.version(0, 7) == 6
+    assert module.INIT_PRODUCER_ID.version(0, 6) == 5
+
+
+def test_a_refusal_of_two_phase_commit_names_the_setting_beside_the_right(monkeypatch):
+    """Kafka's answer is the same for both; without two-phase commit it is about the right alone."""
+    monkeypatch.setattr(module, "ask_init", lambda client, name, timeout_ms, two_phase: (53, -1, -1))
+    client: Any = Client()
+    with pytest.raises(KafkaError, match="EOS_TWO_PHASE_REFUSED") as caught:
+        module.init_producer_id(client, "mine", 1000, two_phase=True)
+    assert "transaction.two.phase.commit.enable" in str(caught.value)
+    assert "TWO_PHASE_COMMIT" in str(caught.value)
+    with pytest.raises(KafkaError, match="EOS_TRANSACTIONS_REFUSED"):
+        module.init_producer_id(client, "mine", 1000)

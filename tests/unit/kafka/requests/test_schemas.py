@@ -24,7 +24,7 @@ from spark_eos.kafka.requests.describe_configs import DESCRIBE_CONFIGS
 from spark_eos.kafka.requests.describe_groups import DESCRIBE_GROUPS
 from spark_eos.kafka.requests.describe_producers import DESCRIBE_PRODUCERS
 from spark_eos.kafka.requests.describe_transactions import DESCRIBE_TRANSACTIONS
-from spark_eos.kafka.requests.init_producer_id import INIT_PRODUCER_ID
+from spark_eos.kafka.requests.init_producer_id import INIT_PRODUCER_ID, INIT_PRODUCER_ID_TWO_PHASE
 from spark_eos.kafka.requests.list_offsets import LIST_OFFSETS
 from spark_eos.kafka.requests.list_transactions import LIST_TRANSACTIONS, LIST_TRANSACTIONS_BY_PATTERN
 from spark_eos.kafka.requests.offset_fetch import OFFSET_FETCH
@@ -60,6 +60,18 @@ CASES = [
             "transaction_timeout_ms": 60_000,
             "producer_id": -1,
             "producer_epoch": -1,
+        },
+    ),
+    (
+        INIT_PRODUCER_ID_TWO_PHASE,
+        InitProducerIdRequest,
+        {
+            "transactional_id": LONG,
+            "transaction_timeout_ms": 60_000,
+            "producer_id": -1,
+            "producer_epoch": -1,
+            "enable2_pc": True,
+            "keep_prepared_txn": False,
         },
     ),
     (

@@ -1,0 +1,44 @@
+"""The ports of one query, together."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from spark_eos import failpoints
+from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.kafka.net.client import broker_client
+from spark_eos.kafka.ports.coordinator import TransactionCoordinator
+from spark_eos.kafka.ports.ledger import KafkaLedger
+from spark_eos.kafka.ports.lookup import RecordLookup
+from spark_eos.protocol.ports import Ports
+from spark_eos.retry import retrying
+
+SETTLE_S = 60.0
+"""Seconds for which a step is retried before the query stops and leaves it to its next run."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a query keeps what it decides: the ledger topic, its number of partitions, and the prefix of the query's
+    transactional ids."""
+
+    ledger: str
+    partitions: int
+    prefix: str
+
+
+def query_ports(
+    kafka: KafkaProperties, place: Place, query: str, group: str | None = None
+) -> tuple[Ports, TransactionCoordinator]:
+    """``group`` gets the offsets of decisions. The coordinator is the ports' own, with methods that only tasks need."""
+    coordinator = TransactionCoordinator(broker_client(kafka), place.prefix, query)
+    ports = Ports(
+        ledger=KafkaLedger(kafka, place.ledger, place.partitions, place.prefix, query, group),
+        coordinator=coordinator,
+        data=RecordLookup(kafka),
+        retrying=lambda: retrying(SETTLE_S),
+        now_ms=lambda: int(time.time() * 1000),
+        reach=failpoints.reach,
+    )
+    return ports, coordinator

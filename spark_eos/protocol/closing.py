@@ -1,0 +1,93 @@
+"""Close a query's run, so that nothing more of it can be decided; and what an operator does with a query that does not
+come back: abort what is not decided, or commit what is.
+
+A query's transactions may be aborted only by whoever has closed it: what is undecided now may be decided in the next
+moment by a run that is alive.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from spark_eos.errors import LedgerError
+from spark_eos.protocol.head import NOBODY, Decision, Head, Pair, Verdict
+from spark_eos.protocol.ports import NotPublished, Ports
+from spark_eos.protocol.run import clear_earlier
+from spark_eos.protocol.stops import ledger_busy
+from spark_eos.protocol.verdicts import settle
+
+
+def close(ports: Ports, run: str | None = None) -> Head | None:
+    """Try once to take the ledger and publish a head that belongs to no run; returns it, or None when it was not
+    published. With ``run``, only where the query's run is that one.
+
+    From then on, no run before it can decide anything: each finds itself replaced.
+    """
+    term = ports.ledger.take()
+    head = term.read()
+    if head is None or (run is not None and head.run != run):
+        return None
+    closed = head.succeeded_by(NOBODY, head.endtxn_version)
+    try:
+        term.publish(closed)
+    except NotPublished:
+        return None
+    return closed
+
+
+@dataclass(frozen=True)
+class Ended:
+    """What an operator has ended. ``head`` is the ledger's; ``left`` are transactions that stay open although
+    they should be aborted; ``verdicts`` are those of the last decision, where it was settled."""
+
+    head: Head
+    left: frozenset[Pair] = frozenset()
+    verdicts: tuple[tuple[Pair, Verdict], ...] = ()
+
+
+def abort_undecided(ports: Ports, query: str) -> Ended:
+    """Close the query and abort all that it has open and not decided. A run that is alive stops (EOS_RUN_CLOSED); its
+    next start goes on.
+
+    Raises LedgerError (EOS_LEDGER_NO_QUERY) where the ledger knows nothing of the query, and Unclear
+    (EOS_LEDGER_BUSY).
+    """
+    for _ in ports.retrying():
+        closed = close(ports)
+        if closed is not None:
+            return Ended(closed, frozenset(clear_earlier(ports, closed)))
+        known_head(ports.ledger.read(), query)
+    raise ledger_busy()
+
+
+def settle_decided(ports: Ports, query: str) -> Ended:
+    """Commit every transaction of the query's last decision; their verdicts.
+
+    Nobody need be fenced for that: a decision is final, whoever completes it, and a run that is alive does the same.
+    Raises LedgerError (EOS_LEDGER_NO_QUERY), Unclear, and ProtocolStop where rows of a transaction are gone.
+    """
+    head = known_head(ports.ledger.read(), query)
+    written = head.decision.written if head.decision is not None else ()
+    known = {w.pair: w.verdict for w in written if w.verdict is not None}
+    verdicts = known | settle(ports, written)
+    return Ended(head, verdicts=tuple(sorted(verdicts.items(), key=lambda item: item[0].id)))
+
+
+def known_head(head: Head | None, query: str) -> Head:
+    """The head. Raises LedgerError where there is none: nobody may end what may be decided elsewhere."""
+    if head is None:
+        raise LedgerError(
+            "EOS_LEDGER_NO_QUERY",
+            f"The ledger knows nothing of query {query}, so that nobody can tell what of it is decided.",
+            hint="Nothing was ended. Name the ledger topic of the query (--ledger-topic) and the prefix of its "
+            "transactional ids (--prefix).",
+            query=query,
+        )
+    return head
+
+
+def is_waiting(decision: Decision | None, transactional_id: str) -> bool:
+    """Whether this transaction is decided, and without a verdict: it may only be committed. It is told by its id, as in
+    `clear_earlier`."""
+    written = decision.written if decision is not None else ()
+    return any(w.pair.id == transactional_id and w.verdict is None for w in written)

@@ -1,0 +1,35 @@
+"""What another query has left on the output topic of one that begins."""
+
+from __future__ import annotations
+
+from spark_eos.errors import ProtocolStop
+from spark_eos.kafka.ports.owners import Cluster, Transaction, decided_elsewhere
+from spark_eos.options.parse import SinkOptions
+from spark_eos.retry import retrying
+
+_UNDER_WAY_S = 5.0
+
+
+def check_predecessors(options: SinkOptions, query: str | None) -> None:
+    """Raise ProtocolStop (EOS_TWO_PHASE_UNSETTLED) where the decision of another query on the output topic is not
+    carried out, and no timeout will end it: only that query's next start, or an operator, will.
+
+    A query with a new checkpoint goes on from offsets that were published with such a decision.
+    """
+    if options.topic is None:
+        return
+    cluster = Cluster(options.kafka, options.ledger_topic, options.prefix)
+    left: list[Transaction] = []
+    for _ in retrying(_UNDER_WAY_S):  # a query that is alive commits within a moment
+        left = decided_elsewhere(cluster, options.topic, query)
+        if not left:
+            return
+    queries = sorted({t.query for t in left})
+    raise ProtocolStop(
+        "EOS_TWO_PHASE_UNSETTLED",
+        f"{len(left)} transaction(s) that another query has decided to commit are still open in {options.topic}, and "
+        f"never expire: no reader gets past them. The query is {', '.join(queries)}.",
+        hint="Start that query again, with its checkpoint; if that is impossible, commit them by 'spark-eos "
+        "transactions settle'. Then start this query again.",
+        queries=queries,
+    )

@@ -1,0 +1,77 @@
+"""Two-phase commit by the broker (KIP-939): whether transactions that never expire can be had, before any task."""
+
+from __future__ import annotations
+
+import os
+import time
+from functools import lru_cache
+
+from spark_eos.errors import KafkaError
+from spark_eos.kafka.admin.configs import each_broker_setting
+from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.kafka.errors import TWO_PHASE_NEEDS
+from spark_eos.kafka.net.client import broker_client
+from spark_eos.kafka.requests.describe_transactions import describe_transactions
+from spark_eos.kafka.requests.init_producer_id import INIT_PRODUCER_ID_TWO_PHASE, init_producer_id
+from spark_eos.log import logger
+from spark_eos.options.parse import SinkOptions
+from spark_eos.protocol.ports import NEVER_MS
+from spark_eos.protocol.stops import expires
+from spark_eos.sink.producers import check_two_phase_producer
+
+#: Seconds for which the brokers' settings are taken to stay as they are.
+_FRESH_S = 30
+
+SETTING = "transaction.two.phase.commit.enable"
+
+_TRIAL_MS = 60_000
+
+
+def check_two_phase(options: SinkOptions) -> None:
+    """Raise an error where a task's transactions would not be held for ever.
+
+    OptionError (EOS_OPTION_CONFLICT), KafkaError (EOS_TWO_PHASE_UNAVAILABLE, EOS_TWO_PHASE_REFUSED), ProtocolStop
+    (EOS_TWO_PHASE_EXPIRES), or that no broker answers. Each transaction is looked at once more before it is decided.
+    """
+    check_two_phase_producer(options.kafka)
+    _check_brokers(options.kafka, int(time.monotonic() / _FRESH_S), os.getpid())
+    _try_out(options.kafka, options.prefix, os.getpid())
+
+
+@lru_cache(maxsize=16)
+def _check_brokers(kafka: KafkaProperties, period: int, process_id: int) -> None:
+    """Every broker may become the coordinator of an id."""
+    lacking = broker_client(kafka).lacking(INIT_PRODUCER_ID_TWO_PHASE)
+    if lacking:
+        raise _unavailable(kafka, lacking, "do not speak version 6 of InitProducerId")
+    settings = each_broker_setting(kafka, SETTING)
+    if settings is None:
+        logger.warning(
+            "whether every broker has %s cannot be checked, because this user may not read the brokers' settings "
+            "(DESCRIBE_CONFIGS on the cluster); a broker that has not refuses the tasks",
+            SETTING,
+        )
+        return
+    disabled = sorted(node for node, value in settings.items() if value != "true")
+    if disabled:
+        raise _unavailable(kafka, disabled, f"have not {SETTING}=true")
+
+
+def _unavailable(kafka: KafkaProperties, brokers: list[int], why: str) -> KafkaError:
+    return KafkaError(
+        "EOS_TWO_PHASE_UNAVAILABLE",
+        f"'transaction.two.phase.commit' is true, but of the brokers of {kafka.bootstrap_servers} these {why}: "
+        f"{', '.join(map(str, brokers))}.",
+        hint=f"It needs {TWO_PHASE_NEEDS}. Or remove the option.",
+        brokers=brokers,
+    )
+
+
+@lru_cache(maxsize=16)
+def _try_out(kafka: KafkaProperties, prefix: str, process_id: int) -> None:
+    """Once in a process: there is no other way to ask whether this user may."""
+    client, name = broker_client(kafka), f"{prefix}-two-phase-commit-trial"
+    init_producer_id(client, name, _TRIAL_MS, two_phase=True)
+    for state in describe_transactions(client, [name]):
+        if state.error_code == 0 and state.transaction_timeout_ms != NEVER_MS:
+            raise expires(name, state.transaction_timeout_ms)

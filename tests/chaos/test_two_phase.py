@@ -1,0 +1,106 @@
+"""Two-phase commit by the broker: what outlives the timeouts that end other transactions, and what is rewritten."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from spark_eos.devcluster import DevCluster
+from spark_eos.failpoints import POINTS
+from spark_eos.kafka.config.properties import KafkaProperties
+from tests.chaos.test_kills import strike, variants
+from tests.support.kafka_view import KafkaView, open_view
+from tests.support.killing import running
+from tests.support.scene import PARTITIONS, ROWS_PER_BATCH, Scene, topics_of
+from tests.support.transactions import Transaction
+from tests.support.two_phase import TWO_PHASE
+from tests.support.waiting import wait_for
+
+TIMEOUT_MS = 10_000
+IN_BATCH_2 = "hold@3"  # micro-batch 0 is empty
+
+
+@pytest.fixture(scope="module")
+def offering() -> Iterator[DevCluster]:
+    """A broker that offers two-phase commit, and looks for transactions to time out every half second."""
+    checks = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "500"}
+    with DevCluster(config=TWO_PHASE | checks) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def scene(offering, tmp_path) -> Iterator[Scene]:
+    with open_view(offering.bootstrap_servers) as view:
+        sink = {"transaction.timeout.ms": str(TIMEOUT_MS), "transaction.two.phase.commit": "true"}
+        yield Scene(view, topics_of(offering), tmp_path, sink=sink)
+
+
+def outlive(view: KafkaView, topic: str, query_id: str) -> None:
+    """Until a plain transaction with the same timeout, which begins after the query's, has been aborted."""
+    kafka, name = KafkaProperties({"bootstrap.servers": view.bootstrap_servers}), f"plain-{topic}"
+    plain = Transaction(kafka, topic, name, 1, TIMEOUT_MS)
+    try:
+        assert view.open_transactions(name) == {name}
+        wait_for(lambda: not view.open_transactions(name), "the time-out", 4 * TIMEOUT_MS / 1000)
+    finally:
+        plain.producer.close()
+    assert len(view.open_transactions(query_id)) == PARTITIONS
+
+
+@pytest.mark.parametrize("point", [pytest.param("commit.entered", marks=pytest.mark.chaos), "commit.decided"])
+def test_a_driver_that_sleeps_while_nothing_expires(point, scene, offering, spark):
+    """It goes on and commits: nothing has expired, and no row is written twice."""
+    elsewhere = topics_of(offering)(1)
+    course = scene.strike(
+        spark, f"{point}={IN_BATCH_2}", lambda started: outlive(scene.view, elsewhere, str(started.id))
+    )
+    assert course.sees == "waits"
+    assert course.rewritten == 0
+
+
+@pytest.mark.chaos
+@pytest.mark.parametrize(("point", "decided"), [("commit.decided", True), ("prepare.prepared", False)])
+def test_a_driver_that_dies_while_nothing_expires(point, decided, scene, offering, spark, tmp_path):
+    """Killed after the decision, its restart writes nothing again; killed when it had prepared, exactly that batch."""
+    elsewhere = topics_of(offering)(1)
+    with running(scene.spec, f"{point}={IN_BATCH_2}", tmp_path) as killed:
+        killed.wait_at(point)
+        query = killed.query_id
+        wait_for(lambda: len(scene.view.open_transactions(query)) == PARTITIONS, "the batch's transactions")
+        killed.kill()
+    scene.note()
+    outlive(scene.view, elsewhere, query)
+    batch = len(scene.view.rows(scene.output, committed=False)) - len(scene.view.rows(scene.output))
+    assert batch > 0
+    scene.drain(spark)
+    scene.check(query)
+    assert scene.rewritten() == (0 if decided else batch)
+
+
+def query_id(scene: Scene) -> str:
+    return json.loads(Path(scene.spec.checkpoint, "metadata").read_text())["id"]
+
+
+ONCE = [(point, variants(point)[i % len(variants(point))]) for i, point in enumerate(POINTS)]
+
+
+@pytest.mark.chaos
+@pytest.mark.parametrize(("point", "variant"), ONCE)
+def test_a_kill_at_every_point_leaves_nothing_open(point, variant, scene, spark):
+    """No timeout ends what is left by the dead or by zombies, and yet all of it is ended."""
+    strike(scene, spark, point, variant)
+
+
+@pytest.mark.chaos
+def test_a_decision_that_somebody_has_aborted_is_repaired(scene, spark):
+    """What never expires may still be lost, by the hand of an operator: the replay writes exactly that."""
+    scene.leave_decided(spark)
+    left = sorted(scene.view.open_transactions(query_id(scene)))
+    for name in left[:2]:
+        scene.view.end_transaction(name, commit=False)
+    assert scene.drain(spark) == query_id(scene)
+    scene.check(query_id(scene))
+    assert 0 < scene.rewritten() < ROWS_PER_BATCH

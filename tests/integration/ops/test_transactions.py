@@ -1,0 +1,275 @@
+"""`spark-eos transactions` on a real broker: whose open transactions are, and what it ends and leaves alone."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from spark_eos import cli
+from spark_eos.devcluster import DevCluster
+from spark_eos.errors import Superseded
+from spark_eos.kafka.admin.configs import create_topic
+from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.kafka.ports import ledger_reader
+from spark_eos.kafka.ports.query import Place, query_ports
+from spark_eos.kafka.producer.arrow import ArrowProducer
+from spark_eos.protocol.batch import commit
+from spark_eos.protocol.head import NOBODY, Decision, Written
+from spark_eos.protocol.micro_batch import MicroBatch
+from spark_eos.protocol.names import TaskId, ledger_name, task_name
+from spark_eos.protocol.ports import NotPublished, State
+from spark_eos.protocol.run import open_run
+from tests.support.kafka_view import KafkaView
+from tests.support.transactions import Transaction
+
+RUN = "a run"
+PREFIX = "ours"
+
+
+class Left:
+    """A query that has stopped, under a ledger of its own, and what it has left open."""
+
+    def __init__(self, cluster: DevCluster, view: KafkaView, topic: str) -> None:
+        self.topic, self.ledger, self.query = topic, f"ledger-{uuid.uuid4()}", str(uuid.uuid4())
+        self.servers, self.view = cluster.bootstrap_servers, view
+        self.kafka = KafkaProperties({"bootstrap.servers": self.servers})
+        assert create_topic(self.kafka, self.ledger, 1, 1, {"cleanup.policy": "compact"})[0] == 0
+        self.ports, self.coordinator = query_ports(self.kafka, Place(self.ledger, 1, PREFIX), self.query)
+        self.head = open_run(self.ports, RUN, 0, endtxn_version=5, begin_here=False, prefix=PREFIX)
+        self.opened: list[Transaction] = []
+
+    def prepare(self, partition: int) -> Transaction:
+        """One row, in a task's open transaction of micro-batch 0."""
+        name = task_name(PREFIX, self.query, TaskId(self.head.generation, partition, 0))
+        self.opened.append(Transaction(self.kafka, self.topic, name))
+        return self.opened[-1]
+
+    def decide(self, *prepared: Transaction) -> None:
+        """Publish that these are to be committed, and no more."""
+        term = self.ports.ledger.take()
+        term.publish(replace(self.head, decision=self.decision(*prepared)))
+
+    def decision(self, *prepared: Transaction) -> Decision:
+        described = self.coordinator.describe([t.pair.id for t in prepared])
+        probes = [self.coordinator.first_record(t.pair, described[t.pair.id].places) for t in prepared]
+        written = tuple(Written(i, t.pair, 1, 0, p) for i, (t, p) in enumerate(zip(prepared, probes, strict=True)) if p)
+        assert len(written) == len(prepared)
+        return Decision(0, 0, len(written), len(written), 0, None, written)
+
+    def state(self, transaction: Transaction) -> State:
+        return self.coordinator.describe([transaction.pair.id])[transaction.pair.id].state
+
+    def command(self, action: str, *more: str, query: str | None = None, ledger: str | None = None) -> int:
+        common = ["--bootstrap-servers", self.servers, "--prefix", PREFIX, "--ledger-topic", ledger or self.ledger]
+        return cli.main(["transactions", action, *common, "--query", query or self.query, *more])
+
+
+@pytest.fixture
+def left(cluster: DevCluster, view: KafkaView, topic: Callable[..., str]) -> Iterator[Left]:
+    left = Left(cluster, view, topic(1))
+    yield left
+    for transaction in left.opened:
+        transaction.producer.close()
+    left.coordinator.end([t.pair for t in left.opened], commit=False)
+
+
+def listed(left: Left, capsys: pytest.CaptureFixture[str], *more: str) -> dict[str, dict[str, Any]]:
+    """What the command lists, by transactional id."""
+    capsys.readouterr()
+    left.command("list", "--format", "json", *more)
+    return {t["transactional_id"]: t for t in json.loads(capsys.readouterr().out)}
+
+
+def test_a_list_tells_whose_transactions_are(left, capsys):
+    """Query, run, micro-batch, and whether it is decided; the exit code says whether there is one."""
+    assert left.command("list") == 0
+    assert "no open transaction" in capsys.readouterr().out
+    decided, other = left.prepare(0), left.prepare(1)
+    left.decide(decided)
+    found = listed(left, capsys)
+    assert found.keys() == {decided.pair.id, other.pair.id}
+    told = {name: (t["query"], t["run"], t["batch"], t["decided"], t["state"]) for name, t in found.items()}
+    assert told[decided.pair.id] == (left.query, RUN, 0, True, "Ongoing")
+    assert told[other.pair.id] == (left.query, RUN, 0, False, "Ongoing")
+    assert left.command("list") == 1
+    table = capsys.readouterr().out
+    assert left.query in table
+    assert decided.pair.id in table
+    assert listed(left, capsys, "--open-for", "3600") == {}
+
+
+def test_a_description_tells_the_partitions(left, capsys):
+    """And from which offset on each is held."""
+    decided = left.prepare(0)
+    assert left.command("describe", "--id", decided.pair.id, "--format", "json") == 1
+    (found,) = json.loads(capsys.readouterr().out)
+    assert found["partitions"] == [{"topic": left.topic, "partition": 0, "first_offset": 0}]
+    assert (found["producer_id"], found["epoch"]) == (decided.pair.producer_id, decided.pair.epoch)
+    assert left.command("describe", "--id", "another") == 0
+    capsys.readouterr()
+    assert left.command("describe") == 1
+    assert f"{left.topic}-0" in capsys.readouterr().out
+
+
+def test_without_yes_nothing_is_ended(left, capsys):
+    """What would be done is told, and the exit code says that there is something."""
+    decided, other = left.prepare(0), left.prepare(1)
+    left.decide(decided)
+    head = left.ports.ledger.read()
+    for action, named in (("abort", other), ("settle", decided)):
+        assert left.command(action) == 1
+        told = capsys.readouterr().out
+        assert named.pair.id in told
+        assert "--yes" in told
+    assert left.state(decided) is left.state(other) is State.ONGOING
+    assert left.ports.ledger.read() == head
+
+
+def test_only_what_is_undecided_is_aborted_and_then_the_decided_is_committed(left, capsys):
+    """The run is closed by that; readers then see what was decided, and nothing else."""
+    decided, other = left.prepare(0), left.prepare(1)
+    left.decide(decided)
+    assert left.command("abort", "--yes", "--format", "json") == 0
+    (result,) = json.loads(capsys.readouterr().out)
+    assert result["ended"] == [other.pair.id]
+    assert [t["transactional_id"] for t in result["stays"]] == [decided.pair.id]
+    assert left.state(other) is State.COMPLETE_ABORT
+    assert left.state(decided) is State.ONGOING
+    assert left.ports.ledger.read().run == NOBODY
+    assert left.view.values(left.topic) == []
+    assert left.command("settle", "--yes") == 0
+    assert left.view.values(left.topic) == [f"{decided.pair.id}.0"]
+    assert left.command("settle", "--yes") == left.command("list") == 0
+
+
+def test_what_is_decided_between_the_look_and_the_abort_is_left_alone(left):
+    """The command looks, the driver decides, the command aborts: it has taken the ledger and read again since."""
+    prepared = left.prepare(0)
+    assert left.command("abort") == 1  # "would abort"
+    left.decide(prepared)
+    assert left.command("abort", "--yes") == 0
+    assert left.state(prepared) is State.ONGOING
+    assert left.command("settle", "--yes") == 0
+    assert left.view.values(left.topic) == [f"{prepared.pair.id}.0"]
+
+
+def test_a_run_that_lives_can_decide_nothing_after_an_abort(left):
+    """Neither with the ledger that it has taken before, nor by taking it again."""
+    left.prepare(0)
+    term = left.ports.ledger.take()
+    assert term.read() == left.head
+    assert left.command("abort", "--yes") == 0
+    with pytest.raises(NotPublished):
+        term.publish(replace(left.head, decision=Decision(0, 0, 0, 0, 0, None, ())))
+    with pytest.raises(Superseded, match="EOS_RUN_CLOSED"):
+        commit(left.ports, MicroBatch(RUN, 0, ()))
+
+
+def test_what_was_lost_is_told(left, capsys):
+    """A decided transaction that the broker has aborted cannot be committed: the query's next start repairs it."""
+    decided = left.prepare(0)
+    left.decide(decided)
+    left.view.end_transaction(decided.pair.id, commit=False)
+    assert left.command("settle", "--yes") == 1
+    assert "writes their rows again" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("action", ["abort", "settle"])
+def test_without_a_ledger_nothing_is_ended(action, left, capsys):
+    """Where it cannot be read, or knows nothing of the query, nobody can tell what is decided: exit code 2."""
+    prepared = left.prepare(0)
+    assert left.command(action, "--yes", ledger=f"no-{left.ledger}") == 2
+    assert "EOS_TOPIC_MISSING" in capsys.readouterr().err
+    other = Left.__new__(Left)
+    other.__dict__ |= left.__dict__ | {"ledger": f"empty-{left.ledger}"}
+    assert create_topic(left.kafka, other.ledger, 1, 1, {"cleanup.policy": "compact"})[0] == 0
+    assert other.command(action, "--yes") == 2
+    assert "EOS_LEDGER_NO_QUERY" in capsys.readouterr().err
+    assert left.state(prepared) is State.ONGOING
+
+
+def test_a_ledger_that_is_held_by_the_querys_own_transaction(left, capsys, monkeypatch):
+    """The list names it, and to take the ledger ends it."""
+    monkeypatch.setattr(ledger_reader, "READ_S", 0.5)
+    holder = ArrowProducer(left.kafka, ledger_name(PREFIX, left.query), 600_000)
+    holder.init()
+    holder.write(left.ledger, 1, key=pa.array(["another"]), value=pa.array(["row"]))
+    holder.flush()
+    holder.close()
+    prepared = left.prepare(0)
+    found = listed(left, capsys)
+    assert found[holder.name]["kind"] == "ledger"
+    assert (found[prepared.pair.id]["decided"], "EOS_LEDGER_HELD" in found[prepared.pair.id]["problem"]) == (None, True)
+    assert left.command("list") == 1
+    assert "ledger" in capsys.readouterr().out
+    assert left.command("abort") == 1
+    told = capsys.readouterr().out
+    assert holder.name in told
+    assert "when the ledger can be read" in told
+    monkeypatch.setattr(ledger_reader, "READ_S", 30.0)
+    assert left.command("abort", "--yes") == 0
+    assert left.command("list") == 0
+    assert left.ports.ledger.read().run == NOBODY
+
+
+def test_a_ledger_that_is_held_by_another_query(left, capsys, monkeypatch):
+    """Nothing of this query is ended; the hint leads to the other one."""
+    monkeypatch.setattr(ledger_reader, "READ_S", 0.5)
+    other, prepared = str(uuid.uuid4()), left.prepare(0)
+    holder = ArrowProducer(left.kafka, ledger_name(PREFIX, other), 600_000)
+    holder.init()
+    holder.write(left.ledger, 1, key=pa.array(["another"]), value=pa.array(["row"]))
+    holder.flush()
+    for action in ("abort", "settle"):
+        assert left.command(action, "--yes") == 2
+        said = capsys.readouterr().err
+        assert "EOS_LEDGER_HELD" in said
+        assert "spark-eos transactions list" in said
+    assert left.command("list", query=other) == 1
+    assert holder.name in capsys.readouterr().out
+    assert left.state(prepared) is State.ONGOING
+    holder.abort()
+    holder.close()
+
+
+def test_ids_that_only_look_like_ours_are_not_listed(left, capsys):
+    """Another prefix, or no id of a task: nothing is said of them."""
+    strangers = [f"{PREFIX}-{left.query}-x", f"other-{PREFIX}-{left.query}-1-0-0", f"{PREFIX}-1-0-0"]
+    left.opened += [Transaction(left.kafka, left.topic, name) for name in strangers]
+    assert listed(left, capsys) == {}
+
+
+def test_client_properties_from_a_file(left, tmp_path, capsys):
+    """Comments are passed over; what is on the command line counts more; a line that is none is named, not told."""
+    file = tmp_path / "client.properties"
+    file.write_text("# the client\n\nclient.id = mine\nkafka.bootstrap.servers=nobody:1\n")
+    assert left.command("list", "--kafka-file", str(file)) == 0
+    file.write_text("client.id=mine\nhunter2\n")
+    assert left.command("list", "--kafka-file", str(file)) == 2
+    said = capsys.readouterr().err
+    assert "EOS_KAFKA_FILE" in said
+    assert "line 2" in said
+    assert "hunter2" not in said
+    assert left.command("list", "--kafka-file", str(tmp_path / "none")) == 2
+
+
+def test_secrets_are_not_printed(left, capsys):
+    """Neither by a list nor by an error."""
+    left.command("list", "--kafka", "sasl.password=hunter2", "--format", "json")
+    left.command("list", "--kafka", "sasl.password=hunter2", "--kafka", "no.such.property=1")
+    printed = capsys.readouterr()
+    assert "hunter2" not in printed.out + printed.err
+
+
+def test_it_needs_no_spark():
+    """The command runs where pyspark is not installed."""
+    code = "import sys; sys.modules['pyspark'] = None; import spark_eos.ops.transactions.command"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

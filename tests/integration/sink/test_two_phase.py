@@ -1,0 +1,189 @@
+"""Transactions that never expire: where brokers offer them, who may, and what is cleared up because no timeout does."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import replace
+
+import pyarrow as pa
+import pytest
+from confluent_kafka.admin import AclOperation, ResourceType
+
+from spark_eos import cli
+from spark_eos.errors import EosError, ProtocolStop
+from spark_eos.kafka.producer.arrow import ArrowProducer
+from spark_eos.options.parse import SinkOptions, sink_options
+from spark_eos.protocol.head import Decision, Head, Written
+from spark_eos.protocol.names import TaskId, ledger_name, task_name
+from spark_eos.protocol.ports import State
+from spark_eos.protocol.run import open_run
+from spark_eos.sink import two_phase
+from spark_eos.sink.predecessors import check_predecessors
+from spark_eos.sink.preflight import preflight
+from spark_eos.sink.session import Session, session
+from tests.support.kafka_view import write
+from tests.support.sink_queries import Sink, kafka_frame
+
+ON = {"transaction.two.phase.commit": "true"}
+
+
+def options_of(cluster, topic: str, **given: str) -> SinkOptions:
+    return sink_options({"kafka.bootstrap.servers": cluster.bootstrap_servers, "topic": topic, **ON, **given})
+
+
+def session_of(options: SinkOptions, query: str) -> Session:
+    return session(options, preflight(options).ledger_partitions, query)
+
+
+@pytest.fixture
+def out(guarded) -> str:
+    name = f"out-{uuid.uuid4()}"
+    guarded.cluster.create_topic(name)
+    return name
+
+
+def test_a_querys_transactions_never_expire_but_its_ledgers_do(guarded, spark, out, tmp_path):
+    """And the head says that its decision is by two-phase commit."""
+    source = f"in-{uuid.uuid4()}"
+    guarded.cluster.create_topic(source)
+    write(guarded.cluster.bootstrap_servers, source, [(0, "a")])
+    query = Sink(guarded.cluster, tmp_path, topic=out, transaction__two__phase__commit="true")
+    query.run(kafka_frame(spark, guarded.cluster, source))
+    assert guarded.view.values(out) == ["a"]
+    options = options_of(guarded.cluster, out)
+    own = session_of(options, query.id)
+    head = own.ports.ledger.read()
+    assert head.two_phase and head.decision.two_phase
+    (written,) = head.decision.written
+    ledger = ledger_name(options.prefix, query.id)
+    described = own.coordinator.describe([written.pair.id, ledger])
+    assert not described[written.pair.id].expires
+    assert described[ledger].timeout_ms == 10_000
+
+
+def test_a_cluster_that_does_not_offer_it(cluster, topic, spark, refused, tmp_path):
+    """Told before any task, with the brokers that do not and what they need."""
+    source, target = topic(1), topic(1)
+    query = Sink(cluster, tmp_path, topic=target, transaction__two__phase__commit="true")
+    text = refused(query, kafka_frame(spark, cluster, source), "EOS_TWO_PHASE_UNAVAILABLE", target)
+    assert "unstable.api.versions.enable" in text
+    assert "transaction.two.phase.commit.enable" in text
+
+
+def test_one_broker_that_does_not_offer_it(guarded, out, monkeypatch):
+    """It may become the coordinator of any id."""
+    monkeypatch.setattr(two_phase, "each_broker_setting", lambda kafka, name: {1: "true", 2: "false", 3: ""})
+    two_phase._check_brokers.cache_clear()
+    with pytest.raises(EosError, match=r"EOS_TWO_PHASE_UNAVAILABLE.*: 2, 3\."):
+        two_phase.check_two_phase(options_of(guarded.cluster, out))
+    two_phase._check_brokers.cache_clear()
+    monkeypatch.undo()
+    two_phase.check_two_phase(options_of(guarded.cluster, out))
+
+
+def test_settings_that_may_not_be_read(guarded, out, caplog):
+    """Then a warning says what could not be checked; each broker refuses for itself."""
+    two_phase._check_brokers.cache_clear()
+    with guarded.forbidden(ResourceType.BROKER, "kafka-cluster", AclOperation.DESCRIBE_CONFIGS):
+        two_phase.check_two_phase(options_of(guarded.cluster, out))
+    two_phase._check_brokers.cache_clear()
+    assert "transaction.two.phase.commit.enable cannot be checked" in caplog.text
+
+
+def test_the_brokers_longest_timeout_is_no_limit(guarded, out):
+    """For what never expires, the option says only how long a row may wait."""
+    options = options_of(guarded.cluster, out, **{"transaction.timeout.ms": "100000000"})
+    assert preflight(options).transaction_timeout_ms == 100_000_000
+    with pytest.raises(EosError, match="EOS_TRANSACTION_TIMEOUT_TOO_LONG"):
+        preflight(replace(options, two_phase=False))
+
+
+def test_a_user_who_may_not(guarded, out, spark, tmp_path):
+    """Told before any task; what is open can be settled all the same."""
+    options = options_of(guarded.cluster, out, **{"transactionalIdPrefix": "mine"})
+    query = str(uuid.uuid4())
+    own = session_of(options, query)
+    head = open_run(own.ports, "r", 0, endtxn_version=5, begin_here=False, prefix="mine", two_phase=True)
+    name = task_name("mine", query, TaskId(1, 0, 0))
+    prepared = prepare(options, name)
+    decide(own, head, prepared)
+    with guarded.only(ResourceType.TRANSACTIONAL_ID, "mine", AclOperation.WRITE, AclOperation.DESCRIBE):
+        with pytest.raises(EosError, match="EOS_TWO_PHASE_REFUSED") as caught:
+            two_phase.check_two_phase(options)
+        assert "TWO_PHASE_COMMIT" in str(caught.value)
+        servers = ["--bootstrap-servers", guarded.cluster.bootstrap_servers, "--prefix", "mine"]
+        assert cli.main(["transactions", "settle", *servers, "--query", query, "--yes"]) == 0
+    assert guarded.view.values(out) == ["a"]
+    two_phase.check_two_phase(options)
+
+
+def prepare(options: SinkOptions, name: str) -> ArrowProducer:
+    """A row in an open transaction that never expires."""
+    producer = ArrowProducer(options.kafka, name, 60_000, two_phase=True)
+    producer.init()
+    producer.write(options.topic, 1, value=pa.array(["a"]))
+    producer.flush()
+    producer.close()
+    return producer
+
+
+def decide(own: Session, head: Head, *prepared: ArrowProducer) -> None:
+    written = []
+    for i, producer in enumerate(prepared):
+        pair = producer.identity()
+        described = own.coordinator.describe([pair.id])[pair.id]
+        assert not described.expires
+        probe = own.coordinator.first_record(pair, described.places)
+        assert probe is not None
+        written.append(Written(i, pair, 1, 0, probe))
+    decision = Decision(0, 0, len(written), len(written), 0, None, tuple(written), two_phase=True)
+    own.ports.ledger.take().publish(replace(head, decision=decision))
+
+
+def test_rows_that_librdkafka_has_to_write(guarded, out):
+    """It begins no transactions that never expire: a property of its own is refused."""
+    with pytest.raises(EosError, match="EOS_OPTION_CONFLICT"):
+        two_phase.check_two_phase(options_of(guarded.cluster, out, **{"kafka.message.max.bytes": "900000"}))
+
+
+def test_an_attempt_that_has_not_written_anything_yet_is_fenced(guarded, out):
+    """Of an earlier run: what it would begin later, nobody would find, and no timeout would end."""
+    options, query = options_of(guarded.cluster, out), str(uuid.uuid4())
+    own = session_of(options, query)
+    given = {"endtxn_version": 5, "begin_here": False, "prefix": options.prefix}
+    open_run(own.ports, "first", 0, two_phase=True, **given)
+    attempt = ArrowProducer(options.kafka, task_name(options.prefix, query, TaskId(1, 0, 0)), 60_000, two_phase=True)
+    attempt.init()
+    plain = ArrowProducer(options.kafka, task_name(options.prefix, query, TaskId(1, 1, 0)), 60_000)
+    plain.init()
+    names = [attempt.name, plain.name]
+    assert {d.pair.id for d in own.coordinator.ongoing(empty=True)} == {attempt.name}
+    assert own.coordinator.ongoing() == []
+    head = open_run(own.ports, "second", 0, two_phase=False, **given)  # the option was removed: the head knows
+    assert head.two_phase
+    states = {name: d.state for name, d in own.coordinator.describe(names).items()}
+    assert states == {attempt.name: State.COMPLETE_ABORT, plain.name: State.EMPTY}
+    assert own.coordinator.ongoing(empty=True) == []
+    attempt.write(out, 1, value=pa.array(["late"]))
+    with pytest.raises(ProtocolStop, match="EOS_FENCED"):
+        attempt.flush()
+    attempt.close()
+    plain.close()
+    assert guarded.view.held(out) == {}
+
+
+def test_a_new_checkpoint_waits_for_what_another_query_has_decided(guarded, spark, out, tmp_path):
+    """Its offsets are published, and nothing but a commit will ever end it; then the new query begins."""
+    options, old = options_of(guarded.cluster, out), str(uuid.uuid4())
+    own = session_of(options, old)
+    head = open_run(own.ports, "r", 0, endtxn_version=5, begin_here=False, prefix=options.prefix, two_phase=True)
+    prepared = prepare(options, task_name(options.prefix, old, TaskId(1, 0, 0)))
+    check_predecessors(options, None)  # it is not decided: the old query, or an operator, aborts it
+    decide(own, head, prepared)
+    check_predecessors(options, old)
+    with pytest.raises(ProtocolStop, match=old) as caught:
+        preflight(replace(options, checkpoint_location=str(tmp_path)))
+    assert caught.value.condition == "EOS_TWO_PHASE_UNSETTLED"
+    servers = ["--bootstrap-servers", guarded.cluster.bootstrap_servers]
+    assert cli.main(["transactions", "settle", *servers, "--query", old, "--yes"]) == 0
+    preflight(replace(options, checkpoint_location=str(tmp_path)))

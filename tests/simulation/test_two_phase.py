@@ -1,0 +1,78 @@
+"""Transactions that never expire, and the operator who ends them: what no timeout puts right is found in time."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from spark_eos.protocol import verdicts
+from spark_eos.protocol.closing import is_waiting
+
+from . import invariants, ledger, operator
+from .machine import SIZES, Run, Scene, Schedule, broken, draw
+from .plan import Plan
+from .world import Fault, Strike
+
+SEEDS = 2_000
+QUANTA = (1, 2, 5, 20)
+
+
+def _held(quantum: int, *, two_phase: bool) -> bool:
+    """Whether something is open at the end of two minutes without anything to commit. A second attempt of a task has
+    its transactional id, then is cut off for longer than anybody looks; it goes on, writes a row, and dies."""
+    own = f"{ledger.PREFIX}-{ledger.QUERY}-1-0-0-1"
+    dies = Fault(0, Strike.TASK_DIES, 1, f"produce {own}")
+    cut_off = Fault(0, Strike.STALL, 50_000, f"add {own}", dies)
+    faults = (Fault(0, Strike.SPECULATION, 0, "prepare.flushed", cut_off),)
+    plan = Plan(rows=(4, 3), tasks=(2,), idle_ms=120_000, lingering=True, timeout_ms=900_000, two_phase=(two_phase,))
+    run = Run(Schedule(plan, faults, quantum), traced=True)
+    found: list[bool] = []
+    run.query.rested = lambda: found.append(any(log.open for log in run.cluster.logs.values()))
+    run.play()
+    assert run.world.trace is not None
+    struck = [line for line in run.world.trace if "***" in line]
+    assert len(struck) >= len((faults[0], cut_off))  # one that was fenced does not come to its death
+    return found[0]
+
+
+@pytest.mark.parametrize("quantum", QUANTA)
+def test_an_attempt_that_begins_after_everybody_has_looked(quantum, monkeypatch):
+    """With a timeout it holds readers until then. Without, its id is fenced while nothing is open under it yet."""
+    assert _held(quantum, two_phase=False)
+    assert not _held(quantum, two_phase=True)
+    ongoing = ledger.SimulatedCoordinator.ongoing
+    monkeypatch.setattr(
+        ledger.SimulatedCoordinator,
+        "ongoing",
+        lambda self, *, before=None, of=None, empty=False: ongoing(self, before=before, of=of),
+    )
+    assert _held(quantum, two_phase=True)  # for ever
+
+
+_ABORTED_BY_HAND: Scene = (
+    (Strike.OPERATOR_ABORTS, SIZES, ("commit.entered", "commit.taken", "commit: describe")),
+    (Strike.STALL, SIZES, ("operator: ",)),
+)
+
+
+def test_an_operator_who_aborts_without_closing_the_query_is_seen(monkeypatch):
+    """What is undecided when the ledger is read may be decided when it is aborted."""
+
+    def unfenced(ports: Any, query: str) -> None:
+        head = ports.ledger.read()
+        decision = head.decision if head is not None else None
+        found = {d.pair for d in ports.coordinator.ongoing() if not is_waiting(decision, d.pair.id)}
+        verdicts.abort_all(ports, found)
+
+    for seed in range(SEEDS):
+        schedule = draw(random.Random(seed), (_ABORTED_BY_HAND,))
+        with monkeypatch.context() as patch:
+            patch.setattr(operator, "abort_undecided", unfenced)
+            invariant = broken(schedule)
+        if invariant is not None:
+            assert invariant == invariants.NEVER_ABORTED
+            assert broken(schedule) is None
+            return
+    pytest.fail(f"no schedule of {SEEDS} sees it")

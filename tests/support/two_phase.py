@@ -1,0 +1,6 @@
+"""Brokers that offer two-phase commit (KIP-939)."""
+
+from __future__ import annotations
+
+TWO_PHASE = {"unstable.api.versions.enable": "true", "transaction.two.phase.commit.enable": "true"}
+"""Settings of Kafka 4.3."""
