@@ -138,7 +138,13 @@ MISTAKES = (
     Mistake(
         "a decision without taking the ledger",
         mistakes.decision_without_taking,
-        (invariants.OWN_GENERATION, invariants.ONE_DECISION, invariants.NOT_DOUBLED, invariants.NEVER_ABORTED),
+        (
+            invariants.OWN_GENERATION,
+            invariants.ONE_DECISION,
+            invariants.NOT_DOUBLED,
+            invariants.NEVER_ABORTED,
+            invariants.OFFSETS,
+        ),
     ),
     Mistake(
         "abort after the decision",
