@@ -43,7 +43,7 @@ class Cluster:
         self.shift = 0
         self.asked: Counter[int] = Counter()
         self.struck: list[Fault] = []
-        self._faults = {(fault.api, fault.nth): fault for fault in schedule.faults}
+        self._faults = {(f.api, f.nth + i): f for f in schedule.faults for i in range(f.times)}
         self._lines = dict(schedule.lines)
         self._sockets: list[Socket] = []
         self.calm = False

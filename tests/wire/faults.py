@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from spark_eos.kafka.codes import Code
@@ -46,27 +46,38 @@ _SECONDS = (0.01, 0.3, 2.0, 9.0, 35.0, 70.0)
 
 @dataclass(frozen=True)
 class Fault:
-    """It strikes the ``nth`` request of the ``api``, from 0."""
+    """It strikes the ``nth`` request of the ``api``, from 0, and those after it, so many ``times``."""
 
     api: int
     nth: int
     kind: Kind
     amount: float = 0.0
+    times: int = 1
 
     def __str__(self) -> str:
-        return f"{NAMES[self.api]} {self.nth}: {self.kind.name} {self.amount:g}"
+        return f"{NAMES[self.api]} {self.nth}: {self.kind.name} {self.amount:g}, {self.times} times"
+
+
+class Turn(Enum):
+    """What may happen to a process of the query, at a point of the protocol."""
+
+    STALLS = "it sleeps"
+    OVERTAKEN = "it sleeps, and meanwhile another driver runs the query"
+    DIES = "it is gone, and what it had open stays open"
 
 
 @dataclass(frozen=True)
 class Schedule:
     """``lines``: how the connections behave that are opened first, second, …; ``brokers``: how many there are.
 
-    ``strict``, ``says_duplicate``: see `Partition`. ``markers_s``: how long markers may take.
+    ``turns``: what happens to the query at its points, by number; seconds that it sleeps. ``strict``,
+    ``says_duplicate``: see `Partition`. ``markers_s``: how long markers may take.
     """
 
     seed: int
     faults: tuple[Fault, ...] = ()
     lines: tuple[tuple[int, Line], ...] = ()
+    turns: tuple[tuple[int, Turn, float], ...] = ()
     brokers: int = 2
     strict: bool = True
     says_duplicate: bool = False
@@ -101,6 +112,8 @@ def is_mild(schedule: Schedule) -> bool:
 
 
 def _is_mild(fault: Fault) -> bool:
+    if fault.times > 1:
+        return False
     if fault.kind is Kind.CODE:
         return fault.amount in _MILD_CODES.get(fault.api, ())
     if fault.kind is Kind.ANSWER_SILENT:
@@ -114,19 +127,32 @@ _FIRST = (0, 0, 0, 1, 1, 2, 3, 4, 6, 9, 14)
 
 
 def draw(seed: int) -> Schedule:
-    """A schedule: as a rule with one to six faults, at times with none."""
+    """A schedule: a mild one, with faults that pass; as a rule a harsh one."""
     chance = random.Random(seed)
-    faults = tuple(_fault(chance) for _ in range(chance.choice((0, 1, 1, 2, 2, 3, 4, 6))))
+    if chance.random() < 0.25:
+        return _drawn_mildly(seed, chance)
+    faults = tuple(_fault(chance) for _ in range(chance.choice((0, 1, 2, 2, 3, 4, 6))))
     lines = {chance.randrange(8): _line(chance) for _ in range(chance.choice((0, 0, 0, 1, 1, 2)))}
+    turns = {chance.randrange(40): chance.choice(tuple(Turn)) for _ in range(chance.choice((0, 0, 1, 1, 2, 3)))}
     return Schedule(
         seed,
         faults,
         tuple(sorted(lines.items())),
+        tuple((n, turn, chance.choice(_SECONDS)) for n, turn in sorted(turns.items())),
         brokers=chance.choice((1, 2, 2, 3)),
         strict=chance.random() < 0.7,
         says_duplicate=chance.random() < 0.3,
         markers_s=chance.choice((0.0005, 0.002, 0.05, 1.5)),
     )
+
+
+def _drawn_mildly(seed: int, chance: random.Random) -> Schedule:
+    faults = []
+    while len(faults) < 3:
+        fault = replace(_fault(chance), times=1)
+        faults += [fault] if _is_mild(fault) else []
+    lines = ((chance.randrange(6), Line(room=chance.choice((1, 7, 60, 500)))),)
+    return Schedule(seed, tuple(faults), lines, brokers=chance.choice((1, 2, 3)), strict=chance.random() < 0.5)
 
 
 def _fault(chance: random.Random) -> Fault:
@@ -142,7 +168,7 @@ def _fault(chance: random.Random) -> Fault:
         amount = chance.choice((0.05, 1.0, 11.0))
     else:
         amount = chance.choice(_SECONDS)
-    return Fault(api, chance.choice(_FIRST), kind, amount)
+    return Fault(api, chance.choice(_FIRST), kind, amount, times=chance.choice((1, 1, 1, 2, 4, 9)))
 
 
 def _line(chance: random.Random) -> Line:

@@ -69,12 +69,14 @@ def writes(stage: Stage) -> None:
 
 def query(stage: Stage) -> None:
     """A query that is started again after each stop. When the faults are over, it has to end."""
-    chance, progress = stage.scene.chance, Progress(batches=3)
+    chance = stage.scene.chance
+    progress = Progress(3, {n: (turn, seconds) for n, turn, seconds in stage.cluster.schedule.turns})
     stage.scene = replace(stage.scene, with_group=chance.random() < 0.5)
     for number in range(_STARTS + _CALM_STARTS):
         if number == _STARTS:
             stage.cluster.rest()
-        start(stage.scene, progress, number)
+            progress.turns.clear()
+        start(stage.scene, progress)
         if progress.done == progress.batches:
             break
         stage.world.sleep(chance.choice((0.1, 5.0, 70.0)))
@@ -107,7 +109,7 @@ def broken(schedule: Schedule, name: str) -> str | None:
 
 def shrink(schedule: Schedule, name: str) -> Schedule:
     """With as few faults as still break it."""
-    for group in ("faults", "lines"):
+    for group in ("faults", "lines", "turns"):
         for entry in getattr(schedule, group):
             fewer = replace(schedule, **{group: tuple(e for e in getattr(schedule, group) if e != entry)})
             if broken(fewer, name):

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from spark_eos import system
 from spark_eos.errors import EosError, Unclear
+from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import broker_client, close_all
 from spark_eos.kafka.ports.coordinator import TransactionCoordinator
 from spark_eos.kafka.ports.ledger import KafkaLedger
@@ -28,6 +29,7 @@ from spark_eos.protocol.run import open_run
 from spark_eos.protocol.task import TaskReport, assign, check_held, check_owner
 from spark_eos.retry import retrying
 
+from .faults import Turn
 from .scenarios import TIMEOUT_MS, Scene
 
 QUERY, GROUP = "q", "lag"
@@ -37,13 +39,56 @@ _SETTLE_S = 60.0
 
 @dataclass
 class Progress:
-    """What the checkpoint knows. ``stops``: the errors by which starts have ended; ``done``: micro-batches logged as
-    committed, of ``batches``."""
+    """What the checkpoint knows, and the query's fate: ``done`` of ``batches`` micro-batches are logged as committed.
+
+    ``stops``: the errors by which starts have ended. ``turns``: what happens at which of its points, by number;
+    ``reached``: how many points there were. ``starts``: how many starts.
+    """
 
     batches: int
+    turns: dict[int, tuple[Turn, float]] = field(default_factory=dict)
     done: int = 0
     stops: list[EosError] = field(default_factory=list)
+    reached: int = 0
+    starts: int = 0
+
+
+class Gone(Exception):
+    """The process has died, or Spark has found that another driver runs the query."""
+
+
+@dataclass
+class _Driver:
+    """One start of the query."""
+
+    scene: Scene
+    progress: Progress
+    run: str
+    ports: Ports = field(init=False)
     ahead: Term | None = None
+
+    def __post_init__(self) -> None:
+        scene, group = self.scene, GROUP if self.scene.with_group else None
+        self.ports = Ports(
+            ledger=KafkaLedger(scene.kafka, scene.ledger, 2, scene.prefix, QUERY, group),
+            coordinator=TransactionCoordinator(broker_client(scene.kafka), scene.prefix, QUERY),
+            data=RecordLookup(scene.kafka),
+            retrying=lambda: retrying(_SETTLE_S),
+            now_ms=lambda: int(system.time_of_day() * 1000),
+            reach=self._reach,
+        )
+
+    def _reach(self, point: str) -> None:
+        """The query comes through a point of the protocol."""
+        turn, seconds = self.progress.turns.get(self.progress.reached, (None, 0.0))
+        self.progress.reached += 1
+        if turn is Turn.DIES:
+            raise Gone(f"{self.run} dies at {point}")
+        if turn is Turn.OVERTAKEN:
+            elsewhere = KafkaProperties({**self.scene.kafka, "client.id": f"c{self.progress.starts}"})
+            start(replace(self.scene, kafka=elsewhere), self.progress)
+        if turn is not None:
+            system.sleep(seconds)
 
 
 def rows_of(batch: int, task: int) -> list[tuple[int, bytes]]:
@@ -52,47 +97,46 @@ def rows_of(batch: int, task: int) -> list[tuple[int, bytes]]:
     return [(zlib.crc32(b"%d%d%d" % (batch, task, i)) % 3, f"{batch}.{task}.{i}".encode()) for i in range(count)]
 
 
-def start(scene: Scene, progress: Progress, number: int) -> None:
+def start(scene: Scene, progress: Progress) -> None:
     """Start the query once, and let it run until it is done or stops; the error is noted."""
-    run, ports = f"run{number}", _ports(scene)
-    progress.ahead = None
+    driver = _Driver(scene, progress, f"run{progress.starts}")
+    progress.starts += 1
+    batch = progress.done
     try:
         while progress.done < progress.batches:
-            _run_batch(scene, ports, run, progress)
+            batch = progress.done
+            _run_batch(driver, batch)
+            if progress.done != batch:
+                raise Gone("another driver has written the commit log")
             progress.done += 1
+    except Gone:
+        return
     except EosError as error:
         progress.stops.append(error)
-        try:
-            abort(ports, run, progress.done)
-        except EosError as other:
-            progress.stops.append(other)
+        _abort(driver, batch)
     if scene.chance.random() < 0.5:
         close_all()  # the next start is in another process
 
 
-def _ports(scene: Scene) -> Ports:
-    group = GROUP if scene.with_group else None
-    return Ports(
-        ledger=KafkaLedger(scene.kafka, scene.ledger, 2, scene.prefix, QUERY, group),
-        coordinator=TransactionCoordinator(broker_client(scene.kafka), scene.prefix, QUERY),
-        data=RecordLookup(scene.kafka),
-        retrying=lambda: retrying(_SETTLE_S),
-        now_ms=lambda: int(system.time_of_day() * 1000),
-        reach=lambda point: None,
-    )
+def _abort(driver: _Driver, batch: int) -> None:
+    try:
+        abort(driver.ports, driver.run, batch)
+    except EosError as error:
+        driver.progress.stops.append(error)
+    except Gone:
+        return
 
 
-def _run_batch(scene: Scene, ports: Ports, run: str, progress: Progress) -> None:
-    batch = progress.done
-    reports = tuple(_retried(lambda t=task: _run_task(scene, ports, run, batch, t)) for task in range(TASKS))
-    offsets = {"source": {"0": batch + 1}} if scene.with_group else None
-    ahead, progress.ahead = progress.ahead, None
-    commit(ports, MicroBatch(run, batch, reports, offsets, group=GROUP if offsets else None), ahead)
-    if scene.chance.random() < 0.5:
+def _run_batch(driver: _Driver, batch: int) -> None:
+    reports = tuple(_retried(lambda t=task: _run_task(driver, batch, t)) for task in range(TASKS))
+    offsets = {"source": {"0": batch + 1}} if driver.scene.with_group else None
+    ahead, driver.ahead = driver.ahead, None
+    commit(driver.ports, MicroBatch(driver.run, batch, reports, offsets, group=GROUP if offsets else None), ahead)
+    if driver.scene.chance.random() < 0.5:
         try:
-            progress.ahead = take_ahead(ports, run)
+            driver.ahead = take_ahead(driver.ports, driver.run)
         except EosError:
-            progress.ahead = None
+            driver.ahead = None
 
 
 def _retried(task: Callable[[], TaskReport]) -> TaskReport:
@@ -106,7 +150,8 @@ def _retried(task: Callable[[], TaskReport]) -> TaskReport:
     return task()
 
 
-def _run_task(scene: Scene, ports: Ports, run: str, batch: int, number: int) -> TaskReport:
+def _run_task(driver: _Driver, batch: int, number: int) -> TaskReport:
+    scene, ports, run = driver.scene, driver.ports, driver.run
     head = _opened(scene, ports, run, batch)
     assignment = assign(head, batch, number, 0)
     rows = rows_of(batch, number)

@@ -66,7 +66,7 @@ def test_transactions_on_a_real_broker(scene: Callable[..., Scene], topic: Calla
 def test_a_query_on_a_real_broker(scene: Callable[..., Scene], topic: Callable[..., str]) -> None:
     """The second scenario, without faults: it is done at its first start, and every row is there once."""
     real, progress = scene(topic(PARTITIONS), topic(2, cleanup_policy="compact")), Progress(batches=3)
-    start(real, progress, 0)
+    start(real, progress)
     assert (progress.done, progress.stops) == (3, [])
     for partition in range(PARTITIONS):
         judge_rows(partition, read_back(real, partition).rows, 3)
