@@ -46,14 +46,14 @@ bench: java $(BENCH_STAMP) ## measure ours against Spark's own connector; ARGS="
 profile: java $(BENCH_STAMP) ## draw flame graphs of the path of the data
 	@$(BIN)/python -m jobs.profile $(ARGS)
 
-test: export WIRE_SCHEDULES ?= 1000
+test: export WIRE_SCHEDULES ?= 500
 test: java check ## run every check: `make check`, then all other tests but the slow share of the kills
 	@$(PYTEST) -m "not chaos" --durations=10 $(addprefix --ignore=,tests/unit $(MEASURED) $(SCHEDULED) $(WIRE)) $(TWO_AT_ONCE) $(ARGS) $(NONE_WILL_DO)
 
 check: lint types ## what needs neither Java nor a broker, in two minutes: lint, types, unit tests, 400 simulated schedules
 	@$(PYTEST) --quiet $(TWO_AT_ONCE) $(MEASURED) $(if $(ARGS),$(ARGS) $(NONE_WILL_DO),--cov)
 	@SPARK_EOS_SIMULATION_SCHEDULES=$${SCHEDULES:-400} \
-		SPARK_EOS_WIRE_SCHEDULES=$${WIRE_SCHEDULES:-100} \
+		SPARK_EOS_WIRE_SCHEDULES=$${WIRE_SCHEDULES:-50} \
 		$(PYTEST) --quiet $(TWO_AT_ONCE) $(addprefix --ignore=,$(MEASURED)) $(SCHEDULED) $(WIRE) tests/unit $(ARGS) $(NONE_WILL_DO)
 
 lint: $(STAMP) ## look for mistakes without running anything: ruff's rules and format, and the import rules
@@ -80,7 +80,7 @@ soak: java $(STAMP) ## random faults against a running query, by SEED=… for SE
 
 simulate: $(STAMP) ## run both simulations for long: 20,000 schedules of the protocol, then 100,000 of the connections
 	@SPARK_EOS_SIMULATION_SCHEDULES=$${SCHEDULES:-20000} $(PYTEST) $(SCHEDULED) $(ARGS)
-	@SPARK_EOS_WIRE_SCHEDULES=$${WIRE_SCHEDULES:-50000} SPARK_EOS_WIRE_STATE=$(VENV)/wire-schedules \
+	@SPARK_EOS_WIRE_SCHEDULES=$${WIRE_SCHEDULES:-50000} SPARK_EOS_WIRE_STATE=$(VENV)/wire-schedules SPARK_EOS_WIRE_EVERY_BYTE=1 \
 		$(PYTEST) -s $(TWO_AT_ONCE) $(WIRE) $(ARGS) $(NONE_WILL_DO)
 
 docs: $(STAMP) ## write the pages that are made from the code

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import struct
 from collections import Counter
@@ -18,10 +19,12 @@ from spark_eos.kafka.net import connection
 from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.kafka.net.connection import Connection
 from spark_eos.kafka.net.schema import Fields
+from spark_eos.kafka.ports import coordinator, ledger, ledger_reader
 from spark_eos.kafka.producer import arrow, sender
 from spark_eos.kafka.records import batches, encode
 from spark_eos.kafka.requests import end_txn
 from spark_eos.kafka.requests.produce import ProduceConnection
+from spark_eos.protocol.ports import EndTxnAnswer
 
 from . import scenarios
 
@@ -182,3 +185,37 @@ def error_of_a_flush_swallowed(patch: pytest.MonkeyPatch) -> None:
             return
 
     patch.setattr(arrow.ArrowProducer, "flush", silently)
+
+
+# Of the ports, in a whole query
+
+
+def no_answer_taken_for_done(patch: pytest.MonkeyPatch) -> None:
+    judge = coordinator.TransactionCoordinator._judge
+
+    def believing(self: Any, pair: Any, code: int | None) -> EndTxnAnswer:
+        return EndTxnAnswer.DONE if code is None else judge(self, pair, code)
+
+    patch.setattr(coordinator.TransactionCoordinator, "_judge", believing)
+
+
+def decision_without_an_answer(patch: pytest.MonkeyPatch) -> None:
+    """A head whose EndTxn nobody has answered counts as published."""
+    end = ledger.KafkaTerm._end
+
+    def believing(self: Any, commit: bool) -> int | None:
+        code = end(self, commit)
+        return OK if code is None else code
+
+    patch.setattr(ledger.KafkaTerm, "_end", believing)
+
+
+def aborted_heads_read(patch: pytest.MonkeyPatch) -> None:
+    walk = ledger_reader.walk_batches
+    patch.setattr(ledger_reader, "walk_batches", lambda data, size, aborted: walk(data, size, ()))
+
+
+def ledger_under_changing_names(patch: pytest.MonkeyPatch) -> None:
+    """Whoever takes the ledger fences nobody."""
+    init, taken = ledger.init_producer_id, itertools.count()
+    patch.setattr(ledger, "init_producer_id", lambda client, name, ms: init(client, f"{name}-{next(taken)}", ms))

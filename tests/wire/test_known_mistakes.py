@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import pytest
 
 from . import mistakes
-from .faults import Fault, Kind, Schedule
+from .faults import Fault, Kind, Schedule, Turn, draw
 from .play import broken
 from .sockets import Line
 
@@ -28,6 +28,7 @@ class Mistake:
     put_in: mistakes.Patch
     draw: Draw
     says: str
+    play: str = "writes"
 
 
 def _struck(api: int, kind: Kind, *amounts: float, upto: int = 12, more: int = 1, **settings: bool) -> Draw:
@@ -59,6 +60,17 @@ def _repeated_and_refused(chance: random.Random) -> Schedule:
     first = chance.randrange(8)
     refused = tuple(Fault(PRODUCE, nth, Kind.CODE, 19) for nth in range(first + 1, first + 12) if chance.random() < 0.4)
     return Schedule(chance.randrange(1 << 20), (Fault(PRODUCE, first, Kind.REPEATED), *refused), brokers=1)
+
+
+def _drawn(chance: random.Random) -> Schedule:
+    return draw(chance.randrange(1 << 20))
+
+
+def _ends_unheard(chance: random.Random) -> Schedule:
+    kind = chance.choice((Kind.SILENT, Kind.LOST, Kind.CODE))
+    fault = Fault(END, chance.randrange(10), kind, 15.0, times=chance.choice((4, 9, 40)))
+    turns = ((chance.randrange(40), Turn.DIES, 0.0),)
+    return Schedule(chance.randrange(1 << 20), (fault,), turns=turns)
 
 
 MISTAKES = (
@@ -109,6 +121,10 @@ MISTAKES = (
     Mistake("no limit of silence", mistakes.silence_without_end, _struck(END, Kind.SILENT, upto=3), "still goes on"),
     Mistake("checksum", mistakes.checksum_not_checked, _struck(FETCH, Kind.FLIPPED, upto=8), "were read"),
     Mistake("error swallowed", mistakes.error_of_a_flush_swallowed, _struck(PRODUCE, Kind.CODE, 87), "partition"),
+    Mistake("no answer is done", mistakes.no_answer_taken_for_done, _drawn, "partition", "query"),
+    Mistake("decision unheard", mistakes.decision_without_an_answer, _ends_unheard, "partition", "query"),
+    Mistake("aborted heads", mistakes.aborted_heads_read, _ends_unheard, "", "query"),
+    Mistake("ledger not fenced", mistakes.ledger_under_changing_names, _drawn, "", "query"),
 )
 
 
@@ -117,7 +133,7 @@ def test_schedules_find_it(mistake: Mistake, monkeypatch: pytest.MonkeyPatch) ->
     """No schedule of this kind breaks our code; with the mistake, one does."""
     chance = random.Random(mistake.name)
     schedules = [mistake.draw(chance) for _ in range(SEEDS)]
-    assert [broken(schedule, "writes") for schedule in schedules[:5]] == [None] * 5
+    assert [broken(schedule, mistake.play) for schedule in schedules[:5]] == [None] * 5
     mistake.put_in(monkeypatch)
-    seen = (broken(schedule, "writes") or "" for schedule in schedules)
-    assert any(mistake.says in said for said in seen), f"{SEEDS} schedules do not see it"
+    seen = (broken(schedule, mistake.play) or "" for schedule in schedules)
+    assert any(said and mistake.says in said for said in seen), f"{SEEDS} schedules do not see it"
