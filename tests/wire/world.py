@@ -42,10 +42,10 @@ class AtOnce:
 
     def __exit__(self, *_: object) -> None: ...
 
-    def submit(self, do: Callable[..., Any], *arguments: Any, **more: Any) -> Future[Any]:
+    def submit(self, do: Callable[..., Any], *arguments: Any, **named: Any) -> Future[Any]:
         future: Future[Any] = Future()
         try:
-            future.set_result(do(*arguments, **more))
+            future.set_result(do(*arguments, **named))
         except Exception as error:
             future.set_exception(error)
         return future
