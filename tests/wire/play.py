@@ -5,8 +5,9 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
+from spark_eos.errors import EosError
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net import client
 from spark_eos.kafka.requests import end_txn, fetch, produce
@@ -27,9 +28,12 @@ _STARTS, _CALM_STARTS = 6, 4
 
 @dataclass
 class Stage:
+    """``stops``: the errors by which starts of the query have ended."""
+
     world: World
     cluster: Cluster
     scene: Scene
+    stops: list[EosError] = field(default_factory=list)
 
 
 @contextmanager
@@ -43,10 +47,12 @@ def staged(schedule: Schedule) -> Iterator[Stage]:
     random.seed(schedule.seed)  # in which order our code asks brokers
     try:
         with world.installed():
-            yield Stage(world, cluster, scene)
-            client.close_all()
-            for pool in (end_txn.connection_pool, fetch.connection_pool, produce.connection_pool):
-                pool.close()
+            try:
+                yield Stage(world, cluster, scene)
+            finally:
+                client.close_all()
+                for pool in (end_txn.connection_pool, fetch.connection_pool, produce.connection_pool):
+                    pool.close()
     finally:
         random.setstate(before)
 
@@ -70,7 +76,8 @@ def writes(stage: Stage) -> None:
 def query(stage: Stage) -> None:
     """A query that is started again after each stop. When the faults are over, it has to end."""
     chance = stage.scene.chance
-    progress = Progress(3, {n: (turn, seconds) for n, turn, seconds in stage.cluster.schedule.turns})
+    turns = {n: (turn, seconds) for n, turn, seconds in stage.cluster.schedule.turns}
+    progress = Progress(3, turns, stops=stage.stops)
     stage.scene = replace(stage.scene, with_group=chance.random() < 0.5)
     for number in range(_STARTS + _CALM_STARTS):
         if number == _STARTS:

@@ -30,6 +30,10 @@ from spark_eos.retry import retrying
 ANY_BROKER_S = 15.0
 """For how long a question that any broker can answer is asked, of one after the other."""
 
+ANSWER_S = 8.0
+"""Seconds that a broker has for one answer, where the caller says nothing else. Callers ask again for 10 s or more, so
+one connection of the pool that has silently died does not take all of their time."""
+
 _CONNECT_S = 10.0
 #: The first broker that is asked may sleep with its port open, so the first tries are short.
 _FIRST_TRY_S = 2.0
@@ -73,8 +77,8 @@ class BrokerClient:
         self, asked: Mapping[int, Mapping[str, Any]], request: Request, seconds: float | None = None
     ) -> dict[int, Record | None]:
         """What each of these brokers answers to its question, all at once; None for those that do not within the time,
-        by default as long as a broker may be silent."""
-        answers, _ = self._ask(asked, request, seconds or self._silence_s)
+        by default `ANSWER_S`, or as long as a broker may be silent, if that is less."""
+        answers, _ = self._ask(asked, request, seconds or min(ANSWER_S, self._silence_s))
         return answers
 
     def ask_any(self, request: Request, values: Mapping[str, Any], seconds: float = ANY_BROKER_S) -> Record:
