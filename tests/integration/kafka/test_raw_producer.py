@@ -111,7 +111,8 @@ def test_rows_of_all_kinds(codec, begin, end, topic, view, kafka):
     for count in (1, 700, 0, 1500):
         rows = [a_row(chance) for _ in range(count)]
         wanted = [chance.randrange(3) for _ in rows]
-        key, value, time_ms = (pa.array(list(c), t) for c, t in zip(_columns(rows)[:3], _TYPES, strict=True))
+        key, value = (pa.array([row[place] for row in rows], pa.binary()) for place in (0, 1))
+        time_ms = pa.array([row[2] for row in rows], pa.int64())
         lists = [[{"key": key, "value": value} for key, value in row[3]] for row in rows]
         headers, partition = encode_headers(pa.array(lists, _HEADERS)), pa.array(wanted, pa.int32())
         producer.write(name, 3, key=key, value=value, time_ms=time_ms, partition=partition, headers=headers)
@@ -131,12 +132,7 @@ def test_rows_of_all_kinds(codec, begin, end, topic, view, kafka):
         assert [(r["key"], r["value"]) for r in table.to_pylist()] == [(k, v) for k, v, _, _ in rows]
 
 
-_TYPES = (pa.binary(), pa.binary(), pa.int64())
 _HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
-
-
-def _columns(rows: list[tuple]) -> list[tuple]:
-    return list(zip(*rows, strict=True)) if rows else [(), (), (), ()]
 
 
 def test_text_columns_and_the_present_time(begin, end, topic, view):
