@@ -55,7 +55,7 @@ class Recorder:
         self._places = [(topic, p) for topic in recorded.outputs for p in view.partitions(topic)]
         self._input = [(recorded.spec.input, p) for p in view.partitions(recorded.spec.input)]
         self._over = threading.Event()
-        self._readings: list[Reading] = []
+        self.readings: list[Reading] = []
         self._group: list[GroupPoll] = []
         self._plans: dict[int, Mapping[Place, int]] = {}
         self._failures: list[BaseException] = []
@@ -74,8 +74,8 @@ class Recorder:
         self.stop()
 
     def __str__(self) -> str:
-        polls = sum(len(reading.polls) for reading in self._readings)
-        return f"{polls} polls of {len(self._readings)} readings, {len(self._group)} looks at the group"
+        polls = sum(len(reading.polls) for reading in self.readings)
+        return f"{polls} polls of {len(self.readings)} readings, {len(self._group)} looks at the group"
 
     def stop(self) -> None:
         """End the readers."""
@@ -97,7 +97,7 @@ class Recorder:
             for row in self._closing(True, self._input).rows()
         }
         whole_parts = self._what.whole_parts and self._what.spec.shuffle is None
-        return History(self._readings, self._group, closing, inputs, self._plans, whole_parts)
+        return History(self.readings, self._group, closing, inputs, self._plans, whole_parts)
 
     def _run(self, call: Callable[[], None]) -> None:
         try:
@@ -110,7 +110,7 @@ class Recorder:
     def _tail(self, committed: bool) -> None:
         with self._consumer(committed) as consumer:
             reading = _begin(consumer, "tail", committed, dict.fromkeys(self._places, 0))
-            self._readings.append(reading)
+            self.readings.append(reading)
             while not self._over.is_set():
                 self._poll(consumer, reading)
 
@@ -122,7 +122,7 @@ class Recorder:
                 if self._over.wait(self._what.pause_s if n else 0):
                     return
                 reading = _begin(consumer, f"pass {n}", committed, self._starts(ends, n, chance))
-                self._readings.append(reading)
+                self.readings.append(reading)
                 self._to_end(consumer, reading, _PASS_S)
                 consumer.unassign()
                 ends = {place: max(end, ends[place]) for place, end in reading.covered().items()}
