@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from spark_eos.damage import damage
 from spark_eos.errors import HINT, RESTART_HELPS, EosError, UnsupportedError, WorkerError
 
 #: An error of spark-eos inside Spark's text: up to the end of its line, or to what Spark appends to it.
@@ -46,7 +47,16 @@ def reason(error: BaseException) -> Reason | None:
     if found is not None:
         message, _, hint = found["said"].partition(HINT)
         return Reason(found["condition"], message, hint, found["condition"] in RESTART_HELPS)
-    return next((reason(ours()) for theirs, ours in _SPARKS if theirs in text), None)
+    ours = damage(text, _stack(error)) or next((make() for theirs, make in _SPARKS if theirs in text), None)
+    return reason(ours) if ours is not None else None
+
+
+def _stack(error: BaseException | None) -> str:
+    """The stack of Spark's JVM, with that of its causes: PySpark has it beside the text, Py4J in the text."""
+    if error is None:
+        return ""
+    own = getattr(error, "_stackTrace", "")
+    return f"{error}\n{own}\n{_stack(getattr(error, '_cause', None))}"
 
 
 def batch_write() -> UnsupportedError:

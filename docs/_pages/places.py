@@ -13,6 +13,7 @@ BY_PATH = {
     "spark_eos/cli.py": "tool",
     "spark_eos/ops/": "tool",
     "spark_eos/checkpoint.py": "start commit",
+    "spark_eos/damage.py": "start",
     "spark_eos/options/": "start",
     "spark_eos/reasons.py": "start",
     "spark_eos/source/": "start",

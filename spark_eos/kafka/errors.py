@@ -69,7 +69,7 @@ def delivery_error(name: str, cause: Cause, failed: int) -> EosError:
             "EOS_ROW_REFUSED",
             f"The brokers take none of {failed} row(s), for one of them: {cause}.",
             hint="A compacted topic takes no row without a key; else see the topic's message.timestamp.* and "
-            "compression.type.",
+            "compression.type. A row without a timestamp gets that of its executor's clock, which may be ahead.",
             reason=cause.name,
         )
     return KafkaError(

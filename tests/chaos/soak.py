@@ -28,9 +28,11 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from jobs._demo.processes import descendants
 from spark_eos.devcluster import DevCluster
 from spark_eos.failpoints import POINTS
+from tests.support.histories import Anomaly, judge
 from tests.support.kafka_view import KafkaView, doubled, open_view
 from tests.support.killing import Killed, Zombie
 from tests.support.query import Spec, expected
+from tests.support.recorder import Recorded, Recorder
 from tests.support.waiting import wait_for
 
 PARTITIONS = 4
@@ -41,6 +43,8 @@ TIMEOUT_MS = 12_000
 """Of the query's transactions: some pauses are longer."""
 CATCH_UP_S = 180.0
 ABORTED = "aborted"
+PAUSE_S, WINDOW = 1.0, 200
+"""Of the readers that begin again and again, and look at the end of each partition."""
 
 
 class Feeder(threading.Thread):
@@ -241,7 +245,7 @@ class Soak:
     def drain(self, rows: int) -> None:
         """Without faults, until all input is through. A stop on the way that has a name is a stop like any other."""
         self._running().kill()
-        self.spec = replace(self.spec, available_now=True)
+        self.spec = replace(self.spec, available_now=True, sink={})  # short-lived transactions are part of the faults
         for _ in range(5):
             run = self._launch("")
             text = run.wait_for_end()
@@ -265,7 +269,8 @@ class Soak:
             result["doubled"] += len(doubled(values))
             result["aborted visible"] += sum(ABORTED in value for value in values)
             result["out of order"] += int(list(dict.fromkeys(values)) != wanted and set(values) == set(wanted))
-        wait_for(lambda: not self.view.held(self.spec.output) or None, "the end of every transaction", 2 * TIMEOUT_MS)
+        outputs = [topic for topic in (self.spec.output, self.spec.also) if topic]
+        wait_for(lambda: not self.view.held(*outputs), "the end of every transaction", 2 * TIMEOUT_MS / 1000)
         return result
 
     def close(self) -> None:
@@ -281,7 +286,7 @@ KINDS = ("driver_dies", "worker_dies", "worker_dies", "driver_sleeps", "broker_d
 def soak(seconds: float, seed: str) -> bool:
     """Run it, print what happened; whether all is well."""
     print(f"seed {seed}, {seconds:.0f} s", flush=True)
-    with _query(seed) as (one, feeder):
+    with _query(seed) as (one, feeder), Recorder(one.view, Recorded(one.spec, PAUSE_S, WINDOW)) as recorder:
         deadline = time.monotonic() + seconds
         feeder.start()
         one.start()
@@ -297,13 +302,21 @@ def soak(seconds: float, seed: str) -> bool:
         feeder.stop()
         one.drain(feeder.rows)
         result = one.judge(feeder.rows)
+        anomalies = judge(recorder.close())
         slowest = max(one.recoveries, default=(0.0, "none"))
         print(f"faults: {dict(sorted(one.struck.items()))}")
         print(f"the query's own stops: {dict(one.stops)}")
         print(f"starts: {one.starts}; slowest to go on: {slowest[0]:.1f} s ({slowest[1]})")
-        well = not any(result.values()) and "no name" not in one.stops
+        print(f"what readers saw: {recorder}; {tell(anomalies)}")
+        well = not any(result.values()) and "no name" not in one.stops and not anomalies
         print(f"rows: {PARTITIONS * feeder.rows}; {result}: {'all is well' if well else f'FAILED with seed {seed}'}")
         return well
+
+
+def tell(anomalies: list[Anomaly]) -> str:
+    """How many of each kind, and the first."""
+    kinds = dict(Counter(anomaly.kind for anomaly in anomalies))
+    return f"{kinds}, such as {anomalies[0]}" if anomalies else "no anomaly"
 
 
 @contextlib.contextmanager
@@ -313,7 +326,7 @@ def _query(seed: str) -> Iterator[tuple[Soak, Feeder]]:
         open_view(cluster.bootstrap_servers) as view,
         tempfile.TemporaryDirectory(prefix="spark-eos-soak-", ignore_cleanup_errors=True) as name,
     ):
-        for topic in ("input", "output"):
+        for topic in ("input", "output", "also"):
             cluster.create_topic(topic, PARTITIONS, min_insync_replicas=2)
         spec = Spec(
             cluster.bootstrap_servers,
@@ -322,6 +335,7 @@ def _query(seed: str) -> Iterator[tuple[Soak, Feeder]]:
             str(Path(name) / "checkpoint"),
             "soak",
             ROWS_PER_BATCH,
+            also="also",
             available_now=False,
             sink={"transaction.timeout.ms": str(TIMEOUT_MS)},
         )

@@ -88,12 +88,13 @@ def visible(scene: Scene) -> dict[int, list[str]]:
 
 def strike(scene: Scene, point: str) -> None:
     """Kill driver and JVM at the point, start the query again, check."""
-    with running(scene.spec, _IN_BATCH_1[point], scene.folder) as victim:
-        victim.wait_at(point)
-        seen = len(scene.view.values(scene.output))
-        victim.kill()
-    assert 0 < seen < sum(map(len, scene.values.values())), "the kill was to come in mid-stream"
-    scene.check(drained(scene, "restarted"))
+    with scene.recorded():
+        with running(scene.spec, _IN_BATCH_1[point], scene.folder) as victim:
+            victim.wait_at(point)
+            seen = len(scene.view.values(scene.output))
+            victim.kill()
+        assert 0 < seen < sum(map(len, scene.values.values())), "the kill was to come in mid-stream"
+        scene.check(drained(scene, "restarted"))
 
 
 def test_a_kill_loses_and_doubles_nothing_that_the_built_in_source_read(scene):

@@ -53,21 +53,22 @@ def test_a_checkpoint_on_a_full_disk(point, cluster, spark, disk, tmp_path):
     twice, as it was decided."""
     with open_view(cluster.bootstrap_servers) as view:
         scene = Scene(view, topics_of(cluster), tmp_path, checkpoint=str(disk / "checkpoint"))
-        with armed(spark, f"{point}=hold@{7 if point.startswith('prepare') else 3}", tmp_path / "faults") as fault:
-            started = query.start(spark, scene.spec)
-            try:
-                fault.wait()
-                scene.note()
-                fill(disk)
-                fault.release()
-                wait_for(lambda: not started.isActive, "the end of the query", 120)
-            finally:
-                started.stop()
-        assert FULL in str(started.exception())
-        (disk / "filler").unlink()
-        since = time.time()
-        scene.drain(spark)
-        scene.check(started.id)
+        with scene.recorded():
+            with armed(spark, f"{point}=hold@{7 if point.startswith('prepare') else 3}", tmp_path / "faults") as fault:
+                started = query.start(spark, scene.spec)
+                try:
+                    fault.wait()
+                    scene.note()
+                    fill(disk)
+                    fault.release()
+                    wait_for(lambda: not started.isActive, "the end of the query", 120)
+                finally:
+                    started.stop()
+            assert FULL in str(started.exception())
+            (disk / "filler").unlink()
+            since = time.time()
+            scene.drain(spark)
+            scene.check(started.id)
         assert scene.rewritten() == 0
         tell(Course(FULL, scene.went_on(since), scene.rewritten()))
 
@@ -77,24 +78,25 @@ def test_a_disk_that_is_full_before_a_batch_is_planned(cluster, spark, disk, tmp
     with open_view(cluster.bootstrap_servers) as view:
         checkpoint = disk / "checkpoint"
         scene = Scene(view, topics_of(cluster), tmp_path, checkpoint=str(checkpoint), available_now=False)
-        started = query.start(spark, scene.spec)
-        try:
-            scene.wait_for_the_end_of_the_input(started)
-            wait_for(lambda: numbers(checkpoint / "offsets") == numbers(checkpoint / "commits"), "the commit log")
-            fill(disk)
-            scene.note()
-            scene.feed()
-            wait_for(lambda: not started.isActive, "the end of the query", 120)
-        finally:
-            started.stop()
-        assert FULL in str(started.exception())
-        assert set(view.values(scene.output, committed=False)) == {
-            query.expected(value) for values in scene.values.values() for value in values[:-1]
-        }
-        (disk / "filler").unlink()
-        since = time.time()
-        scene.drain(spark)
-        scene.check(started.id)
+        with scene.recorded():
+            started = query.start(spark, scene.spec)
+            try:
+                scene.wait_for_the_end_of_the_input(started)
+                wait_for(lambda: numbers(checkpoint / "offsets") == numbers(checkpoint / "commits"), "the commit log")
+                fill(disk)
+                scene.note()
+                scene.feed()
+                wait_for(lambda: not started.isActive, "the end of the query", 120)
+            finally:
+                started.stop()
+            assert FULL in str(started.exception())
+            assert set(view.values(scene.output, committed=False)) == {
+                query.expected(value) for values in scene.values.values() for value in values[:-1]
+            }
+            (disk / "filler").unlink()
+            since = time.time()
+            scene.drain(spark)
+            scene.check(started.id)
         assert scene.rewritten() == 0
         tell(Course(FULL, scene.went_on(since), scene.rewritten()))
 

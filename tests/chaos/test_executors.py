@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 from tests.support import query
 from tests.support.kafka_view import KafkaView, write
 from tests.support.killing import Killed, running
+from tests.support.recorder import Recorded, judged
 from tests.support.standalone import Standalone, standalone
 from tests.support.waiting import wait_for
 
@@ -22,11 +24,14 @@ IN_BATCH_2 = PARTITIONS + 2  # the n-th time that a task writes: micro-batch 0 i
 
 
 @pytest.fixture
-def spec(view, topic, tmp_path) -> query.Spec:
+def spec(view, topic, tmp_path) -> Iterator[query.Spec]:
+    """What readers of the output see during the test is judged at its end."""
     source, out = topic(PARTITIONS), topic(PARTITIONS)
     rows = [(p, f"{p}.{i}") for p in range(PARTITIONS) for i in range(ROWS)]
     write(view.bootstrap_servers, source, rows, commit=True)
-    return query.Spec(view.bootstrap_servers, source, out, str(tmp_path / "checkpoint"), f"group-{out}", 40)
+    made = query.Spec(view.bootstrap_servers, source, out, str(tmp_path / "checkpoint"), f"group-{out}", 40)
+    with judged(view, Recorded(made, whole_parts=False)):  # one of the tests shuffles
+        yield made
 
 
 def check(view: KafkaView, spec: query.Spec, query_id: str) -> None:

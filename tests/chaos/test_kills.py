@@ -55,8 +55,14 @@ def share() -> list[tuple[str, str]]:
 def strike(scene: Scene, spark: SparkSession, point: str, variant: str, restart: query.Spec | None = None) -> str:
     """Kill the query at the point, drain its input by a restart, check; release what was held, check again.
 
-    ``restart``: how the query is started again, if not as before. Returns the query's id.
+    What readers see meanwhile is recorded and judged. ``restart``: how the query is started again, if not as before.
+    Returns the query's id.
     """
+    with scene.recorded():
+        return _struck(scene, spark, point, variant, restart)
+
+
+def _struck(scene: Scene, spark: SparkSession, point: str, variant: str, restart: query.Spec | None) -> str:
     if point.startswith("open."):
         scene.leave_decided(spark)
     faults = _SPECIAL.get(point, _IN_BATCH_2[point.partition(".")[0]]).format(point=point)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -13,6 +14,7 @@ from tests.support import query
 from tests.support.arming import armed
 from tests.support.kafka_view import write
 from tests.support.killing import running
+from tests.support.recorder import Recorded, judged
 from tests.support.waiting import wait_for
 
 PARTITIONS = 4
@@ -24,10 +26,13 @@ def slow(*values: object):
 
 
 @pytest.fixture
-def spec(view, topic, tmp_path) -> query.Spec:
+def spec(view, topic, tmp_path) -> Iterator[query.Spec]:
+    """What readers of the output see during the test is judged at its end."""
     source, out = topic(PARTITIONS), topic(PARTITIONS)
     write(view.bootstrap_servers, source, [(p, f"{p}.{i}") for p in range(PARTITIONS) for i in range(20)], commit=True)
-    return query.Spec(view.bootstrap_servers, source, out, str(tmp_path / "checkpoint"), f"group-{out}", 40)
+    made = query.Spec(view.bootstrap_servers, source, out, str(tmp_path / "checkpoint"), f"group-{out}", 40)
+    with judged(view, Recorded(made)):
+        yield made
 
 
 def expected() -> Counter:

@@ -66,16 +66,17 @@ def test_transactional_ids_that_have_expired_before_the_replay(point, lost, forg
     """Killed after the decision; when the coordinator knows the ids no more, the log says what became of them."""
     with open_view(forgetful.bootstrap_servers) as view:
         scene = Scene(view, topics_of(forgetful), tmp_path, sink={"transaction.timeout.ms": str(TIMEOUT_MS)})
-        with running(scene.spec, f"{point}={IN_BATCH_2}", tmp_path) as killed:
-            killed.wait_at(point)
-            query_id = killed.query_id
-            assert len(view.open_transactions(query_id)) == lost
-            killed.kill()
-        scene.note()
-        wait_for(lambda: not view.transactions(query_id), "the expiration of the ids", 60)
-        since = time.time()
-        scene.drain(spark)
-        scene.check(query_id)
+        with scene.recorded():
+            with running(scene.spec, f"{point}={IN_BATCH_2}", tmp_path) as killed:
+                killed.wait_at(point)
+                query_id = killed.query_id
+                assert len(view.open_transactions(query_id)) == lost
+                killed.kill()
+            scene.note()
+            wait_for(lambda: not view.transactions(query_id), "the expiration of the ids", 60)
+            since = time.time()
+            scene.drain(spark)
+            scene.check(query_id)
         assert scene.rewritten() == lost * (ROWS_PER_BATCH // PARTITIONS)
         tell(Course("killed", scene.went_on(since), scene.rewritten()))
 
@@ -85,12 +86,13 @@ def test_a_query_that_is_idle_until_its_transactional_ids_expire(forgetful, spar
     """That of the ledger, too, which the driver has taken ahead: the next micro-batch takes it anew."""
     with open_view(forgetful.bootstrap_servers) as view:
         scene = Scene(view, topics_of(forgetful), tmp_path, available_now=False)
-        started = query.start(spark, scene.spec)
-        try:
-            scene.wait_for_the_end_of_the_input(started)
-            wait_for(lambda: not view.transactions(started.id), "the expiration of the ids", 60)
-            scene.feed()
-            scene.wait_for_the_end_of_the_input(started)
-        finally:
-            started.stop()
-        scene.check(started.id)
+        with scene.recorded():
+            started = query.start(spark, scene.spec)
+            try:
+                scene.wait_for_the_end_of_the_input(started)
+                wait_for(lambda: not view.transactions(started.id), "the expiration of the ids", 60)
+                scene.feed()
+                scene.wait_for_the_end_of_the_input(started)
+            finally:
+                started.stop()
+            scene.check(started.id)

@@ -1,9 +1,14 @@
-"""A TCP proxy in front of one broker, which can cut, delay and reset what goes through it. Loopback only."""
+"""A TCP proxy in front of one broker, which can cut, delay and reset what goes through it. Loopback only.
+
+Beside what ends a connection, it does what a sick network does: it loses one direction, lets little through, stalls now
+and then, forgets connections without a word, and changes bytes.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import random
 import socket
 import struct
 import threading
@@ -13,6 +18,10 @@ from typing import Any
 from spark_eos.devcluster.ports import free_ports
 
 _CHUNK = 64 << 10
+_PIECES_PER_S = 10
+"""In so many pieces goes a second's share of a trickle."""
+HEADER = 8
+"""Bytes of an answer's size and correlation id."""
 
 
 class Proxy:
@@ -23,7 +32,8 @@ class Proxy:
         self.upstream: int | None = None
         self.connections = 0
         self.resets = 0
-        self._delay = 0.0
+        self.flips = 0
+        self._flows = {answers: asyncio.Event() for answers in (True, False)}
         self._open: set[_Connection] = set()
         self._server: asyncio.Server | None = None
         self._loop = asyncio.new_event_loop()
@@ -40,7 +50,7 @@ class Proxy:
         self._run(self._cut())
 
     def restore(self) -> None:
-        """Let new connections in, and pass everything on at once."""
+        """Let new connections in, and pass everything on at once, also what was held back."""
         self._run(self._restore())
 
     def delay(self, seconds: float) -> None:
@@ -50,6 +60,27 @@ class Proxy:
     def reset_after(self, bytes_: int) -> None:
         """Reset each present connection when it has passed on so many bytes more from the broker."""
         self._run(self._arm(bytes_))
+
+    def lose(self, *, answers: bool) -> None:
+        """Let nothing through in one direction: answers, or requests. Connections stay open, and new ones are taken."""
+        self._run(self._lose(answers))
+
+    def trickle(self, bytes_per_s: int) -> None:
+        """Let no more than that through, on each connection and in each direction."""
+        self._rate = bytes_per_s
+
+    def stall(self, chance: float, seconds: float, seed: int = 0) -> None:
+        """Whatever comes waits for so long with this chance, and all behind it."""
+        self._chance, self._stall_s, self._random = chance, seconds, random.Random(seed)
+
+    def forget(self) -> None:
+        """Leave each present connection half open: the broker's end is gone, and nothing ever tells the client."""
+        self._run(self._forget())
+
+    def flip(self, *, at: int | None = None, within: bytes = b"", chance: float = 1.0, seed: int = 0) -> None:
+        """Change a bit of answers, each with this chance: in byte ``at`` of its header, or ``within`` these bytes."""
+        self._flip_at, self._flip_within = at, within
+        self._flip_chance, self._random = chance, random.Random(seed)
 
     def close(self) -> None:
         self.cut()
@@ -75,13 +106,26 @@ class Proxy:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _restore(self) -> None:
-        self._delay = 0.0
+        self._delay = self._chance = self._stall_s = 0.0
+        self._rate: int | None = None
+        self._flip_at: int | None = None
+        self._flip_within, self._flip_chance = b"", 0.0
+        for flows in self._flows.values():
+            flows.set()
         if self._server is None:
             self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port)
 
     async def _arm(self, bytes_: int) -> None:
         for connection in self._open:
             connection.left = bytes_
+
+    async def _lose(self, answers: bool) -> None:
+        self._flows[answers].clear()
+
+    async def _forget(self) -> None:
+        for connection in self._open:
+            connection.forgotten = True
+            connection.reset_broker()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
@@ -92,14 +136,12 @@ class Proxy:
             return
         connection = _Connection(writer, broker_writer)
         self._open.add(connection)
+        from_client = asyncio.ensure_future(self._pump(connection, reader, broker_writer, from_broker=False))
+        from_broker = asyncio.ensure_future(self._pump(connection, broker_reader, writer, from_broker=True))
         with contextlib.suppress(OSError):
-            await asyncio.wait(
-                [
-                    asyncio.ensure_future(self._pump(connection, reader, broker_writer, from_broker=False)),
-                    asyncio.ensure_future(self._pump(connection, broker_reader, writer, from_broker=True)),
-                ],
-                return_when=asyncio.FIRST_COMPLETED,
-            )
+            await asyncio.wait([from_client, from_broker], return_when=asyncio.FIRST_COMPLETED)
+            if connection.forgotten:
+                await from_client
         self._open.discard(connection)
         connection.reset()
 
@@ -109,6 +151,11 @@ class Proxy:
         due = 0.0
         with contextlib.suppress(OSError):
             while data := await reader.read(_CHUNK):
+                if connection.forgotten:
+                    continue
+                if from_broker:
+                    data = self._flipped(connection, data)
+                await self._wait_its_turn(from_broker)
                 cut_off = from_broker and connection.left is not None and len(data) >= connection.left
                 if cut_off:
                     data = data[: connection.left]
@@ -118,23 +165,78 @@ class Proxy:
                 if due > self._loop.time():
                     self._loop.call_at(due, writer.write, data)
                 else:
-                    writer.write(data)
-                    await writer.drain()
+                    await self._pass_on(writer, data)
                 if cut_off:
                     self.resets += 1
                     return
 
+    async def _wait_its_turn(self, from_broker: bool) -> None:
+        await self._flows[from_broker].wait()
+        if self._chance and self._random.random() < self._chance:
+            await asyncio.sleep(self._stall_s)
+
+    async def _pass_on(self, writer: asyncio.StreamWriter, data: bytes) -> None:
+        """All at once, or as a trickle for as long as it is one."""
+        while data:
+            size = max(1, self._rate // _PIECES_PER_S) if self._rate else len(data)
+            writer.write(data[:size])
+            await writer.drain()
+            data = data[size:]
+            if self._rate:
+                await asyncio.sleep(1 / _PIECES_PER_S)
+
+    def _flipped(self, connection: _Connection, data: bytes) -> bytes:
+        """The answers, with bits changed where that is asked for."""
+        places = [start + self._flip_at for start in connection.answers(data) if self._flip_at is not None]
+        if self._flip_within and self._flip_within in data:
+            places.append(data.index(self._flip_within))
+        changed = bytearray(data)
+        for place in places:
+            if self._random.random() < self._flip_chance:
+                changed[place] ^= 0x40
+                self.flips += 1
+        return bytes(changed)
+
 
 class _Connection:
-    """``left``: the bytes from the broker after which it is to be reset, if it is."""
+    """``left``: the bytes from the broker after which it is to be reset, if it is. ``forgotten``: it is half open."""
 
-    def __init__(self, *writers: asyncio.StreamWriter) -> None:
-        self._writers = writers
+    def __init__(self, client: asyncio.StreamWriter, broker: asyncio.StreamWriter) -> None:
+        self._client, self._broker = client, broker
         self.left: int | None = None
+        self.forgotten = False
+        self._size = bytearray()
+        self._skip = 0
+
+    def answers(self, data: bytes) -> list[int]:
+        """Where in these bytes from the broker answers begin; without those whose header is not all there."""
+        found, at = [], 0
+        while at < len(data):
+            if self._skip:
+                skipped = min(self._skip, len(data) - at)
+                self._skip -= skipped
+                at += skipped
+                continue
+            if not self._size and len(data) - at >= HEADER:
+                found.append(at)
+            piece = data[at : at + 4 - len(self._size)]
+            self._size += piece
+            at += len(piece)
+            if len(self._size) == 4:
+                self._skip = int.from_bytes(self._size, "big")
+                self._size.clear()
+        return found
 
     def reset(self) -> None:
-        for writer in self._writers:
-            with contextlib.suppress(OSError):
-                linger = struct.pack("ii", 1, 0)
-                writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
-            writer.transport.abort()
+        for writer in (self._client, self._broker):
+            _reset(writer)
+
+    def reset_broker(self) -> None:
+        _reset(self._broker)
+
+
+def _reset(writer: asyncio.StreamWriter) -> None:
+    with contextlib.suppress(OSError):
+        linger = struct.pack("ii", 1, 0)
+        writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+    writer.transport.abort()

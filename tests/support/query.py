@@ -26,7 +26,8 @@ class Spec:
     """A query from one topic to another. ``shuffle``: the number of tasks after a shuffle, or None for none.
 
     ``source`` is the format to read with; ``kafka``, Spark's own, needs its jars in ``conf``: Spark's settings of the
-    program. ``sink`` are options of the sink besides, ``kafka`` properties of the clients of both sides.
+    program. ``sink`` are options of the sink besides, ``kafka`` properties of the clients of both sides. ``also``: a
+    second output topic, which gets every row as well. ``from_group``: a new checkpoint begins at the group's offsets.
     """
 
     bootstrap_servers: str
@@ -35,6 +36,8 @@ class Spec:
     checkpoint: str
     group: str
     rows_per_batch: int
+    also: str | None = None
+    from_group: bool = False
     shuffle: int | None = None
     available_now: bool = True
     master: str = "local[2]"
@@ -53,11 +56,14 @@ def start(spark: SparkSession, spec: Spec) -> StreamingQuery:
     kafka |= {f"kafka.{key}": value for key, value in spec.kafka.items()}
     # Ours reads so without being told, and refuses to be told.
     isolation = {"kafka.isolation.level": "read_committed"} if spec.source == "kafka" else {}
+    begins = {"startingOffsets": "earliest"}
+    if spec.from_group:
+        begins = {"startingOffsets": "group", "kafka.group.id": spec.group}
     rows = (
         spark.readStream.format(spec.source)
         .options(**kafka, **isolation)
         .option("subscribe", spec.input)
-        .option("startingOffsets", "earliest")
+        .options(**begins)
         .option("maxOffsetsPerTrigger", spec.rows_per_batch)
         .option("minPartitions", 1)  # a task for each partition, few rows as there are
         .load()
@@ -66,10 +72,11 @@ def start(spark: SparkSession, spec: Spec) -> StreamingQuery:
         rows = rows.selectExpr("'out-' || cast(value AS string) AS value", "partition")
     else:
         rows = rows.repartition(spec.shuffle, "value").selectExpr("'out-' || cast(value AS string) AS value")
+    if spec.also is not None:
+        rows = rows.selectExpr("*", f"explode(array('{spec.output}', '{spec.also}')) AS topic")
     writer = (
         rows.writeStream.format("eos-kafka")
-        .options(**kafka, **spec.sink)
-        .option("topic", spec.output)
+        .options(**kafka, **spec.sink, **({} if spec.also else {"topic": spec.output}))
         .option("checkpointLocation", spec.checkpoint)
         .option("offsets.group.id", spec.group)
     )

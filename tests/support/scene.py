@@ -8,6 +8,7 @@ import time
 import uuid
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from spark_eos.devcluster import DevCluster
 from tests.support import query
 from tests.support.arming import Fault, armed
 from tests.support.kafka_view import KafkaView, Row, doubled, write
+from tests.support.recorder import Recorded, judged
 from tests.support.waiting import wait_for
 
 PARTITIONS = 4
@@ -69,7 +71,7 @@ class Scene:
         **spec: Any,
     ) -> None:
         self.view = view
-        self.input, self.output = topic(PARTITIONS), topic(PARTITIONS)
+        self.input, self.output, also = (topic(PARTITIONS) for _ in range(3))
         self.values: Values = {p: [f"{p}.{i:03d}" for i in range(ROWS)] for p in range(PARTITIONS)}
         self.folder = folder
         self.group = f"group-of-{self.output}"
@@ -82,8 +84,12 @@ class Scene:
         write(servers, self.input, rows[half:], commit=True)
         fields = {"bootstrap_servers": servers, "checkpoint": str(folder / "checkpoint"), "shuffle": shuffle, **spec}
         self.spec = query.Spec(
-            input=self.input, output=self.output, group=self.group, rows_per_batch=rows_per_batch, **fields
+            input=self.input, output=self.output, also=also, group=self.group, rows_per_batch=rows_per_batch, **fields
         )
+
+    def recorded(self) -> AbstractContextManager[object]:
+        """Everything that readers see while the block runs is recorded, and judged at its end."""
+        return judged(self.view, Recorded(self.spec))
 
     def feed(self) -> None:
         """One more row for each partition."""
@@ -114,6 +120,11 @@ class Scene:
             restarted.stop()
         return restarted.id
 
+    def go_on_from_the_group(self, spark: SparkSession) -> str:
+        """As `drain`, with a new checkpoint, from the offsets of the group on."""
+        self.spec = replace(self.spec, checkpoint=f"{self.spec.checkpoint}-new", from_group=True)
+        return self.drain(spark)
+
     def wait_for_the_end_of_the_input(self, running: StreamingQuery) -> None:
         """Until the offsets of all that is there are published; the query's error when it stops instead."""
 
@@ -133,12 +144,30 @@ class Scene:
         passes: Callable[[], None] = lambda: None,
         before_restart: Callable[[], None] = lambda: None,
         heals: Callable[[], None] = lambda: None,
+        within: float = END_S,
     ) -> Course:
         """Run the query up to the first of these faults, which holds it; let ``happens`` happen and the query go on.
 
         So many seconds later it ``passes``. When the query has ended, or stopped with an error of the library and gone
         on by a restart, ``heals`` puts right what is still wrong; ``before_restart`` does so where nothing could go on.
+        The query has to end ``within`` so many seconds.
         """
+        with self.recorded():
+            course = self._struck(spark, faults, happens, lasts, passes, before_restart, heals, within)
+        tell(course)
+        return course
+
+    def _struck(
+        self,
+        spark: SparkSession,
+        faults: str,
+        happens: Callable[[StreamingQuery], None],
+        lasts: float,
+        passes: Callable[[], None],
+        before_restart: Callable[[], None],
+        heals: Callable[[], None],
+        within: float,
+    ) -> Course:
         with armed(spark, faults, self.folder / "faults") as fault:
             started = query.start(spark, self.spec)
             try:
@@ -148,9 +177,10 @@ class Scene:
                 ending = _After(lasts, passes)
                 released = time.time()
                 fault.release()
-                wait_for(lambda: not started.isActive, "the end of the query", END_S)
+                wait_for(lambda: not started.isActive, "the end of the query", within)
                 ending.wait()
             finally:
+                fault.marker.unlink(missing_ok=True)  # what is held would not let the query be stopped
                 started.stop()
         stopped_by = condition(started)
         if stopped_by:
@@ -160,13 +190,15 @@ class Scene:
         heals()
         self.check(started.id)
         seconds = max(0.0, self.went_on(released) - (0.0 if stopped_by else lasts))
-        course = Course(stopped_by or "waits", seconds, self.rewritten())
-        tell(course)
-        return course
+        return Course(stopped_by or "waits", seconds, self.rewritten())
 
     def _wait_for(self, fault: Fault, started: StreamingQuery) -> None:
         wait_for(lambda: fault.marker.exists() or not started.isActive, f"the fault at {fault.marker.name}", 120)
         assert started.isActive, f"the query ended before it came to {fault.marker.name}: {started.exception()}"
+
+    def wait_for_the_time_out(self, query_id: str) -> None:
+        """Until the broker has given up every open transaction of the query."""
+        wait_for(lambda: not self.view.open_transactions(query_id), "the time-out", 60)
 
     def note(self) -> None:
         """Remember what read_committed consumers see now: at the end it must be there still."""

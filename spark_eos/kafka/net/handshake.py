@@ -107,7 +107,11 @@ def abilities(broker: socket.socket, client_id: str, seconds: float) -> Abilitie
 def _connect(how: Handshake, address: Address, until: float) -> socket.socket:
     host, port = address
     failure: OSError = OSError(f"{host} has no address")
-    for family, kind, protocol, _, place in system.getaddrinfo(host, port, how.family, socket.SOCK_STREAM):
+    try:
+        found = system.getaddrinfo(host, port, how.family, socket.SOCK_STREAM)
+    except UnicodeError as error:  # the name cannot be asked for, as with two dots in a row
+        raise OSError(f"{host} cannot be the name of a host: {error}") from None
+    for family, kind, protocol, _, place in found:
         broker = system.socket(family, kind, protocol)
         try:
             broker.settimeout(_left(until))

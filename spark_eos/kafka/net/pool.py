@@ -6,8 +6,9 @@ import os
 import select
 import socket
 import threading
+import weakref
 from collections.abc import Callable
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from spark_eos import system
 from spark_eos.kafka.config.handshake import client_id
@@ -51,6 +52,8 @@ class ConnectionPool(Generic[C]):
         self._each, self._most = each, most
         self._waiting: list[tuple[_Key, C]] = []
         self._lock = threading.Lock()
+        with _POOLS_LOCK:
+            _POOLS.add(self)
 
     def connect(self, client: Connects, node: int, seconds: float | None = None) -> C:
         """One that was given back, or a new one, within so many seconds. Raises OSError."""
@@ -83,10 +86,13 @@ class ConnectionPool(Generic[C]):
             surplus.close()
 
     def lost(self, kafka: KafkaProperties, connection: C) -> None:
-        """Close one that is of no use, and those to the same broker with it: what has cut this one has cut them."""
+        """Close one that is of no use, and those to the same broker with it, in every pool: what has cut this one has
+        cut them, and each would have to be silent for long before that was noticed."""
         connection.close()
-        while (alike := self._newest((kafka, os.getpid(), connection.node))) is not None:
-            alike.close()
+        with _POOLS_LOCK:
+            pools = list(_POOLS)
+        for pool in pools:
+            pool.drop(kafka, connection.node)
 
     def close(self) -> None:
         with self._lock:
@@ -94,12 +100,21 @@ class ConnectionPool(Generic[C]):
         for _, connection in closed:
             connection.close()
 
+    def drop(self, kafka: KafkaProperties, node: int) -> None:
+        """Close those to a broker that wait for their next use."""
+        while (alike := self._newest((kafka, os.getpid(), node))) is not None:
+            alike.close()
+
     def _newest(self, key: _Key) -> C | None:
         with self._lock:
             for i in reversed(range(len(self._waiting))):
                 if self._waiting[i][0] == key:
                     return self._waiting.pop(i)[1]
         return None
+
+
+_POOLS: weakref.WeakSet[ConnectionPool[Any]] = weakref.WeakSet()
+_POOLS_LOCK = threading.Lock()
 
 
 def _speaks_unasked(connection: PooledConnection) -> bool:

@@ -110,7 +110,9 @@ class KafkaTerm:
         raise LedgerError(
             "EOS_LEDGER_NOT_WRITABLE",
             f"The decision could not be written to {self._reader.topic}. {failure.message}",
-            hint="Nothing was decided. See the ledger topic's min.insync.replicas and max.message.bytes.",
+            hint="Nothing was decided. See the ledger topic's min.insync.replicas and max.message.bytes. Where it is "
+            "INVALID_TIMESTAMP, the clock of this machine is ahead of the broker's by more than the topic allows (an "
+            "hour, by default): set it.",
             **failure.parameters,
         )
 

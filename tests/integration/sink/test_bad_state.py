@@ -7,6 +7,7 @@ import uuid
 
 from confluent_kafka import Consumer, Producer
 
+import spark_eos
 from spark_eos.devcluster import DevCluster
 from spark_eos.protocol.head import Head, encode
 from tests.support.arming import armed
@@ -16,7 +17,7 @@ from tests.support.waiting import wait_for
 
 
 def test_an_offset_log_that_is_damaged_before_a_restart(spark, cluster, sink, topic, view):
-    """Spark and the source read it first, and stop with errors of their own: nothing is written."""
+    """Spark reads it first, and stops with an error of its own, which has a name: nothing is written."""
     source, out = topic(), topic()
     write(cluster.bootstrap_servers, source, [(0, "a")])
     query = sink(topic=out, offsets__group__id=f"group-{uuid.uuid4()}")
@@ -24,7 +25,8 @@ def test_an_offset_log_that_is_damaged_before_a_restart(spark, cluster, sink, to
     query.forget(1)
     ends = view.ends(out)
     damage(query, 1)
-    query.stopped_by(kafka_frame(spark, cluster, source), "planPartitions")
+    text = query.stopped_by(kafka_frame(spark, cluster, source), "planPartitions")
+    assert spark_eos.reason(Exception(text)).condition == "EOS_CHECKPOINT_DAMAGED"
     assert view.ends(out) == ends
 
 

@@ -116,6 +116,13 @@ def test_a_cluster_that_is_gone_is_an_error_with_its_reason(brokers, monkeypatch
     assert caught.value.parameters["waited_s"] < 5
 
 
+@pytest.mark.parametrize("host", ["broker..local", "b" * 70])
+def test_a_name_that_no_host_can_have_is_an_error_with_its_reason(host):
+    """Mistyped by the user, or a byte of an answer that was changed on its way."""
+    with pytest.raises(ConnectionFailed, match=r"EOS_KAFKA_UNREACHABLE.*name of a host"):
+        BrokerClient(KafkaProperties({"bootstrap.servers": f"{host}:9092"})).metadata(None, seconds=0.2)
+
+
 def test_a_cluster_of_other_brokers_at_the_same_address(brokers):
     """Those that were known are gone: the address that the user gave still counts."""
     first, second = brokers(2)

@@ -87,6 +87,15 @@ def test_what_has_cut_one_has_cut_those_to_the_same_broker():
     assert (lost.closed, alike.closed, other.closed) == (True, True, False)
 
 
+def test_what_has_cut_one_has_cut_those_of_other_pools():
+    """Else each kind of request would wait for its own silence, one after the other, before it finds out."""
+    own, another, lost, alike, elsewhere = *(ConnectionPool(made) for _ in range(2)), *(Connection(7) for _ in range(3))
+    another.give_back(ONE, alike)
+    another.give_back(OTHER, elsewhere)
+    own.lost(ONE, lost)
+    assert (lost.closed, alike.closed, elsewhere.closed) == (True, True, False)
+
+
 def test_a_broker_that_cannot_be_reached_is_an_error():
     """A failed connection is raised to the caller."""
 

@@ -1,0 +1,93 @@
+"""What Spark says of a file of the checkpoint that it cannot read, as an error with a next step.
+
+Spark reads the checkpoint before it asks a data source anything, and says no more than what its parser saw: "Unexpected
+end-of-input in field name". Often only the stack shows which log it was reading.
+"""
+
+from __future__ import annotations
+
+import re
+
+from spark_eos.errors import CheckpointError
+
+_PATH = re.compile(r"(?:Failed to read log file|Checksum error:) (?P<path>\S*?(?P<log>offsets|commits)/\d+)\b")
+_MISSING = re.compile(r"\bbatch (?P<one>\d+) doesn't exist|Previous batch (?P<other>\d+) not found in offset log")
+#: By the text: a log entry without a source, and a source's line that Python was given and could not parse.
+_OFFSETS = re.compile(
+    r"There are \[0\] sources in the checkpoint offsets"
+    r"|Python streaming data source perform .*\bjson\.decoder\.JSONDecodeError",
+    re.DOTALL,
+)
+_METADATA = "[STREAMING_CHECKPOINT_MISSING_METADATA_FILE]"
+_CONCURRENT = "Multiple streaming queries are concurrently using"
+#: What parsers raise; a store that cannot be reached raises in the same places.
+_PARSER = r"\b(?:fasterxml\.jackson|json4s|NoSuchElementException|NumberFormatException)\b.*"
+#: By the stack: what was being parsed.
+_OFFSETS_FRAME = re.compile(_PARSER + r"\bat \S+\bOffsetSeqLog\.deserialize\(", re.DOTALL)
+_COMMITS_FRAME = re.compile(_PARSER + r"\bat \S+\bCommitLog\$?\.(?:deserialize|readCommitMetadata)\(", re.DOTALL)
+_METADATA_FRAME = re.compile(_PARSER + r"\bat \S+\bStreamMetadata\$\.read\(", re.DOTALL)
+
+
+def damage(text: str, stack: str) -> CheckpointError | None:
+    """The error for what Spark says of a damaged checkpoint, by its text and the stack of its JVM; else None."""
+    path, missing = _PATH.search(text), _MISSING.search(text)
+    if path is not None:
+        return (_of_offsets if path["log"] == "offsets" else _of_commits)(path["path"])
+    if missing is not None:
+        return _missing(missing["one"] or missing["other"])
+    if _CONCURRENT in text:
+        return _concurrent()
+    if _METADATA in text or _METADATA_FRAME.search(stack):
+        return _of_metadata()
+    if _OFFSETS.search(text) or _OFFSETS_FRAME.search(stack):
+        return _of_offsets("The newest file in 'offsets' of the checkpoint, or the one before,")
+    if _COMMITS_FRAME.search(stack):
+        return _of_commits("The newest file in 'commits' of the checkpoint")
+    return None
+
+
+def _of_offsets(file: str) -> CheckpointError:
+    return CheckpointError(
+        "EOS_CHECKPOINT_DAMAGED",
+        f"{file} is empty or cut off, and Spark cannot start from it.",
+        hint="If the number N of the damaged file is not in 'commits', as after a crash of the machine, move the file "
+        "and its checksum .N.crc out of 'offsets' and start the query again: Spark plans that micro-batch anew. If it "
+        "was decided already, and comes out differently now, the query stops with EOS_REPLAY_DIVERGED: nothing is "
+        "written twice. If the number is in 'commits', restore a backup, or go on with a new checkpoint.",
+    )
+
+
+def _missing(batch: str) -> CheckpointError:
+    return CheckpointError(
+        "EOS_CHECKPOINT_DAMAGED",
+        f"offsets/{batch} of the checkpoint is missing, and Spark cannot start without it.",
+        hint="Put the file back, or restore a backup of the checkpoint, however old: nothing is written twice, and "
+        "EOS_CHECKPOINT_BEHIND says where a new checkpoint has to begin.",
+    )
+
+
+def _of_commits(file: str) -> CheckpointError:
+    return CheckpointError(
+        "EOS_CHECKPOINT_DAMAGED",
+        f"{file} is empty or cut off, and Spark cannot start from it.",
+        hint="Move the file N and its checksum .N.crc out of 'commits' and start the query again: it replays that "
+        "micro-batch, finds that it was decided, and writes nothing twice.",
+    )
+
+
+def _of_metadata() -> CheckpointError:
+    return CheckpointError(
+        "EOS_CHECKPOINT_DAMAGED",
+        "The file 'metadata' of the checkpoint is missing, empty or cut off, and Spark cannot start from it.",
+        hint='Write {"id":"QUERY ID"} into it, remove .metadata.crc, and start the query again. The query id is in the '
+        "query's log (query=…) and in its transactional ids. It must be that of this query, not of another one.",
+    )
+
+
+def _concurrent() -> CheckpointError:
+    return CheckpointError(
+        "EOS_CHECKPOINT_CONCURRENT",
+        "Spark found that a file which it was about to write to the checkpoint is there.",
+        hint="If the same checkpoint was started a second time, stop one of the two. If files were removed from the "
+        "checkpoint, a checksum was left behind: remove .N.crc where there is no N. Nothing is written twice.",
+    )

@@ -1,0 +1,138 @@
+"""Clocks that differ between driver and brokers, and clocks that are set while transactions age.
+
+What the tests set is the time of day, for whole programs; durations are measured by another clock, as everywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+
+from spark_eos.devcluster import DevCluster
+from tests.support.clock import Clock
+from tests.support.kafka_view import open_view
+from tests.support.killing import running
+from tests.support.scene import Course, Scene, tell, topics_of
+
+pytestmark = pytest.mark.chaos
+
+MINUTE = 60
+LONGER_THAN_TRANSACTIONS_LIVE = 20 * MINUTE  # they live for 15 minutes
+ENDS_WITHIN_S = 120.0
+IN_BATCH_2 = "hold@3"  # micro-batch 0 is empty
+CONFIG = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "500"}
+#: Where the broker's clock is set, by how much, and how the query takes it.
+JUMPS = [
+    ("prepare.wrote", -LONGER_THAN_TRANSACTIONS_LIVE, "waits"),
+    ("commit.entered", -LONGER_THAN_TRANSACTIONS_LIVE, "waits"),
+    ("commit.decided", -LONGER_THAN_TRANSACTIONS_LIVE, "waits"),
+    ("commit.entered", LONGER_THAN_TRANSACTIONS_LIVE, "EOS_TRANSACTION_EXPIRED"),
+    ("commit.decided", LONGER_THAN_TRANSACTIONS_LIVE, "EOS_TRANSACTION_LOST"),
+    ("commit.entered", 5 * MINUTE, "waits"),
+]
+
+
+@pytest.fixture(scope="module")
+def clock(tmp_path_factory: pytest.TempPathFactory) -> Clock:
+    return Clock(tmp_path_factory.mktemp("clocks") / "clock")
+
+
+@pytest.fixture(scope="module")
+def _shifted(clock: Clock) -> Iterator[DevCluster]:
+    with clock.for_programs():
+        cluster = DevCluster(config=CONFIG).open()
+    with closing(cluster):
+        yield cluster
+
+
+@pytest.fixture
+def shifted(_shifted: DevCluster, clock: Clock) -> Iterator[DevCluster]:
+    """A broker whose clock is that of ``clock``, right at the beginning and the end of a test."""
+    clock.set(0)
+    yield _shifted
+    clock.set(0)
+
+
+@pytest.mark.parametrize("off", [-10 * MINUTE, 10 * MINUTE])
+def test_a_broker_whose_clock_is_minutes_off(off, shifted, clock, spark, tmp_path):
+    """Behind or ahead of the driver's: it makes no difference, since no age is taken between two clocks."""
+    clock.set(off)
+    with open_view(shifted.bootstrap_servers) as view:
+        scene = Scene(view, topics_of(shifted), tmp_path)
+        course = scene.strike(spark, f"commit.verified={IN_BATCH_2}", lambda started: None, within=ENDS_WITHIN_S)
+    assert (course.sees, course.rewritten) == ("waits", 0)
+
+
+def strike_at_a_jump(scene: Scene, spark, clock: Clock, point: str, jump: int, sees: str) -> None:
+    """Set the broker's clock when the query has come to the point; ``sees``: how the query takes that."""
+
+    def happens(started):
+        clock.set(jump)
+        if sees != "waits":
+            scene.wait_for_the_time_out(started.id)
+
+    nth = "hold@7" if point.startswith("prepare") else IN_BATCH_2
+    assert scene.strike(spark, f"{point}={nth}", happens, within=ENDS_WITHIN_S).sees == sees
+
+
+@pytest.mark.parametrize(("point", "jump", "sees"), JUMPS)
+def test_a_brokers_clock_that_is_set_while_transactions_are_open(point, jump, sees, shifted, clock, spark, tmp_path):
+    """Ahead by more than they live, they time out at once, and the micro-batch is written again; else all goes on."""
+    with open_view(shifted.bootstrap_servers) as view:
+        strike_at_a_jump(Scene(view, topics_of(shifted), tmp_path), spark, clock, point, jump, sees)
+
+
+@pytest.mark.parametrize(
+    ("point", "jump", "sees"),
+    [
+        ("prepare.wrote", -LONGER_THAN_TRANSACTIONS_LIVE, ""),
+        ("commit.entered", -LONGER_THAN_TRANSACTIONS_LIVE, ""),
+        ("commit.decided", -LONGER_THAN_TRANSACTIONS_LIVE, ""),
+        ("prepare.wrote", LONGER_THAN_TRANSACTIONS_LIVE, "EOS_TRANSACTION_TOO_OLD"),
+        ("commit.entered", LONGER_THAN_TRANSACTIONS_LIVE, "EOS_TRANSACTION_TOO_OLD"),
+        ("commit.decided", LONGER_THAN_TRANSACTIONS_LIVE, ""),
+    ],
+)
+def test_a_drivers_clock_that_is_set_while_transactions_are_open(
+    point, jump, sees, view, topic, clock, spark, tmp_path
+):
+    """With that of its JVM and of its tasks. Ahead, it looks as if the machine had slept, until there is a decision."""
+    scene = Scene(view, topic, tmp_path)
+    nth = "hold@7" if point.startswith("prepare") else IN_BATCH_2
+    clock.set(0)
+    with scene.recorded():
+        with clock.for_programs(), running(scene.spec, f"{point}={nth}", tmp_path) as program:
+            program.wait_at(point)
+            clock.set(jump)
+            program.release(point)
+            text = program.wait_for_end(None if sees else 0)
+        assert sees in text
+        scene.check(scene.drain(spark) if sees else program.query_id)
+    tell(Course(sees or "waits", 0.0, scene.rewritten()))
+
+
+def test_a_driver_that_is_hours_ahead(view, topic, clock, spark, tmp_path):
+    """The brokers take nothing that is of the future: it stops before it has written a row, and names the clock."""
+    scene = Scene(view, topic, tmp_path)
+    clock.set(120 * MINUTE)
+    with scene.recorded():
+        with clock.for_programs(), running(scene.spec, "", tmp_path) as program:
+            text = program.wait_for_end()
+        assert "EOS_LEDGER_NOT_WRITABLE" in text
+        assert "INVALID_TIMESTAMP" in text
+        assert view.values(scene.output, committed=False) == []
+        scene.check(scene.drain(spark))
+
+
+@pytest.mark.parametrize("off", [-10 * MINUTE, 10 * MINUTE])
+def test_a_driver_whose_clock_is_minutes_off(off, view, topic, clock, spark, tmp_path):
+    """A run that is killed in mid-commit, and goes on elsewhere, where the clock is right."""
+    scene = Scene(view, topic, tmp_path)
+    clock.set(off)
+    with scene.recorded():
+        with clock.for_programs(), running(scene.spec, f"commit.decided={IN_BATCH_2}", tmp_path) as program:
+            program.wait_at("commit.decided")
+            program.kill()
+        scene.check(scene.drain(spark))

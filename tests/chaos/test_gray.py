@@ -1,0 +1,219 @@
+"""A network that neither works nor fails: one way is lost, little gets through, bytes change, one broker is slow.
+
+Only the query goes through proxies; readers look directly, and their histories are judged. Whatever the network does,
+the query goes on, or stops by name and goes on with the next start; it does so within a time, and does not spin.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from spark_eos.devcluster import DevCluster
+from tests.support.healing import heal
+from tests.support.processor import Load
+from tests.support.proxy import HEADER, Proxy
+from tests.support.scene import Course, Scene, topics_of
+
+pytestmark = pytest.mark.chaos
+
+POINTS = {"prepare.wrote": "hold@7", "commit.verified": "hold@3", "commit.decided": "hold@3"}  # in micro-batch 2
+FOR_A_WHILE_S = 10.0
+ENDS_WITHIN_S = 200.0
+"""From the fault to the end of the query, by the end of its input or by an error."""
+GOES_ON_WITHIN_S = 120.0
+"""From the end of the fault, or the restart, to the next committed micro-batch."""
+CORES = 0.5
+"""What a query may use while it can do nothing but wait: a process that spins uses one."""
+ROWS_TO_COME = b"1.02"
+
+
+def requests_are_lost(proxy: Proxy) -> None:
+    proxy.lose(answers=False)
+
+
+def answers_are_lost(proxy: Proxy) -> None:
+    proxy.lose(answers=True)
+
+
+def a_trickle(proxy: Proxy) -> None:
+    proxy.trickle(1000)
+
+
+def stalls(proxy: Proxy) -> None:
+    proxy.stall(0.05, 3.0)
+
+
+def half_open(proxy: Proxy) -> None:
+    proxy.forget()
+
+
+def another_answer(proxy: Proxy) -> None:
+    """A bit of the correlation id."""
+    proxy.flip(at=HEADER - 1, chance=0.3)
+
+
+def a_size_that_is_too_large(proxy: Proxy) -> None:
+    """4 MiB that never come."""
+    proxy.flip(at=1, chance=0.3)
+
+
+def an_impossible_size(proxy: Proxy) -> None:
+    proxy.flip(at=0, chance=0.3)
+
+
+def damaged_rows(proxy: Proxy) -> None:
+    """In answers to Fetch."""
+    proxy.flip(within=ROWS_TO_COME)
+
+
+ONLY_WAITING = (requests_are_lost, answers_are_lost, half_open)
+
+
+@pytest.fixture
+def network(proxies: list[Proxy]) -> Iterator[list[Proxy]]:
+    """The proxies, which pass everything on again when the test is over."""
+    yield proxies
+    for proxy in proxies:
+        proxy.restore()
+
+
+def strike(scene: Scene, spark, point: str, fault: Callable, network: list[Proxy], lasts: float | None) -> Course:
+    """``lasts``: seconds, or None: until the query has ended. Holds how soon it goes on, and that it does not spin."""
+    load: list[Load] = []
+    cores: list[float] = []
+
+    def happens(started):
+        for proxy in network:
+            fault(proxy)
+        load.append(Load())
+
+    def passes():
+        cores.append(load[0].cores())
+        if lasts is not None:
+            restore()
+
+    def restore():
+        for proxy in network:
+            proxy.restore()
+
+    seconds = FOR_A_WHILE_S if lasts is None else lasts
+    course = scene.strike(
+        spark,
+        f"{point}={POINTS[point]}",
+        happens,
+        lasts=seconds,
+        passes=passes,
+        before_restart=restore,
+        within=ENDS_WITHIN_S,
+    )
+    print(f"{cores[0]:.2f} cores meanwhile")
+    assert course.seconds <= GOES_ON_WITHIN_S
+    assert cores[0] < CORES or fault not in ONLY_WAITING
+    return course
+
+
+@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("fault", [requests_are_lost, answers_are_lost])
+def test_one_way_of_the_network_is_lost_for_a_while(fault, point, brokers, view_of_three, network, spark, tmp_path):
+    """Connections stay, and what was sent meanwhile arrives late: among it requests that were given up."""
+    through = ",".join(proxy.address for proxy in network)
+    scene = Scene(view_of_three, topics_of(brokers), tmp_path, bootstrap_servers=through)
+    strike(scene, spark, point, fault, network, FOR_A_WHILE_S)
+
+
+@pytest.mark.parametrize(
+    ("fault", "point"),
+    [
+        (requests_are_lost, "prepare.wrote"),
+        (requests_are_lost, "commit.verified"),
+        (answers_are_lost, "commit.verified"),
+        (answers_are_lost, "commit.decided"),
+    ],
+)
+def test_one_way_of_the_network_is_lost_for_good(fault, point, brokers, view_of_three, network, spark, tmp_path):
+    """The query stops by name, and its next start, when the network works, goes on."""
+    through = ",".join(proxy.address for proxy in network)
+    scene = Scene(view_of_three, topics_of(brokers), tmp_path, bootstrap_servers=through)
+    assert strike(scene, spark, point, fault, network, None).sees != "waits"
+
+
+@pytest.mark.parametrize("fault", [a_trickle, stalls])
+def test_a_network_that_lets_little_through(fault, brokers, view_of_three, network, spark, tmp_path):
+    """A kilobyte a second, or now and then nothing for three seconds: to the end, however long that takes."""
+    through = ",".join(proxy.address for proxy in network)
+    scene = Scene(view_of_three, topics_of(brokers), tmp_path, bootstrap_servers=through)
+    strike(scene, spark, "prepare.wrote", fault, network, None)
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_connections_that_are_half_open(point, brokers, view_of_three, network, spark, tmp_path):
+    """A firewall has forgotten those that were there; whoever connects anew gets through."""
+    through = ",".join(proxy.address for proxy in network)
+    scene = Scene(view_of_three, topics_of(brokers), tmp_path, bootstrap_servers=through)
+    strike(scene, spark, point, half_open, network, FOR_A_WHILE_S)
+
+
+@pytest.mark.parametrize(
+    ("fault", "point"),
+    [
+        *(
+            (fault, point)
+            for fault in (another_answer, a_size_that_is_too_large, an_impossible_size)
+            for point in POINTS
+        ),
+        (damaged_rows, "commit.verified"),
+    ],
+)
+def test_answers_with_flipped_bytes(fault, point, brokers, view_of_three, network, spark, tmp_path):
+    """In what says which request is answered and how long the answer is, or in rows, which have a checksum. The rest of
+    an answer has none in Kafka: there only TLS helps."""
+    through = ",".join(proxy.address for proxy in network)
+    scene = Scene(view_of_three, topics_of(brokers), tmp_path, bootstrap_servers=through)
+    flips = sum(proxy.flips for proxy in network)
+    strike(scene, spark, point, fault, network, FOR_A_WHILE_S)
+    assert sum(proxy.flips for proxy in network) > flips
+
+
+def test_one_slow_follower(brokers, view_of_three, spark, tmp_path):
+    """It stays in sync, and what every replica has to have waits for it each time."""
+    scene = Scene(view_of_three, topics_of(brokers), tmp_path)
+    with slow(brokers, make_follower(brokers)):
+        load: list[Load] = []
+        course = scene.strike(
+            spark, f"prepare.wrote={POINTS['prepare.wrote']}", lambda started: load.append(Load()), within=ENDS_WITHIN_S
+        )
+        assert course.seconds <= GOES_ON_WITHIN_S
+
+
+def make_follower(brokers: DevCluster) -> int:
+    """A broker that leads nothing: it was away for a moment. Only minutes later the others give something back."""
+    follower = brokers.size - 1
+    brokers.kill(follower)
+    brokers.wait_ready()
+    heal(brokers)
+    return follower
+
+
+@contextmanager
+def slow(brokers: DevCluster, number: int, awake_s: float = 0.1, asleep_s: float = 0.4) -> Iterator[None]:
+    """The broker sleeps most of the time, never for long."""
+    over, broker = threading.Event(), brokers.broker(number)
+
+    def nap() -> None:
+        while not over.wait(awake_s):
+            broker.send(signal.SIGSTOP)
+            over.wait(asleep_s)
+            broker.send(signal.SIGCONT)
+
+    napping = threading.Thread(target=nap, daemon=True)
+    napping.start()
+    try:
+        yield
+    finally:
+        over.set()
+        napping.join()

@@ -1,0 +1,89 @@
+"""The machine dies with a query: what was written to the checkpoint last was never on its disk.
+
+Spark renames the files of its logs and does not flush them, so the newest may be empty, or gone. The hints of the error
+are followed to the letter, and the query goes on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from pyspark.errors import StreamingQueryException
+
+import spark_eos
+from tests.support import query
+from tests.support.killing import running
+from tests.support.scene import Scene
+
+pytestmark = pytest.mark.chaos
+
+IN_BATCH_2 = "hold@3"  # micro-batch 0 is empty
+
+
+def kill(scene: Scene, point: str) -> None:
+    """The query dies in micro-batch 2, before its decision or after it."""
+    with running(scene.spec, f"{point}={IN_BATCH_2}", scene.folder) as victim:
+        victim.wait_at(point)
+        victim.kill()
+
+
+def unsynced(scene: Scene, log: str) -> list[Path]:
+    """The newest file of a log and its checksum: there, and empty."""
+    folder = Path(scene.spec.checkpoint, log)
+    newest = max(folder.glob("[0-9]*"), key=lambda file: int(file.name))
+    files = [newest, folder / f".{newest.name}.crc"]
+    for file in files:
+        file.write_bytes(b"")
+    return files
+
+
+def stopped(scene: Scene, spark) -> spark_eos.Reason:
+    """Why the query stops."""
+    with pytest.raises(StreamingQueryException) as caught:
+        query.start(spark, scene.spec).awaitTermination(60)
+    found = spark_eos.reason(caught.value)
+    assert found is not None, f"an error without a name: {caught.value}"
+    return found
+
+
+@pytest.mark.parametrize("log", ["offsets", "commits"])
+@pytest.mark.parametrize("point", ["commit.verified", "commit.decided"])
+def test_the_newest_file_of_a_log_is_empty(point, log, view, topic, spark, tmp_path):
+    """Before the decision or after it: without the file, the micro-batch is planned anew or run again."""
+    scene = Scene(view, topic, tmp_path)
+    with scene.recorded():
+        kill(scene, point)
+        files = unsynced(scene, log)
+        found = stopped(scene, spark)
+        assert found.condition == "EOS_CHECKPOINT_DAMAGED"
+        assert f"'{log}'" in found.hint
+        for file in files:
+            file.unlink()
+        scene.check(scene.drain(spark))
+
+
+def test_the_newest_files_of_both_logs_are_gone(view, topic, spark, tmp_path):
+    """As if the directory had not been written either: Spark plans the last micro-batch but one anew."""
+    scene = Scene(view, topic, tmp_path)
+    with scene.recorded():
+        kill(scene, "commit.verified")
+        for log in ("offsets", "commits"):
+            for file in unsynced(scene, log):
+                file.unlink()
+        scene.check(scene.drain(spark))
+
+
+def test_a_decided_micro_batch_that_is_planned_otherwise(view, topic, spark, tmp_path):
+    """More rows are there, so that it would be another one: it stops. A new checkpoint goes on, as the error says."""
+    scene = Scene(view, topic, tmp_path)
+    with scene.recorded():
+        kill(scene, "commit.decided")
+        for file in unsynced(scene, "offsets"):
+            file.unlink()
+        scene.spec = replace(scene.spec, rows_per_batch=scene.spec.rows_per_batch + 8)
+        found = stopped(scene, spark)
+        assert found.condition == "EOS_REPLAY_DIVERGED"
+        assert "that was decided is visible" in found.hint
+        scene.check(scene.go_on_from_the_group(spark))

@@ -1,0 +1,86 @@
+"""What Spark says of a damaged checkpoint, as it said it: an error of ours with the file and the next step."""
+
+from __future__ import annotations
+
+import pytest
+
+import spark_eos
+
+STREAMING = "org.apache.spark.sql.execution.streaming"
+CHECKPOINTING = f"{STREAMING}.checkpointing"
+FAILED = "[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: "
+JSON = "Unexpected end-of-input in field name\n at [Source: REDACTED; line: 1, column: 58] SQLSTATE: XXKST"
+JSON_STACK = "Caused by: com.fasterxml.jackson.core.io.JsonEOFException: Unexpected end-of-input in field name\n"
+EMPTY_STACK = "Caused by: java.util.NoSuchElementException: next on empty iterator\n"
+OFFSETS_FRAME = f"\tat {CHECKPOINTING}.OffsetSeqLog.deserialize(OffsetSeqLog.scala:100)\n"
+COMMITS_FRAME = f"\tat {CHECKPOINTING}.CommitLog$.readCommitMetadata(CommitLog.scala:125)\n"
+READS_OFFSETS, READS_COMMITS = JSON_STACK + OFFSETS_FRAME, JSON_STACK + COMMITS_FRAME
+READS_METADATA = f"\tat {STREAMING}.runtime.StreamMetadata$.read(StreamMetadata.scala:53)\n"
+PLANNING = """[X] Failed when Python streaming data source perform planPartitions: Traceback (most recent call last):
+  File "json/decoder.py", line 355, in raw_decode
+    raise JSONDecodeError("Expecting value", s, err.value) from None
+json.decoder.JSONDecodeError: Expecting value: line 1 column 1 (char 0)
+"""
+
+
+class Captured(Exception):
+    """As PySpark's errors are: a text, beside it the stack of the JVM, and a cause."""
+
+    def __init__(self, text: str, stack: str = "", cause: Exception | None = None) -> None:
+        super().__init__(FAILED + text)
+        self._stackTrace, self._cause = stack, cause
+
+
+@pytest.mark.parametrize(
+    ("error", "file", "remedy"),
+    [
+        (
+            Captured("Failed to read log file file:/c/offsets/3. Incomplete log file SQLSTATE: X"),
+            "/c/offsets/3",
+            "anew",
+        ),
+        (Captured("Failed to read log file s3a://b/c/commits/12. [MALFORMED_LOG_FILE] x"), "c/commits/12", "replays"),
+        (Captured(JSON, READS_OFFSETS), "in 'offsets'", "anew"),
+        (Captured(JSON, "no frames", Captured("", READS_OFFSETS)), "in 'offsets'", "anew"),
+        (Captured("next on empty iterator", EMPTY_STACK + OFFSETS_FRAME), "in 'offsets'", "anew"),
+        (Captured("Checksum error: file:/c/offsets/3 at 0 exp: 1 got: 2"), "/c/offsets/3", "anew"),
+        (Captured("assertion failed: There are [0] sources in the checkpoint offsets and now"), "in 'offsets'", "anew"),
+        (Captured(PLANNING), "in 'offsets'", "anew"),
+        (Captured(JSON, READS_COMMITS), "in 'commits'", "replays"),
+        (Captured("batch 2 doesn't exist SQLSTATE: XXKST"), "offsets/2", "backup"),
+        (Captured("requirement failed: Previous batch 12 not found in offset log"), "offsets/12", "backup"),
+        (Exception(f"calling o1.start.\n: com.fasterxml.jackson.X: No content\n{READS_METADATA}"), "'metadata'", "id"),
+        (Exception(f"calling o1.start.\n: org.json4s.MappingException: id\n{READS_METADATA}"), "'metadata'", "id"),
+        (Exception("[STREAMING_CHECKPOINT_MISSING_METADATA_FILE] Checkpoint location x"), "'metadata'", "id"),
+    ],
+)
+def test_a_damaged_file_has_a_name_and_a_next_step(error, file, remedy):
+    """Which of the logs it is decides what helps."""
+    found = spark_eos.reason(error)
+    assert (found.condition, found.restart_helps) == ("EOS_CHECKPOINT_DAMAGED", False)
+    assert file in found.message
+    assert remedy in found.hint
+
+
+def test_a_file_that_is_there_already():
+    """Two runs, or a checksum that was left behind."""
+    found = spark_eos.reason(Captured("Multiple streaming queries are concurrently using file:/c/offsets. SQLSTATE: X"))
+    assert found.condition == "EOS_CHECKPOINT_CONCURRENT"
+    assert ".crc" in found.hint
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        Captured("No space left on device", f"\tat {CHECKPOINTING}.HDFSMetadataLog.write(HDFSMetadataLog.scala:1)\n"),
+        Captured("There are [1] sources in the checkpoint offsets and now there are [2] sources requested"),
+        Captured("Failed when Python streaming data source perform planPartitions: ValueError: x"),
+        Captured("x json.decoder.JSONDecodeError: of somebody's function"),
+        Exception(f"calling o1.start.\n: java.io.IOException: unreachable\n{READS_METADATA}"),
+        Captured("unreachable", f"Caused by: java.io.IOException: unreachable\n{OFFSETS_FRAME}"),
+        Captured("unreachable", f"Caused by: java.net.SocketTimeoutException: unreachable\n{COMMITS_FRAME}"),
+    ],
+)
+def test_what_is_no_damage_is_left_alone(error):
+    """A full disk, a changed query, an error of a function, a store that cannot be reached."""
+    assert spark_eos.reason(error) is None

@@ -1,0 +1,146 @@
+"""What the tests' proxy does to a connection: without this, a gray network that is none would pass every test."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import struct
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support.proxy import HEADER, Proxy
+
+BODY = b"an answer of a broker"
+FRAME = struct.pack(">ii", 4 + len(BODY), 7) + BODY
+SILENCE_S = 0.3
+
+
+class Echo:
+    """A broker that sends back what it gets."""
+
+    def __init__(self) -> None:
+        self.listening = socket.create_server(("127.0.0.1", 0))
+        self.port = self.listening.getsockname()[1]
+        self.got = b""
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                threading.Thread(target=self._serve, args=(self.listening.accept()[0],), daemon=True).start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        with contextlib.suppress(OSError), connection:
+            while data := connection.recv(65536):
+                self.got += data
+                connection.sendall(data)
+
+
+@pytest.fixture
+def echo() -> Iterator[Echo]:
+    broker = Echo()
+    yield broker
+    broker.listening.close()
+
+
+@pytest.fixture
+def proxy(echo: Echo) -> Iterator[Proxy]:
+    made = Proxy()
+    made.upstream = echo.port
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def client(proxy: Proxy) -> Iterator[socket.socket]:
+    """A connection that works."""
+    with socket.create_connection(("127.0.0.1", proxy.port)) as connection:
+        connection.settimeout(10)
+        assert ask(connection, FRAME) == FRAME
+        yield connection
+
+
+def ask(connection: socket.socket, frame: bytes) -> bytes:
+    connection.sendall(frame)
+    return receive(connection, len(frame))
+
+
+def receive(connection: socket.socket, size: int) -> bytes:
+    data = b""
+    while len(data) < size:
+        data += connection.recv(size - len(data))
+    return data
+
+
+def is_silent(connection: socket.socket) -> bool:
+    """Neither bytes nor an end."""
+    connection.settimeout(SILENCE_S)
+    try:
+        connection.recv(1)
+    except TimeoutError:
+        return True
+    finally:
+        connection.settimeout(10)
+    return False
+
+
+@pytest.mark.parametrize("answers", [True, False])
+def test_one_direction_is_lost_and_comes_back(answers, echo, proxy, client):
+    """What was sent meanwhile arrives late, as TCP sends it again."""
+    before = len(echo.got)
+    proxy.lose(answers=answers)
+    client.sendall(FRAME)
+    assert is_silent(client)
+    assert (len(echo.got) > before) == answers
+    proxy.restore()
+    assert receive(client, len(FRAME)) == FRAME
+
+
+def test_a_trickle(proxy, client):
+    """Each direction takes as long as the bytes need at this rate."""
+    proxy.trickle(1000)
+    began = time.monotonic()
+    frame = struct.pack(">ii", 404, 7) + bytes(400)
+    assert ask(client, frame) == frame
+    assert 0.4 <= time.monotonic() - began < 5
+
+
+def test_stalls(proxy, client):
+    """By chance, in either direction, and never out of order."""
+    proxy.stall(1.0, 0.2)
+    began = time.monotonic()
+    assert ask(client, FRAME) == FRAME
+    assert 0.4 <= time.monotonic() - began < 5
+
+
+def test_a_connection_that_is_half_open(proxy, client):
+    """The old one is silent for good, whatever is sent; a new one works."""
+    proxy.forget()
+    client.sendall(FRAME)
+    assert is_silent(client)
+    client.sendall(FRAME)
+    assert is_silent(client)
+    with socket.create_connection(("127.0.0.1", proxy.port)) as fresh:
+        fresh.settimeout(10)
+        assert ask(fresh, FRAME) == FRAME
+
+
+@pytest.mark.parametrize("at", [0, HEADER - 1])
+def test_a_flipped_byte_of_the_header(at, proxy, client):
+    """In each of several answers, and nothing else; the requests stay as they are."""
+    proxy.flip(at=at)
+    changed = bytearray(FRAME)
+    changed[at] ^= 0x40
+    assert ask(client, 3 * FRAME) == bytes(3 * changed)
+    assert proxy.flips == 3
+
+
+def test_a_flipped_byte_within_rows(proxy, client):
+    """Only in answers that have these bytes."""
+    proxy.flip(within=b"answer")
+    other = struct.pack(">ii", 9, 7) + b"hello"
+    assert ask(client, other) == other
+    assert ask(client, FRAME) == FRAME.replace(b"answer", bytes([ord("a") ^ 0x40]) + b"nswer")
