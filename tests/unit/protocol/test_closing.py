@@ -1,0 +1,102 @@
+"""What an operator does to a query from outside: on the simulated cluster, step by step."""
+
+from __future__ import annotations
+
+import pytest
+
+from spark_eos.errors import LedgerError, Superseded, Unclear
+from spark_eos.protocol import closing
+from spark_eos.protocol.batch import commit
+from spark_eos.protocol.closing import abort_undecided, is_waiting, settle_decided
+from spark_eos.protocol.head import NOBODY, Verdict
+from spark_eos.protocol.ports import State
+from tests.simulation.ledger import QUERY
+from tests.unit.protocol.test_stops import Brokers, on_brokers
+
+
+class Killed(Exception):
+    """The driver is gone."""
+
+
+def kill() -> None:
+    raise Killed
+
+
+def decided(brokers: Brokers) -> tuple[str, str]:
+    """A driver that dies with its decision published: its transaction, and one of another attempt."""
+    head = brokers.open("r1")
+    batch = brokers.prepared(head)
+    with pytest.raises(Killed):
+        commit(brokers.ports("commit.decided", kill), batch)
+    (pair,) = batch.pairs
+    return pair.id, head.run
+
+
+def test_what_is_decided_is_committed_by_an_operator():
+    """And the run is not disturbed: whoever carries out a decision, it is the same."""
+
+    def steps(brokers: Brokers) -> None:
+        name, run = decided(brokers)
+        own = brokers.ports()
+        assert is_waiting(own.ledger.read().decision, name)
+        ended = settle_decided(own, QUERY)
+        assert [(pair.id, verdict) for pair, verdict in ended.verdicts] == [(name, Verdict.COMMITTED)]
+        assert own.ledger.read().run == run
+        assert settle_decided(own, QUERY).verdicts == ended.verdicts
+
+    on_brokers(steps)
+
+
+def test_what_is_decided_is_not_aborted_by_an_operator():
+    """The query is closed, and what waits for its commit stays."""
+
+    def steps(brokers: Brokers) -> None:
+        name, _ = decided(brokers)
+        own = brokers.ports()
+        ended = abort_undecided(own, QUERY)
+        assert (ended.head.run, ended.left) == (NOBODY, frozenset())
+        assert own.coordinator.describe([name])[name].state is State.ONGOING
+
+    on_brokers(steps)
+
+
+def test_what_is_not_decided_is_aborted_and_cannot_be_decided_any_more():
+    """The run that is alive finds itself closed."""
+
+    def steps(brokers: Brokers) -> None:
+        batch = brokers.prepared(brokers.open("r1"))
+        (pair,) = batch.pairs
+        own = brokers.ports()
+        abort_undecided(own, QUERY)
+        assert own.coordinator.describe([pair.id])[pair.id].state is State.COMPLETE_ABORT
+        with pytest.raises(Superseded, match="EOS_RUN_CLOSED"):
+            commit(own, batch)
+
+    on_brokers(steps)
+
+
+def test_a_query_that_the_ledger_does_not_know():
+    """Nobody can tell what of it is decided, so nothing is ended."""
+
+    def steps(brokers: Brokers) -> None:
+        for act in (abort_undecided, settle_decided):
+            with pytest.raises(LedgerError, match=QUERY) as caught:
+                act(brokers.ports(), QUERY)
+            assert caught.value.condition == "EOS_LEDGER_NO_QUERY"
+
+    on_brokers(steps)
+
+
+def test_a_ledger_that_cannot_be_written(monkeypatch):
+    """Nothing is aborted by whoever could not close the query."""
+
+    def steps(brokers: Brokers) -> None:
+        batch = brokers.prepared(brokers.open("r1"))
+        (pair,) = batch.pairs
+        own = brokers.ports()
+        monkeypatch.setattr(closing, "close", lambda ports: None)
+        with pytest.raises(Unclear, match="EOS_LEDGER_BUSY"):
+            abort_undecided(own, QUERY)
+        assert own.coordinator.describe([pair.id])[pair.id].state is State.ONGOING
+
+    on_brokers(steps)
