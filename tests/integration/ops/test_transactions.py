@@ -43,7 +43,7 @@ class Left:
         self.kafka = KafkaProperties({"bootstrap.servers": self.servers})
         assert create_topic(self.kafka, self.ledger, 1, 1, {"cleanup.policy": "compact"})[0] == 0
         self.ports, self.coordinator = query_ports(self.kafka, Place(self.ledger, 1, PREFIX), self.query)
-        self.head = open_run(self.ports, RUN, 0, endtxn_version=5, begin_here=False, prefix=PREFIX)
+        self.head = open_run(self.ports, RUN, 0, endtxn_version=5, prefix=PREFIX)
         self.opened: list[Transaction] = []
 
     def prepare(self, partition: int) -> Transaction:
