@@ -54,7 +54,6 @@ class Query:
         self.drivers: list[Driver] = []
         self.stops: list[str] = []
         self.over = self.stage_retried = False
-        self.begin_at: int | None = None
         self.set_clocks(plan.clocks)
         self.stopped: Callable[[EosError], None] = lambda error: None
         self.rested: Callable[[], None] = lambda: None
@@ -156,7 +155,6 @@ class Driver:
         self.two_phase = query.plan.two_phase[number % len(query.plan.two_phase)]
         self.deal = query.plan.deals[number % len(query.plan.deals)]
         self.alive, self.interrupted, self.resting = True, False, -1
-        self.begin_at = query.begin_at
         self.ledger_partitions, self._looked = 0, 0
         self.dealt: dict[int, tuple[int, Deal]] = {}
         self.stage: Stage | None = None

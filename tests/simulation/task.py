@@ -79,7 +79,6 @@ def _opened(task: Task, own: Ports) -> Head:
         driver.run,
         task.batch,
         endtxn_version=5,
-        begin_at=driver.begin_at,
         driver=driver.application.name,
         prefix=PREFIX,
         partitioner=driver.library.partitioner,
