@@ -210,8 +210,9 @@ class LedgerReader:
             "EOS_LEDGER_HELD",
             f"Partition {partition} of the ledger {self.topic} is held by an open transaction for more than "
             f"{self._log.seconds:.0f} s, so that its newest head cannot be told.",
-            hint="Find its owner (kafka-transactions.sh list, or find-hanging) and end the transaction as a whole, by "
-            "forceTerminateTransaction; then start the query again.",
+            hint="'spark-eos transactions list' names its query, and 'spark-eos transactions abort' ends it. If it is "
+            "no transaction of spark-eos, end it as a whole (kafka-transactions.sh forceTerminateTransaction). Then "
+            "start the query again.",
         )
 
     def _unreadable(self, partition: int, reason: str) -> LedgerError:
