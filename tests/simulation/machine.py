@@ -82,7 +82,7 @@ class Run:
         self.world.run()
         if not self.query.done:
             raise Violation("goes on", f"the query ended with {self.query.stops[-3:]}")
-        if any(self.schedule.plan.two_phase) and not self.query.over:
+        if any(self.schedule.plan.two_phase) and not self.query.over and not self.watch.ledger_lost:
             self.operator.conclude()
         self.watch.conclude(self.query)
 
