@@ -75,11 +75,11 @@ chaos: java $(STAMP) ## run the slow share of the tests: kills and faults on rea
 
 soak: java $(STAMP) ## random faults against a running query, by SEED=… for SECONDS=600; then `make simulate` in short
 	@$(BIN)/python -m tests.chaos.soak --seconds $(or $(SECONDS),600) $(if $(SEED),--seed $(SEED))
-	@SPARK_EOS_SIMULATION_SEED=$(or $(SEED),0) WIRE_SCHEDULES=$${WIRE_SCHEDULES:-2000} \
-		$(MAKE) --no-print-directory simulate
+	@$(BIN)/python -m tests.simulation --schedules $${SCHEDULES:-20000} --first $(or $(SEED),0)
+	@SPARK_EOS_WIRE_SCHEDULES=$${WIRE_SCHEDULES:-2000} $(PYTEST) -s $(TWO_AT_ONCE) $(WIRE) $(NONE_WILL_DO)
 
-simulate: $(STAMP) ## run both simulations for long: 20,000 schedules of the protocol, then 100,000 of the connections
-	@SPARK_EOS_SIMULATION_SCHEDULES=$${SCHEDULES:-20000} $(PYTEST) $(SCHEDULED) $(ARGS)
+simulate: $(STAMP) ## run both simulations for long: 20,000 more schedules of the protocol, then 100,000 of the connections
+	@$(BIN)/python -m tests.simulation --schedules $${SCHEDULES:-20000} --state $(VENV)/simulated.json
 	@SPARK_EOS_WIRE_SCHEDULES=$${WIRE_SCHEDULES:-50000} SPARK_EOS_WIRE_STATE=$(VENV)/wire-schedules SPARK_EOS_WIRE_EVERY_BYTE=1 \
 		$(PYTEST) -s $(TWO_AT_ONCE) $(WIRE) $(ARGS) $(NONE_WILL_DO)
 

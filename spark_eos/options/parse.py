@@ -87,7 +87,7 @@ class SinkOptions:
     transaction_timeout_ms: int | None = None
     two_phase: bool = False
     ledger_topic: str = DEFAULT_LEDGER_TOPIC
-    ledger_begin: bool = False
+    ledger_begin: int | None = None
     group_id: str | None = field(default=None)
 
     @property

@@ -19,7 +19,7 @@ from spark_eos.options.bounds import (
 )
 from spark_eos.options.offsets import parse_times
 from spark_eos.options.selection import parse_assign, parse_pattern, parse_subscribe
-from spark_eos.options.values import parse_boolean, parse_positive, parse_text
+from spark_eos.options.values import parse_batch, parse_boolean, parse_positive, parse_text
 
 DEFAULT_LEDGER_TOPIC = "__spark_eos_ledger"
 DEFAULT_PREFIX = "spark-eos"
@@ -289,11 +289,11 @@ SINK = (
     Option(
         "ledger.begin",
         "ledger_begin",
-        parse_boolean,
-        "false",
-        "Set to `true` for one start to begin a ledger for a checkpoint that is already in use, for example when "
-        "[moving over](moving.md) from another sink. A micro-batch that the other sink left unfinished is written "
-        "again.",
+        parse_batch,
+        "(none)",
+        "Number of the micro-batch with which a ledger begins for a checkpoint that is already in use, for example "
+        "when [moving over](moving.md) from another sink. It counts for that micro-batch only: left on, it "
+        "does nothing later. A micro-batch that the other sink left unfinished is written again.",
     ),
     Option(
         "offsets.group.id",

@@ -28,6 +28,19 @@ def parse_positive(name: str, value: str) -> int:
     return number
 
 
+def parse_batch(name: str, value: str) -> int:
+    """The number of a micro-batch."""
+    if not value.strip().isdecimal():
+        raise OptionError(
+            "EOS_OPTION_NOT_A_NUMBER",
+            f"Option '{name}' is '{value}'.",
+            hint="Use the number of a micro-batch, as EOS_LEDGER_HEAD_MISSING names it.",
+            option=name,
+            value=value,
+        )
+    return int(value)
+
+
 def parse_boolean(name: str, value: str) -> bool:
     lowered = value.strip().lower()
     if lowered not in ("true", "false"):

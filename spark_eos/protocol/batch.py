@@ -79,7 +79,7 @@ def commit(ports: Ports, batch: MicroBatch, ahead: Term | None = None) -> Commit
             if mine is None:
                 return CommitReport(0, replayed=True, verify_ms=clock.lap())
             checked_ms, open_ones = ports.now_ms(), {d.pair: d for d in ongoing()}
-            problem = _verify(ports, batch, open_ones)
+            begins, problem = _verify(ports, batch, open_ones)
             if problem is not None and not fresh:
                 mine = None
                 continue
@@ -95,7 +95,7 @@ def commit(ports: Ports, batch: MicroBatch, ahead: Term | None = None) -> Commit
                 continue
         decide_ms = clock.lap()
         ports.reach("commit.decided")
-        still_open = _carry_out(ports, mine, left, fresh=_is_fresh(ports, batch, checked_ms))
+        still_open = _carry_out(ports, mine, left, fresh=_is_fresh(ports, batch, begins, checked_ms))
         replayed = any(report.work is not Work.WRITE for report in batch.reports)
         return CommitReport(len(batch.written), replayed, verify_ms, decide_ms, clock.lap(), len(still_open))
     raise decision_unclear(batch.id)
@@ -218,7 +218,13 @@ def _repaired(ports: Ports, batch: MicroBatch, head: Head, term: Term) -> Decisi
     )
 
 
-def _verify(ports: Ports, batch: MicroBatch, open_ones: Mapping[Pair, Description]) -> ProtocolStop | None:
+_Begins = Mapping[Pair, int]
+"""When each transaction began, by the driver's clock, at the latest."""
+
+
+def _verify(
+    ports: Ports, batch: MicroBatch, open_ones: Mapping[Pair, Description]
+) -> tuple[_Begins, ProtocolStop | None]:
     """Everything to be decided must be held by the broker, long enough; what is wrong, if anything is.
 
     An optimisation that spares repairs, as a transaction may still expire after it: safety rests on the verdicts. It is
@@ -227,36 +233,45 @@ def _verify(ports: Ports, batch: MicroBatch, open_ones: Mapping[Pair, Descriptio
     # A coordinator that is being moved lists nothing; asked for an id by name, it is waited for.
     missing = [pair.id for pair in batch.pairs if pair not in open_ones]
     named = ports.coordinator.describe(missing) if missing else {}
+    begins: dict[Pair, int] = {}
     for report in batch.reports:
         if report.written is not None:
             pair = report.written.pair
-            problem = _problem(ports, report, pair, open_ones.get(pair) or named.get(pair.id))
-            if problem is not None:
-                return problem
-    return _not_whole(ports, batch)
+            found = open_ones.get(pair) or named.get(pair.id)
+            problem = _problem(ports, report, pair, found)
+            if problem is not None or found is None:
+                return begins, problem
+            begins[pair] = _began_ms(ports.now_ms(), report.began_ms, found.started_ms)
+    return begins, _not_whole(ports, batch, begins)
 
 
-def _not_whole(ports: Ports, batch: MicroBatch) -> ProtocolStop | None:
+def _began_ms(now: int, began: int, started: int) -> int:
+    """By the clock that says the longest; a minute ago where none can be right, as all are ahead of the driver's."""
+    return now - max((age for age in (now - began, now - started) if age >= -_SAME_CLOCK_MS), default=FRESH_MS)
+
+
+def _not_whole(ports: Ports, batch: MicroBatch, begins: _Begins) -> ProtocolStop | None:
     """Some transactions may have lost rows, and the coordinator does not know."""
     now = ports.now_ms()
-    doubtful = [r.written for r in batch.reports if r.written is not None and _is_doubtful(r, now)]
+    doubtful = [r.written for r in batch.reports if r.written is not None and _is_doubtful(r, begins, now)]
     _, broken = look_at(ports, doubtful) if doubtful else ({}, None)
     return None if broken is None else undecided_broken(broken)
 
 
-def _is_doubtful(report: TaskReport, now_ms: int) -> bool:
+def _is_doubtful(report: TaskReport, begins: _Begins, now_ms: int) -> bool:
     """Whether somebody may have taken rows of the task's transaction: it is not fresh, or retention may want them."""
+    assert report.written is not None
     aged = report.oldest_ms is not None and report.oldest_ms <= now_ms - AGED_MS
-    return aged or report.began_ms <= now_ms - FRESH_MS
+    return aged or begins[report.written.pair] <= now_ms - FRESH_MS
 
 
-def _is_fresh(ports: Ports, batch: MicroBatch, checked_ms: int) -> bool:
+def _is_fresh(ports: Ports, batch: MicroBatch, begins: _Begins, checked_ms: int) -> bool:
     """Whether every transaction has begun, or was looked at, less than a minute ago."""
     now = ports.now_ms()
     return all(
-        not _is_doubtful(report, now) or (_is_doubtful(report, checked_ms) and checked_ms > now - FRESH_MS)
-        for report in batch.reports
-        if report.written is not None
+        not _is_doubtful(r, begins, now) or (_is_doubtful(r, begins, checked_ms) and checked_ms > now - FRESH_MS)
+        for r in batch.reports
+        if r.written is not None
     )
 
 

@@ -55,6 +55,16 @@ def is_task_name(
     return before is None or task.generation < before
 
 
+_FIRST_TASKS = 16
+
+
+def first_names(prefix: str, query: str) -> tuple[str, ...]:
+    """The ids by which the coordinator knows a query that has decided its micro-batch 0: the ledger's, and those of the
+    first run's first tasks."""
+    tasks = (task_name(prefix, query, TaskId(1, partition, 0)) for partition in range(_FIRST_TASKS))
+    return ledger_name(prefix, query), *tasks
+
+
 def ledger_name(prefix: str, query: str) -> str:
     """The transactional id under which the runs of a query take turns on the ledger."""
     return f"{prefix}-{query}-ledger"

@@ -87,6 +87,11 @@ class Term(Protocol):
 
 
 class Ledger(Protocol):
+    @property
+    def first_names(self) -> Collection[str]:
+        """The transactional ids of the query that its first decision leaves committed."""
+        ...
+
     def read(self) -> Head | None:
         """The newest head that is committed; not authoritative, as its successor may be under way."""
         ...

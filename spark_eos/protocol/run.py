@@ -8,7 +8,7 @@ from dataclasses import replace
 from spark_eos.errors import LedgerError, Unclear
 from spark_eos.protocol.head import DEFAULT_PARTITIONER, Decision, Head, Pair, Verdict
 from spark_eos.protocol.new_checkpoint import FROM_GROUP
-from spark_eos.protocol.ports import NotPublished, Ports
+from spark_eos.protocol.ports import NotPublished, Ports, State
 from spark_eos.protocol.stops import checkpoint_ahead, checkpoint_behind, ledger_busy, missing_head, superseded
 from spark_eos.protocol.verdicts import abort_all, settle
 
@@ -22,7 +22,7 @@ def open_run(
     batch: int,
     *,
     endtxn_version: int,
-    begin_here: bool,
+    begin_at: int | None = None,
     driver: str = "",
     prefix: str = "",
     partitioner: str = DEFAULT_PARTITIONER,
@@ -31,8 +31,9 @@ def open_run(
     """Publish ``run`` as the owner of the query, before it writes micro-batch ``batch``; returns its head.
 
     ``driver`` names the Spark application of the run, for an abort that knows no more than its own. ``prefix`` is
-    that of the transactional ids; a query keeps it for good. ``partitioner`` is for a query that begins here.
-    ``two_phase``: the run begins transactions that never expire.
+    that of the transactional ids; a query keeps it for good. ``partitioner`` is for a query that begins here. A ledger
+    that does not know the query begins with micro-batch 0, or with ``begin_at``. ``two_phase``: the run
+    begins transactions that never expire.
 
     1. Read the head; a head that names the run ends it, one that has replaced the run stops it.
     2. Take the ledger and read again: from here on, nobody else has decided anything.
@@ -44,11 +45,15 @@ def open_run(
     Raises Superseded, LedgerError (no head in mid-life), Unclear.
     """
     for _ in ports.retrying():
-        head = _checked(ports, ports.ledger.read(), run, batch, begin_here, prefix)
+        head = _checked(ports, ports.ledger.read(), run, batch, begin_at, prefix)
         if head is not None and head.run == run:
             return head
+        if head is None and batch != begin_at and _was_published(ports):
+            head = _checked(ports, ports.ledger.read(), run, batch, begin_at, prefix)
+            if head is None:
+                raise missing_head(batch)
         term = ports.ledger.take()
-        head = _checked(ports, term.read(), run, batch, begin_here, prefix)
+        head = _checked(ports, term.read(), run, batch, begin_at, prefix)
         if head is not None and head.run == run:
             return head
         ports.reach("open.taken")
@@ -71,6 +76,13 @@ def open_run(
     raise ledger_busy()
 
 
+def _was_published(ports: Ports) -> bool:
+    """Whether the coordinators know, as they do for a week, of a head of the query, or of a task that it has decided
+    on: a head that is not there any more was lost with the ledger, and maybe the decision of the first micro-batch."""
+    known = ports.coordinator.describe(ports.ledger.first_names)
+    return any(found.state in (State.PREPARE_COMMIT, State.COMPLETE_COMMIT) for found in known.values())
+
+
 def clear_earlier(ports: Ports, head: Head) -> Collection[Pair]:
     """Abort what generations before a published head have open and not decided; what stays open is returned.
 
@@ -91,8 +103,8 @@ def clear_earlier(ports: Ports, head: Head) -> Collection[Pair]:
     return left
 
 
-def _checked(ports: Ports, head: Head | None, run: str, batch: int, begin_here: bool, prefix: str) -> Head | None:
-    if head is None and batch > 0 and not begin_here:
+def _checked(ports: Ports, head: Head | None, run: str, batch: int, begin_at: int | None, prefix: str) -> Head | None:
+    if head is None and batch not in (0, begin_at):
         raise missing_head(batch)
     if head is not None and head.prefix != prefix:
         raise LedgerError(

@@ -24,8 +24,9 @@ def missing_head(batch: int) -> LedgerError:
         "EOS_LEDGER_HEAD_MISSING",
         f"The checkpoint is at micro-batch {batch}, but the ledger knows nothing of this query.",
         hint="Either the ledger topic was lost or is another one (option 'ledger.topic'), or the checkpoint comes from "
-        "another sink. To begin a ledger here, set 'ledger.begin' to true for one start. It repeats no row if whoever "
-        "had the checkpoint before left no micro-batch under way: each in 'offsets' is in 'commits', too.",
+        f"another sink. To begin a ledger here, set 'ledger.begin' to {batch}; it counts for that micro-batch only. It "
+        "repeats no row if whoever had the checkpoint before left no micro-batch under way: each in 'offsets' is in "
+        f"'commits', too, except {batch}, which this start has planned.",
         batch=batch,
     )
 

@@ -55,7 +55,8 @@ def _settle(ports: Ports, open_ones: dict[Pair, Written]) -> dict[Pair, Verdict]
         f"The brokers have not said what became of {len(open_ones)} decided transaction(s): "
         f"{', '.join(sorted(pair.id for pair in open_ones))}.",
         hint="Nothing is lost: start the query again, from this checkpoint, when the cluster is well; it settles them "
-        "before it goes on. A new checkpoint would leave their rows out.",
+        "before it goes on. A new checkpoint would leave their rows out. With 'transaction.two.phase.commit', what an "
+        "attempt left open may keep the log from telling: 'spark-eos transactions abort' ends what is undecided.",
     )
 
 

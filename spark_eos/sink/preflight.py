@@ -155,8 +155,8 @@ def _check_checkpoint(options: SinkOptions, facts: Facts, checkpoint: Checkpoint
             _check_same_topics(options.kafka, options.group_id, offsets, checkpoint.topic_ids(planned))
     if done is None:
         check_predecessors(options, query)
-    if query is None or done is None or options.ledger_begin:
+    if query is None or done is None or options.ledger_begin == done + 1:
         return
     ledger = KafkaLedger(options.kafka, options.ledger_topic, facts.ledger_partitions, options.prefix, query)
     if ledger.read() is None:
-        raise missing_head(done)
+        raise missing_head(done + 1)

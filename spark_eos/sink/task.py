@@ -134,7 +134,7 @@ def _opened(job: Job, own: Session, me: Identity) -> Head:
         me.run,
         me.batch,
         endtxn_version=END_TXN_VERSION,
-        begin_here=job.options.ledger_begin,
+        begin_at=job.options.ledger_begin,
         driver=job.facts.driver,
         prefix=job.options.prefix,
         partitioner=job.options.partitioner or DEFAULT_PARTITIONER,
@@ -143,13 +143,7 @@ def _opened(job: Job, own: Session, me: Identity) -> Head:
 
 
 def _warn(options: SinkOptions, me: Identity, head: Head) -> None:
-    """Of options that do harm to a query which has a head."""
-    if options.ledger_begin:
-        logger.warning(
-            "query=%s 'ledger.begin' is still true, though the ledger has this query: remove it. While it is there, a "
-            "ledger that is lost, or is another one, goes unnoticed, and rows may be written twice.",
-            me.query,
-        )
+    """Of an option that does harm to a query which has a head."""
     if options.partitioner not in (None, head.partitioner):
         logger.warning(
             "query=%s began with the partitioner '%s', and 'kafka.partitioner' is '%s' now: rows of a key go to "

@@ -91,12 +91,12 @@ class Move:
 
     def offsets(self) -> str:
         """Where the query ended: the newest file of the offset log, as the way back says to write it."""
-        logs = {log: self._newest(log) for log in ("offsets", "commits")}
+        logs = {log: self.newest(log) for log in ("offsets", "commits")}
         assert logs["offsets"] == logs["commits"], "a micro-batch is under way"
         line = (self._folder / "checkpoint" / "offsets" / str(logs["offsets"])).read_text().splitlines()[2]
         return json.dumps({topic: offsets for topic, offsets in json.loads(line).items() if topic != "#ids"})
 
-    def _newest(self, log: str) -> int:
+    def newest(self, log: str) -> int:
         names = (file.name for file in (self._folder / "checkpoint" / log).iterdir())
         return max(int(name) for name in names if re.fullmatch(r"\d+", name))
 
@@ -117,7 +117,7 @@ def test_source_and_sink_move_over_and_back(move):
     assert move(OWN, OWN) == ""
     move.check()
     assert "EOS_LEDGER_HEAD_MISSING" in move(EOS, EOS)
-    assert move(EOS, EOS, ledger__begin="true") == ""
+    assert move(EOS, EOS, ledger__begin=str(move.newest("offsets"))) == ""
     move.check()
     assert move(EOS, EOS) == ""
     move.check()
@@ -128,7 +128,7 @@ def test_source_and_sink_move_over_and_back(move):
 def test_the_sink_moves_over_and_back(move):
     """The built-in source stays: both ways with one checkpoint."""
     assert move(OWN, OWN) == ""
-    assert move(OWN, EOS, ledger__begin="true") == ""
+    assert move(OWN, EOS, ledger__begin=str(move.newest("commits") + 1)) == ""
     assert move(OWN, EOS) == ""
     move.check()
     assert move(OWN, OWN) == ""

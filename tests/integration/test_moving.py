@@ -60,6 +60,9 @@ class Move:
         tables = [pyarrow.parquet.ParquetFile(file).read() for file in self._files.glob("*.parquet")]
         return [value for table in tables for value in table["value"].to_pylist()]
 
+    def newest(self, log: str) -> int:
+        return max(int(file.name) for file in (self.checkpoint / log).iterdir() if file.name.isdigit())
+
     def visible(self) -> list[str]:
         """In both sinks together."""
         return sorted(self.in_files() + self._view.values(self.out))
@@ -71,7 +74,7 @@ def move(spark, cluster, topic, sink, view, tmp_path) -> Move:
 
 
 def test_a_checkpoint_of_another_sink_is_taken_over_and_given_back(move, view):
-    """Untold, the sink refuses; told for one start, it goes on. Back, and over again without. Every row once."""
+    """Untold, the sink refuses, and names the micro-batch; told that, it goes on. Back, and over again, without."""
     move.feed("files")
     move.to_files()
     assert sorted(move.in_files()) == sorted(move.expected)
@@ -79,7 +82,9 @@ def test_a_checkpoint_of_another_sink_is_taken_over_and_given_back(move, view):
     text = move.ours().stopped_by(move.frame(), "EOS_LEDGER_HEAD_MISSING")
     assert "each in 'offsets' is in 'commits', too" in text
     assert view.values(move.out) == []
-    move.ours(ledger__begin="true").run(move.frame())
+    batch = move.newest("offsets")
+    assert f"'ledger.begin' to {batch};" in text
+    move.ours(ledger__begin=str(batch)).run(move.frame())
     assert view.values(move.out) == [value for value in move.expected if not value.startswith("files")]
     move.feed("back")
     move.to_files()
@@ -93,22 +98,15 @@ def test_a_micro_batch_that_the_other_sink_left_under_way_is_repeated(move):
     """Why a committed one must be the last: nobody knows what the other sink has written of it."""
     move.feed("files")
     move.to_files()
-    last = max(int(file.name) for file in (move.checkpoint / "commits").iterdir() if file.name.isdigit())
+    last = move.newest("commits")
     move.ours().forget(last)
-    move.ours(ledger__begin="true").run(move.frame())
+    move.ours(ledger__begin=str(last)).run(move.frame())
     assert move.visible() == sorted(2 * move.expected)
-
-
-def test_a_beginning_that_stays_on_is_told_once_a_run(cluster, topic, caplog):
-    """Not at the start that needs it, and by the task that opens the run only."""
-    given = {"kafka.bootstrap.servers": cluster.bootstrap_servers, "topic": topic(1), "ledger.begin": "true"}
-    runs, query = ("first", "second", "third"), str(uuid.uuid4())
-    assert [warnings(given, query, run, "'ledger.begin'", caplog) for run in runs] == [0, 1, 1]
 
 
 def test_another_partitioner_in_mid_life_is_told_once_a_run(cluster, topic, caplog):
     """Not for the one that the query began with, and not where the user has none of their own."""
-    given = {"kafka.bootstrap.servers": cluster.bootstrap_servers, "topic": topic(1), "ledger.begin": "true"}
+    given = {"kafka.bootstrap.servers": cluster.bootstrap_servers, "topic": topic(1), "ledger.begin": "5"}
     query = str(uuid.uuid4())
     chosen = [{"kafka.partitioner": name} for name in ("fnv1a", "fnv1a", "murmur2")]
     each = [given, *[given | choice for choice in chosen], given]

@@ -1,6 +1,9 @@
 """The protocol in a simulated world.
 
 ``world``: time and actors · ``faults``: what may strike them · ``coordinator``, ``partition_log``, ``codes``: the
-brokers · ``client``: a producer · ``ledger``: the protocol's ports over these · ``spark``: drivers, stages, tasks ·
-``invariants``: what must hold · ``machine``: schedules, drawn, run and shrunk.
+brokers, with ``leaders``, ``end_txn`` and ``implicit`` · ``client``: a producer · ``ledger``, ``ledger_log``: the
+protocol's ports over these · ``spark``, ``stage``, ``task``, ``processes``: drivers, stages, tasks and the Python
+processes that they run in · ``topics``, ``operator``: who does what to topics and to transactions · ``invariants``:
+what must hold · ``scenes``: what is known to be hard · ``machine``: schedules, drawn, run and shrunk, by the thousand
+in ``__main__``.
 """

@@ -11,8 +11,9 @@ from typing import Any
 from spark_eos.errors import ConnectionFailed
 from spark_eos.protocol.head import Pair
 
-from .codes import CONCURRENT, LOADING, MOVED, NOT_AVAILABLE, OK
+from .codes import CONCURRENT, LOADING, MOVED, NOT_AVAILABLE, NOT_LEADER, OK
 from .coordinator import Cluster
+from .implicit import produce_adding
 from .partition_log import Place
 from .world import Reply, World
 
@@ -20,7 +21,7 @@ LIBRDKAFKAS, OURS = 4, 5
 """Versions of EndTxn."""
 RETRIES_MS = (50, 500, 3_000, 10_000)
 INIT_RETRIES_MS = (50, 500, 500, 2_000, 8_000, 20_000)
-_RETRIABLE = (None, CONCURRENT, LOADING, NOT_AVAILABLE, MOVED)
+_RETRIABLE = (None, CONCURRENT, LOADING, NOT_AVAILABLE, MOVED, NOT_LEADER)
 
 
 class Refused(Exception):
@@ -39,6 +40,7 @@ class Producer:
         self._world, self._cluster = world, cluster
         self._pair: Pair | None = None
         self._added: set[Place] = set()
+        self._begun = False
         self._sequences: dict[Place, int] = {}
 
     @property
@@ -56,18 +58,41 @@ class Producer:
             ) from None
         self._pair = Pair(self.name, *reply.value)
 
-    def produce(self, place: Place, payload: Any) -> None:
-        """Acknowledged when it returns. Raises Refused."""
+    def produce(self, place: Place, payload: Any) -> int:
+        """Acknowledged when it returns; the offset. Raises Refused."""
+        if self._version < OURS:
+            self._add(place)
+        self._begun = True
+        return self._send("produce", place, payload)
+
+    def send_offsets(self, place: Place, payload: Any) -> None:
+        """TxnOffsetCommit. Raises Refused."""
+        self._add(place)
+        self._send("offsets", place, payload)
+
+    def _add(self, place: Place) -> None:
         own = self.pair
         if place not in self._added:
             self._ask("add", lambda: self._cluster.add(self.name, own.producer_id, own.epoch, place))
             self._added.add(place)
-        sequence = self._sequences.setdefault(place, 0)
-        self._ask(
-            "produce",
-            lambda: self._cluster.produce(self.name, own.producer_id, own.epoch, place, sequence, payload),
-        )
+
+    def _send(self, what: str, place: Place, payload: Any) -> int:
+        own, sequence = self.pair, self._sequences.setdefault(place, 0)
+
+        def handle() -> Reply:
+            refused = self._cluster.refuses_offsets
+            if what == "offsets" and refused != OK:
+                self._cluster.refuses_offsets = OK
+                return Reply(refused)
+            if what == "produce" and self._version >= OURS:
+                pair = own.producer_id, own.epoch
+                return produce_adding(self._world, self._cluster, self.name, pair, place, sequence, payload)
+            return self._cluster.produce(self.name, own.producer_id, own.epoch, place, sequence, payload)
+
+        reply = self._ask(what, handle)
         self._sequences[place] += 1
+        assert isinstance(reply.value, int)
+        return reply.value
 
     def end(self, commit: bool) -> None:
         """Raises Refused; when nobody answered, it may be done all the same."""
@@ -82,7 +107,7 @@ class Producer:
     def abort(self) -> None:
         """As well as it goes."""
         try:
-            if self._added:
+            if self._begun:
                 self.end(commit=False)
         except Refused:
             return

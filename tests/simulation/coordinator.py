@@ -30,6 +30,8 @@ from .codes import (
     OK,
     UNKNOWN_MAPPING,
 )
+from .end_txn import PREPARED, answer_v5
+from .leaders import Leaders
 from .partition_log import PartitionLog, Place
 from .world import Actor, Reply, World
 
@@ -97,6 +99,10 @@ class Cluster:
         self._next_producer_id = 1000
         self._away: dict[int, tuple[int, int]] = {}
         self.logs: dict[Place, PartitionLog] = {}
+        self.leaders = Leaders(world)
+        self.ledger_partitions = 1
+        self.refuses_offsets = OK
+        self.ahead_ms = 0  # the clock
         self.appends: dict[Actor | None, NextAppend] = {}  # by actor; None for the broker's own doing
         self.next_markers: tuple[int, int] = (0, 0)
         self.stale = 0  # so many EndTxns meet a coordinator that knows nothing of their transaction
@@ -118,7 +124,7 @@ class Cluster:
             fresh = Entry(self._new_id(), self._first_epoch - 1, timeout_ms, updated_ms=self._world.now)
             slot = self._slots[name] = _Slot(fresh, fresh)
         entry = slot.entry
-        if slot.pending is not None or entry.state in _PREPARED:
+        if slot.pending is not None or entry.state in PREPARED:
             return Reply(CONCURRENT)
         if entry.state is State.ONGOING:
             self._fence(name, slot, f"InitProducerId by {who if self._world.acting else 'nobody any more'}")
@@ -139,7 +145,7 @@ class Cluster:
             return Reply(UNKNOWN_MAPPING)
         if entry.epoch != epoch:
             return Reply(FENCED)
-        if slot.pending is not None or entry.state in _PREPARED:
+        if slot.pending is not None or entry.state in PREPARED:
             return Reply(CONCURRENT)
         if entry.state is State.ONGOING and place in entry.places:
             return Reply(OK)
@@ -165,11 +171,11 @@ class Cluster:
             return Reply(UNKNOWN_MAPPING)
         if entry.epoch != epoch:
             return Reply(FENCED)
-        if entry.state in _PREPARED:
+        if entry.state in PREPARED:
             return Reply(CONCURRENT)
         if place not in entry.places:
             return Reply(ABORTABLE)
-        return Reply(self.log(place).append(producer_id, epoch, sequence, payload))
+        return self.leaders.append(place, self.log(place), producer_id, epoch, sequence, payload)
 
     def end(self, name: str, producer_id: int, epoch: int, *, commit: bool, version: int, who: str) -> Reply:
         """EndTxn by a client."""
@@ -215,7 +221,7 @@ class Cluster:
             if self._shard(name) == shard:
                 slot.entry, slot.pending, slot.failed_fence = slot.logged, None, False
                 slot.moves += 1
-                if slot.entry.state in _PREPARED:
+                if slot.entry.state in PREPARED:
                     self._world.at(ms, partial(self._resume, name, slot, slot.moves))
                 if slot.entry.state is State.ONGOING and slot.entry.timeout_ms != NEVER_MS:
                     self._world.at(ms + TIMEOUT_CHECK_MS, partial(self._time_out, name))
@@ -246,7 +252,7 @@ class Cluster:
             return FENCED
         if slot.pending is not None:
             return CONCURRENT
-        return _answer_v5(entry.state, commit, bumped or overflow)
+        return answer_v5(entry.state, commit, bumped or overflow)
 
     def _end_v4(self, slot: _Slot, producer_id: int, epoch: int, commit: bool) -> int | None:
         entry = slot.entry
@@ -308,7 +314,7 @@ class Cluster:
             if how.succeeds:
                 slot.entry = new
                 reply.code, reply.value = OK, value
-                if new.state in _PREPARED:
+                if new.state in PREPARED:
                     self._send_markers(name, slot)
             else:
                 reply.code = NOT_AVAILABLE
@@ -382,19 +388,5 @@ class Cluster:
         return self._next_producer_id
 
 
-def _answer_v5(state: State, commit: bool, retry: bool) -> int | None:
-    """The table in Kafka's TransactionCoordinator: what EndTxn v5 answers, None where it ends the transaction."""
-    if state is State.ONGOING:
-        return None
-    if state is (State.PREPARE_COMMIT if commit else State.PREPARE_ABORT):
-        return CONCURRENT
-    if commit:
-        return OK if state is State.COMPLETE_COMMIT and retry else INVALID_STATE
-    if retry:
-        return OK if state is State.COMPLETE_ABORT else INVALID_STATE
-    return INVALID_STATE if state in _PREPARED else None  # aborting nothing: the epoch rises
-
-
-_PREPARED = (State.PREPARE_COMMIT, State.PREPARE_ABORT)
 _RESTING = (State.EMPTY, State.COMPLETE_COMMIT, State.COMPLETE_ABORT)
 _COMPLETED = {State.PREPARE_COMMIT: State.COMPLETE_COMMIT, State.PREPARE_ABORT: State.COMPLETE_ABORT}

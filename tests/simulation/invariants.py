@@ -12,7 +12,7 @@ from spark_eos.protocol.new_checkpoint import FROM_GROUP
 from spark_eos.protocol.ports import State
 
 from .coordinator import Cluster, Entry
-from .ledger import GROUP, LEDGER, PREFIX, QUERY
+from .ledger import GROUP, LEDGER_TOPIC, PREFIX, QUERY
 from .partition_log import PartitionLog, Place
 from .plan import TOPIC, TOPIC_PARTITIONS, place_of
 from .spark import Query
@@ -40,7 +40,8 @@ class Watch:
 
     ``fates``: what became of each transaction. ``decided``: pair → the decision that named it first. ``given``: the
     offset that each group was given last. ``deciders``: the run that decided a batch last. ``stage_retried``: whether
-    attempts of several stage attempts are about, which Spark lets nobody tell apart.
+    attempts of several stage attempts are about, which Spark lets nobody tell apart. ``ledger_lost``: the topic was
+    deleted, and with it what later decisions could be compared with.
     """
 
     cluster: Cluster
@@ -52,6 +53,7 @@ class Watch:
     seen: dict[int, Pair] = field(default_factory=dict)
     given: dict[str, int] = field(default_factory=dict)
     deciders: dict[int, str] = field(default_factory=dict)
+    ledger_lost: bool = False
     _read: dict[Place, int] = field(default_factory=dict)
     _names: dict[tuple[int, int], str] = field(default_factory=dict)
 
@@ -80,8 +82,8 @@ class Watch:
 
     def _publish(self) -> None:
         """The ledger's transaction is committed: what it holds is durable, markers or not."""
-        log = self.cluster.log(LEDGER)
-        open_ones = [record.payload for record in log.records if record.visible is None]
+        logs = [log for place, log in self.cluster.logs.items() if place[0] == LEDGER_TOPIC]
+        open_ones = [record.payload for log in logs for record in log.records if record.visible is None]
         values = [value for key, value in open_ones if key == QUERY]
         for group, offsets in (r.payload for r in self.cluster.log(GROUP).records if r.visible is None):
             self.given[group] = offsets["source"]["0"]
@@ -90,10 +92,18 @@ class Watch:
         value = values[-1]
         head, last = decode(value), self.heads[-1] if self.heads else None
         self.heads.append(head)
+        if self.ledger_lost:
+            self._note(head.decision)
+            return
         if last is not None and head.generation != last.generation + (head.run != last.run or head.run == NOBODY):
             raise Violation(OWN_GENERATION, f"{head.run} has {head.generation}, {last.run} {last.generation}")
         if head.decision is not None:
             self._decide(head.run, head.decision, last.decision if last is not None else None)
+
+    def _note(self, new: Decision | None) -> None:
+        """After the loss of the ledger, all that matters of a decision is whose rows may be visible."""
+        for pair in new.pairs if new is not None else ():
+            self.decided.setdefault(pair, new)
 
     def _decide(self, run: str, new: Decision, last: Decision | None) -> None:
         for w in new.written:
@@ -140,7 +150,7 @@ class Watch:
     # A reader may go on
 
     def marked(self, place: Place, log: PartitionLog) -> None:
-        if place == GROUP:
+        if place == GROUP and not self.ledger_lost:
             self._read_offsets(log)
         if place[0] == TOPIC:
             self._read_rows(place, log)
@@ -150,7 +160,7 @@ class Watch:
             record = log.records[offset]
             if record.visible:
                 self._see(record.producer_id, record.epoch, *record.payload)
-                if place != place_of(record.payload[1], self.heads[0].partitioner):
+                if not self.ledger_lost and place != place_of(record.payload[1], self.heads[0].partitioner):
                     raise Violation(SAME_PARTITION, f"row {record.payload[1]} is in {place}")
         self._read[place] = log.stable
 

@@ -6,13 +6,16 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from typing import NoReturn
 
-from spark_eos.errors import ConnectionFailed, KafkaError
-from spark_eos.protocol.head import Head, Offsets, Pair, Probe, decode, encode
-from spark_eos.protocol.names import is_task_name, ledger_name
+from spark_eos.errors import ConnectionFailed, EosError, LedgerError
+from spark_eos.kafka.ports.ledger import ledger_partition
+from spark_eos.kafka.ports.ledger_reader import LedgerReader
+from spark_eos.protocol.head import Head, Offsets, Pair, Probe, encode
+from spark_eos.protocol.names import first_names, is_task_name, ledger_name
 from spark_eos.protocol.ports import Description, EndTxnAnswer, Found, NotPublished, PartitionState, Ports, State
 
 from .client import OURS, Producer, Refused
 from .codes import (
+    ABORTABLE,
     CONCURRENT,
     FENCED,
     ID_NOT_FOUND,
@@ -25,14 +28,18 @@ from .codes import (
     UNKNOWN_MAPPING,
 )
 from .coordinator import Cluster
+from .ledger_log import LEDGER_TOPIC, SimulatedLog
 from .partition_log import PartitionLog, Place
 from .world import Reply, World
 
 PREFIX = "eos"
 QUERY = "q"
-LEDGER: Place = ("__spark_eos_ledger", 0)
+LEDGER: Place = (LEDGER_TOPIC, 0)
 GROUP: Place = ("__consumer_offsets", 0)
 LEDGER_TRANSACTION_MS = 10_000
+
+_GONE = (ABORTABLE, FENCED, INVALID_EPOCH, INVALID_STATE, UNKNOWN_MAPPING)
+"""Codes that say that the transaction was ended, or its id taken."""
 
 _ANSWERS = {
     **dict.fromkeys((None, LOADING, NOT_AVAILABLE, MOVED, CONCURRENT), EndTxnAnswer.PENDING),
@@ -44,35 +51,21 @@ _ANSWERS = {
 }
 
 
-def committed(log: PartitionLog, key: str) -> bytes | None:
-    """The newest value under the key that a read_committed reader can see."""
-    for record in reversed(log.records[: log.stable]):
-        if record.visible and record.payload[0] == key:
-            return record.payload[1]
-    return None
-
-
 class SimulatedLedger:
-    def __init__(self, world: World, cluster: Cluster, group: str | None = None) -> None:
+    """As one process sees it: the library's own reader over simulated leaders, and a simulated producer."""
+
+    def __init__(self, world: World, cluster: Cluster, partitions: int = 1, group: str | None = None) -> None:
         self._world, self._cluster, self.group = world, cluster, group
-        self.transaction_name = ledger_name(PREFIX, QUERY)
+        self.name = ledger_name(PREFIX, QUERY)
+        self.first_names = first_names(PREFIX, QUERY)
+        home = ledger_partition(QUERY, partitions)
+        self.reader = LedgerReader(SimulatedLog(world, cluster), home, QUERY)
 
     def read(self) -> Head | None:
-        """Notes the high watermark, and counts only once everything below it is stable."""
-        log = self._cluster.log(LEDGER)
-        mark: int | None = None
-        for _ in self._world.retrying():
-            reply = self._world.call("fetch ledger", lambda: Reply(OK, (log.end, log.stable, committed(log, QUERY))))
-            if reply is None:
-                continue
-            end, stable, value = reply.value
-            mark = end if mark is None else mark
-            if stable >= mark:
-                return None if value is None else decode(value)
-        raise KafkaError("EOS_LEDGER_HELD", "The ledger is held by an open transaction.", hint="Abort it.")
+        return self.reader.read()
 
     def take(self) -> SimulatedTerm:
-        producer = Producer(self._world, self._cluster, self.transaction_name, LEDGER_TRANSACTION_MS, OURS)
+        producer = Producer(self._world, self._cluster, self.name, LEDGER_TRANSACTION_MS, OURS)
         producer.init()
         return SimulatedTerm(self, producer)
 
@@ -85,17 +78,32 @@ class SimulatedTerm:
         return self._ledger.read()
 
     def publish(self, head: Head, offsets: Offsets | None = None) -> None:
+        place = LEDGER_TOPIC, self._ledger.reader.partition
         try:
-            self._producer.produce(LEDGER, (QUERY, encode(head)))
+            offset = self._producer.produce(place, (QUERY, encode(head)))
+            self._check_follows(place[1], offset)
             if offsets is not None:
-                self._producer.produce(GROUP, (self._ledger.group, offsets))
+                self._producer.send_offsets(GROUP, (self._ledger.group, offsets))
         except Refused as refused:
             self._producer.abort()
-            raise NotPublished(str(refused)) from None
+            if refused.code in _GONE:
+                raise NotPublished(str(refused)) from None
+            raise LedgerError("EOS_LEDGER_NOT_WRITABLE", f"{refused}", hint="Nothing was decided.") from None
         try:
             self._producer.end(commit=True)
         except Refused as refused:
             raise NotPublished(str(refused)) from None
+        self._ledger.reader.published(place[1], offset)
+
+    def _check_follows(self, partition: int, offset: int) -> None:
+        try:
+            follows = self._ledger.reader.follows(partition, offset)
+        except EosError:
+            self._producer.abort()
+            raise
+        if not follows:
+            self._producer.abort()
+            raise NotPublished("what was read was not the newest head")
 
 
 class SimulatedCoordinator:
@@ -117,7 +125,7 @@ class SimulatedCoordinator:
                 return Description(
                     Pair(name, entry.producer_id, entry.epoch),
                     entry.state,
-                    entry.started_ms,
+                    entry.started_ms + self._cluster.ahead_ms,
                     entry.timeout_ms,
                     tuple(sorted(entry.places)),
                 )
@@ -163,16 +171,19 @@ class SimulatedCoordinator:
     def first_record(self, pair: Pair, places: Iterable[Place]) -> Probe | None:
         """DescribeProducers: where the open transaction of ``pair`` begins in one of these partitions."""
         for place in places:
-            log = self._cluster.log(place)
-            reply = self._world.call("producers", lambda log=log: Reply(OK, _began(log, pair)))
+            reply = self._world.call("producers", lambda place=place: self._began(place, pair))
             if reply is not None and reply.value is not None:
                 return Probe(*place, reply.value)
         return None
 
-
-def _began(log: PartitionLog, pair: Pair) -> int | None:
-    producer = log.producers.get(pair.producer_id)
-    return log.open.get(pair.producer_id) if producer is not None and producer.epoch == pair.epoch else None
+    def _began(self, place: Place, pair: Pair) -> Reply:
+        if (code := self._cluster.leaders.code(place)) is not None:
+            return Reply(code)
+        log = self._cluster.log(place)
+        producer = log.producers.get(pair.producer_id)
+        return Reply(
+            OK, log.open.get(pair.producer_id) if producer is not None and producer.epoch == pair.epoch else None
+        )
 
 
 class SimulatedData:
@@ -180,29 +191,38 @@ class SimulatedData:
         self._world, self._cluster = world, cluster
 
     def look(self, pair: Pair, probe: Probe) -> Found | None:
-        log = self._cluster.log((probe.topic, probe.partition))
-        reply = self._world.call("fetch data", lambda: Reply(OK, _found(log, pair, probe.offset)))
-        return None if reply is None else reply.value
+        place = probe.topic, probe.partition
+        reply = self._world.call(
+            "fetch data", lambda: self._led(place, lambda log: self._found(place, log, pair, probe))
+        )
+        return None if reply is None or reply.code != OK else reply.value
 
     def partition(self, topic: str, partition: int) -> PartitionState | None:
-        log = self._cluster.log((topic, partition))
-        reply = self._world.call("producers", lambda: Reply(OK, _state(log)))
-        return None if reply is None else reply.value
+        place = topic, partition
+        reply = self._world.call("producers", lambda: self._led(place, _state))
+        return None if reply is None or reply.code != OK else reply.value
+
+    def _led(self, place: Place, ask: Callable[[PartitionLog], object]) -> Reply:
+        code = self._cluster.leaders.code(place)
+        return Reply(code) if code is not None else Reply(OK, ask(self._cluster.log(place)))
+
+    def _found(self, place: Place, log: PartitionLog, pair: Pair, probe: Probe) -> Found | None:
+        """As `RecordLookup` judges what Fetch, and where that does not do ListOffsets, say."""
+        leaders = self._cluster.leaders
+        if leaders.watermark(place, log) <= probe.offset and leaders.code_of_offsets(place) is not None:
+            return None
+        if not log.begin <= probe.offset < log.end:
+            return Found.GONE
+        if leaders.stable(place, log) <= probe.offset:
+            return None
+        record = log.records[probe.offset]
+        if (record.producer_id, record.epoch) != (pair.producer_id, pair.epoch):
+            return Found.GONE
+        return Found.THERE if record.visible else Found.MISSING
 
 
 def _state(log: PartitionLog) -> PartitionState:
     return PartitionState(log.begin, {(id, log.producers[id].epoch): begin for id, begin in log.open.items()})
-
-
-def _found(log: PartitionLog, pair: Pair, offset: int) -> Found | None:
-    if offset < log.begin:
-        return Found.GONE
-    if log.stable <= offset:
-        return None
-    record = log.records[offset]
-    if (record.producer_id, record.epoch) != (pair.producer_id, pair.epoch):
-        return Found.GONE
-    return Found.THERE if record.visible else Found.MISSING
 
 
 def _raise(error: Exception) -> NoReturn:
@@ -213,17 +233,17 @@ def _silent(call: str) -> ConnectionFailed:
     return ConnectionFailed("EOS_COORDINATOR_UNREACHABLE", f"No answer to {call}.", hint="Start the query again.")
 
 
-def ports(world: World, cluster: Cluster, group: str | None = None) -> Ports:
-    """What the steps of the protocol need, for one process."""
+def ports(world: World, cluster: Cluster, ledger: SimulatedLedger | None = None, ahead_ms: int = 0) -> Ports:
+    """What the steps of the protocol need, in one process, whose clock is ahead by so much; by default in a new one."""
 
     def reach(point: str) -> None:
         world.point(point)
 
     return Ports(
-        ledger=SimulatedLedger(world, cluster, group),
+        ledger=ledger or SimulatedLedger(world, cluster),
         coordinator=SimulatedCoordinator(world, cluster),
         data=SimulatedData(world, cluster),
         retrying=world.retrying,
-        now_ms=lambda: world.now,
+        now_ms=lambda: world.now + ahead_ms,
         reach=reach,
     )

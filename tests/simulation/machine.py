@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import partial
 
 from spark_eos.failpoints import POINTS
 from spark_eos.protocol.head import Pair
@@ -14,14 +13,13 @@ from spark_eos.protocol.whole import FRESH_MS
 
 from .coordinator import WEEK_MS, Cluster, NextAppend, PartitionLog
 from .invariants import Watch
-from .ledger import LEDGER, PREFIX, QUERY
+from .ledger import PREFIX, QUERY
 from .operator import Operator
-from .plan import FIRST, LATER, TOPIC, Deal, Library, Plan
+from .plan import FIRST, LATER, TOPIC, Clocks, Deal, Library, Plan
+from .scenes import SCENES, SIZES, Scene
 from .spark import Query
+from .topics import Topics
 from .world import Actor, Fault, Strike, Violation, World
-
-SIZES = (3, 15, 60, 301, 2_000, 15_001, 70_000, 400_001)
-"""Milliseconds, from a hiccup to longer than any timeout; odd and even, as a size is also a choice."""
 
 APPEND_MS = 30_000
 """No append to the coordinator's log takes longer: the broker gives it up."""
@@ -68,13 +66,15 @@ class Run:
             Strike.MARKERS_TORN: self._markers,
             Strike.COORDINATOR_MOVES: self._move,
             Strike.COORDINATOR_STALE: self._stale,
-            Strike.OTHER_QUERY: self._other_query,
             Strike.WEEK_PASSES: self._week,
             Strike.RETENTION: self._retention,
             Strike.RETENTION_OF_OPEN: self._retention_of_open,
             Strike.ABORTED_IN_PLACE: self._abort_in_place,
         }.items():
             self.world.handlers[strike] = handler
+        self.world.handlers.update(
+            Topics(self.world, self.cluster, self._ledger_lost, lambda: 0 in self.query.committed).handlers
+        )
 
     def play(self) -> None:
         """Raises Violation."""
@@ -82,9 +82,12 @@ class Run:
         self.world.run()
         if not self.query.done:
             raise Violation("goes on", f"the query ended with {self.query.stops[-3:]}")
-        if any(self.schedule.plan.two_phase) and not self.query.over:
+        if any(self.schedule.plan.two_phase) and not self.query.over and not self.watch.ledger_lost:
             self.operator.conclude()
         self.watch.conclude(self.query)
+
+    def _ledger_lost(self) -> None:
+        self.watch.ledger_lost = True
 
     def _append(self, actor: Actor, fault: Fault) -> bool:
         succeeds = fault.strike is Strike.APPEND_SLOW
@@ -108,20 +111,6 @@ class Run:
 
     def _stale(self, actor: Actor, fault: Fault) -> bool:
         self.cluster.stale = 1 + fault.size % 3
-        return True
-
-    def _other_query(self, actor: Actor, fault: Fault) -> bool:
-        """Another query's ledger transaction: its record is in, its end follows."""
-        world, cluster, name = self.world, self.cluster, f"{PREFIX}-other-ledger"
-        reply = cluster.init(name, 10_000, "another query")
-        if reply.code != 0:
-            return False
-        producer_id, epoch = reply.value
-        cluster.add(name, producer_id, epoch, LEDGER)
-        cluster.produce(name, producer_id, epoch, LEDGER, 0, ("other", b""))
-        commit = bool(fault.size % 2)
-        end = partial(cluster.end, name, producer_id, epoch, commit=commit, version=4, who="another query")
-        world.at(fault.size, lambda: end() and None)
         return True
 
     def _week(self, actor: Actor, fault: Fault) -> bool:
@@ -172,9 +161,6 @@ def play(schedule: Schedule, traced: bool = False) -> Run:
     return run
 
 
-Scene = tuple[tuple[Strike, tuple[int, ...], tuple[str, ...]], ...]
-
-
 def draw(chance: random.Random, scenes: tuple[Scene, ...] | None = None) -> Schedule:
     """A schedule, by chance: scenes that are known to be hard, and faults that know nothing of them."""
     batches = chance.randint(1, 4)
@@ -200,10 +186,20 @@ def draw(chance: random.Random, scenes: tuple[Scene, ...] | None = None) -> Sche
     libraries, groups, deals = (chance.choice(choices) for choices in (_LIBRARIES, _GROUPS, _DEALS))
     idle_ms, timeout_ms = chance.choice((0, 0, 0, 3_000, 45_000)), chance.choice((60_000, 60_000, 60_000, 900_000))
     plan = replace(plan, libraries=libraries, groups=groups, deals=deals, idle_ms=idle_ms, timeout_ms=timeout_ms)
+    plan = replace(plan, keeps=chance.random() < 0.7, clocks=chance.choice(_CLOCKS))
     plan = replace(plan, two_phase=chance.choice(_TWO_PHASE))
     return replace(schedule, plan=plan)
 
 
+_CLOCKS = (
+    *[Clocks()] * 4,
+    Clocks(driver=3_600_000),
+    Clocks(driver=-3_600_000),
+    Clocks(tasks=600_000),
+    Clocks(tasks=-600_000),
+    Clocks(brokers=3_600_000),
+    Clocks(brokers=-3_600_000, tasks=500),
+)
 _LIBRARIES = ((Library(),), (FIRST, LATER), (FIRST, FIRST, LATER), (LATER, FIRST))
 _DEALS = (*[(deal,) for deal in Deal], (Deal.TURNS, Deal.BACKWARDS), (Deal.TURNS, Deal.RUNS, Deal.BACKWARDS))
 _TWO_PHASE = ((False,), (False,), (True,), (True, False), (False, True))
@@ -219,83 +215,16 @@ def _scene(chance: random.Random, horizon: int, scene: Scene) -> Fault:
     return replace(fault, step=chance.choice((0, chance.randrange(horizon))))
 
 
-_COMMIT = tuple(point for point in POINTS if point.startswith("commit.") and point != "commit.between")
-_END = f"end {PREFIX}-{QUERY}-"
-_INIT = f"init {PREFIX}-{QUERY}-"
-_SECOND = tuple(f"{_END}{generation}-1-" for generation in (1, 1, 2, 3))
-_LONG = (15_001, 70_000, 400_001)
-
-SCENES: tuple[Scene, ...] = (
-    # All of a decision is lost by time-out; a part of it; and its repair again
-    ((Strike.PAUSE, (70_000,), ("commit.decided",)),),
-    ((Strike.PAUSE, (70_000,), ("commit.decided",)),) * 2,
-    ((Strike.DRIVER_DIES, SIZES, ("commit.decided", _END)), (Strike.PAUSE, (70_000,), ("open.taken", "fetch ledger"))),
-    ((Strike.DRIVER_DIES, SIZES, _SECOND), (Strike.PAUSE, (70_000,), ("fetch ledger", "open."))),
-    (
-        (Strike.DRIVER_DIES, SIZES, _SECOND),
-        (Strike.PAUSE, (70_000,), ("fetch ledger", "open.")),
-        (Strike.DRIVER_DIES, SIZES, ("commit.", "prepare.", "open.", _END)),
-        (Strike.PAUSE, (70_000,), ("commit.decided", "prepare.prepared", "fetch ledger")),
-    ),
-    ((Strike.REQUEST_LOST, SIZES, (_END,)), (Strike.PAUSE, (70_000,), (_END,))) * 2,
-    ((Strike.TIMEOUT_SLOW, _LONG, ("prepare.", "commit.")), (Strike.PAUSE, (70_000,), ("commit.decided",))),
-    ((Strike.TIMEOUT_FAILS, SIZES, ("prepare.", "commit.")), (Strike.PAUSE, (70_000,), ("commit.decided", _END))),
-    # A commit stalls, or is left behind, while the query is started again
-    ((Strike.SECOND_DRIVER, SIZES, _COMMIT), (Strike.STALL, SIZES, _COMMIT)),
-    ((Strike.JVM_DIES, SIZES, _COMMIT), (Strike.STALL, _LONG, (*_COMMIT, "list", "describe"))),
-    ((Strike.QUERY_STOPPED, SIZES, _COMMIT), (Strike.STALL, SIZES, (*_COMMIT, "abort."))),
-    (
-        (Strike.QUERY_STOPPED, SIZES, ("commit: ",)),
-        (Strike.STALL, (15, 60, 301), ("commit: ",)),
-        (Strike.STALL, SIZES, ("abort: list", "abort: describe", "abort: end")),
-    ),
-    (
-        (Strike.QUERY_STOPPED, SIZES, ("commit: ",)),
-        (Strike.STALL, SIZES, ("abort: add", "abort: produce", f"abort: {_END}ledger")),
-        (Strike.STALL, SIZES, ("commit.decided", f"commit: {_END}1")),
-    ),
-    (
-        (Strike.SECOND_DRIVER, SIZES, ("open.settled", "open.published", "task: list")),
-        (Strike.STALL, SIZES, ("open.published", "task: list", "task: describe", f"task: {_END}1")),
-        (Strike.STALL, SIZES, ("commit.decided", f"commit: {_END}2")),
-    ),
-    # The ledger is taken ahead while, or before, the query is started again
-    ((Strike.SECOND_DRIVER, SIZES, ("ahead.", "prepare.")), (Strike.STALL, SIZES, ("ahead.", "commit.entered"))),
-    ((Strike.JVM_DIES, SIZES, ("commit.ended", "ahead.")), (Strike.STALL, SIZES, ("ahead.read", "ahead: init"))),
-    # Attempts that come late
-    ((Strike.SPECULATION, SIZES, ("prepare.", "producers")), (Strike.STALL, SIZES, (_INIT, "prepare."))),
-    ((Strike.STAGE_RETRY, SIZES, ("prepare.", "may ", "result ")), (Strike.STALL, SIZES, (_INIT, "prepare."))),
-    ((Strike.RESULT_LOST, SIZES, ("result ",)), (Strike.REQUEST_LATE, SIZES, (_INIT, _END))),
-    # Nobody knows what became of the decision, or of what it decided
-    ((Strike.ANSWER_LOST, SIZES, (f"{_END}ledger",)), (Strike.DRIVER_DIES, SIZES, (_INIT, "fetch", "commit."))),
-    ((Strike.REQUEST_LATE, SIZES, (f"{_END}ledger",)), (Strike.REQUEST_LATE, SIZES, (_END,))),
-    ((Strike.APPEND_FAILS, SIZES, (_END, _INIT)), (Strike.COORDINATOR_MOVES, SIZES, ("",))),
-    ((Strike.APPEND_FAILS_LATER, SIZES, (_END, _INIT)), (Strike.COORDINATOR_MOVES, SIZES, ("",))),
-    ((Strike.MARKERS_TORN, _LONG, (_END,)), (Strike.DRIVER_DIES, SIZES, _COMMIT)),
-    ((Strike.CUT, (2_000, *_LONG), (_END, "init ", "fetch ledger", "list", "describe")),),
-    # Who ends a transaction is told by a coordinator of yesterday that there is none
-    ((Strike.DRIVER_DIES, SIZES, ("commit.ended", _END)), (Strike.COORDINATOR_STALE, SIZES, (f"task: {_END}1",))),
-    ((Strike.ANSWER_LOST, SIZES, (f"{_END}1",)), (Strike.COORDINATOR_STALE, SIZES, (f"{_END}1",))),
-    # The coordinator has forgotten what the ledger still asks about
-    ((Strike.DRIVER_DIES, SIZES, _COMMIT), (Strike.WEEK_PASSES, SIZES, ("open.taken", "fetch", "offset log"))),
-    ((Strike.OTHER_QUERY, SIZES, ("fetch ledger", "commit.", "open.")),),
-    # An operator ends what seems to be left of a query that is alive
-    ((Strike.OPERATOR_ABORTS, SIZES, _COMMIT), (Strike.STALL, SIZES, ("operator: ", "commit: "))),
-    ((Strike.OPERATOR_ABORTS, SIZES, ("prepare.", "open.")), (Strike.STALL, SIZES, ("abort.closed", "operator: "))),
-    ((Strike.DRIVER_DIES, SIZES, ("commit.decided", _END)), (Strike.OPERATOR_SETTLES, SIZES, ("",))),
-)
-"""Faults that belong together, one after the other, each with where it may be aimed at."""
-
-_RARE = (Strike.WEEK_PASSES, Strike.RETENTION)
+_RARE = (Strike.WEEK_PASSES, Strike.RETENTION, Strike.LEDGER_GROWS)
 #: Only by scenes: within a minute after a transaction has begun or was looked at, it counts as whole.
-_AIMED = (Strike.RETENTION_OF_OPEN, Strike.ABORTED_IN_PLACE)
+_AIMED = (Strike.RETENTION_OF_OPEN, Strike.ABORTED_IN_PLACE, Strike.LEDGER_LOST, Strike.LEADER_STALE)
 _STRIKES = tuple(s for s in Strike if s not in _AIMED for _ in range(1 if s in _RARE else 4))
 
 _PLACES = (
     *("" for _ in range(20)),
     *(point for point in POINTS if point not in ("prepare.wrote", "commit.between")),
     *(f"{request} {PREFIX}-{QUERY}-{of}" for request in ("init", "add", "produce", "end") for of in ("", "ledger")),
-    *("fetch ledger", "fetch data", "list", "describe", "producers", "may ", "result ", "commit log", "offset log"),
+    *("ledger ", "fetch data", "list", "describe", "producers", "may ", "result ", "commit log", "offset log"),
 )
 """Where faults are aimed at: often anywhere, else at one of the protocol's steps."""
 

@@ -15,10 +15,11 @@ from spark_eos.protocol.head import NOBODY, Verdict, Written
 from spark_eos.protocol.names import task_name
 from spark_eos.protocol.ports import EndTxnAnswer, NotPublished
 
-from . import ledger, spark
+from . import ledger, ledger_log, spark
 from . import task as tasks
 from .client import Producer
 from .codes import INVALID_STATE, OK
+from .ledger_mistakes import published_on_whatever_was_read
 from .world import Reply
 
 Patch = Callable[[pytest.MonkeyPatch], None]
@@ -77,7 +78,7 @@ def decision_without_taking(patch: pytest.MonkeyPatch) -> None:
     """Each process writes to the ledger under a name of its own: nobody fences anybody."""
 
     def take(self: Any) -> Any:
-        name = f"{self.transaction_name}-{self._world.current.name}-{self._world.step}"
+        name = f"{self.name}-{self._world.current.name}-{self._world.step}"
         producer = Producer(self._world, self._cluster, name, ledger.LEDGER_TRANSACTION_MS)
         producer.init()
         return ledger.SimulatedTerm(self, producer)
@@ -115,13 +116,11 @@ def id_without_the_attempt(patch: pytest.MonkeyPatch) -> None:
 def read_that_does_not_wait(patch: pytest.MonkeyPatch) -> None:
     """The newest head below the last stable offset, whatever is open above it."""
 
-    def read(self: Any) -> Any:
-        log = self._cluster.log(ledger.LEDGER)
-        self._world.call("fetch ledger", lambda: Reply(OK))
-        value = ledger.committed(log, ledger.QUERY)
-        return None if value is None else ledger.decode(value)
+    def stable(self: Any, place: Any) -> Reply:
+        return Reply(OK, self._cluster.leaders.stable(place, self._cluster.log(place)))
 
-    patch.setattr(ledger.SimulatedLedger, "read", read)
+    patch.setattr(ledger_log.SimulatedLog, "_end", stable)
+    published_on_whatever_was_read(patch)
 
 
 def answered(code: int, answer: EndTxnAnswer) -> Patch:
@@ -173,8 +172,9 @@ def ledger_producer_kept(patch: pytest.MonkeyPatch) -> None:
     def take(self: Any) -> Any:
         key = self._world, self._world.current.name
         if key not in kept:
-            kept[key] = Producer(self._world, self._cluster, self.transaction_name, ledger.LEDGER_TRANSACTION_MS)
-            kept[key].init()
+            producer = Producer(self._world, self._cluster, self.name, ledger.LEDGER_TRANSACTION_MS)
+            producer.init()
+            kept[key] = producer
         return Keeping(self, kept[key])
 
     class Keeping(ledger.SimulatedTerm):
@@ -259,3 +259,8 @@ def end_txn_believed(patch: pytest.MonkeyPatch) -> None:
     for module in (batch, verdicts):
         patch.setattr(module, "look_at", lambda *_: ({}, None))
     patch.setattr(verdicts, "check_visible", lambda *_: None)
+
+
+def fresh_by_the_tasks_clock(patch: pytest.MonkeyPatch) -> None:
+    """A transaction is as old as the clock of its task makes it."""
+    patch.setattr(batch, "_began_ms", lambda now, began, started: began)

@@ -12,6 +12,9 @@ from .ledger import QUERY, ports
 from .plan import TOPIC
 from .world import Actor, Fault, Strike, Violation, World
 
+_LATER_MS = 600_000
+"""By then every leader is itself again."""
+
 NOTHING_HELD = "an operator can end whatever holds readers"
 
 
@@ -40,8 +43,12 @@ class Operator:
         """The query has ended, and nothing strikes any more: what it has left open is ended, and readers go on."""
 
         def both() -> None:
-            abort_undecided(ports(self._world, self._cluster), QUERY)
-            settle_decided(ports(self._world, self._cluster), QUERY)
+            self._world.sleep(_LATER_MS)
+            try:
+                abort_undecided(ports(self._world, self._cluster), QUERY)
+                settle_decided(ports(self._world, self._cluster), QUERY)
+            except EosError as error:
+                raise Violation(NOTHING_HELD, f"{error}") from error
 
         self._world.calm()
         self._world.spawn("operator at the end", "operator", both)

@@ -13,13 +13,14 @@ Place = tuple[str, int]
 
 @dataclass
 class Record:
-    """One record, or a marker. ``visible``: None while its transaction is open."""
+    """One record, or a marker. ``visible``: None while its transaction is open. ``gone``: the cleaner has taken it."""
 
     producer_id: int
     epoch: int
     payload: Any = None
     control: bool = False
     visible: bool | None = None
+    gone: bool = False
 
 
 @dataclass
@@ -28,17 +29,19 @@ class _Producer:
 
     epoch: int
     sequence: int = -1
+    offset: int = -1
 
 
 @dataclass(eq=False)
 class PartitionLog:
     """One partition of a topic. ``open``: producer id → where its transaction begins here. ``begin`` moves with
-    retention."""
+    retention. ``ended``: where transactions began, and where their markers are."""
 
     records: list[Record] = field(default_factory=list)
     producers: dict[int, _Producer] = field(default_factory=dict)
     open: dict[int, int] = field(default_factory=dict)
     begin: int = 0
+    ended: list[tuple[int, int]] = field(default_factory=list)
 
     @property
     def end(self) -> int:
@@ -59,7 +62,7 @@ class PartitionLog:
             return OK  # a duplicate
         if sequence != producer.sequence + 1:
             return OUT_OF_ORDER
-        producer.sequence = sequence
+        producer.sequence, producer.offset = sequence, self.end
         self.open.setdefault(producer_id, self.end)
         self.records.append(Record(producer_id, epoch, payload))
         return OK
@@ -68,7 +71,36 @@ class PartitionLog:
         """Write a marker: it ends what the producer id has open here."""
         producer = self.producers.setdefault(producer_id, _Producer(epoch))
         producer.epoch = max(producer.epoch, epoch)
+        if producer_id in self.open:
+            self.ended.append((self.open[producer_id], self.end))
         for record in self.records[self.open.pop(producer_id, self.end) :]:
             if record.producer_id == producer_id and record.visible is None:
                 record.visible = commit
         self.records.append(Record(producer_id, epoch, control=True, visible=False))
+
+    def written(self, producer_id: int) -> int:
+        """The offset of what this producer id has written last."""
+        return self.producers[producer_id].offset
+
+    def visible(self, offset: int, upto: int, most: int) -> tuple[list[tuple[int, Any]], int]:
+        """Offset and payload of the committed records in ``most`` batches from ``offset`` on, and where to read on."""
+        found, after, count = [], offset, 0
+        for at in range(offset, upto):
+            record = self.records[at]
+            if record.gone:
+                continue
+            after = at + 1
+            if record.visible:
+                found.append((at, record.payload))
+            count += 1
+            if count == most:
+                break
+        return found, after
+
+    def compact(self) -> None:
+        """What the cleaner does to records with a key: of each key the newest stays, and the log's last record."""
+        newest: set[Any] = set()
+        for record in reversed(self.records[self.begin : min(self.stable, self.end - 1)]):
+            key = None if record.control or not record.visible else record.payload[0]
+            record.gone = record.gone or key is None or key in newest
+            newest.add(key)

@@ -34,12 +34,23 @@ class Deal(Enum):
 
 
 @dataclass(frozen=True)
+class Clocks:
+    """By how many milliseconds each one's clock is ahead."""
+
+    driver: int = 0
+    tasks: int = 0
+    brokers: int = 0
+
+
+@dataclass(frozen=True)
 class Plan:
     """The query: rows of each micro-batch; tasks, version of the library, the group that gets the offsets, and how rows
     are dealt to tasks, by the number of the start, in turn.
 
     ``lingering``: attempts that nobody waits for any more live on. ``idle_ms``: for how long there is nothing to do
-    after each micro-batch. ``two_phase``: by the number of the start, whether its transactions never expire.
+    after each micro-batch. ``keeps``: an application's processes are used again, with what they have in memory.
+    ``clocks`` are those of all starts, until somebody sets them.
+    ``two_phase``: by the number of the start, whether its transactions never expire.
     """
 
     rows: tuple[int, ...]
@@ -50,6 +61,8 @@ class Plan:
     deals: tuple[Deal, ...] = (Deal.TURNS,)
     idle_ms: int = 0
     timeout_ms: int = TRANSACTION_MS
+    keeps: bool = False
+    clocks: Clocks = Clocks()
     two_phase: tuple[bool, ...] = (False,)
 
 

@@ -15,18 +15,27 @@ from collections.abc import Callable
 
 from spark_eos.errors import EosError
 from spark_eos.protocol.batch import abort, commit, take_ahead
+from spark_eos.protocol.closing import abort_undecided
 from spark_eos.protocol.micro_batch import MicroBatch
 from spark_eos.protocol.ports import Ports, Term
 from spark_eos.protocol.sweep import SWEEPS_AFTER_S, sweep
 from spark_eos.protocol.task import TaskReport
 
 from .coordinator import Cluster
-from .ledger import ports
-from .plan import TRANSACTION_MS, Deal, Plan
+from .ledger import QUERY, ports
+from .plan import TRANSACTION_MS, Clocks, Deal, Plan
+from .processes import Ahead, Application, Process
 from .stage import NAMED, Stage
 from .world import Actor, Fault, Killed, Strike, Violation, World
 
+FACTS_MS = 30_000
+"""For so long the driver does not look again at how many partitions the ledger has."""
+
 RESTART_MS = (1_000, 5_000, 20_000, 60_000)
+
+
+_FINAL = ("EOS_OUTCOME_GONE", "EOS_ROWS_MISSING", "EOS_LEDGER_HEAD_MISSING", "EOS_LEDGER_TRUNCATED")
+"""Errors that no start with this checkpoint gets rid of."""
 
 
 class Stopped(Exception):
@@ -41,9 +50,11 @@ class Query:
         self.offsets: dict[int, tuple[int, int]] = {}
         self.committed: set[int] = set()
         self.forced: dict[int, tuple[int, Deal]] = {}
+        self.applications: dict[str, Application] = {}
         self.drivers: list[Driver] = []
         self.stops: list[str] = []
         self.over = self.stage_retried = False
+        self.set_clocks(plan.clocks)
         self.stopped: Callable[[EosError], None] = lambda error: None
         self.rested: Callable[[], None] = lambda: None
         self.decider: Callable[[int], str] = lambda batch: ""
@@ -59,6 +70,9 @@ class Query:
         }.items():
             world.handlers[strike] = handler
 
+    def set_clocks(self, clocks: Clocks) -> None:
+        self.clocks, self.cluster.ahead_ms = clocks, clocks.brokers
+
     @property
     def done(self) -> bool:
         return self.over or len(self.committed) == len(self.plan.rows)
@@ -66,7 +80,9 @@ class Query:
     def start(self, application: str | None = None) -> None:
         """By default in a Spark application of its own."""
         if not self.done:
-            driver = Driver(self, len(self.drivers), application or f"application {len(self.drivers)}")
+            name = application or f"application {len(self.drivers)}"
+            living = self.applications.setdefault(name, Application(name, self.world, self.plan.keeps))
+            driver = Driver(self, len(self.drivers), living)
             self.drivers.append(driver)
             driver.actor = self.world.spawn(f"driver {driver.run}", "driver", driver.drive)
 
@@ -130,7 +146,7 @@ class Query:
 class Driver:
     """One start of the query. ``run`` is Spark's run id."""
 
-    def __init__(self, query: Query, number: int, application: str) -> None:
+    def __init__(self, query: Query, number: int, application: Application) -> None:
         self.query, self.world, self.application = query, query.world, application
         self.run = f"r{number}"
         self.tasks = query.plan.tasks[number % len(query.plan.tasks)]
@@ -139,12 +155,12 @@ class Driver:
         self.two_phase = query.plan.two_phase[number % len(query.plan.two_phase)]
         self.deal = query.plan.deals[number % len(query.plan.deals)]
         self.alive, self.interrupted, self.resting = True, False, -1
+        self.ledger_partitions, self._looked = 0, 0
         self.dealt: dict[int, tuple[int, Deal]] = {}
         self.stage: Stage | None = None
         self.actor: Actor | None = None
-        self.process: Actor | None = None
+        self.call: Actor | None = None
         self.background: Actor | None = None
-        self.ahead: Term | None = None
 
     def drive(self) -> None:
         try:
@@ -157,7 +173,7 @@ class Driver:
             self.query.stopped(error)
             self._heed(error)
         self.alive = False
-        self.query.ended(why, self.application)
+        self.query.ended(why, self.application.name)
 
     def _heed(self, error: EosError) -> None:
         if error.condition == "EOS_REPAIR_NEEDS_SAME_TASKS":
@@ -166,8 +182,16 @@ class Driver:
             self.query.forced[error.parameters["batch"]] = self.dealing(error.parameters["batch"])
         if error.condition == "EOS_DECISION_BROKEN":
             self.query.cluster.init(error.parameters["transactional_id"], TRANSACTION_MS, "operator")
-        if error.condition in ("EOS_OUTCOME_GONE", "EOS_ROWS_MISSING"):
+        if error.condition == "EOS_TRANSACTION_TOO_OLD" and "set the clocks" in error.hint:
+            self.query.set_clocks(Clocks())
+        if error.condition == "EOS_OUTCOME_UNCLEAR" and self.two_phase:
+            self.world.spawn(f"operator {self.run}", "operator", self._abort_undecided)
+        if error.condition in _FINAL:
             self.query.over = True
+
+    def _abort_undecided(self) -> None:
+        with contextlib.suppress(EosError):
+            abort_undecided(ports(self.world, self.query.cluster), QUERY)
 
     def _deal_as_before(self, batch: int) -> None:
         """The user puts back what the run had that made the decision."""
@@ -175,6 +199,11 @@ class Driver:
         run = query.decider(batch)
         before = next(driver for driver in query.drivers if driver.run == run)
         query.forced[batch] = before.dealing(batch)
+
+    def ports(self, process: Process) -> Ports:
+        clocks = self.query.clocks
+        ahead_ms = clocks.tasks if process in self.application.tasks else clocks.driver
+        return process.ports(self.world, self.query.cluster, self.ledger_partitions, self.group, ahead_ms)
 
     def dealing(self, batch: int) -> tuple[int, Deal]:
         """To how many tasks, and how, this run deals a micro-batch's rows."""
@@ -184,8 +213,8 @@ class Driver:
         self.alive = False
         assert self.actor is not None
         self.world.kill(self.actor)
-        if self.process is not None and with_commit:
-            self.world.kill(self.process)
+        if self.call is not None and with_commit:
+            self.world.kill(self.call)
         if self.background is not None and with_commit:
             self.world.kill(self.background)
         if self.stage is not None:
@@ -199,29 +228,32 @@ class Driver:
         while batch < len(query.plan.rows):
             self._plan_batch(batch, newest)
             reports = self._run_stage(batch)
-            self._commit(batch, reports)
+            process = self._commit(batch, reports)
             self.world.point("commit log")
             if batch in query.committed:
                 raise Stopped("commit log written by another")
             query.committed.add(batch)
             query.logged(self.group, query.offsets[batch][1])
-            self._idle(batch)
+            self._idle(batch, process)
             batch += 1
 
-    def _idle(self, batch: int) -> None:
+    def _idle(self, batch: int, process: Process) -> None:
         """Nothing to read for a while; in the process that commits, what is left open is looked for."""
         if not self.query.plan.idle_ms:
             return
         self.resting = batch
-        self.world.spawn(f"sweep {self.run} b{batch}", "sweep", lambda: self._sweep(batch))
+        name = f"sweep {self.run} b{batch}"
+        process.sweeper = self.world.spawn(name, "sweep", lambda: self._sweep(batch, process))
         self.world.wait(lambda: self.interrupted, self.query.plan.idle_ms)
         self.query.rested()
         self.resting = -1
         if self.interrupted:
             raise Stopped("query.stop()")
 
-    def _sweep(self, batch: int) -> None:
-        own = ports(self.world, self.query.cluster)
+    def _sweep(self, batch: int, process: Process) -> None:
+        own = self.ports(process)
+        taking = process.ahead
+        self.world.wait(lambda: taking is None or taking.actor.done)
         for seconds in SWEEPS_AFTER_S:
             self.world.wait(lambda: self.resting != batch, 1000 * seconds)
             if self.resting != batch:
@@ -232,6 +264,8 @@ class Driver:
     def _plan_batch(self, batch: int, newest: int) -> None:
         """The offset log is written before the micro-batch runs; a replay finds it."""
         offsets = self.query.offsets
+        if not self.ledger_partitions or self.world.now - self._looked > FACTS_MS:
+            self.ledger_partitions, self._looked = self.query.cluster.ledger_partitions, self.world.now
         if batch == newest:
             return
         self.world.point("offset log")
@@ -251,41 +285,49 @@ class Driver:
         self._abort(batch, self.run if stage.reports else None)
         raise stage.failure or Stopped("query.stop()")
 
-    def _commit(self, batch: int, reports: tuple[TaskReport, ...]) -> None:
+    def _commit(self, batch: int, reports: tuple[TaskReport, ...]) -> Process:
+        """The process that has done it."""
         offsets = {"source": {"0": self.query.offsets[batch][1]}} if self.group else None
         body = MicroBatch(self.run, batch, reports, offsets, group=self.group, two_phase=self.two_phase)
+        process = self.application.process(self.application.calls)
         try:
-            ahead = self._taken_ahead()
-            self._in_process("commit", lambda own: commit(own, body, ahead))
-            self._take_ahead()
+            ahead = self._taken_ahead(process)
+            self._in_process(process, "commit", lambda own: commit(own, body, ahead))
+            self._take_ahead(process)
         except BaseException as error:
             if not isinstance(error, Killed):
                 self._abort(batch, self.run)
             raise
+        return process
 
-    def _take_ahead(self) -> None:
+    def _take_ahead(self, process: Process) -> None:
         """In the process that commits, while the next micro-batch runs; a commit without it takes the ledger itself."""
 
         def run() -> None:
             with contextlib.suppress(EosError):
-                self.ahead = take_ahead(ports(self.world, self.query.cluster, self.group), self.run)
+                taking.term = take_ahead(self.ports(process), self.run)
 
         self.background = self.world.spawn(f"ahead {self.run}", "ahead", run)
+        process.ahead = taking = Ahead(self.run, self.background)
 
-    def _taken_ahead(self) -> Term | None:
-        background, self.background = self.background, None
-        if background is not None:
-            self.world.wait(lambda: background.done or self.interrupted)
+    def _taken_ahead(self, process: Process) -> Term | None:
+        """What goes on in the process is ended; the ledger, if it was taken there for this run."""
+        ahead, sweeper = process.ahead, process.sweeper
+        process.ahead = process.sweeper = None
+        for actor in (ahead and ahead.actor, sweeper):
+            if actor is not None:
+                self.world.wait(lambda actor=actor: actor.done or self.interrupted)
         if self.interrupted:
             raise Stopped("query.stop()")
-        term, self.ahead = self.ahead, None
-        return term
+        return ahead.term if ahead is not None and ahead.run == self.run else None
 
     def _abort(self, batch: int, run: str | None) -> None:
         """Nobody hears what it raises. ``run``: None where no task has said whose it is."""
         self.interrupted = False
+        process = self.application.process(self.application.calls)
         try:
-            self._in_process("abort", lambda own: self._abort_run(own, batch, run))
+            self._taken_ahead(process)
+            self._in_process(process, "abort", lambda own: self._abort_run(own, batch, run))
         except (EosError, Stopped):
             return
 
@@ -293,17 +335,17 @@ class Driver:
         """What ``spark_eos.sink.writer`` does."""
         if run is None:
             head = own.ledger.read()
-            run = head.run if head is not None and head.driver == self.application else None
+            run = head.run if head is not None and head.driver == self.application.name else None
         if run is not None:
             abort(own, run, batch)
 
-    def _in_process(self, role: str, body: Callable[[Ports], object]) -> None:
-        """In a process of its own, which goes on when the driver no longer waits for it."""
+    def _in_process(self, process: Process, role: str, body: Callable[[Ports], object]) -> None:
+        """It goes on when the driver no longer waits for it."""
         outcome: list[EosError | None] = []
 
         def run() -> None:
             try:
-                body(ports(self.world, self.query.cluster, self.group))
+                body(self.ports(process))
                 outcome.append(None)
             except EosError as error:
                 outcome.append(error)
@@ -312,8 +354,8 @@ class Driver:
             except Exception as error:
                 raise Violation(NAMED, f"{role} ended with {error!r}") from error
 
-        self.process = process = self.world.spawn(f"{role} {self.run}", role, run)
-        self.world.wait(lambda: bool(outcome) or self.interrupted or process.killed)
+        self.call = process.user = call = self.world.spawn(f"{role} {self.run}", role, run)
+        self.world.wait(lambda: bool(outcome) or self.interrupted or call.killed)
         if self.interrupted:
             raise Stopped("query.stop()")
         if not outcome:

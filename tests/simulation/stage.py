@@ -13,6 +13,7 @@ from .task import Task, run_task
 from .world import Actor, Killed, Violation
 
 if TYPE_CHECKING:
+    from .processes import Process
     from .spark import Driver
 
 TASK_FAILURES = 3
@@ -54,7 +55,9 @@ class Stage:
         self._numbers[partition] += 1
         self._running.append(attempt)
         name = f"task {self.driver.run} b{self.batch} p{partition}.{attempt.stage_attempt}.{attempt.number}"
-        attempt.actor = self.driver.world.spawn(name, "task", lambda: self._body(attempt))
+        application = self.driver.application
+        process = application.process(application.tasks)
+        attempt.actor = process.user = self.driver.world.spawn(name, "task", lambda: self._body(attempt, process))
 
     def retry(self) -> None:
         """The stage is submitted again for what is missing; attempt numbers begin anew, old attempts go on."""
@@ -74,10 +77,10 @@ class Stage:
             if attempt.actor is not None and attempt.actor is not self.driver.world.current:
                 self.driver.world.kill(attempt.actor)
 
-    def _body(self, attempt: Attempt) -> None:
+    def _body(self, attempt: Attempt, process: Process) -> None:
         world = self.driver.world
         try:
-            report = run_task(Task(self.driver, self.batch, self.tasks, attempt))
+            report = run_task(Task(self.driver, self.batch, self.tasks, attempt, process))
             world.point(f"may {attempt.actor.name} commit?" if attempt.actor else "")
             if self._may_commit(attempt):
                 world.point(f"result of partition {attempt.partition}")

@@ -14,11 +14,12 @@ from spark_eos.protocol.run import open_run
 from spark_eos.protocol.task import Assignment, TaskReport, assign, check_held, check_owner, free_name
 
 from .client import LIBRDKAFKAS, OURS, Producer, Refused
-from .ledger import PREFIX, QUERY, SimulatedCoordinator, ports
+from .ledger import PREFIX, QUERY, SimulatedCoordinator
 from .plan import digest, place_of, rows_of
 from .world import World
 
 if TYPE_CHECKING:
+    from .processes import Process
     from .spark import Driver
     from .stage import Attempt
 
@@ -31,6 +32,7 @@ class Task:
     batch: int
     tasks: int
     attempt: Attempt
+    process: Process
 
     @property
     def rows(self) -> list[int]:
@@ -41,7 +43,7 @@ class Task:
 def run_task(task: Task) -> TaskReport:
     """What ``spark_eos.sink.task`` does, with a simulated producer."""
     world, cluster = task.driver.world, task.driver.query.cluster
-    own = ports(world, cluster)
+    own = task.driver.ports(task.process)
     head = _opened(task, own)
     library, rows = task.driver.library, task.rows
     assignment = assign(head, task.batch, task.attempt.partition, task.attempt.number, digest_by=library.digest_by)
@@ -77,8 +79,7 @@ def _opened(task: Task, own: Ports) -> Head:
         driver.run,
         task.batch,
         endtxn_version=5,
-        begin_here=False,
-        driver=driver.application,
+        driver=driver.application.name,
         prefix=PREFIX,
         partitioner=driver.library.partitioner,
         two_phase=driver.two_phase,
@@ -101,7 +102,7 @@ def _while(world: World, ms: int) -> Iterator[None]:
 
 
 def _write(task: Task, own: Ports, assignment: Assignment, producer: Producer, rows: list[int]) -> TaskReport:
-    began_ms = task.driver.world.now
+    began_ms = own.now_ms()
     own.reach("prepare.begun")
     try:
         for row in rows:

@@ -20,11 +20,11 @@ from . import spark
 from .coordinator import Place
 from .machine import Run, Schedule, draw, play, shrink
 from .plan import Plan
+from .telling import told
 from .world import Fault, Strike, Violation
 
 SCHEDULES = int(os.environ.get("SPARK_EOS_SIMULATION_SCHEDULES", "500"))
 FIRST_SEED = int(os.environ.get("SPARK_EOS_SIMULATION_SEED", "0"))
-LAST_STEPS = 60
 
 
 def test_a_quiet_query_writes_everything_once() -> None:
@@ -73,7 +73,7 @@ def test_schedules_from_seeds() -> None:
         try:
             play(schedule)
         except Violation as violation:
-            pytest.fail(f"seed {seed}: {violation}\n{_told(shrink(schedule, violation.invariant))}")
+            pytest.fail(f"seed {seed}: {violation}\n{told(shrink(schedule, violation.invariant))}")
 
 
 @settings(
@@ -94,14 +94,3 @@ def _traced(schedule: Schedule) -> list[str]:
     run.play()
     assert run.world.trace is not None
     return run.world.trace
-
-
-def _told(schedule: Schedule) -> str:
-    """The schedule, and how it ends."""
-    run = Run(schedule, traced=True)
-    try:
-        run.play()
-    except Violation as violation:
-        assert run.world.trace is not None
-        return "\n".join((repr(schedule), str(violation), *run.world.trace[-LAST_STEPS:]))
-    return repr(schedule)

@@ -24,7 +24,7 @@ def _held(quantum: int, *, two_phase: bool) -> bool:
     its transactional id, then is cut off for longer than anybody looks; it goes on, writes a row, and dies."""
     own = f"{ledger.PREFIX}-{ledger.QUERY}-1-0-0-1"
     dies = Fault(0, Strike.TASK_DIES, 1, f"produce {own}")
-    cut_off = Fault(0, Strike.STALL, 50_000, f"add {own}", dies)
+    cut_off = Fault(0, Strike.STALL, 50_000, f"produce {own}", dies)
     faults = (Fault(0, Strike.SPECULATION, 0, "prepare.flushed", cut_off),)
     plan = Plan(rows=(4, 3), tasks=(2,), idle_ms=120_000, lingering=True, timeout_ms=900_000, two_phase=(two_phase,))
     run = Run(Schedule(plan, faults, quantum), traced=True)

@@ -259,6 +259,7 @@ class World:
         """No fault strikes any more."""
         self._faults.clear()
         self._due.clear()
+        self._cut_until = 0
 
     # Faults
 

@@ -179,7 +179,7 @@ def _opened(scene: Scene, ports: Ports, run: str, batch: int) -> Head:
     if head is not None and head.run == run:
         return head
     return open_run(
-        ports, run, batch, endtxn_version=END_TXN_VERSION, begin_here=False, driver=run, prefix=scene.prefix
+        ports, run, batch, endtxn_version=END_TXN_VERSION, driver=run, prefix=scene.prefix
     )  # fmt: skip
 
 

@@ -6,7 +6,6 @@ A compacted topic whose newest record under the query's id is its head.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping
 from dataclasses import astuple
 
 import numpy as np
@@ -19,14 +18,14 @@ from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.errors import ledger_unauthorized
 from spark_eos.kafka.net.client import broker_client
 from spark_eos.kafka.ports.group_offsets import GroupOffsets
+from spark_eos.kafka.ports.ledger_log import KafkaLog
 from spark_eos.kafka.ports.ledger_reader import LedgerReader
 from spark_eos.kafka.producer.sender import Sender
 from spark_eos.kafka.records.encode import Encoder, Rows, Sealed
 from spark_eos.kafka.requests.end_txn import end_own_txn
 from spark_eos.kafka.requests.init_producer_id import init_producer_id
-from spark_eos.kafka.requests.produce import Place
 from spark_eos.protocol.head import Head, Offsets, Pair, encode
-from spark_eos.protocol.names import ledger_name
+from spark_eos.protocol.names import first_names, ledger_name
 from spark_eos.protocol.ports import NotPublished
 
 WRITE_S = 60.0
@@ -53,7 +52,8 @@ class KafkaLedger:
         self._kafka = kafka
         self._group = GroupOffsets(kafka, group) if group is not None else None
         self._name = ledger_name(prefix, query)
-        self._reader = LedgerReader(kafka, topic, partitions, ledger_partition(query, partitions), query)
+        self.first_names = first_names(prefix, query)
+        self._reader = LedgerReader(KafkaLog(kafka, topic), ledger_partition(query, partitions), query)
 
     def read(self) -> Head | None:
         return self._reader.read()
@@ -73,22 +73,28 @@ class KafkaTerm:
         return self._reader.read()
 
     def publish(self, head: Head, offsets: Offsets | None = None) -> None:
-        place = self._reader.topic, self._reader.partition
-        written = self._write(head, offsets)
+        partition = self._reader.partition
+        offset = self._write(head, offsets)
         error = self._end(commit=True)
         if error != OK:
             raise NotPublished("no answer" if error is None else name_of(error))
-        self._reader.published(place[1], written.get(place, -1))
+        self._reader.published(partition, offset)
 
-    def _write(self, head: Head, offsets: Offsets | None) -> Mapping[Place, int]:
-        """Where it was written. What fails in here has committed nothing: the cause is told where a new attempt would
-        not help."""
+    def _write(self, head: Head, offsets: Offsets | None) -> int:
+        """The offset at which it was written. What fails in here has committed nothing: the cause is told where a new
+        attempt would not help."""
         sender = Sender(self._kafka, self._own.id, WRITE_S, silence_s=TRANSACTION_MS / 1000 / 3)
         try:
             self._deliver(sender, head)
+            place = self._reader.topic, self._reader.partition
+            offset = sender.offsets.get(place, -1)
+            if offset < 0:
+                raise NotPublished("no broker has told where it was written")
+            if not self._reader.follows(place[1], offset):
+                raise NotPublished("what was read was not the newest head")
             if self._group is not None and offsets is not None:
                 self._group.send(self._own, offsets, TRANSACTION_MS / 1000)
-            return sender.offsets
+            return offset
         except BaseException:
             sender.abort(self._own)
             raise

@@ -7,29 +7,70 @@ another query may hide a newer head of ours; an end below what this process has 
 that failed half-way has found is forgotten.
 
 A query's heads are all in one partition: the one that its id leads to, or, where the topic had fewer partitions when
-the query began, the one where its head is found. "There is no head" is said when all partitions have been read.
+the query began, the one where its head is found. "There is no head" is said when all partitions have been read, however
+many there are by then.
+
+There is no I/O in here: what the leaders say comes through a `Log` (``ledger_log.py``; the simulation has another one).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from spark_eos.errors import KafkaError, LedgerError
-from spark_eos.kafka.admin.topics import begin_offsets, end_offsets
 from spark_eos.kafka.codes import FETCH_RETRIES, OK, UNAUTHORIZED, Code, name_of
-from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.errors import ledger_unauthorized
-from spark_eos.kafka.records.batches import Damage, UnsupportedFormat, walk_batches
-from spark_eos.kafka.records.rows import read_rows
-from spark_eos.kafka.requests.fetch import FetchResponse, fetch_once
 from spark_eos.protocol.head import Head, decode
-from spark_eos.retry import retrying
-
-READ_S = 60.0
 
 _FIRST_STRIDE = 64
-_FETCH_BYTES = 4 << 20
+
+Row = tuple[int, bytes | None, bytes | None]
+"""Offset, key and value of a record."""
+
+
+@dataclass(frozen=True)
+class Fetched:
+    """An answer to a Fetch, read_committed: ``error`` is Kafka's code, ``damage`` says why the records cannot be read.
+
+    ``rows`` are the visible ones from the offset that was asked for on, and ``after`` is where to read on.
+    """
+
+    error: int
+    rows: Sequence[Row] = ()
+    after: int = -1
+    damage: str = ""
+
+
+class Log(Protocol):
+    """What the leaders of the ledger's partitions say. ``seconds``: for how long one that is away is waited for."""
+
+    @property
+    def topic(self) -> str: ...
+
+    @property
+    def seconds(self) -> float: ...
+
+    def partitions(self) -> int:
+        """How many there are. Raises EosError without an answer."""
+        ...
+
+    def begin(self, partition: int) -> int:
+        """The first offset. Raises EosError without an answer."""
+        ...
+
+    def end(self, partition: int) -> int:
+        """The end, open transactions included, that the leader vouches for. Raises EosError without an answer."""
+        ...
+
+    def fetch(self, partition: int, offset: int) -> Fetched | None:
+        """What there is from this offset on, or a part of it; None without an answer."""
+        ...
+
+    def retrying(self) -> Iterator[None]:
+        """Yields for ``seconds``, with pauses."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -42,15 +83,15 @@ class _Span:
 
 
 class LedgerReader:
-    """One query's heads in a ledger of so many partitions; ``home`` is the one that the query's id leads to.
+    """One query's heads; ``home`` is the partition that the query's id leads to.
 
     It remembers up to where it has read, so that a look at a quiet ledger costs one request.
     """
 
-    def __init__(self, kafka: KafkaProperties, topic: str, partitions: int, home: int, query: str) -> None:
-        self.topic, self.query = topic, query
-        self._kafka = kafka
-        self._order = [home, *(p for p in range(partitions) if p != home)]
+    def __init__(self, log: Log, home: int, query: str) -> None:
+        self.topic, self.query = log.topic, query
+        self._log = log
+        self._home = home
         self._read_to: dict[int, int] = {}
         self._least_end: dict[int, int] = {}
         self._heads: dict[int, Head] = {}
@@ -58,24 +99,34 @@ class LedgerReader:
     @property
     def partition(self) -> int:
         """Where the query's heads are, or the first one goes."""
-        return next(iter(self._heads), self._order[0])
+        return next(iter(self._heads), self._home)
 
     def read(self) -> Head | None:
-        """The newest committed head. A leader that is away is waited for, for `READ_S`.
+        """The newest committed head. A leader that is away is waited for, for a minute.
 
         Raises ConnectionFailed, TopicError, KafkaError (EOS_LEDGER_HELD) and LedgerError (EOS_LEDGER_UNAUTHORIZED,
         EOS_LEDGER_NOT_READABLE, EOS_LEDGER_TRUNCATED, EOS_LEDGER_AMBIGUOUS).
         """
+        self._update(self.partition)
         if not self._heads:
-            self._update(self._order[0])
-        if not self._heads:
-            for partition in self._order[1:]:
-                self._update(partition)
-        else:
-            self._update(self.partition)
+            for partition in range(self._log.partitions()):
+                if partition != self._home:
+                    self._update(partition)
         if len(self._heads) > 1:
             raise self._ambiguous()
         return next(iter(self._heads.values()), None)
+
+    def follows(self, partition: int, offset: int) -> bool:
+        """Whether a record that was acknowledged at this offset comes right after what this process has read, or
+        published itself: no other head of the query is between the two.
+
+        A leader that was replaced and has not noticed, as it is cut off from the others, answers a read with an end of
+        long ago. It acknowledges nothing, so that whoever did knows all heads before this one. Raises as `read` does.
+        """
+        known = self._least_end.get(partition, 0)
+        if offset < known:
+            raise self._truncated(partition, offset, known)
+        return self._newest(_Span(partition, known, offset)) is None
 
     def published(self, partition: int, offset: int) -> None:
         """This process has published a head at this offset: reads that end before it are not true."""
@@ -87,8 +138,7 @@ class LedgerReader:
         if partition in self._read_to:
             head = self._newest(_Span(partition, self._read_to[partition], end))
         else:
-            begin = begin_offsets(self._kafka, {self.topic: [partition]}, READ_S)[self.topic][partition]
-            head = self._search_backwards(partition, begin, end)
+            head = self._search_backwards(partition, self._log.begin(partition), end)
         self._read_to[partition] = self._least_end[partition] = end
         if head is not None:
             self._heads[partition] = head
@@ -96,9 +146,8 @@ class LedgerReader:
     def _end(self, partition: int) -> int:
         """The end that the leader vouches for."""
         least = self._least_end.get(partition, 0)
-        for _ in retrying(READ_S):
-            place = {self.topic: [partition]}
-            found = end_offsets(self._kafka, place, "read_uncommitted", READ_S)[self.topic][partition]
+        for _ in self._log.retrying():
+            found = self._log.end(partition)
             if found >= least:
                 return found
         raise self._truncated(partition, found, least)
@@ -122,45 +171,28 @@ class LedgerReader:
                 newest = value
         return None if newest is None else decode(newest)
 
-    def _records(self, span: _Span) -> Iterator[tuple[int, bytes | None, bytes | None]]:
+    def _records(self, span: _Span) -> Iterator[Row]:
         """The committed records from the span's start to its end or beyond; it waits until all of them are stable."""
         position, why = span.start, "no answer"
         while position < span.end:
             before = position
-            for _ in retrying(READ_S):
-                fetched = fetch_once(self._kafka, self.topic, span.partition, position, _FETCH_BYTES)
+            for _ in self._log.retrying():
+                fetched = self._log.fetch(span.partition, position)
                 if fetched is None:
                     continue
-                answer, data = fetched
-                if answer.error != OK:
-                    why = name_of(answer.error)
-                    position = self._after(answer.error, span.partition, position)
-                    if position > before:
-                        break
-                    continue
-                try:
-                    rows, position = self._rows(answer, data, position)
-                except (Damage, UnsupportedFormat) as damage:
-                    why = str(damage)
-                    continue
-                why = "held"
+                if fetched.error != OK:
+                    why = name_of(fetched.error)
+                    position = self._after(fetched.error, span.partition, position)
+                elif fetched.damage:
+                    why = fetched.damage
+                else:
+                    why = "held"
+                    position = fetched.after
+                    yield from fetched.rows
                 if position > before:
-                    yield from rows
                     break
             else:
                 raise self._held(span.partition) if why == "held" else self._unreadable(span.partition, why)
-
-    def _rows(
-        self, answer: FetchResponse, data: bytes, position: int
-    ) -> tuple[list[tuple[int, bytes | None, bytes | None]], int]:
-        """The visible records from ``position`` on, and where to read on."""
-        rows = []
-        after = position
-        for batch in walk_batches(data, answer.size, answer.aborted):
-            if batch.visible:
-                rows += [row for row in read_rows(data, batch) if row[0] >= position]
-            after = max(after, batch.last + 1)
-        return rows, after
 
     def _after(self, error: int, partition: int, position: int) -> int:
         """Where to read on after a refusal; the same position where asking again may help. Else raises."""
@@ -168,7 +200,7 @@ class LedgerReader:
             raise ledger_unauthorized(f"read the ledger topic {self.topic}: {name_of(error)}")
         if error == Code.OFFSET_OUT_OF_RANGE:
             # What retention or an operator took from the beginning holds no newer head.
-            return max(position, begin_offsets(self._kafka, {self.topic: [partition]})[self.topic][partition])
+            return max(position, self._log.begin(partition))
         if error not in FETCH_RETRIES:
             raise self._unreadable(partition, name_of(error))
         return position
@@ -177,7 +209,7 @@ class LedgerReader:
         return KafkaError(
             "EOS_LEDGER_HELD",
             f"Partition {partition} of the ledger {self.topic} is held by an open transaction for more than "
-            f"{READ_S:.0f} s, so that its newest head cannot be told.",
+            f"{self._log.seconds:.0f} s, so that its newest head cannot be told.",
             hint="'spark-eos transactions list' names its query, and 'spark-eos transactions abort' ends it. If it is "
             "no transaction of spark-eos, end it as a whole (kafka-transactions.sh forceTerminateTransaction). Then "
             "start the query again.",

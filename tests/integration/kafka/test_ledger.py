@@ -13,7 +13,7 @@ from confluent_kafka import Producer
 from spark_eos.devcluster import DevCluster
 from spark_eos.errors import KafkaError, LedgerError
 from spark_eos.kafka.config.properties import KafkaProperties
-from spark_eos.kafka.ports import ledger_reader as reader_module
+from spark_eos.kafka.ports import ledger_log as log_module
 from spark_eos.kafka.ports.ledger import KafkaLedger
 from spark_eos.kafka.requests.fetch import FetchResponse
 from spark_eos.protocol.head import Decision, Head, Pair, Probe, Written, encode
@@ -69,6 +69,14 @@ def head(n: int, decision: Decision | None = None) -> Head:
     return Head(f"run-{n}", n, (), 5, decision)
 
 
+def published_beside(writer: KafkaLedger, newest: Head) -> None:
+    """Without a look at what others have written meanwhile, which would wait for their transactions."""
+    term = writer.take()
+    term._reader.follows = lambda *_: True
+    term.publish(newest)
+    del term._reader.follows
+
+
 def others(cluster: DevCluster, topic: str, count: int) -> None:
     """Heads of other queries."""
     producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0, "linger.ms": 5})
@@ -82,13 +90,13 @@ def others(cluster: DevCluster, topic: str, count: int) -> None:
 def count_fetches(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The offsets that are asked for from here on."""
     asked: list[int] = []
-    real = reader_module.fetch_once
+    real = log_module.fetch_once
 
     def fetch(kafka: KafkaProperties, topic: str, partition: int, offset: int, max_bytes: int) -> Any:
         asked.append(offset)
         return real(kafka, topic, partition, offset, max_bytes)
 
-    monkeypatch.setattr(reader_module, "fetch_once", fetch)
+    monkeypatch.setattr(log_module, "fetch_once", fetch)
     return asked
 
 
@@ -154,6 +162,7 @@ def test_what_was_aborted_does_not_count(cluster, ledger, ledger_topic, query, v
     writer = ledger()
     writer.take().publish(head(1))
     term = ledger().take()
+    term.read()
     term._write(head(2), None)
     term._end(commit=False)
     wait_for(lambda: not view.held(ledger_topic), "the abort")
@@ -169,7 +178,7 @@ def test_a_read_waits_while_another_querys_transaction_hides_our_head(
     writer.take().publish(head(1))
     assert reading.read() == head(1)
     theirs = foreign()
-    writer.take().publish(head(2))
+    published_beside(writer, head(2))
     asked = count_fetches(monkeypatch)
     found: list[Head | None] = []
     thread = threading.Thread(target=lambda: found.append(reading.read()))
@@ -183,10 +192,10 @@ def test_a_read_waits_while_another_querys_transaction_hides_our_head(
 
 def test_a_ledger_that_stays_held_is_an_error_with_a_name(ledger, foreign, monkeypatch):
     """Bounded, and with the tool that finds the culprit."""
-    monkeypatch.setattr(reader_module, "READ_S", 0.5)
+    monkeypatch.setattr(log_module, "READ_S", 0.5)
     ledger().take().publish(head(1))
     theirs = foreign()
-    with pytest.raises(KafkaError, match="find-hanging") as caught:
+    with pytest.raises(KafkaError, match="spark-eos transactions list") as caught:
         ledger().read()
     assert caught.value.condition == "EOS_LEDGER_HELD"
     theirs.end(False)
@@ -198,8 +207,8 @@ def test_a_search_that_fails_half_way_leaves_nothing_behind(ledger, ledger_topic
     writer = ledger()
     writer.take().publish(head(1))
     theirs = foreign()
-    writer.take().publish(head(2))
-    monkeypatch.setattr(reader_module, "READ_S", 0.3)
+    published_beside(writer, head(2))
+    monkeypatch.setattr(log_module, "READ_S", 0.3)
     reading = ledger()
     for _ in range(2):
         with pytest.raises(KafkaError) as caught:
@@ -215,8 +224,8 @@ def test_a_ledger_that_cannot_be_read_is_told_with_the_brokers_reason(error, why
     """At once where asking again does not help, else when the time is up."""
     ledger().take().publish(head(1))
     refused = FetchResponse(error, 0), b""
-    monkeypatch.setattr(reader_module, "fetch_once", lambda *place: refused)
-    monkeypatch.setattr(reader_module, "READ_S", 0.3)
+    monkeypatch.setattr(log_module, "fetch_once", lambda *place: refused)
+    monkeypatch.setattr(log_module, "READ_S", 0.3)
     with pytest.raises(LedgerError, match=why) as caught:
         ledger().read()
     assert caught.value.condition == "EOS_LEDGER_NOT_READABLE"
@@ -228,16 +237,16 @@ def test_an_end_below_what_was_seen_before_is_not_believed(ledger, monkeypatch):
     writer.take().publish(head(1))
     writer.take().publish(head(2))
     assert writer.read() == head(2)
-    real, lag = reader_module.end_offsets, [2, 2]
+    real, lag = log_module.end_offsets, [2, 2]
 
     def lagging(kafka: KafkaProperties, partitions: dict[str, list[int]], isolation: str, timeout_s: float) -> Any:
         behind = lag.pop() if lag else 0
         return {t: {p: end - behind for p, end in of.items()} for t, of in real(kafka, partitions, isolation).items()}
 
-    monkeypatch.setattr(reader_module, "end_offsets", lagging)
+    monkeypatch.setattr(log_module, "end_offsets", lagging)
     assert writer.read() == head(2)
     assert not lag
-    monkeypatch.setattr(reader_module, "READ_S", 0.3)
+    monkeypatch.setattr(log_module, "READ_S", 0.3)
     lag += [2] * 10_000
     with pytest.raises(LedgerError) as caught:
         writer.read()
@@ -248,11 +257,27 @@ def test_an_end_below_what_this_process_has_published_is_not_believed(ledger, mo
     """Though it has not read it: the leader acknowledged it."""
     writer = ledger()
     writer.take().publish(head(1))
-    monkeypatch.setattr(reader_module, "READ_S", 0.3)
-    monkeypatch.setattr(reader_module, "end_offsets", lambda kafka, of, isolation, timeout_s: {t: {0: 0} for t in of})
+    monkeypatch.setattr(log_module, "READ_S", 0.3)
+    monkeypatch.setattr(log_module, "end_offsets", lambda kafka, of, isolation, timeout_s: {t: {0: 0} for t in of})
     with pytest.raises(LedgerError) as caught:
         writer.read()
     assert caught.value.condition == "EOS_LEDGER_TRUNCATED"
+
+
+def test_a_head_that_does_not_follow_on_the_newest_is_not_published(ledger, ledger_topic, monkeypatch, view):
+    """What was read came from a leader that was replaced and has not noticed: it knows no later head."""
+    writer = ledger()
+    writer.take().publish(head(1))
+    end = writer.read() and view.ends(ledger_topic)[ledger_topic, 0]
+    writer.take().publish(head(2))
+    misled = ledger().take()
+    monkeypatch.setattr(log_module, "end_offsets", lambda kafka, of, isolation, timeout_s: {t: {0: end} for t in of})
+    assert misled.read() == head(1)
+    with pytest.raises(NotPublished, match="newest"):
+        misled.publish(head(9))
+    monkeypatch.undo()
+    wait_for(lambda: not view.held(ledger_topic), "the abort")
+    assert ledger().read() == head(2)
 
 
 def test_a_foreign_record_under_the_key_is_damage(cluster, ledger, ledger_topic, query):
@@ -334,7 +359,9 @@ def test_offsets_are_committed_with_the_head_or_not_at_all(cluster, ledger, topi
     ledger(group=group).take().publish(head(1), {source: {"0": 1, "1": 0}})
     wait_for(lambda: view.group(group, source) == {(source, 0): 1, (source, 1): 0}, "the group's offsets")
     fenced = ledger(group=group).take()
-    ledger(group=group).take().publish(head(2), {source: {"1": 1}})
+    living = ledger(group=group).take()
+    living.read()
+    living.publish(head(2), {source: {"1": 1}})
     with pytest.raises(NotPublished):
         fenced.publish(head(3), {source: {"0": 0, "1": 0}})
     wait_for(lambda: view.group(group, source) == {(source, 0): 1, (source, 1): 1}, "the group's offsets")

@@ -33,6 +33,18 @@ def test_queries_are_spread_over_the_partitions():
     assert taken == set(range(8))
 
 
+def test_a_head_follows_on_what_other_queries_have_written_meanwhile(cluster, ledger_topic):
+    """Their heads, between what was read and what is published, do not matter."""
+    kafka = KafkaProperties({"bootstrap.servers": cluster.bootstrap_servers})
+    ours, theirs = (KafkaLedger(kafka, ledger_topic, 1, PREFIX, query) for query in ("ours", "theirs"))
+    ours.take().publish(head(1))
+    term = ours.take()
+    assert term.read() == head(1)
+    theirs.take().publish(head(7))
+    term.publish(head(2))
+    assert ours.read() == head(2)
+
+
 def test_a_head_is_found_where_it_was_when_the_ledger_had_fewer_partitions(cluster, ledger_topic, view):
     """And the next one is written beside it, so that one partition has them all."""
     kafka = KafkaProperties({"bootstrap.servers": cluster.bootstrap_servers})
@@ -46,6 +58,16 @@ def test_a_head_is_found_where_it_was_when_the_ledger_had_fewer_partitions(clust
     again = KafkaLedger(kafka, ledger_topic, 5, PREFIX, query)
     assert again.read() == head(2)
     assert KafkaLedger(kafka, ledger_topic, 5, PREFIX, "a-new-query").read() is None
+
+
+def test_a_head_is_found_in_a_partition_that_the_process_has_not_heard_of(cluster, ledger_topic, view):
+    """Another start of the query knew of more partitions than this one did when it looked at the topic."""
+    kafka = KafkaProperties({"bootstrap.servers": cluster.bootstrap_servers})
+    query = next(q for q in map(str, range(1000)) if ledger_partition(q, 5) == 4)
+    view.admin.create_partitions([NewPartitions(ledger_topic, 5)])[ledger_topic].result(TIMEOUT)
+    wait_for(lambda: len(view.partitions(ledger_topic)) == 5, "the partitions")
+    KafkaLedger(kafka, ledger_topic, 5, PREFIX, query).take().publish(head(1))
+    assert KafkaLedger(kafka, ledger_topic, 1, PREFIX, query).read() == head(1)
 
 
 def test_heads_of_one_query_in_two_partitions_are_not_chosen_among(cluster, ledger_topic, view):

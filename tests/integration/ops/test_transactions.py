@@ -18,7 +18,7 @@ from spark_eos.devcluster import DevCluster
 from spark_eos.errors import Superseded
 from spark_eos.kafka.admin.configs import create_topic
 from spark_eos.kafka.config.properties import KafkaProperties
-from spark_eos.kafka.ports import ledger_reader
+from spark_eos.kafka.ports import ledger_log
 from spark_eos.kafka.ports.query import Place, query_ports
 from spark_eos.kafka.producer.arrow import ArrowProducer
 from spark_eos.protocol.batch import commit
@@ -43,7 +43,7 @@ class Left:
         self.kafka = KafkaProperties({"bootstrap.servers": self.servers})
         assert create_topic(self.kafka, self.ledger, 1, 1, {"cleanup.policy": "compact"})[0] == 0
         self.ports, self.coordinator = query_ports(self.kafka, Place(self.ledger, 1, PREFIX), self.query)
-        self.head = open_run(self.ports, RUN, 0, endtxn_version=5, begin_here=False, prefix=PREFIX)
+        self.head = open_run(self.ports, RUN, 0, endtxn_version=5, prefix=PREFIX)
         self.opened: list[Transaction] = []
 
     def prepare(self, partition: int) -> Transaction:
@@ -198,7 +198,7 @@ def test_without_a_ledger_nothing_is_ended(action, left, capsys):
 
 def test_a_ledger_that_is_held_by_the_querys_own_transaction(left, capsys, monkeypatch):
     """The list names it, and to take the ledger ends it."""
-    monkeypatch.setattr(ledger_reader, "READ_S", 0.5)
+    monkeypatch.setattr(ledger_log, "READ_S", 0.5)
     holder = ArrowProducer(left.kafka, ledger_name(PREFIX, left.query), 600_000)
     holder.init()
     holder.write(left.ledger, 1, key=pa.array(["another"]), value=pa.array(["row"]))
@@ -214,7 +214,7 @@ def test_a_ledger_that_is_held_by_the_querys_own_transaction(left, capsys, monke
     told = capsys.readouterr().out
     assert holder.name in told
     assert "when the ledger can be read" in told
-    monkeypatch.setattr(ledger_reader, "READ_S", 30.0)
+    monkeypatch.setattr(ledger_log, "READ_S", 30.0)
     assert left.command("abort", "--yes") == 0
     assert left.command("list") == 0
     assert left.ports.ledger.read().run == NOBODY
@@ -222,7 +222,7 @@ def test_a_ledger_that_is_held_by_the_querys_own_transaction(left, capsys, monke
 
 def test_a_ledger_that_is_held_by_another_query(left, capsys, monkeypatch):
     """Nothing of this query is ended; the hint leads to the other one."""
-    monkeypatch.setattr(ledger_reader, "READ_S", 0.5)
+    monkeypatch.setattr(ledger_log, "READ_S", 0.5)
     other, prepared = str(uuid.uuid4()), left.prepare(0)
     holder = ArrowProducer(left.kafka, ledger_name(PREFIX, other), 600_000)
     holder.init()

@@ -50,7 +50,7 @@ def test_a_query_keeps_its_prefix(cluster, topic):
     def begin(run: str, prefix: str) -> int:
         options = sink_options(given | {"transactionalIdPrefix": prefix})
         ports = session(options, preflight(options).ledger_partitions, query).ports
-        return open_run(ports, run, 0, endtxn_version=5, begin_here=False, prefix=prefix).generation
+        return open_run(ports, run, 0, endtxn_version=5, prefix=prefix).generation
 
     assert begin("first", "one") == 1
     with pytest.raises(LedgerError, match=r"EOS_LEDGER_PREFIX_CHANGED.*'one'.*'other'"):

@@ -103,7 +103,7 @@ def test_a_user_who_may_not(guarded, out, spark, tmp_path):
     options = options_of(guarded.cluster, out, **{"transactionalIdPrefix": "mine"})
     query = str(uuid.uuid4())
     own = session_of(options, query)
-    head = open_run(own.ports, "r", 0, endtxn_version=5, begin_here=False, prefix="mine", two_phase=True)
+    head = open_run(own.ports, "r", 0, endtxn_version=5, prefix="mine", two_phase=True)
     name = task_name("mine", query, TaskId(1, 0, 0))
     prepared = prepare(options, name)
     decide(own, head, prepared)
@@ -150,7 +150,7 @@ def test_an_attempt_that_has_not_written_anything_yet_is_fenced(guarded, out):
     """Of an earlier run: what it would begin later, nobody would find, and no timeout would end."""
     options, query = options_of(guarded.cluster, out), str(uuid.uuid4())
     own = session_of(options, query)
-    given = {"endtxn_version": 5, "begin_here": False, "prefix": options.prefix}
+    given = {"endtxn_version": 5, "prefix": options.prefix}
     open_run(own.ports, "first", 0, two_phase=True, **given)
     attempt = ArrowProducer(options.kafka, task_name(options.prefix, query, TaskId(1, 0, 0)), 60_000, two_phase=True)
     attempt.init()
@@ -176,7 +176,7 @@ def test_a_new_checkpoint_waits_for_what_another_query_has_decided(guarded, spar
     """Its offsets are published, and nothing but a commit will ever end it; then the new query begins."""
     options, old = options_of(guarded.cluster, out), str(uuid.uuid4())
     own = session_of(options, old)
-    head = open_run(own.ports, "r", 0, endtxn_version=5, begin_here=False, prefix=options.prefix, two_phase=True)
+    head = open_run(own.ports, "r", 0, endtxn_version=5, prefix=options.prefix, two_phase=True)
     prepared = prepare(options, task_name(options.prefix, old, TaskId(1, 0, 0)))
     check_predecessors(options, None)  # it is not decided: the old query, or an operator, aborts it
     decide(own, head, prepared)

@@ -39,7 +39,7 @@ def test_least_options():
     assert (options.prefix, options.ledger_topic, options.ledger_begin) == (
         DEFAULT_PREFIX,
         DEFAULT_LEDGER_TOPIC,
-        False,
+        None,
     )
     assert (options.topic, options.group_id, options.checkpoint_location, options.transaction_timeout_ms) == (None,) * 4
 
@@ -53,7 +53,7 @@ def test_every_option_of_the_table_is_parsed_into_its_field():
         "transaction.timeout.ms": "7000",
         "transaction.two.phase.commit": "True",
         "ledger.topic": "l",
-        "ledger.begin": "True",
+        "ledger.begin": "12",
         "offsets.group.id": "g",
     }
     assert given.keys() == {option.name for option in SINK}
@@ -62,7 +62,7 @@ def test_every_option_of_the_table_is_parsed_into_its_field():
         assert {option.name: getattr(options, option.attribute) for option in SINK} == given | {
             "transaction.timeout.ms": 7000,
             "transaction.two.phase.commit": True,
-            "ledger.begin": True,
+            "ledger.begin": 12,
         }
 
 
@@ -157,7 +157,8 @@ def test_an_unknown_option_that_is_near_nothing_lists_all():
         ("transaction.timeout.ms", "0", "EOS_OPTION_NOT_A_NUMBER"),
         ("transaction.timeout.ms", "-5", "EOS_OPTION_NOT_A_NUMBER"),
         ("transaction.timeout.ms", "1.5", "EOS_OPTION_NOT_A_NUMBER"),
-        ("ledger.begin", "yes", "EOS_OPTION_NOT_A_BOOLEAN"),
+        ("ledger.begin", "true", "EOS_OPTION_NOT_A_NUMBER"),
+        ("ledger.begin", "-1", "EOS_OPTION_NOT_A_NUMBER"),
         ("topic", "", "EOS_OPTION_EMPTY"),
         ("transactionalIdPrefix", " ", "EOS_OPTION_EMPTY"),
         ("ledger.topic", "", "EOS_OPTION_EMPTY"),

@@ -134,7 +134,7 @@ def test_another_prefix():
     head = Head("r", 1, (), 5, prefix="one")
     ports: Any = SimpleNamespace(retrying=lambda: iter([None]), ledger=SimpleNamespace(read=lambda: head))
     with pytest.raises(LedgerError) as caught:
-        open_run(ports, "s", 0, endtxn_version=5, begin_here=False, prefix="other")
+        open_run(ports, "s", 0, endtxn_version=5, prefix="other")
     says(caught.value, "its last micro-batch committed; then begin with a new checkpoint", FROM_GROUP)
 
 
@@ -154,7 +154,7 @@ def test_an_outcome_that_nobody_knows():
         data=SimpleNamespace(look=lambda pair, probe: Found.GONE),
     )
     with pytest.raises(Unclear) as caught:
-        open_run(ports, "s", 3, endtxn_version=5, begin_here=False)
+        open_run(ports, "s", 3, endtxn_version=5)
     assert caught.value.condition == "EOS_OUTCOME_GONE"
     says(caught.value, "spark-eos verify", "If all its rows are there", FROM_GROUP, "write them first")
 
@@ -173,7 +173,7 @@ def test_a_checkpoint_that_is_ahead():
 
 def test_a_ledger_that_does_not_know_the_query():
     """When beginning one here repeats nothing."""
-    says(missing_head(3), "'ledger.begin' to true for one start", "each in 'offsets' is in 'commits', too")
+    says(missing_head(3), "'ledger.begin' to 3", "each in 'offsets' is in 'commits', too, except 3")
 
 
 def says(error: EosError, *texts: str) -> None:

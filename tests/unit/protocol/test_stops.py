@@ -18,6 +18,7 @@ from tests.simulation.client import OURS, Producer
 from tests.simulation.codes import NOT_AVAILABLE
 from tests.simulation.coordinator import Cluster
 from tests.simulation.ledger import LEDGER, PREFIX, QUERY, ports
+from tests.simulation.partition_log import PartitionLog
 from tests.simulation.world import Reply, World
 
 OUTPUT = ("output", 0)
@@ -35,8 +36,8 @@ class Brokers:
         """The query's; whenever the protocol comes to the point ``at``, this ``happens`` there."""
         return replace(ports(self.world, self.cluster), reach=lambda point: happens() if point == at else None)
 
-    def open(self, run: str, batch: int = 0, own: Ports | None = None) -> Head:
-        return open_run(own or self.ports(), run, batch, endtxn_version=5, begin_here=False, prefix=PREFIX)
+    def open(self, run: str, batch: int = 0, own: Ports | None = None, begin_at: int | None = None) -> Head:
+        return open_run(own or self.ports(), run, batch, endtxn_version=5, begin_at=begin_at, prefix=PREFIX)
 
     def prepared(self, head: Head, batch: int = 0) -> MicroBatch:
         """A micro-batch of one row, whose one task has written it and handed its transaction over, open."""
@@ -194,6 +195,42 @@ def test_a_transaction_with_too_little_time_left_is_not_decided():
         assert "'transaction.timeout.ms'" in error.hint
         assert brokers.heads == before
         assert brokers.state(pair) is State.COMPLETE_ABORT
+
+    on_brokers(steps)
+
+
+def test_a_beginning_counts_for_its_micro_batch_only():
+    """Left on, it does not hide later that the ledger was lost."""
+
+    def steps(brokers: Brokers) -> None:
+        stopped("EOS_LEDGER_HEAD_MISSING", lambda: brokers.open("r1", batch=5))
+        stopped("EOS_LEDGER_HEAD_MISSING", lambda: brokers.open("r1", batch=5, begin_at=4))
+        commit(brokers.ports(), brokers.prepared(brokers.open("r1", batch=5, begin_at=5), batch=5))
+        assert brokers.open("r2", batch=6, begin_at=5).generation == 2
+        brokers.cluster.logs[LEDGER] = PartitionLog()
+        stopped("EOS_LEDGER_HEAD_MISSING", lambda: brokers.open("r3", batch=6, begin_at=5))
+
+    on_brokers(steps)
+
+
+def test_a_ledger_that_was_lost_with_the_first_decision():
+    """There is no head, but the coordinator knows that there was one: micro-batch 0 may be visible already."""
+
+    def steps(brokers: Brokers) -> None:
+        commit(brokers.ports(), brokers.prepared(brokers.open("r1")))
+        brokers.cluster.logs[LEDGER] = PartitionLog()
+        stopped("EOS_LEDGER_HEAD_MISSING", lambda: brokers.open("r2"))
+        assert brokers.open("r3", begin_at=0).generation == 1
+
+    on_brokers(steps)
+
+
+def test_a_first_run_that_published_nothing_is_no_loss():
+    """It took the ledger and died."""
+
+    def steps(brokers: Brokers) -> None:
+        brokers.take_the_ledger()
+        assert brokers.open("r2").generation == 1
 
     on_brokers(steps)
 

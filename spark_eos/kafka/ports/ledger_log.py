@@ -1,0 +1,62 @@
+"""The partitions of the ledger topic, by their leaders: ListOffsets and Fetch, for `LedgerReader`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from spark_eos.kafka.admin.topics import begin_offsets, end_offsets, topic_partitions
+from spark_eos.kafka.codes import OK
+from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.kafka.ports.ledger_reader import Fetched, Row
+from spark_eos.kafka.records.batches import Damage, UnsupportedFormat, walk_batches
+from spark_eos.kafka.records.rows import read_rows
+from spark_eos.kafka.requests.fetch import fetch_once
+from spark_eos.retry import retrying
+
+READ_S = 60.0
+
+_FETCH_BYTES = 4 << 20
+
+
+class KafkaLog:
+    """The port ``Log`` of `LedgerReader`, for one topic."""
+
+    def __init__(self, kafka: KafkaProperties, topic: str) -> None:
+        self.topic = topic
+        self._kafka = kafka
+
+    @property
+    def seconds(self) -> float:
+        return READ_S
+
+    def partitions(self) -> int:
+        return topic_partitions(self._kafka, [self.topic], READ_S)[self.topic]
+
+    def begin(self, partition: int) -> int:
+        return begin_offsets(self._kafka, {self.topic: [partition]}, READ_S)[self.topic][partition]
+
+    def end(self, partition: int) -> int:
+        """By ListOffsets, for which a new leader waits (KIP-207)."""
+        place = {self.topic: [partition]}
+        return end_offsets(self._kafka, place, "read_uncommitted", READ_S)[self.topic][partition]
+
+    def fetch(self, partition: int, offset: int) -> Fetched | None:
+        fetched = fetch_once(self._kafka, self.topic, partition, offset, _FETCH_BYTES)
+        if fetched is None:
+            return None
+        answer, data = fetched
+        if answer.error != OK:
+            return Fetched(answer.error)
+        rows: list[Row] = []
+        after = offset
+        try:
+            for batch in walk_batches(data, answer.size, answer.aborted):
+                if batch.visible:
+                    rows += [row for row in read_rows(data, batch) if row[0] >= offset]
+                after = max(after, batch.last + 1)
+        except (Damage, UnsupportedFormat) as damage:
+            return Fetched(answer.error, damage=str(damage))
+        return Fetched(answer.error, rows, after)
+
+    def retrying(self) -> Iterator[None]:
+        return retrying(READ_S)

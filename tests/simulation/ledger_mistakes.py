@@ -1,0 +1,97 @@
+"""Mistakes of whoever reads and writes the ledger, as patches that put them back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from spark_eos.kafka.ports.ledger_reader import LedgerReader
+from spark_eos.protocol import run
+from spark_eos.protocol.head import decode
+
+from . import client, ledger_log
+from .codes import OK
+from .world import Reply
+
+
+def half_a_search_is_kept(patch: pytest.MonkeyPatch) -> None:
+    """A search that fails has moved the reader on: the next one serves what was found until then."""
+
+    def update(self: Any, partition: int) -> None:
+        end = self._end(partition)
+        start = self._read_to.get(partition, 0)
+        self._read_to[partition] = self._least_end[partition] = end
+        position = start
+        while position < end:
+            fetched = None
+            for _ in self._log.retrying():
+                fetched = self._log.fetch(partition, position)
+                if fetched is not None and fetched.after > position:
+                    break
+            else:
+                raise self._held(partition)
+            position = fetched.after
+            for offset, key, value in fetched.rows:
+                if key == self.query.encode() and offset < end and value is not None:
+                    self._heads[partition] = decode(value)
+
+    patch.setattr(LedgerReader, "_update", update)
+
+
+def whatever_end_is_told(patch: pytest.MonkeyPatch) -> None:
+    """An end below what this process has seen or published is believed."""
+    patch.setattr(LedgerReader, "_end", lambda self, partition: self._log.end(partition))
+    published_on_whatever_was_read(patch)
+
+
+def published_on_whatever_was_read(patch: pytest.MonkeyPatch) -> None:
+    """Nobody looks whether there is a head between the one that was read and the one that is published."""
+    patch.setattr(LedgerReader, "follows", lambda self, partition, offset: True)
+
+
+def the_end_by_fetch(patch: pytest.MonkeyPatch) -> None:
+    """The high watermark that a new leader knows, for which a Fetch does not wait."""
+
+    def end(self: Any, place: Any) -> Reply:
+        leaders = self._cluster.leaders
+        code = leaders.code(place)
+        return Reply(code) if code is not None else Reply(OK, leaders.watermark(place, self._cluster.log(place)))
+
+    patch.setattr(ledger_log.SimulatedLog, "_end", end)
+    published_on_whatever_was_read(patch)
+
+
+def only_the_present_partition(patch: pytest.MonkeyPatch) -> None:
+    """The head is looked for where the query's id leads to today."""
+    patch.setattr(ledger_log.SimulatedLog, "partitions", lambda self: 1)
+
+
+def only_the_partitions_known(patch: pytest.MonkeyPatch) -> None:
+    """As many as there were when the process looked first."""
+    asked = ledger_log.SimulatedLog.partitions
+
+    def once(self: Any) -> int:
+        if not hasattr(self, "known"):
+            self.known = asked(self)
+        return int(self.known)
+
+    patch.setattr(ledger_log.SimulatedLog, "partitions", once)
+
+
+def a_new_ledger_for_the_first_micro_batch(patch: pytest.MonkeyPatch) -> None:
+    """Where there is no head, there never was one."""
+    patch.setattr(run, "_was_published", lambda *_: False)
+
+
+def offsets_as_well_as_it_goes(patch: pytest.MonkeyPatch) -> None:
+    """An error of TxnOffsetCommit does not keep the decision from being published."""
+    send = client.Producer.send_offsets
+
+    def ignoring(self: Any, *what: Any) -> None:
+        try:
+            send(self, *what)
+        except client.Refused:
+            return
+
+    patch.setattr(client.Producer, "send_offsets", ignoring)

@@ -1,0 +1,136 @@
+"""Faults that belong together, one after the other: the situations that are known to be hard."""
+
+from __future__ import annotations
+
+from spark_eos.failpoints import POINTS
+
+from .ledger import PREFIX, QUERY
+from .world import Strike
+
+SIZES = (3, 15, 60, 301, 2_000, 15_001, 70_000, 400_001)
+"""Milliseconds, from a hiccup to longer than any timeout; odd and even, as a size is also a choice."""
+
+Scene = tuple[tuple[Strike, tuple[int, ...], tuple[str, ...]], ...]
+
+COMMIT = tuple(point for point in POINTS if point.startswith("commit.") and point != "commit.between")
+_OWN = f"{PREFIX}-{QUERY}-"
+END = f"end {PREFIX}-{QUERY}-"
+INIT = f"init {PREFIX}-{QUERY}-"
+SECOND = tuple(f"{END}{generation}-1-" for generation in (1, 1, 2, 3))
+LONG = (15_001, 70_000, 400_001)
+DECIDED = ("commit.decided", "commit.ended", "open.published", f"commit: {END}")
+_BEHIND = (301, 15_001, 400_001)
+_EARLY = ("open.", "ledger ", "prepare.", "offset log")
+
+LEADER_BEHIND: tuple[Scene, ...] = (
+    ((Strike.LEADER_MOVES, _BEHIND, DECIDED), (Strike.QUERY_STOPPED, SIZES, ("commit.", "ledger ", "prepare."))),
+    ((Strike.LEADER_MOVES, _BEHIND, DECIDED), (Strike.DRIVER_DIES, SIZES, ("commit.", END))),
+    ((Strike.LEADER_MOVES, _BEHIND, DECIDED), (Strike.SECOND_DRIVER, SIZES, ("",))),
+)
+LEADER_STALE: tuple[Scene, ...] = (
+    ((Strike.LEADER_STALE, SIZES, DECIDED), (Strike.QUERY_STOPPED, SIZES, ("commit.", "ledger "))),
+    ((Strike.LEADER_STALE, SIZES, DECIDED), (Strike.DRIVER_DIES, SIZES, ("commit.", END))),
+    ((Strike.LEADER_STALE, SIZES, DECIDED), (Strike.SECOND_DRIVER, SIZES, ("commit.", "ledger "))),
+    (
+        (Strike.ANSWER_LOST, SIZES, (f"commit: {END}ledger",)),
+        (Strike.LEADER_STALE, SIZES, (f"commit: {END}ledger", "commit: ledger ")),
+    ),
+)
+LEDGER_GROWN: tuple[Scene, ...] = (
+    ((Strike.LEDGER_GROWS, SIZES, _EARLY), (Strike.SECOND_DRIVER, SIZES, _EARLY)),
+    ((Strike.SECOND_DRIVER, SIZES, _EARLY), (Strike.LEDGER_GROWS, SIZES, _EARLY)),
+    ((Strike.LEDGER_GROWS, SIZES, ("commit.", "prepare.")), (Strike.DRIVER_DIES, SIZES, ("commit.", END))),
+)
+GROWN_WHILE_IT_BEGINS: tuple[Scene, ...] = (
+    (
+        (Strike.LEDGER_GROWS, SIZES, (f"task: {INIT}ledger", "open.taken")),
+        (Strike.SECOND_DRIVER, SIZES, (f"task: {INIT}ledger", "open.taken", "open.settled")),
+        (
+            Strike.STALL,
+            (60, 301, 2_000),
+            ("task: ledger ", "open.taken", "open.settled", f"task: produce {_OWN}ledger"),
+        ),
+    ),
+)
+LEDGER_LOST: tuple[Scene, ...] = (
+    ((Strike.DRIVER_DIES, SIZES, (*DECIDED, END)), (Strike.LEDGER_LOST, SIZES, ("", "ledger ", "offset log"))),
+    ((Strike.LEDGER_LOST, SIZES, DECIDED), (Strike.QUERY_STOPPED, SIZES, ("commit.", "commit log", "ledger "))),
+    ((Strike.QUERY_STOPPED, SIZES, ("commit.",)), (Strike.LEDGER_LOST, SIZES, ("ledger ", "offset log", "abort."))),
+)
+LEDGER_HELD: tuple[Scene, ...] = (
+    ((Strike.OTHER_QUERY, LONG, ("commit.", "open.")), (Strike.QUERY_STOPPED, SIZES, (*DECIDED, "ledger "))),
+    ((Strike.OTHER_QUERY, LONG, ("commit.", "open.")), (Strike.DRIVER_DIES, SIZES, DECIDED)),
+    ((Strike.CUT, LONG, ("ledger fetch",)),) * 2,
+)
+OFFSETS_REFUSED: tuple[Scene, ...] = (((Strike.OFFSETS_REFUSED, SIZES, ("commit.verified", "commit.taken")),),)
+
+SCENES: tuple[Scene, ...] = (
+    # All of a decision is lost by time-out; a part of it; and its repair again
+    ((Strike.PAUSE, (70_000,), ("commit.decided",)),),
+    ((Strike.PAUSE, (70_000,), ("commit.decided",)),) * 2,
+    ((Strike.DRIVER_DIES, SIZES, ("commit.decided", END)), (Strike.PAUSE, (70_000,), ("open.taken", "ledger "))),
+    ((Strike.DRIVER_DIES, SIZES, SECOND), (Strike.PAUSE, (70_000,), ("ledger ", "open."))),
+    (
+        (Strike.DRIVER_DIES, SIZES, SECOND),
+        (Strike.PAUSE, (70_000,), ("ledger ", "open.")),
+        (Strike.DRIVER_DIES, SIZES, ("commit.", "prepare.", "open.", END)),
+        (Strike.PAUSE, (70_000,), ("commit.decided", "prepare.prepared", "ledger ")),
+    ),
+    ((Strike.REQUEST_LOST, SIZES, (END,)), (Strike.PAUSE, (70_000,), (END,))) * 2,
+    ((Strike.TIMEOUT_SLOW, LONG, ("prepare.", "commit.")), (Strike.PAUSE, (70_000,), ("commit.decided",))),
+    ((Strike.TIMEOUT_FAILS, SIZES, ("prepare.", "commit.")), (Strike.PAUSE, (70_000,), ("commit.decided", END))),
+    # A commit stalls, or is left behind, while the query is started again
+    ((Strike.SECOND_DRIVER, SIZES, COMMIT), (Strike.STALL, SIZES, COMMIT)),
+    ((Strike.JVM_DIES, SIZES, COMMIT), (Strike.STALL, LONG, (*COMMIT, "list", "describe"))),
+    ((Strike.QUERY_STOPPED, SIZES, COMMIT), (Strike.STALL, SIZES, (*COMMIT, "abort."))),
+    (
+        (Strike.QUERY_STOPPED, SIZES, ("commit: ",)),
+        (Strike.STALL, (15, 60, 301), ("commit: ",)),
+        (Strike.STALL, SIZES, ("abort: list", "abort: describe", "abort: end")),
+    ),
+    (
+        (Strike.QUERY_STOPPED, SIZES, ("commit: ",)),
+        (Strike.STALL, SIZES, ("abort: add", "abort: produce", f"abort: {END}ledger")),
+        (Strike.STALL, SIZES, ("commit.decided", f"commit: {END}1")),
+    ),
+    (
+        (Strike.SECOND_DRIVER, SIZES, ("open.settled", "open.published", "task: list")),
+        (Strike.STALL, SIZES, ("open.published", "task: list", "task: describe", f"task: {END}1")),
+        (Strike.STALL, SIZES, ("commit.decided", f"commit: {END}2")),
+    ),
+    # The ledger is taken ahead while, or before, the query is started again
+    ((Strike.SECOND_DRIVER, SIZES, ("ahead.", "prepare.")), (Strike.STALL, SIZES, ("ahead.", "commit.entered"))),
+    ((Strike.JVM_DIES, SIZES, ("commit.ended", "ahead.")), (Strike.STALL, SIZES, ("ahead.read", "ahead: init"))),
+    # Attempts that come late
+    ((Strike.SPECULATION, SIZES, ("prepare.", "producers")), (Strike.STALL, SIZES, (INIT, "prepare."))),
+    ((Strike.STAGE_RETRY, SIZES, ("prepare.", "may ", "result ")), (Strike.STALL, SIZES, (INIT, "prepare."))),
+    ((Strike.RESULT_LOST, SIZES, ("result ",)), (Strike.REQUEST_LATE, SIZES, (INIT, END))),
+    # Nobody knows what became of the decision, or of what it decided
+    ((Strike.ANSWER_LOST, SIZES, (f"{END}ledger",)), (Strike.DRIVER_DIES, SIZES, (INIT, "ledger ", "commit."))),
+    ((Strike.REQUEST_LATE, SIZES, (f"{END}ledger",)), (Strike.REQUEST_LATE, SIZES, (END,))),
+    ((Strike.APPEND_FAILS, SIZES, (END, INIT)), (Strike.COORDINATOR_MOVES, SIZES, ("",))),
+    ((Strike.APPEND_FAILS_LATER, SIZES, (END, INIT)), (Strike.COORDINATOR_MOVES, SIZES, ("",))),
+    ((Strike.MARKERS_TORN, LONG, (END,)), (Strike.DRIVER_DIES, SIZES, COMMIT)),
+    ((Strike.CUT, (2_000, *LONG), (END, "init ", "ledger ", "list", "describe")),),
+    # Who ends a transaction is told by a coordinator of yesterday that there is none
+    ((Strike.DRIVER_DIES, SIZES, ("commit.ended", END)), (Strike.COORDINATOR_STALE, SIZES, (f"task: {END}1",))),
+    ((Strike.ANSWER_LOST, SIZES, (f"{END}1",)), (Strike.COORDINATOR_STALE, SIZES, (f"{END}1",))),
+    # The coordinator has forgotten what the ledger still asks about
+    ((Strike.DRIVER_DIES, SIZES, COMMIT), (Strike.WEEK_PASSES, SIZES, ("open.taken", "ledger ", "offset log"))),
+    ((Strike.OTHER_QUERY, SIZES, ("ledger ", "commit.", "open.")),),
+    # An operator ends what seems to be left of a query that is alive
+    ((Strike.OPERATOR_ABORTS, SIZES, COMMIT), (Strike.STALL, SIZES, ("operator: ", "commit: "))),
+    ((Strike.OPERATOR_ABORTS, SIZES, ("prepare.", "open.")), (Strike.STALL, SIZES, ("abort.closed", "operator: "))),
+    ((Strike.DRIVER_DIES, SIZES, ("commit.decided", END)), (Strike.OPERATOR_SETTLES, SIZES, ("",))),
+    # The ledger topic and its leaders
+    *(
+        LEADER_BEHIND
+        + LEADER_STALE
+        + LEDGER_GROWN
+        + GROWN_WHILE_IT_BEGINS
+        + LEDGER_LOST
+        + LEDGER_HELD
+        + OFFSETS_REFUSED
+    ),
+)
+"""Faults that belong together, one after the other, each with where it may be aimed at."""

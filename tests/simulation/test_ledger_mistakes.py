@@ -1,0 +1,52 @@
+"""Mistakes of whoever reads and writes the ledger, put back one at a time: the simulation must see each."""
+
+from __future__ import annotations
+
+import pytest
+
+from . import invariants, ledger_mistakes, operator, scenes
+from .test_known_mistakes import Mistake, see
+
+_UNTRUE = (
+    invariants.OWN_GENERATION,
+    invariants.ONE_DECISION,
+    invariants.NOT_REWRITTEN,
+    invariants.NOT_DOUBLED,
+    invariants.NEVER_ABORTED,
+    operator.NOTHING_HELD,
+)
+"""What a read that is not true may break first."""
+
+MISTAKES = (
+    Mistake("half a search is kept", ledger_mistakes.half_a_search_is_kept, _UNTRUE, scenes.LEDGER_HELD),
+    Mistake("whatever end is told", ledger_mistakes.whatever_end_is_told, _UNTRUE, scenes.LEADER_STALE),
+    Mistake(
+        "a head published on whatever was read",
+        ledger_mistakes.published_on_whatever_was_read,
+        _UNTRUE,
+        scenes.LEADER_STALE,
+    ),
+    Mistake("the end by Fetch", ledger_mistakes.the_end_by_fetch, _UNTRUE, scenes.LEADER_BEHIND),
+    Mistake("only the present partition", ledger_mistakes.only_the_present_partition, _UNTRUE, scenes.LEDGER_GROWN),
+    Mistake(
+        "only the partitions known", ledger_mistakes.only_the_partitions_known, _UNTRUE, scenes.GROWN_WHILE_IT_BEGINS
+    ),
+    Mistake(
+        "a new ledger for the first micro-batch",
+        ledger_mistakes.a_new_ledger_for_the_first_micro_batch,
+        _UNTRUE,
+        scenes.LEDGER_LOST,
+    ),
+    Mistake(
+        "offsets as well as it goes",
+        ledger_mistakes.offsets_as_well_as_it_goes,
+        (invariants.OFFSETS,),
+        scenes.OFFSETS_REFUSED,
+    ),
+)
+
+
+@pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.name)
+def test_the_mistake_is_seen(mistake: Mistake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the mistake put back, some schedule breaks an invariant that stands against it; without, it breaks none."""
+    see(mistake, monkeypatch)

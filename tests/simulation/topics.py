@@ -1,0 +1,98 @@
+"""What happens to the ledger topic and to leaders of partitions: the faults, and who does them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from .codes import LOADING, MOVED, UNAUTHORIZED, UNKNOWN_MEMBER
+from .coordinator import WEEK_MS, Cluster
+from .ledger import LEDGER_TOPIC, PREFIX
+from .partition_log import Place
+from .plan import TOPIC
+from .world import Actor, Fault, Handler, Strike, World
+
+HELD_MS = 900_000
+"""For as long as a transaction may live by default: longer than anybody waits for the ledger."""
+
+_REFUSALS = (LOADING, MOVED, UNAUTHORIZED, UNKNOWN_MEMBER)
+
+
+class Topics:
+    """``lost`` is called when the ledger is; ``passed`` says whether Spark is past micro-batch 0."""
+
+    def __init__(self, world: World, cluster: Cluster, lost: Callable[[], None], passed: Callable[[], bool]) -> None:
+        self._world, self._cluster, self._lost, self._passed = world, cluster, lost, passed
+
+    @property
+    def handlers(self) -> dict[Strike, Handler]:
+        return {
+            Strike.LEADER_MOVES: self._move,
+            Strike.LEADER_STALE: self._stale,
+            Strike.LEDGER_COMPACTED: self._compact,
+            Strike.LEDGER_GROWS: self._grow,
+            Strike.LEDGER_LOST: self._lose,
+            Strike.OFFSETS_REFUSED: self._refuse_offsets,
+            Strike.OTHER_QUERY: self._other_query,
+        }
+
+    def _ledger(self, fault: Fault) -> Place:
+        """A partition of the ledger, the one that holds our heads before all."""
+        logs = self._cluster.logs
+        places = [place for place in logs if place[0] == LEDGER_TOPIC] or [(LEDGER_TOPIC, 0)]
+        return max(places, key=lambda place: len(logs[place].records) if place in logs else 0)
+
+    def _move(self, actor: Actor, fault: Fault) -> bool:
+        """Often the ledger's leader. It is behind by one record to many."""
+        outputs = [place for place in self._cluster.logs if place[0] == TOPIC]
+        place = outputs[fault.size % len(outputs)] if outputs and fault.size % 3 == 0 else self._ledger(fault)
+        away_ms = 0 if fault.size % 2 else min(fault.size, 2_000)
+        self._cluster.leaders.move(place, self._cluster.log(place), away_ms, fault.size, 1 + fault.size % 5)
+        return True
+
+    def _stale(self, actor: Actor, fault: Fault) -> bool:
+        place = self._ledger(fault)
+        self._cluster.leaders.isolate(place, self._cluster.log(place), min(fault.size, 15_000), 1 + fault.size % 5)
+        return True
+
+    def _compact(self, actor: Actor, fault: Fault) -> bool:
+        for place, log in self._cluster.logs.items():
+            if place[0] == LEDGER_TOPIC:
+                log.compact()
+        return True
+
+    def _grow(self, actor: Actor, fault: Fault) -> bool:
+        self._cluster.ledger_partitions += 2
+        return True
+
+    def _lose(self, actor: Actor, fault: Fault) -> bool:
+        """Not within a ledger transaction, whose offsets would be committed all the same; nor where the coordinators
+        may have forgotten what micro-batch 0 left."""
+        if any(log.open for place, log in self._cluster.logs.items() if place[0] == LEDGER_TOPIC):
+            return False
+        if self._world.now > WEEK_MS and not self._passed():
+            return False
+        for place in [place for place in self._cluster.logs if place[0] == LEDGER_TOPIC]:
+            del self._cluster.logs[place]
+            self._cluster.leaders.forget(place)
+        self._lost()
+        return True
+
+    def _refuse_offsets(self, actor: Actor, fault: Fault) -> bool:
+        self._cluster.refuses_offsets = _REFUSALS[fault.size % len(_REFUSALS)]
+        return True
+
+    def _other_query(self, actor: Actor, fault: Fault) -> bool:
+        """Another query's ledger transaction: its record is in, its end follows."""
+        cluster, name, place = self._cluster, f"{PREFIX}-other-ledger", self._ledger(fault)
+        timeout_ms = HELD_MS if fault.size > 60_000 else 10_000
+        reply = cluster.init(name, timeout_ms, "another query")
+        if reply.code != 0:
+            return False
+        producer_id, epoch = reply.value
+        cluster.add(name, producer_id, epoch, place)
+        cluster.produce(name, producer_id, epoch, place, 0, ("other", b""))
+        commit = bool(fault.size % 2)
+        end = partial(cluster.end, name, producer_id, epoch, commit=commit, version=4, who="another query")
+        self._world.at(fault.size, lambda: end() and None)
+        return True
