@@ -19,7 +19,7 @@ from spark_eos.kafka.net import connection
 from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.kafka.net.connection import Connection
 from spark_eos.kafka.net.schema import Fields
-from spark_eos.kafka.ports import coordinator, ledger, ledger_reader
+from spark_eos.kafka.ports import coordinator, ledger, ledger_log, ledger_reader
 from spark_eos.kafka.producer import arrow, sender
 from spark_eos.kafka.records import batches, encode
 from spark_eos.kafka.requests import end_txn
@@ -211,11 +211,13 @@ def decision_without_an_answer(patch: pytest.MonkeyPatch) -> None:
 
 
 def aborted_heads_read(patch: pytest.MonkeyPatch) -> None:
-    walk = ledger_reader.walk_batches
-    patch.setattr(ledger_reader, "walk_batches", lambda data, size, aborted: walk(data, size, ()))
+    walk = ledger_log.walk_batches
+    patch.setattr(ledger_log, "walk_batches", lambda data, size, aborted: walk(data, size, ()))
 
 
 def ledger_under_changing_names(patch: pytest.MonkeyPatch) -> None:
-    """Whoever takes the ledger fences nobody."""
+    """Whoever takes the ledger fences nobody; and that the head must come right after the newest one, which alone would
+    be enough in most cases, is not looked at."""
+    patch.setattr(ledger_reader.LedgerReader, "follows", lambda *_: True)
     init, taken = ledger.init_producer_id, itertools.count()
     patch.setattr(ledger, "init_producer_id", lambda client, name, ms: init(client, f"{name}-{next(taken)}", ms))
