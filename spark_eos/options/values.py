@@ -34,8 +34,8 @@ def parse_batch(name: str, value: str) -> int:
         raise OptionError(
             "EOS_OPTION_NOT_A_NUMBER",
             f"Option '{name}' is '{value}'.",
-            hint="Use the number of the micro-batch with which the ledger is to begin: the one after the highest in the "
-            "checkpoint's folder 'commits', as EOS_LEDGER_HEAD_MISSING names it.",
+            hint="Use the number of the micro-batch with which the ledger is to begin: the one after the highest in "
+            "the checkpoint's folder 'commits', as EOS_LEDGER_HEAD_MISSING names it.",
             option=name,
             value=value,
         )
