@@ -7,7 +7,8 @@ moment by a run that is alive.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 from spark_eos.errors import LedgerError
 from spark_eos.protocol.head import NOBODY, Decision, Head, Pair, Verdict
@@ -63,14 +64,39 @@ def abort_undecided(ports: Ports, query: str) -> Ended:
 def settle_decided(ports: Ports, query: str) -> Ended:
     """Commit every transaction of the query's last decision; their verdicts.
 
-    Nobody need be fenced for that: a decision is final, whoever completes it, and a run that is alive does the same.
+    No run need be closed for that: a decision is final, whoever completes it, and a run that is alive does the same.
+    That all of it is committed is noted in the ledger. From then on, what is open under one of its transactional ids
+    is no part of it, and may be aborted.
+
     Raises LedgerError (EOS_LEDGER_NO_QUERY), Unclear, and ProtocolStop where rows of a transaction are gone.
     """
-    head = known_head(ports.ledger.read(), query)
-    written = head.decision.written if head.decision is not None else ()
-    known = {w.pair: w.verdict for w in written if w.verdict is not None}
-    verdicts = known | settle(ports, written)
-    return Ended(head, verdicts=tuple(sorted(verdicts.items(), key=lambda item: item[0].id)))
+    for _ in ports.retrying():
+        head = known_head(ports.ledger.read(), query)
+        decision = head.decision
+        written = decision.written if decision is not None else ()
+        known = {w.pair: w.verdict for w in written if w.verdict is not None}
+        verdicts = known | settle(ports, written)
+        ended = Ended(head, verdicts=tuple(sorted(verdicts.items(), key=lambda item: item[0].id)))
+        if decision is None or len(known) == len(verdicts) or Verdict.LOST in verdicts.values():
+            return ended  # what is lost is noted by the run that writes it again
+        if _note(ports, decision, verdicts):
+            return ended
+    raise ledger_busy()
+
+
+def _note(ports: Ports, decision: Decision, verdicts: Mapping[Pair, Verdict]) -> bool:
+    """Try once to publish the verdicts, with the head as it is otherwise. True also where there is another decision by
+    now, which was made on these verdicts."""
+    term = ports.ledger.take()
+    head = term.read()
+    if head is None or head.decision != decision:
+        return True
+    noted = head.succeeded_by(NOBODY, head.endtxn_version) if head.run == NOBODY else head
+    try:
+        term.publish(replace(noted, decision=decision.judged(verdicts)))
+    except NotPublished:
+        return False
+    return True
 
 
 def known_head(head: Head | None, query: str) -> Head:

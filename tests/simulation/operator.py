@@ -47,6 +47,8 @@ class Operator:
             try:
                 abort_undecided(ports(self._world, self._cluster), QUERY)
                 settle_decided(ports(self._world, self._cluster), QUERY)
+                # Whatever began under an id of the decision, after that was committed.
+                abort_undecided(ports(self._world, self._cluster), QUERY)
             except EosError as error:
                 raise Violation(NOTHING_HELD, f"{error}") from error
 

@@ -47,6 +47,23 @@ def test_what_is_decided_is_committed_by_an_operator():
     on_brokers(steps)
 
 
+def test_what_begins_under_an_id_of_a_settled_decision_can_be_aborted():
+    """An attempt that came late took the id when its transaction was committed: nothing else would end that one."""
+
+    def steps(brokers: Brokers) -> None:
+        name, _ = decided(brokers)
+        own = brokers.ports()
+        settle_decided(own, QUERY)
+        assert not is_waiting(own.ledger.read().decision, name)
+        late = brokers.prepared(own.ledger.read())
+        assert [pair.id for pair in late.pairs] == [name]
+        assert own.coordinator.describe([name])[name].state is State.ONGOING
+        assert abort_undecided(own, QUERY).left == frozenset()
+        assert own.coordinator.describe([name])[name].state is State.COMPLETE_ABORT
+
+    on_brokers(steps)
+
+
 def test_what_is_decided_is_not_aborted_by_an_operator():
     """The query is closed, and what waits for its commit stays."""
 
