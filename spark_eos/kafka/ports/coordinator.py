@@ -9,11 +9,12 @@ from dataclasses import astuple
 
 from spark_eos import failpoints
 from spark_eos.errors import ConnectionFailed, KafkaError
-from spark_eos.kafka.codes import COORDINATOR_MOVED, OK, Code, name_of
+from spark_eos.kafka.codes import COORDINATOR_MOVED, OK, UNAUTHORIZED, Code, name_of
+from spark_eos.kafka.errors import Cause, init_error
 from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.kafka.net.schema import Record
 from spark_eos.kafka.requests.describe_producers import describe_producers
-from spark_eos.kafka.requests.describe_transactions import describe_transactions
+from spark_eos.kafka.requests.describe_transactions import LOOK_UP_S, describe_transactions
 from spark_eos.kafka.requests.end_txn import end_txns
 from spark_eos.kafka.requests.list_transactions import open_transactional_ids
 from spark_eos.protocol.head import Pair, Probe
@@ -43,6 +44,10 @@ class TransactionCoordinator:
         found: dict[str, Description] = {}
         missing = set(ids)
         for _ in retrying(RETRY_S):
+            _, errors = self._client.coordinators(missing, LOOK_UP_S)  # which are known, as a rule
+            for name, code in errors.items():
+                if code in UNAUTHORIZED:
+                    raise init_error(name, 0, Cause.of(code))
             for state in describe_transactions(self._client, missing):
                 if state.error_code == OK:
                     found[state.transactional_id] = _description(state)

@@ -29,12 +29,12 @@ DESCRIBE_TRANSACTIONS = Request(
         ),
     ),
 )
-_LOOK_UP_S = 10.0
+LOOK_UP_S = 10.0
 
 
 def describe_transactions(client: BrokerClient, ids: Iterable[str]) -> list[Record]:
     """A state, with its error code, for each transactional id whose coordinator answered."""
-    coordinators, _ = client.coordinators(ids, _LOOK_UP_S)
+    coordinators, _ = client.coordinators(ids, LOOK_UP_S)
     asked = {node: {"transactional_ids": names} for node, names in coordinators.items()}
     states: list[Record] = []
     for node, answer in client.ask_each(asked, DESCRIBE_TRANSACTIONS).items():
