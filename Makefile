@@ -22,12 +22,12 @@ SCHEDULED := tests/simulation/test_simulation.py
 WIRE := tests/wire
 MEASURED := $(wildcard tests/unit/source/test_decode*.py) tests/unit/kafka/records tests/unit/protocol \
 	$(filter-out $(SCHEDULED) tests/simulation/test_model_%,$(wildcard tests/simulation/test_*.py))
-# The tests wait much, for brokers and JVMs, so two processes share their files, in the order of collection: the long ones come
-# first. No more than two, however many cores: each has a broker and a Spark of its own. ARGS=-n0 runs all in one process.
+# Two processes share the tests' files, in the order of collection: the long ones come first. Three keep two cores so busy that
+# nothing is gained, and that what waits for a broker or a JVM is now and then too late. ARGS=-n0 runs all in one process.
 TWO_AT_ONCE := --numprocesses auto --maxprocesses 2 --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo bench profile test check lint types format chaos soak simulate docs clean java
+.PHONY: help install demo bench profile test check lint types format chaos matrix sparks soak simulate notebooks docs site clean java
 .NOTPARALLEL:
 
 help: ## list the targets
@@ -73,6 +73,12 @@ chaos: java $(STAMP) ## run the slow share of the tests: kills and faults on rea
 	@$(PYTEST) -m chaos $(ARGS); code=$$?; \
 	if [ $$code = 5 ]; then echo "chaos: no test has the marker 'chaos' yet"; else exit $$code; fi
 
+matrix: java $(STAMP) ## run suites on each version of Kafka, and write the table of docs/versions.md; ARGS="--only 3.9.2"
+	@$(BIN)/python -m tests.matrix $(ARGS)
+
+sparks: java $(STAMP) ## run the core of the suite on each version of Spark and Python; ARGS="--only 4.3.0-3.13"
+	@$(BIN)/python -m tests.sparks $(ARGS)
+
 soak: java $(STAMP) ## random faults against a running query, by SEED=… for SECONDS=600; then `make simulate` in short
 	@$(BIN)/python -m tests.chaos.soak --seconds $(or $(SECONDS),600) $(if $(SEED),--seed $(SEED))
 	@$(BIN)/python -m tests.simulation --schedules $${SCHEDULES:-20000} --first $(or $(SEED),0)
@@ -82,6 +88,13 @@ simulate: $(STAMP) ## run both simulations for long: 20,000 more schedules of th
 	@$(BIN)/python -m tests.simulation --schedules $${SCHEDULES:-20000} --state $(VENV)/simulated.json
 	@SPARK_EOS_WIRE_SCHEDULES=$${WIRE_SCHEDULES:-50000} SPARK_EOS_WIRE_STATE=$(VENV)/wire-schedules SPARK_EOS_WIRE_EVERY_BYTE=1 \
 		$(PYTEST) -s $(TWO_AT_ONCE) $(WIRE) $(ARGS) $(NONE_WILL_DO)
+
+site: $(STAMP) ## make a website of the documentation, in build/site
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[site]"
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet && echo "build/site/index.html is there"
+
+notebooks: java $(STAMP) ## run notebooks/ in place, and keep their outputs; ARGS=quickstart runs one
+	@$(BIN)/python -m tests.notebooks $(ARGS)
 
 docs: $(STAMP) ## write the pages that are made from the code
 	@$(BIN)/python docs/pages.py

@@ -1,1 +1,14 @@
-"""Runnable jobs, each a thin main over the library and each with a YAML in ``conf/``."""
+"""Runnable jobs, each a thin main over the library and each with a YAML in ``conf/``.
+
+In a checkout they are the package ``jobs``, in the wheel ``spark_eos.jobs``, so that it brings no top-level name that
+other people's packages have. So the modules that are in the wheel import one another by relative names.
+"""
+
+#: The jobs that `spark-eos run` knows, by module, and what each does.
+JOBS = {
+    "consume_transform_produce": "topics → SQL or a function → topics",
+    "delta_to_kafka": "a Delta table's appends, or its changes in each key's order → topics",
+    "kafka_to_delta": "topics → a Delta table: appends, or merges by key",
+    "ingest_files": "files of a growing folder → a topic, each file once",
+    "mirror": "topics of one cluster → another one, record for record",
+}

@@ -15,15 +15,16 @@ import signal
 import sys
 import types
 from collections.abc import Callable, Sequence
+from itertools import groupby
 from pathlib import Path
 
 from pyspark.errors import PySparkException
 
-from jobs._bench import commit, latency, pipeline, source
+from jobs._bench import commit, delta, ingest, latency, pipeline, source, writes
 from jobs._bench.machine import circumstances, describe
 from jobs._bench.plot import plot
 from jobs._bench.result import Result, WrongResult
-from jobs._bench.session import Bench, bench
+from jobs._bench.session import Bench, bench, broker
 from jobs._bench.turns import Plan
 from jobs.arguments import count, share
 from jobs.query import failure_text, say
@@ -34,7 +35,13 @@ MODES: dict[str, Callable[[Bench, Plan, Callable[[str], None]], Result]] = {
     "pipeline": pipeline.measure,
     "latency": latency.measure,
     "commit": commit.measure,
+    "writes": writes.measure,
+    "ingest": ingest.measure,
+    "to-delta": delta.measure_into,
+    "from-delta": delta.measure_from,
 }
+#: Those whose session knows Delta.
+_WITH_DELTA = {"to-delta", "from-delta"}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -42,11 +49,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     plan = Plan(args.rows, args.repeats, args.warm_ups, args.without)
     _catch_signals()
     try:
-        with bench() as on:
-            _catch_signals()  # Spark has put a handler of its own in place
-            for mode in args.modes or MODES:
-                before = circumstances(on.spark)
-                show(MODES[mode](on, plan, say), before, args.out)
+        with broker() as cluster:
+            for with_delta, modes in groupby(args.modes or MODES, _WITH_DELTA.__contains__):
+                with bench(cluster, delta=with_delta) as on:
+                    _catch_signals()  # Spark has put a handler of its own in place
+                    for mode in modes:
+                        before = circumstances(on.spark)
+                        show(MODES[mode](on, plan, say), before, args.out)
     except (EosError, WrongResult, PySparkException, ChildProcessError, TimeoutError) as error:
         say(f"benchmark: {failure_text(error) if isinstance(error, PySparkException) else error}")
         return 1

@@ -10,13 +10,23 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from jobs.config import Rejected
+from .config import Rejected
 
 #: Spark's syntax of intervals: `1 second`, `1 minute 30 seconds`. A trigger does not allow months and years.
 _INTERVAL = re.compile(
     r"\s*(interval\s+)?([+]?\s*(\d+\s+(week|day|hour|minute|millisecond|microsecond)s?|(\d+\.?\d*|\.\d+)\s+seconds?)(\s+|$))+",
     re.IGNORECASE,
 )
+_PART = re.compile(r"(\d+\.?\d*|\.\d+)\s+(week|day|hour|minute|second|millisecond|microsecond)s?", re.IGNORECASE)
+_SECONDS = {
+    "week": 604800,
+    "day": 86400,
+    "hour": 3600,
+    "minute": 60,
+    "second": 1,
+    "millisecond": 1e-3,
+    "microsecond": 1e-6,
+}
 #: Spark's masters. A URL (`spark://…`, `k8s://…`) may be any.
 _MASTER = re.compile(r"yarn|local|local\[(\d+|\*)(\s*,\s*\d+)?\]|local-cluster\[.+\]|[A-Za-z][\w+.-]*://.+")
 
@@ -33,6 +43,11 @@ def check_interval(text: str, key: Sequence[str]) -> None:
             "Use numbers with units: 500 milliseconds, 1 second, 2 minutes 30 seconds, 1 hour, 1 day.",
             key,
         )
+
+
+def seconds_of(interval: str) -> float:
+    """The length of an interval that `check_interval` has let pass."""
+    return sum(float(number) * _SECONDS[unit.lower()] for number, unit in _PART.findall(interval))
 
 
 def check_master(spark: Mapping[str, str], key: Sequence[str]) -> None:

@@ -8,10 +8,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from jobs.lines import say
 from spark_eos.errors import ConnectionFailed, EosError, TopicError
 from spark_eos.kafka.admin.topics import TIMEOUT_S, describe_topics
 from spark_eos.kafka.config.properties import KafkaProperties
+
+from .lines import say
 
 #: Seconds between two requests, and the timeout of each.
 _ASK_S = 1.0

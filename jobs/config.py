@@ -159,7 +159,10 @@ class _Reader:
     def _value(self, node: yaml.Node, hint: object, path: tuple[str, ...]) -> object:
         """The node as what the type hint of its field asks for."""
         if typing.get_origin(hint) in (typing.Union, types.UnionType):
-            (hint,) = (part for part in typing.get_args(hint) if part is not types.NoneType)
+            parts = [part for part in typing.get_args(hint) if part is not types.NoneType]
+            # A word or a section, by what it is in the file.
+            section = isinstance(node, yaml.MappingNode)
+            hint = next((part for part in parts if dataclasses.is_dataclass(part) is section), parts[0])
         if dataclasses.is_dataclass(hint):
             return self.section(node, typing.cast(type, hint), path)
         if hint is KafkaProperties:

@@ -2,6 +2,7 @@
 
     python -m jobs.consume_transform_produce --conf conf/consume_transform_produce.yaml
     spark-submit jobs/consume_transform_produce.py --conf conf/consume_transform_produce.yaml
+    spark-eos run consume_transform_produce --conf job.yaml
 
 docs/job.md describes the config file.
 """
@@ -10,14 +11,11 @@ from __future__ import annotations
 
 import argparse
 import os
-import re
 import signal
 import sys
-import time
-from collections.abc import Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 if __name__ == "__main__":
     # Until there is a query to stop, a signal ends the process, without a stack trace from an import.
@@ -26,44 +24,34 @@ if __name__ == "__main__":
 if not __package__:
     # Started as a script, as by spark-submit: Python's path then begins with jobs/ instead of its parent.
     sys.path[0] = str(Path(__file__).resolve().parent.parent)
+    __package__ = "jobs"
 
-import pyspark
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
+from pyspark.sql.streaming import StreamingQuery
 
-from jobs import query as runs
-from jobs import session
-from jobs.checks import check_interval, check_master
-from jobs.cluster import Cluster
-from jobs.config import Rejected, load, located
-from jobs.lines import BatchLines, counted, say
-from jobs.transform import TransformConfig, transformed
-from spark_eos.checkpoint import Checkpoint
-from spark_eos.errors import ConfigError, EosError
+import spark_eos
+from spark_eos.errors import ConfigError
 from spark_eos.kafka.config.librdkafka import check
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.options.parse import sink_options, stream_options
 
+from .cluster import Cluster
+from .config import Rejected
+from .job import Job, Plan, until_it_ends
+from .lines import counted
+from .sections import (
+    MetricsConfig,
+    RestartConfig,
+    TopicsConfig,
+    TriggerConfig,
+    beginning,
+    check_kafka_and_spark,
+    is_new,
+    with_prefix,
+)
+from .transform import TransformOrArrowConfig, imported, transformed
+
 FORMATS = ("eos-kafka", "kafka")
-_LAST_EVENT_S = 10.0
-_EXIT_CODES = """\
-exit codes:
-  0   done, or stopped by SIGTERM or Ctrl-C
-  1   it needs somebody: started again as it is, it would end the same way
-  75  a restart helps: started again as it is, it goes on where it ended
-"""
-
-
-@dataclass(frozen=True)
-class SourceConfig:
-    """What to read. ``options``: further options of the source."""
-
-    topics: tuple[str, ...]
-    starting_offsets: str = "earliest"
-    max_offsets_per_trigger: int | None = None
-    options: KafkaProperties = KafkaProperties({})
 
 
 @dataclass(frozen=True)
@@ -75,45 +63,40 @@ class SinkConfig:
 
 
 @dataclass(frozen=True)
-class TriggerConfig:
-    """When micro-batches begin: repeatedly until everything available has been read, or at an interval without end."""
-
-    available_now: bool = False
-    processing_time: str | None = None
-
-    def __post_init__(self) -> None:
-        if self.available_now == (self.processing_time is not None):
-            raise Rejected(
-                "WRONG_VALUE",
-                "requires either 'availableNow: true' or 'processingTime'.",
-                'Use {availableNow: true} or {processingTime: "1 second"}.',
-            )
-        if self.processing_time is not None:
-            check_interval(self.processing_time, ["processingTime"])
-
-    def __str__(self) -> str:
-        return f"every {self.processing_time}" if self.processing_time else "until all that is there now is read"
-
-
-@dataclass(frozen=True)
 class JobConfig:
     """The config file of this job. ``kafka``: client settings of both sides, without the prefix ``kafka.``."""
 
     kafka: KafkaProperties
-    source: SourceConfig
-    transform: TransformConfig
+    source: TopicsConfig
+    transform: TransformOrArrowConfig | Literal["none"]
     checkpoint: str
     group: str | None = None
     sink: SinkConfig = SinkConfig()
     trigger: TriggerConfig = TriggerConfig(processing_time="1 second")
+    restart: RestartConfig = RestartConfig()
+    metrics: MetricsConfig | None = None
     spark: KafkaProperties = KafkaProperties({})
 
     def __post_init__(self) -> None:
-        if not self.kafka.get("bootstrap.servers"):
+        check_kafka_and_spark(self.kafka, self.spark)
+        if self.group and self.letters is not None:
             raise Rejected(
-                "MISSING_KEY", "'kafka.bootstrap.servers' is missing.", "Add 'bootstrap.servers: host1:9092,…'."
+                "WRONG_VALUE",
+                "cannot have the offsets: with a topic for 'transform.parse.onMalformed', Spark reads the input as two "
+                "sources, which may be at different offsets.",
+                "Remove it, or set 'onMalformed' to fail or drop.",
+                ["group"],
             )
-        check_master(self.spark, ["spark"])
+
+    @property
+    def letters(self) -> str | None:
+        """The topic for rows that do not parse, if there is one."""
+        return None if self.transform == "none" else self.transform.letters
+
+    @property
+    def is_direct(self) -> bool:
+        """Whether no row passes through Spark."""
+        return self.transform == "none" or self.transform.arrow is not None
 
     def __str__(self) -> str:
         """The job's first line."""
@@ -122,45 +105,31 @@ class JobConfig:
         return f"{', '.join(self.source.topics)} → {target}; {group}; checkpoint {self.checkpoint}; {self.trigger}"
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    args = _arguments(arguments)
-    return runs.interruptible(lambda stop: _job(args, stop))
+def plan(config: JobConfig, args: argparse.Namespace) -> Plan:
+    """One streaming query from the topics to the topics."""
+    if config.is_direct and {args.source, args.sink} != {FORMATS[0]}:
+        raise ConfigError(
+            "EOS_CONFIG_WRONG_VALUE",
+            "'transform' lets no row pass through Spark, so Spark's own connector cannot read or write them.",
+            hint="Leave out --source and --sink, or set 'transform.sql' or 'transform.function'.",
+            key="transform",
+        )
 
+    def start(spark: SparkSession) -> StreamingQuery:
+        if config.transform == "none" or config.transform.arrow is not None:
+            return start_direct(spark, config)
+        rows = transformed(read(spark, config, args.source), config.transform, letters=True, topic=config.sink.topic)
+        return write(counted(rows, config.letters), config, args.sink)
 
-def _job(args: argparse.Namespace, stop: runs.Stop) -> int:
-    """Run the job. Returns the exit code."""
-    try:
-        config = load(args.conf, JobConfig)
-        run(config, stop, source_format=args.source, sink_format=args.sink, verbose=args.verbose)
-    except ConfigError as error:
-        return runs.failed(located(error, args.conf), verbose=args.verbose)
-    except (EosError, PySparkException, Py4JError) as error:
-        if not stop.asked():
-            return runs.failed(error, verbose=args.verbose)
-    if stop.asked():
-        say(f"stopped by {stop.signal}: started again, it goes on where it ended")
-    return runs.DONE
-
-
-def run(config: JobConfig, stop: runs.Stop, *, source_format: str, sink_format: str, verbose: bool) -> None:
-    """Start the query and wait until it has ended, by itself or by ``stop``. Raises the error it failed with."""
-    say(str(config))
-    clusters = clusters_of(config, source_format, sink_format)
-    for cluster in clusters:
-        cluster.expect()
-    with ExitStack() as stack:
-        spark = _session(config, verbose)
-        stack.callback(spark.stop)
-        rows = transformed(read(spark, config, source_format), config.transform)
-        lines = BatchLines()
-        spark.streams.addListener(lines)
-        for cluster in clusters:
-            stack.enter_context(cluster.watched(lambda: lines.heard))
-        stop.running = True
-        runs.wait(write(counted(rows), config, sink_format), stop)
-        lines.ended.wait(_LAST_EVENT_S)  # it comes a moment after the query's end
-    if not stop.asked():
-        say(f"done: {lines.total}")
+    return Plan(
+        str(config),
+        clusters_of(config, args.source, args.sink),
+        config.spark,
+        until_it_ends(start, config.restart),
+        beginning(config.checkpoint, config.source.starting_offsets),
+        config.metrics,
+        config.checkpoint,
+    )
 
 
 def clusters_of(config: JobConfig, source_format: str, sink_format: str) -> list[Cluster]:
@@ -174,35 +143,29 @@ def clusters_of(config: JobConfig, source_format: str, sink_format: str) -> list
         source = stream_options(source_settings(config, source_format)).kafka
         check(source, "consumer")
         topics.setdefault(source, []).extend(config.source.topics)
-        if _is_new(config.checkpoint):  # for a query that continues, the source detects losses
+        if is_new(config.checkpoint):  # for a query that continues, the source detects losses
             required.setdefault(source, []).extend(config.source.topics)
     if sink_format == "eos-kafka":
         sink = sink_options(sink_settings(config, sink_format)).kafka
         check(sink, "producer")
-        targets = [config.sink.topic] if config.sink.topic else []
+        targets = [topic for topic in (config.sink.topic, config.letters) if topic]
         topics.setdefault(sink, []).extend(targets)
         required.setdefault(sink, []).extend(targets)
     return [Cluster(kafka, names, required.get(kafka, [])) for kafka, names in topics.items()]
 
 
-def _is_new(checkpoint: str) -> bool | None:
-    """Whether this query has never been started; None if only Spark can tell, as the checkpoint is not on a local
-    disk."""
-    if re.match(r"(?!file:)[A-Za-z][\w+.-]*:", checkpoint):
-        return None
-    return Checkpoint(checkpoint).query_id() is None
-
-
-def _session(config: JobConfig, verbose: bool) -> SparkSession:
-    """The session, with lines before and after the seconds that it takes to start."""
-    master = config.spark.get("spark.master")
-    began = time.monotonic()
-    say(f"starting Spark {pyspark.__version__}{f' on {master}' if master else ''} …")
-    spark = session.start("consume-transform-produce", config.spark, verbose=verbose)
-    first = f"; a new query, from {config.source.starting_offsets}"
-    begin = {True: first, False: "; the query goes on", None: ""}[_is_new(config.checkpoint)]
-    say(f"Spark is up after {time.monotonic() - began:.0f} s{begin}")
-    return spark
+def start_direct(spark: SparkSession, config: JobConfig) -> StreamingQuery:
+    """The query whose tasks copy, or call a function of Arrow batches."""
+    arrow = None if config.transform == "none" else config.transform.arrow
+    sink = sink_settings(config, FORMATS[0])
+    return spark_eos.direct(
+        spark,
+        source=source_settings(config, FORMATS[0]),
+        sink={name: value for name, value in sink.items() if name != "checkpointLocation"},
+        checkpoint=config.checkpoint,
+        transform=None if arrow is None else imported(arrow, "transform.arrow"),
+        trigger=config.trigger.arguments,
+    )
 
 
 def read(spark: SparkSession, config: JobConfig, source_format: str) -> DataFrame:
@@ -211,54 +174,33 @@ def read(spark: SparkSession, config: JobConfig, source_format: str) -> DataFram
 
 def source_settings(config: JobConfig, source_format: str) -> dict[str, str]:
     """Every option of the source, by its name."""
-    source = config.source
-    settings = {"subscribe": ",".join(source.topics), "startingOffsets": source.starting_offsets}
-    if source.max_offsets_per_trigger is not None:
-        settings["maxOffsetsPerTrigger"] = str(source.max_offsets_per_trigger)
+    settings = config.source.settings(config.kafka)
     if source_format == "kafka":
         settings["kafka.isolation.level"] = "read_committed"
-    return settings | _kafka_settings(config) | dict(source.options)
+    return settings | dict(config.source.options)
 
 
 def write(rows: DataFrame, config: JobConfig, sink_format: str) -> StreamingQuery:
-    writer = rows.writeStream.format(sink_format).options(**sink_settings(config, sink_format))
-    return _triggered(writer, config.trigger).start()
+    return config.trigger.start(rows.writeStream.format(sink_format).options(**sink_settings(config, sink_format)))
 
 
 def sink_settings(config: JobConfig, sink_format: str) -> dict[str, str]:
     """Every option of the sink, by its name."""
     settings = {"checkpointLocation": config.checkpoint}
-    if config.sink.topic is not None:
+    if config.sink.topic is not None and config.letters is None:  # else each row has its own
         settings["topic"] = config.sink.topic
     if config.group is not None and sink_format == "eos-kafka":
         settings["offsets.group.id"] = config.group
-    return settings | _kafka_settings(config) | dict(config.sink.options)
+    return settings | with_prefix(config.kafka) | dict(config.sink.options)
 
 
-def _triggered(writer: DataStreamWriter, trigger: TriggerConfig) -> DataStreamWriter:
-    if trigger.available_now:
-        return writer.trigger(availableNow=True)
-    return writer.trigger(processingTime=str(trigger.processing_time))
-
-
-def _kafka_settings(config: JobConfig) -> dict[str, str]:
-    return {f"kafka.{key}": value for key, value in config.kafka.items()}
-
-
-def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="consume_transform_produce",
-        description=(__doc__ or "").partition("\n")[0],
-        epilog=_EXIT_CODES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--conf", required=True, metavar="FILE", help="the job's YAML file")
+def _options(parser: argparse.ArgumentParser) -> None:
     formats = "'kafka' is Spark's built-in connector, whose jars must then be there (spark.jars)"
     parser.add_argument("--source", choices=FORMATS, default=FORMATS[0], help=f"format to read with; {formats}")
     parser.add_argument("--sink", choices=FORMATS, default=FORMATS[0], help="format to write with; as above")
-    parser.add_argument("--verbose", action="store_true", help="Spark's own log, and the whole of an error")
-    return parser.parse_args(arguments)
 
+
+main = Job("consume_transform_produce", __doc__, JobConfig, plan, _options).main
 
 if __name__ == "__main__":
     sys.exit(main())

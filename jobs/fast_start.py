@@ -9,6 +9,7 @@ Two things are made once, in the user's cache:
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 import signal
@@ -73,7 +74,7 @@ def _home(installed: Path) -> Path:
     home = cache_dir() / f"spark-home-{digest(str(installed))}"
     home.mkdir(parents=True, exist_ok=True)
     for name in ("bin", "jars", "sbin"):
-        if not (home / name).exists():
+        with contextlib.suppress(FileExistsError):  # of an earlier run, or of a process that starts at the same time
             (home / name).symlink_to(installed / name)
     return home
 

@@ -9,6 +9,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
+from uuid import UUID
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -33,9 +34,13 @@ def say(line: str) -> None:
         print(line, file=sys.stderr, flush=True)
 
 
-def counted(rows: DataFrame) -> DataFrame:
-    """The same rows, and in each micro-batch's progress how many there were."""
-    return rows.observe(_OUT, F.count(F.lit(1)).alias("rows"))
+def counted(rows: DataFrame, letters: str | None = None) -> DataFrame:
+    """The same rows, and in each micro-batch's progress how many there were, and how many of them for the topic
+    ``letters``."""
+    counts = [F.count(F.lit(1)).alias("rows")]
+    if letters is not None:
+        counts.append(F.count_if(F.col("topic") == letters).alias("letters"))
+    return rows.observe(_OUT, *counts)
 
 
 @dataclass(frozen=True)
@@ -44,7 +49,9 @@ class Batch:
 
     ``rows_in``: rows that were read, those of each reading where the transform reads its input twice. ``lag``: offsets
     that were there to read when the micro-batch was planned, and that it left; None where the source does not say.
-    ``held``: offsets behind these, which open transactions hold back.
+    ``held``: offsets behind these, which open transactions hold back. ``files``: how many were read, if any.
+    ``letters``: rows that do not parse, among those that go out. ``ranges``: of a query whose rows do not pass through
+    Spark, which counts ranges of offsets as rows; ``rows_in`` are then offsets, and nobody tells how many rows go out.
     """
 
     number: int
@@ -53,24 +60,37 @@ class Batch:
     seconds: float
     lag: int | None
     held: int
+    files: int | None = None
+    letters: int = 0
+    ranges: int | None = None
 
     @classmethod
     def of(cls, progress: StreamingQueryProgress) -> Batch:
         sources = [(_json(source.latestOffset), _json(source.endOffset)) for source in progress.sources]
         observed = progress.observedMetrics.get(_OUT)
+        direct = any("#cluster" in end for _, end in sources)
+        read = sum(_behind(_json(source.endOffset), _json(source.startOffset)) for source in progress.sources)
         return cls(
             number=progress.batchId,
-            rows_in=progress.numInputRows,
+            rows_in=read if direct else progress.numInputRows,
+            ranges=progress.numInputRows if direct else None,
             rows_out=observed["rows"] if observed else 0,
             seconds=progress.batchDuration / 1000,
             lag=sum(_behind(latest, end) for latest, end in sources) if all(latest for latest, _ in sources) else None,
             held=sum(_held(latest) for latest, _ in sources),
+            letters=observed["letters"] if observed and "letters" in observed else 0,
         )
 
     def __str__(self) -> str:
-        parts = [f"{self.rows_in:,} in", f"{self.rows_out:,} out"]
+        parts = [] if self.files is None else [f"{self.files:,} file{'' if self.files == 1 else 's'}"]
+        letters = f" ({self.letters:,} dead letter{'' if self.letters == 1 else 's'})" if self.letters else ""
+        if self.ranges is None:
+            parts += [f"{self.rows_in:,} in", f"{self.rows_out:,} out{letters}"]
+        else:
+            parts += [f"{self.rows_in:,} offsets in {self.ranges:,} range{'' if self.ranges == 1 else 's'}"]
         if self.seconds:
-            parts.append(f"{_short(self.rows_in / self.seconds)} rows/s")
+            unit = "rows" if self.ranges is None else "offsets"
+            parts.append(f"{_short(self.rows_in / self.seconds)} {unit}/s")
         if self.lag is not None:
             parts.append(f"lag {self.lag:,}" + (f" and {self.held:,} in open transactions" if self.held else ""))
         return f"batch {self.number}: {', '.join(parts)}"
@@ -79,36 +99,55 @@ class Batch:
 class BatchLines(StreamingQueryListener):
     """Says one line for each micro-batch that had rows, and "idle" once when there are none to read.
 
-    ``heard``: the moment (`time.monotonic`) of the last event. ``ended`` is set behind the query's last event.
+    ``heard``: the moment (`time.monotonic`) of the last event.
     """
 
     def __init__(self) -> None:
         self.heard = time.monotonic()
-        self.ended = threading.Event()
+        self._ended: set[UUID] = set()
+        self._end = threading.Condition()
         self._idle = False
-        self._batches = self._rows_in = self._rows_out = 0
+        self._batches = self._rows_in = self._rows_out = self._ranges = 0
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
         self.heard = time.monotonic()
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
-        self.heard = time.monotonic()
         batch = Batch.of(event.progress)
         if batch.rows_in or batch.rows_out:
-            self._idle = False
-            self._batches += 1
-            self._rows_in += batch.rows_in
-            self._rows_out += batch.rows_out
-            say(str(batch))
+            self.add(batch)
+        else:
+            self.heard = time.monotonic()
+
+    def add(self, batch: Batch) -> None:
+        """A micro-batch is done."""
+        self.heard = time.monotonic()
+        self._idle = False
+        self._batches += 1
+        self._rows_in += batch.rows_in
+        self._rows_out += batch.rows_out
+        self._ranges += batch.ranges or 0
+        say(str(batch))
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
+        self.idle()
+
+    def idle(self) -> None:
+        """There is nothing to read now."""
         self.heard = time.monotonic()
         if not self._idle:
             self._idle = True
             say("idle: there is nothing to read")
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
-        self.ended.set()
+        with self._end:
+            self._ended.add(event.runId)
+            self._end.notify_all()
+
+    def wait(self, run: UUID | str, seconds: float) -> None:
+        """Until this run's last event has come, a moment after its end, or for so long."""
+        with self._end:
+            self._end.wait_for(lambda: str(run) in map(str, self._ended), seconds)
 
     @property
     def total(self) -> str:
@@ -116,6 +155,8 @@ class BatchLines(StreamingQueryListener):
         if not self._batches:
             return "no rows"
         batches = f"{self._batches:,} micro-batch{'' if self._batches == 1 else 'es'}"
+        if self._ranges:
+            return f"{self._rows_in:,} offsets read in {batches}"
         return f"{self._rows_in:,} rows in, {self._rows_out:,} out, in {batches}"
 
 
@@ -125,7 +166,9 @@ def _json(text: str | None) -> Mapping[str, Any]:
         offsets = json.loads(text or "null")
     except ValueError:
         return {}
-    return offsets if isinstance(offsets, dict) else {}
+    if not isinstance(offsets, dict):
+        return {}
+    return offsets if all(isinstance(found, dict) for topic, found in offsets.items() if topic[:1] != "#") else {}
 
 
 def _behind(latest: Mapping[str, Any], end: Mapping[str, Any]) -> int:

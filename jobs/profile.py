@@ -24,8 +24,8 @@ from jobs._bench.load import fill
 from jobs._bench.queries import OURS, Flow
 from jobs._bench.recorders import Recording, missing, recording
 from jobs._bench.result import cell
-from jobs._bench.session import Bench, bench
-from jobs._bench.source import BATCHES, METRIC, PARTITIONS, SIZES, UNIT
+from jobs._bench.session import Bench, bench, broker
+from jobs._bench.source import BATCHES, INPUTS, METRIC, PARTITIONS, UNIT
 from jobs._bench.turns import Plan
 from jobs.arguments import share
 from jobs.query import say
@@ -56,9 +56,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     args.out.mkdir(parents=True, exist_ok=True)
     plan = Plan(args.rows, 1, WARM_UPS)
-    with bench() as on:
+    with broker() as cluster, bench(cluster) as on:
         for case, value_bytes in LARGE.items():
-            rows = plan.rows(SIZES[value_bytes], UNIT)
+            rows = plan.rows(next(one.rows for one in INPUTS if one.value_bytes == value_bytes), UNIT)
             show(large(on, rows, value_bytes), case, rows, args.out)
         rounds = max(1, round(ROUNDS * args.rows))
         show(small(on, rounds), "small", rounds * _BURST, args.out)

@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
-from pyspark.sql.streaming import StreamingQuery
 
-from jobs.lines import say as say
-from spark_eos import reason
+from spark_eos import Restart, reason
 from spark_eos.errors import EosError
 from spark_eos.reasons import PLAN
+
+from .lines import say as say
 
 #: Exit codes: the job is done or was stopped; somebody has to change something; a restart helps (EX_TEMPFAIL).
 DONE, NEEDS_SOMEBODY, RESTART_HELPS = 0, 1, os.EX_TEMPFAIL
@@ -79,12 +79,10 @@ def _handled_by(stop: Stop) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def wait(query: StreamingQuery, stop: Stop) -> None:
-    """Wait until the query has ended; stop it when ``stop`` is requested. Raises the error it failed with."""
-    while not query.awaitTermination(_STOP_POLL_S):  # type: ignore[arg-type]  # parts of a second will do
-        if stop.asked():
-            query.stop()
-            return
+def told(restart: Restart) -> None:
+    """Print why the query has failed, and when it is started again."""
+    say(f"failed: {restart.reason}")
+    say(f"restart {restart.attempt} of {restart.attempts} in {restart.pause_s:g} s")
 
 
 def failed(error: BaseException, *, verbose: bool = False) -> int:

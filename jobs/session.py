@@ -1,4 +1,4 @@
-"""The Spark session of a job: workers use this interpreter and this checkout, and the log is quiet."""
+"""The Spark session of a job: workers use this interpreter and, in a checkout, its code; the log is quiet."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from spark_eos.log import LEVEL_VARIABLE
 
 ROOT = Path(__file__).resolve().parent.parent
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
-_LOG_SETTINGS = ROOT / "conf" / "log4j2.properties"
+_LOG_SETTINGS = Path(spark_eos.__file__).with_name("log4j2.properties")
 #: What the job says itself is not said once more by workers: a line for each commit.
 _WORKER_LOG_LEVEL = "WARNING"
 
@@ -38,14 +38,16 @@ def start(name: str, conf: Mapping[str, str], *, verbose: bool = False) -> Spark
 
 
 def _with_defaults(conf: Mapping[str, str], verbose: bool) -> dict[str, str]:
-    python_path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
     log_level = os.environ.get(LEVEL_VARIABLE, "INFO" if verbose else _WORKER_LOG_LEVEL)
     defaults = {
-        "spark.executorEnv.PYTHONPATH": python_path,
         f"spark.executorEnv.{LEVEL_VARIABLE}": log_level,
         "spark.python.daemon.module": "spark_eos.worker_daemon",
         "spark.ui.showConsoleProgress": "false",
     }
+    # Installed, the package is found by every process; folders of packages must not come before the standard library.
+    checkout = str(ROOT) if __package__ == "jobs" else None
+    if python_path := os.pathsep.join(filter(None, (checkout, os.environ.get("PYTHONPATH")))):
+        defaults["spark.executorEnv.PYTHONPATH"] = python_path
     if hasattr(socket, "AF_UNIX"):
         # Over TCP each stage of Python waits 40 ms for its first bytes: Spark sends small pieces without TCP_NODELAY.
         defaults["spark.python.unix.domain.socket.enabled"] = "true"

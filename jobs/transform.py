@@ -5,17 +5,19 @@ from __future__ import annotations
 import importlib
 import re
 import traceback
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StringType, StructType
 
-from jobs.checks import check_function
-from jobs.config import Rejected
 from spark_eos.errors import ConfigError
+
+from .checks import check_function
+from .config import Rejected
 
 #: The name of the stream in a SQL text.
 VIEW = "input"
@@ -23,8 +25,16 @@ SINK_COLUMNS = ("key", "value", "topic", "partition", "headers", "timestamp")
 #: Files whose lines in a stack say nothing about the user's function.
 _NOT_THE_USERS = re.compile(rf"/(pyspark|py4j)/|^<frozen |^{re.escape(__file__)}$")
 _CORRUPT = "_malformed"
+_MALFORMED = "[EOS_JOB_MALFORMED_ROW]"
 _DDL = "Use DDL: id BIGINT, name STRING."
 _PARSED = "_parsed"
+
+
+@dataclass(frozen=True)
+class LettersConfig:
+    """Where rows that do not parse go."""
+
+    topic: str
 
 
 @dataclass(frozen=True)
@@ -33,9 +43,11 @@ class ParseConfig:
 
     format: Literal["json", "csv", "string"]
     schema: str | None = None
-    on_malformed: Literal["fail", "drop"] = "fail"
+    on_malformed: Literal["fail", "drop"] | LettersConfig = "fail"
 
     def __post_init__(self) -> None:
+        if self.format == "string" and isinstance(self.on_malformed, LettersConfig):
+            raise Rejected("WRONG_VALUE", "has a topic, but every value is a 'string'.", "Remove it.", ["onMalformed"])
         if self.format == "string" and self.schema:
             raise Rejected("WRONG_VALUE", "'string' does not take a schema.", "Remove 'schema', or set 'format: json'.")
         if self.format != "string" and not self.schema:
@@ -58,21 +70,141 @@ class TransformConfig:
         if self.function:
             check_function(self.function, ["function"])
 
+    @property
+    def letters(self) -> str | None:
+        """The topic for rows that do not parse, if there is one."""
+        malformed = self.parse.on_malformed if self.parse else None
+        return malformed.topic if isinstance(malformed, LettersConfig) else None
 
-def transformed(source: DataFrame, config: TransformConfig) -> DataFrame:
-    """The rows for the sink. Raises ConfigError if the transformation does not fit the source or the sink."""
-    parsed = _parsed(source, config.parse) if config.parse else source
-    rows = _by_sql(parsed, config.sql) if config.sql else _by_function(parsed, str(config.function))
-    unknown = [name for name in rows.columns if name not in SINK_COLUMNS]
-    if unknown or "value" not in rows.columns:
-        wrong = f"has columns that the sink does not know: {', '.join(unknown)}" if unknown else "has no column 'value'"
+
+@dataclass(frozen=True)
+class TransformOrArrowConfig(TransformConfig):
+    """Of a job whose rows need not pass through Spark: also ``arrow``, ``module:function`` of Arrow batches."""
+
+    arrow: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.arrow is None:
+            super().__post_init__()
+            return
+        if self.sql or self.function or self.parse:
+            raise Rejected(
+                "WRONG_VALUE",
+                "has 'arrow' beside 'sql', 'function' or 'parse', which are for rows that pass through Spark.",
+                "Keep one of them.",
+            )
+        check_function(self.arrow, ["arrow"])
+
+
+def imported(name: str, key: str) -> Any:  # noqa: ANN401  # what the user's module has there
+    """The function ``module:function``. Raises ConfigError."""
+    module, _, function = name.partition(":")
+    try:
+        found = getattr(importlib.import_module(module), function)
+        if not callable(found):
+            raise TypeError(f"it is of type {type(found).__name__}")
+    except Exception as error:  # whatever the user's module does
+        raise ConfigError(
+            "EOS_CONFIG_FUNCTION",
+            f"'{key}' names {name}, which cannot be used: {type(error).__name__}: {error}",
+            hint="Correct the function, or its name.",
+            key=key,
+        ) from error
+    return found
+
+
+def transformed(
+    source: DataFrame,
+    config: TransformConfig,
+    beside: Sequence[str] = (),
+    *,
+    letters: bool = False,
+    topic: str | None = None,
+) -> DataFrame:
+    """The rows for the sink, with the columns ``beside``, which the job takes. Raises ConfigError if the transformation
+    does not fit the source or the sink.
+
+    ``letters``: whether the job lets malformed rows go to another topic; then ``topic`` is that of all others, if
+    their column of that name does not say it.
+    """
+    rows = _result(source, config) if letters else result(source, config)
+    unknown = [name for name in rows.columns if name not in (*SINK_COLUMNS, *beside)]
+    required = ("value", *beside)
+    missing = [name for name in required if name not in rows.columns]
+    if unknown or missing:
+        wrong = f"has columns that the sink does not know: {', '.join(unknown)}"
+        if not unknown:
+            wrong = f"has no column {', '.join(map(repr, missing))}"
         raise ConfigError(
             "EOS_CONFIG_TRANSFORM_COLUMNS",
             f"The result of 'transform' {wrong}.",
-            hint=f"Select 'value' and, as needed, any of: {', '.join(SINK_COLUMNS)}.",
+            hint=f"Select {', '.join(map(repr, required))} and, as needed, any of: {', '.join(SINK_COLUMNS)}.",
             key="transform",
         )
-    return rows
+    return _with_letters(rows, source, config, topic) if config.letters else rows
+
+
+def _with_letters(rows: DataFrame, source: DataFrame, config: TransformConfig, topic: str | None) -> DataFrame:
+    """The rows, each with its topic, and besides them those that do not parse, with headers that say why."""
+    assert config.parse is not None
+    if topic is None and "topic" not in rows.columns:
+        raise ConfigError(
+            "EOS_CONFIG_TRANSFORM_COLUMNS",
+            "The result of 'transform' has no column 'topic', and 'sink.topic' is not set.",
+            hint="Set one of them.",
+            key="transform",
+        )
+    if topic is not None:
+        rows = rows.withColumn("topic", F.lit(topic))
+    for name in ("key", "value"):
+        if name in rows.columns and isinstance(rows.schema[name].dataType, StringType):
+            rows = rows.withColumn(name, F.col(name).cast("binary"))
+    malformed = _checked(source, config.parse).where(~_is_well_formed())
+    letters = malformed.select("key", "value", F.lit(config.letters).alias("topic"), _why(source, config.parse))
+    try:
+        return rows.unionByName(letters, allowMissingColumns=True)
+    except AnalysisException as error:
+        raise ConfigError(
+            "EOS_CONFIG_TRANSFORM_COLUMNS",
+            f"The result of 'transform' has a column that Kafka records have in another type: {_first_line(error)}",
+            hint="'key' and 'value' are strings or binary, 'headers' array<struct<key: string, value: binary>>.",
+            key="transform",
+        ) from None
+
+
+def _why(source: DataFrame, config: ParseConfig) -> Column:
+    """The headers of a dead letter, named as Kafka Streams does (KIP-1034), behind those that the record has."""
+    said = {
+        "exception": F.lit(_MALFORMED.strip("[]")),
+        "message": F.lit(f"The value does not fit 'transform.parse': {config.format}, {config.schema}."),
+        **{name: F.col(name).cast("string") for name in ("topic", "partition", "offset")},
+    }
+    pairs = [
+        F.struct(F.lit(f"__streams.errors.{name}").alias("key"), text.cast("binary").alias("value"))
+        for name, text in said.items()
+    ]
+    headers = F.array(*pairs)
+    if "headers" in source.columns:
+        headers = F.when(F.col("headers").isNull(), headers).otherwise(F.concat("headers", headers))
+    return headers.alias("headers")
+
+
+def result(source: DataFrame, config: TransformConfig) -> DataFrame:
+    """What the transformation makes of the source, whatever its columns. Raises ConfigError if it does not fit it, or
+    has malformed rows go to a topic."""
+    if config.letters is not None:
+        raise ConfigError(
+            "EOS_CONFIG_TRANSFORM_LETTERS",
+            "'transform.parse.onMalformed' has a topic, and this job does not offer that.",
+            hint="Use fail or drop.",
+            key="transform.parse.onMalformed",
+        )
+    return _result(source, config)
+
+
+def _result(source: DataFrame, config: TransformConfig) -> DataFrame:
+    parsed = _parsed(source, config.parse) if config.parse else source
+    return _by_sql(parsed, config.sql) if config.sql else _by_function(parsed, str(config.function))
 
 
 def _by_sql(stream: DataFrame, sql: str) -> DataFrame:
@@ -120,27 +252,39 @@ def _parsed(source: DataFrame, config: ParseConfig) -> DataFrame:
     if config.format == "string":
         return source.withColumn("value", text)
     names = _schema(config, source.columns).names
-    parse = F.from_json if config.format == "json" else F.from_csv
-    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
-    struct = parse(text, f"{config.schema}, {_CORRUPT} STRING", options)
-    checked = source.withColumn(_PARSED, struct).where(_accepts(config.on_malformed))
+    checked = _checked(source, config).where(_accepts(config.on_malformed))
     return checked.select(*source.columns, *(F.col(_PARSED)[name].alias(name) for name in names))
 
 
-def _accepts(on_malformed: str) -> Column:
+def _checked(source: DataFrame, config: ParseConfig) -> DataFrame:
+    """The source with its value as a struct, which `_is_well_formed` looks at."""
+    parse = F.from_json if config.format == "json" else F.from_csv
+    # With options, the optimizer parses all fields, whichever of them are used.
+    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
+    struct = parse(F.col("value").cast("string"), f"{config.schema}, {_CORRUPT} STRING", options)
+    return source.withColumn(_PARSED, struct)
+
+
+def _is_well_formed() -> Column:
+    """True or false, never null, so that it and its negation part the rows in two."""
     parsed = F.col(_PARSED)
     empty = F.trim(F.col("value").cast("string")) == ""  # which Spark takes for a CSV row of nulls
     well_formed = F.col("value").isNull() | (parsed.isNotNull() & parsed[_CORRUPT].isNull() & ~empty)
-    if on_malformed == "drop":
+    return F.coalesce(well_formed, F.lit(False))
+
+
+def _accepts(on_malformed: str | LettersConfig) -> Column:
+    well_formed = _is_well_formed()
+    if on_malformed != "fail":
         return well_formed
     message = F.concat(
-        F.lit("[EOS_JOB_MALFORMED_ROW] The value of topic "),
+        F.lit(f"{_MALFORMED} The value of topic "),
         F.col("topic"),
         F.lit(", partition "),
         F.col("partition"),
         F.lit(", offset "),
         F.col("offset"),
-        F.lit(" does not fit 'transform.parse'. Hint: Mend the schema, or leave such rows out by 'onMalformed: drop'."),
+        F.lit(" does not fit 'transform.parse'. Hint: Mend the schema, or set 'onMalformed' to {topic: …} or drop."),
     )
     # rand() makes the filter one that the optimizer neither moves nor merges, so that no filter of the user's comes
     # first and drops a malformed row unseen. (Only an unsure one does: the optimizer knows that rand() < 0 is false and

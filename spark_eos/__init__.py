@@ -8,19 +8,44 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from spark_eos._version import __version__
+from spark_eos.direct.start import direct
+from spark_eos.foreach import batch_writer
 from spark_eos.reasons import Reason, reason
+from spark_eos.restarts import Restart, run
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["Reason", "__version__", "reason", "register"]
+    from spark_eos.ops.metrics import Metrics
+
+__all__ = ["Reason", "Restart", "__version__", "batch_writer", "direct", "metrics", "reason", "register", "run"]
 
 
 def register(spark: SparkSession) -> None:
-    """Register ``format("eos-kafka")`` with a session.
+    """Register ``format("eos-kafka")`` with a session, with the session's settings of file systems as they are now
+    (``spark.hadoop.fs.s3a.…`` and the like), by which the sink reads checkpoints that are not on a local disk.
 
-    Needed only if Spark's own look-up of installed data sources does not find it, for example with an editable install.
+    Needed for these settings, and if Spark's own look-up of installed data sources does not find the format, for
+    example with an editable install.
     """
-    from spark_eos.datasource import EosKafkaDataSource
+    from spark_eos import events
+    from spark_eos.datasource import with_settings
+    from spark_eos.storage.settings import of_session
 
-    spark.dataSource.register(EosKafkaDataSource)
+    spark.dataSource.register(with_settings(of_session(spark), events.here()))
+
+
+def metrics(
+    spark: SparkSession, port: int | None = 9400, *, host: str | None = None, events: str | None = None
+) -> Metrics:
+    """Count what the session's queries do, and serve that to Prometheus at ``http://HOST:PORT/metrics``.
+
+    Call it once, before queries start; it registers ``format("eos-kafka")``, too. ``port`` 0 is a free one, None is no
+    endpoint; ``host`` is the interface to listen at, by default all. ``events``: a file to which each event is appended
+    as a line of JSON, for ``spark-eos plot``. No query fails because of its metrics: what is in the way is logged.
+
+    Raises UnsupportedError where there is to be an endpoint and ``pip install 'spark-eos[metrics]'`` is missing.
+    """
+    from spark_eos.ops.metrics import start
+
+    return start(spark, port, host, events)

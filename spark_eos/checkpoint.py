@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -12,33 +13,62 @@ import pyarrow.fs
 from spark_eos.errors import CheckpointError
 from spark_eos.protocol.head import Offsets
 from spark_eos.protocol.new_checkpoint import FROM_GROUP
+from spark_eos.storage.settings import HadoopSettings, here
+from spark_eos.storage.stores import NoStore, open_store, without_secrets
+
+_NO_SETTINGS = HadoopSettings()
+#: What a store says of somebody who may not ask, or asks in the wrong place. Anything else may pass.
+_LASTING = re.compile(r"ACCESS_DENIED|INVALID|SIGNATURE|NO_SUCH|NOT_FOUND|denied|forbidden|HTTP status 40[0134]", re.I)
 
 
 class Checkpoint:
-    """The checkpoint at ``location``: a path, or a URI of a file system that pyarrow knows (file, hdfs, s3, gs, …)."""
+    """The checkpoint at ``location``, as `spark_eos.storage.stores` reads locations. ``settings`` are those of the
+    session and the query.
 
-    def __init__(self, location: str) -> None:
+    A store that does not let itself be read raises CheckpointError: EOS_CHECKPOINT_STORE, or, where that may pass,
+    EOS_CHECKPOINT_UNREACHABLE.
+    """
+
+    def __init__(self, location: str, settings: HadoopSettings = _NO_SETTINGS) -> None:
         self.location = location
-        if "://" in location or location.startswith("file:"):
-            self._files, self._root = pyarrow.fs.FileSystem.from_uri(location)
-        else:
-            self._files, self._root = pyarrow.fs.LocalFileSystem(), location
+        self._settings = here(settings)
+        try:
+            store = open_store(location, self._settings)
+        except NoStore as why:
+            raise self._closed(str(why)) from None
+        self._files, self._root, self._local = store.files, store.root, store.local
 
     def query_id(self) -> str | None:
-        """The query's id; None before its first start."""
-        text = self._read("metadata")
+        """The query's id; None before its first start. Spark writes it before it plans anything."""
+        text = self.read("metadata")
         if text is None:
             return None
         try:
             return str(json.loads(text)["id"])
         except (ValueError, KeyError, TypeError):
-            raise self._damaged("metadata", "it is not the JSON that Spark writes") from None
+            raise self.damaged("metadata", "it is not the JSON that Spark writes") from None
 
     def last_batch(self, log: str) -> int | None:
         """The newest batch in the log ``offsets`` or ``commits``; None if there is none."""
-        selector = pyarrow.fs.FileSelector(f"{self._root}/{log}", allow_not_found=True)
-        names = (PurePosixPath(info.path).name for info in self._files.get_file_info(selector))
-        return max((int(name) for name in names if name.isdigit()), default=None)
+        return max(self.batches(log), default=None)
+
+    def batches(self, log: str) -> list[int]:
+        """The micro-batches in the log ``offsets`` or ``commits``, in order."""
+        return sorted(int(name) for name in self.names(log) if name.isdigit())
+
+    def names(self, folder: str = "") -> list[str]:
+        """What is in a folder of the checkpoint; nothing where it is not there."""
+        selector = pyarrow.fs.FileSelector(f"{self._root}/{folder}".rstrip("/"), allow_not_found=True)
+        try:
+            found = self._files.get_file_info(selector)
+        except OSError as error:
+            raise self._failed(folder or "the folder", error) from None
+        return [PurePosixPath(info.path).name for info in found]
+
+    def sources(self, batch: int) -> list[str]:
+        """What each source of the query has written to the offset log of a micro-batch, as JSON; none if it is not
+        there."""
+        return (self.read(f"offsets/{batch}") or "").splitlines()[2:]
 
     def kafka_offsets(self, batch: int) -> Offsets:
         """End offsets of a micro-batch, exclusive, of all its Kafka sources: topic → partition → offset.
@@ -46,17 +76,17 @@ class Checkpoint:
         Raises CheckpointError if the log is missing or damaged, has no Kafka source, or contains a topic twice.
         """
         name = f"offsets/{batch}"
-        text = self._read(name)
+        text = self.read(name)
         if text is None:
-            raise self._damaged(name, "it is missing")
+            raise self.damaged(name, "it is missing")
         lines = text.splitlines()
         if len(lines) < 3 or not lines[0].startswith("v"):
-            raise self._damaged(name, "it does not have a version, metadata and one line for each source")
+            raise self.damaged(name, "it does not have a version, metadata and one line for each source")
         merged: dict[str, Mapping[str, int]] = {}
         for line in lines[2:]:
             offsets = _kafka_source(line)
             if offsets is None:
-                raise self._damaged(name, "the line of a source is truncated")
+                raise self.damaged(name, "the line of a source is truncated")
             for topic, partitions in offsets.items():
                 if topic in merged:
                     raise CheckpointError(
@@ -76,28 +106,68 @@ class Checkpoint:
 
     def topic_ids(self, batch: int) -> dict[str, str]:
         """Topic → id, by the offset log of a micro-batch, of the sources that write them there."""
-        text = self._read(f"offsets/{batch}") or ""
         found: dict[str, str] = {}
-        for line in text.splitlines()[2:]:
+        for ids in self._marks(batch, "#ids"):
+            found |= {topic: id_ for topic, id_ in ids.items() if isinstance(id_, str)}
+        return found
+
+    def source_groups(self, batch: int) -> set[str]:
+        """The consumer groups to which the sources of the query report by themselves."""
+        return {str(group.get("id")) for group in self._marks(batch, "#group")}
+
+    def _marks(self, batch: int, name: str) -> Iterator[dict[str, Any]]:
+        """What our sources have written under this name to the offset log of a micro-batch."""
+        for line in self.sources(batch):
             try:
                 raw: Any = json.loads(line)
             except ValueError:
                 continue  # `kafka_offsets` tells of it
-            ids = raw.get("#ids") if isinstance(raw, dict) else None
-            found |= {t: i for t, i in ids.items() if isinstance(i, str)} if isinstance(ids, dict) else {}
-        return found
+            found = raw.get(name) if isinstance(raw, dict) else None
+            if isinstance(found, dict):
+                yield found
 
-    def _read(self, name: str) -> str | None:
+    def read(self, name: str) -> str | None:
+        """The text of a file; None where it is not there."""
         try:
             with self._files.open_input_stream(f"{self._root}/{name}") as stream:
                 content: bytes = stream.read()
                 return content.decode()
         except FileNotFoundError:
             return None
-        except (OSError, UnicodeDecodeError) as error:
-            raise self._damaged(name, str(error)) from None
+        except UnicodeDecodeError as error:
+            raise self.damaged(name, str(error)) from None
+        except OSError as error:
+            raise self._failed(name, error) from None
 
-    def _damaged(self, name: str, why: str) -> CheckpointError:
+    def _failed(self, name: str, error: OSError) -> CheckpointError:
+        if self._local:
+            return self.damaged(name, str(error))
+        said = without_secrets(str(error), self._settings)
+        if isinstance(error, PermissionError) or _LASTING.search(said):
+            return self._closed(said)
+        return CheckpointError(
+            "EOS_CHECKPOINT_UNREACHABLE",
+            f"{self.location}/{name} could not be read: {said}.",
+            hint="Check that the driver's machine reaches the store. 'offsets.group.id' needs it; without that "
+            "option, the query runs all the same.",
+        )
+
+    def elsewhere(self) -> CheckpointError:
+        """The error for a location that is empty although the query has started: Spark's files are somewhere else."""
+        return self._closed("there is no file 'metadata', which Spark has written before. It looks elsewhere")
+
+    def _closed(self, why: str) -> CheckpointError:
+        return CheckpointError(
+            "EOS_CHECKPOINT_STORE",
+            f"The checkpoint {self.location} cannot be read from Python: {why}.",
+            hint="Python processes do not get Spark's configuration. Call spark_eos.register(spark), which takes the "
+            "session's settings of file systems (spark.hadoop.fs.…), or set them as options of the query (fs.…) or in "
+            "the driver's environment. Only 'offsets.group.id' needs this: without that option, the query runs all "
+            "the same.",
+        )
+
+    def damaged(self, name: str, why: str) -> CheckpointError:
+        """The error for a file that cannot be used."""
         return CheckpointError(
             "EOS_CHECKPOINT_DAMAGED",
             f"{self.location}/{name} cannot be used: {why}.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NoReturn
 
 from pyspark.sql.datasource import (
@@ -11,18 +12,24 @@ from pyspark.sql.datasource import (
     DataSourceStreamWriter,
     DataSourceWriter,
 )
-from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
 from spark_eos.errors import EosError
+from spark_eos.events import NOWHERE, Events
+from spark_eos.spark import SupportsTriggerAvailableNow
+from spark_eos.storage.settings import HadoopSettings
 from spark_eos.tracebacks import hidden_traceback
 from spark_eos.worker_exit import quiet_here
 
 
 class EosKafkaDataSource(DataSource):
-    """``format("eos-kafka")`` for ``read``, ``readStream`` and ``writeStream``."""
+    """``format("eos-kafka")`` for ``read``, ``readStream``, ``write`` and ``writeStream``."""
 
     _was_sent = False
+    #: Hadoop's settings of file systems in the session.
+    _settings = HadoopSettings()
+    #: Who is told of what happens to its queries.
+    _events = NOWHERE
 
     def __init__(self, options: dict[str, str]) -> None:
         super().__init__(options)
@@ -34,6 +41,10 @@ class EosKafkaDataSource(DataSource):
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_was_sent": True}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        quiet_here()
 
     @hidden_traceback()
     def schema(self) -> StructType:
@@ -65,14 +76,19 @@ class EosKafkaDataSource(DataSource):
             check_given(schema, options.include_headers)
         except EosError as error:
             return _Refused(error)
-        return EosKafkaStreamReader(options)
+        return EosKafkaStreamReader(options, self._events)
 
     @hidden_traceback()
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """Called by ``df.write``, before any task. Always raises."""
-        from spark_eos.reasons import batch_write
+        """Called by ``df.write``, before any task: this also checks the cluster. The writer goes to the tasks, and to
+        the process that commits or aborts."""
+        from spark_eos.options.writes import write_options
+        from spark_eos.reasons import batch_overwrite
+        from spark_eos.sink.batch_writer import EosKafkaBatchWriter
 
-        raise batch_write()
+        if overwrite:
+            raise batch_overwrite()
+        return EosKafkaBatchWriter(write_options(self.options), schema, self._events)
 
     @hidden_traceback()
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
@@ -81,10 +97,20 @@ class EosKafkaDataSource(DataSource):
         from spark_eos.options.parse import sink_options
         from spark_eos.sink.writer import EosKafkaStreamWriter
 
-        writer = EosKafkaStreamWriter(sink_options(self.options), schema)
+        writer = EosKafkaStreamWriter(sink_options(self.options, self._settings), schema, self._events)
         if not self._was_sent:
             writer.plan()
         return writer
+
+
+def with_settings(settings: Mapping[str, str], events: Events = NOWHERE) -> type[EosKafkaDataSource]:
+    """The data source for a session with these settings of file systems, and metrics. They travel to Python workers in
+    the class, which Spark keeps as bytes and never prints; a class of a module would travel by its name only."""
+    if not settings and not events:
+        return EosKafkaDataSource
+    local = {"_settings": HadoopSettings(settings), "_events": events}
+    local["__qualname__"] = "with_settings.<locals>.EosKafkaDataSource"
+    return type(EosKafkaDataSource.__name__, (EosKafkaDataSource,), local)
 
 
 class _Refused(DataSourceStreamReader, SupportsTriggerAvailableNow):

@@ -18,6 +18,10 @@
     │   ├── Diverged           a replay differs from what was decided
     │   ├── TransactionLost    a decided transaction was lost and has to be repaired
     │   └── Unclear            the outcome of a transaction is unknown
+    ├── TableError             a Delta table is not what a job can read or write
+    ├── ReplayError            a checkpoint cannot be replayed or taken over, or not so
+    ├── CommandError           a command cannot do what it was asked, or not now
+    ├── FileError              a file of an ingest cannot be taken
     ├── WorkerError            a Python process of Spark has ended in the middle of its work
     ├── ConfigError            the config file of a job is invalid
     └── DevClusterError        the development cluster cannot run
@@ -35,8 +39,10 @@ HINT = " Hint: "
 RESTART_HELPS: frozenset[str] = frozenset(
     {
         # The cluster did not respond or failed. Clients have retried for seconds by then: wait, and start again.
+        "EOS_CHECKPOINT_UNREACHABLE",
         "EOS_COORDINATOR_UNREACHABLE",
         "EOS_DELIVERY_FAILED",
+        "EOS_DELTA_CONFLICT",
         "EOS_KAFKA_UNREACHABLE",
         "EOS_LEDGER_BUSY",
         "EOS_LEDGER_HELD",
@@ -48,7 +54,9 @@ RESTART_HELPS: frozenset[str] = frozenset(
         # Nothing was decided, and all rows written are aborted: the next start replays the micro-batch.
         "EOS_ATTEMPT_LATE",
         "EOS_FENCED",
+        "EOS_FILE_CHANGED_WHILE_READ",
         "EOS_PRODUCER_WITHOUT_IDENTITY",
+        "EOS_REFUSAL_UNCLEAR",
         "EOS_RUN_CLOSED",
         "EOS_TASK_SILENT",
         "EOS_TRANSACTION_BROKEN",
@@ -156,6 +164,22 @@ class TransactionLost(ProtocolStop):
 
 class Unclear(ProtocolStop):
     """The outcome of a transaction is unknown."""
+
+
+class TableError(EosError):
+    """A Delta table is not what a job can read or write without losing or doubling rows."""
+
+
+class ReplayError(EosError):
+    """A checkpoint cannot be replayed or taken over, or not so."""
+
+
+class CommandError(EosError):
+    """A command cannot do what it was asked, or not now."""
+
+
+class FileError(EosError):
+    """A file of an ingest cannot be taken."""
 
 
 class WorkerError(EosError):

@@ -32,6 +32,7 @@ POINTS = {
     "open.cleaned": "open: transactions of earlier runs are aborted",
     "prepare.begun": "a task has begun its transaction, no row is written",
     "prepare.wrote": "a task has handed its first rows to its producer",
+    "prepare.mapped": "a mirror's task has handed the entries of the offset map to its producer, after all rows",
     "prepare.flushed": "every row of a task is acknowledged, nothing is checked yet",
     "prepare.prepared": "a task is prepared and about to report it",
     "ahead.read": "the driver is about to take the ledger for the next micro-batch",
@@ -39,13 +40,30 @@ POINTS = {
     "commit.entered": "the driver has every task's report, nothing is decided",
     "commit.taken": "the driver has taken the ledger, nothing is decided",
     "commit.verified": "every transaction is verified, nothing is decided",
+    "commit.noted": "the notes of a decision are written, the decision itself is not",
     "commit.decided": "the decision is durable, no transaction is ended",
     "commit.between": "the first transaction is committed, the others are not",
     "commit.ended": "every transaction is committed, leftovers are not aborted",
     "commit.cleaned": "commit is about to return to Spark, which has not written its commit log yet",
+    "commit.completed": "a batch write is completed in the ledger, Spark does not know yet",
     "abort.entered": "the driver is about to abort a micro-batch",
     "abort.closed": "the run is closed, nothing is aborted",
+    "replay.intended": "replay: the head of the new query is published, no start gets past it",
+    "replay.filed": "replay: a file of the new checkpoint is written",
+    "replay.halted": "replay: no start gets past the old query's head any more, what it has open is not aborted",
+    "replay.moved": "replay in place: a file was moved out of the checkpoint",
+    "replay.begun": "replay: the head from which the query goes on is published",
+    "recover.closed": "recover: the query is closed, what it has open and not decided is not aborted",
+    "recover.cleared": "recover: what is not decided is aborted, what is decided is not committed",
+    "recover.committed": "recover: what is decided is committed, the ledger does not say so yet",
 }
+
+_OF_OTHERS = ("commit.noted", "commit.completed", "prepare.mapped")
+
+IN_QUERIES = tuple(
+    point for point in POINTS if not point.startswith(("replay.", "recover.")) and point not in _OF_OTHERS
+)
+"""The points that every streaming query can come to; the others are of commands, batch writes, ingests and mirrors."""
 
 _ACTIONS = ("hold", "fail", "die")
 

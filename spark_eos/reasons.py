@@ -15,6 +15,10 @@ from spark_eos.errors import HINT, RESTART_HELPS, EosError, UnsupportedError, Wo
 
 #: An error of spark-eos inside Spark's text: up to the end of its line, or to what Spark appends to it.
 _OURS = re.compile(r"\[(?P<condition>EOS_[A-Z0-9_]+)\] (?P<said>.+?)(?=\s*SQLSTATE: |\s*\n|\s*$)")
+#: What `setup.cfg` requires, as Python names it where it is not there.
+_MISSING = re.compile(
+    r"ModuleNotFoundError: No module named '(?P<module>spark_eos|pyarrow|numpy|confluent_kafka|fastcrc)(?:\.[.\w]+)?'"
+)
 #: In Spark's text, the query's plan follows this line. It may contain such texts as literals.
 PLAN = "=== Streaming Query ==="
 
@@ -47,7 +51,8 @@ def reason(error: BaseException) -> Reason | None:
     if found is not None:
         message, _, hint = found["said"].partition(HINT)
         return Reason(found["condition"], message, hint, found["condition"] in RESTART_HELPS)
-    ours = damage(text, _stack(error)) or next((make() for theirs, make in _SPARKS if theirs in text), None)
+    ours: EosError | None = damage(text, _stack(error)) or _without_package(text)
+    ours = ours or next((make() for theirs, make in _SPARKS if theirs in text), None)
     return reason(ours) if ours is not None else None
 
 
@@ -59,12 +64,20 @@ def _stack(error: BaseException | None) -> str:
     return f"{error}\n{own}\n{_stack(getattr(error, '_cause', None))}"
 
 
-def batch_write() -> UnsupportedError:
+def batch_mode() -> UnsupportedError:
     return UnsupportedError(
-        "EOS_BATCH_WRITE",
-        "eos-kafka writes streams, not batches: df.write, also within foreachBatch, could write rows twice.",
-        hint='Use df.writeStream.format("eos-kafka"), with .trigger(availableNow=True) to write what is available '
-        "and end. If rows may be duplicated, use Spark's own format, kafka.",
+        "EOS_WRITE_MODE",
+        "eos-kafka appends rows to topics; Spark's default for df.write is to fail where there is something already.",
+        hint='Add .mode("append").',
+    )
+
+
+def batch_overwrite() -> UnsupportedError:
+    return UnsupportedError(
+        "EOS_WRITE_OVERWRITE",
+        "eos-kafka appends rows to topics, and cannot overwrite what is there.",
+        hint='Use .mode("append"). To begin with an empty topic, create a new one, or delete its records first '
+        "(kafka-delete-records.sh).",
     )
 
 
@@ -97,10 +110,23 @@ def worker_died() -> WorkerError:
     )
 
 
+def _without_package(text: str) -> WorkerError | None:
+    """Of the stack of a worker that cannot import what a task needs."""
+    found = _MISSING.search(text)
+    if found is None:
+        return None
+    return WorkerError(
+        "EOS_EXECUTOR_WITHOUT_PACKAGE",
+        f"The Python of an executor has no module '{found['module']}', which spark-eos needs there.",
+        hint="Install spark-eos and what it requires for the Python of every executor, or send both along with the "
+        "application: 'spark-eos package' makes an archive of both, and docs/clusters.md says how to use it.",
+    )
+
+
 #: Errors that Spark raises before it calls spark-eos, and the equivalent errors of spark-eos.
 _SPARKS: tuple[tuple[str, Callable[[], EosError]], ...] = (
     ("eos-kafka does not support Update mode", update_mode),
     ("eos-kafka does not support continuous processing", continuous_trigger),
-    ('The data source "eos-kafka" cannot be written in the "', batch_write),
+    ('The data source "eos-kafka" cannot be written in the "', batch_mode),
     ("Python worker exited unexpectedly", worker_died),
 )

@@ -19,7 +19,7 @@ Every error has a condition name, a message and a hint:
 In Spark it stands at the end of a `StreamingQueryException`; `spark_eos.reason(error)` extracts it:
 
 ```python
-spark.sparkContext.setLogLevel("OFF")  # or by log4j2.properties, as conf/log4j2.properties does for the jobs
+spark.sparkContext.setLogLevel("OFF")  # or by log4j2.properties, as spark_eos/log4j2.properties does for the jobs
 try:
     query.awaitTermination()
 except StreamingQueryException as error:

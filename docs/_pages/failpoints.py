@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from _pages.code import Module, called, modules
-from spark_eos.failpoints import POINTS
+from spark_eos.failpoints import IN_QUERIES, POINTS
 
 INTRODUCTION = """# Failpoints
 
@@ -28,8 +28,11 @@ STEPS = {
     "ahead": "Taking the ledger ahead",
     "commit": "Commit: the driver decides",
     "abort": "Abort",
+    "replay": "Replay: `spark-eos replay` makes a query begin where another one was before",
+    "recover": "Recover: `spark-eos recover` does what a query's next start would do first",
 }
 _POINT = re.compile(rf"\b({'|'.join(STEPS)})\.[a-z]+")
+_LISTS = {"POINTS": tuple(POINTS), "IN_QUERIES": IN_QUERIES}
 _PARAMETERS = {"point", "fault", "faults"}
 _KILLS = {"kill", "kill_all_but", "killpg"}
 
@@ -123,9 +126,10 @@ def _reach(module: Module, node: ast.AST) -> list[ast.AST]:
 
 
 def _definition(module: Module, name: str) -> ast.AST | None:
-    """What a name stands for in its file. The package's `POINTS` are a constant that names all of them."""
-    if module.imports.get(name) == ("spark_eos.failpoints", "POINTS"):
-        return ast.Constant(" ".join(POINTS))
+    """What a name stands for in its file. The package's `POINTS` and `IN_QUERIES` are constants that name them."""
+    given = module.imports.get(name)
+    if given is not None and given[0] == "spark_eos.failpoints" and given[1] in _LISTS:
+        return ast.Constant(" ".join(_LISTS[given[1]]))
     return module.constants.get(name) or module.helpers.get(name)
 
 

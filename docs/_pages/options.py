@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from spark_eos.kafka.config.direct import BY_LIBRDKAFKA, WITHOUT_EFFECT
 from spark_eos.kafka.config.java_names import _REFUSED, WITHOUT_TWIN
 from spark_eos.options.table import ELSEWHERE, SINK, SINK_OWNED, SOURCE, SOURCE_OWNED, Option
+from spark_eos.options.writes import WRITE
 
 INTRODUCTION = """# Options
 
@@ -18,7 +20,17 @@ KAFKA = "Any Kafka client property; Java client names are accepted. An unknown p
 def page() -> str:
     """options.md."""
     source, sink = _side("Source", SOURCE, SOURCE_OWNED), _side("Sink", SINK, SINK_OWNED)
-    return "\n".join([INTRODUCTION, *source, *sink, *_java_names(), *_comparison()]) + "\n"
+    return (
+        "\n".join([INTRODUCTION, *source, *sink, *_writes(), *_java_names(), *_by_librdkafka(), *_comparison()]) + "\n"
+    )
+
+
+def _writes() -> Iterator[str]:
+    (job,) = (option for option in WRITE if option not in SINK)
+    yield from ("", "## Batch writes", "", "[Batch writes](batch.md) (`df.write`) have these options of the sink:")
+    yield ", ".join(f"`{o.name}`" for o in WRITE if o is not job) + ", `kafka.*`. They have one of their own:"
+    yield from ("", "| option | default | meaning |", "| --- | --- | --- |")
+    yield f"| `{job.name}` | {job.default} | {job.doc} |"
 
 
 def _side(title: str, table: tuple[Option, ...], owned: dict[str, str]) -> Iterator[str]:
@@ -37,6 +49,20 @@ def _java_names() -> Iterator[str]:
     yield ""
     names = ", ".join(f"`kafka.{key}`" for key in sorted(WITHOUT_TWIN))
     yield f"These are accepted and ignored, as they change neither results nor security: {names}."
+
+
+def _by_librdkafka() -> Iterator[str]:
+    yield from ("", "## Properties that need librdkafka", "")
+    yield "Rows are read and written [directly](design.md#reading), whole record batches at a time. With one of these"
+    yield "properties they go through librdkafka instead, with the same result, at about four times the cost:"
+    yield from ("", "| property | for | reason |", "| --- | --- | --- |")
+    for side, properties, why in BY_LIBRDKAFKA:
+        names = ", ".join(f"`kafka.{name.replace('=', '` = `')}`" for name in properties)
+        yield f"| {names} | {side} | {why} |"
+    yield ""
+    names = ", ".join(f"`{key}`" for key in sorted(WITHOUT_EFFECT["consumer"] | WITHOUT_EFFECT["producer"]))
+    yield "So does a property that a newer librdkafka has, and that is not known here. These tune what only librdkafka"
+    yield f"has, and are without effect on rows that are read and written directly: {names}."
 
 
 def _comparison() -> Iterator[str]:

@@ -6,8 +6,8 @@ import json
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from jobs.session import ROOT
@@ -53,13 +53,17 @@ def environment(requirement: str) -> str:
     return str(interpreter)
 
 
+def child(module: str, spec: str, interpreter: str = sys.executable) -> AbstractContextManager[Child]:
+    """``python -m <module> '<spec>'``, as `started`."""
+    return started(module, [interpreter, "-m", module, spec])
+
+
 @contextmanager
-def child(module: str, spec: str, interpreter: str = sys.executable) -> Iterator[Child]:
-    """``python -m <module> '<spec>'``, which may run until its standard input ends. Its errors go to our stderr."""
-    command = [interpreter, "-m", module, spec]
+def started(name: str, command: Sequence[str]) -> Iterator[Child]:
+    """A program, which may run until its standard input ends. Its errors go to our stderr."""
     process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:
-        yield Child(module, process)
+        yield Child(name, process)
     finally:
         process.kill()
         process.communicate()

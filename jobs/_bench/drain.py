@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import datetime
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypedDict
 
 from pyspark.sql import SparkSession
+from pyspark.sql.streaming import StreamingQuery
 
+from jobs._bench.loop import Transaction
 from jobs._bench.meter import BROKER, CLIENT, Cost, Meter
 from jobs._bench.queries import Flow, read, write
 
@@ -61,12 +63,21 @@ class Run:
 
 def drain(spark: SparkSession, bootstrap_servers: str, flow: Flow, roots: Mapping[str, int]) -> Run:
     """Run it by availableNow on a checkpoint of its own. ``roots``: the groups of processes to meter."""
-    with tempfile.TemporaryDirectory(prefix="spark-eos-bench-") as checkpoint, Meter(roots) as meter:
+
+    def start(checkpoint: str) -> StreamingQuery:
         rows = read(spark, bootstrap_servers, flow)
-        query = write(rows, bootstrap_servers, flow, checkpoint).trigger(availableNow=True).start()
+        return write(rows, bootstrap_servers, flow, checkpoint).trigger(availableNow=True).start()
+
+    return run_out(start, roots)
+
+
+def run_out(start: Callable[[str], StreamingQuery], roots: Mapping[str, int]) -> Run:
+    """Run a query that ends by itself. ``start`` is given the folder of its checkpoint."""
+    with tempfile.TemporaryDirectory(prefix="spark-eos-bench-") as checkpoint, Meter(roots) as meter:
+        query = start(checkpoint)
         try:
             if not query.awaitTermination(_END_S):
-                raise TimeoutError(f"{flow} did not end within {_END_S} s")
+                raise TimeoutError(f"a query did not end within {_END_S} s")
             progress = [entry for entry in query.recentProgress if entry["numInputRows"]]
         finally:
             query.stop()
@@ -76,6 +87,13 @@ def drain(spark: SparkSession, bootstrap_servers: str, flow: Flow, roots: Mappin
 def judge(progress: Sequence[Mapping[str, Any]], meter: Meter) -> Run:
     """``progress``: of each micro-batch with rows."""
     return measured(sum(entry["numInputRows"] for entry in progress), len(progress), stretch(progress), meter)
+
+
+def judge_transactions(done: Sequence[Transaction], meter: Meter) -> Run:
+    """``done``: all that a program or a job has written, in their order."""
+    counted = done[LEFT_OUT:]
+    part = Stretch(len(counted), sum(t.rows for t in counted), counted[0].begin, counted[-1].end)
+    return measured(sum(t.rows for t in done), len(done), part, meter)
 
 
 def measured(rows: int, batches: int, counted: Stretch, meter: Meter) -> Run:

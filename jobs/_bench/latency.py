@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from statistics import median, quantiles
 from typing import Any
@@ -17,7 +17,7 @@ from jobs._bench.child import Child, child
 from jobs._bench.drain import seconds
 from jobs._bench.queries import BUILTIN, OURS, Flow, read, write
 from jobs._bench.result import Result, Series, WrongResult, cell
-from jobs._bench.session import Bench
+from jobs._bench.session import Bench, files_of_spark
 from jobs._bench.source import PARTITIONS
 from jobs._bench.turns import Plan
 
@@ -42,17 +42,25 @@ class Case:
 
 CASES = (Case("100 rows at a time", 80, 100, None), Case("1,000 rows/s", 2_000, 10, 0.01))
 _BASELINE = "built-in → built-in"
-CONTENDERS = {"ours → ours": (OURS, OURS), _BASELINE: (BUILTIN, BUILTIN)}
+#: Source, sink, and whether Spark writes the checkpoint as it does by itself, instead of as our jobs let it.
+CONTENDERS = {
+    "ours → ours": (OURS, OURS, False),
+    "ours → ours, Spark's files": (OURS, OURS, True),
+    _BASELINE: (BUILTIN, BUILTIN, True),
+    "built-in → built-in, files as ours": (BUILTIN, BUILTIN, False),
+}
 
 
 def measure(bench: Bench, plan: Plan, say: Callable[[str], None]) -> Result:
-    """Both contenders, in each case; a run warms up by its own first rounds. Raises WrongResult for missing rows."""
+    """All contenders, in each case; a run warms up by its own first rounds. Raises WrongResult for missing rows."""
     result = Result("latency", _BASELINE, METRIC, "until a row is visible at the other end")
     for case in CASES:
         rounds = max(FEWEST_ROUNDS, round(case.rounds * plan.scale))
         series = {name: Series(name, case.name) for name in CONTENDERS}
         for turn, name in replace(plan, warm_ups=0).turns(list(series)):
-            run = _run(bench, *CONTENDERS[name], case, rounds)
+            source, sink, sparks_files = CONTENDERS[name]
+            with files_of_spark(bench.spark) if sparks_files else nullcontext():
+                run = _run(bench, source, sink, case, rounds)
             say(f"latency: {name}, {case.name}, run {turn}: p50 {cell(METRIC, run[METRIC])} ms")
             series[name].runs.append(run)
         result.series += series.values()

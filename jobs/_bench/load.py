@@ -1,6 +1,10 @@
-"""Fills topics with rows to read: values of one size, no keys, spread evenly over the partitions, uncompressed."""
+"""Fills topics with rows to read, spread evenly over the partitions, uncompressed: values of one size, or small JSON
+with keys."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import cycle, islice
 
 from confluent_kafka import KafkaError, Message, Producer
 
@@ -10,8 +14,9 @@ _ROOM_S = 0.05
 _FLUSH_S = 120
 
 
-def fill(cluster: DevCluster, topic: str, rows: int, value_bytes: int, partitions: int) -> None:
-    """Create the topic and write so many rows; returns when the broker has all of them."""
+def fill(cluster: DevCluster, topic: str, rows: int, value_bytes: int, partitions: int, keys: int = 0) -> None:
+    """Create the topic and write so many rows; returns when the broker has all of them. ``keys``: so many different
+    ones, each beside JSON of about so many bytes."""
     cluster.create_topic(topic, partitions)
     failures: list[KafkaError] = []
 
@@ -30,13 +35,31 @@ def fill(cluster: DevCluster, topic: str, rows: int, value_bytes: int, partition
             "log_level": 3,
         }
     )
-    value = bytes(i % 251 for i in range(value_bytes))
-    for row in range(rows):
+    made = _with_keys(keys) if keys else cycle([(None, bytes(i % 251 for i in range(value_bytes)))])
+    for row, (key, value) in enumerate(islice(made, rows)):
         while True:
             try:
-                producer.produce(topic, value, partition=row % partitions)
+                producer.produce(topic, value, key, partition=row % partitions)
                 break
             except BufferError:
                 producer.poll(_ROOM_S)
     if producer.flush(_FLUSH_S) or failures:
         raise RuntimeError(f"the broker did not take all rows of {topic}: {failures[:1]}")
+
+
+def _with_keys(keys: int) -> Iterator[tuple[bytes, bytes]]:
+    """Without end: keys in a fixed, mixed order; values of 95 bytes, as long as there are fewer than a billion."""
+    number = 0
+    while True:
+        number += 1
+        key = b"customer-%06d" % (number * 7919 % keys)
+        total = number * 104_729 % 1_000_000
+        yield (
+            key,
+            b'{"customer":"%s","order":%09d,"total":%06d,"currency":"EUR","state":"paid"}'
+            % (
+                key,
+                number,
+                total,
+            ),
+        )

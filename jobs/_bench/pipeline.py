@@ -7,28 +7,26 @@ import uuid
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 
-from confluent_kafka import Consumer, TopicPartition
-
-from jobs._bench import loop
+from jobs._bench import java, loop, mirrormaker
 from jobs._bench.child import child, environment
-from jobs._bench.drain import LEFT_OUT, Run, Stretch, drain, measured
+from jobs._bench.count import count
+from jobs._bench.drain import Run, drain, judge_transactions
 from jobs._bench.meter import BROKER, CLIENT, Meter
-from jobs._bench.queries import BUILTIN, OURS, Flow
+from jobs._bench.queries import BUILTIN, OURS, TUNED, Flow
 from jobs._bench.result import Result, Series, WrongResult, cell
 from jobs._bench.session import Bench
-from jobs._bench.source import BATCHES, METRIC, PARTITIONS, UNIT, inputs
+from jobs._bench.source import BATCHES, INPUTS, KEYED, METRIC, PARTITIONS, UNIT, inputs
 from jobs._bench.turns import Plan, multiple
 
 _PROGRAM_S = 900
-#: Librdkafka's defaults, for the built-in sink's Java client. Our sink has the last two of them, and does not linger.
-_AS_OURS = {"kafka.linger.ms": "5", "kafka.batch.size": "1000000", "kafka.compression.type": "none"}
 
 
 @dataclass(frozen=True)
 class Contender:
     """A source and a sink, or a program. ``share``: of the rows, for one that would take too long for all of them.
 
-    ``requirement``: of a program that needs an environment of its own.
+    ``requirement``: of a program that needs an environment of its own. ``java``, ``mirror``: the program is that of
+    `jobs._bench.java` or of `jobs._bench.mirrormaker`.
     """
 
     name: str
@@ -37,6 +35,8 @@ class Contender:
     sink_options: dict[str, str] = field(default_factory=dict)
     program: str = ""
     requirement: str | None = None
+    java: bool = False
+    mirror: bool = False
     share: float = 1.0
 
     def rows(self, full: int) -> int:
@@ -49,8 +49,10 @@ CONTENDERS = (
     Contender("ours → ours", OURS, OURS),
     Contender("built-in → ours", BUILTIN, OURS),
     Contender("built-in → built-in", BUILTIN, BUILTIN),
-    Contender(_BASELINE, BUILTIN, BUILTIN, _AS_OURS),
+    Contender(_BASELINE, BUILTIN, BUILTIN, TUNED),
     Contender("loop without Spark", program="jobs._bench.loop"),
+    Contender("loop in Java", java=True),
+    Contender("MirrorMaker 2", mirror=True, share=0.1),
     Contender("QuixStreams", program="jobs._bench.quix", requirement="quixstreams==3.28.1", share=0.1),
 )
 
@@ -60,25 +62,33 @@ def measure(bench: Bench, plan: Plan, say: Callable[[str], None]) -> Result:
     contenders = [contender for contender in CONTENDERS if contender.name != plan.without]
     interpreters = {c.name: environment(c.requirement) if c.requirement else sys.executable for c in contenders}
     result = Result("pipeline", _BASELINE, METRIC, "from one Kafka topic into another")
-    for topic, value_bytes, rows in inputs(bench, plan, "pipeline", say):
-        series = {contender.name: Series(contender.name, f"{value_bytes} B") for contender in contenders}
+    for topic, case, rows in inputs(bench, plan, "pipeline", say, (*INPUTS, KEYED)):
+        series = {contender.name: Series(contender.name, case) for contender in contenders}
         for turn, contender in plan.turns(contenders):
-            output = f"out-{uuid.uuid4().hex[:8]}"
-            bench.cluster.create_topic(output, PARTITIONS)
             wanted = contender.rows(rows)
-            if contender.program:
-                run = _program(bench, contender, interpreters[contender.name], topic, output, wanted)
-            else:
-                run = _query(bench, contender, topic, output, wanted)
+            output, run = _run(bench, contender, interpreters[contender.name], topic, wanted)
             arrived = count(bench.bootstrap_servers, output)
+            if contender.mirror:
+                arrived = min(arrived, wanted)  # it goes on with the rest of the topic until it is killed
             if not run.rows == arrived == wanted:
                 raise WrongResult(f"{contender.name} read {run.rows:,} and wrote {arrived:,} of {wanted:,} rows")
             bench.delete_topic(output)
-            say(f"pipeline: {contender.name}, {value_bytes} B, run {turn}: {cell(METRIC, run.rows_per_second)} rows/s")
+            say(f"pipeline: {contender.name}, {case}, run {turn}: {cell(METRIC, run.rows_per_second)} rows/s")
             if turn > 0:
                 series[contender.name].runs.append(asdict(run))
         result.series += series.values()
     return result
+
+
+def _run(bench: Bench, contender: Contender, interpreter: str, topic: str, rows: int) -> tuple[str, Run]:
+    """The topic that it has written to, and its run."""
+    if contender.mirror:
+        return mirrormaker.copy(bench, topic, PARTITIONS, rows)
+    output = f"out-{uuid.uuid4().hex[:8]}"
+    bench.cluster.create_topic(output, PARTITIONS)
+    if contender.program or contender.java:
+        return output, _program(bench, contender, interpreter, topic, output, rows)
+    return output, _query(bench, contender, topic, output, rows)
 
 
 def _query(bench: Bench, contender: Contender, topic: str, output: str, rows: int) -> Run:
@@ -91,35 +101,8 @@ def _program(bench: Bench, contender: Contender, interpreter: str, topic: str, o
     """One process, with as many rows in a transaction as the others have in a micro-batch."""
     spec = loop.Spec(bench.bootstrap_servers, topic, output, PARTITIONS, rows, rows // BATCHES)
     with (
-        child(contender.program, spec.to_json(), interpreter) as process,
+        java.child(spec) if contender.java else child(contender.program, spec.to_json(), interpreter) as process,
         Meter({CLIENT: process.pid, BROKER: bench.roots[BROKER]}) as meter,
     ):
         done = [loop.Transaction(**fields) for fields in process.result(_PROGRAM_S)]
-    counted = done[LEFT_OUT:]
-    part = Stretch(len(counted), sum(t.rows for t in counted), counted[0].begin, counted[-1].end)
-    return measured(sum(t.rows for t in done), len(done), part, meter)
-
-
-def count(bootstrap_servers: str, topic: str) -> int:
-    """Rows of the topic that a read_committed consumer sees."""
-    consumer = Consumer(
-        {
-            "bootstrap.servers": bootstrap_servers,
-            "broker.address.family": "v4",
-            "group.id": "bench-count",  # asked for by the client; nothing is committed to it
-            "enable.auto.commit": False,
-            "isolation.level": "read_committed",
-            "enable.partition.eof": True,
-        }
-    )
-    try:
-        consumer.assign([TopicPartition(topic, p, 0) for p in range(PARTITIONS)])
-        rows = 0
-        at_end: set[int | None] = set()
-        while len(at_end) < PARTITIONS:
-            messages = consumer.consume(10_000, 0.1)
-            rows += sum(message.error() is None for message in messages)
-            at_end |= {message.partition() for message in messages if message.error() is not None}
-        return rows
-    finally:
-        consumer.close()
+    return judge_transactions(done, meter)

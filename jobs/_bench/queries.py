@@ -11,6 +11,8 @@ from pyspark.sql.streaming import DataStreamWriter
 #: Formats: ours, and Spark's own.
 OURS, BUILTIN = "eos-kafka", "kafka"
 NOOP = "noop"
+#: Librdkafka's defaults, for the built-in sink's Java client. Our sink has the last two of them, and does not linger.
+TUNED = {"kafka.linger.ms": "5", "kafka.batch.size": "1000000", "kafka.compression.type": "none"}
 
 
 @dataclass(frozen=True)

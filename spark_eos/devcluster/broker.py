@@ -24,13 +24,18 @@ class Broker:
     command: list[str]
     keep_home: bool
     """Whether the folder stays when the process that started the broker is killed."""
-    proxied_port: int | None = field(default=None, init=False)
-    """Where it listens for the proxy that it was given."""
+    ports: dict[str, int] = field(default_factory=dict)
+    """Where its other listeners are, by their names."""
     pid: int | None = field(default=None, init=False)
     """The pid of the broker's JVM, of its last start."""
     paused: bool = field(default=False, init=False)
     _log_start: int = field(default=0, init=False, repr=False)
     _watcher: subprocess.Popen[bytes] | None = field(default=None, init=False, repr=False)
+
+    @property
+    def proxied_port(self) -> int | None:
+        """Where it listens for the proxy that it was given."""
+        return self.ports.get("PROXIED")
 
     @property
     def bootstrap_server(self) -> str:

@@ -12,7 +12,6 @@ Every broker is a controller, too (KRaft, combined mode), and listens on 127.0.0
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import select
 import shutil
@@ -24,14 +23,15 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import IO, Any, Self
+from typing import Any, Self
 
 from spark_eos.devcluster import tools
 from spark_eos.devcluster.broker import Broker
-from spark_eos.devcluster.ports import free_ports, is_free
-from spark_eos.devcluster.runtime import JVM_FLAGS, kafka_runtime, with_class_archive
-from spark_eos.devcluster.settings import broker_settings, check, properties
-from spark_eos.devcluster.storage import format_storage, formatted_files, new_id
+from spark_eos.devcluster.jars import KAFKA_VERSION, tools_version
+from spark_eos.devcluster.ports import check_free, free_ports, is_free
+from spark_eos.devcluster.runtime import JVM_FLAGS, LOG_LEVEL, Runtime, kafka_runtime, with_class_archive
+from spark_eos.devcluster.settings import Listener, broker_settings, check, properties
+from spark_eos.devcluster.storage import format_storage, formatted_files, lock_folder, new_id
 from spark_eos.devcluster.tools import ConsoleRecord
 from spark_eos.errors import DevClusterError
 
@@ -43,12 +43,16 @@ _PORT_ATTEMPTS = 5
 class DevCluster:
     """`brokers` brokers, numbered from 0, up on entry and gone on exit; gone as well when this process dies.
 
-    `data_dir`: a folder for the data that stays; a later cluster on it has the same id, data and, where they are free,
-    ports. Without it the data goes with the cluster. `port`: broker i listens on port + i; picked when not given.
-    `config`: broker settings over the defaults here. `features`: feature levels to format the storage with, such as
-    {"transaction.version": 1}. `jvm_flags`: what the brokers' JVMs are started with. `proxies`: for each broker the
-    loopback port of a proxy to it; then broker i has a second listener, on `broker(i).proxied_port`, that sends its
-    clients there. Whoever bootstraps from the proxies stays with them; all others go directly.
+    `version`: of Apache Kafka, from 3.7 on. `data_dir`: a folder for the data that stays; a later cluster on it has the
+    same id, data and, where they are free, ports. Without it the data goes with the cluster. `port`: broker i listens
+    on port + i; picked when not given. `config`: broker settings over the defaults here. `features`: feature levels to
+    format the storage with, such as {"transaction.version": 1}. `jvm_flags`: what the brokers' JVMs are started with.
+    `proxies`: for each broker the loopback port of a proxy to it; then broker i has a second listener, on
+    `broker(i).proxied_port`, that sends its clients there. Whoever bootstraps from the proxies stays with them; all
+    others go directly. `listeners`: more, by name, with their security protocols, such as {"SECURE": "SASL_SSL"}; see
+    `servers`. What they need besides, such as `listener.name.secure.ssl.keystore.location`, is in `config`.
+
+    In the values of `config`, ``{broker}`` is a broker's number.
 
     Coming up raises DevClusterError: EOS_JAVA_MISSING, EOS_JAVA_VERSION; EOS_DEVCLUSTER_JARS (no download),
     EOS_DEVCLUSTER_CONFIG and EOS_DEVCLUSTER_TOOL (refused settings or features), EOS_DEVCLUSTER_PORT (taken),
@@ -60,24 +64,28 @@ class DevCluster:
         self,
         brokers: int = 1,
         *,
+        version: str = KAFKA_VERSION,
         data_dir: str | Path | None = None,
         port: int | None = None,
         config: Mapping[str, str] | None = None,
         features: Mapping[str, int] | None = None,
         jvm_flags: Sequence[str] = JVM_FLAGS,
         proxies: Sequence[int] = (),
+        listeners: Mapping[str, str] | None = None,
     ) -> None:
         if brokers < 1:
             raise ValueError(f"a cluster needs a broker, not {brokers}")
         if proxies and len(proxies) != brokers:
             raise ValueError(f"{brokers} brokers need {brokers} proxies, not {len(proxies)}")
         self.size = brokers
+        self.version = version
         self._data_dir = None if data_dir is None else Path(data_dir)
         self._port = port
         self._config = dict(config or {})
         self._features = dict(features or {})
         self._jvm_flags = tuple(jvm_flags)
         self._proxies = tuple(proxies)
+        self._listeners = dict(listeners or {})
         self._brokers: list[Broker] = []
         self._on_close = contextlib.ExitStack()
         check(self._config)
@@ -94,9 +102,7 @@ class DevCluster:
         """Brings the cluster up, for where a `with` cannot be, as in a notebook; `close` ends it."""
         with contextlib.ExitStack() as on_error:
             on_error.callback(self.close)
-            self._runtime = kafka_runtime()
-            if not any("Archive" in flag for flag in self._jvm_flags):
-                self._runtime = with_class_archive(self._runtime, _train)
+            self._runtime = self._runtime_of(self.version)
             self._folder = self._open_folder()
             self._state = self._read_state()
             self._start_on_free_ports()
@@ -121,6 +127,10 @@ class DevCluster:
     @property
     def bootstrap_servers(self) -> str:
         return ",".join(broker.bootstrap_server for broker in self._brokers)
+
+    def servers(self, listener: str) -> str:
+        """What clients of this listener bootstrap from."""
+        return ",".join(f"127.0.0.1:{broker.ports[listener]}" for broker in self._brokers)
 
     @property
     def cluster_id(self) -> str:
@@ -159,6 +169,14 @@ class DevCluster:
             self._brokers[i].launch()
         if wait:
             self.wait_ready()
+
+    def replace(self, i: int, version: str) -> None:
+        """Stops broker i and starts it as another version of Kafka, on the same port and data; returns as `start`."""
+        runtime = self._runtime_of(version)
+        self.stop(i)
+        self._brokers[i].command = self._command(i, runtime)
+        self.version = version  # of the tools, which newer brokers need
+        self.start(i)
 
     def wait_ready(self, timeout: float = START_S) -> None:
         """Returns when each running broker answers and knows all the running ones; paused ones do not count.
@@ -219,7 +237,8 @@ class DevCluster:
 
         `input` is its stdin; `timeout` in seconds. Raises DevClusterError EOS_DEVCLUSTER_TOOL when it fails.
         """
-        command = self._runtime.command(main_class, *arguments, flags=[*JVM_FLAGS, "-Dspark.eos.log.level=WARN"])
+        runtime = kafka_runtime(tools_version(self.version))
+        command = runtime.command(main_class, *arguments, flags=[*JVM_FLAGS, f"-D{LOG_LEVEL}=WARN"])
         return tools.run(command, main_class, input=input, timeout=timeout)
 
     def console_consume(
@@ -230,7 +249,7 @@ class DevCluster:
         partition: int | None = None,
         from_beginning: bool = True,
         max_messages: int | None = None,
-        timeout_ms: int = 5_000,
+        timeout_ms: int = 20_000,
     ) -> list[ConsoleRecord]:
         """What the Java console consumer reads: in offset order within each partition.
 
@@ -239,15 +258,26 @@ class DevCluster:
         arguments = tools.console_consumer_arguments(
             self.bootstrap_servers,
             topic,
+            version=tools_version(self.version),
             isolation=isolation,
             partition=partition,
             from_beginning=from_beginning,
             max_messages=max_messages,
             timeout_ms=timeout_ms,
         )
-        return tools.parse_records(self.java_tool(tools.CONSOLE_CONSUMER, *arguments, timeout=120 + timeout_ms / 1000))
+        main_class = tools.console_consumer(tools_version(self.version))
+        return tools.parse_records(self.java_tool(main_class, *arguments, timeout=120 + timeout_ms / 1000))
 
     # Coming up
+
+    def _runtime_of(self, version: str) -> Runtime:
+        runtime = kafka_runtime(version)
+        own_archive = any("Archive" in flag for flag in self._jvm_flags)
+        return runtime if own_archive else with_class_archive(runtime, partial(_train, version))
+
+    def _command(self, i: int, runtime: Runtime) -> list[str]:
+        server_properties = self._folder / f"broker-{i}" / "server.properties"
+        return runtime.command("kafka.Kafka", str(server_properties), flags=self._jvm_flags)
 
     def _open_folder(self) -> Path:
         """The folder of the data, ours alone until the end."""
@@ -256,7 +286,7 @@ class DevCluster:
             self._on_close.callback(shutil.rmtree, folder, ignore_errors=True)
             return folder
         self._data_dir.mkdir(parents=True, exist_ok=True)
-        _lock_or_fail(self._on_close.enter_context((self._data_dir / ".lock").open("w")), self._data_dir)
+        lock_folder(self._on_close.enter_context((self._data_dir / ".lock").open("w")), self._data_dir)
         return self._data_dir.resolve()
 
     def _start_on_free_ports(self) -> None:
@@ -277,7 +307,7 @@ class DevCluster:
 
     def _prepare(self) -> None:
         """Writes each broker's settings and formats its storage, where that is still to be done."""
-        ports, controller_ports, proxied_ports = self._pick_ports(self._state["ports"])
+        ports, controller_ports, others = self._pick_ports(self._state["ports"])
         if self._data_dir is not None:
             (self._folder / "cluster.json").write_text(json.dumps(self._state | {"ports": ports}))
         files = formatted_files(self._runtime, self._config, self._features)
@@ -286,14 +316,24 @@ class DevCluster:
             home = self._folder / f"broker-{i}"
             home.mkdir(exist_ok=True)
             server_properties = home / "server.properties"
-            proxied = (proxied_ports[i], self._proxies[i]) if self._proxies else None
-            settings = broker_settings(i, ports, controller_ports, home / "data", proxied) | self._config
+            listeners = self._listeners_of(i, others)
+            settings = broker_settings(i, ports, controller_ports, home / "data", listeners)
+            settings |= {key: value.replace("{broker}", str(i)) for key, value in self._config.items()}
             server_properties.write_text(properties(settings))
-            command = self._runtime.command("kafka.Kafka", str(server_properties), flags=self._jvm_flags)
-            broker = Broker(i, ports[i], home, command, keep_home=self._data_dir is not None)
-            broker.proxied_port = proxied and proxied[0]
+            broker = Broker(i, ports[i], home, self._command(i, self._runtime), keep_home=self._data_dir is not None)
+            broker.ports = {name: listener.port for name, listener in listeners.items()}
             self._brokers.append(broker)
             format_storage(home / "data", files, cluster_id=self.cluster_id, node_id=i)
+
+    def _listeners_of(self, i: int, ports: list[int]) -> dict[str, Listener]:
+        """The other listeners of broker i, which take their ports from the list."""
+        found = {}
+        if self._proxies:
+            found["PROXIED"] = Listener("PLAINTEXT", ports.pop(), self._proxies[i])
+        for name, protocol in self._listeners.items():
+            port = ports.pop()
+            found[name] = Listener(protocol, port, port)
+        return found
 
     def _read_state(self) -> dict[str, Any]:
         """What the folder remembers between runs: what the cluster was made as, and the ports of the last run."""
@@ -313,25 +353,25 @@ class DevCluster:
         return state
 
     def _pick_ports(self, last: list[int]) -> tuple[list[int], list[int], list[int]]:
-        """A port for each broker, those of the last run where they are free, one for each controller, and one for each
-        broker behind a proxy."""
-        picked = free_ports(4 * self.size)
+        """A port for each broker, those of the last run where they are free, one for each controller, and those of all
+        other listeners."""
+        picked = free_ports((4 + len(self._listeners)) * self.size)
         if self._port is not None:
             ports = [self._port + i for i in range(self.size)]
             for port in ports:
-                _free_or_fail(port)
+                check_free(port)
         else:
             ports = last if last and all(map(is_free, last)) else picked[: self.size]
         others = [port for port in picked if port not in ports]
-        return ports, others[: self.size], others[self.size : 2 * self.size]
+        return ports, others[: self.size], others[self.size :]
 
 
-def _train(class_archive: Path) -> None:
+def _train(version: str, class_archive: Path) -> None:
     """Runs a broker through what it does most, for an archive of the classes that this takes."""
     from confluent_kafka import Consumer, Producer
 
-    print("spark-eos: preparing Kafka for faster starts, once …", file=sys.stderr, flush=True)
-    with DevCluster(jvm_flags=[*JVM_FLAGS, f"-XX:ArchiveClassesAtExit={class_archive}"]) as cluster:
+    print(f"spark-eos: preparing Kafka {version} for faster starts, once …", file=sys.stderr, flush=True)
+    with DevCluster(version=version, jvm_flags=[*JVM_FLAGS, f"-XX:ArchiveClassesAtExit={class_archive}"]) as cluster:
         cluster.create_topic("training")
         client = {"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0}
         producer = Producer(client | {"transactional.id": "training"})
@@ -354,25 +394,3 @@ def _poll(condition: Callable[[], bool], timeout: float) -> bool:
             return False
         time.sleep(0.02)
     return True
-
-
-def _lock_or_fail(lock: IO[str], folder: Path) -> None:
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        raise DevClusterError(
-            "EOS_DEVCLUSTER_IN_USE",
-            f"Another cluster uses {folder}.",
-            hint="Stop it, or choose another folder.",
-            data_dir=str(folder),
-        ) from error
-
-
-def _free_or_fail(port: int) -> None:
-    if not is_free(port):
-        raise DevClusterError(
-            "EOS_DEVCLUSTER_PORT",
-            f"Port {port} is in use.",
-            hint="Choose another port, or none to use free ports.",
-            port=port,
-        )

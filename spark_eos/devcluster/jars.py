@@ -17,6 +17,21 @@ from spark_eos.devcluster.store import digest, stored
 from spark_eos.errors import DevClusterError
 
 KAFKA_VERSION = "4.3.1"
+"""The version that runs unless another one is asked for."""
+
+KAFKA_VERSIONS = ("3.7.2", "3.9.2", "4.0.2", "4.1.2", "4.3.1", "4.4.0")
+"""Those that the tests know, oldest first. Others may work."""
+
+#: Where brokers log to: Kafka 3 by log4j 1, Kafka 4 by log4j 2, of which 4.0 brings too little itself.
+_LOGGING_3 = ("org.slf4j:slf4j-reload4j:1.7.36", "ch.qos.reload4j:reload4j:1.2.25")
+_LOGGING_4 = ("org.apache.logging.log4j:log4j-slf4j-impl:2.25.4",)
+_LOGGING_4_0 = (
+    *_LOGGING_4,
+    "org.apache.logging.log4j:log4j-api:2.25.4",
+    "org.apache.logging.log4j:log4j-core:2.25.4",
+)
+#: The tools of 4.4.0 could not be resolved; the ones before do for its brokers.
+_TOOLS_VERSION = {"4.4.0": "4.3.1"}
 
 
 @dataclass(frozen=True)
@@ -31,12 +46,18 @@ class JarSet:
     plain: tuple[str, ...] = ()
 
 
-KAFKA = JarSet(
-    f"kafka-{KAFKA_VERSION}",
-    transitive=(f"org.apache.kafka:kafka_2.13:{KAFKA_VERSION}",),
+def tools_version(version: str) -> str:
+    """The version of Kafka whose command-line tools go with brokers of this one."""
+    return _TOOLS_VERSION.get(version, version)
+
+
+def kafka_jars(version: str) -> JarSet:
+    """The jars of a broker, and of the command-line tools where they are of the same version."""
+    logging = _LOGGING_3 if version.startswith("3.") else _LOGGING_4_0 if version.startswith("4.0.") else _LOGGING_4
     # The command-line tools would bring all of Kafka Connect with them; the ones used here need only the broker's jars.
-    plain=(f"org.apache.kafka:kafka-tools:{KAFKA_VERSION}", "org.apache.logging.log4j:log4j-slf4j-impl:2.25.4"),
-)
+    tools = (f"org.apache.kafka:kafka-tools:{version}",) if tools_version(version) == version else ()
+    return JarSet(f"kafka-{version}", (f"org.apache.kafka:kafka_2.13:{version}",), (*tools, *logging))
+
 
 # Spark's own Kafka connector, for comparison with it.
 SPARK_KAFKA = JarSet(
@@ -49,6 +70,9 @@ SPARK_KAFKA = JarSet(
         "org.apache.commons:commons-pool2:2.12.1",
     ),
 )
+
+# Delta Lake. Newer versions of delta-spark could not be resolved; the rest of what its POM names is for other catalogs.
+DELTA = JarSet("delta-4.4.0", plain=("io.delta:delta-spark_4.2_2.13:4.4.0", "io.delta:delta-storage:4.4.0"))
 
 
 def resolve(jar_set: JarSet) -> list[Path]:

@@ -6,6 +6,8 @@ import itertools
 import random
 import socket
 
+from spark_eos.errors import DevClusterError
+
 # Below the ranges that Linux (from 32768) and macOS (from 49152) take for the client side of connections: a client that
 # keeps calling a broker that is down would otherwise sooner or later get the broker's port for itself, and connect to
 # itself.
@@ -28,3 +30,14 @@ def free_ports(count: int) -> list[int]:
     """Distinct ports, free right now. Another process may take one before it is used: be ready to pick again."""
     candidates = random.sample(range(_FIRST, _LAST), 50 * count)
     return list(itertools.islice(filter(is_free, candidates), count))
+
+
+def check_free(port: int) -> None:
+    """Raise DevClusterError (EOS_DEVCLUSTER_PORT) where something listens there."""
+    if not is_free(port):
+        raise DevClusterError(
+            "EOS_DEVCLUSTER_PORT",
+            f"Port {port} is in use.",
+            hint="Choose another port, or none to use free ports.",
+            port=port,
+        )

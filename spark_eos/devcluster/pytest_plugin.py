@@ -12,12 +12,21 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from spark_eos.devcluster import DevCluster
+from spark_eos.devcluster.jars import KAFKA_VERSION
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("spark-eos")
+    group.addoption("--kafka-version", default=KAFKA_VERSION, help="of `cluster` (default: %(default)s)")
+    group.addoption("--transaction-version", type=int, help="of `cluster` (default: that of the Kafka version)")
 
 
 @pytest.fixture(scope="session")
-def cluster() -> Iterator[DevCluster]:
+def cluster(request: pytest.FixtureRequest) -> Iterator[DevCluster]:
     """One broker, shared by all tests of the session: leave it running, and use topics of your own."""
-    with DevCluster() as running:
+    version, level = (request.config.getoption(f"--{what}-version") for what in ("kafka", "transaction"))
+    features = {} if level is None else {"transaction.version": level}
+    with DevCluster(version=version, features=features) as running:
         yield running
 
 

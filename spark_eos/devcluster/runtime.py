@@ -7,20 +7,23 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from spark_eos.devcluster.jars import KAFKA, resolve
+from spark_eos.devcluster.jars import KAFKA_VERSION, kafka_jars, resolve
 from spark_eos.devcluster.java import find_java
 from spark_eos.devcluster.store import digest, stored
 
 # Up fast rather than fast in the long run: on 2 cores this halves the CPU time of a start.
 JVM_FLAGS = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+LOG_LEVEL = "spark.eos.log.level"
+"""The Java property of the level from which on brokers and tools log."""
 _TRAINED = "classes.jsa"
 
 
 @dataclass(frozen=True)
 class Runtime:
-    """`classpath`: the broker's jars. `class_archive`: a file of ready-made classes, or None."""
+    """`classpath`: the jars of a broker of Kafka `version`. `class_archive`: a file of ready-made classes, or None."""
 
     java: str
+    version: str
     classpath: str
     class_archive: Path | None = None
 
@@ -29,18 +32,23 @@ class Runtime:
         archive = []
         if self.class_archive is not None and not any("Archive" in flag for flag in flags):
             archive = ["-Xshare:auto", f"-XX:SharedArchiveFile={self.class_archive}"]
-        log_config = Path(__file__).with_name("log4j2.xml")
         # The JVM's own warnings would go to stdout, among a tool's results.
         quiet = ["-Xlog:disable", "-Xlog:all=error:stderr"]
         return [
-            self.java, *quiet, *archive, *flags, f"-Dlog4j2.configurationFile={log_config}",
-            "-cp", self.classpath, main_class, *arguments,
+            self.java, *quiet, *archive, *self._logging(), *flags, "-cp", self.classpath, main_class, *arguments,
         ]  # fmt: skip
 
+    def _logging(self) -> list[str]:
+        """To stderr, by the library that this version of Kafka has."""
+        here = Path(__file__)
+        if self.version.startswith("3."):
+            return [f"-Dlog4j.configuration={here.with_name('log4j1.xml').as_uri()}", f"-D{LOG_LEVEL}=INFO"]
+        return [f"-Dlog4j2.configurationFile={here.with_name('log4j2.xml')}"]
 
-def kafka_runtime() -> Runtime:
+
+def kafka_runtime(version: str = KAFKA_VERSION) -> Runtime:
     """Kafka's jars under the Java found; raises what `find_java` and `resolve` raise."""
-    return Runtime(find_java().path, os.pathsep.join(map(str, resolve(KAFKA))))
+    return Runtime(find_java().path, version, os.pathsep.join(map(str, resolve(kafka_jars(version)))))
 
 
 def with_class_archive(runtime: Runtime, train: Callable[[Path], None]) -> Runtime:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from spark_eos.errors import DevClusterError
@@ -36,29 +37,44 @@ def check(config: Mapping[str, str]) -> None:
             )
 
 
+@dataclass(frozen=True)
+class Listener:
+    """One more listener of a broker. ``advertised``: where its clients are sent to, a proxy's port or its own."""
+
+    protocol: str
+    port: int
+    advertised: int
+
+
 def broker_settings(
-    node_id: int, ports: list[int], controller_ports: list[int], data: Path, proxied: tuple[int, int] | None = None
+    node_id: int,
+    ports: list[int],
+    controller_ports: list[int],
+    data: Path,
+    listeners: Mapping[str, Listener] | None = None,
 ) -> dict[str, str]:
     """The settings of one broker, which is a controller, too; the lists have a port for every broker of the cluster.
 
-    ``proxied`` are the ports of a second listener and of the proxy that its clients are sent to.
+    ``listeners``: by name, those besides PLAINTEXT and CONTROLLER.
     """
     size = len(ports)
-    listeners = f"PLAINTEXT://127.0.0.1:{ports[node_id]},CONTROLLER://127.0.0.1:{controller_ports[node_id]}"
+    plain = f"PLAINTEXT://127.0.0.1:{ports[node_id]}"
     voters = ",".join(f"{i}@127.0.0.1:{port}" for i, port in enumerate(controller_ports))
     own = {
         "process.roles": "broker,controller",
         "node.id": str(node_id),
-        "listeners": listeners,
+        "listeners": f"{plain},CONTROLLER://127.0.0.1:{controller_ports[node_id]}",
         "controller.listener.names": "CONTROLLER",
         "controller.quorum.voters": voters,
         "log.dirs": str(data),
     }
-    if proxied is not None:
-        listener, proxy = proxied
-        own["listeners"] += f",PROXIED://127.0.0.1:{listener}"
-        own["advertised.listeners"] = f"PLAINTEXT://127.0.0.1:{ports[node_id]},PROXIED://127.0.0.1:{proxy}"
-        own["listener.security.protocol.map"] = "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,PROXIED:PLAINTEXT"
+    if listeners:
+        more = listeners.items()
+        own["listeners"] += "".join(f",{name}://127.0.0.1:{at.port}" for name, at in more)
+        own["advertised.listeners"] = plain + "".join(f",{name}://127.0.0.1:{at.advertised}" for name, at in more)
+        own["listener.security.protocol.map"] = "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT" + "".join(
+            f",{name}:{at.protocol}" for name, at in more
+        )
     return own | _small(min(3, size), min(2, size))
 
 

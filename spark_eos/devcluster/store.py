@@ -113,7 +113,7 @@ def _replace(folder: Path, make: Callable[[Path], None]) -> list[Path]:
         new = Path(partial, "new")
         new.mkdir()
         make(new)
-        entries = [_entry(file) for file in sorted(new.iterdir())]
+        entries = [_entry(file, new) for file in sorted(new.rglob("*")) if file.is_file()]
         (new / _MANIFEST).write_text(json.dumps({"files": entries}, indent=1))
         if folder.exists():
             folder.rename(Path(partial, "harmed"))
@@ -121,6 +121,7 @@ def _replace(folder: Path, make: Callable[[Path], None]) -> list[Path]:
     return [folder / entry["name"] for entry in entries]
 
 
-def _entry(file: Path) -> _Entry:
+def _entry(file: Path, folder: Path) -> _Entry:
     stat = file.stat()
-    return {"name": file.name, "size": stat.st_size, "mtime_ns": stat.st_mtime_ns, "sha256": _sha256(file)}
+    name = str(file.relative_to(folder))
+    return {"name": name, "size": stat.st_size, "mtime_ns": stat.st_mtime_ns, "sha256": _sha256(file)}

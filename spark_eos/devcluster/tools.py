@@ -7,9 +7,18 @@ from typing import NamedTuple
 
 from spark_eos.errors import DevClusterError
 
-CONSOLE_CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
 # Control characters that are made for it keep fields and records apart even when a value has lines of its own.
 _FIELD, _RECORD, _NULL = "\x1f", "\x1e", "\x1a"
+
+
+def console_consumer(version: str) -> str:
+    """The class of the console consumer in this version of Kafka."""
+    old = _numbers(version) < (3, 8)
+    return "kafka.tools.ConsoleConsumer" if old else "org.apache.kafka.tools.consumer.ConsoleConsumer"
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split(".")[:2])
 
 
 class ConsoleRecord(NamedTuple):
@@ -41,6 +50,7 @@ def console_consumer_arguments(
     bootstrap_servers: str,
     topic: str,
     *,
+    version: str,
     isolation: str,
     partition: int | None,
     from_beginning: bool,
@@ -52,7 +62,8 @@ def console_consumer_arguments(
     formatter |= {"key.separator": _FIELD, "line.separator": _RECORD, "null.literal": _NULL}
     arguments = ["--bootstrap-server", bootstrap_servers, "--topic", topic, "--isolation-level", isolation]
     arguments += ["--timeout-ms", str(timeout_ms)]
-    arguments += [part for key, value in formatter.items() for part in ("--formatter-property", f"{key}={value}")]
+    name = "--property" if _numbers(version) < (4, 2) else "--formatter-property"
+    arguments += [part for key, value in formatter.items() for part in (name, f"{key}={value}")]
     if max_messages is not None:
         arguments += ["--max-messages", str(max_messages)]
     if partition is not None:

@@ -65,6 +65,7 @@ class Code(IntEnum):
     TRANSACTION_COORDINATOR_FENCED = 52
     TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 53
     SECURITY_DISABLED = 54
+    OPERATION_NOT_ATTEMPTED = 55
     KAFKA_STORAGE_ERROR = 56
     SASL_AUTHENTICATION_FAILED = 58
     UNKNOWN_PRODUCER_ID = 59
@@ -142,6 +143,17 @@ PRODUCE_RETRIES = (
     | COORDINATOR_RETRIES
     | {Code.NOT_ENOUGH_REPLICAS, Code.NOT_ENOUGH_REPLICAS_AFTER_APPEND, Code.THROTTLING_QUOTA_EXCEEDED}
 )
+#: Produce: the batch was refused before the leader could write it. It may be retried like those, but leaves no doubt.
+NOT_APPENDED = COORDINATOR_MOVED | {
+    Code.CONCURRENT_TRANSACTIONS,
+    Code.NOT_ENOUGH_REPLICAS,
+    Code.THROTTLING_QUOTA_EXCEEDED,
+}
+#: Produce: a row of the batch, or all of them together, will not be taken, now or later. A timestamp that is too far
+#: ahead is not among them: a later attempt, or another clock, may do.
+REFUSED_FOR_GOOD = frozenset({Code.MESSAGE_TOO_LARGE, Code.RECORD_LIST_TOO_LARGE, Code.INVALID_RECORD})
+#: Produce: the topic, or a segment of its log, takes no batch of this size.
+TOO_LARGE = frozenset({Code.MESSAGE_TOO_LARGE, Code.RECORD_LIST_TOO_LARGE})
 #: Produce: a row of the batch is at fault.
 ABOUT_THE_ROWS = frozenset(
     {Code.INVALID_RECORD, Code.INVALID_TIMESTAMP, Code.UNSUPPORTED_COMPRESSION_TYPE, Code.POLICY_VIOLATION}

@@ -25,6 +25,9 @@ from spark_eos.kafka.codes import (
 )
 from spark_eos.kafka.config.properties import KafkaProperties
 
+ACLS = "'spark-eos acls' prints all that a query needs"
+"""For hints of what a user may not do."""
+
 
 @dataclass(frozen=True)
 class Cause:
@@ -60,8 +63,8 @@ def delivery_error(name: str, cause: Cause, failed: int) -> EosError:
         return KafkaError(
             "EOS_DELIVERY_UNAUTHORIZED",
             f"This user may not write {failed} row(s): {cause.text}.",
-            hint="Grant WRITE and DESCRIBE on the topics and on the transactional ids with the query's prefix. Nothing "
-            "of the batch is visible.",
+            hint="Grant WRITE and DESCRIBE on the topics and on the transactional ids with the query's prefix "
+            f"({ACLS}). Nothing of the batch is visible.",
             reason=cause.name,
         )
     if cause.code in ABOUT_THE_ROWS:
@@ -106,7 +109,7 @@ def init_error(name: str, timeout_ms: int, cause: Cause) -> EosError:
     return KafkaError(
         "EOS_TRANSACTIONS_REFUSED",
         f"The brokers refuse a transactional producer under {name}: {cause.text}.",
-        hint="Check the ACLs: WRITE and DESCRIBE on the transactional ids with the query's prefix.",
+        hint=f"Check the ACLs: WRITE and DESCRIBE on the transactional ids with the query's prefix; {ACLS}.",
         reason=cause.name,
     )
 
@@ -136,7 +139,26 @@ def ledger_unauthorized(what: str) -> LedgerError:
         "EOS_LEDGER_UNAUTHORIZED",
         f"This user may not {what}.",
         hint="Grant READ, WRITE and DESCRIBE on the ledger topic; with 'offsets.group.id', also READ on that group and "
-        "on the topics that the query reads.",
+        f"on the topics that the query reads; {ACLS}.",
+    )
+
+
+def group_unauthorized(kafka: KafkaProperties, group: str) -> KafkaError:
+    return KafkaError(
+        "EOS_GROUP_UNAUTHORIZED",
+        f"This user may not READ the consumer group {group} on {kafka.bootstrap_servers}.",
+        hint=f"Grant READ on it: 'offsets.group.id' needs it, and so does startingOffsets = group; {ACLS}.",
+        group=group,
+    )
+
+
+def configs_unreadable(topic: str, kafka: KafkaProperties) -> TopicError:
+    return TopicError(
+        "EOS_TOPIC_UNAUTHORIZED",
+        f"This user may not DESCRIBE_CONFIGS of the topic {topic} on {kafka.bootstrap_servers}.",
+        hint="Grant DESCRIBE_CONFIGS on it: by its settings the sink sees whether the ledger topic is durable, and "
+        f"with 'deadLetters.topic', how large rows may be; {ACLS}.",
+        topic=topic,
     )
 
 
@@ -146,7 +168,7 @@ def unreadable(topic: str, kafka: KafkaProperties) -> TopicError:
         "EOS_TOPIC_UNAUTHORIZED",
         f"This user may not READ the topic {topic} on {kafka.bootstrap_servers}.",
         hint="Grant READ, WRITE and DESCRIBE on it: by its log the sink sees what became of a transaction of which the "
-        "coordinator says nothing any more.",
+        f"coordinator says nothing any more; {ACLS}.",
         topic=topic,
     )
 
@@ -198,11 +220,13 @@ def refusal(
             waited_s=round(elapsed_s, 1),
             reason=reason or name_of(code),
         )
-    if code in UNAUTHORIZED and not what.startswith("group "):
+    if code in UNAUTHORIZED and what.startswith("group "):
+        return group_unauthorized(kafka, what.removeprefix("group "))
+    if code in UNAUTHORIZED:
         return TopicError(
             "EOS_TOPIC_UNAUTHORIZED",
-            f"This user may not describe the topic {what} on {servers}.",
-            hint="Grant Describe, and Read or Write as needed, on the topic.",
+            f"This user may neither READ, WRITE nor DESCRIBE the topic {what} on {servers}.",
+            hint=f"Grant READ on it, and WRITE where the query writes to it; DESCRIBE comes with either; {ACLS}.",
             topic=what,
         )
     return KafkaError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -17,9 +18,19 @@ from spark_eos.options.bounds import (
     refuse_latest_start,
 )
 from spark_eos.options.selection import Selection
-from spark_eos.options.table import DEFAULT_LEDGER_TOPIC, DEFAULT_PREFIX, SINK, SINK_OWNED, SOURCE, SOURCE_OWNED, Option
+from spark_eos.options.table import (
+    DEFAULT_LEDGER_TOPIC,
+    DEFAULT_PREFIX,
+    SINK,
+    SINK_OWNED,
+    SOURCE,
+    SOURCE_OWNED,
+    Option,
+)
 from spark_eos.options.values import parse_isolation
+from spark_eos.storage.settings import HadoopSettings, setting_name
 
+_NO_SETTINGS = HadoopSettings()
 #: What may precede :// in kafka.bootstrap.servers: nothing, or a listener's protocol.
 _SCHEMES = ("", "plaintext", "ssl", "sasl_plaintext", "sasl_ssl")
 
@@ -56,12 +67,14 @@ class SourceOptions:
     min_partitions: int | None = None
     max_records_per_partition: int | None = None
     max_offsets_per_trigger: int | None = None
+    max_bytes_per_trigger: int | None = None
     min_offsets_per_trigger: int | None = None
     max_trigger_delay_s: float = 900.0
     offset_tries: int = 3
     offset_retry_ms: int = 1000
     poll_timeout_ms: int = 60_000
     open_transaction_warn_ms: int = 60_000
+    report_group: str | None = None
 
     @property
     def fetching(self) -> Fetching:
@@ -82,6 +95,7 @@ class SinkOptions:
 
     kafka: KafkaProperties
     topic: str | None = None
+    dead_letters: str | None = None
     checkpoint_location: str | None = None
     prefix: str = DEFAULT_PREFIX
     transaction_timeout_ms: int | None = None
@@ -89,6 +103,7 @@ class SinkOptions:
     ledger_topic: str = DEFAULT_LEDGER_TOPIC
     ledger_begin: int | None = None
     group_id: str | None = field(default=None)
+    storage: HadoopSettings = _NO_SETTINGS
 
     @property
     def partitioner(self) -> str | None:
@@ -99,8 +114,10 @@ class SinkOptions:
 _SELECTIONS = {"subscribe": "subscribe", "subscribe_pattern": "subscribePattern", "assign": "assign"}
 _STREAM_ONLY = {
     "max_offsets_per_trigger": "maxOffsetsPerTrigger",
+    "max_bytes_per_trigger": "maxBytesPerTrigger",
     "min_offsets_per_trigger": "minOffsetsPerTrigger",
     "max_trigger_delay_s": "maxTriggerDelay",
+    "report_group": "offsets.group.id",
 }
 
 
@@ -136,7 +153,7 @@ def source_options(raw: Mapping[str, str]) -> SourceOptions:
 
 
 def _source_options(raw: Mapping[str, str], default_start: Limit) -> tuple[SourceOptions, dict[str, Any]]:
-    values, kafka = _parse(raw, SOURCE, SOURCE_OWNED, ignored=("path",))
+    values, kafka = parse_table(raw, SOURCE, SOURCE_OWNED, ignored=("path",))
     given = dict(values)
     properties = dict(kafka)
     selection = _selection(values, _path(raw))
@@ -205,11 +222,16 @@ def _limit(side: str, values: dict[str, Any], else_latest: bool) -> tuple[str, L
     return f"{side}Offsets", offsets
 
 
-def sink_options(raw: Mapping[str, str]) -> SinkOptions:
-    """Parse and check what a user gave to ``writeStream``. Raises OptionError."""
-    _refuse_path(raw)
-    values, kafka = _parse(raw, SINK, SINK_OWNED, ignored=("path", "queryname"))
-    options = SinkOptions(kafka=kafka, **values)
+def sink_options(raw: Mapping[str, str], session: Mapping[str, str] = _NO_SETTINGS) -> SinkOptions:
+    """Parse and check what a user gave to ``writeStream``. Raises OptionError.
+
+    ``session``: Hadoop's settings of file systems in the session; the query's own go before them.
+    """
+    refuse_path(raw)
+    storage = {name: raw[key] for key in raw if (name := setting_name(key)) is not None}
+    given = {key: value for key, value in raw.items() if setting_name(key) is None}
+    values, kafka = parse_table(given, SINK, SINK_OWNED, ignored=("path", "queryname"))
+    options = SinkOptions(kafka=kafka, storage=HadoopSettings({**session, **storage}), **values)
     if options.group_id and not options.checkpoint_location:
         raise OptionError(
             "EOS_OPTION_NEEDS_CHECKPOINT",
@@ -225,22 +247,23 @@ def _path(raw: Mapping[str, str]) -> str:
     return next((value for key, value in raw.items() if key.lower() == "path"), "")
 
 
-def _refuse_path(raw: Mapping[str, str]) -> None:
+def refuse_path(raw: Mapping[str, str]) -> None:
     """A user who passes a path or a table expects the rows to be written there."""
     path = _path(raw)
     if path:
         raise OptionError(
             "EOS_OPTION_PATH",
-            f"The query was started with a path or a table ({path}), but the sink writes to topics.",
-            hint='Set the topic by .option("topic", …), and start the query by .start(), without .start("…") or '
+            f"The rows are to go to a path or a table ({path}), but the sink writes to topics.",
+            hint='Set the topic by .option("topic", …), and end with .start() or .save(), without a path or '
             '.toTable("…").',
             path=path,
         )
 
 
-def _parse(
+def parse_table(
     raw: Mapping[str, str], table: tuple[Option, ...], owned: Mapping[str, str], ignored: tuple[str, ...]
 ) -> tuple[dict[str, Any], KafkaProperties]:
+    """The values of these options, by attribute, and the client properties. Raises OptionError."""
     by_key = {option.name.lower(): option for option in table}
     values: dict[str, Any] = {}
     kafka: dict[str, str] = {}
@@ -254,7 +277,20 @@ def _parse(
         elif lowered not in ignored:
             raise _unknown(key, table)
     _check_kafka(kafka, owned)
+    for key, value in kafka.items():
+        if "PRIVATE KEY" in value:
+            _warn_of_key(key)
     return values, KafkaProperties(kafka)
+
+
+@functools.cache
+def _warn_of_key(key: str) -> None:
+    """Once in a process. Spark hides by itself what is named or contains a password, secret or token."""
+    logger.warning(
+        "option 'kafka.%s' contains a private key: Spark prints it in plans and in its event log, unless "
+        "spark.sql.redaction.options.regex is set, to (?i)url|key. Keys in files are not printed.",
+        key,
+    )
 
 
 def _check_kafka(kafka: Mapping[str, str], owned: Mapping[str, str]) -> None:

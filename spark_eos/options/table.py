@@ -19,7 +19,7 @@ from spark_eos.options.bounds import (
 )
 from spark_eos.options.offsets import parse_times
 from spark_eos.options.selection import parse_assign, parse_pattern, parse_subscribe
-from spark_eos.options.values import parse_batch, parse_boolean, parse_positive, parse_text
+from spark_eos.options.values import parse_batch, parse_boolean, parse_positive, parse_size, parse_text
 
 DEFAULT_LEDGER_TOPIC = "__spark_eos_ledger"
 DEFAULT_PREFIX = "spark-eos"
@@ -180,6 +180,15 @@ SOURCE = (
         "same",
     ),
     Option(
+        "maxBytesPerTrigger",
+        "max_bytes_per_trigger",
+        parse_size,
+        "(no limit)",
+        "About how many bytes one micro-batch reads, as they are in the log (compressed): a number, or one with a "
+        "unit, such as `64m` or `1g`. At least one record batch of each partition. Together with "
+        "`maxOffsetsPerTrigger`, the smaller limit counts.",
+    ),
+    Option(
         "minOffsetsPerTrigger",
         "min_offsets_per_trigger",
         parse_positive,
@@ -236,6 +245,14 @@ SOURCE = (
         "60000",
         "Milliseconds that an open transaction may hold back a partition's last stable offset before it is logged.",
     ),
+    Option(
+        "offsets.group.id",
+        "report_group",
+        parse_text,
+        "(none)",
+        "Consumer group that is told, in the background, how far the query is, [whatever its sink]"
+        "(source.md#a-group-for-lag-tools). It is never moved back, and the query never depends on it.",
+    ),
 )
 
 SINK = (
@@ -246,6 +263,14 @@ SINK = (
         "(the `topic` column)",
         "Topic for all rows. Takes precedence over the `topic` column.",
         "better: the topic must exist; it is checked before anything is written",
+    ),
+    Option(
+        "deadLetters.topic",
+        "dead_letters",
+        parse_text,
+        "(none: such rows are an error)",
+        "[Dead-letter topic](dead-letters.md): rows that the brokers refuse for good, as too large for their topic, go "
+        "there, in the same transaction, with headers that say why.",
     ),
     Option(
         "checkpointLocation",
@@ -331,6 +356,10 @@ ELSEWHERE = (
         "kafka.interceptor.classes",
         "same: refused",
     ),
+    Elsewhere(
+        "kafka.client.rack",
+        "better: `${env:NAME}` is [each executor's own](source.md#the-nearest-replica)",
+    ),
     Elsewhere("kafka.key.serializer, kafka.value.serializer", sink="same: refused"),
     Elsewhere(
         "kafka.interceptor.classes, kafka.partitioner.class",
@@ -346,7 +375,10 @@ ELSEWHERE = (
         "absent: Spark does not offer it to Python data sources; use a short processing-time interval",
         "absent, as for the source",
     ),
-    Elsewhere("df.write, foreachBatch", sink="refused: rows could be written twice"),
+    Elsewhere(
+        "df.write", sink="better: all rows appear at once or not at all; with `job.id` it can be [run again](batch.md)"
+    ),
+    Elsewhere("foreachBatch", sink="better: exactly once, by [`spark_eos.batch_writer`](batch.md#within-foreachbatch)"),
     Elsewhere(
         "output mode update",
         sink="absent: Spark does not offer it to Python data sinks; use append with a watermark, or complete",

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 from spark_eos.errors import OptionError
 from spark_eos.kafka.config.properties import Isolation
+
+_SIZE = re.compile(r"(\d+)\s*(?:([kmgt])b?|b)?")
 
 
 def parse_text(name: str, value: str) -> str:
@@ -26,6 +30,21 @@ def parse_positive(name: str, value: str) -> int:
             value=value,
         )
     return number
+
+
+def parse_size(name: str, value: str) -> int:
+    """Bytes, as Spark writes sizes: ``1048576``, ``1024k``, ``1m``, ``1mb``."""
+    found = _SIZE.fullmatch(value.strip().lower())
+    size = int(found[1]) << 10 * "bkmgt".index(found[2] or "b") if found else 0
+    if size < 1:
+        raise OptionError(
+            "EOS_OPTION_NOT_A_NUMBER",
+            f"Option '{name}' is '{value}'.",
+            hint="Use a whole number of bytes of at least 1, or one with a unit, such as 64m or 1g.",
+            option=name,
+            value=value,
+        )
+    return size
 
 
 def parse_batch(name: str, value: str) -> int:

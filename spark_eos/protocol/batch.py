@@ -6,15 +6,25 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 
-from spark_eos.errors import ProtocolStop, TransactionLost
+from spark_eos.errors import ProtocolStop, TransactionLost, Unclear
+from spark_eos.protocol.clearing import clear_earlier
 from spark_eos.protocol.closing import close
+from spark_eos.protocol.direct import source_changed
 from spark_eos.protocol.head import NEWEST_DIGEST, Decision, Head, Offsets, Pair, Verdict
 from spark_eos.protocol.micro_batch import MicroBatch
+from spark_eos.protocol.notes import Notes
 from spark_eos.protocol.ports import Description, NotPublished, Ports, State, Term
 from spark_eos.protocol.repair import repairs, tasks_with_lost_rows
 from spark_eos.protocol.replay import check_versions, compare, listed, needs_same_tasks
-from spark_eos.protocol.run import clear_earlier
-from spark_eos.protocol.stops import checkpoint_ahead, checkpoint_behind, decision_unclear, missing_head, superseded
+from spark_eos.protocol.stops import (
+    checkpoint_ahead,
+    checkpoint_behind,
+    decided_unheard,
+    decision_unclear,
+    left_behind,
+    missing_head,
+    superseded,
+)
 from spark_eos.protocol.task import TaskReport, Work
 from spark_eos.protocol.verdicts import abort_all, settle
 from spark_eos.protocol.whole import AGED_MS, FRESH_MS, look_at, undecided_broken
@@ -28,7 +38,8 @@ _SAME_CLOCK_MS = 1_000
 
 @dataclass(frozen=True)
 class CommitReport:
-    """How a commit went. Times are milliseconds: to take the ledger and verify, to decide, to end."""
+    """How a commit went. Times are milliseconds: to take the ledger and verify, to decide, to end. ``leftovers``: what
+    attempts had left open besides; ``still_open``: how many of these could not be aborted."""
 
     transactions: int
     replayed: bool
@@ -36,6 +47,7 @@ class CommitReport:
     decide_ms: float = 0.0
     end_ms: float = 0.0
     still_open: int = 0
+    leftovers: int = 0
 
 
 def take_ahead(ports: Ports, run: str) -> Term | None:
@@ -58,7 +70,7 @@ def commit(ports: Ports, batch: MicroBatch, ahead: Term | None = None) -> Commit
     2. A batch that is decided already is compared; what it lost is replaced by its repair. A group that has not been
        given its offsets, as it is set only now, gets them.
     3. Verify that the broker still holds what the tasks wrote; what is open besides are leftovers.
-    4. Decide: publish the new head, with the consumer offsets.
+    4. Decide: publish the new head, with the consumer offsets and the notes.
     5. Commit every transaction; then abort the leftovers.
     6. A transaction that was lost all the same stops the query: its replay repairs it.
 
@@ -84,20 +96,23 @@ def commit(ports: Ports, batch: MicroBatch, ahead: Term | None = None) -> Commit
                 mine = None
                 continue
             if problem is not None:
-                abort_all(ports, batch.pairs)
+                if not isinstance(problem, Unclear):
+                    abort_all(ports, batch.pairs)
                 raise problem
             left = open_ones.keys() - mine.pairs
             ports.reach("commit.verified")
             verify_ms = clock.lap()
             try:
-                term.publish(replace(head, decision=mine), _offsets_to_give(batch, head.decision))
+                given = _offsets_to_give(batch, head.decision), _notes_to_write(batch, head.decision)
+                term.publish(replace(head, decision=mine), *given)
             except NotPublished:
                 continue
         decide_ms = clock.lap()
         ports.reach("commit.decided")
         still_open = _carry_out(ports, mine, left, fresh=_is_fresh(ports, batch, begins, checked_ms))
         replayed = any(report.work is not Work.WRITE for report in batch.reports)
-        return CommitReport(len(batch.written), replayed, verify_ms, decide_ms, clock.lap(), len(still_open))
+        times = verify_ms, decide_ms, clock.lap()
+        return CommitReport(len(batch.written), replayed, *times, len(still_open), len(left))
     raise decision_unclear(batch.id)
 
 
@@ -153,8 +168,11 @@ def _next_decision(ports: Ports, batch: MicroBatch, head: Head, term: Term) -> D
     """The decision to publish; None when the batch was decided before, and nothing of that is to be changed. Raises
     ProtocolStop, NotPublished."""
     last = head.decision
-    if last is not None and last.batch < batch.id and last.lost:
-        raise checkpoint_ahead(batch.id, last)
+    if last is not None and last.batch < batch.id:
+        if batch.one_of_several:
+            last = last.judged(settle(ports, last.written))
+        if last.lost:
+            raise left_behind(batch.id, last) if batch.one_of_several else checkpoint_ahead(batch.id, last)
     if last is None or last.batch < batch.id:
         return _decided(batch, head)
     if last.batch > batch.id:
@@ -173,9 +191,15 @@ def _offsets_to_give(batch: MicroBatch, last: Decision | None) -> Offsets | None
     return None if given else batch.offsets
 
 
+def _notes_to_write(batch: MicroBatch, last: Decision | None) -> Notes | None:
+    """Those of a micro-batch that is new: a replay's were published with its decision."""
+    return None if last is not None and last.batch == batch.id else batch.notes
+
+
 def _decided(batch: MicroBatch, head: Head) -> Decision:
     """The decision on a micro-batch that is new."""
     check_versions(batch, batch.digests)
+    before = head.decision.noted if head.decision is not None else None
     return Decision(
         batch.id,
         0,
@@ -188,6 +212,8 @@ def _decided(batch: MicroBatch, head: Head) -> Decision:
         partitioner=batch.partitioner or head.partitioner,
         group=batch.group,
         two_phase=batch.two_phase,
+        noted=before if batch.notes is None else batch.notes.added_to(before),
+        direct=batch.direct_of_rest,
     )
 
 
@@ -205,6 +231,8 @@ def _repaired(ports: Ports, batch: MicroBatch, head: Head, term: Term) -> Decisi
         repaired = replace(last, rev=last.rev + 1, tasks=len(batch.reports), written=written, rewrite=None)
         return replace(repaired, two_phase=batch.two_phase)
     abort_all(ports, batch.pairs)
+    if last.direct is not None:
+        raise source_changed(last, batch.rows)
     rewrite = tasks_with_lost_rows(last, batch.reports)
     if rewrite is None:
         raise needs_same_tasks(batch, last)
@@ -234,6 +262,9 @@ def _verify(
     missing = [pair.id for pair in batch.pairs if pair not in open_ones]
     named = ports.coordinator.describe(missing) if missing else {}
     begins: dict[Pair, int] = {}
+    committed = [pair.id for pair in batch.pairs if _is_committed(named.get(pair.id), pair)]
+    if committed:
+        return begins, decided_unheard(batch.id, min(committed))
     for report in batch.reports:
         if report.written is not None:
             pair = report.written.pair
@@ -243,6 +274,17 @@ def _verify(
                 return begins, problem
             begins[pair] = _began_ms(ports.now_ms(), report.began_ms, found.started_ms)
     return begins, _not_whole(ports, batch, begins)
+
+
+def _is_committed(found: Description | None, pair: Pair) -> bool:
+    """Whether a decision has committed this transaction, or a later one of its id; what ends it may take the next
+    epoch."""
+    return (
+        found is not None
+        and found.state in (State.PREPARE_COMMIT, State.COMPLETE_COMMIT)
+        and found.pair.producer_id == pair.producer_id
+        and found.pair.epoch >= pair.epoch
+    )
 
 
 def _began_ms(now: int, began: int, started: int) -> int:
@@ -331,11 +373,15 @@ def _end(ports: Ports, decision: Decision, *, fresh: bool) -> None:
             "readers see a part of the batch. A new checkpoint would leave those rows out: the offsets of "
             "'offsets.group.id' are past them.",
             batch=decision.batch,
+            lost=len(lost),
         )
 
 
-def abort(ports: Ports, run: str, batch_id: int) -> Collection[Pair]:
+def abort(ports: Ports, run: str, batch_id: int, *, one_of_several: bool = False) -> Collection[Pair]:
     """Close the run and abort what it has open and not decided; returns what stays open.
+
+    With ``one_of_several`` writes of the micro-batch, the ledger notes that this one was given up: Spark may never hear
+    of it, and go on.
 
     Spark calls this after a failed task, and after a commit that raised, so the batch may well be decided: only an
     authoritative read tells. The run ends with it, so it is closed first: a commit or a task of it that still goes on
@@ -346,7 +392,7 @@ def abort(ports: Ports, run: str, batch_id: int) -> Collection[Pair]:
         head = ports.ledger.read()
         if head is None or head.run != run:
             return ()
-        closed = close(ports, run)
+        closed = close(ports, run, batch_id if one_of_several else None)
         if closed is not None:
             ports.reach("abort.closed")
             return clear_earlier(ports, closed)

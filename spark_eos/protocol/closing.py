@@ -10,17 +10,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from spark_eos.errors import LedgerError
+from spark_eos.errors import EosError, LedgerError
+from spark_eos.protocol.clearing import clear_earlier, undecided
 from spark_eos.protocol.head import NOBODY, Decision, Head, Pair, Verdict
 from spark_eos.protocol.ports import NotPublished, Ports
-from spark_eos.protocol.run import clear_earlier
 from spark_eos.protocol.stops import ledger_busy
 from spark_eos.protocol.verdicts import settle
 
 
-def close(ports: Ports, run: str | None = None) -> Head | None:
+def close(ports: Ports, run: str | None = None, given_up: int | None = None) -> Head | None:
     """Try once to take the ledger and publish a head that belongs to no run; returns it, or None when it was not
-    published. With ``run``, only where the query's run is that one.
+    published. With ``run``, only where the query's run is that one. ``given_up``: the micro-batch that the run has
+    given up, if Spark may pass it all the same.
 
     From then on, no run before it can decide anything: each finds itself replaced.
     """
@@ -29,6 +30,8 @@ def close(ports: Ports, run: str | None = None) -> Head | None:
     if head is None or (run is not None and head.run != run):
         return None
     closed = head.succeeded_by(NOBODY, head.endtxn_version)
+    if given_up is not None:
+        closed = replace(closed, given_up=given_up)
     try:
         term.publish(closed)
     except NotPublished:
@@ -54,11 +57,43 @@ def abort_undecided(ports: Ports, query: str) -> Ended:
     (EOS_LEDGER_BUSY).
     """
     for _ in ports.retrying():
+        _check_known(ports, query)
         closed = close(ports)
         if closed is not None:
+            ports.reach("recover.closed")
             return Ended(closed, frozenset(clear_earlier(ports, closed)))
-        known_head(ports.ledger.read(), query)
+    known_head(ports.ledger.read(), query)
     raise ledger_busy()
+
+
+def recover(ports: Ports, query: str) -> Ended:
+    """What the next start of the query would do first, without starting it.
+
+    1. Close the query: from here on, no run before can decide anything.
+    2. Abort what is open and not decided.
+    3. Commit what is decided, and note that it is.
+    4. Abort what has begun since then under an id of the decision.
+
+    It may be interrupted anywhere, and repeated. Raises as `abort_undecided` and `settle_decided` do.
+    """
+    left = abort_undecided(ports, query).left
+    ports.reach("recover.cleared")
+    ended = settle_decided(ports, query)
+    head = known_head(ports.ledger.read(), query)
+    if head.run == NOBODY and undecided(ports, head):  # a run that has begun since then does that itself
+        left = abort_undecided(ports, query).left
+    return replace(ended, head=head, left=left)
+
+
+def _check_known(ports: Ports, query: str) -> None:
+    """Raise LedgerError where the ledger knows nothing of the query, before it is taken: what the coordinator knows of
+    the last transaction shows that a ledger was lost, and to take it would end that. A ledger that somebody holds
+    cannot be read, and tells nothing; where the query itself holds it, to take it is what ends that."""
+    try:
+        known_head(ports.ledger.read(), query)
+    except EosError as error:
+        if error.condition != "EOS_LEDGER_HELD":
+            raise
 
 
 def settle_decided(ports: Ports, query: str) -> Ended:
@@ -79,6 +114,7 @@ def settle_decided(ports: Ports, query: str) -> Ended:
         ended = Ended(head, verdicts=tuple(sorted(verdicts.items(), key=lambda item: item[0].id)))
         if decision is None or len(known) == len(verdicts) or Verdict.LOST in verdicts.values():
             return ended  # what is lost is noted by the run that writes it again
+        ports.reach("recover.committed")
         if _note(ports, decision, verdicts):
             return ended
     raise ledger_busy()
@@ -106,7 +142,7 @@ def known_head(head: Head | None, query: str) -> Head:
             "EOS_LEDGER_NO_QUERY",
             f"The ledger knows nothing of query {query}, so that nobody can tell what of it is decided.",
             hint="Nothing was ended. Name the ledger topic of the query (--ledger-topic) and the prefix of its "
-            "transactional ids (--prefix).",
+            "transactional ids (--prefix); 'spark-eos ledger show' lists the queries in a ledger.",
             query=query,
         )
     return head

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from spark_eos.protocol.head import DIGEST_BITS, Digest, Offsets, Pair, Written
+from spark_eos.protocol.notes import Notes
+from spark_eos.protocol.ranges import Direct, merged, union
 from spark_eos.protocol.task import TaskReport
 
 
 @dataclass(frozen=True)
 class MicroBatch:
     """A micro-batch when every task has reported. ``offsets``, and the ``group`` that is to have them, only where they
-    are asked for; ``partitioner`` only where the user has chosen one. ``two_phase``: its transactions never expire."""
+    are asked for; ``partitioner`` only where the user has chosen one. ``two_phase``: its transactions never expire.
+    ``one_of_several``: Spark passes the micro-batch whatever became of this write of it. ``notes`` become visible with
+    the decision."""
 
     run: str
     id: int
@@ -20,10 +24,34 @@ class MicroBatch:
     partitioner: str | None = None
     group: str | None = None
     two_phase: bool = False
+    one_of_several: bool = False
+    notes: Notes | None = None
 
     @property
     def rows(self) -> int:
         return sum(report.rows for report in self.reports)
+
+    @property
+    def dead_letters(self) -> int:
+        """Rows that were written to the dead-letter topic, by this run of the micro-batch."""
+        return sum(w.dead_letters for w in self.written)
+
+    @property
+    def bytes(self) -> int:
+        """Of the direct way: what the tasks have fetched."""
+        return sum(report.bytes for report in self.reports)
+
+    @property
+    def direct(self) -> Direct | None:
+        """Of the direct way: all that is read; None where rows are Spark's."""
+        given = [report.direct for report in self.reports if report.direct is not None]
+        return union(given) if given else None
+
+    @property
+    def direct_of_rest(self) -> Direct | None:
+        """The same for a decision: its ranges are those of tasks that wrote nothing."""
+        rest = [r for report in self.reports if report.written is None and report.direct for r in report.direct.ranges]
+        return replace(self.direct, ranges=merged(rest)) if self.direct is not None else None
 
     @property
     def digest(self) -> int:

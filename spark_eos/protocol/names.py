@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import re
+import uuid
 from dataclasses import dataclass
 
 SLOTS = 2
 """Batches take turns, so that one need not wait for the markers of the one before, and ids do not grow with batches."""
+
+TWO_PHASE_TRIAL = "two-phase-commit-trial"
+"""After the prefix: the transactional id by which a driver tries whether it may use two-phase commit."""
+
+_DOCTOR = "doctor"
 
 _TAIL = re.compile(r"(\d+)-(\d+)-([01])(?:-(\d+))?(?:-r(\d+))?")
 
@@ -56,6 +62,7 @@ def is_task_name(
 
 
 _FIRST_TASKS = 16
+_LEDGER = "-ledger"
 
 
 def first_names(prefix: str, query: str) -> tuple[str, ...]:
@@ -67,4 +74,34 @@ def first_names(prefix: str, query: str) -> tuple[str, ...]:
 
 def ledger_name(prefix: str, query: str) -> str:
     """The transactional id under which the runs of a query take turns on the ledger."""
-    return f"{prefix}-{query}-ledger"
+    return f"{prefix}-{query}{_LEDGER}"
+
+
+def is_ledger_name(name: str) -> bool:
+    """Whether this id of a query is that of its ledger."""
+    return name.endswith(_LEDGER)
+
+
+def doctor_name(prefix: str, number: int) -> str:
+    """A transactional id by which `spark-eos doctor` tries what it may do. It is that of no query, and so in nobody's
+    list."""
+    return f"{prefix}-{_DOCTOR}-{number}"
+
+
+_IDS = uuid.UUID("6b0f3b0e-6d0c-5c55-9c0b-6f1f6a2f3c11")
+"""The namespace of ids that stand for a query's in the ledger and in transactional ids."""
+
+
+def query_of_job(job_id: str) -> str:
+    """That of a batch write."""
+    return str(uuid.uuid5(_IDS, f"job {job_id}"))
+
+
+def query_of_sink(query: str, sink: str) -> str:
+    """That of the writes to one sink within the foreachBatch of a query."""
+    return str(uuid.uuid5(_IDS, f"sink {query} {sink}"))
+
+
+def query_of_replay(query: str, checkpoint: str) -> str:
+    """That of the query which a replay makes at a new checkpoint: the same one whenever the command is repeated."""
+    return str(uuid.uuid5(_IDS, f"replay {query} {checkpoint}"))

@@ -8,6 +8,7 @@ from enum import Enum
 from typing import Protocol
 
 from spark_eos.protocol.head import Head, Offsets, Pair, Probe
+from spark_eos.protocol.notes import Notes
 
 NEVER_MS = 2**31 - 1
 """The timeout of transactions that never expire: those of two-phase commit by the broker (KIP-939)."""
@@ -68,7 +69,7 @@ class Found(Enum):
 @dataclass(frozen=True)
 class PartitionState:
     """A partition by its leader's word: where its log begins, and where each transaction that is open begins in it, by
-    (producer id, epoch)."""
+    (producer id, epoch): the offset of its first record."""
 
     begin: int
     open: Mapping[tuple[int, int], int]
@@ -81,19 +82,18 @@ class Term(Protocol):
         """The head, authoritative."""
         ...
 
-    def publish(self, head: Head, offsets: Offsets | None = None) -> None:
-        """Write the head, and the consumer offsets if given, in one transaction. Raises NotPublished."""
+    def publish(self, head: Head, offsets: Offsets | None = None, notes: Notes | None = None) -> None:
+        """Write the head, and consumer offsets and notes if given, in one transaction. Raises NotPublished."""
         ...
 
 
 class Ledger(Protocol):
-    @property
-    def first_names(self) -> Collection[str]:
-        """The transactional ids of the query that its first decision leaves committed."""
-        ...
-
     def read(self) -> Head | None:
         """The newest head that is committed; not authoritative, as its successor may be under way."""
+        ...
+
+    def check_topic(self) -> None:
+        """Forget what this process has read of a ledger that is lost, if there is another one in its place."""
         ...
 
     def take(self) -> Term: ...
@@ -104,20 +104,35 @@ class Coordinator(Protocol):
         """What the coordinators hold of these transactional ids; ids that they do not know are left out."""
         ...
 
+    def known(self) -> Collection[Description]:
+        """Every transactional id of this query that has had a transaction within a week; where brokers do not list by
+        pattern, only those of its ledger and of its first run's first tasks."""
+        ...
+
     def ongoing(
         self, *, before: int | None = None, of: tuple[int, int] | None = None, empty: bool = False
     ) -> Collection[Description]:
         """Every Ongoing transaction of a task of this query; with ``before``, only of generations before that one;
-        with ``of``, only of this generation and slot. With ``empty`` also the ids under which nothing is open yet, and
-        whose next transaction would never expire."""
+        with ``of``, only of this generation and slot. With ``empty`` also the ids under which nothing is open
+        yet, of an attempt that has not written anything."""
         ...
 
     def begin_ongoing(self, *, empty: bool = False) -> Callable[[], Collection[Description]]:
         """All of these, begun now; the answer, or the error, comes with the call of what is returned."""
         ...
 
-    def end(self, pairs: Collection[Pair], *, commit: bool) -> Mapping[Pair, EndTxnAnswer]:
-        """EndTxn for all of them at once."""
+    def endtxn_version(self) -> int:
+        """The version of EndTxn for transactions that begin now, by the cluster's finalized transaction.version:
+        ``FENCING_END`` or ``PLAIN_END``. What this process last heard of it will do."""
+        ...
+
+    def end(self, pairs: Mapping[Pair, int], *, commit: bool) -> Mapping[Pair, EndTxnAnswer]:
+        """EndTxn for all of them at once, each by the version that is given with it."""
+        ...
+
+    def fence(self, names: Collection[str]) -> Collection[str]:
+        """InitProducerId once for each transactional id: what is open under it is aborted, and whoever has it is
+        fenced. Returns the ids that were not given a new epoch (51, 14, 15, 16, or no answer in time): ask again."""
         ...
 
 

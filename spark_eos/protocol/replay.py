@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from spark_eos.errors import Diverged, ProtocolStop
+from spark_eos.protocol.direct import differences as differences_of_ranges
+from spark_eos.protocol.direct import diverged
 from spark_eos.protocol.head import Decision, Digest
 from spark_eos.protocol.micro_batch import MicroBatch
 from spark_eos.protocol.new_checkpoint import FROM_GROUP, as_json, is_visible, what_waits
@@ -34,8 +36,14 @@ _WHY_DIVERGED = (
 
 
 def compare(batch: MicroBatch, last: Decision) -> None:
-    """A replay must be what was decided: what is visible already came from it."""
+    """A replay must be what was decided: what is visible already came from it. Of the direct way, it reads nothing that
+    is visible already, so that its ranges are compared."""
+    other_ranges = differences_of_ranges(last, batch.direct)
+    if other_ranges:
+        raise diverged(last, other_ranges)
     compared = [("rows", last.rows, batch.rows), ("digest of the rows", last.digest, batch.digest)]
+    if last.direct is not None:
+        compared = []
     unlike = [f"{what}: decided {was}, now {now}" for what, was, now in compared if was != now]
     if last.offsets is not None and batch.offsets is not None and last.offsets != batch.offsets:
         unlike.append(f"offsets: decided {as_json(last.offsets)}, now {as_json(batch.offsets)}")

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from spark_eos.errors import LedgerError, Unclear
-from spark_eos.protocol.head import DEFAULT_PARTITIONER, Decision, Head, Pair, Verdict
+from spark_eos.protocol.clearing import clear_earlier, clear_found, undecided
+from spark_eos.protocol.closing import close
+from spark_eos.protocol.head import DEFAULT_PARTITIONER, FENCING_END, Decision, Head, Job, Pair, Verdict
+from spark_eos.protocol.marks import EachSink
+from spark_eos.protocol.names import is_ledger_name
 from spark_eos.protocol.new_checkpoint import FROM_GROUP
 from spark_eos.protocol.ports import NotPublished, Ports, State
-from spark_eos.protocol.stops import checkpoint_ahead, checkpoint_behind, ledger_busy, missing_head, superseded
-from spark_eos.protocol.verdicts import abort_all, settle
-
-_LOOKS = 4
-"""How often it is looked for what earlier generations have left open, at most, where that never expires."""
+from spark_eos.protocol.stops import (
+    check_halts,
+    checkpoint_ahead,
+    checkpoint_behind,
+    ledger_busy,
+    left_behind,
+    lost_head,
+    missing_head,
+    never_written,
+    superseded,
+)
+from spark_eos.protocol.verdicts import settle
 
 
 def open_run(
@@ -27,13 +37,22 @@ def open_run(
     prefix: str = "",
     partitioner: str = DEFAULT_PARTITIONER,
     two_phase: bool = False,
+    job: Job | None = None,
+    one_of_several: bool = False,
+    each: EachSink | None = None,
+    topic: str | None = None,
 ) -> Head:
     """Publish ``run`` as the owner of the query, before it writes micro-batch ``batch``; returns its head.
 
     ``driver`` names the Spark application of the run, for an abort that knows no more than its own. ``prefix`` is
     that of the transactional ids; a query keeps it for good. ``partitioner`` is for a query that begins here. A ledger
     that does not know the query begins with micro-batch 0, or with ``begin_at``. ``two_phase``: the run
-    begins transactions that never expire.
+    begins transactions that never expire. ``job``: a batch write; it keeps the topic that was decided. With
+    ``one_of_several`` writes of a micro-batch, a write may begin with any one, and Spark may have passed one that was
+    not written; ``each`` is its name. ``topic``: where all rows go, if an option says so.
+
+    Where nobody can tell what became of the last decision, what is open and not decided may be what keeps the log from
+    telling, and with two-phase commit for ever. So the query is closed, that is ended, and all is tried once more.
 
     1. Read the head; a head that names the run ends it, one that has replaced the run stops it.
     2. Take the ledger and read again: from here on, nobody else has decided anything.
@@ -44,26 +63,54 @@ def open_run(
 
     Raises Superseded, LedgerError (no head in mid-life), Unclear.
     """
+    start = _Start(
+        run, batch, endtxn_version, begin_at, driver, prefix, partitioner, two_phase, job, one_of_several, each, topic
+    )
+    try:
+        return _open(ports, start)
+    except Unclear as unclear:
+        if unclear.condition != "EOS_OUTCOME_UNCLEAR" or not _cleared(ports, run):
+            raise
+    return _open(ports, start)
+
+
+@dataclass(frozen=True)
+class _Start:
+    """What `open_run` is told of the run."""
+
+    run: str
+    batch: int
+    endtxn_version: int
+    begin_at: int | None
+    driver: str
+    prefix: str
+    partitioner: str
+    two_phase: bool
+    job: Job | None
+    one_of_several: bool
+    each: EachSink | None
+    topic: str | None
+
+
+def _open(ports: Ports, start: _Start) -> Head:
+    ports.ledger.check_topic()
     for _ in ports.retrying():
-        head = _checked(ports, ports.ledger.read(), run, batch, begin_at, prefix)
-        if head is not None and head.run == run:
+        head = _checked(ports, ports.ledger.read(), start)
+        if head is not None and head.run == start.run:
             return head
-        if head is None and batch != begin_at and _was_published(ports):
-            head = _checked(ports, ports.ledger.read(), run, batch, begin_at, prefix)
-            if head is None:
-                raise missing_head(batch)
+        first = head is None and start.batch != start.begin_at
+        if first and _was_published(ports) and _checked(ports, ports.ledger.read(), start) is None:
+            raise _lost(start)
         term = ports.ledger.take()
-        head = _checked(ports, term.read(), run, batch, begin_at, prefix)
-        if head is not None and head.run == run:
+        head = _checked(ports, term.read(), start)
+        # To take the ledger ends what its own id tells. From now on nothing is decided; between the look and this, it
+        # may have been, in a ledger that is lost by now.
+        if head is None and first and _was_published(ports):
+            raise _lost(start)
+        if head is not None and head.run == start.run:
             return head
         ports.reach("open.taken")
-        new = _successor(ports, head, run, batch, endtxn_version, driver)
-        new = replace(
-            new,
-            prefix=prefix,
-            partitioner=partitioner if head is None else head.partitioner,
-            two_phase=two_phase or new.two_phase,
-        )
+        new = _successor(ports, head, start)
         ports.reach("open.settled")
         try:
             term.publish(new)
@@ -76,46 +123,65 @@ def open_run(
     raise ledger_busy()
 
 
+def _lost(start: _Start) -> LedgerError:
+    return lost_head() if start.job is not None or start.one_of_several else missing_head(start.batch)
+
+
+def _cleared(ports: Ports, run: str) -> bool:
+    """End what runs before this one have open and not decided; whether there was any such thing. Until a run opens the
+    query again, it is closed, so that none of that can be decided."""
+    for _ in ports.retrying():
+        head = ports.ledger.read()
+        if head is not None and head.run == run:
+            return True  # by another task of this run
+        found = undecided(ports, head) if head is not None else ()
+        if head is None or not found:
+            return False
+        closed = close(ports, head.run)
+        if closed is not None:
+            clear_found(ports, closed, found)
+            return True
+    return False
+
+
+def _of_job(job: Job | None, new: Head) -> Job | None:
+    """The job of this run. What is decided went to the topic that was decided."""
+    if job is None or new.job is None or new.decision is None:
+        return job
+    return replace(job, topic=new.job.topic)
+
+
 def _was_published(ports: Ports) -> bool:
     """Whether the coordinators know, as they do for a week, of a head of the query, or of a task that it has decided
-    on: a head that is not there any more was lost with the ledger, and maybe the decision of the first micro-batch."""
-    known = ports.coordinator.describe(ports.ledger.first_names)
-    return any(found.state in (State.PREPARE_COMMIT, State.COMPLETE_COMMIT) for found in known.values())
+    on: a head that is not there any more was lost with the ledger, and maybe the decision of the first micro-batch.
 
-
-def clear_earlier(ports: Ports, head: Head) -> Collection[Pair]:
-    """Abort what generations before a published head have open and not decided; what stays open is returned.
-
-    What waits for its verdict is told by its id: a broker that failed to fence it (Kafka 4.0.0) describes it at the
-    next epoch.
-
-    With two-phase commit, no timeout will end what begins a moment later: the ids of attempts that have not written
-    anything yet are fenced, too, and the coordinators are asked again until there is nothing more.
+    Where an end does not fence, a commit may be hidden by a transaction that a late request has opened after it. There
+    every transaction of a task counts, as none begins before the head is published.
     """
-    unsettled = {w.pair.id for w in head.decision.written if w.verdict is None} if head.decision else set()
-    left: Collection[Pair] = ()
-    for _ in range(_LOOKS if head.two_phase else 1):
-        found = ports.coordinator.ongoing(before=head.generation, empty=head.two_phase)
-        pairs = {d.pair for d in found if d.pair.id not in unsettled}
-        left = abort_all(ports, pairs)
-        if not pairs or left:
-            break
-    return left
+    known = ports.coordinator.known()
+    if any(found.state in (State.PREPARE_COMMIT, State.COMPLETE_COMMIT) for found in known):
+        return True
+    of_tasks = [found for found in known if not is_ledger_name(found.pair.id) and found.state is not State.EMPTY]
+    return bool(of_tasks) and ports.coordinator.endtxn_version() < FENCING_END
 
 
-def _checked(ports: Ports, head: Head | None, run: str, batch: int, begin_at: int | None, prefix: str) -> Head | None:
-    if head is None and batch not in (0, begin_at):
+def _checked(ports: Ports, head: Head | None, start: _Start) -> Head | None:
+    batch, run = start.batch, start.run
+    check_halts(head, start.topic)
+    if head is None and batch not in (0, start.begin_at) and not start.one_of_several:
         raise missing_head(batch)
-    if head is not None and head.prefix != prefix:
+    if head is not None and head.prefix != start.prefix:
         raise LedgerError(
             "EOS_LEDGER_PREFIX_CHANGED",
-            f"The query has written under the transactional id prefix '{head.prefix}', and now has '{prefix}'.",
+            f"The query has written under the transactional id prefix '{head.prefix}', and now has '{start.prefix}'.",
             hint="Put 'transactionalIdPrefix' back: under another one, a run that is still alive could not be fenced. "
             "To change it, let the query end under the old one, its last micro-batch committed; then begin with a new "
             f"checkpoint: {FROM_GROUP}.",
             was=head.prefix,
-            now=prefix,
+            now=start.prefix,
         )
+    if head is not None and head.unwritten is not None and head.unwritten < batch:
+        raise never_written(batch, head.unwritten)
     if head is not None and run in head.earlier:
         raise superseded(run, head)
     if head is not None and head.decision is not None and head.decision.batch > batch:
@@ -129,20 +195,25 @@ def _settled(ports: Ports, last: Decision) -> Decision:
     return last.judged(settle(ports, last.written))
 
 
-def _successor(ports: Ports, head: Head | None, run: str, batch: int, endtxn_version: int, driver: str) -> Head:
+def _successor(ports: Ports, head: Head | None, start: _Start) -> Head:
+    """The head to publish, with the last decision settled."""
     if head is None:
-        return Head(run=run, generation=1, earlier=(), endtxn_version=endtxn_version, driver=driver)
-    new = head.succeeded_by(run, endtxn_version, driver)
-    last = head.decision
+        new = Head(start.run, 1, (), start.endtxn_version, driver=start.driver, partitioner=start.partitioner)
+    else:
+        new = head.succeeded_by(start.run, start.endtxn_version, start.driver)
+    new = replace(new, job=_of_job(start.job, new), prefix=start.prefix, two_phase=start.two_phase or new.two_phase)
+    new = replace(new, marks=replace(new.marks, each=start.each or new.marks.each))
+    last = new.decision
     if last is None:
         return new
-    settled = last.judged(_verdicts(ports, last, passed=last.batch < batch))
-    if settled.lost and last.batch < batch:
-        raise checkpoint_ahead(batch, settled)
+    behind = last.batch < start.batch
+    settled = last.judged(verdicts_of(ports, last, passed=behind and not start.one_of_several))
+    if settled.lost and behind:
+        raise left_behind(start.batch, settled) if start.one_of_several else checkpoint_ahead(start.batch, settled)
     return replace(new, decision=settled)
 
 
-def _verdicts(ports: Ports, last: Decision, passed: bool) -> dict[Pair, Verdict]:
+def verdicts_of(ports: Ports, last: Decision, *, passed: bool) -> dict[Pair, Verdict]:
     """What became of the last decision. Once Spark has passed it, its commit has returned, which it does on verdicts
     only: then it was committed, even when nobody can tell any more."""
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from spark_eos.errors import LedgerError, ProtocolStop, Superseded, Unclear
 from spark_eos.protocol.head import NOBODY, Decision, Head
+from spark_eos.protocol.marks import Unfinished
 from spark_eos.protocol.new_checkpoint import FROM_GROUP, is_visible, what_waits, where_it_ended
 
 
@@ -19,19 +20,61 @@ def checkpoint_ahead(batch: int, last: Decision) -> ProtocolStop:
     )
 
 
+_SWALLOWED = (
+    "The function of foreachBatch must not catch the errors of a write, nor leave one out when a micro-batch runs "
+    "again. Write the missing rows of that micro-batch (compare the output with the source: spark-eos verify), and "
+    "begin with a new checkpoint."
+)
+
+
+def left_behind(batch: int, last: Decision) -> ProtocolStop:
+    """The error where a write within foreachBatch failed half-way, and Spark went on all the same."""
+    return ProtocolStop(
+        "EOS_WRITE_LEFT_BEHIND",
+        f"The write of micro-batch {last.batch} lost {len(last.lost)} of its {len(last.written)} transactions, and was "
+        f"not repeated: Spark is at micro-batch {batch}.",
+        hint=_SWALLOWED,
+        batch=batch,
+    )
+
+
+def never_written(batch: int, unwritten: int) -> ProtocolStop:
+    """The error where a write within foreachBatch failed, and Spark went on all the same."""
+    return ProtocolStop(
+        "EOS_WRITE_LEFT_BEHIND",
+        f"The write of micro-batch {unwritten} failed, and was not repeated: Spark is at micro-batch {batch}.",
+        hint=_SWALLOWED,
+        batch=batch,
+    )
+
+
+def lost_head() -> LedgerError:
+    """The error where the brokers know of a write that the ledger does not know."""
+    return LedgerError(
+        "EOS_LEDGER_HEAD_LOST",
+        "The ledger knows nothing of this write, but the brokers know that it was done, at least in part.",
+        hint="The ledger topic was lost, or is another one (option 'ledger.topic'): put it back. Otherwise compare the "
+        "output with the input, and write what is missing under another job.id, or from a new checkpoint.",
+    )
+
+
 def missing_head(batch: int) -> LedgerError:
     return LedgerError(
         "EOS_LEDGER_HEAD_MISSING",
         f"The checkpoint is at micro-batch {batch}, but the ledger knows nothing of this query.",
-        hint="Either the ledger topic was lost or is another one (option 'ledger.topic'), or the checkpoint comes from "
-        f"another sink. To begin a ledger here, set 'ledger.begin' to {batch}; it counts for that micro-batch only. It "
-        "repeats no row if whoever had the checkpoint before left no micro-batch under way: each in 'offsets' is in "
-        f"'commits', too, except {batch}, which this start has planned.",
+        hint="Either the ledger topic was lost or is another one (option 'ledger.topic'; 'spark-eos ledger show' lists "
+        "the queries in one), or the checkpoint comes from another sink "
+        f"('spark-eos checkpoint adopt' takes one over). To begin a ledger here, set 'ledger.begin' to "
+        f"{batch}; it counts for that micro-batch only. It repeats no row if whoever had the checkpoint before left no "
+        f"micro-batch under way: each in 'offsets' is in 'commits', too, except {batch}, which this start has planned.",
         batch=batch,
     )
 
 
 def superseded(run: str, head: Head) -> Superseded:
+    halted = _halted(head)
+    if halted is not None:
+        return halted
     if head.run == NOBODY:
         return Superseded(
             "EOS_RUN_CLOSED",
@@ -42,10 +85,56 @@ def superseded(run: str, head: Head) -> Superseded:
     return Superseded(
         "EOS_SUPERSEDED",
         f"Run {run} of this query was replaced by run {head.run} (generation {head.generation}).",
-        hint="The same checkpoint was started twice: one start goes on, this one stops. Nothing is doubled.",
+        hint="The same checkpoint was started twice: one start goes on, this one stops. Nothing is doubled. 'spark-eos "
+        "query status' says which run has it.",
         run=run,
         by=head.run,
     )
+
+
+def check_halts(head: Head | None, topic: str | None) -> None:
+    """Raise Superseded or ProtocolStop where the head bears a mark that this start must not get past. ``topic``: where
+    it is to write to; None where a column says so."""
+    if head is None:
+        return
+    halted = _halted(head)
+    if halted is not None:
+        raise halted
+    only = head.marks.topic
+    if only is not None and topic != only:
+        raise ProtocolStop(
+            "EOS_REPLAY_OTHER_TOPIC",
+            f"The checkpoint was made by 'spark-eos replay' for the topic {only}, and the query now writes to "
+            f"{topic if topic is not None else 'the topics of a column'}.",
+            hint=f"Nothing was written. Set option 'topic' to {only}: its rows are in the other topic already.",
+            topic=only,
+        )
+
+
+def _halted(head: Head) -> Superseded | None:
+    successor, unfinished = head.marks.successor, head.marks.unfinished
+    if successor is not None:
+        return Superseded(
+            "EOS_QUERY_RETIRED",
+            f"This query was retired by 'spark-eos replay': query {successor.query}, with the checkpoint "
+            f"{successor.checkpoint}, goes on in its place.",
+            hint="Start the query with that checkpoint. If it stops with EOS_REPLAY_UNFINISHED, the replay was "
+            "interrupted: run the command that the error names. With this checkpoint, rows would be doubled.",
+            by=successor.query,
+        )
+    if unfinished is not None:
+        return Superseded(
+            "EOS_REPLAY_UNFINISHED",
+            f"A replay of query {unfinished.of} to {unfinished.to} has begun and is not finished.",
+            hint=f"Nothing was written. Finish it: {finishing(unfinished)}",
+        )
+    return None
+
+
+def finishing(unfinished: Unfinished) -> str:
+    """The command that finishes a replay."""
+    target = "--in-place" if unfinished.in_place else f"--new {unfinished.to}"
+    return f"spark-eos replay {unfinished.checkpoint} {target} --finish --yes --bootstrap-servers …"
 
 
 def checkpoint_behind(last: Decision, batch: int) -> ProtocolStop:
@@ -87,6 +176,16 @@ def decision_unclear(batch: int) -> Unclear:
         "EOS_DECISION_UNCLEAR",
         f"Whether micro-batch {batch} was decided is not known: the ledger could not be written and read.",
         hint="Nothing is lost: start the query again, from this checkpoint, when the cluster is well; it finds out.",
+    )
+
+
+def decided_unheard(batch: int, transactional_id: str) -> Unclear:
+    return Unclear(
+        "EOS_DECISION_UNCLEAR",
+        f"Transaction {transactional_id} of micro-batch {batch} is committed, so that was decided; the ledger, as it "
+        "could be read, does not say so.",
+        hint="Nothing is lost: start the query again, from this checkpoint, when the cluster is well; it finds out.",
+        transactional_id=transactional_id,
     )
 
 

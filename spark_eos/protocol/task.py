@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 
@@ -9,6 +10,7 @@ from spark_eos.errors import ProtocolStop, Unclear
 from spark_eos.protocol.head import CONSISTENT_RANDOM, NEWEST_DIGEST, Decision, Digest, Head, Pair, Written
 from spark_eos.protocol.names import SLOTS, TaskId, task_name
 from spark_eos.protocol.ports import Coordinator, Description, State
+from spark_eos.protocol.ranges import Direct
 from spark_eos.protocol.stops import checkpoint_behind, expires, missing_head, superseded
 
 
@@ -37,7 +39,8 @@ class TaskReport:
 
     ``work`` is what it was assigned. ``began_ms`` is the time of day, by the task's clock, before its transaction
     began; ``timeout_ms`` how long that transaction may live. ``digest_by`` is how ``digest`` was made.
-    ``oldest_ms`` is the earliest timestamp that a row was given, if any.
+    ``oldest_ms`` is the earliest timestamp that a row was given, if any. ``direct``: of the direct way, what Spark gave
+    to the task; there, ``rows`` are those that it wrote, and ``bytes`` what it fetched for that.
     """
 
     work: Work
@@ -49,6 +52,8 @@ class TaskReport:
     timeout_ms: int = 0
     digest_by: Digest = NEWEST_DIGEST
     oldest_ms: int | None = None
+    direct: Direct | None = None
+    bytes: int = 0
 
 
 def assign(
@@ -136,6 +141,31 @@ def check_held(own: Pair, described: Description | None, *, two_phase: bool = Fa
         hint="Nothing of it becomes visible: Spark tries the task again.",
         transactional_id=own.id,
     )
+
+
+Firsts = Mapping[tuple[str, int], int]
+"""The offset of the first record, for each partition, (topic, number), that a transaction was written to."""
+
+
+def check_begins(own: Pair, firsts: Firsts, begins: Firsts) -> None:
+    """Raise Unclear unless the transaction begins, in each partition, with the task's first record there.
+
+    ``firsts`` are by the answers that the producer had, ``begins`` by the partitions' leaders. Where they differ, the
+    transaction was ended and has begun once more, and its first rows are gone: an operator has aborted it in that
+    partition, or, where EndTxn does not fence, as a whole, and the attempt's next request has opened it again.
+    """
+    unlike = sorted(place for place, first in firsts.items() if begins.get(place) != first)
+    if unlike:
+        (topic, partition), more = unlike[0], len(unlike) - 1
+        begin = begins.get(unlike[0])
+        raise Unclear(
+            "EOS_TRANSACTION_NOT_HELD",
+            f"The task's first record in {topic}-{partition} is at offset {firsts[unlike[0]]}, and there transaction "
+            f"{own.id} {'is not open' if begin is None else f'begins at offset {begin}'}: somebody has aborted it"
+            f"{f'; also in {more} more' if more else ''}.",
+            hint="Nothing of it becomes visible: Spark tries the task again.",
+            transactional_id=own.id,
+        )
 
 
 def _of(pair: Pair) -> str:

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 
 from spark_eos.errors import Unclear
 from spark_eos.protocol.head import Pair, Verdict, Written
 from spark_eos.protocol.new_checkpoint import FROM_GROUP
 from spark_eos.protocol.ports import Description, EndTxnAnswer, Found, Ports, State
-from spark_eos.protocol.whole import check_visible, decided_broken, look_at
+from spark_eos.protocol.whole import check_visible, committed_before, decided_broken, look_at
 
-_ENDED = {
-    State.PREPARE_COMMIT: Verdict.COMMITTED,
-    State.COMPLETE_COMMIT: Verdict.COMMITTED,
-    State.COMPLETE_ABORT: Verdict.LOST,
-}
+_COMMITTED = {State.PREPARE_COMMIT: Verdict.COMMITTED, State.COMPLETE_COMMIT: Verdict.COMMITTED}
+_ENDED = {**_COMMITTED, State.COMPLETE_ABORT: Verdict.LOST}
 
 
 def settle(ports: Ports, written: Iterable[Written], *, fresh: bool = False) -> dict[Pair, Verdict]:
@@ -28,10 +26,12 @@ def settle(ports: Ports, written: Iterable[Written], *, fresh: bool = False) -> 
     open_ones = {w.pair: w for w in written if w.verdict is None}
     if fresh or not open_ones:
         return _settle(ports, open_ones)
+    verdicts = dict.fromkeys(committed_before(ports, open_ones.values()), Verdict.COMMITTED)
+    open_ones = {pair: w for pair, w in open_ones.items() if pair not in verdicts}
     begins, broken = look_at(ports, open_ones.values())
     if broken is not None:
         raise decided_broken(broken)
-    verdicts = _settle(ports, open_ones)
+    verdicts |= _settle(ports, open_ones)
     check_visible(ports, open_ones.values(), verdicts, begins)
     return verdicts
 
@@ -41,7 +41,8 @@ def _settle(ports: Ports, open_ones: dict[Pair, Written]) -> dict[Pair, Verdict]
     if not open_ones:
         return verdicts
     for _ in ports.retrying():
-        answers = ports.coordinator.end(open_ones, commit=True)
+        versions = {pair: w.endtxn_version for pair, w in open_ones.items()}
+        answers = ports.coordinator.end(versions, commit=True)
         verdicts |= {pair: Verdict.COMMITTED for pair, answer in answers.items() if answer is EndTxnAnswer.DONE}
         open_ones = {pair: w for pair, w in open_ones.items() if pair not in verdicts}
         verdicts |= _ask_coordinator(ports, open_ones)
@@ -55,8 +56,9 @@ def _settle(ports: Ports, open_ones: dict[Pair, Written]) -> dict[Pair, Verdict]
         f"The brokers have not said what became of {len(open_ones)} decided transaction(s): "
         f"{', '.join(sorted(pair.id for pair in open_ones))}.",
         hint="Nothing is lost: start the query again, from this checkpoint, when the cluster is well; it settles them "
-        "before it goes on. A new checkpoint would leave their rows out. With 'transaction.two.phase.commit', what an "
-        "attempt left open may keep the log from telling: 'spark-eos transactions abort' ends what is undecided.",
+        "before it goes on; so does 'spark-eos recover', without Spark. A new checkpoint would leave their rows out. "
+        "If it stays so, something else may hold the output's partitions open: kafka-transactions.sh find-hanging "
+        "names it.",
     )
 
 
@@ -81,8 +83,12 @@ def _ask_data(ports: Ports, silent: Iterable[Written]) -> dict[Pair, Verdict]:
     return verdicts
 
 
-def _ask_coordinator(ports: Ports, open_ones: Collection[Pair]) -> dict[Pair, Verdict]:
+def _ask_coordinator(ports: Ports, open_ones: Mapping[Pair, Written]) -> dict[Pair, Verdict]:
     """What is described one epoch on has been ended, for good: nothing but an end leads there.
+
+    Where the end does not fence, a commit is described at the epoch of the transaction itself. That of an abort is no
+    evidence there, at this epoch or the next: a request that came late may have opened a transaction without rows under
+    the same pair after the commit, and that one was aborted.
 
     A commit that waits for its markers answers "pending" for as long as they take. And a coordinator that was replaced
     without noticing may answer that there is no such transaction, but it cannot know of the end of one.
@@ -90,12 +96,14 @@ def _ask_coordinator(ports: Ports, open_ones: Collection[Pair]) -> dict[Pair, Ve
     if not open_ones:
         return {}
     described = ports.coordinator.describe([pair.id for pair in open_ones])
-    verdicts = {pair: _verdict(pair, described[pair.id]) for pair in open_ones if pair.id in described}
+    verdicts = {pair: _verdict(w, described[pair.id]) for pair, w in open_ones.items() if pair.id in described}
     return {pair: verdict for pair, verdict in verdicts.items() if verdict is not None}
 
 
-def _verdict(pair: Pair, description: Description) -> Verdict | None:
-    if description.pair != Pair(pair.id, pair.producer_id, pair.epoch + 1):
+def _verdict(w: Written, description: Description) -> Verdict | None:
+    if not w.end_fences:
+        return _COMMITTED.get(description.state) if description.pair == w.pair else None
+    if description.pair != replace(w.pair, epoch=w.pair.epoch + 1):
         return None
     return _ENDED.get(description.state)
 
@@ -105,12 +113,15 @@ def abort_all(ports: Ports, pairs: Collection[Pair]) -> Collection[Pair]:
 
     Only pairs of which that is certain may be handed in. What stays open holds readers until its timeout: no row is
     at stake, so this does not raise.
+
+    By the version for transactions that begin now, whichever these began with: the coordinators take either.
     """
     left = set(pairs)
     if not left:
         return left
+    version = ports.coordinator.endtxn_version()
     for _ in ports.retrying():
-        answers = ports.coordinator.end(left, commit=False)
+        answers = ports.coordinator.end(dict.fromkeys(left, version), commit=False)
         left = {pair for pair in left if answers[pair] is EndTxnAnswer.PENDING}
         if not left:
             break

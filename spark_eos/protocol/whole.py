@@ -44,18 +44,18 @@ def look_at(ports: Ports, written: Iterable[Written]) -> tuple[Begins, Broken | 
 
     Raises Unclear where a leader does not answer.
     """
-    probes = {w.pair: w.probe for w in written}
+    by_pair = {w.pair: w for w in written}
     states: dict[tuple[str, int], PartitionState] = {}
     begins: Begins = {}
     broken: dict[Pair, Broken] = {}
-    for pair, description in _ongoing(ports, probes).items():
-        found = []
-        for topic, partition in description.places:
+    for pair, description in _ongoing(ports, by_pair).items():
+        found, w = [], by_pair[pair]
+        for topic, partition in (place for place in description.places if place not in w.empty):
             if (topic, partition) not in states:
                 states[topic, partition] = _state_of(ports, topic, partition)
             state = states[topic, partition]
             begin = state.open.get((pair.producer_id, pair.epoch))
-            what = _problem(state, begin, topic, partition, probes[pair])
+            what = _problem(state, begin, topic, partition, w.probe)
             if what is not None:
                 broken.setdefault(pair, Broken(pair, topic, partition, what))
             elif begin is not None:
@@ -64,6 +64,29 @@ def look_at(ports: Ports, written: Iterable[Written]) -> tuple[Begins, Broken | 
     # What was ended meanwhile, as a whole, is not open in its partitions either.
     still = _ongoing(ports, broken) if broken else {}
     return begins, next((broken[pair] for pair in broken if pair in still), None)
+
+
+def committed_before(ports: Ports, written: Iterable[Written]) -> set[Pair]:
+    """Those that are described as open, and were committed long ago: where an end does not fence, a request that comes
+    late opens a transaction of the same pair once more, without a row. That is none that has lost its rows.
+
+    Raises Unclear where neither the log nor its leader tells.
+    """
+    plain = {w.pair: w for w in written if not w.end_fences}
+    found = {pair: _has_ended(ports, plain[pair]) for pair in _ongoing(ports, plain)} if plain else {}
+    return {pair for pair, ended in found.items() if ended is Found.THERE}
+
+
+def _has_ended(ports: Ports, w: Written) -> Found | None:
+    """What became of it, at its first record; None while it is open from there on."""
+    place = w.probe.topic, w.probe.partition
+    for _ in ports.retrying():
+        found = ports.data.look(w.pair, w.probe)
+        if found is not None:
+            return found
+        if _state_of(ports, *place).open.get((w.pair.producer_id, w.pair.epoch)) == w.probe.offset:
+            return None
+    raise _silent(*place)
 
 
 def _problem(state: PartitionState, begin: int | None, topic: str, partition: int, probe: Probe) -> str | None:
@@ -87,7 +110,11 @@ def _state_of(ports: Ports, topic: str, partition: int) -> PartitionState:
         state = ports.data.partition(topic, partition)
         if state is not None:
             return state
-    raise Unclear(
+    raise _silent(topic, partition)
+
+
+def _silent(topic: str, partition: int) -> Unclear:
+    return Unclear(
         "EOS_OUTCOME_UNCLEAR",
         f"The leader of {topic}-{partition} has not said whether it still holds the transactions to be committed.",
         hint="Nothing is lost: start the query again, from this checkpoint, when the cluster is well.",

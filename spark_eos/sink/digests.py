@@ -27,7 +27,8 @@ _WORTH_A_VIEW = 400
 
 class Columns(Protocol):
     """What rows have; a column that they do not have is None. ``topic`` is the one for all where ``topics`` is None.
-    ``headers`` are as Arrow's ``to_pylist`` makes them, ``encoded_headers`` as they stand in records."""
+    ``headers`` are as Arrow's ``to_pylist`` makes them, ``encoded_headers`` as they stand in records. ``places``: a
+    number for each row, by its place in the source, where the way of the rows knows it."""
 
     rows: int
     topic: str | None
@@ -37,6 +38,7 @@ class Columns(Protocol):
     timestamp_column: pa.Array | None
     headers_column: pa.Array | None
     value: pa.Array
+    places: np.ndarray | None
 
     @property
     def headers(self) -> list[Any] | None: ...
@@ -77,7 +79,7 @@ _NULL = np.uint64(0xD6E8FEB86659FD93)
 """Stands for null, and for a column that is not there: no CRC, partition or time in microseconds is that large."""
 _ODD = 0x9E3779B97F4A7C15
 #: One for each column, so that fields that change places show.
-_FACTORS = [np.uint64(pow(_ODD, power, 1 << DIGEST_BITS)) for power in (1, 3, 5, 7, 9, 11)]
+_FACTORS = [np.uint64(pow(_ODD, power, 1 << DIGEST_BITS)) for power in (1, 3, 5, 7, 9, 11, 13)]
 
 
 def _mixed(rows: Columns) -> int:
@@ -87,13 +89,23 @@ def _mixed(rows: Columns) -> int:
 
 def _encoded(rows: Columns) -> int:
     """With headers as they stand in records."""
+    return _mix(rows, _of_encoded(rows))
+
+
+def _placed(rows: Columns) -> int:
+    """As `_encoded`, and each row with its place, so that order counts."""
+    places = _nulls() if rows.places is None else rows.places.astype(np.uint64)
+    return _mix(rows, _of_encoded(rows), places)
+
+
+def _of_encoded(rows: Columns) -> np.ndarray:
     if rows.headers_column is None or rows.encoded_headers is None:
-        return _mix(rows, _nulls())
+        return _nulls()
     hashes = _crcs(crc32c, _present(rows.encoded_headers), rows.rows)
-    return _mix(rows, _with_nulls(rows.headers_column, hashes))
+    return _with_nulls(rows.headers_column, hashes)
 
 
-def _mix(rows: Columns, headers: np.ndarray) -> int:
+def _mix(rows: Columns, headers: np.ndarray, *more: np.ndarray) -> int:
     """Sums of 64-bit hashes: a CRC of each field, times its column's factor, added and mixed.
 
     Mixing is not linear, so that rows that swap fields do not make up for each other. ``headers``: their hashes.
@@ -105,9 +117,10 @@ def _mix(rows: Columns, headers: np.ndarray) -> int:
         _of_numbers(rows.timestamp_column),
         headers,
         _of_fields(rows.value, crc32c),
+        *more,
     )
     hashes = np.zeros(1, np.uint64)
-    for column, factor in zip(columns, _FACTORS, strict=True):
+    for column, factor in zip(columns, _FACTORS, strict=False):
         column *= factor
         # What all rows have in common stays one number until a column has one for each.
         hashes = np.add(hashes, column, out=column if len(column) >= len(hashes) else hashes)
@@ -194,4 +207,5 @@ _WAYS: Mapping[Digest, Callable[[Columns], int]] = {
     Digest.CRC32C: _crc32c,
     Digest.MIXED: _mixed,
     Digest.ENCODED: _encoded,
+    Digest.PLACED: _placed,
 }

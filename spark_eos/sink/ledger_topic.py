@@ -15,6 +15,9 @@ from spark_eos.retry import retrying
 
 LEDGER_PARTITIONS = 8
 
+STATE_REPLICATION = "transaction.state.log.replication.factor"
+"""How many replicas the brokers give to the coordinators' own state."""
+
 _IN_SYNC_S = 15.0
 #: What Kafka replicates the coordinators' state to by default.
 _REPLICAS = 3
@@ -38,7 +41,7 @@ def ledger_partitions(kafka: KafkaProperties, topic: str, broker: BrokerConfig) 
         if error.condition != "EOS_TOPIC_MISSING":
             raise
         _create(kafka, topic, broker)
-    return len(_checked(kafka, topic, broker).partitions)
+    return len(check_ledger(kafka, topic, broker).partitions)
 
 
 def _create(kafka: KafkaProperties, topic: str, broker: BrokerConfig) -> None:
@@ -46,7 +49,7 @@ def _create(kafka: KafkaProperties, topic: str, broker: BrokerConfig) -> None:
     if broker is None:
         replication = min(_REPLICAS, len(broker_client(kafka).brokers()))
     else:
-        replication = int(broker["transaction.state.log.replication.factor"])
+        replication = int(broker[STATE_REPLICATION])
         config["min.insync.replicas"] = broker["transaction.state.log.min.isr"]
     code, said = create_topic(kafka, topic, LEDGER_PARTITIONS, replication, config)
     if code not in (OK, Code.TOPIC_ALREADY_EXISTS):
@@ -58,7 +61,9 @@ def _create(kafka: KafkaProperties, topic: str, broker: BrokerConfig) -> None:
         )
 
 
-def _checked(kafka: KafkaProperties, topic: str, broker: BrokerConfig) -> Record:
+def check_ledger(kafka: KafkaProperties, topic: str, broker: BrokerConfig) -> Record:
+    """A ledger topic that is there: its description, or LedgerError, TopicError. Warns of fewer replicas than the
+    coordinators' state has."""
     config = topic_config(kafka, topic)
     policy = config["cleanup.policy"]
     if policy != "compact":
@@ -79,8 +84,9 @@ def _checked(kafka: KafkaProperties, topic: str, broker: BrokerConfig) -> Record
     description = _check_in_sync(kafka, topic, int(config["min.insync.replicas"]))
     _look_at_replicas(topic, description, broker)
     allowed = allowed_operations(description)
-    if allowed is not None and not allowed >= {"READ", "WRITE"}:
-        raise ledger_unauthorized(f"both read and write the ledger topic {topic}")
+    lacking = sorted({"READ", "WRITE"} - allowed) if allowed is not None else []
+    if lacking:
+        raise ledger_unauthorized(f"{' and '.join(lacking)} the ledger topic {topic}")
     return description
 
 
@@ -102,7 +108,6 @@ def _check_in_sync(kafka: KafkaProperties, topic: str, needed: int) -> Record:
 
 
 def _look_at_replicas(topic: str, description: Record, broker: BrokerConfig) -> None:
-    """Fewer than the coordinators' state has is no danger to the rows: a head that is lost stops the query."""
     fewest = min(len(p.replica_nodes) for p in description.partitions)
     if broker is None:
         logger.warning(
@@ -111,13 +116,15 @@ def _look_at_replicas(topic: str, description: Record, broker: BrokerConfig) -> 
             topic,
             fewest,
         )
-        return
-    needed = int(broker["transaction.state.log.replication.factor"])
-    if fewest < needed:
-        logger.warning(
-            "the ledger topic %s has %d replica(s), but __transaction_state has %d: the query stops while that broker "
-            "is away, and needs a new checkpoint if its disk is lost. Give it more (kafka-reassign-partitions.sh)",
-            topic,
-            fewest,
-            needed,
-        )
+    elif fewest < int(broker[STATE_REPLICATION]):
+        logger.warning("%s", few_replicas(topic, fewest, int(broker[STATE_REPLICATION])))
+
+
+def few_replicas(topic: str, fewest: int, needed: int) -> str:
+    """What follows where the ledger has fewer replicas than the coordinators' state. It is no danger to the rows: a
+    head that is lost stops the query."""
+    return (
+        f"the ledger topic {topic} has {fewest} replica(s), but __transaction_state has {needed}: the query stops "
+        "while that broker is away, and needs a new checkpoint if its disk is lost. Give it more "
+        "(kafka-reassign-partitions.sh)"
+    )

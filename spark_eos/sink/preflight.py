@@ -10,16 +10,22 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from spark_eos.checkpoint import Checkpoint
-from spark_eos.errors import KafkaError, OptionError, TopicError
+from spark_eos.errors import CheckpointError, KafkaError, OptionError, TopicError
 from spark_eos.kafka.admin.configs import BrokerConfig, broker_config
 from spark_eos.kafka.admin.groups import active_members
 from spark_eos.kafka.admin.topics import allowed_operations, describe_topic, describe_topics
+from spark_eos.kafka.codes import UNAUTHORIZED
 from spark_eos.kafka.config.librdkafka import check
 from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.kafka.errors import ACLS, Cause, init_error
 from spark_eos.kafka.net.client import broker_client
 from spark_eos.kafka.ports.ledger import KafkaLedger
+from spark_eos.log import logger
 from spark_eos.options.parse import SinkOptions
-from spark_eos.protocol.stops import missing_head
+from spark_eos.protocol.names import ledger_name
+from spark_eos.protocol.stops import check_halts, missing_head
+from spark_eos.sink.brokers import check_brokers
+from spark_eos.sink.dead_letters import check_dead_letters
 from spark_eos.sink.ledger_topic import ledger_partitions
 from spark_eos.sink.predecessors import check_predecessors
 
@@ -27,7 +33,8 @@ KAFKA_DEFAULT_MAX_TIMEOUT_MS = 900_000
 FRESH_S = 30
 """Seconds for which the result of a check is reused in one process: less than any restart, more than a micro-batch."""
 
-_NEEDED_TRANSACTION_VERSION = 2
+_LOOK_UP_S = 4.0
+_NOT_READABLE = ("EOS_CHECKPOINT_STORE", "EOS_CHECKPOINT_UNREACHABLE")
 #: What the sink does with an output topic.
 _NEEDED = {
     "WRITE": "the rows are written there",
@@ -37,12 +44,13 @@ _NEEDED = {
 
 @dataclass(frozen=True)
 class Facts:
-    """What the tasks need from the checks: a timeout in milliseconds, the ledger's number of partitions, and the Spark
-    application that runs the query."""
+    """What the tasks need from the checks: a timeout in milliseconds, the ledger's number of partitions, the Spark
+    application that runs the query, and the dead-letter topic's number of partitions, 0 without one."""
 
     transaction_timeout_ms: int
     ledger_partitions: int
     driver: str
+    dead_letter_partitions: int = 0
 
 
 def this_driver() -> str:
@@ -65,48 +73,58 @@ def preflight(options: SinkOptions) -> Facts:
 def _preflight(options: SinkOptions, period: int, process_id: int) -> Facts:
     check(options.kafka, "producer")
     if options.topic is not None:
-        _check_output(options.kafka, options.topic)
-    _check_transaction_version(options)
+        check_output(options.kafka, options.topic)
+    if options.dead_letters is not None:
+        check_output(options.kafka, options.dead_letters)
+    check_brokers(options)
     broker = broker_config(options.kafka)
     facts = Facts(
-        _transaction_timeout(options, broker),
+        transaction_timeout(options, broker),
         ledger_partitions(options.kafka, options.ledger_topic, broker),
         this_driver(),
+        check_dead_letters(options),
     )
     if options.group_id:
-        _check_group(options.kafka, options.group_id)
+        check_group(options.kafka, options.group_id)
     if options.checkpoint_location:
-        _check_checkpoint(options, facts, Checkpoint(options.checkpoint_location))
+        try:
+            _check_checkpoint(options, facts, Checkpoint(options.checkpoint_location, options.storage))
+        except CheckpointError as error:
+            if options.group_id or error.condition not in _NOT_READABLE:
+                raise
+            _go_on_without(options.checkpoint_location, error.message)
     return facts
 
 
-def _check_output(kafka: KafkaProperties, topic: str) -> None:
+@lru_cache(maxsize=16)
+def _go_on_without(location: str, message: str) -> None:
+    """Once. What is not checked now is checked again by the first task, against the ledger's head."""
+    logger.warning(
+        "%s The query runs all the same: whether its checkpoint fits its ledger, tasks will see. It only cannot have "
+        "'offsets.group.id', and does not look for transactions that other queries have left open on its topic.",
+        message,
+    )
+
+
+def check_output(kafka: KafkaProperties, topic: str) -> None:
+    """Raise TopicError where the topic is missing, or this user lacks a right that the sink needs on it."""
     allowed = allowed_operations(describe_topic(kafka, topic))
     for operation, why in _NEEDED.items():
         if allowed is not None and operation not in allowed:
             raise TopicError(
                 "EOS_TOPIC_UNAUTHORIZED",
                 f"This user may not {operation} the output topic {topic} on {kafka.bootstrap_servers}.",
-                hint=f"Grant READ, WRITE and DESCRIBE on it; {why}.",
+                hint=f"Grant READ, WRITE and DESCRIBE on it; {why}; {ACLS}.",
                 topic=topic,
             )
 
 
-def _check_transaction_version(options: SinkOptions) -> None:
-    version = broker_client(options.kafka).feature("transaction.version")
-    if version < _NEEDED_TRANSACTION_VERSION:
-        raise KafkaError(
-            "EOS_TRANSACTION_VERSION",
-            f"The cluster's finalized transaction.version is {version}, but spark-eos requires "
-            f"{_NEEDED_TRANSACTION_VERSION}, with which the end of a transaction fences its producer (KIP-890).",
-            hint="With brokers 4.0 or newer, run kafka-features.sh upgrade --feature transaction.version=2.",
-            found=version,
-        )
+def transaction_timeout(options: SinkOptions, broker: BrokerConfig) -> int:
+    """What a transaction of a task may last. Raises OptionError (EOS_TRANSACTION_TIMEOUT_TOO_LONG).
 
-
-def _transaction_timeout(options: SinkOptions, broker: BrokerConfig) -> int:
-    """Without the brokers' limit, which the user may not read, init_transactions refuses what is too long. The limit
-    is for transactions that expire."""
+    Without the brokers' limit, which the user may not read, init_transactions refuses what is too long. The limit is
+    for transactions that expire.
+    """
     most = None if broker is None else int(broker["transaction.max.timeout.ms"])
     asked = options.transaction_timeout_ms
     if most is not None and asked is not None and asked > most and not options.two_phase:
@@ -120,8 +138,9 @@ def _transaction_timeout(options: SinkOptions, broker: BrokerConfig) -> int:
     return asked or most or KAFKA_DEFAULT_MAX_TIMEOUT_MS
 
 
-def _check_group(kafka: KafkaProperties, group: str) -> None:
-    members = active_members(kafka, group)
+def check_group(kafka: KafkaProperties, group: str) -> None:
+    """Raise KafkaError where the group has members, or this user may not commit its offsets."""
+    members = active_members(kafka, group, to_commit=True)
     if members:
         raise KafkaError(
             "EOS_GROUP_ACTIVE",
@@ -146,17 +165,40 @@ def _check_same_topics(kafka: KafkaProperties, group: str, topics: Iterable[str]
         )
 
 
+def _check_ids(kafka: KafkaProperties, name: str) -> None:
+    """Who may not even ask for the coordinator of one of the query's transactional ids, has no rights on any."""
+    _, errors = broker_client(kafka).coordinators([name], _LOOK_UP_S)
+    code = errors.get(name)
+    if code in UNAUTHORIZED:
+        raise init_error(name, 0, Cause.of(code))
+
+
+def _group_of_both(group: str) -> OptionError:
+    return OptionError(
+        "EOS_GROUP_OF_BOTH",
+        f"'offsets.group.id' is {group} for both the source and the sink of the query.",
+        hint="Remove it from the source: the sink's is exact, as it is part of the decision, and enough for lag tools. "
+        "If it is no longer set there, remove it from the sink until one micro-batch is done.",
+        group=group,
+    )
+
+
 def _check_checkpoint(options: SinkOptions, facts: Facts, checkpoint: Checkpoint) -> None:
     query = checkpoint.query_id()
+    if query is None:
+        raise checkpoint.elsewhere()
     planned, done = checkpoint.last_batch("offsets"), checkpoint.last_batch("commits")
     if planned is not None and options.group_id:
         offsets = checkpoint.kafka_offsets(planned)
+        if options.group_id in checkpoint.source_groups(planned):
+            raise _group_of_both(options.group_id)
         if done is None:  # later, another id is that of a topic that was created anew
             _check_same_topics(options.kafka, options.group_id, offsets, checkpoint.topic_ids(planned))
+    _check_ids(options.kafka, ledger_name(options.prefix, query))
+    ledger = KafkaLedger(options.kafka, options.ledger_topic, facts.ledger_partitions, options.prefix, query)
+    head = ledger.read()
+    check_halts(head, options.topic)
     if done is None:
         check_predecessors(options, query)
-    if query is None or done is None or options.ledger_begin == done + 1:
-        return
-    ledger = KafkaLedger(options.kafka, options.ledger_topic, facts.ledger_partitions, options.prefix, query)
-    if ledger.read() is None:
+    elif head is None and options.ledger_begin != done + 1:
         raise missing_head(done + 1)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Protocol
 
 from spark_eos.errors import OptionError, RowError
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.producer.arrow import ArrowProducer, supports
 from spark_eos.kafka.producer.librdkafka import LibrdkafkaProducer
+from spark_eos.kafka.producer.refusals import DeadLetters
 from spark_eos.protocol.head import Pair
 from spark_eos.sink.rows import RowBatch, produce_all
 
@@ -19,7 +20,9 @@ _QUEUE_KBYTES = 32 << 10
 
 class TaskProducer(Protocol):
     """One transaction, which has its producer id and epoch. Every call may raise RowError, KafkaError or ProtocolStop;
-    only `abort` and `close` are of use after that."""
+    only `abort` and `close` are of use after that. ``endtxn_version``: the one that may end it."""
+
+    endtxn_version: int
 
     def write(self, rows: RowBatch, partitions: Mapping[str, int]) -> None:
         """Take the rows. ``partitions``: how many each of their topics has."""
@@ -31,12 +34,34 @@ class TaskProducer(Protocol):
 
     def identity(self) -> Pair: ...
 
+    def firsts(self) -> Mapping[tuple[str, int], int]:
+        """After `flush`: the offset of the first record in each partition, (topic, number), as far as it is known."""
+        ...
+
+    def empty(self) -> Collection[tuple[str, int]]:
+        """After `flush`: partitions that may be in the transaction, though all rows for them were refused."""
+        ...
+
+    @property
+    def refused(self) -> int:
+        """After `flush`: how many rows are in the dead-letter topic."""
+        ...
+
+    def limit(self, topic: str, max_bytes: int) -> None:
+        """Where there is a dead-letter topic: how large a batch this topic takes."""
+        ...
+
     def abort(self) -> None:
         """Abort the transaction if that is possible; otherwise the coordinator's timeout does."""
         ...
 
     def close(self) -> None:
         """Let go of the client; an open transaction stays open."""
+        ...
+
+    @property
+    def whole_batches(self) -> ArrowProducer:
+        """The producer that takes whole record batches, for who has some. There is none with librdkafka."""
         ...
 
 
@@ -59,13 +84,17 @@ def begin(
     topic: str | None,
     partitioner: str,
     two_phase: bool = False,
+    dead_letters: DeadLetters | None = None,
 ) -> TaskProducer:
     """A producer that has taken the transactional id. ``topic``: of all rows, if it is known; ``two_phase``: its
-    transaction never expires. Raises OptionError where that cannot be."""
+    transaction never expires; ``dead_letters``: where rows go that brokers refuse, with whole record batches only.
+    Raises OptionError where that cannot be."""
     if two_phase:
         check_two_phase_producer(kafka)
     if supports(kafka):
-        producer = ArrowProducer(kafka, name, timeout_ms, partitioner=partitioner, two_phase=two_phase)
+        producer = ArrowProducer(
+            kafka, name, timeout_ms, partitioner=partitioner, two_phase=two_phase, dead_letters=dead_letters
+        )
         producer.init()
         return _ByRecordBatches(producer)
     own = {"queue.buffering.max.kbytes": _QUEUE_KBYTES, "partitioner": partitioner}
@@ -83,9 +112,15 @@ def begin(
 
 class _ByRecordBatches:
     def __init__(self, producer: ArrowProducer) -> None:
-        self._producer = producer
-        self.flush, self.identity = producer.flush, producer.identity
+        self._producer = self.whole_batches = producer
+        self.endtxn_version = producer.endtxn_version
+        self.flush, self.identity, self.firsts = producer.flush, producer.identity, producer.firsts
         self.abort, self.close = producer.abort, producer.close
+        self.empty, self.limit = producer.empty, producer.limit
+
+    @property
+    def refused(self) -> int:
+        return self._producer.refused
 
     def write(self, rows: RowBatch, partitions: Mapping[str, int]) -> None:
         for topic, columns in rows.by_topic():
@@ -93,9 +128,12 @@ class _ByRecordBatches:
 
 
 class _ByLibrdkafka:
+    refused = 0
+
     def __init__(self, producer: LibrdkafkaProducer) -> None:
         self._producer = producer
-        self.flush, self.identity = producer.flush, producer.identity
+        self.endtxn_version = producer.endtxn_version
+        self.flush, self.identity, self.firsts = producer.flush, producer.identity, producer.firsts
         self.abort, self.close = producer.abort, producer.close
 
     def write(self, rows: RowBatch, partitions: Mapping[str, int]) -> None:
@@ -104,6 +142,16 @@ class _ByLibrdkafka:
         except RowError:
             self.flush()  # a row that the brokers refused before ends the transaction, and says why
             raise
+
+    @property
+    def whole_batches(self) -> ArrowProducer:
+        raise AssertionError("a query that needs it is refused on the driver")
+
+    def empty(self) -> Collection[tuple[str, int]]:
+        return ()
+
+    def limit(self, topic: str, max_bytes: int) -> None:
+        """There is no dead-letter topic."""
 
     def _make_room(self) -> None:
         """The queue is full: wait for the brokers, unless they have already refused a row."""

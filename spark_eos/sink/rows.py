@@ -25,10 +25,14 @@ P = ParamSpec("P")
 class RowBatch:
     """One Arrow batch of the sink's columns, as a producer takes them, and their digest.
 
-    ``topic`` is the topic for all rows, or None if there is a column for it.
+    ``topic`` is the topic for all rows, or None if there is a column for it. ``places``: a number for each row, by its
+    place in the source, where that is known.
     """
 
-    def __init__(self, batch: pa.RecordBatch, columns: Columns, topic: str | None) -> None:
+    def __init__(
+        self, batch: pa.RecordBatch, columns: Columns, topic: str | None, places: np.ndarray | None = None
+    ) -> None:
+        self.places = places
         self.rows = batch.num_rows
         self._batch, self.topic = batch, topic
         self.topics = _topics(batch, self.rows) if columns.topic else None

@@ -5,69 +5,26 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 
 import pyarrow as pa
-from pyspark import TaskContext
 
-from spark_eos import failpoints
-from spark_eos.errors import ProtocolStop, Unclear
-from spark_eos.kafka.admin.topics import topic_partitions
-from spark_eos.kafka.requests.end_txn import END_TXN_VERSION
+from spark_eos.kafka.producer.refusals import DeadLetters
 from spark_eos.log import logger
 from spark_eos.options.parse import SinkOptions
-from spark_eos.protocol.head import DEFAULT_PARTITIONER, DIGEST_BITS, Head, Pair, Probe, Written
+from spark_eos.protocol.head import DEFAULT_PARTITIONER, DIGEST_BITS, Head
+from spark_eos.protocol.head import Job as BatchWrite
+from spark_eos.protocol.jobs import check_target, check_time
 from spark_eos.protocol.run import open_run
-from spark_eos.protocol.task import Assignment, TaskReport, assign, check_held, check_owner, free_name
+from spark_eos.protocol.task import Assignment, TaskReport, assign, check_owner, free_name
 from spark_eos.retry import retrying
-from spark_eos.sink.preflight import Facts
+from spark_eos.sink.attempt import Attempt, Part, RowWriter
+from spark_eos.sink.job import Identity, Job
 from spark_eos.sink.producers import TaskProducer, begin
-from spark_eos.sink.rows import RowBatch, check_partitions
-from spark_eos.sink.schema import Columns
+from spark_eos.sink.rows import RowBatch
 from spark_eos.sink.session import Session, session
 
 OPEN_S = 3.0
 """How long a task waits for the one before it to open the run; the wait grows with the partition."""
-
-_SPARK_PROPERTIES = ("sql.streaming.queryId", "spark.jobGroup.id", "streaming.sql.batchId")
-
-
-@dataclass(frozen=True)
-class Identity:
-    """Which attempt of which task of which micro-batch this is."""
-
-    query: str
-    run: str
-    batch: int
-    partition: int
-    attempt: int
-
-    @classmethod
-    def here(cls) -> Identity:
-        context = TaskContext.get()
-        query, run, batch = (context.getLocalProperty(name) if context else None for name in _SPARK_PROPERTIES)
-        if context is None or query is None or run is None or batch is None:
-            raise ProtocolStop(
-                "EOS_NOT_A_STREAMING_TASK",
-                "The sink runs outside of a task of a streaming query.",
-                hint='Use it by df.writeStream.format("eos-kafka").',
-            )
-        return cls(
-            query=query,
-            run=run,
-            batch=int(batch),
-            partition=context.partitionId(),
-            attempt=context.attemptNumber(),
-        )
-
-
-@dataclass(frozen=True)
-class Job:
-    """What all tasks of a query share."""
-
-    options: SinkOptions
-    facts: Facts
-    columns: Columns
 
 
 def run_task(job: Job, me: Identity, batches: Iterator[pa.RecordBatch]) -> TaskReport:
@@ -87,14 +44,27 @@ def run_task(job: Job, me: Identity, batches: Iterator[pa.RecordBatch]) -> TaskR
     if first is None:
         producer.close()
         return TaskReport(assignment.work, me.partition, 0, 0, digest_by=assignment.digest_by)
-    attempt = _Attempt(job, own, me, assignment, producer)
+    return write_with(producer, Attempt(job, own, me, assignment, producer), _parts(job, assignment, producer, rows))
+
+
+def write_with(producer: TaskProducer, attempt: Attempt, parts: Iterator[Part]) -> TaskReport:
+    """Let the attempt write; whatever fails aborts its transaction, and raises."""
     try:
-        return attempt.write(rows)
+        return attempt.write(parts)
     except BaseException:
         producer.abort()
         raise
     finally:
         producer.close()
+
+
+def _parts(
+    job: Job, assignment: Assignment, producer: TaskProducer, batches: Iterator[pa.RecordBatch]
+) -> Iterator[Part]:
+    """Each batch, when the producer has taken it."""
+    writer = RowWriter(job, producer)
+    for batch in batches:
+        yield writer.write(RowBatch(batch, job.columns, job.options.topic), assignment.digest_by)
 
 
 def _chain(first: pa.RecordBatch, rest: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -103,10 +73,16 @@ def _chain(first: pa.RecordBatch, rest: Iterable[pa.RecordBatch]) -> Iterator[pa
 
 
 def _start(job: Job, own: Session, me: Identity) -> tuple[Assignment, TaskProducer | None]:
-    head = _opened(job, own, me)
+    head = opened(job, own, me)
+    _check_batch_write(job, head)
     assignment = assign(head, me.batch, me.partition, me.attempt, partitioner=job.options.partitioner)
+    return assignment, producer_for(job, own, me, head, assignment)
+
+
+def producer_for(job: Job, own: Session, me: Identity, head: Head, assignment: Assignment) -> TaskProducer | None:
+    """A producer with the assignment's name; None where nothing is to be written."""
     if assignment.name is None:
-        return assignment, None
+        return None
     producer = begin(
         job.options.kafka,
         free_name(job.options.prefix, me.query, assignment.name, head, own.coordinator),
@@ -114,11 +90,30 @@ def _start(job: Job, own: Session, me: Identity) -> tuple[Assignment, TaskProduc
         topic=job.options.topic,
         partitioner=assignment.partitioner,
         two_phase=job.options.two_phase,
+        dead_letters=_dead_letters(job),
     )
-    return assignment, producer
+    if job.batch_write is not None or job.one_of_several:
+        _check_not_aborted(own, me, assignment, producer)
+    return producer
 
 
-def _opened(job: Job, own: Session, me: Identity) -> Head:
+def _dead_letters(job: Job) -> DeadLetters | None:
+    topic = job.options.dead_letters
+    return None if topic is None else DeadLetters(topic, job.facts.dead_letter_partitions)
+
+
+def _check_not_aborted(own: Session, me: Identity, assignment: Assignment, producer: TaskProducer) -> None:
+    """A batch write's abort comes while Spark still kills tasks, and perhaps nobody runs it again: what a task began
+    then would hold readers until its timeout. Either the run is closed already, which is seen here, or the abort, which
+    looks after that, finds the id that the producer has taken."""
+    try:
+        check_owner(own.ports.ledger.read(), me.run, me.batch, assignment.work)
+    except BaseException:
+        producer.close()
+        raise
+
+
+def opened(job: Job, own: Session, me: Identity) -> Head:
     """The head of this run. The lowest partition opens it, the others wait for that, though not for ever."""
     head = None
     for _ in retrying(OPEN_S * me.partition):
@@ -133,13 +128,33 @@ def _opened(job: Job, own: Session, me: Identity) -> Head:
         own.ports,
         me.run,
         me.batch,
-        endtxn_version=END_TXN_VERSION,
+        endtxn_version=own.coordinator.endtxn_version(),
         begin_at=job.options.ledger_begin,
         driver=job.facts.driver,
         prefix=job.options.prefix,
         partitioner=job.options.partitioner or DEFAULT_PARTITIONER,
         two_phase=job.options.two_phase,
+        job=_of(job),
+        one_of_several=job.one_of_several,
+        each=job.each,
+        topic=job.options.topic,
     )
+
+
+def _of(job: Job) -> BatchWrite | None:
+    if job.batch_write is None:
+        return None
+    return BatchWrite(job.batch_write, job.options.topic, int(time.time() * 1000))
+
+
+def _check_batch_write(job: Job, head: Head) -> None:
+    """What is decided went where this run is to write, and what its first tasks wrote may still be decided."""
+    now = _of(job)
+    if now is None:
+        return
+    check_target(head, now)
+    if head.decision is None and head.job is not None and not job.options.two_phase:
+        check_time(head.job, job.facts.transaction_timeout_ms, now.opened_ms)
 
 
 def _warn(options: SinkOptions, me: Identity, head: Head) -> None:
@@ -162,77 +177,3 @@ def _count(job: Job, assignment: Assignment, me: Identity, batches: Iterator[pa.
         digest += columns.digest(assignment.digest_by)
     digest %= 1 << DIGEST_BITS
     return TaskReport(assignment.work, me.partition, rows, digest, digest_by=assignment.digest_by)
-
-
-class _Attempt:
-    """The rows' way into one transaction."""
-
-    def __init__(self, job: Job, own: Session, me: Identity, assignment: Assignment, producer: TaskProducer) -> None:
-        self._job, self._own, self._me = job, own, me
-        self._assignment, self._producer = assignment, producer
-        self._counts: dict[str, int] = {}
-        self._oldest_ms: int | None = None
-
-    def write(self, batches: Iterator[pa.RecordBatch]) -> TaskReport:
-        began_ms = int(time.time() * 1000)
-        failpoints.reach("prepare.begun")
-        rows = digest = 0
-        for batch in batches:
-            columns = RowBatch(batch, self._job.columns, self._job.options.topic)
-            self._check_topics(columns)
-            check_partitions(columns, self._job.options.topic, self._counts)
-            self._producer.write(columns, self._counts)
-            rows += columns.rows
-            digest += columns.digest(self._assignment.digest_by)
-            self._note_age(columns.oldest_ms)
-            failpoints.reach("prepare.wrote")
-        self._producer.flush()
-        failpoints.reach("prepare.flushed")
-        self._check_owner()
-        written = self._hand_over(rows, digest % (1 << DIGEST_BITS))
-        failpoints.reach("prepare.prepared")
-        return TaskReport(
-            self._assignment.work,
-            self._me.partition,
-            written.rows,
-            written.digest,
-            written,
-            began_ms,
-            self._job.facts.transaction_timeout_ms,
-            self._assignment.digest_by,
-            self._oldest_ms,
-        )
-
-    def _note_age(self, oldest_ms: int | None) -> None:
-        known = [age for age in (self._oldest_ms, oldest_ms) if age is not None]
-        self._oldest_ms = min(known, default=None)
-
-    def _check_topics(self, columns: RowBatch) -> None:
-        """Topics must exist before a row is written: the client would wait for them, or create what was misspelt."""
-        topics = [self._job.options.topic] if columns.topics is None else columns.topics
-        unknown = set(topics) - self._counts.keys()
-        if unknown:
-            self._counts |= topic_partitions(self._job.options.kafka, sorted(filter(None, unknown)))
-
-    def _check_owner(self) -> None:
-        check_owner(self._own.ports.ledger.read(), self._me.run, self._me.batch, self._assignment.work)
-
-    def _hand_over(self, rows: int, digest: int) -> Written:
-        """What the broker holds must be what this producer wrote."""
-        own = self._producer.identity()
-        described = self._own.coordinator.describe([own.id]).get(own.id)
-        check_held(own, described, two_phase=self._job.options.two_phase)
-        assert described is not None
-        probe = self._first_record(own, described.places)
-        return Written(self._me.partition, own, rows, digest, probe, endtxn_version=END_TXN_VERSION)
-
-    def _first_record(self, own: Pair, places: Iterable[tuple[str, int]]) -> Probe:
-        for _ in retrying(10):
-            probe = self._own.coordinator.first_record(own, places)
-            if probe is not None:
-                return probe
-        raise Unclear(
-            "EOS_TRANSACTION_NOT_FOUND",
-            f"No leader of {places} knows the open transaction {own.id}.",
-            hint="Nothing was decided; Spark tries the task again.",
-        )

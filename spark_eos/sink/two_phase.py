@@ -7,16 +7,16 @@ import time
 from functools import lru_cache
 
 from spark_eos.errors import KafkaError
-from spark_eos.kafka.admin.configs import each_broker_setting
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.errors import TWO_PHASE_NEEDS
 from spark_eos.kafka.net.client import broker_client
 from spark_eos.kafka.requests.describe_transactions import describe_transactions
 from spark_eos.kafka.requests.init_producer_id import INIT_PRODUCER_ID_TWO_PHASE, init_producer_id
-from spark_eos.log import logger
 from spark_eos.options.parse import SinkOptions
+from spark_eos.protocol.names import TWO_PHASE_TRIAL
 from spark_eos.protocol.ports import NEVER_MS
 from spark_eos.protocol.stops import expires
+from spark_eos.sink.brokers import without
 from spark_eos.sink.producers import check_two_phase_producer
 
 #: Seconds for which the brokers' settings are taken to stay as they are.
@@ -44,15 +44,7 @@ def _check_brokers(kafka: KafkaProperties, period: int, process_id: int) -> None
     lacking = broker_client(kafka).lacking(INIT_PRODUCER_ID_TWO_PHASE)
     if lacking:
         raise _unavailable(kafka, lacking, "do not speak version 6 of InitProducerId")
-    settings = each_broker_setting(kafka, SETTING)
-    if settings is None:
-        logger.warning(
-            "whether every broker has %s cannot be checked, because this user may not read the brokers' settings "
-            "(DESCRIBE_CONFIGS on the cluster); a broker that has not refuses the tasks",
-            SETTING,
-        )
-        return
-    disabled = sorted(node for node, value in settings.items() if value != "true")
+    disabled = without(kafka, SETTING, "; a broker that has not refuses the tasks")
     if disabled:
         raise _unavailable(kafka, disabled, f"have not {SETTING}=true")
 
@@ -70,7 +62,7 @@ def _unavailable(kafka: KafkaProperties, brokers: list[int], why: str) -> KafkaE
 @lru_cache(maxsize=16)
 def _try_out(kafka: KafkaProperties, prefix: str, process_id: int) -> None:
     """Once in a process: there is no other way to ask whether this user may."""
-    client, name = broker_client(kafka), f"{prefix}-two-phase-commit-trial"
+    client, name = broker_client(kafka), f"{prefix}-{TWO_PHASE_TRIAL}"
     init_producer_id(client, name, _TRIAL_MS, two_phase=True)
     for state in describe_transactions(client, [name]):
         if state.error_code == 0 and state.transaction_timeout_ms != NEVER_MS:

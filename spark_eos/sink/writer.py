@@ -8,64 +8,42 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from spark_eos.checkpoint import Checkpoint
-from spark_eos.errors import ProtocolStop
+from spark_eos.events import NOWHERE, Events
 from spark_eos.kafka.admin.topics import topic_partitions
 from spark_eos.log import logger
 from spark_eos.options.parse import SinkOptions
 from spark_eos.protocol.batch import CommitReport, abort, commit
 from spark_eos.protocol.micro_batch import MicroBatch
 from spark_eos.protocol.task import TaskReport
+from spark_eos.sink.messages import Message, all_said, dead_letters_of, fetched_by
 from spark_eos.sink.preflight import Facts, preflight, this_driver
-from spark_eos.sink.schema import check_columns
+from spark_eos.sink.schema import Columns, check_columns
 from spark_eos.sink.session import session
+from spark_eos.sink.telling import Sized, Telling, aborted
 from spark_eos.tracebacks import hidden_traceback
 from spark_eos.worker_gc import spare_collections
 
-
-@dataclass(frozen=True)
-class Message(WriterCommitMessage):
-    """A task's report, whose it is, and what the driver knew when it planned the batch.
-
-    Times are seconds: how long the task took, and when, by its clock, it was done.
-    """
-
-    query: str
-    run: str
-    facts: Facts
-    report: TaskReport
-    took: float
-    done: float
-
-
-def _all_said(messages: Sequence[WriterCommitMessage | None], batch: int) -> list[Message]:
-    """Every task's message. Raises ProtocolStop when one is missing: its rows would be left out of the decision."""
-    said = [message for message in messages if isinstance(message, Message)]
-    if len(said) < len(messages):
-        silent = [str(n) for n, message in enumerate(messages) if not isinstance(message, Message)]
-        raise ProtocolStop(
-            "EOS_TASK_SILENT",
-            f"Spark asks to commit micro-batch {batch}, but {len(silent)} of its {len(messages)} tasks have not "
-            f"reported: {', '.join(silent)}.",
-            hint="Nothing was decided: start the query again, and it replays the micro-batch. Please report this.",
-            batch=batch,
-        )
-    return said
+if TYPE_CHECKING:
+    from spark_eos.sink.job import Identity, Job
 
 
 class EosKafkaStreamWriter(DataSourceStreamArrowWriter):
-    """See DataSourceStreamArrowWriter. Making one checks options and columns."""
+    """See DataSourceStreamArrowWriter. Making one checks options and columns. ``events``: who is told of commits."""
 
-    def __init__(self, options: SinkOptions, schema: StructType) -> None:
-        self._options = options
-        self._columns = check_columns(schema, options.topic)
+    def __init__(self, options: SinkOptions, schema: StructType, events: Events = NOWHERE) -> None:
+        self._options, self._events = options, events
+        self._columns = self._check(schema)
         self._facts: Facts | None = None
+
+    def _check(self, schema: StructType) -> Columns:
+        return check_columns(schema, self._options.topic)
 
     def plan(self) -> None:
         """Look at the cluster, before the writer goes to the tasks. The writers for commit and abort have the facts
@@ -79,35 +57,51 @@ class EosKafkaStreamWriter(DataSourceStreamArrowWriter):
 
     @hidden_traceback()
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Message:
-        from spark_eos.sink.task import Identity, Job, run_task
+        from spark_eos.sink.job import Identity, Job
 
         began = time.perf_counter()
         me = Identity.here()
         assert self._facts is not None, "the writer was not made by Spark's planning"
-        report = run_task(Job(self._options, self._facts, self._columns), me, iterator)
+        sized = Sized(iterator, count=bool(self._events))
+        report = self._run(Job(self._options, self._facts, self._columns), me, sized.batches)
         spare_collections()
-        return Message(me.query, me.run, self._facts, report, time.perf_counter() - began, time.time())
+        took = time.perf_counter() - began
+        return Message(me.query, me.run, self._facts, report, took, time.time(), report.bytes or sized.bytes)
+
+    def _run(self, job: Job, me: Identity, iterator: Iterator[pa.RecordBatch]) -> TaskReport:
+        """What one task does."""
+        from spark_eos.sink.task import run_task
+
+        return run_task(job, me, iterator)
 
     @hidden_traceback()
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         began = time.perf_counter()
-        said = _all_said(messages, batchId)
+        said = all_said(messages, batchId)
         if not said:
             return  # there was no task: nothing was read, nothing is to be written
         first = said[0]
         offsets = group = None
         if self._options.group_id and self._options.checkpoint_location:
             group = self._options.group_id
-            offsets = Checkpoint(self._options.checkpoint_location).kafka_offsets(batchId)
+            offsets = Checkpoint(self._options.checkpoint_location, self._options.storage).kafka_offsets(batchId)
         own = session(self._options, first.facts.ledger_partitions, first.query)
         reports = tuple(message.report for message in said)
         batch = MicroBatch(
             first.run, batchId, reports, offsets, self._options.partitioner, group, self._options.two_phase
         )
-        report = commit(own.ports, batch, own.ahead(first.run))
+        telling = Telling(self._events, first.query, first.query, self._options.prefix)
+        telling.prepared(batch, said)
+        try:
+            report = commit(own.ports, batch, own.ahead(first.run))
+        except BaseException as error:
+            telling.failed(batch, error)
+            raise
         own.rest(first.run, batchId)
         spare_collections()
-        self._log(first.query, batch, said, report, time.perf_counter() - began)
+        took = time.perf_counter() - began
+        telling.committed(batch, said, report, took)
+        self._log(first.query, batch, said, report, took)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         """Never raises: what stays open is cleared by the next start."""
@@ -121,6 +115,7 @@ class EosKafkaStreamWriter(DataSourceStreamArrowWriter):
             own.ahead()
             left = abort(own.ports, run, batchId)
             logger.warning("query=%s batch=%d aborted, %d transactions left open", query, batchId, len(left))
+            aborted(self._events, query, run, batchId, messages, len(left))
         except Exception as error:
             logger.warning("batch=%d could not be aborted: %s", batchId, error)
 
@@ -132,7 +127,7 @@ class EosKafkaStreamWriter(DataSourceStreamArrowWriter):
         """
         if not self._options.checkpoint_location:
             return None
-        query = Checkpoint(self._options.checkpoint_location).query_id()
+        query = Checkpoint(self._options.checkpoint_location, self._options.storage).query_id()
         if query is None:
             return None
         topic = self._options.ledger_topic
@@ -145,12 +140,14 @@ class EosKafkaStreamWriter(DataSourceStreamArrowWriter):
 
     def _log(self, query: str, batch: MicroBatch, said: Sequence[Message], report: CommitReport, took: float) -> None:
         logger.info(
-            "query=%s batch=%d%s rows=%d tasks=%d transactions=%d prepare=%.0fms "
+            "query=%s batch=%d%s rows=%d%s%s tasks=%d transactions=%d prepare=%.0fms "
             "verify=%.1fms decide=%.1fms end=%.1fms commit=%.1fms since_last_task=%.1fms",
             query,
             batch.id,
             " replayed" if report.replayed else "",
             batch.rows,
+            dead_letters_of(batch.dead_letters),
+            fetched_by(batch),
             len(batch.reports),
             report.transactions,
             max(message.took for message in said) * 1000,

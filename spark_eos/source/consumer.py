@@ -19,10 +19,12 @@ from confluent_kafka import Consumer, Message, TopicPartition
 from confluent_kafka import KafkaError as ClientError
 
 from spark_eos.errors import KafkaError
+from spark_eos.kafka.config.java_names import canonical
 from spark_eos.kafka.config.librdkafka import librdkafka_config
 from spark_eos.kafka.messages import headers_of, offset_of
 from spark_eos.options.parse import Fetching
 from spark_eos.source.diagnosis import why_not
+from spark_eos.source.nearest import rack_here
 from spark_eos.source.planning import OffsetRange
 from spark_eos.source.schema import ARROW_HEADERS, arrow_schema
 
@@ -207,4 +209,6 @@ def _config(fetching: Fetching) -> dict[str, Any]:
     ours = {**_OURS, "isolation.level": fetching.isolation}
     if fetching.group_id is not None:  # it is not joined, but brokers may require permission to use it
         ours["group.id"] = fetching.group_id
+    if "client.rack" in canonical(fetching.kafka):
+        ours["client.rack"] = rack_here(fetching.kafka)
     return librdkafka_config(fetching.kafka, "consumer", ours=ours, defaults=_TUNING)

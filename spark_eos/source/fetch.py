@@ -7,8 +7,9 @@ properties are about librdkafka.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import TypeVar
 
 import pyarrow as pa
 
@@ -20,6 +21,11 @@ from spark_eos.source.losses import Losses
 from spark_eos.source.planning import OffsetRange, Task
 from spark_eos.source.raw import read_raw, supports
 from spark_eos.worker_gc import spare_collections
+
+T = TypeVar("T")
+
+Read = Callable[[Fetching, OffsetRange], Iterator[T]]
+"""Reads a range, and says by UnsupportedFormat or DataLossError where it cannot."""
 
 
 def read_task(fetching: Fetching, task: Task) -> Iterator[pa.RecordBatch]:
@@ -37,8 +43,13 @@ def read_range(fetching: Fetching, range_: OffsetRange) -> Iterator[pa.RecordBat
     (EOS_SOURCE_FETCH) on what else the broker refuses. Where data loss is not to fail, what the log still holds of the
     range is read.
     """
+    return resuming(fetching, range_, read_raw, read_by_consumer)
+
+
+def resuming(fetching: Fetching, range_: OffsetRange, read: Read[T], by_consumer: Read[T]) -> Iterator[T]:
+    """What ``read`` makes of a range, and where that cannot, ``by_consumer``; errors as for `read_range`."""
     losses = Losses(fetching.fail_on_data_loss)
-    read = read_raw if supports(fetching.kafka) else read_by_consumer
+    read = read if supports(fetching.kafka) else by_consumer
     left = range_
     while left.start < left.end:
         try:
@@ -46,7 +57,7 @@ def read_range(fetching: Fetching, range_: OffsetRange) -> Iterator[pa.RecordBat
             break
         except UnsupportedFormat as unsupported:
             assert unsupported.position is not None
-            read = read_by_consumer
+            read = by_consumer
             left = replace(left, start=unsupported.position)
         except DataLossError as loss:
             losses.report(loss)

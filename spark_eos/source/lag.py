@@ -34,19 +34,19 @@ class Lag:
         self._held: dict[_Place, tuple[int, float]] = {}
         self._said: dict[tuple[str, int, int], float] = {}
 
-    def watch(self, ends: Offsets) -> None:
+    def watch(self, ends: Offsets) -> bool:
         """Once a second, look for ends that are held back by open transactions; log transactions that do so for
-        long."""
+        long. Whether it was looked."""
         now = time.monotonic()
         if now < self._next_look or not ends:
-            return
+            return False
         self._next_look = now + _LOOK_S
         places = {topic: list(partitions) for topic, partitions in ends.items()}
         try:
             self._high = self._watch.high_watermarks(places)
         except EosError as error:  # a topic is being deleted, or no broker responds: the next request fails with it
             logger.debug("no high watermarks: %s", error)
-            return
+            return False
         held = {}
         for topic, partitions in ends.items():
             for p, end in partitions.items():
@@ -57,6 +57,7 @@ class Lag:
         for (topic, p), (end, since) in held.items():
             if now - since >= self._warn_after_s:
                 self._name_holders(topic, p, end, now)
+        return True
 
     def report(self, position: Offsets, ends: Offsets, losses: int) -> dict[str, Any]:
         """``#lag``: for each partition the number of offsets to its last stable offset and to its high watermark, and

@@ -5,6 +5,8 @@ with partitions as strings, plus the ids of the topics under a key that cannot b
 
     {"#ids": {"flights": "6xQ…"}, "flights": {"0": 23, "1": 5}}
 
+``"#group": {"id": "…"}`` is there, too, if the source reports to a consumer group, so that the sink can tell; and
+``"#cluster": {"id": "…"}`` of queries of the direct way.
 Spark compares offsets as JSON text: the order of keys is fixed here.
 """
 
@@ -22,14 +24,19 @@ TopicIds = dict[str, str]
 #: Keys of the offset log with this prefix are not topics.
 MARK = "#"
 _IDS = MARK + "ids"
+_GROUP = MARK + "group"
+_CLUSTER = MARK + "cluster"
 
 
 @dataclass(frozen=True)
 class Position:
-    """The position of a query: one line of the offset log. ``ids`` is empty if the log has none."""
+    """The position of a query: one line of the offset log. ``ids`` is empty if the log has none. ``group`` is only
+    written. ``cluster``: the id of the cluster, where it is noted."""
 
     offsets: Offsets
     ids: TopicIds = field(default_factory=dict)
+    group: str | None = None
+    cluster: str | None = None
 
 
 def to_spark(position: Position) -> dict[str, dict[str, Any]]:
@@ -37,11 +44,14 @@ def to_spark(position: Position) -> dict[str, dict[str, Any]]:
     offsets = position.offsets
     ids = {topic: position.ids[topic] for topic in sorted(offsets) if topic in position.ids}
     topics = {topic: {str(p): offsets[topic][p] for p in sorted(offsets[topic])} for topic in sorted(offsets)}
-    return {_IDS: ids, **topics} if ids else topics
+    noted = {_CLUSTER: position.cluster, _GROUP: position.group}
+    marks: dict[str, dict[str, Any]] = {name: {"id": value} for name, value in noted.items() if value}
+    return {**marks, _IDS: ids, **topics} if ids else {**marks, **topics}
 
 
 def from_spark(logged: Mapping[str, Mapping[str, Any]]) -> Position:
     """The position from a line that `to_spark` or the built-in source has written."""
     topics = {topic: partitions for topic, partitions in logged.items() if not topic.startswith(MARK)}
     offsets = {topic: {int(p): offset for p, offset in partitions.items()} for topic, partitions in topics.items()}
-    return Position(offsets, dict(logged.get(_IDS, {})))
+    cluster = logged.get(_CLUSTER, {}).get("id")
+    return Position(offsets, dict(logged.get(_IDS, {})), cluster=cluster)

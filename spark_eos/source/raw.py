@@ -7,12 +7,13 @@ larger), its decompressed records, and one Arrow batch.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from typing import Self, TypeVar
 
 import pyarrow as pa
 
+from spark_eos import system
 from spark_eos.errors import DataLossError
 from spark_eos.kafka.codes import FETCH_RETRIES, OK, Code, name_of
 from spark_eos.kafka.config.handshake import silence_seconds
@@ -20,18 +21,23 @@ from spark_eos.kafka.config.java_names import canonical
 from spark_eos.kafka.config.librdkafka import is_for_librdkafka
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import broker_client
-from spark_eos.kafka.records.batches import UnsupportedFormat
+from spark_eos.kafka.records.batches import Damage, RecordBatch, UnsupportedFormat, find_batches
 from spark_eos.kafka.requests.fetch import FetchConnection, FetchResponse, connect, give_back, is_spoken
 from spark_eos.options.parse import Fetching
 from spark_eos.retry import FIRST_WAIT_S, LONGEST_WAIT_S
 from spark_eos.source.decode import Decoded, damaged, decode
 from spark_eos.source.diagnosis import why_not
+from spark_eos.source.nearest import NearestReplica
 from spark_eos.source.planning import OffsetRange
 
 T = TypeVar("T")
+R = TypeVar("R", Decoded, "Fetched")
 
 #: Larger fetches gain nothing on loopback, and no longer fit into the processor's caches when they are decoded.
 FETCH_BYTES = 1024 * 1024
+#: Where whole batches are passed on: of each fetch, the part of a batch at its end is fetched again.
+COPY_FETCH_BYTES = 4 * 1024 * 1024
+_NO_LIMIT = 2**31 - 1
 _FEWEST_BYTES = 64 * 1024
 #: Assumed size of a row until the first rows have arrived.
 _BYTES_PER_OFFSET = 1024.0
@@ -39,6 +45,9 @@ _BYTES_PER_OFFSET = 1024.0
 _MARGIN = 1.25
 #: There is nothing to fetch only at the end of a log.
 _MAX_WAIT_MS = 100
+#: Seconds for which a replica that is not the leader may be silent, and may have less than the leader.
+_REPLICA_SILENCE_S = 5.0
+_REPLICA_BEHIND_S = 1.0
 #: Seconds without progress after which a task fails, if the leader has responded that there is no more.
 _SHORT_STALL_S = 5.0
 
@@ -49,9 +58,21 @@ def read_raw(fetching: Fetching, range_: OffsetRange) -> Iterator[pa.RecordBatch
     Raises the errors of `why_not`, and KafkaError (EOS_SOURCE_DAMAGED) for damaged records, and UnsupportedFormat
     for formats that only librdkafka reads, from its ``position`` on: all rows before that were returned.
     """
-    with _Fetches(fetching, range_) as fetches:
+    with _Fetches(fetching, range_, FETCH_BYTES) as fetches:
         while fetches.position < range_.end:
-            yield from fetches.next().batches
+            yield from fetches.next(fetches.decode).batches
+
+
+def read_batches(fetching: Fetching, range_: OffsetRange) -> Iterator[Fetched]:
+    """The record batches that hold rows of a range, verified and in order; errors as for `read_raw`.
+
+    The first and the last one may hold rows before and behind the range.
+    """
+    with _Fetches(fetching, range_, COPY_FETCH_BYTES) as fetches:
+        while fetches.position < range_.end:
+            fetched = fetches.next(fetches.verify)
+            if fetched.batches:
+                yield fetched
 
 
 def supports(kafka: KafkaProperties) -> bool:
@@ -62,19 +83,33 @@ def supports(kafka: KafkaProperties) -> bool:
     return not is_for_librdkafka(kafka, "consumer") and is_spoken(kafka)
 
 
-class _Fetches:
-    """The fetches of a range, one of them always in progress. ``position``: the first offset not received yet."""
+@dataclass(frozen=True)
+class Fetched:
+    """Record batches with rows, and the bytes in which they lie, which belong to whoever has them. ``next_offset``:
+    where the next fetch begins."""
 
-    def __init__(self, fetching: Fetching, range_: OffsetRange) -> None:
+    data: bytearray
+    batches: list[RecordBatch]
+    next_offset: int
+
+
+class _Fetches:
+    """The fetches of a range, one of them always in progress. ``position``: the first offset not received yet;
+    ``most_bytes``: of a fetch, unless the user says otherwise."""
+
+    def __init__(self, fetching: Fetching, range_: OffsetRange, most_bytes: int) -> None:
         self.position = range_.start
         self._options = fetching
         self._kafka = fetching.kafka
         self._range = range_
         user = canonical(fetching.kafka)
-        self._most_bytes = int(user.get("max.partition.fetch.bytes", FETCH_BYTES))
+        limits = (user.get("max.partition.fetch.bytes", most_bytes), user.get("fetch.max.bytes", _NO_LIMIT))
+        self._most_bytes = min(map(int, limits))
         self._silence_s = silence_seconds(fetching.kafka)
         self._bytes_per_offset = _BYTES_PER_OFFSET
         self._connection: FetchConnection | None = None
+        self._nearest = NearestReplica(fetching.kafka, range_.topic, range_.partition)
+        self._at_replica = False
 
     def __enter__(self) -> Self:
         return self
@@ -83,24 +118,27 @@ class _Fetches:
         if self._connection is not None:
             give_back(self._kafka, self._connection)
 
-    def next(self) -> Decoded:
-        """The next rows; the following fetch is then in progress. There may be no rows, but always progress."""
-        began = time.monotonic()
+    def next(self, read: Callable[[FetchResponse], R]) -> R:
+        """What ``read``, `decode` or `verify`, makes of the next answer; the following fetch is then in progress. There
+        may be no rows, but always progress."""
+        began = system.monotonic()
         deadline, pause = began + self._options.poll_timeout_s, FIRST_WAIT_S
         while True:
             answer = self._answer(deadline)
+            if answer is not None and self._ask_another(answer, system.monotonic() - began):
+                continue
             if answer is not None and answer.error == OK and answer.size:
-                decoded = self._decode(answer)
-                self._step(decoded.next_offset, answer.size)
-                return decoded
+                result = self._reading(read, answer)
+                self._step(result.next_offset, answer.size)
+                return result
             if answer is not None:
                 self._check(answer)
                 deadline = min(deadline, self._deadline_after(answer, began))
                 if answer.error == OK:
                     self._try(self._send)
-            if time.monotonic() + pause > deadline:
+            if system.monotonic() + pause > deadline:
                 raise why_not(self._kafka, self._range, self.position)
-            time.sleep(pause)
+            system.sleep(pause)
             pause = min(2 * pause, LONGEST_WAIT_S)
 
     def _deadline_after(self, answer: FetchResponse, began: float) -> float:
@@ -115,7 +153,8 @@ class _Fetches:
         connection = self._connection
         if connection is None:
             return None
-        silence = max(0.1, min(self._silence_s, deadline - time.monotonic()))
+        silence = _REPLICA_SILENCE_S if self._at_replica else self._silence_s
+        silence = max(0.1, min(silence, deadline - system.monotonic()))
         return self._try(lambda: connection.receive(silence))
 
     def _try(self, call: Callable[[], T]) -> T | None:
@@ -131,17 +170,47 @@ class _Fetches:
         return self._connection
 
     def _connect(self) -> None:
-        self._connection = connect(self._kafka, self._range.topic, self._range.partition)
+        self._at_replica = self._nearest.node is not None
+        self._connection = connect(self._kafka, self._range.topic, self._range.partition, self._nearest.node)
         self._send()
 
     def _disconnect(self) -> None:
-        """Disconnect: the leader may have changed by the next fetch."""
-        broker_client(self._kafka).forget_leader(self._range.topic, self._range.partition)
+        """Disconnect: by the next fetch, the leader may have changed, or it is asked instead of the replica."""
+        if self._at_replica:
+            self._nearest.leave()
+            self._at_replica = False
+        else:
+            broker_client(self._kafka).forget_leader(self._range.topic, self._range.partition)
         if self._connection is not None:
             self._connection.close()
             self._connection = None
 
+    def _renew(self) -> None:
+        """To the same broker, which wants to know again who this is."""
+        replica = self._nearest.node if self._at_replica else None
+        self._connected.close()
+        self._connection = connect(self._kafka, self._range.topic, self._range.partition, replica)
+
+    def _ask_another(self, answer: FetchResponse, waited_s: float) -> bool:
+        """Whether another broker is to be asked at once: the replica that the leader names; or the leader, where such a
+        replica refuses, has not got as far as the leader, or was asked for long."""
+        if answer.error == OK and answer.preferred >= 0 and answer.preferred != self._connected.node:
+            self._nearest.prefer(answer.preferred)
+        elif self._at_replica and (answer.error != OK or (not answer.size and waited_s > _REPLICA_BEHIND_S)):
+            self._nearest.leave()
+        return not answer.size and self._moved()
+
+    def _moved(self) -> bool:
+        """Whether the next fetch goes to another broker than the last one; then there is no connection."""
+        if self._at_replica == (self._nearest.node is not None):
+            return False
+        give_back(self._kafka, self._connected)
+        self._connection = None
+        return True
+
     def _send(self) -> None:
+        if self._connected.due:
+            self._renew()
         left = (self._range.end - self.position) * self._bytes_per_offset * _MARGIN
         self._connected.send(
             self._range.topic,
@@ -150,26 +219,45 @@ class _Fetches:
             isolation=self._options.isolation,
             max_bytes=int(min(self._most_bytes, max(_FEWEST_BYTES, left))),
             max_wait_ms=_MAX_WAIT_MS,
+            rack=self._nearest.rack,
         )
 
-    def _decode(self, answer: FetchResponse) -> Decoded:
-        unread = OffsetRange(self._range.topic, self._range.partition, self.position, self._range.end)
+    def decode(self, answer: FetchResponse) -> Decoded:
+        """The rows, to be taken before the next answer is."""
         data, headers = self._connected.buffer, self._options.include_headers
+        return decode(data, self._unread, answer.aborted, size=answer.size, with_headers=headers)
+
+    def verify(self, answer: FetchResponse) -> Fetched:
+        """The record batches, in memory of their own."""
+        data, unread = self._connected.take_buffer(), self._unread
         try:
-            decoded = decode(data, unread, answer.aborted, size=answer.size, with_headers=headers)
+            found, next_offset = find_batches(data, answer.size, unread.start, unread.end, answer.aborted)
+        except Damage as damage:
+            raise damaged(unread, unread.start, damage) from damage
+        return Fetched(data, found, next_offset)
+
+    @property
+    def _unread(self) -> OffsetRange:
+        return replace(self._range, start=self.position)
+
+    def _reading(self, read: Callable[[FetchResponse], R], answer: FetchResponse) -> R:
+        try:
+            result = read(answer)
         except UnsupportedFormat as unsupported:
             unsupported.position = self.position
             raise
-        if decoded.next_offset <= self.position:
+        if result.next_offset <= self.position:
             raise damaged(
-                unread, self.position, "they are less than one record batch, though the first one is always complete"
+                self._unread,
+                self.position,
+                "they are less than one record batch, though the first one is always complete",
             )
-        return decoded
+        return result
 
     def _step(self, position: int, size: int) -> None:
         self._bytes_per_offset = size / (position - self.position)
         self.position = position
-        if position < self._range.end:
+        if position < self._range.end and not self._moved():
             self._try(self._send)
 
     def _check(self, answer: FetchResponse) -> None:

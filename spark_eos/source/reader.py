@@ -6,6 +6,10 @@ What Spark calls, in a Python process of its own that lives as long as the query
     restart      partitions of the last logged micro-batch → latestOffset → …
     restart that finds micro-batch 0 logged but not committed: initialOffset → partitions → latestOffset → …
 
+A Spark without admission control (4.1) calls latestOffset without saying where the micro-batch starts or whether it
+will ask again: its triggers Once and AvailableNow are one micro-batch. There, a restart begins with partitions of an
+empty range at the last logged offset.
+
 Spark does not tell a Python source where its checkpoint is, and asks again for the initial offset in the last case. See
 `spark_eos.source.planning` for why that skips and repeats nothing: micro-batch 0 reads nothing.
 """
@@ -13,25 +17,36 @@ Spark does not tell a Python source where its checkpoint is, and asks again for 
 from __future__ import annotations
 
 import time
+import uuid
 from collections.abc import Iterator
 from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
+from spark_eos.events import NOWHERE, Events
+from spark_eos.log import logger
 from spark_eos.options.bounds import ByTime
 from spark_eos.options.offsets import LATEST, Offsets
 from spark_eos.options.parse import SourceOptions
 from spark_eos.source import offsets as formats
 from spark_eos.source import planning
 from spark_eos.source.fetch import read_task
+from spark_eos.source.group import GroupReport
 from spark_eos.source.lag import Lag
 from spark_eos.source.limits import resolve_start
 from spark_eos.source.losses import Losses, data_loss
 from spark_eos.source.offsets import Position, TopicIds
+from spark_eos.source.sizes import Sizes, look_at
 from spark_eos.source.watch import Topics, TopicWatch
+from spark_eos.spark import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+    worker_uses_tcp,
+)
 from spark_eos.tracebacks import hidden_traceback
 
 _NO_LIMIT = 2**63 - 1
@@ -40,14 +55,18 @@ SparkOffset = dict[str, dict[str, Any]]
 
 
 class EosKafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """``readStream.format("eos-kafka")``. Holds no client, and travels to the tasks as its options only."""
+    """``readStream.format("eos-kafka")``. Holds no client, and travels to the tasks as its options only. ``events``:
+    who is told of the lag."""
 
-    def __init__(self, options: SourceOptions) -> None:
-        self._options = options
+    def __init__(self, options: SourceOptions, events: Events = NOWHERE) -> None:
+        self._options, self._events = options, events
+        self._name = uuid.uuid4().hex  # by which events and progress find together, as no source knows its query
         self._losses = Losses(options.fail_on_data_loss)
         self._initial: SparkOffset | None = None
         self._begun = False  # the offset log holds where the query begins
         self._planned: SparkOffset | None = None
+        self._reached: SparkOffset | None = None
+        self._hinted = False
         self._last_batch = float("-inf")
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -61,6 +80,15 @@ class EosKafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _lag(self) -> Lag:
         return Lag(self._options.kafka, self._watch, self._options.open_transaction_warn_ms / 1000)
 
+    @cached_property
+    def _sizes(self) -> Sizes:
+        return Sizes(look_at(self._options.kafka, self._options.isolation))
+
+    @cached_property
+    def _group(self) -> GroupReport | None:
+        group = self._options.report_group
+        return GroupReport(self._options.kafka, group) if group else None
+
     # On the driver
 
     @hidden_traceback()
@@ -71,7 +99,7 @@ class EosKafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             start = resolve_start(
                 options.starting_option, options.starting, self._watch, options.kafka, options.group_id, self._losses
             )
-            self._initial = formats.to_spark(Position(start, self._watch.topics().ids))
+            self._initial = formats.to_spark(self._position(start, self._watch.topics().ids))
         return self._initial
 
     def getDefaultReadLimit(self) -> ReadLimit:
@@ -84,38 +112,47 @@ class EosKafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._watch.pin()
 
     @hidden_traceback()
-    def latestOffset(self, start: SparkOffset, limit: ReadLimit) -> SparkOffset:
-        """Where the next micro-batch ends; ``start`` itself when there is nothing to do."""
-        start = start or self.initialOffset()
-        once = isinstance(limit, ReadAllAvailable) and self._start_stays()
+    def latestOffset(self, start: SparkOffset | None = None, limit: ReadLimit | None = None) -> SparkOffset:
+        """Where the next micro-batch ends; ``start`` itself when there is nothing to do. What is before ``start`` has
+        been processed by then, whatever the sink. Both are missing where Spark has no admission control."""
+        self._hint()
+        start = start or self._reached or self.initialOffset()
+        may_be_the_last = limit is None or isinstance(limit, ReadAllAvailable)
+        limit = limit or self.getDefaultReadLimit()
+        if self._group is not None:
+            self._group.reach(formats.from_spark(start).offsets)
+        once = may_be_the_last and self._start_stays()
         if not self._begun and not once and start == self._initial:
             self._begun = True
             return start
         position = formats.from_spark(start)
         ends = self._watch.ends()
-        self._lag.watch(ends)
+        if self._lag.watch(ends) and self._events:
+            report = self._lag.report(position.offsets, ends, self._losses.count)
+            self._events.tell("lag", source=self._name, **_unmarked(report))
         at = self._go_on_from(position, ends)
         if not isinstance(limit, ReadAllAvailable) and self._waits_for_more(at, ends):
             return start
-        end = planning.advance(at, ends, limit.max_rows if isinstance(limit, ReadMaxRows) else _NO_LIMIT)
+        end = self._limited(at, ends, limit)
         end = planning.merge(end, self._newcomers(position.offsets))
         if end == position.offsets:
             self._planned = start
+            if self._group is not None and self._watch.pinned:
+                self._group.finish()  # Spark ends this process when there is nothing left
             return start
         if not self._lives_on(position, end):
             return start
         self._last_batch = time.monotonic()
-        self._planned = formats.to_spark(Position(end, {**position.ids, **self._watch.topics().ids}))
+        ids = {**position.ids, **self._watch.topics().ids}
+        self._planned = formats.to_spark(self._position(end, ids))
         return self._planned
 
     @hidden_traceback()
     def partitions(self, start: SparkOffset, end: SparkOffset) -> list[planning.Task]:
         """The ranges of one micro-batch. Raises DataLossError (EOS_SOURCE_DATA_LOSS) before any task."""
-        self._begun = True
-        before, after = formats.from_spark(start), formats.from_spark(end)
-        reads = planning.ranges(_reborn_at_zero(before, after.ids), after.offsets)
+        reads = self._logged(start, end)
         if reads:
-            reads = self._readable(reads, after, planned_now=end == self._planned)
+            reads = self._readable(reads, formats.from_spark(end), planned_now=end == self._planned)
         return planning.tasks(reads, self._options.min_partitions, self._options.max_records_per_partition)
 
     def reportLatestOffset(self) -> SparkOffset | None:
@@ -124,7 +161,8 @@ class EosKafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if not ends:
             return None
         position = formats.from_spark(self._planned or self._initial or {})
-        return formats.to_spark(Position(ends)) | self._lag.report(position.offsets, ends, self._losses.count)
+        name = {formats.MARK + "source": self._name} if self._events else {}
+        return formats.to_spark(Position(ends)) | self._lag.report(position.offsets, ends, self._losses.count) | name
 
     def commit(self, end: SparkOffset) -> None:
         """Nothing to do: the offset log is the one place where offsets are kept."""
@@ -141,11 +179,38 @@ class EosKafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # Steps
 
+    def _position(self, offsets: Offsets, ids: TopicIds) -> Position:
+        """A line for the offset log."""
+        return Position(offsets, ids, self._options.report_group)
+
+    def _logged(self, start: SparkOffset, end: SparkOffset) -> list[planning.OffsetRange]:
+        """The ranges of a micro-batch as the offset log has them, whatever is left of them."""
+        self._begun, self._reached = True, end
+        before, after = formats.from_spark(start), formats.from_spark(end)
+        return planning.ranges(_reborn_at_zero(before, after.ids), after.offsets)
+
+    def _hint(self) -> None:
+        """What would make the query faster, once for each start of it."""
+        if not self._hinted and worker_uses_tcp():
+            logger.info(
+                "Spark talks to Python workers over TCP, which costs up to 40 ms in each stage and a fifth of the "
+                "source's speed; set spark.python.unix.domain.socket.enabled=true when the session is created"
+            )
+        self._hinted = True
+
+    def _limited(self, at: Offsets, ends: Offsets, limit: ReadLimit) -> Offsets:
+        """Where a micro-batch from ``at`` ends. Without any limit where Spark wants all in one."""
+        if not isinstance(limit, ReadMaxRows):
+            return planning.advance(at, ends, _NO_LIMIT)
+        most = self._options.max_bytes_per_trigger
+        end = planning.advance(at, ends, limit.max_rows)
+        return end if most is None else self._sizes.within(at, end, most)
+
     def _start_stays(self) -> bool:
         """Whether a replay of micro-batch 0 would begin where the first try began, so that it may read rows at once.
 
-        Trigger.Once has no second micro-batch to read them in. (What retention takes between a crash of that one
-        micro-batch and its replay is not noticed; Trigger.AvailableNow notices.)
+        There may be no second micro-batch to read them in: Trigger.Once has none. (What retention takes between a crash
+        of that one micro-batch and its replay is not noticed; Trigger.AvailableNow notices.)
         """
         wanted = self._options.starting
         if isinstance(wanted, ByTime):
@@ -271,6 +336,10 @@ def _reborn_at_zero(position: Position, ids: TopicIds) -> Offsets:
         topic: dict.fromkeys(offsets, 0) if _differ(known.get(topic), ids.get(topic)) else dict(offsets)
         for topic, offsets in position.offsets.items()
     }
+
+
+def _unmarked(report: dict[str, Any]) -> dict[str, Any]:
+    return {key.removeprefix(formats.MARK): value for key, value in report.items()}
 
 
 def _differ(one: str | None, other: str | None) -> bool:

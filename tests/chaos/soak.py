@@ -27,7 +27,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from jobs._demo.processes import descendants
 from spark_eos.devcluster import DevCluster
-from spark_eos.failpoints import POINTS
+from spark_eos.failpoints import IN_QUERIES
 from tests.support.histories import Anomaly, judge
 from tests.support.kafka_view import KafkaView, doubled, open_view
 from tests.support.killing import Killed, Zombie
@@ -131,7 +131,7 @@ class Soak:
 
     def start(self) -> None:
         """Start the query, most of the time with one of the protocol's points armed."""
-        self.armed = self.chance.choice([None, *POINTS])
+        self.armed = self.chance.choice([None, *IN_QUERIES])
         self._launch(f"{self.armed}=hold@{self.chance.randint(1, 20)}" if self.armed else "")
 
     def _launch(self, faults: str) -> Killed:

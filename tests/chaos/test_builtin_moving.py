@@ -14,9 +14,10 @@ from pathlib import Path
 
 import pytest
 
+from spark_eos import cli
 from spark_eos.devcluster.jars import SPARK_KAFKA, resolve
 from tests.support import moving
-from tests.support.kafka_view import KafkaView, write
+from tests.support.kafka_view import KafkaView, Row, write
 from tests.support.moving import ANSWER, Step
 
 pytestmark = pytest.mark.chaos  # the jars need a JVM of their own
@@ -84,6 +85,19 @@ class Move:
         wrote |= {key.replace("__", "."): value for key, value in options.items()}
         return self._run(Step(source, sink, servers | read, servers | wrote))
 
+    @property
+    def folder(self) -> Path:
+        return self._folder / "checkpoint"
+
+    def command(self, *words: str) -> int:
+        return cli.main([*words, "--bootstrap-servers", self._view.bootstrap_servers])
+
+    def adopt(self) -> int:
+        return self.command("checkpoint", "adopt", str(self.folder), "--yes")
+
+    def rows(self) -> list[Row]:
+        return self._view.rows(self.output)
+
     def _feed(self) -> None:
         values = [(i % 2, f"{len(self.expected) + i:06d}") for i in range(ROWS)]
         write(self._view.bootstrap_servers, self.input, values, commit=True)
@@ -123,6 +137,45 @@ def test_source_and_sink_move_over_and_back(move):
     move.check()
     assert move(OWN, OWN, checkpoint="back", start=move.offsets()) == ""
     move.check()
+
+
+def test_source_and_sink_move_over_by_a_command(move, capsys):
+    """The logs of the built-in source and sink are what the command takes over, and refuses in mid-batch."""
+    assert move(OWN, OWN) == ""
+    move.check()
+    last = move.newest("commits")
+    log = move.folder / "commits"
+    kept = {name: (log / name).read_bytes() for name in (f"{last}", f".{last}.crc")}
+    for name in kept:
+        (log / name).unlink()
+    assert move.adopt() == 2
+    assert "EOS_ADOPT_UNDER_WAY" in capsys.readouterr().err
+    for name, data in kept.items():
+        (log / name).write_bytes(data)
+    assert move.adopt() == 0
+    assert move(EOS, EOS) == ""
+    move.check()
+
+
+def test_a_query_with_the_built_in_source_is_replayed(move):
+    """Its offset log has no topic ids; the new checkpoint is one that the built-in source reads."""
+    assert move(OWN, OWN) == ""
+    assert move.adopt() == 0
+    assert move(OWN, EOS) == ""
+    assert (
+        move.command("replay", str(move.folder), "--new", f"{move.folder}-2", "--to-batch", "0", "--again", "--yes")
+        == 0
+    )
+    once = list(move.expected)
+    assert move(OWN, EOS, checkpoint="checkpoint-2") == ""
+    rows = sorted(row.value.decode() for row in move.rows())
+    first = json.loads((move.folder / "offsets" / "0").read_text().splitlines()[2])[move.input]
+    assert sum(first.values()) > 0  # micro-batch 0 of the built-in source has rows
+    assert set(rows) == set(move.expected)
+    doubled = {value for value in rows if rows.count(value) == 2}
+    assert doubled <= set(once)
+    assert len(doubled) == len(once) - sum(first.values())
+    assert "EOS_QUERY_RETIRED" in move(OWN, EOS)
 
 
 def test_the_sink_moves_over_and_back(move):

@@ -18,7 +18,7 @@ from dataclasses import replace
 import pytest
 from pyspark.sql import SparkSession
 
-from spark_eos.failpoints import POINTS
+from spark_eos.failpoints import IN_QUERIES
 from tests.support import query
 from tests.support.killing import running
 from tests.support.scene import PARTITIONS, ROWS, Scene
@@ -41,14 +41,14 @@ def variants(point: str) -> tuple[str, ...]:
     return ("dead",) if point.startswith("ahead.") else ("dead", "zombie")
 
 
-EVERY = [(point, variant) for point in POINTS for variant in variants(point)]
+EVERY = [(point, variant) for point in IN_QUERIES for variant in variants(point)]
 
 
 def share() -> list[tuple[str, str]]:
     """Some of the cases for every day: of each phase one point, in one variant or the other."""
     chance = random.Random(os.environ.get("SPARK_EOS_SEED", "spark-eos"))
-    phases = sorted({point.partition(".")[0] for point in POINTS})
-    picked = [chance.choice([point for point in POINTS if point.startswith(f"{phase}.")]) for phase in phases]
+    phases = sorted({point.partition(".")[0] for point in IN_QUERIES})
+    picked = [chance.choice([point for point in IN_QUERIES if point.startswith(f"{phase}.")]) for phase in phases]
     return [(point, variants(point)[i % len(variants(point))]) for i, point in enumerate(picked)]
 
 
@@ -59,10 +59,11 @@ def strike(scene: Scene, spark: SparkSession, point: str, variant: str, restart:
     Returns the query's id.
     """
     with scene.recorded():
-        return _struck(scene, spark, point, variant, restart)
+        return struck(scene, spark, point, variant, restart)
 
 
-def _struck(scene: Scene, spark: SparkSession, point: str, variant: str, restart: query.Spec | None) -> str:
+def struck(scene: Scene, spark: SparkSession, point: str, variant: str, restart: query.Spec | None = None) -> str:
+    """The same, with nothing recorded meanwhile."""
     if point.startswith("open."):
         scene.leave_decided(spark)
     faults = _SPECIAL.get(point, _IN_BATCH_2[point.partition(".")[0]]).format(point=point)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from spark_eos.devcluster import DevCluster
-from spark_eos.failpoints import POINTS
+from spark_eos.failpoints import IN_QUERIES
 from spark_eos.kafka.config.properties import KafkaProperties
 from tests.chaos.test_kills import strike, variants
 from tests.support.kafka_view import KafkaView, open_view
@@ -84,7 +84,7 @@ def query_id(scene: Scene) -> str:
     return json.loads(Path(scene.spec.checkpoint, "metadata").read_text())["id"]
 
 
-ONCE = [(point, variants(point)[i % len(variants(point))]) for i, point in enumerate(POINTS)]
+ONCE = [(point, variants(point)[i % len(variants(point))]) for i, point in enumerate(IN_QUERIES)]
 
 
 @pytest.mark.chaos

@@ -15,6 +15,7 @@ from spark_eos.source.reader import EosKafkaStreamReader
 from tests.support.bare import Bare, build_wheel, install
 from tests.support.guarded import Guarded, guarded_cluster
 from tests.support.refusal import Refusal
+from tests.support.secure import Secure, secure_cluster
 from tests.support.sink_queries import VALUE, Files, Sink
 from tests.support.source_calls import Writer
 
@@ -29,6 +30,12 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def bare(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Bare:
     """What a new user has: the wheel without extras, in an environment of its own."""
     return install(wheel, tmp_path_factory.mktemp("bare") / "environment")
+
+
+@pytest.fixture(scope="session")
+def with_cli(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Bare:
+    """The wheel with its command line, and nothing else."""
+    return install(wheel, tmp_path_factory.mktemp("with_cli") / "environment", "cli")
 
 
 @pytest.fixture
@@ -56,6 +63,13 @@ def guarded() -> Iterator[Guarded]:
     """A cluster of its own, where a test can forbid something."""
     with guarded_cluster() as guarded:
         yield guarded
+
+
+@pytest.fixture(scope="session")
+def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secure]:
+    """A cluster of its own, with all mechanisms, and rules for who may do what."""
+    with secure_cluster(tmp_path_factory.mktemp("secure")) as secure:
+        yield secure
 
 
 @pytest.fixture

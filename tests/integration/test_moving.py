@@ -14,11 +14,13 @@ import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StringType, StructType
 
+from spark_eos import cli
 from spark_eos.options.parse import sink_options
+from spark_eos.sink.job import Identity, Job
 from spark_eos.sink.preflight import preflight
 from spark_eos.sink.schema import check_columns
 from spark_eos.sink.session import session
-from spark_eos.sink.task import Identity, Job, _opened
+from spark_eos.sink.task import opened
 from tests.support.kafka_view import KafkaView, write
 from tests.support.sink_queries import SECONDS, Sink
 
@@ -49,9 +51,16 @@ class Move:
     def checkpoint(self) -> Path:
         return self.ours().checkpoint
 
-    def to_files(self) -> None:
+    def adopt(self, *words: str) -> int:
+        """The command that takes the checkpoint over."""
+        command = ["checkpoint", "adopt", str(self.checkpoint), "--bootstrap-servers", self._servers]
+        return cli.main([*command, *words])
+
+    def to_files(self, frame: DataFrame | None = None) -> None:
         """The other sink, until the input is drained."""
-        writer = self.frame().writeStream.format("parquet").option("checkpointLocation", str(self.checkpoint))
+        writer = (
+            (frame or self.frame()).writeStream.format("parquet").option("checkpointLocation", str(self.checkpoint))
+        )
         query = writer.trigger(availableNow=True).start(str(self._files))
         assert query.awaitTermination(SECONDS)
 
@@ -104,6 +113,55 @@ def test_a_micro_batch_that_the_other_sink_left_under_way_is_repeated(move):
     assert move.visible() == sorted(2 * move.expected)
 
 
+def test_a_checkpoint_is_taken_over_by_a_command(move, view, capsys):
+    """Without --yes it only says so. A start needs no option then, and the group has the offsets already."""
+    move.feed("files")
+    move.to_files()
+    assert move.adopt() == 1
+    assert "add --yes" in capsys.readouterr().out
+    assert view.group("adopted", move.source) == {}
+    assert move.adopt("--yes", "--group", "adopted") == 0
+    assert view.group("adopted", move.source) == view.ends(move.source)
+    move.feed("taken over")
+    move.ours(offsets__group__id="adopted").run(move.frame())
+    assert move.visible() == sorted(move.expected)
+    assert move.adopt("--yes") == 2
+    assert "EOS_ADOPT_KNOWN" in capsys.readouterr().err
+
+
+def test_a_checkpoint_with_a_micro_batch_under_way_is_not_taken_over(move, capsys, tmp_path):
+    """Once the other sink has finished it, it is; and so it is when only our start has planned it."""
+    assert cli.main(["checkpoint", "adopt", str(tmp_path), "--bootstrap-servers", move._servers]) == 2
+    assert "EOS_ADOPT_NOTHING_DONE" in capsys.readouterr().err
+    move.feed("files")
+    move.to_files()
+    move.ours().forget(move.newest("commits"))
+    assert move.adopt("--yes") == 2
+    assert "EOS_ADOPT_UNDER_WAY" in capsys.readouterr().err
+    move.to_files()
+    move.feed("taken over")
+    move.ours().stopped_by(move.frame(), "EOS_LEDGER_HEAD_MISSING")
+    assert move.adopt("--yes") == 2
+    planned = move.newest("offsets")
+    assert f"move offsets/{planned} and offsets/.{planned}.crc out" in capsys.readouterr().err
+    for name in (f"{planned}", f".{planned}.crc"):
+        (move.checkpoint / "offsets" / name).unlink()
+    assert move.adopt("--yes") == 0
+    move.ours().run(move.frame())
+    assert move.visible() == sorted(move.expected)
+
+
+def test_the_state_of_a_query_is_taken_over_with_its_checkpoint(move, view):
+    """What it has seen before is not written again."""
+    move.feed("same")
+    move.to_files(move.frame().dropDuplicates(["value"]))
+    assert move.adopt("--yes") == 0
+    move.feed("same")
+    move.feed("other")
+    move.ours().run(move.frame().dropDuplicates(["value"]))
+    assert sorted(view.values(move.out)) == sorted(value for value in move.expected if value.startswith("other"))
+
+
 def test_another_partitioner_in_mid_life_is_told_once_a_run(cluster, topic, caplog):
     """Not for the one that the query began with, and not where the user has none of their own."""
     given = {"kafka.bootstrap.servers": cluster.bootstrap_servers, "topic": topic(1), "ledger.begin": "5"}
@@ -121,5 +179,5 @@ def warnings(given: dict[str, str], query: str, run: str, text: str, caplog: pyt
     own = session(options, job.facts.ledger_partitions, query)
     caplog.clear()
     for partition in range(3):
-        _opened(job, own, Identity(query, run, batch=5, partition=partition, attempt=0))
+        opened(job, own, Identity(query, run, batch=5, partition=partition, attempt=0))
     return sum(record.levelno == logging.WARNING and text in record.getMessage() for record in caplog.records)

@@ -77,7 +77,7 @@ def newcomer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Newcomer]:
     """At the second terminal: the first one is busy with the cluster."""
     folder, (port,) = tmp_path_factory.mktemp("quickstart"), free_ports(1)
     (_, install), (_, cluster), *rest = blocks_on(port)
-    assert "pip install ." in install
+    assert "pip install '.[cli]'" in install
     environ = installed(tmp_path_factory.mktemp("environment"))
     command = ["bash", "-c", f"exec {cluster}"]
     with subprocess.Popen(command, cwd=folder, env=environ, stdout=subprocess.PIPE, text=True) as process:

@@ -1,111 +1,58 @@
-"""Source and sink on a listener with TLS and passwords: librdkafka and the plain requests get through, or say why."""
+"""Source, sink, ledger and the tools over TLS and by every way to say who one is: they get through, or say why."""
 
 from __future__ import annotations
 
+import contextlib
+import json
+import os
 import subprocess
+import sys
+import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
+from confluent_kafka import Consumer, Producer
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
-from spark_eos.devcluster import DevCluster
+from spark_eos import cli
+from spark_eos.errors import ConnectionFailed, OptionError
+from spark_eos.kafka.config.librdkafka import librdkafka_config
 from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.kafka.net import sessions
 from spark_eos.kafka.net.client import broker_client
+from spark_eos.kafka.net.connection import Connection, wait
+from spark_eos.kafka.net.metadata import METADATA
+from spark_eos.kafka.net.pool import ConnectionPool
+from spark_eos.kafka.producer import arrow
 from spark_eos.kafka.producer.arrow import ArrowProducer
 from spark_eos.kafka.requests import end_txn
 from spark_eos.options.parse import Fetching
+from spark_eos.source import raw
 from spark_eos.source.planning import OffsetRange
 from spark_eos.source.raw import read_raw, supports
+from tests.support import telltale
+from tests.support.certificates import Authority, Signed
 from tests.support.kafka_view import KafkaView, open_view
-from tests.support.proxy import Proxy
+from tests.support.secure import PASSWORD, SESSION_S, USER, Secure
 from tests.support.waiting import wait_for
 
-USER, PASSWORD = "ann", "hunter2-and-more"
-
-
-@dataclass(frozen=True)
-class Secured:
-    """A broker with an open listener, for the tests, and one with TLS and passwords, by way of a proxy."""
-
-    cluster: DevCluster
-    servers: str
-    certificate: Path
-    foreign: Path
-
-    def properties(self, mechanism: str = "SCRAM-SHA-512", **other: str) -> dict[str, str]:
-        if mechanism == "OAUTHBEARER":
-            unsecured = {"enable.sasl.oauthbearer.unsecure.jwt": "true", "sasl.oauthbearer.config": f"principal={USER}"}
-            plain = {
-                key: value for key, value in self.properties().items() if key not in ("sasl.username", "sasl.password")
-            }
-            return {**plain, "sasl.mechanism": mechanism, **unsecured}
-        return {
-            "bootstrap.servers": self.servers,
-            "security.protocol": "SASL_SSL",
-            "ssl.ca.location": str(self.certificate),
-            "sasl.mechanism": mechanism,
-            "sasl.username": USER,
-            "sasl.password": PASSWORD,
-            **{key.replace("_", "."): value for key, value in other.items()},
-        }
-
-
-def certify(folder: Path, name: str) -> tuple[Path, Path]:
-    """A key store for the broker and the certificate that clients trust, by the JDK's own tool."""
-    store, certificate = folder / f"{name}.p12", folder / f"{name}.pem"
-    common = ["-keystore", str(store), "-storetype", "PKCS12", "-storepass", "changeit", "-alias", "broker"]
-    host = ["-dname", "CN=127.0.0.1", "-ext", "san=ip:127.0.0.1", "-keyalg", "RSA", "-validity", "2"]
-    for command in (["-genkeypair", *common, *host], ["-exportcert", "-rfc", *common, "-file", str(certificate)]):
-        subprocess.run(["keytool", *command], check=True, capture_output=True, timeout=60)
-    return store, certificate
+NOTHING_ASKED = {"topics": [], "allow_auto_topic_creation": False, "include_topic_authorized_operations": False}
+WAYS = ["TLS", "MUTUAL", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "TOKENS"]
+OFTEN = ["MUTUAL", "TOKENS"]
 
 
 @pytest.fixture(scope="module")
-def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
-    folder = tmp_path_factory.mktemp("tls")
-    store, certificate = certify(folder, "own")
-    _, foreign = certify(folder, "foreign")
-    module = "org.apache.kafka.common.security"
-    plain = f'{module}.plain.PlainLoginModule required user_{USER}="{PASSWORD}";'
-    config = {
-        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,PROXIED:SASL_SSL",
-        "listener.name.proxied.ssl.keystore.location": str(store),
-        "listener.name.proxied.ssl.keystore.type": "PKCS12",
-        "listener.name.proxied.ssl.keystore.password": "changeit",
-        "listener.name.proxied.sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-512,OAUTHBEARER",
-        "listener.name.proxied.oauthbearer.sasl.jaas.config": f"{module}.oauthbearer.OAuthBearerLoginModule required "
-        'unsecuredLoginStringClaim_sub="broker";',
-        "listener.name.proxied.plain.sasl.jaas.config": plain,
-        "listener.name.proxied.scram-sha-512.sasl.jaas.config": f"{module}.scram.ScramLoginModule required;",
-    }
-    proxy = Proxy()
-    try:
-        with DevCluster(config=config, proxies=[proxy.port]) as cluster:
-            proxy.upstream = cluster.broker(0).proxied_port
-            admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
-            info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
-            added = admin.alter_user_scram_credentials([UserScramCredentialUpsertion(USER, info, PASSWORD.encode())])
-            added[USER].result(30)
-            yield Secured(cluster, proxy.address, certificate, foreign)
-    finally:
-        proxy.close()
-
-
-@pytest.fixture
-def view(secured: Secured) -> Iterator[KafkaView]:
-    with open_view(secured.cluster.bootstrap_servers) as view:
+def view(secure: Secure) -> Iterator[KafkaView]:
+    with open_view(secure.cluster.bootstrap_servers) as view:
         yield view
 
 
-def new_topic(secured: Secured, name: str, *values: str) -> str:
-    secured.cluster.create_topic(name, 2)
-    producer = Producer({"bootstrap.servers": secured.cluster.bootstrap_servers, "log_level": 0})
+def new_topic(secure: Secure, name: str, *values: str) -> str:
+    secure.cluster.create_topic(name, 2)
+    producer = Producer({"bootstrap.servers": secure.cluster.bootstrap_servers, "log_level": 0})
     for value in values:
         producer.produce(name, value)
     assert producer.flush(20) == 0
@@ -125,23 +72,95 @@ def copy(spark: SparkSession, kafka: Mapping[str, str], source: str, sink: str, 
         query.stop()
 
 
-@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-512", "OAUTHBEARER"])
-def test_a_query_over_tls_with_a_password(mechanism, secured, view, spark, tmp_path):
-    """Rows and offsets; the tasks read by whole record batches, as on an open listener."""
-    source = new_topic(secured, f"in-{mechanism}", *"abcdef")
-    sink = new_topic(secured, f"out-{mechanism}")
-    kafka = secured.properties(mechanism)
+def tool(kafka: Mapping[str, str], folder: Path, *arguments: str) -> int:
+    """A command's exit code; its client is configured by a file, as passwords should be."""
+    file = folder / "client.properties"
+    lines = (f"{key}={value}" for key, value in kafka.items() if key != "bootstrap.servers" and "\n" not in value)
+    file.write_text("\n".join(lines))
+    given = [f"--kafka={key}={value}" for key, value in kafka.items() if "\n" in value]
+    servers = ["--bootstrap-servers", kafka["bootstrap.servers"], "--kafka-file", str(file)]
+    return cli.main([*arguments, *servers, *given])
+
+
+def get_in(kafka: KafkaProperties) -> None:
+    """With a connection of our own, as all paths of a query have them, and with one of librdkafka's."""
+    assert supports(kafka) and arrow.supports(kafka)
+    assert broker_client(kafka).brokers() == [0]
+    consumer = Consumer(librdkafka_config(kafka, "consumer"))
+    assert list(consumer.list_topics(timeout=10).brokers) == [0]
+    consumer.close()
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_both_kinds_of_client_get_in(way, secure):
+    """By every mechanism."""
+    get_in(KafkaProperties(secure.properties(way)))
+
+
+@pytest.mark.parametrize(
+    "way", [*OFTEN, *(pytest.param(way, marks=pytest.mark.chaos) for way in WAYS if way not in OFTEN)]
+)
+def test_a_query_and_its_tools(way, secure, view, spark, tmp_path, capsys):
+    """Rows, decisions and offsets by the way of whole record batches, as on an open listener; then the tools agree."""
+    source = new_topic(secure, f"in-{way}", *"abcdef")
+    sink = new_topic(secure, f"out-{way}")
+    kafka = secure.properties(way)
     copy(spark, kafka, source, sink, tmp_path / "checkpoint")
     assert sorted(view.values(sink)) == list("abcdef")
     assert view.group(f"group-of-{sink}", source) == view.ends(source)
-    assert supports(KafkaProperties(kafka))
+    rows = ["--input", source, "--output", sink, "--id", "value", "--group", f"group-of-{sink}"]
+    assert tool(kafka, tmp_path, "verify", *rows) == 0
+    assert "6 rows got through exactly once" in capsys.readouterr().out
+    assert tool(kafka, tmp_path, "transactions", "list") == 0
 
 
-def test_record_batches_over_tls(secured, view):
+def keytool(*arguments: str) -> None:
+    command = ["keytool", "-noprompt", "-storepass", "changeit", *arguments]
+    subprocess.run(command, check=True, capture_output=True, timeout=60)
+
+
+def test_what_spark_users_have_for_the_java_client(secure, tmp_path):
+    """Stores as keytool makes them, and the login as Kafka's documentation has it, for both kinds of client; a store in
+    Java's own format is refused with the command that converts it, which works."""
+    old, new = tmp_path / "trusted.jks", tmp_path / "trusted.p12"
+    keytool("-importcert", "-file", str(secure.ca), "-keystore", str(old), "-storetype", "JKS", "-alias", "ca")
+    own = secure.client.write_pkcs12(tmp_path / "own.p12", "changeit")
+    store = {"ssl.truststore.password": "changeit", "ssl.truststore.location": str(old)}
+    mutual = {
+        "bootstrap.servers": secure.cluster.servers("MUTUAL"),
+        "security.protocol": "SSL",
+        "ssl.keystore.location": str(own),
+        "ssl.keystore.password": "changeit",
+        "ssl.key.password": "changeit",
+    }
+    with pytest.raises(OptionError, match="keytool -importkeystore") as caught:
+        broker_client(KafkaProperties(mutual | store))
+    assert f"-srckeystore {old}" in caught.value.hint
+    keytool("-importkeystore", "-srckeystore", str(old), "-srcstorepass", "changeit", "-destkeystore", str(new))
+    store["ssl.truststore.location"] = str(new)
+    scram = {
+        "bootstrap.servers": secure.cluster.servers("SASL"),
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "SCRAM-SHA-512",
+        "sasl.jaas.config": "org.apache.kafka.common.security.scram.ScramLoginModule required "
+        f'username="{USER}" password="{PASSWORD}";',
+    }
+    for given in (mutual | store, scram | store):
+        get_in(KafkaProperties(given))
+
+
+def test_a_client_without_a_certificate_is_told_why(secure):
+    """Where the listener asks for one."""
+    kafka = {key: value for key, value in secure.properties("MUTUAL").items() if not key.endswith(".pem")}
+    with pytest.raises(ConnectionFailed, match=r"wants a certificate of the client.*kafka\.ssl\.keystore"):
+        broker_client(KafkaProperties(kafka)).brokers()
+
+
+def test_record_batches_over_tls(secure, view):
     """Answers that are larger than a TLS record and than what the sockets hold."""
-    topic = new_topic(secured, "large", *(str(i) * 20_000 for i in range(500)))
-    fetching = Fetching(KafkaProperties(secured.properties()))
-    plain = Fetching(KafkaProperties({"bootstrap.servers": secured.cluster.bootstrap_servers}))
+    topic = new_topic(secure, "large", *(str(i) * 20_000 for i in range(500)))
+    fetching = Fetching(KafkaProperties(secure.properties("SCRAM-SHA-512")))
+    plain = Fetching(KafkaProperties({"bootstrap.servers": secure.cluster.bootstrap_servers}))
     rows = 0
     for (_, p), end in view.ends(topic).items():
         found, expected = (
@@ -155,14 +174,14 @@ def test_record_batches_over_tls(secured, view):
 
 @pytest.mark.parametrize(
     ("wrong", "reason"),
-    [({"sasl_password": "not-" + PASSWORD}, "uthenticat"), ({"ssl_ca_location": "foreign"}, "ertificate")],
+    [({"sasl.password": "not-" + PASSWORD}, "uthenticat"), ({"ssl.ca.location": "foreign"}, "ertificate")],
 )
-def test_who_is_not_let_in_is_told_why(wrong, reason, secured, view, spark, tmp_path):
+def test_who_is_not_let_in_is_told_why(wrong, reason, secure, view, spark, tmp_path):
     """Before any task; without the password."""
-    source, sink = (new_topic(secured, f"{end}-{reason}") for end in ("refused-in", "refused-out"))
-    wrong = {key: str(secured.foreign) if value == "foreign" else value for key, value in wrong.items()}
+    source, sink = (new_topic(secure, f"{end}-{reason}") for end in ("refused-in", "refused-out"))
+    wrong = {key: str(secure.foreign) if value == "foreign" else value for key, value in wrong.items()}
     with pytest.raises(StreamingQueryException) as caught:
-        copy(spark, secured.properties(**wrong), source, sink, tmp_path / "checkpoint")
+        copy(spark, {**secure.properties("SCRAM-SHA-512"), **wrong}, source, sink, tmp_path / "checkpoint")
     text = str(caught.value)
     assert "EOS_KAFKA_UNREACHABLE" in text
     assert reason in text
@@ -170,10 +189,10 @@ def test_who_is_not_let_in_is_told_why(wrong, reason, secured, view, spark, tmp_
     assert view.values(sink) == []
 
 
-def test_record_batches_are_written_over_tls(secured, view):
+def test_record_batches_are_written_over_tls(secure, view):
     """More than the socket takes at once, by the producer that has no librdkafka."""
-    topic = new_topic(secured, "written")
-    kafka = KafkaProperties(secured.properties())
+    topic = new_topic(secure, "written")
+    kafka = KafkaProperties(secure.properties("SCRAM-SHA-512"))
     producer = ArrowProducer(kafka, "over-tls", 60_000)
     producer.init()
     values = [b"%06d" % i * 200 for i in range(10_000)]
@@ -185,3 +204,168 @@ def test_record_batches_are_written_over_tls(secured, view):
     producer.close()
     wait_for(lambda: not view.held(topic), "the markers")
     assert [row.value for row in view.rows(topic)] == values
+
+
+def watch_sessions(monkeypatch: pytest.MonkeyPatch) -> tuple[list[int], list[object]]:
+    """The lifetimes of sessions that begin from now on, and whose connections break."""
+    begun, broken, begin, lost = [], [], sessions.begin, raw._Fetches._disconnect
+    monkeypatch.setattr(sessions, "begin", lambda broker, at, ms: (begun.append(ms), begin(broker, at, ms)))
+    monkeypatch.setattr(raw._Fetches, "_disconnect", lambda self: (broken.append(self), lost(self)))
+    pool_lost = ConnectionPool.lost
+    monkeypatch.setattr(
+        ConnectionPool,
+        "lost",
+        lambda self, kafka, connection: (broken.append(connection), pool_lost(self, kafka, connection)),
+    )
+    return begun, broken
+
+
+def test_a_connection_is_replaced_before_its_session_is_over(secure):
+    """A broker closes what is used for longer; of a connection that waits for its next use, nothing is lost."""
+    client = broker_client(KafkaProperties(secure.properties("TOKENS")))
+    assert client.brokers() == [0]
+    used = client._pool.take(client.properties, -1)
+    wait_for(lambda: used.due, "the end of most of the session")
+    client._pool.give_back(client.properties, used)
+    assert client._pool.take(client.properties, -1) is None
+    assert client.brokers() == [0]
+    other = KafkaProperties(secure.properties("TOKENS") | {"client.id": "other"})
+    kept = Connection(broker_client(other).connect(-1), -1)
+
+    def closed() -> bool:
+        """The broker looks at the session when it is asked something."""
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(sessions, "is_due", lambda broker: False)
+            try:
+                kept.ask(METADATA.api, METADATA.last, [METADATA.asks.write(NOTHING_ASKED)], None)
+                kept.push()
+                wait([kept], time.monotonic() + 1)
+                return not kept.receive(METADATA.answers.read)
+            except OSError:
+                return True
+
+    assert not closed()
+    wait_for(closed, "the end of the session")
+    kept.close()
+
+
+def test_tokens_that_expire_while_rows_are_written_and_read(secure, monkeypatch):
+    """Connections are replaced, with new tokens, before the brokers close them: those of a sender and a reader at work.
+    Without that, four and more would break; on a slow machine, with sessions this short, one or two still may.
+    librdkafka's clients go on, too."""
+    begun, broken = watch_sessions(monkeypatch)
+    monkeypatch.setattr(secure.tokens, "life_s", 5.0)
+    other = {"sasl.oauthbearer.scope": "kafka renewed"}  # not the token of another test
+    kafka, topic = KafkaProperties(secure.properties("TOKENS") | other), "renewed"
+    issued = len(secure.tokens.issued)
+    secure.cluster.create_topic(topic)
+    consumer = Consumer(librdkafka_config(kafka, "consumer"))
+    producer = ArrowProducer(kafka, "renewing", 60_000)
+    producer.init()
+    fetching, rows = Fetching(kafka, isolation="read_uncommitted"), 0
+    until, read = time.monotonic() + 2.2 * SESSION_S, iter(())
+    while time.monotonic() < until:
+        producer.write(topic, 1, value=pa.array([b"%09d" % rows] * 1000))
+        producer.flush()
+        rows += 1000
+        if next(read, None) is None:  # one that is read while the others are written
+            read = read_raw(fetching, OffsetRange(topic, 0, 0, rows))
+        assert consumer.list_topics(timeout=10).topics
+    assert sum(batch.num_rows for batch in read_raw(fetching, OffsetRange(topic, 0, 0, rows))) == rows
+    for client in (producer, consumer):
+        client.close()
+    assert len(broken) <= 2
+    assert len(begun) >= 6 and max(begun) <= 1000 * SESSION_S
+    assert len(secure.tokens.issued) - issued >= 2, "new ones, for all of them"
+
+
+def test_certificates_that_are_replaced_are_used_by_new_connections(secure, tmp_path):
+    """One that nobody trusts is refused as soon as it is there; with the right one, all is well again."""
+    files = {name: tmp_path / f"{name}.pem" for name in ("certificate", "key")}
+
+    def put(signed: Signed) -> None:
+        files["certificate"].write_text(signed.certificate_pem)
+        files["key"].write_text(signed.key_pem())
+
+    put(secure.client)
+    given = {key: value for key, value in secure.properties("MUTUAL").items() if not key.endswith(".pem")}
+    given |= {f"ssl.{name}.location": str(file) for name, file in files.items()}
+    client = broker_client(KafkaProperties(given))
+    assert client.brokers() == [0]
+    put(Authority("foreign").sign("client"))
+    assert client.brokers() == [0], "of the connection that is there"
+    client.close()
+    _, failures = client._ask({-1: NOTHING_ASKED}, METADATA, 10.0)
+    assert "wants a certificate of the client, or another one" in str(failures[-1])
+    put(secure.client)
+    assert client.brokers() == [0]
+
+
+def commands() -> Iterator[bytes]:
+    """The command lines of all processes."""
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            yield file.read_bytes()
+
+
+def run_telltale(what: Mapping[str, object], folder: Path) -> dict[str, bytes]:
+    """Run the program in the folder; the command lines of all processes meanwhile."""
+    folder.mkdir()
+    program, seen, next_look = Path(telltale.__file__), set(), 0.0
+    environment = os.environ | {"PYTHONPATH": str(program.parents[2]), "PYSPARK_PYTHON": sys.executable}
+    with (folder / "printed").open("wb") as printed:
+        command = [sys.executable, str(program), str(folder)]
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=printed, stderr=printed, env=environment)
+
+        def ended() -> bool:
+            """Looks around now and then: a look takes as long as Spark does for much."""
+            nonlocal next_look
+            if time.monotonic() >= next_look:
+                seen.update(commands())
+                next_look = time.monotonic() + 0.3
+            return process.poll() is not None
+
+        try:
+            process.stdin.write(json.dumps(what).encode())
+            process.stdin.close()
+            wait_for(ended, "the program's end", 240)
+        finally:
+            process.kill()
+            process.wait()
+    return {"processes": b"\n".join(seen)}
+
+
+def test_secrets_appear_nowhere(secure, view, tmp_path):
+    """Of a query that works and one that fails: not in plans, errors, logs, the event log, checkpoints, the ledger, the
+    output, or the list of processes. What Spark prints of options follows from its own setting: for keys in PEM, that
+    of the documentation."""
+    new_topic(secure, "told-in", "a")
+    sink, wrong = new_topic(secure, "told"), "no-such-pass-word"
+    login = "org.apache.kafka.common.security.scram.ScramLoginModule required"
+    good = {
+        **secure.properties("SCRAM-SHA-512"),
+        "sasl.jaas.config": f'{login} username="{USER}" password="{PASSWORD}";',
+        "ssl.truststore.location": str(secure.authority.own.write_pkcs12(tmp_path / "trusted.p12", "store-pass-word")),
+        "ssl.truststore.password": "store-pass-word",
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.certificate.chain": secure.client.certificate_pem,
+        "ssl.keystore.key": secure.client.key_pem("key-pass-word"),
+        "ssl.key.password": "key-pass-word",
+    }
+    del good["ssl.ca.location"], good["sasl.username"], good["sasl.password"]
+    bad = good | {"sasl.jaas.config": f'{login} username="{USER}" password="{wrong}";'}
+    what = {"good": good, "bad": bad, "input": "told-in", "output": sink, "redacted": "(?i)url|key"}
+    seen = run_telltale(what, tmp_path / "told")
+    printed = (tmp_path / "told" / "printed").read_text()
+    assert "good: done" in printed and "bad: failed" in printed and "SASL authentication failed" in printed
+    assert view.values(sink) == ["A"]
+    for file in (tmp_path / "told").rglob("*"):
+        seen[str(file)] = file.read_bytes() if file.is_file() else b""
+    assert b"spark.eventLog.enabled" in seen.get(next(name for name in seen if "/events_" in name), b"")
+    assert len(seen[str(tmp_path / "told" / "spark.log")]) > 10_000
+    rows = view.rows(sink, "__spark_eos_ledger", committed=False)
+    seen["topics"] = b"".join((row.key or b"") + (row.value or b"") for row in rows)
+    assert rows and b"telltale" in seen["processes"]
+    secrets = [PASSWORD, wrong, "store-pass-word", "key-pass-word", good["ssl.keystore.key"].splitlines()[2]]
+    found = {(secret, name) for name, data in seen.items() for secret in secrets if secret.encode() in data}
+    assert found == set()

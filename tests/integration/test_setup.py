@@ -9,13 +9,18 @@ from pathlib import Path
 
 from tests.support.bare import ROOT, Bare, install, run
 
+#: Demo, benchmark and what they share.
+CHECKOUT_ONLY = {"arguments.py", "benchmark.py", "demo.py", "fast_start.py", "profile.py"}
+
 
 def test_the_wheel_holds_every_package_and_nothing_else_at_the_top(wheel: Path, tmp_path: Path):
-    """No package is forgotten in setup.cfg, and the wheel brings no other top-level name."""
+    """No package and no job is forgotten in setup.cfg, and the wheel brings no other top-level name."""
     run(sys.executable, "-m", "zipfile", "-e", str(wheel), str(tmp_path))
     packages = {file.parent for file in (ROOT / "spark_eos").rglob("*.py")} - {ROOT / "spark_eos" / "autoload"}
     for package in packages:
         assert (tmp_path / package.relative_to(ROOT) / "__init__.py").exists(), package
+    modules = {file.name for file in (ROOT / "jobs").glob("*.py")} - CHECKOUT_ONLY
+    assert {file.name for file in (tmp_path / "spark_eos" / "jobs").iterdir()} == modules
     names = {path.name for path in tmp_path.iterdir() if path.suffix != ".dist-info"}
     assert names == {"spark_eos", "pyspark_spark_eos"}
 
@@ -75,12 +80,54 @@ def test_no_licence_of_what_the_wheel_brings_asks_for_the_users_source(bare: Bar
     assert [name for name, text in licences.items() if re.search("GPL|GNU|Copyleft|MPL|Mozilla", text)] == []
 
 
-def test_the_main_job_needs_no_more_than_its_extra(wheel: Path, tmp_path: Path):
-    """Jobs are run from a checkout; the extra brings what they import."""
+JOB = """
+kafka: {{bootstrap.servers: "{servers}"}}
+source: {{topics: [{source}]}}
+transform:
+  parse: {{format: json, schema: n INT}}
+  sql: SELECT key, CAST(2 * n AS STRING) AS value FROM input
+sink: {{topic: {target}}}
+checkpoint: {checkpoint}
+trigger: {{availableNow: true}}
+spark: {{spark.master: "local[2]", spark.ui.enabled: false, spark.driver.host: 127.0.0.1,
+         spark.driver.bindAddress: 127.0.0.1}}
+"""
+
+
+def test_a_job_runs_from_the_wheel_with_its_extra_alone(wheel: Path, cluster, topic, view, write, tmp_path: Path):
+    """`spark-eos run` needs no checkout: the wheel brings the job, as quiet as from a checkout."""
     bare = install(wheel, tmp_path / "environment", "jobs")
-    (tmp_path / "jobs").symlink_to(ROOT / "jobs")
-    said = bare.run("python", "-m", "jobs.consume_transform_produce", "--help", PYTHONPATH=str(tmp_path))
-    assert "--conf FILE" in said
+    source, target = topic(1), topic(1)
+    write(source, *(f'{{"n": {n}}}' for n in range(50)), partition=0, key="k")
+    config = tmp_path / "job.yaml"
+    places = {"source": source, "target": target, "checkpoint": tmp_path / "checkpoint"}
+    config.write_text(JOB.format(servers=cluster.bootstrap_servers, **places))
+    # The words of the job are on stderr, which `run` shows where it fails.
+    command = 'spark-eos run consume_transform_produce --conf "$0" 2>&1'
+    said = bare.run("sh", "-c", command, str(config)).splitlines()
+    assert [row.value for row in view.rows(target, committed=True)] == [str(2 * n).encode() for n in range(50)]
+    assert said[-1] == "done: 50 rows in, 50 out, in 1 micro-batch"
+    assert not [line for line in said if re.search("WARN|ERROR|Traceback", line) and "incubator" not in line]
+
+
+def test_without_the_extra_the_command_line_says_what_to_install(bare: Bare):
+    """One line, without a stack."""
+    code = "import contextlib, sys; from spark_eos.cli import main\n"
+    code += "with contextlib.redirect_stderr(sys.stdout): print(main(sys.argv[1:]))"
+    said = bare.run("python", "-c", code, "--help").splitlines()
+    assert said == ["spark-eos: the command line is not installed: pip install 'spark-eos[cli]'", "2"]
+
+
+def test_without_the_extra_a_job_says_what_to_install(with_cli: Bare):
+    """One line, without a stack; the other commands do not need the extra."""
+    code = "import contextlib, sys; from spark_eos.cli import main\n"
+    code += "with contextlib.redirect_stderr(sys.stdout): print(main(sys.argv[1:]))"
+    said = with_cli.run("python", "-c", code, "run", "consume_transform_produce", "--conf", "job.yaml").splitlines()
+    assert said == [
+        "spark-eos: [EOS_JOB_NOT_INSTALLED] Job consume_transform_produce needs the Python module 'yaml', which is not "
+        "installed. Hint: pip install 'spark-eos[jobs]'.",
+        "1",
+    ]
 
 
 def test_importing_the_package_imports_neither_spark_nor_a_client():

@@ -1,6 +1,7 @@
 """A transactional producer: one retry after another, no epoch of its own making.
 
-As librdkafka is one, with EndTxn below version 5, or as our own, with version 5.
+As librdkafka is one, which adds partitions itself and ends transactions by EndTxn below version 5; or as our own, which
+does the same where transaction.version is 0 or 1, and leaves both to Produce 12 and EndTxn 5 where it is 2.
 """
 
 from __future__ import annotations
@@ -9,16 +10,14 @@ from collections.abc import Callable
 from typing import Any
 
 from spark_eos.errors import ConnectionFailed
-from spark_eos.protocol.head import Pair
+from spark_eos.protocol.head import FENCING_END, PLAIN_END, Pair
 
 from .codes import CONCURRENT, LOADING, MOVED, NOT_AVAILABLE, NOT_LEADER, OK
 from .coordinator import Cluster
 from .implicit import produce_adding
-from .partition_log import Place
+from .partition_log import UNNUMBERED, Place
 from .world import Reply, World
 
-LIBRDKAFKAS, OURS = 4, 5
-"""Versions of EndTxn."""
 RETRIES_MS = (50, 500, 3_000, 10_000)
 INIT_RETRIES_MS = (50, 500, 500, 2_000, 8_000, 20_000)
 _RETRIABLE = (None, CONCURRENT, LOADING, NOT_AVAILABLE, MOVED, NOT_LEADER)
@@ -33,14 +32,17 @@ class Refused(Exception):
 
 
 class Producer:
-    """For one transaction. ``pair`` is known once it is initialised. ``version``: of EndTxn."""
+    """For one transaction. ``pair`` is known once it is initialised. ``version``: of EndTxn. ``firsts``: the offset of
+    its first record in each partition. ``handed_over_with``: the version of EndTxn that ends it once it is decided."""
 
-    def __init__(self, world: World, cluster: Cluster, name: str, timeout_ms: int, version: int = LIBRDKAFKAS) -> None:
+    def __init__(self, world: World, cluster: Cluster, name: str, timeout_ms: int, version: int = PLAIN_END) -> None:
         self.name, self._timeout_ms, self._version = name, timeout_ms, version
         self._world, self._cluster = world, cluster
         self._pair: Pair | None = None
         self._added: set[Place] = set()
         self._begun = False
+        self.firsts: dict[Place, int] = {}
+        self.began_ms, self.handed_over_with = 0, version
         self._sequences: dict[Place, int] = {}
 
     @property
@@ -60,14 +62,18 @@ class Producer:
 
     def produce(self, place: Place, payload: Any) -> int:
         """Acknowledged when it returns; the offset. Raises Refused."""
-        if self._version < OURS:
+        if self._version < FENCING_END:
             self._add(place)
-        self._begun = True
-        return self._send("produce", place, payload)
+        if not self._begun:
+            self._begun, self.began_ms = True, self._world.now
+        offset = self._send("produce", place, payload)
+        self.firsts.setdefault(place, offset)
+        return offset
 
     def send_offsets(self, place: Place, payload: Any) -> None:
-        """TxnOffsetCommit. Raises Refused."""
+        """TxnOffsetCommit, which has no sequence numbers: what is sent again is there again. Raises Refused."""
         self._add(place)
+        self._sequences[place] = UNNUMBERED
         self._send("offsets", place, payload)
 
     def _add(self, place: Place) -> None:
@@ -84,7 +90,7 @@ class Producer:
             if what == "offsets" and refused != OK:
                 self._cluster.refuses_offsets = OK
                 return Reply(refused)
-            if what == "produce" and self._version >= OURS:
+            if what == "produce" and self._version >= FENCING_END:
                 pair = own.producer_id, own.epoch
                 return produce_adding(self._world, self._cluster, self.name, pair, place, sequence, payload)
             return self._cluster.produce(self.name, own.producer_id, own.epoch, place, sequence, payload)

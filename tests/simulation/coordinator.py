@@ -97,6 +97,8 @@ class Cluster:
         self._first_epoch, self._double_fence = first_epoch, double_fence
         self._slots: dict[str, _Slot] = {}
         self._next_producer_id = 1000
+        self.ledgers_lost = 0
+        self.transaction_version = 2  # the finalized feature: what clients go by
         self._away: dict[int, tuple[int, int]] = {}
         self.logs: dict[Place, PartitionLog] = {}
         self.leaders = Leaders(world)
@@ -162,24 +164,30 @@ class Cluster:
         return self._append(name, slot, new)
 
     def produce(self, name: str, producer_id: int, epoch: int, place: Place, sequence: int, payload: Any) -> Reply:
-        """Produce, with the leader's question to the coordinator whether the partition is in the transaction."""
+        """Produce. The leader asks the coordinator whether the partition is in the transaction, unless that has already
+        begun there."""
+        log = self.log(place)
+        code = OK if log.is_open(producer_id, epoch) else self._verified(name, producer_id, epoch, place)
+        if code != OK:
+            return Reply(code)
+        return self.leaders.append(place, log, producer_id, epoch, sequence, payload)
+
+    def _verified(self, name: str, producer_id: int, epoch: int, place: Place) -> int:
         slot, code = self._find(name)
         if slot is None:
-            return Reply(code)
+            return code
         entry = slot.entry
         if entry.producer_id != producer_id:
-            return Reply(UNKNOWN_MAPPING)
+            return UNKNOWN_MAPPING
         if entry.epoch != epoch:
-            return Reply(FENCED)
+            return FENCED
         if entry.state in PREPARED:
-            return Reply(CONCURRENT)
-        if place not in entry.places:
-            return Reply(ABORTABLE)
-        return self.leaders.append(place, self.log(place), producer_id, epoch, sequence, payload)
+            return CONCURRENT
+        return OK if place in entry.places else ABORTABLE
 
     def end(self, name: str, producer_id: int, epoch: int, *, commit: bool, version: int, who: str) -> Reply:
         """EndTxn by a client."""
-        if version >= 5 and self.stale:
+        if self.stale:
             self.stale -= 1
             return Reply(INVALID_STATE)
         slot, code = self._find(name)
@@ -291,11 +299,11 @@ class Cluster:
 
     def _time_out(self, name: str) -> None:
         slot = self._slots.get(name)
-        if slot is None or slot.entry.state is not State.ONGOING or slot.entry.timeout_ms == NEVER_MS:
-            return
-        if slot.pending is not None or self._code_away(name) is not None:
+        if slot is not None and (slot.pending is not None or self._code_away(name) is not None):  # maybe its begin is
             self._world.at(TIMEOUT_CHECK_MS, partial(self._time_out, name))
-        elif slot.entry.started_ms + slot.entry.timeout_ms <= self._world.now:
+            return
+        age_ms = min(self._world.now - slot.entry.started_ms, NEVER_MS - 1) if slot is not None else 0
+        if slot is not None and slot.entry.state is State.ONGOING and slot.entry.timeout_ms <= age_ms:
             self._fence(name, slot, "time-out")
 
     def _append(self, name: str, slot: _Slot, new: Entry, value: object = None) -> Reply:

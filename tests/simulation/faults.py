@@ -32,6 +32,7 @@ class Strike(Enum):
     CUT = "the network is cut: requests are lost, or their answers"
     COORDINATOR_MOVES = "a coordinator moves"
     COORDINATOR_STALE = "a coordinator that was replaced before the transaction began answers"
+    FEATURE_CHANGES = "the cluster's transaction.version is raised, or lowered"
     SECOND_DRIVER = "the query is started once more on the same checkpoint"
     QUERY_STOPPED = "query.stop()"
     SPECULATION = "a running task is tried a second time"

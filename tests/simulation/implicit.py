@@ -16,12 +16,15 @@ POLL_MS = 20
 def produce_adding(
     world: World, cluster: Cluster, name: str, own: tuple[int, int], place: Place, sequence: int, payload: Any
 ) -> Reply:
-    """The leader writes once the coordinator has added the partition, however late; until then nobody is answered.
+    """The leader writes once the coordinator has added the partition, however late; until then nobody is answered. It
+    does not ask where the transaction has already begun.
 
     ``own``: producer id and epoch.
     """
     if (code := cluster.leaders.code(place)) is not None:
         return Reply(code)
+    if cluster.log(place).is_open(*own):
+        return cluster.produce(name, *own, place, sequence, payload)
     reply = Reply()
 
     def answer(written: Reply) -> None:

@@ -9,12 +9,13 @@ from spark_eos.errors import EosError
 from spark_eos.protocol.head import NOBODY, Decision, Head, Pair, Verdict, decode
 from spark_eos.protocol.names import parse_task_name
 from spark_eos.protocol.new_checkpoint import FROM_GROUP
+from spark_eos.protocol.notes import digest_of
 from spark_eos.protocol.ports import State
 
 from .coordinator import Cluster, Entry
 from .ledger import GROUP, LEDGER_TOPIC, PREFIX, QUERY
 from .partition_log import PartitionLog, Place
-from .plan import TOPIC, TOPIC_PARTITIONS, place_of
+from .plan import NOTES, TOPIC, TOPIC_PARTITIONS, notes_of, place_of
 from .spark import Query
 from .world import Violation
 
@@ -31,6 +32,7 @@ TRUE_VERDICTS = "verdicts are true"
 OWN_GENERATION = "each run has a generation of its own"
 TRUE_STOPS = "a stop tells the truth"
 NOT_REWRITTEN = "what a reader has seen is not rewritten"
+NOTES_GO_ALONG = "notes go with the decision"
 SAME_PARTITION = "a key stays in its partition"
 
 
@@ -38,22 +40,25 @@ SAME_PARTITION = "a key stays in its partition"
 class Watch:
     """A read_committed reader of every partition, and the books of what was decided.
 
-    ``fates``: what became of each transaction. ``decided``: pair → the decision that named it first. ``given``: the
-    offset that each group was given last. ``deciders``: the run that decided a batch last. ``stage_retried``: whether
-    attempts of several stage attempts are about, which Spark lets nobody tell apart. ``ledger_lost``: the topic was
-    deleted, and with it what later decisions could be compared with.
+    ``fates``: what became of each transaction. ``may_reopen``: those that EndTxn has ended without a new epoch, so that
+    one without rows may follow under the same pair. ``decided``: pair → the decision that named it first.
+    ``given``: the offset that each group was given last. ``deciders``: the run that decided a batch last.
+    ``stage_retried``: whether attempts of several stage attempts are about, which Spark lets nobody tell apart.
+    ``ledger_lost``: the topic was deleted, and with it what later decisions could be compared with.
     """
 
     cluster: Cluster
     ledger_name: str
     stage_retried: Callable[[], bool]
     fates: dict[Pair, bool] = field(default_factory=dict)
+    may_reopen: set[Pair] = field(default_factory=set)
     decided: dict[Pair, Decision] = field(default_factory=dict)
     heads: list[Head] = field(default_factory=list)
     seen: dict[int, Pair] = field(default_factory=dict)
     given: dict[str, int] = field(default_factory=dict)
     deciders: dict[int, str] = field(default_factory=dict)
     ledger_lost: bool = False
+    is_job: bool = False
     _read: dict[Place, int] = field(default_factory=dict)
     _names: dict[tuple[int, int], str] = field(default_factory=dict)
 
@@ -72,19 +77,24 @@ class Watch:
             return
         if commit and pair not in self.decided:
             raise Violation(DECIDED, f"{pair} was committed by {cause}, and no decision names it")
-        if not commit and pair in self.decided and cause.startswith("EndTxn"):
+        if pair in self.may_reopen and (self.fates[pair] or not commit):
+            return  # of what was committed then, no row can be in it that is new (NOT_DOUBLED)
+        ours = cause.startswith(("EndTxn", "InitProducerId by cleaner"))
+        if not commit and pair in self.decided and ours and not self.ledger_lost:  # whose rows are written again
             raise Violation(NEVER_ABORTED, f"{pair} was aborted by {cause}")
         taken = cause.startswith("InitProducerId by task") and not self.stage_retried()
         if not commit and pair in self.decided and taken:
             raise Violation(LEFT_ALONE, f"{pair} was aborted by {cause}")
         if self.fates.setdefault(pair, commit) is not commit:
             raise Violation(ONE_TRANSACTION, f"{pair} was ended twice, by {cause} at last")
+        if after.epoch == before.epoch:
+            self.may_reopen.add(pair)
 
     def _publish(self) -> None:
         """The ledger's transaction is committed: what it holds is durable, markers or not."""
         logs = [log for place, log in self.cluster.logs.items() if place[0] == LEDGER_TOPIC]
         open_ones = [record.payload for log in logs for record in log.records if record.visible is None]
-        values = [value for key, value in open_ones if key == QUERY]
+        values = [value for key, value in open_ones if key == QUERY and value is not None]
         for group, offsets in (r.payload for r in self.cluster.log(GROUP).records if r.visible is None):
             self.given[group] = offsets["source"]["0"]
         if not values:
@@ -93,15 +103,18 @@ class Watch:
         head, last = decode(value), self.heads[-1] if self.heads else None
         self.heads.append(head)
         if self.ledger_lost:
-            self._note(head.decision)
+            self._note(head)
             return
         if last is not None and head.generation != last.generation + (head.run != last.run or head.run == NOBODY):
             raise Violation(OWN_GENERATION, f"{head.run} has {head.generation}, {last.run} {last.generation}")
         if head.decision is not None:
             self._decide(head.run, head.decision, last.decision if last is not None else None)
 
-    def _note(self, new: Decision | None) -> None:
-        """After the loss of the ledger, all that matters of a decision is whose rows may be visible."""
+    def _note(self, head: Head) -> None:
+        """After the loss of the ledger, what matters of a decision is who made it, and whose rows may be visible."""
+        new = head.decision
+        if new is not None and not new.pairs <= self.decided.keys():
+            self.deciders[new.batch] = head.run
         for pair in new.pairs if new is not None else ():
             self.decided.setdefault(pair, new)
 
@@ -110,6 +123,8 @@ class Watch:
             if w.verdict is not None and self.fates.get(w.pair) is not (w.verdict is Verdict.COMMITTED):
                 raise Violation(TRUE_VERDICTS, f"{w.pair} is {w.verdict.value}, by the log {self.fates.get(w.pair)}")
         if last is not None and (new.batch, new.rev) == (last.batch, last.rev):
+            if self.is_job and not new.written:
+                return self._check_complete(last)
             if {w.pair for w in new.written} != {w.pair for w in last.written}:
                 raise Violation(ONE_DECISION, f"batch {new.batch} revision {new.rev} was decided again")
             return
@@ -124,15 +139,27 @@ class Watch:
             self.decided.setdefault(pair, new)
         self.deciders[new.batch] = run
 
+    def _check_complete(self, decision: Decision) -> None:
+        left = [pair for pair in decision.pairs if self.fates.get(pair) is not True]
+        if left:
+            raise Violation(TRUE_VERDICTS, f"the job is complete, but not committed: {left}")
+
     def stopped(self, error: EosError) -> None:
         """A driver ended with this error."""
         expired = error.parameters.get("transactional_id") if error.condition == "EOS_TRANSACTION_EXPIRED" else None
         if expired is not None and not any(pair.id == expired and not done for pair, done in self.fates.items()):
             raise Violation(TRUE_STOPS, f"{expired} has not expired: {error.message}")
+        broken = error.parameters.get("transactional_id") if error.condition == "EOS_DECISION_BROKEN" else None
+        if broken is not None and any(pair.id == broken and self.fates.get(pair) for pair in self._last_pairs()):
+            raise Violation(TRUE_STOPS, f"{broken} has been committed: {error.message}")
         if error.condition == "EOS_REPLAY_DIVERGED":
             raise Violation(TRUE_STOPS, f"the plan is deterministic: {error.message}")
         if error.condition == "EOS_CHECKPOINT_BEHIND" and FROM_GROUP in error.hint:
             self._check_visible(error)
+
+    def _last_pairs(self) -> frozenset[Pair]:
+        decision = self.heads[-1].decision if self.heads else None
+        return decision.pairs if decision is not None else frozenset()
 
     def _check_visible(self, error: EosError) -> None:
         """Somebody may begin with a new checkpoint now, which settles nothing of the old one."""
@@ -152,6 +179,8 @@ class Watch:
     def marked(self, place: Place, log: PartitionLog) -> None:
         if place == GROUP and not self.ledger_lost:
             self._read_offsets(log)
+        if place == NOTES and not self.ledger_lost:
+            self._read_notes(log)
         if place[0] == TOPIC:
             self._read_rows(place, log)
 
@@ -176,6 +205,13 @@ class Watch:
                 raise Violation(OFFSETS, f"the group is at {record.payload[1]}, not {last and last.offsets}")
         self._read[GROUP] = log.stable
 
+    def _read_notes(self, log: PartitionLog) -> None:
+        last = self.heads[-1].decision if self.heads else None
+        seen = [record.payload[0] for record in log.records[: log.stable] if record.visible]
+        early = [batch for batch in seen if last is None or int(batch) > last.batch]
+        if early or len(seen) > len({*seen}):
+            raise Violation(NOTES_GO_ALONG, f"notes of {seen}, but the last decision is {last and last.batch}")
+
     # At the end
 
     def conclude(self, query: Query) -> None:
@@ -188,13 +224,28 @@ class Watch:
             raise Violation(NOT_LOST, f"rows {sorted(missing)} of {query.offsets}")
         for partition in range(TOPIC_PARTITIONS):
             self._check_order((TOPIC, partition), query)
+        if query.plan.notes and not self.ledger_lost:
+            self._check_notes(query)
         log = self.cluster.log(GROUP)
-        offsets = [record.payload[1]["source"]["0"] for record in log.records if record.visible]
-        ends = [end for _, end in sorted(query.offsets.values())]
-        one_group = len(query.plan.groups) == 1
-        as_batches = offsets == ends if one_group else offsets == sorted(offsets) and {*offsets} <= {*ends}
+        given = [((r.producer_id, r.epoch), r.payload[1]["source"]["0"]) for r in log.records if r.visible]
+        offsets = [end for _, end in dict.fromkeys(given)]  # without those that were sent again
+        ends = [] if self.is_job else [end for _, end in sorted(query.offsets.values())]
+        # With the ledger, a decision on no rows may be lost, unnoticed, and made again: no row and no offset differs.
+        each_once = len(query.plan.groups) == 1 and not self.ledger_lost
+        as_batches = offsets == ends if each_once else offsets == sorted(offsets) and {*offsets} <= {*ends}
         if log.stable != log.end or not as_batches:
             raise Violation(OFFSETS, f"the group went through {offsets}, the batches through {query.offsets}")
+
+    def _check_notes(self, query: Query) -> None:
+        """Those of each micro-batch are there, and the head knows of them and of no others."""
+        visible = {record.payload for record in self.cluster.log(NOTES).records if record.visible}
+        noted = None
+        for batch in sorted(query.offsets):
+            noted = notes_of(batch, query.plan.rows[batch]).added_to(noted)
+        decision = self.heads[-1].decision
+        known = decision.noted if decision is not None else None
+        if known != noted or (noted is not None and (len(visible), digest_of(visible)) != (noted.count, noted.digest)):
+            raise Violation(NOTES_GO_ALONG, f"{visible} are visible, the head knows of {known}")
 
     def _check_order(self, place: Place, query: Query) -> None:
         """Within a task's transaction as the task wrote them, and micro-batches one after the other."""

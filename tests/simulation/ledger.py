@@ -9,11 +9,12 @@ from typing import NoReturn
 from spark_eos.errors import ConnectionFailed, EosError, LedgerError
 from spark_eos.kafka.ports.ledger import ledger_partition
 from spark_eos.kafka.ports.ledger_reader import LedgerReader
-from spark_eos.protocol.head import Head, Offsets, Pair, Probe, encode
+from spark_eos.protocol.head import FENCING_END, PLAIN_END, Head, Offsets, Pair, Probe, encode
 from spark_eos.protocol.names import first_names, is_task_name, ledger_name
+from spark_eos.protocol.notes import Notes
 from spark_eos.protocol.ports import Description, EndTxnAnswer, Found, NotPublished, PartitionState, Ports, State
 
-from .client import OURS, Producer, Refused
+from .client import Producer, Refused
 from .codes import (
     ABORTABLE,
     CONCURRENT,
@@ -37,6 +38,8 @@ QUERY = "q"
 LEDGER: Place = (LEDGER_TOPIC, 0)
 GROUP: Place = ("__consumer_offsets", 0)
 LEDGER_TRANSACTION_MS = 10_000
+_FENCES = 2
+"""The transaction.version from which on EndTxn fences."""
 
 _GONE = (ABORTABLE, FENCED, INVALID_EPOCH, INVALID_STATE, UNKNOWN_MAPPING)
 """Codes that say that the transaction was ended, or its id taken."""
@@ -54,18 +57,28 @@ _ANSWERS = {
 class SimulatedLedger:
     """As one process sees it: the library's own reader over simulated leaders, and a simulated producer."""
 
-    def __init__(self, world: World, cluster: Cluster, partitions: int = 1, group: str | None = None) -> None:
+    def __init__(
+        self,
+        world: World,
+        cluster: Cluster,
+        partitions: int = 1,
+        group: str | None = None,
+        version: Callable[[], int] | None = None,
+    ) -> None:
         self._world, self._cluster, self.group = world, cluster, group
+        self._version = version or partial(endtxn_version, cluster)
         self.name = ledger_name(PREFIX, QUERY)
-        self.first_names = first_names(PREFIX, QUERY)
         home = ledger_partition(QUERY, partitions)
         self.reader = LedgerReader(SimulatedLog(world, cluster), home, QUERY)
 
     def read(self) -> Head | None:
         return self.reader.read()
 
+    def check_topic(self) -> None:
+        self.reader.check_topic()
+
     def take(self) -> SimulatedTerm:
-        producer = Producer(self._world, self._cluster, self.name, LEDGER_TRANSACTION_MS, OURS)
+        producer = Producer(self._world, self._cluster, self.name, LEDGER_TRANSACTION_MS, self._version())
         producer.init()
         return SimulatedTerm(self, producer)
 
@@ -77,11 +90,15 @@ class SimulatedTerm:
     def read(self) -> Head | None:
         return self._ledger.read()
 
-    def publish(self, head: Head, offsets: Offsets | None = None) -> None:
-        place = LEDGER_TOPIC, self._ledger.reader.partition
+    def publish(self, head: Head, offsets: Offsets | None = None, notes: Notes | None = None) -> None:
+        partition = self._ledger.reader.partition
         try:
-            offset = self._producer.produce(place, (QUERY, encode(head)))
-            self._check_follows(place[1], offset)
+            for note in () if notes is None else notes.records:
+                self._producer.produce((notes.topic, notes.partition), note)
+            others = self._ledger.reader.elsewhere() if self._producer.pair.epoch else []
+            for number, value in [*((other, None) for other in others), (partition, encode(head))]:
+                offset = self._producer.produce((LEDGER_TOPIC, number), (QUERY, value))
+                self._check_follows(number, offset)
             if offsets is not None:
                 self._producer.send_offsets(GROUP, (self._ledger.group, offsets))
         except Refused as refused:
@@ -93,7 +110,7 @@ class SimulatedTerm:
             self._producer.end(commit=True)
         except Refused as refused:
             raise NotPublished(str(refused)) from None
-        self._ledger.reader.published(place[1], offset)
+        self._ledger.reader.published(partition, offset)
 
     def _check_follows(self, partition: int, offset: int) -> None:
         try:
@@ -107,11 +124,11 @@ class SimulatedTerm:
 
 
 class SimulatedCoordinator:
-    """Kafka's answers, as ``spark_eos.kafka.ports.coordinator`` understands them. ``version``: of EndTxn."""
+    """Kafka's answers, as ``spark_eos.kafka.ports.coordinator`` understands them."""
 
-    def __init__(self, world: World, cluster: Cluster, version: int = 5) -> None:
+    def __init__(self, world: World, cluster: Cluster, version: Callable[[], int]) -> None:
         self._world, self._cluster = world, cluster
-        self.version = version
+        self._version = version
 
     def describe(self, ids: Collection[str]) -> Mapping[str, Description]:
         found = {name: self._describe(name) for name in sorted(ids)}
@@ -142,7 +159,15 @@ class SimulatedCoordinator:
             if reply is not None and reply.code == OK:
                 own = [name for name in reply.value if is_task_name(PREFIX, QUERY, name, before=before, of=of)]
                 found = self.describe(own).values()
-                return [d for d in found if d.state is State.ONGOING or (d.state in states and not d.expires)]
+                return [d for d in found if d.state in states]
+        raise _silent("list")
+
+    def known(self) -> Collection[Description]:
+        states = tuple(state for state in State if state is not State.EMPTY)
+        for _ in self._world.retrying():
+            reply = self._world.call("list", lambda: self._cluster.list_in(f"{PREFIX}-{QUERY}-", states))
+            if reply is not None and reply.code == OK:
+                return self.describe(sorted({*reply.value, *first_names(PREFIX, QUERY)})).values()
         raise _silent("list")
 
     def begin_ongoing(self, *, empty: bool = False) -> Callable[[], Collection[Description]]:
@@ -155,18 +180,28 @@ class SimulatedCoordinator:
             return partial(_raise, error)
         return lambda: found
 
-    def end(self, pairs: Collection[Pair], *, commit: bool) -> Mapping[Pair, EndTxnAnswer]:
-        return {pair: self._end(pair, commit) for pair in sorted(pairs, key=lambda pair: (pair.id, pair.epoch))}
+    def endtxn_version(self) -> int:
+        return self._version()
 
-    def _end(self, pair: Pair, commit: bool) -> EndTxnAnswer:
+    def end(self, pairs: Mapping[Pair, int], *, commit: bool) -> Mapping[Pair, EndTxnAnswer]:
+        ordered = sorted(pairs, key=lambda pair: (pair.id, pair.epoch))
+        return {pair: self._end(pair, pairs[pair], commit) for pair in ordered}
+
+    def _end(self, pair: Pair, version: int, commit: bool) -> EndTxnAnswer:
         who = self._world.current.name
         reply = self._world.call(
             f"end {pair.id}",
-            lambda: self._cluster.end(
-                pair.id, pair.producer_id, pair.epoch, commit=commit, version=self.version, who=who
-            ),
+            lambda: self._cluster.end(pair.id, pair.producer_id, pair.epoch, commit=commit, version=version, who=who),
         )
         return _ANSWERS[None if reply is None else reply.code]
+
+    def fence(self, names: Collection[str]) -> Collection[str]:
+        return [name for name in sorted(names) if not self._fence(name)]
+
+    def _fence(self, name: str) -> bool:
+        who = f"cleaner {self._world.current.name}"
+        reply = self._world.call(f"init {name}", lambda: self._cluster.init(name, LEDGER_TRANSACTION_MS, who))
+        return reply is not None and reply.code == OK
 
     def first_record(self, pair: Pair, places: Iterable[Place]) -> Probe | None:
         """DescribeProducers: where the open transaction of ``pair`` begins in one of these partitions."""
@@ -175,6 +210,11 @@ class SimulatedCoordinator:
             if reply is not None and reply.value is not None:
                 return Probe(*place, reply.value)
         return None
+
+    def begins(self, pair: Pair, places: Iterable[Place]) -> dict[Place, int]:
+        """The same for all of these partitions; those whose leader does not know it are left out."""
+        found = ((place, self.first_record(pair, [place])) for place in places)
+        return {place: probe.offset for place, probe in found if probe is not None}
 
     def _began(self, place: Place, pair: Pair) -> Reply:
         if (code := self._cluster.leaders.code(place)) is not None:
@@ -233,15 +273,27 @@ def _silent(call: str) -> ConnectionFailed:
     return ConnectionFailed("EOS_COORDINATOR_UNREACHABLE", f"No answer to {call}.", hint="Start the query again.")
 
 
-def ports(world: World, cluster: Cluster, ledger: SimulatedLedger | None = None, ahead_ms: int = 0) -> Ports:
-    """What the steps of the protocol need, in one process, whose clock is ahead by so much; by default in a new one."""
+def endtxn_version(cluster: Cluster) -> int:
+    """By the feature that is finalized now."""
+    return FENCING_END if cluster.transaction_version >= _FENCES else PLAIN_END
+
+
+def ports(
+    world: World,
+    cluster: Cluster,
+    ledger: SimulatedLedger | None = None,
+    ahead_ms: int = 0,
+    version: Callable[[], int] | None = None,
+) -> Ports:
+    """What the steps of the protocol need, in one process, whose clock is ahead by so much; by default in a new one.
+    ``version``: of EndTxn, as far as the process knows."""
 
     def reach(point: str) -> None:
         world.point(point)
 
     return Ports(
         ledger=ledger or SimulatedLedger(world, cluster),
-        coordinator=SimulatedCoordinator(world, cluster),
+        coordinator=SimulatedCoordinator(world, cluster, version or partial(endtxn_version, cluster)),
         data=SimulatedData(world, cluster),
         retrying=world.retrying,
         now_ms=lambda: world.now + ahead_ms,

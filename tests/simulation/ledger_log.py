@@ -29,6 +29,9 @@ class SimulatedLog:
     def partitions(self) -> int:
         return self._ask("partitions", lambda: Reply(OK, self._cluster.ledger_partitions))
 
+    def topic_id(self) -> str:
+        return str(self._ask("topic", lambda: Reply(OK, self._cluster.ledgers_lost)))
+
     def begin(self, partition: int) -> int:
         return self._ask("begin", lambda: self._begin((LEDGER_TOPIC, partition)))
 

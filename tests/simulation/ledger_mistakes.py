@@ -7,11 +7,13 @@ from typing import Any
 import pytest
 
 from spark_eos.kafka.ports.ledger_reader import LedgerReader
-from spark_eos.protocol import run
+from spark_eos.protocol import batch, run
 from spark_eos.protocol.head import decode
+from spark_eos.protocol.names import first_names
 
 from . import client, ledger_log
 from .codes import OK
+from .ledger import PREFIX, QUERY, SimulatedCoordinator
 from .world import Reply
 
 
@@ -82,6 +84,20 @@ def only_the_partitions_known(patch: pytest.MonkeyPatch) -> None:
 def a_new_ledger_for_the_first_micro_batch(patch: pytest.MonkeyPatch) -> None:
     """Where there is no head, there never was one."""
     patch.setattr(run, "_was_published", lambda *_: False)
+
+
+def traces_of_the_first_run_only(patch: pytest.MonkeyPatch) -> None:
+    """Of the ledger, whose id a later run may have taken since, and of the first run's tasks."""
+
+    def known(self: Any) -> Any:
+        return self.describe(first_names(PREFIX, QUERY)).values()
+
+    patch.setattr(SimulatedCoordinator, "known", known)
+
+
+def complete_before_it_is_committed(patch: pytest.MonkeyPatch) -> None:
+    """A batch write's decision loses its transactions as soon as it is made."""
+    patch.setattr(batch, "_end", lambda *_, **__: None)
 
 
 def offsets_as_well_as_it_goes(patch: pytest.MonkeyPatch) -> None:

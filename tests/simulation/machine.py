@@ -6,7 +6,7 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from spark_eos.failpoints import POINTS
+from spark_eos.failpoints import IN_QUERIES
 from spark_eos.protocol.head import Pair
 from spark_eos.protocol.names import ledger_name
 from spark_eos.protocol.whole import FRESH_MS
@@ -47,9 +47,11 @@ class Run:
         schedule = self.schedule
         self.world = World(schedule.faults, schedule.quantum)
         self.cluster = Cluster(self.world, first_epoch=schedule.first_epoch, double_fence=schedule.double_fence)
+        self.cluster.transaction_version = schedule.plan.transaction_version
         self.query = Query(self.world, self.cluster, schedule.plan)
         self.operator = Operator(self.world, self.cluster)
         self.watch = Watch(self.cluster, ledger_name(PREFIX, QUERY), lambda: self.query.stage_retried)
+        self.watch.is_job = bool(schedule.plan.runs)
         if not schedule.double_fence:  # a fence that failed in 4.0.0 looks like one that worked
             self.query.stopped = self.watch.stopped
         self.query.logged = self.watch.logged
@@ -66,6 +68,7 @@ class Run:
             Strike.MARKERS_TORN: self._markers,
             Strike.COORDINATOR_MOVES: self._move,
             Strike.COORDINATOR_STALE: self._stale,
+            Strike.FEATURE_CHANGES: self._change_feature,
             Strike.WEEK_PASSES: self._week,
             Strike.RETENTION: self._retention,
             Strike.RETENTION_OF_OPEN: self._retention_of_open,
@@ -73,7 +76,7 @@ class Run:
         }.items():
             self.world.handlers[strike] = handler
         self.world.handlers.update(
-            Topics(self.world, self.cluster, self._ledger_lost, lambda: 0 in self.query.committed).handlers
+            Topics(self.world, self.cluster, self._ledger_lost, self._is_past_the_first).handlers
         )
 
     def play(self) -> None:
@@ -85,6 +88,10 @@ class Run:
         if any(self.schedule.plan.two_phase) and not self.query.over and not self.watch.ledger_lost:
             self.operator.conclude()
         self.watch.conclude(self.query)
+
+    def _is_past_the_first(self) -> bool:
+        """Whether a start tells by its checkpoint alone that the query has a head."""
+        return 0 in self.query.committed and not self.schedule.plan.runs
 
     def _ledger_lost(self) -> None:
         self.watch.ledger_lost = True
@@ -113,7 +120,16 @@ class Run:
         self.cluster.stale = 1 + fault.size % 3
         return True
 
+    def _change_feature(self, actor: Actor, fault: Fault) -> bool:
+        """Up or down. With two-phase commit it stays, as that needs the newest."""
+        if not any(self.schedule.plan.two_phase):
+            self.cluster.transaction_version = (self.cluster.transaction_version + 1 + fault.size % 2) % 3
+        return True
+
     def _week(self, actor: Actor, fault: Fault) -> bool:
+        """Not where the ledger is lost and nothing else is left of micro-batch 0, as in `Topics`."""
+        if self.watch.ledger_lost and not self._is_past_the_first():
+            return False
         self.world.now += WEEK_MS + 3_600_000
         self.world.at(0, lambda: self.world.at(2_000, self.cluster.expire))
         return True
@@ -187,8 +203,19 @@ def draw(chance: random.Random, scenes: tuple[Scene, ...] | None = None) -> Sche
     idle_ms, timeout_ms = chance.choice((0, 0, 0, 3_000, 45_000)), chance.choice((60_000, 60_000, 60_000, 900_000))
     plan = replace(plan, libraries=libraries, groups=groups, deals=deals, idle_ms=idle_ms, timeout_ms=timeout_ms)
     plan = replace(plan, keeps=chance.random() < 0.7, clocks=chance.choice(_CLOCKS))
-    plan = replace(plan, two_phase=chance.choice(_TWO_PHASE))
-    return replace(schedule, plan=plan)
+    two_phase, version = chance.choice(_TWO_PHASE), chance.choice((0, 1, 2, 2))
+    plan = replace(plan, two_phase=two_phase if version == 2 else (False,), transaction_version=version)
+    if chance.random() < _JOBS:
+        plan = replace(plan, runs=chance.choice((1, 2, 3)), rows=plan.rows[:1], groups=(None,), idle_ms=0)
+    plan = replace(plan, notes=not plan.runs and chance.random() < 0.3)
+    return replace(schedule, plan=replace(plan, direct=not plan.runs and chance.random() < _DIRECT))
+
+
+_DIRECT = 0.25
+"""How many of the streams give ranges to their tasks."""
+
+_JOBS = 0.15
+"""How many of the schedules are of batch writes."""
 
 
 _CLOCKS = (
@@ -222,7 +249,7 @@ _STRIKES = tuple(s for s in Strike if s not in _AIMED for _ in range(1 if s in _
 
 _PLACES = (
     *("" for _ in range(20)),
-    *(point for point in POINTS if point not in ("prepare.wrote", "commit.between")),
+    *(point for point in IN_QUERIES if point not in ("prepare.wrote", "commit.between")),
     *(f"{request} {PREFIX}-{QUERY}-{of}" for request in ("init", "add", "produce", "end") for of in ("", "ledger")),
     *("ledger ", "fetch data", "list", "describe", "producers", "may ", "result ", "commit log", "offset log"),
 )
@@ -253,6 +280,10 @@ def _smaller(schedule: Schedule) -> Iterator[Schedule]:
         yield replace(schedule, double_fence=False)
     if schedule.first_epoch:
         yield replace(schedule, first_epoch=0)
+    if plan.runs > 1:
+        yield replace(schedule, plan=replace(plan, runs=plan.runs - 1))
+    if plan.transaction_version != 2:
+        yield replace(schedule, plan=replace(plan, transaction_version=2))
     if plan.lingering:
         yield replace(schedule, plan=replace(plan, lingering=False))
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
+from contextvars import ContextVar
 from dataclasses import replace
 from typing import Any
 
@@ -11,9 +11,11 @@ import pytest
 
 from spark_eos.errors import Unclear
 from spark_eos.protocol import batch, run, sweep, verdicts
-from spark_eos.protocol.head import NOBODY, Verdict, Written
+from spark_eos.protocol.head import FENCING_END, NOBODY, PLAIN_END, Digest, Verdict, Written
 from spark_eos.protocol.names import task_name
 from spark_eos.protocol.ports import EndTxnAnswer, NotPublished
+from spark_eos.protocol.repair import repairs
+from spark_eos.protocol.task import assign
 
 from . import ledger, ledger_log, spark
 from . import task as tasks
@@ -42,8 +44,8 @@ def reuse_of_an_epoch(patch: pytest.MonkeyPatch) -> None:
 
 
 def version_4(patch: pytest.MonkeyPatch) -> None:
-    made = ledger.SimulatedCoordinator.__init__
-    patch.setattr(ledger.SimulatedCoordinator, "__init__", lambda self, *a: made(self, *a[:2], 4))
+    end = ledger.SimulatedCoordinator._end
+    patch.setattr(ledger.SimulatedCoordinator, "_end", lambda self, pair, _, commit: end(self, pair, PLAIN_END, commit))
 
 
 def describe_without_own_epoch(patch: pytest.MonkeyPatch) -> None:
@@ -67,9 +69,8 @@ def versions_mixed(patch: pytest.MonkeyPatch) -> None:
     taken_for_lost(INVALID_STATE)(patch)
     end = ledger.SimulatedCoordinator._end
 
-    def mixed(self: Any, pair: Any, commit: bool) -> EndTxnAnswer:
-        self.version = 4 if self._world.current.role == "commit" else 5
-        return end(self, pair, commit)
+    def mixed(self: Any, pair: Any, version: int, commit: bool) -> EndTxnAnswer:
+        return end(self, pair, PLAIN_END if self._world.current.role == "commit" else FENCING_END, commit)
 
     patch.setattr(ledger.SimulatedCoordinator, "_end", mixed)
 
@@ -106,6 +107,17 @@ def commit_inside_the_task(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(tasks, "_hand_over", committing)
 
 
+def repair_by_the_ranges_of_spark(patch: pytest.MonkeyPatch) -> None:
+    """Tasks of a replay that have the number of a lost one write what they are given now."""
+
+    def by_spark(head: Any, batch: int, partition: int, tasks: int, attempt: int, given: Any, **more: Any) -> Any:
+        work = assign(head, batch, partition, attempt, digest_by=Digest.COPIED)
+        return work, given.ranges if work.name is not None else ()
+
+    patch.setattr(tasks, "assign_ranges", by_spark)
+    patch.setattr(batch, "repairs", lambda last, written: last.direct is not None or repairs(last, written))
+
+
 def id_without_the_attempt(patch: pytest.MonkeyPatch) -> None:
     def plain(own: Any, head: Any, task: Any) -> str:
         return task_name(ledger.PREFIX, ledger.QUERY, replace(task, attempt=0))
@@ -135,15 +147,16 @@ def taken_for_lost(code: int) -> Patch:
 
     def put_back(patch: pytest.MonkeyPatch) -> None:
         end, ask_coordinator = ledger.SimulatedCoordinator.end, verdicts._ask_coordinator
-        told = threading.local()  # an actor is a thread
+        told: ContextVar[list[Any]] = ContextVar("told")  # an actor is a greenlet, with a context of its own
 
         def noting(self: Any, pairs: Any, *, commit: bool) -> Any:
             answers = end(self, pairs, commit=commit)
-            told.lost = [pair for pair, answer in answers.items() if answer == "lost"]
-            return {pair: EndTxnAnswer.SAYS_NOTHING if pair in told.lost else answers[pair] for pair in answers}
+            lost = [pair for pair, answer in answers.items() if answer == "lost"]
+            told.set(lost)
+            return {pair: EndTxnAnswer.SAYS_NOTHING if pair in lost else answers[pair] for pair in answers}
 
         def believing(ports: Any, open_ones: Any) -> Any:
-            lost = {pair: Verdict.LOST for pair in open_ones if pair in told.lost}
+            lost = {pair: Verdict.LOST for pair in open_ones if pair in told.get()}
             return lost or ask_coordinator(ports, open_ones)
 
         patch.setitem(ledger._ANSWERS, code, "lost")
@@ -187,6 +200,32 @@ def ledger_producer_kept(patch: pytest.MonkeyPatch) -> None:
                 raise
 
     patch.setattr(ledger.SimulatedLedger, "take", take)
+
+
+def notes_in_a_transaction_of_their_own(patch: pytest.MonkeyPatch) -> None:
+    """The notes are committed before the decision that they belong to."""
+    publish = ledger.SimulatedTerm.publish
+
+    def one_after_the_other(self: Any, head: Any, offsets: Any = None, notes: Any = None) -> None:
+        if notes is not None:
+            own = Producer(self._ledger._world, self._ledger._cluster, "notes", ledger.LEDGER_TRANSACTION_MS)
+            own.init()
+            for note in notes.records:
+                own.produce((notes.topic, notes.partition), note)
+            own.end(commit=True)
+        publish(self, head, offsets)
+
+    patch.setattr(ledger.SimulatedTerm, "publish", one_after_the_other)
+
+
+def notes_forgotten_by_the_next_decision(patch: pytest.MonkeyPatch) -> None:
+    """The head knows of the last micro-batch's notes only."""
+    decided = batch._decided
+
+    def forgetting(micro_batch: Any, head: Any) -> Any:
+        return decided(micro_batch, replace(head, decision=None))
+
+    patch.setattr(batch, "_decided", forgetting)
 
 
 def abort_without_closing(patch: pytest.MonkeyPatch) -> None:

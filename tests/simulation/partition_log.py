@@ -7,6 +7,9 @@ from typing import Any
 
 from .codes import INVALID_EPOCH, OK, OUT_OF_ORDER
 
+UNNUMBERED = -1
+"""The sequence number of what has none."""
+
 Place = tuple[str, int]
 """Topic and partition."""
 
@@ -52,12 +55,18 @@ class PartitionLog:
         """The last stable offset: nothing below it is open."""
         return min(self.open.values(), default=self.end)
 
+    def is_open(self, producer_id: int, epoch: int) -> bool:
+        """Whether a transaction of this very producer has begun here."""
+        return producer_id in self.open and self.producers[producer_id].epoch == epoch
+
     def append(self, producer_id: int, epoch: int, sequence: int, payload: Any) -> int:
         producer = self.producers.setdefault(producer_id, _Producer(epoch))
         if epoch < producer.epoch:
             return INVALID_EPOCH
         if epoch > producer.epoch:
             producer.epoch, producer.sequence = epoch, -1
+        if sequence == UNNUMBERED:
+            sequence = producer.sequence + 1
         if sequence <= producer.sequence:
             return OK  # a duplicate
         if sequence != producer.sequence + 1:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 
 from spark_eos.protocol.head import CONSISTENT_RANDOM, DIGEST_BITS, NEWEST_DIGEST, Digest
+from spark_eos.protocol.notes import Notes
+from spark_eos.protocol.ranges import Direct, Range, merged
 
 from .partition_log import Place
 
 TRANSACTION_MS = 60_000
 TOPIC = "out"
 TOPIC_PARTITIONS = 2
+NOTES: Place = ("notes", 0)
 
 
 @dataclass(frozen=True)
@@ -50,7 +54,10 @@ class Plan:
     ``lingering``: attempts that nobody waits for any more live on. ``idle_ms``: for how long there is nothing to do
     after each micro-batch. ``keeps``: an application's processes are used again, with what they have in memory.
     ``clocks`` are those of all starts, until somebody sets them.
-    ``two_phase``: by the number of the start, whether its transactions never expire.
+    ``two_phase``: by the number of the start, whether its transactions never expire. ``transaction_version`` is that of
+    the cluster at first. ``notes``: each micro-batch has one.
+    ``direct``: tasks are given ranges of offsets, and read the rows of these.
+    ``runs``: it is a batch write of one micro-batch, without a checkpoint, that ends so many times; 0: it is a stream.
     """
 
     rows: tuple[int, ...]
@@ -64,10 +71,29 @@ class Plan:
     keeps: bool = False
     clocks: Clocks = Clocks()
     two_phase: tuple[bool, ...] = (False,)
+    transaction_version: int = 2
+    runs: int = 0
+    notes: bool = False
+    direct: bool = False
 
 
 def place_of(row: int, partitioner: str) -> Place:
     return TOPIC, (row // 2 + (partitioner == CONSISTENT_RANDOM)) % TOPIC_PARTITIONS
+
+
+def notes_of(batch: int, rows: int) -> Notes:
+    """What a micro-batch of so many rows notes."""
+    return Notes(*NOTES, ((b"%d" % batch, b"%d" % rows),))
+
+
+def direct_of(rows: list[int]) -> Direct:
+    """The same rows as ranges of the source's offsets."""
+    return Direct("cluster", (("in", "id"),), None, merged(Range("in", 0, row, row + 1) for row in rows))
+
+
+def rows_in(ranges: Iterable[Range]) -> list[int]:
+    """What a task reads."""
+    return [row for r in ranges for row in range(r.start, r.end)]
 
 
 def rows_of(start: int, end: int, tasks: int, partition: int, deal: Deal) -> list[int]:
@@ -83,6 +109,7 @@ _FACTORS = {
     Digest.CRC32C: 0x9E3779B97F4A7C15,
     Digest.MIXED: 0xBF58476D1CE4E5B9,
     Digest.ENCODED: 0x94D049BB133111EB,
+    Digest.COPIED: 0xD6E8FEB86659FD93,
 }
 
 

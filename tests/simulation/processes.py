@@ -7,12 +7,16 @@ idle comes next is Spark's choice; one whose work was killed does not come back.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 
 from spark_eos.protocol.ports import Ports, Term
 
 from .coordinator import Cluster
-from .ledger import SimulatedLedger, ports
+from .ledger import SimulatedLedger, endtxn_version, ports
 from .world import Actor, World
+
+HEARD_MS = 30_000
+"""For so long a process goes by what it has heard of the cluster's features."""
 
 
 @dataclass(eq=False)
@@ -31,6 +35,7 @@ class Process:
     """
 
     def __init__(self) -> None:
+        self._heard: tuple[int, int] | None = None
         self._ledgers: dict[tuple[int, str | None], SimulatedLedger] = {}
         self.user: Actor | None = None
         self.ahead: Ahead | None = None
@@ -45,9 +50,16 @@ class Process:
     def ports(self, world: World, cluster: Cluster, partitions: int, group: str | None, ahead_ms: int) -> Ports:
         """As `spark_eos.sink.session` keeps them: by what is known of the ledger topic, and by options."""
         key = partitions, group
+        version = partial(self._endtxn_version, world, cluster)
         if key not in self._ledgers:
-            self._ledgers[key] = SimulatedLedger(world, cluster, *key)
-        return ports(world, cluster, self._ledgers[key], ahead_ms)
+            self._ledgers[key] = SimulatedLedger(world, cluster, *key, version)
+        return ports(world, cluster, self._ledgers[key], ahead_ms, version)
+
+    def _endtxn_version(self, world: World, cluster: Cluster) -> int:
+        """By what the process heard last of the cluster's finalized features."""
+        if self._heard is None or world.now - self._heard[0] > HEARD_MS:
+            self._heard = world.now, endtxn_version(cluster)
+        return self._heard[1]
 
 
 @dataclass(eq=False)

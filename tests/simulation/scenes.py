@@ -57,10 +57,56 @@ LEDGER_LOST: tuple[Scene, ...] = (
     ((Strike.LEDGER_LOST, SIZES, DECIDED), (Strike.QUERY_STOPPED, SIZES, ("commit.", "commit log", "ledger "))),
     ((Strike.QUERY_STOPPED, SIZES, ("commit.",)), (Strike.LEDGER_LOST, SIZES, ("ledger ", "offset log", "abort."))),
 )
+BATCH_WRITES: tuple[Scene, ...] = (
+    ((Strike.DRIVER_DIES, SIZES, ("commit.decided", END, "commit.completed")),),
+    ((Strike.SECOND_DRIVER, SIZES, COMMIT), (Strike.STALL, LONG, (*COMMIT, "commit.completed"))),
+    ((Strike.QUERY_STOPPED, SIZES, COMMIT), (Strike.WEEK_PASSES, SIZES, ("open.taken", "ledger "))),
+)
 LEDGER_HELD: tuple[Scene, ...] = (
     ((Strike.OTHER_QUERY, LONG, ("commit.", "open.")), (Strike.QUERY_STOPPED, SIZES, (*DECIDED, "ledger "))),
     ((Strike.OTHER_QUERY, LONG, ("commit.", "open.")), (Strike.DRIVER_DIES, SIZES, DECIDED)),
     ((Strike.CUT, LONG, ("ledger fetch",)),) * 2,
+)
+_ADD = tuple(f"{request} {_OWN}{generation}-" for request in ("add", "produce") for generation in (1, 2))
+_LATE = (60, 301, 2_000, 15_001, 70_000)
+OPENED_ONCE_MORE: tuple[Scene, ...] = (
+    # A request of a transaction that has been committed, or aborted, begins it anew where an end does not fence
+    *(
+        ((late, _LATE, _ADD), (Strike.DRIVER_DIES, SIZES, (*DECIDED, END)), (Strike.PAUSE, pause, ("ledger ", "open.")))
+        for late in (Strike.REQUEST_DOUBLED, Strike.REQUEST_LATE)
+        for pause in ((70_000,), (3, 301, 2_000))
+    ),
+    ((Strike.REQUEST_DOUBLED, _LATE, _ADD), (Strike.RESULT_LOST, SIZES, ("result ",)), (Strike.STALL, SIZES, _ADD)),
+    ((Strike.REQUEST_DOUBLED, _LATE, _ADD), (Strike.SECOND_DRIVER, SIZES, ("prepare.",)), (Strike.STALL, SIZES, _ADD)),
+    ((Strike.REQUEST_DOUBLED, _LATE, _ADD), (Strike.STALL, LONG, ("commit.decided", f"commit: {END}1"))),
+)
+FEATURE_CHANGED: tuple[Scene, ...] = (
+    ((Strike.FEATURE_CHANGES, SIZES, ("prepare.", "commit.")), (Strike.DRIVER_DIES, SIZES, (*DECIDED, END))),
+    ((Strike.FEATURE_CHANGES, SIZES, ("prepare.", INIT)), (Strike.SPECULATION, SIZES, ("prepare.", "may "))),
+    (
+        (Strike.DRIVER_DIES, SIZES, ("commit.decided", END)),
+        (Strike.FEATURE_CHANGES, SIZES, ("ledger ", "open.taken", "offset log")),
+        (Strike.DRIVER_DIES, SIZES, ("open.", END)),
+        (Strike.FEATURE_CHANGES, SIZES, ("ledger ", "open.taken")),
+    ),
+    (
+        (Strike.REQUEST_DOUBLED, _LATE, _ADD),
+        (Strike.FEATURE_CHANGES, SIZES, ("prepare.", "commit.entered", "commit.taken")),
+        (Strike.DRIVER_DIES, SIZES, DECIDED),
+        (Strike.PAUSE, (70_000,), ("ledger ", "open.taken")),
+    ),
+)
+HELD_FOR_EVER: tuple[Scene, ...] = (
+    # The coordinators forget what is decided, and what is open in front of it hides it in the log
+    (
+        (Strike.TASK_DIES, (3, 15), (f"produce {_OWN}1",)),
+        (Strike.DRIVER_DIES, SIZES, ("commit.ended", f"commit: {END}1")),
+        (Strike.WEEK_PASSES, SIZES, ("task: ledger ",)),
+        (Strike.PAUSE, (5_000,), ("task: ledger ", "open.taken")),
+    ),
+)
+ABORTED_WHILE_IT_IS_WRITTEN: tuple[Scene, ...] = (
+    ((Strike.STALL, (70_000, 400_001), (f"produce {_OWN}1",)), (Strike.ABORTED_IN_PLACE, SIZES, (f"produce {_OWN}1",))),
 )
 OFFSETS_REFUSED: tuple[Scene, ...] = (((Strike.OFFSETS_REFUSED, SIZES, ("commit.verified", "commit.taken")),),)
 
@@ -129,8 +175,13 @@ SCENES: tuple[Scene, ...] = (
         + LEDGER_GROWN
         + GROWN_WHILE_IT_BEGINS
         + LEDGER_LOST
+        + BATCH_WRITES
         + LEDGER_HELD
         + OFFSETS_REFUSED
+        + OPENED_ONCE_MORE
+        + FEATURE_CHANGED
+        + HELD_FOR_EVER
+        + ABORTED_WHILE_IT_IS_WRITTEN
     ),
 )
 """Faults that belong together, one after the other, each with where it may be aimed at."""

@@ -15,15 +15,14 @@ from collections.abc import Callable
 
 from spark_eos.errors import EosError
 from spark_eos.protocol.batch import abort, commit, take_ahead
-from spark_eos.protocol.closing import abort_undecided
+from spark_eos.protocol.jobs import BATCH, clear_late, complete
 from spark_eos.protocol.micro_batch import MicroBatch
 from spark_eos.protocol.ports import Ports, Term
 from spark_eos.protocol.sweep import SWEEPS_AFTER_S, sweep
 from spark_eos.protocol.task import TaskReport
 
 from .coordinator import Cluster
-from .ledger import QUERY, ports
-from .plan import TRANSACTION_MS, Clocks, Deal, Plan
+from .plan import TRANSACTION_MS, Clocks, Deal, Plan, notes_of
 from .processes import Ahead, Application, Process
 from .stage import NAMED, Stage
 from .world import Actor, Fault, Killed, Strike, Violation, World
@@ -34,8 +33,17 @@ FACTS_MS = 30_000
 RESTART_MS = (1_000, 5_000, 20_000, 60_000)
 
 
-_FINAL = ("EOS_OUTCOME_GONE", "EOS_ROWS_MISSING", "EOS_LEDGER_HEAD_MISSING", "EOS_LEDGER_TRUNCATED")
-"""Errors that no start with this checkpoint gets rid of."""
+_FINAL = (
+    "EOS_OUTCOME_GONE",
+    "EOS_ROWS_MISSING",
+    "EOS_LEDGER_HEAD_LOST",
+    "EOS_LEDGER_HEAD_MISSING",
+    "EOS_LEDGER_TRUNCATED",
+)
+"""Errors that no start with this checkpoint, or of this batch write, gets rid of."""
+
+_LATER_MS = (1_000, 2_000)
+"""When the abort of a batch write looks once more."""
 
 
 class Stopped(Exception):
@@ -53,6 +61,7 @@ class Query:
         self.applications: dict[str, Application] = {}
         self.drivers: list[Driver] = []
         self.stops: list[str] = []
+        self.ends = 0
         self.over = self.stage_retried = False
         self.set_clocks(plan.clocks)
         self.stopped: Callable[[EosError], None] = lambda error: None
@@ -75,6 +84,8 @@ class Query:
 
     @property
     def done(self) -> bool:
+        if self.plan.runs:
+            return self.over or self.ends >= self.plan.runs
         return self.over or len(self.committed) == len(self.plan.rows)
 
     def start(self, application: str | None = None) -> None:
@@ -164,7 +175,7 @@ class Driver:
 
     def drive(self) -> None:
         try:
-            self._run()
+            self._write_job() if self.query.plan.runs else self._run()
             why = "done"
         except Stopped as stopped:
             why = str(stopped)
@@ -184,14 +195,8 @@ class Driver:
             self.query.cluster.init(error.parameters["transactional_id"], TRANSACTION_MS, "operator")
         if error.condition == "EOS_TRANSACTION_TOO_OLD" and "set the clocks" in error.hint:
             self.query.set_clocks(Clocks())
-        if error.condition == "EOS_OUTCOME_UNCLEAR" and self.two_phase:
-            self.world.spawn(f"operator {self.run}", "operator", self._abort_undecided)
         if error.condition in _FINAL:
             self.query.over = True
-
-    def _abort_undecided(self) -> None:
-        with contextlib.suppress(EosError):
-            abort_undecided(ports(self.world, self.query.cluster), QUERY)
 
     def _deal_as_before(self, batch: int) -> None:
         """The user puts back what the run had that made the decision."""
@@ -237,6 +242,15 @@ class Driver:
             self._idle(batch, process)
             batch += 1
 
+    def _write_job(self) -> None:
+        """One run of a batch write. All that the one before has left is in the ledger."""
+        self.query.offsets[BATCH] = (0, self.query.plan.rows[BATCH])
+        self._look()
+        reports = self._run_stage(BATCH)
+        self._commit(BATCH, reports)
+        self.query.committed.add(BATCH)
+        self.query.ends += 1
+
     def _idle(self, batch: int, process: Process) -> None:
         """Nothing to read for a while; in the process that commits, what is left open is looked for."""
         if not self.query.plan.idle_ms:
@@ -264,8 +278,7 @@ class Driver:
     def _plan_batch(self, batch: int, newest: int) -> None:
         """The offset log is written before the micro-batch runs; a replay finds it."""
         offsets = self.query.offsets
-        if not self.ledger_partitions or self.world.now - self._looked > FACTS_MS:
-            self.ledger_partitions, self._looked = self.query.cluster.ledger_partitions, self.world.now
+        self._look()
         if batch == newest:
             return
         self.world.point("offset log")
@@ -273,6 +286,10 @@ class Driver:
             raise Stopped("offset log written by another")
         start = offsets[batch - 1][1] if batch else 0
         offsets[batch] = (start, start + self.query.plan.rows[batch])
+
+    def _look(self) -> None:
+        if not self.ledger_partitions or self.world.now - self._looked > FACTS_MS:
+            self.ledger_partitions, self._looked = self.query.cluster.ledger_partitions, self.world.now
 
     def _run_stage(self, batch: int) -> tuple[TaskReport, ...]:
         self.dealt[batch] = tasks, _ = self.dealing(batch)
@@ -288,17 +305,25 @@ class Driver:
     def _commit(self, batch: int, reports: tuple[TaskReport, ...]) -> Process:
         """The process that has done it."""
         offsets = {"source": {"0": self.query.offsets[batch][1]}} if self.group else None
-        body = MicroBatch(self.run, batch, reports, offsets, group=self.group, two_phase=self.two_phase)
+        plan = self.query.plan
+        notes = notes_of(batch, plan.rows[batch]) if plan.notes else None
+        body = MicroBatch(self.run, batch, reports, offsets, group=self.group, two_phase=self.two_phase, notes=notes)
         process = self.application.process(self.application.calls)
         try:
             ahead = self._taken_ahead(process)
-            self._in_process(process, "commit", lambda own: commit(own, body, ahead))
-            self._take_ahead(process)
+            self._in_process(process, "commit", lambda own: self._commit_all(own, body, ahead))
+            if not self.query.plan.runs:
+                self._take_ahead(process)
         except BaseException as error:
             if not isinstance(error, Killed):
                 self._abort(batch, self.run)
             raise
         return process
+
+    def _commit_all(self, own: Ports, body: MicroBatch, ahead: Term | None) -> None:
+        commit(own, body, ahead)
+        if self.query.plan.runs:
+            complete(own, self.run)
 
     def _take_ahead(self, process: Process) -> None:
         """In the process that commits, while the next micro-batch runs; a commit without it takes the ledger itself."""
@@ -332,7 +357,14 @@ class Driver:
             return
 
     def _abort_run(self, own: Ports, batch: int, run: str | None) -> None:
-        """What ``spark_eos.sink.writer`` does."""
+        """What ``spark_eos.sink.writer`` does, or ``batch_writer``, which knows its run."""
+        if self.query.plan.runs:
+            abort(own, self.run, batch)
+            for ms in _LATER_MS:
+                self.world.sleep(ms)
+                abort(own, self.run, batch)
+                clear_late(own)
+            return
         if run is None:
             head = own.ledger.read()
             run = head.run if head is not None and head.driver == self.application.name else None

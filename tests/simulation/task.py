@@ -7,15 +7,20 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from spark_eos.errors import KafkaError
-from spark_eos.protocol.head import Digest, Head, Written
+from spark_eos.protocol.direct import assign_ranges
+from spark_eos.protocol.head import FENCING_END, PLAIN_END, Digest, Head, Job, Written
+from spark_eos.protocol.jobs import check_target, check_time
 from spark_eos.protocol.names import TaskId
 from spark_eos.protocol.ports import NEVER_MS, Ports
+from spark_eos.protocol.ranges import Range
 from spark_eos.protocol.run import open_run
-from spark_eos.protocol.task import Assignment, TaskReport, assign, check_held, check_owner, free_name
+from spark_eos.protocol.task import Assignment, TaskReport, assign, check_begins, check_held, check_owner, free_name
+from spark_eos.protocol.whole import FRESH_MS
 
-from .client import LIBRDKAFKAS, OURS, Producer, Refused
+from .client import Producer, Refused
 from .ledger import PREFIX, QUERY, SimulatedCoordinator
-from .plan import digest, place_of, rows_of
+from .partition_log import Place
+from .plan import TOPIC, digest, direct_of, place_of, rows_in, rows_of
 from .world import World
 
 if TYPE_CHECKING:
@@ -45,21 +50,33 @@ def run_task(task: Task) -> TaskReport:
     world, cluster = task.driver.world, task.driver.query.cluster
     own = task.driver.ports(task.process)
     head = _opened(task, own)
-    library, rows = task.driver.library, task.rows
-    assignment = assign(head, task.batch, task.attempt.partition, task.attempt.number, digest_by=library.digest_by)
+    _check_job(task, own, head)
+    assignment, rows, ranges = _assigned(task, head)
     if assignment.name is None:
         return _report(task, assignment, rows)
-    version = LIBRDKAFKAS if task.attempt.partition % 2 else OURS  # by librdkafka go rows with headers, say
+    ends = own.coordinator.endtxn_version()
+    version = PLAIN_END if task.attempt.partition % 2 else ends  # by librdkafka go rows with headers, say
     timeout_ms = NEVER_MS if task.driver.two_phase else task.driver.query.plan.timeout_ms
     producer = Producer(world, cluster, _free_name(own, head, assignment.name), timeout_ms, version)
+    producer.handed_over_with = ends
     producer.init()
     if not rows:
         return _report(task, assignment, rows)
     try:
-        return _write(task, own, assignment, producer, rows)
+        report = _write(task, own, assignment, producer, rows)
+        return replace(report, written=replace(report.written, ranges=ranges))
     except BaseException:
         producer.abort()
         raise
+
+
+def _assigned(task: Task, head: Head) -> tuple[Assignment, list[int], tuple[Range, ...]]:
+    """What to do, and the rows; of the direct way, also the ranges that these are read from."""
+    partition, number, rows = task.attempt.partition, task.attempt.number, task.rows
+    if not task.driver.query.plan.direct:
+        return assign(head, task.batch, partition, number, digest_by=task.driver.library.digest_by), rows, ()
+    assignment, ranges = assign_ranges(head, task.batch, partition, task.tasks, number, direct_of(rows))
+    return assignment, rows_in(ranges), ranges
 
 
 def _free_name(own: Ports, head: Head, task: TaskId) -> str:
@@ -74,22 +91,34 @@ def _opened(task: Task, own: Ports) -> Head:
         if task.attempt.partition == 0:
             break
     driver = task.driver
+    job = Job("job", TOPIC, own.now_ms()) if driver.query.plan.runs else None
     return open_run(
         own,
         driver.run,
         task.batch,
-        endtxn_version=5,
+        endtxn_version=own.coordinator.endtxn_version(),
         driver=driver.application.name,
         prefix=PREFIX,
         partitioner=driver.library.partitioner,
         two_phase=driver.two_phase,
+        job=job,
     )
+
+
+def _check_job(task: Task, own: Ports, head: Head) -> None:
+    """Of a batch write: its first tasks may have begun so long ago that nothing of it can be decided any more."""
+    if task.driver.query.plan.runs:
+        check_target(head, Job("job", TOPIC, own.now_ms()))
+        if head.decision is None and head.job is not None and not task.driver.two_phase:
+            check_time(head.job, task.driver.query.plan.timeout_ms, own.now_ms())
 
 
 def _report(task: Task, assignment: Assignment, rows: list[int]) -> TaskReport:
     """Of a task that has written nothing."""
     by = assignment.digest_by
-    return TaskReport(assignment.work, task.attempt.partition, len(rows), digest(rows, by), digest_by=by)
+    given = direct_of(task.rows) if task.driver.query.plan.direct else None
+    sums = len(rows), digest(rows, by)
+    return TaskReport(assignment.work, task.attempt.partition, *sums, digest_by=by, direct=given)
 
 
 def _while(world: World, ms: int) -> Iterator[None]:
@@ -127,8 +156,22 @@ def _hand_over(task: Task, own: Ports, producer: Producer, rows: list[int], by: 
     described = own.coordinator.describe([producer.name]).get(producer.name)
     check_held(producer.pair, described, two_phase=task.driver.two_phase)
     assert described is not None
+    _check_begins(task.driver.world, own.coordinator, producer)
     for _ in task.driver.world.retrying():
         probe = own.coordinator.first_record(producer.pair, described.places)
         if probe is not None:
-            return Written(task.attempt.partition, producer.pair, len(rows), digest(rows, by), probe)
+            sums, version = (len(rows), digest(rows, by)), producer.handed_over_with
+            return Written(task.attempt.partition, producer.pair, *sums, probe, endtxn_version=version)
     raise KafkaError("EOS_TRANSACTION_NOT_FOUND", "No leader knows the transaction.", hint="Spark tries again.")
+
+
+def _check_begins(world: World, coordinator: SimulatedCoordinator, producer: Producer) -> None:
+    """Asked only where somebody may have aborted what the producer wrote first, while it went on."""
+    if producer.handed_over_with >= FENCING_END and world.now - producer.began_ms < FRESH_MS:
+        return
+    begins: dict[Place, int] = {}
+    for _ in world.retrying():
+        begins |= coordinator.begins(producer.pair, producer.firsts.keys() - begins.keys())
+        if begins.keys() == producer.firsts.keys():
+            break
+    check_begins(producer.pair, producer.firsts, begins)

@@ -15,7 +15,7 @@ import pytest
 from spark_eos.protocol import batch
 from spark_eos.protocol.ports import EndTxnAnswer
 
-from . import invariants, ledger, mistakes
+from . import invariants, ledger, mistakes, operator, scenes
 from .codes import CONCURRENT, FENCED, INVALID_STATE
 from .machine import SIZES, Scene, broken, draw
 from .world import Strike
@@ -51,7 +51,6 @@ _LEFT_OPEN: Scene = (
     (Strike.RESULT_LOST, SIZES, ("result ",)),
     (Strike.STAGE_RETRY, SIZES, ("prepare.", "may ")),
 )
-_PARTITION_ADDED_LATE: Scene = ((Strike.REQUEST_DOUBLED, (60, 301), (f"{_ADD}1-",)),)
 _SLOW_SECOND_ATTEMPT: Scene = (
     (Strike.SPECULATION, SIZES, ("may ", "prepare.prepared", "prepare.flushed")),
     (Strike.STALL, (15, 20, 30, 60), (_INIT,)),
@@ -91,6 +90,7 @@ _ID_TAKEN_AGAIN: Scene = (
 )
 _KILLED_WHEN_ENDED: Scene = ((Strike.DRIVER_DIES, SIZES, ("commit.ended",)),)
 _KILLED_WHEN_DECIDED: Scene = ((Strike.DRIVER_DIES, SIZES, ("commit.decided", "commit.ended", "commit.cleaned")),)
+_KILLED_WHEN_NOTED: Scene = ((Strike.DRIVER_DIES, SIZES, (f"{_PRODUCE}ledger", "commit: ledger ")),)
 _SECOND_LOST: Scene = (
     (Strike.DRIVER_DIES, SIZES, (f"{_END}1-1-",)),
     (Strike.PAUSE, (70_000,), ("ledger ", "open.")),
@@ -121,12 +121,17 @@ _STALE_COORDINATOR: Scene = (
 )
 
 MISTAKES = (
-    Mistake("reuse of an epoch", mistakes.reuse_of_an_epoch, (invariants.NOT_DOUBLED,), (_LEFT_OPEN,)),
     Mistake(
-        "EndTxn below version 5",
+        "reuse of an epoch",
+        mistakes.reuse_of_an_epoch,
+        (invariants.NOT_DOUBLED, invariants.ONE_TRANSACTION),
+        (_LEFT_OPEN,),
+    ),
+    Mistake(
+        "EndTxn below version 5 for what is to be ended by it",
         mistakes.version_4,
-        (invariants.ONE_TRANSACTION, invariants.NEVER_ABORTED, invariants.LEFT_ALONE),
-        (_PARTITION_ADDED_LATE,),
+        (invariants.TRUE_VERDICTS, invariants.NOT_DOUBLED, invariants.TRUE_STOPS, operator.NOTHING_HELD),
+        scenes.OPENED_ONCE_MORE,
     ),
     Mistake(
         "describe without own epoch",
@@ -162,7 +167,13 @@ MISTAKES = (
     Mistake(
         "a head read that stops at another query's open transaction",
         mistakes.read_that_does_not_wait,
-        (invariants.OWN_GENERATION, invariants.ONE_DECISION, invariants.NOT_REWRITTEN, invariants.NOT_DOUBLED),
+        (
+            invariants.OWN_GENERATION,
+            invariants.ONE_DECISION,
+            invariants.NOT_REWRITTEN,
+            invariants.NOT_DOUBLED,
+            invariants.NOTES_GO_ALONG,
+        ),
         (_OTHER_QUERY,),
     ),
     Mistake(
@@ -218,8 +229,32 @@ MISTAKES = (
         (_KILLED_WHEN_DECIDED,),
     ),
     Mistake(
+        "notes of a decision that is published again",
+        lambda patch: patch.setattr(batch, "_notes_to_write", lambda micro_batch, _: micro_batch.notes),
+        (invariants.NOTES_GO_ALONG,),
+        (_KILLED_WHEN_DECIDED,),
+    ),
+    Mistake(
+        "notes of earlier decisions forgotten",
+        mistakes.notes_forgotten_by_the_next_decision,
+        (invariants.NOTES_GO_ALONG,),
+        (_KILLED_WHEN_DECIDED,),
+    ),
+    Mistake(
+        "notes in a transaction of their own",
+        mistakes.notes_in_a_transaction_of_their_own,
+        (invariants.NOTES_GO_ALONG,),
+        (_KILLED_WHEN_NOTED,),
+    ),
+    Mistake(
         "a repair by whatever the replay wrote",
         lambda patch: patch.setattr(batch, "repairs", lambda *_: True),
+        (invariants.NOT_LOST, invariants.NOT_DOUBLED),
+        (_SECOND_LOST,),
+    ),
+    Mistake(
+        "a repair of the direct way by Spark's ranges",
+        mistakes.repair_by_the_ranges_of_spark,
         (invariants.NOT_LOST, invariants.NOT_DOUBLED),
         (_SECOND_LOST,),
     ),

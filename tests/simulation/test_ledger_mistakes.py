@@ -38,6 +38,18 @@ MISTAKES = (
         scenes.LEDGER_LOST,
     ),
     Mistake(
+        "traces of the first run only",
+        ledger_mistakes.traces_of_the_first_run_only,
+        _UNTRUE,
+        scenes.LEDGER_LOST,
+    ),
+    Mistake(
+        "complete before it is committed",
+        ledger_mistakes.complete_before_it_is_committed,
+        (invariants.TRUE_VERDICTS, invariants.NEVER_ABORTED, invariants.NOT_LOST),
+        scenes.BATCH_WRITES,
+    ),
+    Mistake(
         "offsets as well as it goes",
         ledger_mistakes.offsets_as_well_as_it_goes,
         (invariants.OFFSETS,),

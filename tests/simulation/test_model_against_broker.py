@@ -18,7 +18,8 @@ import pytest
 from spark_eos.devcluster import DevCluster
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import BrokerClient, broker_client
-from spark_eos.kafka.net.schema import BOOL, INT16, INT32, INT64, STRING, Record, Request, array, record
+from spark_eos.kafka.net.schema import BOOL, INT16, INT32, INT64, STRING, Record, Request, record
+from spark_eos.kafka.requests.add_partitions_to_txn import ADD_PARTITIONS_TO_TXN
 from spark_eos.kafka.requests.describe_transactions import describe_transactions
 from spark_eos.kafka.requests.init_producer_id import INIT_PRODUCER_ID
 from spark_eos.retry import retrying
@@ -34,22 +35,6 @@ CALLS = 14
 TIMEOUT_MS = 60_000
 TRIES = 1_000
 
-ADD_PARTITIONS_TO_TXN = Request(
-    "AddPartitionsToTxn",
-    24,
-    3,
-    3,
-    asks=record(
-        transactional_id=STRING,
-        producer_id=INT64,
-        producer_epoch=INT16,
-        topics=array(record(name=STRING, partitions=array(INT32))),
-    ),
-    answers=record(
-        throttle_time_ms=INT32,
-        results=array(record(name=STRING, results=array(record(partition_index=INT32, error_code=INT16)))),
-    ),
-)
 _END = record(transactional_id=STRING, producer_id=INT64, producer_epoch=INT16, committed=BOOL)
 _ENDED = {"throttle_time_ms": INT32, "error_code": INT16}
 END_TXN = {
@@ -84,7 +69,7 @@ class Broker:
             "topics": [{"name": place[0], "partitions": [place[1]]}],
         }
         answer = self._ask(name, ADD_PARTITIONS_TO_TXN, values)
-        return Reply(answer.results[0].results[0].error_code)
+        return Reply(answer.results[0].partitions[0].partition_error_code)
 
     def end(self, name: str, producer_id: int, epoch: int, commit: bool, version: int) -> Reply:
         values = {

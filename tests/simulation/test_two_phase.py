@@ -51,6 +51,26 @@ def test_an_attempt_that_begins_after_everybody_has_looked(quantum, monkeypatch)
     assert _held(quantum, two_phase=True)  # for ever
 
 
+def _stops(quantum: int) -> list[str]:
+    """How the query ends, each time, after all of this: an attempt of a task dies, its transaction open for ever; then
+    the driver, when it has committed what another attempt wrote behind that; the coordinators forget the commit."""
+    later = Fault(0, Strike.PAUSE, 5_000, "task: ledger ")
+    forgotten = Fault(0, Strike.WEEK_PASSES, 0, "task: ledger ", later)
+    driver_dies = Fault(0, Strike.DRIVER_DIES, 0, "commit.ended", forgotten)
+    produce = f"produce {ledger.PREFIX}-{ledger.QUERY}-1-0-0"
+    task_dies = Fault(0, Strike.TASK_DIES, 1, produce, driver_dies)  # when it has written to both partitions
+    faults = (Fault(0, Strike.STALL, 1, produce, task_dies),)
+    run = Run(Schedule(Plan(rows=(4, 3), tasks=(2,), two_phase=(True,)), faults, quantum))
+    run.play()
+    return run.query.stops
+
+
+@pytest.mark.parametrize("quantum", QUANTA)
+def test_what_an_attempt_left_open_for_ever_does_not_keep_a_query_from_starting(quantum):
+    """The log cannot tell what became of a decision behind it, and nobody else can: the start itself ends it first."""
+    assert _stops(quantum) == ["died", "done"]
+
+
 _ABORTED_BY_HAND: Scene = (
     (Strike.OPERATOR_ABORTS, SIZES, ("commit.entered", "commit.taken", "commit: describe")),
     (Strike.STALL, SIZES, ("operator: ",)),

@@ -75,6 +75,7 @@ class Topics:
         for place in [place for place in self._cluster.logs if place[0] == LEDGER_TOPIC]:
             del self._cluster.logs[place]
             self._cluster.leaders.forget(place)
+        self._cluster.ledgers_lost += 1
         self._lost()
         return True
 

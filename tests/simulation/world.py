@@ -1,7 +1,7 @@
 """Time, actors and faults: one actor runs at a time, and which one, and what strikes it, follows from the schedule
 alone.
 
-Actors are threads that hand over to one another at scheduling points; the protocol's code is plain blocking code.
+Actors are greenlets that hand over to one another at scheduling points; the protocol's code is plain blocking code.
 Time is simulated: a point costs a millisecond, and when every actor sleeps the clock jumps to the next moment at
 which something is due.
 """
@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import heapq
 import itertools
-import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from typing import ClassVar
+from dataclasses import dataclass
+
+from greenlet import GreenletExit, getcurrent, greenlet
 
 from .faults import OF_REQUESTS, WHERE, Fate, Fault, Strike
 
@@ -57,31 +57,7 @@ class Actor:
     waits: Callable[[], bool] | None = None
     killed: bool = False
     done: bool = False
-    turn: threading.Lock = field(default_factory=threading.Lock)
-
-
-class _Worker:
-    """A thread, kept for the next actor: making one costs more than what most actors do."""
-
-    idle: ClassVar[list[_Worker]] = []
-
-    def __init__(self) -> None:
-        self._ready = threading.Lock()
-        self._ready.acquire()
-        self._job: Callable[[], None] = lambda: None
-        threading.Thread(target=self._serve, daemon=True, name="actor").start()
-
-    @classmethod
-    def start(cls, job: Callable[[], None]) -> None:
-        worker = cls.idle.pop() if cls.idle else cls()
-        worker._job = job
-        worker._ready.release()
-
-    def _serve(self) -> None:
-        while True:
-            self._ready.acquire()
-            self._job()
-            self.idle.append(self)
+    turn: greenlet | None = None
 
 
 Handler = Callable[[Actor, Fault], bool]
@@ -107,31 +83,29 @@ class World:
         self._failure: BaseException | None = None
         self._pause_at = 0
         self._paused: Actor | None = None
-        self._main = threading.Lock()
-        self._main.acquire()
+        self._main = getcurrent()
 
     # Actors
 
     def spawn(self, name: str, role: str, body: Callable[[], None]) -> Actor:
-        actor = Actor(name, role)
-        actor.turn.acquire()
+        actor = Actor(name, role, killed=self._failure is not None)
         self._actors.append(actor)
 
-        def job() -> None:
-            actor.turn.acquire()
+        def job(_: object = None) -> None:
             try:
                 if not actor.killed:
                     body()
             except Killed:
                 pass
+            except GreenletExit:
+                return  # nobody runs this world any more
             except BaseException as error:
                 self.fail(error)
             actor.done = True
             self._actors.remove(actor)
-            self._hand_over()
+            getcurrent().parent = self._next()  # goes on when this one returns
 
-        actor.killed = self._failure is not None
-        _Worker.start(job)
+        actor.turn = greenlet(job, self._main)
         return actor
 
     def run(self, steps: int = 0) -> bool:
@@ -139,13 +113,13 @@ class World:
 
         Raises what an actor, or an event, has raised.
         """
+        self._main = getcurrent()
         self._pause_at = self.step + steps
         paused, self._paused = self._paused, None
-        if paused is not None:
-            paused.turn.release()
-        else:
-            self._hand_over()
-        self._main.acquire()
+        following = self._next() if paused is None else paused.turn
+        assert following is not None
+        if following is not self._main:
+            following.switch()
         if self._failure is not None:
             raise self._failure
         return self._paused is not None
@@ -190,8 +164,7 @@ class World:
             raise Violation("goes on", f"no end after {STEPS} steps")
         if self.step == self._pause_at:
             self._paused = actor
-            self._main.release()
-            actor.turn.acquire()
+            self._main.switch()
             if actor.killed:
                 raise Killed
         fate = Fate()
@@ -304,14 +277,20 @@ class World:
         following = self._choose()
         if following is not actor:
             self._current = following
-            (following.turn if following else self._main).release()
-            actor.turn.acquire()
+            self._turn_of(following).switch()
         if actor.killed:
             raise Killed
 
-    def _hand_over(self) -> None:
-        self._current = following = self._choose()
-        (following.turn if following else self._main).release()
+    def _next(self) -> greenlet:
+        """Whose turn it is, where nobody's is."""
+        self._current = self._choose()
+        return self._turn_of(self._current)
+
+    def _turn_of(self, actor: Actor | None) -> greenlet:
+        if actor is None:
+            return self._main
+        assert actor.turn is not None
+        return actor.turn
 
     def _choose(self) -> Actor | None:
         """Whose turn it is: the same actor's as long as its quantum lasts, then the next one's that can go on."""

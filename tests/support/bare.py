@@ -64,7 +64,7 @@ def build_wheel(folder: Path) -> Path:
     # Building in the checkout itself would leave a build folder there, whose old files go into later wheels.
     source, wheels = folder / "source", folder / "wheels"
     source.mkdir()
-    for name in ("setup.cfg", "pyproject.toml", "README.md", "LICENSE", "spark_eos"):
+    for name in ("setup.cfg", "pyproject.toml", "README.md", "LICENSE", "spark_eos", "jobs"):
         (source / name).symlink_to(ROOT / name)
     run(*_pip(), "wheel", "--no-deps", "--wheel-dir", str(wheels), str(source))
     (wheel,) = wheels.glob("spark_eos-*.whl")

@@ -16,9 +16,23 @@ from kafka.protocol.metadata import (
     MetadataRequest,
     MetadataResponse,
 )
+from kafka.protocol.sasl import (
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+    SaslHandshakeRequest,
+    SaslHandshakeResponse,
+)
 
 API_VERSIONS = 18
-_REQUESTS = {3: MetadataRequest, 10: FindCoordinatorRequest}
+SASL_HANDSHAKE, SASL_AUTHENTICATE = 17, 36
+_REQUESTS = {
+    3: MetadataRequest,
+    10: FindCoordinatorRequest,
+    SASL_HANDSHAKE: SaslHandshakeRequest,
+    SASL_AUTHENTICATE: SaslAuthenticateRequest,
+}
+#: Requests whose answers have no tags in the header.
+_PLAIN = {API_VERSIONS, SASL_HANDSHAKE}
 #: What these brokers speak, unless told otherwise.
 SPOKEN = {3: (0, 12), 10: (0, 4), 18: (0, 4), 22: (0, 5), 66: (0, 2)}
 
@@ -28,7 +42,8 @@ Answer = Callable[[Any], Any]
 class FakeBroker:
     """One broker on a port of its own. ``cluster``: number → broker, shared by all of a cluster.
 
-    ``fate``: what becomes of each request: "works", "silent", or "closes" after the request was read.
+    ``fate``: what becomes of each request: "works", "silent", or "closes" after the request was read. ``mechanism``:
+    the one by which clients say who they are, and ``said``: what they say, all of which is believed.
     """
 
     def __init__(
@@ -40,6 +55,8 @@ class FakeBroker:
         self.topics: dict[str, list[int]] = {}
         self.coordinators: dict[str, int] = {}
         self.asked: list[int] = []
+        self.mechanism = "OAUTHBEARER"
+        self.said: list[bytes] = []
         self.connections = 0
         self._open: list[socket.socket] = []
         self._threads: list[threading.Thread] = []
@@ -87,14 +104,21 @@ class FakeBroker:
                 if self.fate == "silent":
                     continue
                 body = self._answer(api, version, data)
-                head = struct.pack(">i", number) + (b"" if api == API_VERSIONS else b"\x00")
+                head = struct.pack(">i", number) + (b"" if api in _PLAIN else b"\x00")
                 connection.sendall(struct.pack(">i", len(head) + len(body)) + head + body)
 
     def _answer(self, api: int, version: int, data: bytes) -> bytes:
         if api == API_VERSIONS:
             return bytes(self._api_versions().encode(version=version))
         request = _REQUESTS[api].decode(data, version=version, header=True)
-        answer = self._metadata(request) if api == 3 else self._coordinator_of(request)
+        if api == SASL_HANDSHAKE:
+            answer = SaslHandshakeResponse(error_code=0, mechanisms=[self.mechanism])
+            answer.error_code = 0 if request.mechanism == self.mechanism else 33
+        elif api == SASL_AUTHENTICATE:
+            self.said.append(request.auth_bytes)
+            answer = SaslAuthenticateResponse(error_code=0, error_message=None, auth_bytes=b"", session_lifetime_ms=0)
+        else:
+            answer = self._metadata(request) if api == 3 else self._coordinator_of(request)
         return bytes(answer.encode(version=version))
 
     def _api_versions(self) -> ApiVersionsResponse:

@@ -145,20 +145,26 @@ class KafkaView:
         described = self.kafka_python.describe_transactions([name])[name]
         return described.producer_id, described.producer_epoch
 
+    def feature(self, name: str) -> int:
+        """Its finalized level; 0 where there is none."""
+        return self.kafka_python.describe_features().get(name, {}).get("finalized", (0, 0))[1]
+
     def end_transaction(self, name: str, commit: bool) -> None:
-        """End somebody's open transaction with its present producer id and epoch, by EndTxn version 5."""
+        """End somebody's open transaction with its present producer id and epoch."""
         producer_id, epoch = self.pair(name)
         assert self.end(name, producer_id, epoch, commit) == 0
 
-    def end(self, name: str, producer_id: int, epoch: int, commit: bool, version: int = 5) -> int:
-        """EndTxn; the error code. Waits for transitions under way (51)."""
+    def end(self, name: str, producer_id: int, epoch: int, commit: bool) -> int:
+        """EndTxn, by version 5 just where the cluster's transaction.version is 2; the error code. Waits for transitions
+        under way (51)."""
+        fences = self.feature("transaction.version") >= 2
         request = EndTxnRequest(
             transactional_id=name,
             producer_id=producer_id,
             producer_epoch=epoch,
             committed=commit,
-            min_version=version,
-            max_version=version,
+            min_version=5 if fences else 3,
+            max_version=5 if fences else 4,
         )
         return wait_for(lambda: _unless_concurrent(self._ask(request)), f"an end of {name}")[0]
 

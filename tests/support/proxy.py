@@ -33,6 +33,8 @@ class Proxy:
         self.connections = 0
         self.resets = 0
         self.flips = 0
+        self.answered = 0
+        """Bytes that the broker has sent."""
         self._flows = {answers: asyncio.Event() for answers in (True, False)}
         self._open: set[_Connection] = set()
         self._server: asyncio.Server | None = None
@@ -154,6 +156,7 @@ class Proxy:
                 if connection.forgotten:
                     continue
                 if from_broker:
+                    self.answered += len(data)
                     data = self._flipped(connection, data)
                 await self._wait_its_turn(from_broker)
                 cut_off = from_broker and connection.left is not None and len(data) >= connection.left

@@ -25,6 +25,7 @@ FOR_EXECUTORS = ("PYTHONPATH", "SPARK_EOS_FAULTS", "SPARK_EOS_FAULTS_DIR")
 class Spec:
     """A query from one topic to another. ``shuffle``: the number of tasks after a shuffle, or None for none.
 
+    ``direct``: rows do not pass through Spark; a function makes the same of them.
     ``source`` is the format to read with; ``kafka``, Spark's own, needs its jars in ``conf``: Spark's settings of the
     program. ``sink`` are options of the sink besides, ``kafka`` properties of the clients of both sides. ``also``: a
     second output topic, which gets every row as well. ``from_group``: a new checkpoint begins at the group's offsets.
@@ -39,6 +40,7 @@ class Spec:
     also: str | None = None
     from_group: bool = False
     shuffle: int | None = None
+    direct: bool = False
     available_now: bool = True
     master: str = "local[2]"
     source: str = "eos-kafka"
@@ -59,6 +61,8 @@ def start(spark: SparkSession, spec: Spec) -> StreamingQuery:
     begins = {"startingOffsets": "earliest"}
     if spec.from_group:
         begins = {"startingOffsets": "group", "kafka.group.id": spec.group}
+    if spec.direct:
+        return start_direct(spark, spec, kafka, begins)
     rows = (
         spark.readStream.format(spec.source)
         .options(**kafka, **isolation)
@@ -82,6 +86,32 @@ def start(spark: SparkSession, spec: Spec) -> StreamingQuery:
     )
     trigger = {"availableNow": True} if spec.available_now else {"processingTime": "20 milliseconds"}
     return writer.trigger(**trigger).start()
+
+
+def start_direct(spark: SparkSession, spec: Spec, kafka: dict[str, str], begins: dict[str, str]) -> StreamingQuery:
+    """The same rows in the same topics, by ranges of offsets."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    import spark_eos
+
+    topics = [topic for topic in (spec.output, spec.also) if topic]
+
+    def outgoing(batch: pa.RecordBatch) -> pa.Table:
+        values = pc.binary_join_element_wise("out-", batch["value"].cast(pa.string()), "")
+        rows = pa.table({"value": values, "partition": batch["partition"]})
+        return pa.concat_tables(rows.append_column("topic", pa.repeat(topic, batch.num_rows)) for topic in topics)
+
+    limits = {"maxOffsetsPerTrigger": spec.rows_per_batch, "minPartitions": 1}
+    return spark_eos.direct(
+        spark,
+        source={**kafka, **begins, **limits, "subscribe": spec.input},
+        sink={**kafka, **spec.sink, "offsets.group.id": spec.group},
+        checkpoint=spec.checkpoint,
+        transform=outgoing,
+        trigger={"availableNow": True} if spec.available_now else {"processingTime": "20 milliseconds"},
+        ordered=False,  # which allows to ask for a task for each partition
+    )
 
 
 def expected(value: str) -> str:

@@ -150,20 +150,25 @@ class Recorder:
         return not waiting
 
     def _poll(self, consumer: Consumer, reading: Reading) -> set[Place]:
-        """One poll, noted if it brought anything. Returns the places that are read to their end."""
-        rows, ends = [], {}
+        """One poll, noted if it brought anything. Returns the places that are read to their end.
+
+        An end is told once. It may come with the last rows, so a place is at its end unless rows come after it.
+        """
+        rows, ends, reached = [], {}, set()
         for message in consumer.consume(_MOST_ROWS, timeout=_POLL_S):
             error, place = message.error(), (message.topic(), message.partition())
             if error is None:
                 value = message.value()
                 rows.append(Seen(*place, message.offset(), self._interned.setdefault(value, value)))
+                reached.discard(place)
             elif error.code() == KafkaError._PARTITION_EOF:
                 ends[place] = message.offset()
+                reached.add(place)
             elif error.fatal() or error.code() == KafkaError._AUTO_OFFSET_RESET:
                 raise AssertionError(f"{reading}: {error}")  # a reader's offset was out of the log's range
         if rows or ends:
             reading.polls.append(Poll(time.monotonic(), rows, ends))
-        return set(ends) - {row.place for row in rows}
+        return reached
 
     @contextlib.contextmanager
     def _consumer(self, committed: bool, group: str = "recorder") -> Iterator[Consumer]:

@@ -72,7 +72,7 @@ class Scene:
     ) -> None:
         self.view = view
         self.input, self.output, also = (topic(PARTITIONS) for _ in range(3))
-        self.values: Values = {p: [f"{p}.{i:03d}" for i in range(ROWS)] for p in range(PARTITIONS)}
+        self.values: Values = {p: [self.value(p, i) for i in range(ROWS)] for p in range(PARTITIONS)}
         self.folder = folder
         self.group = f"group-of-{self.output}"
         self._noted: set[Row] = set()
@@ -86,6 +86,10 @@ class Scene:
         self.spec = query.Spec(
             input=self.input, output=self.output, also=also, group=self.group, rows_per_batch=rows_per_batch, **fields
         )
+
+    def value(self, partition: int, number: int) -> str:
+        """Of a row of the input."""
+        return f"{partition}.{number:03d}"
 
     def recorded(self) -> AbstractContextManager[object]:
         """Everything that readers see while the block runs is recorded, and judged at its end."""

@@ -12,10 +12,10 @@ import pyarrow.parquet
 import pytest
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming import StreamingQuery
 
 from spark_eos.devcluster import DevCluster
+from tests.support.spark_versions import arrow_schema
 
 VALUE = "value string"
 SECONDS = 90.0
@@ -27,7 +27,7 @@ class Files:
     def __init__(self, spark: SparkSession, folder: Path, schema: str) -> None:
         self._spark, self._folder, self._schema = spark, folder, schema
         self._names = spark.createDataFrame([], schema).schema.names
-        self._arrow = to_arrow_schema(spark.createDataFrame([], schema).schema, timezone="UTC")
+        self._arrow = arrow_schema(spark.createDataFrame([], schema).schema)
         folder.mkdir()
 
     def add(self, *tasks: Sequence[Any]) -> Files:

@@ -48,6 +48,12 @@ def test_what_is_no_topic_is_left_out(checkpoint):
     assert checkpoint.kafka_offsets(7) == {"flights": {"0": 23, "1": 5}}
 
 
+def test_groups_to_which_sources_report(checkpoint):
+    """The sink must not have one of them. A line that is cut off is told of elsewhere."""
+    log(checkpoint, 7, '{"#group":{"id":"lag"},"flights":{"0":23}}', OTHER, KAFKA, '{"#group":{"id":"la')
+    assert checkpoint.source_groups(7) == {"lag"}
+
+
 def test_sources_of_other_kinds_are_passed_over(checkpoint):
     """A stream may be joined with one that is not Kafka; a source without data yet has a dash."""
     log(checkpoint, 0, OTHER, KAFKA, "-", "4", '{"carriers":{"0":1}}')

@@ -68,11 +68,10 @@ def test_any_other_schema_is_refused_with_both(change):
         made.reader(StructType([StructField("value", IntegerType())]))
 
 
-@pytest.mark.parametrize("overwrite", [False, True])
-def test_batches_are_not_written(overwrite):
+def test_batches_do_not_overwrite():
     """With what to use instead."""
-    with pytest.raises(UnsupportedError, match=r"EOS_BATCH_WRITE.*availableNow=True"):
-        source(topic="t").writer(VALUE, overwrite)
+    with pytest.raises(UnsupportedError, match=r"EOS_WRITE_OVERWRITE.*append"):
+        source(topic="t").writer(VALUE, True)
 
 
 def test_the_cluster_is_looked_at_for_the_tasks_and_not_for_commits():

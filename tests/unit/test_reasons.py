@@ -30,6 +30,18 @@ def test_the_reason_is_found_inside_what_spark_raises():
     assert spark_eos.reason(Exception(IN_SPARK)) == OURS
 
 
+@pytest.mark.parametrize(
+    ("module", "ours"), [("spark_eos.source", True), ("pyarrow", True), ("numpy_financial", False), ("theirs", False)]
+)
+def test_an_executor_without_the_package(module, ours):
+    """A worker's stack names the module; other modules are somebody else's."""
+    found = spark_eos.reason(Exception(f"[X] …\nModuleNotFoundError: No module named '{module}'\n SQLSTATE: 38000"))
+    assert (found is not None) == ours
+    if found is not None:
+        assert (found.condition, found.restart_helps) == ("EOS_EXECUTOR_WITHOUT_PACKAGE", False)
+        assert f"'{module.partition('.')[0]}'" in found.message
+
+
 def test_a_reason_says_whether_a_restart_helps():
     """Of an error as of its text."""
     lost = TransactionLost("EOS_TRANSACTION_LOST", "Two were aborted.", hint="Start it again.")
@@ -50,8 +62,8 @@ def test_the_plan_that_spark_prints_is_no_reason():
         ("Data source eos-kafka does not support continuous processing.", "EOS_CONTINUOUS_TRIGGER", "processingTime"),
         (
             '[UNSUPPORTED_…_MODE] The data source "eos-kafka" cannot be written in the "ErrorIfExists" mode.',
-            "EOS_BATCH_WRITE",
-            "writeStream",
+            "EOS_WRITE_MODE",
+            '.mode("append")',
         ),
     ],
 )

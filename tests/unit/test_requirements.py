@@ -19,6 +19,15 @@ OWN = {"spark_eos", "jobs"}
 BROUGHT_BY_OTHERS = {
     "spark_eos/devcluster/pytest_plugin.py": {"pytest"},  # pytest loads it
     "spark_eos/kafka/net/sasl.py": {"gssapi"},  # for who has Kerberos; an error says that it is missing
+    "spark_eos/kafka/config/msk.py": {"aws_msk_iam_sasl_signer", "boto3", "botocore"},  # the extra aws; likewise
+    "spark_eos/kafka/config/stores.py": {"cryptography"},  # the extra pkcs12; likewise
+    "spark_eos/ops/metrics/endpoint.py": {"prometheus_client"},  # the extra metrics; likewise
+    "spark_eos/ops/metrics/exporter.py": {"prometheus_client"},
+    "spark_eos/ops/metrics/session.py": {"prometheus_client"},
+    "spark_eos/ops/watching/command.py": {"rich"},  # the extra cli, as the command has
+    "spark_eos/ops/watching/picture.py": {"matplotlib"},  # the extra plot; an error says that it is missing
+    "spark_eos/ops/watching/view.py": {"rich"},
+    "spark_eos/storage/stores.py": {"fsspec"},  # for who has it; an error says that it is missing
     "jobs/_bench/quix.py": {"quixstreams"},  # runs in an environment that the benchmark makes for it
 }
 DISTRIBUTIONS = packages_distributions()
@@ -70,15 +79,19 @@ def requirements(extra: str | None = None) -> set[str]:
 def extra_of(job: Path) -> str:
     """The extra that brings what this file of jobs/ imports."""
     place = job.relative_to(ROOT / "jobs").parts[0]
+    if "delta" in place:
+        return "delta"
     return {"_demo": "demo", "demo.py": "demo", "_bench": "bench", "benchmark.py": "bench", "profile.py": "bench"}.get(
         place, "jobs"
     )
 
 
 def test_the_package_requires_what_it_imports() -> None:
-    """No import of the package works only because something else has brought its module."""
-    required = requirements()
-    assert [name for file in (ROOT / "spark_eos").rglob("*.py") for name in unmet(file, required)] == []
+    """No import of the package works only because something else has brought its module; those of the command line are
+    of its extra."""
+    required, with_cli = requirements(), requirements("cli")
+    files = {file: "cli" in file.parts for file in (ROOT / "spark_eos").rglob("*.py")}
+    assert [name for file, cli in files.items() for name in unmet(file, with_cli if cli else required)] == []
 
 
 def test_the_extras_require_what_the_jobs_import() -> None:

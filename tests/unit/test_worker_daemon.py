@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import shutil
 import socket
 import subprocess
@@ -15,6 +16,8 @@ import pyspark
 import pytest
 from pyspark.serializers import UTF8Deserializer, read_int
 
+from spark_eos.datasource import EosKafkaDataSource
+from spark_eos.sink.batch_writer import EosKafkaBatchWriter
 from tests.support.waiting import is_gone, wait_for
 
 SECONDS = 60
@@ -64,22 +67,33 @@ def test_a_worker_that_spark_lets_go_says_nothing_with_our_daemon(folder):
 
 
 FIRST_TASK = """\
-from spark_eos.worker_exit import quiet_here
+import pickle
+from spark_eos.datasource import EosKafkaDataSource
 
 def main(infile, outfile):
-    if {met}:
-        quiet_here()
+    {meets}
     infile.read()  # until Spark has closed the socket
     outfile.write(b"the answer to the first task")
 """
 
 
 def test_a_worker_of_sparks_own_daemon_says_nothing_once_it_has_met_the_data_source(folder):
-    """As those that plan a stream: the very task in which they meet it may be the one that Spark does not wait for."""
-    for met in (False, True):
-        (folder / f"pyspark_{met}.py").write_text(FIRST_TASK.format(met=met))
-    assert "BrokenPipeError" in let_go("pyspark.daemon", folder, "pyspark_False")
-    assert let_go("pyspark.daemon", folder, "pyspark_True") == ""
+    """As those that plan a stream: the very task in which they meet it may be the one that Spark does not wait for.
+    They look for data sources, make one, or are sent one, or the writer of a batch write."""
+    writer = EosKafkaBatchWriter.__new__(EosKafkaBatchWriter)
+    writer.__setstate__({"_options": None})
+    tasks = {
+        "none": "pass",
+        "found": "import pyspark_spark_eos",
+        "made": "EosKafkaDataSource({})",
+        "sent": f"pickle.loads({pickle.dumps(EosKafkaDataSource({}))!r})",
+        "commit": f"pickle.loads({pickle.dumps(writer)!r})",
+    }
+    for name, meets in tasks.items():
+        (folder / f"pyspark_{name}.py").write_text(FIRST_TASK.format(meets=meets))
+    said = {name: let_go("pyspark.daemon", folder, f"pyspark_{name}") for name in tasks}
+    assert "BrokenPipeError" in said.pop("none")
+    assert set(said.values()) == {""}
 
 
 def test_other_errors_of_a_worker_keep_their_stack(folder):

@@ -11,13 +11,16 @@ from typing import TYPE_CHECKING, Any
 
 from spark_eos.kafka.codes import Code
 
-from .codec import VERSIONS, Asked, error, milliseconds, moment, parts
+from .codec import OLD_VERSIONS, VERSIONS, Asked, error, milliseconds, moment, parts
 from .partition import HEADER
 from .transactions import Place
 from .world import START_S
 
 if TYPE_CHECKING:
     from .cluster import Cluster
+
+#: The versions of Produce, and of EndTxn and TxnOffsetCommit, from which on they are of transaction.version 2.
+_ADDS, _FENCES = 12, 5
 
 
 def answer(cluster: Cluster, node: int, asked: Asked, code: int | None, throttle_ms: int) -> Any:
@@ -84,7 +87,8 @@ def _append(cluster: Cluster, node: int, asked: Asked, place: Place, data: bytes
         return code, -1
     producer_id, epoch = HEADER.unpack_from(data)[9:11]
     if producer_id not in cluster.partitions[place].open:
-        code = cluster.transactions.add(asked.body.transactional_id, producer_id, epoch, place)
+        admit = cluster.transactions.add if asked.version >= _ADDS else cluster.transactions.verify
+        code = admit(asked.body.transactional_id, producer_id, epoch, place)
         if code != Code.NONE:
             return code, -1
     return cluster.partitions[place].append(data)
@@ -194,13 +198,16 @@ def _find_coordinator(cluster: Cluster, node: int, asked: Asked, kinds: Any, cod
 
 
 def _api_versions(cluster: Cluster, node: int, asked: Asked, kinds: Any, code: int | None) -> dict[str, Any]:
-    keys = [kinds.ApiVersion(api_key=k, min_version=a, max_version=b) for k, (a, b) in VERSIONS.items()]
-    level = kinds.FinalizedFeatureKey(name="transaction.version", max_version_level=2, min_version_level=2)
+    schedule = cluster.schedule
+    versions = OLD_VERSIONS if schedule.old else VERSIONS
+    keys = [kinds.ApiVersion(api_key=k, min_version=a, max_version=b) for k, (a, b) in versions.items()]
+    level = schedule.level  # a feature of level 0 is not told
+    feature = kinds.FinalizedFeatureKey(name="transaction.version", max_version_level=level, min_version_level=level)
     return {
         "": kinds.ApiVersionsResponse,
         "error_code": error(code or 0),
         "api_keys": tuple(keys),
-        "finalized_features": (level,),
+        "finalized_features": (feature,) if level else (),
     }
 
 
@@ -224,19 +231,59 @@ def _init_producer_id(cluster: Cluster, node: int, asked: Asked, kinds: Any, cod
 
 def _end_txn(cluster: Cluster, node: int, asked: Asked, kinds: Any, code: int | None) -> dict[str, Any]:
     body = asked.body
+    who = body.transactional_id, body.producer_id, body.producer_epoch
     found, producer_id, epoch = code if code is not None else _coordinated(cluster, node, body.transactional_id), -1, -1
+    if asked.version < _FENCES:
+        found = cluster.transactions.end_plainly(*who, body.committed) if found == Code.NONE else found
+        return {"": kinds.EndTxnResponse, "error_code": error(found)}
     if found == Code.NONE:
-        found, producer_id, epoch = cluster.transactions.end(
-            body.transactional_id, body.producer_id, body.producer_epoch, body.committed
-        )
+        found, producer_id, epoch = cluster.transactions.end(*who, body.committed)
     return {"": kinds.EndTxnResponse, "error_code": error(found), "producer_id": producer_id, "producer_epoch": epoch}
+
+
+def _add_partitions(cluster: Cluster, node: int, asked: Asked, kinds: Any, code: int | None) -> dict[str, Any]:
+    body = asked.body
+    name = body.v3_and_below_transactional_id
+    who = name, body.v3_and_below_producer_id, body.v3_and_below_producer_epoch
+    found = code if code is not None else _coordinated(cluster, node, name)
+    places = [(topic.name, number) for topic in body.v3_and_below_topics for number in topic.partitions]
+    codes = dict.fromkeys(places, found)
+    if found == Code.NONE and not set(places) <= cluster.partitions.keys():
+        unknown, others = Code.UNKNOWN_TOPIC_OR_PARTITION, Code.OPERATION_NOT_ATTEMPTED
+        codes = {place: others if place in cluster.partitions else unknown for place in places}
+    elif found == Code.NONE:
+        codes = {place: _fenced_as_client(cluster.transactions.add(*who, place)) for place in places}
+    topics: dict[str, list[Any]] = {}
+    kind = kinds.AddPartitionsToTxnPartitionResult
+    for (topic, number), of_place in codes.items():
+        topics.setdefault(topic, []).append(kind(partition_index=number, partition_error_code=error(of_place)))
+    rows = tuple(kinds.AddPartitionsToTxnTopicResult(name=t, results_by_partition=tuple(r)) for t, r in topics.items())
+    return {"": kinds.AddPartitionsToTxnResponse, "results_by_topic_v3_and_below": rows}
+
+
+def _fenced_as_client(code: int) -> int:
+    return Code.PRODUCER_FENCED if code == Code.INVALID_PRODUCER_EPOCH else code
+
+
+def _add_offsets(cluster: Cluster, node: int, asked: Asked, kinds: Any, code: int | None) -> dict[str, Any]:
+    body = asked.body
+    found = code if code is not None else _coordinated(cluster, node, body.transactional_id)
+    if found == Code.NONE:
+        who = body.transactional_id, body.producer_id, body.producer_epoch
+        found = _fenced_as_client(cluster.transactions.add(*who, None))
+    if found == Code.NONE:
+        cluster.transactions.entries[body.transactional_id].groups.setdefault(body.group_id, {})
+    return {"": kinds.AddOffsetsToTxnResponse, "error_code": error(found)}
 
 
 def _txn_offset_commit(cluster: Cluster, node: int, asked: Asked, kinds: Any, code: int | None) -> dict[str, Any]:
     body = asked.body
     found = code if code is not None else _coordinated(cluster, node, body.group_id)
     if found == Code.NONE:
-        found = cluster.transactions.add(body.transactional_id, body.producer_id, body.producer_epoch, None)
+        who = body.transactional_id, body.producer_id, body.producer_epoch
+        transactions = cluster.transactions
+        fences = asked.version >= _FENCES
+        found = transactions.add(*who, None) if fences else transactions.verify(*who, None, body.group_id)
     topics = []
     for topic in body.topics:
         rows = []
@@ -327,6 +374,6 @@ def _list_transactions(cluster: Cluster, node: int, asked: Asked, kinds: Any, co
 
 _ANSWERS = {
     0: _produce, 1: _fetch, 2: _list_offsets, 3: _metadata, 10: _find_coordinator, 18: _api_versions,
-    22: _init_producer_id, 26: _end_txn, 28: _txn_offset_commit, 61: _describe_producers,
-    65: _describe_transactions, 66: _list_transactions,
+    22: _init_producer_id, 24: _add_partitions, 25: _add_offsets, 26: _end_txn, 28: _txn_offset_commit,
+    61: _describe_producers, 65: _describe_transactions, 66: _list_transactions,
 }  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
@@ -34,7 +35,7 @@ class Kind(Enum):
     COORDINATORS_MOVE = "all coordinators are others now"
 
 
-AFTER = {0: (7, 20), 26: (7, 15, 16), 28: (7, 15), 22: (7, 15)}
+AFTER = {0: (7, 20), 24: (7, 15), 26: (7, 15, 16), 28: (7, 15), 22: (7, 15)}
 """Codes by API that brokers answer to what they have, or may have, done."""
 #: What only a broker says that has the rows; a lie about it would be one about the outcome.
 _CLAIMS = {Code.NONE, Code.DUPLICATE_SEQUENCE_NUMBER}
@@ -71,7 +72,8 @@ class Schedule:
     """``lines``: how the connections behave that are opened first, second, …; ``brokers``: how many there are.
 
     ``turns``: what happens to the query at its points, by number; seconds that it sleeps. ``strict``,
-    ``says_duplicate``: see `Partition`. ``markers_s``: how long markers may take.
+    ``says_duplicate``: see `Partition`. ``markers_s``: how long markers may take. ``level``: the cluster's
+    transaction.version; ``old``: its brokers speak no more than those of Kafka 3.7.
     """
 
     seed: int
@@ -82,9 +84,12 @@ class Schedule:
     strict: bool = True
     says_duplicate: bool = False
     markers_s: float = 0.002
+    level: int = 2
+    old: bool = False
 
     def __str__(self) -> str:
         told = [f"seed {self.seed}, {self.brokers} brokers, {self.strict=} {self.says_duplicate=} {self.markers_s=}"]
+        told.append(f"  transaction.version {self.level}, {self.old=}")
         return "\n".join(
             told + [f"  {fault}" for fault in self.faults] + [f"  line {n}: {how}" for n, how in self.lines]
         )
@@ -102,7 +107,7 @@ _MILD: dict[Kind, float] = {
     Kind.OTHER_NUMBER: 100,
 }
 """Faults up to this amount that our code gets over by itself, when they are few."""
-_MILD_CODES = {0: (6, 19, 7, 51), 22: (14, 15, 16, 51), 26: (14, 15, 16, 51), 3: (), 10: ()}
+_MILD_CODES = {0: (6, 19, 7, 51), 22: (14, 15, 16, 51), 24: (14, 15, 16, 51), 26: (14, 15, 16, 51), 3: (), 10: ()}
 
 
 def is_mild(schedule: Schedule) -> bool:
@@ -122,16 +127,23 @@ def _is_mild(fault: Fault) -> bool:
 
 
 _OFTEN = (0, 0, 0, 0, 1, 1, 2, 22, 22, 26, 26, 26, 3, 10, 65, 61, 66, 28, 18)
+#: With transaction.version 0 and 1.
+_OFTEN_PLAIN = (*_OFTEN, 24, 24, 24, 25)
 #: The nth request that is struck, by API: early ones are many, late ones few.
 _FIRST = (0, 0, 0, 1, 1, 2, 3, 4, 6, 9, 14)
 
 
 def draw(seed: int) -> Schedule:
     """A schedule: a mild one, with faults that pass; as a rule a harsh one."""
-    chance = random.Random(seed)
+    level, old = random.Random(f"level {seed}").choice(((2, False), (2, False), (1, False), (0, True)))
+    chance, often = random.Random(seed), _OFTEN if level > 1 else _OFTEN_PLAIN
+    return replace(_drawn(seed, chance, often), level=level, old=old)
+
+
+def _drawn(seed: int, chance: random.Random, often: Sequence[int]) -> Schedule:
     if chance.random() < 0.25:
-        return _drawn_mildly(seed, chance)
-    faults = tuple(_fault(chance) for _ in range(chance.choice((0, 1, 2, 2, 3, 4, 6))))
+        return _drawn_mildly(seed, chance, often)
+    faults = tuple(_fault(chance, often) for _ in range(chance.choice((0, 1, 2, 2, 3, 4, 6))))
     lines = {chance.randrange(8): _line(chance) for _ in range(chance.choice((0, 0, 0, 1, 1, 2)))}
     turns = {chance.randrange(40): chance.choice(tuple(Turn)) for _ in range(chance.choice((0, 0, 1, 1, 2, 3)))}
     return Schedule(
@@ -146,17 +158,17 @@ def draw(seed: int) -> Schedule:
     )
 
 
-def _drawn_mildly(seed: int, chance: random.Random) -> Schedule:
+def _drawn_mildly(seed: int, chance: random.Random, often: Sequence[int]) -> Schedule:
     faults = []
     while len(faults) < 3:
-        fault = replace(_fault(chance), times=1)
+        fault = replace(_fault(chance, often), times=1)
         faults += [fault] if _is_mild(fault) else []
     lines = ((chance.randrange(6), Line(room=chance.choice((1, 7, 60, 500)))),)
     return Schedule(seed, tuple(faults), lines, brokers=chance.choice((1, 2, 3)), strict=chance.random() < 0.5)
 
 
-def _fault(chance: random.Random) -> Fault:
-    api, kind = chance.choice(_OFTEN), chance.choice(tuple(Kind))
+def _fault(chance: random.Random, often: Sequence[int]) -> Fault:
+    api, kind = chance.choice(often), chance.choice(tuple(Kind))
     if kind is Kind.FLIPPED:
         api = 1
     if kind is Kind.CODE_AFTER:

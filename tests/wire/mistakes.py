@@ -7,11 +7,13 @@ import math
 import struct
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from crc32c import crc32c
 
+from spark_eos.direct import copying
 from spark_eos.errors import EosError
 from spark_eos.kafka.codes import OK, Code
 from spark_eos.kafka.errors import Cause
@@ -20,11 +22,13 @@ from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.kafka.net.connection import Connection
 from spark_eos.kafka.net.schema import Fields
 from spark_eos.kafka.ports import coordinator, ledger, ledger_log, ledger_reader
-from spark_eos.kafka.producer import arrow, sender
-from spark_eos.kafka.records import batches, encode
+from spark_eos.kafka.producer import additions, arrow, refusals, sender
+from spark_eos.kafka.records import batches, encode, passing
 from spark_eos.kafka.requests import end_txn
+from spark_eos.kafka.requests.fetch import FetchConnection
 from spark_eos.kafka.requests.produce import ProduceConnection
 from spark_eos.protocol.ports import EndTxnAnswer
+from spark_eos.source import raw
 
 from . import scenarios
 
@@ -103,8 +107,9 @@ def _judged_as(code: int, other: int) -> Patch:
     judge = sender.Sender._judge_one
 
     def put_in(patch: pytest.MonkeyPatch) -> None:
-        def judging(self: Any, queue: Any, sealed: Any, error: int, now: float) -> None:
-            judge(self, queue, sealed, other if error == code else error, now)
+        def judging(self: Any, queue: Any, sealed: Any, answer: Any, now: float) -> None:
+            errors = {place: other if error == code else error for place, error in answer.errors.items()}
+            judge(self, queue, sealed, replace(answer, errors=errors), now)
 
         patch.setattr(sender.Sender, "_judge_one", judging)
 
@@ -119,10 +124,11 @@ fenced_taken_for_written = _judged_as(Code.INVALID_PRODUCER_EPOCH, OK)
 def duplicate_taken_for_an_error(patch: pytest.MonkeyPatch) -> None:
     judge = sender.Sender._judge_one
 
-    def judging(self: Any, queue: Any, sealed: Any, error: int, now: float) -> None:
+    def judging(self: Any, queue: Any, sealed: Any, answer: Any, now: float) -> None:
+        error = answer.errors[queue.place]
         if error == Code.DUPLICATE_SEQUENCE_NUMBER:
             raise self._failure(Cause.of(error))
-        judge(self, queue, sealed, error, now)
+        judge(self, queue, sealed, answer, now)
 
     patch.setattr(sender.Sender, "_judge_one", judging)
 
@@ -162,7 +168,42 @@ def aborted_index_ignored(patch: pytest.MonkeyPatch) -> None:
 def silence_without_end(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(end_txn, "silence_seconds", lambda _: math.inf)
     ends = end_txn.end_txns
-    patch.setattr(end_txn, "end_txns", lambda client, transactions, commit, _=None: ends(client, transactions, commit))
+    patch.setattr(end_txn, "end_txns", lambda client, asked, commit, _=None, version=5: ends(client, asked, commit))
+
+
+def batch_before_its_addition(patch: pytest.MonkeyPatch) -> None:
+    """A partition's first batch is sent, and the coordinator is told of the partition with the next one."""
+    add = additions.Additions.add
+    waiting: dict[int, set[Any]] = {}
+
+    def late(self: Any, places: Any) -> Cause | None:
+        due = waiting.pop(id(self), set())
+        waiting[id(self)] = set(places)
+        return add(self, due)
+
+    patch.setattr(additions.Additions, "add", late)
+
+
+def unanswered_addition_taken_for_done(patch: pytest.MonkeyPatch) -> None:
+    """What was under way when the connection broke is not asked again."""
+    add = additions.add_partitions_to_txn
+
+    def believing(client: Any, transaction: Any, places: Any, seconds: float) -> Any:
+        codes = add(client, transaction, places, seconds)
+        return dict.fromkeys(places, OK) if codes is None else codes
+
+    patch.setattr(additions, "add_partitions_to_txn", believing)
+
+
+def end_by_another_version(patch: pytest.MonkeyPatch) -> None:
+    """What has no answer is asked again by the newest version."""
+    ends, asked = end_txn.end_txns, Counter[Any]()
+
+    def mixing(client: Any, transactions: Any, commit: bool, silence_s: Any = None, version: int = 5) -> Any:
+        asked[tuple(transactions)] += 1
+        return ends(client, transactions, commit, silence_s, 5 if asked[tuple(transactions)] > 1 else version)
+
+    patch.setattr(end_txn, "end_txns", mixing)
 
 
 def checksum_not_checked(patch: pytest.MonkeyPatch) -> None:
@@ -221,3 +262,40 @@ def ledger_under_changing_names(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ledger_reader.LedgerReader, "follows", lambda *_: True)
     init, taken = ledger.init_producer_id, itertools.count()
     patch.setattr(ledger, "init_producer_id", lambda client, name, ms: init(client, f"{name}-{next(taken)}", ms))
+
+
+# Of copies
+
+
+def memory_used_again(patch: pytest.MonkeyPatch) -> None:
+    """The next answer is put where batches lie that are still in flight."""
+    patch.setattr(FetchConnection, "take_buffer", lambda self: self.buffer)
+
+
+def edges_passed_on(patch: pytest.MonkeyPatch) -> None:
+    """With rows that were not asked for."""
+    passes = passing.passes
+    patch.setattr(copying, "passes", lambda batch, start, end: passes(batch, 0, 1 << 62))
+
+
+def aborted_rows_copied(patch: pytest.MonkeyPatch) -> None:
+    find = raw.find_batches
+    patch.setattr(raw, "find_batches", lambda data, size, start, end, aborted: find(data, size, start, end, ()))
+
+
+def whole_batches_not_counted(patch: pytest.MonkeyPatch) -> None:
+    """The next rows have the sequence numbers of a batch that was passed on."""
+    take = arrow.ArrowProducer._take_sequences
+
+    def forgetful(self: Any, topic: str, partition: int, count: int) -> int:
+        sequence = take(self, topic, partition, count)
+        self._topics[topic].sequences[partition] = sequence + 1
+        return sequence
+
+    patch.setattr(arrow.ArrowProducer, "_take_sequences", forgetful)
+
+
+def halves_lost(patch: pytest.MonkeyPatch) -> None:
+    """Of a batch that is too large, the first half is sent alone."""
+    halves = refusals.halves
+    patch.setattr(refusals, "halves", lambda sealed, encoder: [next(iter(halves(sealed, encoder)))])

@@ -41,11 +41,13 @@ class Writer:
 
 class Partition:
     """``strict``: a producer's first batch must have the number 0, as since Kafka 4.1. ``says_duplicate``: a batch that
-    is there already is answered with an error, as by brokers of old, instead of its offset."""
+    is there already is answered with an error, as by brokers of old, instead of its offset. ``largest``: bytes of a
+    batch."""
 
     def __init__(self, leader: int, *, strict: bool = True, says_duplicate: bool = False) -> None:
         self.leader: int | None = leader
         self.epoch = 0
+        self.largest = 1 << 20
         self.strict, self.says_duplicate = strict, says_duplicate
         self.batches: list[Batch] = []
         self.writers: dict[int, Writer] = {}
@@ -62,6 +64,8 @@ class Partition:
 
     def append(self, data: bytes) -> tuple[int, int]:
         """Error code, and the offset of the first record, for one batch of a transaction."""
+        if len(data) > self.largest:
+            return Code.MESSAGE_TOO_LARGE, -1
         fields = HEADER.unpack_from(data)
         _, length, _, magic, checksum, flags, delta, _, _, producer_id, epoch, first, count = fields
         if magic != 2 or length != len(data) - 12 or crc32c(data[_CHECKED_FROM:]) != checksum:
@@ -99,13 +103,14 @@ class Partition:
         return (Code.NONE, -1) if in_order else (Code.OUT_OF_ORDER_SEQUENCE_NUMBER, -1)
 
     def mark(self, producer_id: int, epoch: int, commit: bool) -> None:
-        """The end of a producer's transaction, here. The marker has the next epoch, which fences the producer."""
+        """The end of a producer's transaction, here. Where the marker has the next epoch, it fences the producer."""
         begin = self.open.pop(producer_id, None)
         base = self.end
         if begin is not None and not commit:
             self.aborted.append((producer_id, begin, base))
         self.batches.append(Batch(base, base, _marker(base, producer_id, epoch, commit), producer_id, epoch, True))
-        self.writers[producer_id] = Writer(epoch)
+        if producer_id not in self.writers or self.writers[producer_id].epoch != epoch:
+            self.writers[producer_id] = Writer(epoch)
 
     def elect(self, leader: int | None, *, forgetful: bool) -> None:
         """Another leader. ``forgetful``: it has read its log anew, and knows the last batch of each producer alone."""

@@ -7,16 +7,20 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
+import pytest
+
+from spark_eos.direct import copying
 from spark_eos.errors import EosError
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net import client
 from spark_eos.kafka.requests import end_txn, fetch, produce
 
 from .cluster import Cluster
-from .faults import Schedule
+from .copies import SOURCE, fill
+from .faults import Schedule, is_mild
 from .judge import come_to_rest, judge_mild, judge_query, judge_read, judge_writes
 from .query import Progress, start
-from .scenarios import Scene, read_back, write_and_commit
+from .scenarios import TRANSACTIONS, Attempt, Scene, read_back, write_and_commit
 from .world import Violation, World
 
 LIMIT_S = 6_000.0
@@ -40,7 +44,7 @@ class Stage:
 def staged(schedule: Schedule) -> Iterator[Stage]:
     """A new world for this schedule, in which our code runs; nothing of it is kept."""
     world = World(schedule.seed, LIMIT_S)
-    cluster = Cluster(world, schedule, {"out": 3, "ledger": 2})
+    cluster = Cluster(world, schedule, {"out": 3, "ledger": 2, SOURCE: 3})
     properties = {"bootstrap.servers": cluster.bootstrap_servers, "batch.size": "120", "client.id": "c"}
     scene = Scene(KafkaProperties(properties), "out", "ledger", 3, "tx", random.Random(schedule.seed + 1))
     before = random.getstate()
@@ -61,7 +65,27 @@ def writes(stage: Stage) -> None:
     """Transactions of a topic, each told and judged; then all is read back."""
     chance = stage.scene.chance
     wrapping = not stage.cluster.schedule.strict and chance.random() < 0.5
-    attempts = write_and_commit(stage.scene, first_sequence=2**31 - chance.randrange(1, 30) if wrapping else 0)
+    _judge(stage, write_and_commit(stage.scene, first_sequence=2**31 - chance.randrange(1, 30) if wrapping else 0))
+
+
+def copies(stage: Stage) -> None:
+    """Transactions of ranges that are copied from another topic, judged in the same way. The topic may take less than
+    what is in the other one."""
+    chance = stage.scene.chance
+    wrapping = not stage.cluster.schedule.strict and chance.random() < 0.5
+    work = fill(stage.cluster, chance, TRANSACTIONS)
+    if not is_mild(stage.cluster.schedule) and chance.random() < 0.5:
+        for partition in range(stage.scene.partitions):
+            stage.cluster.partitions["out", partition].largest = 300
+    first = 2**31 - chance.randrange(1, 30) if wrapping else 0
+    small = chance.choice((0, 0, 150, 1 << 20))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(copying, "is_small", lambda batch: batch.size < small)
+        attempts = write_and_commit(stage.scene, first_sequence=first, work=work)
+    _judge(stage, attempts)
+
+
+def _judge(stage: Stage, attempts: list[Attempt]) -> None:
     meanwhile = [read_back(stage.scene, p) for p in range(stage.scene.partitions)]
     come_to_rest(stage.world, stage.cluster)
     judge_writes(stage.cluster, stage.scene, attempts)
@@ -92,7 +116,7 @@ def query(stage: Stage) -> None:
 
 
 Play = Callable[[Stage], None]
-PLAYS: dict[str, Play] = {"writes": writes, "query": query}
+PLAYS: dict[str, Play] = {"writes": writes, "copies": copies, "query": query}
 
 
 def play(schedule: Schedule, name: str) -> Stage:

@@ -6,7 +6,7 @@ What Spark and the sink's tasks do is written down here once more, one after the
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
@@ -14,19 +14,16 @@ import pyarrow as pa
 from spark_eos import system
 from spark_eos.errors import EosError, Unclear
 from spark_eos.kafka.config.properties import KafkaProperties
-from spark_eos.kafka.net.client import broker_client, close_all
+from spark_eos.kafka.net.client import close_all
 from spark_eos.kafka.ports.coordinator import TransactionCoordinator
-from spark_eos.kafka.ports.ledger import KafkaLedger
-from spark_eos.kafka.ports.lookup import RecordLookup
+from spark_eos.kafka.ports.query import Place, query_ports
 from spark_eos.kafka.producer.arrow import ArrowProducer
-from spark_eos.kafka.requests.end_txn import END_TXN_VERSION
 from spark_eos.protocol.batch import abort, commit, take_ahead
-from spark_eos.protocol.head import DIGEST_BITS, Head, Probe, Written
+from spark_eos.protocol.head import DIGEST_BITS, FENCING_END, Head, Pair, Probe, Written
 from spark_eos.protocol.micro_batch import MicroBatch
-from spark_eos.protocol.names import TaskId, task_name
-from spark_eos.protocol.ports import Ports, State, Term
+from spark_eos.protocol.ports import Ports, Term
 from spark_eos.protocol.run import open_run
-from spark_eos.protocol.task import TaskReport, assign, check_held, check_owner
+from spark_eos.protocol.task import TaskReport, assign, check_begins, check_held, check_owner, free_name
 from spark_eos.retry import retrying
 
 from .faults import Turn
@@ -34,7 +31,6 @@ from .scenarios import TIMEOUT_MS, Scene
 
 QUERY, GROUP = "q", "lag"
 TASKS = 2
-_SETTLE_S = 60.0
 
 
 @dataclass
@@ -69,14 +65,8 @@ class _Driver:
 
     def __post_init__(self) -> None:
         scene, group = self.scene, GROUP if self.scene.with_group else None
-        self.ports = Ports(
-            ledger=KafkaLedger(scene.kafka, scene.ledger, 2, scene.prefix, QUERY, group),
-            coordinator=TransactionCoordinator(broker_client(scene.kafka), scene.prefix, QUERY),
-            data=RecordLookup(scene.kafka),
-            retrying=lambda: retrying(_SETTLE_S),
-            now_ms=lambda: int(system.time_of_day() * 1000),
-            reach=self._reach,
-        )
+        ports, _ = query_ports(scene.kafka, Place(scene.ledger, 2, scene.prefix), QUERY, group)
+        self.ports = replace(ports, reach=self._reach)
 
     def _reach(self, point: str) -> None:
         """The query comes through a point of the protocol."""
@@ -160,7 +150,8 @@ def _run_task(driver: _Driver, batch: int, number: int) -> TaskReport:
     if assignment.name is None or not rows:
         return report
     began_ms = ports.now_ms()
-    producer = ArrowProducer(scene.kafka, _free_name(scene, ports, assignment.name), TIMEOUT_MS)
+    name = free_name(scene.prefix, QUERY, assignment.name, head, ports.coordinator)
+    producer = ArrowProducer(scene.kafka, name, TIMEOUT_MS)
     try:
         producer.init()
         _write(scene, producer, rows)
@@ -179,17 +170,8 @@ def _opened(scene: Scene, ports: Ports, run: str, batch: int) -> Head:
     if head is not None and head.run == run:
         return head
     return open_run(
-        ports, run, batch, endtxn_version=END_TXN_VERSION, driver=run, prefix=scene.prefix
+        ports, run, batch, endtxn_version=ports.coordinator.endtxn_version(), driver=run, prefix=scene.prefix
     )  # fmt: skip
-
-
-def _free_name(scene: Scene, ports: Ports, task: TaskId) -> str:
-    while True:
-        name = task_name(scene.prefix, QUERY, task)
-        described = ports.coordinator.describe([name]).get(name)
-        if described is None or described.state is not State.ONGOING:
-            return name
-        task = replace(task, attempt=task.attempt + 1)
 
 
 def _write(scene: Scene, producer: ArrowProducer, rows: list[tuple[int, bytes]]) -> None:
@@ -208,7 +190,28 @@ def _hand_over(ports: Ports, producer: ArrowProducer, number: int, rows: int, di
     assert described is not None and isinstance(ports.coordinator, TransactionCoordinator)
     probe: Probe | None = None
     for _ in retrying(10):
-        probe = ports.coordinator.first_record(own, described.places)
+        if producer.endtxn_version < FENCING_END:
+            probe = _checked_begin(ports.coordinator, producer, own, described.places)
+        else:
+            probe = ports.coordinator.first_record(own, described.places)
         if probe is not None:
-            return Written(number, own, rows, digest, probe, endtxn_version=END_TXN_VERSION)
+            return Written(number, own, rows, digest, probe, endtxn_version=producer.endtxn_version)
     raise Unclear("EOS_TRANSACTION_NOT_FOUND", f"No leader knows {own.id}.", hint="Spark tries the task again.")
+
+
+def _checked_begin(
+    coordinator: TransactionCoordinator, producer: ArrowProducer, own: Pair, places: Iterable[tuple[str, int]]
+) -> Probe | None:
+    firsts = dict(producer.firsts())
+    begins = coordinator.begins(own, {*places, *firsts})
+    if begins is None:
+        return None
+    for (topic, partition), offset in begins.items():
+        if (topic, partition) not in firsts:
+            first = coordinator.is_first(own, topic, partition, offset)
+            if first is None:
+                return None
+            firsts[topic, partition] = offset if first else -1
+    check_begins(own, firsts, begins)
+    (topic, partition), offset = min(begins.items())
+    return Probe(topic, partition, offset)

@@ -23,6 +23,7 @@ from spark_eos.kafka.requests import produce
 from spark_eos.kafka.requests.describe_transactions import describe_transactions
 from spark_eos.kafka.requests.end_txn import end_txns
 from spark_eos.kafka.requests.init_producer_id import ask_init
+from spark_eos.protocol.head import FENCING_END, PLAIN_END
 from spark_eos.protocol.ports import State
 from spark_eos.retry import retrying
 from tests.simulation import coordinator as model
@@ -50,7 +51,7 @@ class Anywhere(Protocol):
 
     def init(self, name: str) -> Own: ...
     def write(self, own: Own, sequence: int, row: str) -> int: ...
-    def end(self, own: Own, commit: bool) -> int: ...
+    def end(self, own: Own, commit: bool, version: int = FENCING_END) -> int: ...
     def describe(self, name: str) -> tuple[str, int]: ...
     def visible(self) -> list[str]: ...
 
@@ -101,9 +102,10 @@ class Wire:
         produce.connection_pool.give_back(self._scene.kafka, connection)
         return answers[0].errors[place] if answers else None
 
-    def end(self, own: Own, commit: bool) -> int:
+    def end(self, own: Own, commit: bool, version: int = FENCING_END) -> int:
         name = self._name(own.name)
-        return _settled(lambda: end_txns(self._client, [(name, own.producer_id, own.epoch)], commit)[name])
+        who = name, own.producer_id, own.epoch
+        return _settled(lambda: end_txns(self._client, [who], commit, version=version)[name])
 
     def describe(self, name: str) -> tuple[str, int]:
         for _ in retrying(_WAIT_S):
@@ -145,9 +147,9 @@ class Modelled:
         added = _settled(lambda: self._cluster.add(*who).code)
         return added or _settled(lambda: self._cluster.produce(*who, sequence, row).code)
 
-    def end(self, own: Own, commit: bool) -> int:
+    def end(self, own: Own, commit: bool, version: int = FENCING_END) -> int:
         who = own.name, own.producer_id, own.epoch
-        return _settled(lambda: self._cluster.end(*who, commit=commit, version=5, who="test").code)
+        return _settled(lambda: self._cluster.end(*who, commit=commit, version=version, who="test").code)
 
     def describe(self, name: str) -> tuple[str, int]:
         entry = self._cluster.describe(name).value
@@ -215,6 +217,28 @@ def two_at_once(world: Anywhere) -> list[object]:
     return [*told, world.visible()]
 
 
+def opened_once_more(world: Anywhere) -> list[object]:
+    """Where an end does not fence, a row that is sent again after it opens the transaction again, and is not written
+    again: so what is committed or aborted then has no row."""
+    told: list[object] = []
+    for name, commit in (("a", True), ("b", False)):
+        own = world.init(name)
+        told += [world.write(own, 0, name), world.write(own, 1, name * 2), world.end(own, commit, PLAIN_END)]
+        told += [world.describe(name), world.write(own, 0, name), world.describe(name), world.visible()]
+        told += [world.end(own, commit, PLAIN_END), world.end(own, not commit, PLAIN_END), world.describe(name)]
+    return [*told, world.visible()]
+
+
+def ended_by_either(world: Anywhere) -> list[object]:
+    """The epoch rises with the one version and not with the other; then neither repeats what the other did."""
+    told: list[object] = []
+    for name, first, second in (("a", PLAIN_END, FENCING_END), ("b", FENCING_END, PLAIN_END)):
+        own = world.init(name)
+        told += [world.write(own, 0, name), world.end(own, True, first), world.describe(name)]
+        told += [world.end(own, True, second), world.describe(name), world.visible()]
+    return told
+
+
 SCENARIOS: tuple[Callable[[Anywhere], list[object]], ...] = (
     committed,
     aborted,
@@ -223,4 +247,6 @@ SCENARIOS: tuple[Callable[[Anywhere], list[object]], ...] = (
     numbers,
     late_row,
     two_at_once,
+    opened_once_more,
+    ended_by_either,
 )

@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import astuple, dataclass, field
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -26,12 +26,13 @@ from spark_eos.kafka.records.rows import read_rows
 from spark_eos.kafka.requests import fetch
 from spark_eos.kafka.requests.describe_producers import describe_producers
 from spark_eos.kafka.requests.end_txn import end_own_txn
-from spark_eos.protocol.head import Pair, Probe
+from spark_eos.protocol.head import FENCING_END, Pair, Probe
 from spark_eos.protocol.ports import Found
 
 T = TypeVar("T")
 
 TIMEOUT_MS = 60_000
+TRANSACTIONS = 2
 END_S = 20.0
 
 
@@ -57,6 +58,7 @@ class Attempt:
     name: str
     rows: dict[int, list[bytes]]
     pair: Pair | None = None
+    version: int = FENCING_END
     asked: bool = False
     code: int | None = None
     error: BaseException | None = None
@@ -72,14 +74,25 @@ class Attempt:
             self.seconds[call] = system.monotonic() - began
 
 
-def write_and_commit(scene: Scene, *, first_sequence: int = 0, transactions: int = 2) -> list[Attempt]:
-    """Transactions one after the other, each of several batches in each partition; then each is looked for."""
+class Work(Protocol):
+    """What transactions write."""
+
+    def rows(self, scene: Scene, number: int) -> dict[int, list[bytes]]:
+        """By partition, of the transaction of this number; some in the first one."""
+
+    def write(self, scene: Scene, attempt: Attempt, producer: ArrowProducer) -> None:
+        """Write them all. Raises EosError."""
+
+
+def write_and_commit(scene: Scene, *, first_sequence: int = 0, work: Work | None = None) -> list[Attempt]:
+    """Transactions one after the other, by default each of several batches in each partition; then each is looked
+    for."""
     attempts = []
-    for number in range(transactions):
-        attempt = Attempt(f"{scene.prefix}-{number}", _rows(scene, number))
+    for number in range(TRANSACTIONS):
+        attempt = Attempt(f"{scene.prefix}-{number}", (work.rows if work else _rows)(scene, number))
         attempts.append(attempt)
         try:
-            _write(scene, attempt, first_sequence)
+            _write(scene, attempt, first_sequence, work.write if work else _write_all)
         except EosError as error:
             attempt.error = error
             continue
@@ -97,15 +110,17 @@ def _rows(scene: Scene, number: int) -> dict[int, list[bytes]]:
     return {p: [f"{number}.{p}.{i}".encode() for i in range(n)] for p, n in enumerate(counts) if n}
 
 
-def _write(scene: Scene, attempt: Attempt, first_sequence: int) -> None:
+def _write(
+    scene: Scene, attempt: Attempt, first_sequence: int, write: Callable[[Scene, Attempt, ArrowProducer], None]
+) -> None:
     producer = ArrowProducer(scene.kafka, attempt.name, TIMEOUT_MS, in_flight_bytes=scene.chance.choice((300, 8 << 20)))
     try:
         attempt.timed("init", producer.init)
-        attempt.pair = producer.identity()
+        attempt.pair, attempt.version = producer.identity(), producer.endtxn_version
         if first_sequence:
             sequences = np.full(scene.partitions, first_sequence, np.int64)
             producer._topics[scene.topic] = _Topic(Partitioner(scene.partitions, producer._partitioner), sequences)
-        attempt.timed("write", lambda: _write_all(scene, attempt, producer))
+        attempt.timed("write", lambda: write(scene, attempt, producer))
         attempt.probe = _first_place(scene, attempt)
     except EosError:
         attempt.timed("abort", producer.abort)
@@ -142,7 +157,7 @@ def _first_place(scene: Scene, attempt: Attempt) -> Probe | None:
 def _end(scene: Scene, attempt: Attempt) -> None:
     assert attempt.pair is not None
     client, transaction = broker_client(scene.kafka), astuple(attempt.pair)
-    attempt.code = attempt.timed("end", lambda: end_own_txn(client, transaction, True, END_S))
+    attempt.code = attempt.timed("end", lambda: end_own_txn(client, transaction, True, END_S, attempt.version))
 
 
 def _look(scene: Scene, attempt: Attempt) -> None:

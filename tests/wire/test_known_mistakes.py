@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
@@ -16,7 +17,7 @@ from .sockets import Line
 SEEDS = 300
 """How many schedules are tried before a mistake counts as unseen."""
 
-PRODUCE, FETCH, INIT, END = 0, 1, 22, 26
+PRODUCE, FETCH, INIT, ADD, END = 0, 1, 22, 24, 26
 Draw = Callable[[random.Random], Schedule]
 
 
@@ -31,7 +32,7 @@ class Mistake:
     play: str = "writes"
 
 
-def _struck(api: int, kind: Kind, *amounts: float, upto: int = 12, more: int = 1, **settings: bool) -> Draw:
+def _struck(api: int, kind: Kind, *amounts: float, upto: int = 12, more: int = 1, **settings: Any) -> Draw:
     """Faults of this kind at requests of this API."""
 
     def draw(chance: random.Random) -> Schedule:
@@ -44,6 +45,19 @@ def _struck(api: int, kind: Kind, *amounts: float, upto: int = 12, more: int = 1
 def _narrow(chance: random.Random) -> Schedule:
     lines = tuple((n, Line(room=chance.choice((7, 60, 200)))) for n in range(8))
     return Schedule(chance.randrange(1 << 20), lines=lines)
+
+
+def _calm(chance: random.Random) -> Schedule:
+    return Schedule(chance.randrange(1 << 20))
+
+
+def _unmild(chance: random.Random) -> Schedule:
+    """Where a topic may take less: a throttled answer changes nothing, and counts as harsh."""
+    return Schedule(chance.randrange(1 << 20), (Fault(PRODUCE, 0, Kind.THROTTLED, 11.0),))
+
+
+def _plain(chance: random.Random) -> Schedule:
+    return Schedule(chance.randrange(1 << 20), level=chance.choice((0, 1)))
 
 
 def _wrapping(chance: random.Random) -> Schedule:
@@ -119,11 +133,29 @@ MISTAKES = (
     ),
     Mistake("aborted index", mistakes.aborted_index_ignored, _struck(PRODUCE, Kind.CODE, 87), "read as"),
     Mistake("no limit of silence", mistakes.silence_without_end, _struck(END, Kind.SILENT, upto=3), "still goes on"),
+    Mistake("batch before its addition", mistakes.batch_before_its_addition, _plain, "for no good reason"),
+    Mistake(
+        "unanswered addition",
+        mistakes.unanswered_addition_taken_for_done,
+        _struck(ADD, Kind.LOST, upto=3, level=1),
+        "for no good reason",
+    ),
+    Mistake(
+        "end by another version",
+        mistakes.end_by_another_version,
+        _struck(END, Kind.ANSWER_LOST, upto=3, level=1),
+        "for no good reason",
+    ),
     Mistake("checksum", mistakes.checksum_not_checked, _struck(FETCH, Kind.FLIPPED, upto=8), "were read"),
     Mistake("error swallowed", mistakes.error_of_a_flush_swallowed, _struck(PRODUCE, Kind.CODE, 87), "partition"),
     Mistake("no answer is done", mistakes.no_answer_taken_for_done, _drawn, "partition", "query"),
     Mistake("decision unheard", mistakes.decision_without_an_answer, _ends_unheard, "partition", "query"),
     Mistake("aborted heads", mistakes.aborted_heads_read, _ends_unheard, "", "query"),
+    Mistake("memory used again", mistakes.memory_used_again, _calm, "for no good reason", "copies"),
+    Mistake("edges passed on", mistakes.edges_passed_on, _calm, "partition", "copies"),
+    Mistake("aborted rows copied", mistakes.aborted_rows_copied, _calm, "partition", "copies"),
+    Mistake("whole batches not counted", mistakes.whole_batches_not_counted, _calm, "for no good reason", "copies"),
+    Mistake("halves lost", mistakes.halves_lost, _unmild, "partition", "copies"),
     Mistake("ledger not fenced", mistakes.ledger_under_changing_names, _drawn, "", "query"),
 )
 

@@ -23,12 +23,19 @@ FIRST_SEED = int(os.environ.get("SPARK_EOS_WIRE_SEED", "0"))
 SECONDS = float(os.environ.get("SPARK_EOS_WIRE_SECONDS", "inf"))
 STATE = os.environ.get("SPARK_EOS_WIRE_STATE")
 
+_ADD_PARTITIONS = 24
 
-def test_a_quiet_cluster_takes_everything() -> None:
-    """Without faults, every scenario ends with no error at all."""
+
+@pytest.mark.parametrize(("level", "old"), [(2, False), (1, False), (0, True)])
+def test_a_quiet_cluster_takes_everything(level: int, old: bool) -> None:
+    """Without faults, every scenario ends with no error at all. With transaction.version 0 and 1, each partition is
+    added once to each transaction, and nothing is asked for each batch."""
     for name in PLAYS:
-        stage = play(Schedule(1), name)
+        stage = play(Schedule(1, level=level, old=old), name)
         assert stage.cluster.struck == []
+        begun = sum(entry.begun for entry in stage.cluster.transactions.entries.values())
+        assert stage.cluster.asked[_ADD_PARTITIONS] <= (0 if level > 1 else begun * stage.scene.partitions)
+        assert (stage.cluster.asked[_ADD_PARTITIONS] > 0) == (level < 2)
 
 
 def test_the_same_schedule_runs_the_same_way() -> None:

@@ -13,11 +13,10 @@ PAST_THE_SEAM = re.compile(
 )
 #: Tokens and librdkafka have their own connections; the others tell people how old a transaction is.
 ELSEWHERE = {
-    "kafka/net/sasl.py",
+    "kafka/config/tokens.py",
     "kafka/producer/librdkafka.py",
     "kafka/admin/open_transactions.py",
     "kafka/ports/owners.py",
-    "kafka/ports/query.py",
 }
 
 

@@ -1,4 +1,5 @@
-"""Kafka's transaction coordinator with transaction.version 2, where every end raises the epoch.
+"""Kafka's transaction coordinator. By version 5 of EndTxn, as with transaction.version 2, an end raises the epoch; by
+those before it does not, and the transaction may begin once more at the same one.
 
 Where it departs from a real one: one object is every coordinator, its log is safe at once, epochs do not run out, and
 ids do not expire. `tests/simulation/coordinator.py` has those.
@@ -22,7 +23,8 @@ _COMPLETE = {True: "CompleteCommit", False: "CompleteAbort"}
 
 @dataclass
 class Entry:
-    """What the coordinator has of a transactional id; ``fates``: how the transaction of each epoch ended."""
+    """What the coordinator has of a transactional id; ``fates``: how the transaction of each epoch ended that had rows,
+    or else one that had none. ``begun``: how many transactions there were."""
 
     producer_id: int
     epoch: int
@@ -32,6 +34,7 @@ class Entry:
     groups: dict[str, dict[Place, int]] = field(default_factory=dict)
     started: float = 0.0
     fates: dict[int, bool] = field(default_factory=dict)
+    begun: int = 0
 
 
 class Transactions:
@@ -50,27 +53,56 @@ class Transactions:
             self._next_id += 1
             entry = self.entries[name] = Entry(self._next_id, -1, timeout_ms)
         if entry.state == ONGOING:
-            self._prepare(name, entry, commit=False)
+            self._prepare(name, entry, commit=False, fences=True)
         if entry.state in _PREPARED.values():
             return Code.CONCURRENT_TRANSACTIONS, -1, -1
         entry.epoch, entry.timeout_ms, entry.state = entry.epoch + 1, timeout_ms, EMPTY
         return Code.NONE, entry.producer_id, entry.epoch
 
     def add(self, name: str, producer_id: int, epoch: int, place: Place | None) -> int:
-        """A partition's leader asks to add it, or a group's coordinator (None), before it takes what belongs to it."""
+        """A partition's leader asks to add it, or a group's coordinator (None), before it takes what belongs to it. Or
+        the client does."""
+        entry = self._of_epoch(name, producer_id, epoch)
+        if isinstance(entry, Code):
+            return entry
+        if entry.state != ONGOING:
+            entry.state, entry.started, entry.begun = ONGOING, self._world.now, entry.begun + 1
+            self._world.at(entry.timeout_ms / 1000, self._time_out, name, entry.begun)
+        if place is not None:
+            entry.places.add(place)
+        return Code.NONE
+
+    def verify(self, name: str, producer_id: int, epoch: int, place: Place | None, group: str | None = None) -> int:
+        """A partition's leader asks, before it takes a batch, whether the client has added it; or a group's
+        coordinator does."""
+        entry = self._of_epoch(name, producer_id, epoch)
+        if isinstance(entry, Code):
+            return entry
+        known = place in entry.places if place is not None else group in entry.groups
+        return Code.NONE if entry.state == ONGOING and known else Code.INVALID_TXN_STATE
+
+    def _of_epoch(self, name: str, producer_id: int, epoch: int) -> Entry | Code:
+        """The id's entry, if that may take something in now."""
         entry = self.entries.get(name)
         if entry is None or entry.producer_id != producer_id:
             return Code.INVALID_PRODUCER_ID_MAPPING
         if entry.epoch != epoch:
             return Code.INVALID_PRODUCER_EPOCH
-        if entry.state in _PREPARED.values():
+        return Code.CONCURRENT_TRANSACTIONS if entry.state in _PREPARED.values() else entry
+
+    def end_plainly(self, name: str, producer_id: int, epoch: int, commit: bool) -> int:
+        """EndTxn of versions before 5."""
+        entry = self.entries.get(name)
+        if entry is None or entry.producer_id != producer_id:
+            return Code.INVALID_PRODUCER_ID_MAPPING
+        if entry.epoch != epoch:
+            return Code.PRODUCER_FENCED
+        if entry.state == ONGOING:
+            self._prepare(name, entry, commit, fences=False)
+            return Code.NONE
+        if entry.state == _PREPARED[commit]:
             return Code.CONCURRENT_TRANSACTIONS
-        if entry.state != ONGOING:
-            entry.state, entry.started = ONGOING, self._world.now
-            self._world.at(entry.timeout_ms / 1000, self._time_out, name, epoch)
-        if place is not None:
-            entry.places.add(place)
-        return Code.NONE
+        return Code.NONE if entry.state == _COMPLETE[commit] else Code.INVALID_TXN_STATE
 
     def end(self, name: str, producer_id: int, epoch: int, commit: bool) -> tuple[int, int, int]:
         """EndTxn of version 5."""
@@ -82,7 +114,7 @@ class Transactions:
             return Code.PRODUCER_FENCED, -1, -1
         done = Code.NONE, producer_id, entry.epoch
         if entry.state == ONGOING:
-            self._prepare(name, entry, commit)
+            self._prepare(name, entry, commit, fences=True)
             return Code.NONE, producer_id, entry.epoch
         if entry.state == _PREPARED[commit]:
             return Code.CONCURRENT_TRANSACTIONS, -1, -1
@@ -101,10 +133,12 @@ class Transactions:
             return entry.epoch in (epoch, epoch + 1)
         return entry.epoch == epoch
 
-    def _prepare(self, name: str, entry: Entry, commit: bool) -> None:
-        entry.fates[entry.epoch] = commit
+    def _prepare(self, name: str, entry: Entry, commit: bool, *, fences: bool) -> None:
+        if any(entry.producer_id in self._partitions[place].open for place in entry.places):
+            entry.fates[entry.epoch] = commit
+        entry.fates.setdefault(entry.epoch, commit)
         entry.state = _PREPARED[commit]
-        entry.epoch += 1
+        entry.epoch += fences
         self._world.note(f"{name} {entry.state}")
         self._world.at(self._markers_s(), self._complete, entry, commit)
 
@@ -117,7 +151,7 @@ class Transactions:
         entry.state = _COMPLETE[commit]
         entry.places, entry.groups = set(), {}
 
-    def _time_out(self, name: str, epoch: int) -> None:
+    def _time_out(self, name: str, begun: int) -> None:
         entry = self.entries[name]
-        if entry.state == ONGOING and entry.epoch == epoch:
-            self._prepare(name, entry, commit=False)
+        if entry.state == ONGOING and entry.begun == begun:
+            self._prepare(name, entry, commit=False, fences=True)

@@ -1,4 +1,4 @@
-"""Settings of brokers and topics, and a topic's making."""
+"""Settings of brokers and topics, a topic's making, and its growth."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from spark_eos import system
 from spark_eos.kafka.admin.topics import TIMEOUT_S
 from spark_eos.kafka.codes import ADMIN_RETRIES, OK, TOPIC_RETRIES, Code
 from spark_eos.kafka.config.properties import KafkaProperties
-from spark_eos.kafka.errors import refusal
+from spark_eos.kafka.errors import configs_unreadable, refusal
 from spark_eos.kafka.net.client import broker_client
+from spark_eos.kafka.requests.create_partitions import CREATE_PARTITIONS
 from spark_eos.kafka.requests.create_topics import CREATE_TOPICS
 from spark_eos.kafka.requests.describe_configs import DESCRIBE_CONFIGS, Resource
 from spark_eos.retry import retrying
@@ -47,24 +48,41 @@ def each_broker_setting(kafka: KafkaProperties, name: str) -> dict[int, str] | N
 
     Raises ConnectionFailed and KafkaError (EOS_KAFKA_REFUSED).
     """
+    found = _each_broker(kafka, [name])
+    return None if found is None else {node: next(iter(of.values()), "") for node, of in found.items()}
+
+
+def _each_broker(kafka: KafkaProperties, names: list[str] | None) -> dict[int, dict[str, str]] | None:
     client = broker_client(kafka)
     began = system.monotonic()
     for _ in retrying(TIMEOUT_S):
-        asked = {node: _describe(Resource.BROKER, str(node), [name]) for node in client.brokers()}
+        asked = {node: _describe(Resource.BROKER, str(node), names) for node in client.brokers()}
         answers = client.ask_each(asked, DESCRIBE_CONFIGS, _TRY_S)
         found = {node: answer.results[0] for node, answer in answers.items() if answer is not None}
         codes = {result.error_code for result in found.values()}
         if Code.CLUSTER_AUTHORIZATION_FAILED in codes:
             return None
         if codes == {OK}:
-            return {node: next((c.value or "" for c in of.configs), "") for node, of in found.items()}
+            return {node: {c.name: c.value or "" for c in of.configs} for node, of in found.items()}
     raise refusal(
         kafka, "the brokers' settings", max(codes, default=Code.REQUEST_TIMED_OUT), system.monotonic() - began
     )
 
 
+def each_broker_config(kafka: KafkaProperties) -> dict[int, dict[str, str]] | None:
+    """All settings of every broker; empty where a value is secret. None where this user may not ask.
+
+    Raises ConnectionFailed and KafkaError (EOS_KAFKA_REFUSED).
+    """
+    found = _each_broker(kafka, None)
+    return None if found is None else {node: dict(settings) for node, settings in found.items()}
+
+
 def topic_config(kafka: KafkaProperties, topic: str) -> dict[str, str]:
-    """The settings of a topic, which may have been created a moment ago. Errors as for `broker_config`."""
+    """The settings of a topic, which may have been created a moment ago.
+
+    Raises TopicError (EOS_TOPIC_UNAUTHORIZED); other errors as for `broker_config`.
+    """
     client = broker_client(kafka)
     began = system.monotonic()
     code = int(Code.REQUEST_TIMED_OUT)
@@ -73,6 +91,8 @@ def topic_config(kafka: KafkaProperties, topic: str) -> dict[str, str]:
         code = answer.results[0].error_code
         if code == OK:
             return {c.name: c.value or "" for c in answer.results[0].configs}
+        if code == Code.TOPIC_AUTHORIZATION_FAILED:
+            raise configs_unreadable(topic, kafka)
         if code not in TOPIC_RETRIES:
             break
     raise refusal(kafka, topic, code, system.monotonic() - began)
@@ -103,6 +123,26 @@ def create_topic(
     for _ in retrying(TIMEOUT_S):
         made = client.ask_any(CREATE_TOPICS, values, TIMEOUT_S).topics[0]
         code, said = made.error_code, made.error_message or ""
+        if code not in ADMIN_RETRIES:
+            break
+    return code, said
+
+
+def add_partitions(kafka: KafkaProperties, topic: str, partitions: int) -> tuple[int, str]:
+    """Let a topic have so many: Kafka's error code, and what the broker says to it. Raises ConnectionFailed.
+
+    INVALID_PARTITIONS: it has as many, or more. That may be an answer to one's own first request.
+    """
+    client = broker_client(kafka)
+    values = {
+        "topics": [{"name": topic, "count": partitions, "assignments": None}],
+        "timeout_ms": int(1000 * _TRY_S),
+        "validate_only": False,
+    }
+    code, said = int(Code.REQUEST_TIMED_OUT), ""
+    for _ in retrying(TIMEOUT_S):
+        grown = client.ask_any(CREATE_PARTITIONS, values, TIMEOUT_S).results[0]
+        code, said = grown.error_code, grown.error_message or ""
         if code not in ADMIN_RETRIES:
             break
     return code, said

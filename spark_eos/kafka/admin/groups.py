@@ -1,4 +1,4 @@
-"""What the cluster says about consumer groups: who is in one, and what it has committed."""
+"""Consumer groups: who is in one, and what it has committed; offsets for one, and its end."""
 
 from __future__ import annotations
 
@@ -9,24 +9,33 @@ from spark_eos import system
 from spark_eos.kafka.admin.topics import TIMEOUT_S, Offsets
 from spark_eos.kafka.codes import ADMIN_RETRIES, COORDINATOR_MOVED, OK, Code
 from spark_eos.kafka.config.properties import Isolation, KafkaProperties
-from spark_eos.kafka.errors import refusal
+from spark_eos.kafka.errors import group_unauthorized, refusal
 from spark_eos.kafka.net.client import broker_client
 from spark_eos.kafka.net.metadata import CoordinatorKind
 from spark_eos.kafka.net.schema import Record, Request
+from spark_eos.kafka.requests.delete_groups import DELETE_GROUPS
 from spark_eos.kafka.requests.describe_groups import CONSUMER_GROUP_DESCRIBE, DESCRIBE_GROUPS
+from spark_eos.kafka.requests.offset_commit import offset_commit
 from spark_eos.kafka.requests.offset_fetch import OFFSET_FETCH
 from spark_eos.retry import retrying
 
 _TRY_S = 4.0
+#: Among the operations that this user may do; and that nothing is said of them.
+_READ = 1 << 3
+_NOT_TOLD = -(2**31)
+#: The second is for groups of the protocol of KIP-848, from brokers that have it switched off, as Kafka 3 by default.
+_NO_SUCH_GROUP = frozenset({Code.GROUP_ID_NOT_FOUND, Code.UNSUPPORTED_VERSION})
 
 
-def active_members(kafka: KafkaProperties, group: str, timeout_s: float = TIMEOUT_S) -> list[str]:
+def active_members(
+    kafka: KafkaProperties, group: str, timeout_s: float = TIMEOUT_S, *, to_commit: bool = False
+) -> list[str]:
     """Who is in the group, of either protocol of groups, as "client id at host"; empty for a group without members and
-    for one that is not there.
+    for one that is not there. ``to_commit``: this user is to have the right to commit offsets for it.
 
-    Raises KafkaError (EOS_KAFKA_REFUSED) and ConnectionFailed.
+    Raises KafkaError (EOS_KAFKA_REFUSED, EOS_GROUP_UNAUTHORIZED) and ConnectionFailed.
     """
-    flags = {"include_authorized_operations": False}
+    flags = {"include_authorized_operations": to_commit}
     found = _ask(kafka, group, DESCRIBE_GROUPS, {"groups": [group], **flags}, timeout_s)
     if found is None and broker_client(kafka).speaks(CONSUMER_GROUP_DESCRIBE.api, CONSUMER_GROUP_DESCRIBE.last):
         found = _ask(kafka, group, CONSUMER_GROUP_DESCRIBE, {"group_ids": [group], **flags}, timeout_s)
@@ -37,16 +46,18 @@ def active_members(kafka: KafkaProperties, group: str, timeout_s: float = TIMEOU
 def committed_offsets(
     kafka: KafkaProperties,
     group: str,
-    partitions: Mapping[str, Iterable[int]],
+    partitions: Mapping[str, Iterable[int]] | None,
     timeout_s: float = TIMEOUT_S,
     *,
     isolation: Isolation = "read_committed",
 ) -> Offsets:
-    """What the group has committed for these partitions; those without are left out. Errors as for `active_members`.
+    """What the group has committed for these partitions, or for all; those without are left out. Errors as for
+    `active_members`.
 
     With ``read_committed``, offsets that an open transaction is about to commit are waited for.
     """
-    topics = [{"name": topic, "partition_indexes": list(numbers)} for topic, numbers in partitions.items()]
+    listed = None if partitions is None else partitions.items()
+    topics = listed and [{"name": topic, "partition_indexes": list(numbers)} for topic, numbers in listed]
     values = {
         "groups": [{"group_id": group, "topics": topics}],
         "require_stable": isolation == "read_committed",
@@ -58,6 +69,37 @@ def committed_offsets(
             if p.committed_offset >= 0:
                 result.setdefault(topic.name, {})[p.partition_index] = p.committed_offset
     return result
+
+
+def commit_offsets(kafka: KafkaProperties, group: str, offsets: Offsets, timeout_s: float = TIMEOUT_S) -> None:
+    """Commit offsets for a group without members, without leader epochs. Raises KafkaError (EOS_KAFKA_REFUSED)."""
+    began, refused = system.monotonic(), int(Code.REQUEST_TIMED_OUT)
+    for _ in retrying(timeout_s):
+        answer = offset_commit(broker_client(kafka), group, offsets, _TRY_S)
+        codes = set(answer.values()) if isinstance(answer, dict) else {answer}
+        if codes == {OK}:
+            return
+        refused = max((code for code in codes if code is not None), default=refused)
+        if not codes <= ADMIN_RETRIES | {None, OK}:
+            break
+    raise refusal(kafka, f"the offsets of group {group}", refused, system.monotonic() - began)
+
+
+def delete_group(kafka: KafkaProperties, group: str, timeout_s: float = TIMEOUT_S) -> None:
+    """Delete a group without members, and all that it has committed. Raises KafkaError (EOS_KAFKA_REFUSED)."""
+    client = broker_client(kafka)
+    began, code = system.monotonic(), int(Code.REQUEST_TIMED_OUT)
+    for _ in retrying(timeout_s):
+        nodes, errors = client.coordinators([group], _TRY_S, CoordinatorKind.GROUP)
+        answer = client.ask(next(iter(nodes)), DELETE_GROUPS, {"groups_names": [group]}, _TRY_S) if nodes else None
+        code = errors.get(group, int(Code.REQUEST_TIMED_OUT)) if answer is None else answer.results[0].error_code
+        if code in (OK, Code.GROUP_ID_NOT_FOUND):
+            return
+        if answer is None or code in COORDINATOR_MOVED:
+            client.forget([group], CoordinatorKind.GROUP)
+        if code not in ADMIN_RETRIES:
+            break
+    raise refusal(kafka, f"an end of group {group}", code, system.monotonic() - began)
 
 
 def _ask(
@@ -72,7 +114,10 @@ def _ask(
         answer = client.ask(next(iter(nodes)), request, values, left) if nodes else None
         found: Record | None = answer.groups[0] if answer is not None else None
         code = errors.get(group, int(Code.REQUEST_TIMED_OUT)) if found is None else _code(found)
-        if code == OK or code == Code.GROUP_ID_NOT_FOUND:
+        allowed = getattr(found, "authorized_operations", _NOT_TOLD)
+        if allowed != _NOT_TOLD and not allowed & _READ:
+            raise group_unauthorized(kafka, group)
+        if code == OK or code in _NO_SUCH_GROUP:
             return found if code == OK and getattr(found, "group_state", "") != "Dead" else None
         if found is None or code in COORDINATOR_MOVED:
             client.forget([group], CoordinatorKind.GROUP)

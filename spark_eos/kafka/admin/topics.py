@@ -97,6 +97,11 @@ def topic_names(kafka: KafkaProperties, timeout_s: float = TIMEOUT_S) -> list[st
     return sorted(topic.name for topic in broker_client(kafka).metadata(None, timeout_s).topics)
 
 
+def cluster_id(kafka: KafkaProperties, timeout_s: float = TIMEOUT_S) -> str:
+    """The id of the cluster; empty where brokers have none. Raises ConnectionFailed."""
+    return broker_client(kafka).metadata([], timeout_s).cluster_id or ""
+
+
 def _readable(topic_id: bytes) -> str:
     """The id as Kafka's own tools print it."""
     return base64.urlsafe_b64encode(topic_id).decode().rstrip("=")

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import socket
-import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from spark_eos.errors import OptionError
-from spark_eos.kafka.config.java_names import canonical, unsupported
-from spark_eos.kafka.config.librdkafka import load_certificate
+from spark_eos.kafka.config.java_names import canonical
 from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.kafka.config.tls import Tls
+from spark_eos.kafka.config.tokens import token_settings
+from spark_eos.kafka.config.unsupported import unreadable_certificates, unsupported
 
 _SILENCE_S = 30.0
 _DEFAULT_PORT = 9092
@@ -23,13 +25,23 @@ Address = tuple[str, int]
 
 
 @dataclass(frozen=True)
+class Kerberos:
+    """``service``: the first part of the brokers' principals. Without ``principal`` and ``keytab``, the credentials are
+    those that Kerberos finds."""
+
+    service: str = "kafka"
+    principal: str = ""
+    keytab: str = ""
+
+
+@dataclass(frozen=True)
 class Sasl:
     """``mechanism`` in capitals; of the rest, what it needs. Secrets do not print."""
 
     mechanism: str
     username: str = ""
     password: str = field(default="", repr=False)
-    service: str = "kafka"
+    kerberos: Kerberos = field(default_factory=Kerberos)
     oauthbearer: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
@@ -40,7 +52,7 @@ class Handshake:
     servers: tuple[Address, ...]
     client_id: str
     family: int
-    tls: ssl.SSLContext | None
+    tls: Tls | None
     sasl: Sasl | None
 
 
@@ -61,7 +73,7 @@ def handshake(kafka: KafkaProperties) -> Handshake:
         servers=tuple(_address(server.strip()) for server in kafka.bootstrap_servers.split(",") if server.strip()),
         client_id=client_id(kafka),
         family=_FAMILIES.get(user.get("broker.address.family", "any"), socket.AF_UNSPEC),
-        tls=_ssl_context(user) if protocol.endswith("SSL") else None,
+        tls=_tls(user) if protocol.endswith("SSL") else None,
         sasl=_sasl(user) if protocol.startswith("SASL") else None,
     )
 
@@ -80,33 +92,36 @@ def _address(server: str) -> Address:
 def _sasl(user: Mapping[str, str]) -> Sasl:
     mechanism = user.get("sasl.mechanism", "GSSAPI").upper()
     if mechanism == "GSSAPI":
-        return Sasl(mechanism, service=user.get("sasl.kerberos.service.name", "kafka"))
+        return Sasl(mechanism, kerberos=_kerberos(user))
     if mechanism in ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"):
         return Sasl(mechanism, user.get("sasl.username", ""), user.get("sasl.password", ""))
-    if mechanism == "OAUTHBEARER":
-        settings = {key: value for key, value in user.items() if "oauthbearer" in key}
-        return Sasl(mechanism, oauthbearer=settings)
+    if mechanism in ("OAUTHBEARER", "AWS_MSK_IAM"):
+        return Sasl("OAUTHBEARER", oauthbearer=token_settings(user))
     raise unsupported(
         "sasl.mechanism",
         f"is {mechanism}, which spark-eos does not speak.",
-        hint="Use PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER or GSSAPI.",
+        hint="Use PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER, AWS_MSK_IAM or GSSAPI.",
     )
 
 
-def _ssl_context(user: Mapping[str, str]) -> ssl.SSLContext:
-    verify = user.get("enable.ssl.certificate.verification", "true").lower() == "true"
+def _kerberos(user: Mapping[str, str]) -> Kerberos:
+    """Looked for at once, so that what is missing is told before any connection."""
+    if importlib.util.find_spec("gssapi") is None:
+        raise unsupported(
+            "sasl.mechanism",
+            "is GSSAPI, which needs the package gssapi.",
+            hint="pip install 'spark-eos[kerberos]', where driver and tasks run; it needs the Kerberos libraries.",
+        )
+    named = {"service": "service.name", "principal": "principal", "keytab": "keytab"}
+    given = {field: user.get(f"sasl.kerberos.{name}", "") for field, name in named.items()}
+    return Kerberos(**{field: value for field, value in given.items() if value})
+
+
+def _tls(user: Mapping[str, str]) -> Tls:
+    """Looked at once, so that what is wrong is told before any connection."""
+    tls = Tls(user)
     try:
-        context = ssl.create_default_context(cafile=user.get("ssl.ca.location"), cadata=user.get("ssl.ca.pem"))
-        context.check_hostname = verify and user.get("ssl.endpoint.identification.algorithm", "https") == "https"
-        context.verify_mode = ssl.CERT_REQUIRED if verify else ssl.CERT_NONE
-        if "ssl.crl.location" in user:
-            context.load_verify_locations(user["ssl.crl.location"])
-            context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
-        load_certificate(context, user)
-    except (OSError, ssl.SSLError) as error:
-        raise OptionError(
-            "EOS_OPTION_KAFKA_INVALID",
-            f"The kafka.ssl.* certificates cannot be loaded: {error}.",
-            hint="Check that the files exist, are in PEM format and can be read on this machine.",
-        ) from None
-    return context
+        tls.context()
+    except OSError as error:
+        raise unreadable_certificates(error) from None
+    return tls

@@ -11,7 +11,6 @@ properties between a source and a sink. An unknown property is an error; `check`
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import difflib
 import functools
@@ -19,15 +18,18 @@ import ipaddress
 import logging
 import os
 import re
-import ssl
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from spark_eos.errors import OptionError
-from spark_eos.kafka.config.java_names import RENAMED, WITHOUT_TWIN, canonical
+from spark_eos.kafka.config.direct import WITHOUT_EFFECT
+from spark_eos.kafka.config.java_names import HANDLERS, OWN, RENAMED, WITHOUT_TWIN, canonical
 from spark_eos.kafka.config.properties import Codec, KafkaProperties, is_secret
+from spark_eos.kafka.config.stores import without_stores
+from spark_eos.kafka.config.tokens import token, token_settings
+from spark_eos.kafka.config.unsupported import unreadable_certificates
 
 Kind = Literal["consumer", "producer", "admin"]
 
@@ -43,12 +45,15 @@ _CONNECTION = frozenset(
         *("bootstrap.servers", "broker.address.family", "client.id", "enable.metrics.push", "socket.timeout.ms"),
         *("reconnect.backoff.max.ms", "reconnect.backoff.ms"),
         *("security.protocol", "sasl.mechanism", "sasl.username", "sasl.password"),
+        *("sasl.kerberos.keytab", "sasl.kerberos.principal", "sasl.kerberos.service.name"),
         *("enable.sasl.oauthbearer.unsecure.jwt", "sasl.oauthbearer.config", "sasl.oauthbearer.extensions"),
         *("sasl.oauthbearer.method", "sasl.oauthbearer.client.id", "sasl.oauthbearer.client.secret"),
         *("sasl.oauthbearer.scope", "sasl.oauthbearer.token.endpoint.url"),
         *("enable.ssl.certificate.verification", "ssl.endpoint.identification.algorithm"),
         *("ssl.ca.location", "ssl.ca.pem", "ssl.certificate.location", "ssl.certificate.pem"),
-        *("ssl.key.location", "ssl.key.pem", "ssl.key.password", "ssl.crl.location"),
+        *("ssl.key.location", "ssl.key.pem", "ssl.key.password", "ssl.crl.location", "ssl.cipher.suites"),
+        *("ssl.keystore.location", "ssl.keystore.password", "https.ca.location", "https.ca.pem"),
+        *OWN,
     ]
 )
 #: Properties without a meaning for the other kind of client; and for each kind, those supported without librdkafka.
@@ -72,7 +77,7 @@ _OF_CONSUMERS = frozenset(
     ]
 )
 _FOLLOWED = {
-    "consumer": _CONNECTION | _OF_PRODUCERS | {"max.partition.fetch.bytes"},
+    "consumer": _CONNECTION | _OF_PRODUCERS | {"client.rack", "fetch.max.bytes", "max.partition.fetch.bytes"},
     "producer": _CONNECTION
     | _OF_CONSUMERS.union(
         ["batch.size", "compression.codec", "compression.level", "compression.type"],
@@ -80,6 +85,8 @@ _FOLLOWED = {
         ["partitioner", "sticky.partitioning.linger.ms"],  # rows without keys change partitions with every batch
     ),
 }
+#: Of ``client.dns.lookup``: what our own connections do.
+_ALL_ADDRESSES = "use_all_dns_ips"
 _CODECS: tuple[Codec, ...] = get_args(Codec)
 
 #: Defaults unless the user sets them. The back-off suits a nearby cluster; the telemetry of KIP-714 costs every
@@ -98,7 +105,7 @@ def librdkafka_config(
 
     Call `check` once on the driver before: a wrong property then is an OptionError instead of an error of the client.
     """
-    user = canonical(kafka)
+    user = _for_librdkafka(canonical(kafka))
     config: dict[str, Any] = {**_DEFAULTS, **(defaults or {}), **user}
     if kind == "consumer":
         config.setdefault("group.id", "spark-eos")  # librdkafka requires one even if no group is joined
@@ -109,17 +116,36 @@ def librdkafka_config(
     return {**config, **(ours or {})}
 
 
+def _for_librdkafka(user: Mapping[str, str]) -> dict[str, Any]:
+    """Stores as PEM, and tokens by a call, which it makes whenever it needs a new one."""
+    try:
+        config: dict[str, Any] = without_stores(user)
+    except OSError as error:
+        raise unreadable_certificates(error) from None
+    if config.get("sasl.mechanism", "").upper() in ("OAUTHBEARER", "AWS_MSK_IAM"):
+        settings = token_settings(user)
+        config = {key: value for key, value in config.items() if not key.startswith(("sasl.oauthbearer.", "https.ca."))}
+        config.pop("enable.sasl.oauthbearer.unsecure.jwt", None)
+        config |= {"sasl.mechanism": "OAUTHBEARER", "oauth_cb": functools.partial(_token, settings)}
+    return {key: value for key, value in config.items() if key not in OWN}
+
+
+def _token(settings: Mapping[str, str], _: str) -> tuple[str, float, str, dict[str, str]]:
+    """As confluent-kafka wants it: the token, when it expires, whose it is, and SASL extensions."""
+    found = token(settings)
+    extensions = settings.get("sasl.oauthbearer.extensions", "").split(",")
+    pairs = dict(part.strip().partition("=")[::2] for part in extensions if part.strip())
+    return found.value, found.expires_at, found.principal, pairs
+
+
 def is_for_librdkafka(kafka: KafkaProperties, kind: Literal["consumer", "producer"]) -> bool:
-    """Whether some of the properties are supported by librdkafka only."""
+    """Whether some of the properties are supported by librdkafka only: `BY_LIBRDKAFKA`, and those not known here."""
     user = canonical(kafka)
-    if not user.keys() <= _FOLLOWED[kind]:
+    if user.get("client.dns.lookup") == _ALL_ADDRESSES:
+        del user["client.dns.lookup"]
+    if not user.keys() <= _FOLLOWED[kind] | WITHOUT_EFFECT[kind]:
         return True
-    if kind == "producer" and codec(kafka) is None:
-        return True
-    if not user.get("security.protocol", "").upper().startswith("SASL"):
-        return False
-    mechanism = user.get("sasl.mechanism", "GSSAPI").upper()
-    return mechanism not in ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
+    return kind == "producer" and codec(kafka) is None
 
 
 def codec(kafka: KafkaProperties) -> Codec | None:
@@ -142,10 +168,16 @@ def check(kafka: KafkaProperties, kind: Kind) -> None:
 def _check(kafka: KafkaProperties, kind: Kind) -> None:
     from confluent_kafka import Consumer, KafkaException, Producer
 
-    config = librdkafka_config(kafka, kind)
-    for key in config:
+    for key in kafka:
         if key.endswith("_cb"):
             raise _unknown(key)
+    config = librdkafka_config(kafka, kind)
+    config.pop("oauth_cb", None)  # it would be waited for
+    protocol = config.get("security.protocol", "").upper()
+    if protocol.startswith("SASL") and config.get("sasl.mechanism", "GSSAPI").upper() == "GSSAPI":
+        # librdkafka as pip brings it has no Kerberos, and needs none.
+        config["security.protocol"] = protocol.removeprefix("SASL_")
+        config.pop("sasl.mechanism", None)
     del config["bootstrap.servers"]
     try:
         client = Consumer(config) if kind == "consumer" else Producer(config)
@@ -153,23 +185,6 @@ def _check(kafka: KafkaProperties, kind: Kind) -> None:
         raise _refusal(kafka, error.args[0].str()) from None
     if kind == "consumer":
         client.close()
-
-
-def load_certificate(context: ssl.SSLContext, user: Mapping[str, str]) -> None:
-    with contextlib.ExitStack() as stack:
-
-        def path(name: str) -> str | None:
-            text = user.get(f"{name}.pem")
-            if text is None:
-                return user.get(f"{name}.location")
-            file = stack.enter_context(tempfile.NamedTemporaryFile("w", suffix=".pem"))  # created with mode 0600
-            file.write(text)
-            file.flush()
-            return file.name
-
-        certificate = path("ssl.certificate")
-        if certificate is not None:
-            context.load_cert_chain(certificate, path("ssl.key"), user.get("ssl.key.password"))
 
 
 def _on_loopback(servers: str) -> bool:
@@ -225,7 +240,7 @@ def _unknown(key: str) -> OptionError:
 
 def property_names() -> tuple[str, ...]:
     """Every supported property name: librdkafka's list, and the Java names known here."""
-    java = {*RENAMED, *WITHOUT_TWIN, "buffer.memory", "sasl.jaas.config"}
+    java = {*RENAMED, *WITHOUT_TWIN, *OWN, *HANDLERS, "buffer.memory", "sasl.jaas.config"}
     return tuple(sorted(java | _librdkafka_properties().keys()))
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from typing import Literal
+
+from spark_eos.settings import Settings
 
 Isolation = Literal["read_committed", "read_uncommitted"]
 #: Codecs that Arrow compresses as every Kafka client reads them.
@@ -23,26 +24,8 @@ _SECRET_MARKS = (
 )
 
 
-class KafkaProperties(Mapping[str, str]):
+class KafkaProperties(Settings):
     """The user's ``kafka.*`` options, without that prefix; prints secrets as ``***``."""
-
-    def __init__(self, values: Mapping[str, str]) -> None:
-        self._values = dict(values)
-
-    def __getitem__(self, key: str) -> str:
-        return self._values[key]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._values)
-
-    def __len__(self) -> int:
-        return len(self._values)
-
-    def __hash__(self) -> int:
-        return hash(frozenset(self._values.items()))
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, KafkaProperties) and self._values == other._values
 
     def __repr__(self) -> str:
         return repr({k: "***" if is_secret(k) else v for k, v in self._values.items()})

@@ -24,7 +24,7 @@ from spark_eos.kafka.net.handshake import Abilities, abilities, open_socket
 from spark_eos.kafka.net.metadata import FIND_COORDINATOR, METADATA, NO_ID, CoordinatorKind
 from spark_eos.kafka.net.pool import ConnectionPool
 from spark_eos.kafka.net.sasl import Refused
-from spark_eos.kafka.net.schema import Record, Request
+from spark_eos.kafka.net.schema import Api, Record, Request
 from spark_eos.retry import retrying
 
 ANY_BROKER_S = 15.0
@@ -41,6 +41,9 @@ _FIRST_TRY_S = 2.0
 _AVOIDED_S = 30.0
 #: Each question about brokers that are not known asks anew, but not more often than this.
 _REFRESH_S = 1.0
+#: For so long the level of transaction.version is taken to stay as it is. Whoever begins a transaction by an older one
+#: ends it by that, which brokers take.
+_LEVEL_S = 30.0
 _CLIENTS = 4
 
 
@@ -54,6 +57,8 @@ class BrokerClient:
         self._silence_s = silence_seconds(properties)
         self._brokers: dict[int, Address] = {}
         self._abilities: dict[int, Abilities] = {}
+        self._learned_at = 0.0
+        self._level: int | None = None
         self._leaders: dict[tuple[str, int], int] = {}
         self._coordinators: dict[tuple[CoordinatorKind, str], int] = {}
         self._avoided: dict[int, float] = {}
@@ -164,10 +169,13 @@ class BrokerClient:
         until = system.monotonic() + min(seconds, _CONNECT_S)
         broker = open_socket(self._how, self._address(node), until - system.monotonic())
         try:
-            spoken = self._abilities[node] = abilities(broker, self._how.client_id, until - system.monotonic())
+            spoken = abilities(broker, self._how.client_id, until - system.monotonic())
         except BaseException:
             broker.close()
             raise
+        if not self._abilities:
+            self._learned_at = system.monotonic()
+        self._abilities[node] = spoken
         return Connection(broker, node, self._how.client_id), spoken
 
     def _address(self, node: int) -> Address:
@@ -264,7 +272,26 @@ class BrokerClient:
         first, last = self._any_abilities().versions.get(api, (0, -1))
         return first <= version <= last
 
-    def lacking(self, request: Request) -> list[int]:
+    def version(self, node: int, api: Api) -> int:
+        """The newest version of a request that this broker has, too. Raises OSError, and KafkaError
+        (EOS_BROKER_VERSION) where there is none."""
+        if node not in self._abilities:
+            connection, _ = self._control(node, _CONNECT_S)
+            self._pool.give_back(self.properties, connection)
+        return _version(node, api, self._abilities[node])
+
+    def has(self, node: int, api: Api) -> bool:
+        """Whether this broker has a version of the request; False where it does not answer."""
+        try:
+            return bool(self.version(node, api) >= 0)
+        except (OSError, KafkaError):
+            return False
+
+    def forget_versions(self, node: int) -> None:
+        """The broker may come back as another version."""
+        self._abilities.pop(node, None)
+
+    def lacking(self, request: Api) -> list[int]:
         """The brokers that answer now, and have no version of the request that is spoken here. Raises
         ConnectionFailed."""
         self._abilities.clear()  # a broker may have come back as another version
@@ -280,6 +307,18 @@ class BrokerClient:
         """
         self._abilities.clear()
         return self._any_abilities().features.get(name, 0)
+
+    def transaction_version(self) -> int:
+        """The finalized level of transaction.version, 0 where there is none, as it was within the last half a minute,
+        or when a broker last answered. Raises ConnectionFailed where none has yet."""
+        if system.monotonic() - self._learned_at > _LEVEL_S:
+            self._abilities.clear()
+        try:
+            self._level = self._any_abilities().features.get("transaction.version", 0)
+        except ConnectionFailed:
+            if self._level is None:
+                raise
+        return self._level
 
     def _any_abilities(self) -> Abilities:
         for node in self._candidates():
@@ -319,7 +358,7 @@ def _why_no_leader(topic: Record | None, partition: int) -> int:
     return Code.LEADER_NOT_AVAILABLE if known else Code.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def _version(node: int, request: Request, spoken: Abilities) -> int:
+def _version(node: int, request: Api, spoken: Abilities) -> int:
     first, last = spoken.versions.get(request.api, (0, -1))
     version = request.version(first, last)
     if version is None:
@@ -327,7 +366,7 @@ def _version(node: int, request: Request, spoken: Abilities) -> int:
             "EOS_BROKER_VERSION",
             f"Broker {node} speaks {request.name} in versions {first} to {last}; spark-eos needs one of "
             f"{request.first} to {request.last}.",
-            hint="Use brokers of Apache Kafka 4.0 or newer.",
+            hint="Use brokers of Apache Kafka 3.6 or newer.",
             request=request.name,
         )
     return version

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Generic, TypeVar
 
 from spark_eos import system
+from spark_eos.kafka.net import sessions
 from spark_eos.kafka.net.schema import NO_TAGS, Fields
 
 #: An answer has some dozens of bytes to a partition; one that says it has more than this is none.
@@ -58,17 +59,22 @@ class Connection(Generic[A]):
         return not self._asked
 
     @property
+    def due(self) -> bool:
+        """The broker wants to know again who this is: replace it, when nothing is awaited."""
+        return sessions.is_due(self._socket)
+
+    @property
     def sending(self) -> bool:
         """Something is left to be sent."""
         return bool(self._unsent)
 
-    def ask(self, api: int, version: int, body: Iterable[bytes], note: A) -> int:
+    def ask(self, api: int, version: int, body: Iterable[bytes | memoryview], note: A) -> int:
         """Queue a request of a version with tags, to be sent by `push`; its number."""
         if self.idle:
             self.moved_at = system.monotonic()
         self._number += 1
         head = struct.pack(">hhih", api, version, self._number, len(self._client_id)) + self._client_id + NO_TAGS
-        pieces = [head, *body]
+        pieces: list[bytes | memoryview] = [head, *body]
         pieces.insert(0, struct.pack(">i", sum(map(len, pieces))))
         self._unsent += map(memoryview, _joined(pieces))
         self._asked.append((self._number, note))
@@ -143,10 +149,10 @@ def wait(connections: Iterable[Connection[Any]], until: float) -> None:
     poll.poll(max(0.0, 1000 * (until - system.monotonic())) + 1)
 
 
-def _joined(pieces: Iterable[bytes]) -> list[bytes]:
+def _joined(pieces: Iterable[bytes | memoryview]) -> list[bytes | memoryview]:
     """Small pieces joined; large ones stay as they are."""
-    result: list[bytes] = []
-    small: list[bytes] = []
+    result: list[bytes | memoryview] = []
+    small: list[bytes | memoryview] = []
     for piece in pieces:
         if len(piece) < 4096:
             small.append(piece)

@@ -12,6 +12,7 @@ from typing import TypeVar
 from spark_eos import system
 from spark_eos.kafka.codes import OK, name_of
 from spark_eos.kafka.config.handshake import Address, Handshake
+from spark_eos.kafka.net import sessions
 from spark_eos.kafka.net.sasl import Refused, conversation
 from spark_eos.kafka.net.schema import (
     BYTES,
@@ -76,7 +77,7 @@ def open_socket(how: Handshake, address: Address, seconds: float) -> socket.sock
         broker.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         broker.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         if how.tls is not None:
-            broker = _encrypt(broker, how.tls, address[0])
+            broker = _encrypt(broker, how.tls.context(), address[0])
         if how.sasl is not None:
             _authenticate(broker, how, address[0], until)
     except BaseException:
@@ -129,7 +130,18 @@ def _encrypt(broker: socket.socket, tls: ssl.SSLContext, host: str) -> socket.so
     except ssl.SSLCertVerificationError as error:
         raise Refused(f"the broker's certificate is not trusted: {error.verify_message}") from None
     except ssl.SSLError as error:
+        _check_certificate(error)
         raise OSError(f"TLS handshake failed ({error.reason}): does this port of the broker speak TLS?") from None
+
+
+def _check_certificate(error: ssl.SSLError) -> None:
+    """Raises `Refused` where the broker has refused a certificate. By TLS 1.3 it says so when the handshake is over."""
+    reason = error.reason or ""
+    if "ALERT" in reason and ("CERT" in reason or "UNKNOWN_CA" in reason):
+        raise Refused(
+            "the broker wants a certificate of the client, or another one than kafka.ssl.keystore.* or "
+            f"kafka.ssl.certificate.* has ({reason})"
+        ) from None
 
 
 def _authenticate(broker: socket.socket, how: Handshake, host: str, until: float) -> None:
@@ -141,17 +153,21 @@ def _authenticate(broker: socket.socket, how: Handshake, host: str, until: float
     if code != OK:
         raise Refused(f"the brokers do not offer the SASL mechanism {how.sasl.mechanism} ({name_of(code)})")
     talk = conversation(how.sasl, host)
-    said = next(talk, None)
+    said, began, lifetime_ms = next(talk, None), system.monotonic(), 0
     while said is not None:
         request = NO_TAGS + _SASL_AUTHENTICATE.asks.write({"auth_bytes": said})
         api, version = _SASL_AUTHENTICATE.api, _SASL_AUTHENTICATE.last
         answer = _exchange(broker, how.client_id, api, version, request, _read_authenticate, until)
         if answer.error_code != OK:
-            raise Refused(f"SASL authentication failed: {answer.error_message or name_of(answer.error_code)}")
+            refusal = Refused(f"SASL authentication failed: {answer.error_message or name_of(answer.error_code)}")
+            talk.throw(refusal)
+            raise refusal
+        lifetime_ms = answer.session_lifetime_ms
         try:
             said = talk.send(answer.auth_bytes)
         except StopIteration:
             said = None
+    sessions.begin(broker, began, lifetime_ms)
 
 
 def _read_authenticate(fields: Fields) -> Record:
@@ -187,7 +203,11 @@ def _receive(broker: socket.socket, size: int, until: float) -> bytes:
     data = bytearray()
     while len(data) < size:
         broker.settimeout(_left(until))
-        piece = broker.recv(size - len(data))
+        try:
+            piece = broker.recv(size - len(data))
+        except ssl.SSLError as error:
+            _check_certificate(error)
+            raise
         if not piece:
             raise ConnectionError("the broker has closed the connection")
         data += piece

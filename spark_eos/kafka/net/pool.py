@@ -25,12 +25,15 @@ class Connects(Protocol):
 
 
 class PooledConnection(Protocol):
-    """``idle``: nothing is awaited on it."""
+    """``idle``: nothing is awaited on it. ``due``: the broker wants to know again who this is."""
 
     node: int
 
     @property
     def idle(self) -> bool: ...
+
+    @property
+    def due(self) -> bool: ...
 
     def fileno(self) -> int: ...
 
@@ -66,7 +69,7 @@ class ConnectionPool(Generic[C]):
         """The one that was used last and that the broker has not closed since."""
         key = kafka, os.getpid(), node
         while (connection := self._newest(key)) is not None:
-            if not _speaks_unasked(connection):
+            if not connection.due and not _speaks_unasked(connection):
                 return connection
             connection.close()
         return None

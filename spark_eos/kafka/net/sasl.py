@@ -1,7 +1,8 @@
 """SASL mechanisms: what a client says, given what the broker says. No I/O but for tokens, which a server may issue.
 
 A mechanism is a generator: it yields what is to be sent and gets what the broker answered; it ends when all is said.
-It raises `Refused` where the broker cannot be trusted or a token cannot be had for good.
+It raises `Refused` where the broker cannot be trusted or a token cannot be had for good; and is told by the same error
+that the broker refuses.
 """
 
 from __future__ import annotations
@@ -9,26 +10,23 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
-import json
+import importlib
 import secrets
-import threading
-import time
-import urllib.error
-import urllib.parse
-import urllib.request
 from collections.abc import Generator, Mapping
+from types import ModuleType
 
-from spark_eos.kafka.config.handshake import Sasl
+from spark_eos.kafka.config.handshake import Kerberos, Sasl
+from spark_eos.kafka.config.tokens import TokenRefused, forget, token
 
 Conversation = Generator[bytes, bytes, None]
 
-_TOKEN_TIMEOUT_S = 10.0
-#: Of a token's life, after which a new one is asked for.
-_FRESH_SHARE = 0.8
 #: Fewer iterations make a stolen exchange too easy to search (RFC 7677).
 _FEWEST_ITERATIONS = 4096
 #: GSSAPI: no security layer, as Kafka has none.
 _NO_LAYER = b"\x01\x00\x00\x00"
+#: Minor codes of MIT Kerberos, which may be signed: no server of the realm answers, or its name cannot be resolved.
+_LOW = 0xFFFFFFFF
+_ASK_AGAIN = {-1765328228 & _LOW, -1765328230 & _LOW}
 
 
 class Refused(OSError):
@@ -42,7 +40,7 @@ def conversation(sasl: Sasl, host: str) -> Conversation:
     if sasl.mechanism == "OAUTHBEARER":
         return _oauthbearer(sasl.oauthbearer)
     if sasl.mechanism == "GSSAPI":
-        return _gssapi(sasl.service, host)
+        return _gssapi(sasl.kerberos, host)
     return _scram(sasl)
 
 
@@ -81,74 +79,38 @@ def _attributes(message: str) -> dict[str, str]:
 
 def _oauthbearer(settings: Mapping[str, str]) -> Conversation:
     """RFC 7628. A broker that refuses the token says why, as JSON, and waits for one byte."""
+    try:
+        own = token(settings)
+    except TokenRefused as error:
+        raise Refused(str(error)) from None
     extensions = "".join(f"{part.strip()}\x01" for part in settings.get("sasl.oauthbearer.extensions", "").split(","))
-    answer = yield f"n,,\x01auth=Bearer {_token(settings)}\x01{extensions.lstrip(chr(1))}\x01".encode()
+    try:
+        answer = yield f"n,,\x01auth=Bearer {own.value}\x01{extensions.lstrip(chr(1))}\x01".encode()
+    except Refused:  # by the broker, without a reason in the answer
+        forget(settings, own)
+        raise
     if answer:
+        forget(settings, own)
         yield b"\x01"
         raise Refused(f"SASL authentication failed: {answer.decode(errors='replace')}")
 
 
-_tokens: dict[frozenset[tuple[str, str]], tuple[str, float]] = {}
-_tokens_lock = threading.Lock()
-
-
-def _token(settings: Mapping[str, str]) -> str:
-    """A token that is good for some time yet; it is kept for the next connection."""
-    key = frozenset(settings.items())
-    with _tokens_lock:
-        token, until = _tokens.get(key, ("", 0.0))
-        if time.monotonic() >= until:
-            unsecured = settings.get("enable.sasl.oauthbearer.unsecure.jwt", "false").lower() == "true"
-            token, life_s = _unsecured_token(settings) if unsecured else _issued_token(settings)
-            _tokens[key] = token, time.monotonic() + life_s * _FRESH_SHARE
-        return token
-
-
-def _unsecured_token(settings: Mapping[str, str]) -> tuple[str, float]:
-    """An unsigned JSON web token, for brokers of a test, from ``sasl.oauthbearer.config`` as librdkafka reads it."""
-    given = dict(part.partition("=")[::2] for part in settings.get("sasl.oauthbearer.config", "").split())
-    life_s = int(given.get("lifeSeconds", "3600"))
-    now = time.time()
-    claims: dict[str, object] = {
-        given.get("principalClaimName", "sub"): given.get("principal", ""),
-        "iat": now,
-        "exp": now + life_s,
-    }
-    if "scope" in given:
-        claims[given.get("scopeClaimName", "scope")] = given["scope"].split(",")
-    parts = [json.dumps(part, separators=(",", ":")).encode() for part in ({"alg": "none"}, claims)]
-    return ".".join(base64.urlsafe_b64encode(part).decode().rstrip("=") for part in parts) + ".", life_s
-
-
-def _issued_token(settings: Mapping[str, str]) -> tuple[str, float]:
-    """Client credentials (RFC 6749, 4.4) at ``sasl.oauthbearer.token.endpoint.url``."""
-    url = settings.get("sasl.oauthbearer.token.endpoint.url", "")
-    name, secret = (settings.get(f"sasl.oauthbearer.client.{what}", "") for what in ("id", "secret"))
-    form = {"grant_type": "client_credentials"}
-    if settings.get("sasl.oauthbearer.scope"):
-        form["scope"] = settings["sasl.oauthbearer.scope"]
-    credentials = base64.b64encode(f"{urllib.parse.quote(name)}:{urllib.parse.quote(secret)}".encode()).decode()
+def _gssapi(own: Kerberos, host: str) -> Conversation:
+    """RFC 4752, by the package gssapi."""
+    gssapi = importlib.import_module("gssapi")
     try:
-        request = urllib.request.Request(
-            url, urllib.parse.urlencode(form).encode(), {"Authorization": f"Basic {credentials}"}
-        )
-        with urllib.request.urlopen(request, timeout=_TOKEN_TIMEOUT_S) as answer:
-            said = json.load(answer)
-        return str(said["access_token"]), float(said.get("expires_in", 300))
-    except urllib.error.HTTPError as error:
-        raise Refused(f"{url} issues no token: {error.code} {error.reason}") from None
-    except (OSError, ValueError, KeyError) as error:
-        raise OSError(f"no token from {url}: {error}") from None
+        yield from _kerberos(gssapi, own, host)
+    except gssapi.exceptions.GSSError as error:
+        if error.min_code & _LOW in _ASK_AGAIN:
+            raise OSError(f"Kerberos: {error}") from None
+        raise Refused(
+            f"Kerberos: {error}; kinit, or kafka.sasl.kerberos.keytab and .principal, give a ticket"
+        ) from None
 
 
-def _gssapi(service: str, host: str) -> Conversation:
-    """RFC 4752, by the package gssapi and the credentials that it finds."""
-    try:
-        import gssapi
-    except ImportError:
-        raise Refused("GSSAPI needs the package gssapi, which is not installed here") from None
-    name = gssapi.Name(f"{service}@{host}", gssapi.NameType.hostbased_service)
-    context = gssapi.SecurityContext(name=name, usage="initiate")
+def _kerberos(gssapi: ModuleType, own: Kerberos, host: str) -> Conversation:
+    name = gssapi.Name(f"{own.service}@{host}", gssapi.NameType.hostbased_service)
+    context = gssapi.SecurityContext(name=name, creds=_credentials(gssapi, own), usage="initiate")
     answer: bytes | None = None
     while not context.complete:
         answer = yield context.step(answer) or b""
@@ -156,3 +118,13 @@ def _gssapi(service: str, host: str) -> Conversation:
     if not offered or not offered[0] & 1:
         raise Refused("the broker asks for a security layer, which Kafka has not")
     yield context.wrap(_NO_LAYER, False).message
+
+
+def _credentials(gssapi: ModuleType, own: Kerberos) -> object:
+    """Those of the keytab, whose tickets are asked for and renewed when they are needed; else those of the process."""
+    if not own.keytab:
+        return None
+    cache = hashlib.sha256(f"{own.principal} {own.keytab}".encode()).hexdigest()[:16]
+    name = gssapi.Name(own.principal, gssapi.NameType.kerberos_principal) if own.principal else None
+    store = {"client_keytab": f"FILE:{own.keytab}", "ccache": f"MEMORY:spark-eos-{cache}"}
+    return gssapi.Credentials(name=name, usage="initiate", store=store)

@@ -148,17 +148,23 @@ def record(_tagged: Mapping[int, tuple[str, Kind]] | None = None, /, **kinds: Ki
 
 
 @dataclass(frozen=True)
-class Request:
-    """A request that is the same in versions ``first`` to ``last``; ``api`` is Kafka's number for it."""
+class Api:
+    """Versions ``first`` to ``last`` of a request, of which any will do; ``api`` is Kafka's number for it."""
 
     name: str
     api: int
     first: int
     last: int
-    asks: Kind
-    answers: Kind
 
     def version(self, first: int, last: int) -> int | None:
         """The newest version that a broker has, too, which speaks versions ``first`` to ``last``."""
         newest = min(last, self.last)
         return newest if newest >= max(first, self.first) else None
+
+
+@dataclass(frozen=True)
+class Request(Api):
+    """A request whose fields are the same in all of these versions."""
+
+    asks: Kind
+    answers: Kind

@@ -9,20 +9,29 @@ from dataclasses import astuple
 
 from spark_eos import failpoints
 from spark_eos.errors import ConnectionFailed, KafkaError
-from spark_eos.kafka.codes import COORDINATOR_MOVED, OK, UNAUTHORIZED, Code, name_of
-from spark_eos.kafka.errors import Cause, init_error
+from spark_eos.kafka.codes import COORDINATOR_MOVED, COORDINATOR_RETRIES, OK, UNAUTHORIZED, Code, name_of
+from spark_eos.kafka.errors import ACLS, Cause, init_error
 from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.kafka.net.schema import Record
-from spark_eos.kafka.requests.describe_producers import describe_producers
-from spark_eos.kafka.requests.describe_transactions import LOOK_UP_S, describe_transactions
-from spark_eos.kafka.requests.end_txn import end_txns
+from spark_eos.kafka.records.batches import Damage, UnsupportedFormat, walk_batches
+from spark_eos.kafka.requests.describe_producers import describe_each, describe_producers
+from spark_eos.kafka.requests.describe_transactions import LOOK_UP_S, describe_at
+from spark_eos.kafka.requests.end_txn import end_txns, endtxn_version
+from spark_eos.kafka.requests.fetch import fetch_once
+from spark_eos.kafka.requests.init_producer_id import ask_init
 from spark_eos.kafka.requests.list_transactions import open_transactional_ids
 from spark_eos.protocol.head import Pair, Probe
-from spark_eos.protocol.names import is_task_name
+from spark_eos.protocol.names import first_names, is_task_name
 from spark_eos.protocol.ports import Description, EndTxnAnswer, State
 from spark_eos.retry import retrying
 
 RETRY_S = 30.0
+
+_LASTING = (State.ONGOING, State.PREPARE_COMMIT, State.PREPARE_ABORT, State.COMPLETE_COMMIT, State.COMPLETE_ABORT)
+"""Those that an id is in once it has had a transaction, until it is taken anew."""
+
+FENCE_TIMEOUT_MS = 10_000
+"""What InitProducerId asks for where nothing will begin under the id; below every broker's maximum."""
 
 #: What an answer to EndTxn tells the protocol.
 _ANSWERS: dict[int, EndTxnAnswer] = {
@@ -32,6 +41,7 @@ _ANSWERS: dict[int, EndTxnAnswer] = {
     Code.PRODUCER_FENCED: EndTxnAnswer.SAYS_NOTHING,
     Code.INVALID_PRODUCER_EPOCH: EndTxnAnswer.SAYS_NOTHING,
     Code.INVALID_PRODUCER_ID_MAPPING: EndTxnAnswer.SAYS_NOTHING,  # another producer id
+    Code.TRANSACTION_ABORTABLE: EndTxnAnswer.SAYS_NOTHING,
 }
 
 
@@ -44,11 +54,11 @@ class TransactionCoordinator:
         found: dict[str, Description] = {}
         missing = set(ids)
         for _ in retrying(RETRY_S):
-            _, errors = self._client.coordinators(missing, LOOK_UP_S)  # which are known, as a rule
+            coordinators, errors = self._client.coordinators(missing, LOOK_UP_S)
             for name, code in errors.items():
                 if code in UNAUTHORIZED:
                     raise init_error(name, 0, Cause.of(code))
-            for state in describe_transactions(self._client, missing):
+            for state in describe_at(self._client, coordinators):
                 if state.error_code == OK:
                     found[state.transactional_id] = _description(state)
                 if state.error_code in (OK, Code.TRANSACTIONAL_ID_NOT_FOUND):
@@ -71,7 +81,15 @@ class TransactionCoordinator:
             if ids is not None:
                 own = [name for name in ids if is_task_name(self._prefix, self._query, name, before=before, of=of)]
                 found = self.describe(own).values()
-                return [d for d in found if d.state is State.ONGOING or (d.state in states and not d.expires)]
+                return [d for d in found if d.state in states]
+        raise _silent("list", [pattern])
+
+    def known(self) -> Collection[Description]:
+        pattern = f"{re.escape(self._prefix)}-{self._query}-.*"
+        for _ in retrying(RETRY_S):
+            ids = open_transactional_ids(self._client, pattern, [state.value for state in _LASTING], only_matching=True)
+            if ids is not None:
+                return self.describe(sorted({*ids, *first_names(self._prefix, self._query)})).values()
         raise _silent("list", [pattern])
 
     def begin_ongoing(self, *, empty: bool = False) -> Callable[[], Collection[Description]]:
@@ -80,16 +98,35 @@ class TransactionCoordinator:
         pool.shutdown(wait=False)
         return answer.result
 
-    def end(self, pairs: Collection[Pair], *, commit: bool) -> Mapping[Pair, EndTxnAnswer]:
+    def endtxn_version(self) -> int:
+        return endtxn_version(self._client)
+
+    def fence(self, names: Collection[str]) -> Collection[str]:
+        return [name for name in names if not self._fence(name)]
+
+    def _fence(self, name: str) -> bool:
+        """Ask once; whether the id has a new epoch."""
+        answer = ask_init(self._client, name, FENCE_TIMEOUT_MS)
+        code = None if answer is None else answer[0]
+        if code in COORDINATOR_MOVED:
+            self._client.forget([name])
+        if code is not None and code != OK and code not in COORDINATOR_RETRIES:
+            raise init_error(name, FENCE_TIMEOUT_MS, Cause.of(code))
+        return code == OK
+
+    def end(self, pairs: Mapping[Pair, int], *, commit: bool) -> Mapping[Pair, EndTxnAnswer]:
         ordered = sorted(pairs, key=lambda pair: pair.id)
         if commit and failpoints.armed("commit.between"):
-            first = self._end(ordered[:1], commit)
+            first = self._end(ordered[:1], pairs, commit)
             failpoints.reach("commit.between")
-            return first | self._end(ordered[1:], commit)
-        return self._end(ordered, commit)
+            return first | self._end(ordered[1:], pairs, commit)
+        return self._end(ordered, pairs, commit)
 
-    def _end(self, pairs: list[Pair], commit: bool) -> dict[Pair, EndTxnAnswer]:
-        codes = end_txns(self._client, map(astuple, pairs), commit)
+    def _end(self, pairs: list[Pair], versions: Mapping[Pair, int], commit: bool) -> dict[Pair, EndTxnAnswer]:
+        codes: dict[str, int | None] = {}
+        for version in sorted({versions[pair] for pair in pairs}):
+            asked = [astuple(pair) for pair in pairs if versions[pair] == version]
+            codes |= end_txns(self._client, asked, commit, version=version)
         not_here = {None, Code.INVALID_TXN_STATE, *COORDINATOR_MOVED}
         self._client.forget(name for name, code in codes.items() if code in not_here)
         return {pair: self._judge(pair, codes[pair.id]) for pair in pairs}
@@ -109,6 +146,36 @@ class TransactionCoordinator:
                 if own and producer.current_txn_start_offset >= 0:
                     return Probe(topic, partition, producer.current_txn_start_offset)
         return None
+
+    def begins(self, pair: Pair, places: Iterable[tuple[str, int]]) -> dict[tuple[str, int], int] | None:
+        """Where the open transaction of ``pair`` begins in each of these partitions, (topic, number); those in which it
+        is not open are left out. None while a leader does not answer. One request to each leader."""
+        wanted = set(places)
+        found = describe_each(self._client, wanted)
+        if not all(found.get(place) for place in wanted):
+            return None  # a leader that has been written to names a producer at least
+        own = pair.producer_id, pair.epoch
+        return {
+            place: producer.current_txn_start_offset
+            for place, producers in found.items()
+            for producer in producers
+            if (producer.producer_id, producer.producer_epoch) == own and producer.current_txn_start_offset >= 0
+        }
+
+    def is_first(self, pair: Pair, topic: str, partition: int, offset: int) -> bool | None:
+        """Whether the batch at this offset is the first one that the producer ``pair`` has written to the partition;
+        None without an answer."""
+        fetched = fetch_once(self._client.properties, topic, partition, offset, 1, isolation="read_uncommitted")
+        if fetched is None or fetched[0].error != OK:
+            return None
+        try:
+            batch = next((b for b in walk_batches(fetched[1], fetched[0].size, ()) if b.last >= offset), None)
+        except (Damage, UnsupportedFormat):
+            return None
+        if batch is None:
+            return None
+        own = pair.producer_id, pair.epoch
+        return (batch.base, batch.sequence) == (offset, 0) and (batch.producer_id, batch.epoch) == own
 
 
 def _description(state: Record) -> Description:
@@ -134,6 +201,6 @@ def _refused(call: str, name: str, code: int) -> KafkaError:
         "EOS_TRANSACTION_REFUSED",
         f"The coordinator refused to {call} transaction {name} ({name_of(code)}).",
         hint="Check the ACLs: the query needs WRITE and DESCRIBE on the transactional ids with its prefix "
-        "('transactionalIdPrefix').",
+        f"('transactionalIdPrefix'); {ACLS}.",
         code=code,
     )

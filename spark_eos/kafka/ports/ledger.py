@@ -6,12 +6,13 @@ A compacted topic whose newest record under the query's id is its head.
 from __future__ import annotations
 
 import zlib
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import astuple
 
 import numpy as np
 import pyarrow as pa
 
-from spark_eos import system
+from spark_eos import failpoints, system
 from spark_eos.errors import EosError, LedgerError
 from spark_eos.kafka.codes import OK, TRANSACTION_GONE, name_of
 from spark_eos.kafka.config.properties import KafkaProperties
@@ -22,10 +23,11 @@ from spark_eos.kafka.ports.ledger_log import KafkaLog
 from spark_eos.kafka.ports.ledger_reader import LedgerReader
 from spark_eos.kafka.producer.sender import Sender
 from spark_eos.kafka.records.encode import Encoder, Rows, Sealed
-from spark_eos.kafka.requests.end_txn import end_own_txn
+from spark_eos.kafka.requests.end_txn import end_own_txn, endtxn_version
 from spark_eos.kafka.requests.init_producer_id import init_producer_id
 from spark_eos.protocol.head import Head, Offsets, Pair, encode
-from spark_eos.protocol.names import first_names, ledger_name
+from spark_eos.protocol.names import ledger_name
+from spark_eos.protocol.notes import Notes
 from spark_eos.protocol.ports import NotPublished
 
 WRITE_S = 60.0
@@ -52,48 +54,53 @@ class KafkaLedger:
         self._kafka = kafka
         self._group = GroupOffsets(kafka, group) if group is not None else None
         self._name = ledger_name(prefix, query)
-        self.first_names = first_names(prefix, query)
         self._reader = LedgerReader(KafkaLog(kafka, topic), ledger_partition(query, partitions), query)
 
     def read(self) -> Head | None:
         return self._reader.read()
 
+    def check_topic(self) -> None:
+        self._reader.check_topic()
+
     def take(self) -> KafkaTerm:
-        own = init_producer_id(broker_client(self._kafka), self._name, TRANSACTION_MS)
-        return KafkaTerm(self._kafka, own, self._reader, self._group)
+        client = broker_client(self._kafka)
+        version = endtxn_version(client)
+        own = init_producer_id(client, self._name, TRANSACTION_MS)
+        return KafkaTerm(self._kafka, own, version, self._reader, self._group)
 
 
 class KafkaTerm:
-    """The ledger, taken: good for reads and one publication. ``own``: the producer that it publishes with."""
+    """The ledger, taken: good for reads and one publication. ``own``: the producer that it publishes with, and
+    ``version`` that of EndTxn for its transaction."""
 
-    def __init__(self, kafka: KafkaProperties, own: Pair, reader: LedgerReader, group: GroupOffsets | None) -> None:
-        self._kafka, self._own, self._reader, self._group = kafka, own, reader, group
+    def __init__(
+        self, kafka: KafkaProperties, own: Pair, version: int, reader: LedgerReader, group: GroupOffsets | None
+    ) -> None:
+        self._kafka, self._own, self._version, self._reader, self._group = kafka, own, version, reader, group
 
     def read(self) -> Head | None:
         return self._reader.read()
 
-    def publish(self, head: Head, offsets: Offsets | None = None) -> None:
+    def publish(self, head: Head, offsets: Offsets | None = None, notes: Notes | None = None) -> None:
         partition = self._reader.partition
-        offset = self._write(head, offsets)
+        offset = self._write(head, offsets, notes)
         error = self._end(commit=True)
         if error != OK:
             raise NotPublished("no answer" if error is None else name_of(error))
         self._reader.published(partition, offset)
 
-    def _write(self, head: Head, offsets: Offsets | None) -> int:
+    def _write(self, head: Head, offsets: Offsets | None, notes: Notes | None) -> int:
         """The offset at which it was written. What fails in here has committed nothing: the cause is told where a new
         attempt would not help."""
         sender = Sender(self._kafka, self._own.id, WRITE_S, silence_s=TRANSACTION_MS / 1000 / 3)
+        sender.begin(self._own, self._version)
         try:
-            self._deliver(sender, head)
-            place = self._reader.topic, self._reader.partition
-            offset = sender.offsets.get(place, -1)
-            if offset < 0:
-                raise NotPublished("no broker has told where it was written")
-            if not self._reader.follows(place[1], offset):
-                raise NotPublished("what was read was not the newest head")
+            if notes is not None and notes.records:
+                self._deliver(sender, (notes.topic, notes.partition), self._sealed(*zip(*notes.records, strict=True)))
+                failpoints.reach("commit.noted")
+            offset = self._write_head(sender, head)
             if self._group is not None and offsets is not None:
-                self._group.send(self._own, offsets, TRANSACTION_MS / 1000)
+                self._group.send(self._own, self._version, offsets, TRANSACTION_MS / 1000)
             return offset
         except BaseException:
             sender.abort(self._own)
@@ -101,9 +108,29 @@ class KafkaTerm:
         finally:
             sender.close()
 
-    def _deliver(self, sender: Sender, head: Head) -> None:
+    def _write_head(self, sender: Sender, head: Head) -> int:
+        """The offset at which it was written; raises NotPublished unless it comes right after what was read.
+
+        A first head by who is not the first to take the ledger could come after one that was published elsewhere
+        meanwhile, in a ledger that had fewer partitions then. So each other partition gets a record without a value:
+        who acknowledges that knows whether there is a head before it.
+        """
+        partition = self._reader.partition
+        others = self._reader.elsewhere() if self._own.epoch else []
+        for number, value in [*((other, None) for other in others), (partition, encode(head))]:
+            place = self._reader.topic, number
+            self._deliver(sender, place, self._sealed([self._reader.query.encode()], [value]))
+            offset = sender.offsets.get(place, -1)
+            if offset < 0:
+                raise NotPublished("no broker has told where it was written")
+            if not self._reader.follows(number, offset):
+                raise NotPublished("what was read was not the newest head")
+        return offset
+
+    def _deliver(self, sender: Sender, place: tuple[str, int], batches: Iterable[Sealed]) -> None:
         try:
-            sender.add((self._reader.topic, self._reader.partition), self._sealed(head))
+            for sealed in batches:
+                sender.add(place, sealed)
             sender.wait_until_below(0)
             return
         except EosError as error:
@@ -112,22 +139,23 @@ class KafkaTerm:
         if failure.condition == "EOS_FENCED" or failure.parameters.get("reason") in gone:
             raise NotPublished(failure.message)
         if failure.condition == "EOS_DELIVERY_UNAUTHORIZED":
-            raise ledger_unauthorized(f"write the ledger topic {self._reader.topic}: {failure.parameters['reason']}")
+            raise ledger_unauthorized(f"write the ledger topic {place[0]}: {failure.parameters['reason']}")
         raise LedgerError(
             "EOS_LEDGER_NOT_WRITABLE",
-            f"The decision could not be written to {self._reader.topic}. {failure.message}",
-            hint="Nothing was decided. See the ledger topic's min.insync.replicas and max.message.bytes. Where it is "
+            f"The decision could not be written to {place[0]}. {failure.message}",
+            hint="Nothing was decided. See the topic's min.insync.replicas and max.message.bytes. Where it is "
             "INVALID_TIMESTAMP, the clock of this machine is ahead of the broker's by more than the topic allows (an "
             "hour, by default): set it.",
             **failure.parameters,
         )
 
-    def _sealed(self, head: Head) -> Sealed:
-        """The head as a record batch of its own."""
+    def _sealed(self, keys: Sequence[bytes], values: Sequence[bytes | None]) -> Iterator[Sealed]:
+        """All that goes to one partition, as record batches."""
         encoder = Encoder(self._own.producer_id, self._own.epoch, "gzip")
-        key, value = pa.array([self._reader.query.encode()]), pa.array([encode(head)])
-        ((_, sealed),) = encoder.encode(Rows(key, value, np.array([int(1000 * system.time_of_day())])), [1], [0])
-        return sealed
+        times = np.full(len(keys), int(1000 * system.time_of_day()))
+        rows = Rows(pa.array(keys, pa.binary()), pa.array(values, pa.binary()), times)
+        return (sealed for _, sealed in encoder.encode(rows, [len(keys)], [0]))
 
     def _end(self, commit: bool) -> int | None:
-        return end_own_txn(broker_client(self._kafka), astuple(self._own), commit, TRANSACTION_MS / 1000)
+        client, seconds = broker_client(self._kafka), TRANSACTION_MS / 1000
+        return end_own_txn(client, astuple(self._own), commit, seconds, self._version)

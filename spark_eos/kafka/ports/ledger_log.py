@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from spark_eos.kafka.admin.topics import begin_offsets, end_offsets, topic_partitions
+from spark_eos.kafka.admin.topics import begin_offsets, describe_topics, end_offsets, topic_partitions
 from spark_eos.kafka.codes import OK
 from spark_eos.kafka.config.properties import KafkaProperties
-from spark_eos.kafka.ports.ledger_reader import Fetched, Row
+from spark_eos.kafka.ports.ledger_reader import Fetched
 from spark_eos.kafka.records.batches import Damage, UnsupportedFormat, walk_batches
-from spark_eos.kafka.records.rows import read_rows
+from spark_eos.kafka.records.rows import Row, read_dated_rows
 from spark_eos.kafka.requests.fetch import fetch_once
 from spark_eos.retry import retrying
 
@@ -32,6 +32,9 @@ class KafkaLog:
     def partitions(self) -> int:
         return topic_partitions(self._kafka, [self.topic], READ_S)[self.topic]
 
+    def topic_id(self) -> str:
+        return describe_topics(self._kafka, [self.topic], READ_S)[self.topic].id
+
     def begin(self, partition: int) -> int:
         return begin_offsets(self._kafka, {self.topic: [partition]}, READ_S)[self.topic][partition]
 
@@ -48,15 +51,19 @@ class KafkaLog:
         if answer.error != OK:
             return Fetched(answer.error)
         rows: list[Row] = []
+        times: list[int] = []
         after = offset
         try:
             for batch in walk_batches(data, answer.size, answer.aborted):
                 if batch.visible:
-                    rows += [row for row in read_rows(data, batch) if row[0] >= offset]
+                    for time, row in read_dated_rows(data, batch):
+                        if row[0] >= offset:
+                            rows.append(row)
+                            times.append(time)
                 after = max(after, batch.last + 1)
         except (Damage, UnsupportedFormat) as damage:
             return Fetched(answer.error, damage=str(damage))
-        return Fetched(answer.error, rows, after)
+        return Fetched(answer.error, rows, after, times=times)
 
     def retrying(self) -> Iterator[None]:
         return retrying(READ_S)

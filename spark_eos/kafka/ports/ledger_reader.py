@@ -22,25 +22,35 @@ from typing import Protocol
 from spark_eos.errors import KafkaError, LedgerError
 from spark_eos.kafka.codes import FETCH_RETRIES, OK, UNAUTHORIZED, Code, name_of
 from spark_eos.kafka.errors import ledger_unauthorized
+from spark_eos.kafka.records.rows import Row
 from spark_eos.protocol.head import Head, decode
 
 _FIRST_STRIDE = 64
-
-Row = tuple[int, bytes | None, bytes | None]
-"""Offset, key and value of a record."""
 
 
 @dataclass(frozen=True)
 class Fetched:
     """An answer to a Fetch, read_committed: ``error`` is Kafka's code, ``damage`` says why the records cannot be read.
 
-    ``rows`` are the visible ones from the offset that was asked for on, and ``after`` is where to read on.
+    ``rows`` are the visible ones from the offset that was asked for on, and ``after`` is where to read on. ``times``
+    are those of the rows, in milliseconds since 1970, where the log tells them.
     """
 
     error: int
     rows: Sequence[Row] = ()
     after: int = -1
     damage: str = ""
+    times: Sequence[int] = ()
+
+
+@dataclass(frozen=True)
+class Dated:
+    """A head as text, where it is, and when it was written (milliseconds since 1970; None where nobody tells)."""
+
+    partition: int
+    offset: int
+    time_ms: int | None
+    value: bytes
 
 
 class Log(Protocol):
@@ -54,6 +64,10 @@ class Log(Protocol):
 
     def partitions(self) -> int:
         """How many there are. Raises EosError without an answer."""
+        ...
+
+    def topic_id(self) -> str:
+        """Of the topic as it is now: one that is created anew has another. Raises EosError without an answer."""
         ...
 
     def begin(self, partition: int) -> int:
@@ -95,11 +109,17 @@ class LedgerReader:
         self._read_to: dict[int, int] = {}
         self._least_end: dict[int, int] = {}
         self._heads: dict[int, Head] = {}
+        self._topic_id: str | None = None
 
     @property
     def partition(self) -> int:
         """Where the query's heads are, or the first one goes."""
         return next(iter(self._heads), self._home)
+
+    def elsewhere(self) -> list[int]:
+        """The partitions that a head may be in unseen, besides the one to which a first head goes: none if there is a
+        head."""
+        return [] if self._heads else [p for p in range(self._log.partitions()) if p != self._home]
 
     def read(self) -> Head | None:
         """The newest committed head. A leader that is away is waited for, for a minute.
@@ -116,6 +136,38 @@ class LedgerReader:
             raise self._ambiguous()
         return next(iter(self._heads.values()), None)
 
+    def check_topic(self) -> None:
+        """Forget what was read of a topic that was deleted, and created anew since: the new one may have grown as long
+        as that was, and then its end does not tell.
+
+        Of which topic this process has read before it asks for the first time is not known: the heads are looked for
+        once more, in a topic that may not be shorter. Raises as `read` does.
+        """
+        found = self._log.topic_id()
+        if found == self._topic_id:
+            return
+        self._heads.clear()
+        self._read_to.clear()
+        if self._topic_id is not None:
+            self._least_end.clear()
+        self._topic_id = found
+
+    def newest_of_all(self) -> dict[str, bytes]:
+        """The newest committed head of every query in the topic, as text: all of it is read. Raises as `read` does."""
+        return {query: found.value for query, found in self.newest_dated().items()}
+
+    def newest_dated(self) -> dict[str, Dated]:
+        """The same, with where and when each was written."""
+        newest: dict[str, Dated] = {}
+        for partition in range(self._log.partitions()):
+            span = _Span(partition, self._log.begin(partition), self._end(partition))
+            for fetched in self._fetches(span):
+                times: Sequence[int | None] = fetched.times or [None] * len(fetched.rows)
+                for time, (offset, key, value) in zip(times, fetched.rows, strict=True):
+                    if key is not None and value is not None:
+                        newest[key.decode(errors="replace")] = Dated(partition, offset, time, value)
+        return newest
+
     def follows(self, partition: int, offset: int) -> bool:
         """Whether a record that was acknowledged at this offset comes right after what this process has read, or
         published itself: no other head of the query is between the two.
@@ -131,6 +183,10 @@ class LedgerReader:
     def published(self, partition: int, offset: int) -> None:
         """This process has published a head at this offset: reads that end before it are not true."""
         self._least_end[partition] = max(self._least_end.get(partition, 0), offset + 1)
+
+    def rows(self, partition: int) -> Iterator[Row]:
+        """Every visible record of a partition, up to the end that its leader vouches for. Raises as `read` does."""
+        yield from self._records(_Span(partition, self._log.begin(partition), self._end(partition)))
 
     def _update(self, partition: int) -> None:
         """Read up to the partition's end. Nothing is remembered of a read that fails."""
@@ -173,6 +229,10 @@ class LedgerReader:
 
     def _records(self, span: _Span) -> Iterator[Row]:
         """The committed records from the span's start to its end or beyond; it waits until all of them are stable."""
+        for fetched in self._fetches(span):
+            yield from fetched.rows
+
+    def _fetches(self, span: _Span) -> Iterator[Fetched]:
         position, why = span.start, "no answer"
         while position < span.end:
             before = position
@@ -188,7 +248,7 @@ class LedgerReader:
                 else:
                     why = "held"
                     position = fetched.after
-                    yield from fetched.rows
+                    yield fetched
                 if position > before:
                     break
             else:
@@ -219,7 +279,8 @@ class LedgerReader:
         return LedgerError(
             "EOS_LEDGER_NOT_READABLE",
             f"Partition {partition} of the ledger {self.topic} cannot be read: {reason}.",
-            hint="Check that the cluster is well, and the ACLs of the ledger topic (READ and DESCRIBE).",
+            hint="Check that the cluster is well, and the ACLs of the ledger topic (READ and DESCRIBE): "
+            "'spark-eos doctor' looks at both.",
         )
 
     def _truncated(self, partition: int, end: int, least: int) -> LedgerError:

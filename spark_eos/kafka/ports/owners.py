@@ -51,7 +51,7 @@ class Transaction:
 
     ``decided``: it may only be committed; None where the ledger does not tell, for the reason in ``problem``. ``run``
     and ``batch`` are None where they cannot be told: of earlier runs. ``timeout_s`` is None where it never expires.
-    ``open_s``: by the clocks of the coordinator and of this machine.
+    ``open_s``: by the clocks of the coordinator and of this machine. ``job``: the id of a batch write (`job.id`).
     """
 
     id: str
@@ -68,6 +68,7 @@ class Transaction:
     decided: bool | None
     places: tuple[tuple[str, int], ...] = ()
     problem: str = field(default="", compare=False)
+    job: str | None = None
 
 
 @dataclass(frozen=True)
@@ -163,6 +164,7 @@ def _transaction(prefix: str, query: str, d: Description, head: Head | None, pro
         decided,
         d.places,
         problem,
+        head.job.id if head is not None and head.job is not None else None,
     )
 
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 
-from spark_eos import failpoints
+from spark_eos import failpoints, system
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import broker_client
 from spark_eos.kafka.ports.coordinator import TransactionCoordinator
@@ -38,7 +37,7 @@ def query_ports(
         coordinator=coordinator,
         data=RecordLookup(kafka),
         retrying=lambda: retrying(SETTLE_S),
-        now_ms=lambda: int(time.time() * 1000),
+        now_ms=lambda: int(system.time_of_day() * 1000),
         reach=failpoints.reach,
     )
     return ports, coordinator

@@ -1,12 +1,13 @@
 """A transactional producer of one transaction for Arrow columns, without librdkafka, threads or an object per row.
 
-Like `LibrdkafkaProducer`, for columns. It requires brokers with transaction.version 2: a partition is
-added to the transaction by the first batch that is written to it.
+Like `LibrdkafkaProducer`, for columns. With transaction.version 2, a partition is added to the transaction by the first
+batch that is written to it; with 0 and 1, by a request before that.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
@@ -14,17 +15,22 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_eos import system
+from spark_eos.kafka.codes import Code
 from spark_eos.kafka.config.java_names import canonical
 from spark_eos.kafka.config.librdkafka import codec, is_for_librdkafka
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.errors import too_large
 from spark_eos.kafka.net.client import broker_client
 from spark_eos.kafka.producer.partitioner import Partitioner
+from spark_eos.kafka.producer.refusals import DeadLetters, Refusals, Splitting
 from spark_eos.kafka.producer.sender import Sender
-from spark_eos.kafka.records.encode import BATCH_BYTES, SEQUENCES, Encoder, Rows
+from spark_eos.kafka.records.batches import RecordBatch
+from spark_eos.kafka.records.encode import BATCH_BYTES, SEQUENCES, Encoder, Rows, Sealed, Tails
+from spark_eos.kafka.records.passing import reseal
 from spark_eos.kafka.requests import produce
+from spark_eos.kafka.requests.end_txn import endtxn_version
 from spark_eos.kafka.requests.init_producer_id import init_producer_id
-from spark_eos.protocol.head import DEFAULT_PARTITIONER, Pair
+from spark_eos.protocol.head import DEFAULT_PARTITIONER, FENCING_END, Pair
 
 IN_FLIGHT_BYTES = 8 * 1024 * 1024
 """Unacknowledged bytes above which a call waits."""
@@ -60,7 +66,9 @@ class ArrowProducer:
     """A producer with the transactional id ``name`` and a transaction timeout of ``timeout_ms``; with ``two_phase``,
     its transaction never expires, and ``timeout_ms`` limits only the wait for acknowledgements.
 
-    ``in_flight_bytes``: maximum of unacknowledged bytes. Of the user's properties, ``batch.size`` is the size of a
+    ``endtxn_version``: of its transaction, known after `init`, by the cluster's transaction.version at that time.
+    ``in_flight_bytes``: maximum of unacknowledged bytes. ``dead_letters``: where rows go that brokers refuse for good;
+    without it, they are an error. Of the user's properties, ``batch.size`` is the size of a
     record batch before compression, and ``compression.*`` its compression.
     """
 
@@ -73,13 +81,15 @@ class ArrowProducer:
         partitioner: str = DEFAULT_PARTITIONER,
         two_phase: bool = False,
         in_flight_bytes: int = IN_FLIGHT_BYTES,
+        dead_letters: DeadLetters | None = None,
     ) -> None:
         self.name = name
         self._two_phase = two_phase
-        self._kafka = kafka
+        self.kafka = kafka
         self._timeout_ms = timeout_ms
         self._partitioner = partitioner
         self._in_flight_bytes = in_flight_bytes
+        self._dead_letters = dead_letters
         user = canonical(kafka)
         level = int(user.get("compression.level", -1))
         self._batch_bytes = int(user.get("batch.size", BATCH_BYTES))
@@ -92,17 +102,45 @@ class ArrowProducer:
         self._topics: dict[str, _Topic] = {}
         self._held_bytes = 0
         self._sender = Sender(kafka, name, timeout_ms / 1000)
+        self.endtxn_version = FENCING_END
 
     def init(self) -> None:
         """InitProducerId: fences the previous producer with this name, and aborts its open transaction."""
-        client = broker_client(self._kafka)
+        client = broker_client(self.kafka)
+        self.endtxn_version = endtxn_version(client)
         own = self._identity = init_producer_id(client, self.name, self._timeout_ms, two_phase=self._two_phase)
+        self._sender.begin(own, self.endtxn_version)
         self._encoder = self._make_encoder(own.producer_id, own.epoch)
+        letters = self._dead_letters
+        refusals = Splitting(self._encoder) if letters is None else Refusals(letters.topic, self._encoder)
+        self._refusals = self._sender.refusals = refusals
 
     def identity(self) -> Pair:
         """This producer's producer id and epoch; known after `init`."""
         assert self._identity is not None
         return self._identity
+
+    def firsts(self) -> Mapping[tuple[str, int], int]:
+        """The offset of the first record in each partition, (topic, number), as far as a broker has told."""
+        return self._sender.firsts
+
+    def runs(self, topic: str, partition: int) -> Sequence[tuple[int, int]]:
+        """After `flush`: see `Sender.runs`."""
+        return self._sender.runs((topic, partition))
+
+    def empty(self) -> Collection[tuple[str, int]]:
+        """After `flush`: partitions that may be in the transaction, though all rows for them were refused."""
+        return self._sender.empty
+
+    @property
+    def refused(self) -> int:
+        """After `flush`: how many rows are in the dead-letter topic."""
+        return self._refusals.rows
+
+    def limit(self, topic: str, max_bytes: int) -> None:
+        """Say how large a batch of this topic may be: larger ones are split, and larger rows are dead letters, without
+        being sent."""
+        self._refusals.limits[topic] = max_bytes
 
     def write(
         self,
@@ -122,12 +160,55 @@ class ArrowProducer:
         Returns before the rows are written; waits only while too much is in flight.
         Raises the errors of `flush`.
         """
+        self._hold(topic, partitions, _batch(key, value, time_ms, partition, headers))
+        self._write_letters()
+
+    def write_whole(self, topic: str, partition: int, data: bytearray, batches: Sequence[RecordBatch]) -> None:
+        """Write record batches that `passes` as they are, but for their headers, behind all that was written before.
+
+        ``data``, in which they lie, belongs to the producer from now on. Otherwise like `write`.
+        """
+        for batch in batches:
+            sequence = self._take_sequences(topic, partition, batch.count)
+            self._add_all((topic, partition), [reseal(data, batch, self._encoder, sequence)])
+        self._sender.advance()
+        self._write_letters()
+
+    def write_rows(self, topic: str, partition: int, rows: Rows | Tails, codec: int) -> None:
+        """Write rows to one partition, behind all that was written before, by the codec of this number in a batch's
+        attributes. Otherwise like `write`."""
+        count = len(rows)
+        sequence = self._take_sequences(topic, partition, count)
+        encoder = self._encoder_for(topic).with_codec(codec)
+        self._add_all((topic, partition), (sealed for _, sealed in encoder.encode(rows, [count], [sequence])))
+        self._sender.advance()
+        self._write_letters()
+
+    def _take_sequences(self, topic: str, partition: int, count: int) -> int:
+        """The sequence number of the next of so many rows for a partition; what is held for the topic goes before."""
+        held = self._topic(topic, partition + 1)
+        self._encode(topic, held)
+        sequence = int(held.sequences[partition])
+        held.sequences[partition] = (sequence + count) % SEQUENCES
+        return sequence
+
+    def _topic(self, topic: str, partitions: int) -> _Topic:
+        """What is known of a topic that has so many partitions, or more."""
         held = self._topics.get(topic)
         if held is None:
-            held = self._topics[topic] = _Topic(
-                Partitioner(partitions, self._partitioner), np.zeros(partitions, np.int64)
-            )
-        rows = _batch(key, value, time_ms, partition, headers)
+            partitioner = Partitioner(partitions, self._partitioner)
+            held = self._topics[topic] = _Topic(partitioner, np.zeros(partitions, np.int64))
+        if partitions > len(held.sequences):
+            self._encode(topic, held)
+            held.partitioner = Partitioner(partitions, self._partitioner)
+            held.sequences = np.append(held.sequences, np.zeros(partitions - len(held.sequences), np.int64))
+        return held
+
+    def _hold(self, topic: str, partitions: int, rows: pa.RecordBatch) -> None:
+        """Collect rows, and encode and send them when there are enough."""
+        held = self._topic(topic, partitions)
+        if held.held and held.held[0].schema != rows.schema:
+            self._encode(topic, held)  # dead letters have headers, and the query's own rows may have none
         if self._held_bytes + rows.nbytes > _MOST_HELD:
             self._encode_all()
         held.held.append(rows)
@@ -137,12 +218,25 @@ class ArrowProducer:
             self._encode(topic, held)
 
     def flush(self) -> None:
-        """Wait until every row is acknowledged.
+        """Wait until every row is acknowledged, or its dead letter.
 
-        Raises RowError (EOS_ROW_TOO_LARGE), ProtocolStop (EOS_FENCED) or KafkaError (EOS_DELIVERY_FAILED).
+        Raises RowError (EOS_ROW_TOO_LARGE), ProtocolStop (EOS_FENCED), KafkaError (EOS_DELIVERY_FAILED,
+        EOS_REFUSAL_UNCLEAR) or TopicError (EOS_DEAD_LETTER_REFUSED).
         """
-        self._encode_all()
-        self._sender.wait_until_below(0)
+        while True:
+            self._encode_all()
+            self._sender.wait_until_below(0)
+            if not self._write_letters():
+                return
+
+    def _write_letters(self) -> bool:
+        """Write dead letters for what has been refused so far. Returns whether there were any."""
+        letters = self._refusals.letters()
+        for letter in letters:
+            assert self._dead_letters is not None
+            rows = _batch(letter.key, letter.value, letter.time_ms, None, letter.headers)
+            self._hold(self._dead_letters.topic, self._dead_letters.partitions, rows)
+        return bool(letters)
 
     def abort(self) -> None:
         """Try to abort this producer's open transaction; otherwise the coordinator does so after its timeout."""
@@ -176,15 +270,36 @@ class ArrowProducer:
             rows = rows.take(pa.array(np.argsort(partition.astype(np.uint16), kind="stable")))
         headers = rows["headers"] if "headers" in rows.schema.names else None
         columns = Rows(rows["key"], rows["value"], rows["time"].to_numpy(), headers)
-        for place, sealed in self._encoder.encode(columns, counts[present].tolist(), held.sequences[present].tolist()):
-            target = topic, int(present[place])
-            if len(sealed.data) + self._in_flight_bytes > _LARGEST_REQUEST:
-                raise too_large(target, sealed.count, len(sealed.data))
-            self._sender.add(target, sealed)
-            if self._sender.size >= self._in_flight_bytes:
-                self._sender.wait_until_below(self._in_flight_bytes)
+        encoder, sequences = self._encoder_for(topic), held.sequences[present].tolist()
+        for place, sealed in encoder.encode(columns, counts[present].tolist(), sequences):
+            self._add_all((topic, int(present[place])), [sealed])
         held.sequences = (held.sequences + counts) % SEQUENCES
         self._sender.advance()
+
+    def _encoder_for(self, topic: str) -> Encoder:
+        """Batches that the topic takes, where it is known how large those may be."""
+        most = self._refusals.limits.get(topic)
+        if most is None or most >= self._encoder.max_bytes:
+            return self._encoder
+        return replace(self._encoder, max_bytes=most)
+
+    def _add_all(self, target: tuple[str, int], batches: Iterable[Sealed]) -> None:
+        for sealed in batches:
+            self._add(target, sealed)
+            if self._sender.size >= self._in_flight_bytes:
+                self._sender.wait_until_below(self._in_flight_bytes)
+
+    def _add(self, target: tuple[str, int], sealed: Sealed) -> None:
+        if not self._refusals.fits(target, sealed):
+            parts = self._refusals.take(target, sealed, Code.MESSAGE_TOO_LARGE)
+            for part in parts:
+                self._add(target, part)
+            if not parts:
+                self._sender.leave_out(target, sealed.count)
+            return
+        if len(sealed.data) + self._in_flight_bytes > _LARGEST_REQUEST:
+            raise too_large(target, sealed.count, len(sealed.data))
+        self._sender.add(target, sealed)
 
 
 def _batch(

@@ -1,7 +1,8 @@
 """A transactional producer of one transaction with librdkafka: its producer id and epoch, and its failed deliveries.
 
-librdkafka uses EndTxn below version 5 and keeps its epoch from one transaction to the next, so a late EndTxn could
-hit the wrong one (KAFKA-17754). Hence the rule: one producer, one InitProducerId, one transaction.
+librdkafka adds partitions by AddPartitionsToTxn, uses EndTxn below version 5, and keeps its epoch from one
+transaction to the next, so a late EndTxn could hit the wrong one (KAFKA-17754). Hence the rule: one producer, one
+InitProducerId, one transaction.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import contextlib
 import json
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, ParamSpec, TypeVar
 
 from confluent_kafka import KafkaError as ClientError
@@ -21,8 +22,10 @@ from spark_eos.kafka.codes import Code
 from spark_eos.kafka.config.librdkafka import librdkafka_config
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.errors import Cause, delivery_error, init_error, no_coordinator
+from spark_eos.kafka.net.client import broker_client
+from spark_eos.kafka.requests.end_txn import endtxn_version
 from spark_eos.kafka.requests.init_producer_id import INIT_S
-from spark_eos.protocol.head import Pair
+from spark_eos.protocol.head import FENCING_END, Pair
 from spark_eos.retry import retrying
 
 P = ParamSpec("P")
@@ -44,6 +47,8 @@ class LibrdkafkaProducer:
 
     def __init__(self, kafka: KafkaProperties, name: str, timeout_ms: int, own: dict[str, Any] | None = None) -> None:
         self.name = name
+        self.endtxn_version = FENCING_END
+        self._kafka = kafka
         self._timeout_ms = timeout_ms
         self._identity: Pair | None = None
         self._known = threading.Event()
@@ -77,11 +82,16 @@ class LibrdkafkaProducer:
         for _ in retrying(INIT_S):
             try:
                 self._producer.init_transactions(INIT_S)
+                self.endtxn_version = endtxn_version(broker_client(self._kafka))
                 return
             except KafkaException as error:
                 if not error.args[0].retriable():
                     raise init_error(self.name, self._timeout_ms, _cause(error.args[0])) from None
         raise no_coordinator(self.name, INIT_S)
+
+    def firsts(self) -> Mapping[tuple[str, int], int]:
+        """None of the offsets that `ArrowProducer` knows: a delivery report for each row would cost too much."""
+        return {}
 
     def begin(self) -> None:
         self._producer.begin_transaction()

@@ -6,8 +6,15 @@ a partition has no more than five batches in flight; all of them are on one conn
 response is awaited there; and the first batch of a partition is sent alone, since brokers before Kafka 4.1 accept any
 sequence number for a first batch.
 
+With transaction.version 0 and 1, the coordinator has to know a partition before its first batch is sent (`Additions`).
+
 A broker accepts a batch only after all previous ones, so its acknowledgement counts for those, too. This matters after
 a broker was restarted: it then remembers only the last batch, and reports the four before it as out of order.
+
+With `Splitting` or `Refusals`, a batch that is refused for its size is replaced by smaller ones, with `Refusals` also
+one that is refused for its rows, and those after it get other sequence numbers. That is only safe if no copy of one of
+them is under way, which a broker might take later: the refusal must be the first answer to a batch that was sent once,
+and all that was sent after it must be answered, too. Else the attempt fails.
 """
 
 from __future__ import annotations
@@ -18,16 +25,19 @@ from dataclasses import astuple, dataclass, field
 
 from spark_eos import system
 from spark_eos.errors import EosError
-from spark_eos.kafka.codes import LEADER_MOVED, OK, PRODUCE_RETRIES, Code
+from spark_eos.kafka.codes import LEADER_MOVED, NOT_APPENDED, OK, PRODUCE_RETRIES, REFUSED_FOR_GOOD, Code
 from spark_eos.kafka.config.handshake import silence_seconds
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.errors import Cause, delivery_error, too_large
 from spark_eos.kafka.net.client import broker_client
 from spark_eos.kafka.net.connection import wait
+from spark_eos.kafka.producer.additions import Additions
+from spark_eos.kafka.producer.refusals import Splitting, unclear
 from spark_eos.kafka.records.encode import Sealed
+from spark_eos.kafka.records.resealing import later
 from spark_eos.kafka.requests.end_txn import end_own_txn
-from spark_eos.kafka.requests.produce import Place, ProduceConnection, ProduceResponse, connection_pool
-from spark_eos.protocol.head import Pair
+from spark_eos.kafka.requests.produce import Place, ProduceConnection, ProduceResponse, connection_pool, version
+from spark_eos.protocol.head import FENCING_END, Pair
 from spark_eos.retry import FIRST_WAIT_S, LONGEST_WAIT_S
 
 #: Batches of a partition that a broker remembers.
@@ -40,13 +50,18 @@ _SETTLE_S = 5.0
 _ABORT_S = 10.0
 #: Seconds for which a leader may not know its partition, as when it has just started.
 _UNKNOWN_PLACE_S = 30.0
+#: No broker has told.
+UNKNOWN = -1
 
 
 @dataclass
 class _PartitionQueue:
     """One partition's batches. ``sent``: those in flight to ``node``; ``awaited``: the number of responses to come.
     ``turning``: one was not written, so all of ``sent`` are sent again when no response is awaited. ``doubtful``: they
-    were sent again, and none of them is known to be written yet."""
+    were sent again, and none of them is known to be written yet. ``unsure``: sequence numbers of those of which a copy
+    may be under way, or written. ``refused``: the first one that was refused for its rows, and the broker's code;
+    ``removed``: rows that were refused, by which the sequence numbers of later batches are lower than they were.
+    ``runs``: see `Sender.runs`."""
 
     place: Place
     moved_at: float
@@ -57,22 +72,36 @@ class _PartitionQueue:
     begun: bool = False
     turning: bool = False
     doubtful: bool = False
+    unsure: set[int] = field(default_factory=set)
+    refused: tuple[Sealed, int] | None = None
+    removed: int = 0
+    runs: list[tuple[int, int]] = field(default_factory=list)
     unknown_since: float | None = None
     not_before: float = 0.0
     pause: float = 0.0
 
     def may_send(self, now: float) -> bool:
         room = len(self.sent) < (_REMEMBERED if self.begun else 1)
-        return bool(self.waiting) and room and not self.turning and now >= self.not_before
+        return bool(self.waiting) and room and not self.turning and self.refused is None and now >= self.not_before
 
-    def written(self, sealed: Sealed, now: float) -> int:
-        """This batch and those before it were written. Returns the bytes of all of them."""
+    def written(self, sealed: Sealed, now: float, offset: int) -> int:
+        """This batch, at this offset, and those before it were written. Returns the bytes of all of them."""
         size = 0
         while sealed in self.sent:
-            size += len(self.sent.popleft().data)
+            done = self.sent.popleft()
+            size += len(done.data)
+            self.unsure.discard(done.sequence)
+            self._note_run(offset if done is sealed else UNKNOWN, done.count)
         self.begun, self.doubtful, self.moved_at = True, False, now
         self.unknown_since, self.pause = None, 0.0
         return size
+
+    def _note_run(self, first: int, rows: int) -> None:
+        last, count = self.runs[-1] if self.runs else (UNKNOWN, 0)
+        if count and (first == last == UNKNOWN or (last != UNKNOWN and last + count == first)):
+            self.runs[-1] = last, count + rows
+        else:
+            self.runs.append((first, rows))
 
     def turn(self, now: float) -> None:
         """A batch was not written, or its outcome is unknown: send all of ``sent`` again, after a growing pause."""
@@ -87,15 +116,32 @@ class _PartitionQueue:
             self.sent.clear()
             self.turning, self.doubtful = False, True
 
+    def replace_refused(self, refusals: Splitting) -> int:
+        """When no response is awaited: put what is sent in place of the refused batch, and give those after it other
+        sequence numbers. Returns by how many bytes the queue has grown. Raises KafkaError, TopicError."""
+        assert self.refused is not None
+        (refused, code), self.refused = self.refused, None
+        if self.unsure or self.sent[0] is not refused:
+            raise unclear(self.place, code)
+        after = [*self.sent, *self.waiting][1:]
+        parts = refusals.take(self.place, refused, code)
+        if not parts:
+            self.removed += refused.count
+            after = [later(sealed, -refused.count) for sealed in after]
+        self.sent.clear()
+        self.waiting = deque([*parts, *after])
+        return sum(len(part.data) for part in parts) - len(refused.data)
+
 
 class Sender:
     """The batches of one transaction. ``size``: bytes of those that have been added and are not known to be written;
-    ``offsets``: where each partition's last batch begins, as far as a broker has told.
+    ``offsets``: where each partition's last batch begins, and ``firsts`` its first one, as far as a broker has told.
 
+    Call `begin` first, unless the transaction is of transaction.version 2.
     ``timeout_s``: maximum seconds without progress in a partition. ``silence_s``: seconds for which a connection may be
-    silent; by default a third of that. Every call may raise RowError (EOS_ROW_TOO_LARGE),
-    ProtocolStop (EOS_FENCED) or KafkaError (EOS_DELIVERY_FAILED); then only `abort` and `close` may be
-    called.
+    silent; by default a third of that. ``refusals``: what becomes of batches that are refused for good; without it,
+    they are an error. Every call may raise RowError (EOS_ROW_TOO_LARGE), ProtocolStop (EOS_FENCED) or KafkaError
+    (EOS_DELIVERY_FAILED, EOS_REFUSAL_UNCLEAR); then only `abort` and `close` may be called.
     """
 
     def __init__(
@@ -103,16 +149,26 @@ class Sender:
     ) -> None:
         self.size = 0
         self.offsets: dict[Place, int] = {}
+        self.firsts: dict[Place, int] = {}
+        self.refusals: Splitting | None = None
         self._any_sent = False
         self._kafka = kafka
         self._client = broker_client(kafka)
         self._name = transactional_id
         self._timeout_s = timeout_s
         self._silence_s = min(silence_seconds(kafka), silence_s or timeout_s / _TRIES)
+        self._version = FENCING_END
+        self._additions: Additions | None = None
         self._queues: dict[Place, _PartitionQueue] = {}
         self._busy: dict[Place, _PartitionQueue] = {}
         self._connections: dict[int, ProduceConnection] = {}
         self._requests: dict[tuple[int, int], list[tuple[_PartitionQueue, Sealed]]] = {}
+
+    def begin(self, own: Pair, endtxn_version: int) -> None:
+        """The transaction is one of this producer, and will be ended by this version of EndTxn."""
+        self._version = endtxn_version
+        if endtxn_version < FENCING_END:
+            self._additions = Additions(self._client, own, self._timeout_s, self._silence_s)
 
     def add(self, place: Place, sealed: Sealed) -> None:
         """Append a batch to the queue of its partition."""
@@ -122,8 +178,25 @@ class Sender:
         if place not in self._busy:
             self._busy[place] = queue
             queue.moved_at = system.monotonic()
-        queue.waiting.append(sealed)
+        queue.waiting.append(later(sealed, -queue.removed) if queue.removed else sealed)
         self.size += len(sealed.data)
+
+    def leave_out(self, place: Place, rows: int) -> None:
+        """The next rows of a partition, whose sequence numbers are given, are not sent."""
+        if place not in self._queues:
+            self._queues[place] = _PartitionQueue(place, system.monotonic())
+        self._queues[place].removed += rows
+
+    @property
+    def empty(self) -> frozenset[Place]:
+        """After `wait_until_below` (0): partitions in which no row was written, as all of them were refused; they may
+        be in the transaction all the same."""
+        return frozenset(place for place, queue in self._queues.items() if not queue.begun)
+
+    def runs(self, place: Place) -> tuple[tuple[int, int], ...]:
+        """After `wait_until_below` (0): (first offset, number) of the rows in a partition, in order, where they lie
+        without a gap; `UNKNOWN` for those of which no answer told the offset."""
+        return tuple(self._queues[place].runs) if place in self._queues else ()
 
     def advance(self) -> None:
         """Process available responses and send what may be sent, without waiting."""
@@ -151,9 +224,9 @@ class Sender:
 
     def abort(self, own: Pair) -> None:
         """Try to abort the transaction; otherwise the coordinator does so after its timeout."""
-        if self._any_sent:
+        if self._any_sent or (self._additions is not None and self._additions.asked):
             self._settle()  # a batch that a broker has not processed yet could begin it again
-            end_own_txn(self._client, astuple(own), commit=False, seconds=_ABORT_S)
+            end_own_txn(self._client, astuple(own), commit=False, seconds=_ABORT_S, version=self._version)
 
     def _settle(self) -> None:
         """Wait for the responses to what was sent, whatever they are, and send nothing more."""
@@ -178,9 +251,14 @@ class Sender:
     def _send_round(self) -> bool:
         """Send at most one batch of each partition, in one request to each broker. Returns whether there was any."""
         now = system.monotonic()
+        ready = [queue for queue in self._busy.values() if queue.may_send(now)]
+        if self._additions is not None:
+            refused = self._additions.add(queue.place for queue in ready)
+            if refused is not None:
+                raise self._failure(refused)
         requests: dict[int, dict[Place, tuple[_PartitionQueue, Sealed]]] = {}
-        for queue in self._busy.values():
-            if queue.may_send(now) and self._find_node(queue, now):
+        for queue in ready:
+            if self._find_node(queue, now):
                 requests.setdefault(queue.node, {})[queue.place] = queue, queue.waiting[0]
         for node, batches in requests.items():
             self._send(self._connections[node], batches)
@@ -194,7 +272,7 @@ class Sender:
         try:
             number = connection.send(self._name, data, int(1000 * self._silence_s * _REPLICAS_SHARE))
         except OSError:
-            self._turn((queue for queue, _ in batches.values()), system.monotonic())
+            self._lose(batches.values(), system.monotonic())
             self._disconnect(connection)
             return
         for queue, _ in batches.values():
@@ -209,11 +287,19 @@ class Sender:
                 self._turn([queue], now)
                 return False
             queue.node = node
-        if queue.node in self._connections:
+        connection = self._connections.get(queue.node)
+        if connection is not None and not connection.due:
             return True
+        if connection is not None and not connection.idle:
+            return False  # what it has been asked is answered first
+        if connection is not None:
+            self._connections.pop(queue.node).close()
         try:
-            self._connections[queue.node] = connection_pool.connect(self._client, queue.node)
+            connection = connection_pool.connect(self._client, queue.node)
+            self._connections[queue.node] = connection
+            connection.version = version(self._client, queue.node, self._version)
         except OSError:
+            self._connections.pop(queue.node, None)
             self._client.forget_leader(*queue.place)
             self._turn([queue], now)
             return False
@@ -227,27 +313,53 @@ class Sender:
         self.offsets.update(answer.offsets)
         for queue, _ in batches:
             queue.awaited -= 1
+            if not queue.begun and queue.place in answer.offsets:  # the first batch is sent alone
+                self.firsts[queue.place] = answer.offsets[queue.place]
         for queue, sealed in batches:
-            self._judge_one(queue, sealed, answer.errors[queue.place], now)
+            self._judge_one(queue, sealed, answer, now)
             queue.settle()
+            if queue.refused is not None and not queue.awaited:
+                assert self.refusals is not None
+                self.size += queue.replace_refused(self.refusals)
+                queue.moved_at = now
             if not queue.sent and not queue.waiting:
                 self._busy.pop(queue.place, None)
 
-    def _judge_one(self, queue: _PartitionQueue, sealed: Sealed, error: int, now: float) -> None:
-        if error in (OK, Code.DUPLICATE_SEQUENCE_NUMBER):
-            self.size -= queue.written(sealed, now)
+    def _judge_one(self, queue: _PartitionQueue, sealed: Sealed, answer: ProduceResponse, now: float) -> None:
+        error = answer.errors[queue.place]
+        if queue.refused is not None:
+            self._judge_behind(queue, queue.refused[1], error)
+        elif error in (OK, Code.DUPLICATE_SEQUENCE_NUMBER):
+            self.size -= queue.written(sealed, now, answer.offsets.get(queue.place, UNKNOWN))
+        elif self.refusals is not None and error in self.refusals.codes:
+            if not queue.turning:  # else it is sent again, and refused again
+                queue.refused = sealed, error
         elif error in PRODUCE_RETRIES:
-            if error in LEADER_MOVED:
-                self._client.forget_leader(*queue.place)
-            if error == Code.UNKNOWN_TOPIC_OR_PARTITION:
-                queue.unknown_since = queue.unknown_since or now
-                if now - queue.unknown_since > _UNKNOWN_PLACE_S:
-                    raise self._failure(Cause.of(error))
-            queue.turn(now)
+            self._retry(queue, sealed, error, now)
         elif error == Code.MESSAGE_TOO_LARGE:
             raise too_large(queue.place, sealed.count, len(sealed.data))
         elif error != Code.OUT_OF_ORDER_SEQUENCE_NUMBER or not self._may_be_in_order(queue):
             raise self._failure(Cause.of(error))
+
+    def _judge_behind(self, queue: _PartitionQueue, refused: int, error: int) -> None:
+        """The answer to a batch that was sent after one that was refused: no broker can have it."""
+        if error in (OK, Code.DUPLICATE_SEQUENCE_NUMBER):
+            raise unclear(queue.place, refused)
+        if error in LEADER_MOVED:
+            self._client.forget_leader(*queue.place)
+        if error not in PRODUCE_RETRIES | REFUSED_FOR_GOOD | {Code.OUT_OF_ORDER_SEQUENCE_NUMBER}:
+            raise self._failure(Cause.of(error))
+
+    def _retry(self, queue: _PartitionQueue, sealed: Sealed, error: int, now: float) -> None:
+        if error not in NOT_APPENDED:
+            queue.unsure.add(sealed.sequence)
+        if error in LEADER_MOVED:
+            self._client.forget_leader(*queue.place)
+        if error == Code.UNKNOWN_TOPIC_OR_PARTITION:
+            queue.unknown_since = queue.unknown_since or now
+            if now - queue.unknown_since > _UNKNOWN_PLACE_S:
+                raise self._failure(Cause.of(error))
+        queue.turn(now)
 
     def _may_be_in_order(self, queue: _PartitionQueue) -> bool:
         """Whether "out of order" may be caused by an earlier batch that was not written, or by a broker that has
@@ -278,16 +390,25 @@ class Sender:
         """The outcome of the batches without a response on this connection is unknown."""
         now = system.monotonic()
         connection_pool.lost(self._kafka, connection)
+        self._client.forget_versions(connection.node)
         self._connections.pop(connection.node, None)
         lost = [key for key in self._requests if key[0] == connection.node]
         for key in lost:
             batches = self._requests.pop(key)
             for queue, _ in batches:
                 queue.awaited -= 1
-            self._turn((queue for queue, _ in batches), now)
+            self._lose(batches, now)
         for queue in self._busy.values():
             if queue.node == connection.node:
                 self._client.forget_leader(*queue.place)
+
+    def _lose(self, batches: Iterable[tuple[_PartitionQueue, Sealed]], now: float) -> None:
+        """Nobody knows whether these were written, or will be."""
+        for queue, sealed in batches:
+            queue.unsure.add(sealed.sequence)
+            if queue.refused is not None:
+                raise unclear(queue.place, queue.refused[1])
+            self._turn([queue], now)
 
     def _turn(self, queues: Iterable[_PartitionQueue], now: float) -> None:
         for queue in queues:

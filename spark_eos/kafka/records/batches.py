@@ -21,15 +21,16 @@ _LENGTH_ENDS_AT = 12
 _MAGIC_AT = 16
 _CHECKED_FROM = 21
 
-_CODEC = 0x07
+CODEC = 0x07
 _LOG_APPEND_TIME = 0x08
-_TRANSACTIONAL = 0x10
+TRANSACTIONAL = 0x10
 _CONTROL = 0x20
 _DELETE_HORIZON = 0x40  # KIP-534: the first timestamp then is a delete horizon; deltas are still relative to it
-_KNOWN = _CODEC | _LOG_APPEND_TIME | _TRANSACTIONAL | _CONTROL | _DELETE_HORIZON
+_KNOWN = CODEC | _LOG_APPEND_TIME | TRANSACTIONAL | _CONTROL | _DELETE_HORIZON
 
 _SNAPPY = 2
 _STREAMED = {1: "gzip", 3: "lz4", 4: "zstd"}
+LAST_CODEC = max(_STREAMED)
 _XERIAL = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = 16
 _SNAPPY_MOST = 22  # a copy of 3 bytes makes 64
@@ -54,7 +55,8 @@ class RecordBatch:
 
     ``time``: milliseconds to which the records' deltas are relative; ``append_time``: the timestamp of all records if
     the broker set it, otherwise None. ``codec``: 0 if the records are not compressed. ``control``: it holds a marker,
-    no rows; ``aborted``: its transaction was aborted.
+    no rows; ``sequence``: its producer's number of its first record; ``aborted``: its transaction was aborted.
+    ``attributes``, ``max_time`` (milliseconds) and ``checksum`` are as they stand in its header.
     """
 
     base: int
@@ -67,8 +69,17 @@ class RecordBatch:
     stop: int
     producer_id: int
     epoch: int
+    sequence: int
     control: bool
     aborted: bool
+    attributes: int
+    max_time: int
+    checksum: int
+
+    @property
+    def size(self) -> int:
+        """Bytes, with the header."""
+        return self.stop - self.start + _HEADER.size
 
     @property
     def visible(self) -> bool:
@@ -82,21 +93,27 @@ def find_batches(
     """The batches with rows of offsets ``start`` to ``end``, exclusive, and the offset to fetch next.
 
     Left out are control batches, those of aborted transactions, and a last batch that is cut off. The next offset is
-    behind the last whole batch, whatever it was; it is ``start`` where there is none. Raises Damage and
-    UnsupportedFormat; else as `walk_batches`.
+    behind the last whole batch, whatever it was; it is ``start`` where there is none. Raises Damage; UnsupportedFormat,
+    where that is what the first batch has, and else stops before it; as `walk_batches`.
     """
     found: list[RecordBatch] = []
     position = start
-    for batch in walk_batches(data, size, aborted):
-        position = max(position, batch.last + 1)
-        if batch.visible and batch.last >= start and batch.base < end:
-            if batch.codec > max(_STREAMED):
-                raise UnsupportedFormat(f"compression codec {batch.codec}")
-            found.append(batch)
+    try:
+        for batch in walk_batches(data, size, aborted):
+            if batch.visible and batch.last >= start and batch.base < end:
+                if batch.codec > LAST_CODEC:
+                    raise UnsupportedFormat(f"compression codec {batch.codec}")
+                found.append(batch)
+            position = max(position, batch.last + 1)
+    except UnsupportedFormat:
+        if position == start:
+            raise
     return found, position
 
 
-def walk_batches(data: bytes | bytearray, size: int, aborted: Iterable[tuple[int, int]]) -> Iterator[RecordBatch]:
+def walk_batches(
+    data: bytes | bytearray | memoryview, size: int, aborted: Iterable[tuple[int, int]]
+) -> Iterator[RecordBatch]:
     """All whole batches in the first ``size`` bytes.
 
     ``aborted``: transactions as ``(producer id, first offset)``, as a Fetch response lists them. KIP-98: from its first
@@ -110,7 +127,8 @@ def walk_batches(data: bytes | bytearray, size: int, aborted: Iterable[tuple[int
         stop = _end_of_batch(view, at)
         if stop > size:
             return
-        base, _, _, _, checksum, flags, delta, time, max_time, producer, epoch, _, count = _HEADER.unpack_from(view, at)
+        fields = _HEADER.unpack_from(view, at)
+        base, _, _, _, checksum, flags, delta, time, max_time, producer, epoch, sequence, count = fields
         if crc32c(view[at + _CHECKED_FROM : stop]) != checksum:
             raise Damage(f"the checksum of the batch at offset {base} does not match")
         if flags & ~_KNOWN or delta < 0 or not 0 <= count <= delta + 1:
@@ -121,7 +139,7 @@ def walk_batches(data: bytes | bytearray, size: int, aborted: Iterable[tuple[int
         while beginning and beginning[-1][1] <= last:
             aborting.add(beginning.pop()[0])
         control = bool(flags & _CONTROL)
-        gone = bool(flags & _TRANSACTIONAL) and producer in aborting
+        gone = bool(flags & TRANSACTIONAL) and producer in aborting
         if control:
             aborting.discard(producer)
         yield RecordBatch(
@@ -130,13 +148,17 @@ def walk_batches(data: bytes | bytearray, size: int, aborted: Iterable[tuple[int
             count,
             time,
             max_time if flags & _LOG_APPEND_TIME else None,
-            flags & _CODEC,
+            flags & CODEC,
             at + _HEADER.size,
             stop,
             producer,
             epoch,
+            sequence,
             control,
             gone,
+            flags,
+            max_time,
+            checksum,
         )
         at = stop
 

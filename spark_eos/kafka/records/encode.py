@@ -9,8 +9,8 @@ contains the records.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 
 import numpy as np
@@ -36,6 +36,8 @@ HEADER_BYTES = _BEGIN.size + _CHECKSUM.size + _CHECKED.size
 _NO_LEADER_EPOCH = -1
 _MAGIC = 2
 _TRANSACTIONAL = 0x10
+#: Codecs in a batch's attributes.
+NUMBERS: Mapping[Codec, int] = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 
 #: Rows are encoded together up to this many bytes. Much more does not fit into the processor's caches.
 _GROUP_BYTES = 2 * 1024 * 1024
@@ -62,13 +64,29 @@ class Rows:
     time: np.ndarray
     headers: pa.BinaryArray | None = None
 
+    def __len__(self) -> int:
+        return len(self.value)
+
+
+@dataclass(frozen=True)
+class Tails:
+    """n rows as records that stood in other batches: ``tail`` is a record from its key on, n binary; ``time`` as in
+    `Rows`; ``offsets``: those that they had, n int64."""
+
+    tail: pa.BinaryArray
+    time: np.ndarray
+    offsets: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.tail)
+
 
 @dataclass(frozen=True, slots=True)
 class Sealed:
     """One complete record batch, except for fields that brokers set. ``sequence``: of the first of its ``count``
     rows."""
 
-    data: bytes
+    data: bytes | memoryview
     sequence: int
     count: int
 
@@ -85,30 +103,43 @@ class Encoder:
     max_bytes: int = BATCH_BYTES
     transactional: bool = True
 
-    def encode(self, rows: Rows, counts: Sequence[int], sequences: Sequence[int]) -> Iterator[tuple[int, Sealed]]:
+    def encode(
+        self, rows: Rows | Tails, counts: Sequence[int], sequences: Sequence[int]
+    ) -> Iterator[tuple[int, Sealed]]:
         """The batches for several partitions, each with its place in ``counts``.
 
         The first ``counts[0]`` rows go to one partition, where the first has sequence ``sequences[0]``; and so on.
         """
-        sizes = _Sizes.of(rows)
+        sizes = _Sizes.of(rows) if isinstance(rows, Rows) else _TailSizes.of(rows)
         cuts, owners = _cut(sizes.most, counts, self.max_bytes - HEADER_BYTES)
         firsts = np.cumsum(counts) - counts
         for some in _groups(sizes.most, cuts):
-            for place, begin, records, times in _encode_group(rows, sizes, cuts[some.start : some.stop + 1]):
+            for place, begin, records, times in _encode_group(sizes, cuts[some.start : some.stop + 1]):
                 owner = int(owners[some.start + place])
                 sequence = int(sequences[owner] + begin - firsts[owner]) % SEQUENCES
                 yield owner, Sealed(self._seal(records, times, sequence), sequence, len(times))
 
+    def with_codec(self, number: int) -> Encoder:
+        """The same, but with the codec of this number in the attributes of batches, at its default level."""
+        codec = next(name for name, own in NUMBERS.items() if own == number)
+        return self if codec == self.codec else replace(self, codec=codec, level=None)
+
+    def header(
+        self, codec: int, times: tuple[int, int], sequence: int, count: int, records: pa.Buffer | bytes | memoryview
+    ) -> bytes:
+        """What stands before ``records``, which are compressed by this codec and number ``count``; ``times``: the first
+        timestamp, to which the others are relative, and the latest, in milliseconds."""
+        attributes = codec | (_TRANSACTIONAL if self.transactional else 0)
+        checked = _CHECKED.pack(attributes, count - 1, *times, self.producer_id, self.epoch, sequence, count)
+        length = HEADER_BYTES - _BEFORE_LENGTH_ENDS + len(records)
+        begin = _BEGIN.pack(0, length, _NO_LEADER_EPOCH, _MAGIC)
+        return begin + _CHECKSUM.pack(crc32c(records, crc32c(checked))) + checked
+
     def _seal(self, records: pa.Buffer, times: np.ndarray, sequence: int) -> bytes:
         number, compress = _codec(self.codec, self.level)
         records = compress(records)
-        attributes = number | (_TRANSACTIONAL if self.transactional else 0)
-        count = len(times)
         span = int(times[0]), int(times.max())
-        checked = _CHECKED.pack(attributes, count - 1, *span, self.producer_id, self.epoch, sequence, count)
-        length = HEADER_BYTES - _BEFORE_LENGTH_ENDS + len(records)
-        begin = _BEGIN.pack(0, length, _NO_LEADER_EPOCH, _MAGIC)
-        return b"".join((begin, _CHECKSUM.pack(crc32c(records, crc32c(checked))), checked, records))
+        return b"".join((self.header(number, span, sequence, len(times), records), records))
 
 
 @dataclass(frozen=True)
@@ -116,6 +147,7 @@ class _Sizes:
     """Bytes of keys and values, -1 for null, bytes of all other fields that are no numbers, and the maximum size of
     each record."""
 
+    rows: Rows
     key: np.ndarray
     value: np.ndarray
     rest: np.ndarray
@@ -134,7 +166,38 @@ class _Sizes:
         span = int(rows.time.max() - rows.time.min()) if count else 0
         largest = (body.max(initial=0) + 64, span, -span, count, key.max(initial=0), value.max(initial=0))
         numbers = varints(np.array(largest, np.int64))[1]
-        return cls(key, value, rest, body + int(numbers.sum() - numbers[1:3].min()))
+        return cls(rows, key, value, rest, body + int(numbers.sum() - numbers[1:3].min()))
+
+    def records(self, some: slice, time_delta: np.ndarray, offset_delta: np.ndarray) -> pa.BinaryArray:
+        rows = self.rows
+        headers = _NO_HEADERS if rows.headers is None else rows.headers[some]
+        part = replace(self, key=self.key[some], value=self.value[some], rest=self.rest[some])
+        return _records(rows.key[some], rows.value[some], headers, part, time_delta, offset_delta)
+
+
+@dataclass(frozen=True)
+class _TailSizes:
+    """Bytes of each record from its key on, and the maximum size of all of it."""
+
+    rows: Tails
+    tail: np.ndarray
+    most: np.ndarray
+
+    @classmethod
+    def of(cls, rows: Tails) -> _TailSizes:
+        tail = _lengths(rows.tail)
+        span = int(rows.time.max() - rows.time.min()) if len(tail) else 0
+        numbers = varints(np.array((tail.max(initial=0) + 64, span, -span, len(tail)), np.int64))[1]
+        return cls(rows, tail, tail + int(_ATTRIBUTES + numbers.sum() - numbers[1:3].min()))
+
+    def records(self, some: slice, time_delta: np.ndarray, offset_delta: np.ndarray) -> pa.BinaryArray:
+        numbers = [varints(n) for n in (time_delta, offset_delta)]
+        body = self.tail[some] + _ATTRIBUTES
+        for _, widths in numbers:
+            body += widths
+        return pc.binary_join_element_wise(
+            ragged([varints(body), _attributes(len(body)), *numbers]), self.rows.tail[some], b""
+        )
 
 
 def _lengths(column: pa.BinaryArray) -> np.ndarray:
@@ -168,20 +231,18 @@ def _groups(sizes: np.ndarray, cuts: np.ndarray) -> Iterator[range]:
         first = max(first + 1, last)
 
 
-def _encode_group(rows: Rows, sizes: _Sizes, cuts: np.ndarray) -> Iterator[tuple[int, int, pa.Buffer, np.ndarray]]:
+def _encode_group(sizes: _Sizes | _TailSizes, cuts: np.ndarray) -> Iterator[tuple[int, int, pa.Buffer, np.ndarray]]:
     """For each batch between the cuts: its place among them, its first row, its records, the times of its rows."""
-    start, stop = int(cuts[0]), int(cuts[-1])
+    start, stop, time = int(cuts[0]), int(cuts[-1]), sizes.rows.time
     some = slice(start, stop)
     counts, firsts = np.diff(cuts), cuts[:-1]
     offset_delta = np.arange(start, stop) - np.repeat(firsts, counts)
-    time_delta = rows.time[some] - np.repeat(rows.time[firsts], counts)
-    part = _Sizes(sizes.key[some], sizes.value[some], sizes.rest[some], sizes.most[some])
-    headers = _NO_HEADERS if rows.headers is None else rows.headers[start:stop]
-    records = _records(rows.key[start:stop], rows.value[start:stop], headers, part, time_delta, offset_delta)
+    time_delta = time[some] - np.repeat(time[firsts], counts)
+    records = sizes.records(some, time_delta, offset_delta)
     data, ends = records.buffers()[2], np.frombuffer(records.buffers()[1], np.int32)
     for place, (begin, end) in enumerate(zip(cuts[:-1].tolist(), cuts[1:].tolist(), strict=True)):
         at, to = int(ends[begin - start]), int(ends[end - start])
-        yield place, begin, data.slice(at, to - at), rows.time[begin:end]
+        yield place, begin, data.slice(at, to - at), time[begin:end]
 
 
 def _records(
@@ -196,12 +257,17 @@ def _records(
     body = np.maximum(sizes.key, 0) + np.maximum(sizes.value, 0) + sizes.rest
     for _, widths in numbers:
         body += widths
-    before = [varints(body), (np.zeros((len(body), 1), np.uint8), np.ones(len(body), np.int8)), *numbers[:3]]
+    before = [varints(body), _attributes(len(body)), *numbers[:3]]
     if key.null_count == len(key):
         pieces = [ragged([*before, numbers[3]])]
     else:
         pieces = [ragged(before), _filled(key), ragged(numbers[3:])]
     return pc.binary_join_element_wise(*pieces, _filled(value), headers, b"")
+
+
+def _attributes(count: int) -> tuple[np.ndarray, np.ndarray]:
+    """None are in use: a byte of zero for each record."""
+    return np.zeros((count, 1), np.uint8), np.ones(count, np.int8)
 
 
 def _filled(column: pa.BinaryArray) -> pa.BinaryArray:
@@ -212,12 +278,12 @@ def _filled(column: pa.BinaryArray) -> pa.BinaryArray:
 def _codec(codec: Codec, level: int | None) -> tuple[int, Callable[[pa.Buffer], pa.Buffer | bytes]]:
     """The codec's number in a batch's attributes, and its compressor."""
     if codec == "none":
-        return 0, lambda records: records
+        return NUMBERS[codec], lambda records: records
     if codec == "lz4":
-        return 3, _lz4
+        return NUMBERS[codec], _lz4
     if codec == "snappy":
-        return 2, _snappy
-    number = {"gzip": 1, "zstd": 4}[codec]
+        return NUMBERS[codec], _snappy
+    number = NUMBERS[codec]
     usual = {"gzip": 6, "zstd": 3}[codec]  # like Java's clients; Arrow's defaults are 9 and 1
     return number, pa.Codec(codec, compression_level=usual if level is None else level).compress
 

@@ -152,6 +152,19 @@ def read_fields(raw: np.ndarray, begins: np.ndarray, ends: np.ndarray) -> Fields
     return Fields(time_delta, offset_delta, key_at, key_size, value_at, value_size, header_count, header_at, ends)
 
 
+def read_deltas(raw: np.ndarray, begins: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The deltas of timestamps and offsets of such records, and where what follows them begins. Raises Damage."""
+    try:
+        _, at = read_varints(raw, begins)
+        time_delta, at = read_varints(raw, at + 1)
+        offset_delta, at = read_varints(raw, at)
+    except IndexError:
+        raise Damage("the fields of a record go on behind its end") from None
+    if (at >= ends).any():
+        raise Damage("the fields of a record go on behind its end")
+    return time_delta, offset_delta, at
+
+
 def _bytes(sizes: np.ndarray, left: np.ndarray) -> np.ndarray:
     """The bytes of fields of these sizes: none for -1. Raises Damage if fewer are left."""
     if ((sizes < -1) | (sizes > left)).any():

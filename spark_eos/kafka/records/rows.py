@@ -12,8 +12,17 @@ from spark_eos.kafka.records.fields import find_records, read_fields
 _LAST_CODEC = 4
 
 
-def read_rows(data: bytes, batch: RecordBatch) -> Iterator[tuple[int, bytes | None, bytes | None]]:
-    """Offset, key and value of each record. Raises Damage and UnsupportedFormat."""
+Row = tuple[int, bytes | None, bytes | None]
+"""Offset, key and value of a record."""
+
+
+def read_rows(data: bytes, batch: RecordBatch) -> Iterator[Row]:
+    """Each record. Raises Damage and UnsupportedFormat."""
+    return (row for _, row in read_dated_rows(data, batch))
+
+
+def read_dated_rows(data: bytes, batch: RecordBatch) -> Iterator[tuple[int, Row]]:
+    """Each record with its time, in milliseconds since 1970. Raises Damage and UnsupportedFormat."""
     if batch.codec > _LAST_CODEC:
         raise UnsupportedFormat(f"compression codec {batch.codec}")
     records = bytes(memoryview(data)[batch.start : batch.stop])
@@ -23,8 +32,10 @@ def read_rows(data: bytes, batch: RecordBatch) -> Iterator[tuple[int, bytes | No
     fields = read_fields(np.frombuffer(records, np.uint8), begins, np.append(begins[1:], len(records)))
     keys = zip(fields.key_at.tolist(), fields.key_size.tolist(), strict=True)
     values = zip(fields.value_at.tolist(), fields.value_size.tolist(), strict=True)
-    for delta, key, value in zip(fields.offset_delta.tolist(), keys, values, strict=True):
-        yield batch.base + delta, _piece(records, *key), _piece(records, *value)
+    deltas = zip(fields.offset_delta.tolist(), fields.time_delta.tolist(), strict=True)
+    for (delta, time_delta), key, value in zip(deltas, keys, values, strict=True):
+        time = batch.time + time_delta if batch.append_time is None else batch.append_time
+        yield time, (batch.base + delta, _piece(records, *key), _piece(records, *value))
 
 
 def _piece(data: bytes, at: int, size: int) -> bytes | None:

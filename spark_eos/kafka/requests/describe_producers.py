@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from spark_eos.errors import ConnectionFailed
 from spark_eos.kafka.codes import OK, UNAUTHORIZED
 from spark_eos.kafka.errors import unreadable
 from spark_eos.kafka.net.client import BrokerClient
@@ -43,15 +46,31 @@ DESCRIBE_PRODUCERS = Request(
 def describe_producers(client: BrokerClient, topic: str, partition: int) -> list[Record]:
     """The producers of a partition, by its leader; none without an answer. ``current_txn_start_offset`` is -1 where
     nothing is open. Raises TopicError (EOS_TOPIC_UNAUTHORIZED) without the right to read the topic."""
-    leader = client.leader(topic, partition)
-    if leader is None:
-        return []
-    answer = client.ask(leader, DESCRIBE_PRODUCERS, {"topics": [{"name": topic, "partition_indexes": [partition]}]})
-    found = None if answer is None else answer.topics[0].partitions[0]
-    if found is not None and found.error_code in UNAUTHORIZED:
-        raise unreadable(topic, client.properties)
-    if found is None or found.error_code != OK:
-        client.forget_leader(topic, partition)
-        return []
-    producers: list[Record] = found.active_producers
-    return producers
+    return describe_each(client, [(topic, partition)]).get((topic, partition), [])
+
+
+def describe_each(client: BrokerClient, places: Iterable[tuple[str, int]]) -> dict[tuple[str, int], list[Record]]:
+    """The same for partitions, (topic, number), by one request to each leader; those without an answer are left out."""
+    asked: dict[int, dict[str, list[int]]] = {}
+    wanted = set(places)
+    try:
+        leaders, _ = client.leaders(wanted)
+    except ConnectionFailed:
+        return {}
+    for (topic, partition), leader in sorted(leaders.items()):
+        asked.setdefault(leader, {}).setdefault(topic, []).append(partition)
+    values = {
+        leader: {"topics": [{"name": topic, "partition_indexes": numbers} for topic, numbers in topics.items()]}
+        for leader, topics in asked.items()
+    }
+    found: dict[tuple[str, int], list[Record]] = {}
+    for answer in client.ask_each(values, DESCRIBE_PRODUCERS).values():
+        for topic in answer.topics if answer is not None else ():
+            for row in topic.partitions:
+                if row.error_code in UNAUTHORIZED:
+                    raise unreadable(topic.name, client.properties)
+                if row.error_code == OK:
+                    found[topic.name, row.partition_index] = row.active_producers
+    for place in wanted - found.keys():
+        client.forget_leader(*place)
+    return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.kafka.net.schema import INT16, INT32, INT64, STRING, Record, Request, array, record
@@ -30,11 +30,17 @@ DESCRIBE_TRANSACTIONS = Request(
     ),
 )
 LOOK_UP_S = 10.0
+"""Seconds for which coordinators are looked for."""
 
 
 def describe_transactions(client: BrokerClient, ids: Iterable[str]) -> list[Record]:
     """A state, with its error code, for each transactional id whose coordinator answered."""
     coordinators, _ = client.coordinators(ids, LOOK_UP_S)
+    return describe_at(client, coordinators)
+
+
+def describe_at(client: BrokerClient, coordinators: Mapping[int, list[str]]) -> list[Record]:
+    """The same, where the coordinators of the ids are known: ``{broker: ids}``."""
     asked = {node: {"transactional_ids": names} for node, names in coordinators.items()}
     states: list[Record] = []
     for node, answer in client.ask_each(asked, DESCRIBE_TRANSACTIONS).items():

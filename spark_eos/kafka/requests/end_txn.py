@@ -18,16 +18,17 @@ from spark_eos.kafka.config.handshake import silence_seconds
 from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.kafka.net.connection import Connection, wait
 from spark_eos.kafka.net.pool import ConnectionPool
-from spark_eos.kafka.net.schema import NO_TAGS, text
+from spark_eos.kafka.net.schema import NO_TAGS, Api, text
+from spark_eos.protocol.head import FENCING_END, PLAIN_END
 from spark_eos.retry import retrying
 
 Transaction = tuple[str, int, int]
 """Transactional id, producer id, epoch."""
 
-_END_TXN = 26
-END_TXN_VERSION = 5
-"""The version that fences: it comes with transaction.version 2."""
+#: Those that do not fence: of transactions that began with transaction.version 0 or 1. They mean the same.
+_PLAIN = Api("EndTxn", 26, 3, PLAIN_END)
 
+_FENCING_LEVEL = 2
 _CONNECTIONS = 16
 #: With fewer ends to a connection, more connections cost more than they save.
 _FEWEST = 2
@@ -41,11 +42,11 @@ _ANSWER = struct.Struct(">ih")
 class EndConnection(Connection[str]):
     """One connection to one coordinator."""
 
-    def queue(self, transactions: Iterable[Transaction], commit: bool) -> None:
-        """Ask to end each of them, once it is pushed."""
+    def queue(self, transactions: Iterable[Transaction], commit: bool, version: int = FENCING_END) -> None:
+        """Ask to end each of them by this version of the request, once it is pushed."""
         for name, producer_id, epoch in transactions:
             body = text(name), struct.pack(">qh?", producer_id, epoch, commit), NO_TAGS
-            self.ask(_END_TXN, END_TXN_VERSION, body, name)
+            self.ask(_PLAIN.api, version, body, name)
 
     def answers(self) -> list[tuple[str, int]]:
         """Transactional id and error code, of the answers that are there."""
@@ -55,14 +56,21 @@ class EndConnection(Connection[str]):
 connection_pool = ConnectionPool(EndConnection, each=_CONNECTIONS, most=_KEPT)
 
 
-def end_own_txn(client: BrokerClient, transaction: Transaction, commit: bool, seconds: float) -> int | None:
+def endtxn_version(client: BrokerClient) -> int:
+    """The version of EndTxn for transactions that begin now: `FENCING_END` or `PLAIN_END`. Raises ConnectionFailed."""
+    return FENCING_END if client.transaction_version() >= _FENCING_LEVEL else PLAIN_END
+
+
+def end_own_txn(
+    client: BrokerClient, transaction: Transaction, commit: bool, seconds: float, version: int = FENCING_END
+) -> int | None:
     """EndTxn for one's own transaction, again and again for so long; Kafka's error code when one is final, else None.
 
     Where it is None, nobody knows. A coordinator that does not answer may take half as long again.
     """
     name = transaction[0]
     for _ in retrying(seconds):
-        error = end_txns(client, [transaction], commit, seconds / _TRIES)[name]
+        error = end_txns(client, [transaction], commit, seconds / _TRIES, version)[name]
         if error is not None and error not in COORDINATOR_RETRIES:
             return error
         if error is None or error in COORDINATOR_MOVED:
@@ -71,11 +79,16 @@ def end_own_txn(client: BrokerClient, transaction: Transaction, commit: bool, se
 
 
 def end_txns(
-    client: BrokerClient, transactions: Iterable[Transaction], commit: bool, silence_s: float | None = None
+    client: BrokerClient,
+    transactions: Iterable[Transaction],
+    commit: bool,
+    silence_s: float | None = None,
+    version: int = FENCING_END,
 ) -> dict[str, int | None]:
     """EndTxn for all of them; Kafka's error code for each transactional id, None without an answer.
 
-    All coordinators are asked at once. ``silence_s``: for how long one may be silent; by default, and at most, as the
+    All coordinators are asked at once. ``version`` is that of the transactions: `PLAIN_END` or `FENCING_END`, never the
+    one for what began with the other. ``silence_s``: for how long one may be silent; by default, and at most, as the
     user's properties say.
     """
     silence_s = min(silence_seconds(client.properties), silence_s or math.inf)
@@ -84,24 +97,26 @@ def end_txns(
     coordinators, _ = client.coordinators(asked, silence_s)
     by_coordinator = [(node, [asked[name] for name in names]) for node, names in coordinators.items()]
     if len(by_coordinator) == 1:
-        codes |= _end_txns_at(client, *by_coordinator[0], commit, silence_s)
+        codes |= _end_txns_at(client, *by_coordinator[0], commit, silence_s, version)
     elif by_coordinator:
         with ThreadPoolExecutor(len(by_coordinator), "eos ends") as pool:
-            answers = [pool.submit(_end_txns_at, client, *share, commit, silence_s) for share in by_coordinator]
+            answers = [pool.submit(_end_txns_at, client, *of, commit, silence_s, version) for of in by_coordinator]
         for answer in answers:
             codes |= answer.result()
     return codes
 
 
 def _end_txns_at(
-    client: BrokerClient, node: int, transactions: Sequence[Transaction], commit: bool, silence_s: float
+    client: BrokerClient,
+    node: int,
+    transactions: Sequence[Transaction],
+    commit: bool,
+    silence_s: float,
+    version: int,
 ) -> dict[str, int | None]:
     """EndTxn for those of one coordinator; what is left out has no answer."""
     codes: dict[str, int | None] = {}
-    busy = list(_connections(client, node, len(transactions), silence_s))
-    shares = len(busy)
-    for i, connection in enumerate(busy):
-        connection.queue(transactions[i::shares], commit)
+    busy = _asked(client, node, transactions, commit, silence_s, version)
     while busy:
         for connection in list(busy):
             try:
@@ -111,6 +126,7 @@ def _end_txns_at(
                     raise TimeoutError("the broker is silent")
             except OSError:
                 connection_pool.lost(client.properties, connection)
+                client.forget_versions(node)
             else:
                 if not connection.idle:
                     continue
@@ -119,6 +135,25 @@ def _end_txns_at(
         if busy:
             wait(busy, min(connection.moved_at for connection in busy) + silence_s)
     return codes
+
+
+def _asked(
+    client: BrokerClient,
+    node: int,
+    transactions: Sequence[Transaction],
+    commit: bool,
+    seconds: float,
+    version: int,
+) -> list[EndConnection]:
+    """Connections with the requests in their queues; none where the coordinator cannot be reached."""
+    try:
+        spoken = version if version >= FENCING_END else client.version(node, _PLAIN)
+    except OSError:
+        return []
+    connections = list(_connections(client, node, len(transactions), seconds))
+    for i, connection in enumerate(connections):
+        connection.queue(transactions[i :: len(connections)], commit, spoken)
+    return connections
 
 
 def _connections(client: BrokerClient, node: int, ends: int, seconds: float) -> Iterator[EndConnection]:

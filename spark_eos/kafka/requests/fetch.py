@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from spark_eos.kafka.codes import LEADER_MOVED
 from spark_eos.kafka.config.handshake import silence_seconds
 from spark_eos.kafka.config.properties import Isolation, KafkaProperties
+from spark_eos.kafka.net import sessions
 from spark_eos.kafka.net.client import broker_client
 from spark_eos.kafka.net.pool import ConnectionPool
 
@@ -38,7 +39,8 @@ class FetchResponse:
     answer is taken; ``aborted`` are transactions by (producer id, first offset), none for read_uncommitted.
 
     ``begin``, ``stable`` and ``high_watermark`` are the partition's first offset, last stable offset and high watermark
-    at that moment; -1 with an error.
+    at that moment; -1 with an error. ``preferred``: the replica that the leader names as the nearest to the rack that
+    asks (KIP-392), without any records; -1 where it is itself to be asked.
     """
 
     error: int
@@ -47,6 +49,7 @@ class FetchResponse:
     begin: int = -1
     stable: int = -1
     high_watermark: int = -1
+    preferred: int = -1
 
 
 class FetchConnection:
@@ -70,8 +73,21 @@ class FetchConnection:
     def close(self) -> None:
         self._socket.close()
 
+    @property
+    def due(self) -> bool:
+        """The broker wants to know again who this is: replace it, when nothing is awaited."""
+        return sessions.is_due(self._socket)
+
     def send(
-        self, topic: str, partition: int, offset: int, *, isolation: Isolation, max_bytes: int, max_wait_ms: int
+        self,
+        topic: str,
+        partition: int,
+        offset: int,
+        *,
+        isolation: Isolation,
+        max_bytes: int,
+        max_wait_ms: int,
+        rack: str = "",
     ) -> None:
         """Ask for records from ``offset`` on: about ``max_bytes``, but a first batch that is larger comes whole."""
         self._number += 1
@@ -83,8 +99,9 @@ class FetchConnection:
         limits = struct.pack(">iiiibii", -1, max_wait_ms, 1, max_bytes, committed, *_NO_SESSION)
         place = struct.pack(">ih", 1, len(name)) + name + struct.pack(">ii", 1, partition)
         wanted = struct.pack(">iqqi", -1, offset, -1, max_bytes)
-        nothing_forgotten_no_rack = struct.pack(">ih", 0, 0)
-        body = head + limits + place + wanted + nothing_forgotten_no_rack
+        own_rack = rack.encode()
+        nothing_forgotten = struct.pack(">ih", 0, len(own_rack)) + own_rack
+        body = head + limits + place + wanted + nothing_forgotten
         self._socket.sendall(struct.pack(">i", len(body)) + body)
 
     def receive(self, timeout_s: float) -> FetchResponse:
@@ -100,7 +117,7 @@ class FetchConnection:
             self._take(_PARTITION.size)
         )
         aborted = tuple(_ABORTED.iter_unpack(self._take(max(count, 0) * _ABORTED.size)))
-        _, records = _END.unpack(self._take(_END.size))
+        preferred, records = _END.unpack(self._take(_END.size))
         records = max(records, 0)
         sizes = _BEGIN.size + name_size + _PARTITION.size + len(aborted) * _ABORTED.size + _END.size + records
         if (partitions, partition) != (1, self._partition) or size + 4 != sizes:
@@ -109,7 +126,12 @@ class FetchConnection:
             self.buffer = bytearray(records)
         self._fill(memoryview(self.buffer)[:records])
         self.idle = True
-        return FetchResponse(error, records, aborted, begin, stable, high_watermark)
+        return FetchResponse(error, records, aborted, begin, stable, high_watermark, preferred)
+
+    def take_buffer(self) -> bytearray:
+        """The buffer with the last answer's records, which is the caller's from now on."""
+        taken, self.buffer = self.buffer, bytearray()
+        return taken
 
     def _take(self, size: int) -> bytes:
         if not 0 <= size <= _LARGEST:
@@ -130,9 +152,12 @@ connection_pool = ConnectionPool(FetchConnection)
 _LARGEST_KEPT = 4 * 1024 * 1024
 
 
-def connect(kafka: KafkaProperties, topic: str, partition: int) -> FetchConnection:
-    """A connection to the partition's leader, one that was given back or a new one. Raises OSError."""
+def connect(kafka: KafkaProperties, topic: str, partition: int, replica: int | None = None) -> FetchConnection:
+    """A connection to the partition's leader, or to that replica; one that was given back or a new one. Raises
+    OSError."""
     client = broker_client(kafka)
+    if replica is not None:
+        return connection_pool.connect(client, replica)
     leader = client.leader(topic, partition)
     if leader is None:
         raise OSError(f"{topic}-{partition} has no leader that is known")
@@ -156,14 +181,20 @@ def is_spoken(kafka: KafkaProperties) -> bool:
 
 
 def fetch_once(
-    kafka: KafkaProperties, topic: str, partition: int, offset: int, max_bytes: int
+    kafka: KafkaProperties,
+    topic: str,
+    partition: int,
+    offset: int,
+    max_bytes: int,
+    *,
+    isolation: Isolation = "read_committed",
 ) -> tuple[FetchResponse, bytes] | None:
-    """What a partition holds from ``offset`` on, read_committed, not waiting for more, and the records' bytes; None
-    without an answer."""
+    """What a partition holds from ``offset`` on, not waiting for more, and the records' bytes; None without an
+    answer."""
     try:
         connection = connect(kafka, topic, partition)
         try:
-            connection.send(topic, partition, offset, isolation="read_committed", max_bytes=max_bytes, max_wait_ms=0)
+            connection.send(topic, partition, offset, isolation=isolation, max_bytes=max_bytes, max_wait_ms=0)
             answer = connection.receive(silence_seconds(kafka))
             data = bytes(memoryview(connection.buffer)[: answer.size])
         except BaseException:

@@ -32,26 +32,32 @@ LIST_TRANSACTIONS_BY_PATTERN = Request(
 
 
 def open_transactional_ids(
-    client: BrokerClient, pattern: str, states: Sequence[str] = ("Ongoing",)
+    client: BrokerClient, pattern: str, states: Sequence[str] = ("Ongoing",), *, only_matching: bool = False
 ) -> list[str] | None:
-    """Ids of transactions in these states that match the pattern (RE2), or more; None where a broker did not answer."""
+    """Ids of transactions in these states that match the pattern (RE2); None where a broker did not answer.
+
+    Brokers that do not know patterns list all ids, or are not asked, with ``only_matching``.
+    """
     values: dict[str, Any] = {"state_filters": list(states), "producer_id_filters": []}
-    request = LIST_TRANSACTIONS
-    if client.speaks(_API, LIST_TRANSACTIONS_BY_PATTERN.first):
-        request = LIST_TRANSACTIONS_BY_PATTERN
-        values |= {"duration_filter": -1, "transactional_id_pattern": pattern}
-    answers = _list(client, request, values)
+    by_pattern = values | {"duration_filter": -1, "transactional_id_pattern": pattern}
+    # While a cluster is upgraded, only some of its brokers know patterns.
+    brokers = _brokers(client)
+    able = [node for node in brokers if client.has(node, LIST_TRANSACTIONS_BY_PATTERN)]
+    answers = _list(client, LIST_TRANSACTIONS_BY_PATTERN, by_pattern, able)
+    others = [] if only_matching else [node for node in brokers if node not in able]
+    answers += _list(client, LIST_TRANSACTIONS, values, others)
     found = []
     for answer in answers:
         if answer is None or answer.error_code != OK:
             return None
         found += [state.transactional_id for state in answer.transaction_states]
-    return found if answers else None
+    return found if answers or (only_matching and brokers) else None
 
 
 def transactional_ids(client: BrokerClient, producer_id: int) -> list[str]:
     """The transactional ids that have this producer id, by the brokers that answer."""
-    answers = _list(client, LIST_TRANSACTIONS, {"state_filters": [], "producer_id_filters": [producer_id]})
+    values = {"state_filters": [], "producer_id_filters": [producer_id]}
+    answers = _list(client, LIST_TRANSACTIONS, values, _brokers(client))
     return [
         state.transactional_id
         for answer in answers
@@ -60,10 +66,13 @@ def transactional_ids(client: BrokerClient, producer_id: int) -> list[str]:
     ]
 
 
-def _list(client: BrokerClient, request: Request, values: dict[str, Any]) -> list[Record | None]:
-    """What each broker that is in the cluster now says; nothing where no broker tells which those are."""
+def _brokers(client: BrokerClient) -> list[int]:
+    """Those that are in the cluster now; none where no broker tells."""
     try:
-        brokers = client.brokers()
+        return client.brokers()
     except ConnectionFailed:
         return []
+
+
+def _list(client: BrokerClient, request: Request, values: dict[str, Any], brokers: list[int]) -> list[Record | None]:
     return list(client.ask_each(dict.fromkeys(brokers, values), request).values())

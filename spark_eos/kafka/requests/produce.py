@@ -1,6 +1,7 @@
 """Produce requests: batches as they were sealed, many partitions to a request.
 
-Version 12 of the request: a broker that gets it adds the partition to the transaction by itself (KIP-890).
+A broker that gets version 12 of the request adds the partition to the transaction by itself (KIP-890). Lower ones take
+only what was added by AddPartitionsToTxn.
 """
 
 from __future__ import annotations
@@ -10,17 +11,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from spark_eos.kafka.config.properties import KafkaProperties
-from spark_eos.kafka.net.client import broker_client
+from spark_eos.kafka.net.client import BrokerClient, broker_client
 from spark_eos.kafka.net.connection import Connection
 from spark_eos.kafka.net.pool import ConnectionPool
-from spark_eos.kafka.net.schema import NO_TAGS, Fields, text, varint
+from spark_eos.kafka.net.schema import NO_TAGS, Api, Fields, text, varint
+from spark_eos.protocol.head import FENCING_END
 
 Place = tuple[str, int]
 """Topic and partition."""
 
-_PRODUCE = 0
 #: The first one that adds a partition to its transaction by itself, and the last one of topic names.
-_VERSION = 12
+_FENCING = Api("Produce", 0, 12, 12)
+#: Those before it. They are written alike; the first one of these fields is of Kafka 2.8.
+_PLAIN = Api("Produce", 0, 9, 11)
 _ALL_REPLICAS = -1
 
 
@@ -35,13 +38,15 @@ class ProduceResponse:
 
 
 class ProduceConnection(Connection[frozenset[Place]]):
-    """One connection to one broker, for one transaction at a time."""
+    """One connection to one broker, for one transaction at a time. ``version``: of the requests."""
 
-    def send(self, transactional_id: str, batches: Mapping[Place, bytes], timeout_ms: int) -> int:
+    version = _FENCING.last
+
+    def send(self, transactional_id: str, batches: Mapping[Place, bytes | memoryview], timeout_ms: int) -> int:
         """Ask to write one batch to each of these partitions; the request's number. All replicas are to have it within
         ``timeout_ms``."""
-        pieces = [text(transactional_id) + struct.pack(">hi", _ALL_REPLICAS, timeout_ms)]
-        topics: dict[str, list[tuple[int, bytes]]] = {}
+        pieces: list[bytes | memoryview] = [text(transactional_id) + struct.pack(">hi", _ALL_REPLICAS, timeout_ms)]
+        topics: dict[str, list[tuple[int, bytes | memoryview]]] = {}
         for (topic, partition), data in batches.items():
             topics.setdefault(topic, []).append((partition, data))
         pieces.append(varint(len(topics) + 1))
@@ -51,7 +56,7 @@ class ProduceConnection(Connection[frozenset[Place]]):
                 pieces += struct.pack(">i", partition) + varint(len(data) + 1), data, NO_TAGS
             pieces.append(NO_TAGS)
         pieces.append(NO_TAGS)
-        number = self.ask(_PRODUCE, _VERSION, pieces, frozenset(batches))
+        number = self.ask(_FENCING.api, self.version, pieces, frozenset(batches))
         self.push()
         return number
 
@@ -92,6 +97,13 @@ def _read(fields: Fields) -> tuple[dict[Place, int], dict[Place, int]]:
 connection_pool = ConnectionPool(ProduceConnection)
 
 
+def version(client: BrokerClient, node: int, endtxn_version: int) -> int:
+    """The version for a transaction that is ended by this version of EndTxn. Raises OSError, KafkaError
+    (EOS_BROKER_VERSION)."""
+    return _FENCING.last if endtxn_version >= FENCING_END else client.version(node, _PLAIN)
+
+
 def is_spoken(kafka: KafkaProperties) -> bool:
-    """Whether the brokers speak this version. Raises ConnectionFailed."""
-    return broker_client(kafka).speaks(_PRODUCE, _VERSION)
+    """Whether the brokers take transactions by these requests. Raises ConnectionFailed."""
+    client = broker_client(kafka)
+    return client.speaks(_FENCING.api, _FENCING.last) or client.speaks(_PLAIN.api, _PLAIN.first)

@@ -16,6 +16,7 @@ def as_json(transaction: Transaction, parts: Sequence[TransactionPart] | None = 
     data = {
         "transactional_id": transaction.id,
         "query": transaction.query,
+        "job": transaction.job,
         "kind": "ledger" if transaction.of_ledger else "task",
         "generation": transaction.generation,
         "run": transaction.run,
@@ -66,10 +67,14 @@ def as_text(transactions: Sequence[Transaction]) -> str:
 def _query_text(query: str, transactions: Sequence[Transaction]) -> str:
     rows = [_HEADINGS, *map(_row, transactions)]
     widths = [max(len(row[i]) for row in rows) for i in range(len(_HEADINGS))]
-    lines = [f"query {query}"]
+    lines = [_name(query, transactions[0].job)]
     lines += ["  " + "  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
     problems = dict.fromkeys(t.problem for t in transactions if t.problem)
     return "\n".join([*lines, *(f"  warning: whether they are decided is not known: {text}" for text in problems)])
+
+
+def _name(query: str, job: str | None) -> str:
+    return f"query {query}" if job is None else f"query {query}, the batch write with job.id '{job}'"
 
 
 def _row(t: Transaction) -> tuple[str, ...]:
@@ -92,7 +97,7 @@ def details_as_text(details: Mapping[Transaction, Sequence[TransactionPart]]) ->
 def _details(t: Transaction, parts: Sequence[TransactionPart]) -> str:
     decided, batch, run, state, open_for, timeout, _ = _row(t)
     lines = {
-        "query": t.query,
+        "query": t.query if t.job is None else f"{t.query} (the batch write with job.id '{t.job}')",
         "run": run if t.run or t.of_ledger else f"none that is known (generation {t.generation})",
         "micro-batch": batch,
         "decided": decided,

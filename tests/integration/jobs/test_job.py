@@ -20,6 +20,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from jobs._demo import processes
 from jobs._demo.topics import Reader
 from spark_eos.devcluster import DevCluster
+from spark_eos.ops.metrics.recording import EventFile
 from tests.support.waiting import wait_for
 
 ROOT = Path(__file__).parents[3]
@@ -54,6 +55,23 @@ def where(value):
 
 def transform(rows: DataFrame) -> DataFrame:
     return rows.select(where(F.col("value")).alias("value"))
+"""
+
+FAILS_ONCE = """
+from pathlib import Path
+from pyspark.sql import DataFrame, functions as F
+from spark_eos.errors import KafkaError
+
+@F.udf("string")
+def once(value):
+    try:
+        Path({flag!r}).touch(exist_ok=False)
+    except FileExistsError:
+        return value
+    raise KafkaError("EOS_DELIVERY_FAILED", "A broker has failed.", hint="Start it again.")
+
+def transform(rows: DataFrame) -> DataFrame:
+    return rows.select(once(F.col("value").cast("string")).alias("value"))
 """
 
 
@@ -205,6 +223,28 @@ def test_spark_submit_runs_a_function_with_the_drivers_interpreter(setting: Sett
     assert [Path(name).parent for name in setting.output()] == [Path(bin_folder)] * 2
 
 
+def test_a_query_that_fails_is_started_again_where_that_helps(setting: Setting):
+    """By the job itself: it says why and when, goes on where the query ended, and is done as if nothing had been."""
+    (setting.folder / "fails_once.py").write_text(FAILS_ONCE.format(flag=str(setting.folder / "has failed")))
+    setting.produce("a", "b")
+    config = setting.config(transform="function: fails_once:transform")
+    config.write_text(config.read_text() + "restart: {attempts: 1, pause: 10 milliseconds}\n")
+    events = setting.folder / "events.jsonl"
+    with config.open("a") as file:
+        file.write(f"metrics: {{port: 0, host: 127.0.0.1, events: {events}}}\n")
+    done = run(*MODULE, "--conf", str(config), PYTHONPATH=str(setting.folder))
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"^metrics at port \d+$", done.stderr, re.MULTILINE)
+    assert "replaced a previously registered" not in done.stderr
+    told = EventFile(events).read()
+    assert [event["condition"] for event in told if event["event"] == "restart"] == ["EOS_DELIVERY_FAILED"]
+    assert sum(event["rows"] for event in told if event["event"] == "committed") == 2
+    said = "failed: [EOS_DELIVERY_FAILED] A broker has failed. Hint: Start it again.\nrestart 1 of 1 in 0.01 s\n"
+    assert said in done.stderr
+    assert done.stderr.endswith("done: 2 rows in, 2 out, in 1 micro-batch\n")
+    assert setting.output() == ["a", "b"]
+
+
 def test_a_malformed_row_ends_the_job_with_one_paragraph_and_nothing_visible(setting: Setting):
     """The message names the row's place, without a stack, and the whole micro-batch stays invisible."""
     setting.produce('{"n": 1}', '{"n": 2}', "no JSON")
@@ -255,14 +295,14 @@ def test_a_cluster_that_does_not_answer_is_named_and_a_restart_helps(setting: Se
 
 
 def test_sql_that_spark_does_not_take_is_named_with_its_place_before_any_query(setting: Setting):
-    """A syntax error is told with the line of the config file, and there is no checkpoint yet."""
+    """A syntax error is told with the line of the config file, and no query has a checkpoint yet."""
     config = setting.config(transform="sql: SELEC 1")
     done = run(*MODULE, "--conf", str(config))
     assert done.returncode == 1
     failure, _ = done.stderr.splitlines()[-2:]
     assert failure.startswith(f"failed: [EOS_CONFIG_SQL] {config}, line 4: Spark rejects 'transform.sql': ")
     assert "Syntax error at or near 'SELEC'" in failure
-    assert not (setting.folder / "checkpoint").exists()
+    assert not (setting.folder / "checkpoint" / "metadata").exists()
 
 
 def test_a_job_tells_of_rows_of_none_of_a_broker_that_dies_and_of_its_stop(topic_names, tmp_path: Path):

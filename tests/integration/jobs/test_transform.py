@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from jobs.checks import check_interval
 from jobs.config import Rejected
 from jobs.query import failure_text
-from jobs.transform import ParseConfig, TransformConfig, transformed
+from jobs.transform import LettersConfig, ParseConfig, TransformConfig, result, transformed
 from spark_eos.errors import ConfigError
 
 JSON = "id BIGINT, delay INT"
@@ -80,6 +80,94 @@ def test_malformed_values_are_dropped_where_the_config_says_so(rows):
     frame = rows(*MALFORMED_JSON, '{"id": 9, "delay": 20}', None)
     everything = TransformConfig(sql="SELECT id AS value FROM input", parse=ParseConfig("json", JSON, "drop"))
     assert values(transformed(frame, everything)) == [9, None]
+
+
+LETTERS = LettersConfig("dead")
+
+
+def parted(frame: DataFrame, letters: bool, parse: ParseConfig, sql: str) -> list[tuple[int, dict[str, str]]]:
+    """The offsets of the rows that go one way: for dead letters with their headers."""
+    found = transformed(frame, TransformConfig(sql=sql, parse=parse), letters=True, topic="out").collect()
+    assert {row["topic"] for row in found} <= {"out", "dead"}
+    if not letters:
+        return [(int(row["value"]), {}) for row in found if row["topic"] == "out"]
+    headers = [
+        {h["key"]: bytes(h["value"]).decode() for h in row["headers"]} for row in found if row["topic"] == "dead"
+    ]
+    return [(int(said["__streams.errors.offset"]), said) for said in headers]
+
+
+@pytest.mark.parametrize(
+    ("parse", "good", "bad"),
+    [
+        (ParseConfig("json", JSON, LETTERS), ('{"id": 1, "delay": 20}', '{"id": 2}', "{}", None), MALFORMED_JSON),
+        (ParseConfig("csv", JSON, LETTERS), ("1,20", "2,", ",", None), ("1", "1,2,3", "x,1", "1,x", "", " ")),
+    ],
+)
+def test_each_row_goes_one_way(rows, parse, good, bad):
+    """Those that parse through the SQL, the others to the dead-letter topic as they came; none both ways or neither,
+    also where the SQL uses none of the columns or drops rows."""
+    frame = rows(*bad, *good)
+    for sql in ("SELECT string(offset) AS value FROM input", "SELECT string(offset) AS value FROM input WHERE id > 1"):
+        letters = parted(frame, True, parse, sql)
+        assert sorted(offset for offset, _ in letters) == list(range(len(bad)))
+    taken = parted(frame, False, parse, "SELECT string(offset) AS value FROM input")
+    assert sorted(offset for offset, _ in taken) == list(range(len(bad), len(bad) + len(good)))
+
+
+def test_what_a_dead_letter_says(rows):
+    """Its value as it came, why, and from where."""
+    config = TransformConfig(
+        sql="SELECT 'k' AS key, string(id) AS value FROM input", parse=ParseConfig("json", JSON, LETTERS)
+    )
+    (row,) = transformed(rows("no"), config, letters=True, topic="out").collect()
+    assert (row["key"], row["value"], row["topic"]) == (None, b"no", "dead")
+    assert [(h["key"], bytes(h["value"]).decode()) for h in row["headers"]] == [
+        ("__streams.errors.exception", "EOS_JOB_MALFORMED_ROW"),
+        ("__streams.errors.message", f"The value does not fit 'transform.parse': json, {JSON}."),
+        ("__streams.errors.topic", "t"),
+        ("__streams.errors.partition", "0"),
+        ("__streams.errors.offset", "0"),
+    ]
+
+
+def test_headers_of_a_record_come_along(rows):
+    """Before those that say why."""
+    own = "IF(offset = 0, array(struct('own' AS key, binary('1') AS value)), NULL) AS headers"
+    frame = rows("no", "neither").selectExpr("*", own)
+    config = TransformConfig(sql=LATE, parse=ParseConfig("json", JSON, LETTERS))
+    found = [
+        [h["key"] for h in row["headers"]] for row in transformed(frame, config, letters=True, topic="out").collect()
+    ]
+    assert [(names[0], len(names)) for names in found] == [("own", 6), ("__streams.errors.exception", 5)]
+
+
+def test_each_row_keeps_the_topic_that_it_has(rows):
+    """Where no option names one. Without either, nobody would know where rows go."""
+    config = TransformConfig(
+        sql="SELECT string(id) AS value, 'own' AS topic FROM input", parse=ParseConfig("json", JSON, LETTERS)
+    )
+    found = transformed(rows('{"id": 1}', "no"), config, letters=True).collect()
+    assert [(bytes(row["value"]), row["topic"]) for row in found] == [(b"1", "own"), (b"no", "dead")]
+    with pytest.raises(ConfigError, match=r"EOS_CONFIG_TRANSFORM_COLUMNS.*no column 'topic'"):
+        transformed(rows("no"), TransformConfig(sql=LATE, parse=ParseConfig("json", JSON, LETTERS)), letters=True)
+
+
+def test_a_value_of_another_type(rows):
+    """Does not go together with the dead letters' values, and is named."""
+    with pytest.raises(ConfigError, match=r"EOS_CONFIG_TRANSFORM_COLUMNS.*another type"):
+        transformed(
+            rows("no"),
+            TransformConfig(sql="SELECT id AS value FROM input", parse=ParseConfig("json", JSON, LETTERS)),
+            letters=True,
+            topic="out",
+        )
+
+
+def test_a_job_without_topics_has_no_dead_letters(rows):
+    """Rather than leaving them out."""
+    with pytest.raises(ConfigError, match="EOS_CONFIG_TRANSFORM_LETTERS"):
+        result(rows("no"), TransformConfig(sql=LATE, parse=ParseConfig("json", JSON, LETTERS)))
 
 
 def keys_only(frame: DataFrame) -> DataFrame:

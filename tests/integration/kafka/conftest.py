@@ -41,11 +41,11 @@ def begin(kafka: KafkaProperties, topic: Callable[..., str]) -> Iterator[Callabl
 
 @pytest.fixture
 def end(client: BrokerClient) -> Callable[..., int]:
-    """EndTxn; the first answer that is an outcome."""
+    """EndTxn, by the version for the cluster's transactions; the first answer that is an outcome."""
 
     def send(asked: tuple[str, int, int], commit: bool) -> int:
         def ask() -> tuple[int] | None:
-            code = end_txn.end_txns(client, [asked], commit)[asked[0]]
+            code = end_txn.end_txns(client, [asked], commit, version=end_txn.endtxn_version(client))[asked[0]]
             return None if code in (None, 51) else (code,)
 
         return wait_for(ask, f"an outcome of {asked}")[0]

@@ -163,7 +163,7 @@ def test_what_was_aborted_does_not_count(cluster, ledger, ledger_topic, query, v
     writer.take().publish(head(1))
     term = ledger().take()
     term.read()
-    term._write(head(2), None)
+    term._write(head(2), None, None)
     term._end(commit=False)
     wait_for(lambda: not view.held(ledger_topic), "the abort")
     assert writer.read() == ledger().read() == head(1)
@@ -334,7 +334,7 @@ def test_a_term_reads_what_was_published_before_it_was_taken(ledger):
 def test_what_a_dead_process_left_open_is_ended_by_the_next_one(ledger, ledger_topic, view):
     """Or else every query in the partition would wait for its time-out."""
     dead = ledger().take()
-    dead._write(head(1), None)
+    dead._write(head(1), None, None)
     assert view.held(ledger_topic) != {}
     term = ledger().take()
     assert term.read() is None

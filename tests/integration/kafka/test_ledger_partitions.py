@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import uuid
 
 import pytest
@@ -11,7 +12,9 @@ from confluent_kafka.admin import NewPartitions
 from spark_eos.errors import LedgerError
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.ports.ledger import KafkaLedger, ledger_partition
+from spark_eos.kafka.ports.ledger_reader import LedgerReader
 from spark_eos.protocol.head import Head, encode
+from spark_eos.protocol.ports import NotPublished
 from tests.support.kafka_view import TIMEOUT
 from tests.support.waiting import wait_for
 
@@ -83,3 +86,39 @@ def test_heads_of_one_query_in_two_partitions_are_not_chosen_among(cluster, ledg
     with pytest.raises(LedgerError) as caught:
         KafkaLedger(kafka, ledger_topic, 3, PREFIX, query).read()
     assert caught.value.condition == "EOS_LEDGER_AMBIGUOUS"
+
+
+def test_what_was_read_of_a_ledger_that_is_lost_is_forgotten(cluster, ledger_topic, view):
+    """The topic is deleted and created anew, and as long as it was before: its end alone would not tell."""
+    kafka = KafkaProperties({"bootstrap.servers": cluster.bootstrap_servers})
+    ledger = KafkaLedger(kafka, ledger_topic, 1, PREFIX, "ours")
+    ledger.check_topic()
+    ledger.take().publish(head(1))
+    assert ledger.read() == head(1)
+    view.admin.delete_topics([ledger_topic])[ledger_topic].result(TIMEOUT)
+    wait_for(lambda: ledger_topic not in view.admin.list_topics(timeout=TIMEOUT).topics, "the deletion")
+    cluster.create_topic(ledger_topic, 1, cleanup_policy="compact")
+    KafkaLedger(kafka, ledger_topic, 1, PREFIX, "theirs").take().publish(head(7))
+    ledger.check_topic()
+    assert ledger.read() is None
+
+
+def test_a_first_head_is_not_published_beside_one_that_was_not_read(cluster, ledger_topic, view, monkeypatch):
+    """A head was published in another partition, and a read that is not true does not show it: the record that is
+    written there does. Where there is none, the first head goes through."""
+    kafka = KafkaProperties({"bootstrap.servers": cluster.bootstrap_servers})
+    query, other = itertools.islice((q for q in map(str, range(1000)) if ledger_partition(q, 3) == 2), 2)
+    KafkaLedger(kafka, ledger_topic, 1, PREFIX, query).take().publish(head(1))
+    view.admin.create_partitions([NewPartitions(ledger_topic, 3)])[ledger_topic].result(TIMEOUT)
+    wait_for(lambda: len(view.partitions(ledger_topic)) == 3, "the partitions")
+    blind = KafkaLedger(kafka, ledger_topic, 3, PREFIX, query)
+    with monkeypatch.context() as patch:
+        patch.setattr(LedgerReader, "_end", lambda self, partition: 0)
+        assert blind.read() is None
+        with pytest.raises(NotPublished, match="not the newest head"):
+            blind.take().publish(head(2))
+    assert KafkaLedger(kafka, ledger_topic, 3, PREFIX, query).read() == head(1)
+    second = KafkaLedger(kafka, ledger_topic, 3, PREFIX, other)
+    second.take()
+    second.take().publish(head(5))
+    assert KafkaLedger(kafka, ledger_topic, 3, PREFIX, other).read() == head(5)

@@ -11,9 +11,10 @@ from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.kafka.ports import lookup as lookup_module
 from spark_eos.kafka.ports.coordinator import TransactionCoordinator
 from spark_eos.kafka.ports.lookup import RecordLookup
+from spark_eos.kafka.requests.list_transactions import LIST_TRANSACTIONS_BY_PATTERN
 from spark_eos.protocol.head import Pair, Probe
 from spark_eos.protocol.names import TaskId, task_name
-from spark_eos.protocol.ports import EndTxnAnswer, Found
+from spark_eos.protocol.ports import EndTxnAnswer, Found, State
 from tests.support.transactions import fetch
 from tests.support.waiting import TIMEOUT, wait_for
 
@@ -42,13 +43,31 @@ def test_ongoing_finds_the_querys_own_tasks_of_any_generation(coordinator, begin
     assert {d.pair for d in coordinator.ongoing()} == {transaction.pair for transaction in mine}
 
 
+def test_ids_that_have_had_a_transaction_are_known(client, coordinator, begin, end):
+    """Of any generation and whatever became of it; those that are only taken, and of other queries, are not. Where
+    brokers do not list by pattern, those of the first run's first tasks alone."""
+    committed, aborted, open_one = (begin(named(coordinator, generation=n)) for n in (1, 4, 5))
+    end(committed.asked, True)
+    end(aborted.asked, False)
+    begin("of-another-query")
+    coordinator.fence([named(coordinator, generation=6)])
+
+    def known():
+        return {found.pair.id: found.state for found in coordinator.known() if found.state is not State.EMPTY}
+
+    expected = {committed.pair.id: State.COMPLETE_COMMIT}
+    if client.has(client.brokers()[0], LIST_TRANSACTIONS_BY_PATTERN):
+        expected |= {aborted.pair.id: State.COMPLETE_ABORT, open_one.pair.id: State.ONGOING}
+    wait_for(lambda: known() == expected, lambda: f"{known()}, expected {expected}")
+
+
 def test_ends_of_several_are_answered_one_by_one(coordinator, begin, end):
     """A lost one does not hide what became of the others."""
     done, lost, silent = (begin(named(coordinator, partition=p)) for p in range(3))
     end(lost.asked, False)
     end(silent.asked, True)
     begin(silent.pair.id, out=silent.topic)
-    pairs = [done.pair, lost.pair, silent.pair]
+    pairs = dict.fromkeys([done.pair, lost.pair, silent.pair], coordinator.endtxn_version())
 
     def answered():
         answers = coordinator.end(pairs, commit=True)

@@ -336,8 +336,8 @@ def test_a_process_keeps_its_connection(begin, topic, end, view):
         producer.flush()
         end(producer, commit=True)
         producer.close()
-        kept = produce.connection_pool.take(producer._kafka, 0)
-        produce.connection_pool.give_back(producer._kafka, kept)
+        kept = produce.connection_pool.take(producer.kafka, 0)
+        produce.connection_pool.give_back(producer.kafka, kept)
         if i == 0:
             first = kept
         elif i == 1:

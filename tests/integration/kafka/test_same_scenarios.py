@@ -9,9 +9,9 @@ from collections.abc import Callable
 import pytest
 
 from spark_eos.devcluster import DevCluster
-from spark_eos.kafka.admin.topics import end_offsets
 from spark_eos.kafka.codes import OK
 from spark_eos.kafka.config.properties import KafkaProperties
+from tests.support.kafka_view import KafkaView
 from tests.support.waiting import wait_for
 from tests.wire.faults import Schedule
 from tests.wire.judge import judge_rows
@@ -34,17 +34,6 @@ def scene(cluster: DevCluster) -> Callable[..., Scene]:
     return make
 
 
-def wait_for_markers(scene: Scene) -> None:
-    """A coordinator answers before they are written."""
-    places = {scene.topic: list(range(PARTITIONS))}
-
-    def are_there() -> bool:
-        stable, end = (end_offsets(scene.kafka, places, how, 10) for how in ("read_committed", "read_uncommitted"))
-        return stable == end
-
-    wait_for(are_there, "the markers")
-
-
 def test_the_same_answers(scene: Callable[..., Scene], topic: Callable[..., str]) -> None:
     """Codes, states, epochs and visible rows of every scenario."""
     name = topic(PARTITIONS)
@@ -65,23 +54,23 @@ def test_the_same_first_number(scene: Callable[..., Scene], topic: Callable[...,
         assert first_number(Wire(stage.scene)) == real
 
 
-def test_transactions_on_a_real_broker(scene: Callable[..., Scene], topic: Callable[..., str]) -> None:
+def test_transactions_on_a_real_broker(scene: Callable[..., Scene], topic: Callable[..., str], view: KafkaView) -> None:
     """The first scenario of the schedules, without faults: all is committed, and read back in order."""
     real = scene(topic(PARTITIONS))
     attempts = write_and_commit(real)
     assert [(attempt.error, attempt.code) for attempt in attempts] == [(None, OK)] * len(attempts)
-    wait_for_markers(real)
+    wait_for(lambda: not view.held(real.topic), "the markers")
     for partition in range(PARTITIONS):
         expected = [row for attempt in attempts for row in attempt.rows.get(partition, [])]
         read = read_back(real, partition)
         assert (read.rows, read.whole) == (expected, True)
 
 
-def test_a_query_on_a_real_broker(scene: Callable[..., Scene], topic: Callable[..., str]) -> None:
+def test_a_query_on_a_real_broker(scene: Callable[..., Scene], topic: Callable[..., str], view: KafkaView) -> None:
     """The second scenario, without faults: it is done at its first start, and every row is there once."""
     real, progress = scene(topic(PARTITIONS), topic(2, cleanup_policy="compact")), Progress(batches=3)
     start(real, progress)
     assert (progress.done, progress.stops) == (3, [])
-    wait_for_markers(real)
+    wait_for(lambda: not view.held(real.topic), "the markers")
     for partition in range(PARTITIONS):
         judge_rows(partition, read_back(real, partition).rows, 3)

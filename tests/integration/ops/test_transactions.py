@@ -6,79 +6,24 @@ import json
 import subprocess
 import sys
 import uuid
-from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from spark_eos import cli
-from spark_eos.devcluster import DevCluster
 from spark_eos.errors import Superseded
 from spark_eos.kafka.admin.configs import create_topic
-from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.ports import ledger_log
-from spark_eos.kafka.ports.query import Place, query_ports
 from spark_eos.kafka.producer.arrow import ArrowProducer
 from spark_eos.protocol.batch import commit
-from spark_eos.protocol.head import NOBODY, Decision, Written
+from spark_eos.protocol.head import NOBODY, Decision, Job
 from spark_eos.protocol.micro_batch import MicroBatch
-from spark_eos.protocol.names import TaskId, ledger_name, task_name
+from spark_eos.protocol.names import ledger_name
 from spark_eos.protocol.ports import NotPublished, State
-from spark_eos.protocol.run import open_run
-from tests.support.kafka_view import KafkaView
+from tests.support.left import PREFIX, RUN, Left, left_open
 from tests.support.transactions import Transaction
-
-RUN = "a run"
-PREFIX = "ours"
-
-
-class Left:
-    """A query that has stopped, under a ledger of its own, and what it has left open."""
-
-    def __init__(self, cluster: DevCluster, view: KafkaView, topic: str) -> None:
-        self.topic, self.ledger, self.query = topic, f"ledger-{uuid.uuid4()}", str(uuid.uuid4())
-        self.servers, self.view = cluster.bootstrap_servers, view
-        self.kafka = KafkaProperties({"bootstrap.servers": self.servers})
-        assert create_topic(self.kafka, self.ledger, 1, 1, {"cleanup.policy": "compact"})[0] == 0
-        self.ports, self.coordinator = query_ports(self.kafka, Place(self.ledger, 1, PREFIX), self.query)
-        self.head = open_run(self.ports, RUN, 0, endtxn_version=5, prefix=PREFIX)
-        self.opened: list[Transaction] = []
-
-    def prepare(self, partition: int) -> Transaction:
-        """One row, in a task's open transaction of micro-batch 0."""
-        name = task_name(PREFIX, self.query, TaskId(self.head.generation, partition, 0))
-        self.opened.append(Transaction(self.kafka, self.topic, name))
-        return self.opened[-1]
-
-    def decide(self, *prepared: Transaction) -> None:
-        """Publish that these are to be committed, and no more."""
-        term = self.ports.ledger.take()
-        term.publish(replace(self.head, decision=self.decision(*prepared)))
-
-    def decision(self, *prepared: Transaction) -> Decision:
-        described = self.coordinator.describe([t.pair.id for t in prepared])
-        probes = [self.coordinator.first_record(t.pair, described[t.pair.id].places) for t in prepared]
-        written = tuple(Written(i, t.pair, 1, 0, p) for i, (t, p) in enumerate(zip(prepared, probes, strict=True)) if p)
-        assert len(written) == len(prepared)
-        return Decision(0, 0, len(written), len(written), 0, None, written)
-
-    def state(self, transaction: Transaction) -> State:
-        return self.coordinator.describe([transaction.pair.id])[transaction.pair.id].state
-
-    def command(self, action: str, *more: str, query: str | None = None, ledger: str | None = None) -> int:
-        common = ["--bootstrap-servers", self.servers, "--prefix", PREFIX, "--ledger-topic", ledger or self.ledger]
-        return cli.main(["transactions", action, *common, "--query", query or self.query, *more])
-
-
-@pytest.fixture
-def left(cluster: DevCluster, view: KafkaView, topic: Callable[..., str]) -> Iterator[Left]:
-    left = Left(cluster, view, topic(1))
-    yield left
-    for transaction in left.opened:
-        transaction.producer.close()
-    left.coordinator.end([t.pair for t in left.opened], commit=False)
+from tests.support.waiting import wait_for
 
 
 def listed(left: Left, capsys: pytest.CaptureFixture[str], *more: str) -> dict[str, dict[str, Any]]:
@@ -146,7 +91,7 @@ def test_only_what_is_undecided_is_aborted_and_then_the_decided_is_committed(lef
     assert left.ports.ledger.read().run == NOBODY
     assert left.view.values(left.topic) == []
     assert left.command("settle", "--yes") == 0
-    assert left.view.values(left.topic) == [f"{decided.pair.id}.0"]
+    wait_for(lambda: left.view.values(left.topic) == [f"{decided.pair.id}.0"], "the decided row")
     assert left.command("settle", "--yes") == left.command("list") == 0
 
 
@@ -158,7 +103,7 @@ def test_what_is_decided_between_the_look_and_the_abort_is_left_alone(left):
     assert left.command("abort", "--yes") == 0
     assert left.state(prepared) is State.ONGOING
     assert left.command("settle", "--yes") == 0
-    assert left.view.values(left.topic) == [f"{prepared.pair.id}.0"]
+    wait_for(lambda: left.view.values(left.topic) == [f"{prepared.pair.id}.0"], "the decided row")
 
 
 def test_a_run_that_lives_can_decide_nothing_after_an_abort(left):
@@ -214,7 +159,7 @@ def test_a_ledger_that_is_held_by_the_querys_own_transaction(left, capsys, monke
     told = capsys.readouterr().out
     assert holder.name in told
     assert "when the ledger can be read" in told
-    monkeypatch.setattr(ledger_log, "READ_S", 30.0)
+    monkeypatch.setattr(ledger_log, "READ_S", 5.0)
     assert left.command("abort", "--yes") == 0
     assert left.command("list") == 0
     assert left.ports.ledger.read().run == NOBODY
@@ -267,6 +212,17 @@ def test_secrets_are_not_printed(left, capsys):
     left.command("list", "--kafka", "sasl.password=hunter2", "--kafka", "no.such.property=1")
     printed = capsys.readouterr()
     assert "hunter2" not in printed.out + printed.err
+
+
+def test_a_batch_write_is_told_by_its_job_id(cluster, view, topic, capsys):
+    """In the list, in the description and in JSON."""
+    with left_open(cluster, view, topic(1), Job("night of the 23rd", None, 0)) as write:
+        prepared = write.prepare(0)
+        found = listed(write, capsys)
+        assert found[prepared.pair.id]["job"] == "night of the 23rd"
+        for action in ("list", "describe"):
+            assert write.command(action) == 1
+            assert "job.id 'night of the 23rd'" in capsys.readouterr().out
 
 
 def test_it_needs_no_spark():

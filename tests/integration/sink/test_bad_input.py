@@ -73,16 +73,6 @@ def test_a_missing_topic_where_brokers_create_topics(spark, files, tmp_path):
         assert name not in view.admin.list_topics(timeout=TIMEOUT).topics
 
 
-def test_a_cluster_without_version_2_transactions(spark, files, tmp_path):
-    """With the command that raises it."""
-    with DevCluster(features={"transaction.version": 1}) as cluster, open_view(cluster.bootstrap_servers) as view:
-        cluster.create_topic("out")
-        query = Sink(cluster, tmp_path / "query", topic="out")
-        source = files().add(["a"]).stream()
-        text = Refusal(spark, view)(query, source, "EOS_TRANSACTION_VERSION", "out", says="transaction.version is 1")
-        assert "kafka-features.sh upgrade --feature transaction.version=2" in text
-
-
 def test_a_transaction_timeout_over_the_brokers_limit(files, sink, topic, refused):
     """With both numbers."""
     out = topic()

@@ -141,6 +141,19 @@ def test_offsets_of_another_clusters_topic(spark, cluster, topic, sink, tmp_path
         assert name in text
 
 
+def test_a_group_that_source_and_sink_both_have(spark, cluster, topic, sink, view):
+    """The one is a report of what is done, the other part of the decision: nobody could tell whose an offset is."""
+    source, out, group = topic(), topic(), f"group-{uuid.uuid4()}"
+    rows = spark.readStream.format("eos-kafka").option("kafka.bootstrap.servers", cluster.bootstrap_servers)
+    rows = rows.option("subscribe", source).option("startingOffsets", "earliest").option("offsets.group.id", group)
+    sink(topic=out, offsets__group__id=group).stopped_by(rows.load().select("value"), "EOS_GROUP_OF_BOTH")
+    assert view.ends(out) == {(out, 0): 0}
+    write(cluster.bootstrap_servers, source, [(0, "a")])
+    sink("other", topic=out, offsets__group__id=f"{group}-2").run(rows.load().select("value"))
+    wait_for(lambda: view.group(group, source) == view.ends(source), "the source's own group")
+    assert view.group(f"{group}-2", source) == view.ends(source)
+
+
 def test_a_group_with_active_members(spark, cluster, topic, sink, refused, view):
     """Their offsets would be overwritten; they are named. When they are gone, the query runs."""
     source, out, group = topic(), topic(), f"group-{uuid.uuid4()}"

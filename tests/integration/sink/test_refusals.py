@@ -56,40 +56,17 @@ def kafka(cluster, spark) -> Callable[..., DataFrame]:
     return configure
 
 
-@pytest.mark.parametrize("mode", ["append", "overwrite", "error", "ignore"])
-def test_a_batch_is_not_written(mode, spark, kafka, told, topic):
+@pytest.mark.parametrize("mode", ["overwrite", "error", "ignore"])
+def test_a_batch_is_only_appended(mode, spark, kafka, told, topic):
     """Of some modes Spark says by itself that they are not supported, and to take one of those that are not either."""
     rows = spark.range(2).selectExpr("cast(id AS string) AS value")
     write = kafka(rows.write, topic=topic()).mode(mode)
-    if mode in ("append", "overwrite"):
-        told(write.save, "EOS_BATCH_WRITE", "availableNow=True")
+    if mode == "overwrite":
+        told(write.save, "EOS_WRITE_OVERWRITE", 'mode("append")')
     else:
         with pytest.raises(PySparkException) as caught:
             write.save()
-        assert spark_eos.reason(caught.value).condition == "EOS_BATCH_WRITE"
-
-
-def test_a_batch_becomes_no_table(spark, kafka, told, topic):
-    """Nor by saveAsTable."""
-    rows = spark.range(2).selectExpr("cast(id AS string) AS value")
-    told(lambda: kafka(rows.write, topic=topic()).saveAsTable("refused_table"), "EOS_BATCH_WRITE", "writeStream")
-    assert not spark.catalog.tableExists("refused_table")
-
-
-def test_a_batch_is_not_written_within_foreach_batch(rows, kafka, topic, tmp_path):
-    """The stack in between is that of the user's function."""
-    name = topic()
-
-    def write(batch: DataFrame, _: int) -> None:
-        kafka(batch.write, topic=name).mode("append").save()
-
-    stream = rows.writeStream.foreachBatch(write).trigger(availableNow=True)
-    with pytest.raises(PySparkException) as caught:
-        stream.option("checkpointLocation", str(tmp_path / "checkpoint")).start().awaitTermination(SECONDS)
-    reason = spark_eos.reason(caught.value)
-    assert (reason.condition, reason.restart_helps) == ("EOS_BATCH_WRITE", False)
-    assert "foreachBatch" in reason.message
-    assert "NOT_IMPLEMENTED" not in str(caught.value)
+        assert spark_eos.reason(caught.value).condition == "EOS_WRITE_MODE"
 
 
 @pytest.fixture

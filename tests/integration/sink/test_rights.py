@@ -13,7 +13,7 @@ from spark_eos.kafka.ports.ledger import KafkaLedger
 from spark_eos.kafka.ports.lookup import RecordLookup
 from spark_eos.kafka.requests.init_producer_id import init_producer_id
 from spark_eos.options.parse import SinkOptions, sink_options
-from spark_eos.protocol.head import Head, Probe
+from spark_eos.protocol.head import FENCING_END, Head, Probe
 from spark_eos.sink.preflight import preflight
 from spark_eos.sink.session import session
 from tests.support.guarded import Guarded
@@ -32,8 +32,8 @@ SAID = "AUTHORIZATION_FAILED"
         (ResourceType.TOPIC, "out", AclOperation.DESCRIBE, "EOS_TOPIC_UNAUTHORIZED", False, ""),
         (ResourceType.TOPIC, "out", AclOperation.WRITE, "EOS_TOPIC_UNAUTHORIZED", False, "may not WRITE"),
         (ResourceType.TRANSACTIONAL_ID, "mine", AclOperation.WRITE, "EOS_TRANSACTIONS_REFUSED", True, SAID),
-        (ResourceType.TRANSACTIONAL_ID, "mine", AclOperation.DESCRIBE, "EOS_TRANSACTIONS_REFUSED", True, SAID),
-        (ResourceType.GROUP, "group", AclOperation.READ, "EOS_LEDGER_UNAUTHORIZED", True, SAID),
+        (ResourceType.TRANSACTIONAL_ID, "mine", AclOperation.DESCRIBE, "EOS_TRANSACTIONS_REFUSED", False, SAID),
+        (ResourceType.GROUP, "group", AclOperation.READ, "EOS_GROUP_UNAUTHORIZED", False, "may not READ"),
     ],
 )
 def test_what_the_user_may_not_do(kind, prefix, operation, condition, tasks, says, guarded, spark, tmp_path):
@@ -111,7 +111,7 @@ def test_a_transaction_that_may_not_be_ended(guarded):
     pair = init_producer_id(broker_client(options.kafka), f"mine-{uuid.uuid4()}", 60_000)
     with guarded.forbidden(ResourceType.TRANSACTIONAL_ID, "mine", AclOperation.WRITE):
         with pytest.raises(KafkaError, match=f"end transaction {pair.id}") as caught:
-            own.coordinator.end([pair], commit=True)
+            own.coordinator.end({pair: FENCING_END}, commit=True)
         assert caught.value.condition == "EOS_TRANSACTION_REFUSED"
         assert "WRITE and DESCRIBE" in caught.value.hint
 

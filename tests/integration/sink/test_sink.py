@@ -19,6 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from tests.support.arming import armed
 from tests.support.kafka_view import KafkaView, doubled, write
 from tests.support.sink_queries import SECONDS, Sink, ended_by
+from tests.support.spark_versions import needs_admission_control
 from tests.support.waiting import wait_for
 
 FULL = (
@@ -53,7 +54,7 @@ def test_java_reads_headers_and_every_codec(cluster, files, sink, topic):
         source = files("value string, headers array<struct<key:string,value:binary>>", f"{codec} input")
         rows = [(f"{codec} {n}" * 50, headers if n % 2 else None) for n in range(40)]
         sink(codec, topic=out, kafka__compression__type=codec).run(source.add(rows).stream())
-        seen = [(row.value, row.headers) for row in cluster.console_consume(out, max_messages=40)]
+        seen = [(row.value, row.headers) for row in cluster.console_consume(out, max_messages=40, timeout_ms=60_000)]
         assert seen == [(value, "trace:7f,none:\x1a" if own else "") for value, own in rows]
 
 
@@ -185,6 +186,7 @@ def task_transactions(view: KafkaView, query: Sink) -> dict[str, str]:
 # One decision
 
 
+@needs_admission_control
 def test_offsets_and_rows_become_durable_by_one_decision(spark, cluster, sink, topic, view, tmp_path):
     """Before it the group has nothing; after it the group has all, though no transaction is ended yet."""
     source, out, group = topic(2), topic(1), f"group-{uuid.uuid4()}"

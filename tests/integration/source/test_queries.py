@@ -11,9 +11,8 @@ import pytest
 from pyspark.errors import PySparkException, StreamingQueryException
 
 from spark_eos.devcluster import DevCluster
-from tests.support.source_calls import (
-    topics,
-)
+from tests.support.source_calls import topics
+from tests.support.spark_versions import needs_admission_control
 from tests.support.waiting import wait_for
 
 
@@ -82,6 +81,7 @@ def test_a_query_reads_what_is_stable_and_goes_on_after_a_restart(query, topic, 
     assert second.values == ["open", "hidden"]
 
 
+@needs_admission_control
 def test_the_progress_of_a_query_has_its_lag(query, topic, write, transactions):
     """High watermarks are looked at once a second, so a micro-batch that comes in between reports those of before."""
     name = topic(2)
@@ -118,10 +118,13 @@ def test_latest_survives_a_failure_of_micro_batch_0(query, topic, write, tmp_pat
         second.start().awaitTermination(120)
     write(name, "later")
     third = query(name, startingOffsets="latest")
-    third.start(availableNow=True).awaitTermination(120)
+    running = third.start()
+    third.wait({"between", "later"})
+    running.stop()
     assert third.rows == [(1, "between"), (2, "later")]
 
 
+@needs_admission_control
 def test_available_now_drains_and_ends(query, topic, write, tmp_path):
     """On a new query, and again on its checkpoint; the offset log has the built-in source's form."""
     name = topic(2)

@@ -9,10 +9,10 @@ import time
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import NewPartitions
-from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from spark_eos.errors import DataLossError
 from spark_eos.source import watch
+from spark_eos.spark import ReadAllAvailable
 from tests.support.source_calls import (
     Writer,
     delete_before,

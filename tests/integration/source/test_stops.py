@@ -102,7 +102,7 @@ def test_a_process_keeps_its_consumer(reader, topic, write):
     name = topic(2)
     write(name, *map(str, range(9000)))
     write(name, *"ab", partition=1)
-    source = reader(name, kafka__fetch__min__bytes=1)
+    source = reader(name, kafka__log_level=0)
     consumer._idle_consumers.clear()
     list(source.read(Task((OffsetRange(name, 1, 0, 2),))))
     (kept,) = consumer._idle_consumers.values()

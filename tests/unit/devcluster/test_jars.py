@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from spark_eos.devcluster.jars import KAFKA, resolve
+from spark_eos.devcluster.jars import KAFKA_VERSION, kafka_jars, resolve
 from spark_eos.errors import DevClusterError
 
 
@@ -19,7 +19,7 @@ def test_a_pyspark_without_ivy_is_named(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(slim)
     monkeypatch.setenv("SPARK_EOS_CACHE", str(cache))
     with pytest.raises(DevClusterError) as caught:
-        resolve(KAFKA)
+        resolve(kafka_jars(KAFKA_VERSION))
     assert caught.value.condition == "EOS_DEVCLUSTER_IVY"
     assert "pip install pyspark" in caught.value.hint
     assert not list(cache.rglob("*.jar"))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.checks import check_function
+from jobs.checks import check_function, check_interval, seconds_of
 from jobs.config import Rejected
 
 MODULE = """
@@ -111,3 +111,13 @@ def test_what_is_not_module_and_function_is_refused(name):
 def test_a_module_that_is_not_written_in_python_is_left_to_the_import():
     """A module without source text is not refused."""
     check_function("math:whatever", ["function"])
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("10 seconds", 10), ("INTERVAL 1 minute 30.5 seconds", 90.5), ("2 hours", 7200), ("250 milliseconds", 0.25)],
+)
+def test_the_length_of_an_interval(text, seconds):
+    """All units of a text count."""
+    check_interval(text, ["pause"])
+    assert seconds_of(text) == seconds

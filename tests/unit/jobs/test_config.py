@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 from pathlib import Path
 
 import pytest
 
 from jobs.config import load, located
 from jobs.consume_transform_produce import JobConfig
+from jobs.transform import LettersConfig
 from spark_eos.errors import ConfigError
 
 GOOD = """\
@@ -59,6 +61,33 @@ def test_values_types_and_defaults(read):
     assert config.group == ""
     assert config.sink.topic is None
     assert config.trigger.available_now and config.trigger.processing_time is None
+
+
+def test_metrics_are_off_unless_asked_for(read):
+    """A section with a port, a file of events, or both."""
+    assert read(GOOD).metrics is None
+    config = read(GOOD + "metrics: {port: 9400, events: e.jsonl}\n").metrics
+    assert (config.port, config.host, config.events) == (9400, None, "e.jsonl")
+
+
+def test_a_word_or_a_section(read):
+    """What becomes of malformed rows is one or the other, each with its own errors."""
+
+    def parsed(parse: str) -> object:
+        return read(changed("{format: json, schema: id BIGINT}", f"{{{parse}}}")).transform.parse.on_malformed
+
+    rest = "format: json, schema: n INT, onMalformed:"
+    assert parsed(f"{rest} drop") == "drop"
+    assert parsed(f"{rest} {{topic: dead}}") == LettersConfig("dead")
+    text = changed("schema: id BIGINT", "schema: id BIGINT, onMalformed: {topic: dead}")
+    with pytest.raises(ConfigError, match=r"EOS_CONFIG_WRONG_VALUE.*'group' cannot have the offsets"):
+        read(text, SECOND="g")
+    wrong = {"skip": "WRONG_VALUE", "{}": "MISSING_KEY", "{tpic: x}": "UNKNOWN_KEY", "[x]": "WRONG_TYPE"}
+    for text, condition in wrong.items():
+        with pytest.raises(ConfigError, match=rf"EOS_CONFIG_{condition}.*transform\.parse\.onMalformed"):
+            parsed(f"{rest} {text}")
+    with pytest.raises(ConfigError, match=r"EOS_CONFIG_WRONG_VALUE.*onMalformed.*'string'"):
+        parsed("format: string, onMalformed: {topic: dead}")
 
 
 def test_a_variable_goes_before_its_default(read):
@@ -135,6 +164,8 @@ def test_passwords_do_not_print(read):
             "EOS_CONFIG_WRONG_VALUE",
             ["line 15: 'trigger.processingTime' is not an interval", "1 second, 2 minutes 30 seconds"],
         ),
+        ("group:", "restart: {attempts: -1}\ngroup:", "EOS_CONFIG_WRONG_VALUE", ["'restart.attempts' is below 0"]),
+        ("group:", "restart: {pause: soon}\ngroup:", "EOS_CONFIG_WRONG_VALUE", ["'restart.pause' is not an interval"]),
         (
             "checkpoint:",
             "spark:\n  spark.ui.enabled: false\n  spark.master: lcoal[2]\ncheckpoint:",
@@ -170,6 +201,8 @@ def test_passwords_do_not_print(read):
         ("group:", "${PASSWORD}:", "EOS_CONFIG_UNKNOWN_KEY", ["'${…}'"]),
         ("SELECT value", "SELECT value, '${NOWHERE}'", "EOS_CONFIG_UNSET_VARIABLE", ["line 11", "'transform.sql'"]),
         ("WHERE '$", "WHERE '${NOWHERE}$", "EOS_CONFIG_UNSET_VARIABLE", ["line 12", "'transform.sql'"]),
+        ("group:", "metrics: {}\ngroup:", "EOS_CONFIG_WRONG_VALUE", ["line 13", "'metrics'", "{port: 9400}"]),
+        ("group:", "metrics: {port: 70000}\ngroup:", "EOS_CONFIG_WRONG_VALUE", ["line 13", "'metrics.port'"]),
     ],
 )
 def test_a_mistake_is_named_with_its_place_and_a_hint(read, old, new, condition, says):
@@ -232,3 +265,10 @@ def test_the_config_that_comes_with_the_job_is_good():
     config = load(file, JobConfig, {"CHECKPOINT": "/tmp/checkpoint"})
     assert config.source.topics == ("flights",)
     assert config.source.max_offsets_per_trigger == 50_000
+
+
+@pytest.mark.parametrize("job", ["consume_transform_produce", "delta_to_kafka", "kafka_to_delta"])
+def test_the_example_of_each_job_is_a_config_file_of_it(job: str) -> None:
+    """With its variables set, the file in conf/ is read as it is."""
+    config = importlib.import_module(f"jobs.{job}").JobConfig
+    load(Path(__file__).parents[3] / "conf" / f"{job}.yaml", config, {"TABLE": "/table", "CHECKPOINT": "/checkpoint"})

@@ -10,8 +10,11 @@ from pyspark.sql.streaming.listener import QueryIdleEvent, QueryProgressEvent, S
 from jobs.lines import Batch, BatchLines
 
 
-def progress(*sources: dict[str, object], rows: int = 3998, out: int = 3588, ms: int = 2856) -> StreamingQueryProgress:
-    """As Spark writes it. ``sources``: ``{latestOffset: …, endOffset: …}``, as values that become JSON."""
+def progress(
+    *sources: dict[str, object], rows: int = 3998, out: int = 3588, ms: int = 2856, **more: int
+) -> StreamingQueryProgress:
+    """As Spark writes it. ``sources``: ``{latestOffset: …, endOffset: …}``, as values that become JSON. ``more``: other
+    counts of rows."""
     parts = [
         {
             "description": "",
@@ -30,7 +33,7 @@ def progress(*sources: dict[str, object], rows: int = 3998, out: int = 3588, ms:
         | {"eventTime": {}, "stateOperators": [], "sources": parts, "numInputRows": rows}
         | {
             "sink": {"description": "", "numOutputRows": -1, "metrics": {}},
-            "observedMetrics": {"spark_eos_job_out": {"rows": out}},
+            "observedMetrics": {"spark_eos_job_out": {"rows": out, **more}},
         }
     )
 
@@ -38,6 +41,7 @@ def progress(*sources: dict[str, object], rows: int = 3998, out: int = 3588, ms:
 AT = {"flights": {"0": 100, "1": 200}}
 FURTHER = {"flights": {"0": 10100, "1": 2210}}
 IDS = {"#ids": {"flights": "6xQ"}}
+OF_DELTA = {"sourceVersion": 1, "reservoirId": "dfb777ce", "reservoirVersion": 6, "index": -1}
 LAG = {"#lag": {"flights": {"0": {"stable": 10000, "high": 10007, "heldMs": 9}}}, "#losses": 0}
 
 
@@ -56,12 +60,19 @@ LAG = {"#lag": {"flights": {"0": {"stable": 10000, "high": 10007, "heldMs": 9}}}
         ),
         ([{"endOffset": AT}], "batch 5: 3,998 in, 3,588 out, 1.4 k rows/s"),
         ([{"latestOffset": 7, "endOffset": 7}], "batch 5: 3,998 in, 3,588 out, 1.4 k rows/s"),
+        ([{"latestOffset": OF_DELTA, "endOffset": OF_DELTA}], "batch 5: 3,998 in, 3,588 out, 1.4 k rows/s"),
     ],
-    ids=["behind", "not behind", "held back", "a new topic", "a source that does not say", "another kind of source"],
+    ids=["behind", "not behind", "held back", "a new topic", "a source that does not say", "another source", "Delta"],
 )
 def test_a_micro_batch_is_one_line(sources, line):
     """The lag is what the source reports, and is left out where it is not known."""
     assert str(Batch.of(progress(*sources))) == line
+
+
+@pytest.mark.parametrize(("letters", "said"), [(0, "3,588 out,"), (1, "(1 dead letter),"), (2, "(2 dead letters),")])
+def test_dead_letters_are_counted_among_what_goes_out(letters, said):
+    """Where the job writes some."""
+    assert said in str(Batch.of(progress(letters=letters)))
 
 
 @pytest.mark.parametrize(
@@ -99,3 +110,18 @@ def test_rows_that_come_out_where_none_went_in_have_a_line(capsys):
     """As when a watermark has passed and an aggregation lets go of its groups."""
     BatchLines().onQueryProgress(QueryProgressEvent(progress(rows=0, out=3)))
     assert capsys.readouterr().err.startswith("batch 5: 0 in, 3 out")
+
+
+def test_a_batch_of_ranges_tells_of_offsets():
+    """Spark counts ranges there, and nobody knows how many rows go out."""
+    mark = {"#cluster": {"id": "c"}}
+    source = {
+        "startOffset": {**mark, "t": {"0": 10, "1": 0}},
+        "endOffset": {**mark, "t": {"0": 1010, "1": 500}},
+        "latestOffset": {"t": {"0": 1020, "1": 500}},
+    }
+    batch = Batch.of(progress(source, rows=2, ms=1000))
+    assert str(batch) == "batch 5: 1,500 offsets in 2 ranges, 1.5 k offsets/s, lag 10"
+    lines = BatchLines()
+    lines.add(batch)
+    assert lines.total == "1,500 offsets read in 1 micro-batch"

@@ -9,8 +9,10 @@ from pyspark.sql.datasource import CaseInsensitiveDict
 
 from spark_eos.errors import OptionError
 from spark_eos.kafka.config.properties import KafkaProperties, is_secret
+from spark_eos.options import parse
 from spark_eos.options.parse import sink_options, source_options, stream_options
 from spark_eos.options.table import DEFAULT_LEDGER_TOPIC, DEFAULT_PREFIX, SINK, SINK_OWNED, SOURCE, SOURCE_OWNED
+from spark_eos.options.values import parse_size
 
 LEAST = {"kafka.bootstrap.servers": "127.0.0.1:1"}
 SECRETS = {
@@ -48,6 +50,7 @@ def test_every_option_of_the_table_is_parsed_into_its_field():
     """Whatever the case in which it is written; Spark hands them over in lower case."""
     given = {
         "topic": "t",
+        "deadLetters.topic": "d",
         "checkpointLocation": "/c",
         "transactionalIdPrefix": "p",
         "transaction.timeout.ms": "7000",
@@ -88,7 +91,7 @@ def test_an_option_of_the_other_side_is_told_where_it_belongs():
     """Rather than what it resembles."""
     assert "source: set it on readStream" in refused(includeheaders="true").hint
     with pytest.raises(OptionError, match="sink: set it on writeStream"):
-        stream_options(LEAST | {"subscribe": "t", "offsets.group.id": "g"})
+        stream_options(LEAST | {"subscribe": "t", "ledger.topic": "l"})
 
 
 @pytest.mark.parametrize("servers", ["kafka://host:9092", "host:9092,http://host:9093"])
@@ -191,6 +194,17 @@ def test_secrets_do_not_print(key):
         assert f"'{key}': '***'" in text
 
 
+def test_a_private_key_in_an_option_is_warned_of_once(caplog):
+    """Spark would print it; its value is not in the warning. A file's name is no key."""
+    parse._warn_of_key.cache_clear()
+    key = "-----BEGIN PRIVATE KEY----- hunter2 -----END PRIVATE KEY-----"
+    given = {"kafka.bootstrap.servers": "a:1", "subscribe": "t"}
+    for _ in range(2):
+        source_options(given | {"kafka.ssl.keystore.key": key, "kafka.ssl.key.location": "/key.pem"})
+    (record,) = [record for record in caplog.records if "private key" in record.getMessage()]
+    assert "kafka.ssl.keystore.key" in record.getMessage() and "hunter2" not in record.getMessage()
+
+
 def test_what_is_no_secret_prints():
     """Else nobody could find a mistake in it."""
     for key in ("sasl.mechanism", "sasl.username", "ssl.ca.location", "client.id", "key.serializer"):
@@ -210,3 +224,19 @@ def test_the_tables_have_no_option_twice():
     for table in (SOURCE, SINK):
         names = [option.name.lower() for option in table]
         assert len(set(names)) == len(names)
+
+
+@pytest.mark.parametrize(
+    ("text", "size"), [("1", 1), ("512b", 512), ("64k", 65536), ("1 MB", 1 << 20), ("2g", 2 << 30)]
+)
+def test_sizes(text, size):
+    """As Spark writes them."""
+    assert parse_size("maxBytesPerTrigger", text) == size
+
+
+@pytest.mark.parametrize("text", ["", "0", "0m", "-1", "1.5g", "m", "1x", "1bb"])
+def test_what_is_no_size(text):
+    """The error says what is."""
+    with pytest.raises(OptionError, match="maxBytesPerTrigger") as caught:
+        parse_size("maxBytesPerTrigger", text)
+    assert caught.value.condition == "EOS_OPTION_NOT_A_NUMBER"

@@ -13,11 +13,14 @@ from spark_eos.errors import LedgerError
 from spark_eos.protocol.head import (
     CONSISTENT_RANDOM,
     EARLIER_RUNS,
+    FENCING_END,
     NOBODY,
     PARTITIONERS,
+    PLAIN_END,
     Decision,
     Digest,
     Head,
+    Job,
     Pair,
     Probe,
     Verdict,
@@ -38,6 +41,8 @@ written = st.builds(
     digest=st.integers(0, 2**64 - 1),
     probe=probes,
     verdict=st.sampled_from([None, *Verdict]),
+    dead_letters=st.integers(0, 99),
+    empty=st.lists(st.tuples(names, st.integers(0, 99)), max_size=2).map(tuple),
 )
 offsets = st.dictionaries(names, st.dictionaries(st.integers(0, 99).map(str), counts, min_size=1))
 decisions = st.builds(
@@ -64,6 +69,8 @@ heads = st.builds(
     decision=st.none() | decisions,
     partitioner=st.sampled_from(sorted(PARTITIONERS)),
     two_phase=st.booleans(),
+    job=st.none() | st.builds(Job, id=names, topic=st.none() | names, opened_ms=counts),
+    given_up=st.none() | counts,
 )
 
 
@@ -110,7 +117,7 @@ def test_a_head_that_lacks_something_is_damaged(missing):
 def test_a_later_format_is_refused_by_number():
     """It says which one it is, and which one is known."""
     raw = json.loads(encode(Head("r", 1, (), 5))) | {"format": 7}
-    with pytest.raises(LedgerError, match=r"format 7.*format 2") as caught:
+    with pytest.raises(LedgerError, match=r"format 7.*format 3") as caught:
         decode(json.dumps(raw).encode())
     assert caught.value.condition == "EOS_LEDGER_FORMAT"
 
@@ -156,6 +163,7 @@ def _later(**changed):
         ({"digest_by": "blake3"}, "digest 'blake3'"),
         ({"partitioner": "rendezvous"}, "partitioner 'rendezvous'"),
         ({"written": [[0, ["id", 1, 1], 1, 1, ["t", 0, 0], None, 6]]}, "version 6 of EndTxn"),
+        ({"written": [[0, ["id", 1, 1], 1, 1, ["t", 0, 0], None, 3]]}, "version 3 of EndTxn"),
         ({"way": "direct"}, "with way"),
     ],
 )
@@ -165,6 +173,28 @@ def test_what_a_replay_could_not_repeat_is_a_stop_that_names_the_version(changed
         decode(_later(**changed))
     assert caught.value.condition == "EOS_LEDGER_FORMAT"
     assert "install spark-eos 9.8.7" in caught.value.hint
+
+
+def test_each_transaction_has_its_own_version_of_endtxn():
+    """Workers may differ in what they know of the cluster, so that one micro-batch has transactions of both kinds."""
+    written = tuple(
+        Written(p, Pair("id", 1, p), 1, 1, Probe("t", 0, 0), None, version)
+        for p, version in enumerate((PLAIN_END, FENCING_END))
+    )
+    head = decode(encode(Head("r", 1, (), PLAIN_END, Decision(1, 0, 2, 2, 1, None, written))))
+    assert head.decision is not None
+    assert [(w.endtxn_version, w.end_fences) for w in head.decision.written] == [(4, False), (5, True)]
+
+
+def test_dead_letters_are_noted_only_where_there_are_some():
+    """Their number besides the decision, as no replay depends on it; partitions that have only refused rows within it,
+    as who does not know of them would take the transaction for broken."""
+    w = Written(0, Pair("a", 1, 2), 5, 6, Probe("t", 0, 3))
+    raw = json.loads(encode(Head("r", 1, (), 5, Decision(1, 0, 1, 5, 6, None, (w,)))))
+    assert not {"dead_letters", "empty"} & (raw.keys() | raw["decision"].keys())
+    noted = replace(w, dead_letters=2, empty=(("t", 1),))
+    raw = json.loads(encode(Head("r", 1, (), 5, Decision(1, 0, 1, 5, 6, None, (noted,)))))
+    assert (raw["dead_letters"], raw["decision"]["empty"]) == ([2], [[["t", 1]]])
 
 
 def test_what_a_later_version_says_besides_decisions_is_passed_over():

@@ -132,7 +132,9 @@ def test_a_damaged_checkpoint(tmp_path):
 def test_another_prefix():
     """The old one must be drained under the old prefix first."""
     head = Head("r", 1, (), 5, prefix="one")
-    ports: Any = SimpleNamespace(retrying=lambda: iter([None]), ledger=SimpleNamespace(read=lambda: head))
+    ports: Any = SimpleNamespace(
+        retrying=lambda: iter([None]), ledger=SimpleNamespace(read=lambda: head, check_topic=lambda: None)
+    )
     with pytest.raises(LedgerError) as caught:
         open_run(ports, "s", 0, endtxn_version=5, prefix="other")
     says(caught.value, "its last micro-batch committed; then begin with a new checkpoint", FROM_GROUP)
@@ -147,7 +149,7 @@ def test_an_outcome_that_nobody_knows():
 
     ports: Any = SimpleNamespace(
         retrying=retrying,
-        ledger=SimpleNamespace(read=lambda: Head("r", 1, (), 5, decision=last)),
+        ledger=SimpleNamespace(read=lambda: Head("r", 1, (), 5, decision=last), check_topic=lambda: None),
         coordinator=SimpleNamespace(
             end=lambda pairs, commit: dict.fromkeys(pairs, EndTxnAnswer.SAYS_NOTHING), describe=lambda ids: {}
         ),

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from spark_eos.errors import ProtocolStop
 from spark_eos.protocol.batch import _next_decision
-from spark_eos.protocol.head import DIGEST_BITS, Decision, Digest, Head, Pair, Probe, Verdict, Written
+from spark_eos.protocol.head import DIGEST_BITS, FENCING_END, Decision, Digest, Head, Pair, Probe, Verdict, Written
 from spark_eos.protocol.micro_batch import MicroBatch
 from spark_eos.protocol.repair import tasks_with_lost_rows
 from spark_eos.protocol.task import TaskReport, Work, assign
@@ -66,9 +66,12 @@ class Books:
     def ports(self) -> SimpleNamespace:
         return SimpleNamespace(coordinator=self, retrying=lambda: iter([None]))
 
-    def end(self, pairs: set[Pair], *, commit: bool) -> dict[Pair, str]:
+    def endtxn_version(self) -> int:
+        return FENCING_END
+
+    def end(self, pairs: dict[Pair, int], *, commit: bool) -> dict[Pair, str]:
         assert not commit
-        self.aborted |= pairs
+        self.aborted |= pairs.keys()
         return dict.fromkeys(pairs, "done")
 
 

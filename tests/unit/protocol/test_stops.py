@@ -11,10 +11,10 @@ from spark_eos.errors import EosError, ProtocolStop, Superseded, Unclear
 from spark_eos.protocol.batch import CommitReport, MicroBatch, _age_ms, abort, commit
 from spark_eos.protocol.head import Head, Pair, Probe, Verdict, Written
 from spark_eos.protocol.names import TaskId, task_name
-from spark_eos.protocol.ports import Ports, State
+from spark_eos.protocol.ports import EndTxnAnswer, Ports, State
 from spark_eos.protocol.run import open_run
 from spark_eos.protocol.task import TaskReport, Work
-from tests.simulation.client import OURS, Producer
+from tests.simulation.client import Producer
 from tests.simulation.codes import NOT_AVAILABLE
 from tests.simulation.coordinator import Cluster
 from tests.simulation.ledger import LEDGER, PREFIX, QUERY, ports
@@ -41,13 +41,30 @@ class Brokers:
 
     def prepared(self, head: Head, batch: int = 0) -> MicroBatch:
         """A micro-batch of one row, whose one task has written it and handed its transaction over, open."""
-        name = task_name(PREFIX, QUERY, TaskId(head.generation, 0, batch % 2))
-        producer = Producer(self.world, self.cluster, name, TIMEOUT_MS, OURS)
         began_ms, first = self.world.now, self.cluster.log(OUTPUT).end
+        pair = self.attempt(task_name(PREFIX, QUERY, TaskId(head.generation, 0, batch % 2)), batch)
+        version = self.ports().coordinator.endtxn_version()
+        written = Written(0, pair, 1, 1, Probe(*OUTPUT, first), endtxn_version=version)
+        return MicroBatch(head.run, batch, (TaskReport(Work.WRITE, 0, 1, 1, written, began_ms, TIMEOUT_MS),))
+
+    def prepared_by_two(self, head: Head) -> MicroBatch:
+        """Micro-batch 0 of two rows, by two tasks."""
+        first, second = self.prepared(head).reports[0], self.prepared(head, 1).reports[0]
+        assert second.written is not None
+        second = replace(second, partition=1, written=replace(second.written, partition=1))
+        return MicroBatch(head.run, 0, (first, second))
+
+    def attempt(self, name: str, batch: int = 0) -> Pair:
+        """An attempt of a task that has written one row, and left its transaction open."""
+        version = self.ports().coordinator.endtxn_version()
+        producer = Producer(self.world, self.cluster, name, TIMEOUT_MS, version)
         producer.init()
         producer.produce(OUTPUT, (batch, 0))
-        written = Written(0, producer.pair, 1, 1, Probe(*OUTPUT, first))
-        return MicroBatch(head.run, batch, (TaskReport(Work.WRITE, 0, 1, 1, written, began_ms, TIMEOUT_MS),))
+        return producer.pair
+
+    def end(self, pair: Pair, *, commit: bool) -> None:
+        version = self.ports().coordinator.endtxn_version()
+        assert self.ports().coordinator.end({pair: version}, commit=commit)[pair] is EndTxnAnswer.DONE
 
     def take_the_ledger(self) -> None:
         """As another start of the query does, which fences whoever had it."""
@@ -245,6 +262,23 @@ def test_a_transaction_that_expired_is_not_decided():
         error = stopped("EOS_TRANSACTION_EXPIRED", lambda: commit(brokers.ports(), batch))
         assert isinstance(error, ProtocolStop)
         assert brokers.heads == before
+
+    on_brokers(steps)
+
+
+@pytest.mark.parametrize("transaction_version", (1, 2))
+def test_a_transaction_that_is_committed_was_decided(transaction_version: int):
+    """The ledger as it was read may be of a while ago. To say that a timeout took the rows would mislead, and nothing
+    of what may be decided is aborted."""
+
+    def steps(brokers: Brokers) -> None:
+        brokers.cluster.transaction_version = transaction_version
+        batch = brokers.prepared_by_two(brokers.open("r1"))
+        one, other = sorted(batch.pairs, key=lambda pair: pair.id)
+        brokers.end(one, commit=True)
+        error = stopped("EOS_DECISION_UNCLEAR", lambda: commit(brokers.ports(), batch))
+        assert one.id in error.message
+        assert brokers.state(other) is State.ONGOING
 
     on_brokers(steps)
 

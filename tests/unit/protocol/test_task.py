@@ -10,7 +10,7 @@ from spark_eos.errors import EosError, ProtocolStop, Unclear
 from spark_eos.protocol.head import Decision, Digest, Head, Pair, Probe, Verdict, Written
 from spark_eos.protocol.names import TaskId
 from spark_eos.protocol.ports import NEVER_MS, Description, State
-from spark_eos.protocol.task import Assignment, Work, assign, check_held, check_owner, free_name
+from spark_eos.protocol.task import Assignment, Work, assign, check_begins, check_held, check_owner, free_name
 
 
 def decided(batch: int, *verdicts: Verdict | None, rev: int = 0) -> Head:
@@ -135,6 +135,22 @@ def test_with_two_phase_commit_only_what_never_expires_is_handed_over():
     with pytest.raises(ProtocolStop, match="60000 ms") as caught:
         check_held(own, Description(own, State.ONGOING, 0, 60_000), two_phase=True)
     assert caught.value.condition == "EOS_TWO_PHASE_EXPIRES"
+
+
+BEGINS = {("t", 0): 7, ("t", 1): 0}
+
+
+def test_a_transaction_begins_where_the_task_has_written_first():
+    """In each partition; those of others do not matter."""
+    check_begins(OWN, BEGINS, {**BEGINS, ("u", 0): 9})
+
+
+@pytest.mark.parametrize("begins", [{**BEGINS, ("t", 0): 9}, {("t", 0): 7}, {}])
+def test_a_transaction_that_has_begun_once_more_is_not_handed_over(begins):
+    """Its first rows are gone, and the coordinator describes it as if nothing were."""
+    with pytest.raises(Unclear, match="somebody has aborted it") as caught:
+        check_begins(OWN, BEGINS, begins)
+    assert caught.value.condition == "EOS_TRANSACTION_NOT_HELD"
 
 
 class Coordinator:

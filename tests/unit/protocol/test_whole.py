@@ -101,6 +101,30 @@ def test_rows_with_old_timestamps_are_looked_for_at_once():
     on_brokers(steps)
 
 
+@pytest.mark.parametrize("noted", [True, False])
+def test_a_partition_whose_rows_were_all_refused(noted: bool):
+    """It is in the transaction, and was never open there. Without that note nobody could tell it from one in which
+    somebody has aborted the transaction: neither the commit nor the next run."""
+
+    def steps(brokers: Brokers) -> None:
+        batch = brokers.prepared(brokers.open("r1"))
+        (pair,), beside = batch.pairs, ("output", 1)
+        assert brokers.cluster.add(pair.id, pair.producer_id, pair.epoch, beside).code == 0
+        (report,) = batch.reports
+        written = replace(report.written, empty=(beside,) if noted else ())
+        batch = replace(batch, reports=(replace(report, written=written),))
+        brokers.world.now += FRESH_MS
+        if not noted:
+            stopped("EOS_TRANSACTION_BROKEN", lambda: commit(brokers.ports(), batch))
+            return
+        with pytest.raises(Killed):
+            commit(brokers.ports("commit.decided", kill), batch)
+        brokers.open("r2")
+        assert brokers.state(pair) is State.COMPLETE_COMMIT
+
+    on_brokers(steps)
+
+
 def test_rows_that_were_looked_for_are_not_looked_for_twice():
     """Within a minute of their decision, they are committed."""
 

@@ -12,8 +12,9 @@ from spark_eos.errors import ProtocolStop, Unclear
 from spark_eos.kafka.config.librdkafka import check
 from spark_eos.options.parse import sink_options
 from spark_eos.protocol.head import PARTITIONERS, Pair
-from spark_eos.sink import task
-from spark_eos.sink.task import Identity, _Attempt
+from spark_eos.sink import attempt
+from spark_eos.sink.attempt import Attempt
+from spark_eos.sink.job import Identity
 
 
 def test_the_sink_writes_in_tasks_of_streaming_queries_only():
@@ -26,7 +27,7 @@ def test_the_sink_writes_in_tasks_of_streaming_queries_only():
 
 def test_a_transaction_that_no_leader_knows_is_not_handed_over(monkeypatch):
     """Without the place of its first record, nobody could tell later what became of it."""
-    monkeypatch.setattr(task, "retrying", lambda seconds: repeat(None, 3))
+    monkeypatch.setattr(attempt, "retrying", lambda seconds: repeat(None, 3))
     asked = []
 
     def first_record(pair: Pair, places: Any) -> None:
@@ -36,7 +37,7 @@ def test_a_transaction_that_no_leader_knows_is_not_handed_over(monkeypatch):
     nothing: Any = None
     pair, places = Pair("name-of-a-task", 1, 0), [("out", 0)]
     with pytest.raises(Unclear, match="name-of-a-task") as caught:
-        _Attempt(nothing, own, nothing, nothing, nothing)._first_record(pair, places)
+        Attempt(nothing, own, nothing, nothing, nothing)._first_record(pair, places)
     assert caught.value.condition == "EOS_TRANSACTION_NOT_FOUND"
     assert asked == [(pair, places)] * 3
 

@@ -139,6 +139,22 @@ def test_an_unknown_codec():
         decode(seal(data), EVERYTHING)
 
 
+@pytest.mark.parametrize("other", [{"magic": 1}, {"codec": 5}])
+def test_what_comes_before_another_format_is_decoded(other):
+    """Wherever an answer is cut, librdkafka takes over at the same offset: at the first batch that it alone reads."""
+    strange = bytearray(encode(plain(2, b"c")))
+    if "magic" in other:
+        strange[16] = other["magic"]
+    else:
+        strange[22] |= other["codec"]
+    data = encode(plain(0, b"a", b"b")) + seal(bytes(strange)) + encode(plain(3, b"d"))
+    decoded = decode(data, EVERYTHING)
+    assert [row for batch in decoded.batches for row in batch["value"].to_pylist()] == [b"a", b"b"]
+    assert decoded.next_offset == 2
+    with pytest.raises(UnsupportedFormat):
+        decode(data, replace(EVERYTHING, start=2))
+
+
 # Which rows
 
 

@@ -33,6 +33,13 @@ def test_the_offset_log_keeps_the_ids_of_its_topics():
     assert formats.from_spark(json.loads(text)) == Position({"a": {0: 2}, "b": {0: 1}}, {"a": "X", "b": "Y"})
 
 
+def test_the_offset_log_names_the_group_that_the_source_reports_to():
+    """For the sink, which must not have the same one; the source takes it from its options."""
+    text = json.dumps(formats.to_spark(Position({"a": {0: 2}}, {"a": "X"}, "lag")))
+    assert text == '{"#group": {"id": "lag"}, "#ids": {"a": "X"}, "a": {"0": 2}}'
+    assert formats.from_spark(json.loads(text)) == Position({"a": {0: 2}}, {"a": "X"})
+
+
 def test_what_the_built_in_source_logged_is_understood():
     """Its JSON has no blanks and no order."""
     position = formats.from_spark(json.loads('{"b":{"0":1},"a":{"10":3,"9":2}}'))

@@ -4,7 +4,6 @@ import pickle
 
 import pytest
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from spark_eos.errors import OptionError
 from spark_eos.options.bounds import ByTime
@@ -12,6 +11,7 @@ from spark_eos.options.parse import batch_options, stream_options
 from spark_eos.options.selection import Pattern
 from spark_eos.source.reader import EosKafkaStreamReader
 from spark_eos.source.schema import arrow_schema, schema
+from spark_eos.spark import ReadMaxRows
 
 OPTIONS = {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "a,b"}
 

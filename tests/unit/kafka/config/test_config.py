@@ -8,8 +8,10 @@ import pytest
 
 from spark_eos.errors import OptionError
 from spark_eos.kafka.config import handshake, librdkafka
+from spark_eos.kafka.config.direct import BY_LIBRDKAFKA, WITHOUT_EFFECT
 from spark_eos.kafka.config.java_names import canonical
 from spark_eos.kafka.config.properties import KafkaProperties, is_secret
+from spark_eos.options.table import SINK_OWNED, SOURCE_OWNED
 
 
 def properties(**more: str) -> KafkaProperties:
@@ -59,7 +61,7 @@ def test_jaas_of_plain_and_scram_gives_user_and_password(module):
 
 def test_other_jaas_modules_are_refused_without_printing_them():
     """A module that is not understood is named by its option; what it holds is not shown."""
-    jaas = 'com.sun.security.auth.module.Krb5LoginModule required password="hunter2";'
+    jaas = 'com.example.OwnLoginModule required password="hunter2";'
     with pytest.raises(OptionError) as caught:
         canonical(dotted(sasl__jaas__config=jaas))
     assert caught.value.condition == "EOS_OPTION_KAFKA_UNSUPPORTED"
@@ -85,16 +87,6 @@ def test_pem_stores_are_translated():
         "ssl.certificate.location": "/me.pem",
         "ssl.key.location": "/me.pem",
     }
-
-
-@pytest.mark.parametrize("type_", [None, "JKS", "PKCS12"])
-@pytest.mark.parametrize("store", ["truststore", "keystore"])
-def test_java_stores_are_refused_and_pem_is_named(store, type_):
-    """No type means JKS, as in the Java client."""
-    values = {f"ssl.{store}.location": "/store"} | ({f"ssl.{store}.type": type_} if type_ else {})
-    with pytest.raises(OptionError, match=rf"{type_ or 'JKS'}.*PEM") as caught:
-        canonical(properties(**values))
-    assert caught.value.condition == "EOS_OPTION_KAFKA_UNSUPPORTED"
 
 
 @pytest.mark.parametrize(
@@ -210,7 +202,8 @@ def test_connections_follow_the_properties():
         client__id="me",
     )
     how = handshake.handshake(kafka)
-    assert how.tls.verify_mode is ssl.CERT_REQUIRED and how.tls.check_hostname
+    tls = how.tls.context()
+    assert tls.verify_mode is ssl.CERT_REQUIRED and tls.check_hostname
     assert (how.servers, how.client_id) == ((("kafka.example", 9092),), "me")
     assert (how.sasl.mechanism, how.sasl.username, how.sasl.password) == ("SCRAM-SHA-512", "ann", "hunter2")
     assert "hunter2" not in repr(how)
@@ -241,7 +234,7 @@ def test_what_is_no_address_is_refused(servers):
 def test_connections_follow_the_host_name_check():
     """The Java client's empty algorithm turns the check off; the certificate is still verified."""
     kafka = dotted(security__protocol="SSL", ssl__endpoint__identification__algorithm="")
-    tls = handshake.handshake(kafka).tls
+    tls = handshake.handshake(kafka).tls.context()
     assert not tls.check_hostname and tls.verify_mode is ssl.CERT_REQUIRED
 
 
@@ -275,3 +268,59 @@ def test_secrets_do_not_print(key):
     kafka = properties(**{key: "hunter2"})
     assert is_secret(key) and "hunter2" not in repr(kafka)
     assert "hunter2" not in str(librdkafka._refusal(kafka, 'Invalid value "hunter2" for configuration property "x"'))
+
+
+#: Of librdkafka's own properties, those that no user can set by an option.
+_NOT_BY_USERS = {
+    *("builtin.features", "default_topic_conf", "interceptors", "metadata.broker.list", "opaque"),
+    *("ssl_ca", "ssl_certificate"),
+    *("ssl_engine_callback_data", "ssl_key", "msg_order_cmp"),
+}
+
+
+def _settable(kind: str) -> list[str]:
+    """The properties of librdkafka that a reader, or a writer, may be given: those that are not refused."""
+    letter = {"consumer": "C", "producer": "P"}[kind]
+    rows = [[cell.strip() for cell in line.split("|")] for line in librdkafka._librdkafka_table().splitlines()]
+    names = {row[0] for row in rows if len(row) >= 6 and row[1] in ("*", letter)}
+    owned = SOURCE_OWNED if kind == "consumer" else SINK_OWNED
+    return sorted(n for n in names - _NOT_BY_USERS - owned.keys() if not n.endswith("_cb") and not _is_refused(n))
+
+
+def _is_refused(name: str) -> bool:
+    try:
+        canonical(properties(**{name: "x"}))
+    except OptionError:
+        return True
+    return False
+
+
+def _needs_librdkafka(kind: str, name: str, value: str) -> bool:
+    return librdkafka.is_for_librdkafka(KafkaProperties({"bootstrap.servers": "host", name: value}), kind)
+
+
+@pytest.mark.parametrize(("kind", "side"), [("consumer", "source"), ("producer", "sink")])
+def test_what_needs_librdkafka_is_in_the_table_with_its_reason(kind, side):
+    """All of it, and nothing else; whoever takes a property into the direct way takes it out of the table."""
+    table = [name for sides, names, _ in BY_LIBRDKAFKA if side in sides for name in names]
+    for name in table:
+        property_, _, value = name.partition("=")
+        assert _needs_librdkafka(kind, property_, value or "x"), name
+    known = _settable(kind)
+    assert len(known) > 100
+    forced = {name for name in known if _needs_librdkafka(kind, name, "x")}
+    by_value = {name.partition("=")[0] for name in table if "=" in name} | {"compression.type", "compression.codec"}
+    assert forced - by_value == {name for name in table if "=" not in name} - by_value
+    assert not _needs_librdkafka(kind, "client.dns.lookup", "use_all_dns_ips")
+
+
+@pytest.mark.parametrize("kind", ["consumer", "producer"])
+def test_a_property_that_is_not_known_here_is_left_to_librdkafka(kind):
+    """As one of a newer librdkafka is: nobody knows what it would change."""
+    assert _needs_librdkafka(kind, "some.property.to.come", "x")
+
+
+@pytest.mark.parametrize("kind", ["consumer", "producer"])
+def test_what_is_without_effect_is_not_followed_as_well(kind):
+    """A property is in one list."""
+    assert not WITHOUT_EFFECT[kind] & (librdkafka._FOLLOWED[kind] - librdkafka._OF_PRODUCERS - librdkafka._OF_CONSUMERS)

@@ -13,6 +13,7 @@ from spark_eos.errors import ConnectionFailed, KafkaError
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net import client as module
 from spark_eos.kafka.net.client import BrokerClient, broker_client
+from spark_eos.kafka.net.schema import Api
 from spark_eos.kafka.requests.list_transactions import LIST_TRANSACTIONS
 from tests.support.fake_broker import SPOKEN, FakeBroker
 from tests.support.waiting import wait_for
@@ -157,6 +158,50 @@ def test_a_finalized_feature_is_told_as_it_is_now(brokers):
     assert client.feature("transaction.version") == 1
     first.features = {}
     assert client.feature("transaction.version") == 0
+
+
+def test_the_level_of_transactions_is_asked_again_after_a_while(brokers, monkeypatch):
+    """Not for each transaction; and where nobody answers, the last one counts."""
+    (first,) = brokers(1)
+    client = client_of(first)
+    assert client.transaction_version() == 2
+    first.features = {}
+    asked = first.connections
+    assert client.transaction_version() == 2
+    assert first.connections == asked
+    monkeypatch.setattr(module, "_LEVEL_S", -1.0)
+    assert client.transaction_version() == 0
+    monkeypatch.setattr(client, "_any_abilities", unreachable)
+    assert client.transaction_version() == 0
+    new = client_of(first)
+    monkeypatch.setattr(new, "_any_abilities", unreachable)
+    with pytest.raises(ConnectionFailed):
+        new.transaction_version()
+
+
+def unreachable() -> None:
+    raise ConnectionFailed("EOS_KAFKA_UNREACHABLE", "Nobody answers.", hint="")
+
+
+def test_the_version_of_a_request_is_that_of_its_broker(brokers):
+    """It is asked where it is not known, and again once it is forgotten."""
+    (first,) = brokers(1, spoken=SPOKEN | {26: (0, 3)})
+    client = client_of(first)
+    client.brokers()
+    plain = Api("EndTxn", 26, 3, 4)
+    assert client.version(0, plain) == 3
+    first.spoken[26] = (0, 5)
+    assert client.version(0, plain) == 3
+    client.forget_versions(0)
+    assert client.version(0, plain) == 4
+    assert client.has(0, plain)
+    first.spoken[26] = (0, 2)
+    client.forget_versions(0)
+    assert not client.has(0, plain)
+    assert not client.has(7, plain)
+    with pytest.raises(KafkaError, match="EndTxn") as caught:
+        client.version(0, plain)
+    assert caught.value.condition == "EOS_BROKER_VERSION"
 
 
 def test_leaders_that_are_not_there_have_a_code(brokers):

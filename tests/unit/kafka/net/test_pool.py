@@ -16,8 +16,8 @@ ONE, OTHER = (KafkaProperties({"bootstrap.servers": f"127.0.0.1:{port}"}) for po
 class Connection:
     """With both ends."""
 
-    def __init__(self, node: int, *, idle: bool = True) -> None:
-        self.node, self.idle, self.closed = node, idle, False
+    def __init__(self, node: int, *, idle: bool = True, due: bool = False) -> None:
+        self.node, self.idle, self.due, self.closed = node, idle, due, False
         self._socket, self.broker = socket.socketpair()
 
     def fileno(self) -> int:
@@ -49,6 +49,13 @@ def test_one_that_waits_for_an_answer_is_closed():
     assert (waiting.closed, first.closed, second.closed) == (True, True, False)
     own.close()
     assert second.closed
+
+
+def test_one_whose_broker_wants_to_know_again_who_it_is():
+    """It is closed, and a new one says it."""
+    own, given = ConnectionPool(made), Connection(7, due=True)
+    own.give_back(ONE, given)
+    assert own.take(ONE, 7) is None and given.closed
 
 
 def test_several_to_a_broker_where_they_are_wanted():

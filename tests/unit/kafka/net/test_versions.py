@@ -24,7 +24,7 @@ def test_a_broker_that_does_not_speak_a_request_is_refused(versions):
     with pytest.raises(KafkaError, match="Broker 7 speaks Metadata in versions") as caught:
         _version(7, METADATA, Abilities(versions, {}))
     assert caught.value.condition == "EOS_BROKER_VERSION"
-    assert "Apache Kafka 4.0" in caught.value.hint
+    assert "Apache Kafka 3.6" in caught.value.hint
 
 
 def test_a_version_that_only_the_broker_speaks_is_not_used():

@@ -42,6 +42,15 @@ def test_a_column_is_hashed_as_its_keys_one_by_one(hashes, plain, keys, skipped)
 
 
 @EACH
+@given(data=st.data(), length=st.integers(1, 40), skipped=st.integers(0, 5))
+def test_keys_of_one_length(hashes, plain, data, length, skipped):
+    """Most topics have no others: they are hashed without a look at where each of them begins."""
+    keys = data.draw(st.lists(st.binary(min_size=length, max_size=length), min_size=1, max_size=80))
+    column = pa.array(keys, pa.binary()).slice(skipped)
+    assert hashes(column).tolist() == [plain(key) for key in keys[skipped:]]
+
+
+@EACH
 @pytest.mark.parametrize("long", [1, 64, 65, 200])
 def test_keys_that_are_much_longer_than_the_others(hashes, plain, long):
     """A few are hashed one by one, many at once; at the limit and on both sides of it."""

@@ -61,6 +61,8 @@ class Brokers:
         self.zombies: deque[tuple[int, Mapping[Place, Sealed]]] = deque()
         self.known: dict[bytes, Sealed] = {}
         self.readable = os.eventfd(1)
+        self.life = 0
+        """Requests after which each connection is to be replaced; 0 for never."""
 
     # As the client
 
@@ -68,6 +70,9 @@ class Brokers:
         return self.partitions[topic, partition].leader
 
     def forget_leader(self, topic: str, partition: int) -> None:
+        pass
+
+    def forget_versions(self, node: int) -> None:
         pass
 
     # As a broker
@@ -130,8 +135,12 @@ class Connection:
     def idle(self) -> bool:
         return not self._asked
 
+    @property
+    def due(self) -> bool:
+        return 0 < self._brokers.life <= self._number
+
     def send(self, name: str, batches: Mapping[Place, bytes], timeout_ms: int) -> int:
-        assert self._open
+        assert self._open and not self.due
         self._number += 1
         self._asked.append((self._number, {place: self._brokers.known[data] for place, data in batches.items()}))
         return self._number
@@ -156,11 +165,12 @@ class Connection:
 
 
 def _deliver(
-    fates: list[tuple[str, int]], adds: list[int], bound: int = 10**9, every: int = 1
+    fates: list[tuple[str, int]], adds: list[int], bound: int = 10**9, every: int = 1, life: int = 0
 ) -> tuple[Brokers, dict[Place, list[Sealed]]]:
     """Add a batch to the partitions of these numbers, one after the other, and wait after every so many of them; the
     brokers, and what was added."""
     brokers = Brokers(fates)
+    brokers.life = life
     added: dict[Place, list[Sealed]] = {}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "broker_client", lambda kafka: brokers)
@@ -198,15 +208,16 @@ fates = st.lists(st.tuples(st.sampled_from(FATES), st.integers(0, 11)), max_size
     adds=st.lists(st.integers(0, 3), max_size=40),
     bound=st.sampled_from([1, 12, 10**9]),
     every=st.sampled_from([1, 4, 100]),
+    life=st.sampled_from([0, 1, 3]),
 )
-@example(fates=[("refused", 0)], adds=[0, 0, 0], bound=10**9, every=100)
-@example(fates=[("works", 0), ("silent", 0), ("works", 9)], adds=[0] * 15, bound=10**9, every=100)
-@example(fates=[("works", 0), ("silent", 0), ("restart", 9)], adds=[0] * 15, bound=10**9, every=100)
-@example(fates=[("works", 0), ("silent", 0), ("restart", 2)], adds=[0] * 15, bound=10**9, every=100)
-@example(fates=[("works", 0)] * 5 + [("moves", 0)], adds=[0] + [1] * 8 + [2] * 8, bound=10**9, every=100)
-def test_every_batch_is_written_once_and_in_order(fates, adds, bound, every):
+@example(fates=[("refused", 0)], adds=[0, 0, 0], bound=10**9, every=100, life=0)
+@example(fates=[("works", 0), ("silent", 0), ("works", 9)], adds=[0] * 15, bound=10**9, every=100, life=0)
+@example(fates=[("works", 0), ("silent", 0), ("restart", 9)], adds=[0] * 15, bound=10**9, every=100, life=0)
+@example(fates=[("works", 0), ("silent", 0), ("restart", 2)], adds=[0] * 15, bound=10**9, every=100, life=0)
+@example(fates=[("works", 0)] * 5 + [("moves", 0)], adds=[0] + [1] * 8 + [2] * 8, bound=10**9, every=100, life=0)
+def test_every_batch_is_written_once_and_in_order(fates, adds, bound, every, life):
     """Whatever befalls the requests."""
-    brokers, added = _deliver(fates, adds, bound, every)
+    brokers, added = _deliver(fates, adds, bound, every, life)
     while brokers.zombies:
         brokers.append(*brokers.zombies.popleft())
     assert {place: partition.log for place, partition in brokers.partitions.items()} == added

@@ -12,7 +12,7 @@ import pytest
 from spark_eos.kafka.config.properties import Codec
 from spark_eos.kafka.records.batches import RecordBatch, UnsupportedFormat, find_batches
 from spark_eos.kafka.records.encode import Encoder, Rows
-from spark_eos.kafka.records.rows import read_rows
+from spark_eos.kafka.records.rows import read_dated_rows, read_rows
 
 KEYS = [b"one", None, b"", b"four"]
 VALUES = [b"1" * 1000, b"", None, b"4"]
@@ -31,6 +31,13 @@ def test_rows_come_with_their_offsets(codec: Codec):
     """From any codec; nulls stay nulls. A broker gives the batch another first offset than its writer."""
     data, batch = sealed(codec)
     assert list(read_rows(data, replace(batch, base=100))) == list(zip(range(100, 104), KEYS, VALUES, strict=True))
+
+
+def test_records_have_times():
+    """The writer's, or the one time at which a broker has appended the batch."""
+    data, batch = sealed("zstd")
+    assert [time for time, _ in read_dated_rows(data, batch)] == [0, 1, 2, 3]
+    assert [time for time, _ in read_dated_rows(data, replace(batch, append_time=77))] == [77] * 4
 
 
 def test_a_codec_to_come():

@@ -64,6 +64,9 @@ class Brokers:
     def forget(self, ids: list[str]) -> None:
         self.forgotten += ids
 
+    def forget_versions(self, node: int) -> None:
+        pass
+
     def connect(self, node: int, seconds: float) -> socket.socket:
         if node in self.unreachable or len(self.connections) == self.most:
             raise OSError("no connection")

@@ -71,6 +71,17 @@ def test_a_request_and_its_answer(pair):
     assert fetching.idle
 
 
+def test_a_rack_is_told_and_the_replica_that_is_named_is_taken(pair):
+    """KIP-392: the leader answers without records then."""
+    fetching, broker = pair
+    fetching.send("töpic", 3, 77, isolation="read_committed", max_bytes=1000, max_wait_ms=5, rack="zöne-a")
+    request = broker.recv(10_000)
+    assert request[4 + 88 :] == struct.pack(">ih", 0, 7) + "zöne-a".encode()
+    whole = answer(records=None)
+    broker.sendall(whole[:-8] + struct.pack(">ii", 2, -1))
+    assert fetching.receive(5) == FetchResponse(0, 0, (), 700, 800, 900, preferred=2)
+
+
 def test_answers_one_after_the_other(pair):
     """A short one after a long one; an error of the partition; no records at all."""
     fetching, broker = pair

@@ -13,12 +13,18 @@ from kafka.protocol.admin.transactions import (
     DescribeTransactionsRequest,
     ListTransactionsRequest,
 )
-from kafka.protocol.consumer import ListOffsetsRequest, OffsetFetchRequest
+from kafka.protocol.consumer import ListOffsetsRequest, OffsetCommitRequest, OffsetFetchRequest
 from kafka.protocol.metadata import FindCoordinatorRequest, MetadataRequest
-from kafka.protocol.producer.transaction import InitProducerIdRequest, TxnOffsetCommitRequest
+from kafka.protocol.producer.transaction import (
+    AddOffsetsToTxnRequest,
+    AddPartitionsToTxnRequest,
+    InitProducerIdRequest,
+    TxnOffsetCommitRequest,
+)
 
 from spark_eos.kafka.net.metadata import FIND_COORDINATOR, METADATA, NO_ID
 from spark_eos.kafka.net.schema import NO_TAGS
+from spark_eos.kafka.requests.add_partitions_to_txn import ADD_OFFSETS_TO_TXN, ADD_PARTITIONS_TO_TXN
 from spark_eos.kafka.requests.create_topics import CREATE_TOPICS
 from spark_eos.kafka.requests.describe_configs import DESCRIBE_CONFIGS
 from spark_eos.kafka.requests.describe_groups import DESCRIBE_GROUPS
@@ -27,6 +33,7 @@ from spark_eos.kafka.requests.describe_transactions import DESCRIBE_TRANSACTIONS
 from spark_eos.kafka.requests.init_producer_id import INIT_PRODUCER_ID, INIT_PRODUCER_ID_TWO_PHASE
 from spark_eos.kafka.requests.list_offsets import LIST_OFFSETS
 from spark_eos.kafka.requests.list_transactions import LIST_TRANSACTIONS, LIST_TRANSACTIONS_BY_PATTERN
+from spark_eos.kafka.requests.offset_commit import OFFSET_COMMIT
 from spark_eos.kafka.requests.offset_fetch import OFFSET_FETCH
 from spark_eos.kafka.requests.txn_offset_commit import TXN_OFFSET_COMMIT
 
@@ -101,6 +108,21 @@ CASES = [
         },
     ),
     (
+        ADD_PARTITIONS_TO_TXN,
+        AddPartitionsToTxnRequest,
+        {
+            "transactional_id": LONG,
+            "producer_id": 1 << 40,
+            "producer_epoch": 7,
+            "topics": [{"name": "t", "partitions": [0, 5]}, {"name": LONG, "partitions": [3]}],
+        },
+    ),
+    (
+        ADD_OFFSETS_TO_TXN,
+        AddOffsetsToTxnRequest,
+        {"transactional_id": LONG, "producer_id": 1 << 40, "producer_epoch": 7, "group_id": "g"},
+    ),
+    (
         LIST_OFFSETS,
         ListOffsetsRequest,
         {
@@ -108,6 +130,29 @@ CASES = [
             "isolation_level": 1,
             "topics": [
                 {"name": "t", "partitions": [{"partition_index": 9, "current_leader_epoch": -1, "timestamp": -2}]}
+            ],
+        },
+    ),
+    (
+        OFFSET_COMMIT,
+        OffsetCommitRequest,
+        {
+            "group_id": LONG,
+            "generation_id_or_member_epoch": -1,
+            "member_id": "",
+            "group_instance_id": None,
+            "topics": [
+                {
+                    "name": "t",
+                    "partitions": [
+                        {
+                            "partition_index": 3,
+                            "committed_offset": 1 << 50,
+                            "committed_leader_epoch": -1,
+                            "committed_metadata": "",
+                        },
+                    ],
+                }
             ],
         },
     ),
@@ -171,7 +216,7 @@ def test_another_codec_reads_the_same_and_writes_it_back(request_, theirs, value
         read = theirs.decode(data, version=version, header=True)
         assert read.encode(version=version, header=True) == data
         for name, value in values.items():
-            found = getattr(read, name)
+            found = getattr(read, f"v3_and_below_{name}" if request_ is ADD_PARTITIONS_TO_TXN else name)
             assert len(found) == len(value) if isinstance(value, list) else found == value
 
 

@@ -149,7 +149,5 @@ def test_bad_usage_is_exit_code_2(capsys) -> None:
     assert cli.main([*usual, "--id", "key", "--kafka", "sasl.pasword=hunter2"]) == 2
     assert "EOS_OPTION_KAFKA_UNKNOWN" in capsys.readouterr().err
     for wrong in (["--kafka", "hunter2"], ["--limit", "-1", "--id", "key"], []):
-        with pytest.raises(SystemExit) as ended:
-            cli.main([*usual, *wrong])
-        assert ended.value.code == 2
+        assert cli.main([*usual, *wrong]) == 2
     assert "hunter2" not in capsys.readouterr().err

@@ -1,0 +1,32 @@
+"""What the website needs beside docs/: the pages of the folder above, and the files that pages link to there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from mkdocs.config.defaults import MkDocsConfig
+    from mkdocs.structure.files import Files
+
+#: Names on the website, by those in the folder above.
+_ABOVE = {"README.md": "index.md", "CHANGELOG.md": "CHANGELOG.md", "CONTRIBUTING.md": "CONTRIBUTING.md"}
+_LINK = re.compile(r"\]\((?:docs/|\.\./)?(?=[\w./-]*\.(?:md|yaml|png|json)\b)")
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Called by mkdocs with the files that it has found in docs/."""
+    from mkdocs.structure.files import File
+
+    above = Path(config.docs_dir).parent
+    for name, shown in _ABOVE.items():
+        files.append(File.generated(config, shown, content=(above / name).read_text()))
+    for path in sorted(above.glob("conf/*")) + sorted(above.glob("notebooks/*.ipynb")):
+        files.append(File.generated(config, f"{path.parent.name}/{path.name}", content=path.read_text()))
+    return files
+
+
+def on_page_markdown(markdown: str, **_: object) -> str:
+    """Links as they are when all pages are in one folder."""
+    return _LINK.sub("](", markdown).replace("](README.md", "](index.md")

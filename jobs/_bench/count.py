@@ -1,0 +1,32 @@
+"""Counts what has arrived, as any reader would."""
+
+from __future__ import annotations
+
+from confluent_kafka import Consumer, TopicPartition
+
+from jobs._bench.source import PARTITIONS
+
+
+def count(bootstrap_servers: str, topic: str) -> int:
+    """Rows of the topic that a read_committed consumer sees."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap_servers,
+            "broker.address.family": "v4",
+            "group.id": "bench-count",  # asked for by the client; nothing is committed to it
+            "enable.auto.commit": False,
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,
+        }
+    )
+    try:
+        consumer.assign([TopicPartition(topic, p, 0) for p in range(PARTITIONS)])
+        rows = 0
+        at_end: set[int | None] = set()
+        while len(at_end) < PARTITIONS:
+            messages = consumer.consume(10_000, 0.1)
+            rows += sum(message.error() is None for message in messages)
+            at_end |= {message.partition() for message in messages if message.error() is not None}
+        return rows
+    finally:
+        consumer.close()

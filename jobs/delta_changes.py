@@ -1,0 +1,102 @@
+"""The change data feed of a Delta table, in an order that keeps each key's history."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming import DataStreamReader
+
+import spark_eos
+from spark_eos.checkpoint import Checkpoint
+from spark_eos.errors import TableError
+from spark_eos.storage.settings import HadoopSettings, of_session
+
+VERSION, KIND = "_commit_version", "_change_type"
+#: Columns that the result of a transformation has beside those of a record: they order it, and become headers.
+CONTROL = ("key", VERSION, KIND)
+VERSION_HEADER, KIND_HEADER = "delta.commit.version", "delta.change.type"
+#: Of one key in one commit.
+_ORDER = ("delete", "update_preimage", "update_postimage", "insert")
+#: The time of a commit is the time of a file where the table has no in-commit timestamps: a copy has others.
+_TIME = "_commit_timestamp"
+#: The name of the one sink that the query has.
+_SINK = "changes"
+_LIMITS = ("maxfilespertrigger", "maxbytespertrigger")
+_NO_LIMIT = 2**31 - 1
+
+
+def of_changes(reader: DataStreamReader, path: str, options: Mapping[str, str]) -> DataFrame:
+    """The table's changes as a stream.
+
+    Delta cuts micro-batches by files, also within a commit that deletes rows by one file and inserts rows by another.
+    So there is no limit unless it is asked for; `Changes` then sees to it that no such commit was cut.
+    """
+    if not any(name.lower() in _LIMITS for name in options):
+        reader = reader.option("maxFilesPerTrigger", _NO_LIMIT)
+    return reader.option("readChangeFeed", "true").load(path).drop(_TIME)
+
+
+@dataclass(frozen=True)
+class Changes:
+    """Writes a query's micro-batches of changes, each once. ``settings``: options of the sink."""
+
+    path: str
+    checkpoint: str
+    tasks: int
+    settings: Mapping[str, str]
+
+    def write(self, rows: DataFrame, batch: int) -> None:
+        """The function of foreachBatch: a key's changes are in one task, which writes them in their order."""
+        self._check_whole(rows.sparkSession, batch)
+        ordered = rows.repartition(self.tasks, "key").sortWithinPartitions(VERSION, _rank())
+        writer = spark_eos.batch_writer(_with_headers(ordered), batch, sink=_SINK)
+        writer.options(**self.settings).save()
+
+    def _check_whole(self, spark: SparkSession, batch: int) -> None:
+        """The micro-batch does not end within a commit that both deletes and inserts rows: a key's old row might be
+        deleted after its new one was inserted."""
+        kept = Checkpoint(self.checkpoint, HadoopSettings(of_session(spark)))
+        end = next((json.loads(line) for line in kept.sources(batch) if "reservoirVersion" in line), None)
+        if end is None or end["index"] < 0 or end["isStartingVersion"]:
+            return
+        version = int(end["reservoirVersion"])
+        lines = spark.read.text(f"{self.path}/_delta_log/{version:020d}.json").collect()
+        actions = [json.loads(line[0]) for line in lines]
+        files = {kind for action in actions for kind, what in action.items() if kind == "cdc" or _changes_data(what)}
+        if {"add", "remove"} <= files and "cdc" not in files:
+            raise TableError(
+                "EOS_DELTA_COMMIT_CUT",
+                f"Micro-batch {batch} ends within version {version} of the table {self.path}, which both deletes and "
+                "inserts rows: a key's old row might be deleted after its new one was inserted.",
+                hint="Begin with a new checkpoint, without 'maxFilesPerTrigger' and 'maxBytesPerTrigger' in "
+                f"'source.options', and with 'source.startingVersion: {version}'. Rows of that version may be written "
+                "twice then.",
+            )
+
+
+def _changes_data(action: object) -> bool:
+    return isinstance(action, dict) and action.get("dataChange") is True
+
+
+def _rank() -> Column:
+    rank = F.lit(len(_ORDER))
+    for place, kind in enumerate(_ORDER):
+        rank = F.when(F.col(KIND) == kind, F.lit(place)).otherwise(rank)
+    return rank
+
+
+def _with_headers(rows: DataFrame) -> DataFrame:
+    """The rows of the sink: version and kind of each change are headers, after those that the rows have."""
+    ours = F.array(
+        *(
+            F.struct(F.lit(name).alias("key"), F.col(column).cast("string").cast("binary").alias("value"))
+            for name, column in ((VERSION_HEADER, VERSION), (KIND_HEADER, KIND))
+        )
+    )
+    theirs = F.coalesce("headers", F.array()) if "headers" in rows.columns else None
+    headers = ours if theirs is None else F.concat(theirs, ours)
+    return rows.withColumn("headers", headers).drop(VERSION, KIND)

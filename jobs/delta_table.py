@@ -1,0 +1,230 @@
+"""Delta tables as the jobs see them: the session that knows Delta; a table's properties, columns, finished batches."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from delta.tables import DeltaTable
+from pyspark.sql import SparkSession
+from pyspark.sql.types import StructField, StructType
+
+from spark_eos.checkpoint import Checkpoint
+from spark_eos.errors import TableError, UnsupportedError
+from spark_eos.storage.settings import HadoopSettings, of_session
+
+from .config import Rejected
+
+if TYPE_CHECKING:
+    from spark_eos.kafka.config.properties import KafkaProperties
+
+PACKAGE = "io.delta:delta-spark_4.2_2.13:4.4.0"
+"""The jar, with what it needs, by its Maven coordinate."""
+
+_EXTENSION, _EXTENSIONS = "io.delta.sql.DeltaSparkSessionExtension", "spark.sql.extensions"
+_CATALOG = {"spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog"}
+TXN_APP_ID, TXN_VERSION = "spark.databricks.delta.write.txnAppId", "spark.databricks.delta.write.txnVersion"
+
+#: Settings of a session by which rows get lost without a word, and the values that do no harm. Where there is none, any
+#: value does.
+_UNSAFE: Mapping[str, str | None] = {
+    "spark.sql.files.ignoreMissingFiles": "false",
+    "spark.sql.files.ignoreCorruptFiles": "false",
+    "spark.databricks.delta.streaming.trailingCommitValidation.enabled": "true",
+    "spark.databricks.delta.streaming.offsetValidation.enabled": "true",
+    "spark.databricks.delta.streaming.unsafeReadOnIncompatibleColumnMappingSchemaChanges.enabled": "false",
+    "spark.databricks.delta.streaming.unsafeReadOnIncompatibleSchemaChangesDuringStreamStart.enabled": "false",
+    "spark.databricks.delta.streaming.unsafeReadOnPartitionColumnChanges.enabled": "false",
+    TXN_APP_ID: None,
+    TXN_VERSION: None,
+}
+_RETENTION = "delta.setTransactionRetentionDuration"
+_CHANGE_FEED = "delta.enableChangeDataFeed"
+
+
+def check_settings(spark: Mapping[str, str], key: Sequence[str] = ("spark",)) -> None:
+    """The section ``spark`` of a job that reads or writes tables. Raises Rejected."""
+    for name, harmless in _UNSAFE.items():
+        if name in spark and spark[name].lower() != harmless:
+            raise Rejected("WRONG_VALUE", "makes rows disappear without an error.", "Remove it.", (*key, name))
+
+
+def with_delta(spark: KafkaProperties) -> dict[str, str]:
+    """The settings of a session, with those by which it knows Delta."""
+    extensions = [name for name in spark.get(_EXTENSIONS, "").split(",") if name.strip()]
+    if _EXTENSION not in extensions:
+        extensions.append(_EXTENSION)
+    return _CATALOG | dict(spark) | {_EXTENSIONS: ",".join(extensions)}
+
+
+def check_session(spark: SparkSession) -> None:
+    """Delta's jar is there, and nothing that spark-submit or a cluster has set makes rows disappear.
+
+    Raises UnsupportedError.
+    """
+    loaded = _jvm(spark).java.lang.Thread.currentThread().getContextClassLoader()
+    if loaded.getResource("org/apache/spark/sql/delta/DeltaLog.class") is None:
+        raise UnsupportedError(
+            "EOS_DELTA_NOT_INSTALLED",
+            "Spark has no Delta Lake.",
+            hint=f"Set 'spark.jars.packages: {PACKAGE}' in the section 'spark', or its jars by 'spark.jars'.",
+        )
+    for name, harmless in _UNSAFE.items():
+        value = spark.conf.get(name, harmless)
+        if value is not None and value.lower() != harmless:
+            raise UnsupportedError(
+                "EOS_DELTA_UNSAFE_SETTING",
+                f"The Spark session has {name}={value}, which makes rows disappear without an error.",
+                hint="Remove it from spark-defaults.conf, or from the command line of spark-submit.",
+                setting=name,
+            )
+
+
+@dataclass(frozen=True)
+class Table:
+    """The Delta table at a path."""
+
+    spark: SparkSession
+    path: str
+
+    def exists(self) -> bool:
+        return DeltaTable.isDeltaTable(self.spark, self.path)
+
+    def properties(self) -> dict[str, str]:
+        return dict(self.spark.sql(f"SHOW TBLPROPERTIES {self.name}").collect())
+
+    def schema(self) -> StructType:
+        return self.spark.read.format("delta").load(self.path).schema
+
+    def last_batch(self, application: str) -> int | None:
+        """The last batch that this application has committed to the table, by the table's log as it is now."""
+        log = _jvm(self.spark).org.apache.spark.sql.delta.DeltaLog.forTable(self.spark._jsparkSession, self.path)
+        snapshot = log.update(*(getattr(log, f"update$default${n}")() for n in (1, 2, 3)))
+        found = snapshot.transactions().get(application)
+        return int(found.get()) if found.isDefined() else None
+
+    @property
+    def name(self) -> str:
+        """As SQL has it."""
+        return f"delta.{quoted(self.path)}"
+
+    def check_change_feed(self) -> None:
+        """Raises TableError."""
+        if self.properties().get(_CHANGE_FEED, "").lower() != "true":
+            raise TableError(
+                "EOS_DELTA_NO_CHANGE_FEED",
+                f"The table {self.path} does not record its changes.",
+                hint=f"ALTER TABLE {self.name} SET TBLPROPERTIES ({_CHANGE_FEED} = true). Changes are recorded from "
+                "then on.",
+            )
+
+    def check_remembers(self) -> None:
+        """The table does not forget which batches it has. Raises TableError."""
+        duration = self.properties().get(_RETENTION)
+        if duration is not None:
+            raise TableError(
+                "EOS_DELTA_FORGETS",
+                f"The table {self.path} forgets after {duration} which micro-batches it has, so a query that starts "
+                "again later would write one twice.",
+                hint=f"ALTER TABLE {self.name} UNSET TBLPROPERTIES ('{_RETENTION}').",
+            )
+
+
+def check_batches(table: Table, checkpoint: str, application: str) -> None:
+    """The checkpoint and the table belong together: neither has been put back to an earlier state, or replaced.
+
+    ``application`` with ``{}`` for the query's id is under which the query commits its batches. Raises TableError, and
+    CheckpointError where the checkpoint cannot be read.
+    """
+    kept = Checkpoint(checkpoint, HadoopSettings(of_session(table.spark)))
+    query = kept.query_id()
+    if query is None:
+        return
+    finished, planned = kept.last_batch("commits"), kept.last_batch("offsets")
+    there = table.last_batch(application.format(query))
+    if finished is not None and (there is None or there < finished):
+        raise TableError(
+            "EOS_DELTA_TABLE_BEHIND",
+            f"By its checkpoint, the query has finished micro-batch {finished}, but the table {table.path} has "
+            f"{'none' if there is None else f'only {there}'} of it. It is another table, was created anew, or was "
+            "restored.",
+            hint="Correct 'target', or restore the checkpoint that belongs to this state of the table. To fill the "
+            "table anew, begin with a new checkpoint.",
+        )
+    if there is not None and there > (-1 if planned is None else planned):
+        raise TableError(
+            "EOS_DELTA_CHECKPOINT_BEHIND",
+            f"The table {table.path} has micro-batch {there} of the query, which its checkpoint does not know: it ends "
+            f"with {planned}. Delta would skip what comes next, and rows would be lost.",
+            hint="The checkpoint is an old copy: use the newest one. Without it, fill a new table by a new checkpoint.",
+        )
+
+
+def create(table: Table, schema: StructType, partitions: Sequence[str], properties: Mapping[str, str]) -> None:
+    """Create the table where there is none."""
+    builder = DeltaTable.createIfNotExists(table.spark).location(table.path).addColumns(nullable(schema))
+    if partitions:
+        builder = builder.partitionedBy(*partitions)
+    for key, value in properties.items():
+        builder = builder.property(key, value)
+    builder.execute()
+
+
+def fit(table: Table, schema: StructType, *, evolve: bool) -> None:
+    """The table has exactly these columns. With ``evolve``, it is given those that it lacks, and may have others.
+
+    Raises TableError.
+    """
+    there = {field.name.lower(): field for field in table.schema()}
+    given = {field.name.lower(): field for field in schema}
+    new = [field for name, field in given.items() if name not in there]
+    gone = [field.name for name, field in there.items() if name not in given]
+    changed = [
+        f"{field.name} is {there[name].dataType.simpleString()} there, and {field.dataType.simpleString()} here"
+        for name, field in given.items()
+        if name in there and nullable_type(there[name]) != nullable_type(field)
+    ]
+    found = [*changed]
+    if not evolve:
+        found += [f"{field.name} is not there" for field in new] + [f"{name} is not here" for name in gone]
+    if found:
+        raise TableError(
+            "EOS_DELTA_COLUMNS",
+            f"The result of 'transform' does not have the columns of the table {table.path}: {'; '.join(found)}.",
+            hint="Change 'transform'"
+            + ("." if changed else ", or set 'target.schemaChanges: evolve': new columns are then added to the table.")
+            + " A column's type is not changed by this job.",
+        )
+    if new:
+        added = table.spark.createDataFrame([], nullable(StructType(new)))
+        added.write.format("delta").mode("append").option("mergeSchema", "true").save(table.path)
+
+
+def nullable(schema: StructType) -> StructType:
+    """The same columns, all of which may be null, as Delta stores what a stream writes."""
+    return StructType([StructField(field.name, nullable_type(field)) for field in schema])
+
+
+def nullable_type(field: StructField) -> Any:  # noqa: ANN401  # PySpark's types have no common public name here
+    """The field's type, with everything in it nullable."""
+    return StructType.fromJson(_all_nullable(StructType([field]).jsonValue()))[0].dataType
+
+
+def _all_nullable(node: Any) -> Any:  # noqa: ANN401  # JSON
+    if isinstance(node, dict):
+        flags = ("nullable", "containsNull", "valueContainsNull")
+        return {
+            key: True if key in flags else {} if key == "metadata" else _all_nullable(value)
+            for key, value in node.items()
+        }
+    return [_all_nullable(item) for item in node] if isinstance(node, list) else node
+
+
+def quoted(name: str) -> str:
+    """A name of SQL."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _jvm(spark: SparkSession) -> Any:  # noqa: ANN401  # Py4J's view of the JVM
+    return spark._jvm

@@ -1,0 +1,247 @@
+"""Takes the files of a folder: list, plan, write; one micro-batch after the other."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import ChainMap
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from itertools import takewhile
+
+from pyspark.sql import DataFrame, Observation
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import LongType, StringType, StructType
+
+from spark_eos.errors import FileError
+from spark_eos.ingest.folder import Complete, File, Folder, as_it_is, with_digest
+from spark_eos.ingest.owner import Ingest, Owner
+from spark_eos.ingest.source import FILE, FORMAT, LINE, options_of, parquet_schema, source_for
+from spark_eos.ingest.taken import Splits
+from spark_eos.reasons import Reason, reason
+from spark_eos.storage.settings import HadoopSettings, here, of_session
+
+from .checks import seconds_of
+from .files_input import FilesConfig, parsed
+from .job import Running
+from .lines import Batch
+from .sections import TriggerConfig
+from .transform import TransformConfig, transformed
+
+_CANCEL_S = 0.5
+
+
+class Taking:
+    """One run of an ingest, as `spark_eos.run` runs a query: each `awaitTermination` lists the folder and takes a
+    micro-batch of its files, or waits a moment."""
+
+    def __init__(
+        self, running: Running, ingest: Ingest, files: FilesConfig, transform: TransformConfig, trigger: TriggerConfig
+    ) -> None:
+        self._running, self._files, self._transform, self._trigger = running, files, transform, trigger
+        self._settings = here(HadoopSettings(of_session(running.spark)))
+        running.spark.dataSource.register(source_for(self._settings))
+        self._folder = Folder(files.path, files.pattern, self._settings)
+        self._complete = Complete(files.complete.unchanged_s, files.complete.marker)
+        self._owner = Owner(ingest)
+        self._same: dict[str, tuple[int, int]] = {}
+        self._first: frozenset[str] | None = None
+        self._next_look = 0.0
+        self.recentProgress: list[dict[str, dict[str, int]]] = []
+
+    def stop(self) -> None:
+        """Nothing is under way between two calls of `awaitTermination`."""
+
+    def awaitTermination(self, timeout: float = 0.0) -> bool:
+        """One step. Whether there is nothing more to do."""
+        if self._owner.unfinished:
+            self._finish()
+            return False
+        wait = min(timeout, self._next_look - time.monotonic())
+        if wait > 0:
+            time.sleep(wait)
+            return False
+        listed = self._folder.files()
+        complete = self._complete.of(listed, self._folder.names)
+        if self._first is None:
+            self._first = frozenset(file.uri for file in listed)
+        splits = self._plan([file for file in complete if self._is_due(file)])
+        if splits:
+            self._write(splits)
+            return False
+        self._next_look = time.monotonic() + self._pause_s
+        if not any(self._is_due(file) for file in listed):
+            self._running.lines.idle()
+        return self._trigger.available_now and not self._awaited(listed)
+
+    def _finish(self) -> None:
+        """The last micro-batch is decided, and has lost rows: they are written again, from the same files."""
+        splits = self._owner.taken.splits
+        try:
+            self._write([[as_it_is(file, self._settings) for file in files] for files in splits])
+        except Exception as error:
+            found = reason(error)
+            if found is None or "FILE" not in found.condition.split("_"):
+                raise
+            raise _needed(self._owner.batch, found) from None
+
+    @property
+    def _pause_s(self) -> float:
+        if self._trigger.processing_time is not None:
+            return seconds_of(self._trigger.processing_time)
+        return min(1.0, self._files.complete.unchanged_s)
+
+    def _awaited(self, listed: Sequence[File]) -> bool:
+        """Whether files that were there at the first look are still to be taken, when they have not changed for a
+        while. A marker may come or not."""
+        assert self._first is not None
+        if self._files.complete.marker is not None:
+            return False
+        return any(file.uri in self._first and self._is_due(file) for file in listed)
+
+    def _is_due(self, file: File) -> bool:
+        """Whether the file is new, or has changed since it was taken."""
+        taken = self._owner.taken.files.get(file.uri)
+        return taken is None or file.stamp not in (taken.stamp, self._same.get(file.uri))
+
+    def _plan(self, due: Sequence[File]) -> Splits:
+        """The files of the next micro-batch, dealt to tasks; none where there is nothing to take."""
+        chosen = self._checked(self._read(self._limited(due))) if due else []
+        if not chosen:
+            return []
+        if self._files.format == "parquet":
+            schema = parquet_schema(chosen[0], self._settings)
+            chosen = list(takewhile(lambda file: parquet_schema(file, self._settings).equals(schema), chosen))
+        return _dealt(chosen, self._files.tasks or self._running.spark.sparkContext.defaultParallelism)
+
+    def _limited(self, due: Sequence[File]) -> list[File]:
+        chosen: list[File] = []
+        size = 0
+        for file in due[: self._files.max_files_per_trigger]:
+            size += file.size
+            if chosen and self._files.max_bytes_per_trigger is not None and size > self._files.max_bytes_per_trigger:
+                break
+            chosen.append(file)
+        return chosen
+
+    def _read(self, files: Sequence[File]) -> list[File]:
+        """The files with the digests of their contents, by Spark's tasks."""
+        context = self._running.spark.sparkContext
+        found: list[File]
+        with self._cancelled_by_stop():
+            digest = partial(with_digest, settings=self._settings)
+            found = context.parallelize(files, min(len(files), 2 * context.defaultParallelism)).map(digest).collect()
+        return found
+
+    def _checked(self, files: Sequence[File]) -> list[File]:
+        """Those that are to be taken. Raises FileError for one that was taken with another content, or whose content
+        was taken from another file."""
+        taken, chosen = self._owner.taken, []
+        copies = ChainMap[str, str]({}, taken.digests)
+        for file in files:
+            before = taken.files.get(file.uri)
+            if before is not None and before.digest == file.digest:
+                self._same[file.uri] = file.stamp  # only its time is another one
+                continue
+            if before is not None and self._files.on_changed == "fail":
+                raise _changed(file)
+            original = copies.get(file.digest)
+            if file.size and original not in (None, file.uri) and self._files.on_copy == "fail":
+                raise _copied(file, str(original))
+            copies.setdefault(file.digest, file.uri)
+            chosen.append(file)
+        return chosen
+
+    def _write(self, splits: Splits) -> None:
+        began = time.monotonic()
+        number, read, written = self._owner.batch, Observation(), Observation()
+        rows = parsed(self._rows(splits).observe(read, F.count(F.lit(1)).alias("rows")), self._files)
+        rows = transformed(rows, self._transform).observe(written, F.count(F.lit(1)).alias("rows"))
+        with self._cancelled_by_stop():
+            rows.write.format("eos-kafka").mode("append").options(**self._owner.options_for(splits)).save()
+        self._owner.took(splits)
+        seconds = time.monotonic() - began
+        files = sum(map(len, splits))
+        self._running.lines.add(Batch(number, read.get["rows"], written.get["rows"], seconds, None, 0, files))
+        self.recentProgress = [{"durationMs": {"addBatch": int(1000 * seconds)}}]
+
+    def _rows(self, splits: Splits) -> DataFrame:
+        reader = self._running.spark.read.format(FORMAT).options(**options_of(self._files.form(), splits))
+        if self._files.format == "parquet":
+            struct = from_arrow_schema(parquet_schema(splits[0][0], self._settings))
+            if {FILE, LINE} & set(struct.names):
+                raise _reserved(splits[0][0])
+            reader = reader.schema(StructType([*struct.fields]).add(FILE, StringType()).add(LINE, LongType()))
+        return reader.load()
+
+    @contextmanager
+    def _cancelled_by_stop(self) -> Iterator[None]:
+        """Meanwhile, a stop of the job cancels what Spark is at, which aborts the write unless it is decided."""
+        end = threading.Event()
+
+        def watch() -> None:
+            while not end.wait(_CANCEL_S):
+                if self._running.stop.asked():
+                    self._running.spark.sparkContext.cancelAllJobs()
+
+        watching = threading.Thread(target=watch, name="stop", daemon=True)
+        watching.start()
+        try:
+            yield
+        finally:
+            end.set()
+            watching.join()
+
+
+def _dealt(files: Sequence[File], tasks: int) -> list[list[File]]:
+    """The files in their order, to at most so many tasks, each with about as many bytes."""
+    share = max(1, sum(file.size for file in files) / tasks)
+    splits: list[list[File]] = []
+    size = 0.0
+    for file in files:
+        if not splits or (size >= share * len(splits) and len(splits) < tasks):
+            splits.append([])
+        splits[-1].append(file)
+        size += file.size
+    return splits
+
+
+def _needed(batch: int, why: Reason) -> FileError:
+    return FileError(
+        "EOS_FILE_NEEDED",
+        f"Micro-batch {batch} is decided, and the brokers have lost rows of it. They are written again from the same "
+        f"files, but: {why.message}",
+        hint="Bring the file back with its old content, and start the job again. Until then, readers see a part of the "
+        "micro-batch.",
+        batch=batch,
+    )
+
+
+def _changed(file: File) -> FileError:
+    return FileError(
+        "EOS_FILE_CHANGED",
+        f"{file.uri} was taken before, with another content.",
+        hint="Its rows of then are in the topic. To take the new content, too, give the file another name, or "
+        "set 'files.onChanged: take'; else put the old content back, or take the file away.",
+        uri=file.uri,
+    )
+
+
+def _copied(file: File, original: str) -> FileError:
+    return FileError(
+        "EOS_FILE_COPIED",
+        f"{file.uri} has the same content as {original}, which was taken, or is about to be.",
+        hint="Take one of them away, or set 'files.onCopy: take' where files may be alike.",
+        uri=file.uri,
+    )
+
+
+def _reserved(file: File) -> FileError:
+    return FileError(
+        "EOS_FILE_MALFORMED",
+        f"{file.uri} has a column {FILE} or {LINE}, which are those of the file's place.",
+        hint="Rename it in what writes the files.",
+        uri=file.uri,
+    )

@@ -1,0 +1,110 @@
+"""Files → Spark → Kafka, exactly once: takes the files of a folder that keeps growing, each of them once, into a topic.
+
+    python -m jobs.ingest_files --conf conf/ingest_files.yaml
+    spark-submit jobs/ingest_files.py --conf conf/ingest_files.yaml
+    spark-eos run ingest_files --conf job.yaml
+
+docs/ingest.md describes what it does, and the config file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+if __name__ == "__main__":
+    # Until there is a query to stop, a signal ends the process, without a stack trace from an import.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: os._exit(0))
+if not __package__:
+    # Started as a script, as by spark-submit: Python's path then begins with jobs/ instead of its parent.
+    sys.path[0] = str(Path(__file__).resolve().parent.parent)
+    __package__ = "jobs"
+
+import spark_eos
+from spark_eos.ingest.owner import Ingest
+from spark_eos.kafka.config.librdkafka import check
+from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.options.writes import write_options
+
+from . import query
+from .cluster import Cluster
+from .config import Rejected
+from .files_input import FilesConfig
+from .files_taking import Taking
+from .job import Job, Plan, Running
+from .sections import MetricsConfig, RestartConfig, TriggerConfig, check_kafka_and_spark, with_prefix
+from .transform import TransformConfig
+
+NOTES_TOPIC = "__spark_eos_files"
+
+
+@dataclass(frozen=True)
+class SinkConfig:
+    """Where to write. ``options``: further options of the sink."""
+
+    topic: str
+    options: KafkaProperties = KafkaProperties({})
+
+
+@dataclass(frozen=True)
+class JobConfig:
+    """The config file of this job. ``name``: that of the ingest; ``notes``: the topic of what was taken."""
+
+    kafka: KafkaProperties
+    name: str
+    files: FilesConfig
+    transform: TransformConfig
+    sink: SinkConfig
+    notes: str = NOTES_TOPIC
+    trigger: TriggerConfig = TriggerConfig(processing_time="10 seconds")
+    restart: RestartConfig = RestartConfig()
+    metrics: MetricsConfig | None = None
+    spark: KafkaProperties = KafkaProperties({})
+
+    def __post_init__(self) -> None:
+        check_kafka_and_spark(self.kafka, self.spark)
+        if self.transform.parse is not None:
+            raise Rejected(
+                "UNKNOWN_KEY",
+                "is not for files.",
+                "'files.format' and 'files.schema' say how they are parsed.",
+                ["transform", "parse"],
+            )
+
+    def __str__(self) -> str:
+        """The job's first line."""
+        files = f"{self.files.path.rstrip('/')}/{self.files.pattern}"
+        return f"{files} → {self.sink.topic}; ingest {self.name}; {self.trigger}"
+
+    def ingest(self) -> Ingest:
+        options = with_prefix(self.kafka) | dict(self.sink.options) | {"topic": self.sink.topic}
+        return Ingest(self.name, options, self.notes)
+
+
+def plan(config: JobConfig, args: argparse.Namespace) -> Plan:
+    """Takes one lot of files after the other, each as one micro-batch."""
+    kafka = write_options(config.ingest().options).sink.kafka
+    check(kafka, "producer")
+
+    def work(running: Running) -> None:
+        spark_eos.run(
+            lambda: Taking(running, config.ingest(), config.files, config.transform, config.trigger),
+            attempts=config.restart.attempts,
+            pause_s=config.restart.pause_s,
+            stop=running.stop.asked,
+            on_restart=query.told,
+        )
+
+    cluster = Cluster(kafka, [config.sink.topic], [config.sink.topic])
+    return Plan(str(config), [cluster], config.spark, work, metrics=config.metrics)
+
+
+main = Job("ingest_files", __doc__, JobConfig, plan).main
+
+if __name__ == "__main__":
+    sys.exit(main())

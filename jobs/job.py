@@ -1,0 +1,187 @@
+"""What every job does around its own work: command line, config file, session, signals, lines, restarts, exit codes.
+
+A job is a dataclass of its config file, and a function that makes a `Plan` of it. ``conf/`` has an example of its file,
+``jobs/__init__.py`` its name for ``spark-eos run``, setup.cfg its module.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+import pyspark
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming import StreamingQuery
+
+import spark_eos
+from spark_eos.errors import ConfigError, EosError
+from spark_eos.ops.metrics import Metrics
+from spark_eos.ops.metrics.session import check_installed
+
+from . import query, session
+from .cluster import Cluster
+from .config import load, located
+from .lines import BatchLines, say
+from .local_checkpoint import LocalCheckpoint
+from .query import DONE, Stop, failed
+from .sections import MetricsConfig, RestartConfig
+
+_LAST_EVENT_S = 10.0
+_EXIT_CODES = """\
+exit codes:
+  0   done, or stopped by SIGTERM or Ctrl-C
+  1   it needs somebody: started again as it is, it would end the same way
+  75  a restart helps: started again as it is, it goes on where it ended
+"""
+C = TypeVar("C")
+
+
+@dataclass(frozen=True)
+class Running:
+    """What a job's work is given: the session, whether somebody has asked it to stop, and its lines on stderr."""
+
+    spark: SparkSession
+    stop: Stop
+    lines: BatchLines
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a job is going to do, as far as it can be told without Spark.
+
+    ``line``: the job's first line. ``clusters`` must answer before Spark starts. ``spark``: settings of the session.
+    ``work`` runs until it is done or is asked to stop, and raises what ends it. ``beginning``: where it begins, said
+    when Spark is up. ``metrics``: where there are to be some. ``checkpoint``: that of its query, if it has one.
+    """
+
+    line: str
+    clusters: Sequence[Cluster]
+    spark: Mapping[str, str]
+    work: Callable[[Running], None]
+    beginning: str = ""
+    metrics: MetricsConfig | None = None
+    checkpoint: str | None = None
+
+
+def until_it_ends(
+    start: Callable[[SparkSession], StreamingQuery],
+    restart: RestartConfig,
+    named: Callable[[BaseException], EosError | None] = lambda error: None,
+) -> Callable[[Running], None]:
+    """The work of a job that runs one streaming query. ``start`` builds and starts it, all of it anew, and is called
+    again where a restart helps. ``named`` knows errors of others, and has names for them."""
+
+    def work(running: Running) -> None:
+        started: list[StreamingQuery] = []
+
+        def factory() -> StreamingQuery:
+            started.append(start(running.spark))
+            return started[-1]
+
+        try:
+            spark_eos.run(
+                factory,
+                attempts=restart.attempts,
+                pause_s=restart.pause_s,
+                stop=running.stop.asked,
+                on_restart=query.told,
+                explain=lambda error: spark_eos.reason(named(error) or error),
+            )
+        except (PySparkException, Py4JError) as error:
+            raise named(error) or error from error
+        running.lines.wait(started[-1].runId, _LAST_EVENT_S)
+
+    return work
+
+
+@dataclass(frozen=True)
+class Job(Generic[C]):
+    """A job as its command line sees it. ``name`` is that of its module, ``about`` its docstring; ``config`` the
+    dataclass of its file; ``options`` adds to the command line, whose arguments ``plan`` is given."""
+
+    name: str
+    about: str | None
+    config: type[C]
+    plan: Callable[[C, argparse.Namespace], Plan]
+    options: Callable[[argparse.ArgumentParser], None] = lambda parser: None
+
+    def main(self, arguments: Sequence[str] | None = None) -> int:
+        """Run the job by its command line. Returns the exit code."""
+        args = self._parser().parse_args(arguments)
+        return query.interruptible(lambda stop: self._run(args, stop))
+
+    def _run(self, args: argparse.Namespace, stop: Stop) -> int:
+        try:
+            plan = self.plan(load(args.conf, self.config), args)
+            carry_out(plan, stop, name=self.name.replace("_", "-"), verbose=args.verbose)
+        except ConfigError as error:
+            return failed(located(error, args.conf), verbose=args.verbose)
+        except (EosError, PySparkException, Py4JError) as error:
+            if not stop.asked():
+                return failed(error, verbose=args.verbose)
+        if stop.asked():
+            say(f"stopped by {stop.signal}: started again, it goes on where it ended")
+        return DONE
+
+    def _parser(self) -> argparse.ArgumentParser:
+        parser = argparse.ArgumentParser(
+            prog=self.name,
+            description=(self.about or "").partition("\n")[0],
+            epilog=_EXIT_CODES,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        parser.add_argument("--conf", required=True, metavar="FILE", help="the job's YAML file")
+        self.options(parser)
+        parser.add_argument("--verbose", action="store_true", help="Spark's own log, and the whole of an error")
+        return parser
+
+
+def carry_out(plan: Plan, stop: Stop, *, name: str, verbose: bool = False) -> None:
+    """Start a session and do the plan's work, until it has ended by itself or by ``stop``. Raises what it failed with.
+
+    ``name`` is that of the Spark application.
+    """
+    say(plan.line)
+    if plan.metrics is not None and plan.metrics.port is not None:
+        check_installed()
+    for cluster in plan.clusters:
+        cluster.expect()
+    with ExitStack() as stack:
+        kept = stack.enter_context(LocalCheckpoint())  # until Spark has stopped
+        spark = _session(plan, name, verbose)
+        stack.callback(spark.stop)
+        if plan.checkpoint is not None:
+            kept.take(spark, plan.checkpoint)
+        if plan.metrics is not None:
+            stack.callback(_measured(spark, plan.metrics).close)
+        lines = BatchLines()
+        spark.streams.addListener(lines)
+        for cluster in plan.clusters:
+            stack.enter_context(cluster.watched(lambda: lines.heard))
+        stop.running = True
+        plan.work(Running(spark, stop, lines))
+    if not stop.asked():
+        say(f"done: {lines.total}")
+
+
+def _measured(spark: SparkSession, config: MetricsConfig) -> Metrics:
+    metrics = spark_eos.metrics(spark, config.port, host=config.host, events=config.events)
+    if metrics.port is not None:
+        say(f"metrics at port {metrics.port}")
+    return metrics
+
+
+def _session(plan: Plan, name: str, verbose: bool) -> SparkSession:
+    """The session, with lines before and after the seconds that it takes to start."""
+    master = plan.spark.get("spark.master")
+    began = time.monotonic()
+    say(f"starting Spark {pyspark.__version__}{f' on {master}' if master else ''} …")
+    spark = session.start(name, plan.spark, verbose=verbose)
+    say("; ".join(filter(None, (f"Spark is up after {time.monotonic() - began:.0f} s", plan.beginning))))
+    return spark

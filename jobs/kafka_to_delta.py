@@ -1,0 +1,188 @@
+"""Kafka → Delta table, exactly once: appends the rows of topics to a table, or merges them into it by key.
+
+    python -m jobs.kafka_to_delta --conf conf/kafka_to_delta.yaml
+    spark-submit jobs/kafka_to_delta.py --conf conf/kafka_to_delta.yaml
+    spark-eos run kafka_to_delta --conf job.yaml
+
+docs/delta.md describes the config file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+if __name__ == "__main__":
+    # Until there is a query to stop, a signal ends the process, without a stack trace from an import.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: os._exit(0))
+if not __package__:
+    # Started as a script, as by spark-submit: Python's path then begins with jobs/ instead of its parent.
+    sys.path[0] = str(Path(__file__).resolve().parent.parent)
+    __package__ = "jobs"
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
+
+from spark_eos.kafka.config.librdkafka import check
+from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.options.parse import stream_options
+
+from .cluster import Cluster
+from .config import Rejected
+from .delta_errors import named
+from .delta_merge import APPLICATION, MergeConfig, Merger, table_columns
+from .delta_table import (
+    Table,
+    check_batches,
+    check_session,
+    check_settings,
+    create,
+    fit,
+    nullable,
+    with_delta,
+)
+from .job import Job, Plan, until_it_ends
+from .lines import counted
+from .sections import (
+    MetricsConfig,
+    RestartConfig,
+    TopicsConfig,
+    TriggerConfig,
+    beginning,
+    check_kafka_and_spark,
+    is_new,
+)
+from .transform import TransformConfig, result
+
+#: Under which Delta's own sink commits the batches of a query.
+_APPEND = "{}"
+
+
+@dataclass(frozen=True)
+class TargetConfig:
+    """The table. Without ``merge``, rows are appended. ``partition_by`` and ``properties`` are of a table that the job
+    creates."""
+
+    path: str
+    merge: MergeConfig | None = None
+    schema_changes: Literal["fail", "evolve"] = "fail"
+    partition_by: tuple[str, ...] = ()
+    properties: KafkaProperties = KafkaProperties({})
+
+    def __post_init__(self) -> None:
+        if "`" in self.path:
+            raise Rejected("WRONG_VALUE", "has a backtick, which Delta does not take.", "Use another path.", ["path"])
+
+
+@dataclass(frozen=True)
+class JobConfig:
+    """The config file of this job. ``kafka``: client settings of the source, without the prefix ``kafka.``."""
+
+    kafka: KafkaProperties
+    source: TopicsConfig
+    target: TargetConfig
+    checkpoint: str
+    transform: TransformConfig | None = None
+    group: str | None = None
+    trigger: TriggerConfig = TriggerConfig(processing_time="10 seconds")
+    restart: RestartConfig = RestartConfig()
+    metrics: MetricsConfig | None = None
+    spark: KafkaProperties = KafkaProperties({})
+
+    def __post_init__(self) -> None:
+        check_kafka_and_spark(self.kafka, self.spark)
+        check_settings(self.spark)
+        if self.target.merge and self.transform is None:
+            raise Rejected(
+                "MISSING_KEY",
+                "'transform' is missing.",
+                "A merge needs the columns topic, partition, offset and deleted, beside those of the table.",
+            )
+
+    def __str__(self) -> str:
+        """The job's first line."""
+        merge = self.target.merge
+        how = f"merged by {', '.join(merge.keys)} into" if merge else "appended to"
+        group = f"group {self.group}" if self.group else "no group"
+        topics = ", ".join(self.source.topics)
+        return f"{topics} → {how} {self.target.path}; {group}; checkpoint {self.checkpoint}; {self.trigger}"
+
+
+def plan(config: JobConfig, args: argparse.Namespace) -> Plan:
+    """One streaming query from the topics to the table."""
+
+    def start(spark: SparkSession) -> StreamingQuery:
+        check_session(spark)
+        rows = transformed(read(spark, config), config)
+        table = Table(spark, config.target.path)
+        application = APPLICATION if config.target.merge else _APPEND
+        prepare(table, rows, config.target)
+        check_batches(table, config.checkpoint, application)
+        return config.trigger.start(writer(counted(rows), config))
+
+    return Plan(
+        str(config),
+        [cluster_of(config)],
+        with_delta(config.spark),
+        until_it_ends(start, config.restart, named),
+        beginning(config.checkpoint, config.source.starting_offsets),
+        config.metrics,
+        config.checkpoint,
+    )
+
+
+def cluster_of(config: JobConfig) -> Cluster:
+    """The cluster that is read. Raises OptionError for options that the source would refuse."""
+    kafka = stream_options(source_settings(config)).kafka
+    check(kafka, "consumer")
+    topics = config.source.topics
+    return Cluster(kafka, topics, topics if is_new(config.checkpoint) else [])
+
+
+def source_settings(config: JobConfig) -> dict[str, str]:
+    """Every option of the source, by its name."""
+    settings = config.source.settings(config.kafka)
+    if config.group is not None:
+        settings["offsets.group.id"] = config.group
+    if config.transform is None:
+        settings["includeHeaders"] = "true"
+    return settings | dict(config.source.options)
+
+
+def read(spark: SparkSession, config: JobConfig) -> DataFrame:
+    return spark.readStream.format("eos-kafka").options(**source_settings(config)).load()
+
+
+def transformed(source: DataFrame, config: JobConfig) -> DataFrame:
+    """The rows for the table. Without a transformation, these are the source's own columns."""
+    return source if config.transform is None else result(source, config.transform)
+
+
+def prepare(table: Table, rows: DataFrame, target: TargetConfig) -> None:
+    """Create the table where there is none; else see whether it fits these rows. Raises TableError, SchemaError."""
+    columns = nullable(table_columns(rows, target.merge) if target.merge else rows.schema)
+    if not table.exists():
+        create(table, columns, target.partition_by, target.properties)
+    table.check_remembers()
+    fit(table, columns, evolve=target.schema_changes == "evolve")
+
+
+def writer(rows: DataFrame, config: JobConfig) -> DataStreamWriter:
+    """Delta's own sink, which is exactly once by the query's id and the number of the micro-batch; or a merge."""
+    to_checkpoint = rows.writeStream.option("checkpointLocation", config.checkpoint)
+    if config.target.merge is None:
+        return to_checkpoint.format("delta").option("path", config.target.path)
+    merger = Merger(config.target.path, config.target.merge, config.checkpoint)
+    return to_checkpoint.foreachBatch(merger.merge)
+
+
+main = Job("kafka_to_delta", __doc__, JobConfig, plan).main
+
+if __name__ == "__main__":
+    sys.exit(main())

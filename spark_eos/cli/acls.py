@@ -1,0 +1,68 @@
+"""``spark-eos acls``."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from spark_eos.cli.options import Format, LedgerTopic, Output, Prefix, tell
+
+
+def _topics(flag: str, help_: str) -> object:
+    return typer.Option(flag, metavar="TOPIC", help=help_, show_default=False)
+
+
+def acls(
+    principal: Annotated[str, typer.Option(metavar="TYPE:NAME", help="who runs the query, as User:ann")],
+    servers: Annotated[
+        str, typer.Option("--bootstrap-servers", metavar="HOST:PORT[,…]", help="for the commands; it is not asked")
+    ] = "HOST:9092",
+    inputs: Annotated[list[str] | None, _topics("--input", "a topic it reads (repeat)")] = None,
+    outputs: Annotated[list[str] | None, _topics("--output", "a topic it writes (repeat)")] = None,
+    group: Annotated[
+        str | None, typer.Option("--group", metavar="GROUP", help="offsets.group.id", show_default=False)
+    ] = None,
+    ledger_topic: LedgerTopic = None,
+    dead_letters: Annotated[str | None, _topics("--dead-letters", "deadLetters.topic")] = None,
+    notes: Annotated[
+        str | None, _topics("--notes", "the topic in which an ingest notes the files that it took")
+    ] = None,
+    create_ledger: Annotated[
+        bool, typer.Option("--create-ledger", help="the query is to create its ledger topic")
+    ] = False,
+    prefix: Prefix = None,
+    query: Annotated[
+        str | None,
+        typer.Option(
+            "--query", metavar="ID", help="only the transactional ids of this query (default: all)", show_default=False
+        ),
+    ] = None,
+    two_phase: Annotated[bool, typer.Option("--two-phase", help="transaction.two.phase.commit is true")] = False,
+    output: Output = Format.TEXT,
+) -> int:
+    """Print the commands that grant what a query needs.
+
+    They are of kafka-acls.sh, and grant the least rights of a query. No cluster is asked.
+    """
+    from spark_eos.ops.acls import Query, as_commands, needed
+    from spark_eos.ops.answer import Answer
+    from spark_eos.options.table import DEFAULT_LEDGER_TOPIC, DEFAULT_PREFIX
+
+    rights = needed(
+        Query(
+            inputs=inputs or [],
+            outputs=outputs or [],
+            group=group,
+            ledger=ledger_topic or DEFAULT_LEDGER_TOPIC,
+            prefix=prefix or DEFAULT_PREFIX,
+            two_phase=two_phase,
+            id=query,
+            creates_ledger=create_ledger,
+            dead_letters=dead_letters,
+            notes=notes,
+        )
+    )
+    data = [{"principal": principal, **asdict(acl)} for acl in rights]
+    return tell(output, lambda: Answer(data, "\n".join(as_commands(rights, principal, servers))))

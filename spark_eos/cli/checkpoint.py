@@ -1,0 +1,86 @@
+"""``spark-eos checkpoint``."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from spark_eos.cli.options import (
+    Format,
+    Kafka,
+    KafkaFile,
+    LedgerTopic,
+    Location,
+    Output,
+    Prefix,
+    Servers,
+    Storage,
+    checkpoint_at,
+    client,
+    cluster,
+    new_app,
+    tell,
+)
+
+app = new_app(
+    """Show what a checkpoint holds; take one over.
+
+    What it and the ledger hold of a query; and taking over a checkpoint of another sink. Exit code: 0 if it is done, 1
+    if --yes is missing, 2 if the answer is unknown, or nothing may be done.
+    """
+)
+
+
+@app.command()
+def show(
+    checkpoint: Location,
+    servers: Servers,
+    storage: Storage = None,
+    kafka: Kafka = None,
+    kafka_file: KafkaFile = None,
+    ledger_topic: LedgerTopic = None,
+    prefix: Prefix = None,
+    output: Output = Format.TEXT,
+) -> int:
+    """Micro-batches, offsets, decisions, and what a start would do."""
+    from spark_eos.ops.checkpoint import command
+
+    return tell(
+        output,
+        lambda: command.show(
+            checkpoint_at(checkpoint, storage), cluster(client(servers, kafka, kafka_file), ledger_topic, prefix)
+        ),
+    )
+
+
+@app.command()
+def adopt(
+    checkpoint: Location,
+    servers: Servers,
+    group: Annotated[
+        str | None,
+        typer.Option(
+            "--group", metavar="GROUP", help="offsets.group.id, which is given the offsets", show_default=False
+        ),
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="do it; without it, only say whether it is possible")] = False,
+    storage: Storage = None,
+    kafka: Kafka = None,
+    kafka_file: KafkaFile = None,
+    ledger_topic: LedgerTopic = None,
+    prefix: Prefix = None,
+    output: Output = Format.TEXT,
+) -> int:
+    """Let the ledger begin where another sink has ended."""
+    from spark_eos.ops.checkpoint import command
+
+    return tell(
+        output,
+        lambda: command.adopt(
+            checkpoint_at(checkpoint, storage),
+            cluster(client(servers, kafka, kafka_file), ledger_topic, prefix),
+            group,
+            yes=yes,
+        ),
+    )

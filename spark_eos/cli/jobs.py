@@ -1,0 +1,68 @@
+"""``spark-eos run``."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import signal
+from typing import Annotated
+
+import typer
+
+from spark_eos.cli.options import Format, fail
+from spark_eos.errors import EosError, UnsupportedError
+
+JOBS: dict[str, str] = importlib.import_module("spark_eos.jobs").JOBS
+CONTEXT = {"ignore_unknown_options": True, "allow_interspersed_args": False}
+"""What follows the job's name is the job's, ``--help`` too."""
+EPILOG = "Jobs:\n\n" + "\n\n".join(f"{name}: {what}." for name, what in JOBS.items())
+
+_EXTRAS = {"yaml": "jobs", "py4j": "jobs", "delta": "delta"}
+"""The extra that brings a module which jobs import."""
+
+
+def _job(text: str) -> str:
+    if text not in JOBS:
+        raise typer.BadParameter(f"'{text}' is none of {', '.join(JOBS)}")
+    return text
+
+
+def _names(incomplete: str) -> list[str]:
+    return [name for name in JOBS if name.startswith(incomplete)]
+
+
+def run(
+    job: Annotated[str, typer.Argument(parser=_job, autocompletion=_names, metavar="JOB", help="its name, as below")],
+    arguments: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="--conf FILE", help="arguments of the job", show_default=False),
+    ] = None,
+) -> int:
+    """Run a job, by its configuration file.
+
+    'spark-eos run JOB --help' tells of its arguments and exit codes.
+    """
+    for number in (signal.SIGTERM, signal.SIGINT):
+        # Until the job has handlers of its own, a signal ends it, without a stack trace from an import.
+        signal.signal(number, lambda *_: os._exit(0))
+    try:
+        return run_job(job, arguments or [])
+    except EosError as error:
+        return fail(Format.TEXT, error, 1)
+
+
+def run_job(job: str, arguments: list[str]) -> int:
+    """The exit code of the job. Raises UnsupportedError where what it imports is not installed."""
+    try:
+        module = importlib.import_module(f"spark_eos.jobs.{job}")
+    except ModuleNotFoundError as error:
+        extra = _EXTRAS.get((error.name or "").partition(".")[0])
+        if extra is None:
+            raise
+        raise UnsupportedError(
+            "EOS_JOB_NOT_INSTALLED",
+            f"Job {job} needs the Python module '{error.name}', which is not installed.",
+            hint=f"pip install 'spark-eos[{extra}]'.",
+        ) from None
+    code: int = module.main(arguments)
+    return code

@@ -1,0 +1,69 @@
+"""``spark-eos replay``."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from spark_eos.cli.options import (
+    Format,
+    Kafka,
+    KafkaFile,
+    LedgerTopic,
+    Location,
+    Output,
+    Prefix,
+    Servers,
+    Storage,
+    Yes,
+    client,
+    cluster,
+    hadoop,
+    tell,
+)
+
+
+def _text(flag: str, metavar: str, help_: str) -> object:
+    return typer.Option(flag, metavar=metavar, help=help_, show_default=False)
+
+
+def replay(
+    checkpoint: Location,
+    servers: Servers,
+    to_batch: Annotated[
+        int | None, typer.Option(min=0, metavar="N", help="as it was after micro-batch N", show_default=False)
+    ] = None,
+    to_timestamp: Annotated[
+        str | None, _text("--to-timestamp", "T", "rows of this time or later: milliseconds, or ISO 8601")
+    ] = None,
+    to_offsets: Annotated[
+        str | None, _text("--to-offsets", "JSON", '{"topic": {"0": 23}}; others stay where they are')
+    ] = None,
+    new: Annotated[str | None, _text("--new", "LOCATION", "where the new checkpoint is to be")] = None,
+    again: Annotated[bool, typer.Option("--again", help="to the same topics, and retire the old query")] = False,
+    topic: Annotated[str | None, _text("--topic", "TOPIC", "to this topic; the old query stays as it is")] = None,
+    in_place: Annotated[bool, typer.Option("--in-place", help="with the same checkpoint, to the same topics")] = False,
+    finish: Annotated[bool, typer.Option("--finish", help="finish a replay that was interrupted")] = False,
+    yes: Yes = False,
+    storage: Storage = None,
+    kafka: Kafka = None,
+    kafka_file: KafkaFile = None,
+    ledger_topic: LedgerTopic = None,
+    prefix: Prefix = None,
+    output: Output = Format.TEXT,
+) -> int:
+    """Let a query begin again where it was before, on purpose.
+
+    Shows what would be read again, and with --yes makes a checkpoint that begins there. Exit code: 0 if it is done, 1
+    if --yes is missing, 2 if the query cannot be replayed, or not so.
+    """
+    from spark_eos.ops.replay import command
+
+    asked = command.Asked(checkpoint, to_batch, to_timestamp, to_offsets, new, again, topic, in_place, finish, yes)
+    return tell(
+        output,
+        lambda: command.replay(
+            asked, cluster(client(servers, kafka, kafka_file), ledger_topic, prefix), hadoop(storage)
+        ),
+    )

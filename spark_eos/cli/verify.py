@@ -1,0 +1,108 @@
+"""``spark-eos verify``."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+from collections.abc import Callable, Iterator
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from spark_eos.cli.options import Format, Kafka, KafkaFile, Output, Servers, client, fail
+from spark_eos.errors import EosError
+
+if TYPE_CHECKING:
+    from spark_eos.ops.verify import Question
+
+
+class Order(StrEnum):
+    """Within what rows have to keep their order."""
+
+    INPUT_PARTITION = "input-partition"
+    KEY = "key"
+    NONE = "none"
+
+
+def verify(
+    servers: Servers,
+    inputs: Annotated[list[str], typer.Option("--input", metavar="TOPIC", help="input topic (repeat)")],
+    outputs: Annotated[list[str], typer.Option("--output", metavar="TOPIC", help="output topic (repeat)")],
+    id_: Annotated[str, typer.Option("--id", metavar="WHERE", help="key, value, header:NAME or json:FIELD")],
+    output_id: Annotated[
+        str | None,
+        typer.Option(metavar="WHERE", help="the same for the output (default: like --id)", show_default=False),
+    ] = None,
+    group: Annotated[
+        str | None,
+        typer.Option(metavar="GROUP", help="only rows below its offsets are due (default: all)", show_default=False),
+    ] = None,
+    order: Annotated[Order, typer.Option(help="within what rows keep their order")] = Order.INPUT_PARTITION,
+    allow_missing: Annotated[bool, typer.Option("--allow-missing", help="the job filters rows")] = False,
+    same_value: Annotated[bool, typer.Option("--same-value", help="a row with another value is torn")] = False,
+    json_: Annotated[
+        str | None,
+        typer.Option("--json", metavar="FILE", help="also write the report to this file", show_default=False),
+    ] = None,
+    limit: Annotated[int, typer.Option(min=0, metavar="N", help="examples of each fault")] = 5,
+    timeout: Annotated[float, typer.Option(metavar="S", help="seconds to wait for the cluster")] = 12.0,
+    kafka: Kafka = None,
+    kafka_file: KafkaFile = None,
+    output: Output = Format.TEXT,
+) -> int:
+    """Check that rows were copied between topics exactly once.
+
+    Reads topics as a plain consumer does and reports rows that were lost, doubled, reordered or should not be there.
+    Exit code: 0 if nothing is wrong, 1 if something is, 2 if the check was not possible.
+    """
+    from spark_eos.ops import verify as ops
+
+    try:
+        question = ops.Question(
+            kafka=client(servers, kafka, kafka_file),
+            inputs=tuple(dict.fromkeys(inputs)),
+            outputs=tuple(dict.fromkeys(outputs)),
+            id=ops.Where.parse(id_),
+            output_id=ops.Where.parse(output_id or id_),
+            group=group,
+            order=order.value,
+            allow_missing=allow_missing,
+            same_value=same_value,
+            limit=limit,
+            timeout_s=timeout,
+        )
+        return _answer(question, json_, output)
+    except EosError as error:
+        return fail(output, error, 2)
+
+
+def _answer(question: Question, file: str | None, output: Format) -> int:
+    from pathlib import Path
+
+    from spark_eos.ops import verify as ops
+
+    with _progress_line() as progress:
+        report = ops.verify(question, progress)
+    text = json.dumps(ops.as_json(question, report), indent=2, ensure_ascii=False)
+    print(text if output is Format.JSON else ops.as_text(question, report))
+    if file:
+        try:
+            Path(file).write_text(text + "\n", encoding="utf-8")
+        except OSError as error:
+            print(f"spark-eos: {file} cannot be written: {error.strerror}", file=sys.stderr)
+            return 2
+    return 0 if report.ok else 1
+
+
+@contextlib.contextmanager
+def _progress_line() -> Iterator[Callable[[str], None]]:
+    """Prints a progress line that overwrites itself, if stderr is a terminal."""
+    if not sys.stderr.isatty():
+        yield lambda text: None
+        return
+    try:
+        yield lambda text: print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
+    finally:
+        print("\r\x1b[K", end="", file=sys.stderr, flush=True)

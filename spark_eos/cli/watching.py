@@ -1,0 +1,83 @@
+"""``spark-eos plot`` and ``spark-eos top``."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from spark_eos.cli.options import (
+    Format,
+    Kafka,
+    KafkaFile,
+    LedgerTopic,
+    Output,
+    Prefix,
+    client,
+    cluster,
+    fail,
+    tell,
+)
+from spark_eos.errors import EosError
+
+Source = Annotated[
+    str,
+    typer.Argument(metavar="SOURCE", help="a file of events, or the address of a query's metrics: http://HOST:9400"),
+]
+Query = Annotated[
+    str | None,
+    typer.Option("--query", metavar="NAME", help="its name, or its id (default: the busiest)", show_default=False),
+]
+
+
+def plot(
+    source: Source,
+    to: Annotated[str, typer.Option("--to", metavar="FILE", help="the picture: .png, .svg or .pdf")] = "query.png",
+    query: Query = None,
+    last: Annotated[
+        float | None, typer.Option("--last", metavar="S", help="only its last seconds", show_default=False)
+    ] = None,
+    output: Output = Format.TEXT,
+) -> int:
+    """Draw a query: steps, kills, lag, throughput.
+
+    A timeline of its micro-batches with prepare, decide and EndTxn, and how its runs ended; its lag to the last stable
+    offsets over time; its rows per second. Needs the extra 'plot'. Exit code: 0, or 2 if it cannot be drawn.
+    """
+    from spark_eos.ops.watching import command
+
+    return tell(output, lambda: command.plot(source, to, query, last))
+
+
+def top(
+    source: Source,
+    query: Query = None,
+    once: Annotated[bool, typer.Option("--once", help="print it once, and end")] = False,
+    every: Annotated[float, typer.Option("--every", min=0.1, metavar="S", help="how often to look")] = 1.0,
+    servers: Annotated[
+        str | None,
+        typer.Option("--bootstrap-servers", metavar="HOST:PORT[,…]", help="brokers of the cluster", show_default=False),
+    ] = None,
+    kafka: Kafka = None,
+    kafka_file: KafkaFile = None,
+    ledger_topic: LedgerTopic = None,
+    prefix: Prefix = None,
+    output: Output = Format.TEXT,
+) -> int:
+    """Watch a query: rate, lag, micro-batches.
+
+    Rows per second, lag, a bar for each micro-batch, and who holds a last stable offset back; that is asked of the
+    cluster: name its brokers. With --once or --format json it is printed once. Ctrl-C ends it. Exit code: 0, or 2 if
+    there is nothing to watch.
+    """
+    import sys
+
+    from spark_eos.ops.watching import command
+
+    try:
+        asked = cluster(client(servers, kafka, kafka_file), ledger_topic, prefix) if servers else None
+        if once or output is Format.JSON or not sys.stdout.isatty():
+            return tell(output, lambda: command.top(source, query, asked))
+        return command.watch(source, query, asked, every)
+    except EosError as error:
+        return fail(output, error, 2)

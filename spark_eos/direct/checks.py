@@ -1,0 +1,159 @@
+"""What the direct way refuses, on the driver, before any task runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from spark_eos.direct.plan import DirectPlan
+from spark_eos.errors import CheckpointError, OptionError, TopicError
+from spark_eos.kafka.admin.topics import cluster_id, topic_partitions
+from spark_eos.kafka.producer.arrow import supports
+from spark_eos.options.parse import SinkOptions, SourceOptions
+from spark_eos.source.planning import OffsetRange
+
+DEFAULT_BYTES = 1 << 30
+"""Bytes of a micro-batch where the user says nothing: the end of a micro-batch is logged before it runs, so one that no
+transaction lives long enough for could never be made smaller."""
+
+_TRIGGERS = ("availableNow", "processingTime")
+
+
+def bounded(options: SourceOptions) -> SourceOptions:
+    """With a limit for each micro-batch, whatever waits in the source."""
+    if options.max_bytes_per_trigger is not None or options.max_offsets_per_trigger is not None:
+        return options
+    return replace(options, max_bytes_per_trigger=DEFAULT_BYTES)
+
+
+def check_trigger(trigger: Mapping[str, object]) -> None:
+    """Micro-batches without a limit, and those that are none, are refused. Raises OptionError."""
+    unknown = [name for name in trigger if name not in _TRIGGERS]
+    if unknown or len(trigger) > 1:
+        raise OptionError(
+            "EOS_OPTION_CONFLICT",
+            f"The trigger is {', '.join(trigger)}, and spark_eos.direct takes one of {' and '.join(_TRIGGERS)}.",
+            hint='Use trigger={"availableNow": True}, which reads what is there in micro-batches of limited size, or '
+            'trigger={"processingTime": "1 second"}.',
+            option="trigger",
+        )
+
+
+def check_source(options: SourceOptions, *, ordered: bool) -> None:
+    """Raises OptionError."""
+    if options.isolation != "read_committed":
+        raise OptionError(
+            "EOS_OPTION_CONFLICT",
+            "Option 'kafka.isolation.level' of the source is read_uncommitted, but rows that are aborted later would "
+            "be copied for good.",
+            hint="Remove it.",
+            option="kafka.isolation.level",
+        )
+    splits = {"minPartitions": options.min_partitions, "maxRecordsPerPartition": options.max_records_per_partition}
+    given = [name for name, value in splits.items() if value is not None]
+    if ordered and given:
+        raise OptionError(
+            "EOS_OPTION_CONFLICT",
+            f"Option '{given[0]}' of the source lets several tasks write the rows of one partition, which then lose "
+            "their order.",
+            hint="Remove it, or call spark_eos.direct with ordered=False.",
+            option=given[0],
+        )
+
+
+def check_sink(source: SourceOptions, sink: SinkOptions, *, copies: bool) -> None:
+    """Raises OptionError, ConnectionFailed."""
+    if copies and sink.dead_letters is not None:
+        raise OptionError(
+            "EOS_OPTION_CONFLICT",
+            "Option 'deadLetters.topic' is set, but records are copied as whole batches, of which none is left out.",
+            hint="Remove it, or give spark_eos.direct a transform.",
+            option="deadLetters.topic",
+        )
+    if copies and not supports(sink.kafka):
+        raise OptionError(
+            "EOS_OPTION_CONFLICT",
+            "A property of the sink, or the brokers' version, requires librdkafka's producer, which cannot write "
+            "record batches as they are.",
+            hint="Remove properties such as 'kafka.message.max.bytes', or give spark_eos.direct a transform.",
+        )
+    if sink.group_id and source.report_group:
+        raise OptionError(
+            "EOS_GROUP_OF_BOTH",
+            "'offsets.group.id' is set for both the source and the sink.",
+            hint="Where both are one cluster, set it for the sink, whose decision then has the offsets; where they are "
+            "two, for the source.",
+            group=sink.group_id,
+        )
+
+
+def check_clusters(source: SourceOptions, sink: SinkOptions, cluster: str) -> bool:
+    """Whether source and target are one cluster. Raises OptionError for what needs one, or two."""
+    same = cluster == cluster_id(sink.kafka)
+    if not same and sink.group_id:
+        raise OptionError(
+            "EOS_OPTION_CONFLICT",
+            f"Option 'offsets.group.id' of the sink is {sink.group_id}, but source and sink are two clusters: offsets "
+            "of the one's topics say nothing in the other.",
+            hint="Set it for the source, which reports to its own cluster how far the query is.",
+            option="offsets.group.id",
+        )
+    if not same and source.starting == "group" and source.group_id == source.report_group:
+        raise OptionError(
+            "EOS_OPTION_CONFLICT",
+            f"Option 'startingOffsets' is group, and {source.group_id} is the group to which the query itself reports, "
+            "in another cluster than it writes to: after a crash, the group may be behind what is visible.",
+            hint="Begin at offsets, as EOS_CHECKPOINT_BEHIND names them, or report to another group.",
+            option="startingOffsets",
+        )
+    return same
+
+
+def check_copy(source: SourceOptions, sink: SinkOptions, topics: Iterable[str], *, same_cluster: bool) -> None:
+    """Raises OptionError where a query would read what it has written, for ever."""
+    targets = {sink.topic} if sink.topic else set(topics)
+    circle = sorted(targets & set(topics)) if same_cluster else []
+    if circle:
+        raise OptionError(
+            "EOS_OPTION_CONFLICT",
+            f"Topic {circle[0]} would be copied to itself.",
+            hint="Set 'topic' of the sink to another one."
+            if sink.topic
+            else "Set 'topic' of the sink: without it, each topic goes to one of the same name on another cluster.",
+            option="topic",
+        )
+
+
+def check_targets(plan: DirectPlan, ranges: Iterable[OffsetRange]) -> None:
+    """A partition is copied to that of the same number. Raises TopicError (EOS_TARGET_PARTITIONS)."""
+    if plan.transform is not None:
+        return
+    highest: dict[str, OffsetRange] = {}
+    for r in ranges:
+        target = plan.target(r.topic)
+        if target not in highest or highest[target].partition < r.partition:
+            highest[target] = r
+    there = topic_partitions(plan.sink.kafka, highest) if highest else {}
+    for target, r in highest.items():
+        if r.partition >= there[target]:
+            raise TopicError(
+                "EOS_TARGET_PARTITIONS",
+                f"Partition {r.partition} of {r.topic} is to be copied to the same partition of {target}, which has "
+                f"{there[target]} partitions.",
+                hint=f"Add partitions to {target}: nothing was read, and a restart goes on.",
+                topic=target,
+                partitions=there[target],
+            )
+
+
+def check_cluster(noted: str | None, now: str) -> None:
+    """The offsets of a checkpoint are of one cluster. Raises CheckpointError (EOS_SOURCE_CLUSTER_CHANGED)."""
+    if noted and now and noted != now:
+        raise CheckpointError(
+            "EOS_SOURCE_CLUSTER_CHANGED",
+            f"The checkpoint has offsets of cluster {noted}, and 'kafka.bootstrap.servers' of the source are of {now}.",
+            hint="At the same offsets, another cluster has other rows, so 'failOnDataLoss' does not matter here. "
+            "Correct the servers, or begin with a new checkpoint.",
+            noted=noted,
+            now=now,
+        )

@@ -1,0 +1,152 @@
+"""Copies a range of one partition to one partition, by whole record batches wherever those may pass as they are.
+
+The records of others are put into new batches: where the range begins and ends, of batches with gaps, with timestamps
+by the broker or with a cleaner's mark, of formats before v2, and of small batches, several of which become one. Order,
+keys, values, headers, timestamps and compression are the source's. While batches are checked and sealed, the next ones
+are on their way from the source, and the last ones on theirs to the target; those in flight to it bound the memory.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+from itertools import groupby
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from spark_eos.kafka.producer.arrow import ArrowProducer
+from spark_eos.kafka.records.batches import Damage, RecordBatch
+from spark_eos.kafka.records.columns import groups, read_tails
+from spark_eos.kafka.records.encode import NUMBERS, Rows, Tails
+from spark_eos.kafka.records.headers import encode_headers
+from spark_eos.kafka.records.passing import is_small, passes
+from spark_eos.options.parse import Fetching
+from spark_eos.protocol.head import DIGEST_BITS
+from spark_eos.source.consumer import read_by_consumer
+from spark_eos.source.decode import damaged
+from spark_eos.source.fetch import resuming
+from spark_eos.source.planning import OffsetRange
+from spark_eos.source.raw import Fetched, read_batches
+
+_BATCH = struct.Struct(">qqqiI")
+_ROW = struct.Struct(">qqii")
+
+
+@dataclass(frozen=True)
+class Copied:
+    """What was copied. ``bytes``: of the source's record batches, a batch at an edge of the range counted whole, or of
+    keys and values where librdkafka has read them; ``digest``: of `DIGEST_BITS` bits; ``oldest_ms``: the oldest
+    timestamp with which a batch begins, None without rows; ``runs``: (first offset, number) of the source's offsets
+    that have a row, without gaps, in order."""
+
+    rows: int
+    bytes: int
+    digest: int
+    oldest_ms: int | None
+    runs: tuple[tuple[int, int], ...] = ()
+
+
+def copy_range(fetching: Fetching, range_: OffsetRange, target: tuple[str, int], producer: ArrowProducer) -> Copied:
+    """Hand the rows of a range to the producer, for the target's topic and partition, in order.
+
+    ``producer`` has begun; to wait until it has written them (`flush`) is left to the caller. Nothing is handed over
+    where there are no rows. Raises the errors of `read_range`, and those of the producer's `write`.
+    """
+    copy = _Copy(range_, target, producer)
+    for piece in resuming(fetching, range_, read_batches, _by_consumer):
+        copy.take(piece)
+    return Copied(copy.rows, copy.bytes, copy.digest % (1 << DIGEST_BITS), copy.oldest_ms, tuple(copy.runs))
+
+
+def _by_consumer(fetching: Fetching, range_: OffsetRange) -> Iterator[Fetched | pa.RecordBatch]:
+    return read_by_consumer(replace(fetching, include_headers=True), range_)
+
+
+class _Copy:
+    """One range on its way.
+
+    The digest is the same whenever the same range of the same log is copied: a sum over record batches, each with its
+    place, its checksum, and the part of it that is asked for. How a batch came to the target does not count, as another
+    limit there, or another attempt, may change that; nor how the batches were fetched.
+    """
+
+    def __init__(self, range_: OffsetRange, target: tuple[str, int], producer: ArrowProducer) -> None:
+        self.rows = self.bytes = self.digest = 0
+        self.oldest_ms: int | None = None
+        self.runs: list[tuple[int, int]] = []
+        self._range, self._target, self._producer = range_, target, producer
+        self._seed = blake2b(repr((range_.topic, range_.partition, *target)).encode(), digest_size=16).digest()
+
+    def take(self, piece: Fetched | pa.RecordBatch) -> None:
+        if isinstance(piece, pa.RecordBatch):
+            self._take_rows(piece)
+            return
+        for whole, batches in self._runs(piece.batches):
+            for batch in batches:
+                self._count(batch)
+            if whole:
+                self._producer.write_whole(*self._target, piece.data, batches)
+                self.rows += sum(batch.count for batch in batches)
+                for batch in batches:
+                    self._note_run(batch.base, batch.count)
+            else:
+                self._encode_anew(piece.data, batches)
+
+    def _runs(self, batches: Iterable[RecordBatch]) -> Iterator[tuple[bool, list[RecordBatch]]]:
+        """Batches that follow one another, and whether they pass as they are; small ones do only where they are
+        alone."""
+        start, end = self._range.start, self._range.end
+        for whole, run in groupby(batches, lambda batch: passes(batch, start, end) and not is_small(batch)):
+            own = list(run)
+            yield whole or (len(own) == 1 and passes(own[0], start, end)), own
+
+    def _count(self, batch: RecordBatch) -> None:
+        first, stop = max(batch.base, self._range.start), min(batch.last + 1, self._range.end)
+        self.bytes += batch.size
+        self.digest += self._hash(_BATCH.pack(batch.base, first, stop, batch.count, batch.checksum))
+        self._note_age(batch.time if batch.append_time is None else batch.append_time)
+
+    def _encode_anew(self, data: bytearray, batches: Sequence[RecordBatch]) -> None:
+        for codec, same in groupby(batches, lambda batch: batch.codec):
+            for group in groups(same):
+                try:
+                    rows = read_tails(data, group, self._range.start, self._range.end)
+                except Damage as damage:
+                    raise damaged(self._range, group[0].base, damage) from damage
+                self._write(rows, codec, rows.offsets)
+
+    def _write(self, rows: Rows | Tails, codec: int, offsets: np.ndarray) -> None:
+        if len(rows):
+            self._producer.write_rows(*self._target, rows, codec)
+            self.rows += len(rows)
+            for run in np.split(offsets, np.flatnonzero(np.diff(offsets) != 1) + 1):
+                self._note_run(int(run[0]), len(run))
+
+    def _note_run(self, first: int, count: int) -> None:
+        """Offsets that follow all that were noted before."""
+        if self.runs and sum(self.runs[-1]) == first:
+            first, count = self.runs[-1][0], self.runs.pop()[1] + count
+        self.runs.append((first, count))
+
+    def _take_rows(self, batch: pa.RecordBatch) -> None:
+        """Rows that librdkafka has read, which says nothing of batches."""
+        key, value, headers = batch["key"], batch["value"], encode_headers(batch["headers"])
+        time = np.asarray(pc.divide(batch["timestamp"].cast(pa.int64()), 1000))
+        fields = zip(batch["offset"].to_pylist(), time.tolist(), key, value, headers, strict=True)
+        for offset, at, *pieces in fields:
+            texts = [piece.as_py() for piece in pieces]
+            sizes = [-1 if text is None else len(text) for text in texts]
+            self.digest += self._hash(_ROW.pack(offset, at, *sizes[:2]) + b"".join(text or b"" for text in texts))
+        self.bytes += sum(pc.sum(pc.binary_length(column)).as_py() or 0 for column in (key, value))
+        self._note_age(int(time.min()))
+        self._write(Rows(key, value, time, headers), NUMBERS["none"], batch["offset"].to_numpy())
+
+    def _hash(self, data: bytes) -> int:
+        return int.from_bytes(blake2b(data, digest_size=DIGEST_BITS // 8, key=self._seed).digest())
+
+    def _note_age(self, millis: int) -> None:
+        self.oldest_ms = millis if self.oldest_ms is None else min(self.oldest_ms, millis)

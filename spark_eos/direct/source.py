@@ -1,0 +1,158 @@
+"""The data source of one query: its source gives Spark ranges as rows, its sink reads what they stand for.
+
+Spark keeps a data source as bytes that it never prints, so the plan, with the user's function and secrets, is in a
+class that is made for the query.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, DataSourceStreamWriter, InputPartition
+from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
+
+from spark_eos.datasource import EosKafkaDataSource
+from spark_eos.direct.checks import check_cluster, check_targets
+from spark_eos.direct.plan import DirectPlan
+from spark_eos.events import NOWHERE, Events
+from spark_eos.kafka.admin.topics import cluster_id
+from spark_eos.options.offsets import Offsets
+from spark_eos.protocol.ranges import Range
+from spark_eos.source import offsets as formats
+from spark_eos.source import planning
+from spark_eos.source.offsets import Position, TopicIds
+from spark_eos.source.reader import EosKafkaStreamReader, SparkOffset
+from spark_eos.spark import ReadLimit
+from spark_eos.tracebacks import hidden_traceback
+
+if TYPE_CHECKING:
+    from spark_eos.direct.writer import DirectStreamWriter
+
+#: One range of a task, and how many tasks there are.
+SCHEMA = StructType(
+    [
+        StructField("topic", StringType()),
+        StructField("id", StringType()),
+        StructField("partition", IntegerType()),
+        StructField("start", LongType()),
+        StructField("end", LongType()),
+        StructField("tasks", IntegerType()),
+    ]
+)
+_ARROW_SCHEMA = pa.schema(
+    [
+        ("topic", pa.string()),
+        ("id", pa.string()),
+        ("partition", pa.int32()),
+        ("start", pa.int64()),
+        ("end", pa.int64()),
+        ("tasks", pa.int32()),
+    ]
+)
+
+
+class EosDirectDataSource(EosKafkaDataSource):
+    """Of one query; `data_source_of` makes it."""
+
+    _plan: DirectPlan
+
+    @hidden_traceback()
+    def schema(self) -> StructType:
+        return SCHEMA
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        return DirectStreamReader(self._plan, self._events)
+
+    def _writer(self) -> DirectStreamWriter:
+        from spark_eos.direct.writer import DirectStreamWriter
+
+        return DirectStreamWriter(self._plan, self._events)
+
+    @hidden_traceback()
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        writer = self._writer()
+        if not self._was_sent:
+            writer.plan()
+        return writer
+
+
+def data_source_of(
+    plan: DirectPlan, name: str, events: Events, base: type[EosDirectDataSource] = EosDirectDataSource
+) -> type[EosDirectDataSource]:
+    """A class that travels by value, with the plan; one of a module would travel by its name only."""
+    local = {
+        "_plan": plan,
+        "_events": events,
+        "name": classmethod(lambda cls: name),
+        "__qualname__": "data_source_of.<locals>.EosDirectDataSource",
+    }
+    return type(base.__name__, (base,), local)
+
+
+@dataclass(frozen=True)
+class RangesOfTask(InputPartition):
+    """The ranges of one of so many tasks, in the order in which they are read, each with its topic's id."""
+
+    ranges: tuple[tuple[Range, str], ...]
+    tasks: int
+
+
+class DirectStreamReader(EosKafkaStreamReader):
+    """Plans as `EosKafkaStreamReader` does. Its offsets also name the cluster: another one has other rows at the same
+    offsets, even where a topic of that name is there."""
+
+    def __init__(self, plan: DirectPlan, events: Events = NOWHERE) -> None:
+        super().__init__(plan.source, events)
+        self._plan = plan
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return DirectStreamReader, (self._plan, self._events)
+
+    @cached_property
+    def _cluster(self) -> str:
+        return self._plan.cluster
+
+    def _position(self, offsets: Offsets, ids: TopicIds) -> Position:
+        return Position(offsets, ids, self._options.report_group, self._cluster)
+
+    @hidden_traceback()
+    def latestOffset(self, start: SparkOffset | None = None, limit: ReadLimit | None = None) -> SparkOffset:
+        if start is not None:
+            check_cluster(formats.from_spark(start).cluster, self._cluster)
+        return super().latestOffset(start, limit)
+
+    @hidden_traceback()
+    def partitions(self, start: SparkOffset, end: SparkOffset) -> list[RangesOfTask]:  # type: ignore[override]
+        """The ranges of one micro-batch, by the offset log alone, so that a replay has the same ones.
+
+        A new one must be there to read. Of a replay, perhaps nothing is read: where something has to be, and is gone,
+        the task finds out, and fails or leaves it out.
+        """
+        check_cluster(formats.from_spark(end).cluster, cluster_id(self._options.kafka))
+        ranges = self._logged(start, end)
+        if ranges and end == self._planned:
+            self._readable(ranges, formats.from_spark(end), planned_now=True)
+        self._prepare(ranges, formats.from_spark(end))
+        options, ids = self._options, formats.from_spark(end).ids
+        tasks = planning.tasks(ranges, options.min_partitions, options.max_records_per_partition)
+        return [RangesOfTask(tuple((_range(r), ids.get(r.topic, "")) for r in t.ranges), len(tasks)) for t in tasks]
+
+    def _prepare(self, ranges: Sequence[planning.OffsetRange], end: Position) -> None:
+        """Of the targets, what has to be so before a task writes. ``end``: of the micro-batch. Raises EosError."""
+        check_targets(self._plan, ranges)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, RangesOfTask)
+        rows = [(r.topic, id_, r.partition, r.start, r.end, partition.tasks) for r, id_ in partition.ranges]
+        columns = [
+            pa.array(column, field.type) for column, field in zip(zip(*rows, strict=True), _ARROW_SCHEMA, strict=True)
+        ]
+        yield pa.RecordBatch.from_arrays(columns, schema=_ARROW_SCHEMA)
+
+
+def _range(r: planning.OffsetRange) -> Range:
+    return Range(r.topic, r.partition, r.start, r.end)

@@ -1,0 +1,119 @@
+"""`spark_eos.direct`: start a query of the direct way."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+
+    from spark_eos.direct.plan import DirectPlan, Function
+    from spark_eos.direct.source import EosDirectDataSource
+
+_NAME = "eos-kafka-direct"
+
+
+def direct(
+    spark: SparkSession,
+    *,
+    source: Mapping[str, object],
+    sink: Mapping[str, object],
+    checkpoint: str,
+    transform: Function | None = None,
+    trigger: Mapping[str, object] | None = None,
+    name: str | None = None,
+    ordered: bool = True,
+) -> StreamingQuery:
+    """Start a query from topics to topics, exactly once, whose records never pass through the JVM.
+
+    ``source`` has the options of ``readStream.format("eos-kafka")``, ``sink`` those of ``writeStream``. Without a
+    ``transform``, records are copied as they are, each to the partition of the same number: of the topic that the sink
+    names, or of that with the same name in another cluster. A ``transform`` is a function of each row: it takes a
+    ``pyarrow.RecordBatch`` of the source's columns, however records are cut into batches, and returns one of the
+    sink's. ``trigger`` are arguments of Spark's ``trigger``: ``{"availableNow": True}`` or ``{"processingTime": "…"}``.
+    ``ordered``: whether the rows of a source partition keep their order; without, ``minPartitions`` lets several tasks
+    read a partition.
+
+    Returns Spark's query, started. Raises EosError for what can be known before.
+    """
+    from spark_eos.direct.checks import check_trigger
+    from spark_eos.direct.source import EosDirectDataSource
+
+    check_trigger(trigger or {})
+    plan = _plan(spark, source, {**sink, "checkpointLocation": checkpoint}, transform, ordered=ordered)
+    return started(spark, plan, EosDirectDataSource, checkpoint, trigger, name)
+
+
+def started(
+    spark: SparkSession,
+    plan: DirectPlan,
+    base: type[EosDirectDataSource],
+    checkpoint: str,
+    trigger: Mapping[str, object] | None,
+    name: str | None,
+) -> StreamingQuery:
+    """The query of a plan, with a data source of its own, made from ``base``."""
+    from spark_eos import events
+    from spark_eos.direct.source import data_source_of
+
+    format_ = f"{_NAME}-{uuid.uuid4().hex[:8]}"
+    spark.dataSource.register(data_source_of(plan, format_, events.here(), base))
+    ranges = spark.readStream.format(format_).load()
+    writer = ranges.writeStream.format(format_).option("checkpointLocation", checkpoint)
+    if name is not None:
+        writer = writer.queryName(name)
+    if trigger:
+        writer = writer.trigger(**trigger)  # type: ignore[call-overload]  # `check_trigger` has seen it
+    return writer.start()
+
+
+def _plan(
+    spark: SparkSession,
+    source: Mapping[str, object],
+    sink: Mapping[str, object],
+    transform: Function | None,
+    *,
+    ordered: bool,
+) -> DirectPlan:
+    """What the tasks need, checked as far as it can be before there are any. Raises EosError."""
+    import pyarrow as pa
+
+    from spark_eos.direct import checks
+    from spark_eos.direct.plan import DirectPlan
+    from spark_eos.direct.transforming import checked
+    from spark_eos.kafka.admin.topics import cluster_id
+    from spark_eos.options.parse import sink_options, stream_options
+    from spark_eos.source.schema import arrow_schema
+    from spark_eos.source.watch import TopicWatch
+    from spark_eos.storage.settings import of_session
+
+    reads = checks.bounded(stream_options(_texts(source)))
+    writes = sink_options(_texts(sink), of_session(spark))
+    checks.check_source(reads, ordered=ordered)
+    checks.check_sink(reads, writes, copies=transform is None)
+    cluster = cluster_id(reads.kafka)
+    same = checks.check_clusters(reads, writes, cluster)
+    if transform is None:
+        topics = TopicWatch(reads.kafka, reads.selection).topics().partitions
+        checks.check_copy(reads, writes, topics, same_cluster=same)
+        return DirectPlan(reads, writes, cluster, None, ordered)
+    empty = pa.RecordBatch.from_pylist([], schema=arrow_schema(reads.include_headers))
+    return DirectPlan(reads, writes, cluster, checked(transform, _name_of(transform), empty, writes.topic), ordered)
+
+
+def _texts(options: Mapping[str, object]) -> dict[str, str]:
+    """As Spark's ``options`` takes values."""
+    return {
+        key: str(value).lower() if isinstance(value, bool) else str(value)
+        for key, value in options.items()
+        if value is not None
+    }
+
+
+def _name_of(function: Function) -> str:
+    """By which a decision knows the function. Module and code may change: what it makes of lost rows is compared."""
+    name: str = (function if hasattr(function, "__qualname__") else type(function)).__qualname__
+    return name

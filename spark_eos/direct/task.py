@@ -1,0 +1,128 @@
+"""One attempt of one task of the direct way: fetch its ranges, transform or copy, and write into a transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from spark_eos.direct.copying import copy_range
+from spark_eos.direct.plan import DirectPlan, Transform
+from spark_eos.direct.transforming import chunks, of_place, transformed
+from spark_eos.errors import KafkaError
+from spark_eos.kafka.admin.topics import cluster_id, describe_topics
+from spark_eos.protocol.direct import assign_ranges
+from spark_eos.protocol.head import Digest
+from spark_eos.protocol.ranges import Direct, Range
+from spark_eos.protocol.task import TaskReport
+from spark_eos.sink.attempt import Attempt, Part, RowWriter
+from spark_eos.sink.job import Identity, Job
+from spark_eos.sink.producers import TaskProducer
+from spark_eos.sink.rows import RowBatch
+from spark_eos.sink.session import session
+from spark_eos.sink.task import opened, producer_for, write_with
+from spark_eos.source.fetch import read_range
+from spark_eos.source.losses import Losses, data_loss
+from spark_eos.source.planning import OffsetRange
+
+
+@dataclass(frozen=True)
+class Given:
+    """What Spark gave to a task. ``tasks``: how many the micro-batch has."""
+
+    direct: Direct
+    tasks: int
+
+
+def given_to(plan: DirectPlan, batches: Iterable[pa.RecordBatch]) -> Given:
+    """The rows of one task: each is a range (`spark_eos.direct.source.SCHEMA`)."""
+    rows = [row for batch in batches for row in batch.to_pylist()]
+    topics = tuple(sorted({(row["topic"], row["id"]) for row in rows}))
+    ranges = tuple(Range(row["topic"], row["partition"], row["start"], row["end"]) for row in rows)
+    tasks = max((row["tasks"] for row in rows), default=1)
+    return Given(Direct(plan.cluster, topics, plan.transform_name, ranges), tasks)
+
+
+def run_task(
+    plan: DirectPlan, job: Job, me: Identity, batches: Iterator[pa.RecordBatch], parts_of: PartsOf | None = None
+) -> TaskReport:
+    """Write what the task's ranges hold, or nothing if it is decided and not lost; the report for the driver."""
+    given = given_to(plan, batches)
+    own = session(job.options, job.facts.ledger_partitions, me.query)
+    head = opened(job, own, me)
+    assignment, ranges = assign_ranges(
+        head, me.batch, me.partition, given.tasks, me.attempt, given.direct, partitioner=job.options.partitioner
+    )
+    producer = producer_for(job, own, me, head, assignment) if ranges else None
+    if producer is None:
+        empty = TaskReport(assignment.work, me.partition, 0, 0, digest_by=assignment.digest_by)
+        return replace(empty, direct=given.direct)
+    decision = head.decision if head.decision is not None and head.decision.batch == me.batch else None
+    of_topics = given.direct.topics if decision is None or decision.direct is None else decision.direct.topics
+    attempt = Attempt(job, own, me, assignment, producer, ranges, plan.aside)
+    parts = (parts_of or Parts)(plan, job, producer, assignment.digest_by, dict(of_topics)).of(ranges)
+    return replace(write_with(producer, attempt, parts), direct=given.direct)
+
+
+class Parts:
+    """What a task writes, range by range. ``ids``: of the topics, as they were when the micro-batch was planned."""
+
+    def __init__(
+        self, plan: DirectPlan, job: Job, producer: TaskProducer, digest_by: Digest, ids: dict[str, str]
+    ) -> None:
+        self._plan, self._producer, self._ids, self._digest_by = plan, producer, ids, digest_by
+        self._writer = RowWriter(job, producer)
+        self._losses = Losses(plan.source.fail_on_data_loss)
+
+    def of(self, ranges: Iterable[Range]) -> Iterator[Part]:
+        """Every range, in order. At the end the topics must be the same still: then they were all the time."""
+        gone = self._gone(ranges)
+        for r in ranges:
+            if r.topic in gone:
+                what = "the topic was deleted or recreated"
+                self._losses.report(data_loss(r.topic, r.partition, r.start, None, what))
+                continue
+            place = OffsetRange(r.topic, r.partition, r.start, r.end)
+            transform = self._plan.transform
+            yield from self.copied(place) if transform is None else self._transformed(place, transform)
+        changed = self._gone(ranges) - gone
+        if changed:
+            raise _changed(sorted(changed))
+
+    def _gone(self, ranges: Iterable[Range]) -> set[str]:
+        """Topics that are not what they were."""
+        kafka = self._plan.source.kafka
+        names = {r.topic for r in ranges}
+        there = describe_topics(kafka, sorted(names), missing_ok=True)
+        if self._plan.cluster and cluster_id(kafka) != self._plan.cluster:
+            return names
+        return {name for name in names if name not in there or there[name].id != self._ids.get(name)}
+
+    def copied(self, place: OffsetRange) -> Iterator[Part]:
+        target = self._plan.target(place.topic), place.partition
+        copied = copy_range(self._plan.source.fetching, place, target, self._producer.whole_batches)
+        digest = of_place(copied.digest, place.topic, place.partition, place.start)
+        yield Part(copied.rows, digest, copied.oldest_ms, copied.bytes)
+
+    def _transformed(self, place: OffsetRange, transform: Transform) -> Iterator[Part]:
+        topic = self._plan.sink.topic
+        for chunk in chunks(read_range(self._plan.source.fetching, place)):
+            rows = transformed(transform, chunk)
+            if rows.num_rows:
+                batch = RowBatch(rows, transform.columns, topic, chunk.places(place, rows.num_rows))
+                part = self._writer.write(batch, self._digest_by)
+                yield replace(part, bytes=chunk.rows.nbytes)
+
+
+PartsOf = Callable[[DirectPlan, Job, TaskProducer, Digest, dict[str, str]], Parts]
+"""Makes `Parts`, or what does more."""
+
+
+def _changed(topics: list[str]) -> KafkaError:
+    return KafkaError(
+        "EOS_SOURCE_RECREATED",
+        f"While {topics[0]} was read, it was deleted or recreated, or the servers became those of another cluster.",
+        hint="Nothing of what the task has read becomes visible. The next start finds what is lost.",
+        topic=topics[0],
+    )

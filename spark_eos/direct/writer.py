@@ -1,0 +1,32 @@
+"""The sink of the direct way: as `spark_eos.sink.writer`, with tasks that fetch what they write."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+from pyspark.sql.types import StructType
+
+from spark_eos.direct.plan import DirectPlan
+from spark_eos.events import NOWHERE, Events
+from spark_eos.protocol.task import TaskReport
+from spark_eos.sink.job import Identity, Job
+from spark_eos.sink.schema import Columns
+from spark_eos.sink.writer import EosKafkaStreamWriter
+
+
+class DirectStreamWriter(EosKafkaStreamWriter):
+    """See EosKafkaStreamWriter."""
+
+    def __init__(self, plan: DirectPlan, events: Events = NOWHERE) -> None:
+        self._plan = plan
+        super().__init__(plan.sink, StructType(), events)
+
+    def _check(self, schema: StructType) -> Columns:
+        """Those of the transform, or of records: Spark's rows are ranges."""
+        return self._plan.columns
+
+    def _run(self, job: Job, me: Identity, iterator: Iterator[pa.RecordBatch]) -> TaskReport:
+        from spark_eos.direct.task import run_task
+
+        return run_task(self._plan, job, me, iterator)

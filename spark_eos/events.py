@@ -1,0 +1,50 @@
+"""What happens to a query, told to whoever counts it: the metrics of the process that runs Spark's driver.
+
+Commits run in Python workers that Spark starts and ends as it likes, beside the driver and on its machine. What they
+have to say goes through a Unix socket in a folder that only its owner can enter, whose path travels with the data
+source. Nothing here waits, raises or is tried again: where nobody listens, an event is lost, and nothing else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import time
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Events:
+    """Where to tell of events: the path of a socket, or nowhere, which costs nothing."""
+
+    path: str | None = None
+
+    def __bool__(self) -> bool:
+        return self.path is not None
+
+    def tell(self, event: str, **values: object) -> None:
+        """Send an event with the time of day, in seconds, as ``at``. The values become JSON; none may be a secret."""
+        if self.path is None:
+            return
+        # Values that are not JSON, no such socket, a listener that has fallen behind by a hundred events
+        with contextlib.suppress(OSError, AttributeError, TypeError, ValueError):
+            line = json.dumps({"event": event, "at": time.time(), **values}, separators=(",", ":"))
+            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+                connection.setblocking(False)
+                connection.connect(self.path)
+                connection.send(line.encode() + b"\n")
+
+
+NOWHERE = Events()
+_told: list[Events] = [NOWHERE]
+
+
+def here() -> Events:
+    """Where this process tells of events: nowhere, until it has metrics."""
+    return _told[-1]
+
+
+def tell_to(events: Events) -> None:
+    """From now on, queries that this process starts tell of their events there."""
+    _told[:] = [events]

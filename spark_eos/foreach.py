@@ -1,0 +1,65 @@
+"""Exactly-once writes within the function of foreachBatch."""
+
+from __future__ import annotations
+
+import uuid
+from functools import cache
+from typing import TYPE_CHECKING
+
+from spark_eos.errors import UnsupportedError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, DataFrameWriter
+
+_QUERY, _RUN, _BATCH = "sql.streaming.queryId", "spark.jobGroup.id", "streaming.sql.batchId"
+
+
+def batch_writer(df: DataFrame, batch_id: int, *, sink: str | None = None, query: str | None = None) -> DataFrameWriter:
+    """A writer for a micro-batch's rows, or some of them, within the function of foreachBatch: set its options, and
+    call ``save()``.
+
+    Each write belongs to a sink of the query. ``sink`` names it, the same in every micro-batch; by default it is the
+    option `topic`. A micro-batch may write to several sinks, and to each once: a replay writes nothing that is there.
+    ``query`` names the query where Spark does not tell, as in Spark Connect: the same text for as long as the
+    checkpoint is the same, and another one with a new checkpoint.
+
+    Raises UnsupportedError where nobody says which query this is.
+    """
+    options = {"foreachBatch.batch": str(batch_id)}
+    known, run, batch = _here(df)
+    if query is None and known is None:
+        raise UnsupportedError(
+            "EOS_WRITE_WITHOUT_QUERY",
+            "Spark does not say which query calls spark_eos.batch_writer: it was called in a thread of its own, "
+            "outside of the function of foreachBatch, or in Spark Connect.",
+            hint='Name the query: spark_eos.batch_writer(df, batch_id, query="…"), the same for as long as the '
+            "checkpoint is the same, and another one with a new checkpoint.",
+        )
+    if query is None and batch != str(batch_id):
+        raise UnsupportedError(
+            "EOS_WRITE_OTHER_BATCH",
+            f"spark_eos.batch_writer was given micro-batch {batch_id}, but Spark is at {batch}.",
+            hint="Pass on the batch_id that the function of foreachBatch was given.",
+        )
+    options |= {"foreachBatch.query": query or str(known), "foreachBatch.run": run or _own_run()}
+    if sink is not None:
+        options["foreachBatch.sink"] = sink
+    return df.write.format("eos-kafka").mode("append").options(**options)
+
+
+def _here(df: DataFrame) -> tuple[str | None, str | None, str | None]:
+    """Query, run and micro-batch, as Spark tells them to the thread that calls the function."""
+    from pyspark.errors import PySparkException
+
+    try:
+        context = df.sparkSession.sparkContext
+    except (AttributeError, PySparkException):  # in Spark Connect
+        return None, None, None
+    query, run, batch = (context.getLocalProperty(name) for name in (_QUERY, _RUN, _BATCH))
+    return query, run if query is not None else None, batch
+
+
+@cache
+def _own_run() -> str:
+    """A run for as long as this process lives: one that takes over from it replaces it."""
+    return str(uuid.uuid4())

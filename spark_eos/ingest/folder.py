@@ -1,0 +1,198 @@
+"""The files of a folder: which there are, which are complete, and what tells whether one has changed."""
+
+from __future__ import annotations
+
+import fnmatch
+import hashlib
+import os
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+import pyarrow.fs
+
+from spark_eos.errors import FileError
+from spark_eos.storage.settings import HadoopSettings
+from spark_eos.storage.stores import NoStore, Store, open_store, without_secrets
+
+BLOCK_BYTES = 4 << 20
+_S3 = re.compile(r"s3n?://")
+_HIDDEN = (".", "_")
+_NO_SETTINGS = HadoopSettings()
+
+
+@dataclass(frozen=True)
+class File:
+    """A file, by its normalised URI. ``size`` is in bytes; ``digest`` is that of its content, as `digest_of` makes it,
+    and empty where nobody has read it yet."""
+
+    uri: str
+    size: int
+    mtime_ns: int
+    digest: str = ""
+
+    @property
+    def stamp(self) -> tuple[int, int]:
+        """What tells, without a look at the content, that it may have changed."""
+        return self.size, self.mtime_ns
+
+
+class Folder:
+    """A folder and those below it, on any file system that Spark's names lead to. Raises FileError."""
+
+    def __init__(self, location: str, pattern: str = "*", settings: HadoopSettings = _NO_SETTINGS) -> None:
+        self._pattern, self._settings = pattern, settings
+        self._store = store_of(location, settings)
+        self._root = os.path.realpath(self._store.root) if self._store.local else self._store.root.rstrip("/")
+        self._uri = f"file://{self._root}" if self._store.local else _S3.sub("s3a://", location).rstrip("/")
+
+    def files(self) -> list[File]:
+        """All files whose names fit the pattern, the oldest first. Those whose names, or whose folders' names, begin
+        with a dot or an underscore are somebody's drafts."""
+        files = [file for file in self._all() if self._fits(file.uri[len(self._uri) :])]
+        return sorted(files, key=lambda file: (file.mtime_ns, file.uri))
+
+    def names(self) -> frozenset[str]:
+        """The URIs of everything that is there, whatever its name."""
+        return frozenset(file.uri for file in self._all())
+
+    def _all(self) -> list[File]:
+        """Every file below the folder."""
+        with _told(self._uri, self._settings):
+            infos = self._store.files.get_file_info(pyarrow.fs.FileSelector(self._root, recursive=True))
+        start = len(self._root)
+        return [File(self._uri + info.path[start:], info.size, info.mtime_ns) for info in infos if info.is_file]
+
+    def _fits(self, path: str) -> bool:
+        *_, name = parts = path.strip("/").split("/")
+        return fnmatch.fnmatchcase(name, self._pattern) and not any(part.startswith(_HIDDEN) for part in parts)
+
+
+def store_of(location: str, settings: HadoopSettings) -> Store:
+    """The file system of a location, and the path in it. Raises FileError."""
+    try:
+        return open_store(location, settings)
+    except NoStore as error:
+        raise FileError(
+            "EOS_FILE_UNREADABLE",
+            f"{location} cannot be read: {error}.",
+            hint="Check 'files.path', and the settings of its file system (spark.hadoop.fs.…).",
+            uri=location,
+        ) from None
+
+
+@contextmanager
+def _told(uri: str, settings: HadoopSettings) -> Iterator[None]:
+    """Errors of a file system as ours, which name the place, and no secret."""
+    try:
+        yield
+    except OSError as error:
+        raise FileError(
+            "EOS_FILE_UNREADABLE",
+            f"{uri} cannot be read: {without_secrets(str(error), settings)}.",
+            hint="Check that it exists, and that the user of the job may read it.",
+            uri=uri,
+        ) from None
+
+
+def now(file: File, settings: HadoopSettings) -> File | None:
+    """The file as its file system describes it at this moment, without its content; None where it is gone."""
+    store = store_of(file.uri, settings)
+    with _told(file.uri, settings):
+        info = store.files.get_file_info(store.root)
+    return File(file.uri, info.size, info.mtime_ns) if info.is_file else None
+
+
+def as_it_is(file: File, settings: HadoopSettings) -> File:
+    """A file that was taken, with the size and time that it has now, and the digest that it had; where it is gone, as
+    it was."""
+    found = now(file, settings)
+    return file if found is None else replace(found, digest=file.digest)
+
+
+def with_digest(file: File, settings: HadoopSettings) -> File:
+    """The file with the digest of its content. Raises FileError where it changes meanwhile."""
+    hashed = Hashed(file, settings)
+    for _ in hashed.blocks():
+        pass
+    check_unchanged(file, settings)
+    return replace(file, digest=hashed.digest)
+
+
+class Hashed:
+    """A file's content, read once from begin to end; ``digest`` is then that of all that was read."""
+
+    def __init__(self, file: File, settings: HadoopSettings) -> None:
+        self._file, self._settings = file, settings
+        self._hash = hashlib.blake2b(digest_size=16)
+
+    @property
+    def digest(self) -> str:
+        return f"blake2b-{self._hash.hexdigest()}"
+
+    def blocks(self) -> Iterator[bytes]:
+        store = store_of(self._file.uri, self._settings)
+        with _told(self._file.uri, self._settings), store.files.open_input_stream(store.root, compression=None) as data:
+            while block := data.read(BLOCK_BYTES):
+                self._hash.update(block)
+                yield block
+
+
+def check_unchanged(file: File, settings: HadoopSettings) -> None:
+    """Raise FileError unless the file is as it was listed. To be called before the first byte and after the last."""
+    found = now(file, settings)
+    if found is None or found.stamp != file.stamp:
+        raise changed_meanwhile(file, "it is gone" if found is None else _difference(file, found))
+
+
+def check_digest(file: File, digest: str) -> None:
+    """Raise FileError unless what was read is what was planned."""
+    if digest != file.digest:
+        raise changed_meanwhile(file, "its content is another one, though not its size and time")
+
+
+def _difference(was: File, found: File) -> str:
+    if was.size != found.size:
+        return f"it had {was.size:,} bytes, and has {found.size:,} now"
+    return "it was written to"
+
+
+def changed_meanwhile(file: File, how: str) -> FileError:
+    return FileError(
+        "EOS_FILE_CHANGED_WHILE_READ",
+        f"{file.uri} has changed while it was being taken: {how}.",
+        hint="Nothing of this micro-batch was written. Files must be complete when they are taken: write them under "
+        "another name and rename them, or see 'files.complete'.",
+        uri=file.uri,
+    )
+
+
+class Complete:
+    """Which files are complete: those that have not changed for a while, by this process's own clock and eyes; those
+    beside which a marker lies; or all, where they come by a rename."""
+
+    def __init__(
+        self, unchanged_s: float = 0.0, marker: str | None = None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._unchanged_s, self._marker, self._clock = unchanged_s, marker, clock
+        self._seen: dict[str, tuple[tuple[int, int], float]] = {}
+
+    def of(self, files: Sequence[File], names: Callable[[], frozenset[str]] = frozenset) -> list[File]:
+        """Those of the files that are complete now. ``names``: all URIs of the folder."""
+        if self._marker is not None:
+            marked = names()
+            own = [file for file in files if not file.uri.endswith(self._marker)]
+            return [file for file in own if file.uri + self._marker in marked]
+        moment = self._clock()
+        seen = {}
+        for file in files:
+            stamp, since = self._seen.get(file.uri, (None, moment))
+            seen[file.uri] = file.stamp, since if stamp == file.stamp else moment
+        self._seen = seen
+        return [file for file in files if moment - seen[file.uri][1] >= self._unchanged_s]
+
+
+def total_bytes(files: Iterable[File]) -> int:
+    return sum(file.size for file in files)

@@ -1,0 +1,132 @@
+"""A run of an ingest: it makes itself the one that may take files, and finds what was taken."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from spark_eos.errors import LedgerError, ProtocolStop
+from spark_eos.ingest.taken import Splits, Taken, notes_of
+from spark_eos.kafka.admin.configs import broker_config
+from spark_eos.kafka.ports.ledger import ledger_partition
+from spark_eos.kafka.ports.ledger_log import KafkaLog
+from spark_eos.kafka.ports.ledger_reader import LedgerReader
+from spark_eos.options.parse import SinkOptions
+from spark_eos.options.writes import write_options
+from spark_eos.protocol.head import DEFAULT_PARTITIONER, Head
+from spark_eos.protocol.marks import EachSink
+from spark_eos.protocol.names import query_of_sink
+from spark_eos.protocol.notes import Note, Noted, Notes
+from spark_eos.protocol.run import open_run
+from spark_eos.protocol.stops import ledger_busy
+from spark_eos.sink.ledger_topic import ledger_partitions
+from spark_eos.sink.preflight import preflight
+from spark_eos.sink.session import Session, session
+
+
+@dataclass(frozen=True)
+class Ingest:
+    """An ingest by its name, and where it writes. ``options`` are those of the sink, ``topic`` among them; ``notes`` is
+    the topic of what was taken."""
+
+    name: str
+    options: Mapping[str, str]
+    notes: str
+
+    @property
+    def topic(self) -> str:
+        return self.options["topic"]
+
+    @property
+    def query(self) -> str:
+        """What stands for the query's id: one for each ingest and topic."""
+        return query_of_sink(self.each.query, self.each.name)
+
+    @property
+    def each(self) -> EachSink:
+        """The query and the sink within foreachBatch that the ingest stands for."""
+        return EachSink(f"ingest {self.name}", self.topic)
+
+    def write_options(self, run: str, batch: int, notes: Notes | None) -> dict[str, str]:
+        """Options of the write of a micro-batch."""
+        each = {"query": self.each.query, "run": run, "batch": str(batch), "sink": self.each.name}
+        if notes is not None:
+            each["notes"] = notes.as_text()
+        return {**self.options, **{f"foreachBatch.{name}": value for name, value in each.items()}}
+
+
+class Owner:
+    """The run that may take files, until another one opens. ``taken`` is all that was ever taken; ``batch`` is the
+    micro-batch that comes next; ``unfinished``: the last one is decided and has lost rows, so that it comes next once
+    more, with the same splits."""
+
+    def __init__(self, ingest: Ingest) -> None:
+        """Open the run, settle the last decision, and read the notes; in this order, as nobody else decides anything
+        after the first. Raises EosError."""
+        self._ingest = ingest
+        self.run = str(uuid.uuid4())
+        options = write_options(ingest.write_options(self.run, 0, None)).sink
+        facts = preflight(options)
+        partitions = ledger_partitions(options.kafka, ingest.notes, broker_config(options.kafka))
+        own = session(options, facts.ledger_partitions, ingest.query)
+        head = self._opened(own, options)
+        decision = head.decision
+        noted = decision.noted if decision is not None else None
+        self._noted = noted or Noted(ingest.notes, ledger_partition(ingest.query, partitions))
+        if self._noted.topic != ingest.notes:
+            raise _moved(self._noted.topic, ingest.notes)
+        reader = LedgerReader(KafkaLog(options.kafka, ingest.notes), self._noted.partition, ingest.query)
+        self.taken = Taken.of(ingest.query, _notes(reader, self._noted.partition), noted)
+        self.unfinished = decision is not None and bool(decision.lost)
+        self.batch = 0 if decision is None else decision.batch + (not self.unfinished)
+
+    def _opened(self, own: Session, options: SinkOptions) -> Head:
+        for _ in own.ports.retrying():
+            head = own.ports.ledger.read()
+            try:
+                return open_run(
+                    own.ports,
+                    self.run,
+                    head.decision.batch if head is not None and head.decision is not None else 0,
+                    endtxn_version=own.coordinator.endtxn_version(),
+                    prefix=options.prefix,
+                    partitioner=options.partitioner or DEFAULT_PARTITIONER,
+                    two_phase=options.two_phase,
+                    one_of_several=True,
+                    each=self._ingest.each,
+                    topic=self._ingest.topic,
+                )
+            except ProtocolStop as error:
+                if error.condition != "EOS_CHECKPOINT_BEHIND":  # somebody has decided since the look
+                    raise
+        raise ledger_busy()
+
+    def options_for(self, splits: Splits) -> dict[str, str]:
+        """Options of the write of the next micro-batch, which takes these files."""
+        notes = None
+        if not self.unfinished:
+            records = notes_of(self._ingest.query, self._ingest.name, self._ingest.topic, self.batch, splits)
+            notes = Notes(self._noted.topic, self._noted.partition, records)
+        return self._ingest.write_options(self.run, self.batch, notes)
+
+    def took(self, splits: Splits) -> None:
+        """The write of the next micro-batch has returned: all of it is committed."""
+        for file in (file for files in splits for file in files):
+            self.taken.add(file)
+        self.unfinished = False
+        self.batch += 1
+
+
+def _notes(reader: LedgerReader, partition: int) -> Iterator[Note]:
+    return ((key, value) for _, key, value in reader.rows(partition) if key is not None and value is not None)
+
+
+def _moved(was: str, now: str) -> LedgerError:
+    return LedgerError(
+        "EOS_INGEST_NOTES_MOVED",
+        f"The ingest notes what it has taken in topic {was}, and is now to look in {now}.",
+        hint="Put 'notes' back: in another topic, nobody would find what was taken.",
+        was=was,
+        now=now,
+    )

@@ -1,0 +1,203 @@
+"""The data source of an ingest's micro-batches: each task reads its files one after the other, in their order.
+
+What a task reads is what was planned, or the task fails: it looks at a file before the first byte and after the last,
+and compares the digest of all bytes.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from spark_eos.errors import FileError, UnsupportedError
+from spark_eos.ingest.folder import File, Hashed, check_digest, check_unchanged, store_of
+from spark_eos.ingest.records import BadText, TextForm, records
+from spark_eos.ingest.taken import Splits
+from spark_eos.storage.settings import HadoopSettings
+from spark_eos.tracebacks import hidden_traceback
+from spark_eos.worker_exit import quiet_here
+
+FORMAT = "eos-files"
+FILE, LINE = "_file", "_line"
+"""Columns beside those of the file: its URI, and where the row begins in it: a line, or in Parquet a row, from 1."""
+
+TEXT_SCHEMA = f"value STRING, {FILE} STRING, {LINE} BIGINT"
+_PARQUET_ROWS = 10_000
+
+
+@dataclass(frozen=True)
+class Form:
+    """What is in the files. ``parquet``, or else text: with ``quote`` and ``backslash`` as in `TextForm`; ``header``:
+    the first record of each file has these names, separated by ``delimiter``, and is no row; ``blank``: a line of
+    blanks is a row."""
+
+    parquet: bool = False
+    quote: str = ""
+    backslash: bool = False
+    header: tuple[str, ...] = ()
+    delimiter: str = ","
+    blank: bool = False
+
+    @property
+    def text(self) -> TextForm:
+        return TextForm(self.quote.encode(), self.backslash)
+
+
+def options_of(form: Form, splits: Splits) -> dict[str, str]:
+    """Options of the data source, for `source_for`."""
+    return {"form": json.dumps(asdict(form)), "splits": json.dumps([[asdict(f) for f in files] for files in splits])}
+
+
+def source_for(settings: Mapping[str, str]) -> type[EosFilesDataSource]:
+    """The data source for a session with these settings of file systems, as in `spark_eos.datasource.with_settings`."""
+    local = {"_settings": HadoopSettings(settings), "__qualname__": "source_for.<locals>.EosFilesDataSource"}
+    return type(EosFilesDataSource.__name__, (EosFilesDataSource,), local)
+
+
+class EosFilesDataSource(DataSource):
+    """``format("eos-files")``, for an ingest's own use: it reads what was planned, and nothing else."""
+
+    _settings = HadoopSettings()
+
+    def __init__(self, options: dict[str, str]) -> None:
+        super().__init__(options)
+        quiet_here()
+
+    @classmethod
+    def name(cls) -> str:
+        return FORMAT
+
+    @hidden_traceback()
+    def schema(self) -> str:
+        return TEXT_SCHEMA
+
+    @hidden_traceback()
+    def reader(self, schema: StructType) -> DataSourceReader:
+        if "splits" not in self.options:
+            raise UnsupportedError(
+                "EOS_FILES_ALONE",
+                f"Format '{FORMAT}' was used outside of an ingest.",
+                hint="Read files by Spark's own formats; for each file exactly once into a topic, run the job "
+                "ingest_files.",
+            )
+        form = json.loads(self.options["form"])
+        splits = [[File(**fields) for fields in files] for files in json.loads(self.options["splits"])]
+        return _Reader(Form(**form | {"header": tuple(form["header"])}), splits, schema, self._settings)
+
+
+class _Split(InputPartition):
+    def __init__(self, files: Sequence[File]) -> None:
+        super().__init__(None)
+        self.files = files
+
+
+class _Reader(DataSourceReader):
+    def __init__(self, form: Form, splits: Splits, schema: StructType, settings: HadoopSettings) -> None:
+        self._form, self._splits, self._schema, self._settings = form, splits, schema, settings
+
+    def partitions(self) -> Sequence[InputPartition]:
+        return [_Split(files) for files in self._splits]
+
+    @hidden_traceback()
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, _Split)
+        schema = to_arrow_schema(self._schema)
+        for file in partition.files:
+            for batch in read_file(file, self._form, self._settings):
+                yield _fitted(batch, schema, file)
+
+
+def read_file(file: File, form: Form, settings: HadoopSettings) -> Iterator[pa.RecordBatch]:
+    """A file's rows, with the columns `FILE` and `LINE`. Raises FileError where it is not, or not any more, what was
+    planned; then its last rows have not come."""
+    check_unchanged(file, settings)
+    hashed = Hashed(file, settings)
+    held: pa.RecordBatch | None = None
+    for batch in _parquet(file, hashed, settings) if form.parquet else _text(file, hashed, form):
+        if held is not None:
+            yield held
+        held = batch
+    check_digest(file, hashed.digest)
+    check_unchanged(file, settings)
+    if held is not None:
+        yield held
+
+
+def _text(file: File, hashed: Hashed, form: Form) -> Iterator[pa.RecordBatch]:
+    try:
+        header_due = bool(form.header)
+        for batch in records(hashed.blocks(), form.text):
+            if header_due:
+                _check_header(file, batch.column(0)[0].as_py(), form)
+                batch, header_due = batch.slice(1), False
+            if not form.blank:
+                batch = batch.filter(pc.not_equal(pc.utf8_trim_whitespace(batch.column(0)), ""))
+            yield _with_place(batch.select(["value"]), file, batch.column(1))
+    except BadText as bad:
+        raise _malformed(file, f"line {bad.line}: {bad}") from None
+
+
+def _check_header(file: File, header: str, form: Form) -> None:
+    names = next(csv.reader([header], delimiter=form.delimiter, quotechar=form.quote or None, strict=False), [])
+    if tuple(names) != form.header:
+        raise _malformed(file, f"its header is {', '.join(names)}, not {', '.join(form.header)}")
+
+
+def _parquet(file: File, hashed: Hashed, settings: HadoopSettings) -> Iterator[pa.RecordBatch]:
+    for _ in hashed.blocks():  # all of it first, as a footer leads to the rows
+        pass
+    check_digest(file, hashed.digest)
+    store = store_of(file.uri, settings)
+    line = 1
+    try:
+        with store.files.open_input_file(store.root) as data:
+            for batch in pq.ParquetFile(data).iter_batches(_PARQUET_ROWS):
+                yield _with_place(batch, file, pa.array(range(line, line + batch.num_rows), pa.int64()))
+                line += batch.num_rows
+    except (pa.ArrowException, OSError) as error:
+        raise _malformed(file, f"{type(error).__name__}: {error}") from None
+
+
+def parquet_schema(file: File, settings: HadoopSettings) -> pa.Schema:
+    """The schema of a Parquet file. Raises FileError."""
+    store = store_of(file.uri, settings)
+    try:
+        with store.files.open_input_file(store.root) as data:
+            schema: pa.Schema = pq.read_schema(data).remove_metadata()
+    except (pa.ArrowException, OSError) as error:
+        raise _malformed(file, f"{type(error).__name__}: {error}") from None
+    return schema
+
+
+def _with_place(batch: pa.RecordBatch, file: File, lines: pa.Array) -> pa.RecordBatch:
+    return batch.append_column(FILE, pa.repeat(file.uri, batch.num_rows)).append_column(LINE, lines)
+
+
+def _fitted(batch: pa.RecordBatch, schema: pa.Schema, file: File) -> pa.RecordBatch:
+    """The batch with just the columns and types of the schema."""
+    absent = [name for name in schema.names if name not in batch.schema.names]
+    if absent:
+        raise _malformed(file, f"it has no column {', '.join(absent)}")
+    try:
+        return batch.select(schema.names).cast(schema)
+    except (pa.ArrowException, ValueError) as error:
+        raise _malformed(file, f"its columns do not fit the schema: {error}") from None
+
+
+def _malformed(file: File, why: str) -> FileError:
+    return FileError(
+        "EOS_FILE_MALFORMED",
+        f"{file.uri} is not what 'files' says: {' '.join(why.split())}.",
+        hint="Nothing of this micro-batch was written. Mend 'files.format', 'files.schema' or 'files.options', or take "
+        "the file away.",
+        uri=file.uri,
+    )

@@ -1,0 +1,143 @@
+"""What ``sasl.jaas.config`` says, as the properties of librdkafka that mean the same."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+from spark_eos.kafka.config.unsupported import unsupported
+
+_OPTION = re.compile(r"([\w.]+)\s*=\s*(?:\"((?:\\.|[^\"\\])*)\"|'((?:\\.|[^'\\])*)'|([^\s;]+))")
+
+#: Options of OAuthBearerLoginModule, and of what replaces its handler for AWS, with our names of them.
+_CREDENTIALS = {
+    "clientId": "sasl.oauthbearer.client.id",
+    "clientSecret": "sasl.oauthbearer.client.secret",
+    "scope": "sasl.oauthbearer.scope",
+    "ssl.truststore.certificates": "https.ca.pem",
+}
+_AWS = {
+    "awsProfileName": "aws.profile",
+    "awsRoleArn": "aws.role.arn",
+    "awsRoleSessionName": "aws.role.session.name",
+    "awsStsRegion": "aws.sts.region",
+}
+_TICKETS = {
+    "keyTab": "sasl.kerberos.keytab",
+    "principal": "sasl.kerberos.principal",
+    "serviceName": "sasl.kerberos.service.name",
+}
+_IGNORED_OF_KERBEROS = {
+    *(
+        "useKeyTab",
+        "useTicketCache",
+        "storeKey",
+        "renewTGT",
+        "doNotPrompt",
+        "refreshKrb5Config",
+        "isInitiator",
+        "debug",
+    ),
+    "client",
+}
+_IGNORED_OF_AWS = {"awsDebugCreds", "awsMaxRetries", "awsMaxBackOffTimeMs"}
+#: Of tokens that nobody signs: the claims that librdkafka's ``sasl.oauthbearer.config`` has, too.
+_CLAIMS = {
+    "unsecuredLoginPrincipalClaimName": "principalClaimName",
+    "unsecuredLoginScopeClaimName": "scopeClaimName",
+    "unsecuredLoginLifetimeSeconds": "lifeSeconds",
+}
+
+
+@dataclass(frozen=True)
+class Login:
+    """A login module by the name of its class, without the package, and its options, which may be secrets."""
+
+    module: str
+    options: dict[str, str] = field(repr=False)
+
+
+def parse_jaas(text: str) -> Login:
+    words = text.split(maxsplit=1)
+    found = _OPTION.findall(words[1]) if len(words) > 1 else []
+    options = {key: re.sub(r"\\(.)", r"\1", double or single or bare) for key, double, single, bare in found}
+    return Login(words[0].rpartition(".")[2] if words else "", options)
+
+
+def login_properties(login: Login) -> dict[str, str]:
+    """Raises OptionError (EOS_OPTION_KAFKA_UNSUPPORTED), without the value of any option."""
+    if login.module in ("PlainLoginModule", "ScramLoginModule"):
+        return _password(login)
+    if login.module == "OAuthBearerLoginModule":
+        return _bearer(login)
+    if login.module == "IAMLoginModule":
+        return {"sasl.mechanism": "AWS_MSK_IAM"} | _renamed(login, _AWS, _IGNORED_OF_AWS)
+    if login.module == "Krb5LoginModule":
+        return _kerberos(login)
+    raise _refused(
+        f"names the login module '{login.module}'",
+        "Use PlainLoginModule or ScramLoginModule with username and password, OAuthBearerLoginModule, or "
+        "IAMLoginModule; or kafka.sasl.mechanism with kafka.sasl.username and kafka.sasl.password.",
+    )
+
+
+def _password(login: Login) -> dict[str, str]:
+    if login.options.get("tokenauth", "").lower() == "true":
+        raise _refused("asks for a delegation token", "Use the user's own password, or certificates.")
+    if not {"username", "password"} <= login.options.keys():
+        raise _refused(f"has no username and password for {login.module}", "Add both.")
+    return {"sasl.username": login.options["username"], "sasl.password": login.options["password"]}
+
+
+def _kerberos(login: Login) -> dict[str, str]:
+    """Java wants to be told where the credentials are to come from, and where not; here, a keytab that is named counts,
+    else what Kerberos finds (KRB5CCNAME, KRB5_CLIENT_KTNAME)."""
+    if "ticketCache" in login.options:
+        raise _refused("names a ticket cache", "Name it by KRB5CCNAME in the environment of driver and executors.")
+    return _renamed(login, _TICKETS, _IGNORED_OF_KERBEROS)
+
+
+def _bearer(login: Login) -> dict[str, str]:
+    unsecured = {key: value for key, value in login.options.items() if key.startswith("unsecuredLogin")}
+    if unsecured:
+        return _unsecured(unsecured)
+    extensions = {key: value for key, value in login.options.items() if key.startswith("extension_")}
+    aws = login.options.keys() & _AWS.keys()
+    known = _AWS if aws else _CREDENTIALS
+    result = _renamed(login, known, {*extensions, *_IGNORED_OF_AWS})
+    if extensions:
+        pairs = (f"{key.removeprefix('extension_')}={value}" for key, value in extensions.items())
+        result["sasl.oauthbearer.extensions"] = ",".join(pairs)
+    return result
+
+
+def _unsecured(options: dict[str, str]) -> dict[str, str]:
+    """A string claim is the principal, a list claim its scopes: the claims that brokers look at."""
+    name = options.get("unsecuredLoginPrincipalClaimName", "sub")
+    scope = options.get("unsecuredLoginScopeClaimName", "scope")
+    claims = {"principal": options.get(f"unsecuredLoginStringClaim_{name}", "")}
+    claims |= {known: options[key] for key, known in _CLAIMS.items() if key in options}
+    listed = options.get(f"unsecuredLoginListClaim_{scope}")
+    if listed:  # the first character is the separator
+        claims["scope"] = listed[1:].replace(listed[0], ",")
+    prefix = "unsecuredLoginExtension_"
+    extensions = (f"{key.removeprefix(prefix)}={value}" for key, value in options.items() if key.startswith(prefix))
+    return {
+        "enable.sasl.oauthbearer.unsecure.jwt": "true",
+        "sasl.oauthbearer.config": " ".join(f"{key}={value}" for key, value in claims.items()),
+        "sasl.oauthbearer.extensions": ",".join(extensions),
+    }
+
+
+def _renamed(login: Login, names: dict[str, str], ignored: set[str]) -> dict[str, str]:
+    unknown = login.options.keys() - names.keys() - ignored
+    if unknown:
+        raise _refused(
+            f"has options of {login.module} that are not known here: {', '.join(sorted(unknown))}",
+            f"Known are {', '.join(sorted(names))}.",
+        )
+    return {name: login.options[key] for key, name in names.items() if key in login.options}
+
+
+def _refused(what: str, hint: str) -> Exception:
+    return unsupported("sasl.jaas.config", f"{what}.", hint=hint)

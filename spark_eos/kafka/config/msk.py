@@ -1,0 +1,68 @@
+"""Tokens for Amazon MSK: addresses that AWS's own library signs with the credentials that it finds."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+from collections.abc import Mapping
+
+from spark_eos.errors import OptionError
+from spark_eos.kafka.config.unsupported import package_missing
+
+_SERVER = re.compile(r"\.kafka(?:-serverless)?\.([a-z0-9-]+)\.amazonaws\.com")
+_SESSION = "spark-eos"
+
+
+def region(settings: Mapping[str, str], servers: str) -> str:
+    """By which tokens differ: the option's, that of the brokers' names, or the environment's. Raises OptionError, also
+    where AWS's library is not installed."""
+    if importlib.util.find_spec("aws_msk_iam_sasl_signer") is None:
+        raise package_missing("sasl.mechanism", "is AWS_MSK_IAM", "aws-msk-iam-sasl-signer-python", "aws")
+    named = _SERVER.search(servers)
+    found = settings.get("aws.region") or (named[1] if named else None)
+    found = found or os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
+    if not found:
+        raise OptionError(
+            "EOS_OPTION_MISSING",
+            f"The AWS region of {servers} is not known.",
+            hint="Set option 'kafka.aws.region', or the environment variable AWS_REGION on the driver and on the "
+            "executors.",
+            option="kafka.aws.region",
+        )
+    return found
+
+
+def sign(settings: Mapping[str, str]) -> tuple[str, float]:
+    """A token, and when it expires, in seconds since the epoch. Raises OSError."""
+    from aws_msk_iam_sasl_signer.MSKAuthTokenProvider import (
+        generate_auth_token_from_credentials_provider as sign_with,
+    )
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    where = settings["aws.region"]
+    try:
+        text, until_ms = sign_with(where, _credentials(settings))
+    except (BotoCoreError, ClientError) as error:
+        raise OSError(f"no token for Amazon MSK in {where}: {error}") from None
+    return str(text), until_ms / 1000
+
+
+def _credentials(settings: Mapping[str, str]) -> object:
+    """The credentials, as AWS's library wants them."""
+    import boto3
+    from botocore.credentials import CredentialProvider, Credentials
+
+    def load() -> object:
+        session = boto3.Session(profile_name=settings.get("aws.profile"))
+        if "aws.role.arn" not in settings:
+            found = session.get_credentials()
+            if found is None:
+                raise OSError("no AWS credentials were found (environment, profile, or role of this machine)")
+            return found
+        client = session.client("sts", region_name=settings.get("aws.sts.region", settings["aws.region"]))
+        name = settings.get("aws.role.session.name", _SESSION)
+        given = client.assume_role(RoleArn=settings["aws.role.arn"], RoleSessionName=name)["Credentials"]
+        return Credentials(given["AccessKeyId"], given["SecretAccessKey"], given["SessionToken"])
+
+    return type("Provider", (CredentialProvider,), {"load": lambda self: load()})()

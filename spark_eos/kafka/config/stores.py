@@ -1,0 +1,94 @@
+"""Java's key stores of type PKCS12, as the PEM that OpenSSL reads. Nothing of it is written anywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from spark_eos.errors import OptionError
+from spark_eos.kafka.config.unsupported import package_missing, unsupported
+
+_JKS = (b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce")
+_PEM = b"-----BEGIN"
+
+
+@dataclass(frozen=True)
+class _Store:
+    """PEM: the key's own certificate with its chain, all other certificates with it, and the key, if there is one."""
+
+    chain: str
+    key: str | None = field(repr=False)
+
+
+def without_stores(user: Mapping[str, str]) -> dict[str, str]:
+    """The properties with what their stores hold in place of these, for whoever reads PEM only.
+
+    Raises OptionError for a store that cannot be read; OSError for one that is not there.
+    """
+    result = dict(user)
+    trusted, own = (
+        (result.pop(f"ssl.{store}.location", None), result.pop(f"ssl.{store}.password", None))
+        for store in ("truststore", "keystore")
+    )
+    if trusted[0] is not None:
+        found = _read("truststore", trusted[0], trusted[1])
+        result |= {"ssl.ca.location": trusted[0]} if found is None else {"ssl.ca.pem": found.chain}
+    if own[0] is not None:
+        found = _read("keystore", own[0], own[1])
+        if found is None:
+            result |= {"ssl.certificate.location": own[0], "ssl.key.location": own[0]}
+        elif found.key is None:
+            raise _unreadable("keystore", own[0], "it holds no key", "Give the store that has the client's key.")
+        else:
+            result |= {"ssl.certificate.pem": found.chain, "ssl.key.pem": found.key}
+            result.pop("ssl.key.password", None)  # Java's name for that of the key in the store
+    return result
+
+
+def _read(what: str, location: str, password: str | None) -> _Store | None:
+    """None for a file of PEM."""
+    data = Path(location).read_bytes()
+    if _PEM in data:
+        return None
+    if data.startswith(_JKS):
+        raise unsupported(
+            f"ssl.{what}.location",
+            f"is a {what} in Java's own format (JKS), {location}; PEM and PKCS12 are read here.",
+            hint=f"Convert it: keytool -importkeystore -srckeystore {location} -destkeystore {location}.p12 "
+            f"-deststoretype PKCS12, and set kafka.ssl.{what}.location={location}.p12",
+        )
+    return _read_pkcs12(what, location, data, password)
+
+
+def _read_pkcs12(what: str, location: str, data: bytes, password: str | None) -> _Store:
+    try:
+        from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, pkcs12
+    except ImportError:
+        raise package_missing(f"ssl.{what}.location", "is a store of type PKCS12", "cryptography", "pkcs12") from None
+    try:
+        found = pkcs12.load_pkcs12(data, password.encode() if password is not None else None)
+    except ValueError:
+        raise _unreadable(
+            what,
+            location,
+            "the password is wrong, or it is no store",
+            f"See kafka.ssl.{what}.password, and the file by: keytool -list -keystore {location}",
+        ) from None
+    certificates = [found.cert, *found.additional_certs] if found.cert is not None else found.additional_certs
+    chain = "".join(known.certificate.public_bytes(Encoding.PEM).decode() for known in certificates)
+    key = None
+    if found.key is not None:
+        key = found.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
+    if not chain:
+        raise _unreadable(what, location, "it holds no certificate", "Give the store that has them.")
+    return _Store(chain, key)
+
+
+def _unreadable(what: str, location: str, why: str, hint: str) -> OptionError:
+    return OptionError(
+        "EOS_OPTION_KAFKA_INVALID",
+        f"Option 'kafka.ssl.{what}.location' is {location}, which cannot be read: {why}.",
+        hint=hint,
+        option=f"kafka.ssl.{what}.location",
+    )

@@ -1,0 +1,128 @@
+"""How connections of our own are encrypted: the user's certificates, read again when their files have changed."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import ssl
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from spark_eos.errors import OptionError
+from spark_eos.kafka.config.stores import without_stores
+from spark_eos.kafka.config.unsupported import unsupported
+
+_FILES = (
+    "ssl.ca.location",
+    "ssl.certificate.location",
+    "ssl.crl.location",
+    "ssl.key.location",
+    "ssl.keystore.location",
+    "ssl.truststore.location",
+)
+#: Of a file: when it was changed, its size, and which one it is.
+_Stamp = tuple[int, int, int]
+
+
+class Tls:
+    """The ``ssl.*`` properties, by librdkafka's names and those of Java's stores."""
+
+    def __init__(self, user: Mapping[str, str]) -> None:
+        self._user = {key: value for key, value in user.items() if "ssl." in key}
+        self._context: ssl.SSLContext | None = None
+        self._stamps: list[_Stamp] = []
+        self._lock = threading.Lock()
+
+    def context(self) -> ssl.SSLContext:
+        """For a new connection: certificates that were replaced since the last one are read anew.
+
+        Raises OSError, also for a certificate that does not fit its key, as while they are being replaced; OptionError
+        for a store that is of no use.
+        """
+        with self._lock:
+            stamps = self._stamps_now()
+            if self._context is None:
+                self._context, self._stamps = _load(self._user), stamps
+            elif stamps != self._stamps:
+                try:
+                    self._context, self._stamps = _load(self._user), stamps
+                except OptionError as error:  # the store may be half written; the next connection reads it again
+                    raise OSError(error.message) from None
+            return self._context
+
+    def _stamps_now(self) -> list[_Stamp]:
+        """Links are followed: secrets that are mounted are replaced by changing a link."""
+        found = (Path(self._user[name]).stat() for name in _FILES if name in self._user and not _is_probe(self._user))
+        return [(file.st_mtime_ns, file.st_size, file.st_ino) for file in found]
+
+
+def _is_probe(user: Mapping[str, str]) -> bool:
+    """librdkafka's word for the certificates of the system."""
+    return user.get("ssl.ca.location") == "probe"
+
+
+def _load(given: Mapping[str, str]) -> ssl.SSLContext:
+    user = without_stores(given)
+    location = None if _is_probe(user) else user.get("ssl.ca.location")
+    is_folder = location is not None and Path(location).is_dir()
+    context = ssl.create_default_context(
+        cafile=None if is_folder else location, capath=location if is_folder else None, cadata=user.get("ssl.ca.pem")
+    )
+    # As Java and librdkafka: whoever is trusted need not be at the top of a chain, and may have been made by old tools.
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    if location is not None or "ssl.ca.pem" in user:
+        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    verify = user.get("enable.ssl.certificate.verification", "true").lower() == "true"
+    context.check_hostname = verify and user.get("ssl.endpoint.identification.algorithm", "https") == "https"
+    context.verify_mode = ssl.CERT_REQUIRED if verify else ssl.CERT_NONE
+    if "ssl.crl.location" in user:
+        context.load_verify_locations(user["ssl.crl.location"])
+        context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
+    if "ssl.cipher.suites" in user:
+        _set_ciphers(context, user["ssl.cipher.suites"])
+    _load_own(context, user)
+    return context
+
+
+def _set_ciphers(context: ssl.SSLContext, suites: str) -> None:
+    try:
+        context.set_ciphers(suites.replace(",", ":"))
+    except ssl.SSLError:
+        raise unsupported(
+            "ssl.cipher.suites",
+            f"is {suites}, of which OpenSSL knows none for TLS 1.2.",
+            hint="Use OpenSSL's names, such as ECDHE-RSA-AES256-GCM-SHA384, or remove it.",
+        ) from None
+
+
+def _load_own(context: ssl.SSLContext, user: Mapping[str, str]) -> None:
+    with contextlib.ExitStack() as stack:
+
+        def path(name: str) -> str | None:
+            text = user.get(f"{name}.pem")
+            return user.get(f"{name}.location") if text is None else stack.enter_context(_as_file(text))
+
+        certificate = path("ssl.certificate")
+        if certificate is not None:
+            # Without a password, OpenSSL would ask for it on the terminal, and wait.
+            context.load_cert_chain(certificate, path("ssl.key"), user.get("ssl.key.password") or _no_password)
+
+
+def _no_password() -> str:
+    raise OSError("the key is encrypted, but kafka.ssl.key.password is not set")
+
+
+@contextlib.contextmanager
+def _as_file(text: str) -> Iterator[str]:
+    """A path at which OpenSSL, which takes keys from files only, finds the text: in memory where the system can do
+    that, else in a file without a name, which is gone when it is closed."""
+    with tempfile.TemporaryFile() if not _MEMORY_FILES else os.fdopen(os.memfd_create("pem"), "w+b") as file:
+        file.write(text.encode())
+        file.flush()
+        yield f"{_OPEN_FILES}/{file.fileno()}"
+
+
+_OPEN_FILES = "/proc/self/fd" if Path("/proc/self/fd").is_dir() else "/dev/fd"
+_MEMORY_FILES = hasattr(os, "memfd_create")

@@ -1,0 +1,241 @@
+"""Tokens of OAUTHBEARER, for our own connections and for librdkafka's clients: issued by a server for client
+credentials, read from a file, signed with AWS credentials, or signed by nobody, for tests.
+
+A token is kept for the next connection until most of its life is over.
+"""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import json
+import ssl
+import threading
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from spark_eos.errors import OptionError
+from spark_eos.kafka.config import msk
+from spark_eos.kafka.config.unsupported import unsupported
+
+_TIMEOUT_S = 10.0
+#: Of a token's life, after which a new one is asked for.
+_FRESH_SHARE = 0.8
+#: For how long a token is good of which nobody says it.
+_UNKNOWN_LIFE_S = 60.0
+_LARGEST = 1 << 20
+
+
+class TokenRefused(OSError):
+    """This user gets no token, and asking again is vain."""
+
+
+@dataclass(frozen=True)
+class Token:
+    """``expires_at``: seconds since the epoch."""
+
+    value: str = field(repr=False)
+    expires_at: float
+    principal: str = ""
+
+
+def token_settings(user: Mapping[str, str]) -> dict[str, str]:
+    """What a token is made of, of the properties by their internal names. Raises OptionError where it is too little."""
+    found = {key: value for key, value in user.items() if "oauthbearer" in key or key.startswith(("aws.", "https.ca"))}
+    if user.get("sasl.mechanism", "").upper() == "AWS_MSK_IAM":
+        found["aws.region"] = msk.region(found, user.get("bootstrap.servers", ""))
+    elif _is_unsecured(found):
+        _check_claims(found)
+    else:
+        _check_endpoint(found)
+    return found
+
+
+def token(settings: Mapping[str, str]) -> Token:
+    """One that is good for some time yet. Raises OSError, `TokenRefused` where asking again is vain."""
+    key = frozenset(settings.items())
+    with _lock:
+        known = _tokens.get(key)
+        if known is None or time.time() >= known[1]:
+            made = _source(settings)(settings)
+            known = _tokens[key] = made, time.time() + (made.expires_at - time.time()) * _FRESH_SHARE
+        return known[0]
+
+
+def forget(settings: Mapping[str, str], refused: Token) -> None:
+    """The brokers do not take this one: the next connection gets a new one."""
+    key = frozenset(settings.items())
+    with _lock:
+        known = _tokens.get(key)
+        if known is not None and known[0] == refused:
+            del _tokens[key]
+
+
+_tokens: dict[frozenset[tuple[str, str]], tuple[Token, float]] = {}
+_lock = threading.Lock()
+
+
+def _source(settings: Mapping[str, str]) -> Callable[[Mapping[str, str]], Token]:
+    if "aws.region" in settings:
+        return _signed
+    if _is_unsecured(settings):
+        return _unsecured
+    return _in_file if _endpoint(settings).startswith("file:") else _issued
+
+
+# Which settings
+
+_ENDPOINT = "sasl.oauthbearer.token.endpoint.url"
+
+
+def _endpoint(settings: Mapping[str, str]) -> str:
+    return settings.get(_ENDPOINT, "").strip()
+
+
+def _is_unsecured(settings: Mapping[str, str]) -> bool:
+    return settings.get("enable.sasl.oauthbearer.unsecure.jwt", "false").lower() == "true"
+
+
+def _unsecured_claims(settings: Mapping[str, str]) -> dict[str, str]:
+    return dict(part.partition("=")[::2] for part in settings.get("sasl.oauthbearer.config", "").split())
+
+
+def _check_claims(settings: Mapping[str, str]) -> None:
+    given = _unsecured_claims(settings)
+    if not given.get("principal") or not given.get("lifeSeconds", "3600").isdigit():
+        raise OptionError(
+            "EOS_OPTION_KAFKA_INVALID",
+            "The claims of an unsecured token have no principal, or a lifetime that is no number of seconds.",
+            hint="Set kafka.sasl.oauthbearer.config to principal=NAME, with lifeSeconds=3600 and scope=A,B as needed; "
+            "or unsecuredLoginStringClaim_sub and unsecuredLoginLifetimeSeconds in kafka.sasl.jaas.config.",
+        )
+
+
+def _check_endpoint(settings: Mapping[str, str]) -> None:
+    for key, only in (
+        ("sasl.oauthbearer.grant.type", "client_credentials"),
+        ("sasl.oauthbearer.metadata.authentication.type", "none"),
+    ):
+        if settings.get(key, only) != only:
+            raise unsupported(
+                key,
+                f"is {settings[key]}; tokens are issued for client credentials only.",
+                hint="Remove it and set kafka.sasl.oauthbearer.client.credentials.client.id and ….client.secret, or "
+                f"let something else write the token to a file and set kafka.{_ENDPOINT}=file:///…",
+            )
+    scheme = urllib.parse.urlsplit(_endpoint(settings)).scheme
+    if scheme not in ("http", "https", "file"):
+        raise OptionError(
+            "EOS_OPTION_MISSING" if not _endpoint(settings) else "EOS_OPTION_KAFKA_INVALID",
+            f"OAUTHBEARER needs option 'kafka.{_ENDPOINT}': the https:// address of a token server, or file:///…",
+            hint="Set it. For Amazon MSK, set kafka.sasl.mechanism=AWS_MSK_IAM instead.",
+            option=f"kafka.{_ENDPOINT}",
+        )
+    for what in ("id", "secret"):
+        if scheme != "file" and not settings.get(f"sasl.oauthbearer.client.{what}"):
+            raise OptionError(
+                "EOS_OPTION_MISSING",
+                f"Option 'kafka.sasl.oauthbearer.client.credentials.client.{what}' is missing.",
+                hint="The token server asks for client id and client secret. The options clientId and clientSecret of "
+                "OAuthBearerLoginModule in kafka.sasl.jaas.config mean the same.",
+                option=f"kafka.sasl.oauthbearer.client.credentials.client.{what}",
+            )
+
+
+# Where tokens come from
+
+
+def _unsecured(settings: Mapping[str, str]) -> Token:
+    """An unsigned JSON web token, for brokers of a test, from ``sasl.oauthbearer.config`` as librdkafka reads it."""
+    given = _unsecured_claims(settings)
+    life_s = int(given.get("lifeSeconds", "3600"))
+    now, principal = time.time(), given.get("principal", "")
+    claims: dict[str, object] = {
+        given.get("principalClaimName", "sub"): principal,
+        "iat": now,
+        "exp": now + life_s,
+    }
+    if "scope" in given:
+        claims[given.get("scopeClaimName", "scope")] = given["scope"].split(",")
+    parts = [json.dumps(part, separators=(",", ":")).encode() for part in ({"alg": "none"}, claims)]
+    text = ".".join(base64.urlsafe_b64encode(part).decode().rstrip("=") for part in parts) + "."
+    return Token(text, now + life_s, principal)
+
+
+def _in_file(settings: Mapping[str, str]) -> Token:
+    """A JSON web token that something else renews, such as the service account's of a pod."""
+    path = urllib.request.url2pathname(urllib.parse.urlsplit(_endpoint(settings)).path)
+    text = Path(path).read_text(encoding="ascii", errors="replace").strip()
+    claims = _claims(text)
+    return Token(text, _expiry(claims), str(claims.get("sub", "")))
+
+
+def _issued(settings: Mapping[str, str]) -> Token:
+    """Client credentials (RFC 6749, 4.4). Like the Java client, without encoding them, unless it is told to."""
+    url = _endpoint(settings)
+    pair = [settings.get(f"sasl.oauthbearer.client.{what}", "") for what in ("id", "secret")]
+    if settings.get("sasl.oauthbearer.header.urlencode", "false").lower() == "true":
+        pair = [urllib.parse.quote_plus(part) for part in pair]
+    form = {"grant_type": "client_credentials"}
+    if settings.get("sasl.oauthbearer.scope"):
+        form["scope"] = settings["sasl.oauthbearer.scope"]
+    head = {"Authorization": f"Basic {base64.b64encode(':'.join(pair).encode()).decode()}"}
+    try:
+        request = urllib.request.Request(url, urllib.parse.urlencode(form).encode(), head)
+        with _opener(settings).open(request, timeout=_TIMEOUT_S) as answer:
+            said = json.loads(answer.read(_LARGEST))
+        text = str(said["access_token"])
+    except urllib.error.HTTPError as error:
+        failure = TokenRefused if 400 <= error.code < 500 and error.code not in (408, 429) else OSError
+        raise failure(f"{_shown(url)} issues no token: {error.code} {error.reason}") from None
+    except (OSError, http.client.HTTPException, ValueError, KeyError, TypeError) as error:
+        why = "its answer has no access_token" if isinstance(error, (KeyError, TypeError)) else error
+        raise OSError(f"no token from {_shown(url)}: {why}") from None
+    claims = _claims(text)
+    life_s = said.get("expires_in")
+    expires_at = time.time() + float(life_s) if life_s is not None else _expiry(claims)
+    return Token(text, expires_at, str(claims.get("sub", "")))
+
+
+def _signed(settings: Mapping[str, str]) -> Token:
+    return Token(*msk.sign(settings))
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """The secret is for nobody but the server that the user has named."""
+
+    def redirect_request(self, *_: object) -> None:
+        return None
+
+
+def _opener(settings: Mapping[str, str]) -> urllib.request.OpenerDirector:
+    """The token server's certificate may be signed by another authority than the brokers'."""
+    tls = ssl.create_default_context(cafile=settings.get("https.ca.location"), cadata=settings.get("https.ca.pem"))
+    return urllib.request.build_opener(_NoRedirect, urllib.request.HTTPSHandler(context=tls))
+
+
+def _claims(text: str) -> dict[str, Any]:
+    """Those of a JSON web token; none of a token of another kind."""
+    try:
+        part = text.split(".")[1]
+        claims = json.loads(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4)))
+    except (IndexError, ValueError):
+        return {}
+    return claims if isinstance(claims, dict) else {}
+
+
+def _expiry(claims: Mapping[str, Any]) -> float:
+    found = claims.get("exp")
+    return float(found) if isinstance(found, (int, float)) else time.time() + _UNKNOWN_LIFE_S
+
+
+def _shown(url: str) -> str:
+    """Without a user and what comes after a question mark."""
+    parts = urllib.parse.urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"

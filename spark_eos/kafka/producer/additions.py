@@ -1,0 +1,59 @@
+"""Adds partitions to a transaction before they are written to, as transaction.version 0 and 1 need it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import astuple
+
+from spark_eos import system
+from spark_eos.kafka.codes import COORDINATOR_RETRIES, OK, UNKNOWN_TOPIC, Code, name_of
+from spark_eos.kafka.errors import Cause
+from spark_eos.kafka.net.client import BrokerClient
+from spark_eos.kafka.requests.add_partitions_to_txn import Place, add_partitions_to_txn
+from spark_eos.protocol.head import Pair
+from spark_eos.retry import retrying
+
+#: Seconds for which a broker may not know a partition, as when it has just started.
+_UNKNOWN_PLACE_S = 30.0
+#: Another partition of the request is at fault.
+_RETRIES = COORDINATOR_RETRIES | UNKNOWN_TOPIC | {Code.OPERATION_NOT_ATTEMPTED}
+
+
+class Additions:
+    """The partitions of one transaction. ``asked``: a request was sent, so that the transaction may be open.
+
+    One request at a time, for all partitions that are new, and nothing else is done until it is answered: what is
+    handed over has none under way. One without an answer is repeated on another connection. Should the broker work on
+    the first one after the transaction has ended, it opens it again, with nothing in it; which is why only the log can
+    tell that a transaction of these versions was lost.
+    """
+
+    def __init__(self, client: BrokerClient, own: Pair, timeout_s: float, silence_s: float) -> None:
+        self.asked = False
+        self._client, self._own = client, own
+        self._timeout_s, self._silence_s = timeout_s, silence_s
+        self._added: set[Place] = set()
+
+    def add(self, places: Iterable[Place]) -> Cause | None:
+        """Add those that are not added yet. Returns when all are; else why not."""
+        waiting = set(places) - self._added
+        if not waiting:
+            return None
+        began, why = system.monotonic(), "the coordinator did not answer"
+        self.asked = True
+        for _ in retrying(self._timeout_s):
+            codes = add_partitions_to_txn(self._client, astuple(self._own), waiting, self._silence_s) or {}
+            self._added |= {place for place in waiting if codes.get(place) == OK}
+            waiting -= self._added
+            if not waiting:
+                return None
+            wrong = sorted({code for place, code in codes.items() if place in waiting})
+            final = [code for code in wrong if code not in _RETRIES]
+            if system.monotonic() - began > _UNKNOWN_PLACE_S:
+                final += [code for code in wrong if code in UNKNOWN_TOPIC]
+            if final:
+                return Cause.of(final[0])
+            why = f"the coordinator answered {name_of(wrong[0])}" if wrong else why
+        return Cause.timed_out(
+            f"the transaction could not be told of its partitions within {self._timeout_s:.0f} s: {why}"
+        )

@@ -1,0 +1,93 @@
+"""AddPartitionsToTxn and AddOffsetsToTxn: what belongs to a transaction, told to its coordinator before it is written.
+
+With transaction.version 2, the leaders of partitions and the coordinators of groups do that themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from spark_eos.kafka.codes import COORDINATOR_MOVED
+from spark_eos.kafka.net.client import BrokerClient
+from spark_eos.kafka.net.schema import INT16, INT32, INT64, STRING, Api, Record, Request, array, record
+
+Place = tuple[str, int]
+"""Topic and partition."""
+
+#: Version 3 is the last one for clients.
+ADD_PARTITIONS_TO_TXN = Request(
+    "AddPartitionsToTxn",
+    24,
+    3,
+    3,
+    asks=record(
+        transactional_id=STRING,
+        producer_id=INT64,
+        producer_epoch=INT16,
+        topics=array(record(name=STRING, partitions=array(INT32))),
+    ),
+    answers=record(
+        throttle_time_ms=INT32,
+        results=array(
+            record(name=STRING, partitions=array(record(partition_index=INT32, partition_error_code=INT16))),
+        ),
+    ),
+)
+#: What brokers ask each other before they take the first batch of a transaction: brokers that offer it, which are those
+#: since Kafka 3.6, take none that would hang for ever (KIP-890).
+VERIFY_ADDITION = Api("AddPartitionsToTxn", 24, 4, 1 << 14)
+
+ADD_OFFSETS_TO_TXN = Request(
+    "AddOffsetsToTxn",
+    25,
+    3,
+    4,
+    asks=record(transactional_id=STRING, producer_id=INT64, producer_epoch=INT16, group_id=STRING),
+    answers=record(throttle_time_ms=INT32, error_code=INT16),
+)
+
+
+def add_partitions_to_txn(
+    client: BrokerClient, transaction: tuple[str, int, int], places: Iterable[Place], seconds: float
+) -> dict[Place, int] | None:
+    """Ask once to add partitions to the transaction (transactional id, producer id, epoch): Kafka's error code for
+    each; None where there is no answer within ``seconds``. What is in it already is added again without harm."""
+    topics: dict[str, list[int]] = {}
+    for topic, partition in sorted(places):
+        topics.setdefault(topic, []).append(partition)
+    values = {"topics": [{"name": topic, "partitions": numbers} for topic, numbers in topics.items()]}
+    answer = _ask(client, ADD_PARTITIONS_TO_TXN, transaction, values, seconds)
+    if answer is None or isinstance(answer, int):
+        return None if answer is None else {(t, p): answer for t, numbers in topics.items() for p in numbers}
+    codes = {(row.name, p.partition_index): p.partition_error_code for row in answer.results for p in row.partitions}
+    if COORDINATOR_MOVED & set(codes.values()):
+        client.forget([transaction[0]])
+    return codes
+
+
+def add_offsets_to_txn(
+    client: BrokerClient, transaction: tuple[str, int, int], group: str, seconds: float
+) -> int | None:
+    """Ask once to add a group's offsets: Kafka's error code; None where there is no answer within ``seconds``."""
+    answer = _ask(client, ADD_OFFSETS_TO_TXN, transaction, {"group_id": group}, seconds)
+    code: int | None = answer if answer is None or isinstance(answer, int) else answer.error_code
+    if code in COORDINATOR_MOVED:
+        client.forget([transaction[0]])
+    return code
+
+
+def _ask(
+    client: BrokerClient, request: Request, transaction: tuple[str, int, int], values: Mapping[str, Any], seconds: float
+) -> Record | int | None:
+    """The coordinator's answer, or the error code with which it could not be found."""
+    name, producer_id, epoch = transaction
+    found, errors = client.coordinators([name], seconds)
+    if not found:
+        return errors.get(name)
+    (node,) = found
+    own = {"transactional_id": name, "producer_id": producer_id, "producer_epoch": epoch}
+    answer = client.ask(node, request, own | dict(values), seconds)
+    if answer is None:
+        client.forget([name])
+    return answer

@@ -1,0 +1,36 @@
+"""A group's offsets, as OffsetCommit and TxnOffsetCommit have them alike."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from spark_eos.kafka.net.schema import INT16, INT32, INT64, NULLABLE_STRING, STRING, array, record
+
+_PARTITION = record(
+    partition_index=INT32, committed_offset=INT64, committed_leader_epoch=INT32, committed_metadata=NULLABLE_STRING
+)
+TOPICS = array(record(name=STRING, partitions=array(_PARTITION)))
+"""In the request."""
+
+ANSWERS = record(
+    throttle_time_ms=INT32,
+    topics=array(record(name=STRING, partitions=array(record(partition_index=INT32, error_code=INT16)))),
+)
+"""The answer."""
+
+
+def as_topics(offsets: Mapping[str, Mapping[int, int]]) -> list[dict[str, object]]:
+    """Offsets by topic and partition, as `TOPICS` takes them."""
+    return [
+        {"name": topic, "partitions": [_partition(p, offset) for p, offset in places.items()]}
+        for topic, places in offsets.items()
+    ]
+
+
+def _partition(partition: int, offset: int) -> dict[str, object]:
+    return {
+        "partition_index": partition,
+        "committed_offset": offset,
+        "committed_leader_epoch": -1,
+        "committed_metadata": "",
+    }

@@ -1,0 +1,53 @@
+"""OffsetCommit: the offsets of a consumer group, from somebody who is not a member of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from spark_eos.kafka.codes import COORDINATOR_MOVED
+from spark_eos.kafka.net.client import BrokerClient
+from spark_eos.kafka.net.metadata import CoordinatorKind
+from spark_eos.kafka.net.schema import INT32, NULLABLE_STRING, STRING, Request, record
+from spark_eos.kafka.requests.committed_offsets import ANSWERS, TOPICS, as_topics
+
+#: Since Kafka 2.4. From version 10 on, topics go by their id. A group with members answers UNKNOWN_MEMBER_ID to
+#: anybody else.
+OFFSET_COMMIT = Request(
+    "OffsetCommit",
+    8,
+    8,
+    9,
+    asks=record(
+        group_id=STRING,
+        generation_id_or_member_epoch=INT32,
+        member_id=STRING,
+        group_instance_id=NULLABLE_STRING,
+        topics=TOPICS,
+    ),
+    answers=ANSWERS,
+)
+
+
+def offset_commit(
+    client: BrokerClient, group: str, offsets: Mapping[str, Mapping[int, int]], seconds: float
+) -> dict[tuple[str, int], int] | int | None:
+    """The error code of each partition; or the one error code of a group without a coordinator; or None without an
+    answer."""
+    found, errors = client.coordinators([group], seconds, CoordinatorKind.GROUP)
+    if not found:
+        return errors.get(group)
+    (node,) = found
+    values = {
+        "group_id": group,
+        "generation_id_or_member_epoch": -1,
+        "member_id": "",
+        "group_instance_id": None,
+        "topics": as_topics(offsets),
+    }
+    answer = client.ask(node, OFFSET_COMMIT, values, seconds)
+    codes: dict[tuple[str, int], int] = {}
+    for topic in answer.topics if answer is not None else ():
+        codes |= {(topic.name, p.partition_index): p.error_code for p in topic.partitions}
+    if answer is None or COORDINATOR_MOVED & set(codes.values()):
+        client.forget([group], CoordinatorKind.GROUP)
+    return codes if answer is not None else None

@@ -1,0 +1,164 @@
+"""The offset map: which offset of the target each row of the source has. No I/O.
+
+One record for each range that a task has copied, written in the task's own transaction: so it is visible if and only if
+the rows are. Its key is the range's place in the source, so that a repair takes the place of what was lost; ranges
+without a row have a record, too, by which a reader knows that nothing is missing there.
+"""
+
+from __future__ import annotations
+
+import bisect
+import json
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+MOST_RUNS = 5_000
+"""Of one record: with more, a range has several, so that none is too large for a topic."""
+
+Gaps = Sequence[tuple[int, int]]
+"""(first offset, number) of offsets without a gap."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """A partition of a topic of a cluster, both by their ids."""
+
+    cluster: str
+    topic_id: str
+    partition: int
+
+
+@dataclass(frozen=True)
+class Run:
+    """``count`` rows that lie without a gap in the source, from offset ``source`` on, and in the target."""
+
+    source: int
+    target: int
+    count: int
+
+
+@dataclass(frozen=True)
+class Entry:
+    """Offsets ``first`` to ``end``, exclusive, of a source: those with a row are in ``runs``, by their order.
+
+    ``topic``: the name of the source's topic; ``target``, ``target_id``: name and id of the target's, whose partition
+    has the same number.
+    """
+
+    source: Source
+    topic: str
+    first: int
+    end: int
+    target: str
+    target_id: str
+    runs: tuple[Run, ...]
+
+
+def runs_of(source: Gaps, target: Gaps) -> tuple[Run, ...]:
+    """The same rows, in the same order, by their offsets on both sides. Raises ValueError unless they are as many."""
+    runs: list[Run] = []
+    ours, theirs = list(source)[::-1], list(target)[::-1]
+    while ours and theirs:
+        (at, left), (there, room) = ours.pop(), theirs.pop()
+        count = min(left, room)
+        last = runs[-1] if runs else Run(at, there, 0)
+        if (last.source + last.count, last.target + last.count) == (at, there):
+            runs[-1:] = [Run(last.source, last.target, last.count + count)]
+        else:
+            runs.append(Run(at, there, count))
+        if left > count:
+            ours.append((at + count, left - count))
+        if room > count:
+            theirs.append((there + count, room - count))
+    if ours or theirs:
+        raise ValueError("not as many rows in the target as in the source")
+    return tuple(runs)
+
+
+def cut(entry: Entry) -> Iterator[Entry]:
+    """The entry as one or more that are not too large."""
+    starts = [entry.first, *(run.source for run in entry.runs[MOST_RUNS::MOST_RUNS])]
+    for number, (first, end) in enumerate(zip(starts, [*starts[1:], entry.end], strict=True)):
+        some = entry.runs[number * MOST_RUNS : (number + 1) * MOST_RUNS]
+        yield Entry(entry.source, entry.topic, first, end, entry.target, entry.target_id, some)
+
+
+def to_record(entry: Entry) -> tuple[bytes, bytes]:
+    """Key and value, as JSON. Of runs, the differences to the end of the run before."""
+    source = entry.source
+    key = {"cluster": source.cluster, "topic": source.topic_id, "partition": source.partition, "first": entry.first}
+    runs, at, there = [], entry.first, 0
+    for run in entry.runs:
+        runs.append([run.source - at, run.target - there, run.count])
+        at, there = run.source + run.count, run.target + run.count
+    value = {"topic": entry.topic, "end": entry.end, "target": entry.target, "id": entry.target_id, "runs": runs}
+    return _text(key), _text(value)
+
+
+def from_record(key: bytes, value: bytes) -> Entry | None:
+    """The inverse; None for a record that is none of these."""
+    place: dict[str, Any] = json.loads(key)
+    if "first" not in place:
+        return None
+    fields = json.loads(value)
+    runs, at, there = [], place["first"], 0
+    for gap, jump, count in fields["runs"]:
+        runs.append(Run(at + gap, there + jump, count))
+        at, there = at + gap + count, there + jump + count
+    source = Source(place["cluster"], place["topic"], place["partition"])
+    return Entry(source, fields["topic"], place["first"], fields["end"], fields["target"], fields["id"], tuple(runs))
+
+
+def partition_of(source: Source, count: int) -> int:
+    """Where a map of so many partitions has the entries of a source. The first one is for the origins of topics, which
+    whoever asks for them can read without the rest."""
+    name = f"{source.cluster} {source.topic_id} {source.partition}".encode()
+    return 1 + zlib.crc32(name) % (count - 1) if count > 1 else 0
+
+
+@dataclass(frozen=True)
+class Place:
+    """A position in the target."""
+
+    topic: str
+    topic_id: str
+    partition: int
+    offset: int
+
+
+class Translation:
+    """The entries of one partition of the source, at least one."""
+
+    def __init__(self, entries: Iterable[Entry]) -> None:
+        self.entries = sorted(entries, key=lambda entry: entry.first)
+        self.begin = self.entries[0].first
+        self.end = max(entry.end for entry in self.entries)
+        self._firsts = [entry.first for entry in self.entries]
+        self._runs = [(run, entry) for entry in self.entries for run in entry.runs]
+        self._lasts = [run.source + run.count for run, _ in self._runs]
+
+    def covers(self, offset: int) -> bool:
+        """Whether all that is before this position, and after the first entry, has been mirrored up to it."""
+        before = self.entries[max(0, bisect.bisect_right(self._firsts, offset) - 1)]
+        return before.first <= offset <= before.end
+
+    def place(self, offset: int) -> Place:
+        """Where a reader of the target goes on that has read everything before this position of the source."""
+        number = bisect.bisect_right(self._lasts, offset)
+        if number < len(self._runs):
+            run, entry = self._runs[number]
+            return _place(entry, run.target + max(0, offset - run.source))
+        if self._runs:
+            run, entry = self._runs[-1]
+            return _place(entry, run.target + run.count)
+        return _place(self.entries[-1], 0)
+
+
+def _place(entry: Entry, offset: int) -> Place:
+    return Place(entry.target, entry.target_id, entry.source.partition, offset)
+
+
+def _text(fields: dict[str, Any]) -> bytes:
+    return json.dumps(fields, separators=(",", ":")).encode()

@@ -1,0 +1,190 @@
+"""Moves a consumer group from the source of a mirror to its target, so that it goes on where it was."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from spark_eos.errors import KafkaError, TopicError
+from spark_eos.kafka.admin.groups import active_members, commit_offsets, committed_offsets, delete_group
+from spark_eos.kafka.admin.topics import Offsets, cluster_id, describe_topics
+from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.mirror.entries import Place, Source, Translation
+from spark_eos.mirror.map_topic import DEFAULT_MAP, OffsetMap, not_covered
+from spark_eos.retry import retrying
+
+
+@dataclass(frozen=True)
+class Step:
+    """One partition: where the group is in the source, and where that is in the target."""
+
+    topic: str
+    partition: int
+    offset: int
+    place: Place
+
+
+@dataclass(frozen=True)
+class Move:
+    """What is to be done, or was. ``left``: topics of the group that are not mirrored, and stay as they are."""
+
+    group: str
+    steps: tuple[Step, ...]
+    left: tuple[str, ...]
+    deletes: bool
+    done: bool = False
+
+
+@dataclass(frozen=True)
+class Mover:
+    """``source`` and ``target``: how both clusters are reached; ``map``: the topic of the offset map."""
+
+    group: str
+    source: KafkaProperties
+    target: KafkaProperties
+    map: str = DEFAULT_MAP
+
+    def move(self, *, apply: bool = False, delete: bool = False, overwrite: bool = False, wait_s: float = 0.0) -> Move:
+        """Give the group's offsets to the group of the same name on the target's cluster; only with ``apply``.
+
+        1. Nobody may be in the group at the source; what it has committed there is read when no transaction is about to
+           change it.
+        2. Wait until the map covers that, for ``wait_s`` seconds.
+        3. Nobody may be in the group at the target, and it has no other offsets for these topics there, unless they are
+           to be overwritten.
+        4. The group at the source has not moved meanwhile. Commit.
+        5. With ``delete``, the group at the source is deleted, so that nobody goes on there by mistake.
+
+        Raises KafkaError: EOS_GROUP_ACTIVE, EOS_GROUP_WITHOUT_OFFSETS, EOS_MIRROR_NOT_COVERED,
+        EOS_MIRROR_GROUP_HAS_OFFSETS, EOS_MIRROR_GROUP_MOVES, EOS_MIRROR_GROUP_REST, EOS_MIRROR_TARGET_RECREATED.
+        """
+        self._check_empty(self.source, "source")
+        committed = committed_offsets(self.source, self.group, None)
+        steps, left = self._steps(committed, wait_s)
+        if delete and left:
+            raise self._rest(left)
+        self._check_empty(self.target, "target")
+        self._check_targets(steps, overwrite=overwrite)
+        move = Move(self.group, steps, left, delete)
+        if not apply:
+            return move
+        self._check_empty(self.source, "source")
+        if committed_offsets(self.source, self.group, None) != committed:
+            raise self._moves()
+        offsets: Offsets = {}
+        for step in steps:
+            offsets.setdefault(step.place.topic, {})[step.partition] = step.place.offset
+        commit_offsets(self.target, self.group, offsets)
+        if delete:
+            delete_group(self.source, self.group)
+        return Move(self.group, steps, left, delete, done=True)
+
+    def _check_empty(self, kafka: KafkaProperties, side: str) -> None:
+        members = active_members(kafka, self.group, to_commit=side == "target")
+        if members:
+            raise KafkaError(
+                "EOS_GROUP_ACTIVE",
+                f"Consumer group {self.group} has {len(members)} active member(s) at the {side}: "
+                f"{', '.join(sorted(set(members)))}.",
+                hint="Stop these consumers first: what they commit later would be lost, or read twice.",
+                group=self.group,
+            )
+
+    def _steps(self, committed: Offsets, wait_s: float) -> tuple[tuple[Step, ...], tuple[str, ...]]:
+        """Of all that is mirrored, when the map covers it; and the topics that are not."""
+        cluster = cluster_id(self.source)
+        ids = {name: topic.id for name, topic in describe_topics(self.source, committed, missing_ok=True).items()}
+        for _ in retrying(wait_s):
+            map_ = OffsetMap.read(self.target, cluster, self.map)
+            mirrored = map_.topics()
+            left = tuple(sorted(topic for topic in committed if topic not in mirrored))
+            wanted = {topic: offsets for topic, offsets in committed.items() if topic in mirrored}
+            lacking = _not_yet(map_, wanted, ids)
+            if not lacking:
+                break
+        if not wanted:
+            raise KafkaError(
+                "EOS_GROUP_WITHOUT_OFFSETS",
+                f"Consumer group {self.group} has no committed offsets for topics that are mirrored to this cluster.",
+                hint="Check the group's name, the clusters, and the topic of the offset map.",
+                group=self.group,
+            )
+        steps = tuple(
+            Step(topic, p, offset, _place(map_, ids, topic, p, offset))
+            for topic, offsets in sorted(wanted.items())
+            for p, offset in sorted(offsets.items())
+        )
+        return steps, left
+
+    def _check_targets(self, steps: Collection[Step], *, overwrite: bool) -> None:
+        there = describe_topics(self.target, {step.place.topic for step in steps}, missing_ok=True)
+        for step in steps:
+            place = step.place
+            if place.topic not in there or there[place.topic].id != place.topic_id:
+                raise TopicError(
+                    "EOS_MIRROR_TARGET_RECREATED",
+                    f"The target topic {place.topic} was deleted or created anew since {step.topic} was "
+                    "mirrored to it.",
+                    hint="What the group has not read yet is not there. Mirror the topic again first.",
+                    topic=place.topic,
+                )
+        numbers = {name: range(topic.partitions) for name, topic in there.items()}
+        has = committed_offsets(self.target, self.group, numbers)
+        unlike = [
+            f"{step.place.topic}-{step.partition}"
+            for step in steps
+            if has.get(step.place.topic, {}).get(step.partition, step.place.offset) != step.place.offset
+        ]
+        if unlike and not overwrite:
+            raise KafkaError(
+                "EOS_MIRROR_GROUP_HAS_OFFSETS",
+                f"Consumer group {self.group} has other offsets at the target for {', '.join(unlike)}.",
+                hint="It has read there already. With --overwrite, it goes on from where it is at the source, and may "
+                "read rows once more, or never.",
+                group=self.group,
+            )
+
+    def _moves(self) -> KafkaError:
+        return KafkaError(
+            "EOS_MIRROR_GROUP_MOVES",
+            f"Consumer group {self.group} has committed offsets at the source while it was looked at.",
+            hint="Nothing was changed. Stop whoever commits them, and try again.",
+            group=self.group,
+        )
+
+    def _rest(self, left: Collection[str]) -> KafkaError:
+        return KafkaError(
+            "EOS_MIRROR_GROUP_REST",
+            f"Consumer group {self.group} also has offsets for {', '.join(left)}, which are not mirrored, and would be "
+            "deleted with it.",
+            hint="Nothing was changed. Leave out --delete.",
+            group=self.group,
+        )
+
+
+def _found(map_: OffsetMap, ids: Mapping[str, str], topic: str, partition: int) -> Translation | None:
+    return map_.translations.get(Source(map_.cluster, ids.get(topic, ""), partition))
+
+
+def _not_yet(map_: OffsetMap, committed: Offsets, ids: Mapping[str, str]) -> list[tuple[str, int]]:
+    """Partitions that the map may still come to cover. Nobody has to wait for one of which nothing was read."""
+    return [
+        (topic, p)
+        for topic, offsets in committed.items()
+        for p, offset in offsets.items()
+        if offset > (0 if (found := _found(map_, ids, topic, p)) is None else found.end)
+    ]
+
+
+def _place(map_: OffsetMap, ids: Mapping[str, str], topic: str, partition: int, offset: int) -> Place:
+    """Raises KafkaError (EOS_MIRROR_NOT_COVERED)."""
+    found = _found(map_, ids, topic, partition)
+    if found is None and offset == 0:
+        # A partition that had no row so far: all that it gets comes after this.
+        others = [t for source, t in map_.translations.items() if source.topic_id == ids.get(topic)]
+        if others:
+            last = others[0].entries[-1]
+            return Place(last.target, last.target_id, partition, 0)
+    if found is None or not found.covers(offset):
+        raise not_covered(topic, partition, offset, [] if found is None else [found])
+    return found.place(offset)

@@ -1,0 +1,68 @@
+"""Where the rows of an open transaction lie, by the log: for those of which no acknowledgement told the offset."""
+
+from __future__ import annotations
+
+from spark_eos.errors import Unclear
+from spark_eos.kafka.codes import OK
+from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.kafka.net.client import broker_client
+from spark_eos.kafka.records.batches import Damage, UnsupportedFormat, walk_batches
+from spark_eos.kafka.requests.describe_producers import describe_producers
+from spark_eos.kafka.requests.fetch import fetch_once
+from spark_eos.protocol.head import Pair
+from spark_eos.retry import retrying
+
+_FETCH_BYTES = 1 << 20
+_WAIT_S = 30.0
+
+
+def landed(kafka: KafkaProperties, own: Pair, topic: str, partition: int, rows: int) -> list[tuple[int, int]]:
+    """(first offset, number) of all ``rows`` that the producer has in the partition, in order. All are acknowledged.
+
+    Raises Unclear (EOS_TRANSACTION_NOT_FOUND) where the log does not have them.
+    """
+    runs: list[tuple[int, int]] = []
+    at: int | None = None
+    for _ in retrying(_WAIT_S):
+        at = _begin(kafka, own, topic, partition) if at is None else at
+        while at is not None and sum(count for _, count in runs) < rows:
+            after = _read(kafka, own, (topic, partition), at, runs)
+            if after is None:
+                break
+            at = after
+        if at is not None and sum(count for _, count in runs) >= rows:
+            break
+    if sum(count for _, count in runs) != rows:
+        raise Unclear(
+            "EOS_TRANSACTION_NOT_FOUND",
+            f"The log of {topic}-{partition} does not show the {rows} rows of the open transaction {own.id}.",
+            hint="Nothing of it becomes visible: Spark tries the task again.",
+            transactional_id=own.id,
+        )
+    return runs
+
+
+def _begin(kafka: KafkaProperties, own: Pair, topic: str, partition: int) -> int | None:
+    for producer in describe_producers(broker_client(kafka), topic, partition):
+        if (producer.producer_id, producer.producer_epoch) == (own.producer_id, own.epoch):
+            return int(producer.current_txn_start_offset) if producer.current_txn_start_offset >= 0 else None
+    return None
+
+
+def _read(
+    kafka: KafkaProperties, own: Pair, place: tuple[str, int], at: int, runs: list[tuple[int, int]]
+) -> int | None:
+    """Note what is the producer's in the next answer; the offset to read on from, None for one to ask again."""
+    fetched = fetch_once(kafka, *place, at, _FETCH_BYTES, isolation="read_uncommitted")
+    if fetched is None or fetched[0].error != OK:
+        return None
+    after = at
+    try:
+        for batch in walk_batches(fetched[1], fetched[0].size, ()):
+            mine = (batch.producer_id, batch.epoch) == (own.producer_id, own.epoch) and not batch.control
+            if mine and batch.base >= at:
+                runs.append((batch.base, batch.count))
+            after = batch.last + 1
+    except (Damage, UnsupportedFormat):
+        return None
+    return after if after > at else None

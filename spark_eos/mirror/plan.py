@@ -1,0 +1,38 @@
+"""A mirror, as it travels to Spark's Python processes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from spark_eos.direct.plan import DirectPlan
+from spark_eos.mirror.map_topic import DEFAULT_MAP
+
+
+@dataclass(frozen=True)
+class Targets:
+    """How targets are made. ``prefix``: before the source topic's name; ``settings``: of a topic, over what is taken
+    from its source; ``replication``: -1 for the brokers' default; ``map``: the topic of the offset map."""
+
+    prefix: str = ""
+    settings: Mapping[str, str] = field(default_factory=dict)
+    replication: int = -1
+    map: str = DEFAULT_MAP
+
+    def name(self, topic: str) -> str:
+        return self.prefix + topic
+
+
+@dataclass(frozen=True)
+class MirrorPlan(DirectPlan):
+    """See DirectPlan. ``target_cluster``: the id of the target's cluster."""
+
+    targets: Targets = field(default_factory=Targets)
+    target_cluster: str = ""
+
+    @property
+    def aside(self) -> frozenset[str]:
+        return frozenset([self.targets.map])
+
+    def target(self, topic: str) -> str:
+        return self.targets.name(topic)

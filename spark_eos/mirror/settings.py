@@ -1,0 +1,62 @@
+"""Settings of topics: what a target takes over from its source, what is another, and what it must not have. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from spark_eos.errors import TopicError
+
+KEPT = (
+    "cleanup.policy",
+    "delete.retention.ms",
+    "max.compaction.lag.ms",
+    "max.message.bytes",
+    "min.compaction.lag.ms",
+    "retention.bytes",
+    "retention.ms",
+)
+"""Taken from the source topic when a target is made. All others are the target brokers' defaults."""
+
+_ANY_TIME = str(2**63 - 1)
+CHANGED = {
+    "compression.type": "producer",  # batches stay as they are
+    "message.timestamp.type": "CreateTime",  # timestamps are the source's, whoever has set them there
+    # A row that was in time for the source's brokers is not, later, for the target's.
+    "message.timestamp.before.max.ms": _ANY_TIME,
+    "message.timestamp.after.max.ms": _ANY_TIME,
+}
+"""What a target is made with, whatever the source has."""
+
+
+def wanted(source: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:
+    """What to make a target with. ``source``: the settings of the source topic; ``own``: the user's, which win."""
+    return {**{name: source[name] for name in KEPT if name in source}, **CHANGED, **own}
+
+
+def check(topic: str, source: Mapping[str, str], target: Mapping[str, str]) -> None:
+    """Raises TopicError (EOS_MIRROR_TARGET_SETTINGS) for settings of a target under which rows would be refused,
+    changed, or deleted that the source keeps."""
+    if target.get("message.timestamp.type") == "LogAppendTime":
+        raise _unfit(topic, "message.timestamp.type", "LogAppendTime", "CreateTime", "timestamps would be lost")
+    if "compact" in target.get("cleanup.policy", "") and "compact" not in source.get("cleanup.policy", ""):
+        why = "rows without a key would be refused, and of others only the newest kept"
+        raise _unfit(topic, "cleanup.policy", target["cleanup.policy"], source.get("cleanup.policy", "delete"), why)
+    ours, theirs = (int(of.get("max.message.bytes", 0)) for of in (target, source))
+    if ours < theirs:
+        raise _unfit(topic, "max.message.bytes", str(ours), f"at least {theirs}", "the source may hold larger batches")
+
+
+def _unfit(topic: str, setting: str, has: str, needed: str, why: str) -> TopicError:
+    return TopicError(
+        "EOS_MIRROR_TARGET_SETTINGS",
+        f"The target topic {topic} has {setting}={has}: {why}.",
+        hint=f"Set it to {needed}.",
+        topic=topic,
+        setting=setting,
+    )
+
+
+def retention_ms(target: Mapping[str, str]) -> int | None:
+    """For how long a target keeps rows; None for ever."""
+    age = int(target.get("retention.ms", -1))
+    return age if age >= 0 and "delete" in target.get("cleanup.policy", "delete") else None

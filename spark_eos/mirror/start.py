@@ -1,0 +1,46 @@
+"""Start a mirror."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming import StreamingQuery
+
+from spark_eos.direct import checks
+from spark_eos.direct.start import started
+from spark_eos.kafka.admin.topics import cluster_id
+from spark_eos.mirror.plan import MirrorPlan, Targets
+from spark_eos.mirror.source import MirrorDataSource
+from spark_eos.mirror.topics import TargetTopics, check_clusters
+from spark_eos.options.parse import sink_options, stream_options
+from spark_eos.source.watch import TopicWatch
+from spark_eos.storage.settings import of_session
+
+
+def mirror(
+    spark: SparkSession,
+    *,
+    source: Mapping[str, str],
+    target: Mapping[str, str],
+    targets: Targets,
+    checkpoint: str,
+    trigger: Mapping[str, object] | None = None,
+    name: str | None = None,
+) -> StreamingQuery:
+    """Start a query that mirrors topics to those of the same name, or with a prefix, on another cluster.
+
+    ``source`` has the options of ``readStream.format("eos-kafka")``, ``target`` those of ``writeStream``, without
+    ``topic``. Returns Spark's query, started. Raises EosError for what can be known before.
+    """
+    checks.check_trigger(trigger or {})
+    reads = checks.bounded(stream_options(source))
+    writes = sink_options({**target, "checkpointLocation": checkpoint}, of_session(spark))
+    checks.check_source(reads, ordered=True)
+    checks.check_sink(reads, writes, copies=True)
+    cluster = cluster_id(reads.kafka)
+    checks.check_clusters(reads, writes, cluster)
+    plan = MirrorPlan(reads, writes, cluster, None, True, targets, cluster_id(writes.kafka))
+    check_clusters(plan)
+    TargetTopics(plan).check(TopicWatch(reads.kafka, reads.selection).topics().partitions)
+    return started(spark, plan, MirrorDataSource, checkpoint, trigger, name)

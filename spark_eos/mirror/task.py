@@ -1,0 +1,145 @@
+"""What a task of a mirror writes: whole batches, and then, in the same transaction, where they have come to lie."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+
+import pyarrow as pa
+
+from spark_eos import failpoints
+from spark_eos.direct.copying import Copied, copy_range
+from spark_eos.direct.plan import DirectPlan
+from spark_eos.direct.task import Parts
+from spark_eos.direct.transforming import of_place
+from spark_eos.errors import KafkaError, TopicError
+from spark_eos.kafka.admin.configs import topic_config
+from spark_eos.kafka.admin.topics import describe_topics, topic_partitions
+from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.kafka.producer.sender import UNKNOWN
+from spark_eos.mirror.entries import Entry, Gaps, Source, cut, partition_of, runs_of, to_record
+from spark_eos.mirror.landed import landed
+from spark_eos.mirror.plan import MirrorPlan
+from spark_eos.mirror.settings import retention_ms
+from spark_eos.protocol.head import Digest
+from spark_eos.protocol.ranges import Range
+from spark_eos.sink.attempt import Part
+from spark_eos.sink.job import Job
+from spark_eos.sink.producers import TaskProducer
+from spark_eos.source.planning import OffsetRange
+
+_SETTINGS_S = 10
+
+
+class MirrorParts(Parts):
+    """See Parts. The map's entries come last, when all rows are acknowledged."""
+
+    def __init__(
+        self, plan: DirectPlan, job: Job, producer: TaskProducer, digest_by: Digest, ids: dict[str, str]
+    ) -> None:
+        super().__init__(plan, job, producer, digest_by, ids)
+        assert isinstance(plan, MirrorPlan)
+        self._mirror = plan
+        self._copies: list[tuple[OffsetRange, Copied]] = []
+
+    def of(self, ranges: Iterable[Range]) -> Iterator[Part]:
+        """Every range, in order, and a part that has no rows, for the map."""
+        every = list(ranges)
+        kafka = self._mirror.sink.kafka
+        names = sorted({self._mirror.target(r.topic) for r in every})
+        before = {name: topic.id for name, topic in describe_topics(kafka, names).items()}
+        yield from super().of(every)
+        self._producer.flush()
+        after = {name: topic.id for name, topic in describe_topics(kafka, names).items()}
+        if before != after:
+            raise _changed([name for name in names if before[name] != after[name]])
+        entries = [part for entry in self._entries(after) for part in cut(entry)]
+        if entries:
+            self._write(entries)
+            failpoints.reach("prepare.mapped")
+            yield Part(0, 0, beside=len(entries))
+
+    def copied(self, place: OffsetRange) -> Iterator[Part]:
+        target = self._mirror.target(place.topic), place.partition
+        copied = copy_range(self._mirror.source.fetching, place, target, self._producer.whole_batches)
+        _check_age(self._mirror.sink.kafka, target[0], copied.oldest_ms)
+        self._copies.append((place, copied))
+        digest = of_place(copied.digest, place.topic, place.partition, place.start)
+        yield Part(copied.rows, digest, copied.oldest_ms, copied.bytes)
+
+    def _entries(self, ids: dict[str, str]) -> Iterator[Entry]:
+        there: dict[tuple[str, int], list[tuple[int, int]]] = {}
+        for place, copied in self._copies:
+            target, number = self._mirror.target(place.topic), place.partition
+            if (target, number) not in there:
+                there[target, number] = list(self._landed(target, number))
+            mine = _take(there[target, number], copied.rows)
+            source = Source(self._mirror.cluster, self._ids[place.topic], number)
+            runs = runs_of(copied.runs, mine)
+            yield Entry(source, place.topic, place.start, place.end, target, ids[target], runs)
+
+    def _landed(self, topic: str, partition: int) -> Gaps:
+        """Offsets of all rows that this transaction has in a partition of the target: as the brokers have said when
+        they took them or, where one has not, as they lie in the log."""
+        producer = self._producer.whole_batches
+        runs = producer.runs(topic, partition)
+        if all(first != UNKNOWN for first, _ in runs):
+            return runs
+        rows = sum(count for _, count in runs)
+        return landed(self._mirror.sink.kafka, producer.identity(), topic, partition, rows)
+
+    def _write(self, entries: list[Entry]) -> None:
+        topic = self._mirror.targets.map
+        partitions = topic_partitions(self._mirror.sink.kafka, [topic])[topic]
+        keys, values = zip(*(to_record(entry) for entry in entries), strict=True)
+        numbers = [partition_of(entry.source, partitions) for entry in entries]
+        self._producer.whole_batches.write(
+            topic,
+            partitions,
+            key=pa.array(keys, pa.binary()),
+            value=pa.array(values, pa.binary()),
+            partition=pa.array(numbers, pa.int32()),
+        )
+
+
+def _take(runs: list[tuple[int, int]], rows: int) -> list[tuple[int, int]]:
+    """The first so many rows, which are taken out."""
+    taken: list[tuple[int, int]] = []
+    while rows and runs:
+        first, count = runs.pop(0)
+        mine = min(rows, count)
+        taken.append((first, mine))
+        rows -= mine
+        if count > mine:
+            runs.insert(0, (first + mine, count - mine))
+    return taken
+
+
+def _check_age(kafka: KafkaProperties, topic: str, oldest_ms: int | None) -> None:
+    """Retention does not wait for a commit: it may take rows that are older before anybody can see them."""
+    kept_ms = _retention_ms(kafka, topic, int(time.monotonic() / _SETTINGS_S))
+    now = int(time.time() * 1000)
+    if kept_ms is not None and oldest_ms is not None and oldest_ms < now - kept_ms:
+        raise TopicError(
+            "EOS_MIRROR_ROWS_EXPIRED",
+            f"Rows for {topic} are {(now - oldest_ms) // 1000:,} s old, and the topic's retention.ms is {kept_ms}: they"
+            " would be deleted at once, perhaps before anybody could see them.",
+            hint=f"Nothing of the micro-batch is visible. Raise retention.ms of {topic} for as long as the mirror "
+            "catches up, or begin later in the source.",
+            topic=topic,
+        )
+
+
+@lru_cache(maxsize=256)
+def _retention_ms(kafka: KafkaProperties, topic: str, period: int) -> int | None:
+    return retention_ms(topic_config(kafka, topic))
+
+
+def _changed(topics: list[str]) -> KafkaError:
+    return KafkaError(
+        "EOS_MIRROR_TARGET_CHANGED",
+        f"While rows were written to {topics[0]}, it was deleted or created anew.",
+        hint="Nothing of what the task has written becomes visible. The next start finds what is lost.",
+        topic=topics[0],
+    )

@@ -1,0 +1,130 @@
+"""The targets of a mirror: made before the first row, with as many partitions as their sources, and refused where rows
+would go in circles, or be refused, changed or deleted. On the driver.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+
+from spark_eos.errors import OptionError, TopicError
+from spark_eos.kafka.admin.configs import add_partitions, create_topic, topic_config
+from spark_eos.kafka.admin.topics import Topic, describe_topics
+from spark_eos.kafka.codes import OK, Code, name_of
+from spark_eos.mirror import settings
+from spark_eos.mirror.map_topic import make_map, not_made
+from spark_eos.mirror.origins import Origin, chain_of, origins, write_origin
+from spark_eos.mirror.plan import MirrorPlan
+from spark_eos.options.selection import LEDGERS
+from spark_eos.retry import retrying
+
+_VISIBLE_S = 15.0
+
+
+def check_clusters(plan: MirrorPlan) -> None:
+    """Raises OptionError for a mirror of each topic to itself."""
+    if plan.cluster == plan.target_cluster and not plan.targets.prefix:
+        raise OptionError(
+            "EOS_OPTION_CONFLICT",
+            "Source and target of the mirror are the same cluster, and the topics have the same names.",
+            hint="Correct the servers of one of them, or set a prefix for the target's topics.",
+            option="prefix",
+        )
+
+
+class TargetTopics:
+    """Remembers what it has seen to: a topic is looked at again when its id or its number of partitions changes."""
+
+    def __init__(self, plan: MirrorPlan) -> None:
+        self._plan, self._source, self._target = plan, plan.source.kafka, plan.sink.kafka
+        self._ready: dict[str, Topic] = {}
+
+    def check(self, names: Iterable[str]) -> None:
+        """Refuse sources that must not be mirrored. Raises TopicError (EOS_MIRROR_TOPIC_REFUSED, EOS_MIRROR_CIRCLE)."""
+        found = describe_topics(self._source, names, missing_ok=True)
+        self._check_kind(found)
+        self._chains(found)
+
+    def prepare(self, names: Iterable[str]) -> None:
+        """See to the targets of these topics of the source. Raises what `check` does, and TopicError
+        (EOS_MIRROR_TARGET_SETTINGS, EOS_MIRROR_TARGET_RECREATED, EOS_MIRROR_TOPIC_NOT_MADE, EOS_MIRROR_MAP_…)."""
+        found = describe_topics(self._source, names, missing_ok=True)
+        new = {name: topic for name, topic in found.items() if self._ready.get(name) != topic}
+        if not new:
+            return
+        self._check_kind(new)
+        chains = self._chains(new)
+        make_map(self._target, self._plan.targets.map, self._plan.targets.replication)
+        known = origins(self._target, self._plan.targets.map)
+        there = describe_topics(self._target, [self._plan.target(name) for name in new], missing_ok=True)
+        for name, topic in new.items():
+            self._check_same(name, topic, there.get(self._plan.target(name)), known)
+            made = self._make(name, topic.partitions, there.get(self._plan.target(name)))
+            chain = (self._plan.cluster, *(one for one in chains[name] if one != self._plan.cluster))
+            origin = Origin(self._plan.target(name), made.id, name, topic.id, chain)
+            if origin not in known:
+                write_origin(self._target, self._plan.targets.map, origin)
+            self._ready[name] = topic
+
+    def _check_kind(self, found: Mapping[str, Topic]) -> None:
+        own = {self._plan.sink.ledger_topic, self._plan.targets.map}
+        for name, topic in found.items():
+            if topic.internal or name.startswith(LEDGERS) or name in own:
+                raise TopicError(
+                    "EOS_MIRROR_TOPIC_REFUSED",
+                    f"Topic {name} is Kafka's own, a ledger or an offset map, which mean nothing on another cluster.",
+                    hint="Leave it out.",
+                    topic=name,
+                )
+
+    def _chains(self, found: Mapping[str, Topic]) -> dict[str, tuple[str, ...]]:
+        """The clusters that the rows of each topic come from."""
+        known = origins(self._source, self._plan.targets.map)
+        chains = {name: chain_of(known, topic.id) for name, topic in found.items()}
+        for name, chain in chains.items():
+            if self._plan.target_cluster in chain:
+                raise TopicError(
+                    "EOS_MIRROR_CIRCLE",
+                    f"Topic {name} is itself mirrored from cluster {self._plan.target_cluster}, to which it would be "
+                    "mirrored: its rows would go round for ever.",
+                    hint="Leave it out of the mirror: a pattern such as ^(?!prefix\\.) leaves out what has a prefix.",
+                    topic=name,
+                )
+        return chains
+
+    def _check_same(self, name: str, topic: Topic, there: Topic | None, known: Collection[Origin]) -> None:
+        """A target that is not the one to which this source was mirrored before lacks what went there."""
+        target = self._plan.target(name)
+        before = [o.target_id for o in known if (o.target, o.source_id) == (target, topic.id) and self._is_ours(o)]
+        if before and (there is None or there.id not in before):
+            raise TopicError(
+                "EOS_MIRROR_TARGET_RECREATED",
+                f"The target topic {target} was deleted{'' if there is None else ' and created anew'} since rows of "
+                f"{name} were mirrored to it: those are not there any more.",
+                hint="To mirror them again, begin with a new checkpoint, and with another prefix or another topic for "
+                "the offset map.",
+                topic=target,
+            )
+
+    def _is_ours(self, origin: Origin) -> bool:
+        return origin.chain[:1] == (self._plan.cluster,)
+
+    def _make(self, name: str, partitions: int, there: Topic | None) -> Topic:
+        """The target as it is now: created, or given partitions, where that is needed. It is never made smaller."""
+        target, own = self._plan.target(name), self._plan.targets
+        source = topic_config(self._source, name)
+        if there is None:
+            wanted = settings.wanted(source, own.settings)
+            settings.check(target, source, {**source, **wanted})
+            code, said = create_topic(self._target, target, partitions, own.replication, wanted)
+            if code not in (OK, Code.TOPIC_ALREADY_EXISTS):
+                raise not_made(target, said or name_of(code))
+        elif there.partitions < partitions:
+            code, said = add_partitions(self._target, target, partitions)
+            if code not in (OK, Code.INVALID_PARTITIONS):
+                raise not_made(target, said or name_of(code))
+        for _ in retrying(_VISIBLE_S):
+            found = describe_topics(self._target, [target], missing_ok=True).get(target)
+            if found is not None and found.partitions >= partitions:
+                settings.check(target, source, topic_config(self._target, target))
+                return found
+        raise not_made(target, f"the brokers do not show {partitions} partitions")

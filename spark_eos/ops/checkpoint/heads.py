@@ -1,0 +1,57 @@
+"""The heads of a query in the ledger: that of its sink, or those of the sinks within its foreachBatch."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+
+from spark_eos.kafka.ports.ledger_log import KafkaLog
+from spark_eos.kafka.ports.ledger_reader import LedgerReader
+from spark_eos.kafka.ports.owners import Cluster
+from spark_eos.protocol.head import NOBODY, Head, decode
+from spark_eos.protocol.marks import WHOLE, EachSink, Marks
+from spark_eos.protocol.names import query_of_sink
+
+
+@dataclass(frozen=True)
+class OwnHead:
+    """``key``: what stands for the query in the ledger and in transactional ids; ``sink``: the name of a sink within
+    foreachBatch, `WHOLE` for all of them, None for the sink of a stream."""
+
+    key: str
+    sink: str | None
+    head: Head
+
+
+def heads_of(cluster: Cluster, query: str) -> list[OwnHead]:
+    """Every head of a query, by the sinks' names. The checkpoint does not know these; their heads name the query.
+
+    Raises EosError where the ledger cannot be read, or one of the heads is not known to this version.
+    """
+    own = cluster.ports(query).ledger.read()
+    found = [] if own is None else [OwnHead(query, None if own.marks.each is None else own.marks.each.name, own)]
+    newest = LedgerReader(KafkaLog(cluster.kafka, cluster.ledger), 0, "").newest_of_all()
+    for key, value in newest.items():
+        name = _sink_of(value, query)
+        if name and key == query_of_sink(query, name):
+            head = cluster.ports(key).ledger.read()
+            found.append(OwnHead(key, name, decode(value) if head is None else head))
+    return sorted(found, key=lambda own: own.sink or "")
+
+
+def with_the_whole(heads: list[OwnHead], query: str) -> list[OwnHead]:
+    """Those within foreachBatch with one for the query itself before them, which stands for sinks without a head."""
+    if not heads or heads[0].sink in (None, WHOLE):
+        return heads
+    each = EachSink(query, WHOLE)
+    head = replace(heads[0].head, run=NOBODY, decision=None, given_up=None, marks=Marks(each=each))
+    return [OwnHead(query, WHOLE, head), *heads]
+
+
+def _sink_of(value: bytes, query: str) -> str | None:
+    """The sink's name, if this is the head of one within the query's foreachBatch."""
+    try:
+        each = json.loads(value).get("each") or {}
+    except (ValueError, AttributeError):
+        return None  # somebody else's record
+    return str(each.get("name")) if each.get("query") == query else None

@@ -1,0 +1,141 @@
+"""The logs of a checkpoint as Spark writes them, and what makes one unfit for being changed or taken over.
+
+A file of ``offsets`` is a version, a line of metadata, and a line for each source; one of ``commits`` a version and a
+line of metadata. Spark keeps the newest 100 (spark.sql.streaming.minBatchesToRetain).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from spark_eos.checkpoint import Checkpoint
+from spark_eos.errors import ReplayError
+from spark_eos.protocol.head import Offsets
+
+_KNOWN = "v1"
+OURS, BUILT_IN, OTHER = "eos-kafka", "kafka", "another"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A micro-batch in the offset log."""
+
+    batch: int
+    version: str
+    metadata: str
+    lines: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Source:
+    """A line of the offset log. ``kind``: `OURS`, `BUILT_IN` or `OTHER`; topic → id in ``ids``, if they are there."""
+
+    line: str
+    kind: str
+    offsets: Offsets
+    ids: Mapping[str, str]
+
+
+class Logs:
+    """The logs of one checkpoint, each file read once."""
+
+    def __init__(self, checkpoint: Checkpoint) -> None:
+        self.checkpoint = checkpoint
+        self._entries: dict[int, Entry] = {}
+
+    @cached_property
+    def planned(self) -> list[int]:
+        return self.checkpoint.batches("offsets")
+
+    @cached_property
+    def done(self) -> list[int]:
+        return self.checkpoint.batches("commits")
+
+    @cached_property
+    def stateful(self) -> bool:
+        return bool(self.checkpoint.names("state"))
+
+    def entry(self, batch: int) -> Entry:
+        """Raises CheckpointError (EOS_CHECKPOINT_DAMAGED)."""
+        if batch not in self._entries:
+            name = f"offsets/{batch}"
+            lines = (self.checkpoint.read(name) or "").splitlines()
+            if len(lines) < 3 or not lines[0].startswith("v"):
+                raise self.checkpoint.damaged(name, "it does not have a version, metadata and a line for each source")
+            self._entries[batch] = Entry(batch, lines[0], lines[1], tuple(lines[2:]))
+        return self._entries[batch]
+
+    def commit_entry(self, batch: int) -> Sequence[str]:
+        """Version and metadata. Raises CheckpointError (EOS_CHECKPOINT_DAMAGED)."""
+        name = f"commits/{batch}"
+        lines = (self.checkpoint.read(name) or "").splitlines()
+        if len(lines) < 2 or not lines[0].startswith("v"):
+            raise self.checkpoint.damaged(name, "it does not have a version and metadata")
+        return lines
+
+    def sources(self, batch: int) -> list[Source]:
+        return [source_of(line) for line in self.entry(batch).lines]
+
+
+def source_of(line: str) -> Source:
+    """What a source's line of the offset log says."""
+    try:
+        raw: Any = json.loads(line)
+    except ValueError:
+        raw = None
+    marks = {key: raw[key] for key in raw if key.startswith("#")} if isinstance(raw, dict) else {}
+    topics = {key: raw[key] for key in raw if not key.startswith("#")} if isinstance(raw, dict) else {}
+    shaped = bool(topics) and all(
+        isinstance(partitions, dict) and all(p.isdigit() and type(at) is int for p, at in partitions.items())
+        for partitions in topics.values()
+    )
+    if not shaped:
+        return Source(line, OTHER, {}, {})
+    return Source(line, OURS if marks else BUILT_IN, topics, marks.get("#ids", {}))
+
+
+def merged(sources: Sequence[Source]) -> dict[str, dict[str, int]]:
+    """The offsets of all sources together; of a topic that two of them read, the lower ones."""
+    found: dict[str, dict[str, int]] = {}
+    for source in sources:
+        for topic, partitions in source.offsets.items():
+            there = found.setdefault(topic, {})
+            for p, at in partitions.items():
+                there[p] = min(at, there.get(p, at))
+    return found
+
+
+def topic_twice(sources: Sequence[Source]) -> str | None:
+    """A topic that two sources read."""
+    topics = [topic for source in sources for topic in source.offsets]
+    return next((topic for topic in topics if topics.count(topic) > 1), None)
+
+
+def check_known(logs: Logs) -> None:
+    """Raise ReplayError unless the logs are what Spark writes for a query in plain micro-batches: versions that are
+    known, and no gaps, which asynchronous progress tracking leaves (EOS_CHECKPOINT_VERSION, EOS_CHECKPOINT_GAPS)."""
+    where = logs.checkpoint.location
+    for log, batches in (("offsets", logs.planned), ("commits", logs.done)):
+        missing = sorted(set(range(batches[0], batches[-1] + 1)) - set(batches)) if batches else []
+        if missing:
+            raise ReplayError(
+                "EOS_CHECKPOINT_GAPS",
+                f"{where}/{log} lacks micro-batch {missing[0]}, between {batches[0]} and {batches[-1]}.",
+                hint="Nothing was changed. With asynchronous progress tracking (asyncProgressTrackingEnabled) Spark "
+                "does not write down every micro-batch; that cannot be replayed or taken over. Otherwise restore a "
+                "backup of the checkpoint.",
+            )
+    for log, batches in (("offsets", logs.planned), ("commits", logs.done)):
+        for batch in batches[-1:]:
+            version = (logs.entry(batch).version if log == "offsets" else logs.commit_entry(batch)[0]).strip()
+            if version != _KNOWN:
+                raise ReplayError(
+                    "EOS_CHECKPOINT_VERSION",
+                    f"{where}/{log}/{batch} has version {version}; {_KNOWN} is known.",
+                    hint="Nothing was changed. The query was written by another Spark, or with another setting of its "
+                    "logs; that cannot be replayed or taken over by this version of spark-eos.",
+                )

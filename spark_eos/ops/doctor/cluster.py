@@ -1,0 +1,152 @@
+"""Judges a cluster by what its brokers say of themselves, and by what was tried. Asks nobody."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from spark_eos.ops.doctor.facts import ClusterFacts
+from spark_eos.ops.doctor.finding import Finding, Severity, Tools, duration, in_properties
+from spark_eos.ops.doctor.trial import Clock
+
+ERROR, WARNING, UNKNOWN, OK = Severity.ERROR, Severity.WARNING, Severity.UNKNOWN, Severity.OK
+
+_FENCING = 2
+_SHORT_MS = 60_000
+_SKEW_MS = 5_000
+_TIMESTAMP_AHEAD_MS = 3_600_000
+#: Settings by which brokers make their own topics, where these cannot be seen, or are not there yet.
+_OWN_TOPICS = {
+    "__transaction_state": ("transaction.state.log.replication.factor", "transaction.state.log.min.isr"),
+    "__consumer_offsets": ("offsets.topic.replication.factor", "min.insync.replicas"),
+}
+_LOST_WITH = {
+    "__transaction_state": "With one disk, the coordinators forget what is open and decided: rows that are decided are "
+    "aborted, and the query has to write them again.",
+    "__consumer_offsets": "With one disk, the offsets of groups are gone: a new checkpoint cannot go on from them.",
+}
+
+
+def readable(cluster: ClusterFacts) -> Iterator[Finding]:
+    """Whether the settings of brokers could be looked at."""
+    if cluster.config is None:
+        yield Finding(
+            "settings",
+            "brokers",
+            UNKNOWN,
+            "this user may not read the brokers' settings",
+            "How long transactions, ids and offsets are kept, and how the coordinators' topics are replicated, is not "
+            "known.",
+            ("# ask again as a user with DESCRIBE_CONFIGS on the cluster",),
+        )
+
+
+def own_topic(topic: str, cluster: ClusterFacts) -> Iterator[Finding]:
+    """A topic of the brokers' own that this user cannot see, or that is not there yet: by the settings."""
+    replication, in_sync = _OWN_TOPICS[topic]
+    replicas, needed = cluster.least(replication), cluster.least(in_sync)
+    if replicas is None or needed is None:
+        return
+    alone = len(cluster.nodes) == 1
+    what = f"{replication}={replicas}, {in_sync}={needed}"
+    if replicas > 1 and needed > 1:
+        yield Finding("replication", f"topic {topic}", OK, what)
+        return
+    why = _LOST_WITH[topic]
+    fix = () if alone else (in_properties(f"{replication}=3, {in_sync}=2"),)
+    yield Finding("replication", f"topic {topic}", WARNING if alone else ERROR, what, why, fix)
+
+
+def versions(cluster: ClusterFacts, tools: Tools) -> Iterator[Finding]:
+    """What is known of these versions, and handled (docs/versions.md). What is refused is a rule of the sink's."""
+    level = cluster.transaction_version
+    if level >= _FENCING:
+        yield Finding("transaction.version", "brokers", OK, f"transaction.version={level}")
+    else:
+        upgrade = tools.upgrade("transaction.version", _FENCING)
+        yield Finding(
+            "transaction.version",
+            "brokers",
+            WARNING,
+            f"transaction.version={level}",
+            "The end of a transaction does not fence its producer (KIP-890): the outcome of a transaction is told by "
+            "the log only, which takes longer. Nothing is lost.",
+            (("# with Kafka 4.0 or newer: " if cluster.before_4_1 else "") + upgrade,),
+        )
+    if cluster.before_4_1 and level >= _FENCING:
+        numbers = ", ".join(map(str, cluster.before_4_1))
+        yield Finding(
+            "versions",
+            "brokers",
+            WARNING,
+            f"Kafka 4.0: {numbers}",
+            "4.0.0 raises the epoch twice when it fences (KAFKA-19367), so that the log has to tell more often. It is "
+            "handled; 4.0.1 and newer do not do that.",
+            ("# if it is 4.0.0, upgrade the brokers",),
+        )
+    else:
+        yield Finding("versions", "brokers", OK, "no mistake is known that has to be worked around")
+
+
+def timeouts(cluster: ClusterFacts, timeout_ms: int, *, two_phase: bool) -> Iterator[Finding]:
+    """For how long a micro-batch may take until the brokers abort it. More than they allow is a rule of the sink's."""
+    if two_phase:
+        return
+    what = f"transactions expire after {duration(timeout_ms / 1000)}"
+    if timeout_ms >= _SHORT_MS:
+        yield Finding("transaction.timeout.ms", "query", OK, what)
+        return
+    why = "Brokers that are away for longer abort what is decided: the query stops, and has to write those rows again."
+    fix = "# set the option transaction.timeout.ms of the sink to 900000"
+    yield Finding("transaction.timeout.ms", "query", WARNING, what, why, (fix,))
+
+
+def retention(cluster: ClusterFacts, stop_s: float, group: str | None) -> Iterator[Finding]:
+    """Whether ids and offsets are still known after the longest stop."""
+    ids_ms, offsets_min = cluster.least("transactional.id.expiration.ms"), cluster.least("offsets.retention.minutes")
+    if ids_ms is not None:
+        what = f"transactional ids are forgotten after {duration(ids_ms / 1000)} (transactional.id.expiration.ms)"
+        if ids_ms < stop_s * 1000:
+            why = (
+                f"After a stop of {duration(stop_s)}, the coordinators no longer know the query: what became of its "
+                "last micro-batch is told by the log alone, and a ledger that was lost meanwhile is not noticed."
+            )
+            fix = in_properties(f"transactional.id.expiration.ms={int(stop_s * 1000)}")
+            yield Finding("transactional.id.expiration.ms", "brokers", WARNING, what, why, (fix,))
+        else:
+            yield Finding("transactional.id.expiration.ms", "brokers", OK, what)
+    if offsets_min is None:
+        return
+    what = f"offsets of groups are forgotten after {duration(offsets_min * 60)} (offsets.retention.minutes)"
+    if offsets_min * 60 >= stop_s:
+        yield Finding("offsets.retention.minutes", "brokers", OK, what)
+        return
+    why = (
+        f"After a stop of {duration(stop_s)}, {'the group ' + group if group else 'a group'} has no offsets: a new "
+        "checkpoint cannot go on from it, and other consumers begin anew, where rows are read twice or left out."
+    )
+    fix = in_properties(f"offsets.retention.minutes={int(stop_s / 60)}")
+    yield Finding("offsets.retention.minutes", "brokers", ERROR if group else WARNING, what, why, (fix,))
+
+
+def clocks(measured: Sequence[Clock], nodes: Sequence[int]) -> Iterator[Finding]:
+    """How far the brokers' clocks are from this machine's."""
+    for clock in measured:
+        subject, off_ms = f"broker {clock.node}", clock.surely_off_ms
+        side = "ahead of" if clock.low_ms > 0 else "behind"
+        what = f"its clock is at least {duration(off_ms / 1000)} {side} this machine's"
+        fix = ("timedatectl set-ntp true",)
+        if off_ms >= _TIMESTAMP_AHEAD_MS and side == "behind":
+            why = "Rows and decisions from here are refused as too far in the future (INVALID_TIMESTAMP)."
+            yield Finding("clock", subject, ERROR, what, why, fix)
+        elif off_ms >= _SKEW_MS:
+            why = (
+                "How much time a transaction has left is told wrong by so much: a micro-batch may be decided too late "
+                "to be committed (EOS_TRANSACTION_LOST). Its rows are then written again."
+            )
+            yield Finding("clock", subject, WARNING, what, why, fix)
+        else:
+            within = duration(max(abs(clock.low_ms), abs(clock.high_ms)) / 1000)
+            yield Finding("clock", subject, OK, f"its clock and this machine's differ by no more than {within}")
+    for node in sorted({*nodes} - {clock.node for clock in measured}):
+        what = "its clock could not be compared with this machine's"
+        yield Finding("clock", f"broker {node}", UNKNOWN, what, "Clocks that differ make transactions expire too soon.")

@@ -1,0 +1,186 @@
+"""Judges topics by what brokers say of them. Asks nobody."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+from spark_eos.ops.doctor.facts import ClusterFacts, TopicFacts
+from spark_eos.ops.doctor.finding import Finding, Severity, Tools, duration
+
+ERROR, WARNING, UNKNOWN, OK = Severity.ERROR, Severity.WARNING, Severity.UNKNOWN, Severity.OK
+
+_REPLICAS = 3
+_MOST_PARTITIONS = 50
+#: Of a topic's settings, with Kafka's default; milliseconds and bytes.
+_DEFAULT_MAX_BYTES = 1_048_588
+
+
+def durability(role: str, topic: TopicFacts, cluster: ClusterFacts, tools: Tools) -> Iterator[Finding]:
+    """Whether what was acknowledged outlives a broker. ``role``: what the topic is to the query."""
+    subject = f"{role} {topic.name}"
+    fewest = min(map(len, topic.replicas))
+    alone = len(cluster.nodes) == 1
+    if fewest > 1:
+        yield Finding("replication", subject, OK, f"{fewest} replicas")
+    else:
+        yield Finding(
+            "replication",
+            subject,
+            WARNING if alone else ERROR,
+            "1 replica" + (", and the cluster has one broker" if alone else ""),
+            "What was acknowledged is gone with one disk: rows that count as written, or the ledger's decisions.",
+            () if alone else (more_replicas(topic, cluster, tools),),
+        )
+    if topic.config is None:
+        yield _unreadable(subject, topic.name)
+        return
+    yield _in_sync(subject, topic, fewest, alone, tools)
+    yield _unclean(subject, topic, tools)
+
+
+def _unreadable(subject: str, topic: str) -> Finding:
+    return Finding(
+        "settings",
+        subject,
+        UNKNOWN,
+        f"this user may not read the settings of {topic}",
+        "Whether acknowledged rows outlive a broker depends on them.",
+        (f"# with the right to DESCRIBE_CONFIGS on topic {topic}, ask again; 'spark-eos acls' prints what is needed",),
+    )
+
+
+def _in_sync(subject: str, topic: TopicFacts, fewest: int, alone: bool, tools: Tools) -> Finding:
+    needed = int((topic.config or {})["min.insync.replicas"])
+    here = min(topic.in_sync)
+    check = "min.insync.replicas"
+    if here < min(needed, fewest):
+        why = "Nothing can be written to it until a broker is back: the query waits, and then stops."
+        what = f"a partition has {here} replica(s) in sync, and {check} is {needed}"
+        return Finding(check, subject, ERROR, what, why, (f"# start the broker(s) that are away: {_away(topic)}",))
+    if fewest > 1 and needed < 2:
+        why = "One broker alone may acknowledge rows while the others are away; with its disk, these are lost."
+        return Finding(check, subject, ERROR, f"{check}={needed}", why, (tools.set_of_topic(topic.name, f"{check}=2"),))
+    if 1 < fewest <= needed:
+        why = "No broker may be away: the query stops with each restart of a broker. Nothing is lost."
+        fix = tools.set_of_topic(topic.name, f"{check}={fewest - 1}")
+        return Finding(check, subject, WARNING, f"{check}={needed}, of {fewest} replicas", why, (fix,))
+    return Finding(check, subject, OK, f"{check}={needed}" + (", of one replica" if alone else ""))
+
+
+def _away(topic: TopicFacts) -> str:
+    short = next(i for i, here in enumerate(topic.in_sync) if here == min(topic.in_sync))
+    return f"partition {short} of {topic.name} is on {', '.join(map(str, topic.replicas[short]))}"
+
+
+def _unclean(subject: str, topic: TopicFacts, tools: Tools) -> Finding:
+    check = "unclean.leader.election.enable"
+    if (topic.config or {}).get(check) != "true":
+        return Finding(check, subject, OK, f"{check}=false")
+    why = "A replica that lacks acknowledged rows may become the leader: they are lost, and so are decisions."
+    return Finding(check, subject, ERROR, f"{check}=true", why, (tools.set_of_topic(topic.name, f"{check}=false"),))
+
+
+def more_replicas(topic: TopicFacts, cluster: ClusterFacts, tools: Tools) -> str:
+    """The command that gives a topic three replicas, or as many as there are brokers."""
+    nodes = list(cluster.nodes)
+    count = min(_REPLICAS, len(nodes))
+    if len(topic.replicas) > _MOST_PARTITIONS:
+        return f"# give {topic.name} {count} replicas, by kafka-reassign-partitions.sh --generate and --execute"
+    rows = []
+    for number, have in enumerate(topic.replicas):
+        others = [node for node in nodes[number % len(nodes) :] + nodes[: number % len(nodes)] if node not in have]
+        rows.append({"topic": topic.name, "partition": number, "replicas": [*have, *others][:count]})
+    plan = json.dumps({"version": 1, "partitions": rows}, separators=(",", ":"))
+    return f"echo '{plan}' > more-replicas.json && {tools.reassign('more-replicas.json')}"
+
+
+def of_an_output(topic: TopicFacts, timeout_ms: int, stop_s: float, tools: Tools) -> Iterator[Finding]:
+    """Whether what is written stays until it is read, and until nobody has to ask what became of it."""
+    if topic.config is None:
+        return
+    subject = f"output {topic.name}"
+    yield _retention(subject, topic, timeout_ms, stop_s, tools)
+    yield _compaction(subject, topic)
+    kind = topic.config.get("message.timestamp.type", "CreateTime")
+    what = f"message.timestamp.type={kind}"
+    if kind == "LogAppendTime":
+        why = "Brokers replace the times of rows: those of a repaired micro-batch are the repair's."
+        yield Finding("message.timestamp.type", subject, WARNING, what, why)
+    else:
+        yield Finding("message.timestamp.type", subject, OK, what)
+
+
+def _retention(subject: str, topic: TopicFacts, timeout_ms: int, stop_s: float, tools: Tools) -> Finding:
+    config = topic.config or {}
+    kept_ms = int(config.get("retention.ms", -1))
+    if "delete" not in config.get("cleanup.policy", "delete") or kept_ms < 0:
+        return Finding("retention", subject, OK, "rows are not deleted by their age")
+    what = f"rows are deleted after {duration(kept_ms / 1000)} (retention.ms={kept_ms})"
+    if kept_ms < timeout_ms:
+        why = (
+            f"A transaction may stay open for {duration(timeout_ms / 1000)}: its rows can be deleted before they are "
+            "committed, and then nobody ever sees them."
+        )
+        fix = tools.set_of_topic(topic.name, f"retention.ms={2 * timeout_ms}")
+        return Finding("retention", subject, ERROR, what, why, (fix,))
+    if kept_ms < stop_s * 1000:
+        why = (
+            f"After a stop of {duration(stop_s)}, consumers have missed rows; and what became of the last micro-batch "
+            "can no longer be told by the log, if the coordinators have forgotten it (EOS_OUTCOME_GONE)."
+        )
+        fix = tools.set_of_topic(topic.name, f"retention.ms={int(stop_s * 1000)}")
+        return Finding("retention", subject, WARNING, what, why, (fix,))
+    return Finding("retention", subject, OK, f"{what}; those with an older time of their own, at once")
+
+
+def _compaction(subject: str, topic: TopicFacts) -> Finding:
+    policy = (topic.config or {}).get("cleanup.policy", "delete")
+    if "compact" not in policy:
+        return Finding("cleanup.policy", subject, OK, f"cleanup.policy={policy}")
+    why = (
+        "Of rows with one key only the last one stays, and rows without a key are refused (EOS_ROW_REFUSED). That is "
+        "right for a table's changes only."
+    )
+    return Finding("cleanup.policy", subject, WARNING, f"cleanup.policy={policy}", why)
+
+
+def sizes(inputs: list[TopicFacts], output: TopicFacts, tools: Tools) -> Iterator[Finding]:
+    """Whether the output takes rows that are as large as those of the inputs."""
+    known = [topic for topic in (*inputs, output) if topic.config is not None]
+    most = {t.name: int((t.config or {}).get("max.message.bytes", _DEFAULT_MAX_BYTES)) for t in known}
+    if output.name not in most:
+        return
+    own = most[output.name]
+    larger = {name: size for name, size in most.items() if size > own}
+    subject, what = f"output {output.name}", f"max.message.bytes={own}"
+    if not larger:
+        yield Finding("max.message.bytes", subject, OK, what)
+        return
+    name, size = max(larger.items(), key=lambda item: item[1])
+    why = f"Rows of {name}, which takes {size} bytes, can be refused here: the query stops (EOS_ROW_TOO_LARGE)."
+    fix = tools.set_of_topic(output.name, f"max.message.bytes={size}")
+    yield Finding("max.message.bytes", subject, WARNING, f"{what}, less than {name} has", why, (fix,))
+
+
+def of_an_input(topic: TopicFacts, stop_s: float, tools: Tools) -> Iterator[Finding]:
+    """Whether rows are still there after the longest stop."""
+    subject = f"input {topic.name}"
+    if topic.config is None:
+        yield _unreadable(subject, topic.name)
+        return
+    yield _unclean(subject, topic, tools)
+    kept_ms, kept_bytes = (int(topic.config.get(key, -1)) for key in ("retention.ms", "retention.bytes"))
+    if "delete" not in topic.config.get("cleanup.policy", "delete"):
+        yield Finding("retention", subject, OK, "rows are not deleted by their age")
+        return
+    if 0 <= kept_ms < stop_s * 1000:
+        why = f"A query that is stopped for {duration(stop_s)} has lost rows that it never read (EOS_SOURCE_DATA_LOSS)."
+        fix = tools.set_of_topic(topic.name, f"retention.ms={int(stop_s * 1000)}")
+        what = f"rows are deleted after {duration(kept_ms / 1000)} (retention.ms={kept_ms})"
+        yield Finding("retention", subject, ERROR, what, why, (fix,))
+    elif kept_bytes >= 0:
+        why = f"Whether rows of {duration(stop_s)} fit into that, nobody can say: what does not is deleted unread."
+        yield Finding("retention", subject, WARNING, f"retention.bytes={kept_bytes} for a partition", why)
+    else:
+        yield Finding("retention", subject, OK, "rows stay for the longest stop")

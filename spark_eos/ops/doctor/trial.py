@@ -1,0 +1,108 @@
+"""Tries what no broker tells without being tried: whether this user may have transactions under the prefix, and how far
+the brokers' clocks are from this machine's.
+
+For each broker a transactional id of its own, ``<prefix>-doctor-<n>``, of which that broker is the coordinator: a
+transaction is begun with the ledger topic in it, described, and aborted. Nothing is written; the ledger gets the marker
+of an abort. The ids are the same ones at every run, so that they do not become more. The coordinator notes when the
+transaction began by its own clock, which is between two looks at the clock here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import astuple, dataclass
+
+from spark_eos import system
+from spark_eos.errors import CommandError
+from spark_eos.kafka.codes import UNAUTHORIZED
+from spark_eos.kafka.errors import Cause, init_error, no_coordinator
+from spark_eos.kafka.net.client import BrokerClient
+from spark_eos.kafka.producer.additions import Additions
+from spark_eos.kafka.requests.describe_transactions import describe_transactions
+from spark_eos.kafka.requests.end_txn import end_own_txn, endtxn_version
+from spark_eos.kafka.requests.init_producer_id import INIT_S, init_producer_id
+from spark_eos.protocol.names import doctor_name
+from spark_eos.retry import retrying
+
+_IDS = 64
+_TIMEOUT_MS = 10_000
+_ANSWER_S = 8.0
+
+
+@dataclass(frozen=True)
+class Clock:
+    """A broker's clock is ahead of this machine's by ``low_ms`` to ``high_ms``; negative where it is behind."""
+
+    node: int
+    low_ms: float
+    high_ms: float
+
+    @property
+    def surely_off_ms(self) -> float:
+        """By so much the two differ at the least."""
+        return max(self.low_ms, -self.high_ms, 0.0)
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What was tried: the ids, and what was found of the clocks."""
+
+    ids: Sequence[str]
+    clocks: Sequence[Clock]
+
+
+def try_out(client: BrokerClient, prefix: str, ledger: str | None) -> Trial:
+    """Take an id for each broker; with a ``ledger``, also begin and abort a transaction. Raises EosError."""
+    names = [doctor_name(prefix, n) for n in range(_IDS)]
+    chosen = {node: of[0] for node, of in sorted(_coordinators(client, names).items())}
+    clocks = []
+    for node, name in chosen.items():
+        clock = _try(client, node, name, ledger)
+        if clock is not None:
+            clocks.append(clock)
+    return Trial(list(chosen.values()), clocks)
+
+
+def _coordinators(client: BrokerClient, names: Sequence[str]) -> dict[int, list[str]]:
+    """Of all names; brokers that nobody has asked before make their topic for it first."""
+    coordinators: dict[int, list[str]] = {}
+    for _ in retrying(INIT_S):
+        coordinators, errors = client.coordinators(names, _ANSWER_S)
+        refused = next((code for code in errors.values() if code in UNAUTHORIZED), None)
+        if refused is not None:
+            raise init_error(names[0], _TIMEOUT_MS, Cause.of(refused))
+        if coordinators and not errors:
+            break
+    if not coordinators:
+        raise no_coordinator(names[0], INIT_S)
+    return coordinators
+
+
+def _try(client: BrokerClient, node: int, name: str, ledger: str | None) -> Clock | None:
+    """One id; None where the coordinator has not said when the transaction began."""
+    version = endtxn_version(client)
+    own = init_producer_id(client, name, _TIMEOUT_MS)
+    if ledger is None:
+        return None
+    additions = Additions(client, own, _TIMEOUT_MS / 1000, _ANSWER_S)
+    before_ms = 1000 * system.time_of_day()
+    try:
+        cause = additions.add([(ledger, 0)])
+        after_ms = 1000 * system.time_of_day()
+        if cause is not None:
+            raise CommandError(
+                "EOS_DOCTOR_TRIAL",
+                f"The ledger topic {ledger} could not be made part of a transaction under {name}: {cause}.",
+                hint="Nothing was written. Grant WRITE on the ledger topic, or look at the brokers' logs; "
+                "'spark-eos acls' prints the rights that a query needs.",
+                reason=cause.name,
+            )
+        for state in describe_transactions(client, [name]):
+            if state.error_code == 0 and state.producer_id == own.producer_id and state.transaction_start_time_ms > 0:
+                began_ms = state.transaction_start_time_ms
+                # By the millisecond, cut off: it may have been almost one later.
+                return Clock(node, began_ms - after_ms, began_ms + 1 - before_ms)
+        return None
+    finally:
+        if additions.asked:
+            end_own_txn(client, astuple(own), False, _ANSWER_S, version)

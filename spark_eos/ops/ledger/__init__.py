@@ -1,0 +1,1 @@
+"""``spark-eos ledger``: the heads of all queries in a ledger topic."""

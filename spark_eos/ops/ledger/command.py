@@ -1,0 +1,118 @@
+"""What ``spark-eos ledger show`` answers. Exit code: 0; 2, by the caller, where the ledger cannot be read."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from spark_eos import system
+from spark_eos.errors import LedgerError
+from spark_eos.kafka.ports.ledger_log import KafkaLog
+from spark_eos.kafka.ports.ledger_reader import Dated, LedgerReader
+from spark_eos.kafka.ports.owners import Cluster
+from spark_eos.ops.answer import Answer
+from spark_eos.ops.tables import ago, table
+from spark_eos.protocol.head import NOBODY, Head, decode
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A query's newest head, or why it cannot be read. ``age_s``: how long ago it was published, by the clocks of who
+    did and of this machine."""
+
+    key: str
+    dated: Dated
+    age_s: float | None
+    head: Head | None
+    problem: str = ""
+
+    @property
+    def query(self) -> str:
+        """The query's id; that of the checkpoint, where the head is that of a sink within its foreachBatch."""
+        each = self.head.marks.each if self.head is not None else None
+        return each.query if each is not None else self.key
+
+
+def show(cluster: Cluster, queries: Collection[str]) -> Answer:
+    """The heads of these queries, or of all, the newest first. Raises EosError."""
+    found = [e for e in entries(cluster) if not queries or {e.key, e.query} & set(queries)]
+    return Answer([as_json(entry) for entry in found], as_text(found, cluster.ledger))
+
+
+def entries(cluster: Cluster) -> list[Entry]:
+    """Every head in the ledger, the newest first. Raises EosError."""
+    _ = cluster.place  # a topic that is not there is an error at once
+    now_ms = 1000 * system.time_of_day()
+    newest = LedgerReader(KafkaLog(cluster.kafka, cluster.ledger), 0, "").newest_dated()
+    found = [_entry(key, dated, now_ms) for key, dated in newest.items()]
+    return sorted(found, key=lambda entry: entry.age_s if entry.age_s is not None else float("inf"))
+
+
+def _entry(key: str, dated: Dated, now_ms: float) -> Entry:
+    age_s = None if dated.time_ms is None else max(0.0, (now_ms - dated.time_ms) / 1000)
+    try:
+        return Entry(key, dated, age_s, decode(dated.value))
+    except LedgerError as error:
+        return Entry(key, dated, age_s, None, f"[{error.condition}] {error.message}")
+
+
+def state_of(head: Head) -> str:
+    """What a head says of its query, in a few words."""
+    last, marks = head.decision, head.marks
+    if marks.successor is not None:
+        return f"retired, in favour of {marks.successor.query}"
+    if marks.unfinished is not None:
+        return "replay not finished"
+    if head.unwritten is not None:
+        return f"micro-batch {head.unwritten} was given up"
+    if last is not None and last.lost:
+        return f"{len(last.lost)} transaction(s) lost: its next start writes them again"
+    if head.job is not None and last is not None and not last.written:
+        return "completed"
+    return "closed" if head.run == NOBODY else "open"
+
+
+def as_json(entry: Entry) -> dict[str, Any]:
+    """Times are seconds; ``open`` says that a run has the query, not that it is alive."""
+    data: dict[str, Any] = {
+        "query": entry.query,
+        "ledger_key": entry.key,
+        "partition": entry.dated.partition,
+        "offset": entry.dated.offset,
+        "age_s": None if entry.age_s is None else round(entry.age_s, 3),
+        "problem": entry.problem or None,
+    }
+    head = entry.head
+    if head is None:
+        return data
+    last, each = head.decision, head.marks.each
+    return data | {
+        "sink": None if each is None else each.name,
+        "job": None if head.job is None else head.job.id,
+        "prefix": head.prefix,
+        "run": None if head.run == NOBODY else head.run,
+        "generation": head.generation,
+        "batch": None if last is None else last.batch,
+        "rows": None if last is None else last.rows,
+        "state": state_of(head),
+    }
+
+
+def as_text(found: Sequence[Entry], ledger: str) -> str:
+    if not found:
+        return f"no query in the ledger {ledger}"
+    rows = [("query", "sink or job", "generation", "micro-batch", "published", "state", "run")]
+    return "\n".join(table([*rows, *map(_row, found)]))
+
+
+def _row(entry: Entry) -> tuple[str, ...]:
+    head, age = entry.head, ago(entry.age_s)
+    if head is None:
+        return entry.key, "?", "?", "?", age, entry.problem, "?"
+    each = head.marks.each
+    name = each.name or "all sinks" if each is not None else "-"
+    if head.job is not None:
+        name = f"job {head.job.id}"
+    batch = "-" if head.decision is None else str(head.decision.batch)
+    return entry.query, name, str(head.generation), batch, age, state_of(head), head.run or "-"

@@ -1,0 +1,210 @@
+"""Events as Prometheus metrics. docs/metrics.md explains each.
+
+Labels are names of queries, of sinks within foreachBatch, of topics, and conditions of errors: none grows with
+micro-batches, runs or transactional ids.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from spark_eos._version import __version__
+from spark_eos.ops.metrics.hub import Event
+from spark_eos.ops.metrics.queries import Queries, is_held
+
+_P = "spark_eos_"
+_SHORT = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+_LONG = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
+
+
+class Exporter:
+    """Keeps the metrics in ``registry`` by the events that it takes."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._queries = Queries()
+        self._losses: dict[str, int] = {}
+        self._topics: dict[str, set[str]] = {}
+        self._counted: dict[tuple[str, str | None], int] = {}
+        self._decided: set[tuple[str | None, int]] = set()
+        self._make_sink(registry)
+        self._make_query(registry)
+        self._make_source(registry)
+        Gauge(_P + "build_info", "1, with the version of spark-eos.", ["version"], registry=registry).labels(
+            __version__
+        ).set(1)
+
+    def take(self, event: Event) -> None:
+        self._queries.learn(event)
+        takers: dict[str, Callable[[Event], None]] = {
+            "committed": self._committed,
+            "failed": self._failed,
+            "aborted": self._aborted,
+            "progress": self._progress,
+            "terminated": self._terminated,
+            "restart": self._restart,
+            "lag": self._lag,
+        }
+        taker = takers.get(event["event"])
+        if taker is not None:
+            taker(event)
+        for query in self._queries.running:
+            self._running.labels(self._queries.label(query)).set(1)
+
+    def _make_sink(self, registry: CollectorRegistry) -> None:
+        labels = ["query", "sink"]
+
+        def counter(name: str, text: str, more: Sequence[str] = ()) -> Counter:
+            return Counter(_P + name, text, [*labels, *more], registry=registry)
+
+        def seconds(name: str, text: str) -> Histogram:
+            return Histogram(_P + name + "_duration_seconds", text, labels, registry=registry, buckets=_SHORT)
+
+        self._batches = counter("batches", "Micro-batches that the sink has committed, each counted once.")
+        self._rows = counter("rows", "Rows of these micro-batches.")
+        self._bytes = counter("bytes", "Bytes of keys and values of these rows, before compression.")
+        self._letters = counter("dead_letters", "Rows of these that went to the dead-letter topic.")
+        self._replays = counter("replays", "Micro-batches that were decided before, and were compared with that.")
+        self._repairs = counter("repairs", "Replays that wrote rows again whose decided transaction was lost.")
+        self._aborts = counter("aborts", "Micro-batches that were given up.")
+        self._transactions = counter("transactions", "Transactions of tasks, by what became of them.", ["outcome"])
+        self._prepare = seconds("prepare", "Time that the slowest task of a micro-batch took.")
+        self._verify = seconds("verify", "Time to take the ledger and to look at what the tasks wrote.")
+        self._decide = seconds("decide", "Time of the ledger transaction that decides a micro-batch.")
+        self._end = seconds("end_txn", "Time to commit all transactions of a micro-batch.")
+        self._commit = seconds("commit", "Time of the whole commit of a micro-batch, on the driver.")
+        self._open = Gauge(
+            _P + "open_transactions",
+            "Transactions that the sink could not abort, when it looked last.",
+            labels,
+            registry=registry,
+        )
+        self._last = Gauge(
+            _P + "last_commit_timestamp_seconds", "When the sink last committed.", labels, registry=registry
+        )
+
+    def _make_query(self, registry: CollectorRegistry) -> None:
+        self._running = Gauge(_P + "query_running", "Whether the query runs.", ["query"], registry=registry)
+        self._generation = Gauge(
+            _P + "query_generation",
+            "Rises by one with each start of the query, and with each run that is given up.",
+            ["query"],
+            registry=registry,
+        )
+        self._duration = Histogram(
+            _P + "batch_duration_seconds",
+            "Time of a whole micro-batch, by Spark.",
+            ["query"],
+            registry=registry,
+            buckets=_LONG,
+        )
+        self._rows_in = Counter(_P + "input_rows", "Rows that Spark has read.", ["query"], registry=registry)
+        by_condition = ["query", "condition"]
+        self._failures = Counter(_P + "failures", "Ends of the query by an error.", by_condition, registry=registry)
+        self._restarts = Counter(_P + "restarts", "Restarts by spark_eos.run.", by_condition, registry=registry)
+
+    def _make_source(self, registry: CollectorRegistry) -> None:
+        labels = ["query", "topic"]
+
+        def gauge(name: str, text: str) -> Gauge:
+            return Gauge(_P + "source_" + name, text, labels, registry=registry)
+
+        self._stable = gauge("lso_lag_offsets", "Offsets to the last stable offsets, not planned yet.")
+        self._high = gauge("high_watermark_lag_offsets", "Offsets to the high watermarks, not planned yet.")
+        self._stalled = gauge(
+            "lso_stalled_seconds", "For how long an open transaction has kept a last stable offset from moving."
+        )
+        self._held = gauge("held_partitions", "Partitions whose last stable offset an open transaction holds back.")
+        self._data_losses = Counter(
+            _P + "source_data_losses", "Data losses that the source has reported.", ["query"], registry=registry
+        )
+
+    def _labels(self, event: Event) -> tuple[str, str]:
+        return self._queries.label(event["query"]), event["sink"] or ""
+
+    def _committed(self, event: Event) -> None:
+        labels = self._labels(event)
+        repaired = event["replayed"] and event["transactions"] > 0
+        if self._is_new(event):
+            self._batches.labels(*labels).inc()
+            self._rows.labels(*labels).inc(event["rows"])
+            self._bytes.labels(*labels).inc(event["bytes"])
+        self._letters.labels(*labels).inc(event["dead_letters"])
+        self._replays.labels(*labels).inc(event["replayed"])
+        self._repairs.labels(*labels).inc(repaired)
+        self._aborts.labels(*labels)  # a counter begins at 0, not with its first event
+        ended = {"committed": event["transactions"], "aborted": event["leftovers"] - event["open"], "lost": 0}
+        for outcome, count in ended.items():
+            self._transactions.labels(*labels, outcome).inc(count)
+        self._open.labels(*labels).set(event["open"])
+        self._last.labels(*labels).set(event["at"])
+        self._prepare.labels(*labels).observe(event["prepare_s"])
+        self._commit.labels(*labels).observe(event["commit_s"])
+        self._verify.labels(*labels).observe(event["verify_s"])
+        if not event["replayed"] or repaired:
+            self._decide.labels(*labels).observe(event["decide_s"])
+            self._end.labels(*labels).observe(event["end_s"])
+        if event["generation"] is not None:
+            self._generation.labels(labels[0]).set(event["generation"])
+        self._decided.discard((event["query"], event["batch"]))
+
+    def _is_new(self, event: Event) -> bool:
+        """Whether the micro-batch is not counted yet. One whose first commit has failed is, when its replay has not."""
+        if event["query"] is None:
+            return not event["replayed"]
+        key = event["query"], event["sink"]
+        new: bool = event["batch"] > self._counted.get(key, -1)
+        self._counted[key] = max(event["batch"], self._counted.get(key, -1))
+        return new
+
+    def _failed(self, event: Event) -> None:
+        labels = self._labels(event)
+        self._transactions.labels(*labels, "lost").inc(event["lost"])
+        if event["decided"]:
+            self._decided.add((event["query"], event["batch"]))
+
+    def _aborted(self, event: Event) -> None:
+        labels = self._labels(event)
+        self._aborts.labels(*labels).inc()
+        if (event["query"], event["batch"]) not in self._decided:
+            self._transactions.labels(*labels, "aborted").inc(event["transactions"])
+        self._open.labels(*labels).set(event["open"])
+
+    def _progress(self, event: Event) -> None:
+        label = self._queries.label(event["query"])
+        if self._queries.is_ours(event["query"]) and event["ran"]:
+            self._duration.labels(label).observe(event["batch_s"])
+            self._rows_in.labels(label).inc(event["rows_in"])
+
+    def _terminated(self, event: Event) -> None:
+        query, condition = event["query"], event["condition"]
+        label = self._queries.label(query)
+        ours = self._queries.is_ours(query) or (condition or "").startswith("EOS_")
+        if ours:
+            self._running.labels(label).set(0)
+        if ours and condition is not None:
+            self._failures.labels(label, condition).inc()
+        for topic in self._topics.pop(label, ()):
+            for gauge in (self._stable, self._high, self._stalled, self._held):
+                gauge.remove(label, topic)
+
+    def _restart(self, event: Event) -> None:
+        self._restarts.labels(self._queries.label(event["query"]), event["condition"]).inc()
+
+    def _lag(self, event: Event) -> None:
+        query = self._queries.of_source(event["source"])
+        if query is None:
+            return
+        label = self._queries.label(query)
+        for topic, partitions in event["lag"].items():
+            places = partitions.values()
+            self._topics.setdefault(label, set()).add(topic)
+            self._stable.labels(label, topic).set(sum(place["stable"] for place in places))
+            self._high.labels(label, topic).set(sum(place["high"] for place in places))
+            held = [place for place in places if is_held(place)]
+            self._stalled.labels(label, topic).set(max((place["heldMs"] for place in held), default=0) / 1000)
+            self._held.labels(label, topic).set(len(held))
+        before = self._losses.get(event["source"], 0)
+        self._losses[event["source"]] = event["losses"]
+        self._data_losses.labels(label).inc(max(0, event["losses"] - before))

@@ -1,0 +1,115 @@
+"""Takes events from where they happen, and hands them to everybody who counts, shows or keeps them."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+import socket
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from spark_eos.events import Events
+from spark_eos.log import logger
+
+Event = Mapping[str, Any]
+"""``event`` says which, ``at`` when, in seconds; the others depend on that."""
+
+_LONGEST_PATH = 100
+"""Of a Unix socket; Linux takes 107 bytes, macOS 103."""
+_LARGEST = 1 << 20
+_READ_S = 1.0
+_WAITING = 128
+
+
+class Consumer(Protocol):
+    def take(self, event: Event) -> None: ...
+
+
+class Hub:
+    """Hands each event to all ``consumers``, one at a time; a consumer that fails is said to, once, and goes on."""
+
+    def __init__(self, consumers: Sequence[Consumer]) -> None:
+        self._consumers = consumers
+        self._lock = threading.Lock()
+        self._failed: set[Consumer] = set()
+
+    def take(self, event: Event) -> None:
+        """Never raises."""
+        with self._lock:
+            for consumer in self._consumers:
+                try:
+                    consumer.take(event)
+                except Exception as error:
+                    if consumer not in self._failed:
+                        logger.warning("metrics: %s of '%s'", _text(error), event.get("event"))
+                    self._failed.add(consumer)
+
+
+class Inbox:
+    """The socket at which other processes of this machine and user tell of events (`spark_eos.events`).
+
+    Raises OSError where there can be none.
+    """
+
+    def __init__(self, hub: Hub) -> None:
+        self._hub = hub
+        self._folder = _short_folder()
+        path = str(self._folder / "events")
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            self._socket.bind(path)
+            self._socket.listen(_WAITING)
+        except OSError:
+            self.close()
+            raise
+        self.events = Events(path)
+        threading.Thread(target=self._serve, name="eos metrics", daemon=True).start()
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)  # which wakes the thread that waits in accept
+        self._socket.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                connection, _ = self._socket.accept()
+            except OSError:
+                return  # closed
+            with connection, contextlib.suppress(OSError):
+                connection.settimeout(_READ_S)
+                for event in parsed(_read(connection)):
+                    self._hub.take(event)
+
+
+def parsed(data: bytes) -> Iterator[Event]:
+    """Events from lines of JSON; what is none is left out, such as half a line of a process that was killed."""
+    for line in data.splitlines():
+        with contextlib.suppress(ValueError):
+            event = json.loads(line)
+            if isinstance(event, dict) and isinstance(event.get("at"), int | float) and "event" in event:
+                yield event
+
+
+def _read(connection: socket.socket) -> bytes:
+    parts: list[bytes] = []
+    while sum(map(len, parts)) < _LARGEST and (part := connection.recv(1 << 16)):
+        parts.append(part)
+    return b"".join(parts)
+
+
+def _short_folder() -> Path:
+    folder = Path(tempfile.mkdtemp(prefix="spark-eos-"))
+    if len(bytes(folder)) + len("/events") <= _LONGEST_PATH:
+        return folder
+    folder.rmdir()
+    return Path(tempfile.mkdtemp(prefix="spark-eos-", dir="/tmp"))
+
+
+def _text(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"

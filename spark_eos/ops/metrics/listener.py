@@ -1,0 +1,89 @@
+"""What Spark itself says of its queries."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from datetime import datetime
+from typing import Any
+
+from pyspark.sql.streaming import StreamingQueryListener
+from pyspark.sql.streaming.listener import (
+    QueryIdleEvent,
+    QueryProgressEvent,
+    QueryStartedEvent,
+    QueryTerminatedEvent,
+    StreamingQueryProgress,
+)
+
+from spark_eos.ops.metrics.hub import Hub
+from spark_eos.reasons import reason
+
+_OTHER = "OTHER"
+"""The condition of an error that is none of ours."""
+
+
+class Listener(StreamingQueryListener):
+    def __init__(self, hub: Hub) -> None:
+        self._hub = hub
+        self._running: set[str] = set()
+        self._changed = threading.Condition()
+
+    def wait(self, seconds: float) -> None:
+        """Until every query has ended, or for so long."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._running, seconds)
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:
+        with self._changed:
+            self._running.add(str(event.runId))
+        self._tell("started", query=str(event.id), run=str(event.runId), name=event.name)
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:
+        progress = event.progress
+        self._tell(
+            "progress",
+            query=str(progress.id),
+            run=str(progress.runId),
+            name=progress.name,
+            batch=progress.batchId,
+            rows_in=progress.numInputRows,
+            began=datetime.fromisoformat(progress.timestamp).timestamp(),
+            batch_s=progress.batchDuration / 1000,
+            ran="addBatch" in progress.durationMs,
+            sources=_sources(progress),
+        )
+
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:
+        """Nothing to count."""
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
+        self._tell("terminated", query=str(event.id), run=str(event.runId), condition=_condition(event.exception))
+        with self._changed:
+            self._running.discard(str(event.runId))
+            self._changed.notify_all()
+
+    def _tell(self, event: str, **values: object) -> None:
+        self._hub.take({"event": event, "at": time.time(), **values})
+
+
+def _condition(exception: str | None) -> str | None:
+    """The name of the error that has ended a query; None if none has."""
+    if exception is None:
+        return None
+    found = reason(RuntimeError(exception))
+    return found.condition if found is not None else _OTHER
+
+
+def _sources(progress: StreamingQueryProgress) -> list[str]:
+    """The names that our sources have given themselves (`spark_eos.source.reader`)."""
+    return [name for source in progress.sources if (name := _offsets(source.latestOffset).get("#source"))]
+
+
+def _offsets(text: str | None) -> dict[str, Any]:
+    try:
+        offsets = json.loads(text or "null")
+    except ValueError:
+        return {}
+    return offsets if isinstance(offsets, dict) else {}

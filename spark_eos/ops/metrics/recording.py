@@ -1,0 +1,75 @@
+"""Events that are kept: the latest in memory, and all in a file, from which `spark-eos plot` draws."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import deque
+from pathlib import Path
+from typing import TextIO
+
+from spark_eos.ops.metrics.hub import Event, parsed
+
+_MOST_RECENT = 5_000
+LARGEST_FILE = 64 << 20
+"""Bytes of a file of events; then it becomes ``….1``, in place of the one before."""
+
+
+class Recent:
+    """The latest events, and what they are as JSON lines."""
+
+    def __init__(self) -> None:
+        self._events: deque[Event] = deque(maxlen=_MOST_RECENT)
+
+    def take(self, event: Event) -> None:
+        self._events.append(event)
+
+    def as_lines(self) -> bytes:
+        return "".join(map(_line, tuple(self._events))).encode()
+
+
+class Recorder:
+    """Appends events to a file. Raises OSError if that cannot be."""
+
+    def __init__(self, path: str, largest: int = LARGEST_FILE) -> None:
+        self._path, self._largest = Path(path), largest
+        self._file: TextIO = self._opened()
+
+    def take(self, event: Event) -> None:
+        if self._file.tell() > self._largest:
+            self._file.close()
+            self._path.replace(self._path.with_name(self._path.name + ".1"))
+            self._file = self._opened()
+        self._file.write(_line(event))
+
+    def close(self) -> None:
+        self._file.close()
+
+    def _opened(self) -> TextIO:
+        return self._path.open("a", encoding="utf-8", buffering=1)
+
+
+class EventFile:
+    """A file that a `Recorder` writes, or has written."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._older = path, Path(f"{path}.1")
+        self._events: list[Event] = []
+        self._read: dict[int, int] = {}
+
+    def read(self) -> list[Event]:
+        """All events so far, the older file's first; what was read before is not read again. Raises OSError."""
+        found = [path for path in (self._older, self._path) if path == self._path or path.exists()]
+        for path in found:
+            with path.open("rb") as file:
+                number = os.fstat(file.fileno()).st_ino  # which stays, when the file becomes the older one
+                file.seek(self._read.get(number, 0))
+                data = file.read()
+                whole = data[: data.rfind(b"\n") + 1]
+                self._events += parsed(whole)
+                self._read[number] = self._read.get(number, 0) + len(whole)
+        return self._events
+
+
+def _line(event: Event) -> str:
+    return json.dumps(event, separators=(",", ":")) + "\n"

@@ -1,0 +1,204 @@
+"""What a replay would do, after all checks; nothing is changed here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from spark_eos.checkpoint import Checkpoint
+from spark_eos.errors import CheckpointError, ReplayError
+from spark_eos.kafka.ports.owners import Cluster
+from spark_eos.ops.checkpoint.heads import OwnHead, heads_of, with_the_whole
+from spark_eos.ops.checkpoint.logs import Logs, check_known, source_of, topic_twice
+from spark_eos.ops.replay.ranges import Range, by_offsets, by_timestamp, check_sources, lines_of, moved, ranges
+from spark_eos.protocol.closing import known_head
+from spark_eos.protocol.marks import Unfinished
+from spark_eos.protocol.names import query_of_replay
+from spark_eos.protocol.replaying import check_not_halted, rows_lost
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What the user asks for: one of ``batch``, ``timestamp_ms`` and ``offsets``. ``again``: into the same topic;
+    ``topic``: into another one. ``to`` is where the new checkpoint is to be; None goes back in place."""
+
+    batch: int | None = None
+    timestamp_ms: int | None = None
+    offsets: str | None = None
+    again: bool = False
+    topic: str | None = None
+    to: str | None = None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """``query`` is the new one's id, or the same where it goes back in place. ``passed`` is the last micro-batch that
+    Spark has noted as committed. ``heads`` are the old query's; ``unfinished`` says it all for the ledger."""
+
+    query: str
+    unfinished: Unfinished
+    passed: int
+    heads: Sequence[OwnHead]
+    ranges: Sequence[Range] = ()
+
+
+def plan(checkpoint: Checkpoint, cluster: Cluster, wish: Wish) -> Plan:
+    """Raises EosError where the query cannot be replayed, or not so."""
+    _check_wish(wish)
+    logs, old, heads = opened(checkpoint, cluster)
+    position = last_done(logs, heads)
+    now = check_sources(logs, position)
+    if wish.batch is not None:
+        lines = lines_of(logs, wish.batch, position)
+        check_sources(logs, wish.batch)
+    elif wish.timestamp_ms is not None:
+        lines = moved(now, by_timestamp(cluster.kafka, now, wish.timestamp_ms))
+    else:
+        lines = moved(now, by_offsets(cluster.kafka, now, wish.offsets or ""))
+    group = _group(heads) if wish.topic is None else None
+    _check_twice(lines, group)
+    check_heads(heads, wish)
+    found = ranges(cluster.kafka, lines, now)
+    if wish.to is None:
+        _check_in_place(logs, heads, wish)
+        unfinished = Unfinished(
+            old, checkpoint.location, checkpoint.location, wish.batch or 0, tuple(lines), group=group
+        )
+        return Plan(old, unfinished, logs.done[-1], heads, found)
+    entry, done = logs.entry(position), logs.commit_entry(logs.done[-1])
+    unfinished = Unfinished(
+        old,
+        checkpoint.location,
+        wish.to,
+        0,
+        tuple(lines),
+        (entry.version, entry.metadata),
+        tuple(done),
+        wish.topic,
+        group,
+    )
+    return Plan(query_of_replay(old, wish.to), unfinished, logs.done[-1], heads, found)
+
+
+def begun(checkpoint: Checkpoint, cluster: Cluster, to: str | None) -> Plan:
+    """The plan of a replay that was interrupted, by the ledger. Raises EosError."""
+    logs, old, heads = opened(checkpoint, cluster)
+    query = old if to is None else query_of_replay(old, to)
+    new = heads if to is None else heads_of(cluster, query)
+    unfinished = next((own.head.marks.unfinished for own in new if own.head.marks.unfinished is not None), None)
+    if unfinished is None:
+        raise ReplayError(
+            "EOS_REPLAY_NOT_BEGUN",
+            f"The ledger knows of no unfinished replay of {checkpoint.location} to {to or 'itself'}.",
+            hint="It is finished, or was never begun. Write both places as they were written then; 'spark-eos "
+            "checkpoint show' tells.",
+        )
+    return Plan(query, unfinished, logs.done[-1], heads)
+
+
+def _check_wish(wish: Wish) -> None:
+    if sum(value is not None for value in (wish.batch, wish.timestamp_ms, wish.offsets)) != 1:
+        raise ReplayError(
+            "EOS_REPLAY_OPTIONS",
+            "Where to go back to is not said, or more than once.",
+            hint="Use one of --to-batch, --to-timestamp and --to-offsets.",
+        )
+    if wish.to is not None and wish.again == (wish.topic is not None):
+        raise ReplayError(
+            "EOS_REPLAY_OPTIONS",
+            "Where the rows are to go is not said, or in two ways.",
+            hint="Use either --again, to write them once more to the same topics, and to retire the old query, or "
+            "--topic, to write them to another topic, while the old query stays as it is.",
+        )
+
+
+def opened(checkpoint: Checkpoint, cluster: Cluster) -> tuple[Logs, str, list[OwnHead]]:
+    """The logs, the query's id and its heads. Raises ReplayError where it cannot be replayed, and LedgerError."""
+    logs, query = Logs(checkpoint), checkpoint.query_id()
+    if query is None or not logs.done or not logs.planned:
+        raise ReplayError(
+            "EOS_REPLAY_NOTHING",
+            f"{checkpoint.location} has no committed micro-batch: there is nothing to be replayed.",
+            hint="Check the path; it is the folder with 'metadata', 'offsets' and 'commits'.",
+        )
+    check_known(logs)
+    if logs.stateful:
+        raise ReplayError(
+            "EOS_REPLAY_STATEFUL",
+            f"The query in {checkpoint.location} keeps state, which cannot be taken back with its offsets.",
+            hint="Nothing was changed. To read its input again, begin with an empty checkpoint and 'startingOffsets', "
+            "to another topic; the state is built up anew.",
+        )
+    heads = with_the_whole(heads_of(cluster, query), query)
+    if not heads:
+        known_head(None, query)
+    for own in heads:
+        if own.head.prefix != cluster.prefix:
+            raise ReplayError(
+                "EOS_REPLAY_OPTIONS",
+                f"The query's transactional ids begin with '{own.head.prefix}', and --prefix is '{cluster.prefix}'.",
+                hint=f"Set --prefix to {own.head.prefix}.",
+            )
+    return logs, query, heads
+
+
+def last_done(logs: Logs, heads: Sequence[OwnHead]) -> int:
+    """The last micro-batch all of whose rows are, or will be, visible without being read again."""
+    decided = [own.head.decision.batch for own in heads if own.sink is None and own.head.decision is not None]
+    return min(max([logs.done[-1], *decided]), logs.planned[-1])
+
+
+def _group(heads: Sequence[OwnHead]) -> str | None:
+    """The group that gets the query's offsets, which go back with it."""
+    return next((own.head.decision.group for own in heads if own.head.decision is not None), None)
+
+
+def _check_twice(lines: Sequence[str], group: str | None) -> None:
+    twice = topic_twice([source_of(line) for line in lines])
+    if twice is not None and group is not None:
+        raise CheckpointError(
+            "EOS_CHECKPOINT_TOPIC_TWICE",
+            f"Topic {twice} is read by two sources of the query, so its offsets are ambiguous.",
+            hint="Nothing was changed.",
+        )
+
+
+def _check_in_place(logs: Logs, heads: Sequence[OwnHead], wish: Wish) -> None:
+    """Going back in place is for queries that write nowhere else: other sinks skip micro-batches by their numbers."""
+    if wish.batch is None:
+        raise ReplayError(
+            "EOS_REPLAY_OPTIONS",
+            "--in-place goes back to a micro-batch of the checkpoint.",
+            hint="Use --to-batch, or --new for a new checkpoint.",
+        )
+    last = heads[0].head.decision
+    other = any(own.sink is not None for own in heads) or last is None or last.batch < logs.done[-1]
+    if other:
+        raise ReplayError(
+            "EOS_REPLAY_OTHER_SINK",
+            f"The query in {logs.checkpoint.location} writes within foreachBatch, or its last micro-batches went to "
+            "another sink, which would skip micro-batches with numbers that it has seen.",
+            hint="Nothing was changed. Use --new, which begins with a new query id.",
+        )
+
+
+def check_heads(heads: Sequence[OwnHead], wish: Wish) -> None:
+    """Raise where the heads say that the query cannot be replayed so."""
+    for own in heads:
+        last, marks = own.head.decision, own.head.marks
+        if marks.successor is not None or marks.unfinished is not None:
+            check_not_halted(own.head)
+        if last is not None and last.lost:
+            raise rows_lost(last)
+        if wish.topic is not None and own.sink is not None:
+            raise ReplayError(
+                "EOS_REPLAY_OPTIONS",
+                "--topic is set, but the query writes within foreachBatch, where the code says to which topics.",
+                hint="Use --again.",
+            )
+        if wish.topic is not None and last is not None and any(w.probe.topic == wish.topic for w in last.written):
+            raise ReplayError(
+                "EOS_REPLAY_SAME_TOPIC",
+                f"The query writes to {wish.topic} already, so that rows would be there twice while it goes on.",
+                hint="Nothing was changed. Use another topic, or --again, which retires the query.",
+            )

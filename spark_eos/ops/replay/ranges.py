@@ -1,0 +1,198 @@
+"""Which offsets a replay reads again, and whether they are still there."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from spark_eos.errors import ReplayError
+from spark_eos.kafka.admin.topics import NO_OFFSET, Topic, begin_offsets, describe_topics, end_offsets, offsets_at
+from spark_eos.kafka.codes import OK
+from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.kafka.records.batches import Damage, UnsupportedFormat, find_batches
+from spark_eos.kafka.requests.fetch import fetch_once
+from spark_eos.ops.checkpoint.logs import OTHER, Logs, Source, source_of
+from spark_eos.options.offsets import EARLIEST, parse_offsets
+from spark_eos.protocol.head import Offsets
+
+_LOOK_BYTES = 64 * 1024
+#: From where to begin in one partition: topic, partition, and where the query is; None leaves it there.
+Choice = Callable[[str, int, int], int | None]
+
+
+@dataclass(frozen=True)
+class Range:
+    """The offsets of a partition that are read again: ``start`` to ``end``, exclusive. ``first_ms`` and ``last_ms`` are
+    the times of the first and the last record batch in it, None where there is none."""
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+    first_ms: int | None = None
+    last_ms: int | None = None
+
+
+def check_sources(logs: Logs, batch: int) -> list[Source]:
+    """The sources of the query by its micro-batch. Raises ReplayError where one is not Kafka's: its own files in
+    the checkpoint say what it has read."""
+    sources = logs.sources(batch)
+    if any(source.kind == OTHER for source in sources):
+        raise ReplayError(
+            "EOS_REPLAY_OTHER_SOURCE",
+            f"A source of the query in {logs.checkpoint.location} is not Kafka's (offsets/{batch}).",
+            hint="Nothing was changed. Only queries all of whose sources are topics can be replayed.",
+        )
+    return sources
+
+
+def lines_of(logs: Logs, batch: int, position: int) -> tuple[str, ...]:
+    """The lines of the offset log at a micro-batch; ``position`` is the last one that is done.
+
+    Raises ReplayError.
+    """
+    if batch not in logs.planned or batch > position:
+        raise ReplayError(
+            "EOS_REPLAY_NOT_KEPT",
+            f"Micro-batch {batch} is not among those of {logs.checkpoint.location} that can be gone back to: "
+            f"{logs.planned[0]} to {position}.",
+            hint="Nothing was changed. Spark keeps the newest ones only (spark.sql.streaming.minBatchesToRetain, 100). "
+            "Use --to-timestamp or --to-offsets.",
+        )
+    return logs.entry(batch).lines
+
+
+def moved(sources: Iterable[Source], choice: Choice) -> tuple[str, ...]:
+    """The lines of the sources, each partition moved to where ``choice`` says, never forward."""
+    lines = []
+    for source in sources:
+        raw = json.loads(source.line)
+        for topic, partitions in source.offsets.items():
+            for p, at in partitions.items():
+                wanted = choice(topic, int(p), at)
+                raw[topic][p] = at if wanted is None else min(at, wanted)
+        compact = {"separators": (",", ":")} if '": ' not in source.line else {}
+        lines.append(json.dumps(raw, **compact))  # type: ignore[arg-type]  # as whoever wrote the line
+    return tuple(lines)
+
+
+def by_timestamp(kafka: KafkaProperties, sources: Sequence[Source], at_ms: int) -> Choice:
+    """The first record of this time or later; where there is none, nothing is read again."""
+    asked = {topic: {int(p): at_ms for p in parts} for s in sources for topic, parts in s.offsets.items()}
+    found = offsets_at(kafka, asked)
+
+    def choice(topic: str, p: int, at: int) -> int | None:
+        offset = found[topic][p]
+        return None if offset == NO_OFFSET else offset
+
+    return choice
+
+
+def by_offsets(kafka: KafkaProperties, sources: Sequence[Source], text: str) -> Choice:
+    """These offsets; a partition that is not named stays where it is. Raises ReplayError."""
+    wanted = parse_offsets("--to-offsets", text)
+    known = {(topic, int(p)): at for s in sources for topic, parts in s.offsets.items() for p, at in parts.items()}
+    earliest = {t: [p for p, at in parts.items() if at == EARLIEST] for t, parts in wanted.items()}
+    begin = begin_offsets(kafka, {t: parts for t, parts in earliest.items() if parts})
+    for topic, parts in wanted.items():
+        for p, at in parts.items():
+            if (topic, p) not in known or at == -1 or at > known[topic, p]:
+                where = f"the query is at {known[topic, p]}" if (topic, p) in known else "the query does not read it"
+                raise ReplayError(
+                    "EOS_REPLAY_SKIPS",
+                    f"--to-offsets is {at} for {topic}-{p}, but {where}.",
+                    hint="Nothing was changed. A replay goes back, and never forward, which would leave rows out. -2 "
+                    "is the first offset that is there.",
+                )
+    return lambda topic, p, at: (
+        begin[topic][p] if wanted.get(topic, {}).get(p) == EARLIEST else wanted.get(topic, {}).get(p)
+    )
+
+
+def ranges(kafka: KafkaProperties, lines: Sequence[str], position: Sequence[Source]) -> list[Range]:
+    """What is read again from these lines of the offset log up to where the query is, after a look at whether it is
+    there. Raises TopicError and ReplayError."""
+    starts = [source_of(line) for line in lines]
+    ends: dict[tuple[str, str], int] = {
+        (t, p): at for s in position for t, parts in s.offsets.items() for p, at in parts.items()
+    }
+    topics = describe_topics(kafka, {topic for s in (*starts, *position) for topic in s.offsets})
+    for source in (*starts, *position):
+        _check_ids(source, topics)
+    wanted = [(topic, int(p), at) for s in starts for topic, parts in s.offsets.items() for p, at in parts.items()]
+    # What was added since is read from its beginning, as it was then.
+    known = {(topic, p) for topic, p, _ in wanted}
+    wanted += [(topic, int(p), 0) for topic, p in ends if (topic, int(p)) not in known]
+    places: dict[str, list[int]] = {}
+    for topic, p in dict.fromkeys((topic, p) for topic, p, _ in wanted):
+        places.setdefault(topic, []).append(p)
+    begin, end = begin_offsets(kafka, places), end_offsets(kafka, places, "read_uncommitted")
+    found = []
+    for topic, p, at in wanted:
+        stop = ends.get((topic, str(p)), at)
+        _check_there(topic, p, at, stop, begin[topic][p], end[topic][p])
+        found.append(_with_times(kafka, Range(topic, p, at, stop)))
+    return sorted(found, key=lambda r: (r.topic, r.partition))
+
+
+def _check_ids(source: Source, topics: Mapping[str, Topic]) -> None:
+    for topic, known in source.ids.items():
+        if topic in topics and topics[topic].id != known:
+            raise _recreated(topic, f"its id was {known}, and is now {topics[topic].id}")
+
+
+def _check_there(topic: str, partition: int, start: int, stop: int, begin: int, end: int) -> None:
+    if stop > end:
+        raise _recreated(topic, f"{topic}-{partition} ends at offset {end}, and the query has read up to {stop}")
+    if start < begin:
+        raise ReplayError(
+            "EOS_REPLAY_OFFSETS_GONE",
+            f"The replay would begin at offset {start} of {topic}-{partition}, but its log now starts at {begin}.",
+            hint="Nothing was changed. Retention, or somebody, has removed those rows. Go back less far, or say "
+            "--to-offsets with -2, the first offset that is there.",
+            topic=topic,
+            partition=partition,
+        )
+
+
+def _recreated(topic: str, why: str) -> ReplayError:
+    return ReplayError(
+        "EOS_REPLAY_TOPIC_RECREATED",
+        f"Topic {topic} is not the one that the checkpoint knows: {why}.",
+        hint="Nothing was changed. The offsets of the checkpoint mean nothing in a topic that was created anew, or is "
+        "another cluster's.",
+        topic=topic,
+    )
+
+
+def _with_times(kafka: KafkaProperties, r: Range) -> Range:
+    if r.start >= r.end:
+        return r
+    first = _time(kafka, r, r.start)
+    last = next(
+        (t for back in (1, 2, 8, 64, 512) if (t := _time(kafka, r, max(r.start, r.end - back))) is not None), None
+    )
+    return Range(r.topic, r.partition, r.start, r.end, first, first if last is None else last)
+
+
+def _time(kafka: KafkaProperties, r: Range, offset: int) -> int | None:
+    """When the first batch from here on was written; None where there is none in the range, or it cannot be told."""
+    fetched = fetch_once(kafka, r.topic, r.partition, offset, _LOOK_BYTES)
+    if fetched is None or fetched[0].error != OK:
+        return None
+    answer, data = fetched
+    try:
+        batches, _ = find_batches(data, answer.size, offset, r.end, answer.aborted)
+    except (Damage, UnsupportedFormat):
+        return None
+    return batches[0].time if batches else None
+
+
+def as_offsets(lines: Sequence[str]) -> Offsets:
+    """The offsets of all lines together."""
+    found: dict[str, dict[str, int]] = {}
+    for line in lines:
+        for topic, parts in source_of(line).offsets.items():
+            found.setdefault(topic, {}).update(parts)
+    return found

@@ -1,0 +1,117 @@
+"""The new checkpoint of a replay: the files of a query that has done micro-batch 0 and stopped.
+
+They are those that Spark writes itself, in its words: the version and the metadata are copied from the old checkpoint,
+which the same Spark has written. Checksums are left out, which Spark does not miss.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path, PurePosixPath
+
+import pyarrow.fs
+
+from spark_eos import failpoints
+from spark_eos.checkpoint import Checkpoint
+from spark_eos.errors import CheckpointError, ReplayError
+from spark_eos.protocol.marks import Unfinished
+from spark_eos.storage.settings import HadoopSettings, here
+from spark_eos.storage.stores import NoStore, Store, open_store
+
+_LOGS = ("offsets", "commits")
+
+
+def absolute(location: str) -> str:
+    """The location as it is put down in the ledger: a local path whole, others as they are."""
+    return location if ":" in location.partition("/")[0] else str(Path(location).absolute())
+
+
+def contents(query: str, unfinished: Unfinished) -> dict[str, str]:
+    """The files, by name, in the order in which they are written. With the first, the new query is one that no start
+    gets past the head of."""
+    return {
+        "metadata": json.dumps({"id": query}, separators=(",", ":")),
+        "offsets/0": "\n".join([*unfinished.metadata, *unfinished.lines]),
+        "commits/0": "\n".join(unfinished.done),
+    }
+
+
+class Target:
+    """Where the new checkpoint is to be."""
+
+    def __init__(self, location: str, settings: HadoopSettings) -> None:
+        self.location = location
+        self._checkpoint = Checkpoint(location, settings)
+        self._store = _opened(location, here(settings))
+
+    def check_free(self) -> None:
+        """Raise ReplayError if there is anything."""
+        found = [name for folder in ("", *_LOGS) for name in self._checkpoint.names(folder)]
+        if found:
+            raise self._used(f"there is {found[0]}")
+
+    def write(self, files: dict[str, str]) -> None:
+        """Write them, or what an earlier try has left out. Raises ReplayError where one is there and is another.
+
+        What Spark has planned after micro-batch 0, at a start that was refused, stays: it goes on from these files.
+        """
+        for path, text in files.items():
+            there = self._checkpoint.read(path)
+            if there is not None and there != text:
+                raise self._used(f"{path} is another one")
+            if there is None:
+                put(self._store, path, text.encode())
+            failpoints.reach("replay.filed")
+
+    def _used(self, why: str) -> ReplayError:
+        return ReplayError(
+            "EOS_REPLAY_TARGET_USED",
+            f"{self.location} is not free for a new checkpoint: {why}.",
+            hint="Choose another place. If a start of the unfinished replay has been there, it has written nothing to "
+            "any topic: move the folder away, and run the command again.",
+        )
+
+
+def _opened(location: str, settings: HadoopSettings) -> Store:
+    try:
+        return open_store(location, settings)
+    except NoStore as why:
+        raise CheckpointError(
+            "EOS_CHECKPOINT_STORE", f"{location} cannot be written: {why}.", hint="See --storage for its settings."
+        ) from None
+
+
+def put(store: Store, name: str, data: bytes) -> None:
+    """Write a file whole: on a disk under another name first, as renaming is atomic there. Raises ReplayError."""
+    path = f"{store.root}/{name}"
+    draft = f"{path}.new" if store.local else path
+    try:
+        if store.local:  # elsewhere there are no folders, or they come with the file
+            store.files.create_dir(str(PurePosixPath(path).parent), recursive=True)
+        with store.files.open_output_stream(draft) as stream:
+            stream.write(data)
+        if store.local:
+            store.files.move(draft, path)
+    except OSError as error:
+        raise not_written(store, name, error) from None
+
+
+def not_written(store: Store, name: str, error: OSError) -> ReplayError:
+    """The error for a file that could not be written or moved."""
+    return ReplayError(
+        "EOS_REPLAY_NOT_WRITTEN",
+        f"{store.root}/{name} could not be written: {type(error).__name__}.",
+        hint="Check the rights and the space there, then run the same command with --finish: it goes on where this one "
+        "has ended.",
+    )
+
+
+def move_aside(store: Store, name: str, to: str) -> None:
+    """Move a file within a checkpoint. Raises ReplayError."""
+    try:
+        store.files.create_dir(str(PurePosixPath(f"{store.root}/{to}").parent), recursive=True)
+        info = store.files.get_file_info(f"{store.root}/{name}")
+        if info.type is not pyarrow.fs.FileType.NotFound:
+            store.files.move(f"{store.root}/{name}", f"{store.root}/{to}")
+    except OSError as error:
+        raise not_written(store, name, error) from None

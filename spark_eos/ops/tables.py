@@ -1,0 +1,21 @@
+"""Plain text of what commands say."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+def table(rows: Sequence[Sequence[str]]) -> list[str]:
+    """A line for each row, in columns; the first row is the heading."""
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+
+
+def ago(seconds: float | None) -> str:
+    """How long ago; "?" where nobody knows."""
+    if seconds is None:
+        return "?"
+    for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit} ago"
+    return f"{seconds:.0f} s ago"

@@ -1,0 +1,95 @@
+"""What ``spark-eos plot`` and ``spark-eos top`` do."""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from spark_eos.errors import OptionError
+from spark_eos.ops.answer import Answer
+from spark_eos.ops.watching.reading import Reader, chosen
+from spark_eos.ops.watching.story import Story, cut, story_of
+
+if TYPE_CHECKING:
+    from spark_eos.kafka.ports.owners import Cluster
+    from spark_eos.ops.watching.view import Now
+
+
+_LATEST = 5_000
+"""Events that a live view is made of."""
+
+
+def plot(source: str, file: str, query: str | None = None, last_s: float | None = None) -> Answer:
+    """Draw a query into a file: all of it, or its last seconds. Raises OptionError, UnsupportedError."""
+    from spark_eos.ops.watching.picture import draw
+
+    events = Reader(source).read()
+    story = story_of(events, chosen(events, query, source))
+    if last_s is not None:
+        story = cut(story, max(float(event["at"]) for event in events) - last_s)
+    if not story.batches and not story.lags:
+        raise OptionError(
+            "EOS_PLOT_EMPTY",
+            f"{source}: {story.query} has done nothing in that time.",
+            hint="Draw more of it: a larger --last, or none.",
+        )
+    try:
+        draw(story, Path(file))
+    except (OSError, ValueError) as error:  # ValueError: a kind of picture that there is not
+        raise OptionError(
+            "EOS_PLOT_UNWRITABLE", f"{file} cannot be written: {error}.", hint="Name a file such as query.png."
+        ) from None
+    return Answer(_counts(story) | {"file": file}, f"{file}: {len(story.batches)} micro-batches of {story.query}")
+
+
+def _counts(story: Story) -> dict[str, object]:
+    outcomes: dict[str, int] = {}
+    for batch in story.batches:
+        name = batch.outcome or "running"
+        outcomes[name] = outcomes.get(name, 0) + 1
+    return {"query": story.query, "runs": [run.how or "running" for run in story.runs], "batches": outcomes}
+
+
+def top(source: str, query: str | None, cluster: Cluster | None) -> Answer:
+    """How a query is now. Raises OptionError."""
+    from rich.console import Console
+
+    from spark_eos.ops.watching.view import as_json, as_lines
+
+    now = _now(Reader(source), query, cluster)
+    console = Console(width=120, color_system=None)
+    with console.capture() as captured:
+        console.print(as_lines(now))
+    return Answer(as_json(now), captured.get().rstrip())
+
+
+def watch(source: str, query: str | None, cluster: Cluster | None, every_s: float) -> int:
+    """The same in the terminal, again and again, until Ctrl-C. Raises OptionError if there is nothing at the
+    beginning."""
+    from rich.live import Live
+    from rich.text import Text
+
+    from spark_eos.ops.watching.view import as_lines
+
+    reader = Reader(source)
+    first = as_lines(_now(reader, query, cluster))
+    with suppress(KeyboardInterrupt), Live(first, screen=True, auto_refresh=False) as live:
+        while True:
+            time.sleep(every_s)
+            try:
+                live.update(as_lines(_now(reader, query, cluster)), refresh=True)
+            except OptionError as error:  # the query may be started again
+                live.update(Text(str(error), style="red"), refresh=True)
+    return 0
+
+
+def _now(reader: Reader, query: str | None, cluster: Cluster | None) -> Now:
+    from spark_eos.ops.watching.holders import holders_of
+    from spark_eos.ops.watching.view import now_of
+
+    events = reader.read()[-_LATEST:]
+    story = story_of(events, chosen(events, query, reader.source))
+    running = bool(story.runs) and story.runs[-1].how is None
+    return now_of(story, holders_of(cluster, events) if cluster is not None and running else None)

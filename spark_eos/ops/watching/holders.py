@@ -1,0 +1,47 @@
+"""Who holds back a last stable offset: asked of the leaders and coordinators, as `spark-eos transactions` does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from spark_eos.errors import EosError
+from spark_eos.kafka.admin.open_transactions import oldest_open_transaction
+from spark_eos.kafka.ports.owners import Cluster, Transaction, find
+from spark_eos.ops.metrics.hub import Event
+from spark_eos.ops.metrics.queries import is_held
+from spark_eos.ops.watching.view import Holder
+
+_MOST_ASKED = 5
+"""Partitions; whoever holds one mostly holds others, too."""
+
+
+def holders_of(cluster: Cluster, events: Sequence[Event]) -> list[Holder]:
+    """Of the partitions that are held back by the newest events; never raises EosError."""
+    held = list(_held(events))[:_MOST_ASKED]
+    if not held:
+        return []
+    try:
+        ours = {transaction.id: transaction for transaction in find(cluster)}
+    except EosError:
+        ours = {}  # the leaders may answer all the same
+    return [holder for topic, partition in held for holder in _of(cluster, topic, partition, ours)]
+
+
+def _held(events: Sequence[Event]) -> Iterator[tuple[str, int]]:
+    newest = {event["source"]: event for event in events if event["event"] == "lag"}
+    for event in newest.values():
+        for topic, partitions in event["lag"].items():
+            yield from ((topic, int(number)) for number, place in partitions.items() if is_held(place))
+
+
+def _of(cluster: Cluster, topic: str, partition: int, ours: dict[str, Transaction]) -> list[Holder]:
+    try:
+        found = oldest_open_transaction(cluster.kafka, topic, partition)
+    except EosError as error:
+        return [Holder(topic, partition, f"nobody says: {error.condition}")]
+    holders = []
+    for one in found:
+        own = ours.get(one.transactional_id or "")
+        name = (own.query, own.batch, own.decided) if own is not None else (None, None, None)
+        holders.append(Holder(topic, partition, str(one), *name))
+    return holders

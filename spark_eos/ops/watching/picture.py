@@ -1,0 +1,194 @@
+"""Draws the story of a query: its micro-batches with their steps, kills and recoveries; its lag; its throughput."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from spark_eos.errors import UnsupportedError
+from spark_eos.ops.watching.story import Batch, Lag, Span, Story
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+# Colours that people tell apart who see red and green alike (Okabe and Ito).
+_BLUE, _SKY, _GREEN, _YELLOW, _RED, _PURPLE, _GREY = (
+    *("#0072B2", "#56B4E9", "#009E73", "#E69F00", "#D55E00", "#CC79A7", "#9AA0A6"),
+)
+_INK, _FAINT = "#333333", "#E8EAED"
+_WHOLE = {"committed": "#C9D1D9", "replayed": _PURPLE, "repaired": _YELLOW}
+_STEPS: tuple[tuple[str, str, Callable[[Batch], Span | None]], ...] = (
+    ("prepare", _SKY, lambda batch: batch.prepare),
+    ("verify", _GREY, lambda batch: batch.verify),
+    ("decide", _BLUE, lambda batch: batch.decide),
+    ("EndTxn", _GREEN, lambda batch: batch.end),
+)
+_THIN = 0.8
+"""Points: what takes milliseconds of an hour is to be seen."""
+
+
+def draw(story: Story, file: Path) -> None:
+    """Write a PNG, or what the file's name ends with. Raises UnsupportedError without matplotlib, OSError."""
+    try:
+        from matplotlib.figure import Figure
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "matplotlib":
+            raise
+        raise UnsupportedError(
+            "EOS_PLOT_NOT_INSTALLED",
+            "A picture needs the Python module 'matplotlib', which is not installed.",
+            hint="pip install 'spark-eos[plot]'.",
+        ) from None
+    figure = Figure(figsize=(12, 7.5), dpi=130, layout="constrained")
+    times, lags, rows = figure.subplots(3, 1, sharex=True, height_ratios=(2.6, 1.4, 1.2))
+    _draw_steps(times, story)
+    _draw_lag(lags, story)
+    _draw_throughput(rows, story)
+    _draw_ends(figure, (times, lags, rows), story)
+    _finish(figure, (times, lags, rows), story)
+    figure.savefig(file)
+
+
+def _when(seconds: float) -> Any:  # noqa: ANN401  # matplotlib takes times so
+    return datetime.fromtimestamp(seconds).astimezone()
+
+
+def _bars(axes: Axes, lane: int, spans: Iterable[Span], colour: str, label: str | None = None, **how: Any) -> None:  # noqa: ANN401
+    found: Any = [(_when(begin), timedelta(seconds=max(0.0, end - begin))) for begin, end in spans]
+    if found:
+        style: dict[str, Any] = {"facecolors": colour, "edgecolors": colour, "linewidth": _THIN, "label": label} | how
+        axes.broken_barh(found, (lane - 0.36, 0.72), **style)
+
+
+def _draw_steps(axes: Axes, story: Story) -> None:
+    lanes = ["micro-batch", *(name for name, _, _ in _STEPS)]
+    for outcome, colour in _WHOLE.items():
+        spans = [_whole(batch) for batch in story.batches if batch.outcome == outcome]
+        white: dict[str, Any] = {"edgecolors": "white"}
+        _bars(axes, 0, spans, colour, None if outcome == "committed" else outcome, **white)
+    cut = [batch for batch in story.batches if batch.outcome and not batch.done]
+    _bars(axes, 0, map(_whole, cut), "white", "not committed", edgecolors=_RED, hatch="////")
+    for lane, (_, colour, step) in enumerate(_STEPS, 1):
+        _bars(axes, lane, filter(None, map(step, story.batches)), colour)
+    _number(axes, story.batches)
+    axes.set_yticks(range(len(lanes)), lanes)
+    axes.set_ylim(len(lanes) - 0.4, -0.6)
+    axes.tick_params(axis="y", length=0)
+
+
+def _whole(batch: Batch) -> Span:
+    last = (batch.end or batch.prepare)[1]
+    return batch.whole or (batch.prepare[0], last)
+
+
+def _number(axes: Axes, batches: Sequence[Batch]) -> None:
+    """The numbers of micro-batches that are wide enough for that."""
+    if not batches:
+        return
+    begin, end = min(_whole(b)[0] for b in batches), max(_whole(b)[1] for b in batches)
+    for batch in batches:
+        left, right = _whole(batch)
+        if right - left > (end - begin) / 60:
+            style: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 8, "color": _INK, "clip_on": True}
+            axes.text(_when((left + right) / 2), 0, str(batch.number), **style)
+
+
+def _draw_lag(axes: Axes, story: Story) -> None:
+    topics = sorted({lag.topic for lag in story.lags})
+    seen: set[str] = set()
+    for topic, lags in _stretches(story):
+        first = topic not in seen or None
+        seen.add(topic)
+        times = [_when(lag.at) for lag in lags]
+        colour = (_BLUE, _GREEN, _PURPLE, _SKY)[topics.index(topic) % 4]
+        of = f" of {topic}" if len(topics) > 1 else ""
+        high, stable = [lag.high for lag in lags], [lag.stable for lag in lags]
+        line: dict[str, Any] = {"where": "post", "color": colour}
+        axes.step(times, high, lw=1, ls=":", label=first and f"to the high watermark{of}", **line)
+        axes.step(times, stable, lw=1.6, label=first and f"to the last stable offset{of}", **line)
+        axes.fill_between(times, stable, step="post", color=colour, alpha=0.15, lw=0)
+        held = [lag.stalled > 0 for lag in lags]
+        if any(held):
+            shade: dict[str, Any] = {"color": _YELLOW, "alpha": 0.25, "lw": 0, "transform": axes.get_xaxis_transform()}
+            label = None if "" in seen else "held by an open transaction"
+            seen.add("")
+            axes.fill_between(times, 0, 1, where=held, step="post", label=label, **shade)
+    axes.set_ylabel("lag, offsets")
+    if topics:
+        axes.legend(loc="lower left", bbox_to_anchor=(0, 0.98), ncols=4, frameon=False, fontsize=9)
+
+
+def _stretches(story: Story) -> Iterator[tuple[str, list[Lag]]]:
+    """The lag of each topic, run by run: between two runs, nobody has looked."""
+    begins = [run.begin for run in story.runs[1:]]
+    of: dict[tuple[str, int], list[Lag]] = {}
+    for lag in story.lags:
+        of.setdefault((lag.topic, sum(begin <= lag.at for begin in begins)), []).append(lag)
+    yield from ((topic, lags) for (topic, _), lags in sorted(of.items()))
+
+
+def _draw_throughput(axes: Axes, story: Story) -> None:
+    """Rows over the time of each micro-batch. An area, as micro-batches differ in length."""
+    points: list[tuple[float, float]] = []
+    until = 0.0
+    for batch in sorted((batch for batch in story.batches if batch.done and batch.rows), key=_whole):
+        begin, end = _whole(batch)
+        if end > begin:  # what overlaps, as by clocks of two machines, is drawn once
+            points += [(max(begin, until), batch.rows / (end - begin)), (max(end, until), 0.0)]
+            until = points[-1][0]
+    if points:
+        times, rates = [_when(at) for at, _ in points], [rate for _, rate in points]
+        axes.fill_between(times, rates, step="post", color=_GREEN, alpha=0.55, lw=_THIN)
+    axes.set_ylabel("rows per second")
+
+
+def _draw_ends(figure: Figure, all_axes: Sequence[Axes], story: Story) -> None:
+    """How runs ended, and when the next one began."""
+    for number, run in enumerate(story.runs):
+        later = number + 1 < len(story.runs)
+        if run.how not in (None, "stopped"):
+            for axes in all_axes:
+                axes.axvline(_when(run.end), color=_RED, lw=1.4)
+            _say(all_axes[0], run.end, str(run.how), _RED)
+        if later and story.runs[number + 1].begin > run.end:
+            after = story.runs[number + 1].begin
+            for axes in all_axes:
+                axes.axvspan(_when(run.end), _when(after), color=_RED, alpha=0.06, lw=0)
+                axes.axvline(_when(after), color=_GREEN, lw=1.2, ls="--")
+            _say(all_axes[0], after, f"run {number + 2}", _GREEN)
+
+
+def _say(axes: Axes, at: float, text: str, colour: str) -> None:
+    place: dict[str, Any] = {"xy": (_when(at), 1), "xycoords": ("data", "axes fraction"), "xytext": (0, 3)}
+    style: dict[str, Any] = {"ha": "center", "va": "bottom", "fontsize": 9, "color": colour, "annotation_clip": False}
+    axes.annotate(text, **place, textcoords="offset points", **style)
+
+
+def _finish(figure: Figure, all_axes: Sequence[Axes], story: Story) -> None:
+    from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+    from matplotlib.ticker import EngFormatter
+
+    for axes in all_axes:
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.spines[["left", "bottom"]].set_color(_GREY)
+        axes.grid(axis="x", color=_FAINT, lw=0.8)
+        axes.set_axisbelow(True)
+        axes.tick_params(colors=_INK)
+    for axes in all_axes[1:]:
+        axes.yaxis.set_major_formatter(EngFormatter(sep=" "))
+        axes.set_ylim(bottom=0)
+        axes.margins(y=0.25)
+    locator: Any = AutoDateLocator()  # type: ignore[no-untyped-call]  # so in its stubs
+    all_axes[-1].xaxis.set_major_locator(locator)
+    all_axes[-1].xaxis.set_major_formatter(ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]  # likewise
+    done = [batch for batch in story.batches if batch.outcome in ("committed", "repaired", "replayed")]
+    replayed = sum(batch.outcome != "committed" for batch in done)
+    parts = [f"{len(done):,} micro-batches", f"{sum(b.rows for b in done):,} rows", f"{len(story.runs)} runs"]
+    parts += [f"{replayed} replayed or repaired"] if replayed else []
+    figure.suptitle(f"{story.query}: {', '.join(parts)}", fontsize=13, color=_INK, x=0.01, ha="left")
+    handles, labels = all_axes[0].get_legend_handles_labels()
+    if handles:
+        figure.legend(handles, labels, loc="upper right", ncols=4, frameon=False, fontsize=9)

@@ -1,0 +1,221 @@
+"""What happened to one query, told by its events: runs, micro-batches with their steps, lag."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from spark_eos.ops.metrics.hub import Event
+from spark_eos.ops.metrics.queries import BATCH_WRITE, Queries, is_held
+
+Span = tuple[float, float]
+"""Begin and end, in seconds of the epoch."""
+
+
+_Try = tuple[str, int]
+"""A run and a micro-batch."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One try at a micro-batch. Steps that it did not come to are None; ``whole`` is by Spark. ``outcome`` is
+    "committed", "replayed", "repaired", the condition of the error that ended it, or "cut off"."""
+
+    number: int
+    run: str
+    sink: str
+    rows: int
+    prepare: Span
+    outcome: str
+    verify: Span | None = None
+    decide: Span | None = None
+    end: Span | None = None
+    whole: Span | None = None
+
+    @property
+    def done(self) -> bool:
+        return self.outcome in ("committed", "replayed", "repaired")
+
+    @property
+    def seconds(self) -> float:
+        """From the first task's begin, or Spark's, to the end of the last step."""
+        begin, end = self.whole or (self.prepare[0], (self.end or self.verify or self.prepare)[1])
+        return end - begin
+
+
+@dataclass(frozen=True)
+class Run:
+    """One start of the query. ``how`` it ended: "killed", "stopped", the condition of an error, or None if it has
+    not ended; ``end`` is then its last event."""
+
+    id: str
+    begin: float
+    end: float
+    how: str | None
+
+
+@dataclass(frozen=True)
+class Lag:
+    """Of one topic: offsets to the last stable offsets and to the high watermarks; ``stalled``: for how many seconds
+    an open transaction has held back the former."""
+
+    at: float
+    topic: str
+    stable: int
+    high: int
+    stalled: float
+
+
+@dataclass(frozen=True)
+class Story:
+    """All of it, each in the order of time. ``restarts``: when, and after which condition, `spark_eos.run` was to start
+    the query again."""
+
+    query: str
+    runs: Sequence[Run]
+    batches: Sequence[Batch]
+    lags: Sequence[Lag]
+    restarts: Sequence[tuple[float, str]]
+
+
+def queries_in(events: Sequence[Event]) -> list[str]:
+    """The labels of all queries that have told of something, the one with most events last."""
+    known = _learnt(events)
+    counts: dict[str, int] = {}
+    for event in events:
+        if event["event"] in ("prepared", "committed", "lag"):
+            label = _label(known, event)
+            if label is not None:
+                counts[label] = counts.get(label, 0) + 1
+    return sorted(counts, key=lambda label: counts[label])
+
+
+def story_of(events: Sequence[Event], query: str) -> Story:
+    """``query`` is a label as `queries_in` has them."""
+    known = _learnt(events)
+    own = sorted((e for e in events if _label(known, e) == query), key=lambda e: float(e["at"]))
+    processes = [(float(e["at"]), e["event"] == "exit") for e in events if e["event"] in ("process", "exit")]
+    runs = _runs(own, processes)
+    return Story(
+        query,
+        runs,
+        _batches(own, {run.id: run for run in runs}),
+        [lag for event in own if event["event"] == "lag" for lag in _lags(event)],
+        [(event["at"], event["condition"]) for event in own if event["event"] == "restart"],
+    )
+
+
+def cut(story: Story, begin: float) -> Story:
+    """The story from a moment on."""
+    return replace(
+        story,
+        runs=[run for run in story.runs if run.end >= begin],
+        batches=[batch for batch in story.batches if (batch.whole or batch.prepare)[1] >= begin],
+        lags=[lag for lag in story.lags if lag.at >= begin],
+        restarts=[restart for restart in story.restarts if restart[0] >= begin],
+    )
+
+
+def _learnt(events: Iterable[Event]) -> Queries:
+    known = Queries()
+    for event in events:
+        known.learn(event)
+    return known
+
+
+def _label(known: Queries, event: Event) -> str | None:
+    if event["event"] == "lag":
+        query = known.of_source(event["source"])
+        return None if query is None else known.label(query)
+    if "query" not in event:
+        return None
+    return BATCH_WRITE if event["query"] is None else known.label(event["query"])
+
+
+def _runs(events: Sequence[Event], processes: Sequence[tuple[float, bool]]) -> list[Run]:
+    """``processes``: when one began, or, if that is true, ended by itself."""
+    runs: dict[str, Run] = {}
+    for event in events:
+        id = event.get("run")
+        if id is None:
+            continue
+        run = runs.setdefault(id, Run(id, event["at"], event["at"], None))
+        how = run.how
+        if event["event"] == "terminated":
+            how = event["condition"] or "stopped"
+        runs[id] = replace(run, end=event["at"], how=how)
+    ordered = sorted(runs.values(), key=lambda run: run.begin)
+    if events and events[0].get("query", "") is None:
+        return [replace(run, how=run.how or "stopped") for run in ordered]  # batch writes: Spark does not tell of ends
+    return [replace(run, how=run.how or _end_of(run, ordered[-1], processes)) for run in ordered]
+
+
+def _end_of(run: Run, last: Run, processes: Sequence[tuple[float, bool]]) -> str | None:
+    """How a run has ended that has not told: with its process, which ended by itself, or was killed."""
+    later = [by_itself for at, by_itself in processes if at >= run.end]
+    if later:
+        return "stopped" if later[0] else "killed"
+    return None if run is last else "killed"
+
+
+def _batches(events: Sequence[Event], runs: Mapping[str, Run]) -> list[Batch]:
+    tries: dict[_Try, dict[str, Batch]] = {}
+    for event in events:
+        if event["event"] in ("prepared", "committed", "failed", "progress"):
+            _add(tries.setdefault((event["run"], event["batch"]), {}), event)
+    return [
+        replace(batch, outcome="cut off") if batch.outcome == "" and _is_over(runs.get(batch.run)) else batch
+        for by_sink in tries.values()
+        for batch in by_sink.values()
+    ]
+
+
+def _is_over(run: Run | None) -> bool:
+    return run is None or run.how is not None
+
+
+def _add(by_sink: dict[str, Batch], event: Event) -> None:
+    sink = event.get("sink") or ""
+    if event["event"] in ("prepared", "committed"):
+        span = event["prepare_began"], event["prepare_ended"]
+        known = by_sink.setdefault(sink, Batch(event["batch"], event["run"], sink, event["rows"], span, ""))
+        by_sink[sink] = _committed(known, event) if event["event"] == "committed" else known
+    elif event["event"] == "failed" and sink in by_sink:
+        by_sink[sink] = replace(by_sink[sink], outcome=event["condition"])
+    elif event["event"] == "progress" and event["ran"]:
+        whole = event["began"], event["began"] + event["batch_s"]
+        by_sink |= {name: replace(batch, whole=whole) for name, batch in by_sink.items()}
+
+
+def _committed(batch: Batch, event: Event) -> Batch:
+    """Its steps end with the commit, one after the other."""
+    ended = event["at"]
+    decided = ended - event["end_s"]
+    verified = decided - event["decide_s"]
+    repaired = event["replayed"] and event["transactions"]
+    only_compared = event["replayed"] and not repaired
+    return replace(
+        batch,
+        verify=(verified - event["verify_s"], verified),
+        decide=None if only_compared else (verified, decided),
+        end=None if only_compared else (decided, ended),
+        outcome="repaired" if repaired else "replayed" if event["replayed"] else "committed",
+    )
+
+
+def stalled_s(partitions: Mapping[str, Mapping[str, int]]) -> float:
+    """For how long an open transaction has held back one of these partitions, at most."""
+    return max((place["heldMs"] for place in partitions.values() if is_held(place)), default=0) / 1000
+
+
+def _lags(event: Event) -> list[Lag]:
+    return [
+        Lag(
+            event["at"],
+            topic,
+            sum(place["stable"] for place in partitions.values()),
+            sum(place["high"] for place in partitions.values()),
+            stalled_s(partitions),
+        )
+        for topic, partitions in event["lag"].items()
+    ]

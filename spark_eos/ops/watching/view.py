@@ -1,0 +1,191 @@
+"""The live view: numbers of the last seconds, a bar for each micro-batch, the lag, and who holds the LSO."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from spark_eos.ops.watching.story import Batch, Lag, Story
+
+_SHOWN = 15
+_WIDTH = 40
+_RATE_S = 30.0
+"""Over how many seconds rows are counted for the rate."""
+_STEPS = (("prepare", "cyan"), ("verify", "bright_black"), ("decide", "blue"), ("EndTxn", "green"), ("rest", "white"))
+_COLOURS = {"committed": "green", "replayed": "magenta", "repaired": "yellow", "": "cyan"}
+
+
+@dataclass(frozen=True)
+class Holder:
+    """Who holds back a partition's last stable offset. ``query`` and ``batch``: if it is one of ours."""
+
+    topic: str
+    partition: int
+    text: str
+    query: str | None = None
+    batch: int | None = None
+    decided: bool | None = None
+
+
+@dataclass(frozen=True)
+class Now:
+    """A query at one moment. Rates are those of the last 30 s; ``lags`` the newest of each topic; ``holders`` is None
+    where no cluster was asked."""
+
+    story: Story
+    at: float
+    state: str
+    rows_per_s: float
+    batches_per_s: float
+    lags: Sequence[Lag]
+    holders: Sequence[Holder] | None = None
+
+
+def now_of(story: Story, holders: Sequence[Holder] | None = None, at: float | None = None) -> Now:
+    at = time.time() if at is None else at
+    recent = [b for b in story.batches if b.done and b.outcome != "replayed" and _ended(b) > at - _RATE_S]
+    begin = max(at - _RATE_S, min((run.begin for run in story.runs), default=at))
+    seconds = max(1.0, at - begin)
+    run = story.runs[-1] if story.runs else None
+    state = "not started" if run is None else run.how or f"running for {_short_time(at - run.begin)}"
+    newest = {lag.topic: lag for lag in story.lags if run is None or lag.at >= run.begin}
+    rows = sum(batch.rows for batch in recent)
+    lags = [] if run is None or run.how else list(newest.values())
+    return Now(story, at, state, rows / seconds, len(recent) / seconds, lags, holders)
+
+
+def as_json(now: Now) -> dict[str, Any]:
+    """Times are seconds, ``at`` of the epoch."""
+    story = now.story
+    return {
+        "query": story.query,
+        "at": now.at,
+        "state": now.state,
+        "runs": len(story.runs),
+        "rows_per_s": round(now.rows_per_s, 3),
+        "batches_per_s": round(now.batches_per_s, 3),
+        "lag": [_lag_as_json(lag) for lag in now.lags],
+        "holders": None if now.holders is None else [vars(holder) for holder in now.holders],
+        "batches": [_batch_as_json(batch) for batch in story.batches[-_SHOWN:]],
+    }
+
+
+def _lag_as_json(lag: Lag) -> dict[str, Any]:
+    return {"topic": lag.topic, "stable": lag.stable, "high": lag.high, "stalled_s": lag.stalled}
+
+
+def _batch_as_json(batch: Batch) -> dict[str, Any]:
+    steps = {name: round(seconds, 6) for name, seconds in _seconds(batch).items()}
+    what = {
+        "batch": batch.number,
+        "sink": batch.sink or None,
+        "rows": batch.rows,
+        "outcome": batch.outcome or "running",
+    }
+    return {**what, "seconds": round(batch.seconds, 6), "steps": steps}
+
+
+def as_lines(now: Now) -> RenderableType:
+    """For a terminal, by rich."""
+    story = now.story
+    alive = now.state.startswith("running")
+    head = Text.assemble(
+        (story.query, "bold"),
+        "  ",
+        (now.state, "green" if alive else "red" if now.state != "stopped" else "yellow"),
+        f"  ·  start {len(story.runs)}  ·  {_short(now.rows_per_s)} rows/s  ·  {now.batches_per_s:.2g} micro-batches/s",
+    )
+    return Group(head, Text(), _lag_table(now), Text(), _bars(story.batches[-_SHOWN:]), Text(), _legend())
+
+
+def _lag_table(now: Now) -> RenderableType:
+    if not now.lags:
+        return Text("no lag is known: the query does not read by eos-kafka, or has not begun", style="bright_black")
+    table = Table(box=None, pad_edge=False, header_style="bright_black")
+    table.add_column("topic")
+    for column in ("to the LSO", "to the high watermark", "LSO stands still"):
+        table.add_column(column, justify="right")
+    table.add_column("who holds it")
+    for lag in now.lags:
+        stalled = Text(_short_time(lag.stalled), style="yellow") if lag.stalled else Text("-")
+        table.add_row(lag.topic, f"{lag.stable:,}", f"{lag.high:,}", stalled, _who(now, lag))
+    return table
+
+
+def _who(now: Now, lag: Lag) -> Text:
+    if not lag.stalled:
+        return Text("-")
+    if now.holders is None:
+        return Text("--bootstrap-servers would tell", style="bright_black")
+    own = [holder for holder in now.holders if holder.topic == lag.topic]
+    lines = [f"{holder.topic}-{holder.partition}: {_owner(holder)}{holder.text}" for holder in own]
+    return Text("\n".join(lines) or "nobody any more", style="yellow" if lines else "bright_black")
+
+
+def _owner(holder: Holder) -> str:
+    if holder.query is None:
+        return ""
+    batch = "" if holder.batch is None else f", micro-batch {holder.batch}"
+    decided = {True: ", decided", False: ", not decided", None: ""}[holder.decided]
+    return f"query {holder.query}{batch}{decided}: "
+
+
+def _bars(batches: Sequence[Batch]) -> RenderableType:
+    if not batches:
+        return Text("no micro-batch yet", style="bright_black")
+    longest = max(batch.seconds for batch in batches) or 1.0
+    table = Table(box=None, pad_edge=False, header_style="bright_black")
+    for column in ("batch", "rows", "time"):
+        table.add_column(column, justify="right")
+    table.add_column("")
+    for batch in reversed(batches):
+        name = f"{batch.sink} {batch.number}" if batch.sink else str(batch.number)
+        bar = Text()
+        for (_, colour), seconds in zip(_STEPS, _seconds(batch).values(), strict=True):
+            bar.append("█" * _cells(seconds / longest), style=colour)
+        if batch.outcome != "committed":
+            bar.append(f" {batch.outcome or 'commits'}", style=_COLOURS.get(batch.outcome, "red"))
+        table.add_row(name, f"{batch.rows:,}", _short_time(batch.seconds), bar)
+    return table
+
+
+def _cells(share: float) -> int:
+    """What takes any time at all has a cell of its own."""
+    return max(1, round(share * _WIDTH)) if share > 0 else 0
+
+
+def _seconds(batch: Batch) -> Mapping[str, float]:
+    """Of each step; ``rest`` is what Spark does before and after."""
+    spans = {"prepare": batch.prepare, "verify": batch.verify, "decide": batch.decide, "EndTxn": batch.end}
+    seconds = {name: span[1] - span[0] if span is not None else 0.0 for name, span in spans.items()}
+    return seconds | {"rest": max(0.0, batch.seconds - sum(seconds.values()))}
+
+
+def _legend() -> Text:
+    return Text("  ").join(Text.assemble(("█ ", colour), name) for name, colour in _STEPS)
+
+
+def _ended(batch: Batch) -> float:
+    return (batch.whole or batch.end or batch.verify or batch.prepare)[1]
+
+
+def _short_time(seconds: float) -> str:
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 100:
+        return f"{seconds:.1f} s"
+    minutes, hours = seconds / 60, seconds / 3600
+    return f"{minutes:.0f} min" if minutes < 100 else f"{hours:.0f} h"
+
+
+def _short(number: float) -> str:
+    for factor, unit in ((1e6, "M"), (1e3, "k")):
+        if number >= factor:
+            return f"{number / factor:.3g} {unit}"
+    return f"{number:.3g}"

@@ -1,0 +1,103 @@
+"""Options of batch writes (``df.write``), also within foreachBatch. Raises OptionError."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from spark_eos.errors import OptionError
+from spark_eos.options.parse import SinkOptions, parse_table, refuse_path
+from spark_eos.options.table import SINK, SINK_OWNED, Option
+from spark_eos.options.values import parse_batch, parse_text
+
+#: Options of the sink that a batch write has, too. The others are about a checkpoint, which it has none of.
+_OF_WRITES = frozenset(["topic", "dead_letters", "prefix", "transaction_timeout_ms", "two_phase", "ledger_topic"])
+WRITE = (
+    *(option for option in SINK if option.attribute in _OF_WRITES),
+    Option(
+        "job.id",
+        "job_id",
+        parse_text,
+        "(a new one)",
+        "Names the rows of a batch write, so that it can be [run again](batch.md): rows that are there are not written "
+        "a second time, and an unfinished run is finished.",
+    ),
+)
+"""Options of ``df.write``."""
+
+EACH = (
+    Option("foreachBatch.query", "query", parse_text, "", ""),
+    Option("foreachBatch.run", "run", parse_text, "", ""),
+    Option("foreachBatch.batch", "batch", parse_batch, "", ""),
+    Option("foreachBatch.sink", "sink", parse_text, "", ""),
+    Option("foreachBatch.notes", "notes", parse_text, "", ""),
+)
+"""What `spark_eos.batch_writer` sets beside them: which write of which micro-batch it is."""
+
+
+@dataclass(frozen=True)
+class Each:
+    """One write within foreachBatch: of which query, run and micro-batch, and its name among the writes of that.
+    ``notes``: the text of notes (`spark_eos.protocol.notes`) that are to be published with the decision."""
+
+    query: str
+    run: str
+    batch: int
+    sink: str
+    notes: str | None = None
+
+
+@dataclass(frozen=True)
+class WriteOptions:
+    """Parsed options of ``df.write``. ``job_id``: the user's, if there is one; ``each``: within foreachBatch."""
+
+    sink: SinkOptions
+    job_id: str | None = None
+    each: Each | None = None
+
+
+def write_options(raw: Mapping[str, str]) -> WriteOptions:
+    """Parse and check what a user gave to ``df.write``. Raises OptionError."""
+    refuse_path(raw)
+    streaming = {option.name.lower(): option.name for option in SINK if option not in WRITE}
+    for key in raw:
+        if key.lower() in streaming:
+            raise OptionError(
+                "EOS_OPTION_STREAM_ONLY",
+                f"Option '{streaming[key.lower()]}' is set, but a batch write has no checkpoint.",
+                hint="Remove it. 'job.id' makes a batch write repeatable; offsets are committed to a group by "
+                "df.writeStream only.",
+                option=streaming[key.lower()],
+            )
+    values, kafka = parse_table(raw, (*WRITE, *EACH), SINK_OWNED, ignored=("path",))
+    job_id = values.pop("job_id", None)
+    each = {option.attribute: values.pop(option.attribute) for option in EACH if option.attribute in values}
+    options = SinkOptions(kafka=kafka, **values)
+    if each and job_id is not None:
+        raise OptionError(
+            "EOS_OPTION_CONFLICT",
+            "Option 'job.id' is set for a write of spark_eos.batch_writer.",
+            hint="Remove it: the query, the micro-batch and the sink's name say which write it is.",
+        )
+    if options.two_phase and job_id is None and not each:
+        raise OptionError(
+            "EOS_OPTION_MISSING",
+            "Option 'transaction.two.phase.commit' is true, but 'job.id' is missing.",
+            hint='Add .option("job.id", …): if this write dies, only a second run under that id ends what it left '
+            "open, as it never expires.",
+            option="job.id",
+        )
+    return WriteOptions(options, job_id, _each(each, options) if each else None)
+
+
+def _each(values: dict[str, Any], options: SinkOptions) -> Each:
+    name = values.pop("sink", None) or options.topic
+    if name is None:
+        raise OptionError(
+            "EOS_OPTION_MISSING",
+            "A write of spark_eos.batch_writer without option 'topic' needs a name.",
+            hint='Name it: spark_eos.batch_writer(df, batch_id, sink="…"), the same in every micro-batch.',
+            option="sink",
+        )
+    return Each(sink=name, **values)

@@ -1,0 +1,45 @@
+"""The first head of a query that another sink has brought so far."""
+
+from __future__ import annotations
+
+from spark_eos.errors import ReplayError
+from spark_eos.protocol.head import DEFAULT_PARTITIONER, NEWEST_DIGEST, NOBODY, Decision, Head, Offsets
+from spark_eos.protocol.ports import NotPublished, Ports
+from spark_eos.protocol.stops import ledger_busy
+
+
+def adopt(ports: Ports, batch: int, offsets: Offsets | None, prefix: str, group: str | None) -> Head:
+    """Publish a head from which a start goes on after ``batch``, as if that had been decided here, without rows; the
+    group is given its offsets.
+
+    Raises ReplayError (EOS_LEDGER_BEGUN) where the query has another head by now, and Unclear.
+    """
+    done = Decision(
+        batch, 0, 0, 0, 0, offsets, (), digest_by=NEWEST_DIGEST, partitioner=DEFAULT_PARTITIONER, group=group
+    )
+    for _ in ports.retrying():
+        term = ports.ledger.take()
+        head = term.read()
+        if head is not None:
+            if head.decision == done:
+                return head
+            raise ReplayError(
+                "EOS_LEDGER_BEGUN",
+                "The ledger knows the query already: it was started meanwhile.",
+                hint="Nothing was changed. Go on with the query.",
+            )
+        new = Head(
+            NOBODY,
+            1,
+            (),
+            ports.coordinator.endtxn_version(),
+            decision=done,
+            prefix=prefix,
+            partitioner=DEFAULT_PARTITIONER,
+        )
+        try:
+            term.publish(new, offsets if group is not None else None)
+        except NotPublished:
+            continue
+        return new
+    raise ledger_busy()

@@ -1,0 +1,82 @@
+"""What a micro-batch of the direct way is made of: ranges of the source's offsets, in place of rows.
+
+A replay of what is decided is equal if it has the same cluster, topics, transform and offsets, however these are dealt
+to tasks. Rows are read again only where some were lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, order=True)
+class Range:
+    """Offsets of a partition of the source, from ``start`` up to, not including, ``end``."""
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Direct:
+    """What rows were made of, and by what.
+
+    ``cluster`` is the source's id, ``topics`` are (name, id) of each topic, sorted. ``transform`` is the name of the
+    function that rows went through, None where they were copied. ``ranges``: of a task, those that Spark gave to it; of
+    a decision, those of tasks that wrote nothing, as the others are with what was written.
+    """
+
+    cluster: str
+    topics: tuple[tuple[str, str], ...]
+    transform: str | None
+    ranges: tuple[Range, ...] = ()
+
+
+def merged(ranges: Iterable[Range]) -> tuple[Range, ...]:
+    """The same offsets in as few ranges as possible, sorted; None of them may be in two."""
+    result: list[Range] = []
+    for r in sorted(ranges):
+        last = result[-1] if result else None
+        if last is not None and (last.topic, last.partition, last.end) == (r.topic, r.partition, r.start):
+            result[-1] = Range(r.topic, r.partition, last.start, r.end)
+        else:
+            result.append(r)
+    return tuple(result)
+
+
+def union(parts: Iterable[Direct]) -> Direct:
+    """All that these tasks were given. They belong to one micro-batch, so that only their ranges and topics differ."""
+    every = list(parts)
+    topics = tuple(sorted({pair for part in every for pair in part.topics}))
+    return Direct(every[0].cluster, topics, every[0].transform, merged(r for part in every for r in part.ranges))
+
+
+def to_json(direct: Direct, written: Sequence[Sequence[Range]]) -> dict[str, Any]:
+    """For the ledger. ``written``: the ranges of each transaction of the decision. Topics are named once."""
+    place = {name: number for number, (name, _) in enumerate(direct.topics)}
+
+    def listed(ranges: Sequence[Range]) -> list[list[int]]:
+        return [[place[r.topic], r.partition, r.start, r.end] for r in ranges]
+
+    return {
+        "cluster": direct.cluster,
+        "topics": direct.topics,
+        "transform": direct.transform,
+        "written": [listed(ranges) for ranges in written],
+        "rest": listed(direct.ranges),
+    }
+
+
+def from_json(raw: Mapping[str, Any]) -> tuple[Direct, list[tuple[Range, ...]]]:
+    """The inverse of `to_json`."""
+    topics = tuple((name, id_) for name, id_ in raw["topics"])
+
+    def ranges(listed: Sequence[Sequence[int]]) -> tuple[Range, ...]:
+        return tuple(Range(topics[topic][0], partition, start, end) for topic, partition, start, end in listed)
+
+    written = [ranges(listed) for listed in raw["written"]]
+    return Direct(raw["cluster"], topics, raw["transform"], ranges(raw["rest"])), written

@@ -1,0 +1,187 @@
+"""The steps of a replay in the ledger: a query that begins where another one was before, or that goes back itself.
+
+The order is what keeps a crash between two steps harmless. The head that no start gets past is published first; then
+the checkpoint is changed, or made; and in the end the head is published from which a query goes on. Where rows are
+written to the same topic again, the old query is retired before the new one may begin, so that the two can never both
+go on. Each step may be repeated.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from spark_eos.errors import ReplayError
+from spark_eos.protocol.clearing import clear_earlier
+from spark_eos.protocol.closing import known_head
+from spark_eos.protocol.head import NEWEST_DIGEST, NOBODY, Decision, Head, Offsets
+from spark_eos.protocol.marks import EachSink, Marks, Successor, Unfinished
+from spark_eos.protocol.ports import NotPublished, Ports
+from spark_eos.protocol.run import verdicts_of
+from spark_eos.protocol.stops import finishing, ledger_busy
+
+
+def intend(ports: Ports, unfinished: Unfinished, old: Head, each: EachSink | None = None) -> Head:
+    """Publish the first head of the new query, which no start gets past. What its rows need to be dealt to partitions
+    and told from those of others is as in the ``old`` query's head.
+
+    Raises ReplayError (EOS_REPLAY_TARGET_USED) where the ledger knows a query there, and Unclear.
+    """
+    for _ in ports.retrying():
+        term = ports.ledger.take()
+        head = term.read()
+        if head is not None:
+            if head.marks.unfinished == unfinished:
+                return head
+            raise _used(unfinished, head)
+        new = Head(
+            NOBODY,
+            1,
+            (),
+            ports.coordinator.endtxn_version(),
+            prefix=old.prefix,
+            partitioner=old.partitioner,
+            marks=Marks(each=each, unfinished=unfinished),
+        )
+        try:
+            term.publish(new)
+        except NotPublished:
+            continue
+        ports.reach("replay.intended")
+        return new
+    raise ledger_busy()
+
+
+def retire(
+    ports: Ports, query: str, successor: Successor, passed: int | None = None, absent: Head | None = None
+) -> Head:
+    """Close the old query for good, in favour of its successor. What it has decided is committed first, and what it has
+    open and not decided is aborted after that: nobody else ever would. A run that is alive stops (EOS_QUERY_RETIRED).
+    ``passed``: the last micro-batch that Spark has noted as committed, where that proves that it was. ``absent`` stands
+    for a head that is not there.
+
+    Raises LedgerError (EOS_LEDGER_NO_QUERY), Unclear, and ReplayError where rows of the last decision are lost, or
+    another query is the successor.
+    """
+    return _halt(ports, query, Marks(successor=successor), passed, absent)
+
+
+def go_back(ports: Ports, query: str, unfinished: Unfinished, passed: int | None = None) -> Head:
+    """The same for a query that goes back in place: no start gets past its head until `begin`."""
+    return _halt(ports, query, Marks(unfinished=unfinished), passed)
+
+
+def _halt(ports: Ports, query: str, mark: Marks, passed: int | None, absent: Head | None = None) -> Head:
+    for _ in ports.retrying():
+        term = ports.ledger.take()
+        head = known_head(term.read() or absent, query)
+        marks = replace(mark, each=head.marks.each, topic=head.marks.topic)
+        if head.marks != marks:
+            check_not_halted(head)
+            head = _settled(ports, head, passed)
+            closed = replace(head.succeeded_by(NOBODY, head.endtxn_version), marks=marks)
+            try:
+                term.publish(closed)
+            except NotPublished:
+                continue
+            ports.reach("replay.halted")
+            head = closed
+        clear_earlier(ports, head)
+        return head
+    raise ledger_busy()
+
+
+def begin(ports: Ports, unfinished: Unfinished, offsets: Offsets | None) -> Head:
+    """Publish the head from which the query goes on, as if it had done ``unfinished.batch`` and stopped, and give the
+    group its offsets. The head of writes within foreachBatch needs no decision: they may begin anywhere.
+
+    Repeated after it has been done, it changes nothing. Raises Unclear, and ReplayError (EOS_REPLAY_TARGET_USED).
+    """
+    for _ in ports.retrying():
+        term = ports.ledger.take()
+        head = known_head(term.read(), unfinished.of)
+        if head.marks.unfinished is None:
+            return head  # by somebody who has finished it at the same time
+        if head.marks.unfinished != unfinished:
+            raise _used(unfinished, head)
+        done = _done(unfinished, head, offsets) if head.marks.each is None else None
+        begun = replace(
+            head.succeeded_by(NOBODY, head.endtxn_version),
+            decision=done,
+            given_up=None,
+            marks=replace(head.marks, unfinished=None, topic=unfinished.topic or head.marks.topic),
+        )
+        try:
+            term.publish(begun, offsets if done is not None and unfinished.group is not None else None)
+        except NotPublished:
+            continue
+        ports.reach("replay.begun")
+        return begun
+    raise ledger_busy()
+
+
+def _done(unfinished: Unfinished, head: Head, offsets: Offsets | None) -> Decision:
+    """A micro-batch without rows that ended at these offsets: what is before them is no business of the query."""
+    return Decision(
+        unfinished.batch,
+        0,
+        0,
+        0,
+        0,
+        offsets,
+        (),
+        digest_by=NEWEST_DIGEST,
+        partitioner=head.partitioner,
+        group=unfinished.group,
+    )
+
+
+def _settled(ports: Ports, head: Head, passed: int | None) -> Head:
+    last = head.decision
+    if last is None:
+        return head
+    settled = last.judged(verdicts_of(ports, last, passed=passed is not None and last.batch <= passed))
+    if settled.lost:
+        raise rows_lost(settled)
+    return replace(head, decision=settled)
+
+
+def rows_lost(last: Decision) -> ReplayError:
+    """The error for a query whose last decision is not repaired."""
+    return ReplayError(
+        "EOS_REPLAY_ROWS_LOST",
+        f"Micro-batch {last.batch} of the query lost {len(last.lost)} of its {len(last.written)} transactions, and "
+        "only its own replay writes their rows again.",
+        hint="Start the query once more with its checkpoint, trigger(availableNow=True), so that it repairs them; "
+        "then replay.",
+        batch=last.batch,
+    )
+
+
+def check_not_halted(head: Head) -> None:
+    """Raise ReplayError where the query was retired, or another replay of it is not finished."""
+    successor, unfinished = head.marks.successor, head.marks.unfinished
+    if successor is not None:
+        raise ReplayError(
+            "EOS_REPLAY_OF_RETIRED",
+            f"The query was retired by another replay: query {successor.query}, with the checkpoint "
+            f"{successor.checkpoint}, goes on in its place.",
+            hint="Nothing was changed. Replay that one.",
+            by=successor.query,
+        )
+    if unfinished is not None:
+        raise ReplayError(
+            "EOS_REPLAY_NOT_FINISHED",
+            f"Another replay of query {unfinished.of} to {unfinished.to} has begun and is not finished.",
+            hint=f"Nothing was changed. Finish that one first: {finishing(unfinished)}",
+        )
+
+
+def _used(unfinished: Unfinished, head: Head) -> ReplayError:
+    before = head.marks.unfinished
+    if before is not None:
+        check_not_halted(head)
+    return ReplayError(
+        "EOS_REPLAY_TARGET_USED",
+        f"The ledger knows a query that began at {unfinished.to} by an earlier replay.",
+        hint="Nothing was changed. Choose another place for the new checkpoint.",
+    )

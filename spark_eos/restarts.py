@@ -1,0 +1,128 @@
+"""Runs a streaming query, and starts it again when it fails with an error after which a restart helps."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from spark_eos.reasons import Reason, reason
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming import StreamingQuery
+
+_POLL_S = 0.5
+_LONGEST_PAUSE_S = 300.0
+
+
+@dataclass(frozen=True)
+class Restart:
+    """A restart that is due: the ``attempt``-th of ``attempts``, after ``pause_s`` seconds, because of ``reason``."""
+
+    reason: Reason
+    attempt: int
+    attempts: int
+    pause_s: float
+
+    def __str__(self) -> str:
+        return f"restart {self.attempt} of {self.attempts} in {self.pause_s:g} s: {self.reason}"
+
+
+def _log(restart: Restart) -> None:
+    from spark_eos.log import logger  # which sets up a handler, where there is none yet
+
+    logger.warning("%s", restart)
+
+
+class Running(Protocol):
+    """What is run, and started again: a StreamingQuery, or what behaves like one."""
+
+    @property
+    def recentProgress(self) -> Sequence[Any]: ...
+
+    def awaitTermination(self, timeout: Any = None) -> bool | None: ...  # noqa: ANN401  # whole seconds, by its stubs
+
+    def stop(self) -> None: ...
+
+
+def run(
+    factory: Callable[[], StreamingQuery | Running],
+    *,
+    attempts: int = 5,
+    pause_s: float = 10.0,
+    stop: Callable[[], bool] = lambda: False,
+    on_restart: Callable[[Restart], None] = _log,
+    explain: Callable[[BaseException], Reason | None] = reason,
+) -> None:
+    """Start the query, wait until it has ended, and start it again when it failed and a restart helps.
+
+    ``factory`` builds and starts the query, everything in it anew: reader, views, static DataFrames, writer, with the
+    same checkpoint. Spark's cache is emptied before it is called again, as the end of the process would have done.
+
+    After ``attempts`` restarts without a finished micro-batch in between, the query's error is raised. The pause
+    before a restart begins with ``pause_s`` seconds, and doubles each time, up to five minutes. An error that
+    `spark_eos.reason` does not know, or whose ``restart_helps`` is false, is raised at once. Where ``stop()`` becomes
+    true, the query is stopped and the call returns, as it does when the query ends by itself. ``on_restart`` is told
+    of each restart before its pause; by default it is logged. ``explain`` tells why a query has failed, where its
+    errors are not only those of spark-eos.
+    """
+    failed = 0
+    while True:
+        query = None
+        try:
+            query = factory()
+            _wait(query, stop)
+            return
+        except Exception as error:
+            why = explain(error)
+            if stop() or why is None or not why.restart_helps:
+                raise
+            failed = 1 if query is not None and _has_finished_a_batch(query) else failed + 1
+            if failed > attempts:
+                raise
+        restart = Restart(why, failed, attempts, min(pause_s * 2 ** (failed - 1), _LONGEST_PAUSE_S))
+        _count(restart, query)
+        on_restart(restart)
+        if not _pause(restart.pause_s, stop):
+            return
+        _empty_cache()
+
+
+def _wait(query: Running, stop: Callable[[], bool]) -> None:
+    """Until the query has ended, which is after its last micro-batch was committed or aborted. Raises its error."""
+    while not query.awaitTermination(_POLL_S):
+        if stop():
+            query.stop()
+            return
+
+
+def _has_finished_a_batch(query: Running) -> bool:
+    """Whether this run of the query has: an idle query makes progress, too, but adds no micro-batch."""
+    return any("addBatch" in progress["durationMs"] for progress in query.recentProgress)
+
+
+def _pause(seconds: float, stop: Callable[[], bool]) -> bool:
+    """Wait; whether it was to the end."""
+    until = time.monotonic() + seconds
+    while (left := until - time.monotonic()) > 0:
+        if stop():
+            return False
+        time.sleep(min(left, _POLL_S))
+    return not stop()
+
+
+def _count(restart: Restart, query: StreamingQuery | Running | None) -> None:
+    """For metrics."""
+    from spark_eos.events import here
+
+    known = str(getattr(query, "id", None) or "unknown")
+    here().tell("restart", query=known, condition=restart.reason.condition)
+
+
+def _empty_cache() -> None:
+    from pyspark.sql import SparkSession
+
+    session = SparkSession.getActiveSession()
+    if session is not None:
+        session.catalog.clearCache()

@@ -1,0 +1,185 @@
+"""One attempt of one task from its first row on: rows into its transaction, which it hands over, open.
+
+Where the rows come from is the way's: Spark's own (`spark_eos.sink.task`), or ranges of offsets (`spark_eos.direct`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from spark_eos import failpoints
+from spark_eos.errors import Unclear
+from spark_eos.kafka.admin.topics import topic_partitions
+from spark_eos.protocol.head import DIGEST_BITS, FENCING_END, Digest, Pair, Probe, Written
+from spark_eos.protocol.ranges import Range
+from spark_eos.protocol.task import Assignment, TaskReport, check_begins, check_held, check_owner
+from spark_eos.protocol.whole import FRESH_MS
+from spark_eos.retry import retrying
+from spark_eos.sink.dead_letters import limits
+from spark_eos.sink.job import Identity, Job
+from spark_eos.sink.producers import TaskProducer
+from spark_eos.sink.rows import RowBatch, check_partitions
+from spark_eos.sink.session import Session
+
+#: Seconds for which leaders are asked where the transaction begins.
+_LEADERS_S = 10.0
+
+
+@dataclass(frozen=True)
+class Part:
+    """Rows that a producer has taken: how many, their digest, the earliest timestamp that one of them was given in
+    milliseconds, and, of the direct way, the bytes that were fetched for them. ``beside``: records that are no rows,
+    and that belong to the transaction as they do."""
+
+    rows: int
+    digest: int
+    oldest_ms: int | None = None
+    bytes: int = 0
+    beside: int = 0
+
+
+class RowWriter:
+    """Gives Arrow batches of the sink's columns to a producer."""
+
+    def __init__(self, job: Job, producer: TaskProducer) -> None:
+        self._job, self._producer = job, producer
+        self._counts: dict[str, int] = {}
+
+    def write(self, columns: RowBatch, digest_by: Digest) -> Part:
+        """Raises RowError, TopicError, and what the producer raises."""
+        self._check_topics(columns)
+        check_partitions(columns, self._job.options.topic, self._counts)
+        self._producer.write(columns, self._counts)
+        return Part(columns.rows, columns.digest(digest_by), columns.oldest_ms)
+
+    def _check_topics(self, columns: RowBatch) -> None:
+        """Topics must exist before a row is written: the client would wait for them, or create what was misspelt."""
+        topics = [self._job.options.topic] if columns.topics is None else columns.topics
+        unknown = set(topics) - self._counts.keys()
+        if unknown:
+            new = sorted(filter(None, unknown))
+            self._counts |= topic_partitions(self._job.options.kafka, new)
+            for topic, max_bytes in limits(self._job.options, new).items():
+                self._producer.limit(topic, max_bytes)
+
+
+class Attempt:
+    """``producer`` has the transaction. ``ranges``: of the direct way, what the rows are read from. ``aside``: topics
+    of records that are no rows, and that may be compacted: what becomes of the transaction is told by others."""
+
+    def __init__(
+        self,
+        job: Job,
+        own: Session,
+        me: Identity,
+        assignment: Assignment,
+        producer: TaskProducer,
+        ranges: tuple[Range, ...] = (),
+        aside: frozenset[str] = frozenset(),
+    ) -> None:
+        self._job, self._own, self._me = job, own, me
+        self._assignment, self._producer = assignment, producer
+        self._ranges, self._aside = ranges, aside
+
+    def write(self, parts: Iterator[Part]) -> TaskReport:
+        """Let the rows into the transaction, and report on it. Whether there is one is decided by the records that were
+        produced: without any, the coordinator knows of none."""
+        began_ms = int(time.time() * 1000)
+        failpoints.reach("prepare.begun")
+        rows = digest = size = beside = 0
+        ages: list[int] = []
+        for part in parts:
+            rows, digest, size = rows + part.rows, digest + part.digest, size + part.bytes
+            beside += part.beside
+            ages = [min([*ages, part.oldest_ms])] if part.oldest_ms is not None else ages
+            failpoints.reach("prepare.wrote")
+        me, by = self._me.partition, self._assignment.digest_by
+        if not rows and not beside:
+            return TaskReport(self._assignment.work, me, 0, 0, digest_by=by, bytes=size)
+        self._producer.flush()
+        failpoints.reach("prepare.flushed")
+        self._check_owner()
+        digest %= 1 << DIGEST_BITS
+        written = self._hand_over(rows, digest, began_ms)
+        failpoints.reach("prepare.prepared")
+        timeout_ms, oldest_ms = self._job.facts.transaction_timeout_ms, ages[0] if ages else None
+        report = TaskReport(self._assignment.work, me, rows, digest, written, began_ms, timeout_ms, by, oldest_ms)
+        return replace(report, bytes=size)
+
+    def _check_owner(self) -> None:
+        check_owner(self._own.ports.ledger.read(), self._me.run, self._me.batch, self._assignment.work)
+
+    def _hand_over(self, rows: int, digest: int, began_ms: int) -> Written:
+        """What the broker holds must be what this producer wrote.
+
+        Where the end of a transaction fences its producer, and the transaction is fresh, it is enough that it is open.
+        Otherwise it may have been aborted, in a partition or as a whole, and begun again by a later batch.
+        """
+        own, version = self._producer.identity(), self._producer.endtxn_version
+        described = self._own.coordinator.describe([own.id]).get(own.id)
+        check_held(own, described, two_phase=self._job.options.two_phase)
+        assert described is not None
+        fresh = int(time.time() * 1000) - began_ms < FRESH_MS
+        empty = tuple(sorted(set(described.places) & set(self._producer.empty())))
+        places = [place for place in described.places if place not in empty]
+        probe = (self._first_record if version >= FENCING_END and fresh else self._checked_begin)(own, places)
+        return Written(
+            self._me.partition,
+            own,
+            rows,
+            digest,
+            probe,
+            endtxn_version=version,
+            dead_letters=self._producer.refused,
+            empty=empty,
+            ranges=self._ranges,
+        )
+
+    def _checked_begin(self, own: Pair, places: Iterable[tuple[str, int]]) -> Probe:
+        """Where the transaction begins in one of its partitions; in each of them, it begins with the first record that
+        was acknowledged there."""
+        firsts = dict(self._producer.firsts())
+        begins = self._begins(own, {*places, *firsts})
+        for place, offset in begins.items():
+            if place not in firsts and self._is_first(own, place, offset):
+                firsts[place] = offset
+        check_begins(own, {place: firsts.get(place, -1) for place in {*places, *firsts}}, begins)
+        (topic, partition), offset = min((place, begins[place]) for place in self._telling(begins))
+        return Probe(topic, partition, offset)
+
+    def _telling(self, places: Iterable[tuple[str, int]]) -> list[tuple[str, int]]:
+        """Those where the first record stays, if there is a choice: compaction takes one that is replaced."""
+        every = list(places)
+        return [place for place in every if place[0] not in self._aside] or every
+
+    def _begins(self, own: Pair, places: set[tuple[str, int]]) -> Mapping[tuple[str, int], int]:
+        for _ in retrying(_LEADERS_S):
+            begins = self._own.coordinator.begins(own, places)
+            if begins is not None:
+                return begins
+        raise _not_found(own, places)
+
+    def _is_first(self, own: Pair, place: tuple[str, int], offset: int) -> bool:
+        for _ in retrying(_LEADERS_S):
+            first = self._own.coordinator.is_first(own, *place, offset)
+            if first is not None:
+                return first
+        raise _not_found(own, [place])
+
+    def _first_record(self, own: Pair, places: Iterable[tuple[str, int]]) -> Probe:
+        telling = self._telling(places)
+        for _ in retrying(_LEADERS_S):
+            probe = self._own.coordinator.first_record(own, telling)
+            if probe is not None:
+                return probe
+        raise _not_found(own, telling)
+
+
+def _not_found(own: Pair, places: Iterable[tuple[str, int]]) -> Unclear:
+    return Unclear(
+        "EOS_TRANSACTION_NOT_FOUND",
+        f"No leader of {places} knows the open transaction {own.id}.",
+        hint="Nothing was decided; Spark tries the task again.",
+    )

@@ -1,0 +1,115 @@
+"""The dead-letter topic, looked at before anything is written: it must take what other topics refuse."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+
+from spark_eos.errors import OptionError, TopicError
+from spark_eos.kafka.admin.configs import topic_config
+from spark_eos.kafka.admin.topics import describe_topic
+from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.kafka.producer.arrow import supports
+from spark_eos.options.parse import SinkOptions
+
+_FRESH_S = 30
+"""Seconds for which a process takes a topic's settings for the same. Where they have changed, the brokers' answers
+count."""
+
+_OPTION = "deadLetters.topic"
+
+
+@dataclass(frozen=True)
+class _Settings:
+    """Of a topic: the largest batch in bytes; how many replicas there are of each partition, and how many of these have
+    to be in sync; whether it is compacted."""
+
+    max_bytes: int
+    replicas: int
+    in_sync: int
+    compacted: bool
+
+
+def check_dead_letters(options: SinkOptions) -> int:
+    """The dead-letter topic's number of partitions; 0 without one.
+
+    Raises OptionError (EOS_OPTION_CONFLICT), TopicError (EOS_DEAD_LETTER_TOPIC, EOS_TOPIC_MISSING,
+    EOS_TOPIC_UNAUTHORIZED).
+    """
+    letters = options.dead_letters
+    if letters is None:
+        return 0
+    for name, other in (("topic", options.topic), ("ledger.topic", options.ledger_topic)):
+        if letters == other:
+            raise OptionError(
+                "EOS_OPTION_CONFLICT",
+                f"Options '{_OPTION}' and '{name}' are the same topic: {letters}.",
+                hint="Give dead letters a topic of their own.",
+                option=_OPTION,
+            )
+    if not supports(options.kafka):
+        raise OptionError(
+            "EOS_OPTION_CONFLICT",
+            f"Option '{_OPTION}' is set, but a property, or the brokers' version, requires librdkafka's producer, "
+            "whose transaction cannot go on after a row was refused.",
+            hint=f"Remove properties such as 'kafka.message.max.bytes', or remove '{_OPTION}'.",
+            option=_OPTION,
+        )
+    if _settings(options.kafka, letters).compacted:
+        raise TopicError(
+            "EOS_DEAD_LETTER_TOPIC",
+            f"The dead-letter topic {letters} is compacted: of all dead letters with one key, only the last stays.",
+            hint="Set its cleanup.policy to delete, or use another topic.",
+            topic=letters,
+        )
+    if options.topic is not None:
+        limits(options, [options.topic])
+    return len(describe_topic(options.kafka, letters).partitions)
+
+
+def limits(options: SinkOptions, topics: Iterable[str]) -> dict[str, int]:
+    """The largest batch, in bytes, that each of these topics takes, and the dead-letter topic; empty without one.
+
+    Raises TopicError (EOS_DEAD_LETTER_TOPIC) where that does not take more than all others, or is less durable.
+    """
+    letters = options.dead_letters
+    if letters is None:
+        return {}
+    own = _settings(options.kafka, letters)
+    found = {topic: _settings(options.kafka, topic) for topic in topics if topic != letters}
+    for topic, other in found.items():
+        _compare(letters, own, topic, other)
+    return {letters: own.max_bytes, **{topic: other.max_bytes for topic, other in found.items()}}
+
+
+def _compare(letters: str, own: _Settings, topic: str, other: _Settings) -> None:
+    if own.max_bytes <= other.max_bytes:
+        wrong = f"has max.message.bytes={own.max_bytes}, and topic {topic} has {other.max_bytes}: it would refuse "
+        wrong += "whatever that refuses, as a dead letter is larger than its row"
+        hint = "Set a max.message.bytes that fits the largest row that can come, and its headers."
+    elif own.replicas < other.replicas or own.in_sync < other.in_sync:
+        wrong = f"has {own.replicas} replica(s) and min.insync.replicas={own.in_sync}, and topic {topic} has "
+        wrong += f"{other.replicas} and {other.in_sync}: what it holds is lost more easily than other rows"
+        hint = "Give it as many."
+    else:
+        return
+    raise TopicError("EOS_DEAD_LETTER_TOPIC", f"The dead-letter topic {letters} {wrong}.", hint=hint, topic=letters)
+
+
+def _settings(kafka: KafkaProperties, topic: str) -> _Settings:
+    return _asked(kafka, topic, int(time.monotonic() / _FRESH_S), os.getpid())
+
+
+@lru_cache(maxsize=256)
+def _asked(kafka: KafkaProperties, topic: str, period: int, process_id: int) -> _Settings:
+    described = describe_topic(kafka, topic)
+    config = topic_config(kafka, topic)
+    return _Settings(
+        int(config["max.message.bytes"]),
+        min(len(partition.replica_nodes) for partition in described.partitions),
+        int(config["min.insync.replicas"]),
+        "compact" in config["cleanup.policy"],
+    )

@@ -1,0 +1,57 @@
+"""What a task says to the driver through Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pyspark.sql.datasource import WriterCommitMessage
+
+from spark_eos.errors import ProtocolStop
+from spark_eos.protocol.micro_batch import MicroBatch
+from spark_eos.protocol.task import TaskReport
+from spark_eos.sink.preflight import Facts
+
+
+@dataclass(frozen=True)
+class Message(WriterCommitMessage):
+    """A task's report, whose it is, and what the driver knew when it planned the batch.
+
+    Times are seconds: how long the task took, and when, by its clock, it was done. ``bytes``: of keys and values that
+    it was handed, if somebody counts them.
+    """
+
+    query: str
+    run: str
+    facts: Facts
+    report: TaskReport
+    took: float
+    done: float
+    bytes: int = 0
+
+
+def all_said(messages: Sequence[WriterCommitMessage | None], batch: int) -> list[Message]:
+    """Every task's message. Raises ProtocolStop when one is missing: its rows would be left out of the decision."""
+    said = [message for message in messages if isinstance(message, Message)]
+    if len(said) < len(messages):
+        silent = [str(n) for n, message in enumerate(messages) if not isinstance(message, Message)]
+        raise ProtocolStop(
+            "EOS_TASK_SILENT",
+            f"Spark asks to commit micro-batch {batch}, but {len(silent)} of its {len(messages)} tasks have not "
+            f"reported: {', '.join(silent)}.",
+            hint="Nothing was decided: start the query again, and it replays the micro-batch. Please report this.",
+            batch=batch,
+        )
+    return said
+
+
+def dead_letters_of(count: int) -> str:
+    """How many of a micro-batch's rows are in the dead-letter topic, for the log."""
+    return f" dead_letters={count}" if count else ""
+
+
+def fetched_by(batch: MicroBatch) -> str:
+    """What the tasks of the direct way have fetched, for the log."""
+    if batch.direct is None:
+        return ""
+    return f" bytes={batch.bytes} ranges={len(batch.direct.ranges)}"

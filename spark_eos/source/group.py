@@ -1,0 +1,118 @@
+"""The consumer group to which a query reports how far it is, whatever its sink: ``offsets.group.id`` of the source.
+
+Information for lag tools, and nothing that the query itself depends on: the checkpoint is where it goes on. So it
+happens in the background, moves offsets only forward, and its failures are warnings.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+
+from spark_eos.errors import EosError
+from spark_eos.kafka.admin.groups import committed_offsets
+from spark_eos.kafka.codes import COORDINATOR_RETRIES, OK, UNKNOWN_TOPIC, name_of
+from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.kafka.net.client import broker_client
+from spark_eos.kafka.requests.offset_commit import offset_commit
+from spark_eos.log import logger
+from spark_eos.options.offsets import Offsets
+from spark_eos.retry import retrying
+
+#: Seconds from one report to the next, so that a micro-batch costs no request of its own.
+_PAUSE_S = 1.0
+_TRY_S = 4.0
+#: Seconds for which the coordinator is looked for, and asked again.
+_PATIENCE_S = 10.0
+#: The same after a failure.
+_RETRY_S = 30.0
+#: The last report of a query that ends by itself is waited for, but not longer.
+_LAST_S = 10.0
+
+
+class GroupReport:
+    """Reports to one group. ``reach`` may be called at any time, from one thread; it never raises and never waits."""
+
+    def __init__(self, kafka: KafkaProperties, group: str) -> None:
+        self._kafka, self._group = kafka, group
+        self._lock = threading.Lock()
+        self._last: Offsets = {}
+        self._next: Offsets | None = None
+        self._thread: threading.Thread | None = None
+        self._hurry = threading.Event()
+        self._failing = False
+
+    def reach(self, position: Offsets) -> None:
+        """Everything before this position is done."""
+        with self._lock:
+            if position == self._last:
+                return
+            self._last = self._next = position
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._work, name="eos group", daemon=True)
+                self._thread.start()
+
+    def finish(self) -> None:
+        """Wait, for some seconds at the most, until what was reached is reported: the process may end now."""
+        with self._lock:
+            working = self._thread
+        if working is not None:
+            self._hurry.set()
+            working.join(_LAST_S)
+            self._hurry.clear()
+
+    def _work(self) -> None:
+        while True:
+            with self._lock:
+                position, self._next = self._next, None
+                if position is None:
+                    self._thread = None
+                    return
+            self._try(position)
+            self._hurry.wait(_RETRY_S if self._failing else _PAUSE_S)
+
+    def _try(self, position: Offsets) -> None:
+        try:
+            refused = self._report(position)
+        except EosError as error:
+            refused = error.message
+        except Exception as error:  # a thread that dies would end the reports for good, without a word
+            refused = f"{type(error).__name__}: {error}"
+        if refused and not self._failing:
+            logger.warning(
+                "the consumer group %s does not get the offsets of the query: %s. The query does not need that, and "
+                "goes on; this is tried again.",
+                self._group,
+                refused.rstrip("."),
+            )
+        self._failing = bool(refused)
+        if refused:
+            with self._lock:
+                self._last = {}  # the next poll of an idle query brings it again
+
+    def _report(self, position: Offsets) -> str | None:
+        """Commit what is ahead of the group; why not, if the coordinator refuses."""
+        refused = "no answer from the group's coordinator"
+        places = {topic: list(offsets) for topic, offsets in position.items() if offsets}
+        if not places:
+            return None
+        there = committed_offsets(self._kafka, self._group, places, _PATIENCE_S, isolation="read_uncommitted")
+        ahead = {
+            topic: {p: at for p, at in offsets.items() if at > there.get(topic, {}).get(p, -1)}
+            for topic, offsets in position.items()
+        }
+        ahead = {topic: offsets for topic, offsets in ahead.items() if offsets}
+        began = time.monotonic()
+        for _ in retrying(_PATIENCE_S) if ahead else ():
+            left = max(0.1, began + _PATIENCE_S - time.monotonic())
+            answer = offset_commit(broker_client(self._kafka), self._group, ahead, min(_TRY_S, left))
+            if answer is None:
+                continue
+            codes = set(answer.values()) if isinstance(answer, dict) else {answer}
+            wrong = codes - {OK} - UNKNOWN_TOPIC  # a topic that was deleted has no offsets
+            if not wrong:
+                return None
+            refused = name_of(min(wrong))
+            if not wrong <= COORDINATOR_RETRIES:
+                break
+        return refused if ahead else None

@@ -1,0 +1,83 @@
+"""Reading from the nearest replica (KIP-392), by `kafka.client.rack`.
+
+The leader is told the reader's rack, and names a replica there, if its brokers have ``replica.selector.class`` set to
+``org.apache.kafka.common.replica.RackAwareReplicaSelector`` and a ``broker.rack`` each. That replica is asked until it
+is of no use or five minutes have passed; then the leader is asked again.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from functools import lru_cache
+
+from spark_eos import system
+from spark_eos.kafka.config.java_names import canonical
+from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.log import logger
+
+#: As Java's ``metadata.max.age.ms``.
+_PREFERRED_S = 300.0
+#: For how long the leader is asked for the rows themselves after a replica was of no use.
+_AWAY_S = 60.0
+_VARIABLE = re.compile(r"\$\{env:(\w+)\}")
+
+_Key = tuple[KafkaProperties, int, str, int]
+#: The replica to ask, or None for the leader, without telling it the rack; and until when.
+_choices: dict[_Key, tuple[int | None, float]] = {}
+
+
+def rack_here(kafka: KafkaProperties) -> str:
+    """The rack of this process, by ``client.rack``: itself, or what the environment variables say that it names as
+    ``${env:NAME}``. Empty where there is none."""
+    return _VARIABLE.sub(lambda found: _variable(found[1], os.getpid()), canonical(kafka).get("client.rack", ""))
+
+
+@lru_cache(maxsize=16)
+def _variable(name: str, process_id: int) -> str:
+    value = os.environ.get(name, "").strip()
+    if not value:
+        logger.warning(
+            "the environment variable %s, which kafka.client.rack names, is not set here: this executor reads from "
+            "leaders, wherever they are. Set it for every executor, as by spark.executorEnv.%s.",
+            name,
+            name,
+        )
+    return value
+
+
+class NearestReplica:
+    """Whom to ask for one partition. What was found out holds for the process."""
+
+    def __init__(self, kafka: KafkaProperties, topic: str, partition: int) -> None:
+        self._rack = rack_here(kafka)
+        self._key: _Key = kafka, os.getpid(), topic, partition
+
+    @property
+    def node(self) -> int | None:
+        """The replica to ask; None for the leader."""
+        return self._choice()[0]
+
+    @property
+    def rack(self) -> str:
+        """The rack to tell; empty while the leader is to serve the rows itself."""
+        node, until = self._choice()
+        return "" if node is None and until else self._rack
+
+    def prefer(self, node: int) -> None:
+        """The leader has named this replica."""
+        self._choose(node, _PREFERRED_S)
+
+    def leave(self) -> None:
+        """The replica is of no use now."""
+        self._choose(None, _AWAY_S)
+
+    def _choice(self) -> tuple[int | None, float]:
+        found = _choices.get(self._key)
+        return found if found is not None and system.monotonic() < found[1] else (None, 0.0)
+
+    def _choose(self, node: int | None, seconds: float) -> None:
+        now = system.monotonic()
+        for key in [key for key, (_, until) in _choices.items() if until <= now]:
+            del _choices[key]
+        _choices[self._key] = node, now + seconds

@@ -1,0 +1,129 @@
+"""How far a micro-batch may go so that it reads about so many bytes: ``maxBytesPerTrigger``.
+
+Kafka maps no offset to a size. So the driver looks at the log itself, at a few places: it fetches some record batches
+there, whose headers say how many bytes lie at how many offsets. What it has fetched, it knows exactly; the stretch up
+to the next place is taken to be as dense as what lies at either end of it. A stretch is at most an eighth of what the
+partition may have, and is shortened where it seems that it could hold more than a quarter: so an estimate is wrong by
+as much only where sizes change there and back within one stretch.
+
+Bytes are those in the log and on the network, compressed as they are there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from spark_eos.kafka.codes import OK
+from spark_eos.kafka.config.properties import Isolation, KafkaProperties
+from spark_eos.kafka.records.batches import Damage, UnsupportedFormat, walk_batches
+from spark_eos.kafka.requests.fetch import fetch_once
+from spark_eos.options.offsets import Offsets
+from spark_eos.source.planning import in_wait
+
+#: What one look fetches, or one record batch if that is larger.
+LOOK_BYTES = 64 * 1024
+_STRETCHES = 8
+#: Where the log is denser behind a stretch, the stretch may hold this part of the limit at the most, as if it were as
+#: dense; a longer one is halved.
+_BOUND = 4
+_MOST_LOOKS = 32
+#: Assumed where nothing is known, as the partition's leader does not answer: reading waits for it anyhow.
+_BYTES_PER_OFFSET = 1024.0
+#: Nobody looks where rows could be so many times as large as those that were seen last, and still fit.
+_ROOM = 1000
+
+Place = tuple[str, int]
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A record batch of offsets ``begin`` to ``end``, exclusive, and its bytes."""
+
+    begin: int
+    end: int
+    size: int
+
+    @property
+    def density(self) -> float:
+        return self.size / (self.end - self.begin)
+
+
+#: The batches from an offset on, as far as one look goes; none where nothing could be seen.
+Look = Callable[[Place, int], list[Piece]]
+
+
+class Sizes:
+    """Of one query. ``look`` asks the brokers."""
+
+    def __init__(self, look: Look) -> None:
+        self._look = look
+        #: Bytes for each offset, where it was looked at last.
+        self._density: dict[Place, float] = {}
+
+    def within(self, start: Offsets, ends: Offsets, most: int) -> Offsets:
+        """``ends``, or earlier ones so that about ``most`` bytes lie between ``start`` and them.
+
+        They are divided in proportion to the bytes that wait in each partition. A partition where something waits gets
+        at least one record batch, whatever its size.
+        """
+        waiting = in_wait(start, ends)
+        known = sum(offsets * self._density.get(place, float("inf")) for place, offsets in waiting.items())
+        if known * _ROOM <= most:
+            return ends
+        first = {(topic, p): self._see((topic, p), start[topic][p]) for topic, p in waiting}
+        sizes = {place: waiting[place] * self._density.get(place, _BYTES_PER_OFFSET) for place in waiting}
+        total = sum(sizes.values())
+        result = {topic: dict(partitions) for topic, partitions in ends.items()}
+        for (topic, p), size in sizes.items():
+            place, share = (topic, p), most * size / total
+            result[topic][p] = self._walk(place, start[topic][p], ends[topic][p], share, first[place])
+        return result
+
+    def _see(self, place: Place, at: int) -> list[Piece]:
+        pieces = self._look(place, at)
+        if pieces:
+            offsets = pieces[-1].end - min(at, pieces[0].begin)
+            self._density[place] = max(1.0, sum(piece.size for piece in pieces) / offsets)
+        return pieces
+
+    def _walk(self, place: Place, at: int, end: int, share: float, pieces: list[Piece]) -> int:
+        """The offset up to which the partition's share goes; at the worst an earlier one, where sizes change often."""
+        spent, looks = 0.0, 1
+        while looks < _MOST_LOOKS:
+            for piece in pieces:
+                at, spent = piece.end, spent + piece.size
+                if at >= end or spent >= share:
+                    return min(at, end)
+            before = max(self._density.get(place, _BYTES_PER_OFFSET), pieces[-1].density if pieces else 0.0)
+            stretch = min(end - at, max(1, int(min(share - spent, share / _STRETCHES) / before)))
+            after, pieces, looks = before, [], looks + 1
+            while looks < _MOST_LOOKS:
+                pieces = self._see(place, min(at + stretch, end - 1))
+                after = max((piece.density for piece in pieces), default=before)
+                if stretch == 1 or stretch * after <= share / _BOUND:
+                    break
+                stretch, looks = stretch // 2, looks + 1
+            at, spent = at + stretch, spent + stretch * max(before, after)
+            if at >= end or spent >= share:
+                break
+        return min(at, end)
+
+
+def look_at(kafka: KafkaProperties, isolation: Isolation) -> Look:
+    """Looks at the partitions of a cluster."""
+
+    def look(place: Place, at: int) -> list[Piece]:
+        found = fetch_once(kafka, *place, at, LOOK_BYTES, isolation=isolation)
+        if found is None or found[0].error != OK:
+            return []
+        try:
+            batches = list(walk_batches(found[1], found[0].size, ()))
+        except (Damage, UnsupportedFormat):  # reading tells of it, or librdkafka reads it
+            return []
+        stops = [batch.stop for batch in batches]
+        sizes = [stop - before for stop, before in zip(stops, [0, *stops[:-1]], strict=True)]
+        pieces = (Piece(batch.base, batch.last + 1, size) for batch, size in zip(batches, sizes, strict=True))
+        return [piece for piece in pieces if piece.end > at]
+
+    return look

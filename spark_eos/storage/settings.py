@@ -1,0 +1,115 @@
+"""Hadoop's settings of file systems, such as ``fs.s3a.endpoint``, and where a Python worker finds them.
+
+Spark hands its configuration to no Python worker. So settings come from four places, the later ones first:
+
+- the files ``core-site.xml`` (in HADOOP_CONF_DIR) and ``spark-defaults.conf`` (``spark.hadoop.fs.…``) of the machine
+- the session that `spark_eos.register` was called with, whose settings travel with the data source
+- options ``fs.…`` of the query
+
+What none of them has, the store's own library looks for where every program does: in the environment, in the files of
+the user, in the machine's role.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import xml.etree.ElementTree as xml
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from spark_eos.settings import Settings
+
+DEFAULT_FS = "fs.defaultFS"
+_SPARKS_PREFIX = "spark.hadoop."
+_LINE = re.compile(r"\s*([^\s#!=:]+)\s*[=:\s]\s*(.*)")
+_FAMILIES = ("fs.s3a.", "fs.azure.", "fs.gs.", "google.cloud.auth.")
+#: Of the hundreds of settings of S3A, those that say where a store is and who asks; each also as fs.s3a.bucket.NAME.….
+S3A = (
+    *("access.key", "secret.key", "session.token", "aws.credentials.provider"),
+    *("assumed.role.arn", "assumed.role.session.name", "assumed.role.external.id"),
+    *("endpoint", "endpoint.region", "path.style.access", "connection.ssl.enabled"),
+)
+
+
+class HadoopSettings(Settings):
+    """Settings by Hadoop's names. Prints none of the values: some are secrets."""
+
+    def __repr__(self) -> str:
+        return f"HadoopSettings({sorted(self._values)})"
+
+
+def setting_name(key: str) -> str | None:
+    """The name of a setting that is looked at here, in any case of letters; None for all other keys."""
+    name = key.lower()
+    if name.startswith("fs.s3a."):
+        return name if name.endswith(tuple(f".{last}" for last in S3A)) else None
+    if name == DEFAULT_FS.lower():
+        return DEFAULT_FS
+    return name if name.startswith(_FAMILIES) else None
+
+
+def of_spark(conf: Mapping[str, str]) -> dict[str, str]:
+    """The settings in a configuration of Spark: ``spark.hadoop.`` is not part of their names."""
+    ours = {key: setting_name(key.removeprefix(_SPARKS_PREFIX)) for key in conf if key.startswith(_SPARKS_PREFIX)}
+    return {name: conf[key] for key, name in ours.items() if name is not None}
+
+
+def of_session(spark: Any) -> dict[str, str]:  # noqa: ANN401  # a session, classic or Connect
+    """The settings of a session that are not Hadoop's defaults; none where the session does not give them away."""
+    try:
+        hadoop = spark._jsparkSession.sessionState().newHadoopConf()
+        writer = spark._jvm.java.io.StringWriter()
+        hadoop.writeXml(writer)  # all of it by one call: each call to the JVM takes a millisecond
+        return _of_xml(writer.toString())
+    except Exception:
+        pass  # Spark Connect has no JVM at hand, and some platforms hide it
+    try:
+        return of_spark(dict(spark.conf.getAll))
+    except Exception:
+        return {}
+
+
+def here(given: HadoopSettings) -> HadoopSettings:
+    """``given`` over what the files of this machine say."""
+    return HadoopSettings({**_of_files(os.getpid()), **given})
+
+
+@lru_cache(maxsize=1)
+def _of_files(process_id: int) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for folder in filter(None, map(os.environ.get, ("YARN_CONF_DIR", "HADOOP_CONF_DIR"))):
+        found |= _of_xml(_text(Path(folder, "core-site.xml")) or "<configuration/>")
+    home = os.environ.get("SPARK_HOME")
+    conf = os.environ.get("SPARK_CONF_DIR") or (f"{home}/conf" if home else None)
+    return found | of_spark(_of_properties(_text(Path(conf, "spark-defaults.conf")) or "")) if conf else found
+
+
+def _text(file: Path) -> str | None:
+    try:
+        return file.read_text()
+    except OSError:
+        return None
+
+
+def _of_xml(text: str) -> dict[str, str]:
+    """Of a Hadoop configuration file, without what comes from the defaults of Hadoop's jars."""
+    found = {}
+    try:
+        properties = xml.fromstring(text).iter("property")
+    except xml.ParseError:
+        return {}
+    for one in properties:
+        name, value = setting_name(one.findtext("name", "").strip()), one.findtext("value", "").strip()
+        default = "core-default.xml" in (one.findtext("source") or "")
+        if name is not None and value and not default:
+            found[name] = value
+    return found
+
+
+def _of_properties(text: str) -> dict[str, str]:
+    """Of a file with a name and a value in each line, with blanks, = or : between them."""
+    lines = (_LINE.match(line) for line in text.splitlines())
+    return {line[1]: line[2].strip() for line in lines if line is not None}

@@ -1,0 +1,214 @@
+"""A location, as users write it for Spark, to a file system of pyarrow and the path in it.
+
+======================================  =====================================================================
+``/path``, ``path``                     on the default file system, ``fs.defaultFS``; by default local
+``file:``                               local
+``s3a://``, ``s3://``, ``s3n://``       Amazon S3 and what speaks its protocol
+``abfss://``, ``abfs://``, ``wasbs://`` Azure
+``gs://``                               Google Cloud Storage
+``hdfs://``                             HDFS, by libhdfs (``pyarrow.fs.HadoopFileSystem``)
+``dbfs:/``                              Databricks, where it mounts that under /dbfs and /Volumes
+any other                               the file system of that name of fsspec, if that is installed
+======================================  =====================================================================
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pyarrow.fs
+
+from spark_eos.storage.settings import DEFAULT_FS, HadoopSettings
+
+#: Seconds for which Google's client repeats a request; by itself it would do so for a quarter of an hour.
+_PATIENCE_S = 20
+_LOCATION = re.compile(r"(?:(?P<scheme>[A-Za-z][\w+.-]*):)?(?://(?P<authority>[^/]*))?(?P<path>.*)", re.DOTALL)
+
+
+class NoStore(Exception):
+    """Why this location cannot be looked at from here. Names no secret."""
+
+
+@dataclass(frozen=True)
+class Store:
+    """A place in a file system. ``local``: on a disk of this machine, or mounted as one."""
+
+    files: pyarrow.fs.FileSystem
+    root: str
+    local: bool = False
+
+
+def open_store(location: str, settings: HadoopSettings) -> Store:
+    """The store at a location. Looks at nothing in it. Raises NoStore."""
+    scheme, authority, path = _split(location)
+    if not scheme:
+        default, host, _ = _split(settings.get(DEFAULT_FS, "file:///"))
+        scheme, authority = default or "file", authority or host
+        if scheme != "file" and not path.startswith("/"):
+            raise NoStore(f"it is relative to a folder of {scheme}: that only Spark knows; write the whole path")
+    if scheme == "file":
+        return Store(pyarrow.fs.LocalFileSystem(), path, local=True)
+    if scheme == "dbfs":
+        return Store(pyarrow.fs.LocalFileSystem(), _mounted(path), local=True)
+    try:
+        if scheme not in _OPENERS:
+            return _by_fsspec(scheme, f"{scheme}://{authority}{path}")
+        if scheme in _BUCKETS and not authority.partition("@")[0]:
+            raise NoStore("it names no bucket")
+        files = _opened(scheme, authority, settings, os.getpid())
+    except NoStore:
+        raise
+    except Exception as error:  # whatever pyarrow and the libraries below it raise for settings that they refuse
+        raise NoStore(f"{type(error).__name__}: {without_secrets(str(error), settings)}") from None
+    # In an object store, a bucket or a container is the first part of the path.
+    parts = (authority.partition("@")[0] if scheme in _BUCKETS else "", path.strip("/"))
+    return Store(files, "/".join(filter(None, parts)) if scheme in _BUCKETS else path)
+
+
+def without_secrets(text: str, settings: HadoopSettings) -> str:
+    """A message of a library, without the values of settings; only addresses and regions may be read."""
+    harmless = ("endpoint", "region", "defaultFS", "access", "enabled")
+    for name, value in settings.items():
+        if len(value) > 3 and not name.endswith(harmless):
+            text = text.replace(value, "***")
+    return " ".join(text.split())
+
+
+def _split(location: str) -> tuple[str, str, str]:
+    """Scheme, authority and path, as Hadoop splits them: nothing is decoded. A colon after a slash is no scheme's."""
+    found = _LOCATION.fullmatch(location)
+    assert found is not None  # it matches everything
+    return (found["scheme"] or "").lower(), found["authority"] or "", found["path"]
+
+
+def _mounted(path: str) -> str:
+    local = path if path.startswith("/Volumes/") else f"/dbfs{path}"
+    mount = Path("/", *Path(local).parts[1:2])
+    if not mount.is_dir():
+        raise NoStore(f"this machine has no {mount}, under which Databricks mounts dbfs:/")
+    return local
+
+
+@lru_cache(maxsize=8)
+def _opened(scheme: str, authority: str, settings: HadoopSettings, process_id: int) -> pyarrow.fs.FileSystem:
+    return _OPENERS[scheme](authority, settings)
+
+
+# Each kind
+
+
+def _s3(bucket: str, settings: HadoopSettings) -> pyarrow.fs.FileSystem:
+    def of(name: str) -> str | None:
+        return settings.get(f"fs.s3a.bucket.{bucket}.{name}") or settings.get(f"fs.s3a.{name}")
+
+    arguments: dict[str, Any] = {"connect_timeout": 5}
+    provider = of("aws.credentials.provider") or ""
+    if "AssumedRole" in provider and of("assumed.role.arn"):
+        arguments |= {"role_arn": of("assumed.role.arn"), "session_name": of("assumed.role.session.name")}
+    elif "Anonymous" in provider:
+        arguments["anonymous"] = True
+    elif of("access.key") and of("secret.key"):
+        arguments |= {"access_key": of("access.key"), "secret_key": of("secret.key")}
+        arguments |= {"session_token": of("session.token")}
+    arguments |= _s3_address(of("endpoint") or "", of)
+    found = re.fullmatch(r"s3[.-]([a-z0-9-]+)\.amazonaws\.com(?:\.cn)?", arguments.get("endpoint_override", ""))
+    region = of("endpoint.region") or (found[1] if found else None) or os.environ.get("AWS_REGION")
+    if not region and not arguments.get("endpoint_override"):
+        region = pyarrow.fs.resolve_s3_region(bucket)
+    return pyarrow.fs.S3FileSystem(region=region or "us-east-1", **arguments)
+
+
+def _s3_address(endpoint: str, of: Callable[[str], str | None]) -> dict[str, Any]:
+    """``fs.s3a.endpoint`` is a host with or without scheme and port. The one of all regions is no place to ask."""
+    encrypted = (of("connection.ssl.enabled") or "true").lower() != "false"
+    parts = urlsplit(endpoint if "://" in endpoint else f"{'https' if encrypted else 'http'}://{endpoint}")
+    if not parts.netloc or parts.netloc == "s3.amazonaws.com":
+        return {}
+    by_path = (of("path.style.access") or "false").lower() == "true"
+    return {"endpoint_override": parts.netloc, "scheme": parts.scheme, "force_virtual_addressing": not by_path}
+
+
+def _azure(authority: str, settings: HadoopSettings) -> pyarrow.fs.FileSystem:
+    """``container@account.dfs.core.windows.net``; settings are for that host, or without it for every account."""
+    _, _, host = authority.partition("@")
+
+    def of(name: str) -> str | None:
+        return settings.get(f"fs.azure.{name}.{host}") or settings.get(f"fs.azure.{name}")
+
+    account, _, domain = host.partition(".")
+    arguments: dict[str, Any] = {}
+    if of("account.key"):
+        arguments["account_key"] = of("account.key")
+    elif of("sas.fixed.token"):
+        arguments["sas_token"] = (of("sas.fixed.token") or "").removeprefix("?")
+    elif of("account.oauth2.client.id"):
+        arguments["client_id"] = of("account.oauth2.client.id")
+        tenant = urlsplit(of("account.oauth2.client.endpoint") or "").path.strip("/").partition("/")[0]
+        if of("account.oauth2.client.secret"):
+            arguments |= {"client_secret": of("account.oauth2.client.secret"), "tenant_id": tenant}
+    if domain and not domain.endswith("core.windows.net"):  # another cloud
+        rest = domain.partition(".")[2]
+        arguments |= {"blob_storage_authority": f".blob.{rest}", "dfs_storage_authority": f".dfs.{rest}"}
+    return pyarrow.fs.AzureFileSystem(account, **arguments)
+
+
+def _google(bucket: str, settings: HadoopSettings) -> pyarrow.fs.FileSystem:
+    """The client reads the file of a service account only from where an environment variable says that it is."""
+    arguments: dict[str, Any] = {"retry_time_limit": timedelta(seconds=_PATIENCE_S)}
+    root = urlsplit(settings.get("fs.gs.storage.root.url", ""))
+    if root.netloc:
+        arguments |= {"endpoint_override": root.netloc, "scheme": root.scheme}
+    kind = settings.get("fs.gs.auth.type", "")
+    file = next((settings[name] for name in _KEY_FILES if settings.get(name)), None)
+    if kind.upper() == "UNAUTHENTICATED":
+        return pyarrow.fs.GcsFileSystem(anonymous=True, **arguments)
+    if file is None:
+        return pyarrow.fs.GcsFileSystem(**arguments)
+    if not Path(file).is_file():
+        raise NoStore(f"the service account's file {file} is not on this machine")
+    before = os.environ.get(_GOOGLES_VARIABLE)
+    os.environ[_GOOGLES_VARIABLE] = file
+    try:
+        return pyarrow.fs.GcsFileSystem(**arguments)
+    finally:
+        if before is None:
+            del os.environ[_GOOGLES_VARIABLE]
+        else:
+            os.environ[_GOOGLES_VARIABLE] = before
+
+
+_GOOGLES_VARIABLE = "GOOGLE_APPLICATION_CREDENTIALS"
+_KEY_FILES = ("fs.gs.auth.service.account.json.keyfile", "google.cloud.auth.service.account.json.keyfile")
+
+
+def _hdfs(authority: str, settings: HadoopSettings) -> pyarrow.fs.FileSystem:
+    """libhdfs reads Hadoop's files by itself, as in HADOOP_CONF_DIR; a name without port may be one of theirs."""
+    host, _, port = authority.partition(":")
+    return pyarrow.fs.HadoopFileSystem(host or "default", int(port or 0))
+
+
+def _by_fsspec(scheme: str, location: str) -> Store:
+    try:
+        import fsspec.core
+    except ImportError:
+        raise NoStore(f"pyarrow has no file system {scheme}:, and fsspec is not installed") from None
+    files, root = fsspec.core.url_to_fs(location)
+    return Store(pyarrow.fs.PyFileSystem(pyarrow.fs.FSSpecHandler(files)), root)
+
+
+_OPENERS: dict[str, Callable[[str, HadoopSettings], pyarrow.fs.FileSystem]] = {
+    **dict.fromkeys(("s3", "s3a", "s3n"), _s3),
+    **dict.fromkeys(("abfs", "abfss", "wasb", "wasbs"), _azure),
+    "gs": _google,
+    "hdfs": _hdfs,
+}
+#: Schemes whose authority begins with what holds the paths.
+_BUCKETS = frozenset(_OPENERS) - {"hdfs"}

@@ -1,0 +1,252 @@
+"""Topic → Delta table → topic, with kills on both ways, as people start the jobs: every row is there once.
+
+Driver and JVM get SIGKILL, then the same job is started again until its input is drained. Between the two ways, the
+table's files are compacted by delta-rs, which reads the table here, too.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from confluent_kafka import Producer
+from deltalake import DeltaTable
+
+from jobs._demo import processes
+from tests.support.delta import ToDelta, ToKafka, history, rows_of, settings
+from tests.support.waiting import wait_for
+
+pytestmark = pytest.mark.chaos
+
+ROOT = Path(__file__).parents[2]
+SECONDS = 180.0
+PARTITIONS, ROWS, BATCH = 2, 60, 10
+#: Each merge takes a second or more.
+MERGED = 40
+
+MERGE = "SELECT string(key) AS k, string(value) AS v, topic, partition, offset, value IS NULL AS deleted FROM input"
+FEED = ", merge: {keys: [k]}, properties: {delta.enableChangeDataFeed: true}"
+CHANGES = "SELECT k AS key, v AS value, _commit_version, _change_type FROM input"
+ALL = "SELECT key, value, headers, timestamp, partition FROM input"
+
+
+@pytest.fixture
+def there(cluster, topic, tmp_path) -> ToDelta:
+    return ToDelta(None, cluster.bootstrap_servers, topic(PARTITIONS), tmp_path)
+
+
+@pytest.fixture
+def back(cluster, topic, tmp_path) -> ToKafka:
+    return ToKafka(None, cluster.bootstrap_servers, topic(PARTITIONS), tmp_path)
+
+
+@contextmanager
+def started(name: str, config: Path, folder: Path, **environ: str) -> Iterator[subprocess.Popen[bytes]]:
+    """The job as a program, gone at the end with all that belongs to it."""
+    log = folder / f"{name}.log"
+    with log.open("ab") as out:
+        job = subprocess.Popen(
+            [sys.executable, "-m", f"jobs.{name}", "--conf", str(config)],
+            cwd=ROOT,
+            env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", **environ},
+            stdout=out,
+            stderr=out,
+            start_new_session=True,
+        )
+    try:
+        yield job
+    finally:
+        if job.poll() is None:
+            processes.kill(job.pid)
+            job.wait()
+
+
+def drained(name: str, config: Path, folder: Path) -> None:
+    """Run the job to its end."""
+    with started(name, config, folder) as job:
+        assert job.wait(SECONDS) == 0, (folder / f"{name}.log").read_text()[-6000:]
+
+
+def killed_between_commits(to: ToDelta, config: Path, folder: Path) -> None:
+    """Kill the job while the table has a micro-batch with rows, and Spark has not noted that it is done."""
+    log, commits = to.table / "_delta_log", to.checkpoint / "commits"
+
+    def committed() -> list[int]:
+        """The micro-batches of which the table has files."""
+        found = []
+        for file in log.glob("*.json"):
+            actions = [json.loads(line) for line in file.read_text().splitlines()]
+            if any("add" in action for action in actions):
+                found += [action["txn"]["version"] for action in actions if "txn" in action]
+        return found
+
+    with started("kafka_to_delta", config, folder) as job:
+        seen = 0
+
+        def caught() -> bool:
+            nonlocal seen
+            assert job.poll() is None, "the job has ended before it could be killed"
+            if len(list(log.glob("*.json"))) <= seen:
+                return False
+            with processes.frozen(job.pid):
+                seen = len(list(log.glob("*.json")))
+                batches = committed()
+                if not batches or (commits / f"{max(batches)}").exists():
+                    return False
+                processes.kill(job.pid)
+                return True
+
+        wait_for(caught, (folder / "kafka_to_delta.log").read_text, SECONDS)
+        job.wait()
+    assert not (commits / f"{max(committed())}").exists()
+
+
+def killed_while_files_are_written(to: ToDelta, config: Path, folder: Path) -> None:
+    """Kill the job when the table has files that no commit knows yet."""
+    with started("kafka_to_delta", config, folder) as job:
+
+        def caught() -> bool:
+            assert job.poll() is None, "the job has ended before it could be killed"
+            if not list(to.table.glob("*.parquet")):
+                return False
+            with processes.frozen(job.pid):
+                known = {Path(uri).name for uri in DeltaTable(str(to.table)).file_uris()}
+                if {file.name for file in to.table.glob("*.parquet")} <= known:
+                    return False
+                processes.kill(job.pid)
+                return True
+
+        wait_for(caught, (folder / "kafka_to_delta.log").read_text, SECONDS)
+        job.wait()
+
+
+def killed_at(point: str, config: Path, folder: Path) -> None:
+    """Kill the job on the way back at a point of the sink's protocol, in a micro-batch with rows."""
+    markers = folder / "faults"
+    markers.mkdir()
+    faults = {"SPARK_EOS_FAULTS": f"{point}=hold@2", "SPARK_EOS_FAULTS_DIR": str(markers)}
+    with started("delta_to_kafka", config, folder, **faults) as job:
+
+        def held() -> bool:
+            assert job.poll() is None, "the job has ended before it came to the point"
+            return (markers / point).exists()
+
+        wait_for(held, (folder / "delta_to_kafka.log").read_text, SECONDS)
+        processes.kill(job.pid)
+        job.wait()
+
+
+#: What a job may say in good order; the last is of the JVM.
+LINES = re.compile(
+    r"\S+ → (appended to|merged by k into) \S+; no group; .+|(rows|changes) of \S+ → \S+; .+"
+    r"|starting Spark .+|Spark is up after .+|batch \d+: .+|idle: .+|done: .+"
+    r"|stopping: SIGTERM; .+|stopped by SIGTERM: .+|WARNING: Using incubator modules: jdk.incubator.vector"
+)
+
+
+def strange(log: Path) -> list[str]:
+    return [line for line in log.read_text().splitlines() if not LINES.fullmatch(line)]
+
+
+def everything(rows) -> list[tuple]:
+    return sorted(((r.partition, r.key, r.value, r.timestamp, r.headers) for r in rows), key=repr)
+
+
+def spark() -> str:
+    return f"spark: {json.dumps(settings())}"
+
+
+@pytest.mark.parametrize(
+    ("kill_there", "point"),
+    [
+        (killed_between_commits, "commit.decided"),
+        (killed_while_files_are_written, "prepare.wrote"),
+        (killed_between_commits, "commit.cleaned"),
+    ],
+    ids=["between commits, decided", "files, wrote", "between commits, cleaned"],
+)
+def test_appends_come_through_once(
+    there: ToDelta, back: ToKafka, view, tmp_path, kill_there: Callable[..., None], point: str
+):
+    """Headers, tombstones, empty keys and timestamps, too, and the table itself has every row once."""
+    producer = Producer({"bootstrap.servers": view.bootstrap_servers})
+    for n in range(PARTITIONS * ROWS):
+        value = None if n % 7 == 0 else f"{n}"
+        key = b"" if n % 5 == 0 else f"{n}"
+        producer.produce(there.topic, value, key, partition=n % PARTITIONS, headers=[("n", str(n).encode())])
+    assert producer.flush(30) == 0
+    config = there.config(source=f", maxOffsetsPerTrigger: {BATCH}", more=spark())
+    kill_there(there, config, tmp_path)
+    drained("kafka_to_delta", config, tmp_path)
+    places = [(p, offset) for p in range(PARTITIONS) for offset in range(ROWS)]
+    assert sorted(rows_of(there.table, "partition", "offset")) == places
+
+    DeltaTable(str(there.table)).optimize.compact(target_size=1)
+    config = back.config(ALL, source=", options: {maxFilesPerTrigger: 2}", more=spark())
+    killed_at(point, config, tmp_path)
+    DeltaTable(str(there.table)).optimize.compact()
+    drained("delta_to_kafka", config, tmp_path)
+    assert everything(view.rows(back.topic)) == everything(view.rows(there.topic))
+
+
+@pytest.mark.parametrize("point", ["prepare.prepared", "commit.decided", "commit.ended"])
+def test_merges_and_changes_come_through_once(there: ToDelta, back: ToKafka, view, tmp_path, point: str):
+    """Each key's last row is in the table, and its history in the topic, without a change too many or too few."""
+    producer = Producer({"bootstrap.servers": view.bootstrap_servers})
+    for n in range(MERGED):
+        key = n % 8
+        value = None if n % 11 == 10 else f"{n}"
+        producer.produce(there.topic, value, f"{key}", partition=key % PARTITIONS)
+    assert producer.flush(30) == 0
+    config = there.config(MERGE, source=f", maxOffsetsPerTrigger: {BATCH}", target=FEED, more=spark())
+    killed_between_commits(there, config, tmp_path)
+    drained("kafka_to_delta", config, tmp_path)
+    last = {row.key.decode(): row.value for row in sorted(view.rows(there.topic), key=lambda row: row.offset)}
+    assert rows_of(there.table) == sorted((key, value.decode()) for key, value in last.items() if value is not None)
+
+    source = ", changes: true, startingVersion: 0, options: {maxFilesPerTrigger: 2}"
+    config = back.config(CHANGES, source=source, sink=", tasks: 2", more=spark())
+    killed_at(point, config, tmp_path)
+    drained("delta_to_kafka", config, tmp_path)
+    feed = DeltaTable(str(there.table)).load_cdf(starting_version=0)
+    changes = [
+        (row["k"].encode(), (row["_commit_version"], row["_change_type"], row["v"]))
+        for row in pa.table(feed.read_all()).to_pylist()
+    ]
+    found = history(view, back.topic)
+    assert sorted((key, change) for key, all_ in found.items() for change in all_) == sorted(changes)
+    for all_ in found.values():
+        assert [version for version, _, _ in all_] == sorted(version for version, _, _ in all_)
+
+
+def test_a_signal_stops_both_jobs_and_leaves_nothing_open(there: ToDelta, back: ToKafka, view, tmp_path):
+    """SIGTERM while they wait for rows: exit code 0, their own lines and nothing else, no transaction is open, and the
+    next start goes on without a row lost or doubled."""
+    for_ever = ("{availableNow: true}", '{processingTime: "100 milliseconds"}')
+    to_table, to_topic = there.config(more=spark()), back.config(ALL, more=spark())
+    for config in (to_table, to_topic):
+        config.write_text(config.read_text().replace(*for_ever))
+    for name, config in (("kafka_to_delta", to_table), ("delta_to_kafka", to_topic)) * 2:
+        log = tmp_path / f"{name}.log"
+        log.unlink(missing_ok=True)
+        if name == "kafka_to_delta":
+            producer = Producer({"bootstrap.servers": view.bootstrap_servers})
+            producer.produce(there.topic, "a row", "k", partition=0)
+            assert producer.flush(30) == 0
+        with started(name, config, tmp_path) as job:
+            wait_for(lambda log=log: re.search("^batch .+: 1 in, 1 out", log.read_text(), re.M), log.read_text, SECONDS)
+            wait_for(lambda log=log: "idle: " in log.read_text(), log.read_text, SECONDS)
+            job.send_signal(signal.SIGTERM)
+            assert job.wait(SECONDS) == 0, log.read_text()
+        assert strange(log) == [] and "stopped by SIGTERM" in log.read_text()
+    assert view.open_transactions("") == set()
+    assert everything(view.rows(back.topic)) == everything(view.rows(there.topic))

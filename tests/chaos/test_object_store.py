@@ -1,0 +1,41 @@
+"""A query whose checkpoint is on an S3 server is killed, and goes on."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from spark_eos.checkpoint import Checkpoint
+from spark_eos.storage.settings import HadoopSettings
+from tests.support.killing import running
+from tests.support.object_store import SECRET_KEY, object_store
+from tests.support.scene import PARTITIONS, Scene
+
+pytestmark = pytest.mark.chaos
+
+
+@pytest.fixture
+def store(tmp_path):
+    with object_store(tmp_path) as store:
+        yield store
+
+
+def test_a_query_is_killed_and_goes_on_with_its_checkpoint_in_an_object_store(store, view, topic, tmp_path):
+    """Killed between the decision and the end of its transactions. It goes on with the checkpoint as a plain path, on
+    that store as the default file system. Every row is there once, and the group has the offsets."""
+    scene = Scene(view, topic, tmp_path, conf=store.spark_conf())
+    scene.spec = replace(scene.spec, checkpoint=f"s3a://{store.bucket}/of/{scene.output}")
+    with running(scene.spec, "commit.decided=hold@3", tmp_path) as victim:
+        victim.wait_at("commit.decided")
+        victim.kill()
+    query_id = Checkpoint(scene.spec.checkpoint, HadoopSettings(store.settings)).query_id()
+    assert query_id is not None
+    assert len(view.open_transactions(query_id)) == PARTITIONS
+    there = {"spark.hadoop.fs.defaultFS": f"s3a://{store.bucket}"}
+    scene.spec = replace(scene.spec, checkpoint=f"/of/{scene.output}", conf=scene.spec.conf | there)
+    (tmp_path / "again").mkdir()
+    with running(scene.spec, "", tmp_path / "again") as again:
+        log = again.wait_for_end(0)
+    assert SECRET_KEY not in log
+    scene.check(query_id)

@@ -1,0 +1,107 @@
+"""The cluster's version changes while a query runs: its transaction.version is raised or lowered in the middle of a
+micro-batch; its brokers are replaced by newer ones, one after the other.
+
+``--kafka-version`` chooses the version that the feature changes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from spark_eos.devcluster import DevCluster
+from tests.support import query
+from tests.support.healing import BROKERS, heal
+from tests.support.kafka_view import KafkaView, open_view
+from tests.support.scene import PARTITIONS, Scene, topics_of
+from tests.support.waiting import wait_for
+
+pytestmark = pytest.mark.chaos
+
+FEATURE = "transaction.version"
+#: In micro-batch 1: its first rows are written; or all is decided, and nothing ended.
+WRITING, DECIDED = f"prepare.wrote=hold@{PARTITIONS}", "commit.decided=hold@2"
+OLD, NEW, RELEASE = "3.9.2", "4.1.2", "4.1"
+
+
+@pytest.fixture(scope="module")
+def changing(request: pytest.FixtureRequest) -> Iterator[DevCluster]:
+    version = request.config.getoption("--kafka-version")
+    if version.startswith("3."):
+        pytest.skip("Kafka 3 has no transaction.version")
+    with DevCluster(version=version, features={FEATURE: 1}) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def view(changing: DevCluster) -> Iterator[KafkaView]:
+    with open_view(changing.bootstrap_servers) as view:
+        yield view
+
+
+def set_level(cluster: DevCluster, view: KafkaView, wanted: int) -> None:
+    if view.feature(FEATURE) == wanted:
+        return
+    way = "upgrade" if wanted > view.feature(FEATURE) else "downgrade"
+    tool = "org.apache.kafka.tools.FeatureCommand"
+    cluster.java_tool(
+        tool, "--bootstrap-server", cluster.bootstrap_servers, way, "--feature", f"{FEATURE}={wanted}"
+    )  # fmt: skip
+    wait_for(lambda: view.feature(FEATURE) == wanted, f"{FEATURE} {wanted}")
+
+
+@pytest.mark.parametrize("point", [WRITING, DECIDED], ids=["writing", "decided"])
+@pytest.mark.parametrize(("was", "becomes"), [(0, 2), (2, 0), (1, 2), (2, 1)])
+def test_the_feature_changes_in_the_middle_of_a_batch(was, becomes, point, changing, view, spark, tmp_path):
+    """Each transaction is ended by the version by which it began; later ones go by the new one."""
+    set_level(changing, view, was)
+    scene = Scene(view, topics_of(changing), tmp_path)
+    scene.strike(spark, point, lambda _: set_level(changing, view, becomes))
+    scene.feed()
+    scene.check(scene.drain(spark))
+
+
+def test_brokers_are_replaced_one_after_the_other(spark: SparkSession, tmp_path: Path) -> None:
+    """From Kafka 3.9 to 4.1, and then the cluster's features; the query goes on, or is started again."""
+    config = {"min.insync.replicas": "2"}
+    with (
+        DevCluster(BROKERS, version=OLD, config=config) as cluster,
+        open_view(cluster.bootstrap_servers) as view,
+    ):
+        scene = Scene(view, topics_of(cluster), tmp_path)
+        scene.spec = replace(scene.spec, available_now=False)
+        running = query.start(spark, scene.spec)
+        try:
+            for i in range(BROKERS):
+                scene.feed()
+                cluster.replace(i, NEW)
+                heal(cluster)
+                running = _going_on(running, scene, spark)
+            assert view.feature(FEATURE) == 0
+            _finalize(cluster, view)
+            scene.feed()
+            running = _going_on(running, scene, spark)
+            running.processAllAvailable()
+        finally:
+            running.stop()
+        scene.check(running.id)
+
+
+def _going_on(running, scene: Scene, spark: SparkSession):
+    """The query at the end of its input, started again where it has stopped with an error that has a name."""
+    if running.exception() is not None:
+        assert "[EOS_" in str(running.exception()), str(running.exception())
+        running = query.start(spark, scene.spec)
+    scene.wait_for_the_end_of_the_input(running)
+    return running
+
+
+def _finalize(cluster: DevCluster, view: KafkaView) -> None:
+    """As after an upgrade that is to stay: features of the new version, transaction.version 2 among them."""
+    tool, servers = "org.apache.kafka.tools.FeatureCommand", cluster.bootstrap_servers
+    cluster.java_tool(tool, "--bootstrap-server", servers, "upgrade", "--release-version", RELEASE)
+    wait_for(lambda: view.feature(FEATURE) == 2, "transaction.version 2")

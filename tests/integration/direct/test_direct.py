@@ -1,0 +1,89 @@
+"""`spark_eos.direct`: each record once, as it was or as a function made it, and where it belongs."""
+
+from __future__ import annotations
+
+import time
+
+import pyarrow as pa
+
+from tests.support.direct_queries import copied, shouted
+
+
+def test_a_copy_is_what_the_source_holds(direct, transactions, write, view):
+    """Keys, values, headers, timestamps and partitions, in order, whatever is null or empty; not what was aborted."""
+    query = direct(3)
+    before = int(time.time() * 1000) - 60_000
+    for p in range(3):
+        write(query.source, b"plain", None, b"", partition=p, key=b"k%d" % p, timestamp=before + p)
+        write(query.source, b"x", partition=p, key=b"", headers=[("a", b"1"), ("a", None), ("", b"")])
+        transactions.commit(query.source, "committed", partition=p)
+        transactions.abort(query.source, "aborted", partition=p)
+        write(query.source, *(b"%d" % i for i in range(500)), partition=p)
+    query.run()
+    assert len(query.rows()) == 3 * 505
+    assert copied(query.rows()) == copied(view.rows(query.source))
+
+
+def test_a_copy_in_many_micro_batches_and_runs_keeps_the_order(direct, write, view):
+    """Ranges are cut within record batches, and what is left of a batch comes with the next one."""
+    query = direct(2)
+    query.reads = {"maxOffsetsPerTrigger": 70}
+    for p in range(2):
+        write(query.source, *(b"%d" % i for i in range(100)), partition=p)
+    query.run()
+    write(query.source, *(b"%d" % i for i in range(100, 150)), partition=1)
+    query.run()
+    assert copied(query.rows()) == copied(view.rows(query.source))
+
+
+def test_a_transform_sees_the_rows_and_says_what_is_written(direct, write):
+    """By columns, in order; a restart goes on."""
+    query = direct(2)
+    for p in range(2):
+        write(query.source, *(b"%sa%d" % (b"-" * (i % 3 == 0), i) for i in range(100)), partition=p, key=b"k")
+    query.run(shouted)
+    first = query.rows()
+    wanted = [b"A%d" % i for i in range(100) if i % 3]
+    assert [row.value for row in first if row.partition == 1] == wanted
+    assert {row.key for row in first} == {b"k"}
+    write(query.source, b"more", b"-less", partition=1)
+    query.run(shouted)
+    assert query.values() == sorted([*wanted, *wanted, b"MORE"])
+
+
+def test_a_transform_has_headers_and_timestamps_where_it_asks_for_them(direct, write, view):
+    """By the source's option, as with rows; a function of this test's own is shipped with the query."""
+    query = direct()
+    query.reads = {"includeHeaders": True}
+    before = int(time.time() * 1000) - 60_000
+    write(query.source, b"a", headers=[("h", b"1")], timestamp=before)
+    write(query.source, None, timestamp=before + 1)
+    names = ["key", "value", "headers", "timestamp"]
+
+    def same(batch: pa.RecordBatch) -> pa.Table:
+        return pa.Table.from_batches([batch]).select(names)
+
+    query.run(same)
+    assert copied(query.rows()) == copied(view.rows(query.source))
+
+
+def test_ranges_without_a_row_need_no_transaction(direct, transactions, write, view):
+    """Markers and aborted records only, and a filter that keeps nothing: the micro-batch is done, and goes by."""
+    query = direct(2)
+    transactions.abort(query.source, "aborted", partition=0)
+    write(query.source, *([b"-nothing"] * 20), partition=1)
+    query_id = query.run(shouted)
+    assert query.rows() == []
+    assert not view.open_transactions(query_id)
+    query.forget(1)
+    write(query.source, b"something", partition=0)
+    query.run(shouted)
+    assert query.values() == [b"SOMETHING"]
+
+
+def test_the_group_has_the_offsets_with_the_decision(direct, write, view):
+    """Of a query within one cluster, as with rows."""
+    query = direct(2)
+    write(query.source, b"a", b"b", partition=0)
+    query.run(offsets__group__id=f"group-of-{query.target}")
+    assert view.group(f"group-of-{query.target}", query.source) == view.ends(query.source)

@@ -1,0 +1,28 @@
+"""Fixtures of the jobs' tests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support.delta import DeltaSpark, ToDelta, ToKafka, delta_spark
+
+
+@pytest.fixture(scope="session")
+def delta() -> Iterator[DeltaSpark]:
+    """A Spark that knows Delta, in a process of its own."""
+    with delta_spark() as spark:
+        yield spark
+
+
+@pytest.fixture
+def job(delta, cluster, topic, tmp_path) -> ToDelta:
+    """A topic of two partitions, a table, and the job between them."""
+    return ToDelta(delta, cluster.bootstrap_servers, topic(2), tmp_path)
+
+
+@pytest.fixture
+def back(delta, cluster, topic, tmp_path) -> ToKafka:
+    """The table of `job`, another topic of two partitions, and the job from one to the other."""
+    return ToKafka(delta, cluster.bootstrap_servers, topic(2), tmp_path)

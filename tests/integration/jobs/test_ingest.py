@@ -1,0 +1,295 @@
+"""An ingest: each file's rows once, whoever dies, and however many do it at once."""
+
+from __future__ import annotations
+
+import json
+import os
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from confluent_kafka import Producer
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+import spark_eos
+from jobs.files_input import CompleteConfig, FilesConfig
+from jobs.files_taking import Taking
+from jobs.ingest_files import NOTES_TOPIC
+from jobs.job import Running
+from jobs.lines import BatchLines
+from jobs.query import Stop
+from jobs.sections import TriggerConfig
+from jobs.transform import TransformConfig
+from spark_eos.devcluster import DevCluster
+from spark_eos.errors import EosError
+from spark_eos.ingest.owner import Ingest
+from spark_eos.kafka.config.properties import KafkaProperties
+from tests.support.arming import armed
+from tests.support.kafka_view import KafkaView
+from tests.support.waiting import wait_for
+
+FAILED = (EosError, PySparkException, Py4JJavaError)
+AT_ONCE = CompleteConfig(renamed=True)
+LINES = "SELECT value FROM input"
+
+
+class Setting:
+    """A folder, a topic, and ingests from the one into the other."""
+
+    def __init__(self, cluster: DevCluster, spark: SparkSession, view: KafkaView, topic: str, folder: Path) -> None:
+        self.servers, self.spark, self.view = cluster.bootstrap_servers, spark, view
+        self.topic, self.folder = topic, folder
+        self.name = f"ingest {uuid.uuid4()}"
+        folder.mkdir()
+
+    @property
+    def query(self) -> str:
+        return Ingest(self.name, {"topic": self.topic}, "").query
+
+    def put(self, name: str, *lines: str) -> Path:
+        """A file, written under another name and renamed."""
+        draft = self.folder / f".{name}"
+        draft.write_text("".join(f"{line}\n" for line in lines))
+        return draft.rename(self.folder / name)
+
+    def taking(
+        self, *, sql: str = LINES, notes: str = NOTES_TOPIC, sink: dict[str, str] | None = None, **files: object
+    ) -> Taking:
+        """A run of the ingest: its start settles what an earlier one has left."""
+        given = {"path": str(self.folder), "format": "text", "complete": AT_ONCE, "tasks": 2} | files
+        options = {"kafka.bootstrap.servers": self.servers, "topic": self.topic, **(sink or {})}
+        running = Running(self.spark, Stop(), BatchLines())
+        return Taking(
+            running,
+            Ingest(self.name, options, notes),
+            FilesConfig(**given),  # type: ignore[arg-type]
+            TransformConfig(sql=sql),
+            TriggerConfig(available_now=True),
+        )
+
+    def run(self, **how: object) -> None:
+        """Until all that is there is taken."""
+        taking = self.taking(**how)  # type: ignore[arg-type]
+        while not taking.awaitTermination(0.1):
+            pass
+
+    def fails(self, condition: str | None = None, **how: object) -> None:
+        with pytest.raises(FAILED) as raised:
+            self.run(**how)
+        if condition is not None:
+            found = spark_eos.reason(raised.value)
+            assert found is not None and found.condition == condition, raised.value
+
+    def there(self) -> list[str]:
+        """All rows, when the markers are written."""
+        wait_for(lambda: not self.view.held(self.topic), "the markers")
+        return sorted(self.view.values(self.topic))
+
+    def noted(self) -> list[dict[str, object]]:
+        """What a plain consumer finds in the topic of what was taken."""
+        wait_for(lambda: not self.view.held(NOTES_TOPIC), "the end of a ledger transaction")
+        values = [json.loads(row.value or b"") for row in self.view.rows(NOTES_TOPIC, committed=True)]
+        return [value for value in values if value["ingest"] == self.name]
+
+    def names(self) -> list[str]:
+        return sorted(Path(str(value["uri"])).name for value in self.noted())
+
+
+@pytest.fixture
+def setting(
+    cluster: DevCluster, spark: SparkSession, view: KafkaView, topic: Callable[..., str], tmp_path: Path
+) -> Iterator[Setting]:
+    yield Setting(cluster, spark, view, topic(2), tmp_path / "files")
+
+
+def test_csv_is_taken_once_and_noted(setting: Setting):
+    """Types, quoted line breaks, a header; later runs, which know nothing of the first, take what is new."""
+    setting.put("a.csv", "n;name", '1;"one', 'and more"', "2;two")
+    how = {
+        "format": "csv",
+        "schema": "n INT, name STRING",
+        "options": KafkaProperties({"header": "true", "delimiter": ";"}),
+        "sql": "SELECT string(n) AS key, to_json(struct(n, name, _line)) AS value FROM input",
+    }
+    setting.run(**how)
+    setting.put("b.csv", "n;name", "3;three")
+    (setting.folder / "_draft.csv").write_text("n;name\n4;no")
+    setting.run(**how)
+    setting.run(**how)
+    expected = [(1, "one\nand more", 2), (2, "two", 4), (3, "three", 2)]
+    assert [tuple(json.loads(value).values()) for value in setting.there()] == expected
+    assert setting.names() == ["a.csv", "b.csv"]
+    first = next(note for note in setting.noted() if str(note["uri"]).endswith("/a.csv"))
+    file = setting.folder / "a.csv"
+    assert (first["uri"], first["topic"], first["size"]) == (f"file://{file}", setting.topic, file.stat().st_size)
+
+
+def test_json_lines_and_what_does_not_fit(setting: Setting):
+    """A record that does not fit ends the job with its place, and nothing of its micro-batch is visible."""
+    setting.put("a.json", '{"n": 1}', "", '{"n": 2}')
+    setting.put("b.json", "no JSON")
+    how = {"format": "json", "schema": "n INT", "sql": "SELECT string(n) AS value FROM input"}
+    setting.fails("EOS_JOB_MALFORMED_ROW", **how)
+    assert setting.there() == [] and setting.noted() == []
+    setting.run(on_malformed="drop", **how)
+    assert setting.there() == ["1", "2"]
+
+
+def test_parquet_files_with_other_schemas_are_other_micro_batches(setting: Setting):
+    """Columns and types are those of the files."""
+    pq.write_table(pa.table({"n": [1, 2], "t": ["a", None]}), setting.folder / "a.parquet")
+    pq.write_table(pa.table({"n": [3.5]}), setting.folder / "b.parquet")
+    setting.run(format="parquet", sql="SELECT to_json(struct(*)) AS value FROM (SELECT * EXCEPT (_file) FROM input)")
+    assert setting.there() == ['{"n":1,"t":"a","_line":1}', '{"n":2,"_line":2}', '{"n":3.5,"_line":1}']
+    assert [note["tasks"] for note in setting.noted()] == [1, 1]
+
+
+def test_a_file_that_changed_after_it_was_taken(setting: Setting):
+    """It is an error unless the user wants all of it once more; a new time alone is none, nor that it is gone."""
+    file = setting.put("a", "one", "two")
+    setting.put("gone", "three").with_name("b")
+    setting.run()
+    (setting.folder / "gone").unlink()
+    os.utime(file, (1, 1))
+    setting.run()
+    file.write_text("one\nTWO\n")
+    setting.fails("EOS_FILE_CHANGED")
+    assert setting.there() == ["one", "three", "two"]
+    setting.run(on_changed="take")
+    setting.run()
+    assert setting.there() == ["TWO", "one", "one", "three", "two"]
+
+
+def test_a_copy_of_a_file(setting: Setting):
+    """Under another name, the same content would be there twice: an error, unless files may be alike."""
+    setting.put("a", "one")
+    setting.put("empty")
+    setting.put("empty too")
+    setting.run()
+    setting.put("b", "one")
+    setting.fails("EOS_FILE_COPIED")
+    assert setting.there() == ["one"]
+    setting.run(on_copy="take")
+    assert setting.there() == ["one", "one"]
+
+
+def test_a_file_that_changes_between_plan_and_task(setting: Setting):
+    """Also where its size and time are what they were: the tasks compare what they have read."""
+    file = setting.put("a", "one", "two")
+    taking = setting.taking()
+    splits = taking._plan(taking._folder.files())
+    was = file.stat()
+    file.write_text("one\nTWO\n")
+    os.utime(file, ns=(was.st_atime_ns, was.st_mtime_ns))
+    with pytest.raises(FAILED, match="EOS_FILE_CHANGED_WHILE_READ"):
+        taking._write(splits)
+    assert setting.there() == [] and setting.noted() == []
+    setting.run()
+    assert setting.there() == ["TWO", "one"]
+
+
+@pytest.mark.parametrize(
+    "point",
+    [
+        pytest.param("prepare.wrote", marks=pytest.mark.chaos),
+        pytest.param("prepare.prepared", marks=pytest.mark.chaos),
+        pytest.param("commit.entered", marks=pytest.mark.chaos),
+        pytest.param("commit.verified", marks=pytest.mark.chaos),
+        "commit.noted",
+        pytest.param("commit.decided", marks=pytest.mark.chaos),
+        pytest.param("commit.between", marks=pytest.mark.chaos),
+        pytest.param("commit.ended", marks=pytest.mark.chaos),
+        pytest.param("commit.cleaned", marks=pytest.mark.chaos),
+    ],
+)
+def test_a_process_that_dies(point: str, setting: Setting, tmp_path: Path):
+    """The next run finds out what was taken: no row is lost or doubled, and each file is noted once."""
+    setting.put("a", *(f"a {n}" for n in range(50)))
+    setting.run()
+    setting.put("b", *(f"b {n}" for n in range(50)))
+    setting.put("c", *(f"c {n}" for n in range(50)))
+    with armed(setting.spark, f"{point}=die", tmp_path / "faults") as fault:
+        if point.startswith("prepare."):
+            setting.fails()
+        else:
+            setting.fails("EOS_WORKER_DIED")
+        assert fault.marker.exists()
+    setting.put("d", "d 0")
+    setting.run()
+    assert setting.there() == sorted([f"{name} {n}" for name in "abc" for n in range(50)] + ["d 0"])
+    assert setting.names() == ["a", "b", "c", "d"]
+
+
+def test_rows_that_were_lost_after_the_decision(setting: Setting, tmp_path: Path):
+    """The next run writes just these again, from the same splits, although it would deal the files in another way and
+    the folder has others by now; if the file has another content by then, it stops."""
+    setting.put("a", *(f"a {n}" for n in range(50)))
+    file = setting.put("b", *(f"b {n}" for n in range(50)))
+    with armed(setting.spark, "commit.decided=die", tmp_path / "faults"):
+        setting.fails("EOS_WORKER_DIED", tasks=2)
+    lost = max(setting.view.open_transactions(setting.query))  # that of the second file
+    setting.view.end_transaction(lost, commit=False)
+    setting.put("0", "0")
+    right = file.read_text()
+    file.write_text(right.upper())
+    setting.fails("EOS_FILE_NEEDED", tasks=1)
+    file.unlink()
+    setting.fails("EOS_FILE_NEEDED", tasks=1)
+    file.write_text(right)
+    setting.run(tasks=1)
+    assert setting.there() == sorted(["0", *(f"{name} {n}" for name in "ab" for n in range(50))])
+    assert setting.names() == ["0", "a", "b"]
+
+
+def test_two_at_once(setting: Setting):
+    """Who comes later takes over, also what the first one had planned; the first one stops by name."""
+    setting.put("a", "a")
+    first = setting.taking()
+    first.awaitTermination()
+    setting.put("b", "b")
+    planned = first._plan([file for file in first._folder.files() if first._is_due(file)])
+    second = setting.taking()
+    with pytest.raises(FAILED, match="EOS_SUPERSEDED"):
+        first._write(planned)
+    second.awaitTermination()
+    with pytest.raises(FAILED, match="EOS_SUPERSEDED"):
+        first._write(planned)
+    setting.put("c", "c")
+    second.awaitTermination()
+    assert setting.there() == ["a", "b", "c"]
+    assert setting.names() == ["a", "b", "c"]
+
+
+def test_notes_in_another_topic(setting: Setting, topic: Callable[..., str]):
+    """Nobody would find there what was taken."""
+    setting.put("a", "a")
+    setting.run()
+    with pytest.raises(EosError, match="EOS_INGEST_NOTES_MOVED"):
+        setting.taking(notes="other-notes")
+    setting.view.admin.delete_topics(["other-notes"])
+
+
+def test_what_no_ingest_has_planned_is_not_read(spark: SparkSession, setting: Setting):
+    """The data source below an ingest is no way around it."""
+    setting.taking()
+    with pytest.raises(PySparkException, match="EOS_FILES_ALONE"):
+        spark.read.format("eos-files").load().collect()
+
+
+def test_notes_that_are_not_what_the_ledger_knows(setting: Setting):
+    """Somebody has written to the topic of what was taken under the ingest's name: nobody can tell what was taken."""
+    setting.put("a", "a")
+    setting.run()
+    forged = {"query": setting.query, "batch": 7, "place": 0}
+    partition = next(row.partition for row in setting.view.rows(NOTES_TOPIC) if setting.name in str(row.value))
+    producer = Producer({"bootstrap.servers": setting.servers, "log_level": 0})
+    producer.produce(NOTES_TOPIC, json.dumps(setting.noted()[0]), json.dumps(forged), partition)
+    assert producer.flush(30) == 0
+    setting.put("b", "b")
+    setting.fails("EOS_INGEST_NOTES_LOST")
+    assert setting.there() == ["a"]

@@ -1,0 +1,114 @@
+"""The ingest as people start it: a program with a config file."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from jobs._demo import processes
+from spark_eos.devcluster import DevCluster
+from spark_eos.ingest.owner import Ingest
+from tests.support.kafka_view import KafkaView
+from tests.support.waiting import wait_for
+
+ROOT = Path(__file__).parents[3]
+SECONDS = 180
+CONFIG = """\
+kafka: {{bootstrap.servers: "{servers}"}}
+name: {name}
+files: {{path: {folder}, format: csv, schema: "n INT, name STRING", complete: {complete}}}
+transform: {{sql: "SELECT string(n) AS key, name AS value FROM input"}}
+sink: {{topic: {topic}}}
+trigger: {trigger}
+spark: {{spark.master: "local[2]", spark.ui.enabled: false, spark.driver.host: 127.0.0.1,
+         spark.driver.bindAddress: 127.0.0.1}}
+"""
+LINES = re.compile(
+    r"\S+ → \S+; ingest \S+; (every .+|until all that is there now is read)"
+    r"|starting Spark \S+ on local\[2\] …|Spark is up after \d+ s"
+    r"|batch \d+: \d+ files?, [\d,]+ in, [\d,]+ out, [\d.]+( k)? rows/s|idle: there is nothing to read"
+    r"|done: .+|stopping: SIGTERM; .+|stopped by SIG.+|WARNING: Using incubator modules: jdk.incubator.vector"
+)
+
+
+class Program:
+    """The job, its folder and its topic."""
+
+    def __init__(self, cluster: DevCluster, view: KafkaView, topic: str, folder: Path) -> None:
+        self._servers, self.view, self.topic, self.folder = cluster.bootstrap_servers, view, topic, folder
+        self._name = f"i-{uuid.uuid4()}"
+        self.files = folder / "files"
+        self.files.mkdir()
+        self.query = Ingest(self._name, {"topic": topic}, "").query
+
+    def start(self, log: Path, *, trigger: str, complete: str, **environ: str) -> subprocess.Popen[bytes]:
+        config = self.folder / "job.yaml"
+        places = {"servers": self._servers, "name": self._name, "folder": self.files, "topic": self.topic}
+        config.write_text(CONFIG.format(**places, trigger=trigger, complete=complete))
+        command = [sys.executable, "-m", "jobs.ingest_files", "--conf", str(config)]
+        hidden = ("PYTHONPATH", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")
+        kept = {k: v for k, v in os.environ.items() if k not in hidden}
+        environment = kept | {"SPARK_LOCAL_IP": "127.0.0.1"} | environ
+        with log.open("wb") as out:
+            return subprocess.Popen(command, stdout=out, stderr=out, cwd=ROOT, env=environment, start_new_session=True)
+
+
+@pytest.fixture
+def program(cluster: DevCluster, view: KafkaView, topic: Callable[..., str], tmp_path: Path) -> Program:
+    return Program(cluster, view, topic(2), tmp_path)
+
+
+def ended(process: subprocess.Popen[bytes]) -> int:
+    try:
+        return process.wait(SECONDS)
+    finally:
+        if process.poll() is None:
+            processes.kill(process.pid)
+            process.wait()
+
+
+def test_all_that_is_there_now(program: Program, tmp_path: Path):
+    """It waits until the files have not changed for a while, takes them, says so in its own lines only, and ends."""
+    for name in ("a", "b"):
+        (program.files / name).write_text(f"1,{name}1\n2,{name}2\n")
+    log = tmp_path / "log"
+    how = {"trigger": "{availableNow: true}", "complete": "{unchangedFor: 1 second}"}
+    assert ended(program.start(log, **how)) == 0, log.read_text()
+    said = log.read_text().splitlines()
+    assert [line for line in said if not LINES.fullmatch(line)] == []
+    assert said[-1] == "done: 4 rows in, 4 out, in 1 micro-batch"
+    assert sorted(program.view.values(program.topic)) == ["a1", "a2", "b1", "b2"]
+
+
+@pytest.mark.chaos
+@pytest.mark.parametrize("point", ["prepare.wrote", "commit.noted"])
+def test_a_signal_in_the_middle_of_a_file(point: str, program: Program, tmp_path: Path):
+    """The micro-batch is given up, or it is decided first; nothing stays open, and the next start takes what is not
+    taken."""
+    (program.files / "a").write_text("".join(f"{n},row {n}\n" for n in range(100)))
+    log, faults = tmp_path / "log", tmp_path / "faults"
+    faults.mkdir()
+    held = {"SPARK_EOS_FAULTS": f"{point}=hold", "SPARK_EOS_FAULTS_DIR": str(faults)}
+    first = program.start(log, trigger="{processingTime: 1 second}", complete="{renamed: true}", **held)
+    try:
+        wait_for((faults / point).exists, log.read_text, SECONDS)
+        first.send_signal(signal.SIGTERM)
+        wait_for(lambda: "stopping: SIGTERM" in log.read_text(), log.read_text)
+        if point.startswith("commit."):
+            (faults / point).unlink()
+    finally:
+        code = ended(first)
+    assert code == 0, log.read_text()
+    assert log.read_text().splitlines()[-1] == "stopped by SIGTERM: started again, it goes on where it ended"
+    wait_for(lambda: not program.view.open_transactions(program.query), "the end of all transactions", 30)
+    how = {"trigger": "{availableNow: true}", "complete": "{renamed: true}"}
+    assert ended(program.start(log, **how)) == 0, log.read_text()
+    assert sorted(program.view.values(program.topic)) == sorted(f"row {n}" for n in range(100))

@@ -1,0 +1,80 @@
+"""The job whose rows do not pass through Spark: ``transform: none`` and ``transform.arrow``."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import pytest
+
+from jobs.config import load
+from jobs.consume_transform_produce import JobConfig, plan, start_direct
+from spark_eos.errors import ConfigError
+from tests.support.direct_queries import copied
+from tests.support.kafka_view import KafkaView
+
+CONFIG = """\
+kafka: {{bootstrap.servers: "{servers}"}}
+source: {{topics: [{source}]}}
+transform: {transform}
+sink: {{topic: {target}}}
+group: {target}-group
+checkpoint: {folder}/checkpoint
+trigger: {{availableNow: true}}
+"""
+
+
+@pytest.fixture
+def config(view: KafkaView, topic, tmp_path: Path):
+    """``config("none")``: a job between two new topics, and these topics."""
+
+    def make(transform: str) -> tuple[JobConfig, str, str]:
+        source, target = topic(2), topic(2)
+        places = {"servers": view.bootstrap_servers, "source": source, "target": target, "folder": tmp_path}
+        file = tmp_path / "job.yaml"
+        file.write_text(CONFIG.format(transform=transform, **places))
+        return load(file, JobConfig), source, target
+
+    return make
+
+
+def test_a_job_without_a_transform_copies_records(config, spark, view, write):
+    """With their keys, and the group has the offsets."""
+    job, source, target = config("none")
+    write(source, b"a", None, key=b"k", partition=1)
+    assert start_direct(spark, job).awaitTermination(90)
+    assert copied(view.rows(target)) == copied(view.rows(source))
+    assert view.group(f"{target}-group", source) == view.ends(source)
+
+
+def test_a_job_with_a_function_of_arrow_batches_writes_what_it_returns(config, spark, view, write):
+    """Named as every other function of a job is."""
+    job, source, target = config("{arrow: 'tests.support.direct_queries:shouted'}")
+    write(source, b"a", b"-b", partition=1)
+    assert start_direct(spark, job).awaitTermination(90)
+    assert view.values(target) == ["A"]
+
+
+@pytest.mark.parametrize(
+    "transform",
+    [
+        "{arrow: 'jobs.lines:nothing'}",
+        "{arrow: 'tests.support.direct_queries:shouted', sql: 'SELECT value FROM input'}",
+        "{arrow: 'tests.support.direct_queries:shouted', parse: {format: string}}",
+        "sql",
+    ],
+)
+def test_a_wrong_transform_is_told_by_its_key(transform, config):
+    """Before Spark starts."""
+    with pytest.raises(ConfigError) as caught:
+        config(transform)
+    assert caught.value.parameters["key"].startswith("transform")
+
+
+def test_sparks_own_connector_has_no_part_in_it(config):
+    """Its sources and sinks take rows."""
+    job, _, _ = config("none")
+    with pytest.raises(ConfigError) as caught:
+        plan(job, argparse.Namespace(source="kafka", sink="eos-kafka"))
+    assert caught.value.condition == "EOS_CONFIG_WRONG_VALUE"
+    assert plan(job, argparse.Namespace(source="eos-kafka", sink="eos-kafka")).clusters

@@ -1,0 +1,161 @@
+"""Topics → Delta table by appends: nothing is lost, doubled or changed, and what breaks that is an error by name."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from datetime import UTC, datetime
+
+import pytest
+from deltalake import DeltaTable
+
+from jobs.delta_table import check_session
+from spark_eos.errors import ConfigError, UnsupportedError
+from tests.support.delta import ToDelta, versions_of
+
+#: In milliseconds; brokers remove what is older than the retention of its topic.
+MINUTES_AGO = 1000 * (int(time.time()) - 300)
+
+
+@pytest.mark.chaos
+def test_a_copy_keeps_every_part_of_every_record(job: ToDelta, write, view):
+    """Headers, tombstones, empty and missing keys, timestamps; a second run appends only what is new, and the group is
+    told how far the query is."""
+    headers = [("h", b"1"), ("h", b""), ("null", None)]
+    write(job.topic, "a", None, b"", partition=0, key="k", headers=headers, timestamp=MINUTES_AGO + 123)
+    write(job.topic, "b", partition=1, key=b"", timestamp=MINUTES_AGO)
+    write(job.topic, "c", partition=1, timestamp=MINUTES_AGO)
+    assert job.run(more=f"group: {job.topic}-group") is None
+    at, then = (
+        datetime.fromtimestamp(s, UTC).replace(microsecond=ms * 1000)
+        for s, ms in [(MINUTES_AGO / 1000, 123), (MINUTES_AGO / 1000, 0)]
+    )
+    kept = tuple((("key", name), ("value", value)) for name, value in headers)
+    expected = [
+        (0, 0, b"k", b"a", at, 0, kept),
+        (0, 1, b"k", None, at, 0, kept),
+        (0, 2, b"k", b"", at, 0, kept),
+        (1, 0, b"", b"b", then, 0, None),
+        (1, 1, None, b"c", then, 0, None),
+    ]
+    columns = ("partition", "offset", "key", "value", "timestamp", "timestampType", "headers")
+    assert job.rows(*columns) == expected
+    assert view.group(f"{job.topic}-group", job.topic) == {(job.topic, 0): 3, (job.topic, 1): 2}
+
+    write(job.topic, "d", partition=1)
+    assert job.run() is None
+    assert [row[:4] for row in job.rows(*columns)] == [row[:4] for row in expected] + [(1, 2, None, b"d")]
+
+
+@pytest.mark.chaos
+def test_a_micro_batch_that_is_in_the_table_is_not_appended_again(job: ToDelta, write):
+    """As after a kill between Delta's commit and Spark's: the replay appends nothing, and the next one goes on."""
+    write(job.topic, "a", "b")
+    assert job.run("SELECT string(value) AS value FROM input") is None
+    version = versions_of(job.table)
+    job.forget_the_last_commit()
+    assert job.run("SELECT string(value) AS value FROM input") is None
+    assert job.rows() == [("a",), ("b",)] and versions_of(job.table) == version
+    write(job.topic, "c")
+    assert job.run("SELECT string(value) AS value FROM input") is None
+    assert job.rows() == [("a",), ("b",), ("c",)]
+
+
+@pytest.mark.chaos
+def test_other_columns_than_the_tables_are_refused_or_added_when_asked(job: ToDelta, write):
+    """A new column, a missing one and another type are errors before any row is read; ``evolve`` takes two of them."""
+    write(job.topic, "1")
+    assert job.run("SELECT string(value) AS v, 1 AS n FROM input") is None
+    write(job.topic, "2")
+    wanted = "SELECT string(value) AS v, 2 AS m FROM input"
+    refused = job.run(wanted)
+    assert refused.condition == "EOS_DELTA_COLUMNS"
+    assert (
+        "m is not there; n is not here. Hint: Change 'transform', or set 'target.schemaChanges: evolve'" in refused.text
+    )
+    other_type = job.run("SELECT string(value) AS v, 2L AS n FROM input", target=", schemaChanges: evolve")
+    assert other_type.condition == "EOS_DELTA_COLUMNS" and "n is int there, and bigint here" in other_type.text
+    assert job.rows() == [("1", 1)]
+    assert job.run(wanted, target=", schemaChanges: evolve") is None
+    assert job.rows("v", "n", "m") == [("1", 1, None), ("2", None, 2)]
+
+
+@pytest.mark.chaos
+def test_a_table_or_a_checkpoint_that_was_put_back_is_an_error(job: ToDelta, write, delta, tmp_path):
+    """Otherwise Delta would skip micro-batches that it does not have, or take one twice."""
+    sql = "SELECT string(value) AS v FROM input"
+    write(job.topic, "1")
+    assert job.run(sql) is None
+    shutil.copytree(job.table, tmp_path / "table of yesterday")
+    shutil.copytree(job.checkpoint, tmp_path / "checkpoint of yesterday")
+    write(job.topic, "2")
+    assert job.run(sql) is None
+
+    shutil.move(job.checkpoint, tmp_path / "checkpoint of today")
+    shutil.copytree(tmp_path / "checkpoint of yesterday", job.checkpoint)
+    behind = job.run(sql)
+    assert behind.condition == "EOS_DELTA_CHECKPOINT_BEHIND" and "has micro-batch 2 of the query" in behind.text
+    assert job.rows() == [("1",), ("2",)]
+
+    shutil.rmtree(job.checkpoint)
+    shutil.move(tmp_path / "checkpoint of today", job.checkpoint)
+    shutil.move(job.table, tmp_path / "table of today")
+    nothing_there = job.run(sql)
+    assert nothing_there.condition == "EOS_DELTA_TABLE_BEHIND" and "has none of it" in nothing_there.text
+    shutil.rmtree(job.table)
+    shutil.move(tmp_path / "table of today", job.table)
+    delta.sql(f"RESTORE TABLE delta.`{job.table}` TO VERSION AS OF 1")
+    assert job.run(sql) is None  # Delta keeps what it knows of queries when rows are restored
+
+    delta.sql(f"ALTER TABLE delta.`{job.table}` SET TBLPROPERTIES ('delta.setTransactionRetentionDuration' = '1 day')")
+    forgets = job.run(sql)
+    assert forgets.condition == "EOS_DELTA_FORGETS" and "UNSET TBLPROPERTIES" in forgets.text
+
+
+@pytest.mark.chaos
+def test_a_new_table_gets_partitions_and_properties(job: ToDelta, write):
+    """As the config file says; rows go to their partition."""
+    write(job.topic, "1", "2")
+    target = ", partitionBy: [v], properties: {delta.enableChangeDataFeed: true}"
+    assert job.run("SELECT string(value) AS v, offset FROM input", target=target) is None
+    table = DeltaTable(str(job.table))
+    assert table.metadata().partition_columns == ["v"]
+    assert table.metadata().configuration["delta.enableChangeDataFeed"] == "true"
+    assert job.rows("v", "offset") == [("1", 0), ("2", 1)]
+
+
+@pytest.mark.parametrize(
+    ("parts", "says"),
+    [
+        ({"more": "spark: {spark.sql.files.ignoreMissingFiles: true}"}, "'spark.spark.sql.files.ignoreMissingFiles'"),
+        ({"target": ", merge: {keys: [offset]}"}, "EOS_CONFIG_WRONG_VALUE"),
+        ({"target": ", merge: {keys: [k]}"}, "'transform' is missing"),
+        ({"target": ", schemaChanges: maybe"}, "EOS_CONFIG_WRONG_VALUE"),
+        ({"source": ", maxOffsets: 1"}, "EOS_CONFIG_UNKNOWN_KEY"),
+    ],
+    ids=["setting", "key", "merge without columns", "choice", "unknown key"],
+)
+def test_mistakes_in_the_file_are_found_without_spark(tmp_path, parts: dict[str, str], says: str):
+    """By key and line."""
+    from jobs.config import load
+    from jobs.kafka_to_delta import JobConfig
+
+    job = ToDelta(None, "localhost:1", "t", tmp_path)
+    with pytest.raises(ConfigError) as refused:
+        load(job.config(**parts), JobConfig)
+    assert says in str(refused.value)
+
+
+@pytest.mark.chaos
+def test_a_session_without_delta_or_with_unsafe_settings_is_refused(job: ToDelta, spark, delta):
+    """Whatever spark-submit has set: what is missing, and a setting by which missing files are passed over."""
+    with pytest.raises(
+        UnsupportedError, match=r"EOS_DELTA_NOT_INSTALLED.*spark.jars.packages: io.delta:delta-spark_4.2"
+    ):
+        check_session(spark)
+    delta.sql("SET spark.sql.files.ignoreMissingFiles = true")
+    try:
+        unsafe = job.run()
+    finally:
+        delta.sql("RESET spark.sql.files.ignoreMissingFiles")
+    assert unsafe.condition == "EOS_DELTA_UNSAFE_SETTING" and not job.table.exists()

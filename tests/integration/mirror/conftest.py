@@ -1,0 +1,57 @@
+"""Fixtures of mirrors: a second cluster, and mirrors to it."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from spark_eos.devcluster import DevCluster
+from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.kafka.producer.arrow import ArrowProducer
+from tests.support.kafka_view import KafkaView, open_view
+from tests.support.mirrors import Mirror
+
+
+@pytest.fixture(scope="package")
+def other() -> Iterator[DevCluster]:
+    """Another cluster, of one broker, which creates topics that somebody asks for, as Kafka does by default."""
+    with DevCluster(config={"auto.create.topics.enable": "true"}) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def there(other: DevCluster) -> Iterator[KafkaView]:
+    """The other cluster as an independent client sees it."""
+    with open_view(other.bootstrap_servers) as view:
+        yield view
+
+
+@pytest.fixture
+def mirror(spark, view, there, tmp_path) -> Iterator[Callable[..., Mirror]]:
+    """``mirror("a,b", prefix="p.")``: from the shared cluster to the other one, with a map of its own."""
+
+    def make(topics: str, **targets: object) -> Mirror:
+        name = uuid.uuid4().hex[:8]
+        return Mirror(spark, view, there, tmp_path / name, topics, **{"map": f"map-{name}", **targets})
+
+    yield make
+    for query in spark.streams.active:
+        query.stop()
+
+
+@pytest.fixture
+def begin_transaction(cluster: DevCluster) -> Iterator[Callable[[], ArrowProducer]]:
+    """A producer on the shared cluster that has its producer id and epoch."""
+    begun: list[ArrowProducer] = []
+
+    def make() -> ArrowProducer:
+        kafka = KafkaProperties({"bootstrap.servers": cluster.bootstrap_servers})
+        begun.append(ArrowProducer(kafka, f"mirror-{uuid.uuid4()}", 60_000))
+        begun[-1].init()
+        return begun[-1]
+
+    yield make
+    for producer in begun:
+        producer.close()

@@ -1,0 +1,127 @@
+"""What a mirror refuses, by name, and with nothing written."""
+
+from __future__ import annotations
+
+import pytest
+from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
+from pyspark.errors import StreamingQueryException
+
+from spark_eos.errors import EosError
+from tests.support.kafka_view import open_view
+from tests.support.mirrors import Mirror, check_same, cluster_of, seen
+from tests.support.waiting import wait_for
+
+
+def refused(mirror: Mirror, condition: str) -> EosError:
+    with pytest.raises(EosError) as caught:
+        mirror.start()
+    assert caught.value.condition == condition
+    return caught.value
+
+
+def create(view, name: str, **config: str) -> None:
+    view.admin.create_topics([NewTopic(name, 1, 1, config={k.replace("_", "."): v for k, v in config.items()})])[
+        name
+    ].result()
+
+
+def test_a_mirror_of_a_topic_to_itself(mirror, topic, view):
+    """The same cluster, without a prefix; with one, the target is no source, by a pattern either."""
+    copies = mirror(topic(1))
+    copies.there = view
+    refused(copies, "EOS_OPTION_CONFLICT")
+
+
+def test_own_targets_are_no_sources(mirror, topic, write, view):
+    """Within one cluster, by a pattern that its targets match: the next start stops, and nothing goes round."""
+    name = topic(1, retention_ms=-1)
+    write(name, b"row")
+    copies = mirror("", prefix=f"{name}.")
+    copies.there = view
+    copies.reads = {"subscribePattern": f"^{name}"}
+    copies.run()
+    assert [row.value for row in seen(view, f"{name}.{name}")] == [b"row"]
+    refused(copies, "EOS_MIRROR_CIRCLE")
+
+
+def test_topics_that_mean_nothing_elsewhere(mirror, view):
+    """Kafka's own, ledgers and maps."""
+    for name in ("__consumer_offsets", "__spark_eos_ledger"):
+        refused(mirror(name), "EOS_MIRROR_TOPIC_REFUSED")
+
+
+def test_there_and_back(mirror, topic, write, view, there, spark, tmp_path):
+    """A → B → A would never end, whatever the prefix."""
+    name = topic(1, retention_ms=-1)
+    write(name, b"row")
+    copies = mirror(name)
+    copies.run()
+    back = Mirror(spark, there, view, tmp_path / "back", name, prefix="back.", map=copies.targets.map)
+    error = refused(back, "EOS_MIRROR_CIRCLE")
+    assert cluster_of(view) in error.message
+
+
+@pytest.mark.parametrize(
+    ("config", "setting"),
+    [
+        ({"message_timestamp_type": "LogAppendTime"}, "message.timestamp.type"),
+        ({"cleanup_policy": "compact"}, "cleanup.policy"),
+        ({"max_message_bytes": "1000"}, "max.message.bytes"),
+    ],
+)
+def test_targets_that_would_change_or_refuse_rows(config, setting, mirror, topic, write, there):
+    """Before any row is read, with the setting's name."""
+    name = topic(1)
+    write(name, b"row")
+    create(there, name, **config)
+    text = mirror(name).stopped_by("EOS_MIRROR_TARGET_SETTINGS")
+    assert setting in text
+    assert there.rows(name) == []
+
+
+def test_rows_that_the_target_would_delete_at_once(mirror, topic, write, there):
+    """Older than its retention: named, with nothing visible; with longer retention, they come."""
+    name = topic(1, retention_ms=-1)
+    write(name, b"old", timestamp=1_000)
+    copies = mirror(name, settings={"retention.ms": "3600000"})
+    copies.stopped_by("EOS_MIRROR_ROWS_EXPIRED")
+    assert seen(there, name) == []
+    for_ever = ConfigEntry("retention.ms", "-1", incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ResourceType.TOPIC, name, incremental_configs=[for_ever])
+    for altered in there.admin.incremental_alter_configs([resource]).values():
+        altered.result()
+    wait_for(lambda: _ran(copies), "an end of what workers remember of the settings", 60)
+    check_same(copies, name)
+
+
+def _ran(mirror: Mirror) -> bool:
+    try:
+        mirror.run()
+    except StreamingQueryException as error:
+        assert "EOS_MIRROR_ROWS_EXPIRED" in str(error)
+        return False
+    return True
+
+
+def test_a_target_that_was_created_anew(mirror, topic, write, there):
+    """What was mirrored to the old one is missing in the new one, so it is not gone on with."""
+    name = topic(1, retention_ms=-1)
+    write(name, b"row")
+    copies = mirror(name)
+    copies.run()
+    there.admin.delete_topics([name])[name].result()
+    write(name, b"more")
+    copies.stopped_by("EOS_MIRROR_TARGET_RECREATED")
+
+
+def test_servers_of_another_cluster(mirror, topic, write, other, there, view):
+    """The checkpoint's offsets mean nothing there, and data loss being none does not matter."""
+    name = topic(1, retention_ms=-1)
+    write(name, b"row")
+    copies = mirror(name, prefix="swap.")
+    copies.run()
+    create(there, name)
+    copies.reads |= {"failOnDataLoss": "false"}
+    with open_view(other.bootstrap_servers) as elsewhere:
+        copies.here = elsewhere
+        copies.stopped_by("EOS_SOURCE_CLUSTER_CHANGED")

@@ -1,0 +1,229 @@
+"""`spark-eos doctor` on real brokers: what it finds, what it tries, and what it leaves behind."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka.admin import AclOperation, ResourceType
+
+from spark_eos import cli
+from spark_eos.devcluster import DevCluster
+from spark_eos.kafka.admin.configs import create_topic
+from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.protocol.names import doctor_name
+from tests.support.guarded import Guarded
+from tests.support.kafka_view import KafkaView, open_view
+
+
+@dataclass
+class Patient:
+    """A query's topics, under a ledger and a prefix of its own."""
+
+    servers: str
+    view: KafkaView
+    source: str
+    out: str
+    capsys: pytest.CaptureFixture[str]
+
+    def __post_init__(self) -> None:
+        self.prefix = f"doctor-{uuid.uuid4().hex[:8]}"
+        self.ledger = f"ledger-{self.prefix}"
+        settings = {"cleanup.policy": "compact"}
+        assert create_topic(KafkaProperties({"bootstrap.servers": self.servers}), self.ledger, 1, 1, settings)[0] == 0
+
+    def ask(self, *words: str) -> tuple[int, dict[str, Any]]:
+        """Exit code and answer."""
+        self.capsys.readouterr()
+        code = self.run(*words, "--format", "json")
+        return code, json.loads(self.capsys.readouterr().out)
+
+    def run(self, *words: str) -> int:
+        topics = ["--input", self.source, "--output", self.out, "--ledger-topic", self.ledger, "--prefix", self.prefix]
+        return cli.main(["doctor", "--bootstrap-servers", self.servers, *topics, *words])
+
+
+def worst(answer: dict[str, Any]) -> dict[str, list[str]]:
+    """What is not well and no warning, by the subject."""
+    found: dict[str, list[str]] = {}
+    for finding in answer["findings"]:
+        if finding["severity"] in ("error", "unknown"):
+            found.setdefault(finding["subject"], []).append(finding["check"])
+    return found
+
+
+@pytest.fixture
+def patient(cluster, view, topic: Callable[..., str], capsys) -> Patient:
+    return Patient(cluster.bootstrap_servers, view, topic(1), topic(1), capsys)
+
+
+def test_a_cluster_that_is_well(patient):
+    """Exit code 0, in both formats; the clock of this machine is the broker's own, and nothing stays open."""
+    code, answer = patient.ask("--group", "g", "--longest-stop", "1d")
+    assert (code, worst(answer)) == (0, {})
+    (clock,) = (finding for finding in answer["findings"] if finding["check"] == "clock")
+    assert (clock["subject"], clock["severity"]) == ("broker 0", "ok")
+    (did,) = answer["did"]
+    assert doctor_name(patient.prefix, 0) in did
+    assert patient.view.open_transactions(doctor_name(patient.prefix, 0)) == set()
+    assert patient.run("--longest-stop", "1d") == 0
+    told = patient.capsys.readouterr().out
+    assert "The promise is kept here" in told
+    assert "warning  " in told  # there is one broker only
+
+
+def test_it_writes_nothing_but_the_end_of_its_trial(patient):
+    """No row anywhere, and no marker in the topics of the query; the same ids at each visit."""
+    places = [(patient.source, 0), (patient.out, 0)]
+    before = {place: patient.view.ends(place[0])[place] for place in places}
+    tried = [patient.ask()[1]["did"] for _ in range(2)]
+    assert tried[0] == tried[1]
+    assert {place: patient.view.ends(place[0])[place] for place in places} == before
+    assert patient.view.values(patient.ledger) == []
+
+
+def test_without_a_trial_nothing_is_taken(patient):
+    """Then rights on ids and clocks are unknown: exit code 2."""
+    code, answer = patient.ask("--no-trial")
+    assert code == 2
+    assert set(worst(answer)) == {f"transactional ids {patient.prefix}-…"}
+    assert patient.view.open_transactions(doctor_name(patient.prefix, 0)) == set()
+    assert "--no-trial" in answer["did"][0]
+
+
+def test_what_is_missing_comes_with_the_command_that_makes_it(patient):
+    """An output that is not there, and a transaction that brokers would not allow."""
+    code, answer = patient.ask("--output", "nowhere-at-all", "--timeout", "86400000")
+    assert code == 1
+    found = {f["condition"]: f for f in answer["findings"] if f["severity"] == "error"}
+    assert set(found) == {"EOS_TOPIC_MISSING", "EOS_TRANSACTION_TIMEOUT_TOO_LONG"}
+    (fix,) = found["EOS_TOPIC_MISSING"]["fix"]
+    assert "kafka-topics.sh" in fix
+    assert "nowhere-at-all" in fix
+    assert patient.run("--timeout", "86400000") == 1
+    assert "The promise is not kept here" in patient.capsys.readouterr().out
+
+
+def test_a_ledger_that_loses_decisions(patient, topic):
+    """By the sink's own check."""
+    code, answer = patient.ask("--ledger-topic", topic(1))
+    assert code == 1
+    assert {f["condition"] for f in answer["findings"] if f["severity"] == "error"} == {"EOS_LEDGER_NOT_COMPACTED"}
+
+
+def test_a_ledger_that_is_not_there_is_not_made(patient):
+    """The first start of a query does that."""
+    code, answer = patient.ask("--ledger-topic", "no-ledger")
+    assert code == 2  # there is nothing to begin a transaction in, so that nobody knows the clock
+    assert set(worst(answer)) == {"broker 0"}
+    assert "no-ledger" not in patient.view.admin.list_topics(timeout=10).topics
+
+
+def test_two_phase_commit_that_brokers_do_not_offer(patient):
+    """By the sink's own check."""
+    code, answer = patient.ask("--two-phase")
+    assert code == 1
+    assert {f["condition"] for f in answer["findings"] if f["severity"] == "error"} == {"EOS_TWO_PHASE_UNAVAILABLE"}
+
+
+def test_nobody_answers(capsys):
+    """Exit code 2, within seconds, with the error in JSON, too."""
+    words = ["doctor", "--bootstrap-servers", "127.0.0.1:1", "--kafka", "sasl.password=hunter2", "--format", "json"]
+    assert cli.main(words) == 2
+    said = capsys.readouterr()
+    assert json.loads(said.out)["error"]["condition"] == "EOS_KAFKA_UNREACHABLE"
+    assert "hunter2" not in said.out + said.err
+
+
+def test_rights_that_are_lacking(guarded: Guarded, capsys):
+    """Each is named, with the command that prints what to grant; what may not be looked at is unknown."""
+    topics = [f"{what}-{uuid.uuid4().hex[:8]}" for what in ("in", "out")]
+    for name in topics:
+        guarded.cluster.create_topic(name)
+    patient = Patient(guarded.cluster.bootstrap_servers, guarded.view, *topics, capsys)
+    ids = f"transactional ids {patient.prefix}-…"
+    with guarded.forbidden(ResourceType.TRANSACTIONAL_ID, patient.prefix, AclOperation.WRITE):
+        code, answer = patient.ask("--principal", "User:ann")
+    assert (code, worst(answer)) == (1, {ids: ["rights"]})
+    (finding,) = (f for f in answer["findings"] if f["subject"] == ids)
+    assert finding["condition"] == "EOS_TRANSACTIONS_REFUSED"
+    assert finding["fix"][0].startswith("spark-eos acls --principal User:ann")
+    with guarded.forbidden(ResourceType.TOPIC, patient.out, AclOperation.WRITE):
+        code, answer = patient.ask()
+    assert (code, worst(answer)) == (1, {f"output {patient.out}": ["rights"]})
+    with guarded.forbidden(ResourceType.TOPIC, patient.source, AclOperation.READ):
+        code, answer = patient.ask()
+    assert (code, worst(answer)) == (1, {f"input {patient.source}": ["rights"]})
+    with guarded.forbidden(ResourceType.TOPIC, patient.ledger, AclOperation.WRITE):
+        code, answer = patient.ask()
+    assert (code, worst(answer)) == (1, {f"ledger {patient.ledger}": ["ledger"], ids: ["rights"]})
+    conditions = {f["condition"] for f in answer["findings"] if f["severity"] == "error"}
+    assert conditions == {"EOS_LEDGER_UNAUTHORIZED", "EOS_DOCTOR_TRIAL"}
+    with guarded.forbidden(ResourceType.GROUP, "refused", AclOperation.READ):
+        code, answer = patient.ask("--group", "refused-group")
+    assert (code, worst(answer)) == (1, {"group refused-group": ["group"]})
+    with guarded.forbidden(ResourceType.BROKER, "kafka-cluster", AclOperation.DESCRIBE_CONFIGS):
+        code, answer = patient.ask()
+    assert (code, worst(answer)) == (2, {"brokers": ["settings"]})
+
+
+def test_the_least_rights(capsys):
+    """As `spark-eos acls` prints them; nobody is asked."""
+    words = ["--input", "in", "--output", "out", "--group", "g", "--dead-letters", "d", "--notes", "n", "--prefix", "p"]
+    assert cli.main(["doctor", "--acls", "--bootstrap-servers", "127.0.0.1:1", "--principal", "User:a", *words]) == 0
+    printed = capsys.readouterr().out
+    assert cli.main(["acls", "--bootstrap-servers", "127.0.0.1:1", "--principal", "User:a", *words]) == 0
+    assert capsys.readouterr().out == printed
+    assert "--topic n" in printed
+
+
+#: The classes behind Kafka's own commands.
+TOOLS = {
+    "kafka-configs.sh": "kafka.admin.ConfigCommand",
+    "kafka-features.sh": "org.apache.kafka.tools.FeatureCommand",
+    "kafka-reassign-partitions.sh": "org.apache.kafka.tools.reassign.ReassignPartitionsCommand",
+    "kafka-topics.sh": "org.apache.kafka.tools.TopicCommand",
+}
+
+
+def mend(cluster: DevCluster, fix: str, folder: Path) -> None:
+    """Run a command as it was printed."""
+    *made, command = fix.split(" && ")
+    tool, *words = shlex.split(command)
+    for each in made:
+        _, text, _, name = shlex.split(each)
+        (folder / name).write_text(text)
+        words = [str(folder / name) if word == name else word for word in words]
+    cluster.java_tool(TOOLS[tool], *words)
+
+
+@pytest.mark.chaos
+def test_the_printed_commands_mend_what_was_found(capsys, tmp_path):
+    """On three brokers, with transaction.version 1: Kafka's own tools run them, and the doctor then finds nothing."""
+    durable = {"min.insync.replicas": "2"}  # for the topics of the brokers
+    features = {"transaction.version": 1}
+    with (
+        DevCluster(3, config=durable, features=features) as cluster,
+        open_view(cluster.bootstrap_servers) as view,
+    ):
+        weak = {"min.insync.replicas": 1, "unclean.leader.election.enable": True, "retention.ms": 60_000}
+        cluster.create_topic("in", 2, replication=3, **weak)
+        cluster.create_topic("out", 2, replication=1, **weak)
+        patient = Patient(cluster.bootstrap_servers, view, "in", "out", capsys)
+        code, answer = patient.ask("--output", "not-there")
+        assert code == 1
+        for _ in range(3):  # with three replicas, another finding may come
+            for finding in answer["findings"]:
+                for fix in finding["fix"]:
+                    if finding["severity"] in ("error", "warning") and not fix.startswith("#"):
+                        mend(cluster, fix, tmp_path)
+            code, answer = patient.ask("--output", "not-there")
+        told = {(f["subject"], f["check"]): f["what"] for f in answer["findings"] if f["severity"] != "ok"}
+        assert told == {}
+        assert code == 0

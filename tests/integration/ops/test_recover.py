@@ -1,0 +1,212 @@
+"""`spark-eos recover`, `query status` and `ledger show` on a real broker."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import uuid
+from pathlib import Path
+
+import pytest
+
+from spark_eos.errors import Superseded
+from spark_eos.protocol.batch import commit
+from spark_eos.protocol.head import NOBODY
+from spark_eos.protocol.micro_batch import MicroBatch
+from spark_eos.protocol.ports import State
+from tests.support.left import PREFIX, RUN, Left
+from tests.support.waiting import wait_for
+
+#: Nothing moves, and what has just happened is no sign of a run.
+AT_ONCE = ("--watch", "0", "--quiet", "0")
+
+
+def told(left: Left, capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, dict]:
+    capsys.readouterr()
+    code = left.ask(*words, "--format", "json")
+    return code, json.loads(capsys.readouterr().out)
+
+
+def recover(left: Left, folder: Path, *words: str) -> int:
+    return left.ask("recover", str(left.checkpoint(folder)), *AT_ONCE, *words)
+
+
+def test_what_is_decided_becomes_visible_and_the_rest_is_aborted(left, tmp_path, capsys):
+    """Without --yes nothing is done; afterwards there is nothing more to do."""
+    decided, other = left.prepare(0), left.prepare(1)
+    left.decide(decided)
+    assert recover(left, tmp_path) == 1
+    said = capsys.readouterr().out
+    assert decided.pair.id in said and other.pair.id in said
+    assert "--yes" in said
+    assert left.state(decided) is left.state(other) is State.ONGOING
+    assert recover(left, tmp_path, "--yes") == 0
+    assert "aborted 1 undecided transaction(s)" in capsys.readouterr().out
+    assert left.state(other) is State.COMPLETE_ABORT
+    wait_for(lambda: left.view.values(left.topic) == [f"{decided.pair.id}.0"], "the decided row")
+    head = left.ports.ledger.read()
+    assert (head.run, [w.verdict.value for w in head.decision.written]) == (NOBODY, ["committed"])
+    assert recover(left, tmp_path, "--yes") == 0
+    assert "Nothing is to be done." in capsys.readouterr().out
+    assert left.ports.ledger.read() == head
+
+
+def test_only_what_is_undecided(left, tmp_path, capsys):
+    """In JSON; the next start begins anew."""
+    prepared = left.prepare(0)
+    code, answer = told(left, capsys, "recover", str(left.checkpoint(tmp_path)), *AT_ONCE)
+    (sink,) = answer["sinks"]
+    assert (code, answer["dry_run"], sink["aborts"], sink["commits"]) == (1, True, [prepared.pair.id], [])
+    code, answer = told(left, capsys, "recover", str(tmp_path), "--yes", *AT_ONCE)
+    assert (code, answer["dry_run"], answer["sinks"][0]["left"]) == (0, False, [])
+    assert left.state(prepared) is State.COMPLETE_ABORT
+    assert left.view.values(left.topic) == []
+
+
+def test_what_brokers_have_aborted_is_told(left, tmp_path, capsys):
+    """Only the query itself can write it again."""
+    decided = left.prepare(0)
+    left.decide(decided)
+    left.view.end_transaction(decided.pair.id, commit=False)
+    code, answer = told(left, capsys, "recover", str(left.checkpoint(tmp_path)), "--yes", *AT_ONCE)
+    assert (code, answer["sinks"][0]["lost"]) == (1, [decided.pair.id])
+    assert recover(left, tmp_path, "--yes") == 1
+    assert "writes their rows again" in capsys.readouterr().out
+
+
+def test_a_query_that_somebody_runs_is_left_alone(left, tmp_path, capsys):
+    """By its last sign of life, unless asked. Its run then stops, and cannot decide anything more."""
+    prepared = left.prepare(0)
+    words = ["recover", str(left.checkpoint(tmp_path)), "--watch", "0", "--yes"]
+    code, answer = told(left, capsys, *words)
+    assert (code, answer["error"]["condition"]) == (2, "EOS_RECOVER_RUNNING")
+    assert left.state(prepared) is State.ONGOING
+    assert left.ports.ledger.read() == left.head
+    assert left.ask(*words[:-1]) == 1  # to look is allowed
+    assert "--even-if-running" in capsys.readouterr().out
+    assert left.ask(*words, "--even-if-running") == 0
+    assert left.state(prepared) is State.COMPLETE_ABORT
+    with pytest.raises(Superseded, match="EOS_RUN_CLOSED"):
+        commit(left.ports, MicroBatch(RUN, 0, ()))
+
+
+def test_what_moves_while_it_is_looked_at_is_a_run(left, tmp_path, capsys, monkeypatch):
+    """However old the last sign is."""
+    prepared = left.prepare(0)
+    monkeypatch.setattr("spark_eos.ops.query.life.time.sleep", lambda seconds: left.prepare(1))
+    words = [str(left.checkpoint(tmp_path)), "--watch", "1", "--quiet", "0"]
+    code, answer = told(left, capsys, "query", "status", *words)
+    assert (code, answer["running"]) == (0, True)
+    assert "rows were written" in answer["signs_of_life"]  # the transaction may be listed later
+    code, answer = told(left, capsys, "recover", *words, "--yes")
+    assert (code, answer["error"]["condition"]) == (2, "EOS_RECOVER_RUNNING")
+    assert left.state(prepared) is State.ONGOING
+
+
+def test_without_a_query_or_its_ledger_nothing_is_done(left, tmp_path, capsys):
+    """Exit code 2."""
+    prepared = left.prepare(0)
+    (tmp_path / "empty").mkdir()
+    code, answer = told(left, capsys, "recover", str(tmp_path / "empty"), "--yes", *AT_ONCE)
+    assert (code, answer["error"]["condition"]) == (2, "EOS_RECOVER_NO_QUERY")
+    left.checkpoint(tmp_path)
+    (tmp_path / "metadata").write_text(json.dumps({"id": str(uuid.uuid4())}))
+    code, answer = told(left, capsys, "recover", str(tmp_path), "--yes", *AT_ONCE)
+    assert (code, answer["error"]["condition"]) == (2, "EOS_LEDGER_NO_QUERY")
+    assert left.state(prepared) is State.ONGOING
+
+
+def killed_at(left: Left, fault: str, checkpoint: Path, folder: Path) -> None:
+    """The command as a process of its own, which dies there."""
+    folder.mkdir()
+    words = ["recover", str(checkpoint), "--yes", *AT_ONCE, "--bootstrap-servers", left.servers]
+    words += ["--prefix", PREFIX, "--ledger-topic", left.ledger]
+    faults = {"SPARK_EOS_FAULTS": fault, "SPARK_EOS_FAULTS_DIR": str(folder)}
+    command = [sys.executable, "-m", "spark_eos.cli", *words]
+    done = subprocess.run(command, env=os.environ | faults, capture_output=True, text=True, timeout=120)
+    assert done.returncode == -signal.SIGKILL, done.stdout + done.stderr
+
+
+def rare(fault: str):
+    return pytest.param(fault, marks=pytest.mark.chaos)
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        rare("recover.closed=die"),
+        "recover.cleared=die",
+        rare("commit.between=die"),
+        rare("recover.committed=die"),
+    ],
+)
+def test_killed_between_its_steps_it_does_the_rest_the_next_time(fault, left, tmp_path):
+    """What is decided is visible once, the rest is gone, nothing is open."""
+    decided = [left.prepare(0), left.prepare(1)]
+    undecided = left.prepare(2)
+    left.decide(*decided)
+    checkpoint = left.checkpoint(tmp_path / "checkpoint")
+    killed_at(left, fault, checkpoint, tmp_path / "first")
+    if fault == "recover.closed=die":
+        assert left.state(undecided) is State.ONGOING
+        killed_at(left, fault, checkpoint, tmp_path / "second")
+    assert recover(left, checkpoint, "--yes") == 0
+    rows = sorted(f"{t.pair.id}.0" for t in decided)
+    wait_for(lambda: sorted(left.view.values(left.topic)) == rows, "the decided rows")
+    assert left.state(undecided) is State.COMPLETE_ABORT
+    assert left.view.open_transactions(f"{PREFIX}-{left.query}") == set()
+
+
+def test_how_a_query_is(left, tmp_path, capsys):
+    """Run, micro-batch, what is open, the lag; the exit code says whether it needs somebody."""
+    decided = left.prepare(0)
+    left.prepare(1)
+    left.decide(decided)
+    words = ["query", "status", str(left.checkpoint(tmp_path)), "--watch", "0"]
+    code, answer = told(left, capsys, *words)
+    assert (code, answer["running"], answer["planned"], answer["committed"]) == (0, True, 0, None)
+    (sink,) = answer["sinks"]
+    assert (sink["run"], sink["generation"], sink["decided"], sink["completed"]) == (RUN, 1, 0, False)
+    assert [len(names) for names in answer["open"].values()] == [1, 1, 0]
+    assert answer["open"]["decided"] == [decided.pair.id]
+    code, answer = told(left, capsys, *words, "--quiet", "0")
+    assert (code, answer["running"]) == (1, None)
+    assert "hold back readers" in answer["troubles"][0]
+    assert recover(left, tmp_path, "--yes") == 0
+    capsys.readouterr()
+    assert left.ask(*words) == 0
+    said = capsys.readouterr().out
+    assert "no: it is closed" in said
+    assert "micro-batch 0 is decided, 1 row(s), and committed" in said
+    assert "no transaction" in said
+    assert "A start of the query runs micro-batch 0 again" in said
+
+
+def test_what_a_ledger_holds(left, tmp_path, capsys):
+    """Every query in it, with the age of its head."""
+    code, answer = told(left, capsys, "ledger", "show")
+    (entry,) = answer
+    assert (code, entry["query"], entry["run"], entry["generation"]) == (0, left.query, RUN, 1)
+    assert (entry["batch"], entry["state"], entry["job"]) == (None, "open", None)
+    assert 0 <= entry["age_s"] < 600
+    left.decide(left.prepare(0))
+    assert recover(left, tmp_path, "--yes") == 0
+    capsys.readouterr()
+    assert left.ask("ledger", "show", "--query", left.query) == 0
+    heading, row = capsys.readouterr().out.splitlines()
+    assert heading.split()[0] == "query"
+    assert row.split()[0] == left.query
+    assert "closed" in row
+    assert told(left, capsys, "ledger", "show", "--query", "another") == (0, [])
+    assert left.ask("ledger", "show", "--ledger-topic", "no-ledger") == 2
+    assert "EOS_TOPIC_MISSING" in capsys.readouterr().err
+
+
+def test_a_query_of_spark_that_has_ended_needs_nobody(quiet):
+    """Its real checkpoint: nothing is open, and there is no lag."""
+    answer = quiet.told("query", "status", str(quiet.checkpoint), *AT_ONCE)
+    assert (answer["planned"], answer["committed"], answer["lag"], answer["troubles"]) == (3, 3, 0, [])
+    assert answer["open"] == {"decided": [], "undecided": [], "unknown": []}

@@ -1,0 +1,221 @@
+"""`spark-eos checkpoint show` and `spark-eos replay` on a real broker, with queries of a real Spark.
+
+Outputs are read by a plain consumer. A query that has been replayed reads on by itself, from where the new checkpoint
+begins.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import NewPartitions
+
+from tests.support.kafka_view import write
+from tests.support.replaying import ROWS, killed
+from tests.support.waiting import wait_for
+
+
+def test_show(quiet):
+    """What is in the checkpoint, what the ledger holds, and what a start would do; and nothing is changed by it."""
+    life = quiet
+    shown = life.told("checkpoint", "show", str(life.checkpoint))
+    assert shown["query"] == json.loads((life.checkpoint / "metadata").read_text())["id"]
+    assert (shown["offsets"], shown["commits"]) == ([0, 1, 2, 3], [0, 1, 2, 3])
+    assert (shown["sources"], shown["stateful"], shown["recreated_topics"], shown["open"]) == (
+        ["eos-kafka"],
+        False,
+        [],
+        [],
+    )
+    (place,) = shown["partitions"]
+    ends = life.end
+    assert (place["topic"], place["partition"], place["begin"], place["end"]) == (life.source, 0, 0, ends)
+    assert place["planned"] == place["committed"] == ends
+    (head,) = shown["heads"]
+    assert (head["sink"], head["decision"]["batch"], head["decision"]["rows"]) == (None, 3, ROWS)
+    assert head["decision"]["group"] == life.group
+    assert shown["next"] == "plans micro-batch 4" or shown["next"] == "commits micro-batch 3, then plans micro-batch 4"
+    life.sink.forget(3)
+    again = life.told("checkpoint", "show", str(life.checkpoint))
+    assert again["next"].startswith("runs micro-batch 3 again: it is decided")
+    assert life.command("checkpoint", "show", str(life.checkpoint)) == 0
+    text = life.capsys.readouterr().out
+    for part in (shown["query"], "offsets     0 to 3", "commits     0 to 2", f"{life.source}-0", "of the stream"):
+        assert part in text
+    life.run()
+    assert life.counts() == life.expected(1, 1, 1)
+
+
+def test_show_of_a_checkpoint_that_is_none(quiet, tmp_path):
+    """A new query."""
+    shown = quiet.told("checkpoint", "show", str(tmp_path / "nowhere"))
+    assert (shown["query"], shown["next"]) == (None, "begins a new query, with micro-batch 0")
+
+
+def test_a_replay_to_the_same_topic(life):
+    """Without --yes, it only tells. Then the rows after that micro-batch are there once more, the group goes back and
+    on, and the old checkpoint is refused for good."""
+    words = ["replay", str(life.checkpoint), "--new", str(life.new), "--to-batch", "1", "--again"]
+    told = life.told(*words)
+    assert (told["dry_run"], told["retires"], told["group"]) == (True, True, life.group)
+    (place,) = told["partitions"]
+    start, end = life.end // 3, life.end
+    assert (place["start"], place["end"], told["at_most_rows"]) == (start, end, end - start)
+    assert life.began[1] <= place["first_ms"] < life.began[2] <= place["last_ms"]
+    assert life.command(*words) == 1
+    assert "add --yes" in life.capsys.readouterr().out
+    assert not life.new.exists()
+    life.run()  # the old query is as it was
+    assert life.command(*words, "--yes") == 0
+    assert life.view.group(life.group, life.source) == {(life.source, 0): start}
+    life.feed()
+    assert str(life.new) in life.stopped_by("EOS_QUERY_RETIRED")
+    life.run(life.new)
+    assert life.counts() == life.expected(1, 2, 2, 1)
+    assert life.view.group(life.group, life.source) == life.view.ends(life.source)
+    life.stopped_by("EOS_QUERY_RETIRED")
+    shown = life.told("checkpoint", "show", str(life.checkpoint))
+    assert "EOS_QUERY_RETIRED" in shown["next"]
+    assert shown["heads"][0]["successor"]["checkpoint"] == str(life.new)
+    life.refused("EOS_REPLAY_OF_RETIRED", *words[:3], f"{life.new}2", *words[4:])
+    life.refused("EOS_REPLAY_NOT_BEGUN", *words[:4], "--finish", "--yes")
+
+
+def test_a_replay_to_another_topic(life, topic):
+    """The old query goes on untouched; the new one writes nowhere else, whatever its options say."""
+    other = topic()
+    where = ["--to-timestamp", str(life.began[1]), "--topic"]
+    assert life.replay(*where, life.out) == 2
+    assert "EOS_REPLAY_SAME_TOPIC" in life.capsys.readouterr().err
+    assert life.replay(*where, other, "--yes") == 0
+    life.stopped_by("EOS_REPLAY_OTHER_TOPIC", life.new)
+    life.feed()
+    life.run()
+    assert life.counts() == life.expected(1, 1, 1, 1)
+    life.run(life.new, **{"topic": other, "offsets.group.id": "of the other"})
+    assert life.counts(other) == life.expected(0, 1, 1, 1)
+    assert life.counts() == life.expected(1, 1, 1, 1)
+    life.feed()
+    life.stopped_by("EOS_REPLAY_OTHER_TOPIC", life.new)
+
+
+def rare(*values: object):
+    """A case of the long share."""
+    return pytest.param(*values, marks=pytest.mark.chaos)
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        rare("replay.intended=die"),
+        "replay.filed=die",
+        rare("replay.filed=die@2"),
+        rare("replay.filed=die@3"),
+        "replay.halted=die",
+        rare("replay.begun=die"),
+    ],
+)
+def test_a_replay_that_is_killed(fault, life, tmp_path):
+    """Until the old query is retired, it goes on as before; the new one is refused, until the command that its error
+    names has finished the replay. Never do both go on."""
+    words = ["replay", str(life.checkpoint), "--new", str(life.new)]
+    killed(life, fault, tmp_path, *words, "--to-batch", "1", "--again", "--yes")
+    life.feed()
+    retired = fault in ("replay.halted=die", "replay.begun=die")
+    if retired:
+        life.stopped_by("EOS_QUERY_RETIRED")
+    else:
+        life.run()
+    if fault == "replay.begun=die":
+        life.refused("EOS_REPLAY_NOT_BEGUN", *words, "--finish", "--yes")
+    else:
+        if life.new.exists():
+            assert f"{' '.join(words)} --finish --yes" in life.stopped_by("EOS_REPLAY_UNFINISHED", life.new)
+        if fault == "replay.filed=die":  # that start has planned a micro-batch 0 of its own
+            life.refused("EOS_REPLAY_TARGET_USED", *words, "--finish", "--yes")
+            shutil.rmtree(life.new)
+        assert life.command(*words, "--finish") == 1
+        assert life.command(*words, "--finish", "--yes") == 0
+    if not retired:
+        life.feed()
+    life.stopped_by("EOS_QUERY_RETIRED")
+    life.run(life.new)
+    assert life.counts() == (life.expected(1, 2, 2, 1) if retired else life.expected(1, 2, 2, 2, 1))
+
+
+def test_where_a_replay_cannot_go(quiet, tmp_path):
+    """Each with a name, before anything is changed."""
+    life = quiet
+    at = ["replay", str(life.checkpoint), "--new", str(life.new)]
+    life.refused("EOS_REPLAY_OPTIONS", *at, "--again")
+    life.refused("EOS_REPLAY_OPTIONS", *at, "--again", "--to-batch", "1", "--to-timestamp", "1")
+    life.refused("EOS_REPLAY_OPTIONS", *at, "--to-batch", "1")
+    life.refused("EOS_REPLAY_OPTIONS", *at, "--to-batch", "1", "--again", "--topic", "x")
+    life.refused("EOS_REPLAY_OPTIONS", *at, "--to-batch", "1", "--again", "--in-place")
+    life.refused("EOS_REPLAY_OPTIONS", *at, "--to-timestamp", "yesterday", "--again")
+    life.refused("EOS_REPLAY_OPTIONS", *at, "--to-batch", "1", "--again", "--prefix", "another")
+    life.refused("EOS_REPLAY_NOT_KEPT", *at, "--to-batch", "4", "--again")
+    life.refused("EOS_REPLAY_SKIPS", *at, "--to-offsets", json.dumps({life.source: {"0": 10_000}}), "--again")
+    life.refused("EOS_REPLAY_SKIPS", *at, "--to-offsets", json.dumps({"unknown": {"0": 0}}), "--again")
+    life.refused("EOS_REPLAY_NOTHING", "replay", str(tmp_path / "nowhere"), *at[2:], "--to-batch", "1", "--again")
+    life.refused("EOS_REPLAY_NOT_BEGUN", *at, "--finish")
+    (tmp_path / "metadata").write_text("{}")
+    life.refused("EOS_REPLAY_TARGET_USED", *at[:3], str(tmp_path), "--to-batch", "1", "--again")
+    life.run()
+    assert life.counts() == life.expected(1, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("condition", "change"),
+    [
+        ("EOS_REPLAY_STATEFUL", lambda folder: (folder / "state" / "0").mkdir(parents=True)),
+        ("EOS_CHECKPOINT_GAPS", lambda folder: (folder / "commits" / "1").unlink()),
+        ("EOS_CHECKPOINT_GAPS", lambda folder: (folder / "offsets" / "2").unlink()),
+        ("EOS_CHECKPOINT_VERSION", lambda folder: edit(folder / "offsets" / "3", "v1", "v2")),
+        ("EOS_CHECKPOINT_VERSION", lambda folder: edit(folder / "commits" / "3", "v1", "v2")),
+        ("EOS_REPLAY_OTHER_SOURCE", lambda folder: edit(folder / "offsets" / "3", '{"#ids"', '{"a":3}\n{"#ids"')),
+        ("EOS_REPLAY_TOPIC_RECREATED", lambda folder: edit(folder / "offsets" / "3", '": "', '": "X')),
+    ],
+)  # fmt: skip
+def test_checkpoints_that_are_not_replayed(condition, change, quiet, tmp_path):
+    """State, asynchronous progress, unknown versions, other sources, topics that were created anew."""
+    copy = tmp_path / "copy"
+    shutil.copytree(quiet.checkpoint, copy)
+    change(copy)
+    quiet.refused(condition, "replay", str(copy), "--new", str(quiet.new), "--to-batch", "1", "--again")
+
+
+@pytest.mark.chaos
+def test_partitions_that_were_added_since(life, admin):
+    """They are read again from their beginning, as they were at first."""
+    admin.create_partitions([NewPartitions(life.source, 2)])[life.source].result()
+    write(life.cluster.bootstrap_servers, life.source, [(1, "more")], commit=True)
+    life.run()
+    wait_for(lambda: life.run() is None and "more" in life.counts(), "a run that knows the partition")
+    words = ["replay", str(life.checkpoint), "--new", str(life.new), "--to-batch", "3", "--again"]
+    told = life.told(*words)
+    assert [(r["partition"], r["start"], r["end"]) for r in told["partitions"]] == [(0, 12, 12), (1, 0, 2)]
+    assert life.command(*words, "--yes") == 0
+    life.run(life.new)
+    assert life.counts() == life.expected(1, 1, 1) + Counter({"more": 2})
+
+
+def edit(file: Path, old: str, new: str) -> None:
+    text = file.read_text()
+    assert old in text
+    file.write_text(text.replace(old, new, 1))
+
+
+@pytest.mark.chaos
+def test_offsets_that_retention_has_taken(life, admin):
+    """Told before anything is changed; the first offset that is there can be asked for."""
+    admin.delete_records([TopicPartition(life.source, 0, 5)])[TopicPartition(life.source, 0)].result()
+    at = ["replay", str(life.checkpoint), "--new", str(life.new), "--again"]
+    life.refused("EOS_REPLAY_OFFSETS_GONE", *at, "--to-batch", "1")
+    told = life.told(*at, "--to-offsets", json.dumps({life.source: {"0": -2}}))
+    assert told["partitions"][0]["start"] == 5

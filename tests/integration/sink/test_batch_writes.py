@@ -1,0 +1,227 @@
+"""`df.write`: all rows at once or not at all, and once only under one job.id, whatever happens in between."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
+
+import spark_eos
+from spark_eos.devcluster import DevCluster
+from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.kafka.ports.query import Place, query_ports
+from spark_eos.options.table import DEFAULT_LEDGER_TOPIC, DEFAULT_PREFIX
+from spark_eos.protocol.head import Head
+from spark_eos.protocol.names import query_of_job
+from spark_eos.reasons import Reason
+from tests.support.arming import armed
+from tests.support.kafka_view import KafkaView
+from tests.support.waiting import wait_for
+
+TASKS, ROWS = 3, 300
+FAILED = (PySparkException, Py4JJavaError)
+
+
+class Jobs:
+    """Batch writes of ``0 … rows - 1`` by `TASKS` tasks to one topic, and what is there afterwards."""
+
+    def __init__(self, cluster: DevCluster, spark: SparkSession, view: KafkaView, topic: str) -> None:
+        self.servers, self.spark, self.view, self.topic = cluster.bootstrap_servers, spark, view, topic
+
+    def rows(self, rows: int = ROWS, tasks: int = TASKS) -> DataFrame:
+        return self.spark.range(0, rows, 1, tasks).selectExpr("string(id) AS key", "string(id) AS value")
+
+    def writer(self, rows: DataFrame, **options: str) -> DataFrameWriter:
+        given = {"kafka.bootstrap.servers": self.servers, "topic": self.topic}
+        given |= {key.replace("__", "."): value for key, value in options.items()}
+        return rows.write.format("eos-kafka").mode("append").options(**given)
+
+    def write(self, job: str | None = None, rows: int = ROWS, tasks: int = TASKS, **options: str) -> None:
+        named = {} if job is None else {"job__id": job}
+        self.writer(self.rows(rows, tasks), **named, **options).save()
+
+    def refused(self, write: Callable[[], Any]) -> Reason:
+        with pytest.raises(FAILED) as raised:
+            write()
+        found = spark_eos.reason(raised.value)
+        assert found is not None, raised.value
+        return found
+
+    def in_a_thread(self, work: Callable[[], Any]) -> Any:
+        """Spark looks for registered sources in the thread's active session, which a thread of its own has none of."""
+        jvm = self.spark.sparkContext._jvm
+        jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(self.spark._jsparkSession)
+        return work()
+
+    def there(self) -> list[int]:
+        """What a read_committed consumer sees when the markers are written."""
+        wait_for(lambda: not self.view.held(self.topic), "the markers")
+        return sorted(int(value) for value in self.view.values(self.topic))
+
+    def head(self, job: str) -> Head:
+        partitions = len(self.view.partitions(DEFAULT_LEDGER_TOPIC))
+        place = Place(DEFAULT_LEDGER_TOPIC, partitions, DEFAULT_PREFIX)
+        ports, _ = query_ports(KafkaProperties({"bootstrap.servers": self.servers}), place, query_of_job(job))
+        head = ports.ledger.read()
+        assert head is not None
+        return head
+
+
+@pytest.fixture
+def jobs(cluster: DevCluster, spark: SparkSession, view: KafkaView, topic: Callable[..., str]) -> Jobs:
+    return Jobs(cluster, spark, view, topic(4))
+
+
+@pytest.fixture
+def job() -> str:
+    return f"job {uuid.uuid4()}"
+
+
+def test_a_write_is_there_as_a_whole_and_a_second_run_writes_nothing(jobs: Jobs, job: str):
+    """Also with other tasks than the first one; the ledger says that the job is completed, by rows and digest alone."""
+    jobs.write(job)
+    assert jobs.there() == list(range(ROWS))
+    ends = jobs.view.ends(jobs.topic)
+    jobs.write(job, tasks=5)
+    assert jobs.view.ends(jobs.topic) == ends  # neither rows nor aborted rows
+    head = jobs.head(job)
+    assert head.job is not None and head.decision is not None
+    assert (head.job.id, head.job.topic) == (job, jobs.topic)
+    assert (head.decision.rows, head.decision.written) == (ROWS, ())
+
+
+def test_without_an_id_each_write_is_a_new_one(jobs: Jobs):
+    """As for Spark's own sinks; each is atomic."""
+    jobs.write()
+    jobs.write()
+    assert jobs.there() == sorted([*range(ROWS), *range(ROWS)])
+
+
+def test_other_rows_under_the_same_id_are_refused(jobs: Jobs, job: str, topic):
+    """More rows, as many but other ones, or another topic: nothing is written."""
+    jobs.write(job)
+    ends = jobs.view.ends(jobs.topic)
+    found = jobs.refused(lambda: jobs.write(job, rows=ROWS + 1))
+    assert found.condition == "EOS_JOB_DIFFERS"
+    assert f"'{job}'" in found.message
+    assert f"decided {ROWS}, now {ROWS + 1}" in found.message
+    swapped = jobs.rows().selectExpr("key", "string(299 - int(value)) AS value")
+    assert jobs.refused(jobs.writer(swapped, job__id=job).save).condition == "EOS_JOB_DIFFERS"
+    other = topic(1)
+    found = jobs.refused(lambda: jobs.write(job, topic=other))
+    assert found.condition == "EOS_JOB_DIFFERS"
+    assert f"topic {jobs.topic}" in found.message and other in found.message
+    assert jobs.view.ends(jobs.topic) == ends
+    assert jobs.view.values(other) == []
+
+
+SLOW = pytest.mark.chaos
+
+
+@pytest.mark.parametrize(
+    ("point", "written"),
+    [
+        pytest.param("open.published", 0, marks=SLOW),
+        pytest.param("prepare.flushed", 0, marks=SLOW),
+        ("prepare.prepared=die, abort.entered", 0),
+        pytest.param("commit.entered", 0, marks=SLOW),
+        ("commit.verified", 0),
+        pytest.param("commit.verified=die, abort.entered", 0, marks=SLOW),
+        pytest.param("commit.decided", 1, marks=SLOW),
+        ("commit.decided=die, abort.entered", 1),
+        pytest.param("commit.between", 1, marks=SLOW),
+        pytest.param("commit.cleaned", 1, marks=SLOW),
+        ("commit.completed", 1),
+    ],
+)
+def test_a_run_that_dies_is_finished_by_the_next(point, written, jobs: Jobs, job: str, tmp_path):
+    """A process of it is killed at a point of the protocol; with ``abort.entered`` nobody aborts what it leaves, as
+    when the whole driver dies. Before the decision, the next run writes all again; after it, nothing. Readers see all
+    rows, once."""
+    with armed(jobs.spark, f"{point}=die", tmp_path / "faults") as fault, pytest.raises(FAILED):
+        jobs.write(job)
+    assert fault.marker is not None
+    if not written:
+        assert jobs.view.values(jobs.topic) == []
+    before = sum(end for end in jobs.view.ends(jobs.topic).values())
+    jobs.write(job)
+    assert jobs.there() == list(range(ROWS))
+    if written:
+        markers = 4
+        assert sum(jobs.view.ends(jobs.topic).values()) <= before + markers * TASKS
+    assert jobs.head(job).decision.written == ()
+
+
+def test_a_failed_task_leaves_nothing(jobs: Jobs, job: str):
+    """The error is that of the row; no transaction stays open, and the next run, with good rows, writes all."""
+    bad = jobs.spark.range(0, ROWS, 1, TASKS).selectExpr(
+        "string(id) AS key", "IF(id = 250, string(raise_error('no such row')), string(id)) AS value"
+    )
+    with pytest.raises(FAILED, match="no such row"):
+        jobs.writer(bad, job__id=job).save()
+    assert jobs.there() == []
+    jobs.write(job)
+    assert jobs.there() == list(range(ROWS))
+
+
+def test_two_runs_at_once_write_once(jobs: Jobs, job: str, tmp_path):
+    """The one that began later goes on; the other is told, and told what to do."""
+    with armed(jobs.spark, "commit.entered=hold", tmp_path / "faults") as fault, ThreadPoolExecutor(1) as pool:
+        first = pool.submit(jobs.in_a_thread, lambda: jobs.refused(lambda: jobs.write(job)))
+        fault.wait()
+        jobs.write(job)
+        fault.release()
+        found = first.result()
+    assert found.condition == "EOS_SUPERSEDED"
+    assert job in found.hint
+    assert not found.restart_helps
+    assert jobs.there() == list(range(ROWS))
+
+
+def test_a_job_without_rows_is_done_too(jobs: Jobs, job: str):
+    """Later rows under its id are other rows."""
+    empty = jobs.spark.createDataFrame([], "key STRING, value STRING")
+    jobs.writer(empty, job__id=job).save()
+    jobs.writer(empty, job__id=job).save()
+    assert jobs.refused(lambda: jobs.write(job)).condition == "EOS_JOB_DIFFERS"
+    assert jobs.there() == []
+
+
+def test_refusals(jobs: Jobs):
+    """Before a task runs, with what to do."""
+    needed = {"kafka.bootstrap.servers": jobs.servers, "topic": jobs.topic}
+    rows = jobs.rows()
+    for write, condition, says in [
+        (rows.write.format("eos-kafka").options(**needed).save, "EOS_WRITE_MODE", '.mode("append")'),
+        (
+            rows.write.format("eos-kafka").options(**needed).mode("overwrite").save,
+            "EOS_WRITE_OVERWRITE",
+            '.mode("append")',
+        ),
+        (jobs.writer(jobs.rows(), topic="no-such").save, "EOS_TOPIC_MISSING", "no-such"),
+        (jobs.writer(jobs.rows(), offsets__group__id="g").save, "EOS_OPTION_STREAM_ONLY", "offsets.group.id"),
+        (jobs.writer(jobs.rows(), job_id="x").save, "EOS_OPTION_UNKNOWN", "'job.id'"),
+        (jobs.writer(jobs.rows(), transaction__two__phase__commit="true").save, "EOS_OPTION_MISSING", "job.id"),
+        (jobs.writer(jobs.rows().selectExpr("key AS Key")).save, "EOS_COLUMN_UNKNOWN", "key"),
+    ]:
+        found = jobs.refused(write)
+        assert found.condition == condition
+        assert says in str(found)
+    assert jobs.there() == []
+
+
+def test_a_generated_id_is_in_every_error(jobs: Jobs):
+    """On the driver and of tasks."""
+    found = jobs.refused(lambda: jobs.write(transaction__timeout__ms="99999999"))
+    assert found.condition == "EOS_TRANSACTION_TIMEOUT_TOO_LONG"
+    assert found.message.startswith("Batch write with the generated job.id '")
+    large = jobs.spark.range(1).selectExpr("repeat('x', 2000000) AS value")
+    found = jobs.refused(jobs.writer(large).save)
+    assert found.condition == "EOS_ROW_TOO_LARGE"
+    assert found.message.startswith("Batch write with the generated job.id '")

@@ -1,0 +1,121 @@
+"""Checkpoints that are not on a local disk: on an S3 server, and on a store that Python cannot look into."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+
+import pytest
+
+import spark_eos
+from spark_eos.checkpoint import Checkpoint
+from spark_eos.errors import CheckpointError
+from spark_eos.options.parse import sink_options
+from spark_eos.sink import preflight
+from spark_eos.storage.settings import HadoopSettings, of_session
+from tests.support.kafka_view import write
+from tests.support.object_store import SECRET_KEY, ObjectStore, object_store
+from tests.support.sink_queries import SECONDS, kafka_frame
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectStore]:
+    with object_store(tmp_path_factory.mktemp("store")) as store:
+        yield store
+
+
+def test_a_checkpoint_in_an_object_store(store: ObjectStore):
+    """All that the sink reads of one."""
+    checkpoint = Checkpoint("s3a://checkpoints/a/q", HadoopSettings(store.settings))
+    assert checkpoint.query_id() is None
+    assert checkpoint.last_batch("offsets") is None
+    store.put("a/q/metadata", json.dumps({"id": "there"}))
+    for batch in (9, 10):
+        store.put(f"a/q/offsets/{batch}", f'v1\n{{}}\n{{"t":{{"0":{batch}}}}}')
+    assert checkpoint.query_id() == "there"
+    assert checkpoint.last_batch("offsets") == 10
+    assert checkpoint.kafka_offsets(10) == {"t": {"0": 10}}
+
+
+def test_a_bucket_that_is_not_there(store: ObjectStore):
+    """To pyarrow it is a path that is not there; that Spark must have written to it is for the sink to know."""
+    assert Checkpoint("s3a://other/q", HadoopSettings(store.settings)).query_id() is None
+
+
+def test_a_store_that_does_not_answer_may_answer_later(store: ObjectStore):
+    """A restart helps then; and the secret is in no message."""
+    settings = {**store.settings, "fs.s3a.endpoint": "http://127.0.0.1:1"}
+    with pytest.raises(CheckpointError) as caught:
+        Checkpoint("s3a://checkpoints/q", HadoopSettings(settings)).query_id()
+    assert caught.value.condition == "EOS_CHECKPOINT_UNREACHABLE"
+    assert caught.value.restart_helps
+    assert SECRET_KEY not in str(caught.value)
+
+
+# A store of Spark's that Python has no way into
+
+
+@pytest.fixture
+def odd(spark, tmp_path) -> Iterator[Callable[[str], str]]:
+    """``odd(name)``: a location on a file system of the JVM only, which are folders of this disk."""
+    hadoop = spark.sparkContext._jsc.hadoopConfiguration()
+    (tmp_path / "odd").mkdir()
+    hadoop.set("fs.viewfs.mounttable.odd.link./there", (tmp_path / "odd").as_uri())
+    yield lambda name: f"viewfs://odd/there/{name}"
+    hadoop.unset("fs.viewfs.mounttable.odd.link./there")
+
+
+def test_a_store_that_python_cannot_read(spark, cluster, view, topic, odd):
+    """The query runs; with 'offsets.group.id' it stops before it writes, and says why."""
+    source, out = topic(1), topic(1)
+    write(cluster.bootstrap_servers, source, [(0, f"{i}") for i in range(3)])
+
+    def started(name: str, **options: str):
+        writer = kafka_frame(spark, cluster, source).writeStream.format("eos-kafka").options(**options)
+        writer = writer.option("kafka.bootstrap.servers", cluster.bootstrap_servers).option("topic", out)
+        return writer.option("checkpointLocation", odd(name)).trigger(availableNow=True).start()
+
+    query = started("with", **{"offsets.group.id": "of-odd"})
+    with pytest.raises(Exception, match="EOS_CHECKPOINT_STORE") as caught:
+        query.awaitTermination(SECONDS)
+    reason = spark_eos.reason(caught.value)
+    assert reason is not None
+    assert "offsets.group.id" in reason.hint
+    assert view.rows(out) == []
+    assert started("without").awaitTermination(SECONDS)
+    assert [row.value for row in view.rows(out)] == [b"0", b"1", b"2"]
+
+
+def test_that_a_store_cannot_be_read_is_said_once(cluster, topic, caplog, monkeypatch):
+    """The sink looks at the cluster for every micro-batch; what holds for all of them is in the log once."""
+    options = {"kafka.bootstrap.servers": cluster.bootstrap_servers, "topic": topic(1)}
+    options["checkpointLocation"] = "viewfs://odd/there/said-once"
+    for period in range(3):
+        monkeypatch.setattr(preflight, "FRESH_S", 1e-9 * (period + 1))
+        preflight.preflight(sink_options(options))
+    said = [record.getMessage() for record in caplog.records if "said-once" in record.getMessage()]
+    assert len(said) == 1
+    assert "The query runs all the same" in said[0]
+
+
+def test_a_checkpoint_that_is_looked_for_in_the_wrong_place(spark, cluster, topic, tmp_path, sink, files):
+    """A location that is empty though the query has started is not the query's: its checks would be worth nothing."""
+    odd = sink(topic=topic(1), offsets__group__id="of-nobody")
+    frame = kafka_frame(spark, cluster, topic(1))
+    odd.options["fs.defaultFS"] = "s3a://elsewhere"
+    odd.options |= {f"fs.s3a.{name}": "x" for name in ("access.key", "secret.key", "endpoint.region")}
+    odd.options["fs.s3a.endpoint"] = "http://127.0.0.1:1"
+    odd.stopped_by(frame, "EOS_CHECKPOINT_UNREACHABLE")
+
+
+def test_what_is_taken_from_a_session(spark):
+    """What the user or the code has set in it, and none of Hadoop's own defaults."""
+    hadoop = spark.sparkContext._jsc.hadoopConfiguration()
+    hadoop.set("fs.s3a.access.key", "as code sets it")
+    spark.conf.set("fs.s3a.endpoint", "as SQL sets it")
+    try:
+        assert of_session(spark) == {"fs.s3a.access.key": "as code sets it", "fs.s3a.endpoint": "as SQL sets it"}
+    finally:
+        hadoop.unset("fs.s3a.access.key")
+        spark.conf.unset("fs.s3a.endpoint")
+    assert of_session(spark) == {}

@@ -1,0 +1,261 @@
+"""Rows that brokers refuse for good, in the dead-letter topic by the same decision, as a plain consumer sees them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+from pyspark.sql import SparkSession
+
+from tests.support.arming import armed
+from tests.support.kafka_view import KafkaView, Row
+from tests.support.sink_queries import SECONDS, ended_by
+from tests.support.waiting import wait_for
+
+ROWS = "key string, value string, partition int"
+LIMIT = 20_000
+LARGE = "x" * 2 * LIMIT
+WHY = {
+    "__streams.errors.exception",
+    "__streams.errors.message",
+    "__spark_eos.target.topic",
+    "__spark_eos.target.partition",
+}
+Letters = dict[tuple[str, int], list[str]]
+
+
+@pytest.fixture
+def letters(topic: Callable[..., str]) -> str:
+    """A dead-letter topic."""
+    return topic(2, max_message_bytes=10_000_000)
+
+
+@pytest.fixture
+def few_rows(spark: SparkSession) -> str:
+    """Tasks get four rows at a time."""
+    name = "spark.sql.execution.arrow.maxRecordsPerBatch"
+    before = spark.conf.get(name)
+    spark.conf.set(name, 4)
+    yield
+    spark.conf.set(name, before)
+
+
+def set_config(view: KafkaView, topic: str, **config: object) -> None:
+    """While the topic is in use; two underscores are a dot."""
+    given = {key.replace("_", "."): str(value) for key, value in config.items()}
+    entries = [ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET) for key, value in given.items()]
+    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
+    for future in view.admin.incremental_alter_configs([resource]).values():
+        future.result()
+
+    def there() -> bool:
+        (found,) = view.admin.describe_configs([ConfigResource(ResourceType.TOPIC, topic)]).values()
+        return all(found.result()[key].value == value for key, value in given.items())
+
+    wait_for(there, f"the settings of {topic}")
+
+
+def short(row: Row) -> str:
+    """A value without what makes it large."""
+    return row.value.decode().rstrip("x")
+
+
+def in_order(view: KafkaView, topic: str) -> dict[int, list[str]]:
+    """What a read_committed consumer sees in each partition."""
+    wait_for(lambda: view.held(topic) == {}, "the markers")
+    found: dict[int, list[str]] = {}
+    for row in view.rows(topic):
+        found.setdefault(row.partition, []).append(short(row))
+    return found
+
+
+def letters_of(view: KafkaView, letters: str) -> Letters:
+    """The dead letters, by the partition that they were meant for; each says why it is there."""
+    wait_for(lambda: view.held(letters) == {}, "the markers")
+    found: Letters = {}
+    for row in view.rows(letters):
+        said = {key: value.decode() for key, value in row.headers if key in WHY}
+        assert said.keys() == WHY
+        place = said["__spark_eos.target.topic"], int(said["__spark_eos.target.partition"])
+        assert said["__streams.errors.message"].startswith(f"Partition {place[1]} of topic {place[0]} ")
+        found.setdefault(place, []).append(short(row))
+    return found
+
+
+def some_rows(prefix: str = "", large: str = LARGE) -> list[tuple[str, str, int]]:
+    """In three partitions: large ones in the middle of one, only such in the second, none in the third."""
+    rows = [(f"k{n}", f"{prefix}a{n}" + (large if n in (3, 4, 7) else ""), 0) for n in range(10)]
+    rows += [(f"k{n}", f"{prefix}b{n}{large}", 1) for n in range(3)]
+    return rows + [(f"k{n}", f"{prefix}c{n}", 2) for n in range(5)]
+
+
+def expected(prefix: str = "") -> tuple[dict[int, list[str]], dict[int, list[str]]]:
+    """Of `some_rows`: what each partition takes, and what is refused there."""
+    taken = {0: [f"{prefix}a{n}" for n in (0, 1, 2, 5, 6, 8, 9)], 2: [f"{prefix}c{n}" for n in range(5)]}
+    return taken, {0: [f"{prefix}a{n}" for n in (3, 4, 7)], 1: [f"{prefix}b{n}" for n in range(3)]}
+
+
+def check(view: KafkaView, out: str, letters: str, prefix: str = "") -> None:
+    taken, refused = expected(prefix)
+    assert in_order(view, out) == taken
+    assert {place: sorted(rows) for place, rows in letters_of(view, letters).items()} == {
+        (out, partition): rows for partition, rows in refused.items()
+    }
+
+
+def test_rows_that_are_known_to_be_too_large(files, sink, topic, view, letters, tmp_path):
+    """Are not sent to their topic; all others are there in order, and the log counts the letters."""
+    out = topic(3, max_message_bytes=LIMIT)
+    query = sink(topic=out, deadLetters__topic=letters)
+    query.run(files(ROWS).add(some_rows()).stream())
+    check(view, out, letters)
+    assert len(view.rows(out, committed=False)) == 12
+
+
+def test_without_the_option_they_are_an_error(files, sink, topic, refused):
+    """As ever: nothing is dropped unasked."""
+    out = topic(3, max_message_bytes=LIMIT)
+    refused(sink(topic=out), files(ROWS).add(some_rows()).stream(), "EOS_ROW_TOO_LARGE", out, tasks=True)
+
+
+@pytest.mark.chaos
+def test_a_row_that_fits_when_it_is_compressed(files, sink, topic, view, letters):
+    """Is no dead letter: brokers count the bytes that they get."""
+    out = topic(3, max_message_bytes=LIMIT)
+    sink(topic=out, deadLetters__topic=letters, kafka__compression__type="zstd").run(
+        files(ROWS).add(some_rows()).stream()
+    )
+    assert sum(map(len, in_order(view, out).values())) == 18
+    assert view.rows(letters) == []
+
+
+@pytest.mark.parametrize("batch_size", [pytest.param(1_000_000, marks=pytest.mark.chaos), 300])
+def test_a_limit_that_is_lowered_while_a_task_writes(
+    batch_size, files, sink, topic, view, letters, spark, tmp_path, few_rows
+):
+    """Brokers refuse what the task takes for small enough: alone or within a batch of others, in the middle of a
+    partition, and in one where nothing else is."""
+    out = topic(3, max_message_bytes=1_000_000)
+    query = sink(topic=out, deadLetters__topic=letters, kafka__batch__size=batch_size)
+    source = files(ROWS).add([("k", "first", 2)] * 4 + some_rows())
+    with armed(spark, "prepare.wrote=hold", tmp_path / "faults") as fault:
+        started = query.start(source.stream())
+        fault.wait()
+        set_config(view, out, max_message_bytes=LIMIT)
+        fault.release()
+        assert started.awaitTermination(SECONDS)
+    taken, refused = expected()
+    taken[2] = ["first"] * 4 + taken[2]
+    assert in_order(view, out) == taken
+    assert {place: sorted(rows) for place, rows in letters_of(view, letters).items()} == {
+        (out, partition): rows for partition, rows in refused.items()
+    }
+
+
+@pytest.mark.parametrize(
+    "faults",
+    [
+        "prepare.wrote=hold, commit.decided=fail",
+        pytest.param("prepare.wrote=hold, commit.entered=fail", marks=pytest.mark.chaos),
+    ],
+)
+def test_a_run_that_dies_with_dead_letters(faults, files, sink, topic, view, letters, spark, tmp_path):
+    """In one partition all rows were refused, so that the transaction is never open there. The next run commits what
+    was decided, and writes nothing again; what was not decided is written again, in both topics once."""
+    out = topic(3, max_message_bytes=1_000_000)
+    query, source = sink(topic=out, deadLetters__topic=letters), files(ROWS).add(some_rows())
+    with armed(spark, faults, tmp_path / "faults") as fault:
+        started = query.start(source.stream())
+        fault.wait()
+        set_config(view, out, max_message_bytes=LIMIT)
+        fault.release()
+        ended_by(started, "FaultInjected")
+    before = view.ends(letters)
+    query.run(source.stream())
+    check(view, out, letters)
+    if "decided" in faults:
+        assert len(view.rows(letters, committed=False)) == 6
+        assert before != dict.fromkeys(before, 0)
+
+
+def test_topics_by_column_and_headers(files, sink, topic, view, letters):
+    """Each row's own topic counts; a letter has the row's headers, key and timestamp."""
+    small, large = topic(max_message_bytes=LIMIT), topic()
+    schema = (
+        "key string, value string, topic string, timestamp timestamp, headers array<struct<key:string,value:binary>>"
+    )
+    own = [{"key": "own", "value": b"1"}]
+    rows = [("k", f"{name[:6]}{LARGE}", name, None, own) for name in (small, large)]
+    sink(deadLetters__topic=letters).run(files(schema).add(rows).stream())
+    wait_for(lambda: view.held(small, large, letters) == {}, "the markers")
+    assert [row.topic for row in view.rows(small, large)] == [large]
+    (row,) = view.rows(letters)
+    assert (row.key, row.value) == (b"k", rows[0][1].encode())
+    assert dict(row.headers)["own"] == b"1"
+    assert dict(row.headers)["__streams.errors.exception"] == b"org.apache.kafka.common.errors.RecordTooLargeException"
+
+
+def test_rows_without_keys_for_a_compacted_topic(files, sink, topic, view, letters):
+    """Whatever their size."""
+    out = topic(**{"cleanup.policy": "compact"})
+    sink(topic=out, deadLetters__topic=letters).run(
+        files(ROWS).add([("k", "a", 0), (None, "b", 0), ("l", "c", 0)]).stream()
+    )
+    assert in_order(view, out) == {0: ["a", "c"]}
+    assert letters_of(view, letters) == {(out, 0): ["b"]}
+
+
+def test_a_letter_that_is_too_large(files, sink, topic, refused):
+    """For the dead-letter topic: a stop with its name; nothing is written anywhere."""
+    out, letters = topic(3, max_message_bytes=LIMIT), topic(max_message_bytes=LIMIT + 1)
+    query = sink(topic=out, deadLetters__topic=letters)
+    source = files(ROWS).add(some_rows()).stream()
+    refused(query, source, "EOS_DEAD_LETTER_REFUSED", out, letters, tasks=True, says=letters)
+
+
+def test_a_dead_letter_topic_that_will_not_do(files, sink, topic, refused):
+    """Each before a task runs, with what to do: missing, compacted, no larger than others, the same as another; and
+    properties that need librdkafka."""
+    out, source = topic(), files(ROWS).add(some_rows()).stream()
+    compacted = topic(max_message_bytes=10_000_000, **{"cleanup.policy": "compact"})
+    for number, (letters, condition, says) in enumerate(
+        [
+            ("not-there", "EOS_TOPIC_MISSING", "not-there"),
+            (compacted, "EOS_DEAD_LETTER_TOPIC", "compacted"),
+            (topic(), "EOS_DEAD_LETTER_TOPIC", "max.message.bytes"),
+            (topic(max_message_bytes=10_000_000, min_insync_replicas=2), "", ""),
+            (out, "EOS_OPTION_CONFLICT", "'topic'"),
+            ("__spark_eos_ledger", "EOS_OPTION_CONFLICT", "'ledger.topic'"),
+        ]
+    ):
+        if condition:
+            refused(sink(f"q{number}", topic=out, deadLetters__topic=letters), source, condition, out, says=says)
+    strict = topic(min_insync_replicas=2)
+    query = sink("strict", topic=strict, deadLetters__topic=topic(max_message_bytes=10_000_000))
+    refused(query, source, "EOS_DEAD_LETTER_TOPIC", strict, says="lost more easily")
+    query = sink("slow", topic=out, deadLetters__topic=topic(max_message_bytes=10_000_000))
+    query.options["kafka.message.max.bytes"] = "1000000"
+    refused(query, source, "EOS_OPTION_CONFLICT", out, says="kafka.message.max.bytes")
+
+
+def test_a_replay_under_another_limit_writes_nothing_again(files, sink, topic, view, letters):
+    """Where rows went is noted, not compared."""
+    out = topic(3, max_message_bytes=LIMIT)
+    query, source = sink(topic=out, deadLetters__topic=letters), files(ROWS).add(some_rows())
+    query.run(source.stream())
+    query.forget(0)
+    set_config(view, out, max_message_bytes=1_000_000)
+    query.run(source.stream())
+    check(view, out, letters)
+
+
+def test_a_batch_write(spark, cluster, topic, view, letters):
+    """By `df.write`: the letters are there with the rows, and a second run writes neither again."""
+    out = topic(3, max_message_bytes=LIMIT)
+    rows = spark.createDataFrame(some_rows(), ROWS).coalesce(1)
+    writer = rows.write.format("eos-kafka").mode("append").option("kafka.bootstrap.servers", cluster.bootstrap_servers)
+    writer = writer.option("topic", out).option("deadLetters.topic", letters).option("job.id", out)
+    for _ in range(2):
+        writer.save()
+        check(view, out, letters)

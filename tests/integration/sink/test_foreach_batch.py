@@ -1,0 +1,218 @@
+"""`spark_eos.batch_writer`: writes within foreachBatch, once for each sink and micro-batch, whatever fails between."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+
+import spark_eos
+from spark_eos.devcluster import DevCluster
+from tests.support.arming import armed
+from tests.support.kafka_view import KafkaView
+from tests.support.waiting import wait_for
+
+Function = Callable[[DataFrame, int], None]
+
+
+class Query:
+    """A query of one file for each micro-batch, which runs until it has read all, or fails."""
+
+    def __init__(self, spark: SparkSession, folder: Path, function: Function) -> None:
+        self.spark, self._folder, self.function = spark, folder, function
+        self._input = folder / "input"
+        self._input.mkdir(parents=True)
+        self._files = 0
+
+    def feed(self, *values: str) -> None:
+        """One more micro-batch."""
+        file = self._input / f"{self._files:03}.txt"
+        file.write_text("\n".join(values) + "\n")
+        os.utime(file, (self._files, self._files))  # Spark takes the oldest first
+        self._files += 1
+
+    def run(self) -> None:
+        rows = self.spark.readStream.schema("value STRING").option("maxFilesPerTrigger", 1).text(str(self._input))
+        writer = rows.repartition(2).writeStream.foreachBatch(self.function)
+        writer = writer.option("checkpointLocation", str(self._folder / "c")).trigger(availableNow=True)
+        writer.start().awaitTermination()
+
+    def fails(self, condition: str | None = None) -> spark_eos.Reason | None:
+        with pytest.raises(StreamingQueryException) as raised:
+            self.run()
+        found = spark_eos.reason(raised.value)
+        if condition is not None:
+            assert found is not None and found.condition == condition, raised.value
+        return found
+
+
+class Topics:
+    """Two topics, writes to them, and what is there."""
+
+    def __init__(self, cluster: DevCluster, view: KafkaView, *names: str) -> None:
+        self.servers, self.view, self.names = cluster.bootstrap_servers, view, names
+
+    def write(self, rows: DataFrame, batch: int, topic: int, **named: str) -> None:
+        writer = spark_eos.batch_writer(rows, batch, **named)
+        writer.option("kafka.bootstrap.servers", self.servers).option("topic", self.names[topic]).save()
+
+    def both(self, rows: DataFrame, batch: int) -> None:
+        self.write(rows, batch, 0)
+        self.write(rows, batch, 1)
+
+    def there(self, topic: int) -> list[str]:
+        """All rows, when the markers are written."""
+        wait_for(lambda: not self.view.held(self.names[topic]), "the markers")
+        return sorted(self.view.values(self.names[topic]))
+
+
+@pytest.fixture
+def topics(cluster: DevCluster, view: KafkaView, topic: Callable[..., str]) -> Topics:
+    return Topics(cluster, view, topic(2), topic(2))
+
+
+@pytest.fixture
+def query(spark: SparkSession, tmp_path: Path) -> Iterator[Callable[[Function], Query]]:
+    yield lambda function: Query(spark, tmp_path / uuid.uuid4().hex, function)
+    for active in spark.streams.active:
+        active.stop()
+
+
+def test_two_sinks_of_one_query(query, topics):
+    """Each row is once in each topic; a restart goes on."""
+    q = query(topics.both)
+    q.feed("a", "b")
+    q.feed("c")
+    q.run()
+    q.feed("d")
+    q.run()
+    assert topics.there(0) == topics.there(1) == ["a", "b", "c", "d"]
+
+
+@pytest.mark.parametrize(
+    "point",
+    [
+        pytest.param("prepare.flushed", marks=pytest.mark.chaos),
+        "commit.entered",
+        pytest.param("commit.decided", marks=pytest.mark.chaos),
+        "commit.between",
+        pytest.param("commit.cleaned", marks=pytest.mark.chaos),
+    ],
+)
+def test_a_process_that_dies_in_the_second_sink(point, query, topics, tmp_path):
+    """The first sink's rows are there and are not written again; the second one's are written, or were decided."""
+
+    def function(rows: DataFrame, batch: int) -> None:
+        topics.write(rows, batch, 0)
+        if batch == 1 and not died:
+            died.append(1)
+            with armed(rows.sparkSession, f"{point}=die", tmp_path / "faults"):
+                topics.write(rows, batch, 1)
+        else:
+            topics.write(rows, batch, 1)
+
+    died: list[int] = []
+    q = query(function)
+    q.feed("a", "b", "c")
+    q.feed("d", "e", "f")
+    q.feed("g")
+    q.fails()
+    ends = topics.view.ends(topics.names[0])
+    assert topics.there(0) == list("abcdef")
+    q.run()
+    assert died
+    assert topics.there(0) == topics.there(1) == list("abcdefg")
+    # One micro-batch of one row, and its marker: nothing of micro-batch 1 was written again.
+    assert sum(topics.view.ends(topics.names[0]).values()) <= sum(ends.values()) + 2
+
+
+@pytest.mark.parametrize(("point", "decided"), [("commit.decided", True), ("commit.verified", False)])
+def test_an_error_that_the_function_swallows(point, decided, query, topics, tmp_path):
+    """Spark passes the micro-batch. The next write stops, and the next start commits what was decided; what was not
+    decided is missing, which every start says."""
+
+    def function(rows: DataFrame, batch: int) -> None:
+        if batch != 1:
+            return topics.write(rows, batch, 0)
+        try:
+            with armed(rows.sparkSession, f"{point}=die", tmp_path / "faults"):
+                topics.write(rows, batch, 0)
+        except Exception as error:
+            swallowed.append(error)
+        return None
+
+    swallowed: list[Exception] = []
+    q = query(function)
+    q.feed("a", "b")
+    q.feed("c", "d")
+    q.feed("e", "f")
+    if decided:
+        q.fails("EOS_RUN_CLOSED")
+        q.run()
+        assert topics.there(0) == list("abcdef")
+    else:
+        q.fails("EOS_WRITE_LEFT_BEHIND")
+        found = q.fails("EOS_WRITE_LEFT_BEHIND")
+        assert "The write of micro-batch 1 failed, and was not repeated: Spark is at micro-batch 2" in found.message
+        assert topics.there(0) == ["a", "b"]
+    assert len(swallowed) == 1
+
+
+def test_a_sink_that_begins_in_mid_life_and_pauses(query, topics):
+    """A write only in some micro-batches is legal; so is a name for two writes to one topic."""
+
+    def function(rows: DataFrame, batch: int) -> None:
+        if batch in (1, 4):
+            topics.write(rows, batch, 0, sink="some")
+        topics.write(rows, batch, 0, sink="all")
+
+    q = query(function)
+    for value in "abcdef":
+        q.feed(value)
+    q.run()
+    assert topics.there(0) == sorted("abcdef" + "be")
+
+
+def test_a_second_write_to_a_sink_with_other_rows_is_an_error(query, topics):
+    """With the same rows it counts as a retry."""
+
+    def twice(rows: DataFrame, batch: int) -> None:
+        topics.write(rows, batch, 0)
+        topics.write(rows if batch == 0 else rows.selectExpr("upper(value) AS value"), batch, 0)
+
+    q = query(twice)
+    q.feed("a")
+    q.feed("b")
+    found = q.fails("EOS_REPLAY_DIVERGED")
+    assert f"micro-batch 1 to sink '{topics.names[0]}'" in found.message
+    assert topics.there(0) == ["a", "b"]
+
+
+def test_writes_that_nobody_can_name_are_refused(query, topics, spark):
+    """df.write in the function, which would double at a replay, and batch_writer outside of one."""
+    plain = {"kafka.bootstrap.servers": topics.servers, "topic": topics.names[0]}
+    q = query(lambda rows, batch: rows.write.format("eos-kafka").mode("append").options(**plain).save())
+    q.feed("a")
+    found = q.fails("EOS_WRITE_IN_FOREACH_BATCH")
+    assert "spark_eos.batch_writer" in found.hint
+    with pytest.raises(spark_eos.errors.UnsupportedError, match="EOS_WRITE_WITHOUT_QUERY"):
+        spark_eos.batch_writer(spark.range(1), 0)
+    q = query(lambda rows, batch: topics.write(rows, batch + 1, 0))
+    q.feed("a")
+    q.fails("EOS_WRITE_OTHER_BATCH")
+    assert topics.there(0) == []
+
+
+def test_a_query_that_is_named(spark, topics):
+    """Where Spark does not tell, the user does: the same write again writes nothing, another query's is another."""
+    rows, name = spark.createDataFrame([("a",)], "value STRING"), str(uuid.uuid4())
+    topics.write(rows, 7, 0, query=name)
+    topics.write(rows, 7, 0, query=name)
+    topics.write(rows, 8, 0, query=name)
+    topics.write(rows, 8, 0, query=str(uuid.uuid4()))
+    assert topics.there(0) == ["a", "a", "a"]

@@ -1,0 +1,225 @@
+"""Kafka 3.9, where transaction.version is 0: what the sink relies on there, what it refuses, and a kill."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import astuple
+
+import pyarrow as pa
+import pytest
+from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+
+from spark_eos.devcluster import DevCluster
+from spark_eos.errors import KafkaError, Unclear
+from spark_eos.kafka.codes import OK, Code
+from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.kafka.net.client import BrokerClient, broker_client
+from spark_eos.kafka.ports.coordinator import TransactionCoordinator
+from spark_eos.kafka.producer.additions import Additions
+from spark_eos.kafka.producer.arrow import ArrowProducer
+from spark_eos.kafka.producer.librdkafka import LibrdkafkaProducer
+from spark_eos.kafka.requests.add_partitions_to_txn import add_partitions_to_txn
+from spark_eos.kafka.requests.describe_transactions import describe_transactions
+from spark_eos.kafka.requests.end_txn import end_own_txn
+from spark_eos.options.parse import SinkOptions, sink_options
+from spark_eos.protocol.head import PLAIN_END, Pair
+from spark_eos.protocol.task import check_begins
+from spark_eos.sink.brokers import check_brokers
+from tests.chaos.test_kills import strike
+from tests.support.kafka_view import KafkaView, open_view
+from tests.support.scene import Scene, topics_of
+from tests.support.sink_queries import Sink
+from tests.support.waiting import wait_for
+
+LIFE_MS = 60_000
+VERIFICATION = "transaction.partition.verification.enable"
+
+
+@pytest.fixture(scope="module")
+def old() -> Iterator[DevCluster]:
+    with DevCluster(version="3.9.2") as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def old_view(old: DevCluster) -> Iterator[KafkaView]:
+    with open_view(old.bootstrap_servers) as view:
+        yield view
+
+
+@pytest.fixture(scope="module")
+def kafka(old: DevCluster) -> KafkaProperties:
+    return KafkaProperties({"bootstrap.servers": old.bootstrap_servers})
+
+
+@pytest.fixture
+def client(kafka: KafkaProperties) -> BrokerClient:
+    return broker_client(kafka)
+
+
+@pytest.fixture
+def out(old: DevCluster) -> str:
+    return topics_of(old)(2)
+
+
+@pytest.fixture
+def producer(kafka: KafkaProperties) -> Iterator[ArrowProducer]:
+    made = ArrowProducer(kafka, f"older-{uuid.uuid4()}", LIFE_MS)
+    made.init()
+    yield made
+    made.abort()
+    made.close()
+
+
+@pytest.fixture
+def end(client: BrokerClient) -> Callable[..., int]:
+    return lambda own, commit: end_own_txn(client, astuple(own), commit, 20.0, PLAIN_END)
+
+
+def write(producer: ArrowProducer, topic: str, *values: str, partition: int = 0) -> None:
+    numbers = pa.array([partition] * len(values), pa.int32())
+    producer.write(topic, 2, value=pa.array([value.encode() for value in values]), partition=numbers)
+    producer.flush()
+
+
+def described(client: BrokerClient, own: Pair) -> tuple[str, int]:
+    (state,) = describe_transactions(client, [own.id])
+    return state.transaction_state, state.producer_epoch
+
+
+# What is relied on
+
+
+def test_the_feature_is_missing_and_counts_as_0(client, producer):
+    """The producer goes by it, not by what the brokers speak."""
+    assert client.transaction_version() == 0
+    assert producer.endtxn_version == PLAIN_END
+
+
+def test_a_commit_leaves_the_epoch_and_an_addition_begins_again(producer, client, end, out, old_view):
+    """So that CompleteAbort at the same or the next epoch is no evidence of a loss: only the log is."""
+    write(producer, out, "a")
+    own = producer.identity()
+    assert [end(own, True) for _ in range(3)] == [OK] * 3
+    wait_for(lambda: described(client, own) == ("CompleteCommit", own.epoch), "the end")
+    assert add_partitions_to_txn(client, astuple(own), [(out, 0)], 10) == {(out, 0): OK}
+    assert described(client, own) == ("Ongoing", own.epoch)
+    assert end(own, False) == OK
+    wait_for(lambda: described(client, own) == ("CompleteAbort", own.epoch), "the abort")
+    assert old_view.values(out) == ["a"]
+    assert end(own, True) == Code.INVALID_TXN_STATE
+
+
+def test_an_aborted_or_fenced_transaction_is_not_committed(producer, kafka, end, out, old_view):
+    """48 after an abort on request; 47 or 90 after somebody else has taken the id."""
+    write(producer, out, "a")
+    assert end(producer.identity(), False) == OK
+    assert end(producer.identity(), True) == Code.INVALID_TXN_STATE
+    other = ArrowProducer(kafka, producer.name, LIFE_MS)
+    other.init()
+    write(other, out, "b")
+    assert end(producer.identity(), True) in (47, 90)
+    assert end(other.identity(), True) == OK
+    other.close()
+    wait_for(lambda: old_view.values(out) == ["b"], "the rows of the second")
+
+
+def test_a_batch_of_a_partition_that_was_not_added_is_refused(producer, out, monkeypatch):
+    """Brokers verify it; what comes after the end can stay open nowhere."""
+    monkeypatch.setattr(Additions, "add", lambda *_: None)
+    with pytest.raises(KafkaError) as caught:
+        write(producer, out, "a")
+    assert caught.value.condition == "EOS_DELIVERY_FAILED"
+    assert caught.value.parameters["reason"] in ("TRANSACTION_ABORTABLE", "INVALID_TXN_STATE")
+
+
+def test_a_transaction_that_was_aborted_and_began_again_is_not_handed_over(producer, client, end, out):
+    """The coordinator describes it as it should be; where it begins tells."""
+    own, coordinator = producer.identity(), TransactionCoordinator(client, "older", "q")
+    write(producer, out, "a")
+    assert end(own, False) == OK
+    wait_for(lambda: described(client, own)[0] == "CompleteAbort", "the abort")
+    write(producer, out, "b", partition=1)
+    assert described(client, own) == ("Ongoing", own.epoch)
+    firsts = producer.firsts()
+    assert firsts == {(out, 0): 0, (out, 1): 0}
+    begins = coordinator.begins(own, firsts)
+    assert begins == {(out, 1): 0}
+    with pytest.raises(Unclear, match=f"{out}-0") as caught:
+        check_begins(own, firsts, begins)
+    assert caught.value.condition == "EOS_TRANSACTION_NOT_HELD"
+
+
+def test_the_first_batch_is_told_by_its_sequence_number(kafka, client, old, out):
+    """For librdkafka's producer, which does not say where its rows are."""
+    coordinator = TransactionCoordinator(client, "older", "q")
+    producer = LibrdkafkaProducer(kafka, f"older-{uuid.uuid4()}", LIFE_MS)
+    producer.warm_up(out)
+    producer.init()
+    producer.begin()
+    for value in ("a", "b"):
+        producer.produce(out, value, partition=0)
+        producer.flush()
+    own = producer.identity()
+    assert producer.endtxn_version == PLAIN_END
+    assert [coordinator.is_first(own, out, 0, offset) for offset in (0, 1)] == [True, False]
+    assert coordinator.is_first(Pair(own.id, own.producer_id, own.epoch + 1), out, 0, 0) is False
+    producer.abort()
+    producer.close()
+
+
+def test_a_kill_loses_and_doubles_nothing(old, old_view, spark, tmp_path):
+    """Between the decision and the end of the transactions decided on."""
+    strike(Scene(old_view, topics_of(old), tmp_path), spark, "commit.decided", "dead")
+
+
+def test_rows_go_through_librdkafka_too(old, old_view, files, tmp_path):
+    """Where a property asks for it; where its transactions begin is read from the log."""
+    out = topics_of(old)(2)
+    query = Sink(old, tmp_path / "query", topic=out, kafka__message__max__bytes="900000")
+    query.run(files().add(["a", "b"], ["c"]).stream())
+    assert sorted(old_view.values(out)) == ["a", "b", "c"]
+
+
+# What is refused
+
+
+def options(kafka: KafkaProperties, **more: str) -> SinkOptions:
+    return sink_options({"kafka.bootstrap.servers": kafka.bootstrap_servers, "topic": "out", **more})
+
+
+def test_two_phase_commit_needs_version_2(kafka):
+    """With the command that raises it."""
+    with pytest.raises(KafkaError, match=r"transaction\.version is 0") as caught:
+        check_brokers(options(kafka, **{"transaction.two.phase.commit": "true"}))
+    assert caught.value.condition == "EOS_TRANSACTION_VERSION"
+    assert "kafka-features.sh upgrade --feature transaction.version=2" in caught.value.hint
+
+
+def test_brokers_that_verify_nothing(kafka, old_view):
+    """A batch that comes late would hang for ever; with the setting that prevents it, by which the check passes."""
+    check_brokers(options(kafka))
+    alter(old_view, AlterConfigOpType.SET)
+    try:
+        wait_for(lambda: refused(kafka), "the setting")
+        with pytest.raises(KafkaError, match=f"{VERIFICATION}=true: 0") as caught:
+            check_brokers(options(kafka))
+        assert caught.value.condition == "EOS_TRANSACTION_VERIFICATION_OFF"
+    finally:
+        alter(old_view, AlterConfigOpType.DELETE)
+    wait_for(lambda: not refused(kafka), "the setting")
+
+
+def refused(kafka: KafkaProperties) -> bool:
+    try:
+        check_brokers(options(kafka))
+    except KafkaError:
+        return True
+    return False
+
+
+def alter(view: KafkaView, operation: AlterConfigOpType) -> None:
+    entry = ConfigEntry(VERIFICATION, "false", incremental_operation=operation)
+    broker = ConfigResource(ResourceType.BROKER, "0", incremental_configs=[entry])
+    view.admin.incremental_alter_configs([broker])[broker].result(30)

@@ -1,0 +1,201 @@
+"""Reading from the nearest replica: three brokers, each in a rack of its own and behind a proxy that counts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+
+import pytest
+
+from spark_eos.devcluster import DevCluster
+from spark_eos.kafka.codes import Code
+from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.kafka.net.client import broker_client
+from spark_eos.kafka.requests import fetch
+from spark_eos.options.parse import Fetching
+from spark_eos.source import nearest, raw
+from spark_eos.source.fetch import read_range
+from spark_eos.source.planning import OffsetRange
+from tests.support.kafka_view import write
+from tests.support.proxy import Proxy
+from tests.support.waiting import wait_for
+
+BROKERS = 3
+ROWS, SIZE = 300, 10_000
+NEAREST = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+CONFIG = {"broker.rack": "rack-{broker}", "replica.selector.class": NEAREST}
+
+
+@dataclass
+class Racks:
+    """``proxies``: of each broker. The topic's one partition is led by ``leader``, and all three have it."""
+
+    cluster: DevCluster
+    proxies: list[Proxy]
+    topic: str
+
+    @property
+    def servers(self) -> str:
+        return ",".join(proxy.address for proxy in self.proxies)
+
+    @property
+    def leader(self) -> int:
+        client = broker_client(KafkaProperties({"bootstrap.servers": self.servers}))
+        client.forget_leader(self.topic, 0)
+        leader = client.leader(self.topic, 0)
+        assert leader is not None
+        return leader
+
+    @property
+    def follower(self) -> int:
+        return next(i for i in range(BROKERS) if i != self.leader)
+
+    def fetching(self, rack: str, **more: str) -> Fetching:
+        properties = {"bootstrap.servers": self.servers, "client.rack": rack}
+        return Fetching(KafkaProperties(properties | {key.replace("__", "."): value for key, value in more.items()}))
+
+    def read(self, fetching: Fetching, start: int = 0, end: int = ROWS) -> list[int]:
+        """The bytes of rows that each broker has sent for all rows, each of which came once."""
+        before = [proxy.answered for proxy in self.proxies]
+        batches = list(read_range(fetching, OffsetRange(self.topic, 0, start, end)))
+        assert [offset for batch in batches for offset in batch["offset"].to_pylist()] == list(range(start, end))
+        return [proxy.answered - sent for proxy, sent in zip(self.proxies, before, strict=True)]
+
+
+@pytest.fixture(scope="module")
+def _racks() -> Iterator[Racks]:
+    with ExitStack() as stack:
+        proxies = [Proxy() for _ in range(BROKERS)]
+        for proxy in proxies:
+            stack.callback(proxy.close)
+        ports = [proxy.port for proxy in proxies]
+        cluster = stack.enter_context(DevCluster(brokers=BROKERS, config=CONFIG, proxies=ports))
+        for i, proxy in enumerate(proxies):
+            proxy.upstream = cluster.broker(i).proxied_port
+        cluster.create_topic("racks", 1)
+        write(cluster.bootstrap_servers, "racks", [(0, f"{i:05d}".ljust(SIZE, "x")) for i in range(ROWS)])
+        yield Racks(cluster, proxies, "racks")
+
+
+@pytest.fixture
+def racks(_racks: Racks) -> Iterator[Racks]:
+    """Nothing is known of nearest replicas yet; every proxy lets everything through."""
+    nearest._choices.clear()
+    yield _racks
+    for proxy in _racks.proxies:
+        proxy.restore()
+    fetch.connection_pool.close()
+
+
+def most(sent: list[int]) -> int:
+    """The one broker that has sent the rows; the others have said hardly anything."""
+    best = max(range(BROKERS), key=sent.__getitem__)
+    assert sent[best] > ROWS * SIZE
+    assert sum(sent) - sent[best] < 20_000
+    return best
+
+
+def test_rows_come_from_the_replica_in_the_readers_rack(racks):
+    """From whichever it is; and a second read does not ask the leader again."""
+    for broker in range(BROKERS):
+        assert most(racks.read(racks.fetching(f"rack-{broker}"))) == broker
+    again = racks.read(racks.fetching(f"rack-{racks.follower}"))
+    assert most(again) == racks.follower
+    assert again[racks.leader] == 0
+
+
+@pytest.mark.parametrize("rack", ["", "another", "${env:NO_SUCH_VARIABLE}"])
+def test_without_a_replica_in_the_rack_the_leader_is_read(racks, rack):
+    """As without the property."""
+    assert most(racks.read(racks.fetching(rack))) == racks.leader
+
+
+def test_the_rack_of_each_executor(racks, monkeypatch):
+    """By a variable of its environment, which the property names: on the direct way, and by librdkafka."""
+    monkeypatch.setenv("AZ_OF_THIS_TEST", f"{racks.follower}")
+    nearest._variable.cache_clear()
+    for more in ({}, {"log_level": "0"}):  # which only librdkafka supports
+        fetching = racks.fetching("rack-${env:AZ_OF_THIS_TEST}", **more)
+        assert raw.supports(fetching.kafka) == (not more)
+        sent = racks.read(fetching)
+        assert max(range(BROKERS), key=sent.__getitem__) == racks.follower
+
+
+@contextmanager
+def cut(proxy: Proxy) -> Iterator[None]:
+    proxy.cut()
+    yield
+    proxy.restore()
+
+
+@contextmanager
+def silent(proxy: Proxy) -> Iterator[None]:
+    proxy.lose(answers=True)
+    yield
+    proxy.restore()
+
+
+@pytest.mark.parametrize("fault", [cut, silent])
+def test_a_replica_that_is_gone_is_left_for_the_leader(racks, monkeypatch, fault: Callable):
+    """In the middle of a range, and before the next one; when it is back, it is read again after a while."""
+    monkeypatch.setattr(raw, "_REPLICA_SILENCE_S", 0.5)
+    monkeypatch.setattr(nearest, "_AWAY_S", 1.0)
+    follower, fetching = racks.follower, racks.fetching(f"rack-{racks.follower}")
+    batches = read_range(fetching, OffsetRange(racks.topic, 0, 0, ROWS))
+    offsets = next(batches)["offset"].to_pylist()
+    with fault(racks.proxies[follower]):
+        for batch in batches:
+            offsets += batch["offset"].to_pylist()
+        assert offsets == list(range(ROWS))
+        assert most(racks.read(fetching)) == racks.leader
+    wait_for(lambda: racks.read(fetching)[follower] > ROWS * SIZE, "the nearest replica to be read again")
+
+
+@pytest.mark.parametrize(
+    "code",
+    [Code.OFFSET_OUT_OF_RANGE, Code.UNKNOWN_TOPIC_OR_PARTITION, Code.NOT_LEADER_OR_FOLLOWER, Code.FENCED_LEADER_EPOCH],
+)
+def test_a_replica_that_refuses_is_left_for_the_leader(racks, monkeypatch, code):
+    """What is out of its range may be in the leader's; it is not data loss."""
+    receive = fetch.FetchConnection.receive
+    refused = []
+
+    def refuses(connection: fetch.FetchConnection, timeout_s: float) -> fetch.FetchResponse:
+        answer = receive(connection, timeout_s)
+        if connection.node != racks.leader:
+            refused.append(connection.node)
+            return fetch.FetchResponse(code, 0)
+        return answer
+
+    monkeypatch.setattr(fetch.FetchConnection, "receive", refuses)
+    racks.read(racks.fetching(f"rack-{racks.follower}"))
+    assert refused == [racks.follower]
+
+
+def test_a_replica_that_has_less_than_the_leader_is_left(racks, monkeypatch):
+    """Its high watermark follows the leader's; a reader waits for that a second, and no longer."""
+    monkeypatch.setattr(raw, "_REPLICA_BEHIND_S", 0.2)
+    receive = fetch.FetchConnection.receive
+
+    def behind(connection: fetch.FetchConnection, timeout_s: float) -> fetch.FetchResponse:
+        answer = receive(connection, timeout_s)
+        return answer if connection.node == racks.leader else fetch.FetchResponse(0, 0, (), 0, 0, 0)
+
+    monkeypatch.setattr(fetch.FetchConnection, "receive", behind)
+    assert racks.read(racks.fetching(f"rack-{racks.follower}"))[racks.leader] > ROWS * SIZE
+
+
+def test_the_leader_is_asked_again_after_a_while(racks, monkeypatch):
+    """There may be a nearer one by then; also in the middle of a range."""
+    named = []
+    prefer = nearest.NearestReplica.prefer
+    monkeypatch.setattr(nearest.NearestReplica, "prefer", lambda self, node: named.append(node) or prefer(self, node))
+    monkeypatch.setattr(nearest.NearestReplica, "leave", lambda self: pytest.fail("nothing is wrong with it"))
+    fetching = racks.fetching(f"rack-{racks.follower}")
+    monkeypatch.setattr(nearest, "_PREFERRED_S", 0.05)
+    for _ in range(2):
+        racks.read(fetching)
+        wait_for(lambda: nearest.NearestReplica(fetching.kafka, racks.topic, 0).node is None, "the time")
+    assert len(named) >= 2
+    assert set(named) == {racks.follower}

@@ -1,0 +1,104 @@
+"""Mirrors between two clusters, for tests in one Spark session."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming import StreamingQuery
+
+from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.mirror.map_topic import OffsetMap
+from spark_eos.mirror.plan import Targets
+from spark_eos.mirror.start import mirror
+from tests.support.direct_queries import copied
+from tests.support.kafka_view import KafkaView, Row
+from tests.support.sink_queries import SECONDS
+from tests.support.waiting import wait_for
+
+
+class Mirror:
+    """A mirror and its checkpoint; ``run`` may be called again and again. ``here`` and ``there`` are the clusters."""
+
+    def __init__(
+        self, spark: SparkSession, here: KafkaView, there: KafkaView, folder: Path, topics: str, **targets: Any
+    ) -> None:
+        self.spark, self.here, self.there, self.topics = spark, here, there, topics
+        self.checkpoint = folder / "checkpoint"
+        self.targets = Targets(**targets)
+        self.reads: dict[str, str] = {"subscribe": topics}
+        self.writes: dict[str, str] = {}
+        self.trigger: dict[str, object] = {"availableNow": True}
+
+    def start(self) -> StreamingQuery:
+        """``reads`` and ``writes`` are options besides."""
+        return mirror(
+            self.spark,
+            source={
+                "kafka.bootstrap.servers": self.here.bootstrap_servers,
+                "startingOffsets": "earliest",
+                **self.reads,
+            },
+            target={"kafka.bootstrap.servers": self.there.bootstrap_servers, **self.writes},
+            targets=self.targets,
+            checkpoint=str(self.checkpoint),
+            trigger=self.trigger,
+        )
+
+    def run(self) -> str:
+        """Until the input is drained; the query's id."""
+        query = self.start()
+        try:
+            assert query.awaitTermination(SECONDS), "the query does not end"
+        finally:
+            query.stop()
+        return query.id
+
+    def stopped_by(self, condition: str) -> str:
+        """Run, and expect an error of a running query: its text."""
+        with pytest.raises(StreamingQueryException, match=condition) as caught:
+            self.start().awaitTermination(SECONDS)
+        return str(caught.value)
+
+    def map(self) -> OffsetMap:
+        """The offset map as it is now."""
+        return OffsetMap.read(self.kafka, cluster_of(self.here), self.targets.map)
+
+    @property
+    def kafka(self) -> KafkaProperties:
+        """How the target is reached."""
+        return KafkaProperties({"bootstrap.servers": self.there.bootstrap_servers})
+
+
+def cluster_of(view: KafkaView) -> str:
+    """The cluster's id, by another client than ours."""
+    return str(view.admin.list_topics(timeout=10).cluster_id)
+
+
+def seen(view: KafkaView, topic: str) -> list[Row]:
+    """What consumers see, when the markers are written."""
+    wait_for(lambda: not view.held(topic), "the markers")
+    return view.rows(topic)
+
+
+def check_same(mirror: Mirror, *topics: str) -> None:
+    """Plain consumers see the same on both sides: keys, values, headers, timestamps, in the order of each partition;
+    and each row is where the offset map says."""
+    for topic in topics:
+        target = mirror.targets.name(topic)
+        source, result = seen(mirror.here, topic), seen(mirror.there, target)
+        assert copied(result) == copied(source)
+        map_ = mirror.map()
+        by_partition: dict[int, list[Row]] = {}
+        for row in result:
+            by_partition.setdefault(row.partition, []).append(row)
+        for row in source:
+            place = map_.translate(topic, row.partition, row.offset)
+            assert (place.topic, place.partition, place.offset) == (
+                target,
+                row.partition,
+                by_partition[row.partition].pop(0).offset,
+            )

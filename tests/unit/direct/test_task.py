@@ -1,0 +1,76 @@
+"""A task of the direct way, where its source changes under its hands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from spark_eos.direct import task
+from spark_eos.direct.copying import Copied
+from spark_eos.direct.plan import DirectPlan
+from spark_eos.errors import DataLossError, EosError, KafkaError
+from spark_eos.options.parse import sink_options, stream_options
+from spark_eos.protocol.head import Digest
+from spark_eos.protocol.ranges import Range
+
+SERVERS = {"kafka.bootstrap.servers": "127.0.0.1:1"}
+HERE = Range("in", 0, 3, 9)
+
+
+class Cluster:
+    """The source's: its id, and that of the topic, each time that somebody asks."""
+
+    def __init__(
+        self, monkeypatch: pytest.MonkeyPatch, ids: list[str | None], clusters: tuple[str, ...] = ("c",)
+    ) -> None:
+        self._ids, self._clusters = iter(ids), iter([*clusters, *clusters[-1:] * 9])
+        self.copied: list[Any] = []
+        monkeypatch.setattr(task, "describe_topics", lambda *_, **__: self._topics())
+        monkeypatch.setattr(task, "cluster_id", lambda kafka: next(self._clusters))
+        monkeypatch.setattr(task, "copy_range", self._copy)
+
+    def _topics(self) -> dict[str, Any]:
+        found = next(self._ids)
+        return {} if found is None else {"in": SimpleNamespace(id=found)}
+
+    def _copy(self, fetching: Any, place: Any, target: tuple[str, int], producer: Any) -> Copied:
+        self.copied.append((place.start, place.end, target))
+        return Copied(2, 20, 7, 1)
+
+
+def parts(fail: bool = True) -> Iterator[Any]:
+    source = stream_options({**SERVERS, "subscribe": "in", "failOnDataLoss": str(fail)})
+    plan = DirectPlan(source, sink_options({**SERVERS, "topic": "out", "checkpointLocation": "/c"}), "c", None)
+    nothing: Any = SimpleNamespace(whole_batches=None)
+    return task.Parts(plan, SimpleNamespace(options=plan.sink), nothing, Digest.COPIED, {"in": "id"}).of([HERE])
+
+
+def test_a_range_is_copied_to_the_partition_of_the_same_number(monkeypatch):
+    """Of the topic that the sink names."""
+    cluster = Cluster(monkeypatch, ["id", "id"])
+    assert [(part.rows, part.bytes, part.oldest_ms) for part in parts()] == [(2, 20, 1)]
+    assert cluster.copied == [(3, 9, ("out", 0))]
+
+
+@pytest.mark.parametrize(
+    ("ids", "clusters"), [(["id", "other"], ("c",)), (["id", None], ("c",)), (["id", "id"], ("c", "d"))]
+)
+def test_a_topic_that_is_recreated_while_it_is_read_fails_the_task(ids, clusters, monkeypatch):
+    """At the same offsets it has other rows, and nobody knows which were read."""
+    Cluster(monkeypatch, ids, clusters)
+    with pytest.raises(KafkaError) as caught:
+        list(parts())
+    assert caught.value.condition == "EOS_SOURCE_RECREATED"
+
+
+def test_a_topic_that_is_gone_is_a_data_loss(monkeypatch):
+    """Which is an error, or leaves the range out."""
+    cluster = Cluster(monkeypatch, ["other"] * 4)
+    with pytest.raises(DataLossError) as caught:
+        list(parts())
+    assert isinstance(caught.value, EosError)
+    assert list(parts(fail=False)) == []
+    assert cluster.copied == []

@@ -1,0 +1,146 @@
+"""Which files there are, which are complete, and whether one has changed."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from spark_eos.errors import FileError
+from spark_eos.ingest.folder import BLOCK_BYTES, Complete, File, Folder, with_digest
+from spark_eos.ingest.source import Form, parquet_schema, read_file
+from spark_eos.storage.settings import HadoopSettings
+
+NONE = HadoopSettings()
+TEXT = Form(blank=True)
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def planned(path: Path) -> File:
+    """The file as an ingest has planned it."""
+    (file,) = (file for file in Folder(str(path.parent)).files() if file.uri.endswith(path.name))
+    return with_digest(file, NONE)
+
+
+def test_files_of_a_folder_by_their_real_place(tmp_path: Path):
+    """Links lead to the same URI; drafts and other names are left out; the oldest comes first."""
+    (tmp_path / "data" / "_tmp").mkdir(parents=True)
+    (tmp_path / "data" / "more").mkdir()
+    names = ("b.csv", "more/a.csv", ".a.csv", "_b.csv", "_tmp/c.csv", "c.txt")
+    for time, name in enumerate(names):
+        (tmp_path / "data" / name).write_text(name)
+        os.utime(tmp_path / "data" / name, (100 - time, 100 - time))
+    (tmp_path / "link").symlink_to("data")
+    found = Folder(f"{tmp_path}/link/", "*.csv").files()
+    assert [file.uri for file in found] == [f"file://{tmp_path}/data/more/a.csv", f"file://{tmp_path}/data/b.csv"]
+    assert found == Folder(f"file:{tmp_path}/data", "*.csv").files()
+    assert (found[0].size, found[0].mtime_ns) == (len("more/a.csv"), 99 * 10**9)
+
+
+def test_a_folder_that_is_not_there(tmp_path: Path):
+    """The error names it; so it does for a file system that nobody knows."""
+    with pytest.raises(FileError, match="EOS_FILE_UNREADABLE") as raised:
+        Folder(str(tmp_path / "no")).files()
+    assert str(tmp_path / "no") in raised.value.message
+    with pytest.raises(FileError, match="EOS_FILE_UNREADABLE"):
+        Folder("nowhere://x/y")
+
+
+def test_a_file_is_complete_when_it_was_seen_unchanged_for_a_while():
+    """By what was seen, not by the file's time; each change begins anew, and a new start does, too."""
+    clock = Clock()
+    complete = Complete(10.0, clock=clock)
+    one, two, grown = File("a", 1, 0), File("b", 1, 0), File("a", 2, 0)
+    assert complete.of([one, two]) == []
+    clock.now = 9.0
+    assert complete.of([grown, two]) == []
+    clock.now = 10.0
+    assert complete.of([grown, two]) == [two]
+    clock.now = 19.0
+    assert complete.of([grown]) == [grown]
+    assert Complete(10.0, clock=clock).of([grown]) == []
+
+
+def test_a_file_with_a_marker_beside_it_is_complete():
+    """The marker is none of the files."""
+    files = [File("f/a", 1, 0), File("f/b", 1, 0), File("f/b.done", 0, 0)]
+    names = frozenset(file.uri for file in files)
+    assert Complete(marker=".done").of(files, lambda: names) == [files[1]]
+    assert Complete().of(files) == files
+
+
+@pytest.mark.parametrize("how", ["appended", "replaced", "removed", "rewritten"])
+def test_a_file_that_changes_while_it_is_read(how: str, tmp_path: Path):
+    """The attempt fails at the end; also where size and time are what they were."""
+    path = tmp_path / "file"
+    path.write_bytes(b"0123456\n" * (BLOCK_BYTES // 2))
+    file = planned(path)
+    rows = read_file(file, TEXT, NONE)
+    next(rows)
+    was = path.stat()
+    if how == "appended":
+        with path.open("ab") as end:
+            end.write(b"more\n")
+    elif how == "removed":
+        path.unlink()
+    elif how == "replaced":
+        (tmp_path / "other").write_bytes(b"0123456\n" * (BLOCK_BYTES // 2))
+        (tmp_path / "other").rename(path)
+    else:
+        with path.open("r+b") as end:
+            end.seek(-8, os.SEEK_END)
+            end.write(b"7654321\n")
+        os.utime(path, ns=(was.st_atime_ns, was.st_mtime_ns))
+    with pytest.raises(FileError, match="EOS_FILE_CHANGED_WHILE_READ"):
+        for _ in rows:
+            pass
+
+
+def test_a_file_that_has_changed_before_it_is_read(tmp_path: Path):
+    """Nothing of it comes."""
+    path = tmp_path / "file"
+    path.write_text("a\n")
+    file = planned(path)
+    path.write_text("ab\n")
+    with pytest.raises(FileError, match="it had 2 bytes, and has 3 now"):
+        next(read_file(file, TEXT, NONE))
+    with pytest.raises(FileError, match="EOS_FILE_CHANGED_WHILE_READ"):
+        with_digest(file, NONE)
+
+
+def rows_of(path: Path, form: Form) -> list[tuple[object, ...]]:
+    return [tuple(row.values()) for batch in read_file(planned(path), form, NONE) for row in batch.to_pylist()]
+
+
+def test_a_header_is_checked_and_is_no_row(tmp_path: Path):
+    """Columns in another order would be other rows; blank lines are none."""
+    path = tmp_path / "a.csv"
+    path.write_text('"n";name\n\n1;x\n')
+    form = Form(quote='"', header=("n", "name"), delimiter=";")
+    assert rows_of(path, form) == [("1;x", f"file://{path}", 3)]
+    path.write_text("name;n\nx;1\n")
+    with pytest.raises(FileError, match=r"EOS_FILE_MALFORMED.*its header is name, n, not n, name"):
+        rows_of(path, form)
+    path.write_text("")
+    assert rows_of(path, form) == []
+
+
+def test_what_is_no_parquet(tmp_path: Path):
+    """A file cut short, as by a copy under way, ends the micro-batch; its rows have numbers otherwise."""
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"n": [7, 8]}), path)
+    assert rows_of(path, Form(parquet=True)) == [(7, f"file://{path}", 1), (8, f"file://{path}", 2)]
+    path.write_bytes(path.read_bytes()[:-5])
+    with pytest.raises(FileError, match="EOS_FILE_MALFORMED"):
+        rows_of(path, Form(parquet=True))
+    with pytest.raises(FileError, match="EOS_FILE_MALFORMED"):
+        parquet_schema(planned(path), NONE)

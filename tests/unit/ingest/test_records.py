@@ -1,0 +1,82 @@
+"""Text files are cut into records wherever their blocks end."""
+
+from __future__ import annotations
+
+import csv
+import io
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spark_eos.ingest import records as module
+from spark_eos.ingest.records import BadText, TextForm, records
+
+LINES, CSV = TextForm(), TextForm(b'"')
+
+
+def blocks(data: bytes, size: int) -> list[bytes]:
+    return [data[at : at + size] for at in range(0, len(data), size)]
+
+
+def cut(data: bytes, size: int = 1000, form: TextForm = LINES) -> list[tuple[str, int]]:
+    found = []
+    for batch in records(blocks(data, size), form):
+        found += zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True)
+    return found
+
+
+@given(st.lists(st.text(st.characters(exclude_characters="\n\r", codec="utf-8"))), st.integers(1, 9), st.booleans())
+def test_lines_are_what_python_takes_for_lines(lines: list[str], size: int, ends: bool):
+    """Whatever the blocks, with and without a line break at the end; each has its number."""
+    data = "\n".join(lines).encode() + (b"\n" if ends and lines else b"")
+    expected = lines if ends or not lines or lines[-1] else lines[:-1]
+    if expected and expected[0].startswith("\ufeff"):
+        expected = [expected[0].removeprefix("\ufeff"), *expected[1:]]
+        expected = expected if any(expected) or ends or len(expected) > 1 else []
+    assert cut(data, size) == [(line, number) for number, line in enumerate(expected, 1)]
+
+
+FIELD = st.text(st.characters(codec="ascii", exclude_characters="\r\x00"), max_size=6)
+
+
+@given(st.lists(st.lists(FIELD, min_size=1, max_size=3), max_size=5), st.integers(1, 9))
+def test_a_quoted_line_break_belongs_to_its_record(rows: list[list[str]], size: int):
+    """What Python's csv module writes is cut where that begins a row."""
+    text, starts = io.StringIO(), []
+    writer = csv.writer(text, quoting=csv.QUOTE_ALL, lineterminator="\n")
+    for row in rows:
+        starts.append(text.getvalue().count("\n") + 1)
+        writer.writerow(row)
+    found = cut(text.getvalue().encode(), size, CSV)
+    assert [line for _, line in found] == starts
+    assert [next(csv.reader(io.StringIO(value, newline=""))) for value, _ in found] == rows
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 1000])
+def test_line_breaks_of_two_bytes_and_a_byte_order_mark(size: int):
+    """Neither is part of a record; a carriage return elsewhere is."""
+    assert cut(b"\xef\xbb\xbfa\r\nb\rc\n\r\nlast", size) == [("a", 1), ("b\rc", 2), ("", 3), ("last", 4)]
+
+
+def test_a_backslash_takes_the_meaning_of_a_quote():
+    """Only where the form says so."""
+    data = b'"a\\"\nb"\nc\n'
+    assert cut(data, 3, TextForm(b'"', backslash=True)) == [('"a\\"\nb"', 1), ("c", 3)]
+    assert cut(data[:6], 3, CSV) == [('"a\\"', 1), ("b", 2)]
+
+
+@pytest.mark.parametrize("size", [1, 5, 1000])
+@pytest.mark.parametrize(("data", "line", "why"), [(b'a\n"b\nc\n', 2, "quote"), (b"a\nb\n\xff\xfe\nd\n", 3, "UTF-8")])
+def test_what_is_no_text_is_refused_with_its_line(data: bytes, line: int, why: str, size: int):
+    """A quote that is not closed would swallow the rest; other encodings would be other text."""
+    with pytest.raises(BadText, match=why) as bad:
+        cut(data, size, CSV)
+    assert bad.value.line == line
+
+
+def test_a_record_without_an_end_is_refused(monkeypatch: pytest.MonkeyPatch):
+    """The rest of a file is not kept in memory behind a quote."""
+    monkeypatch.setattr(module, "LONGEST_BYTES", 100)
+    with pytest.raises(BadText, match="no end"):
+        cut(b'"' + b"x\n" * 1000, 10, CSV)

@@ -1,0 +1,58 @@
+"""What Delta says becomes an error by name. The texts are those of Delta 4.4.0."""
+
+from __future__ import annotations
+
+import pytest
+
+from jobs.delta_errors import named
+from spark_eos.errors import TableError
+from spark_eos.reasons import PLAN
+
+STREAM = "[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: "
+SAYS = {
+    "[DELTA_SOURCE_IGNORE_DELETE] Detected deleted data (for example part-0.parquet) from streaming source.":
+        "EOS_DELTA_ROWS_CHANGED",
+    "[DELTA_SOURCE_TABLE_IGNORE_CHANGES] Detected a data update (for example MERGE) in the source table at version 6.":
+        "EOS_DELTA_ROWS_CHANGED",
+    "[FAILED_READ_FILE.FILE_NOT_EXIST] Encountered error while reading file file:/t/part-0.parquet.":
+        "EOS_DELTA_FILES_GONE",
+    "[DELTA_MISSING_FILES_UNEXPECTED_VERSION] Delta stream cannot resume from version 5; log starts at 7.":
+        "EOS_DELTA_LOG_GONE",
+    "[DELTA_STREAMING_TRAILING_COMMIT_MISSING] Delta stream detected commits up to version 5 but files are missing.":
+        "EOS_DELTA_LOG_GONE",
+    "[DELTA_VERSIONS_NOT_CONTIGUOUS] Versions (0, 1, 4) are not contiguous.": "EOS_DELTA_LOG_GONE",
+    "[DELTA_SCHEMA_CHANGED_WITH_VERSION] Detected schema change in version 1:": "EOS_DELTA_SCHEMA_CHANGED",
+    "[DIFFERENT_DELTA_TABLE_READ_BY_STREAMING_SOURCE] The streaming query was reading from an unexpected Delta table":
+        "EOS_DELTA_OTHER_TABLE",
+    "[DELTA_MISSING_CHANGE_DATA] Error getting change data for range [0 , 1] as change data was not recorded for "
+    "version [0].": "EOS_DELTA_NO_CHANGE_FEED",
+    "[DELTA_VERSION_NOT_FOUND] Cannot time travel Delta table to version 2. Available versions: [0, 1].":
+        "EOS_DELTA_NO_VERSION",
+    "[DELTA_CONCURRENT_TRANSACTION] ConcurrentTransactionException: This error occurs when multiple streaming queries":
+        "EOS_DELTA_TWO_QUERIES",
+    "[DELTA_CONCURRENT_APPEND.WITHOUT_HINT] Transaction conflict detected. a concurrent WRITE added data":
+        "EOS_DELTA_CONFLICT",
+    "[DELTA_FAILED_TO_MERGE_FIELDS] Failed to merge fields 'v' and 'v'": "EOS_DELTA_COLUMNS",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "condition"), SAYS.items(), ids=lambda text: text.partition("]")[0].strip("["))
+def test_what_delta_says_has_a_name(text: str, condition: str) -> None:
+    """Delta's own sentence is in the message, and there is always something to do."""
+    error = named(Exception(f"{STREAM}{text} SQLSTATE: XXKST\nmore\n{PLAN}\n"))
+    assert error is not None and error.condition == condition and error.hint
+    assert text.partition("] ")[2].rstrip(".:") in error.message
+
+
+def test_only_a_conflict_with_another_writer_is_tried_again() -> None:
+    """All others need somebody."""
+    helped = {condition for text, condition in SAYS.items() if named(Exception(text)).restart_helps}
+    assert helped == {"EOS_DELTA_CONFLICT"}
+
+
+def test_other_errors_keep_their_own_words() -> None:
+    """Errors of spark-eos, those of Spark, and what stands in the query's plan."""
+    plan = f"[DELTA_SOURCE_IGNORE_DELETE] {STREAM}"
+    ours = TableError("EOS_DELTA_FORGETS", "It says [DELTA_CONCURRENT_APPEND] x.", hint="h")
+    for error in (Exception("[DIVIDE_BY_ZERO] x"), Exception(f"x\n{PLAN}\n{plan}"), ours, Exception(str(ours))):
+        assert named(error) is None

@@ -1,0 +1,87 @@
+"""The config file of an ingest: what is wrong in it is said before Spark starts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from jobs.config import load
+from jobs.files_taking import _dealt
+from jobs.ingest_files import JobConfig, plan
+from spark_eos.errors import ConfigError, EosError
+from spark_eos.ingest.folder import File
+
+ROOT = Path(__file__).parents[3]
+RIGHT = """
+kafka: {bootstrap.servers: "localhost:9092"}
+name: invoices
+files: {path: /data, format: csv, schema: n INT, options: {header: true}}
+transform: {sql: SELECT string(n) AS value FROM input}
+sink: {topic: t}
+"""
+
+
+def read(text: str, folder: Path) -> JobConfig:
+    file = folder / "job.yaml"
+    file.write_text(text)
+    return load(file, JobConfig, {})
+
+
+def test_the_example_is_right_and_says_the_defaults(tmp_path: Path):
+    """What it does not say differs from what it says in nothing but the options of its format."""
+    config = load(ROOT / "conf" / "ingest_files.yaml", JobConfig, {"FILES": "/data"})
+    assert str(config) == "/data/*.csv → invoices; ingest invoices; every 10 seconds"
+    default = read(RIGHT, tmp_path)
+    assert (config.files.complete, config.trigger, config.restart, config.files.max_files_per_trigger) == (
+        *(default.files.complete, default.trigger, default.restart, default.files.max_files_per_trigger),
+    )
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "says"),
+    [
+        ("schema: n INT, ", "", "line 4: 'files': 'csv' requires a schema"),
+        ("format: csv", "format: text", "'files.schema' 'text' does not take a schema"),
+        ("header: true", "multiLine: true", "'files.options.multiLine' is no option of this format"),
+        ("header: true", "quote: «", "'files.options.quote' is not one byte"),
+        ("header: true", "escape: x", "'files.options.escape' is neither a quote nor a backslash"),
+        ("path: /data", "path: /data, tasks: 0", "'files.tasks' is below 1"),
+        ("path: /data", "path: /data, complete: {}", "'files.complete': requires just one of"),
+        (
+            "path: /data",
+            "path: /data, complete: {unchangedFor: soon}",
+            "'files.complete.unchangedFor' is not an interval",
+        ),
+        ("{sql:", "{parse: {format: string}, sql:", "'transform.parse' is not for files"),
+        ("topic: t", "options: {}", "'sink.topic' is missing"),
+    ],
+)
+def test_a_mistake_is_named_with_its_place(right: str, wrong: str, says: str, tmp_path: Path):
+    """The file, the line and the key."""
+    with pytest.raises(ConfigError) as raised:
+        read(RIGHT.replace(right, wrong), tmp_path)
+    assert says in raised.value.message
+
+
+def test_options_of_streams_are_refused(tmp_path: Path):
+    """An ingest has no checkpoint; it says so before it asks any cluster."""
+    config = read(RIGHT.replace("topic: t", "topic: t, options: {checkpointLocation: /c}"), tmp_path)
+    with pytest.raises(EosError, match="EOS_OPTION_STREAM_ONLY"):
+        plan(config, None)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "tasks", "expected"),
+    [
+        ([5], 4, [[5]]),
+        ([1, 1, 1, 1], 2, [[1, 1], [1, 1]]),
+        ([9, 1, 1, 1], 2, [[9], [1, 1, 1]]),
+        ([1, 1, 1, 9], 3, [[1, 1, 1, 9]]),
+        ([0, 0], 2, [[0, 0]]),
+    ],
+)
+def test_files_are_dealt_in_their_order(sizes: list[int], tasks: int, expected: list[list[int]]):
+    """To no more tasks than asked for, each with about its share of the bytes."""
+    splits = _dealt([File(f"f{n}", size, 0) for n, size in enumerate(sizes)], tasks)
+    assert [[file.size for file in files] for files in splits] == expected

@@ -1,0 +1,263 @@
+"""What Spark users write for the Java client about who they are becomes the same here, or an error names the equal."""
+
+from __future__ import annotations
+
+import importlib.util
+
+import pytest
+
+from spark_eos.errors import OptionError
+from spark_eos.kafka.config import handshake, librdkafka, msk, tokens
+from spark_eos.kafka.config.java_names import canonical
+from spark_eos.kafka.config.properties import KafkaProperties
+
+OAUTH = "org.apache.kafka.common.security.oauthbearer"
+BEARER = f"{OAUTH}.OAuthBearerLoginModule required"
+SERVERS = "b-1.mine.a1b2c3.c4.kafka.eu-west-1.amazonaws.com:9098"
+
+
+def properties(**values: str) -> KafkaProperties:
+    """Keyword names with ``__`` for a dot."""
+    return KafkaProperties({"bootstrap.servers": SERVERS} | {key.replace("__", "."): v for key, v in values.items()})
+
+
+def refused(**values: str) -> OptionError:
+    with pytest.raises(OptionError) as caught:
+        handshake.handshake(properties(security__protocol="SASL_SSL", **values))
+    return caught.value
+
+
+def bearer(**values: str) -> dict[str, str]:
+    """What tokens are made of, by our own connections and by librdkafka's clients."""
+    kafka = properties(security__protocol="SASL_SSL", **{"sasl__mechanism": "OAUTHBEARER"} | values)
+    how, config = handshake.handshake(kafka).sasl, librdkafka.librdkafka_config(kafka, "consumer")
+    assert how.mechanism == config["sasl.mechanism"] == "OAUTHBEARER"
+    assert config["oauth_cb"].args == (how.oauthbearer,)
+    assert not any(key.startswith(("sasl.oauthbearer", "aws.", "https.")) for key in config)
+    librdkafka.check(kafka, "producer")
+    assert not librdkafka.is_for_librdkafka(kafka, "producer")
+    return how.oauthbearer
+
+
+def test_client_credentials_of_the_login_module():
+    """As Kafka's documentation has them; shaded packages, as Databricks has them, too."""
+    jaas = f'kafkashaded.{BEARER} clientId="me" clientSecret="hunter2" scope="a b" extension_logicalCluster="lkc-1";'
+    url = "https://login.example/token"
+    found = bearer(sasl__jaas__config=jaas, sasl__oauthbearer__token__endpoint__url=url)
+    assert found == {
+        "sasl.oauthbearer.token.endpoint.url": url,
+        "sasl.oauthbearer.client.id": "me",
+        "sasl.oauthbearer.client.secret": "hunter2",
+        "sasl.oauthbearer.scope": "a b",
+        "sasl.oauthbearer.extensions": "logicalCluster=lkc-1",
+    }
+
+
+def test_an_unsecured_token_of_the_login_module():
+    """A claim of text is the principal; the first character of a list separates it."""
+    options = 'unsecuredLoginStringClaim_sub="ann" unsecuredLoginListClaim_scope="|a|b" unsecuredLoginLifetimeSeconds=9'
+    found = bearer(sasl__jaas__config=f"{BEARER} {options};")
+    assert found["sasl.oauthbearer.config"] == "principal=ann lifeSeconds=9 scope=a,b"
+    assert tokens.token(found).principal == "ann"
+
+
+@pytest.mark.parametrize(
+    ("key", "name"),
+    [
+        ("sasl.login.callback.handler.class", f"{OAUTH}.OAuthBearerLoginCallbackHandler"),
+        ("sasl.login.callback.handler.class", f"{OAUTH}.secured.OAuthBearerLoginCallbackHandler"),
+        ("sasl.oauthbearer.jwt.retriever.class", f"{OAUTH}.ClientCredentialsJwtRetriever"),
+        ("sasl.login.refresh.window.factor", "0.8"),
+    ],
+)
+def test_what_says_the_same_as_the_rest_changes_nothing(key, name):
+    """Java's own handlers, and how it renews tokens."""
+    url = {"sasl__oauthbearer__token__endpoint__url": "file:///var/run/token"}
+    assert bearer(**url, **{key.replace(".", "__"): name}) == bearer(**url)
+
+
+@pytest.mark.parametrize(
+    "way",
+    [
+        {"sasl__mechanism": "AWS_MSK_IAM"},
+        {
+            "sasl__mechanism": "AWS_MSK_IAM",
+            "sasl__jaas__config": "software.amazon.msk.auth.iam.IAMLoginModule required;",
+            "sasl__client__callback__handler__class": "software.amazon.msk.auth.iam.IAMClientCallbackHandler",
+        },
+        {
+            "sasl__mechanism": "OAUTHBEARER",
+            "sasl__jaas__config": f"{BEARER};",
+            "sasl__login__callback__handler__class": "software.amazon.msk.auth.iam.IAMOAuthBearerLoginCallbackHandler",
+        },
+    ],
+)
+def test_msk_by_the_names_of_its_java_library(way):
+    """The mechanism on the wire is OAUTHBEARER, which all brokers of MSK with IAM take; the region is the servers'."""
+    assert bearer(**way) == {"aws.region": "eu-west-1"}
+
+
+def test_whose_credentials_are_used_for_msk():
+    """Options of IAMLoginModule."""
+    jaas = (
+        'software.amazon.msk.auth.iam.IAMLoginModule required awsProfileName="p" awsRoleArn="arn:aws:iam::1:role/r" '
+        'awsRoleSessionName="s" awsStsRegion="us-east-1" awsDebugCreds=true;'
+    )
+    assert bearer(sasl__mechanism="AWS_MSK_IAM", sasl__jaas__config=jaas) == {
+        "aws.profile": "p",
+        "aws.role.arn": "arn:aws:iam::1:role/r",
+        "aws.role.session.name": "s",
+        "aws.sts.region": "us-east-1",
+        "aws.region": "eu-west-1",
+    }
+
+
+def test_the_region_of_msk(monkeypatch):
+    """The option, the servers' names, the environment; else it is asked for."""
+    for name in ("AWS_REGION", "AWS_DEFAULT_REGION"):
+        monkeypatch.delenv(name, raising=False)
+    serverless = "boot-x.c1.kafka-serverless.us-east-2.amazonaws.com:9098"
+    assert msk.region({"aws.region": "here"}, SERVERS) == "here"
+    assert msk.region({}, serverless) == "us-east-2"
+    with pytest.raises(OptionError, match=r"kafka\.aws\.region"):
+        msk.region({}, "kafka.example:9098")
+    monkeypatch.setenv("AWS_REGION", "there")
+    assert msk.region({}, "kafka.example:9098") == "there"
+
+
+def test_msk_without_the_library_that_signs(monkeypatch):
+    """The extra is named, on the driver."""
+    monkeypatch.setattr(msk.importlib.util, "find_spec", lambda name: None)
+    error = refused(sasl__mechanism="AWS_MSK_IAM")
+    assert error.condition == "EOS_OPTION_KAFKA_UNSUPPORTED"
+    assert "pip install 'spark-eos[aws]'" in error.hint
+
+
+def test_the_login_of_kerberos():
+    """Keytab and principal of Java's module; where else it would look is for Java alone."""
+    jaas = (
+        "com.sun.security.auth.module.Krb5LoginModule required useKeyTab=true storeKey=true useTicketCache=false "
+        'serviceName="broker" keyTab="/keys/ann" principal="ann@EOS.TEST";'
+    )
+    assert canonical(properties(sasl__jaas__config=jaas)) == {
+        "bootstrap.servers": SERVERS,
+        "sasl.kerberos.keytab": "/keys/ann",
+        "sasl.kerberos.principal": "ann@EOS.TEST",
+        "sasl.kerberos.service.name": "broker",
+    }
+
+
+def test_kerberos_without_its_library(monkeypatch):
+    """The extra is named, on the driver; with it, rows take the direct way: librdkafka's wheel has no Kerberos."""
+    kafka = properties(security__protocol="SASL_SSL", sasl__mechanism="GSSAPI", sasl__kerberos__keytab="/keys/ann")
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(OptionError, match="GSSAPI") as caught:
+        handshake.handshake(kafka)
+    assert "spark-eos[kerberos]" in caught.value.hint
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)
+    assert handshake.handshake(kafka).sasl == handshake.Sasl("GSSAPI", kerberos=handshake.Kerberos(keytab="/keys/ann"))
+    for kind in ("consumer", "producer"):
+        librdkafka.check(kafka, kind)
+        assert not librdkafka.is_for_librdkafka(kafka, kind)
+
+
+@pytest.mark.parametrize(
+    ("jaas", "says"),
+    [
+        ('com.sun.security.auth.module.Krb5LoginModule required ticketCache="hunter2";', "KRB5CCNAME"),
+        ('com.example.OwnLoginModule required password="hunter2";', "OwnLoginModule"),
+        (f'{BEARER} clientId="a" clientSekret="hunter2";', "clientSekret"),
+        ('x.ScramLoginModule required tokenauth="true" username="a" password="hunter2";', "delegation token"),
+        ('x.ScramLoginModule required password="hunter2";', "username"),
+        ("", "login module ''"),
+    ],
+)
+def test_a_login_that_is_not_understood_is_refused(jaas, says):
+    """By its option, with what to use; without what it holds."""
+    error = refused(sasl__mechanism="PLAIN", sasl__jaas__config=jaas)
+    assert error.parameters["option"] == "kafka.sasl.jaas.config"
+    assert says in str(error) and "hunter2" not in str(error)
+
+
+@pytest.mark.parametrize(
+    "key",
+    ["sasl.login.callback.handler.class", "sasl.client.callback.handler.class", "sasl.oauthbearer.jwt.retriever.class"],
+)
+def test_a_handler_of_the_users_own_is_refused(key):
+    """With what to use: nothing here runs Java."""
+    error = refused(sasl__mechanism="OAUTHBEARER", **{key.replace(".", "__"): "com.example.Handler"})
+    assert error.condition == "EOS_OPTION_KAFKA_UNSUPPORTED"
+    assert "com.example.Handler" in error.message and "token.endpoint.url" in error.hint
+
+
+@pytest.mark.parametrize(
+    ("given", "condition", "says"),
+    [
+        ({}, "EOS_OPTION_MISSING", "token.endpoint.url"),
+        ({"token__endpoint__url": "ftp://x"}, "EOS_OPTION_KAFKA_INVALID", "token.endpoint.url"),
+        ({"token__endpoint__url": "https://x"}, "EOS_OPTION_MISSING", "client.id"),
+        ({"token__endpoint__url": "https://x", "client__id": "me"}, "EOS_OPTION_MISSING", "client.secret"),
+        ({"grant__type": "urn:ietf:params:oauth:grant-type:jwt-bearer"}, "EOS_OPTION_KAFKA_UNSUPPORTED", "grant.type"),
+        ({"metadata__authentication__type": "azure_imds"}, "EOS_OPTION_KAFKA_UNSUPPORTED", "azure_imds"),
+    ],
+)
+def test_too_little_for_a_token_is_told_before_any_connection(given, condition, says):
+    """By the option that is missing, or that cannot be followed."""
+    error = refused(sasl__mechanism="OAUTHBEARER", **{f"sasl__oauthbearer__{key}": v for key, v in given.items()})
+    assert error.condition == condition and says in str(error)
+
+
+@pytest.mark.parametrize("claims", ["", "lifeSeconds=9", "principal=ann lifeSeconds=long"])
+def test_an_unsecured_token_needs_a_principal(claims):
+    """And a lifetime that is a number."""
+    unsecured = {"enable__sasl__oauthbearer__unsecure__jwt": "true", "sasl__oauthbearer__config": claims}
+    assert refused(sasl__mechanism="OAUTHBEARER", **unsecured).condition == "EOS_OPTION_KAFKA_INVALID"
+
+
+def test_a_token_in_a_file_is_read_again_when_it_is_replaced(tmp_path, monkeypatch):
+    """As pods have them; until most of its life is over, it is not."""
+    now = [1000.0]
+    monkeypatch.setattr(tokens.time, "time", lambda: now[0])
+    file = tmp_path / "token"
+    settings = {"sasl.oauthbearer.token.endpoint.url": file.as_uri()}
+    file.write_text("no-jwt-1\n")
+    assert tokens.token(settings) == tokens.Token("no-jwt-1", 1060.0)
+    file.write_text("no-jwt-2\n")
+    assert tokens.token(settings).value == "no-jwt-1"
+    now[0] += 50
+    assert tokens.token(settings).value == "no-jwt-2"
+
+
+def test_a_token_that_brokers_refuse_is_given_up(tmp_path):
+    """The next connection has the one that is there by then; another one's is left alone."""
+    file = tmp_path / "token"
+    settings = {"sasl.oauthbearer.token.endpoint.url": file.as_uri()}
+    file.write_text("one")
+    one = tokens.token(settings)
+    file.write_text("two")
+    tokens.forget(settings, tokens.Token("another", 0.0))
+    assert tokens.token(settings) == one
+    tokens.forget(settings, one)
+    assert tokens.token(settings).value == "two"
+
+
+def test_librdkafka_gets_the_same_token_with_its_extensions():
+    """In the form that its clients want."""
+    settings = {"enable.sasl.oauthbearer.unsecure.jwt": "true", "sasl.oauthbearer.config": "principal=ann"}
+    settings["sasl.oauthbearer.extensions"] = "a=1, b=2"
+    value, expires_at, principal, extensions = librdkafka._token(settings, "")
+    assert (value, expires_at) == (tokens.token(settings).value, tokens.token(settings).expires_at)
+    assert (principal, extensions) == ("ann", {"a": "1", "b": "2"})
+
+
+def test_secrets_of_logins_do_not_print():
+    """Neither of the settings nor of a token."""
+    from spark_eos.kafka.config.jaas import parse_jaas
+
+    login = parse_jaas(f'{BEARER} clientSecret="hunter2";')
+    assert login.options == {"clientSecret": "hunter2"} and "hunter2" not in repr(login)
+    assert "hunter2" not in repr(tokens.Token("hunter2", 0.0))
+    assert (
+        canonical(properties(sasl__jaas__config="x.PlainLoginModule required username=a password=b;"))["sasl.password"]
+        == "b"
+    )

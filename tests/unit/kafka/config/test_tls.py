@@ -1,0 +1,230 @@
+"""Certificates and keys, as Java's stores and as PEM: read by both kinds of client, again when they change, and left
+nowhere."""
+
+from __future__ import annotations
+
+import ssl
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from spark_eos.errors import OptionError
+from spark_eos.kafka.config import librdkafka, tls
+from spark_eos.kafka.config.handshake import handshake
+from spark_eos.kafka.config.properties import KafkaProperties
+from tests.support.certificates import Authority
+
+PASSWORD = "hunter2"
+
+
+@pytest.fixture(scope="module")
+def authority() -> Authority:
+    return Authority()
+
+
+@pytest.fixture(scope="module")
+def client(authority):
+    return authority.sign("client")
+
+
+def properties(values: Mapping[str, str]) -> KafkaProperties:
+    return KafkaProperties({"bootstrap.servers": "kafka:9093", "security.protocol": "SSL", **values})
+
+
+def store(what: str, file, type_: str | None = None, password: str = PASSWORD) -> dict[str, str]:
+    values = {f"ssl.{what}.location": str(file), f"ssl.{what}.password": password}
+    return values | ({f"ssl.{what}.type": type_} if type_ else {})
+
+
+def context(values: Mapping[str, str]) -> ssl.SSLContext:
+    return handshake(properties(values)).tls.context()
+
+
+def refused(values: Mapping[str, str]) -> OptionError:
+    """By both kinds of client, in the same words."""
+    errors = []
+    for call in (handshake, lambda kafka: librdkafka.check(kafka, "producer")):
+        with pytest.raises(OptionError) as caught:
+            call(properties(values))
+        errors.append(caught.value)
+        assert PASSWORD not in str(caught.value)
+    assert errors[0].message == errors[1].message
+    return errors[0]
+
+
+def trusted(found: ssl.SSLContext) -> set[str]:
+    return {dict(part[0] for part in known["subject"])["commonName"] for known in found.get_ca_certs()}
+
+
+@pytest.mark.parametrize("type_", [None, "PKCS12", "JKS", "pkcs12"])
+def test_stores_of_type_pkcs12(type_, authority, client, tmp_path):
+    """Whatever type is named, as Java's JKS reads them, too: trusted certificates, and the client's with its chain."""
+    own = client.write_pkcs12(tmp_path / "own.p12", PASSWORD, (authority.own,))
+    all_of_it = authority.own.write_pkcs12(tmp_path / "trusted.p12", PASSWORD)
+    values = store("keystore", own, type_) | store("truststore", all_of_it, type_)
+    assert trusted(context(values)) == {"authority"}
+    config = librdkafka.librdkafka_config(properties(values), "consumer")
+    assert config["ssl.certificate.pem"] == client.certificate_pem + authority.pem
+    assert config["ssl.key.pem"] == client.key_pem()
+    assert config["ssl.ca.pem"] == authority.pem
+    assert not any("store" in key for key in config)
+    assert not librdkafka.is_for_librdkafka(properties(values), "consumer")
+
+
+def test_stores_of_type_pem(authority, client, tmp_path):
+    """Key and certificate in one file; also where the type is not named."""
+    own = client.write_pem(tmp_path / "own.pem")
+    ca = tmp_path / "ca.pem"
+    ca.write_text(authority.pem)
+    for type_ in ("PEM", None):
+        values = store("keystore", own, type_) | store("truststore", ca, type_)
+        assert trusted(context(values)) == {"authority"}
+        config = librdkafka.librdkafka_config(properties(values), "producer")
+        assert config["ssl.key.location"] == config["ssl.certificate.location"] == str(own)
+        assert config["ssl.ca.location"] == str(ca)
+
+
+@pytest.mark.parametrize("what", ["truststore", "keystore"])
+def test_a_store_in_javas_own_format_is_refused_with_the_command_that_converts_it(what, tmp_path):
+    """By its first bytes."""
+    file = tmp_path / "store.jks"
+    file.write_bytes(b"\xfe\xed\xfe\xed\x00\x00\x00\x02")
+    error = refused(store(what, file))
+    assert error.condition == "EOS_OPTION_KAFKA_UNSUPPORTED"
+    assert f"keytool -importkeystore -srckeystore {file} -destkeystore {file}.p12 -deststoretype PKCS12" in error.hint
+
+
+def test_another_type_of_store_is_refused(tmp_path):
+    """With the command that converts it."""
+    error = refused({"ssl.truststore.type": "BCFKS", "ssl.truststore.location": "/x"})
+    assert "-srcstoretype BCFKS" in error.hint
+
+
+def test_a_store_that_cannot_be_read_is_named(authority, client, tmp_path):
+    """A wrong password, no store at all, one without a key, one that is not there."""
+    own = client.write_pkcs12(tmp_path / "own.p12", PASSWORD)
+    assert "password is wrong" in refused(store("keystore", own, password="another")).message
+    junk = tmp_path / "junk.p12"
+    junk.write_bytes(b"junk")
+    assert str(junk) in refused(store("truststore", junk)).message
+    assert "cannot be loaded" in refused(store("truststore", tmp_path / "nowhere.p12")).message
+    ca = tmp_path / "ca.pem"
+    ca.write_text(authority.pem)
+    with pytest.raises(OptionError, match="EOS_OPTION_KAFKA_INVALID"):
+        context(store("keystore", ca))
+
+
+def test_a_store_without_the_library_that_reads_it(client, tmp_path, monkeypatch):
+    """The extra is named."""
+    own = client.write_pkcs12(tmp_path / "own.p12", PASSWORD)
+    monkeypatch.setitem(sys.modules, "cryptography.hazmat.primitives.serialization", None)
+    assert "pip install 'spark-eos[pkcs12]'" in refused(store("keystore", own)).hint
+
+
+def test_pem_in_the_properties_may_be_on_one_line(authority, client):
+    """As Java takes it: with spaces, or with escaped line ends."""
+    values = {
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.certificates": authority.pem.replace("\n", " "),
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.certificate.chain": client.certificate_pem.replace("\n", "\\n"),
+        "ssl.keystore.key": client.key_pem().replace("\n", " "),
+    }
+    assert trusted(context(values)) == {"authority"}
+    assert librdkafka.librdkafka_config(properties(values), "consumer")["ssl.key.pem"] == client.key_pem()
+
+
+def test_an_encrypted_key_needs_its_password(client):
+    """Nobody is asked for it on the terminal."""
+    values = {"ssl.certificate.pem": client.certificate_pem, "ssl.key.pem": client.key_pem(PASSWORD)}
+    with pytest.raises(OptionError, match=r"kafka\.ssl\.key\.password is not set"):
+        context(values)
+    assert context(values | {"ssl.key.password": PASSWORD})
+
+
+def test_keys_are_left_nowhere(client, tmp_path, monkeypatch):
+    """No file has a name, not even for a moment; and none stays open."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    values = {"ssl.certificate.pem": client.certificate_pem, "ssl.key.pem": client.key_pem()}
+    seen = []
+    load = ssl.SSLContext.load_cert_chain
+
+    def watched(self, certificate, key, password):
+        seen.append((str(Path(certificate).readlink()), str(Path(key).readlink()), list(tmp_path.iterdir())))
+        load(self, certificate, key, password)
+
+    monkeypatch.setattr(ssl.SSLContext, "load_cert_chain", watched)
+    for in_memory in (True, False):
+        monkeypatch.setattr(tls, "_MEMORY_FILES", in_memory)
+        context(values)
+    assert len(seen) == 2
+    for certificate, key, left in seen:
+        assert certificate.endswith("(deleted)") and key.endswith("(deleted)") and left == []
+
+
+def test_certificates_that_are_replaced_are_read_again(authority, tmp_path):
+    """By the next connection; one that does not fit its key, as while they are replaced, is an error of that alone."""
+    files = [tmp_path / "certificate.pem", tmp_path / "key.pem"]
+
+    def put(certificate, key) -> None:
+        for file, text in zip(files, (certificate.certificate_pem, key.key_pem()), strict=True):
+            new = file.with_suffix(".new")
+            new.write_text(text)
+            new.replace(file)
+
+    old, new = authority.sign("old"), authority.sign("new")
+    put(old, old)
+    used = tls.Tls({"ssl.certificate.location": str(files[0]), "ssl.key.location": str(files[1])})
+    first = used.context()
+    assert used.context() is first
+    put(new, old)
+    with pytest.raises(OSError, match=r"(?i)mismatch"):
+        used.context()
+    put(new, new)
+    assert used.context() is not first
+    assert used.context() is used.context()
+
+
+def test_a_store_that_is_half_written_is_an_error_of_one_connection(client, tmp_path):
+    """At the start it is refused for good."""
+    own = client.write_pkcs12(tmp_path / "own.p12", PASSWORD)
+    used = tls.Tls(store("keystore", own))
+    used.context()
+    whole = own.read_bytes()
+    own.write_bytes(whole[:100])
+    with pytest.raises(OSError, match="cannot be read"):
+        used.context()
+    own.write_bytes(whole)
+    assert used.context()
+
+
+@pytest.mark.parametrize("name", ["TLSv1.2", "TLSv1.2,TLSv1.3", "TLSv1.3, TLSv1.2"])
+def test_protocols_that_openssl_offers_are_let_through(name):
+    """As in many a configuration for Java."""
+    assert context({"ssl.enabled.protocols": name, "ssl.protocol": "TLSv1.3"})
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("ssl.enabled.protocols", "TLSv1.3"), ("ssl.enabled.protocols", "TLSv1.1"), ("ssl.protocol", "SSL")],
+)
+def test_protocols_that_openssl_does_not_keep_to_are_refused(key, value):
+    """No less than what was asked for."""
+    assert refused({key: value}).condition == "EOS_OPTION_KAFKA_UNSUPPORTED"
+
+
+def test_cipher_suites_are_followed():
+    """By OpenSSL's names; Java's are refused."""
+    suite = "ECDHE-RSA-AES256-GCM-SHA384"
+    old = {cipher["name"] for cipher in context({"ssl.cipher.suites": suite}).get_ciphers()}
+    assert {name for name in old if not name.startswith("TLS_")} == {suite}
+    with pytest.raises(OptionError, match=r"kafka\.ssl\.cipher\.suites"):
+        context({"ssl.cipher.suites": "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384"})
+
+
+def test_the_systems_own_authorities_by_librdkafkas_word_for_them():
+    """``probe`` is no file."""
+    assert context({"ssl.ca.location": "probe"}).verify_mode is ssl.CERT_REQUIRED

@@ -1,0 +1,86 @@
+"""Tokens for Amazon MSK, as far as that goes without AWS: signed with made-up credentials, and taken by a made-up
+broker."""
+
+from __future__ import annotations
+
+import base64
+import time
+import urllib.parse
+from collections.abc import Iterator
+
+import pytest
+
+from spark_eos.errors import ConnectionFailed
+from spark_eos.kafka.config import tokens
+from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.kafka.net.client import BrokerClient
+from tests.support.fake_broker import FakeBroker
+
+SECRET = "hunter2hunter2hunter2"
+
+
+@pytest.fixture
+def broker() -> Iterator[FakeBroker]:
+    broker = FakeBroker(0, {})
+    yield broker
+    broker.close()
+
+
+@pytest.fixture(autouse=True)
+def nothing_of_this_machine(monkeypatch, tmp_path):
+    """No credentials, and no question to a network for them; no token of another test."""
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE", "AWS_REGION"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    for name in ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"):
+        monkeypatch.setenv(name, str(tmp_path / name))
+    monkeypatch.setattr(tokens, "_tokens", {})
+
+
+def client(broker: FakeBroker, **more: str) -> BrokerClient:
+    given = {"bootstrap.servers": f"127.0.0.1:{broker.port}", "security.protocol": "SASL_PLAINTEXT"}
+    given |= {"sasl.mechanism": "AWS_MSK_IAM", "aws.region": "eu-west-1"}
+    return BrokerClient(KafkaProperties(given | {key.replace("__", "."): value for key, value in more.items()}))
+
+
+def signed(broker: FakeBroker) -> dict[str, str]:
+    """What the first token's address asks for."""
+    text = broker.said[0].split(b"Bearer ")[1].split(b"\x01")[0]
+    address = base64.urlsafe_b64decode(text + b"=" * (-len(text) % 4)).decode()
+    assert address.startswith("https://kafka.eu-west-1.amazonaws.com/?")
+    return dict(urllib.parse.parse_qsl(urllib.parse.urlsplit(address).query))
+
+
+def test_a_token_that_is_signed_with_the_credentials_of_the_environment(broker, monkeypatch):
+    """It goes to the broker as OAUTHBEARER; one for all connections, until most of its quarter of an hour is over."""
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIDOFANN")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
+    for _ in range(2):
+        own = client(broker)
+        assert own.brokers() == [0]
+        own.close()
+    asked = signed(broker)
+    assert (asked["Action"], asked["X-Amz-Expires"]) == ("kafka-cluster:Connect", "900")
+    assert asked["X-Amz-Credential"].startswith("AKIDOFANN/")
+    assert "/eu-west-1/kafka-cluster/" in asked["X-Amz-Credential"]
+    assert len(broker.said) == 2 and len(set(broker.said)) == 1
+    ((made, until),) = tokens._tokens.values()
+    assert 800 < made.expires_at - time.time() <= 900 and until < made.expires_at
+    assert SECRET.encode() not in b"".join(broker.said)
+
+
+def test_the_profile_that_is_named(broker, tmp_path):
+    """As ``awsProfileName`` of IAMLoginModule."""
+    file = tmp_path / "AWS_SHARED_CREDENTIALS_FILE"
+    file.write_text(f"[team]\naws_access_key_id = AKIDOFTEAM\naws_secret_access_key = {SECRET}\n")
+    jaas = 'software.amazon.msk.auth.iam.IAMLoginModule required awsProfileName="team";'
+    assert client(broker, sasl__jaas__config=jaas).brokers() == [0]
+    assert signed(broker)["X-Amz-Credential"].startswith("AKIDOFTEAM/")
+
+
+@pytest.mark.parametrize(("more", "says"), [({}, "no AWS credentials were found"), ({"aws__profile": "x"}, "profile")])
+def test_without_credentials(more, says, broker):
+    """They may yet come, as a role of this machine; until then, the error says so."""
+    with pytest.raises(ConnectionFailed, match=says):
+        client(broker, **more).metadata([], seconds=0.3)
+    assert broker.said == []

@@ -1,0 +1,329 @@
+"""Rows that brokers refuse for good: each one is written or refused, once, whatever befalls the requests.
+
+The brokers are the model of `test_sender`, with real record batches. They look at a batch's size before anything else,
+as Kafka does, and their limit may be lowered while the batches are under way.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from types import SimpleNamespace
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from spark_eos.errors import EosError, RowError, TopicError
+from spark_eos.kafka.producer import sender as module
+from spark_eos.kafka.producer.refusals import Refusals, Splitting
+from spark_eos.kafka.producer.sender import Sender
+from spark_eos.kafka.records.encode import SEQUENCES, Encoder, Rows, Sealed
+from spark_eos.kafka.records.fields import read_headers
+from spark_eos.kafka.records.headers import encode_headers
+from spark_eos.kafka.records.resealing import halves, later, rows_of
+from tests.unit.kafka.producer import test_sender as brokers_of
+from tests.unit.kafka.producer.test_sender import KAFKA, NODES, OK, OUT_OF_ORDER, Connection, fates
+
+TOO_LARGE, INVALID, UNKNOWN = 10, 87, 3
+LETTERS = "letters"
+ENCODER = Encoder(7, 3)
+#: Bytes of the model's small and large rows: a small one always fits.
+SMALL, LARGE = 20, 2000
+LIMIT = 500
+
+
+@dataclass
+class Partition(brokers_of.Partition):
+    """``free``: how many batches it takes before it looks at their sizes."""
+
+    free: int = 0
+
+    def append(self, sealed: Sealed) -> int:
+        self.free -= 1
+        if self.free < 0 and len(sealed.data) > LIMIT:
+            return TOO_LARGE
+        if sealed in self.log[self.forgotten :][-5:]:
+            return OK
+        expected = (self.log[-1].sequence + self.log[-1].count) % SEQUENCES if self.log else sealed.sequence
+        if sealed.sequence != expected:
+            return OUT_OF_ORDER
+        self.log.append(sealed)
+        return OK
+
+
+class _Parsed(dict[bytes, Sealed]):
+    def __missing__(self, data: bytes) -> Sealed:
+        (sequence, count) = struct.unpack_from(">ii", data, 53)
+        return Sealed(data, sequence, count)
+
+
+def seal(values: list[bytes], sequence: int, encoder: Encoder = ENCODER) -> Sealed:
+    """One batch."""
+    rows = Rows(pa.nulls(len(values), pa.binary()), pa.array(values, pa.binary()), np.zeros(len(values), np.int64))
+    ((_, sealed),) = encoder.encode(rows, [len(values)], [sequence])
+    return sealed
+
+
+def values_of(batches: list[Sealed]) -> Iterator[bytes]:
+    for sealed in batches:
+        yield from rows_of(sealed).value.to_pylist()
+
+
+@dataclass
+class Delivered:
+    """What is in the log of each partition, what was refused, and what was added."""
+
+    brokers: brokers_of.Brokers
+    refused: dict[int, list[bytes]]
+    added: dict[int, list[bytes]]
+    empty: frozenset[tuple[str, int]]
+
+    def check(self) -> None:
+        """Each row is in one place, in order; also when the last copies of requests have come."""
+        while self.brokers.zombies:
+            self.brokers.append(*self.brokers.zombies.popleft())
+        for number, added in self.added.items():
+            written = list(values_of(self.brokers.partitions["t", number].log))
+            refused = set(self.refused.get(number, []))
+            assert written == [value for value in added if value not in refused]
+            assert len(refused) == len(self.refused.get(number, []))
+            assert (("t", number) in self.empty) == (not written)
+
+
+def deliver(
+    fates: list[tuple[str, int]],
+    batches: list[tuple[int, list[bool]]],
+    frees: list[int],
+    every: int = 100,
+    refusals: Splitting | None = None,
+) -> Delivered:
+    """Send batches of small and large rows to these partitions, which take any size for their first ``frees``."""
+    refusals = refusals or Refusals(LETTERS, ENCODER)
+    brokers = brokers_of.Brokers(fates)
+    brokers.known = _Parsed()
+    added: dict[int, list[bytes]] = {}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "broker_client", lambda kafka: brokers)
+        connect, give_back = lambda kafka, node: Connection(brokers, node), lambda kafka, connection: connection.close()
+        patch.setattr(module, "connection_pool", SimpleNamespace(connect=connect, give_back=give_back, lost=give_back))
+        patch.setattr(module, "FIRST_WAIT_S", 0.0)
+        patch.setattr(module, "LONGEST_WAIT_S", 0.0)
+        sender = Sender(KAFKA, "id", 60)
+        sender.refusals = refusals
+        try:
+            for count, (number, larges) in enumerate(batches, 1):
+                brokers.partitions.setdefault(("t", number), Partition(number % NODES, free=frees[number]))
+                own = added.setdefault(number, [])
+                values = [
+                    b"%d.%03d" % (number, len(own) + i) + b"x" * (LARGE if large else SMALL)
+                    for i, large in enumerate(larges)
+                ]
+                sender.add(("t", number), seal(values, len(own)))
+                own += values
+                if count % every == 0:
+                    sender.wait_until_below(1)
+            sender.wait_until_below(0)
+            assert sender.size == 0
+        finally:
+            sender.close()
+            os.close(brokers.readable)
+    refused: dict[int, list[bytes]] = {}
+    for letter in refusals.letters():
+        (value,) = letter.value.to_pylist()
+        refused.setdefault(int(value.partition(b".")[0]), []).append(value)
+    assert refusals.rows == sum(map(len, refused.values()))
+    return Delivered(brokers, refused, added, sender.empty)
+
+
+BATCHES = st.lists(st.tuples(st.integers(0, 2), st.lists(st.booleans(), min_size=1, max_size=5)), max_size=20)
+FREES = st.lists(st.integers(0, 12), min_size=3, max_size=3)
+
+
+@settings(max_examples=300, deadline=None)
+@given(batches=BATCHES, frees=FREES, every=st.sampled_from([1, 3, 100]))
+@example(batches=[(0, [False])] + [(0, [True])] * 7, frees=[0, 0, 0], every=100)
+@example(batches=[(0, [True])] * 3, frees=[0, 0, 0], every=100)
+def test_where_all_is_answered_only_large_rows_are_refused(batches, frees, every):
+    """In the middle of a partition, several at once, or all; and all others are written, in order."""
+    delivered = deliver([], batches, frees, every)
+    delivered.check()
+    assert all(len(value) > LARGE for values in delivered.refused.values() for value in values)
+
+
+@settings(max_examples=400, deadline=None)
+@given(fates=fates, batches=BATCHES, frees=FREES, every=st.sampled_from([1, 3, 100]))
+@example(fates=[("works", 0), ("late", 0)], batches=[(0, [False]), (0, [True]), (0, [False])], frees=[1, 0, 0], every=9)
+def test_whatever_befalls_the_requests(fates, batches, frees, every):
+    """Rows are in one place, and the late copy of a request changes nothing; or the attempt has failed, by name."""
+    try:
+        delivered = deliver(fates, batches, frees, every)
+    except EosError as error:
+        assert error.condition == "EOS_REFUSAL_UNCLEAR"
+        assert error.restart_helps
+        assert fates
+    else:
+        delivered.check()
+
+
+MANY = st.lists(st.tuples(st.integers(0, 2), st.lists(st.just(False), min_size=1, max_size=60)), max_size=12)
+
+
+@settings(max_examples=300, deadline=None)
+@given(fates=st.just([]) | fates, batches=MANY, frees=FREES, every=st.sampled_from([1, 3, 100]))
+@example(fates=[], batches=[(0, [False] * 60)] * 9, frees=[2, 0, 0], every=100)
+def test_batches_that_are_split(fates, batches, frees, every):
+    """Without dead letters, what is too large goes in smaller batches, in order, over the same sequence numbers; or the
+    attempt has failed, by name, where a copy of it may be under way."""
+    try:
+        delivered = deliver(fates, batches, frees, every, Splitting(ENCODER))
+    except EosError as error:
+        assert error.condition == "EOS_REFUSAL_UNCLEAR"
+        assert fates
+        return
+    delivered.check()
+    assert not delivered.refused
+    for partition in delivered.brokers.partitions.values():
+        at = 0
+        for sealed in partition.log:
+            assert sealed.sequence == at
+            at += sealed.count
+
+
+def test_a_single_row_that_is_too_large():
+    """Without dead letters it is an error, with its size."""
+    with pytest.raises(RowError, match=r"EOS_ROW_TOO_LARGE.*Partition 0 of topic t takes no batch of 1 row\(s\) and 2"):
+        deliver([], [(0, [False, True, False])], [0, 0, 0], refusals=Splitting(ENCODER))
+
+
+def test_other_refusals_are_not_split(monkeypatch):
+    """Smaller batches would not do: a row is at fault, and the error says so."""
+    monkeypatch.setattr(Partition, "append", lambda self, sealed: INVALID)
+    with pytest.raises(RowError, match=r"EOS_ROW_REFUSED.*INVALID_RECORD"):
+        deliver([], [(0, [False, False])], [0, 0, 0], refusals=Splitting(ENCODER))
+
+
+def test_what_is_known_to_be_too_large_is_not_sent():
+    """As far as it is known from the topic, or from a batch that was refused; a single row is tried all the same."""
+    splitting = Splitting(ENCODER)
+    small, large = seal([b"x", b"y"], 0), seal([b"x" * 500, b"y" * 500], 0)
+    assert splitting.fits(("t", 0), large)
+    assert len(splitting.take(("t", 0), large, TOO_LARGE)) == 2
+    assert not splitting.fits(("t", 1), large)
+    assert splitting.fits(("t", 0), small)
+    assert splitting.fits(("other", 0), large)
+    assert splitting.fits(("t", 0), seal([b"x" * 2000], 0))
+    splitting.limits["other"] = 100
+    assert not splitting.fits(("other", 0), large)
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip", "lz4", "snappy", "zstd"])
+def test_halves_have_the_codec_of_the_batch(codec):
+    """A batch from elsewhere may have another one than the producer."""
+    sealed = seal([b"x" * 100, b"y" * 100], 0, Encoder(7, 3, codec))
+    assert list(halves(sealed, Encoder(7, 3, "zstd", 19))) == list(
+        halves(sealed, Encoder(7, 3, codec, 19 if codec == "zstd" else None))
+    )
+    assert {half.data[22] & 7 for half in halves(sealed, ENCODER)} == {sealed.data[22] & 7}
+
+
+def test_a_refusal_of_what_was_sent_before():
+    """The first copy may be in the log, as the limit was lowered after it: nobody can tell."""
+    with pytest.raises(EosError, match="EOS_REFUSAL_UNCLEAR"):
+        deliver([("silent", 0)], [(0, [True])], frees=[1, 0, 0])
+
+
+def test_a_batch_behind_a_refused_one_without_an_answer():
+    """Its copy could be taken later, under a sequence number that another row has by then."""
+    behind = [(0, [False]), (0, [True, False]), (0, [False, False])]
+    with pytest.raises(EosError, match="EOS_REFUSAL_UNCLEAR"):
+        deliver([("works", 0), ("works", 0), ("never", 0)], behind, frees=[0, 0, 0])
+
+
+def test_a_retry_that_leaves_no_doubt(monkeypatch):
+    """The broker has said that it has not written the batch: its refusal afterwards counts."""
+    append, answers = Partition.append, iter([19, 51])
+    monkeypatch.setattr(Partition, "append", lambda self, sealed: next(answers, None) or append(self, sealed))
+    delivered = deliver([], [(0, [True]), (0, [False])], frees=[0, 0, 0])
+    delivered.check()
+    assert len(delivered.refused[0]) == 1
+
+
+def test_a_record_that_is_invalid(monkeypatch):
+    """As one without a key in a compacted topic; the rest of its batch is written."""
+    append = Partition.append
+
+    def look(self: Partition, sealed: Sealed) -> int:
+        return INVALID if any(len(value) > LARGE for value in values_of([sealed])) else append(self, sealed)
+
+    monkeypatch.setattr(Partition, "append", look)
+    delivered = deliver([], [(0, [False, True, False, False]), (0, [True, False])], frees=[99, 0, 0])
+    delivered.check()
+    assert len(delivered.refused[0]) == 2
+
+
+def test_a_dead_letter_that_is_refused():
+    """Is an error, with its size."""
+    refusals = Refusals(LETTERS, ENCODER)
+    with pytest.raises(TopicError, match=r"EOS_DEAD_LETTER_REFUSED.*letters.*MESSAGE_TOO_LARGE"):
+        refusals.take((LETTERS, 0), seal([b"x"], 0), TOO_LARGE)
+    assert len(refusals.take((LETTERS, 0), seal([b"x", b"y"], 0), TOO_LARGE)) == 2
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip", "lz4", "snappy", "zstd"])
+def test_batches_anew(codec):
+    """The same rows in halves, and the same bytes as if they had been sealed so, also where the numbers begin anew."""
+    encoder = Encoder(7, 3, codec)
+    headers = encode_headers(
+        pa.array(
+            [[("a", b"1"), ("b", None)], None, []], pa.list_(pa.struct({"key": pa.string(), "value": pa.binary()}))
+        )
+    )
+    key, value = pa.array([b"k", None, b""], pa.binary()), pa.array([b"a" * 100, None, b"c"], pa.binary())
+    rows = Rows(key, value, np.array([1000, 5, 2000]), headers)
+
+    def sealed(rows: Rows, sequence: int) -> Sealed:
+        ((_, batch),) = encoder.encode(rows, [len(rows.value)], [sequence])
+        return batch
+
+    batch = sealed(rows, SEQUENCES - 2)
+    again = rows_of(batch)
+    assert (again.key, again.value, again.headers) == (key, value, headers)
+    assert again.time.tolist() == [1000, 5, 2000]
+    assert later(batch, 7) == sealed(rows, 5)
+    assert later(later(batch, 7), -7) == batch
+    parts = [Rows(key[some], value[some], rows.time[some], headers[some]) for some in (slice(1), slice(1, 3))]
+    assert list(halves(batch, encoder)) == [sealed(parts[0], SEQUENCES - 2), sealed(parts[1], SEQUENCES - 1)]
+
+
+def test_what_a_dead_letter_says():
+    """The row as it was, its own headers first; why it was refused, and where."""
+    headers = encode_headers(
+        pa.array([[("own", b"1")]], pa.list_(pa.struct({"key": pa.string(), "value": pa.binary()})))
+    )
+    rows = Rows(pa.array([b"k"], pa.binary()), pa.array([b"value"], pa.binary()), np.array([1234]), headers)
+    ((_, sealed),) = ENCODER.encode(rows, [1], [0])
+    refusals = Refusals(LETTERS, ENCODER)
+    refusals.take(("t", 3), sealed, TOO_LARGE)
+    (letter,) = refusals.letters()
+    assert (letter.key.to_pylist(), letter.value.to_pylist(), letter.time_ms.to_pylist()) == (
+        [b"k"],
+        [b"value"],
+        [1234],
+    )
+    encoded = letter.headers.to_pylist()[0]
+    assert read_headers(encoded, 1, len(encoded), encoded[0] >> 1) == [
+        ("own", b"1"),
+        ("__streams.errors.exception", b"org.apache.kafka.common.errors.RecordTooLargeException"),
+        (
+            "__streams.errors.message",
+            b"Partition 3 of topic t takes no batch of 1 row and %d bytes." % len(sealed.data),
+        ),
+        ("__spark_eos.target.topic", b"t"),
+        ("__spark_eos.target.partition", b"3"),
+    ]
+    assert refusals.letters() == []

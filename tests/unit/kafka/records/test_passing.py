@@ -1,0 +1,174 @@
+"""Which batches pass as they are; and what comes of those that do, read by a decoder that is not ours."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kafka.record import MemoryRecords
+
+from spark_eos.kafka.records.batches import Damage, RecordBatch, find_batches
+from spark_eos.kafka.records.columns import read_tails
+from spark_eos.kafka.records.encode import SEQUENCES, Encoder, Sealed
+from spark_eos.kafka.records.passing import is_small, passes, reseal
+from tests.support.record_batches import CODECS, HEADER, TIME, Batch, Record, encode, marker, plain, rows, seal
+from tests.unit.source.test_decode import logs
+
+ENCODER = Encoder(77, 5)
+#: Codecs that kafka-python reads without more libraries.
+READ_BY_KAFKA_PYTHON = (0, 1)
+ALL = 1 << 62
+FLAGS_AT, DELTA_AT, COUNT_AT = 21, 23, 57
+
+
+def found(data: bytes, start: int = 0, end: int = ALL, aborted=()) -> list[RecordBatch]:
+    return find_batches(data, len(data), start, end, aborted)[0]
+
+
+def with_flags(batch: Batch, flags: int) -> bytes:
+    """The batch's bytes with more attributes."""
+    data = bytearray(encode(batch))
+    data[FLAGS_AT + 1] |= flags
+    return seal(bytes(data))
+
+
+def read(sealed: Sealed) -> list[tuple]:
+    """By kafka-python where it can, with each field of the header held to what it has to be; else by `decode`."""
+    data = bytes(sealed.data)
+    batch = MemoryRecords(data).next_batch()
+    assert batch.validate_crc()
+    assert (batch.magic, batch.base_offset, batch.leader_epoch) == (2, 0, -1)
+    assert (batch.producer_id, batch.producer_epoch, batch.base_sequence) == (77, 5, sealed.sequence)
+    assert batch.attributes & ~0x07 == 0x10  # of the transaction, and nothing else
+    assert HEADER.unpack_from(data)[6] == sealed.count - 1 == HEADER.unpack_from(data)[12] - 1
+    if batch.compression_type in READ_BY_KAFKA_PYTHON:
+        records = list(batch)
+        assert [record.offset for record in records] == list(range(sealed.count))
+        return [(r.key, r.value, r.timestamp, tuple(r.headers)) for r in records]
+    return [
+        (r["key"], r["value"], r["timestamp"], tuple((h["key"], h["value"]) for h in r["headers"] or ()))
+        for r in rows(data, with_headers=True)
+    ]
+
+
+def wanted(log: Sequence[Batch], start: int, end: int) -> list[tuple]:
+    return [
+        (r.key, r.value, r.time if batch.append_time is None else batch.append_time, r.headers)
+        for batch in log
+        for r in batch.records
+        if not batch.control and start <= r.offset < end
+    ]
+
+
+@settings(max_examples=150)
+@given(
+    log=logs(),
+    edges=st.tuples(st.integers(0, 500), st.integers(0, 40_000)),
+    sequence=st.sampled_from([0, 9, 2**31 - 1]),
+)
+def test_what_passes_and_what_is_encoded_anew_is_what_was_there(log, edges, sequence):
+    """Every committed row of the range once, in order, with all its fields; whichever way its batch went."""
+    batches, committed, aborted = log
+    start, end = edges[0], sum(edges)
+    data = b"".join(encode(batch) for batch in batches)
+    seen: list[tuple] = []
+    for batch in found(data, start, end, aborted):
+        if passes(batch, start, end):
+            sealed = reseal(bytearray(data), batch, ENCODER, sequence)
+            assert (sealed.sequence, sealed.count) == (sequence, batch.count)
+            seen += read(sealed)
+            continue
+        tails = read_tails(data, [batch], start, end)
+        anew = ENCODER.with_codec(batch.codec).encode(tails, [len(tails)], [0]) if len(tails) else ()
+        seen += [row for _, sealed in anew for row in read(sealed)]
+    assert seen == wanted(committed, start, end)
+
+
+@pytest.mark.parametrize("codec", sorted(CODECS))
+def test_a_batch_passes(codec):
+    """Of every codec, from a transaction or not; its records are not touched, and lie where they lay."""
+    for producer in (-1, 4):
+        data = bytearray(encode(plain(100, b"a" * 50, None, b"", codec=codec, producer=producer)))
+        (batch,) = found(bytes(data))
+        assert passes(batch, 100, 103)
+        before = bytes(data[HEADER.size :])
+        sealed = reseal(data, batch, ENCODER, SEQUENCES - 1)
+        assert bytes(sealed.data) == bytes(data)
+        assert bytes(data[HEADER.size :]) == before
+        assert [row[:2] for row in read(sealed)] == [(None, b"a" * 50), (None, None), (None, b"")]
+
+
+def test_both_timestamps_of_the_header_are_kept():
+    """Records are relative to the first; brokers look at the latest."""
+    batch = Batch((Record(7, TIME + 5), Record(8, TIME - 5), Record(9, TIME + 9)), 7, 9)
+    data = bytearray(encode(batch))
+    sealed = reseal(data, found(bytes(data))[0], ENCODER, 0)
+    assert HEADER.unpack_from(sealed.data)[7:9] == (TIME + 5, TIME + 9)
+    assert [row[2] for row in read(sealed)] == [TIME + 5, TIME - 5, TIME + 9]
+
+
+GAP = Batch((Record(100), Record(102)), 100, 102)
+
+
+@pytest.mark.parametrize(("codec", "small"), [("", 65_000), ("lz4", 32_000), ("zstd", 16_000), ("gzip", 4_000)])
+def test_small_batches(codec, small):
+    """By their bytes: what compresses slowly is sooner left as it is."""
+    (batch,) = found(encode(plain(0, b"a", codec=codec)))
+    for size, expected in ((100, True), (small, True), (small + 1000, False)):
+        assert is_small(replace(batch, stop=batch.start + size - HEADER.size)) is expected
+
+
+NOT_AS_THEY_ARE = {
+    "a gap between records": encode(GAP),
+    "a gap at the begin": encode(replace(GAP, base=99, records=(Record(100), Record(101), Record(102)))),
+    "a gap at the end": encode(Batch((Record(100), Record(101)), 100, 102)),
+    "append time": encode(plain(100, b"a", b"b", append_time=TIME + 1)),
+    "a delete horizon": with_flags(plain(100, b"a", b"b"), 0x40),
+    "append time in a transaction": encode(plain(100, b"a", append_time=TIME, producer=3)),
+}
+
+
+@pytest.mark.parametrize("kind", NOT_AS_THEY_ARE)
+def test_what_a_broker_would_take_silently_is_encoded_anew(kind):
+    """With gaps it would give offsets twice; an append time, a delete horizon would change what readers see."""
+    (batch,) = found(NOT_AS_THEY_ARE[kind])
+    assert not passes(batch, 0, ALL)
+
+
+@pytest.mark.parametrize(("start", "end"), [(101, 103), (100, 102), (101, 102), (0, 101)])
+def test_a_batch_at_the_edge_of_a_range(start, end):
+    """It is never passed on with rows that nobody asked for."""
+    (batch,) = found(encode(plain(100, b"a", b"b", b"c")), start, end)
+    assert not passes(batch, start, end)
+
+
+def test_what_holds_no_rows():
+    """Markers, aborted batches, and batches of which a cleaner left nothing, pass in no way."""
+    nothing_left = Batch((), 3, 9)
+    data = encode(nothing_left) + encode(plain(10, b"a", producer=5)) + encode(marker(11, 5, commit=False))
+    assert found(data, aborted=[(5, 10)]) == []
+    (batch,) = found(data + encode(plain(12, b"x")), aborted=[(5, 10)])
+    assert passes(batch, 12, 13)
+    for lie in ({"control": True}, {"aborted": True}, {"count": 0}, {"attributes": batch.attributes | 0x20}):
+        assert not passes(replace(batch, **lie), 0, ALL)
+
+
+@pytest.mark.parametrize("codec", [5, 6, 7])
+def test_a_codec_that_is_not_known(codec):
+    """Nobody could split it, and what stands in it is unknown."""
+    (batch,) = found(encode(plain(0, b"a")))
+    assert not passes(replace(batch, codec=codec, attributes=codec), 0, ALL)
+
+
+@pytest.mark.parametrize("bit", [7, 8, 15])
+def test_an_unknown_attribute(bit):
+    """A broker would take and keep it. The reader stops before it, and what stops nowhere else does not pass."""
+    data = bytearray(encode(plain(0, b"a")))
+    data[FLAGS_AT + 1 - bit // 8] |= 1 << bit % 8
+    with pytest.raises(Damage):
+        found(seal(bytes(data)))
+    (batch,) = found(encode(plain(0, b"a")))
+    assert not passes(replace(batch, attributes=1 << bit), 0, ALL)

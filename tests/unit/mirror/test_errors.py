@@ -1,0 +1,81 @@
+"""Errors of mirrors that a healthy cluster does not provoke: by answers that are put in place of the cluster's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import SimpleNamespace
+
+import pytest
+
+from spark_eos.errors import EosError, KafkaError, TopicError
+from spark_eos.kafka.codes import OK, Code
+from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.kafka.ports.ledger_reader import Fetched
+from spark_eos.mirror import groups, map_topic, origins, task
+from spark_eos.mirror.entries import Entry, Run, Source
+from spark_eos.mirror.groups import Mover
+from spark_eos.mirror.map_topic import OffsetMap
+from spark_eos.mirror.origins import Origin
+
+KAFKA = KafkaProperties({"bootstrap.servers": "127.0.0.1:1"})
+
+
+@pytest.mark.parametrize(("error", "damage"), [(Code.TOPIC_AUTHORIZATION_FAILED, ""), (OK, "a checksum")])
+def test_a_map_that_cannot_be_read(error, damage, monkeypatch):
+    """A part of it would give wrong positions."""
+    monkeypatch.setattr(map_topic, "begin_offsets", lambda *_: {"map": {0: 0}})
+    monkeypatch.setattr(map_topic, "end_offsets", lambda *_: {"map": {0: 5}})
+    monkeypatch.setattr(map_topic.KafkaLog, "fetch", lambda *_: Fetched(error, damage=damage))
+    with pytest.raises(KafkaError, match="EOS_MIRROR_MAP_UNREADABLE"):
+        list(map_topic.records(KAFKA, "map", [0]))
+
+
+def test_a_map_that_cannot_be_made(monkeypatch):
+    """What the broker says is in the error."""
+    monkeypatch.setattr(map_topic, "describe_topics", lambda *_, **__: {})
+    monkeypatch.setattr(map_topic, "create_topic", lambda *_: (Code.INVALID_REPLICATION_FACTOR, "too many"))
+    with pytest.raises(TopicError, match=r"EOS_MIRROR_TOPIC_NOT_MADE.*too many"):
+        map_topic.make_map(KAFKA, "map", 9)
+
+
+def test_a_map_that_deletes(monkeypatch):
+    """Its entries would be gone before somebody asks for them."""
+    monkeypatch.setattr(map_topic, "describe_topics", lambda *_, **__: {"map": None})
+    monkeypatch.setattr(map_topic, "topic_config", lambda *_: {"cleanup.policy": "delete"})
+    with pytest.raises(TopicError, match="EOS_MIRROR_MAP_NOT_COMPACTED"):
+        map_topic.make_map(KAFKA, "map", -1)
+
+
+def test_an_origin_that_nobody_has(monkeypatch):
+    """Without it, nobody would notice a circle."""
+    silent = SimpleNamespace(produce=lambda *_, **__: None, flush=lambda _: 1)
+    monkeypatch.setattr(origins, "Producer", lambda _: silent)
+    with pytest.raises(KafkaError, match="EOS_MIRROR_ORIGIN_NOT_WRITTEN"):
+        origins.write_origin(KAFKA, "map", Origin("out", "o", "in", "i", ("c",)))
+
+
+def test_a_target_that_changes_while_a_task_writes(monkeypatch):
+    """Rows in the old topic are gone, and where those in the new one are, nobody knows."""
+    ids = iter(["one", "other"])
+    monkeypatch.setattr(task, "describe_topics", lambda *_: {"out": SimpleNamespace(id=next(ids))})
+    monkeypatch.setattr(task.Parts, "of", lambda *_: iter(()))
+    parts = object.__new__(task.MirrorParts)
+    parts._mirror = SimpleNamespace(sink=SimpleNamespace(kafka=KAFKA), target=lambda _: "out")
+    parts._producer = SimpleNamespace(flush=lambda: None)
+    with pytest.raises(KafkaError, match="EOS_MIRROR_TARGET_CHANGED"):
+        list(parts.of([SimpleNamespace(topic="in")]))
+
+
+def test_a_group_that_commits_meanwhile(monkeypatch):
+    """What it commits after it was looked at would be read twice: nothing is committed for it at the target."""
+    offsets: Iterator[int] = iter([3, 4])
+    there = Entry(Source("c", "id", 0), "in", 0, 9, "out", "o", (Run(0, 0, 9),))
+    monkeypatch.setattr(groups, "active_members", lambda *_, **__: [])
+    monkeypatch.setattr(groups, "cluster_id", lambda _: "c")
+    topics = {"in": SimpleNamespace(id="id", partitions=1), "out": SimpleNamespace(id="o", partitions=1)}
+    monkeypatch.setattr(groups, "describe_topics", lambda *_, **__: topics)
+    monkeypatch.setattr(OffsetMap, "read", classmethod(lambda cls, *_: cls([there], "c")))
+    monkeypatch.setattr(groups, "committed_offsets", lambda _, __, places: {} if places else {"in": {0: next(offsets)}})
+    monkeypatch.setattr(groups, "commit_offsets", lambda *_: pytest.fail("committed"))
+    with pytest.raises(EosError, match="EOS_MIRROR_GROUP_MOVES"):
+        Mover("g", KAFKA, KAFKA).move(apply=True)

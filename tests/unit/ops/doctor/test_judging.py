@@ -1,0 +1,228 @@
+"""What the doctor says of topics and clusters that it is told of; and how findings are printed."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterable
+
+import pytest
+import typer
+
+from spark_eos.cli.doctor import seconds
+from spark_eos.ops.doctor import cluster as clusters
+from spark_eos.ops.doctor import report, topics
+from spark_eos.ops.doctor.facts import ClusterFacts, TopicFacts
+from spark_eos.ops.doctor.finding import Finding, Severity, Tools, duration
+from spark_eos.ops.doctor.trial import Clock
+
+TOOLS = Tools("h:1")
+WEEK_S = 7 * 86400
+WELL = {
+    "min.insync.replicas": "2",
+    "unclean.leader.election.enable": "false",
+    "retention.ms": str(30 * 86400 * 1000),
+    "retention.bytes": "-1",
+    "cleanup.policy": "delete",
+    "max.message.bytes": "1000000",
+    "message.timestamp.type": "CreateTime",
+}
+BROKER = {
+    "transaction.state.log.replication.factor": "3",
+    "transaction.state.log.min.isr": "2",
+    "offsets.topic.replication.factor": "3",
+    "min.insync.replicas": "2",
+    "transactional.id.expiration.ms": str(WEEK_S * 1000),
+    "offsets.retention.minutes": str(WEEK_S // 60),
+}
+
+
+def topic(replicas: int = 3, in_sync: int | None = None, readable: bool = True, **changed: str) -> TopicFacts:
+    """Of two partitions."""
+    config = WELL | {key.replace("__", "."): value for key, value in changed.items()} if readable else None
+    here = replicas if in_sync is None else in_sync
+    return TopicFacts("t", (tuple(range(replicas)),) * 2, (replicas, here), config)
+
+
+def cluster(brokers: int = 3, level: int = 2, before_4_1: tuple[int, ...] = (), **changed: str) -> ClusterFacts:
+    config = BROKER | {key.replace("__", "."): value for key, value in changed.items()}
+    return ClusterFacts(tuple(range(brokers)), dict.fromkeys(range(brokers), config), level, before_4_1)
+
+
+def worst(findings: Iterable[Finding]) -> dict[str, str]:
+    """What is not well, by check; what is not has to say why."""
+    found = [finding for finding in findings if finding.severity is not Severity.OK]
+    assert all(finding.why for finding in found)
+    return {finding.check: finding.severity.value for finding in found}
+
+
+@pytest.mark.parametrize(
+    ("given", "brokers", "expected"),
+    [
+        (topic(), 3, {}),
+        (topic(1), 3, {"replication": "error"}),
+        (topic(1, min__insync__replicas="1"), 1, {"replication": "warning"}),
+        (topic(min__insync__replicas="1"), 3, {"min.insync.replicas": "error"}),
+        (topic(2), 3, {"min.insync.replicas": "warning"}),
+        (topic(in_sync=1), 3, {"min.insync.replicas": "error"}),
+        (topic(unclean__leader__election__enable="true"), 3, {"unclean.leader.election.enable": "error"}),
+        (topic(readable=False), 3, {"settings": "unknown"}),
+    ],
+    ids=["well", "one replica", "one broker", "one in sync is enough", "none may be away", "away", "unclean", "?"],
+)
+def test_durability(given, brokers, expected):
+    """An error wherever one broker's end can take what was acknowledged; a warning where nothing better is possible."""
+    assert worst(topics.durability("output", given, cluster(brokers), TOOLS)) == expected
+
+
+def test_the_command_for_more_replicas_keeps_those_that_are_there():
+    """And spreads the new ones; a topic of many partitions gets advice instead."""
+    plan = json.loads(shlex.split(topics.more_replicas(topic(1), cluster(4), TOOLS))[1])
+    assert [p["replicas"] for p in plan["partitions"]] == [[0, 1, 2], [0, 1, 2]]
+    spread = TopicFacts("t", ((0,), (1,), (2,)), (1, 1, 1), WELL)
+    plan = json.loads(shlex.split(topics.more_replicas(spread, cluster(5), TOOLS))[1])
+    assert [p["replicas"] for p in plan["partitions"]] == [[0, 1, 2], [1, 2, 3], [2, 3, 4]]
+    many = TopicFacts("t", ((0,),) * 99, (1,) * 99, WELL)
+    assert "--generate" in topics.more_replicas(many, cluster(3), TOOLS)
+
+
+BOTH = {"cleanup.policy": "warning", "retention": "error"}
+
+
+@pytest.mark.parametrize(
+    ("changed", "expected"),
+    [
+        ({}, {}),
+        ({"retention__ms": "-1"}, {}),
+        ({"retention__ms": "60000"}, {"retention": "error"}),
+        ({"retention__ms": "86400000"}, {"retention": "warning"}),
+        ({"cleanup__policy": "compact", "retention__ms": "60000"}, {"cleanup.policy": "warning"}),
+        ({"cleanup__policy": "compact,delete", "retention__ms": "60000"}, BOTH),
+        ({"message__timestamp__type": "LogAppendTime"}, {"message.timestamp.type": "warning"}),
+    ],
+)
+def test_an_output(changed, expected):
+    """Rows that are deleted while their transaction is open are lost: an error."""
+    assert worst(topics.of_an_output(topic(**changed), 900_000, WEEK_S, TOOLS)) == expected
+
+
+@pytest.mark.parametrize(
+    ("changed", "expected"),
+    [
+        ({}, {}),
+        ({"retention__ms": "3600000"}, {"retention": "error"}),
+        ({"retention__bytes": "1000"}, {"retention": "warning"}),
+        ({"cleanup__policy": "compact", "retention__ms": "1"}, {}),
+        ({"unclean__leader__election__enable": "true"}, {"unclean.leader.election.enable": "error"}),
+    ],
+)
+def test_an_input(changed, expected):
+    """Rows have to be there after the longest stop."""
+    assert worst(topics.of_an_input(topic(**changed), WEEK_S, TOOLS)) == expected
+    assert worst(topics.of_an_input(topic(readable=False), WEEK_S, TOOLS)) == {"settings": "unknown"}
+
+
+def test_an_output_that_takes_less_than_the_input():
+    """The command raises it to what the input has."""
+    large = topic(max__message__bytes="2000000")
+    (found,) = topics.sizes([large], TopicFacts("small", ((0,),), (1,), WELL), TOOLS)
+    assert (found.severity, found.fix) == (
+        Severity.WARNING,
+        (TOOLS.set_of_topic("small", "max.message.bytes=2000000"),),
+    )
+    assert worst(topics.sizes([topic()], large, TOOLS)) == {}
+
+
+@pytest.mark.parametrize(
+    ("given", "own", "expected"),
+    [
+        (cluster(), "__transaction_state", {}),
+        (cluster(transaction__state__log__min__isr="1"), "__transaction_state", {"replication": "error"}),
+        (cluster(offsets__topic__replication__factor="1"), "__consumer_offsets", {"replication": "error"}),
+        (cluster(1, offsets__topic__replication__factor="1"), "__consumer_offsets", {"replication": "warning"}),
+        (ClusterFacts((0,), None, 2, ()), "__consumer_offsets", {}),
+    ],
+)
+def test_the_brokers_own_topics_by_their_settings(given, own, expected):
+    """Where the topics cannot be seen; where the settings cannot either, another finding says so."""
+    assert worst(clusters.own_topic(own, given)) == expected
+
+
+def test_settings_that_may_not_be_read():
+    """That is unknown, not wrong."""
+    assert worst(clusters.readable(ClusterFacts((0,), None, 2, ()))) == {"settings": "unknown"}
+    assert worst(clusters.readable(cluster())) == {}
+
+
+def test_versions():
+    """What is worked around is told with the upgrade that ends it."""
+    assert worst(clusters.versions(cluster(), TOOLS)) == {}
+    found = list(clusters.versions(cluster(level=1), TOOLS))
+    assert worst(found) == {"transaction.version": "warning"}
+    assert found[0].fix == ("kafka-features.sh --bootstrap-server h:1 upgrade --feature transaction.version=2",)
+    (old,) = [f for f in clusters.versions(cluster(level=0, before_4_1=(1,)), TOOLS) if f.fix]
+    assert old.fix[0].startswith("# with Kafka 4.0 or newer: kafka-features.sh")
+    assert worst(clusters.versions(cluster(before_4_1=(1,)), TOOLS)) == {"versions": "warning"}
+    assert worst(clusters.versions(cluster(level=0, before_4_1=(1,)), TOOLS)) == {"transaction.version": "warning"}
+
+
+def test_timeouts():
+    """A transaction that expires while a broker restarts has to be repaired; one that never expires does not."""
+    assert worst(clusters.timeouts(cluster(), 900_000, two_phase=False)) == {}
+    assert worst(clusters.timeouts(cluster(), 10_000, two_phase=False)) == {"transaction.timeout.ms": "warning"}
+    assert list(clusters.timeouts(cluster(), 10_000, two_phase=True)) == []
+
+
+def test_the_broker_that_forgets_first_counts():
+    """Against the longest stop; offsets matter where the query has a group."""
+    assert worst(clusters.retention(cluster(), WEEK_S, "g")) == {}
+    found = worst(clusters.retention(cluster(), WEEK_S + 60, "g"))
+    assert found == {"transactional.id.expiration.ms": "warning", "offsets.retention.minutes": "error"}
+    assert worst(clusters.retention(cluster(), WEEK_S + 60, None))["offsets.retention.minutes"] == "warning"
+    one = ClusterFacts((0, 1), {0: BROKER, 1: BROKER | {"offsets.retention.minutes": "1"}}, 2, ())
+    assert worst(clusters.retention(one, 3600, "g")) == {"offsets.retention.minutes": "error"}
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "expected"),
+    [
+        (-3.0, 4.0, {}),
+        (-9000.0, 9000.0, {}),  # a slow answer says nothing
+        (6000.0, 6010.0, {"clock": "warning"}),
+        (-6010.0, -6000.0, {"clock": "warning"}),
+        (-4e6, -3.7e6, {"clock": "error"}),
+        (3.7e6, 4e6, {"clock": "warning"}),
+    ],
+)
+def test_clocks(low, high, expected):
+    """What is certain counts, not what is possible. A machine that is ahead by an hour writes nothing."""
+    assert worst(clusters.clocks([Clock(0, low, high)], [0])) == expected
+
+
+def test_a_broker_whose_clock_nobody_has_seen():
+    """Is named."""
+    assert worst(clusters.clocks([Clock(0, 0, 1)], [0, 7])) == {"clock": "unknown"}
+
+
+def test_the_worst_comes_first_and_decides_the_exit_code():
+    """Errors, then what is unknown; warnings do not count."""
+    found = [Finding(s.value, "x", s, "w", "because", ("# do",)) for s in reversed(Severity)]
+    assert [f.severity.value for f in report.in_order(found)] == ["error", "unknown", "warning", "ok"]
+    told = report.as_text(found, ["Tried."])
+    assert told.index("error") < told.index("ok ")
+    assert "Tried." in told
+    assert "1 error(s), 1 unknown, 1 warning(s), 1 ok" in told
+    codes = [
+        report.exit_code([f for f in found if f.severity in some])
+        for some in (Severity, ["unknown", "ok"], ["warning"])
+    ]
+    assert codes == [1, 2, 0]
+    assert [f["check"] for f in report.as_json(found, [])["findings"]] == ["error", "unknown", "warning", "ok"]
+
+
+def test_times_as_people_say_them():
+    """Both ways."""
+    assert [seconds(text) for text in ("90s", "30min", "1.5h", "7 d")] == [90, 1800, 5400, WEEK_S]
+    assert [duration(s) for s in (0.0031, 90, 7200, WEEK_S)] == ["0.0031 s", "1.5 min", "2 h", "7 d"]
+    with pytest.raises(typer.BadParameter):
+        seconds("a week")

@@ -1,0 +1,326 @@
+"""Events, their way to who counts them, and what the numbers are, without Spark or a broker."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import stat
+import threading
+import urllib.error
+import urllib.request
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from prometheus_client import CollectorRegistry
+from pyspark.sql.streaming.listener import QueryStartedEvent, QueryTerminatedEvent
+
+from spark_eos.errors import UnsupportedError
+from spark_eos.events import NOWHERE, Events
+from spark_eos.ops.metrics import start
+from spark_eos.ops.metrics.endpoint import Endpoint
+from spark_eos.ops.metrics.exporter import Exporter
+from spark_eos.ops.metrics.hub import Hub, Inbox, parsed
+from spark_eos.ops.metrics.recording import EventFile, Recent, Recorder
+from spark_eos.sink.telling import Sized
+from tests.support.waiting import wait_for
+
+COMMITTED = {
+    **{"event": "committed", "at": 100.0, "query": "q", "sink": None, "run": "r", "generation": 1, "batch": 0},
+    **{"rows": 10, "bytes": 90, "dead_letters": 1, "tasks": 2, "transactions": 2, "replayed": False},
+    **{"leftovers": 0, "open": 0, "prepare_s": 0.2, "verify_s": 0.01, "decide_s": 0.01, "end_s": 0.01, "commit_s": 0.1},
+}
+ID = uuid.uuid4()
+LAG = {"t": {"0": {"stable": 3, "high": 5, "heldMs": 1500}, "1": {"stable": 4, "high": 4, "heldMs": 0}}}
+
+
+class Counted:
+    """What the exporter makes of events: ``counted(**event)``, then ``counted["rows_total", "query", "q"]``."""
+
+    def __init__(self) -> None:
+        self._registry = CollectorRegistry()
+        self._exporter = Exporter(self._registry)
+
+    def __call__(self, **event: object) -> None:
+        self._exporter.take({"at": 100.0, "query": "q", "sink": None, **event})
+
+    def __getitem__(self, key: tuple[str, ...]) -> float | None:
+        name, *labels = key
+        wanted = dict(zip(labels[::2], labels[1::2], strict=True))
+        found = [
+            sample.value
+            for family in self._registry.collect()
+            for sample in family.samples
+            if sample.name == f"spark_eos_{name}" and wanted.items() <= sample.labels.items()
+        ]
+        assert len(found) < 2
+        return found[0] if found else None
+
+
+@pytest.fixture
+def counted() -> Counted:
+    return Counted()
+
+
+@pytest.fixture
+def recent() -> Recent:
+    return Recent()
+
+
+@pytest.fixture
+def inbox(recent: Recent) -> Iterator[Inbox]:
+    inbox = Inbox(Hub([recent]))
+    yield inbox
+    inbox.close()
+
+
+def names(recent: Recent) -> list[str]:
+    return [event["event"] for event in parsed(recent.as_lines())]
+
+
+def test_events_of_another_process_arrive(inbox, recent):
+    """With their values, and when they were sent; from a process that ends at once, too."""
+    if os.fork() == 0:
+        inbox.events.tell("committed", rows=3)
+        os._exit(0)
+    os.wait()
+    wait_for(lambda: names(recent) == ["committed"], "the event")
+    (event,) = parsed(recent.as_lines())
+    assert event["rows"] == 3
+    assert event["at"] > 1e9
+
+
+def test_nobody_else_can_tell(inbox):
+    """The socket is in a folder that only its owner can enter, and that is gone with it."""
+    folder = Path(inbox.events.path).parent
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    inbox.close()
+    assert not folder.exists()
+
+
+@pytest.mark.parametrize("path", ["/nowhere/events", "/" + 200 * "x", None])
+def test_nothing_happens_where_nobody_listens(path):
+    """An event is lost; whoever tells of it does not notice."""
+    Events(path).tell("committed", rows=3, what=object())
+
+
+def test_a_listener_that_hangs_holds_nobody_up(tmp_path, monkeypatch):
+    """It never takes a connection: events are lost, and telling of them takes no time."""
+    monkeypatch.chdir(tmp_path)
+    with socket.socket(socket.AF_UNIX) as hanging:
+        hanging.bind("events")
+        hanging.listen(1)
+        for _ in range(50):  # any wait would be for ever
+            Events("events").tell("committed")
+
+
+def test_what_is_no_event_is_left_out(inbox, recent):
+    """Half a line, other JSON, no time: the next event is taken all the same."""
+    for line in (b'{"event": "x", "at"', b"[1]\n7\n", b'{"event": "x"}\n', b"\xff\n"):
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.connect(inbox.events.path)
+            connection.sendall(line)
+    inbox.events.tell("good")
+    wait_for(lambda: "good" in names(recent), "the event")
+    assert names(recent) == ["good"]
+
+
+def test_a_consumer_that_fails_keeps_nothing_from_the_others(recent, caplog):
+    """It is said once, however often it fails."""
+
+    class Failing:
+        def take(self, event: object) -> None:
+            raise ZeroDivisionError("by zero")
+
+    hub = Hub([Failing(), recent])
+    for _ in range(3):
+        hub.take({"event": "x", "at": 1.0})
+    assert names(recent) == 3 * ["x"]
+    assert [record.getMessage() for record in caplog.records].count("metrics: ZeroDivisionError: by zero of 'x'") == 1
+
+
+def test_the_file_of_events_does_not_grow_for_ever(tmp_path):
+    """When it is full, one older file is kept; both are read, in order, and go on when the process starts again."""
+    path = tmp_path / "events.jsonl"
+    for process in (0, 1):
+        recorder = Recorder(str(path), largest=100)
+        for n in range(3):
+            recorder.take({"event": "x", "at": 3.0 * process + n})
+        recorder.close()
+    assert [event["at"] for event in EventFile(path).read()] == [0, 1, 2, 3, 4, 5][-len(EventFile(path).read()) :]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["events.jsonl", "events.jsonl.1"]
+    assert sum(p.stat().st_size for p in tmp_path.iterdir()) < 300
+
+
+def test_a_micro_batch_counts_once(counted):
+    """Its replay is counted as that, and its rows are not counted again; those of a commit that failed are."""
+    counted(**COMMITTED)
+    counted(**COMMITTED | {"replayed": True, "transactions": 0})
+    counted(event="failed", batch=1, condition="EOS_TRANSACTION_LOST", decided=True, lost=1)
+    counted(event="aborted", batch=1, transactions=2, open=0)
+    counted(**COMMITTED | {"batch": 1, "replayed": True, "transactions": 1})
+    assert counted["batches_total", "query", "q"] == 2
+    assert counted["rows_total", "query", "q"] == 20
+    assert counted["replays_total", "query", "q"] == 2
+    assert counted["repairs_total", "query", "q"] == 1
+    assert counted["aborts_total", "query", "q"] == 1
+    assert counted["transactions_total", "outcome", "lost"] == 1
+    assert counted["transactions_total", "outcome", "committed"] == 3
+    assert counted["transactions_total", "outcome", "aborted"] == 0  # what was decided is never aborted
+
+
+def test_what_is_given_up_is_aborted(counted):
+    """With the transactions of its tasks, where nothing was decided; leftovers of other attempts count, too."""
+    counted(event="aborted", batch=1, transactions=2, open=1)
+    assert counted["transactions_total", "outcome", "aborted"] == 2
+    assert counted["open_transactions", "query", "q"] == 1
+    counted(**COMMITTED | {"leftovers": 3, "open": 1})
+    assert counted["transactions_total", "outcome", "aborted"] == 4
+
+
+def test_no_label_grows_with_batch_writes_or_runs(counted):
+    """Each batch write has an id of its own, and each start of a query a run: there is one series for all."""
+    for n in range(5):
+        counted(**COMMITTED | {"query": None, "run": f"run {n}", "batch": 0})
+        counted(**COMMITTED | {"query": "q", "run": f"run {n}", "batch": n})
+    assert counted["rows_total", "query", "df.write"] == 50
+    assert counted["rows_total", "query", "q"] == 50
+
+
+def test_a_query_is_called_by_its_name(counted):
+    """Where it has one; its sinks within foreachBatch have theirs."""
+    counted(event="started", run="r", name="copies")
+    counted(**COMMITTED | {"sink": "one"})
+    counted(**COMMITTED | {"sink": "two"})
+    assert counted["rows_total", "query", "copies", "sink", "two"] == 10
+    assert counted["query_running", "query", "copies"] == 1
+
+
+def test_the_lag_of_a_source_belongs_to_its_query(counted):
+    """Before the first progress if only one query runs, then by what the progress says; it ends with the query."""
+    counted(event="started", run="r", name="copies")
+    counted(event="lag", source="s", lag=LAG, losses=0)
+    assert counted["source_lso_lag_offsets", "query", "copies", "topic", "t"] == 7
+    assert counted["source_high_watermark_lag_offsets", "topic", "t"] == 9
+    assert counted["source_lso_stalled_seconds", "topic", "t"] == 1.5
+    assert counted["source_held_partitions", "topic", "t"] == 1
+    counted(event="started", query="other", run="r2", name=None)
+    counted(event="progress", run="r", name="copies", batch=0, rows_in=5, batch_s=1.0, ran=True, sources=["s"])
+    counted(event="lag", source="s", lag=LAG, losses=2)
+    counted(event="lag", source="s", lag=LAG, losses=2)
+    assert counted["source_data_losses_total", "query", "copies"] == 2
+    assert counted["input_rows_total", "query", "copies"] == 5
+    counted(event="terminated", run="r", condition=None)
+    assert counted["source_lso_lag_offsets", "topic", "t"] is None
+    assert counted["query_running", "query", "copies"] == 0
+
+
+def test_queries_of_others_are_not_counted(counted):
+    """Spark's listener tells of all queries of the session; those without our source and sink have no series."""
+    counted(event="started", run="r", name="theirs")
+    counted(event="progress", run="r", name="theirs", batch=0, rows_in=5, batch_s=1.0, ran=True, sources=[])
+    counted(event="terminated", run="r", condition="OTHER")
+    for name in ("query_running", "input_rows_total", "failures_total"):
+        assert counted[name, "query", "theirs"] is None
+
+
+def test_bytes_are_those_of_keys_and_values():
+    """Nulls have none, and other columns do not count; without metrics, nothing is looked at."""
+    columns = {"key": pa.array(["ab", None]), "value": pa.array([b"cde", b""]), "topic": pa.array(["tttt", "tt"])}
+    batches = [pa.RecordBatch.from_pydict(columns)] * 2
+    sized = Sized(iter(batches), count=True)
+    assert list(sized.batches) == batches
+    assert sized.bytes == 10
+    unsized = Sized(iter(batches), count=False)
+    assert list(unsized.batches) == batches
+    assert unsized.bytes == 0
+
+
+def test_the_endpoint_serves_metrics_and_events(recent, counted):
+    """And tells where they are, to who asks for anything else."""
+    recent.take({"event": "x", "at": 1.0})
+    counted(**COMMITTED)
+    endpoint = Endpoint("127.0.0.1", 0, counted._registry, recent)
+    try:
+        address = f"http://127.0.0.1:{endpoint.port}"
+        with urllib.request.urlopen(f"{address}/metrics") as answer:
+            assert b'spark_eos_rows_total{query="q",sink=""} 10.0' in answer.read()
+        with urllib.request.urlopen(f"{address}/events") as answer:
+            assert json.loads(answer.read()) == {"event": "x", "at": 1.0}
+        with pytest.raises(urllib.error.HTTPError, match="404") as caught:
+            urllib.request.urlopen(f"{address}/")
+        assert b"/metrics" in caught.value.read()
+    finally:
+        endpoint.close()
+
+
+class FakeSession:
+    """As much of a session as metrics need."""
+
+    def __init__(self) -> None:
+        self.streams = self.dataSource = self
+        self.registered: list[type] = []
+        self.listeners: list[object] = []
+        self.addListener, self.removeListener = self.listeners.append, self.listeners.remove
+
+    def register(self, source: type) -> None:
+        self.registered.append(source)
+
+
+@pytest.fixture
+def session(monkeypatch: pytest.MonkeyPatch) -> FakeSession:
+    monkeypatch.setattr("spark_eos.storage.settings.of_session", lambda spark: {})
+    return FakeSession()
+
+
+def test_metrics_are_on_until_they_are_closed(session):
+    """The session's data source knows where to tell, and forgets it; its listener goes."""
+    metrics = start(session, 0, "127.0.0.1", None)
+    assert session.registered[-1]._events != NOWHERE
+    assert len(session.listeners) == 1
+    metrics.close()
+    assert session.registered[-1]._events == NOWHERE
+    assert session.listeners == []
+    with pytest.raises(OSError, match="refused"):
+        urllib.request.urlopen(f"http://127.0.0.1:{metrics.port}/metrics")
+
+
+@pytest.mark.parametrize("what", ["port", "file", "socket"])
+def test_what_is_in_the_way_of_metrics_is_logged(session, caplog, tmp_path, monkeypatch: pytest.MonkeyPatch, what):
+    """A port that somebody has, a file that cannot be, no Unix sockets: the query is to run all the same."""
+    if what == "socket":
+        monkeypatch.delattr(socket, "AF_UNIX")
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1] if what == "port" else 0
+        metrics = start(session, port, "127.0.0.1", str(tmp_path if what == "file" else tmp_path / "events"))
+        metrics.close()
+    assert (metrics.port is None) == (what == "port")
+    said = {"port": f"port {port}", "file": "no events are kept", "socket": "commits are not counted"}[what]
+    assert [said in record.getMessage() for record in caplog.records] == [True]
+
+
+def test_a_process_that_ends_waits_for_what_spark_says_of_its_end(session, tmp_path):
+    """So that nobody takes it for killed; and Spark does not call a listener that is gone."""
+    metrics = start(session, None, None, str(tmp_path / "events"))
+    (listener,) = session.listeners
+    listener.onQueryStarted(QueryStartedEvent(ID, ID, "q", "2026-01-01T00:00:00Z", set()))
+    threading.Timer(0.1, listener.onQueryTerminated, [QueryTerminatedEvent(ID, ID, None, None)]).start()
+    metrics._leave()
+    events = [event["event"] for event in EventFile(tmp_path / "events").read()]
+    assert events == ["process", "started", "terminated", "exit"]
+    assert session.listeners == []
+
+
+def test_an_endpoint_needs_its_extra(session, monkeypatch: pytest.MonkeyPatch):
+    """It is named before anything is started. A file of events needs nothing."""
+    monkeypatch.setattr("spark_eos.ops.metrics.session.find_spec", lambda name: None)
+    with pytest.raises(UnsupportedError, match=r"spark-eos\[metrics\]") as caught:
+        start(session, 0, None, None)
+    assert caught.value.condition == "EOS_METRICS_NOT_INSTALLED"
+    assert session.registered == session.listeners == []
+    start(session, None, None, None).close()

@@ -1,0 +1,253 @@
+"""What plot and top make of events, without Spark or a broker."""
+
+from __future__ import annotations
+
+import json
+import struct
+import sys
+from pathlib import Path
+
+import pytest
+
+from spark_eos import cli
+from spark_eos.errors import ConnectionFailed, EosError
+from spark_eos.kafka.admin.open_transactions import OpenTransaction
+from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.kafka.ports.owners import Cluster, Transaction
+from spark_eos.ops.metrics.recording import EventFile
+from spark_eos.ops.watching import command, holders
+from spark_eos.ops.watching.reading import Reader, chosen
+from spark_eos.ops.watching.story import cut, queries_in, story_of
+from spark_eos.ops.watching.view import as_json, now_of
+from tests.support.events import Script, killed_and_restarted
+
+CLUSTER = Cluster(KafkaProperties({"bootstrap.servers": "h:1"}), "ledger", "spark-eos")
+OTHERS = OpenTransaction("other", 7, 0, 23, 4.0, 60.0)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return killed_and_restarted().write(tmp_path / "events.jsonl")
+
+
+def test_how_each_run_has_ended():
+    """A run without an end was killed, if another one or another process came after it; the last one runs."""
+    story = story_of(killed_and_restarted().events, "copies")
+    assert [(run.id, run.how) for run in story.runs] == [
+        ("one", "killed"),
+        ("two", "EOS_TRANSACTION_LOST"),
+        ("three", None),
+    ]
+    assert [condition for _, condition in story.restarts] == ["EOS_TRANSACTION_LOST"]
+
+
+@pytest.mark.parametrize(("event", "how"), [("exit", "stopped"), ("process", "killed"), (None, None)])
+def test_a_run_that_has_told_of_no_end(event, how):
+    """It has ended with its process, if that ended by itself; it was killed if another process has begun instead."""
+    script = Script()
+    script.start("one")
+    script.commit(0)
+    if event is not None:
+        script.tell(event, 1)
+        script.tell("process", 1)
+    (run,) = story_of(script.events, "copies").runs
+    assert run.how == how
+
+
+def test_what_became_of_each_micro_batch():
+    """Each try is one of its own: the kill, and the replay after it."""
+    story = story_of(killed_and_restarted().events, "copies")
+    assert [(batch.number, batch.outcome) for batch in story.batches] == [
+        (0, "committed"),
+        (1, "committed"),
+        (2, "cut off"),
+        (2, "replayed"),
+        (3, "EOS_TRANSACTION_LOST"),
+        (3, "repaired"),
+    ]
+
+
+def test_steps_follow_one_another():
+    """They end where the commit ended; a replay that was only compared decided nothing."""
+    story = story_of(killed_and_restarted().events, "copies")
+    first, replayed = story.batches[0], story.batches[3]
+    assert first.prepare[1] < first.verify[0] < first.verify[1] == first.decide[0] < first.decide[1] == first.end[0]
+    lengths = [span[1] - span[0] for span in (first.prepare, first.verify, first.decide, first.end, first.whole)]
+    assert lengths == pytest.approx([0.5, 0.01, 0.02, 0.03, 0.75])
+    assert replayed.decide is replayed.end is None
+    assert replayed.verify is not None
+
+
+def test_a_part_of_the_story():
+    """What ended before it is left out."""
+    story = story_of(killed_and_restarted().events, "copies")
+    late = cut(story, story.runs[1].begin)
+    assert [run.id for run in late.runs] == ["two", "three"]
+    assert [batch.number for batch in late.batches] == [2, 3, 3]
+    assert len(late.lags) == 1
+
+
+def test_each_query_has_its_own_story():
+    """By its name, or by its id; the one with most events is shown unless another one is asked for."""
+    events = killed_and_restarted().events
+    other = Script("q2", name=None)
+    other.start("r")
+    other.commit(0, rows=1)
+    both = events + other.events
+    assert queries_in(both) == ["q2", "copies"]
+    assert chosen(both, None, "f") == "copies"
+    assert [batch.rows for batch in story_of(both, chosen(both, "q2", "f")).batches] == [1]
+    with pytest.raises(EosError, match=r"no query 'nope'.*q2, copies") as caught:
+        chosen(both, "nope", "f")
+    assert caught.value.condition == "EOS_EVENTS_WITHOUT_QUERY"
+    with pytest.raises(EosError, match="has told of anything yet"):
+        chosen([], None, "f")
+
+
+def test_batch_writes_are_one_story():
+    """Each is a run of its own, which nobody has killed."""
+    script = Script(query=None)
+    for run in ("one", "two"):
+        script.start(run)
+        script.commit(0)
+    story = story_of(script.events, "df.write")
+    assert [(run.id, run.how) for run in story.runs] == [("one", "stopped"), ("two", "stopped")]
+    assert [batch.outcome for batch in story.batches] == ["committed", "committed"]
+
+
+def test_a_file_is_read_on(file: Path):
+    """What was read before is not read again, half a line is waited for, and a file that became the older one goes
+    on where it was."""
+    reader = EventFile(file)
+    before = len(reader.read())
+    with file.open("a") as growing:
+        growing.write('{"event": "x", "at": 1.0}\n{"event": "y",')
+    assert len(reader.read()) == before + 1
+    file.rename(file.with_name(file.name + ".1"))
+    with file.with_name(file.name + ".1").open("a") as growing:
+        growing.write(' "at": 2.0}\n')
+    file.write_text('{"event": "z", "at": 3.0}\n')
+    assert [event["event"] for event in reader.read()[before:]] == ["x", "y", "z"]
+
+
+@pytest.mark.parametrize("source", ["/nowhere/events.jsonl", "http://127.0.0.1:1", "http://[", "/"])
+def test_a_source_that_cannot_be_read(source):
+    """It is named, with what to name instead."""
+    with pytest.raises(EosError, match="http://localhost:9400") as caught:
+        Reader(source).read()
+    assert caught.value.condition == "EOS_EVENTS_UNREADABLE"
+    assert source in caught.value.message
+
+
+def test_numbers_of_the_last_seconds():
+    """Rates are those of 30 s, or since the query began; rows that were written before do not count."""
+    script = Script()
+    script.start("one")
+    for number in range(60):
+        script.commit(number)
+    now = now_of(story_of(script.events, "copies"), at=script.at)
+    told = as_json(now)
+    assert told["rows_per_s"] == pytest.approx(100 / 0.76, rel=0.1)
+    assert told["batches"][-1]["steps"] == pytest.approx(
+        {"prepare": 0.5, "verify": 0.01, "decide": 0.02, "EndTxn": 0.03, "rest": 0.19}
+    )
+    assert now_of(now.story, at=script.at + 60).rows_per_s == 0
+
+
+def test_top_says_it_all_once(file, capsys):
+    """State, lag, how long the LSO stands still, each micro-batch and what became of it."""
+    assert cli.main(["top", str(file), "--once"]) == 0
+    said = capsys.readouterr().out
+    for part in ("copies", "running for", "start 3", "1.5 s", "EOS_TRANSACTION_LOST", "repaired", "cut off"):
+        assert part in said
+    assert cli.main(["top", str(file), "--format", "json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["lag"] == [{"topic": "in", "stable": 7, "high": 9, "stalled_s": 1.5}]
+    assert told["holders"] is None
+    assert [batch["outcome"] for batch in told["batches"]][-1] == "repaired"
+
+
+def test_top_of_nothing(tmp_path, capsys):
+    """An error by name, and exit code 2."""
+    assert cli.main(["top", str(tmp_path / "nothing"), "--once"]) == 2
+    assert "EOS_EVENTS_UNREADABLE" in capsys.readouterr().err
+
+
+def test_who_holds_the_lso(file, monkeypatch: pytest.MonkeyPatch):
+    """Somebody else's transaction by its id; one of ours by its query and micro-batch; where nobody answers, that."""
+    own = Transaction("other", "q9", 7, 0, "Ongoing", 4.0, 60.0, False, 1, "r", 12, True)
+    monkeypatch.setattr(holders, "oldest_open_transaction", lambda kafka, topic, partition: [OTHERS])
+    monkeypatch.setattr(holders, "find", lambda cluster: [])
+    (told,) = command.top(str(file), None, CLUSTER).data["holders"]
+    assert (told["topic"], told["partition"], told["query"]) == ("in", 0, None)
+    assert "transactional id other" in told["text"]
+    monkeypatch.setattr(holders, "find", lambda cluster: [own])
+    answer = command.top(str(file), None, CLUSTER)
+    assert (answer.data["holders"][0]["query"], answer.data["holders"][0]["batch"]) == ("q9", 12)
+    assert "query q9, micro-batch 12, decided" in " ".join(answer.text.split())
+
+    def silent(*_: object) -> list:
+        raise ConnectionFailed("EOS_KAFKA_UNREACHABLE", "No answer from h:1.", hint="Start it.")
+
+    monkeypatch.setattr(holders, "find", silent)
+    monkeypatch.setattr(holders, "oldest_open_transaction", silent)
+    (told,) = command.top(str(file), None, CLUSTER).data["holders"]
+    assert "EOS_KAFKA_UNREACHABLE" in told["text"]
+
+
+@pytest.mark.parametrize("lines", [0, 1])
+def test_a_picture_of_a_query(file, tmp_path, capsys, lines):
+    """A PNG of the size that pages have room for; of a query that has done nothing yet, too."""
+    if not lines:
+        script = Script()
+        script.start("one")
+        script.prepare(0)
+        script.write(file)
+    picture = tmp_path / "query.png"
+    assert cli.main(["plot", str(file), "--to", str(picture), "--last", "1000", "--format", "json"]) == 0
+    data = picture.read_bytes()
+    assert data.startswith(b"\x89PNG")
+    assert struct.unpack(">II", data[16:24]) == (1560, 975)
+    told = json.loads(capsys.readouterr().out)
+    assert told["file"] == str(picture)
+    if lines:
+        assert told["runs"] == ["killed", "EOS_TRANSACTION_LOST", "running"]
+
+
+def test_what_is_in_the_picture(file, tmp_path):
+    """The text of an SVG: the steps, the numbers of micro-batches, the kill, the error and the runs after them."""
+    picture = tmp_path / "query.svg"
+    command.plot(str(file), str(picture))
+    text = picture.read_text()
+    words = ("prepare", "decide", "EndTxn", "killed", "EOS_TRANSACTION_LOST", "run 2", "run 3", "held by", "repaired")
+    assert [word for word in words if f"<!-- {word}" not in text] == []
+
+
+@pytest.mark.parametrize("to", ["/nowhere/query.png", "query.nope"])
+def test_a_picture_that_cannot_be_written(file, to, monkeypatch, tmp_path):
+    """By name."""
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(EosError, match="cannot be written") as caught:
+        command.plot(str(file), to)
+    assert caught.value.condition == "EOS_PLOT_UNWRITABLE"
+
+
+def test_a_picture_of_nothing(file, tmp_path):
+    """Is none: somebody would look for the query in it."""
+    script = Script()
+    script.start("one")
+    script.commit(0)
+    script.tell("exit", 100)
+    with pytest.raises(EosError, match="larger --last") as caught:
+        command.plot(str(script.write(file)), str(tmp_path / "query.png"), last_s=50)
+    assert caught.value.condition == "EOS_PLOT_EMPTY"
+    assert not (tmp_path / "query.png").exists()
+
+
+def test_a_picture_needs_its_extra(file, tmp_path, monkeypatch):
+    """Which the error names."""
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(EosError, match=r"spark-eos\[plot\]") as caught:
+        command.plot(str(file), str(tmp_path / "query.png"))
+    assert caught.value.condition == "EOS_PLOT_NOT_INSTALLED"

@@ -1,0 +1,270 @@
+"""Batch writes and writes within foreachBatch, step by step on the simulated cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
+
+import pytest
+
+from spark_eos.protocol import jobs
+from spark_eos.protocol.batch import abort, commit
+from spark_eos.protocol.head import FENCING_END, Decision, Head, Job, Pair
+from spark_eos.protocol.micro_batch import MicroBatch
+from spark_eos.protocol.names import TaskId, task_name
+from spark_eos.protocol.ports import Coordinator, Description, EndTxnAnswer, State
+from spark_eos.protocol.run import open_run
+from tests.simulation.client import Producer, Refused
+from tests.simulation.ledger import LEDGER, PREFIX, QUERY
+from tests.simulation.partition_log import PartitionLog
+from tests.unit.protocol.test_stops import OUTPUT, TIMEOUT_MS, Brokers, on_brokers, stopped
+
+JOB = Job("the job", "t", 1_000)
+
+
+class Killed(Exception):
+    """The driver is gone."""
+
+
+def kill() -> None:
+    raise Killed
+
+
+def open_one(brokers: Brokers, run: str, batch: int = 0) -> Head:
+    """One write of several within foreachBatch."""
+    return open_run(brokers.ports(), run, batch, endtxn_version=5, prefix=PREFIX, one_of_several=True)
+
+
+def open_job(brokers: Brokers, run: str, job: Job = JOB) -> Head:
+    return open_run(brokers.ports(), run, jobs.BATCH, endtxn_version=5, prefix=PREFIX, job=job)
+
+
+def one(brokers: Brokers, head: Head, batch: int) -> MicroBatch:
+    """Its micro-batch, written and not decided."""
+    return replace(brokers.prepared(head, batch), one_of_several=True)
+
+
+class Forgetful:
+    """The coordinators, of whom nobody may ask what became of a transaction."""
+
+    def __init__(self, coordinator: Coordinator) -> None:
+        self.ongoing, self.begin_ongoing = coordinator.ongoing, coordinator.begin_ongoing
+
+    def describe(self, ids: Collection[str]) -> Mapping[str, Description]:
+        assert not ids
+        return {}
+
+    def end(self, pairs: Collection[Pair], *, commit: bool) -> Mapping[Pair, EndTxnAnswer]:
+        assert not pairs, commit
+        return {}
+
+
+def dies(call: Callable[[], object]) -> None:
+    with pytest.raises(Killed):
+        call()
+
+
+def test_a_sink_within_foreach_batch_begins_anywhere_and_leaves_out_what_it_likes():
+    """A stream's ledger would ask who has written the micro-batches before."""
+
+    def steps(brokers: Brokers) -> None:
+        stopped("EOS_LEDGER_HEAD_MISSING", lambda: brokers.open("r1", batch=7))
+        head = open_one(brokers, "r1", 7)
+        commit(brokers.ports(), one(brokers, head, 7))
+        assert commit(brokers.ports(), one(brokers, head, 9)).transactions == 1
+        assert open_one(brokers, "r2", 12).decision.batch == 9
+
+    on_brokers(steps)
+
+
+@pytest.mark.parametrize(("one_of_several", "becomes"), [(True, State.COMPLETE_COMMIT), (False, State.COMPLETE_ABORT)])
+def test_what_a_swallowed_error_left_decided_is_committed_before_the_next_decision(one_of_several, becomes):
+    """Where Spark passes a micro-batch only when its commit has returned, what is open of it would be a leftover."""
+
+    def steps(brokers: Brokers) -> None:
+        head = open_one(brokers, "r1")
+        first = one(brokers, head, 0)
+        dies(lambda: commit(brokers.ports("commit.decided", kill), first))
+        commit(brokers.ports(), replace(one(brokers, head, 1), one_of_several=one_of_several))
+        (pair,) = first.pairs
+        assert brokers.state(pair) is becomes
+
+    on_brokers(steps)
+
+
+def test_a_run_settles_what_spark_has_passed():
+    """It does not take for granted that it was committed."""
+
+    def steps(brokers: Brokers) -> None:
+        first = one(brokers, open_one(brokers, "r1"), 0)
+        dies(lambda: commit(brokers.ports("commit.decided", kill), first))
+        open_one(brokers, "r2", 1)
+        (pair,) = first.pairs
+        assert brokers.state(pair) is State.COMPLETE_COMMIT
+
+    on_brokers(steps)
+
+
+def test_rows_that_were_lost_and_passed_stop_every_write():
+    """By the same run, and by every later one."""
+
+    def steps(brokers: Brokers) -> None:
+        head = open_one(brokers, "r1")
+        first = one(brokers, head, 0)
+        own = brokers.ports("commit.decided", lambda: brokers.world.sleep(2 * TIMEOUT_MS))
+        stopped("EOS_TRANSACTION_LOST", lambda: commit(own, first))
+        error = stopped("EOS_WRITE_LEFT_BEHIND", lambda: commit(brokers.ports(), one(brokers, head, 1)))
+        assert "micro-batch 0 lost 1 of its 1 transactions" in error.message
+        stopped("EOS_WRITE_LEFT_BEHIND", lambda: open_one(brokers, "r2", 1))
+        assert not error.restart_helps
+
+    on_brokers(steps)
+
+
+def test_what_was_given_up_and_passed_stops_every_write():
+    """Until that micro-batch is written, by its replay."""
+
+    def steps(brokers: Brokers) -> None:
+        one(brokers, open_one(brokers, "r1", 3), 3)
+        abort(brokers.ports(), "r1", 3, one_of_several=True)
+        for run, condition in (("r1", "EOS_WRITE_LEFT_BEHIND"), ("r2", "EOS_WRITE_LEFT_BEHIND")):
+            error = stopped(condition, lambda run=run: open_one(brokers, run, 4))
+            assert "The write of micro-batch 3 failed, and was not repeated" in error.message
+        stopped("EOS_RUN_CLOSED", lambda: open_one(brokers, "r1", 3))
+        commit(brokers.ports(), one(brokers, open_one(brokers, "r2", 3), 3))
+        assert open_one(brokers, "r3", 4).unwritten is None
+
+    on_brokers(steps)
+
+
+def test_what_was_given_up_after_its_decision_is_written():
+    """Spark aborts after every commit that raised."""
+
+    def steps(brokers: Brokers) -> None:
+        first = one(brokers, open_one(brokers, "r1"), 0)
+        dies(lambda: commit(brokers.ports("commit.decided", kill), first))
+        abort(brokers.ports(), "r1", 0, one_of_several=True)
+        assert open_one(brokers, "r2", 1).unwritten is None
+
+    on_brokers(steps)
+
+
+def test_a_stream_gives_nothing_up():
+    """Spark repeats its micro-batch."""
+
+    def steps(brokers: Brokers) -> None:
+        brokers.open("r1")
+        abort(brokers.ports(), "r1", 0)
+        assert brokers.open("r2").given_up is None
+
+    on_brokers(steps)
+
+
+def test_a_job_that_is_completed_asks_the_brokers_for_nothing():
+    """The next run neither ends nor describes a transaction of it: they may be forgotten."""
+
+    def steps(brokers: Brokers) -> None:
+        batch = brokers.prepared(open_job(brokers, "r1"))
+        commit(brokers.ports(), batch)
+        jobs.complete(brokers.ports(), "r1")
+        decision = brokers.ports().ledger.read().decision
+        assert (decision.rows, decision.digest, decision.written) == (1, 1, ())
+        own = replace(brokers.ports(), coordinator=Forgetful(brokers.ports().coordinator))
+        head = open_run(own, "r2", jobs.BATCH, endtxn_version=5, prefix=PREFIX, job=JOB)
+        again = replace(batch, run=head.run, reports=(replace(batch.reports[0], written=None),))
+        assert commit(own, again).replayed
+        other = replace(again, reports=(replace(again.reports[0], rows=2),))
+        stopped("EOS_REPLAY_DIVERGED", lambda: commit(own, other))
+
+    on_brokers(steps)
+
+
+def test_a_run_that_was_replaced_completes_nothing():
+    """The other one has to settle the decision itself; so has one that finds nothing decided."""
+
+    def steps(brokers: Brokers) -> None:
+        batch = brokers.prepared(open_job(brokers, "r1"))
+        jobs.complete(brokers.ports(), "r1")
+        commit(brokers.ports(), batch)
+        open_job(brokers, "r2")
+        jobs.complete(brokers.ports(), "r1")
+        assert len(brokers.ports().ledger.read().decision.written) == 1
+
+    on_brokers(steps)
+
+
+def test_what_tasks_begin_after_an_abort_is_cleared():
+    """Spark asks for the abort while it still kills them; one that has not written anything yet can write no more."""
+
+    def steps(brokers: Brokers) -> None:
+        head = open_job(brokers, "r1")
+        abort(brokers.ports(), "r1", jobs.BATCH)
+        (pair,) = brokers.prepared(head).pairs
+        name = task_name(PREFIX, QUERY, TaskId(head.generation, 1, 0))
+        late = Producer(brokers.world, brokers.cluster, name, TIMEOUT_MS, FENCING_END)
+        late.init()
+        assert brokers.state(pair) is State.ONGOING
+        assert not jobs.clear_late(brokers.ports())
+        assert brokers.state(pair) is State.COMPLETE_ABORT
+        with pytest.raises(Refused):
+            late.produce(OUTPUT, (0, 0))
+
+    on_brokers(steps)
+
+
+def test_a_run_that_a_task_opens_after_the_abort_is_closed_by_the_next_look():
+    """The first abort finds no run yet; what is written in it has the newest generation, which only a close clears."""
+
+    def steps(brokers: Brokers) -> None:
+        assert not abort(brokers.ports(), "r1", jobs.BATCH)
+        (pair,) = brokers.prepared(open_job(brokers, "r1")).pairs
+        jobs.clear_late(brokers.ports())
+        assert brokers.state(pair) is State.ONGOING
+        abort(brokers.ports(), "r1", jobs.BATCH)
+        assert brokers.state(pair) is State.COMPLETE_ABORT
+
+    on_brokers(steps)
+
+
+@pytest.mark.parametrize("opens", [open_one, open_job])
+def test_a_write_that_only_the_brokers_know_is_a_lost_ledger(opens):
+    """Beginning anew would write it a second time."""
+
+    def steps(brokers: Brokers) -> None:
+        commit(brokers.ports(), brokers.prepared(opens(brokers, "r1")))
+        brokers.cluster.logs[LEDGER] = PartitionLog()
+        stopped("EOS_LEDGER_HEAD_LOST", lambda: opens(brokers, "r2"))
+
+    on_brokers(steps)
+
+
+def test_what_is_decided_keeps_its_topic():
+    """A run that is to write elsewhere is told so; one that finds nothing decided writes where it likes."""
+
+    def steps(brokers: Brokers) -> None:
+        other = replace(JOB, topic="u")
+        assert open_job(brokers, "r1").job == JOB
+        head = open_job(brokers, "r2", other)
+        assert head.job == other
+        commit(brokers.ports(), brokers.prepared(head))
+        head = open_job(brokers, "r3")
+        assert head.job == replace(JOB, topic="u")
+        error = stopped("EOS_JOB_DIFFERS", lambda: jobs.check_target(head, JOB))
+        assert "has written 1 rows to topic u, and is now to write to topic t" in error.message
+        jobs.check_target(head, other)
+
+    on_brokers(steps)
+
+
+def test_rows_of_a_topic_column_go_to_the_topics_of_that_column():
+    """Not to one topic, and the other way round."""
+    head = Head("r", 1, (), 5, Decision(0, 0, 1, 1, 1, None, ()), job=replace(JOB, topic=None))
+    jobs.check_target(head, replace(JOB, topic=None))
+    assert "the topics of the column" in stopped("EOS_JOB_DIFFERS", lambda: jobs.check_target(head, JOB)).message
+
+
+def test_a_job_that_takes_too_long_stops_when_its_first_transactions_are_gone():
+    """By the clocks of two tasks; not a second earlier."""
+    jobs.check_time(JOB, 60_000, JOB.opened_ms + 60_000)
+    error = stopped("EOS_JOB_TOO_LONG", lambda: jobs.check_time(JOB, 60_000, JOB.opened_ms + 60_001))
+    assert "for 60 s" in error.message

@@ -1,0 +1,103 @@
+"""The direct way: what a decision says of ranges, and what a replay of it reads again."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from spark_eos.errors import Diverged
+from spark_eos.protocol.direct import assign_ranges, differences
+from spark_eos.protocol.head import Decision, Digest, Head, Pair, Probe, Verdict, Written, decode, encode
+from spark_eos.protocol.ranges import Direct, Range, merged
+from spark_eos.protocol.task import Work
+
+TOPICS = (("a", "id-a"), ("b", "id-b"))
+A0, A1, B0 = Range("a", 0, 5, 9), Range("a", 1, 0, 3), Range("b", 0, 7, 8)
+
+
+def given(*ranges: Range, transform: str | None = "m:f", cluster: str = "c") -> Direct:
+    return Direct(cluster, TOPICS, transform, ranges)
+
+
+def written(partition: int, *ranges: Range, verdict: Verdict | None = None) -> Written:
+    pair = Pair(f"id-{partition}", partition, 0)
+    return Written(partition, pair, 2, 3, Probe("out", 0, partition), verdict, ranges=ranges)
+
+
+def decision(*tasks: Written, rest: tuple[Range, ...] = ()) -> Decision:
+    return Decision(7, 0, 3, 2 * len(tasks), 3 * len(tasks), None, tasks, digest_by=Digest.PLACED, direct=given(*rest))
+
+
+def head(last: Decision | None) -> Head:
+    return Head("run", 4, (), 5, last, partitioner="murmur2")
+
+
+def test_a_decision_names_the_ranges_of_each_transaction_and_those_without_rows():
+    """The ledger gives back what it was given."""
+    last = decision(written(0, A0, B0), written(1, A1), rest=(Range("b", 1, 0, 9),))
+    assert decode(encode(head(last))).decision == last
+
+
+def test_a_decision_on_rows_says_nothing_of_ranges():
+    """Versions that do not know them can go on reading it."""
+    assert b"direct" not in encode(head(replace(decision(replace(written(0), ranges=())), direct=None)))
+
+
+def test_ranges_are_merged_where_one_begins_at_the_end_of_another():
+    """However they are dealt to tasks."""
+    assert merged([Range("a", 0, 7, 9), A1, Range("a", 0, 5, 7)]) == (A0, A1)
+    assert merged([Range("a", 0, 7, 9), Range("a", 0, 5, 6)]) == (Range("a", 0, 5, 6), Range("a", 0, 7, 9))
+
+
+def test_a_new_micro_batch_is_written_from_the_ranges_that_spark_gives():
+    """With a digest in which the places of rows count."""
+    assignment, ranges = assign_ranges(head(None), 7, 1, 3, 0, given(A0))
+    assert (assignment.work, assignment.digest_by, ranges) == (Work.WRITE, Digest.PLACED, (A0,))
+    assert assign_ranges(head(None), 7, 1, 3, 0, given(A0, transform=None))[0].digest_by is Digest.COPIED
+
+
+def test_nothing_is_read_for_a_decision_that_has_lost_nothing():
+    """However its ranges are dealt to tasks now."""
+    last = decision(written(0, A0), written(1, A1))
+    for partition in range(2):
+        assignment, ranges = assign_ranges(head(last), 7, partition, 2, 0, given(A1, A0))
+        assert (assignment.work, assignment.name, ranges) == (Work.COUNT, None, ())
+
+
+@pytest.mark.parametrize("tasks", [1, 2, 3, 7])
+def test_lost_transactions_are_written_again_from_their_own_ranges_by_any_number_of_tasks(tasks):
+    """Each of them once."""
+    lost = [written(0, A0, verdict=Verdict.LOST), written(2, A1, B0, verdict=Verdict.LOST)]
+    last = decision(lost[0], written(1, Range("a", 2, 0, 5), verdict=Verdict.COMMITTED), lost[1])
+    found: list[Range] = []
+    for partition in range(tasks):
+        assignment, ranges = assign_ranges(head(last), 7, partition, tasks, 0, given())
+        assert (assignment.work is Work.REPAIR) == bool(ranges) == (assignment.name is not None)
+        found += ranges
+    assert sorted(found) == sorted((A0, A1, B0))
+
+
+@pytest.mark.parametrize(
+    ("now", "what"),
+    [
+        (given(A0, A1, transform=None), "the transform: decided m:f, now none"),
+        (given(A0, A1, cluster="d"), "the source's cluster: decided c, now d"),
+        (None, "the way of the rows: decided ranges of offsets, now rows through Spark"),
+        (given(A0), "ranges: decided a-1 0 to 3, now fewer"),
+        (given(A0, A1, B0), "ranges: decided fewer, now b-0 7 to 8"),
+        (replace(given(A0, A1), topics=(("a", "id-of-another"),)), "topics and their ids"),
+    ],
+)
+def test_a_replay_of_something_else_is_not_what_was_decided(now, what):
+    """The error says what differs, and nothing is written for it where the task can tell."""
+    last = decision(written(0, A0), rest=(A1,))
+    assert [what in unlike for unlike in differences(last, now)] == [True]
+
+
+def test_a_task_of_another_way_writes_nothing_at_all():
+    """Before it takes a name: what it would write was not decided."""
+    last = decision(written(0, A0, verdict=Verdict.LOST))
+    with pytest.raises(Diverged) as caught:
+        assign_ranges(head(replace(last, direct=None)), 7, 0, 1, 0, given(A0))
+    assert caught.value.condition == "EOS_REPLAY_DIVERGED"

@@ -1,0 +1,349 @@
+"""The steps of `spark-eos replay` in the ledger, on the simulated cluster, one by one and killed between any two."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from spark_eos.errors import EosError, LedgerError, ReplayError, Superseded
+from spark_eos.protocol.adopting import adopt
+from spark_eos.protocol.batch import commit
+from spark_eos.protocol.head import (
+    DEFAULT_PARTITIONER,
+    NOBODY,
+    Decision,
+    Head,
+    Pair,
+    Probe,
+    Verdict,
+    Written,
+    decode,
+    encode,
+)
+from spark_eos.protocol.marks import WHOLE, EachSink, Marks, Successor, Unfinished
+from spark_eos.protocol.ports import Ports, State
+from spark_eos.protocol.replaying import begin, check_not_halted, go_back, intend, retire, rows_lost
+from spark_eos.protocol.run import open_run
+from spark_eos.protocol.stops import check_halts, finishing
+from tests.simulation.ledger import PREFIX, QUERY
+from tests.unit.protocol.test_stops import Brokers, on_brokers
+
+OFFSETS = {"in": {"0": 4}}
+UNFINISHED = Unfinished(QUERY, "/old", "/new", 0, ('{"in":{"0":4}}',), ("v1", "{}"), ("v1", "{}"))
+IN_PLACE = replace(UNFINISHED, to="/old", batch=0)
+HEIR = Successor("another", "/new")
+
+
+class Killed(Exception):
+    """The driver, or the operator, is gone."""
+
+
+def kill() -> None:
+    raise Killed
+
+
+def stopped(condition: str, step) -> EosError:
+    with pytest.raises(EosError) as caught:
+        step()
+    assert caught.value.condition == condition
+    return caught.value
+
+
+def decided_and_dead(brokers: Brokers) -> Pair:
+    """A run that has died between its decision and the commit."""
+    batch = brokers.prepared(brokers.open("r1"))
+    with pytest.raises(Killed):
+        commit(brokers.ports("commit.decided", kill), batch)
+    return next(iter(batch.pairs))
+
+
+def state(own: Ports, pair: Pair) -> State:
+    return own.coordinator.describe([pair.id])[pair.id].state
+
+
+# Retired
+
+
+def test_what_is_decided_is_committed_and_what_is_not_is_aborted():
+    """Nobody else would do either, as the query never starts again."""
+
+    def steps(brokers: Brokers) -> None:
+        pair = decided_and_dead(brokers)
+        left = brokers.prepared(replace(brokers.ports().ledger.read(), run="r1"), batch=1)
+        own = brokers.ports()
+        head = retire(own, QUERY, HEIR)
+        assert (head.run, head.marks.successor) == (NOBODY, HEIR)
+        assert {w.verdict for w in head.decision.written} == {Verdict.COMMITTED}
+        assert state(own, pair) is State.COMPLETE_COMMIT
+        assert state(own, next(iter(left.pairs))) is State.COMPLETE_ABORT
+        assert own.ledger.read() == head
+
+    on_brokers(steps)
+
+
+def test_no_start_gets_past_a_retired_head():
+    """Whatever its checkpoint says; the error names who goes on."""
+
+    def steps(brokers: Brokers) -> None:
+        commit(brokers.ports(), brokers.prepared(brokers.open("r1")))
+        retire(brokers.ports(), QUERY, HEIR)
+        for batch in (0, 1, 2):
+            error = stopped("EOS_QUERY_RETIRED", lambda batch=batch: brokers.open("r2", batch))
+            assert "/new" in error.message
+            assert not error.restart_helps
+        stopped("EOS_QUERY_RETIRED", lambda: brokers.open("r2", 1, begin_at=1))
+
+    on_brokers(steps)
+
+
+def test_a_run_that_is_alive_decides_nothing_after_that():
+    """It has prepared its micro-batch by then, and is told who goes on."""
+
+    def steps(brokers: Brokers) -> None:
+        batch = brokers.prepared(brokers.open("r1"))
+        retire(brokers.ports(), QUERY, HEIR)
+        error = stopped("EOS_QUERY_RETIRED", lambda: commit(brokers.ports(), batch))
+        assert isinstance(error, Superseded)
+        assert state(brokers.ports(), next(iter(batch.pairs))) is State.COMPLETE_ABORT
+        assert brokers.ports().ledger.read().decision is None
+
+    on_brokers(steps)
+
+
+def test_a_decision_that_comes_first_is_kept():
+    """A run that decides in the last moment: the one who retires it reads that, as it has taken the ledger."""
+
+    def steps(brokers: Brokers) -> None:
+        batch = brokers.prepared(brokers.open("r1"))
+        heads = []
+        commit(brokers.ports("commit.decided", lambda: heads.append(retire(brokers.ports(), QUERY, HEIR))), batch)
+        (head,) = heads
+        assert head.decision.batch == 0
+        assert {w.verdict for w in head.decision.written} == {Verdict.COMMITTED}
+        assert brokers.ports().ledger.read() == head
+
+    on_brokers(steps)
+
+
+def test_killed_when_it_was_published():
+    """Repeated, it aborts what is left; for another successor it refuses."""
+
+    def steps(brokers: Brokers) -> None:
+        batch = brokers.prepared(brokers.open("r1"))
+        with pytest.raises(Killed):
+            retire(brokers.ports("replay.halted", kill), QUERY, HEIR)
+        own = brokers.ports()
+        assert state(own, next(iter(batch.pairs))) is State.ONGOING
+        head = own.ledger.read()
+        assert retire(own, QUERY, HEIR) == head
+        assert state(own, next(iter(batch.pairs))) is State.COMPLETE_ABORT
+        stopped("EOS_REPLAY_OF_RETIRED", lambda: retire(own, QUERY, Successor("a third", "/third")))
+        stopped("EOS_REPLAY_OF_RETIRED", lambda: go_back(own, QUERY, IN_PLACE))
+
+    on_brokers(steps)
+
+
+def test_lost_rows_are_repaired_first():
+    """Only the query's own replay of that micro-batch writes them."""
+
+    def steps(brokers: Brokers) -> None:
+        pair = decided_and_dead(brokers)
+        brokers.end(pair, commit=False)
+        before = brokers.ports().ledger.read()
+        error = stopped("EOS_REPLAY_ROWS_LOST", lambda: retire(brokers.ports(), QUERY, HEIR))
+        assert "availableNow" in error.hint
+        assert brokers.ports().ledger.read() == before
+
+    on_brokers(steps)
+
+
+def test_a_query_that_the_ledger_does_not_know():
+    """It is not retired: nobody could tell what of it is decided."""
+
+    def steps(brokers: Brokers) -> None:
+        with pytest.raises(LedgerError):
+            retire(brokers.ports(), QUERY, HEIR)
+
+    on_brokers(steps)
+
+
+def test_the_mark_for_sinks_that_have_no_head_yet():
+    """Within foreachBatch, a sink may begin in mid-life: before its first decision, it looks at this one."""
+
+    def steps(brokers: Brokers) -> None:
+        own, whole = brokers.ports(), Marks(each=EachSink(QUERY, WHOLE))
+        head = retire(own, QUERY, HEIR, absent=Head(NOBODY, 1, (), 5, prefix=PREFIX, marks=whole))
+        assert head.marks == replace(whole, successor=HEIR)
+        assert retire(own, QUERY, HEIR) == own.ledger.read() == head
+        stopped("EOS_QUERY_RETIRED", lambda: check_halts(head, None))
+
+    on_brokers(steps)
+
+
+# The new query
+
+
+def test_a_new_query_begins_where_the_replay_says():
+    """Until it is finished, no start gets past its head; then the first one goes on after micro-batch 0."""
+
+    def steps(brokers: Brokers) -> None:
+        old = Head("r", 3, (), 5, prefix=PREFIX, partitioner="fnv1a")
+        own = brokers.ports()
+        head = intend(own, UNFINISHED, old)
+        assert (head.prefix, head.partitioner, head.decision) == (PREFIX, "fnv1a", None)
+        assert intend(own, UNFINISHED, old) == head
+        for batch in (0, 1):
+            error = stopped("EOS_REPLAY_UNFINISHED", lambda batch=batch: brokers.open("r1", batch))
+            assert "spark-eos replay /old --new /new --finish --yes" in error.hint
+        begun = begin(own, UNFINISHED, OFFSETS)
+        assert begin(own, UNFINISHED, OFFSETS) == begun
+        assert (begun.decision.batch, begun.decision.offsets, begun.decision.written) == (0, OFFSETS, ())
+        first = brokers.open("r1", 1)
+        assert (first.run, first.partitioner) == ("r1", "fnv1a")
+        commit(own, brokers.prepared(first, 1))
+        stopped("EOS_REPLAY_TARGET_USED", lambda: intend(own, UNFINISHED, old))
+
+    on_brokers(steps)
+
+
+def test_a_start_at_micro_batch_0_after_that():
+    """As when the commit log was lost: it is there already, without rows."""
+
+    def steps(brokers: Brokers) -> None:
+        own = brokers.ports()
+        intend(own, UNFINISHED, Head("r", 3, (), 5, prefix=PREFIX))
+        begin(own, UNFINISHED, OFFSETS)
+        stopped("EOS_REPLAY_DIVERGED", lambda: commit(own, brokers.prepared(brokers.open("r1", 0))))
+
+    on_brokers(steps)
+
+
+def test_two_replays_to_one_place():
+    """The second one is told how to finish the first."""
+
+    def steps(brokers: Brokers) -> None:
+        own, old = brokers.ports(), Head("r", 3, (), 5, prefix=PREFIX)
+        intend(own, UNFINISHED, old)
+        other = replace(UNFINISHED, lines=("other",))
+        error = stopped("EOS_REPLAY_NOT_FINISHED", lambda: intend(own, other, old))
+        assert finishing(UNFINISHED) in error.hint
+        stopped("EOS_REPLAY_NOT_FINISHED", lambda: begin(own, other, OFFSETS))
+
+    on_brokers(steps)
+
+
+def test_the_one_topic_of_a_replay():
+    """Its head stays for that topic, through all runs; a start that would write elsewhere is refused."""
+
+    def steps(brokers: Brokers) -> None:
+        own, mark = brokers.ports(), replace(UNFINISHED, topic="copies")
+        intend(own, mark, Head("r", 3, (), 5, prefix=PREFIX))
+        assert begin(own, mark, OFFSETS).marks.topic == "copies"
+
+        def opened(run: str, topic: str | None) -> Head:
+            return open_run(own, run, 1, endtxn_version=5, prefix=PREFIX, topic=topic)
+
+        for wrong in ("another", None):
+            stopped("EOS_REPLAY_OTHER_TOPIC", lambda wrong=wrong: opened("r1", wrong))
+        assert opened("r1", "copies").marks.topic == "copies"
+        stopped("EOS_REPLAY_OTHER_TOPIC", lambda: opened("r2", "another"))
+
+    on_brokers(steps)
+
+
+def test_writes_within_foreach_batch_begin_anywhere():
+    """Their head is only to say that the replay is finished; it keeps the name of the sink."""
+
+    def steps(brokers: Brokers) -> None:
+        own, sink = brokers.ports(), EachSink("new", "gold")
+        intend(own, UNFINISHED, Head("r", 3, (), 5, prefix=PREFIX), sink)
+        begun = begin(own, UNFINISHED, OFFSETS)
+        assert (begun.decision, begun.marks.each) == (None, sink)
+        head = open_run(own, "r1", 7, endtxn_version=5, prefix=PREFIX, one_of_several=True, each=sink)
+        assert head.marks == Marks(each=sink)
+
+    on_brokers(steps)
+
+
+# In place
+
+
+def test_a_query_goes_back_in_place():
+    """Its last decision is settled, no start gets past the mark, and then it goes on after the earlier micro-batch."""
+
+    def steps(brokers: Brokers) -> None:
+        for n, run in enumerate(("r1", "r2")):
+            commit(brokers.ports(), brokers.prepared(brokers.open(run, n), n))
+        own = brokers.ports()
+        assert go_back(own, QUERY, IN_PLACE).decision.batch == 1
+        for batch in (0, 1, 2):
+            error = stopped("EOS_REPLAY_UNFINISHED", lambda batch=batch: brokers.open("r3", batch))
+            assert "--in-place" in error.hint
+        begun = begin(own, IN_PLACE, OFFSETS)
+        assert (begun.decision.batch, begun.marks) == (0, Marks())
+        commit(own, brokers.prepared(brokers.open("r4", 1), 1))
+        assert own.ledger.read().decision.batch == 1
+
+    on_brokers(steps)
+
+
+def test_a_run_that_is_alive_finds_that_its_query_goes_back():
+    """And decides nothing more."""
+
+    def steps(brokers: Brokers) -> None:
+        batch = brokers.prepared(brokers.open("r1"))
+        go_back(brokers.ports(), QUERY, IN_PLACE)
+        stopped("EOS_REPLAY_UNFINISHED", lambda: commit(brokers.ports(), batch))
+        begin(brokers.ports(), IN_PLACE, OFFSETS)
+        stopped("EOS_RUN_CLOSED", lambda: commit(brokers.ports(), batch))
+
+    on_brokers(steps)
+
+
+# Taken over
+
+
+def test_the_first_head_of_a_checkpoint_of_another_sink():
+    """A start goes on after its last micro-batch, without `ledger.begin`; a head that is there is left alone."""
+
+    def steps(brokers: Brokers) -> None:
+        own = brokers.ports()
+        head = adopt(own, 7, OFFSETS, PREFIX, None)
+        assert adopt(own, 7, OFFSETS, PREFIX, None) == head
+        assert head.partitioner == DEFAULT_PARTITIONER
+        stopped("EOS_CHECKPOINT_BEHIND", lambda: brokers.open("r0", 6))
+        commit(own, brokers.prepared(brokers.open("r1", 8), 8))
+        stopped("EOS_LEDGER_BEGUN", lambda: adopt(own, 7, OFFSETS, PREFIX, None))
+
+    on_brokers(steps)
+
+
+# As text
+
+
+def test_marks_are_read_as_they_were_written():
+    """And a version that does not know those that halt a query cannot read its head."""
+    for marks in (
+        Marks(),
+        Marks(each=EachSink("q", "s")),
+        Marks(unfinished=UNFINISHED, each=EachSink("q", "s")),
+        Marks(successor=HEIR),
+        Marks(topic="t"),
+    ):
+        head = Head("r", 1, (), 5, marks=marks)
+        assert decode(encode(head)) == head
+        assert json.loads(encode(head))["format"] == (3 if marks.halts else 2)
+        assert head.succeeded_by("s", 5).marks == marks
+
+
+def test_errors_about_heads():
+    """A head without marks halts nobody."""
+    check_halts(None, None)
+    check_halts(Head("r", 1, (), 5), None)
+    check_not_halted(Head("r", 1, (), 5))
+    lost = Written(0, Pair("id", 1, 1), 1, 1, Probe("t", 0, 0), Verdict.LOST)
+    error = rows_lost(Decision(3, 0, 1, 1, 1, None, (lost,)))
+    assert isinstance(error, ReplayError)
+    assert "Micro-batch 3" in error.message

@@ -1,0 +1,215 @@
+"""What became of decided transactions, where an end does not fence: step by step, on the simulated cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from spark_eos.errors import Unclear
+from spark_eos.protocol.batch import commit
+from spark_eos.protocol.closing import abort_undecided
+from spark_eos.protocol.head import FENCING_END, PLAIN_END, Pair, Probe, Verdict, Written
+from spark_eos.protocol.names import TaskId, ledger_name, task_name
+from spark_eos.protocol.ports import Description, EndTxnAnswer, State
+from spark_eos.protocol.verdicts import _verdict, abort_all, settle
+from tests.simulation.codes import ABORTABLE, FENCED, OK
+from tests.simulation.ledger import LEDGER, PREFIX, QUERY
+from tests.simulation.partition_log import PartitionLog
+from tests.unit.protocol.test_stops import OUTPUT, TIMEOUT_MS, Brokers, on_brokers, stopped
+from tests.unit.protocol.test_whole import Killed, kill, visible
+
+PAIR = Pair("id", 17, 3)
+NEXT = replace(PAIR, epoch=4)
+PLAIN = Written(0, PAIR, 1, 1, Probe("t", 0, 0), endtxn_version=PLAIN_END)
+FENCING = replace(PLAIN, endtxn_version=FENCING_END)
+COMMITS, COMMITTED, LOST = (State.PREPARE_COMMIT, State.COMPLETE_COMMIT), Verdict.COMMITTED, Verdict.LOST
+
+
+@pytest.mark.parametrize("state", State)
+@pytest.mark.parametrize("described", [PAIR, NEXT, replace(PAIR, producer_id=18)])
+def test_what_a_description_is_evidence_of(described: Pair, state: State):
+    """Where an end fences, commit or abort one epoch on. Where it does not, a commit of the very pair, and no abort."""
+    description = Description(described, state, 0, 1000)
+    assert _verdict(PLAIN, description) is (COMMITTED if described == PAIR and state in COMMITS else None)
+    fenced = LOST if state is State.COMPLETE_ABORT else COMMITTED if state in COMMITS else None
+    assert _verdict(FENCING, description) is (fenced if described == NEXT else None)
+
+
+def decided(brokers: Brokers, *, ended: bool) -> Written:
+    """The one transaction of a decision whose driver has died, before or after it was committed."""
+    batch = brokers.prepared(brokers.open("r1"))
+    with pytest.raises(Killed):
+        commit(brokers.ports("commit.ended" if ended else "commit.decided", kill), batch)
+    (written,) = batch.written
+    return written
+
+
+def open_once_more(brokers: Brokers, pair: Pair) -> None:
+    """A request of the attempt that comes late; its rows come late, too, and are known."""
+    pair_of = pair.id, pair.producer_id, pair.epoch
+    assert brokers.cluster.add(*pair_of, OUTPUT).code == OK
+    assert brokers.state(pair) is State.ONGOING
+    brokers.cluster.produce(*pair_of, OUTPUT, 0, (0, 0))
+    assert pair.producer_id not in brokers.cluster.log(OUTPUT).open
+
+
+def time_out(brokers: Brokers) -> None:
+    brokers.world.sleep(2 * TIMEOUT_MS)
+
+
+def plain(steps: Callable[[Brokers], object]) -> None:
+    """Steps on a cluster whose transaction.version is 1."""
+
+    def below(brokers: Brokers) -> None:
+        brokers.cluster.transaction_version = 1
+        steps(brokers)
+
+    on_brokers(below)
+
+
+def test_an_abort_after_the_commit_is_not_taken_for_the_transactions_own():
+    """A late request opens a transaction of the same pair, which times out: EndTxn says 90, the description aborted."""
+
+    def steps(brokers: Brokers) -> None:
+        written = decided(brokers, ended=True)
+        open_once_more(brokers, written.pair)
+        time_out(brokers)
+        description = brokers.ports().coordinator.describe([written.pair.id])[written.pair.id]
+        assert (description.state, description.pair.epoch) == (State.COMPLETE_ABORT, written.pair.epoch + 1)
+        assert settle(brokers.ports(), [written]) == {written.pair: COMMITTED}
+        assert visible(brokers) == 1
+
+    plain(steps)
+
+
+def test_what_is_open_once_more_has_not_lost_its_rows():
+    """It is described as open, and its partition's leader has nothing of it; so the log is asked first."""
+
+    def steps(brokers: Brokers) -> None:
+        written = decided(brokers, ended=True)
+        open_once_more(brokers, written.pair)
+        assert settle(brokers.ports(), [written]) == {written.pair: COMMITTED}
+        assert brokers.open("r2").decision.judged({}).written[0].verdict is COMMITTED
+
+    plain(steps)
+
+
+def test_while_the_log_cannot_tell_nothing_is_said_to_be_broken():
+    """Something else is open before it: whether its rows are visible nobody can tell."""
+
+    def steps(brokers: Brokers) -> None:
+        other = brokers.attempt("other")
+        (written,) = brokers.prepared(brokers.open("r1")).written
+        brokers.end(written.pair, commit=True)
+        open_once_more(brokers, written.pair)
+        error = stopped("EOS_OUTCOME_UNCLEAR", lambda: settle(brokers.ports(), [written]))
+        assert isinstance(error, Unclear)
+        brokers.end(other, commit=False)
+        assert settle(brokers.ports(), [written]) == {written.pair: COMMITTED}
+
+    plain(steps)
+
+
+@pytest.mark.parametrize("timed_out", [False, True])
+def test_what_is_decided_is_committed_or_lost_by_the_log(timed_out: bool):
+    """As ever."""
+
+    def steps(brokers: Brokers) -> None:
+        written = decided(brokers, ended=False)
+        if timed_out:
+            time_out(brokers)
+        assert settle(brokers.ports(), [written]) == {written.pair: LOST if timed_out else COMMITTED}
+        assert visible(brokers) == (0 if timed_out else 1)
+
+    plain(steps)
+
+
+def test_each_is_ended_by_its_own_version():
+    """Whatever the cluster's transaction.version is by then: the epoch rises with the one, and not with the other."""
+
+    def steps(brokers: Brokers) -> None:
+        written = decided(brokers, ended=False)
+        assert written.endtxn_version == (FENCING_END if brokers.cluster.transaction_version == 2 else PLAIN_END)
+        brokers.cluster.transaction_version = 3 - brokers.cluster.transaction_version
+        assert settle(brokers.ports(), [written]) == {written.pair: COMMITTED}
+        now = brokers.ports().coordinator.describe([written.pair.id])[written.pair.id].pair
+        assert now.epoch == written.pair.epoch + written.end_fences
+
+    plain(steps)
+    on_brokers(steps)
+
+
+@pytest.mark.parametrize("timed_out", [False, True])
+def test_a_ledger_that_was_lost_is_missed_by_what_was_opened_once_more(timed_out: bool):
+    """The coordinator knows nothing of the commit any more, only of the transaction without rows that came after it."""
+
+    def steps(brokers: Brokers) -> None:
+        (written,) = (batch := brokers.prepared(brokers.open("r1"))).written
+        commit(brokers.ports(), batch)
+        open_once_more(brokers, written.pair)
+        if timed_out:
+            time_out(brokers)
+        brokers.take_the_ledger()
+        brokers.cluster.logs[LEDGER] = PartitionLog()
+        stopped("EOS_LEDGER_HEAD_MISSING", lambda: brokers.open("r2"))
+        assert brokers.open("r3", begin_at=0).generation == 1
+
+    plain(steps)
+
+
+def test_an_operator_leaves_the_trace_of_a_lost_ledger():
+    """To take the ledger would make the coordinator forget that its last transaction was committed."""
+
+    def steps(brokers: Brokers) -> None:
+        commit(brokers.ports(), brokers.prepared(brokers.open("r1")))
+        brokers.cluster.logs[LEDGER] = PartitionLog()
+        stopped("EOS_LEDGER_NO_QUERY", lambda: abort_undecided(brokers.ports(), QUERY))
+        assert brokers.state(Pair(ledger_name(PREFIX, QUERY), 0, 0)) is State.COMPLETE_COMMIT
+
+    on_brokers(steps)
+
+
+def test_an_abort_is_by_the_version_of_now():
+    """Of pairs of either kind; no answer to it is evidence of anything."""
+    asked = []
+
+    class Coordinator:
+        def endtxn_version(self) -> int:
+            return PLAIN_END
+
+        def end(self, pairs, *, commit):
+            asked.append((pairs, commit))
+            return dict.fromkeys(pairs, EndTxnAnswer.DONE)
+
+    class Ports:
+        coordinator = Coordinator()
+
+        def retrying(self):
+            yield
+
+    assert not abort_all(Ports(), {PAIR, NEXT})
+    assert asked == [({PAIR: PLAIN_END, NEXT: PLAIN_END}, False)]
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_what_an_earlier_run_has_left_cannot_begin_anew(version: int):
+    """Its requests are refused from then on; the decided one that waits for its verdict is left alone."""
+
+    def steps(brokers: Brokers) -> None:
+        brokers.cluster.transaction_version = version
+        head = brokers.open("r1")
+        left = brokers.attempt(task_name(PREFIX, QUERY, TaskId(head.generation, 1, 0)))
+        batch = brokers.prepared(head)
+        (pair,) = batch.pairs
+        with pytest.raises(Killed):
+            commit(brokers.ports("commit.decided", kill), batch)
+        brokers.open("r2")
+        assert brokers.state(pair) is State.COMPLETE_COMMIT
+        assert brokers.cluster.add(left.id, left.producer_id, left.epoch, OUTPUT).code == FENCED
+        late = brokers.cluster.produce(left.id, left.producer_id, left.epoch, OUTPUT, 1, (0, 1))
+        assert late.code in (FENCED, ABORTABLE)
+        assert visible(brokers) == 1
+
+    on_brokers(steps)

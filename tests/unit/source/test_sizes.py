@@ -1,0 +1,117 @@
+"""How many bytes a micro-batch gets, where looks at the log say what lies there."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spark_eos.source.sizes import LOOK_BYTES, Piece, Sizes
+
+
+class Log:
+    """Partition 0 of topic t, of batches of ``(offsets, bytes)``; counts the looks."""
+
+    def __init__(self, *batches: tuple[int, int]) -> None:
+        ends = [0]
+        for offsets, _ in batches:
+            ends.append(ends[-1] + offsets)
+        self.pieces = [Piece(a, b, size) for (a, b), (_, size) in zip(pairwise(ends), batches, strict=True)]
+        self.end = ends[-1]
+        self.looks = 0
+
+    def look(self, place: tuple[str, int], at: int) -> list[Piece]:
+        """Whole batches, as a broker gives them: the first in any case, more while they fit."""
+        self.looks += 1
+        found: list[Piece] = []
+        for piece in self.pieces:
+            if piece.end > at:
+                if found and sum(one.size for one in found) + piece.size > LOOK_BYTES:
+                    break
+                found.append(piece)
+        return found
+
+    def bytes(self, start: int, end: int) -> int:
+        """Of the batches that a reader of these offsets gets."""
+        return sum(piece.size for piece in self.pieces if piece.end > start and piece.begin < end)
+
+    def within(self, start: int, most: int, sizes: Sizes | None = None) -> int:
+        return (sizes or Sizes(self.look)).within({"t": {0: start}}, {"t": {0: self.end}}, most)["t"][0]
+
+
+def test_a_small_limit_is_kept_to_the_batch():
+    """What one look has fetched is known exactly: the batch that reaches the limit is the last."""
+    log = Log(*[(10, 1000)] * 50)
+    assert log.within(0, 3000) == 30
+    assert log.within(0, 3001) == 40
+    assert log.within(35, 1500) == 50
+    assert log.within(0, 10**9) == log.end
+
+
+def test_every_micro_batch_gets_on():
+    """By a whole record batch, which is fetched whole anyhow, whatever the limit."""
+    assert Log((10, 5_000_000), (10, 100)).within(0, 1) == 10
+
+
+def test_a_large_limit_is_estimated_by_few_looks():
+    """Rows that are all alike: to the look."""
+    log = Log(*[(100, 16_000)] * 10_000)
+    end = log.within(0, 80_000_000)
+    assert abs(log.bytes(0, end) - 80_000_000) <= LOOK_BYTES + 16_000
+    assert log.looks <= 10
+
+
+def test_rows_that_become_larger_are_noticed():
+    """Ten times as large in the middle of what the first look would have let through."""
+    log = Log(*[(100, 10_000)] * 300, *[(100, 100_000)] * 1000)
+    size = log.bytes(0, log.within(0, 8_000_000))
+    assert 5_000_000 < size < 10_000_000
+
+
+def test_rows_that_become_very_much_larger_are_not_run_over():
+    """A thousand times as large, right behind the first look, in batches of one row."""
+    log = Log(*[(1000, 100_000)] * 5, *[(1, 100_000)] * 3000)
+    size = log.bytes(0, log.within(0, 8_000_000))
+    assert 2_000_000 < size < 10_000_000
+
+
+def test_where_there_is_much_room_nobody_looks_again():
+    """As in a query that keeps up: what is known of the partition is enough."""
+    log = Log(*[(10, 1000)] * 100)
+    sizes = Sizes(log.look)
+    log.within(0, 10_000, sizes)
+    log.looks = 0
+    assert log.within(900, 100_000_000, sizes) == log.end
+    assert log.looks == 0
+
+
+def test_partitions_share_by_their_bytes():
+    """Not by their offsets: rows of one may be much larger than those of another."""
+    small, large = Log(*[(100, 1000)] * 1000), Log(*[(1, 1000)] * 1000)
+    sizes = Sizes(lambda place, at: (small, large)[place[1]].look(place, at))
+    found = sizes.within({"t": {0: 0, 1: 0}}, {"t": {0: small.end, 1: large.end}}, 1_000_000)
+    assert 400_000 <= small.bytes(0, found["t"][0]) <= 600_000
+    assert 400_000 <= large.bytes(0, found["t"][1]) <= 600_000
+
+
+def test_a_partition_without_an_answer_gets_on():
+    """Its leader is away: reading waits for it, and says so."""
+    found = Sizes(lambda place, at: []).within({"t": {0: 5}}, {"t": {0: 10_000}}, 100_000)
+    assert 5 < found["t"][0] < 10_000
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 500), st.integers(70, 200_000)), min_size=1, max_size=200),
+    st.integers(1, 20_000_000),
+    st.data(),
+)
+def test_whatever_lies_there_it_ends_within_the_log_and_gets_on(batches, most, data):
+    """After a bounded number of looks; and where one look sees all, the limit is passed by no more than a batch."""
+    log = Log(*batches)
+    start = data.draw(st.integers(0, log.end - 1))
+    end = log.within(start, most)
+    assert start < end <= log.end
+    assert log.looks <= 33
+    if log.bytes(start, log.end) <= LOOK_BYTES and end < log.end:
+        assert most <= log.bytes(start, end) < most + max(size for _, size in batches)

@@ -1,0 +1,211 @@
+"""A location to a file system: with which arguments each is opened."""
+
+from __future__ import annotations
+
+import pyarrow.fs
+import pytest
+
+from spark_eos.checkpoint import Checkpoint
+from spark_eos.errors import CheckpointError
+from spark_eos.storage import stores
+from spark_eos.storage.settings import HadoopSettings
+from spark_eos.storage.stores import NoStore, Store, open_store, without_secrets
+
+HOST = "acc.dfs.core.windows.net"
+
+
+@pytest.fixture
+def opened(monkeypatch):
+    """``opened(kind, location, **settings)``: the path, and the arguments that pyarrow's file system was made with."""
+
+    def open_(kind: str, location: str, settings: dict[str, str]) -> tuple[str, tuple, dict]:
+        made = []
+        monkeypatch.setattr(pyarrow.fs, kind, lambda *args, **kwargs: made.append((args, kwargs)))
+        stores._opened.cache_clear()
+        root = open_store(location, HadoopSettings(settings)).root
+        stores._opened.cache_clear()
+        ((args, kwargs),) = made
+        return (
+            root,
+            args,
+            {key: value for key, value in kwargs.items() if key not in ("connect_timeout", "retry_time_limit")},
+        )
+
+    return open_
+
+
+@pytest.mark.parametrize(
+    ("location", "root"),
+    [
+        ("/a/b", "/a/b"),
+        ("a/b", "a/b"),
+        ("a/b:c", "a/b:c"),
+        ("file:/a b/c%20d", "/a b/c%20d"),
+        ("file:///a", "/a"),
+        ("file://localhost/a", "/a"),
+    ],
+)
+def test_local_places(location, root):
+    """As Hadoop reads them: a colon behind a slash is part of a name, and nothing is decoded."""
+    assert open_store(location, HadoopSettings()) == Store(pyarrow.fs.LocalFileSystem(), root, local=True)
+
+
+@pytest.mark.parametrize(
+    ("settings", "arguments"),
+    [
+        ({"endpoint.region": "eu-west-1"}, {"region": "eu-west-1"}),
+        (
+            {"access.key": "A", "secret.key": "B", "session.token": "C", "endpoint.region": "r"},
+            {"access_key": "A", "secret_key": "B", "session_token": "C", "region": "r"},
+        ),
+        (
+            {"endpoint": "s3.eu-central-1.amazonaws.com"},
+            {
+                "endpoint_override": "s3.eu-central-1.amazonaws.com",
+                "scheme": "https",
+                "region": "eu-central-1",
+                "force_virtual_addressing": True,
+            },
+        ),
+        (
+            {"endpoint": "minio:9000", "path.style.access": "true", "connection.ssl.enabled": "false"},
+            {
+                "endpoint_override": "minio:9000",
+                "scheme": "http",
+                "region": "us-east-1",
+                "force_virtual_addressing": False,
+            },
+        ),
+        (
+            {
+                "aws.credentials.provider": "x.AnonymousAWSCredentialsProvider",
+                "access.key": "A",
+                "endpoint.region": "r",
+            },
+            {"anonymous": True, "region": "r"},
+        ),
+        (
+            {
+                "aws.credentials.provider": "x.AssumedRoleCredentialProvider",
+                "assumed.role.arn": "arn:1",
+                "endpoint.region": "r",
+            },
+            {"role_arn": "arn:1", "session_name": None, "region": "r"},
+        ),
+    ],
+)
+@pytest.mark.parametrize("scheme", ["s3", "s3a", "s3n"])
+def test_s3_by_hadoops_settings(opened, monkeypatch, scheme, settings, arguments):
+    """Those of the bucket go before those of all buckets."""
+    monkeypatch.delenv("AWS_REGION", raising=False)
+    of_all = {f"fs.s3a.{name}": value for name, value in settings.items()}
+    assert opened("S3FileSystem", f"{scheme}://lake/a/b", of_all) == ("lake/a/b", (), arguments)
+    of_bucket = dict.fromkeys(of_all, "wrong") | {f"fs.s3a.bucket.lake.{name}": v for name, v in settings.items()}
+    assert opened("S3FileSystem", f"{scheme}://lake/a/b", of_bucket) == ("lake/a/b", (), arguments)
+
+
+def test_the_region_of_a_bucket_is_asked_for_where_nobody_says_it(opened, monkeypatch):
+    """Amazon refuses requests to another region."""
+    monkeypatch.delenv("AWS_REGION", raising=False)
+    monkeypatch.setattr(pyarrow.fs, "resolve_s3_region", lambda bucket: f"region-of-{bucket}")
+    for endpoint in ({}, {"fs.s3a.endpoint": "s3.amazonaws.com"}):
+        assert opened("S3FileSystem", "s3a://lake/a", endpoint) == ("lake/a", (), {"region": "region-of-lake"})
+    monkeypatch.setenv("AWS_REGION", "eu-north-1")
+    assert opened("S3FileSystem", "s3a://lake/a", {}) == ("lake/a", (), {"region": "eu-north-1"})
+
+
+@pytest.mark.parametrize(
+    ("settings", "arguments"),
+    [
+        ({}, {}),
+        ({f"fs.azure.account.key.{HOST}": "K", "fs.azure.account.key": "other"}, {"account_key": "K"}),
+        ({f"fs.azure.sas.fixed.token.{HOST}": "?sig=1"}, {"sas_token": "sig=1"}),
+        (
+            {
+                f"fs.azure.account.oauth2.client.id.{HOST}": "I",
+                f"fs.azure.account.oauth2.client.secret.{HOST}": "S",
+                f"fs.azure.account.oauth2.client.endpoint.{HOST}": "https://login.microsoftonline.com/T/oauth2/token",
+            },
+            {"client_id": "I", "client_secret": "S", "tenant_id": "T"},
+        ),
+        ({"fs.azure.account.oauth2.client.id": "managed"}, {"client_id": "managed"}),
+    ],
+)
+def test_azure_by_hadoops_settings(opened, settings, arguments):
+    """Those of the account go before those of all accounts."""
+    assert opened("AzureFileSystem", f"abfss://box@{HOST}/a/b", settings) == ("box/a/b", ("acc",), arguments)
+
+
+def test_another_cloud_of_azure(opened):
+    """Each has names of its own for hosts."""
+    _, _, arguments = opened("AzureFileSystem", "abfss://box@acc.dfs.core.chinacloudapi.cn/a", {})
+    assert arguments == {
+        "blob_storage_authority": ".blob.core.chinacloudapi.cn",
+        "dfs_storage_authority": ".dfs.core.chinacloudapi.cn",
+    }
+
+
+def test_google_by_hadoops_settings(opened, monkeypatch, tmp_path):
+    """The client takes a service account's file only from its variable, which is as before afterwards."""
+    key, seen = tmp_path / "key.json", []
+    key.write_text("{}")
+    monkeypatch.delenv("GOOGLE_APPLICATION_CREDENTIALS", raising=False)
+    monkeypatch.setattr(
+        stores, "timedelta", lambda seconds: seen.append(stores.os.environ.get(stores._GOOGLES_VARIABLE))
+    )
+    name = "google.cloud.auth.service.account.json.keyfile"
+    assert opened("GcsFileSystem", "gs://lake/a", {name: str(key)}) == ("lake/a", (), {})
+    assert "GOOGLE_APPLICATION_CREDENTIALS" not in stores.os.environ
+    assert opened("GcsFileSystem", "gs://lake/a", {"fs.gs.auth.type": "UNAUTHENTICATED"})[2] == {"anonymous": True}
+    with pytest.raises(NoStore, match="not on this machine"):
+        opened("GcsFileSystem", "gs://lake/a", {name: str(tmp_path / "none")})
+
+
+def test_hdfs(opened):
+    """A name without port may be one of Hadoop's own files, which libhdfs reads."""
+    assert opened("HadoopFileSystem", "hdfs://nn:8020/a", {}) == ("/a", ("nn", 8020), {})
+    assert opened("HadoopFileSystem", "hdfs://cluster/a", {}) == ("/a", ("cluster", 0), {})
+    assert opened("HadoopFileSystem", "hdfs:///a", {}) == ("/a", ("default", 0), {})
+
+
+def test_a_plain_path_is_on_the_default_file_system(opened):
+    """As for Spark."""
+    settings = {"fs.defaultFS": "s3a://lake", "fs.s3a.endpoint.region": "r"}
+    assert opened("S3FileSystem", "/a/b", settings)[0] == "lake/a/b"
+    with pytest.raises(NoStore, match="relative"):
+        open_store("a/b", HadoopSettings(settings))
+    assert open_store("file:/a", HadoopSettings(settings)).local
+
+
+def test_dbfs_is_where_databricks_mounts_it(tmp_path, monkeypatch):
+    """Elsewhere nobody but Spark can look into it."""
+    with pytest.raises(NoStore, match="Databricks"):
+        open_store("dbfs:/a", HadoopSettings())
+    monkeypatch.setattr(stores.Path, "is_dir", lambda self: str(self) in ("/dbfs", "/Volumes"))
+    assert open_store("dbfs:/a/b", HadoopSettings()).root == "/dbfs/a/b"
+    assert open_store("dbfs:/Volumes/c/s/v", HadoopSettings()).root == "/Volumes/c/s/v"
+
+
+def test_what_pyarrow_does_not_know_is_left_to_fsspec():
+    """Here a file system in memory, which every fsspec has."""
+    import fsspec
+
+    fsspec.filesystem("memory").pipe("/place/chk/metadata", b'{"id": "from-memory"}')
+    assert Checkpoint("memory://place/chk").query_id() == "from-memory"
+
+
+@pytest.mark.parametrize("location", ["viewfs://cluster/a", "abfss://box@/a", "s3a:///a"])
+def test_a_store_that_cannot_be_opened_is_a_named_error(location, monkeypatch):
+    """It says what still works."""
+    monkeypatch.setenv("AWS_REGION", "r")
+    with pytest.raises(CheckpointError) as caught:
+        Checkpoint(location).query_id()
+    assert caught.value.condition == "EOS_CHECKPOINT_STORE"
+    assert location in caught.value.message
+    assert "offsets.group.id" in caught.value.hint
+
+
+def test_messages_are_without_secrets():
+    """Whatever a library says of the settings that it was given."""
+    settings = HadoopSettings({"fs.s3a.secret.key": "hush-hush", "fs.s3a.endpoint": "minio:9000"})
+    assert without_secrets("no key hush-hush\n at minio:9000", settings) == "no key *** at minio:9000"

@@ -1,0 +1,63 @@
+"""Dashboard and alerts use what the endpoint has, and lead where they say."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+from prometheus_client import CollectorRegistry
+
+from spark_eos.ops.metrics.exporter import Exporter
+from tests.unit.test_docs import anchors
+
+ROOT = Path(__file__).parents[2]
+PANELS = json.loads((ROOT / "conf" / "grafana.json").read_text())["panels"]
+RULES = [
+    rule for group in yaml.safe_load((ROOT / "conf" / "alerts.yaml").read_text())["groups"] for rule in group["rules"]
+]
+EXPRESSIONS = [target["expr"] for panel in PANELS for target in panel.get("targets", ())] + [r["expr"] for r in RULES]
+
+
+def series() -> set[str]:
+    """The full names of all series, without those that tell when a counter began."""
+    registry = CollectorRegistry()
+    Exporter(registry)
+    suffixes = {"counter": ["_total"], "histogram": ["_bucket", "_count", "_sum"]}
+    return {family.name + end for family in registry.collect() for end in suffixes.get(family.type, [""])}
+
+
+def test_expressions_use_metrics_that_are_there():
+    """No name is misspelt, and nothing was renamed on one side only."""
+    assert {name for text in EXPRESSIONS for name in re.findall(r"\bspark_eos_\w+", text)} <= series()
+
+
+def test_every_metric_is_explained():
+    """docs/metrics.md names each, without its prefix, and none that is not there."""
+    told = set(re.findall(r"^\| (`.+?`) \|", (ROOT / "docs" / "metrics.md").read_text(), re.MULTILINE))
+    names = {name for cell in told for name in re.findall(r"`(\w+)`", cell)}
+    of_series = {re.sub("_(bucket|count|sum)$", "", name) for name in series()}
+    assert names == {name.removeprefix("spark_eos_") for name in of_series}
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule["alert"])
+def test_an_alert_says_what_to_do(rule):
+    """It has a severity, a sentence, and a place in the docs that exists."""
+    assert rule["labels"]["severity"] in ("warning", "critical")
+    assert rule["annotations"]["summary"].endswith(".")
+    page, _, anchor = rule["annotations"]["runbook"].partition("#")
+    assert not anchor or anchor in anchors(ROOT / page)
+    assert (ROOT / page).exists()
+
+
+def test_panels_do_not_overlap():
+    """Each place of the dashboard has one panel."""
+    taken: set[tuple[int, int]] = set()
+    for panel in PANELS:
+        at = panel["gridPos"]
+        places = {(x, y) for x in range(at["x"], at["x"] + at["w"]) for y in range(at["y"], at["y"] + at["h"])}
+        assert not places & taken, panel["title"]
+        assert max(x for x, _ in places) < 24
+        taken |= places
