@@ -72,7 +72,7 @@ class Killed:
             assert self._process.poll() is None, f"the query ended before it came to {point}:\n{self.log()}"
             return marker.exists()
 
-        wait_for(there, f"the query at {point}", START_S)
+        wait_for(there, lambda: f"the query at {point}:\n{self.stacks()}", START_S)
         held = int(marker.read_text())
         roots = [self._process.pid, *(executor.pid for executor in executors())]
         (found,) = {process for root in roots for process in descendants(root) if process.pid == held}
@@ -132,6 +132,16 @@ class Killed:
         with contextlib.suppress(AssertionError):  # workers end by themselves when the JVM is gone, or else here
             wait_for(lambda: not alive(others), "the end of the workers", GONE_S)
         _kill(alive(others))
+
+    def stacks(self) -> str:
+        """Where the driver's threads and the JVM's are, by their own account; the workers print theirs by themselves."""
+        printed = self._log.stat().st_size
+        os.kill(self._process.pid, signal.SIGUSR1)
+        for jvm in children([self._process.pid]):
+            os.kill(jvm.pid, signal.SIGQUIT)
+        with contextlib.suppress(AssertionError):
+            wait_for(lambda: b"JNI global ref" in self._log.read_bytes()[printed:], "the JVM's account", 5)
+        return self.log(None)
 
     def log(self, last: int | None = 6000) -> str:
         """The end of what the program has printed: so many characters, or all of it."""

@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import os
+import signal
 import sys
 import threading
 from dataclasses import asdict, dataclass, field
@@ -126,6 +128,7 @@ def _end_with_the_test() -> None:
 
 
 def main() -> None:
+    faulthandler.register(signal.SIGUSR1)
     threading.Thread(target=_end_with_the_test, daemon=True).start()
     from pyspark.sql import SparkSession
 
@@ -144,6 +147,7 @@ def main() -> None:
         .config("spark.executor.memory", "512m")
         .config("spark.ui.enabled", "false")
         .config("spark.log.level", "WARN")
+        .config("spark.python.worker.tracebackDumpIntervalSeconds", "60")
         .getOrCreate()
     )
     spark_eos.register(spark)
