@@ -12,7 +12,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, TypeVar
 
 from confluent_kafka import KafkaError as ClientError
 from confluent_kafka import KafkaException, Message, Producer
@@ -28,7 +28,6 @@ from spark_eos.kafka.requests.init_producer_id import INIT_S
 from spark_eos.protocol.head import FENCING_END, Pair
 from spark_eos.retry import retrying
 
-P = ParamSpec("P")
 T = TypeVar("T")
 
 IDENTITY_S = 10.0
@@ -50,27 +49,22 @@ class LibrdkafkaProducer:
         self.endtxn_version = FENCING_END
         self._kafka = kafka
         self._timeout_ms = timeout_ms
-        self._identity: Pair | None = None
-        self._known = threading.Event()
-        self._failure: ClientError | None = None
-        self._failed = 0
+        self._reports = _Reports(name)
         ours = {
             "transactional.id": name,
             "transaction.timeout.ms": timeout_ms,
             "message.timeout.ms": timeout_ms,
             "delivery.report.only.error": True,
-            "on_delivery": self._on_failure,
+            "on_delivery": self._reports.on_delivery,
             "statistics.interval.ms": _STATISTICS_MS,
-            "stats_cb": self._on_statistics,
+            "stats_cb": self._reports.on_statistics,
             "reconnect.backoff.ms": 1,
             **(own or {}),
         }
         self._producer = Producer(librdkafka_config(kafka, "producer", ours))
         self.produce = self._producer.produce
-        self.poll = self._producer.poll
-        self._closed = False
-        self._poller = threading.Thread(target=self._serve, name=f"poll {name}", daemon=True)
-        self._poller.start()
+        self._closed = threading.Event()
+        threading.Thread(target=_serve, args=(self._producer, self._closed), name=f"poll {name}", daemon=True).start()
 
     def warm_up(self, topic: str | None) -> None:
         """Request metadata. Twice, as otherwise a race in the client's coordinator look-up costs half a second."""
@@ -98,92 +92,115 @@ class LibrdkafkaProducer:
 
     def identity(self) -> Pair:
         """This producer's producer id and epoch, from its statistics, as there is no call for them."""
-        if not self._known.wait(IDENTITY_S) or self._identity is None:
+        identity = self._reports.identity(IDENTITY_S)
+        if identity is None:
             raise ProtocolStop(
                 "EOS_PRODUCER_WITHOUT_IDENTITY",
                 f"The producer of {self.name} did not report its producer id within {IDENTITY_S:.0f} s.",
                 hint="Nothing was decided; Spark retries.",
             )
-        return self._identity
+        return identity
 
     def flush(self) -> None:
         """Wait until every row is acknowledged. Raises RowError or KafkaError if one was not."""
         failure = self._drain(self._timeout_ms / 1000)
         if failure is not None:
-            raise delivery_error(self.name, _cause(failure), self._failed)
+            raise delivery_error(self.name, _cause(failure), self._reports.failed)
 
     @property
     def failed(self) -> bool:
-        return self._failure is not None
+        return self._reports.failure is not None
 
     def abort(self) -> None:
         """Try to abort this producer's open transaction; otherwise the coordinator does so after its timeout."""
         try:
-            self._call(self._producer.flush, 5)  # a transaction without partitions cannot be aborted
-            self._call(self._producer.abort_transaction, 10)
+            _call(self._producer, Producer.flush, 5)  # a transaction without partitions cannot be aborted
+            _call(self._producer, Producer.abort_transaction, 10)
         except KafkaException:
             return
 
     def close(self) -> None:
-        """Release the client, which ends with its thread; an open transaction stays open."""
-        self._closed = True
+        """Release the client, which ends with its thread; an open transaction stays open. Nothing else may follow."""
+        self._closed.set()
+        # Whoever still has this object does not keep the client, whose statistics nobody takes any more.
+        for name in ("_producer", "produce"):
+            self.__dict__.pop(name, None)
 
     def _drain(self, seconds: float) -> ClientError | None:
         """Wait until every row is acknowledged. Returns the first failure, a timeout, or None."""
         deadline, look = time.monotonic() + seconds, _FIRST_LOOK
         try:
             # A flush checks only every 10 ms whether it is done, too rarely for a transaction with a few rows.
-            while (remaining := self._call(self._producer.flush, look)) and time.monotonic() < deadline:
+            while (remaining := _call(self._producer, Producer.flush, look)) and time.monotonic() < deadline:
                 look = min(2 * look, _POLL_S)
         except KafkaException as error:
             fatal: ClientError = error.args[0]
             return fatal
-        if self._failure is not None:
-            return self._cause() or self._failure
+        if self._reports.failure is not None:
+            return _end_of(self._producer) or self._reports.failure
         if remaining:
             return ClientError(ClientError._TIMED_OUT, f"{remaining} rows were not acknowledged within {seconds:.0f} s")
         return None
 
-    def _serve(self) -> None:
-        while not self._closed:
-            with contextlib.suppress(KafkaException):
-                self._call(self._producer.poll, _POLL_S)
 
-    def _call(self, call: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
-        """Raises a fatal error, such as of a fenced producer, as KafkaException.
+class _Reports:
+    """What the client's callbacks report. They do not refer to the producer: a client that its own callbacks refer to
+    would live until Python looks for cycles, with its threads, and with statistics that accumulate."""
 
-        The client raises it from any call that serves its queue; a callback that follows immediately turns it into a
-        SystemError.
-        """
-        try:
-            return call(*arguments, **named)
-        except SystemError:
-            raise KafkaException(self._cause() or ClientError(ClientError._FAIL)) from None
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._identity: Pair | None = None
+        self._known = threading.Event()
+        self.failure: ClientError | None = None
+        self.failed = 0
 
-    def _cause(self) -> ClientError | None:
-        """The error that ended the transaction; failed rows may only be a consequence of it.
+    def identity(self, timeout_s: float) -> Pair | None:
+        self._known.wait(timeout_s)
+        return self._identity
 
-        The client returns it when another transaction is about to begin, without beginning it.
-        """
-        try:
-            self._producer.begin_transaction()
-        except KafkaException as error:
-            cause: ClientError = error.args[0]
-            if cause.fatal() or cause.txn_requires_abort():
-                return cause
-        return None
-
-    def _on_statistics(self, text: str) -> None:
+    def on_statistics(self, text: str) -> None:
         if self._identity is None:
             eos = json.loads(text).get("eos", {})
             if eos.get("producer_id", -1) >= 0:
-                self._identity = Pair(self.name, eos["producer_id"], eos["producer_epoch"])
+                self._identity = Pair(self._name, eos["producer_id"], eos["producer_epoch"])
                 self._known.set()
 
-    def _on_failure(self, error: ClientError | None, message: Message) -> None:
+    def on_delivery(self, error: ClientError | None, message: Message) -> None:
         if error is not None:
-            self._failed += 1
-            self._failure = self._failure or error
+            self.failed += 1
+            self.failure = self.failure or error
+
+
+def _serve(producer: Producer, closed: threading.Event) -> None:
+    while not closed.is_set():
+        with contextlib.suppress(KafkaException):
+            _call(producer, Producer.poll, _POLL_S)
+
+
+def _call(producer: Producer, call: Callable[[Producer, float], T], timeout_s: float) -> T:
+    """Raises a fatal error, such as of a fenced producer, as KafkaException.
+
+    The client raises it from any call that serves its queue; a callback that follows immediately turns it into a
+    SystemError.
+    """
+    try:
+        return call(producer, timeout_s)
+    except SystemError:
+        raise KafkaException(_end_of(producer) or ClientError(ClientError._FAIL)) from None
+
+
+def _end_of(producer: Producer) -> ClientError | None:
+    """The error that ended the transaction; failed rows may only be a consequence of it.
+
+    The client returns it when another transaction is about to begin, without beginning it.
+    """
+    try:
+        producer.begin_transaction()
+    except KafkaException as error:
+        cause: ClientError = error.args[0]
+        if cause.fatal() or cause.txn_requires_abort():
+            return cause
+    return None
 
 
 def _cause(error: ClientError) -> Cause:

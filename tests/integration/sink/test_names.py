@@ -39,6 +39,7 @@ def test_a_resubmitted_stage_leaves_the_open_transaction_of_its_predecessor_alon
     assert free() == task_name(options.prefix, query, TaskId(1, 0, 0, attempt=1))
     assert own.coordinator.describe([prepared.name])[prepared.name].state is State.ONGOING
     prepared.abort()
+    prepared.close()
     assert free() == prepared.name
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+from pathlib import Path
+
 import pytest
 
 from spark_eos.errors import ConnectionFailed, EosError, ProtocolStop
@@ -9,6 +12,7 @@ from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.producer import librdkafka
 from spark_eos.kafka.producer.librdkafka import LibrdkafkaProducer
 from tests.support.hosts import nobody
+from tests.support.waiting import wait_for
 
 
 @pytest.fixture
@@ -40,3 +44,26 @@ def test_a_producer_that_does_not_know_itself_hands_nothing_over(producer, monke
     with pytest.raises(ProtocolStop) as caught:
         producer.identity()
     assert ended_by(caught.value) == ("EOS_PRODUCER_WITHOUT_IDENTITY", True)
+
+
+def clients() -> set[str]:
+    """The main threads of this process's librdkafka clients."""
+    names = Path("/proc/self/task").glob("*/comm")
+    return {name.parent.name for name in names if name.read_text().strip() == "rdk:main"}
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="threads are listed as Linux shows them")
+def test_a_closed_producer_leaves_no_client_behind():
+    """Neither threads nor statistics, which would come every 10 ms; whether or not garbage is collected."""
+    before = clients()
+    gc.disable()
+    try:
+        with nobody() as servers:
+            made = LibrdkafkaProducer(KafkaProperties({"bootstrap.servers": servers}), "name-of-a-task", 60_000)
+            own = clients() - before
+            assert len(own) == 1
+            made.close()
+            made.close()
+            wait_for(lambda: not own & clients(), "the end of the client's threads")
+    finally:
+        gc.enable()
