@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from spark_eos.direct.plan import DirectPlan
 from spark_eos.errors import CheckpointError, OptionError, TopicError
 from spark_eos.kafka.admin.topics import cluster_id, topic_partitions
 from spark_eos.kafka.producer.arrow import supports
-from spark_eos.options.parse import SinkOptions, SourceOptions
+from spark_eos.options.parse import SinkOptions, SourceOptions, sink_options, stream_options
 from spark_eos.source.planning import OffsetRange
 
 DEFAULT_BYTES = 1 << 30
@@ -17,6 +17,30 @@ DEFAULT_BYTES = 1 << 30
 transaction lives long enough for could never be made smaller."""
 
 _TRIGGERS = ("availableNow", "processingTime")
+
+
+@dataclass(frozen=True)
+class Ends:
+    """Where a query reads and writes, checked. ``cluster``: the id of the source's cluster, empty where brokers do not
+    tell; ``same_cluster``: whether it is that of the target."""
+
+    source: SourceOptions
+    sink: SinkOptions
+    cluster: str
+    same_cluster: bool
+
+
+def checked_ends(
+    source: Mapping[str, str], sink: Mapping[str, str], session: Mapping[str, str], *, ordered: bool, copies: bool
+) -> Ends:
+    """From the options of both. ``session``: its settings of file systems; ``ordered``: the rows of a source
+    partition keep their order; ``copies``: records are copied as whole batches. Raises OptionError, ConnectionFailed.
+    """
+    reads, writes = bounded(stream_options(source)), sink_options(sink, session)
+    check_source(reads, ordered=ordered)
+    check_sink(reads, writes, copies=copies)
+    cluster = cluster_id(reads.kafka)
+    return Ends(reads, writes, cluster, check_clusters(reads, writes, cluster))
 
 
 def bounded(options: SourceOptions) -> SourceOptions:
