@@ -7,7 +7,7 @@ from spark_eos.kafka.codes import OK
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import broker_client
 from spark_eos.kafka.records.batches import Damage, UnsupportedFormat, walk_batches
-from spark_eos.kafka.requests.describe_producers import describe_producers
+from spark_eos.kafka.requests.describe_producers import describe_producers, open_begins
 from spark_eos.kafka.requests.fetch import fetch_once
 from spark_eos.protocol.head import Pair
 from spark_eos.retry import retrying
@@ -24,7 +24,9 @@ def landed(kafka: KafkaProperties, own: Pair, topic: str, partition: int, rows: 
     runs: list[tuple[int, int]] = []
     at: int | None = None
     for _ in retrying(_WAIT_S):
-        at = _begin(kafka, own, topic, partition) if at is None else at
+        if at is None:
+            begins = open_begins(describe_producers(broker_client(kafka), topic, partition))
+            at = begins.get((own.producer_id, own.epoch))
         while at is not None and sum(count for _, count in runs) < rows:
             after = _read(kafka, own, (topic, partition), at, runs)
             if after is None:
@@ -40,13 +42,6 @@ def landed(kafka: KafkaProperties, own: Pair, topic: str, partition: int, rows: 
             transactional_id=own.id,
         )
     return runs
-
-
-def _begin(kafka: KafkaProperties, own: Pair, topic: str, partition: int) -> int | None:
-    for producer in describe_producers(broker_client(kafka), topic, partition):
-        if (producer.producer_id, producer.producer_epoch) == (own.producer_id, own.epoch):
-            return int(producer.current_txn_start_offset) if producer.current_txn_start_offset >= 0 else None
-    return None
 
 
 def _read(
