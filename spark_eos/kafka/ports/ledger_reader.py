@@ -23,7 +23,8 @@ from spark_eos.errors import KafkaError, LedgerError
 from spark_eos.kafka.codes import FETCH_RETRIES, OK, UNAUTHORIZED, Code, name_of
 from spark_eos.kafka.errors import ledger_unauthorized
 from spark_eos.kafka.records.rows import Row
-from spark_eos.protocol.head import Head, decode
+from spark_eos.protocol.head import Head
+from spark_eos.protocol.head_json import decode
 
 _FIRST_STRIDE = 64
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from spark_eos.kafka.ports.ledger_log import KafkaLog
 from spark_eos.kafka.ports.ledger_reader import LedgerReader
 from spark_eos.kafka.ports.owners import Cluster
-from spark_eos.protocol.head import NOBODY, Head, decode
+from spark_eos.protocol.head import NOBODY, Head
+from spark_eos.protocol.head_json import decode
 from spark_eos.protocol.marks import WHOLE, EachSink, Marks
 from spark_eos.protocol.names import query_of_sink
 

@@ -13,7 +13,8 @@ from spark_eos.kafka.ports.ledger_reader import Dated, LedgerReader
 from spark_eos.kafka.ports.owners import Cluster
 from spark_eos.ops.answer import Answer
 from spark_eos.ops.tables import ago, table
-from spark_eos.protocol.head import NOBODY, Head, decode
+from spark_eos.protocol.head import NOBODY, Head
+from spark_eos.protocol.head_json import decode
 
 
 @dataclass(frozen=True)
