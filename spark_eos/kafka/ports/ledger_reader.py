@@ -24,7 +24,7 @@ from spark_eos.kafka.codes import FETCH_RETRIES, OK, UNAUTHORIZED, Code, name_of
 from spark_eos.kafka.errors import ledger_unauthorized
 from spark_eos.kafka.records.rows import Row
 from spark_eos.protocol.head import Head
-from spark_eos.protocol.head_json import decode
+from spark_eos.protocol.head_json import decode, encode
 
 _FIRST_STRIDE = 64
 
@@ -168,6 +168,17 @@ class LedgerReader:
                     if key is not None and value is not None:
                         newest[key.decode(errors="replace")] = Dated(partition, offset, time, value)
         return newest
+
+    def to_write(self, head: Head, epoch: int) -> list[tuple[int, bytes | None]]:
+        """The records that publish a head, (partition, value) in order: the last one holds it. ``epoch``: that of the
+        producer, which is 0 for the first to take the ledger.
+
+        A first head by who is not the first to take the ledger could come after one that was published elsewhere
+        meanwhile, in a ledger that had fewer partitions then. So each other partition gets a record without a value:
+        who acknowledges that knows whether there is a head before it.
+        """
+        others = self.elsewhere() if epoch else []
+        return [*((other, None) for other in others), (self.partition, encode(head))]
 
     def follows(self, partition: int, offset: int) -> bool:
         """Whether a record that was acknowledged at this offset comes right after what this process has read, or
