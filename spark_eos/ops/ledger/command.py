@@ -8,8 +8,7 @@ from typing import Any
 
 from spark_eos import system
 from spark_eos.errors import LedgerError
-from spark_eos.kafka.ports.ledger_log import KafkaLog
-from spark_eos.kafka.ports.ledger_reader import Dated, LedgerReader
+from spark_eos.kafka.ports.ledger_reader import Dated
 from spark_eos.kafka.ports.owners import Cluster
 from spark_eos.ops.answer import Answer
 from spark_eos.ops.tables import ago, table
@@ -45,8 +44,7 @@ def entries(cluster: Cluster) -> list[Entry]:
     """Every head in the ledger, the newest first. Raises EosError."""
     _ = cluster.place  # a topic that is not there is an error at once
     now_ms = 1000 * system.time_of_day()
-    newest = LedgerReader(KafkaLog(cluster.kafka, cluster.ledger), 0, "").newest_dated()
-    found = [_entry(key, dated, now_ms) for key, dated in newest.items()]
+    found = [_entry(key, dated, now_ms) for key, dated in cluster.heads.newest_of_all().items()]
     return sorted(found, key=lambda entry: entry.age_s if entry.age_s is not None else float("inf"))
 
 
