@@ -15,6 +15,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, DataSourceStreamWriter, InputPartition
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
+from spark_eos.by_value import by_value
 from spark_eos.datasource import EosKafkaDataSource
 from spark_eos.direct.checks import check_cluster, check_targets
 from spark_eos.direct.plan import DirectPlan
@@ -83,14 +84,8 @@ class EosDirectDataSource(EosKafkaDataSource):
 def data_source_of(
     plan: DirectPlan, name: str, events: Events, base: type[EosDirectDataSource] = EosDirectDataSource
 ) -> type[EosDirectDataSource]:
-    """A class that travels by value, with the plan; one of a module would travel by its name only."""
-    local = {
-        "_plan": plan,
-        "_events": events,
-        "name": classmethod(lambda cls: name),
-        "__qualname__": "data_source_of.<locals>.EosDirectDataSource",
-    }
-    return type(base.__name__, (base,), local)
+    """The data source of one query, registered under this name."""
+    return by_value(base, _plan=plan, _events=events, name=classmethod(lambda cls: name))
 
 
 @dataclass(frozen=True)
