@@ -133,7 +133,7 @@ def check_clusters(source: SourceOptions, sink: SinkOptions, cluster: str) -> bo
     return same
 
 
-def check_copy(source: SourceOptions, sink: SinkOptions, topics: Iterable[str], *, same_cluster: bool) -> None:
+def check_copy(sink: SinkOptions, topics: Iterable[str], *, same_cluster: bool) -> None:
     """Raises OptionError where a query would read what it has written, for ever."""
     targets = {sink.topic} if sink.topic else set(topics)
     circle = sorted(targets & set(topics)) if same_cluster else []

@@ -92,7 +92,7 @@ def _plan(
     reads, writes = ends.source, ends.sink
     if transform is None:
         topics = TopicWatch(reads.kafka, reads.selection).topics().partitions
-        check_copy(reads, writes, topics, same_cluster=ends.same_cluster)
+        check_copy(writes, topics, same_cluster=ends.same_cluster)
         return DirectPlan(reads, writes, ends.cluster, None, ordered)
     empty = pa.RecordBatch.from_pylist([], schema=arrow_schema(reads.include_headers))
     function = checked(transform, _name_of(transform), empty, writes.topic)
