@@ -64,7 +64,7 @@ def check_trigger(trigger: Mapping[str, object]) -> None:
 
 
 def check_source(options: SourceOptions, *, ordered: bool) -> None:
-    """Raises OptionError."""
+    """Rows that are aborted later, or that lose their order, are refused. Raises OptionError."""
     if options.isolation != "read_committed":
         raise OptionError(
             "EOS_OPTION_CONFLICT",
@@ -86,7 +86,8 @@ def check_source(options: SourceOptions, *, ordered: bool) -> None:
 
 
 def check_sink(source: SourceOptions, sink: SinkOptions, *, copies: bool) -> None:
-    """Raises OptionError, ConnectionFailed."""
+    """What records cannot be copied with is refused, and a group for both ends. ``copies``: as whole batches. Raises
+    OptionError, ConnectionFailed."""
     if copies and sink.dead_letters is not None:
         raise OptionError(
             "EOS_OPTION_CONFLICT",

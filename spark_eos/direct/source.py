@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -107,17 +106,13 @@ class DirectStreamReader(EosKafkaStreamReader):
     def __reduce__(self) -> tuple[Any, ...]:
         return DirectStreamReader, (self._plan, self._events)
 
-    @cached_property
-    def _cluster(self) -> str:
-        return self._plan.cluster
-
     def _position(self, offsets: Offsets, ids: TopicIds) -> Position:
-        return Position(offsets, ids, self._options.report_group, self._cluster)
+        return Position(offsets, ids, self._options.report_group, self._plan.cluster)
 
     @hidden_traceback()
     def latestOffset(self, start: SparkOffset | None = None, limit: ReadLimit | None = None) -> SparkOffset:
         if start is not None:
-            check_cluster(formats.from_spark(start).cluster, self._cluster)
+            check_cluster(formats.from_spark(start).cluster, self._plan.cluster)
         return super().latestOffset(start, limit)
 
     @hidden_traceback()
