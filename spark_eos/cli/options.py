@@ -88,6 +88,7 @@ LedgerTopic = Annotated[
 Prefix = Annotated[
     str | None, typer.Option("--prefix", metavar="PREFIX", help="transactionalIdPrefix", show_default=False)
 ]
+Group = Annotated[str | None, typer.Option("--group", metavar="GROUP", help="offsets.group.id", show_default=False)]
 Output = Annotated[Format, typer.Option("--format", metavar="text|json", parser=_format, help="how to print it")]
 Location = Annotated[
     str, typer.Argument(metavar="CHECKPOINT", help="checkpointLocation, as Spark has it", show_default=False)
@@ -97,6 +98,11 @@ Storage = Annotated[
     typer.Option("--storage", metavar="fs.…=VALUE", parser=setting, help="as in Hadoop (repeat)", show_default=False),
 ]
 Yes = Annotated[bool, typer.Option("--yes", help="do it; without it, only say what would be done")]
+
+
+def topic_option(flag: str, help_: str) -> object:
+    """An option that takes a topic."""
+    return typer.Option(flag, metavar="TOPIC", help=help_, show_default=False)
 
 
 def client(servers: str, kafka: list[Setting] | None, kafka_file: str | None) -> KafkaProperties:
