@@ -110,9 +110,8 @@ class JobConfig:
 
     def __str__(self) -> str:
         """The job's first line."""
-        servers = (side.kafka.bootstrap_servers for side in (self.source, self.target))
+        here, there = self.source.kafka.bootstrap_servers, self.target.kafka.bootstrap_servers
         names = f"names with {self.target.prefix} before them" if self.target.prefix else "the same names"
-        here, there = servers
         return f"{self.source} on {here} → {names} on {there}; checkpoint {self.checkpoint}; {self.trigger}"
 
     def sink_settings(self) -> dict[str, str]:
