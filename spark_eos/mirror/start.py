@@ -12,7 +12,7 @@ from spark_eos.direct.start import started
 from spark_eos.kafka.admin.topics import cluster_id
 from spark_eos.mirror.plan import MirrorPlan, Targets
 from spark_eos.mirror.source import MirrorDataSource
-from spark_eos.mirror.topics import TargetTopics, check_clusters
+from spark_eos.mirror.topics import TargetTopics, check_not_to_itself
 from spark_eos.source.watch import TopicWatch
 from spark_eos.storage.settings import of_session
 
@@ -37,6 +37,6 @@ def mirror(
     ends = checked_ends(source, written, of_session(spark), ordered=True, copies=True)
     reads, writes = ends.source, ends.sink
     plan = MirrorPlan(reads, writes, ends.cluster, None, True, targets, cluster_id(writes.kafka))
-    check_clusters(plan)
+    check_not_to_itself(plan)
     TargetTopics(plan).check(TopicWatch(reads.kafka, reads.selection).topics().partitions)
     return started(spark, plan, MirrorDataSource, checkpoint, trigger, name)

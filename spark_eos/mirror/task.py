@@ -17,7 +17,7 @@ from spark_eos.kafka.admin.configs import topic_config
 from spark_eos.kafka.admin.topics import describe_topics, topic_partitions
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.producer.sender import UNKNOWN
-from spark_eos.mirror.entries import Entry, Gaps, Source, cut, partition_of, runs_of, to_record
+from spark_eos.mirror.entries import Entry, Source, Stretches, cut, partition_of, runs_of, to_record
 from spark_eos.mirror.landed import landed
 from spark_eos.mirror.plan import MirrorPlan
 from spark_eos.mirror.settings import retention_ms
@@ -76,7 +76,7 @@ class MirrorParts(Parts):
             runs = runs_of(copied.runs, mine)
             yield Entry(source, place.topic, place.start, place.end, target, ids[target], runs)
 
-    def _landed(self, topic: str, partition: int) -> Gaps:
+    def _landed(self, topic: str, partition: int) -> Stretches:
         """Offsets of all rows that this transaction has in a partition of the target: as the brokers have said when
         they took them or, where one has not, as they lie in the log."""
         producer = self._producer.whole_batches
