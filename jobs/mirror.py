@@ -39,14 +39,7 @@ from .checks import check_master
 from .cluster import Cluster
 from .config import Rejected
 from .job import Job, Plan, until_it_ends
-from .sections import MetricsConfig, RestartConfig, TriggerConfig, beginning, is_new, with_prefix
-
-
-def _check_servers(kafka: KafkaProperties) -> None:
-    if not kafka.get("bootstrap.servers"):
-        raise Rejected(
-            "MISSING_KEY", "has no 'bootstrap.servers'.", "Add 'bootstrap.servers: host1:9092,…'.", ["kafka"]
-        )
+from .sections import MetricsConfig, RestartConfig, TriggerConfig, beginning, check_servers, is_new, with_prefix
 
 
 @dataclass(frozen=True)
@@ -62,7 +55,7 @@ class SourceConfig:
     options: KafkaProperties = KafkaProperties({})
 
     def __post_init__(self) -> None:
-        _check_servers(self.kafka)
+        check_servers(self.kafka)
         if (self.topics is None) == (self.pattern is None):
             raise Rejected(
                 "WRONG_VALUE", "requires either 'topics' or 'pattern'.", "Use {topics: [one, two]} or {pattern: ^one}."
@@ -94,7 +87,7 @@ class TargetConfig:
     options: KafkaProperties = KafkaProperties({})
 
     def __post_init__(self) -> None:
-        _check_servers(self.kafka)
+        check_servers(self.kafka)
 
     def targets(self) -> Targets:
         return Targets(self.prefix, dict(self.settings), self.replication, self.map)
@@ -117,9 +110,8 @@ class JobConfig:
 
     def __str__(self) -> str:
         """The job's first line."""
-        servers = (side.kafka.bootstrap_servers for side in (self.source, self.target))
+        here, there = self.source.kafka.bootstrap_servers, self.target.kafka.bootstrap_servers
         names = f"names with {self.target.prefix} before them" if self.target.prefix else "the same names"
-        here, there = servers
         return f"{self.source} on {here} → {names} on {there}; checkpoint {self.checkpoint}; {self.trigger}"
 
     def sink_settings(self) -> dict[str, str]:
@@ -134,14 +126,13 @@ def plan(config: JobConfig, args: argparse.Namespace) -> Plan:
     check(sink, "producer")
 
     def start(spark: SparkSession) -> StreamingQuery:
-        trigger = config.trigger
         return mirror(
             spark,
             source=config.source.settings(),
             target=config.sink_settings(),
             targets=config.target.targets(),
             checkpoint=config.checkpoint,
-            trigger={"availableNow": True} if trigger.available_now else {"processingTime": trigger.processing_time},
+            trigger=config.trigger.arguments,
         )
 
     required = is_new(config.checkpoint) and config.source.topics is not None

@@ -99,10 +99,17 @@ class MetricsConfig:
             raise Rejected("WRONG_VALUE", "is no port.", "Use a number from 0 to 65535.", ["port"])
 
 
+def check_servers(kafka: KafkaProperties) -> None:
+    """A section ``kafka`` names the servers. Raises Rejected."""
+    if not kafka.get("bootstrap.servers"):
+        raise Rejected(
+            "MISSING_KEY", "has no 'bootstrap.servers'.", "Add 'bootstrap.servers: host1:9092,…'.", ["kafka"]
+        )
+
+
 def check_kafka_and_spark(kafka: KafkaProperties, spark: KafkaProperties) -> None:
     """The sections ``kafka`` and ``spark`` of a job: the servers are named, and the master is one. Raises Rejected."""
-    if not kafka.get("bootstrap.servers"):
-        raise Rejected("MISSING_KEY", "'kafka.bootstrap.servers' is missing.", "Add 'bootstrap.servers: host1:9092,…'.")
+    check_servers(kafka)
     check_master(spark, ["spark"])
 
 

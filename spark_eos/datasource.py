@@ -14,6 +14,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from spark_eos.by_value import by_value
 from spark_eos.errors import EosError
 from spark_eos.events import NOWHERE, Events
 from spark_eos.spark import SupportsTriggerAvailableNow
@@ -105,12 +106,10 @@ class EosKafkaDataSource(DataSource):
 
 def with_settings(settings: Mapping[str, str], events: Events = NOWHERE) -> type[EosKafkaDataSource]:
     """The data source for a session with these settings of file systems, and metrics. They travel to Python workers in
-    the class, which Spark keeps as bytes and never prints; a class of a module would travel by its name only."""
+    the class."""
     if not settings and not events:
         return EosKafkaDataSource
-    local = {"_settings": HadoopSettings(settings), "_events": events}
-    local["__qualname__"] = "with_settings.<locals>.EosKafkaDataSource"
-    return type(EosKafkaDataSource.__name__, (EosKafkaDataSource,), local)
+    return by_value(EosKafkaDataSource, _settings=HadoopSettings(settings), _events=events)
 
 
 class _Refused(DataSourceStreamReader, SupportsTriggerAvailableNow):

@@ -45,7 +45,7 @@ BY_PATH = {
     "spark_eos/protocol/closing.py": "tool",
     "spark_eos/protocol/replaying.py": "tool",
     "spark_eos/protocol/jobs.py": "task commit",
-    "spark_eos/protocol/head.py": "start task commit",
+    "spark_eos/protocol/head_json.py": "start task commit",
     "spark_eos/protocol/run.py": "task",
     "spark_eos/protocol/task.py": "task",
     "spark_eos/kafka/": "start task commit",

@@ -7,11 +7,7 @@ from typing import Annotated
 
 import typer
 
-from spark_eos.cli.options import Format, LedgerTopic, Output, Prefix, tell
-
-
-def _topics(flag: str, help_: str) -> object:
-    return typer.Option(flag, metavar="TOPIC", help=help_, show_default=False)
+from spark_eos.cli.options import Format, Group, LedgerTopic, Output, Prefix, tell, topic_option
 
 
 def acls(
@@ -19,15 +15,13 @@ def acls(
     servers: Annotated[
         str, typer.Option("--bootstrap-servers", metavar="HOST:PORT[,…]", help="for the commands; it is not asked")
     ] = "HOST:9092",
-    inputs: Annotated[list[str] | None, _topics("--input", "a topic it reads (repeat)")] = None,
-    outputs: Annotated[list[str] | None, _topics("--output", "a topic it writes (repeat)")] = None,
-    group: Annotated[
-        str | None, typer.Option("--group", metavar="GROUP", help="offsets.group.id", show_default=False)
-    ] = None,
+    inputs: Annotated[list[str] | None, topic_option("--input", "a topic it reads (repeat)")] = None,
+    outputs: Annotated[list[str] | None, topic_option("--output", "a topic it writes (repeat)")] = None,
+    group: Group = None,
     ledger_topic: LedgerTopic = None,
-    dead_letters: Annotated[str | None, _topics("--dead-letters", "deadLetters.topic")] = None,
+    dead_letters: Annotated[str | None, topic_option("--dead-letters", "deadLetters.topic")] = None,
     notes: Annotated[
-        str | None, _topics("--notes", "the topic in which an ingest notes the files that it took")
+        str | None, topic_option("--notes", "the topic in which an ingest notes the files that it took")
     ] = None,
     create_ledger: Annotated[
         bool, typer.Option("--create-ledger", help="the query is to create its ledger topic")

@@ -17,7 +17,6 @@ from spark_eos.cli.options import (
     Servers,
     Storage,
     checkpoint_at,
-    client,
     cluster,
     new_app,
     tell,
@@ -49,7 +48,7 @@ def show(
     return tell(
         output,
         lambda: command.show(
-            checkpoint_at(checkpoint, storage), cluster(client(servers, kafka, kafka_file), ledger_topic, prefix)
+            checkpoint_at(checkpoint, storage), cluster(servers, kafka, kafka_file, ledger_topic, prefix)
         ),
     )
 
@@ -79,7 +78,7 @@ def adopt(
         output,
         lambda: command.adopt(
             checkpoint_at(checkpoint, storage),
-            cluster(client(servers, kafka, kafka_file), ledger_topic, prefix),
+            cluster(servers, kafka, kafka_file, ledger_topic, prefix),
             group,
             yes=yes,
         ),

@@ -9,11 +9,23 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from spark_eos.cli import acls
-from spark_eos.cli.options import Format, Kafka, KafkaFile, LedgerTopic, Output, Prefix, Servers, client, tell
+from spark_eos.cli.options import (
+    Format,
+    Group,
+    Kafka,
+    KafkaFile,
+    LedgerTopic,
+    Output,
+    Prefix,
+    Servers,
+    client,
+    tell,
+    topic_option,
+)
 
 if TYPE_CHECKING:
     from spark_eos.ops.answer import Answer
-    from spark_eos.ops.doctor.finding import Asked, Severity
+    from spark_eos.ops.doctor.finding import Severity
 
 _UNITS = {"s": 1, "min": 60, "h": 3600, "d": 86400}
 
@@ -26,19 +38,13 @@ def seconds(text: str) -> float:
     return float(found[1]) * _UNITS[found[2]]
 
 
-def _topics(flag: str, help_: str) -> object:
-    return typer.Option(flag, metavar="TOPIC", help=help_, show_default=False)
-
-
 def doctor(
     servers: Servers,
-    inputs: Annotated[list[str] | None, _topics("--input", "a topic that the query reads (repeat)")] = None,
-    outputs: Annotated[list[str] | None, _topics("--output", "a topic that it writes (repeat)")] = None,
-    group: Annotated[
-        str | None, typer.Option("--group", metavar="GROUP", help="offsets.group.id", show_default=False)
-    ] = None,
-    dead_letters: Annotated[str | None, _topics("--dead-letters", "deadLetters.topic")] = None,
-    notes: Annotated[str | None, _topics("--notes", "the notes of an ingest, for --acls")] = None,
+    inputs: Annotated[list[str] | None, topic_option("--input", "a topic that the query reads (repeat)")] = None,
+    outputs: Annotated[list[str] | None, topic_option("--output", "a topic that it writes (repeat)")] = None,
+    group: Group = None,
+    dead_letters: Annotated[str | None, topic_option("--dead-letters", "deadLetters.topic")] = None,
+    notes: Annotated[str | None, topic_option("--notes", "the notes of an ingest, for --acls")] = None,
     timeout: Annotated[
         int | None,
         typer.Option("--timeout", min=1, metavar="MS", help="transaction.timeout.ms", show_default=False),
@@ -68,9 +74,18 @@ def doctor(
     """
     if acls_only:
         return acls.acls(
-            principal, servers, inputs, outputs, group, ledger_topic, dead_letters, notes, False, prefix, None,
-            two_phase, output,
-        )  # fmt: skip
+            principal,
+            servers,
+            inputs,
+            outputs,
+            group,
+            ledger_topic=ledger_topic,
+            dead_letters=dead_letters,
+            notes=notes,
+            prefix=prefix,
+            two_phase=two_phase,
+            output=output,
+        )
     from spark_eos.ops.doctor.command import doctor as visit
     from spark_eos.ops.doctor.finding import Asked
     from spark_eos.options.parse import SinkOptions
@@ -89,7 +104,7 @@ def doctor(
             ledger_topic=ledger_topic or DEFAULT_LEDGER_TOPIC,
             group_id=group,
         )
-        asked: Asked = Asked(options, inputs or [], outputs or [], stop_s, trial, principal)
+        asked = Asked(options, inputs or [], outputs or [], stop_s, trial, principal)
         return visit(asked, _paint if sys.stdout.isatty() else lambda severity, text: text)
 
     return tell(output, answering)

@@ -14,7 +14,6 @@ from spark_eos.cli.options import (
     Output,
     Prefix,
     Servers,
-    client,
     cluster,
     new_app,
     tell,
@@ -46,6 +45,4 @@ def show(
     """
     from spark_eos.ops.ledger import command
 
-    return tell(
-        output, lambda: command.show(cluster(client(servers, kafka, kafka_file), ledger_topic, prefix), query or [])
-    )
+    return tell(output, lambda: command.show(cluster(servers, kafka, kafka_file, ledger_topic, prefix), query or []))

@@ -88,6 +88,7 @@ LedgerTopic = Annotated[
 Prefix = Annotated[
     str | None, typer.Option("--prefix", metavar="PREFIX", help="transactionalIdPrefix", show_default=False)
 ]
+Group = Annotated[str | None, typer.Option("--group", metavar="GROUP", help="offsets.group.id", show_default=False)]
 Output = Annotated[Format, typer.Option("--format", metavar="text|json", parser=_format, help="how to print it")]
 Location = Annotated[
     str, typer.Argument(metavar="CHECKPOINT", help="checkpointLocation, as Spark has it", show_default=False)
@@ -99,6 +100,11 @@ Storage = Annotated[
 Yes = Annotated[bool, typer.Option("--yes", help="do it; without it, only say what would be done")]
 
 
+def topic_option(flag: str, help_: str) -> object:
+    """An option that takes a topic."""
+    return typer.Option(flag, metavar="TOPIC", help=help_, show_default=False)
+
+
 def client(servers: str, kafka: list[Setting] | None, kafka_file: str | None) -> KafkaProperties:
     """The client's properties. Raises OptionError, without the value of any."""
     from spark_eos.ops.client import client_of
@@ -106,15 +112,18 @@ def client(servers: str, kafka: list[Setting] | None, kafka_file: str | None) ->
     return client_of(servers, {given.key: given.value for given in kafka or ()}, kafka_file)
 
 
-def cluster(kafka: KafkaProperties, ledger: str | None, prefix: str | None) -> Cluster:
-    """The cluster with the query's ledger and its prefix, or the defaults. Raises ConnectionFailed where no broker
-    answers, which is told sooner, and in plainer words, than whatever would be asked first."""
+def cluster(
+    servers: str, kafka: list[Setting] | None, kafka_file: str | None, ledger_topic: str | None, prefix: str | None
+) -> Cluster:
+    """The cluster with the query's ledger and its prefix, or the defaults. Raises what `client` does, and
+    ConnectionFailed where no broker answers: told here, in plainer words than whatever would be asked first."""
     from spark_eos.kafka.net.client import broker_client
     from spark_eos.kafka.ports.owners import Cluster
     from spark_eos.options.table import DEFAULT_LEDGER_TOPIC, DEFAULT_PREFIX
 
-    broker_client(kafka).brokers()
-    return Cluster(kafka, ledger or DEFAULT_LEDGER_TOPIC, prefix or DEFAULT_PREFIX)
+    properties = client(servers, kafka, kafka_file)
+    broker_client(properties).brokers()
+    return Cluster(properties, ledger_topic or DEFAULT_LEDGER_TOPIC, prefix or DEFAULT_PREFIX)
 
 
 def hadoop(storage: list[Setting] | None) -> HadoopSettings:

@@ -18,7 +18,6 @@ from spark_eos.cli.options import (
     Storage,
     Yes,
     checkpoint_at,
-    client,
     cluster,
     new_app,
     tell,
@@ -62,7 +61,7 @@ def status(
         output,
         lambda: ask(
             checkpoint_at(checkpoint, storage),
-            cluster(client(servers, kafka, kafka_file), ledger_topic, prefix),
+            cluster(servers, kafka, kafka_file, ledger_topic, prefix),
             watch,
             quiet,
         ),
@@ -96,7 +95,7 @@ def recover(
         output,
         lambda: recover_query(
             checkpoint_at(checkpoint, storage),
-            cluster(client(servers, kafka, kafka_file), ledger_topic, prefix),
+            cluster(servers, kafka, kafka_file, ledger_topic, prefix),
             yes=yes,
             even_if_running=even_if_running,
             watch_s=watch,

@@ -17,7 +17,6 @@ from spark_eos.cli.options import (
     Servers,
     Storage,
     Yes,
-    client,
     cluster,
     hadoop,
     tell,
@@ -63,7 +62,5 @@ def replay(
     asked = command.Asked(checkpoint, to_batch, to_timestamp, to_offsets, new, again, topic, in_place, finish, yes)
     return tell(
         output,
-        lambda: command.replay(
-            asked, cluster(client(servers, kafka, kafka_file), ledger_topic, prefix), hadoop(storage)
-        ),
+        lambda: command.replay(asked, cluster(servers, kafka, kafka_file, ledger_topic, prefix), hadoop(storage)),
     )

@@ -15,7 +15,6 @@ from spark_eos.cli.options import (
     Prefix,
     Servers,
     Yes,
-    client,
     cluster,
     new_app,
     tell,
@@ -53,9 +52,7 @@ def list_(
 
     return tell(
         output,
-        lambda: command.list_open(
-            cluster(client(servers, kafka, kafka_file), ledger_topic, prefix), query or [], open_for
-        ),
+        lambda: command.list_open(cluster(servers, kafka, kafka_file, ledger_topic, prefix), query or [], open_for),
     )
 
 
@@ -78,9 +75,7 @@ def describe(
 
     return tell(
         output,
-        lambda: command.describe(
-            cluster(client(servers, kafka, kafka_file), ledger_topic, prefix), query or [], id_ or []
-        ),
+        lambda: command.describe(cluster(servers, kafka, kafka_file, ledger_topic, prefix), query or [], id_ or []),
     )
 
 
@@ -100,7 +95,7 @@ def abort(
 
     return tell(
         output,
-        lambda: command.abort(cluster(client(servers, kafka, kafka_file), ledger_topic, prefix), query, yes=yes),
+        lambda: command.abort(cluster(servers, kafka, kafka_file, ledger_topic, prefix), query, yes=yes),
     )
 
 
@@ -120,5 +115,5 @@ def settle(
 
     return tell(
         output,
-        lambda: command.settle(cluster(client(servers, kafka, kafka_file), ledger_topic, prefix), query, yes=yes),
+        lambda: command.settle(cluster(servers, kafka, kafka_file, ledger_topic, prefix), query, yes=yes),
     )

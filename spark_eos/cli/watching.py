@@ -13,7 +13,6 @@ from spark_eos.cli.options import (
     LedgerTopic,
     Output,
     Prefix,
-    client,
     cluster,
     fail,
     tell,
@@ -75,7 +74,7 @@ def top(
     from spark_eos.ops.watching import command
 
     try:
-        asked = cluster(client(servers, kafka, kafka_file), ledger_topic, prefix) if servers else None
+        asked = cluster(servers, kafka, kafka_file, ledger_topic, prefix) if servers else None
         if once or output is Format.JSON or not sys.stdout.isatty():
             return tell(output, lambda: command.top(source, query, asked))
         return command.watch(source, query, asked, every)

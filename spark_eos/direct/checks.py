@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from spark_eos.direct.plan import DirectPlan
 from spark_eos.errors import CheckpointError, OptionError, TopicError
 from spark_eos.kafka.admin.topics import cluster_id, topic_partitions
 from spark_eos.kafka.producer.arrow import supports
-from spark_eos.options.parse import SinkOptions, SourceOptions
+from spark_eos.options.parse import SinkOptions, SourceOptions, sink_options, stream_options
 from spark_eos.source.planning import OffsetRange
 
 DEFAULT_BYTES = 1 << 30
@@ -17,6 +17,30 @@ DEFAULT_BYTES = 1 << 30
 transaction lives long enough for could never be made smaller."""
 
 _TRIGGERS = ("availableNow", "processingTime")
+
+
+@dataclass(frozen=True)
+class Ends:
+    """Where a query reads and writes, checked. ``cluster``: the id of the source's cluster, empty where brokers do not
+    tell; ``same_cluster``: whether it is that of the target."""
+
+    source: SourceOptions
+    sink: SinkOptions
+    cluster: str
+    same_cluster: bool
+
+
+def checked_ends(
+    source: Mapping[str, str], sink: Mapping[str, str], session: Mapping[str, str], *, ordered: bool, copies: bool
+) -> Ends:
+    """From the options of both. ``session``: its settings of file systems; ``ordered``: the rows of a source
+    partition keep their order; ``copies``: records are copied as whole batches. Raises OptionError, ConnectionFailed.
+    """
+    reads, writes = bounded(stream_options(source)), sink_options(sink, session)
+    check_source(reads, ordered=ordered)
+    check_sink(reads, writes, copies=copies)
+    cluster = cluster_id(reads.kafka)
+    return Ends(reads, writes, cluster, check_clusters(reads, writes, cluster))
 
 
 def bounded(options: SourceOptions) -> SourceOptions:
@@ -40,7 +64,7 @@ def check_trigger(trigger: Mapping[str, object]) -> None:
 
 
 def check_source(options: SourceOptions, *, ordered: bool) -> None:
-    """Raises OptionError."""
+    """Rows that are aborted later, or that lose their order, are refused. Raises OptionError."""
     if options.isolation != "read_committed":
         raise OptionError(
             "EOS_OPTION_CONFLICT",
@@ -62,7 +86,8 @@ def check_source(options: SourceOptions, *, ordered: bool) -> None:
 
 
 def check_sink(source: SourceOptions, sink: SinkOptions, *, copies: bool) -> None:
-    """Raises OptionError, ConnectionFailed."""
+    """What records cannot be copied with is refused, and a group for both ends. ``copies``: as whole batches. Raises
+    OptionError, ConnectionFailed."""
     if copies and sink.dead_letters is not None:
         raise OptionError(
             "EOS_OPTION_CONFLICT",
@@ -109,7 +134,7 @@ def check_clusters(source: SourceOptions, sink: SinkOptions, cluster: str) -> bo
     return same
 
 
-def check_copy(source: SourceOptions, sink: SinkOptions, topics: Iterable[str], *, same_cluster: bool) -> None:
+def check_copy(sink: SinkOptions, topics: Iterable[str], *, same_cluster: bool) -> None:
     """Raises OptionError where a query would read what it has written, for ever."""
     targets = {sink.topic} if sink.topic else set(topics)
     circle = sorted(targets & set(topics)) if same_cluster else []

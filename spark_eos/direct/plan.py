@@ -28,8 +28,7 @@ class Transform:
 @dataclass(frozen=True)
 class DirectPlan:
     """``cluster``: the id of the source's cluster; empty where brokers do not tell. ``transform``: None to copy.
-    ``topics``: where the records of each source topic go if they are copied; empty with a transform. ``ordered``: the
-    rows of a source partition keep their order."""
+    ``ordered``: the rows of a source partition keep their order."""
 
     source: SourceOptions
     sink: SinkOptions

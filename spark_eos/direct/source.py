@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, DataSourceStreamWriter, InputPartition
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
+from spark_eos.by_value import by_value
 from spark_eos.datasource import EosKafkaDataSource
 from spark_eos.direct.checks import check_cluster, check_targets
 from spark_eos.direct.plan import DirectPlan
@@ -83,14 +83,8 @@ class EosDirectDataSource(EosKafkaDataSource):
 def data_source_of(
     plan: DirectPlan, name: str, events: Events, base: type[EosDirectDataSource] = EosDirectDataSource
 ) -> type[EosDirectDataSource]:
-    """A class that travels by value, with the plan; one of a module would travel by its name only."""
-    local = {
-        "_plan": plan,
-        "_events": events,
-        "name": classmethod(lambda cls: name),
-        "__qualname__": "data_source_of.<locals>.EosDirectDataSource",
-    }
-    return type(base.__name__, (base,), local)
+    """The data source of one query, registered under this name."""
+    return by_value(base, _plan=plan, _events=events, name=classmethod(lambda cls: name))
 
 
 @dataclass(frozen=True)
@@ -112,17 +106,13 @@ class DirectStreamReader(EosKafkaStreamReader):
     def __reduce__(self) -> tuple[Any, ...]:
         return DirectStreamReader, (self._plan, self._events)
 
-    @cached_property
-    def _cluster(self) -> str:
-        return self._plan.cluster
-
     def _position(self, offsets: Offsets, ids: TopicIds) -> Position:
-        return Position(offsets, ids, self._options.report_group, self._cluster)
+        return Position(offsets, ids, self._options.report_group, self._plan.cluster)
 
     @hidden_traceback()
     def latestOffset(self, start: SparkOffset | None = None, limit: ReadLimit | None = None) -> SparkOffset:
         if start is not None:
-            check_cluster(formats.from_spark(start).cluster, self._cluster)
+            check_cluster(formats.from_spark(start).cluster, self._plan.cluster)
         return super().latestOffset(start, limit)
 
     @hidden_traceback()

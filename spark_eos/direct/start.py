@@ -81,27 +81,22 @@ def _plan(
     """What the tasks need, checked as far as it can be before there are any. Raises EosError."""
     import pyarrow as pa
 
-    from spark_eos.direct import checks
+    from spark_eos.direct.checks import check_copy, checked_ends
     from spark_eos.direct.plan import DirectPlan
     from spark_eos.direct.transforming import checked
-    from spark_eos.kafka.admin.topics import cluster_id
-    from spark_eos.options.parse import sink_options, stream_options
     from spark_eos.source.schema import arrow_schema
     from spark_eos.source.watch import TopicWatch
     from spark_eos.storage.settings import of_session
 
-    reads = checks.bounded(stream_options(_texts(source)))
-    writes = sink_options(_texts(sink), of_session(spark))
-    checks.check_source(reads, ordered=ordered)
-    checks.check_sink(reads, writes, copies=transform is None)
-    cluster = cluster_id(reads.kafka)
-    same = checks.check_clusters(reads, writes, cluster)
+    ends = checked_ends(_texts(source), _texts(sink), of_session(spark), ordered=ordered, copies=transform is None)
+    reads, writes = ends.source, ends.sink
     if transform is None:
         topics = TopicWatch(reads.kafka, reads.selection).topics().partitions
-        checks.check_copy(reads, writes, topics, same_cluster=same)
-        return DirectPlan(reads, writes, cluster, None, ordered)
+        check_copy(writes, topics, same_cluster=ends.same_cluster)
+        return DirectPlan(reads, writes, ends.cluster, None, ordered)
     empty = pa.RecordBatch.from_pylist([], schema=arrow_schema(reads.include_headers))
-    return DirectPlan(reads, writes, cluster, checked(transform, _name_of(transform), empty, writes.topic), ordered)
+    function = checked(transform, _name_of(transform), empty, writes.topic)
+    return DirectPlan(reads, writes, ends.cluster, function, ordered)
 
 
 def _texts(options: Mapping[str, object]) -> dict[str, str]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from spark_eos.direct.copying import copy_range
+from spark_eos.direct.copying import Copied, copy_range
 from spark_eos.direct.plan import DirectPlan, Transform
 from spark_eos.direct.transforming import chunks, of_place, transformed
 from spark_eos.errors import KafkaError
@@ -85,7 +85,12 @@ class Parts:
                 continue
             place = OffsetRange(r.topic, r.partition, r.start, r.end)
             transform = self._plan.transform
-            yield from self.copied(place) if transform is None else self._transformed(place, transform)
+            if transform is None:
+                copied = self._copied(place)
+                digest = of_place(copied.digest, place.topic, place.partition, place.start)
+                yield Part(copied.rows, digest, copied.oldest_ms, copied.bytes)
+            else:
+                yield from self._transformed(place, transform)
         changed = self._gone(ranges) - gone
         if changed:
             raise _changed(sorted(changed))
@@ -99,11 +104,9 @@ class Parts:
             return names
         return {name for name in names if name not in there or there[name].id != self._ids.get(name)}
 
-    def copied(self, place: OffsetRange) -> Iterator[Part]:
+    def _copied(self, place: OffsetRange) -> Copied:
         target = self._plan.target(place.topic), place.partition
-        copied = copy_range(self._plan.source.fetching, place, target, self._producer.whole_batches)
-        digest = of_place(copied.digest, place.topic, place.partition, place.start)
-        yield Part(copied.rows, digest, copied.oldest_ms, copied.bytes)
+        return copy_range(self._plan.source.fetching, place, target, self._producer.whole_batches)
 
     def _transformed(self, place: OffsetRange, transform: Transform) -> Iterator[Part]:
         topic = self._plan.sink.topic

@@ -7,7 +7,7 @@ import hashlib
 import os
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -192,7 +192,3 @@ class Complete:
             seen[file.uri] = file.stamp, since if stamp == file.stamp else moment
         self._seen = seen
         return [file for file in files if moment - seen[file.uri][1] >= self._unchanged_s]
-
-
-def total_bytes(files: Iterable[File]) -> int:
-    return sum(file.size for file in files)

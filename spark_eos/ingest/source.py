@@ -18,6 +18,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
+from spark_eos.by_value import by_value
 from spark_eos.errors import FileError, UnsupportedError
 from spark_eos.ingest.folder import File, Hashed, check_digest, check_unchanged, store_of
 from spark_eos.ingest.records import BadText, TextForm, records
@@ -59,8 +60,7 @@ def options_of(form: Form, splits: Splits) -> dict[str, str]:
 
 def source_for(settings: Mapping[str, str]) -> type[EosFilesDataSource]:
     """The data source for a session with these settings of file systems, as in `spark_eos.datasource.with_settings`."""
-    local = {"_settings": HadoopSettings(settings), "__qualname__": "source_for.<locals>.EosFilesDataSource"}
-    return type(EosFilesDataSource.__name__, (EosFilesDataSource,), local)
+    return by_value(EosFilesDataSource, _settings=HadoopSettings(settings))
 
 
 class EosFilesDataSource(DataSource):

@@ -17,7 +17,7 @@ from typing import Any
 MOST_RUNS = 5_000
 """Of one record: with more, a range has several, so that none is too large for a topic."""
 
-Gaps = Sequence[tuple[int, int]]
+Stretches = Sequence[tuple[int, int]]
 """(first offset, number) of offsets without a gap."""
 
 
@@ -56,7 +56,7 @@ class Entry:
     runs: tuple[Run, ...]
 
 
-def runs_of(source: Gaps, target: Gaps) -> tuple[Run, ...]:
+def runs_of(source: Stretches, target: Stretches) -> tuple[Run, ...]:
     """The same rows, in the same order, by their offsets on both sides. Raises ValueError unless they are as many."""
     runs: list[Run] = []
     ours, theirs = list(source)[::-1], list(target)[::-1]

@@ -7,7 +7,7 @@ from spark_eos.kafka.codes import OK
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import broker_client
 from spark_eos.kafka.records.batches import Damage, UnsupportedFormat, walk_batches
-from spark_eos.kafka.requests.describe_producers import describe_producers
+from spark_eos.kafka.requests.describe_producers import describe_producers, open_begins
 from spark_eos.kafka.requests.fetch import fetch_once
 from spark_eos.protocol.head import Pair
 from spark_eos.retry import retrying
@@ -24,12 +24,15 @@ def landed(kafka: KafkaProperties, own: Pair, topic: str, partition: int, rows: 
     runs: list[tuple[int, int]] = []
     at: int | None = None
     for _ in retrying(_WAIT_S):
-        at = _begin(kafka, own, topic, partition) if at is None else at
+        if at is None:
+            begins = open_begins(describe_producers(broker_client(kafka), topic, partition))
+            at = begins.get((own.producer_id, own.epoch))
         while at is not None and sum(count for _, count in runs) < rows:
-            after = _read(kafka, own, (topic, partition), at, runs)
-            if after is None:
+            found = _read(kafka, own, (topic, partition), at)
+            if found is None:
                 break
-            at = after
+            at, more = found
+            runs += more
         if at is not None and sum(count for _, count in runs) >= rows:
             break
     if sum(count for _, count in runs) != rows:
@@ -42,21 +45,15 @@ def landed(kafka: KafkaProperties, own: Pair, topic: str, partition: int, rows: 
     return runs
 
 
-def _begin(kafka: KafkaProperties, own: Pair, topic: str, partition: int) -> int | None:
-    for producer in describe_producers(broker_client(kafka), topic, partition):
-        if (producer.producer_id, producer.producer_epoch) == (own.producer_id, own.epoch):
-            return int(producer.current_txn_start_offset) if producer.current_txn_start_offset >= 0 else None
-    return None
-
-
 def _read(
-    kafka: KafkaProperties, own: Pair, place: tuple[str, int], at: int, runs: list[tuple[int, int]]
-) -> int | None:
-    """Note what is the producer's in the next answer; the offset to read on from, None for one to ask again."""
+    kafka: KafkaProperties, own: Pair, place: tuple[str, int], at: int
+) -> tuple[int, list[tuple[int, int]]] | None:
+    """The offset to read on from after the next answer, and what is the producer's in it; None for one to ask again, of
+    which nothing counts."""
     fetched = fetch_once(kafka, *place, at, _FETCH_BYTES, isolation="read_uncommitted")
     if fetched is None or fetched[0].error != OK:
         return None
-    after = at
+    after, runs = at, list[tuple[int, int]]()
     try:
         for batch in walk_batches(fetched[1], fetched[0].size, ()):
             mine = (batch.producer_id, batch.epoch) == (own.producer_id, own.epoch) and not batch.control
@@ -65,4 +62,4 @@ def _read(
             after = batch.last + 1
     except (Damage, UnsupportedFormat):
         return None
-    return after if after > at else None
+    return (after, runs) if after > at else None

@@ -1,4 +1,4 @@
-"""Settings of topics: what a target takes over from its source, what is another, and what it must not have. No I/O."""
+"""Settings of topics: what a target takes over from its source, what differs, and what it must not have. No I/O."""
 
 from __future__ import annotations
 

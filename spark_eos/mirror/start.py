@@ -7,13 +7,12 @@ from collections.abc import Mapping
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
-from spark_eos.direct import checks
+from spark_eos.direct.checks import check_trigger, checked_ends
 from spark_eos.direct.start import started
 from spark_eos.kafka.admin.topics import cluster_id
 from spark_eos.mirror.plan import MirrorPlan, Targets
 from spark_eos.mirror.source import MirrorDataSource
-from spark_eos.mirror.topics import TargetTopics, check_clusters
-from spark_eos.options.parse import sink_options, stream_options
+from spark_eos.mirror.topics import TargetTopics, check_not_to_itself
 from spark_eos.source.watch import TopicWatch
 from spark_eos.storage.settings import of_session
 
@@ -33,14 +32,11 @@ def mirror(
     ``source`` has the options of ``readStream.format("eos-kafka")``, ``target`` those of ``writeStream``, without
     ``topic``. Returns Spark's query, started. Raises EosError for what can be known before.
     """
-    checks.check_trigger(trigger or {})
-    reads = checks.bounded(stream_options(source))
-    writes = sink_options({**target, "checkpointLocation": checkpoint}, of_session(spark))
-    checks.check_source(reads, ordered=True)
-    checks.check_sink(reads, writes, copies=True)
-    cluster = cluster_id(reads.kafka)
-    checks.check_clusters(reads, writes, cluster)
-    plan = MirrorPlan(reads, writes, cluster, None, True, targets, cluster_id(writes.kafka))
-    check_clusters(plan)
+    check_trigger(trigger or {})
+    written = {**target, "checkpointLocation": checkpoint}
+    ends = checked_ends(source, written, of_session(spark), ordered=True, copies=True)
+    reads, writes = ends.source, ends.sink
+    plan = MirrorPlan(reads, writes, ends.cluster, None, True, targets, cluster_id(writes.kafka))
+    check_not_to_itself(plan)
     TargetTopics(plan).check(TopicWatch(reads.kafka, reads.selection).topics().partitions)
     return started(spark, plan, MirrorDataSource, checkpoint, trigger, name)

@@ -9,16 +9,15 @@ from functools import lru_cache
 import pyarrow as pa
 
 from spark_eos import failpoints
-from spark_eos.direct.copying import Copied, copy_range
+from spark_eos.direct.copying import Copied
 from spark_eos.direct.plan import DirectPlan
 from spark_eos.direct.task import Parts
-from spark_eos.direct.transforming import of_place
 from spark_eos.errors import KafkaError, TopicError
 from spark_eos.kafka.admin.configs import topic_config
 from spark_eos.kafka.admin.topics import describe_topics, topic_partitions
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.producer.sender import UNKNOWN
-from spark_eos.mirror.entries import Entry, Gaps, Source, cut, partition_of, runs_of, to_record
+from spark_eos.mirror.entries import Entry, Source, Stretches, cut, partition_of, runs_of, to_record
 from spark_eos.mirror.landed import landed
 from spark_eos.mirror.plan import MirrorPlan
 from spark_eos.mirror.settings import retention_ms
@@ -60,13 +59,11 @@ class MirrorParts(Parts):
             failpoints.reach("prepare.mapped")
             yield Part(0, 0, beside=len(entries))
 
-    def copied(self, place: OffsetRange) -> Iterator[Part]:
-        target = self._mirror.target(place.topic), place.partition
-        copied = copy_range(self._mirror.source.fetching, place, target, self._producer.whole_batches)
-        _check_age(self._mirror.sink.kafka, target[0], copied.oldest_ms)
+    def _copied(self, place: OffsetRange) -> Copied:
+        copied = super()._copied(place)
+        _check_age(self._mirror.sink.kafka, self._mirror.target(place.topic), copied.oldest_ms)
         self._copies.append((place, copied))
-        digest = of_place(copied.digest, place.topic, place.partition, place.start)
-        yield Part(copied.rows, digest, copied.oldest_ms, copied.bytes)
+        return copied
 
     def _entries(self, ids: dict[str, str]) -> Iterator[Entry]:
         there: dict[tuple[str, int], list[tuple[int, int]]] = {}
@@ -79,7 +76,7 @@ class MirrorParts(Parts):
             runs = runs_of(copied.runs, mine)
             yield Entry(source, place.topic, place.start, place.end, target, ids[target], runs)
 
-    def _landed(self, topic: str, partition: int) -> Gaps:
+    def _landed(self, topic: str, partition: int) -> Stretches:
         """Offsets of all rows that this transaction has in a partition of the target: as the brokers have said when
         they took them or, where one has not, as they lie in the log."""
         producer = self._producer.whole_batches

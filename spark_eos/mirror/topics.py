@@ -20,7 +20,7 @@ from spark_eos.retry import retrying
 _VISIBLE_S = 15.0
 
 
-def check_clusters(plan: MirrorPlan) -> None:
+def check_not_to_itself(plan: MirrorPlan) -> None:
     """Raises OptionError for a mirror of each topic to itself."""
     if plan.cluster == plan.target_cluster and not plan.targets.prefix:
         raise OptionError(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from spark_eos import failpoints
 from spark_eos.errors import Unclear
@@ -89,11 +89,12 @@ class Attempt:
         began_ms = int(time.time() * 1000)
         failpoints.reach("prepare.begun")
         rows = digest = size = beside = 0
-        ages: list[int] = []
+        oldest_ms: int | None = None
         for part in parts:
             rows, digest, size = rows + part.rows, digest + part.digest, size + part.bytes
             beside += part.beside
-            ages = [min([*ages, part.oldest_ms])] if part.oldest_ms is not None else ages
+            if part.oldest_ms is not None:
+                oldest_ms = part.oldest_ms if oldest_ms is None else min(oldest_ms, part.oldest_ms)
             failpoints.reach("prepare.wrote")
         me, by = self._me.partition, self._assignment.digest_by
         if not rows and not beside:
@@ -104,9 +105,10 @@ class Attempt:
         digest %= 1 << DIGEST_BITS
         written = self._hand_over(rows, digest, began_ms)
         failpoints.reach("prepare.prepared")
-        timeout_ms, oldest_ms = self._job.facts.transaction_timeout_ms, ages[0] if ages else None
-        report = TaskReport(self._assignment.work, me, rows, digest, written, began_ms, timeout_ms, by, oldest_ms)
-        return replace(report, bytes=size)
+        timeout_ms = self._job.facts.transaction_timeout_ms
+        return TaskReport(
+            self._assignment.work, me, rows, digest, written, began_ms, timeout_ms, by, oldest_ms, bytes=size
+        )
 
     def _check_owner(self) -> None:
         check_owner(self._own.ports.ledger.read(), self._me.run, self._me.batch, self._assignment.work)

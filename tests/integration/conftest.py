@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
 from spark_eos.devcluster import DevCluster
@@ -50,6 +51,17 @@ def sink(cluster, spark, tmp_path) -> Iterator[Callable[..., Sink]]:
     yield lambda name="query", **options: Sink(cluster, tmp_path / name, **options)
     for query in spark.streams.active:
         query.stop()
+
+
+@pytest.fixture
+def producer(cluster: DevCluster) -> Callable[..., Producer]:
+    """``producer(linger_ms=5, …)``; dots are written as underscores."""
+
+    def make(**config: object) -> Producer:
+        given = {key.replace("_", "."): value for key, value in config.items()}
+        return Producer({"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0, **given})
+
+    return make
 
 
 @pytest.fixture

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from spark_eos.errors import EosError
-from spark_eos.protocol.head import NOBODY, Decision, Head, Pair, Verdict, decode
+from spark_eos.protocol.head import NOBODY, Decision, Head, Pair, Verdict
+from spark_eos.protocol.head_json import decode
 from spark_eos.protocol.names import parse_task_name
 from spark_eos.protocol.new_checkpoint import FROM_GROUP
 from spark_eos.protocol.notes import digest_of

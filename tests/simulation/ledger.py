@@ -9,7 +9,7 @@ from typing import NoReturn
 from spark_eos.errors import ConnectionFailed, EosError, LedgerError
 from spark_eos.kafka.ports.ledger import ledger_partition
 from spark_eos.kafka.ports.ledger_reader import LedgerReader
-from spark_eos.protocol.head import FENCING_END, PLAIN_END, Head, Offsets, Pair, Probe, encode
+from spark_eos.protocol.head import FENCING_END, PLAIN_END, Head, Offsets, Pair, Probe
 from spark_eos.protocol.names import first_names, is_task_name, ledger_name
 from spark_eos.protocol.notes import Notes
 from spark_eos.protocol.ports import Description, EndTxnAnswer, Found, NotPublished, PartitionState, Ports, State
@@ -95,8 +95,7 @@ class SimulatedTerm:
         try:
             for note in () if notes is None else notes.records:
                 self._producer.produce((notes.topic, notes.partition), note)
-            others = self._ledger.reader.elsewhere() if self._producer.pair.epoch else []
-            for number, value in [*((other, None) for other in others), (partition, encode(head))]:
+            for number, value in self._ledger.reader.to_write(head, self._producer.pair.epoch):
                 offset = self._producer.produce((LEDGER_TOPIC, number), (QUERY, value))
                 self._check_follows(number, offset)
             if offsets is not None:

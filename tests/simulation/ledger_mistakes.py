@@ -8,7 +8,7 @@ import pytest
 
 from spark_eos.kafka.ports.ledger_reader import LedgerReader
 from spark_eos.protocol import batch, run
-from spark_eos.protocol.head import decode
+from spark_eos.protocol.head_json import decode
 from spark_eos.protocol.names import first_names
 
 from . import client, ledger_log

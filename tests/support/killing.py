@@ -134,7 +134,7 @@ class Killed:
         _kill(alive(others))
 
     def stacks(self) -> str:
-        """Where the driver's threads and the JVM's are, by their own account; the workers print theirs by themselves."""
+        """Where the driver's threads and the JVM's are, by their own account; the workers print theirs themselves."""
         printed = self._log.stat().st_size
         os.kill(self._process.pid, signal.SIGUSR1)
         for jvm in children([self._process.pid]):

@@ -1,11 +1,17 @@
-"""Transactions opened like a task's, and what a plain Fetch sees of them."""
+"""Transactions opened like a task's, or written by other producers, and what a plain Fetch sees of them."""
 
 from __future__ import annotations
 
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+
+from confluent_kafka import Producer
 
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import BrokerClient
+from spark_eos.kafka.producer.arrow import ArrowProducer
 from spark_eos.kafka.producer.librdkafka import LibrdkafkaProducer
 from spark_eos.kafka.records.batches import RecordBatch, walk_batches
 from spark_eos.kafka.records.rows import read_rows
@@ -31,6 +37,46 @@ class Transaction:
     @property
     def asked(self) -> tuple[str, int, int]:
         return self.pair.id, self.pair.producer_id, self.pair.epoch
+
+
+@contextmanager
+def arrow_producers(kafka: KafkaProperties) -> Iterator[Callable[..., ArrowProducer]]:
+    """``begin(name=…, kafka=…, batch__size=…, …)``: a producer that has its producer id and epoch; two underscores are
+    a dot in a property. They are closed at the end."""
+    begun: list[ArrowProducer] = []
+
+    def begin(name: str | None = None, kafka: KafkaProperties = kafka, **more: object) -> ArrowProducer:
+        properties = {key.replace("__", "."): str(value) for key, value in more.items() if "__" in key}
+        more = {key: value for key, value in more.items() if "__" not in key}
+        own = KafkaProperties({**kafka, **properties})
+        begun.append(ArrowProducer(own, name or f"arrow-{uuid.uuid4()}", LIFE_MS, **more))
+        begun[-1].init()
+        return begun[-1]
+
+    try:
+        yield begin
+    finally:
+        for producer in begun:
+            producer.close()
+
+
+def write_in_turn(producer: Callable[..., Producer], rounds: int, write: Callable[[Producer, int], None]) -> None:
+    """Let two producers with transactions, and one without, ``write(producer, round)`` in turn.
+
+    The first one writes twice in a round. Every second transaction of it is committed, those of the other one never
+    are: the log ends with what was aborted.
+    """
+    plain = producer()
+    one, two = (producer(transactional_id=f"test-{uuid.uuid4()}", compression_type="zstd") for _ in range(2))
+    for writer in (one, two):
+        writer.init_transactions(10)
+    for round_ in range(rounds):
+        one.begin_transaction()
+        two.begin_transaction()
+        for writer in (one, plain, two, one):
+            write(writer, round_)
+        one.commit_transaction(10) if round_ % 2 else one.abort_transaction(10)
+        two.abort_transaction(10)
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from spark_eos.kafka.producer.partitioner import Partitioner
 from spark_eos.kafka.records.batches import Damage, walk_batches
 from spark_eos.kafka.records.rows import read_rows
 from spark_eos.kafka.requests import fetch
-from spark_eos.kafka.requests.describe_producers import describe_producers
+from spark_eos.kafka.requests.describe_producers import describe_producers, open_begins
 from spark_eos.kafka.requests.end_txn import end_own_txn
 from spark_eos.protocol.head import FENCING_END, Pair, Probe
 from spark_eos.protocol.ports import Found
@@ -146,11 +146,11 @@ def _write_all(scene: Scene, attempt: Attempt, producer: ArrowProducer) -> None:
 
 def _first_place(scene: Scene, attempt: Attempt) -> Probe | None:
     assert attempt.pair is not None
+    own = attempt.pair.producer_id, attempt.pair.epoch
     for partition in attempt.rows:
-        for producer in describe_producers(broker_client(scene.kafka), scene.topic, partition):
-            own = producer.producer_id == attempt.pair.producer_id and producer.producer_epoch == attempt.pair.epoch
-            if own and producer.current_txn_start_offset >= 0:
-                return Probe(scene.topic, partition, producer.current_txn_start_offset)
+        begins = open_begins(describe_producers(broker_client(scene.kafka), scene.topic, partition))
+        if own in begins:
+            return Probe(scene.topic, partition, begins[own])
     return None
 
 

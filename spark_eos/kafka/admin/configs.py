@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from spark_eos import system
 from spark_eos.kafka.admin.topics import TIMEOUT_S
@@ -11,6 +11,7 @@ from spark_eos.kafka.codes import ADMIN_RETRIES, OK, TOPIC_RETRIES, Code
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.errors import configs_unreadable, refusal
 from spark_eos.kafka.net.client import broker_client
+from spark_eos.kafka.net.schema import Record
 from spark_eos.kafka.requests.create_partitions import CREATE_PARTITIONS
 from spark_eos.kafka.requests.create_topics import CREATE_TOPICS
 from spark_eos.kafka.requests.describe_configs import DESCRIBE_CONFIGS, Resource
@@ -119,13 +120,7 @@ def create_topic(
         "timeout_ms": int(1000 * _TRY_S),
         "validate_only": False,
     }
-    code, said = int(Code.REQUEST_TIMED_OUT), ""
-    for _ in retrying(TIMEOUT_S):
-        made = client.ask_any(CREATE_TOPICS, values, TIMEOUT_S).topics[0]
-        code, said = made.error_code, made.error_message or ""
-        if code not in ADMIN_RETRIES:
-            break
-    return code, said
+    return _asked(lambda: client.ask_any(CREATE_TOPICS, values, TIMEOUT_S).topics[0])
 
 
 def add_partitions(kafka: KafkaProperties, topic: str, partitions: int) -> tuple[int, str]:
@@ -139,10 +134,15 @@ def add_partitions(kafka: KafkaProperties, topic: str, partitions: int) -> tuple
         "timeout_ms": int(1000 * _TRY_S),
         "validate_only": False,
     }
+    return _asked(lambda: client.ask_any(CREATE_PARTITIONS, values, TIMEOUT_S).results[0])
+
+
+def _asked(ask: Callable[[], Record]) -> tuple[int, str]:
+    """The error code and the message of an answer, asked for again while that may help."""
     code, said = int(Code.REQUEST_TIMED_OUT), ""
     for _ in retrying(TIMEOUT_S):
-        grown = client.ask_any(CREATE_PARTITIONS, values, TIMEOUT_S).results[0]
-        code, said = grown.error_code, grown.error_message or ""
+        answer = ask()
+        code, said = answer.error_code, answer.error_message or ""
         if code not in ADMIN_RETRIES:
             break
     return code, said

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import broker_client
-from spark_eos.kafka.requests.describe_producers import describe_producers
+from spark_eos.kafka.requests.describe_producers import describe_producers, open_begins
 from spark_eos.kafka.requests.describe_transactions import describe_transactions
 from spark_eos.kafka.requests.list_transactions import transactional_ids
 from spark_eos.protocol.ports import NEVER_MS
@@ -41,20 +41,20 @@ class OpenTransaction:
 def oldest_open_transaction(kafka: KafkaProperties, topic: str, partition: int) -> list[OpenTransaction]:
     """The open transaction that begins first in a partition; a list, as the leader may not answer or know none."""
     client = broker_client(kafka)
-    producers = [p for p in describe_producers(client, topic, partition) if p.current_txn_start_offset >= 0]
-    if not producers:
+    begins = open_begins(describe_producers(client, topic, partition))
+    if not begins:
         return []
-    first = min(producers, key=lambda p: p.current_txn_start_offset)
-    names = transactional_ids(client, first.producer_id)
-    described = [state for state in describe_transactions(client, names) if state.producer_id == first.producer_id]
+    (producer_id, epoch), first_offset = min(begins.items(), key=lambda begin: begin[1])
+    names = transactional_ids(client, producer_id)
+    described = [state for state in describe_transactions(client, names) if state.producer_id == producer_id]
     state = described[0] if described else None
     known = state is not None and state.transaction_start_time_ms >= 0
     return [
         OpenTransaction(
             state.transactional_id if state is not None else None,
-            first.producer_id,
-            first.producer_epoch,
-            first.current_txn_start_offset,
+            producer_id,
+            epoch,
+            first_offset,
             max(0.0, time.time() - state.transaction_start_time_ms / 1000) if state is not None and known else None,
             state.transaction_timeout_ms / 1000 if state is not None and known else None,
         )

@@ -14,7 +14,7 @@ from spark_eos.kafka.errors import ACLS, Cause, init_error
 from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.kafka.net.schema import Record
 from spark_eos.kafka.records.batches import Damage, UnsupportedFormat, walk_batches
-from spark_eos.kafka.requests.describe_producers import describe_each, describe_producers
+from spark_eos.kafka.requests.describe_producers import describe_each, describe_producers, open_begins
 from spark_eos.kafka.requests.describe_transactions import LOOK_UP_S, describe_at
 from spark_eos.kafka.requests.end_txn import end_txns, endtxn_version
 from spark_eos.kafka.requests.fetch import fetch_once
@@ -141,10 +141,9 @@ class TransactionCoordinator:
     def first_record(self, pair: Pair, places: Iterable[tuple[str, int]]) -> Probe | None:
         """Where the open transaction of ``pair`` begins in one of these partitions; None when no leader says so."""
         for topic, partition in places:
-            for producer in describe_producers(self._client, topic, partition):
-                own = (producer.producer_id, producer.producer_epoch) == (pair.producer_id, pair.epoch)
-                if own and producer.current_txn_start_offset >= 0:
-                    return Probe(topic, partition, producer.current_txn_start_offset)
+            begins = open_begins(describe_producers(self._client, topic, partition))
+            if (pair.producer_id, pair.epoch) in begins:
+                return Probe(topic, partition, begins[pair.producer_id, pair.epoch])
         return None
 
     def begins(self, pair: Pair, places: Iterable[tuple[str, int]]) -> dict[tuple[str, int], int] | None:
@@ -155,12 +154,8 @@ class TransactionCoordinator:
         if not all(found.get(place) for place in wanted):
             return None  # a leader that has been written to names a producer at least
         own = pair.producer_id, pair.epoch
-        return {
-            place: producer.current_txn_start_offset
-            for place, producers in found.items()
-            for producer in producers
-            if (producer.producer_id, producer.producer_epoch) == own and producer.current_txn_start_offset >= 0
-        }
+        begins = {place: open_begins(producers) for place, producers in found.items()}
+        return {place: begins[place][own] for place in begins if own in begins[place]}
 
     def is_first(self, pair: Pair, topic: str, partition: int, offset: int) -> bool | None:
         """Whether the batch at this offset is the first one that the producer ``pair`` has written to the partition;

@@ -25,7 +25,7 @@ from spark_eos.kafka.producer.sender import Sender
 from spark_eos.kafka.records.encode import Encoder, Rows, Sealed
 from spark_eos.kafka.requests.end_txn import end_own_txn, endtxn_version
 from spark_eos.kafka.requests.init_producer_id import init_producer_id
-from spark_eos.protocol.head import Head, Offsets, Pair, encode
+from spark_eos.protocol.head import Head, Offsets, Pair
 from spark_eos.protocol.names import ledger_name
 from spark_eos.protocol.notes import Notes
 from spark_eos.protocol.ports import NotPublished
@@ -109,15 +109,8 @@ class KafkaTerm:
             sender.close()
 
     def _write_head(self, sender: Sender, head: Head) -> int:
-        """The offset at which it was written; raises NotPublished unless it comes right after what was read.
-
-        A first head by who is not the first to take the ledger could come after one that was published elsewhere
-        meanwhile, in a ledger that had fewer partitions then. So each other partition gets a record without a value:
-        who acknowledges that knows whether there is a head before it.
-        """
-        partition = self._reader.partition
-        others = self._reader.elsewhere() if self._own.epoch else []
-        for number, value in [*((other, None) for other in others), (partition, encode(head))]:
+        """The offset at which it was written; raises NotPublished unless it comes right after what was read."""
+        for number, value in self._reader.to_write(head, self._own.epoch):
             place = self._reader.topic, number
             self._deliver(sender, place, self._sealed([self._reader.query.encode()], [value]))
             offset = sender.offsets.get(place, -1)

@@ -23,7 +23,8 @@ from spark_eos.errors import KafkaError, LedgerError
 from spark_eos.kafka.codes import FETCH_RETRIES, OK, UNAUTHORIZED, Code, name_of
 from spark_eos.kafka.errors import ledger_unauthorized
 from spark_eos.kafka.records.rows import Row
-from spark_eos.protocol.head import Head, decode
+from spark_eos.protocol.head import Head
+from spark_eos.protocol.head_json import decode, encode
 
 _FIRST_STRIDE = 64
 
@@ -109,6 +110,8 @@ class LedgerReader:
         self._read_to: dict[int, int] = {}
         self._least_end: dict[int, int] = {}
         self._heads: dict[int, Head] = {}
+        self._scanned_to: dict[int, int] = {}
+        self._scanned: dict[int, dict[str, Dated]] = {}
         self._topic_id: str | None = None
 
     @property
@@ -152,21 +155,35 @@ class LedgerReader:
             self._least_end.clear()
         self._topic_id = found
 
-    def newest_of_all(self) -> dict[str, bytes]:
-        """The newest committed head of every query in the topic, as text: all of it is read. Raises as `read` does."""
-        return {query: found.value for query, found in self.newest_dated().items()}
-
-    def newest_dated(self) -> dict[str, Dated]:
-        """The same, with where and when each was written."""
-        newest: dict[str, Dated] = {}
+    def newest_of_all(self) -> dict[str, Dated]:
+        """The newest committed head of every query in the topic: all of it is read, and from the second time on what
+        was written since. Raises as `read` does."""
         for partition in range(self._log.partitions()):
-            span = _Span(partition, self._log.begin(partition), self._end(partition))
-            for fetched in self._fetches(span):
+            end = self._end(partition)
+            start = self._scanned_to.get(partition)
+            if start is None:
+                start = self._log.begin(partition)
+            elif end < start:
+                raise self._truncated(partition, end, start)
+            newest = dict(self._scanned.get(partition, {}))
+            for fetched in self._fetches(_Span(partition, start, end)):
                 times: Sequence[int | None] = fetched.times or [None] * len(fetched.rows)
                 for time, (offset, key, value) in zip(times, fetched.rows, strict=True):
                     if key is not None and value is not None:
                         newest[key.decode(errors="replace")] = Dated(partition, offset, time, value)
-        return newest
+            self._scanned_to[partition], self._scanned[partition] = end, newest
+        return {key: dated for newest in self._scanned.values() for key, dated in newest.items()}
+
+    def to_write(self, head: Head, epoch: int) -> list[tuple[int, bytes | None]]:
+        """The records that publish a head, (partition, value) in order: the last one holds it. ``epoch``: that of the
+        producer, which is 0 for the first to take the ledger.
+
+        A first head by who is not the first to take the ledger could come after one that was published elsewhere
+        meanwhile, in a ledger that had fewer partitions then. So each other partition gets a record without a value:
+        who acknowledges that knows whether there is a head before it.
+        """
+        others = self.elsewhere() if epoch else []
+        return [*((other, None) for other in others), (self.partition, encode(head))]
 
     def follows(self, partition: int, offset: int) -> bool:
         """Whether a record that was acknowledged at this offset comes right after what this process has read, or

@@ -9,7 +9,7 @@ from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.errors import unreadable
 from spark_eos.kafka.net.client import broker_client
 from spark_eos.kafka.records.batches import Damage, UnsupportedFormat, walk_batches
-from spark_eos.kafka.requests.describe_producers import describe_producers
+from spark_eos.kafka.requests.describe_producers import describe_producers, open_begins
 from spark_eos.kafka.requests.fetch import fetch_once
 from spark_eos.protocol.head import Pair, Probe
 from spark_eos.protocol.ports import Found, PartitionState
@@ -57,12 +57,7 @@ class RecordLookup:
         if not producers:
             return None
         begin = begin_offsets(self._kafka, {topic: [partition]})[topic][partition]
-        open_ones = {
-            (p.producer_id, p.producer_epoch): p.current_txn_start_offset
-            for p in producers
-            if p.current_txn_start_offset >= 0
-        }
-        return PartitionState(begin, open_ones)
+        return PartitionState(begin, open_begins(producers))
 
     def _is_within(self, probe: Probe) -> bool:
         """Whether the partition has the offset. It was acknowledged, so a leader that vouches for its end has it (see

@@ -14,6 +14,8 @@ from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.errors import no_coordinator
 from spark_eos.kafka.net.client import broker_client
 from spark_eos.kafka.ports.coordinator import RETRY_S, TransactionCoordinator
+from spark_eos.kafka.ports.ledger_log import KafkaLog
+from spark_eos.kafka.ports.ledger_reader import LedgerReader
 from spark_eos.kafka.ports.query import Place, query_ports
 from spark_eos.kafka.requests.list_transactions import open_transactional_ids
 from spark_eos.protocol.closing import is_waiting
@@ -39,6 +41,11 @@ class Cluster:
     def place(self) -> Place:
         """Raises TopicError without a ledger that can be read."""
         return Place(self.ledger, topic_partitions(self.kafka, [self.ledger])[self.ledger], self.prefix)
+
+    @cached_property
+    def heads(self) -> LedgerReader:
+        """Reads the heads of all queries (`newest_of_all`)."""
+        return LedgerReader(KafkaLog(self.kafka, self.ledger), 0, "")
 
     def ports(self, query: str) -> Ports:
         """Raises TopicError without a ledger that can be read."""

@@ -6,11 +6,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from spark_eos.kafka.records.batches import RecordBatch, UnsupportedFormat, decompress
+from spark_eos.kafka.records.batches import LAST_CODEC, RecordBatch, UnsupportedFormat, decompress
 from spark_eos.kafka.records.fields import find_records, read_fields
-
-_LAST_CODEC = 4
-
 
 Row = tuple[int, bytes | None, bytes | None]
 """Offset, key and value of a record."""
@@ -23,7 +20,7 @@ def read_rows(data: bytes, batch: RecordBatch) -> Iterator[Row]:
 
 def read_dated_rows(data: bytes, batch: RecordBatch) -> Iterator[tuple[int, Row]]:
     """Each record with its time, in milliseconds since 1970. Raises Damage and UnsupportedFormat."""
-    if batch.codec > _LAST_CODEC:
+    if batch.codec > LAST_CODEC:
         raise UnsupportedFormat(f"compression codec {batch.codec}")
     records = bytes(memoryview(data)[batch.start : batch.stop])
     if batch.codec:

@@ -49,6 +49,16 @@ def describe_producers(client: BrokerClient, topic: str, partition: int) -> list
     return describe_each(client, [(topic, partition)]).get((topic, partition), [])
 
 
+def open_begins(producers: Iterable[Record]) -> dict[tuple[int, int], int]:
+    """By (producer id, epoch), the offset at which the open transaction of a partition's producer begins; those that
+    have none open are left out."""
+    return {
+        (producer.producer_id, producer.producer_epoch): producer.current_txn_start_offset
+        for producer in producers
+        if producer.current_txn_start_offset >= 0
+    }
+
+
 def describe_each(client: BrokerClient, places: Iterable[tuple[str, int]]) -> dict[tuple[str, int], list[Record]]:
     """The same for partitions, (topic, number), by one request to each leader; those without an answer are left out."""
     asked: dict[int, dict[str, list[int]]] = {}

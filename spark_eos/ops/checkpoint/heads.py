@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, replace
 
-from spark_eos.kafka.ports.ledger_log import KafkaLog
-from spark_eos.kafka.ports.ledger_reader import LedgerReader
 from spark_eos.kafka.ports.owners import Cluster
-from spark_eos.protocol.head import NOBODY, Head, decode
+from spark_eos.protocol.head import NOBODY, Head
+from spark_eos.protocol.head_json import decode
 from spark_eos.protocol.marks import WHOLE, EachSink, Marks
 from spark_eos.protocol.names import query_of_sink
 
@@ -30,12 +29,11 @@ def heads_of(cluster: Cluster, query: str) -> list[OwnHead]:
     """
     own = cluster.ports(query).ledger.read()
     found = [] if own is None else [OwnHead(query, None if own.marks.each is None else own.marks.each.name, own)]
-    newest = LedgerReader(KafkaLog(cluster.kafka, cluster.ledger), 0, "").newest_of_all()
-    for key, value in newest.items():
-        name = _sink_of(value, query)
+    for key, newest in cluster.heads.newest_of_all().items():
+        name = _sink_of(newest.value, query)
         if name and key == query_of_sink(query, name):
             head = cluster.ports(key).ledger.read()
-            found.append(OwnHead(key, name, decode(value) if head is None else head))
+            found.append(OwnHead(key, name, decode(newest.value) if head is None else head))
     return sorted(found, key=lambda own: own.sink or "")
 
 

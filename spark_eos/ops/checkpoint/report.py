@@ -8,6 +8,7 @@ from typing import Any
 
 from spark_eos.ops.checkpoint.heads import OwnHead
 from spark_eos.ops.checkpoint.showing import Shown
+from spark_eos.ops.tables import table
 from spark_eos.ops.transactions import report as transactions
 from spark_eos.protocol.head import NOBODY, Decision, Verdict
 from spark_eos.protocol.new_checkpoint import as_json as offsets_as_json
@@ -91,8 +92,7 @@ def _table(shown: Shown) -> list[str]:
     for place in shown.places:
         numbers = (place.committed, place.planned, place.begin, place.end)
         rows.append((f"{place.topic}-{place.partition}", *("-" if n is None else str(n) for n in numbers)))
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    return ["  " + "  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+    return [f"  {line}" for line in table(rows)]
 
 
 def _head_as_text(own: OwnHead) -> list[str]:

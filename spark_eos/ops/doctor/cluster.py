@@ -87,7 +87,7 @@ def versions(cluster: ClusterFacts, tools: Tools) -> Iterator[Finding]:
         yield Finding("versions", "brokers", OK, "no mistake is known that has to be worked around")
 
 
-def timeouts(cluster: ClusterFacts, timeout_ms: int, *, two_phase: bool) -> Iterator[Finding]:
+def timeouts(timeout_ms: int, *, two_phase: bool) -> Iterator[Finding]:
     """For how long a micro-batch may take until the brokers abort it. More than they allow is a rule of the sink's."""
     if two_phase:
         return

@@ -54,7 +54,7 @@ class _Visit:
         for topic in _OWN_TOPICS:
             yield from self._own_topic(topic)
         yield from clusters.versions(self.cluster, self.tools)
-        yield from clusters.timeouts(self.cluster, self.timeout_ms, two_phase=self.asked.options.two_phase)
+        yield from clusters.timeouts(self.timeout_ms, two_phase=self.asked.options.two_phase)
         yield from clusters.retention(self.cluster, self.asked.longest_stop_s, self.asked.options.group_id)
         yield from self._trial()
 

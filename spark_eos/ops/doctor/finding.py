@@ -67,12 +67,6 @@ class Tools:
             "kafka-configs.sh", "--alter", "--entity-type", "topics", "--entity-name", topic, "--add-config", setting
         )
 
-    def set_of_brokers(self, setting: str) -> str:
-        """One that brokers take while they run."""
-        return self._command(
-            "kafka-configs.sh", "--alter", "--entity-type", "brokers", "--entity-default", "--add-config", setting
-        )
-
     def create(self, topic: str, brokers: int) -> str:
         replicas = min(3, brokers)
         settings = ["--config", f"min.insync.replicas={min(2, replicas)}"]

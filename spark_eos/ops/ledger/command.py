@@ -8,12 +8,12 @@ from typing import Any
 
 from spark_eos import system
 from spark_eos.errors import LedgerError
-from spark_eos.kafka.ports.ledger_log import KafkaLog
-from spark_eos.kafka.ports.ledger_reader import Dated, LedgerReader
+from spark_eos.kafka.ports.ledger_reader import Dated
 from spark_eos.kafka.ports.owners import Cluster
 from spark_eos.ops.answer import Answer
 from spark_eos.ops.tables import ago, table
-from spark_eos.protocol.head import NOBODY, Head, decode
+from spark_eos.protocol.head import NOBODY, Head
+from spark_eos.protocol.head_json import decode
 
 
 @dataclass(frozen=True)
@@ -40,12 +40,12 @@ def show(cluster: Cluster, queries: Collection[str]) -> Answer:
     return Answer([as_json(entry) for entry in found], as_text(found, cluster.ledger))
 
 
-def entries(cluster: Cluster) -> list[Entry]:
-    """Every head in the ledger, the newest first. Raises EosError."""
+def entries(cluster: Cluster, keys: Collection[str] | None = None) -> list[Entry]:
+    """Every head in the ledger, or those under these keys, the newest first. Raises EosError."""
     _ = cluster.place  # a topic that is not there is an error at once
     now_ms = 1000 * system.time_of_day()
-    newest = LedgerReader(KafkaLog(cluster.kafka, cluster.ledger), 0, "").newest_dated()
-    found = [_entry(key, dated, now_ms) for key, dated in newest.items()]
+    newest = cluster.heads.newest_of_all()
+    found = [_entry(key, dated, now_ms) for key, dated in newest.items() if keys is None or key in keys]
     return sorted(found, key=lambda entry: entry.age_s if entry.age_s is not None else float("inf"))
 
 

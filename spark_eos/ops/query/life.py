@@ -68,7 +68,7 @@ def _places(look: _Look) -> set[tuple[str, int]]:
 def _look(checkpoint: Checkpoint, cluster: Cluster, heads: Sequence[OwnHead]) -> tuple[_Look, list[float]]:
     """And how many seconds ago the newest head, and each transaction of the newest generation, began."""
     keys = {own.key: own.head.generation for own in heads}
-    published = [entry for entry in entries(cluster) if entry.key in keys] if keys else []
+    published = entries(cluster, keys) if keys else []
     transactions = find(cluster, list(keys)) if keys else []
     own = [t for t in transactions if t.generation == keys.get(t.query)]
     ages = [entry.age_s for entry in published if entry.age_s is not None] + [t.open_s for t in own]

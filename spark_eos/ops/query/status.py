@@ -15,9 +15,6 @@ from spark_eos.ops.query.life import Life, look_for_life
 from spark_eos.ops.tables import ago
 from spark_eos.protocol.head import Verdict
 
-QUIET_S = 60.0
-"""A sign of life that is younger counts as a run, unless the user says otherwise."""
-
 
 @dataclass(frozen=True)
 class Status:

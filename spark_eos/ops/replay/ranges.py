@@ -17,8 +17,8 @@ from spark_eos.options.offsets import EARLIEST, parse_offsets
 from spark_eos.protocol.head import Offsets
 
 _LOOK_BYTES = 64 * 1024
-#: From where to begin in one partition: topic, partition, and where the query is; None leaves it there.
-Choice = Callable[[str, int, int], int | None]
+#: From where to begin in one partition, by topic and number; None leaves it where the query is.
+Choice = Callable[[str, int], int | None]
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ def moved(sources: Iterable[Source], choice: Choice) -> tuple[str, ...]:
         raw = json.loads(source.line)
         for topic, partitions in source.offsets.items():
             for p, at in partitions.items():
-                wanted = choice(topic, int(p), at)
+                wanted = choice(topic, int(p))
                 raw[topic][p] = at if wanted is None else min(at, wanted)
         compact = {"separators": (",", ":")} if '": ' not in source.line else {}
         lines.append(json.dumps(raw, **compact))  # type: ignore[arg-type]  # as whoever wrote the line
@@ -82,7 +82,7 @@ def by_timestamp(kafka: KafkaProperties, sources: Sequence[Source], at_ms: int) 
     asked = {topic: {int(p): at_ms for p in parts} for s in sources for topic, parts in s.offsets.items()}
     found = offsets_at(kafka, asked)
 
-    def choice(topic: str, p: int, at: int) -> int | None:
+    def choice(topic: str, p: int) -> int | None:
         offset = found[topic][p]
         return None if offset == NO_OFFSET else offset
 
@@ -105,7 +105,7 @@ def by_offsets(kafka: KafkaProperties, sources: Sequence[Source], text: str) -> 
                     hint="Nothing was changed. A replay goes back, and never forward, which would leave rows out. -2 "
                     "is the first offset that is there.",
                 )
-    return lambda topic, p, at: (
+    return lambda topic, p: (
         begin[topic][p] if wanted.get(topic, {}).get(p) == EARLIEST else wanted.get(topic, {}).get(p)
     )
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from spark_eos.kafka.ports.owners import Transaction, TransactionPart
+from spark_eos.ops.tables import table
 from spark_eos.ops.transactions.ending import Plan, Result
 
 _HEADINGS = ("decided", "micro-batch", "run", "state", "open for", "time-out", "transactional id")
@@ -65,10 +66,8 @@ def as_text(transactions: Sequence[Transaction]) -> str:
 
 
 def _query_text(query: str, transactions: Sequence[Transaction]) -> str:
-    rows = [_HEADINGS, *map(_row, transactions)]
-    widths = [max(len(row[i]) for row in rows) for i in range(len(_HEADINGS))]
     lines = [_name(query, transactions[0].job)]
-    lines += ["  " + "  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+    lines += [f"  {line}" for line in table([_HEADINGS, *map(_row, transactions)])]
     problems = dict.fromkeys(t.problem for t in transactions if t.problem)
     return "\n".join([*lines, *(f"  warning: whether they are decided is not known: {text}" for text in problems)])
 

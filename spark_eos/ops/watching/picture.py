@@ -66,11 +66,11 @@ def _bars(axes: Axes, lane: int, spans: Iterable[Span], colour: str, label: str 
 def _draw_steps(axes: Axes, story: Story) -> None:
     lanes = ["micro-batch", *(name for name, _, _ in _STEPS)]
     for outcome, colour in _WHOLE.items():
-        spans = [_whole(batch) for batch in story.batches if batch.outcome == outcome]
+        spans = [batch.span for batch in story.batches if batch.outcome == outcome]
         white: dict[str, Any] = {"edgecolors": "white"}
         _bars(axes, 0, spans, colour, None if outcome == "committed" else outcome, **white)
     cut = [batch for batch in story.batches if batch.outcome and not batch.done]
-    _bars(axes, 0, map(_whole, cut), "white", "not committed", edgecolors=_RED, hatch="////")
+    _bars(axes, 0, (batch.span for batch in cut), "white", "not committed", edgecolors=_RED, hatch="////")
     for lane, (_, colour, step) in enumerate(_STEPS, 1):
         _bars(axes, lane, filter(None, map(step, story.batches)), colour)
     _number(axes, story.batches)
@@ -79,18 +79,13 @@ def _draw_steps(axes: Axes, story: Story) -> None:
     axes.tick_params(axis="y", length=0)
 
 
-def _whole(batch: Batch) -> Span:
-    last = (batch.end or batch.prepare)[1]
-    return batch.whole or (batch.prepare[0], last)
-
-
 def _number(axes: Axes, batches: Sequence[Batch]) -> None:
     """The numbers of micro-batches that are wide enough for that."""
     if not batches:
         return
-    begin, end = min(_whole(b)[0] for b in batches), max(_whole(b)[1] for b in batches)
+    begin, end = min(b.span[0] for b in batches), max(b.span[1] for b in batches)
     for batch in batches:
-        left, right = _whole(batch)
+        left, right = batch.span
         if right - left > (end - begin) / 60:
             style: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 8, "color": _INK, "clip_on": True}
             axes.text(_when((left + right) / 2), 0, str(batch.number), **style)
@@ -134,8 +129,8 @@ def _draw_throughput(axes: Axes, story: Story) -> None:
     """Rows over the time of each micro-batch. An area, as micro-batches differ in length."""
     points: list[tuple[float, float]] = []
     until = 0.0
-    for batch in sorted((batch for batch in story.batches if batch.done and batch.rows), key=_whole):
-        begin, end = _whole(batch)
+    for batch in sorted((batch for batch in story.batches if batch.done and batch.rows), key=lambda batch: batch.span):
+        begin, end = batch.span
         if end > begin:  # what overlaps, as by clocks of two machines, is drawn once
             points += [(max(begin, until), batch.rows / (end - begin)), (max(end, until), 0.0)]
             until = points[-1][0]
@@ -184,7 +179,7 @@ def _finish(figure: Figure, all_axes: Sequence[Axes], story: Story) -> None:
     locator: Any = AutoDateLocator()  # type: ignore[no-untyped-call]  # so in its stubs
     all_axes[-1].xaxis.set_major_locator(locator)
     all_axes[-1].xaxis.set_major_formatter(ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]  # likewise
-    done = [batch for batch in story.batches if batch.outcome in ("committed", "repaired", "replayed")]
+    done = [batch for batch in story.batches if batch.done]
     replayed = sum(batch.outcome != "committed" for batch in done)
     parts = [f"{len(done):,} micro-batches", f"{sum(b.rows for b in done):,} rows", f"{len(story.runs)} runs"]
     parts += [f"{replayed} replayed or repaired"] if replayed else []

@@ -37,9 +37,13 @@ class Batch:
         return self.outcome in ("committed", "replayed", "repaired")
 
     @property
+    def span(self) -> Span:
+        """By Spark, or else from the first task's begin to the end of the last step."""
+        return self.whole or (self.prepare[0], (self.end or self.verify or self.prepare)[1])
+
+    @property
     def seconds(self) -> float:
-        """From the first task's begin, or Spark's, to the end of the last step."""
-        begin, end = self.whole or (self.prepare[0], (self.end or self.verify or self.prepare)[1])
+        begin, end = self.span
         return end - begin
 
 

@@ -23,7 +23,8 @@ _COLOURS = {"committed": "green", "replayed": "magenta", "repaired": "yellow", "
 
 @dataclass(frozen=True)
 class Holder:
-    """Who holds back a partition's last stable offset. ``query`` and ``batch``: if it is one of ours."""
+    """Who holds back a partition's last stable offset. ``query``, ``batch`` and ``decided``: if
+    it is one of ours."""
 
     topic: str
     partition: int
@@ -172,7 +173,7 @@ def _legend() -> Text:
 
 
 def _ended(batch: Batch) -> float:
-    return (batch.whole or batch.end or batch.verify or batch.prepare)[1]
+    return batch.span[1]
 
 
 def _short_time(seconds: float) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import threading
-import uuid
 from collections.abc import Callable, Iterator
 
 import pyarrow as pa
@@ -26,10 +25,10 @@ from spark_eos.source.planning import OffsetRange
 from spark_eos.source.raw import read_raw
 from tests.support.kafka_view import KafkaView, Row
 from tests.support.proxy import Proxy
+from tests.support.transactions import LIFE_MS, arrow_producers
 from tests.support.waiting import wait_for
 
 TIME = 1_700_000_000_000
-LIFE_MS = 60_000
 
 
 @pytest.fixture(scope="module")
@@ -54,21 +53,9 @@ def proxied(cluster: DevCluster, proxy: Proxy) -> KafkaProperties:
 
 @pytest.fixture
 def begin(kafka: KafkaProperties) -> Iterator[Callable[..., ArrowProducer]]:
-    """``begin(name=…, kafka=…, batch__size=…, …)``: a producer that has its producer id and epoch; two underscores are
-    a dot in a property."""
-    begun: list[ArrowProducer] = []
-
-    def make(name: str | None = None, kafka: KafkaProperties = kafka, **more: object) -> ArrowProducer:
-        properties = {key.replace("__", "."): str(value) for key, value in more.items() if "__" in key}
-        more = {key: value for key, value in more.items() if "__" not in key}
-        own = KafkaProperties({**kafka, **properties})
-        begun.append(ArrowProducer(own, name or f"raw-{uuid.uuid4()}", LIFE_MS, **more))
-        begun[-1].init()
-        return begun[-1]
-
-    yield make
-    for producer in begun:
-        producer.close()
+    """See `arrow_producers`."""
+    with arrow_producers(kafka) as begin:
+        yield begin
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.producer.arrow import ArrowProducer
 from tests.support.kafka_view import KafkaView, open_view
 from tests.support.mirrors import Mirror
+from tests.support.transactions import arrow_producers
 
 
 @pytest.fixture(scope="package")
@@ -42,16 +43,7 @@ def mirror(spark, view, there, tmp_path) -> Iterator[Callable[..., Mirror]]:
 
 
 @pytest.fixture
-def begin_transaction(cluster: DevCluster) -> Iterator[Callable[[], ArrowProducer]]:
-    """A producer on the shared cluster that has its producer id and epoch."""
-    begun: list[ArrowProducer] = []
-
-    def make() -> ArrowProducer:
-        kafka = KafkaProperties({"bootstrap.servers": cluster.bootstrap_servers})
-        begun.append(ArrowProducer(kafka, f"mirror-{uuid.uuid4()}", 60_000))
-        begun[-1].init()
-        return begun[-1]
-
-    yield make
-    for producer in begun:
-        producer.close()
+def begin_transaction(cluster: DevCluster) -> Iterator[Callable[..., ArrowProducer]]:
+    """See `arrow_producers`; on the shared cluster."""
+    with arrow_producers(KafkaProperties({"bootstrap.servers": cluster.bootstrap_servers})) as begin:
+        yield begin

@@ -11,7 +11,7 @@ from spark_eos.errors import EosError
 from spark_eos.mirror import landed as module
 from spark_eos.mirror.landed import landed
 from spark_eos.mirror.origins import origins
-from spark_eos.protocol.head import decode
+from spark_eos.protocol.head_json import decode
 from tests.support.arming import armed
 from tests.support.direct_queries import copied
 from tests.support.kafka_view import open_view

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 import pyarrow as pa
 import pytest
@@ -24,6 +24,7 @@ from spark_eos.source.planning import OffsetRange
 from spark_eos.source.raw import read_raw
 from spark_eos.source.schema import arrow_schema
 from tests.support.source_calls import delete_before
+from tests.support.transactions import write_in_turn
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 TIME = 1_700_000_000_000
@@ -32,17 +33,6 @@ TIME = 1_700_000_000_000
 @pytest.fixture
 def kafka(cluster: DevCluster) -> KafkaProperties:
     return KafkaProperties({"bootstrap.servers": cluster.bootstrap_servers})
-
-
-@pytest.fixture
-def producer(cluster: DevCluster) -> Callable[..., Producer]:
-    """``producer(linger_ms=5, …)``; dots are written as underscores."""
-
-    def make(**config: object) -> Producer:
-        given = {key.replace("_", "."): value for key, value in config.items()}
-        return Producer({"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0, **given})
-
-    return make
 
 
 def write(producer: Producer, topic: str, count: int, seed: int = 1, **message: object) -> None:
@@ -90,17 +80,7 @@ def test_a_time_of_the_broker(kafka, topic, producer):
 def test_transactions(kafka, topic, producer):
     """Committed, aborted, and plain rows between them; the log ends with what was aborted."""
     name = topic()
-    plain = producer()
-    one, two = (producer(transactional_id=f"test-{uuid.uuid4()}", compression_type="zstd") for _ in range(2))
-    for writer in (one, two):
-        writer.init_transactions(10)
-    for round_ in range(6):
-        one.begin_transaction()
-        two.begin_transaction()
-        for writer in (one, plain, two, one):
-            write(writer, name, 30, seed=round_)
-        one.commit_transaction(10) if round_ % 2 else one.abort_transaction(10)
-        two.abort_transaction(10)
+    write_in_turn(producer, 6, lambda writer, round_: write(writer, name, 30, seed=round_))
     end = end_of(kafka, name)
     rows = same_as_by_a_consumer(kafka, name, 0, end)
     assert rows.num_rows == 6 * 30 + 3 * 60

@@ -85,10 +85,10 @@ def test_two_clusters_do_not_share_offsets(monkeypatch):
 
 def test_no_topic_is_copied_to_itself():
     """The query would never come to an end of it; in another cluster, the same name is another topic."""
-    assert conflict(check_copy, source(), sink(topic="in"), ["in"], same_cluster=True) == "topic"
-    assert conflict(check_copy, source(), sink(), ["in"], same_cluster=True) == "topic"
-    check_copy(source(), sink(), ["in"], same_cluster=False)
-    check_copy(source(), sink(topic="out"), ["in"], same_cluster=True)
+    assert conflict(check_copy, sink(topic="in"), ["in"], same_cluster=True) == "topic"
+    assert conflict(check_copy, sink(), ["in"], same_cluster=True) == "topic"
+    check_copy(sink(), ["in"], same_cluster=False)
+    check_copy(sink(topic="out"), ["in"], same_cluster=True)
 
 
 def test_a_checkpoint_belongs_to_the_cluster_that_it_has_offsets_of():

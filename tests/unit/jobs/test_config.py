@@ -118,7 +118,7 @@ def test_passwords_do_not_print(read):
         ("group:", "zebra:", "EOS_CONFIG_UNKNOWN_KEY", ["'zebra'", "Keys here: kafka, source,"]),
         ("checkpoint: /tmp/checkpoint\n", "", "EOS_CONFIG_MISSING_KEY", ["'checkpoint'"]),
         ("checkpoint: /tmp/checkpoint", "checkpoint:", "EOS_CONFIG_MISSING_KEY", ["'checkpoint'"]),
-        ("  bootstrap.servers: 127.0.0.1:9092\n", "", "EOS_CONFIG_MISSING_KEY", ["'kafka.bootstrap.servers'"]),
+        ("  bootstrap.servers: 127.0.0.1:9092\n", "", "EOS_CONFIG_MISSING_KEY", ["line 2", "'kafka' has no"]),
         (
             "checkpoint: /tmp/checkpoint",
             "checkpoint: 7",

@@ -25,9 +25,8 @@ from spark_eos.protocol.head import (
     Probe,
     Verdict,
     Written,
-    decode,
-    encode,
 )
+from spark_eos.protocol.head_json import decode, encode
 
 counts = st.integers(0, 2**63 - 1)
 names = st.text(min_size=1, max_size=60)

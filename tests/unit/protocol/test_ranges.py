@@ -8,7 +8,8 @@ import pytest
 
 from spark_eos.errors import Diverged
 from spark_eos.protocol.direct import assign_ranges, differences
-from spark_eos.protocol.head import Decision, Digest, Head, Pair, Probe, Verdict, Written, decode, encode
+from spark_eos.protocol.head import Decision, Digest, Head, Pair, Probe, Verdict, Written
+from spark_eos.protocol.head_json import decode, encode
 from spark_eos.protocol.ranges import Direct, Range, merged
 from spark_eos.protocol.task import Work
 

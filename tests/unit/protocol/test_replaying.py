@@ -10,18 +10,8 @@ import pytest
 from spark_eos.errors import EosError, LedgerError, ReplayError, Superseded
 from spark_eos.protocol.adopting import adopt
 from spark_eos.protocol.batch import commit
-from spark_eos.protocol.head import (
-    DEFAULT_PARTITIONER,
-    NOBODY,
-    Decision,
-    Head,
-    Pair,
-    Probe,
-    Verdict,
-    Written,
-    decode,
-    encode,
-)
+from spark_eos.protocol.head import DEFAULT_PARTITIONER, NOBODY, Decision, Head, Pair, Probe, Verdict, Written
+from spark_eos.protocol.head_json import decode, encode
 from spark_eos.protocol.marks import WHOLE, EachSink, Marks, Successor, Unfinished
 from spark_eos.protocol.ports import Ports, State
 from spark_eos.protocol.replaying import begin, check_not_halted, go_back, intend, retire, rows_lost

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -18,9 +17,8 @@ from spark_eos.kafka.requests import end_txn
 from spark_eos.options.parse import Fetching
 from spark_eos.source.planning import OffsetRange
 from tests.support.kafka_view import KafkaView
+from tests.support.transactions import arrow_producers
 from tests.support.waiting import wait_for
-
-LIFE_MS = 60_000
 
 
 @pytest.fixture(scope="module")
@@ -30,17 +28,9 @@ def kafka(cluster: DevCluster) -> KafkaProperties:
 
 @pytest.fixture
 def begin(kafka: KafkaProperties) -> Iterator[Callable[..., ArrowProducer]]:
-    """``begin(**properties)``: a producer that has its producer id and epoch."""
-    begun: list[ArrowProducer] = []
-
-    def make(**more: object) -> ArrowProducer:
-        begun.append(ArrowProducer(kafka, f"direct-{uuid.uuid4()}", LIFE_MS, **more))
-        begun[-1].init()
-        return begun[-1]
-
-    yield make
-    for producer in begun:
-        producer.close()
+    """See `arrow_producers`."""
+    with arrow_producers(kafka) as begin:
+        yield begin
 
 
 @pytest.fixture

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import random
 import uuid
-from collections.abc import Callable
 
 import pytest
 from confluent_kafka import Producer
 
 from jobs._bench import copying as probe
-from spark_eos.devcluster import DevCluster
 from spark_eos.direct.copying import copy_range
 from spark_eos.errors import EosError
 from spark_eos.options.parse import Fetching
@@ -18,22 +16,12 @@ from spark_eos.source import raw
 from spark_eos.source.planning import OffsetRange
 from tests.support.kafka_view import KafkaView
 from tests.support.source_calls import delete_before
+from tests.support.transactions import write_in_turn
 from tests.support.waiting import wait_for
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 TIME = 1_700_000_000_000
 HOUR_MS = 3_600_000
-
-
-@pytest.fixture
-def producer(cluster: DevCluster) -> Callable[..., Producer]:
-    """``producer(linger_ms=5, …)``; dots are written as underscores."""
-
-    def make(**config: object) -> Producer:
-        given = {key.replace("_", "."): value for key, value in config.items()}
-        return Producer({"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0, **given})
-
-    return make
 
 
 def write(writer: Producer, topic: str, count: int, seed: int = 1) -> None:
@@ -90,17 +78,7 @@ def test_every_codec(codec, topic, producer, copy, view, cluster):
 def test_transactions_in_the_source(topic, producer, copy, view):
     """Committed rows only, of one of several producers or of none; the range begins and ends anywhere."""
     source = topic()
-    plain = producer()
-    one, two = (producer(transactional_id=f"test-{uuid.uuid4()}", compression_type="zstd") for _ in range(2))
-    for writer in (one, two):
-        writer.init_transactions(10)
-    for round_ in range(4):
-        one.begin_transaction()
-        two.begin_transaction()
-        for writer in (one, plain, two, one):
-            write(writer, source, 30, seed=round_)
-        one.commit_transaction(10) if round_ % 2 else one.abort_transaction(10)
-        two.abort_transaction(10)
+    write_in_turn(producer, 4, lambda writer, round_: write(writer, source, 30, seed=round_))
     end = view.ends(source)[source, 0]
     for start, stop in ((0, end), *(sorted(random.Random(i).sample(range(end), 2)) for i in range(3))):
         target = topic()

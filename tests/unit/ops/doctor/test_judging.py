@@ -168,9 +168,9 @@ def test_versions():
 
 def test_timeouts():
     """A transaction that expires while a broker restarts has to be repaired; one that never expires does not."""
-    assert worst(clusters.timeouts(cluster(), 900_000, two_phase=False)) == {}
-    assert worst(clusters.timeouts(cluster(), 10_000, two_phase=False)) == {"transaction.timeout.ms": "warning"}
-    assert list(clusters.timeouts(cluster(), 10_000, two_phase=True)) == []
+    assert worst(clusters.timeouts(900_000, two_phase=False)) == {}
+    assert worst(clusters.timeouts(10_000, two_phase=False)) == {"transaction.timeout.ms": "warning"}
+    assert list(clusters.timeouts(10_000, two_phase=True)) == []
 
 
 def test_the_broker_that_forgets_first_counts():
