@@ -22,7 +22,7 @@ from pyspark.sql.streaming import StreamingQuery
 import spark_eos
 from spark_eos.errors import ConfigError, EosError
 from spark_eos.ops.metrics import Metrics
-from spark_eos.ops.metrics.session import check_installed
+from spark_eos.ops.metrics.session import check as check_metrics
 
 from . import query, session
 from .cluster import Cluster
@@ -148,8 +148,8 @@ def carry_out(plan: Plan, stop: Stop, *, name: str, verbose: bool = False) -> No
     ``name`` is that of the Spark application.
     """
     say(plan.line)
-    if plan.metrics is not None and plan.metrics.port is not None:
-        check_installed()
+    if plan.metrics is not None:
+        check_metrics(plan.metrics.port, plan.metrics.otlp)
     for cluster in plan.clusters:
         cluster.expect()
     with ExitStack() as stack:
@@ -171,7 +171,7 @@ def carry_out(plan: Plan, stop: Stop, *, name: str, verbose: bool = False) -> No
 
 
 def _measured(spark: SparkSession, config: MetricsConfig) -> Metrics:
-    metrics = spark_eos.metrics(spark, config.port, host=config.host, events=config.events)
+    metrics = spark_eos.metrics(spark, config.port, host=config.host, events=config.events, otlp=config.otlp)
     if metrics.port is not None:
         say(f"metrics at port {metrics.port}")
     return metrics

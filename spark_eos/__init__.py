@@ -36,16 +36,24 @@ def register(spark: SparkSession) -> None:
 
 
 def metrics(
-    spark: SparkSession, port: int | None = 9400, *, host: str | None = None, events: str | None = None
+    spark: SparkSession,
+    port: int | None = 9400,
+    *,
+    host: str | None = None,
+    events: str | None = None,
+    otlp: str | None = None,
 ) -> Metrics:
     """Count what the session's queries do, and serve that to Prometheus at ``http://HOST:PORT/metrics``.
 
     Call it once, before queries start; it registers ``format("eos-kafka")``, too. ``port`` 0 is a free one, None is no
     endpoint; ``host`` is the interface to listen at, by default all. ``events``: a file to which each event is appended
-    as a line of JSON, for ``spark-eos plot``. No query fails because of its metrics: what is in the way is logged.
+    as a line of JSON, for ``spark-eos plot``. ``otlp``: the address of an OpenTelemetry collector, such as
+    ``http://localhost:4318``, to which the same metrics are sent each minute by OTLP over HTTP. No query fails because
+    of its metrics: what is in the way is logged.
 
-    Raises UnsupportedError where there is to be an endpoint and ``pip install 'spark-eos[metrics]'`` is missing.
+    Raises UnsupportedError where there is to be an endpoint and ``pip install 'spark-eos[metrics]'`` is missing, or
+    ``'spark-eos[otel]'`` for a collector; OptionError where the collector's address is none.
     """
     from spark_eos.ops.metrics import start
 
-    return start(spark, port, host, events)
+    return start(spark, port, host, events, otlp)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -50,6 +52,14 @@ def test_an_alert_says_what_to_do(rule):
     page, _, anchor = rule["annotations"]["runbook"].partition("#")
     assert not anchor or anchor in anchors(ROOT / page)
     assert (ROOT / page).exists()
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool, which comes with Prometheus, is not installed")
+def test_prometheus_raises_them_when_it_should():
+    """A series that begins with its first event, a query that was started again in time, events of long ago."""
+    story = Path(__file__).with_name("alerts.promtool.yaml")
+    tested = subprocess.run(["promtool", "test", "rules", str(story)], check=False, capture_output=True, text=True)
+    assert tested.returncode == 0, tested.stdout + tested.stderr
 
 
 def test_panels_do_not_overlap():

@@ -18,9 +18,11 @@ from spark_eos.ops.metrics.listener import Listener
 from spark_eos.ops.metrics.recording import Recent, Recorder
 
 if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
     from pyspark.sql import SparkSession
 
     from spark_eos.ops.metrics.endpoint import Endpoint
+    from spark_eos.ops.metrics.otlp import Sender
 
 _ALL_INTERFACES = "0.0.0.0"
 _LAST_EVENT_S = 1.0
@@ -29,8 +31,10 @@ _LAST_EVENT_S = 1.0
 class Metrics:
     """What `spark_eos.metrics` has turned on, until it is closed. ``port`` is None where there is no endpoint."""
 
-    def __init__(self, spark: SparkSession, hub: Hub, inbox: Inbox | None, endpoint: Endpoint | None) -> None:
-        self._spark, self._hub, self._inbox, self._endpoint = spark, hub, inbox, endpoint
+    def __init__(
+        self, spark: SparkSession, hub: Hub, inbox: Inbox | None, endpoint: Endpoint | None, sender: Sender | None
+    ) -> None:
+        self._spark, self._hub, self._inbox, self._endpoint, self._sender = spark, hub, inbox, endpoint, sender
         self.port = endpoint.port if endpoint is not None else None
         self._listener = Listener(hub)
         spark.streams.addListener(self._listener)
@@ -61,14 +65,23 @@ class Metrics:
             self._inbox.close()
         if self._endpoint is not None:
             self._endpoint.close()
+        if self._sender is not None:
+            self._sender.close()
 
 
-def start(spark: SparkSession, port: int | None, host: str | None, file: str | None) -> Metrics:
-    """See `spark_eos.metrics`. Raises UnsupportedError where an endpoint is asked for and prometheus-client is not
-    installed; whatever else is in the way is logged, as no query is to fail because of its metrics."""
+def start(
+    spark: SparkSession, port: int | None, host: str | None, file: str | None, otlp: str | None = None
+) -> Metrics:
+    """See `spark_eos.metrics`. Raises UnsupportedError where what is asked for is not installed, and OptionError for an
+    address that is none; whatever else is in the way is logged, as no query is to fail because of its metrics."""
+    check(port, otlp)
     recent = Recent()
     consumers: list[Consumer] = [recent]
-    endpoint = _endpoint(host or _ALL_INTERFACES, port, recent, consumers) if port is not None else None
+    endpoint, sender = None, None
+    if port is not None or otlp is not None:
+        registry = _registry(consumers)
+        endpoint = _endpoint(host or _ALL_INTERFACES, port, registry, recent) if port is not None else None
+        sender = _sender(otlp, registry, spark) if otlp is not None else None
     if file is not None:
         try:
             consumers.append(Recorder(file))
@@ -81,32 +94,69 @@ def start(spark: SparkSession, port: int | None, host: str | None, file: str | N
     except (OSError, AttributeError) as error:  # no Unix sockets, or no place for one
         inbox = None
         logger.warning("commits are not counted, as there can be no socket for them: %s", error)
-    return Metrics(spark, hub, inbox, endpoint)
+    return Metrics(spark, hub, inbox, endpoint, sender)
 
 
-def check_installed() -> None:
-    """Raise UnsupportedError unless there can be an endpoint."""
-    if find_spec("prometheus_client") is None:
+def check(port: int | None, otlp: str | None) -> None:
+    """Raise UnsupportedError unless what these ask for is installed, and OptionError for an address that is none."""
+    if port is not None:
+        _check_installed("prometheus_client", "The metrics' endpoint", "metrics")
+    if otlp is not None:
+        for module in ("opentelemetry.exporter.otlp.proto.http", "opentelemetry.sdk", "prometheus_client"):
+            _check_installed(module, "Sending metrics to OpenTelemetry", "otel")
+        from spark_eos.ops.metrics.otlp import checked
+
+        checked(otlp)
+
+
+def _check_installed(module: str, what: str, extra: str) -> None:
+    try:
+        found = find_spec(module)
+    except ModuleNotFoundError:  # not even what it is in
+        found = None
+    if found is None:
         raise UnsupportedError(
             "EOS_METRICS_NOT_INSTALLED",
-            "The metrics' endpoint needs the Python module 'prometheus_client', which is not installed.",
-            hint="pip install 'spark-eos[metrics]'.",
+            f"{what} needs the Python module '{module}', which is not installed.",
+            hint=f"pip install 'spark-eos[{extra}]'.",
         )
 
 
-def _endpoint(host: str, port: int, recent: Recent, consumers: list[Consumer]) -> Endpoint | None:
-    check_installed()
+def _registry(consumers: list[Consumer]) -> CollectorRegistry:
+    """The metrics, kept by one more consumer."""
     from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
 
-    from spark_eos.ops.metrics.endpoint import Endpoint
     from spark_eos.ops.metrics.exporter import Exporter
 
     registry = CollectorRegistry()
     for collector in (ProcessCollector, PlatformCollector, GCCollector):
         collector(registry=registry)
     consumers.append(Exporter(registry))
+    return registry
+
+
+def _endpoint(host: str, port: int, registry: CollectorRegistry, recent: Recent) -> Endpoint | None:
+    from spark_eos.ops.metrics.endpoint import Endpoint
+
     try:
         return Endpoint(host, port, registry, recent)
     except OSError as error:
         logger.warning("there is no endpoint for metrics at port %d: %s", port, error)
         return None
+
+
+def _sender(address: str, registry: CollectorRegistry, spark: SparkSession) -> Sender | None:
+    from spark_eos.ops.metrics.otlp import Sender, checked
+
+    try:
+        return Sender(checked(address), registry, _application(spark))
+    except (
+        Exception
+    ) as error:  # a variable of the environment is wrong, which the exporter has errors of many kinds for
+        logger.warning("no metrics are sent to OpenTelemetry: %s", error)
+        return None
+
+
+def _application(spark: SparkSession) -> str:
+    """The application's name, by which OpenTelemetry knows who sends."""
+    return spark.conf.get("spark.app.name", "") or "spark-eos"

@@ -26,15 +26,10 @@ from spark_eos.ops.metrics.exporter import Exporter
 from spark_eos.ops.metrics.hub import Hub, Inbox, parsed
 from spark_eos.ops.metrics.recording import EventFile, Recent, Recorder
 from spark_eos.sink.telling import Sized
+from tests.support.counting import COMMITTED, LAG
 from tests.support.waiting import wait_for
 
-COMMITTED = {
-    **{"event": "committed", "at": 100.0, "query": "q", "sink": None, "run": "r", "generation": 1, "batch": 0},
-    **{"rows": 10, "bytes": 90, "dead_letters": 1, "tasks": 2, "transactions": 2, "replayed": False},
-    **{"leftovers": 0, "open": 0, "prepare_s": 0.2, "verify_s": 0.01, "decide_s": 0.01, "end_s": 0.01, "commit_s": 0.1},
-}
 ID = uuid.uuid4()
-LAG = {"t": {"0": {"stable": 3, "high": 5, "heldMs": 1500}, "1": {"stable": 4, "high": 4, "heldMs": 0}}}
 
 
 class Counted:
@@ -255,25 +250,6 @@ def test_the_endpoint_serves_metrics_and_events(recent, counted):
         assert b"/metrics" in caught.value.read()
     finally:
         endpoint.close()
-
-
-class FakeSession:
-    """As much of a session as metrics need."""
-
-    def __init__(self) -> None:
-        self.streams = self.dataSource = self
-        self.registered: list[type] = []
-        self.listeners: list[object] = []
-        self.addListener, self.removeListener = self.listeners.append, self.listeners.remove
-
-    def register(self, source: type) -> None:
-        self.registered.append(source)
-
-
-@pytest.fixture
-def session(monkeypatch: pytest.MonkeyPatch) -> FakeSession:
-    monkeypatch.setattr("spark_eos.storage.settings.of_session", lambda spark: {})
-    return FakeSession()
 
 
 def test_metrics_are_on_until_they_are_closed(session):

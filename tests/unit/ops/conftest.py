@@ -1,0 +1,13 @@
+"""What tests of metrics share."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.counting import FakeSession
+
+
+@pytest.fixture
+def session(monkeypatch: pytest.MonkeyPatch) -> FakeSession:
+    monkeypatch.setattr("spark_eos.storage.settings.of_session", lambda spark: {})
+    return FakeSession()
