@@ -66,7 +66,7 @@ class MirrorParts(Parts):
         _check_age(self._mirror.sink.kafka, target[0], copied.oldest_ms)
         self._copies.append((place, copied))
         digest = of_place(copied.digest, place.topic, place.partition, place.start)
-        yield Part(copied.rows, digest, copied.oldest_ms, copied.bytes)
+        yield Part(copied.rows, digest, copied.oldest_ms)
 
     def _entries(self, ids: dict[str, str]) -> Iterator[Entry]:
         there: dict[tuple[str, int], list[tuple[int, int]]] = {}

@@ -23,12 +23,11 @@ from tests.support.scene import PARTITIONS, Scene
 from tests.support.sink_queries import ended_by
 from tests.support.waiting import wait_for
 
-
 WAYS = pytest.mark.parametrize("copies", [True, False], ids=["copy", "transform"])
 
 
 def of_the_day() -> list[tuple[bool, str, str]]:
-    """Two of the cases, by the seed: while a task writes and while the driver decides, one of a copy, one of a transform."""
+    """Two of the cases, by the seed: while tasks write, and while the driver decides; one is a copy."""
     ways = random.Random(os.environ.get("SPARK_EOS_SEED", "direct")).sample([True, False], 2)
     picked = [case for case in share() if case[0].startswith(("prepare.", "commit."))]
     return [(copies, *case) for copies, case in zip(ways, picked, strict=True)]
