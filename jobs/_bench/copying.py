@@ -45,7 +45,7 @@ class Spec:
 
 @dataclass(frozen=True)
 class Transaction:
-    """Times in seconds since the epoch; ``cpu``: seconds of this process; ``bytes``: as the source has them."""
+    """Times in seconds since the epoch; ``cpu``: seconds of this process; ``bytes``: as the target has them."""
 
     begin: float
     end: float
@@ -77,7 +77,7 @@ def _transaction(kafka: KafkaProperties, name: str, range_: OffsetRange, output:
             _commit(kafka, producer)
     finally:
         producer.close()
-    return Transaction(begin, time.time(), time.process_time() - cpu, copied.rows, copied.bytes)
+    return Transaction(begin, time.time(), time.process_time() - cpu, copied.rows, producer.bytes_written())
 
 
 def _commit(kafka: KafkaProperties, producer: ArrowProducer) -> None:

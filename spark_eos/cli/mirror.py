@@ -46,7 +46,7 @@ def move_group(
         str | None, typer.Option("--map", metavar="TOPIC", help="the topic of the offset map", show_default=False)
     ] = None,
     wait: Annotated[float, typer.Option("--wait", metavar="S", help="seconds to wait for the mirror")] = 60.0,
-    delete: Annotated[bool, typer.Option("--delete", help="delete the group at the source afterwards")] = False,
+    delete: Annotated[bool, typer.Option("--delete", help="delete what was moved at the source afterwards")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="also where the group has read at the target")] = False,
     yes: Yes = False,
     output: Output = Format.TEXT,

@@ -38,13 +38,11 @@ _ROW = struct.Struct(">qqii")
 
 @dataclass(frozen=True)
 class Copied:
-    """What was copied. ``bytes``: of the source's record batches, a batch at an edge of the range counted whole, or of
-    keys and values where librdkafka has read them; ``digest``: of `DIGEST_BITS` bits; ``oldest_ms``: the oldest
-    timestamp with which a batch begins, None without rows; ``runs``: (first offset, number) of the source's offsets
-    that have a row, without gaps, in order."""
+    """What was copied. ``digest``: of `DIGEST_BITS` bits; ``oldest_ms``: the oldest timestamp with which a batch
+    begins, None without rows; ``runs``: (first offset, number) of the source's offsets that have a row, without gaps,
+    in order."""
 
     rows: int
-    bytes: int
     digest: int
     oldest_ms: int | None
     runs: tuple[tuple[int, int], ...] = ()
@@ -59,7 +57,7 @@ def copy_range(fetching: Fetching, range_: OffsetRange, target: tuple[str, int],
     copy = _Copy(range_, target, producer)
     for piece in resuming(fetching, range_, read_batches, _by_consumer):
         copy.take(piece)
-    return Copied(copy.rows, copy.bytes, copy.digest % (1 << DIGEST_BITS), copy.oldest_ms, tuple(copy.runs))
+    return Copied(copy.rows, copy.digest % (1 << DIGEST_BITS), copy.oldest_ms, tuple(copy.runs))
 
 
 def _by_consumer(fetching: Fetching, range_: OffsetRange) -> Iterator[Fetched | pa.RecordBatch]:
@@ -75,7 +73,7 @@ class _Copy:
     """
 
     def __init__(self, range_: OffsetRange, target: tuple[str, int], producer: ArrowProducer) -> None:
-        self.rows = self.bytes = self.digest = 0
+        self.rows = self.digest = 0
         self.oldest_ms: int | None = None
         self.runs: list[tuple[int, int]] = []
         self._range, self._target, self._producer = range_, target, producer
@@ -106,7 +104,6 @@ class _Copy:
 
     def _count(self, batch: RecordBatch) -> None:
         first, stop = max(batch.base, self._range.start), min(batch.last + 1, self._range.end)
-        self.bytes += batch.size
         self.digest += self._hash(_BATCH.pack(batch.base, first, stop, batch.count, batch.checksum))
         self._note_age(batch.time if batch.append_time is None else batch.append_time)
 
@@ -141,7 +138,6 @@ class _Copy:
             texts = [piece.as_py() for piece in pieces]
             sizes = [-1 if text is None else len(text) for text in texts]
             self.digest += self._hash(_ROW.pack(offset, at, *sizes[:2]) + b"".join(text or b"" for text in texts))
-        self.bytes += sum(pc.sum(pc.binary_length(column)).as_py() or 0 for column in (key, value))
         self._note_age(int(time.min()))
         self._write(Rows(key, value, time, headers), NUMBERS["none"], batch["offset"].to_numpy())
 

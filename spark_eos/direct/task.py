@@ -22,6 +22,7 @@ from spark_eos.sink.producers import TaskProducer
 from spark_eos.sink.rows import RowBatch
 from spark_eos.sink.session import session
 from spark_eos.sink.task import opened, producer_for, write_with
+from spark_eos.sink.telling import size_of
 from spark_eos.source.fetch import read_range
 from spark_eos.source.losses import Losses, data_loss
 from spark_eos.source.planning import OffsetRange
@@ -62,7 +63,10 @@ def run_task(
     of_topics = given.direct.topics if decision is None or decision.direct is None else decision.direct.topics
     attempt = Attempt(job, own, me, assignment, producer, ranges, plan.aside)
     parts = (parts_of or Parts)(plan, job, producer, assignment.digest_by, dict(of_topics)).of(ranges)
-    return replace(write_with(producer, attempt, parts), direct=given.direct)
+    report = replace(write_with(producer, attempt, parts), direct=given.direct)
+    if plan.transform is not None:
+        return report
+    return replace(report, bytes=producer.whole_batches.bytes_written(besides=plan.aside))
 
 
 class Parts:
@@ -88,7 +92,7 @@ class Parts:
             if transform is None:
                 copied = self._copied(place)
                 digest = of_place(copied.digest, place.topic, place.partition, place.start)
-                yield Part(copied.rows, digest, copied.oldest_ms, copied.bytes)
+                yield Part(copied.rows, digest, copied.oldest_ms)
             else:
                 yield from self._transformed(place, transform)
         changed = self._gone(ranges) - gone
@@ -115,7 +119,7 @@ class Parts:
             if rows.num_rows:
                 batch = RowBatch(rows, transform.columns, topic, chunk.places(place, rows.num_rows))
                 part = self._writer.write(batch, self._digest_by)
-                yield replace(part, bytes=chunk.rows.nbytes)
+                yield replace(part, bytes=size_of(rows))
 
 
 PartsOf = Callable[[DirectPlan, Job, TaskProducer, Digest, dict[str, str]], Parts]

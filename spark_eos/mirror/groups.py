@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from spark_eos.errors import KafkaError, TopicError
-from spark_eos.kafka.admin.groups import active_members, commit_offsets, committed_offsets, delete_group
+from spark_eos.kafka.admin.groups import active_members, commit_offsets, committed_offsets, delete_offsets
 from spark_eos.kafka.admin.topics import Offsets, cluster_id, describe_topics
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.mirror.entries import Place, Source, Translation
@@ -53,16 +53,15 @@ class Mover:
         3. Nobody may be in the group at the target, and it has no other offsets for these topics there, unless they are
            to be overwritten.
         4. The group at the source has not moved meanwhile. Commit.
-        5. With ``delete``, the group at the source is deleted, so that nobody goes on there by mistake.
+        5. With ``delete``, what was moved is deleted at the source, so that nobody goes on there by mistake. The
+           group's offsets for other topics stay.
 
         Raises KafkaError: EOS_GROUP_ACTIVE, EOS_GROUP_WITHOUT_OFFSETS, EOS_MIRROR_NOT_COVERED,
-        EOS_MIRROR_GROUP_HAS_OFFSETS, EOS_MIRROR_GROUP_MOVES, EOS_MIRROR_GROUP_REST, EOS_MIRROR_TARGET_RECREATED.
+        EOS_MIRROR_GROUP_HAS_OFFSETS, EOS_MIRROR_GROUP_MOVES, EOS_MIRROR_TARGET_RECREATED.
         """
         self._check_empty(self.source, "source")
         committed = committed_offsets(self.source, self.group, None)
         steps, left = self._steps(committed, wait_s)
-        if delete and left:
-            raise self._rest(left)
         self._check_empty(self.target, "target")
         self._check_targets(steps, overwrite=overwrite)
         move = Move(self.group, steps, left, delete)
@@ -72,11 +71,13 @@ class Mover:
         if committed_offsets(self.source, self.group, None) != committed:
             raise self._moves()
         offsets: Offsets = {}
+        moved: dict[str, list[int]] = {}
         for step in steps:
             offsets.setdefault(step.place.topic, {})[step.partition] = step.place.offset
+            moved.setdefault(step.topic, []).append(step.partition)
         commit_offsets(self.target, self.group, offsets)
         if delete:
-            delete_group(self.source, self.group)
+            delete_offsets(self.source, self.group, moved)
         return Move(self.group, steps, left, delete, done=True)
 
     def _check_empty(self, kafka: KafkaProperties, side: str) -> None:
@@ -149,15 +150,6 @@ class Mover:
             "EOS_MIRROR_GROUP_MOVES",
             f"Consumer group {self.group} has committed offsets at the source while it was looked at.",
             hint="Nothing was changed. Stop whoever commits them, and try again.",
-            group=self.group,
-        )
-
-    def _rest(self, left: Collection[str]) -> KafkaError:
-        return KafkaError(
-            "EOS_MIRROR_GROUP_REST",
-            f"Consumer group {self.group} also has offsets for {', '.join(left)}, which are not mirrored, and would be "
-            "deleted with it.",
-            hint="Nothing was changed. Leave out --delete.",
             group=self.group,
         )
 

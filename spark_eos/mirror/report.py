@@ -18,7 +18,7 @@ def answer(move: Move) -> Answer:
     ]
     lines += [f"{topic} is not mirrored: its offsets stay as they are" for topic in move.left]
     if move.done:
-        lines.append(f"{move.group} was moved{', and deleted at the source' if move.deletes else ''}")
+        lines.append(f"{move.group} was moved{', and deleted at the source for these topics' if move.deletes else ''}")
     else:
         lines.append("nothing was changed; --yes does it")
     return Answer(asdict(move), "\n".join(lines))

@@ -39,7 +39,7 @@ _SAME_CLOCK_MS = 1_000
 @dataclass(frozen=True)
 class CommitReport:
     """How a commit went. Times are milliseconds: to take the ledger and verify, to decide, to end. ``leftovers``: what
-    attempts had left open besides; ``still_open``: how many of these could not be aborted."""
+    attempts had left open besides; ``still_open``: how many of these could not be aborted. ``rows``: as decided."""
 
     transactions: int
     replayed: bool
@@ -48,6 +48,7 @@ class CommitReport:
     end_ms: float = 0.0
     still_open: int = 0
     leftovers: int = 0
+    rows: int = 0
 
 
 def take_ahead(ports: Ports, run: str) -> Term | None:
@@ -89,7 +90,8 @@ def commit(ports: Ports, batch: MicroBatch, ahead: Term | None = None) -> Commit
             except NotPublished:
                 continue
             if mine is None:
-                return CommitReport(0, replayed=True, verify_ms=clock.lap())
+                assert head.decision is not None
+                return CommitReport(0, True, clock.lap(), rows=head.decision.rows)
             checked_ms, open_ones = ports.now_ms(), {d.pair: d for d in ongoing()}
             begins, problem = _verify(ports, batch, open_ones)
             if problem is not None and not fresh:
@@ -112,7 +114,7 @@ def commit(ports: Ports, batch: MicroBatch, ahead: Term | None = None) -> Commit
         still_open = _carry_out(ports, mine, left, fresh=_is_fresh(ports, batch, begins, checked_ms))
         replayed = any(report.work is not Work.WRITE for report in batch.reports)
         times = verify_ms, decide_ms, clock.lap()
-        return CommitReport(len(batch.written), replayed, *times, len(still_open), len(left))
+        return CommitReport(len(batch.written), replayed, *times, len(still_open), len(left), mine.rows)
     raise decision_unclear(batch.id)
 
 

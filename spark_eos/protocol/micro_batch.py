@@ -38,7 +38,7 @@ class MicroBatch:
 
     @property
     def bytes(self) -> int:
-        """Of the direct way: what the tasks have fetched."""
+        """Of the direct way: what the tasks have written (`TaskReport`)."""
         return sum(report.bytes for report in self.reports)
 
     @property

@@ -40,7 +40,8 @@ class TaskReport:
     ``work`` is what it was assigned. ``began_ms`` is the time of day, by the task's clock, before its transaction
     began; ``timeout_ms`` how long that transaction may live. ``digest_by`` is how ``digest`` was made.
     ``oldest_ms`` is the earliest timestamp that a row was given, if any. ``direct``: of the direct way, what Spark gave
-    to the task; there, ``rows`` are those that it wrote, and ``bytes`` what it fetched for that.
+    to the task; there, ``rows`` are those that it wrote, and ``bytes`` their size: of copies, that of the record
+    batches as they were written, and otherwise that of keys and values.
     """
 
     work: Work

@@ -30,8 +30,8 @@ _LEADERS_S = 10.0
 @dataclass(frozen=True)
 class Part:
     """Rows that a producer has taken: how many, their digest, the earliest timestamp that one of them was given in
-    milliseconds, and, of the direct way, the bytes that were fetched for them. ``beside``: records that are no rows,
-    and that belong to the transaction as they do."""
+    milliseconds, and, where they are counted here, the bytes of their keys and values. ``beside``: records that are no
+    rows, and that belong to the transaction as they do."""
 
     rows: int
     digest: int

@@ -18,7 +18,7 @@ class Message(WriterCommitMessage):
     """A task's report, whose it is, and what the driver knew when it planned the batch.
 
     Times are seconds: how long the task took, and when, by its clock, it was done. ``bytes``: of keys and values that
-    it was handed, if somebody counts them.
+    it was handed, if somebody counts them; of the direct way, see `TaskReport`.
     """
 
     query: str
@@ -50,8 +50,8 @@ def dead_letters_of(count: int) -> str:
     return f" dead_letters={count}" if count else ""
 
 
-def fetched_by(batch: MicroBatch) -> str:
-    """What the tasks of the direct way have fetched, for the log."""
+def written_by(batch: MicroBatch) -> str:
+    """What the tasks of the direct way have written, and from how many ranges, for the log."""
     if batch.direct is None:
         return ""
     return f" bytes={batch.bytes} ranges={len(batch.direct.ranges)}"

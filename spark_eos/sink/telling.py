@@ -26,9 +26,14 @@ class Sized:
 
     def _counted(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            for name in {"key", "value"} & set(batch.schema.names):
-                self.bytes += pc.sum(pc.binary_length(batch.column(name))).as_py() or 0
+            self.bytes += size_of(batch)
             yield batch
+
+
+def size_of(rows: pa.RecordBatch) -> int:
+    """Bytes of the keys and values of rows."""
+    columns = [rows.column(name) for name in ("key", "value") if name in rows.schema.names]
+    return sum(pc.sum(pc.binary_length(column)).as_py() or 0 for column in columns)
 
 
 @dataclass(frozen=True)
@@ -53,7 +58,7 @@ class Telling:
             return
         self.events.tell(
             "committed",
-            **self._what(batch),
+            **self._what(batch, report.rows),
             **_tasks(said),
             bytes=sum(message.bytes for message in said),
             dead_letters=batch.dead_letters,
@@ -75,7 +80,8 @@ class Telling:
             decided = isinstance(error, TransactionLost | Unclear)
             self.events.tell("failed", **self._what(batch), condition=known, decided=decided, lost=lost)
 
-    def _what(self, batch: MicroBatch) -> dict[str, object]:
+    def _what(self, batch: MicroBatch, rows: int | None = None) -> dict[str, object]:
+        """``rows``: where they are not those that the tasks have reported."""
         tasks = [parse_task_name(self.prefix, self.key, w.pair.id) for w in batch.written]
         generations = [task.generation for task in tasks if task is not None]
         return {
@@ -84,7 +90,7 @@ class Telling:
             "run": batch.run,
             "generation": max(generations, default=None),
             "batch": batch.id,
-            "rows": batch.rows,
+            "rows": batch.rows if rows is None else rows,
         }
 
 

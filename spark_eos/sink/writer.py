@@ -22,7 +22,7 @@ from spark_eos.options.parse import SinkOptions
 from spark_eos.protocol.batch import CommitReport, abort, commit
 from spark_eos.protocol.micro_batch import MicroBatch
 from spark_eos.protocol.task import TaskReport
-from spark_eos.sink.messages import Message, all_said, dead_letters_of, fetched_by
+from spark_eos.sink.messages import Message, all_said, dead_letters_of, written_by
 from spark_eos.sink.preflight import Facts, preflight, this_driver
 from spark_eos.sink.schema import Columns, check_columns
 from spark_eos.sink.session import session
@@ -145,9 +145,9 @@ class EosKafkaStreamWriter(DataSourceStreamArrowWriter):
             query,
             batch.id,
             " replayed" if report.replayed else "",
-            batch.rows,
+            report.rows,
             dead_letters_of(batch.dead_letters),
-            fetched_by(batch),
+            written_by(batch),
             len(batch.reports),
             report.transactions,
             max(message.took for message in said) * 1000,

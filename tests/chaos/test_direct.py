@@ -1,10 +1,13 @@
-"""A kill at every named point of the protocol, of a query of the direct way: each row is there once, in order.
+"""A kill at every named point of the protocol, of queries of the direct way: each row is there once, in order.
 
-As `test_kills`, with ranges of offsets in place of rows. ``make test`` runs a seeded share of the set.
+As `test_kills`, with ranges of offsets in place of rows, which are copied, or go through a function. ``make test`` runs
+a seeded share of the set.
 """
 
 from __future__ import annotations
 
+import os
+import random
 from collections.abc import Iterator
 
 import pytest
@@ -20,25 +23,36 @@ from tests.support.scene import PARTITIONS, Scene
 from tests.support.sink_queries import ended_by
 from tests.support.waiting import wait_for
 
+WAYS = pytest.mark.parametrize("copies", [True, False], ids=["copy", "transform"])
 
-@pytest.mark.parametrize(("point", "variant"), [case for case in share() if case[0].startswith("commit.")])
-def test_a_kill_loses_and_doubles_nothing(point, variant, view, topic, spark, tmp_path):
-    """The share of the set for every day: one point."""
-    strike(Scene(view, topic, tmp_path, direct=True), spark, point, variant)
+
+def of_the_day() -> list[tuple[bool, str, str]]:
+    """Two of the cases, by the seed: while tasks write, and while the driver decides; one is a copy."""
+    ways = random.Random(os.environ.get("SPARK_EOS_SEED", "direct")).sample([True, False], 2)
+    picked = [case for case in share() if case[0].startswith(("prepare.", "commit."))]
+    return [(copies, *case) for copies, case in zip(ways, picked, strict=True)]
+
+
+@pytest.mark.parametrize(("copies", "point", "variant"), of_the_day())
+def test_a_kill_loses_and_doubles_nothing(copies, point, variant, view, topic, spark, tmp_path):
+    """The share of the set for every day."""
+    strike(Scene(view, topic, tmp_path, direct=True, copies=copies), spark, point, variant)
 
 
 @pytest.mark.chaos
+@WAYS
 @pytest.mark.parametrize(("point", "variant"), EVERY)
-def test_a_kill_at_every_point_loses_and_doubles_nothing(point, variant, view, topic, spark, tmp_path):
+def test_a_kill_at_every_point_loses_and_doubles_nothing(point, variant, copies, view, topic, spark, tmp_path):
     """The whole set."""
-    strike(Scene(view, topic, tmp_path, direct=True), spark, point, variant)
+    strike(Scene(view, topic, tmp_path, direct=True, copies=copies), spark, point, variant)
 
 
 @pytest.mark.chaos
+@WAYS
 @pytest.mark.parametrize("lost", range(1, PARTITIONS + 1))
-def test_what_is_lost_is_written_again(lost, view, topic, spark, tmp_path):
+def test_what_is_lost_is_written_again(lost, copies, view, topic, spark, tmp_path):
     """So many of the decided transactions, while readers look on: nobody sees a row twice or out of order."""
-    scene = Scene(view, topic, tmp_path, direct=True)
+    scene = Scene(view, topic, tmp_path, direct=True, copies=copies)
     with scene.recorded():
         with armed(spark, "commit.decided=hold@2", tmp_path / "faults") as fault:
             started = query.start(spark, scene.spec)

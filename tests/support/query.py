@@ -27,7 +27,8 @@ FOR_EXECUTORS = ("PYTHONPATH", "SPARK_EOS_FAULTS", "SPARK_EOS_FAULTS_DIR")
 class Spec:
     """A query from one topic to another. ``shuffle``: the number of tasks after a shuffle, or None for none.
 
-    ``direct``: rows do not pass through Spark; a function makes the same of them.
+    ``direct``: rows do not pass through Spark; a function makes the same of them, or, with ``copies``, none does: they
+    are copied as they are.
     ``source`` is the format to read with; ``kafka``, Spark's own, needs its jars in ``conf``: Spark's settings of the
     program. ``sink`` are options of the sink besides, ``kafka`` properties of the clients of both sides. ``also``: a
     second output topic, which gets every row as well. ``from_group``: a new checkpoint begins at the group's offsets.
@@ -43,6 +44,7 @@ class Spec:
     from_group: bool = False
     shuffle: int | None = None
     direct: bool = False
+    copies: bool = False
     available_now: bool = True
     master: str = "local[2]"
     source: str = "eos-kafka"
@@ -52,6 +54,10 @@ class Spec:
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
+
+    def expected(self, value: str) -> str:
+        """What the query makes of a value."""
+        return value if self.copies else expected(value)
 
 
 def start(spark: SparkSession, spec: Spec) -> StreamingQuery:
@@ -108,16 +114,16 @@ def start_direct(spark: SparkSession, spec: Spec, kafka: dict[str, str], begins:
     return spark_eos.direct(
         spark,
         source={**kafka, **begins, **limits, "subscribe": spec.input},
-        sink={**kafka, **spec.sink, "offsets.group.id": spec.group},
+        sink={**kafka, **spec.sink, "offsets.group.id": spec.group, "topic": spec.output if spec.copies else None},
         checkpoint=spec.checkpoint,
-        transform=outgoing,
+        transform=None if spec.copies else outgoing,
         trigger={"availableNow": True} if spec.available_now else {"processingTime": "20 milliseconds"},
         ordered=False,  # which allows to ask for a task for each partition
     )
 
 
 def expected(value: str) -> str:
-    """What the query makes of a value."""
+    """What the query makes of a value, unless it copies."""
     return f"out-{value}"
 
 

@@ -93,7 +93,7 @@ class Recorder:
             self._ask_group(consumer, _CLOSING_S)
         closing = {committed: self._closing(committed, self._places) for committed in LEVELS}
         inputs = {
-            query.expected(row.value.decode()).encode(): (row.place, row.offset)
+            self._what.spec.expected(row.value.decode()).encode(): (row.place, row.offset)
             for row in self._closing(True, self._input).rows()
         }
         whole_parts = self._what.whole_parts and self._what.spec.shuffle is None

@@ -84,7 +84,12 @@ class Scene:
         write(servers, self.input, rows[half:], commit=True)
         fields = {"bootstrap_servers": servers, "checkpoint": str(folder / "checkpoint"), "shuffle": shuffle, **spec}
         self.spec = query.Spec(
-            input=self.input, output=self.output, also=also, group=self.group, rows_per_batch=rows_per_batch, **fields
+            input=self.input,
+            output=self.output,
+            also=None if fields.get("copies") else also,
+            group=self.group,
+            rows_per_batch=rows_per_batch,
+            **fields,
         )
 
     def value(self, partition: int, number: int) -> str:
@@ -226,13 +231,13 @@ class Scene:
         wait_for(lambda: self.view.held(self.output) == {}, "the markers")
         rows = self.view.rows(self.output)
         seen = [row.value.decode() for row in rows]
-        wanted = {query.expected(value) for values in self.values.values() for value in values}
+        wanted = {self.spec.expected(value) for values in self.values.values() for value in values}
         assert not doubled(seen)
         assert set(seen) == wanted
         if self.spec.shuffle is None:
             for p, values in self.values.items():
                 visible = [row.value.decode() for row in rows if row.partition == p]
-                assert visible == [query.expected(value) for value in values]
+                assert visible == [self.spec.expected(value) for value in values]
         assert self._noted <= set(rows), "a committed row has vanished"
         uncommitted = self.view.rows(self.output, committed=False)
         assert set(rows) <= set(uncommitted)

@@ -44,7 +44,7 @@ def number_not_checked(patch: pytest.MonkeyPatch) -> None:
     def answer(self: Any, fields: Fields, read: Any) -> Any:
         if not self._asked:
             raise OSError("the broker answers, though nothing was asked")
-        number, note = self._asked.popleft()
+        number, _, note = self._asked.popleft()
         try:
             fields.of(connection._NUMBER)
             fields.skip_tags()

@@ -1,4 +1,4 @@
-"""Consumer groups: who is in one, and what it has committed; offsets for one, and its end."""
+"""Consumer groups: who is in one, and what it has committed; offsets for one, and their end."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from spark_eos.kafka.errors import group_unauthorized, refusal
 from spark_eos.kafka.net.client import broker_client
 from spark_eos.kafka.net.metadata import CoordinatorKind
 from spark_eos.kafka.net.schema import Record, Request
-from spark_eos.kafka.requests.delete_groups import DELETE_GROUPS
 from spark_eos.kafka.requests.describe_groups import CONSUMER_GROUP_DESCRIBE, DESCRIBE_GROUPS
 from spark_eos.kafka.requests.offset_commit import offset_commit
+from spark_eos.kafka.requests.offset_delete import OFFSET_DELETE
 from spark_eos.kafka.requests.offset_fetch import OFFSET_FETCH
 from spark_eos.retry import retrying
 
@@ -85,21 +85,26 @@ def commit_offsets(kafka: KafkaProperties, group: str, offsets: Offsets, timeout
     raise refusal(kafka, f"the offsets of group {group}", refused, system.monotonic() - began)
 
 
-def delete_group(kafka: KafkaProperties, group: str, timeout_s: float = TIMEOUT_S) -> None:
-    """Delete a group without members, and all that it has committed. Raises KafkaError (EOS_KAFKA_REFUSED)."""
+def delete_offsets(
+    kafka: KafkaProperties, group: str, partitions: Mapping[str, Iterable[int]], timeout_s: float = TIMEOUT_S
+) -> None:
+    """Delete what a group without members has committed for these partitions; the rest stays. Raises KafkaError
+    (EOS_KAFKA_REFUSED)."""
     client = broker_client(kafka)
+    topics = [{"name": t, "partitions": [{"partition_index": p} for p in ps]} for t, ps in partitions.items()]
+    values = {"group_id": group, "topics": topics}
     began, code = system.monotonic(), int(Code.REQUEST_TIMED_OUT)
     for _ in retrying(timeout_s):
         nodes, errors = client.coordinators([group], _TRY_S, CoordinatorKind.GROUP)
-        answer = client.ask(next(iter(nodes)), DELETE_GROUPS, {"groups_names": [group]}, _TRY_S) if nodes else None
-        code = errors.get(group, int(Code.REQUEST_TIMED_OUT)) if answer is None else answer.results[0].error_code
+        answer = client.ask(next(iter(nodes)), OFFSET_DELETE, values, _TRY_S) if nodes else None
+        code = errors.get(group, int(Code.REQUEST_TIMED_OUT)) if answer is None else _code(answer)
         if code in (OK, Code.GROUP_ID_NOT_FOUND):
             return
         if answer is None or code in COORDINATOR_MOVED:
             client.forget([group], CoordinatorKind.GROUP)
         if code not in ADMIN_RETRIES:
             break
-    raise refusal(kafka, f"an end of group {group}", code, system.monotonic() - began)
+    raise refusal(kafka, f"an end of the offsets of group {group}", code, system.monotonic() - began)
 
 
 def _ask(

@@ -144,7 +144,8 @@ class BrokerClient:
     def _send(self, node: int, request: Request, values: Mapping[str, Any], until: float) -> Connection[None]:
         """A connection on which the question is on its way. Raises OSError."""
         connection, spoken = self._control(node, until - system.monotonic())
-        connection.ask(request.api, _version(node, request, spoken), [request.asks.write(values)], None)
+        version, body = _version(node, request, spoken), request.asks.write(values)
+        connection.ask(request.api, version, [body], None, flexible=request.flexible)
         return connection
 
     def _silent(self, node: int, error: OSError) -> OSError:

@@ -42,7 +42,7 @@ class Connection(Generic[A]):
         self._socket = broker
         self._gathers = not isinstance(broker, ssl.SSLSocket)
         self._number = 0
-        self._asked: deque[tuple[int, A]] = deque()
+        self._asked: deque[tuple[int, bool, A]] = deque()
         self._unsent: deque[memoryview] = deque()
         self._received = bytearray()
         broker.setblocking(False)
@@ -68,16 +68,17 @@ class Connection(Generic[A]):
         """Something is left to be sent."""
         return bool(self._unsent)
 
-    def ask(self, api: int, version: int, body: Iterable[bytes | memoryview], note: A) -> int:
-        """Queue a request of a version with tags, to be sent by `push`; its number."""
+    def ask(self, api: int, version: int, body: Iterable[bytes | memoryview], note: A, *, flexible: bool = True) -> int:
+        """Queue a request, to be sent by `push`; its number. ``flexible``: of a version whose headers have tags."""
         if self.idle:
             self.moved_at = system.monotonic()
         self._number += 1
-        head = struct.pack(">hhih", api, version, self._number, len(self._client_id)) + self._client_id + NO_TAGS
+        head = struct.pack(">hhih", api, version, self._number, len(self._client_id)) + self._client_id
+        head += NO_TAGS if flexible else b""
         pieces: list[bytes | memoryview] = [head, *body]
         pieces.insert(0, struct.pack(">i", sum(map(len, pieces))))
         self._unsent += map(memoryview, _joined(pieces))
-        self._asked.append((self._number, note))
+        self._asked.append((self._number, flexible, note))
         return self._number
 
     def push(self) -> None:
@@ -130,10 +131,11 @@ class Connection(Generic[A]):
     def _answer(self, fields: Fields, read: Callable[[Fields], T]) -> tuple[int, A, T]:
         if not self._asked:
             raise OSError("the broker answers, though nothing was asked")
-        asked, note = self._asked.popleft()
+        asked, flexible, note = self._asked.popleft()
         try:
             (number,) = fields.of(_NUMBER)
-            fields.skip_tags()
+            if flexible:
+                fields.skip_tags()
             if number != asked:
                 raise OSError("the broker answers another request")
             return number, note, read(fields)

@@ -1,4 +1,5 @@
-"""The fields of requests and answers: how each kind is written and read, in the flexible versions (KIP-482).
+"""The fields of requests and answers: how each kind is written and read, in the flexible versions (KIP-482), and in
+older ones, where a request has no others.
 
 A `Request` says what its two sides are made of; both sides are written and read as plain mappings and records::
 
@@ -162,9 +163,43 @@ class Api:
         return newest if newest >= max(first, self.first) else None
 
 
+def _write_fixed_text(text: str) -> bytes:
+    data = text.encode()
+    return struct.pack(">h", len(data)) + data
+
+
+def _read_fixed_text(fields: Fields) -> str:
+    (size,) = fields.of(_SHORT)
+    return fields.skip(max(0, size)).decode()
+
+
+_SHORT, _INT = struct.Struct(">h"), struct.Struct(">i")
+#: As `STRING`, in versions that are not flexible.
+FIXED_STRING = Kind(_write_fixed_text, _read_fixed_text)
+
+
+def fixed_array(of: Kind) -> Kind:
+    """As `array`, in versions that are not flexible."""
+
+    def write(values: Sequence[Any]) -> bytes:
+        return struct.pack(">i", len(values)) + b"".join(map(of.write, values))
+
+    return Kind(write, lambda fields: [of.read(fields) for _ in range(fields.of(_INT)[0])])
+
+
+def fixed_record(**kinds: Kind) -> Kind:
+    """As `record`, in versions that are not flexible: without tagged fields."""
+
+    def write(values: Mapping[str, Any]) -> bytes:
+        return b"".join(kind.write(values[name]) for name, kind in kinds.items())
+
+    return Kind(write, lambda fields: Record(**{name: kind.read(fields) for name, kind in kinds.items()}))
+
+
 @dataclass(frozen=True)
 class Request(Api):
-    """A request whose fields are the same in all of these versions."""
+    """A request whose fields are the same in all of these versions, which are flexible, or none of them is."""
 
     asks: Kind
     answers: Kind
+    flexible: bool = True

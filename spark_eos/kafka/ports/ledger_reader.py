@@ -151,6 +151,8 @@ class LedgerReader:
             return
         self._heads.clear()
         self._read_to.clear()
+        self._scanned_to.clear()
+        self._scanned.clear()
         if self._topic_id is not None:
             self._least_end.clear()
         self._topic_id = found

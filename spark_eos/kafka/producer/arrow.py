@@ -128,6 +128,10 @@ class ArrowProducer:
         """After `flush`: see `Sender.runs`."""
         return self._sender.runs((topic, partition))
 
+    def bytes_written(self, besides: Collection[str] = ()) -> int:
+        """After `flush`: the size of the record batches in all topics besides these, as they are in the log."""
+        return self._sender.bytes_written(besides)
+
     def empty(self) -> Collection[tuple[str, int]]:
         """After `flush`: partitions that may be in the transaction, though all rows for them were refused."""
         return self._sender.empty

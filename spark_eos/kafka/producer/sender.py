@@ -20,7 +20,7 @@ and all that was sent after it must be answered, too. Else the attempt fails.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import astuple, dataclass, field
 
 from spark_eos import system
@@ -61,7 +61,7 @@ class _PartitionQueue:
     were sent again, and none of them is known to be written yet. ``unsure``: sequence numbers of those of which a copy
     may be under way, or written. ``refused``: the first one that was refused for its rows, and the broker's code;
     ``removed``: rows that were refused, by which the sequence numbers of later batches are lower than they were.
-    ``runs``: see `Sender.runs`."""
+    ``runs``: see `Sender.runs`; ``bytes``: of what was written."""
 
     place: Place
     moved_at: float
@@ -76,6 +76,7 @@ class _PartitionQueue:
     refused: tuple[Sealed, int] | None = None
     removed: int = 0
     runs: list[tuple[int, int]] = field(default_factory=list)
+    bytes: int = 0
     unknown_since: float | None = None
     not_before: float = 0.0
     pause: float = 0.0
@@ -92,6 +93,7 @@ class _PartitionQueue:
             size += len(done.data)
             self.unsure.discard(done.sequence)
             self._note_run(offset if done is sealed else UNKNOWN, done.count)
+        self.bytes += size
         self.begun, self.doubtful, self.moved_at = True, False, now
         self.unknown_since, self.pause = None, 0.0
         return size
@@ -197,6 +199,10 @@ class Sender:
         """After `wait_until_below` (0): (first offset, number) of the rows in a partition, in order, where they lie
         without a gap; `UNKNOWN` for those of which no answer told the offset."""
         return tuple(self._queues[place].runs) if place in self._queues else ()
+
+    def bytes_written(self, besides: Collection[str]) -> int:
+        """Of the record batches that were written, to all topics besides these."""
+        return sum(queue.bytes for (topic, _), queue in self._queues.items() if topic not in besides)
 
     def advance(self) -> None:
         """Process available responses and send what may be sent, without waiting."""

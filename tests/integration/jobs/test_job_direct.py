@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import importlib
+import time
 from pathlib import Path
 
 import pytest
+from pyspark.cloudpickle import register_pickle_by_value
 
 from jobs.config import load
 from jobs.consume_transform_produce import JobConfig, plan, start_direct
@@ -13,6 +16,7 @@ from spark_eos.errors import ConfigError
 from tests.support.direct_queries import copied
 from tests.support.kafka_view import KafkaView
 
+CONF = Path(__file__).parents[3] / "conf"
 CONFIG = """\
 kafka: {{bootstrap.servers: "{servers}"}}
 source: {{topics: [{source}]}}
@@ -53,6 +57,27 @@ def test_a_job_with_a_function_of_arrow_batches_writes_what_it_returns(config, s
     write(source, b"a", b"-b", partition=1)
     assert start_direct(spark, job).awaitTermination(90)
     assert view.values(target) == ["A"]
+
+
+@pytest.mark.parametrize("example", ["direct_copy", "direct_transform"])
+def test_the_examples_run_as_they_are(example, spark, view, topic, write, tmp_path, monkeypatch):
+    """With their variables set, between two topics. A function's module is on the path of every process; this session
+    has begun without it, so that here the function travels with the query."""
+    monkeypatch.syspath_prepend(CONF)
+    register_pickle_by_value(importlib.import_module("late_flights"))
+    source, target = topic(2), topic(2)
+    places = {"SOURCE_TOPIC": source, "TARGET_TOPIC": target, "KAFKA_BOOTSTRAP_SERVERS": view.bootstrap_servers}
+    job = load(CONF / f"{example}.yaml", JobConfig, {**places, "GROUP": target, "CHECKPOINT": str(tmp_path / "it")})
+    before = int(time.time() * 1000) - 60_000
+    late, early = b'{"id":1,"arr_delay":16}', b'{"id":2,"arr_delay": 15}'
+    write(source, late, early, b'{"id":3,"arr_delay":null}', b"", None, key=b"k", partition=1, timestamp=before)
+    assert start_direct(spark, job).awaitTermination(90)
+    rows = view.rows(target)
+    if example == "direct_copy":
+        assert copied(rows) == copied(view.rows(source))
+    else:
+        assert [(row.key, row.value, row.timestamp) for row in rows] == [(b"k", late, before)]
+    assert view.group(target, source) == view.ends(source)
 
 
 @pytest.mark.parametrize(

@@ -152,15 +152,18 @@ def test_a_group_that_has_read_at_the_target(fed, there, view):
     assert mover(copies, group).move(apply=True, overwrite=True).done
 
 
-def test_other_topics_of_a_group(fed, topic, write, view):
-    """They stay as they are, so that the group at the source cannot be deleted; what is before the map is refused."""
+def test_other_topics_of_a_group(fed, topic, write, there, view):
+    """They stay with the group at the source, also where what was moved is deleted there."""
     copies, name, _ = fed
     group, other = Group(name), topic(1)
     group.consume(view, name, 10)
     write(other, b"row")
     group.consume(view, other, 1)
-    refused(copies, group, "EOS_MIRROR_GROUP_REST", delete=True)
-    assert mover(copies, group).move().left == (other,)
+    moved = [p for _, p in view.group(group.name, name)]
+    assert mover(copies, group).move(apply=True, delete=True).left == (other,)
+    assert there.group(group.name, f"moved.{name}").keys() == {(f"moved.{name}", p) for p in moved}
+    assert view.group(group.name, name) == {}
+    assert view.group(group.name, other) == {(other, 0): 1}
 
 
 def test_offsets_before_the_map(mirror, topic, write, view):

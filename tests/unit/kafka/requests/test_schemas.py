@@ -13,6 +13,7 @@ from kafka.protocol.admin.transactions import (
     DescribeTransactionsRequest,
     ListTransactionsRequest,
 )
+from kafka.protocol.api_message import ApiMessage
 from kafka.protocol.consumer import ListOffsetsRequest, OffsetCommitRequest, OffsetFetchRequest
 from kafka.protocol.metadata import FindCoordinatorRequest, MetadataRequest
 from kafka.protocol.producer.transaction import (
@@ -34,8 +35,14 @@ from spark_eos.kafka.requests.init_producer_id import INIT_PRODUCER_ID, INIT_PRO
 from spark_eos.kafka.requests.list_offsets import LIST_OFFSETS
 from spark_eos.kafka.requests.list_transactions import LIST_TRANSACTIONS, LIST_TRANSACTIONS_BY_PATTERN
 from spark_eos.kafka.requests.offset_commit import OFFSET_COMMIT
+from spark_eos.kafka.requests.offset_delete import OFFSET_DELETE
 from spark_eos.kafka.requests.offset_fetch import OFFSET_FETCH
 from spark_eos.kafka.requests.txn_offset_commit import TXN_OFFSET_COMMIT
+
+
+class OffsetDeleteRequest(ApiMessage):
+    """Known to that codec by its name; it has no class for it."""
+
 
 LONG = "a name that is not ascii: töpic " * 9
 
@@ -164,6 +171,11 @@ CASES = [
             "require_stable": True,
         },
     ),
+    (
+        OFFSET_DELETE,
+        OffsetDeleteRequest,
+        {"group_id": LONG, "topics": [{"name": "t", "partitions": [{"partition_index": 3}, {"partition_index": 0}]}]},
+    ),
     (DESCRIBE_GROUPS, DescribeGroupsRequest, {"groups": ["g", LONG], "include_authorized_operations": False}),
     (DESCRIBE_PRODUCERS, DescribeProducersRequest, {"topics": [{"name": "t", "partition_indexes": [0, 5]}]}),
     (DESCRIBE_TRANSACTIONS, DescribeTransactionsRequest, {"transactional_ids": ["a", LONG]}),
@@ -211,7 +223,7 @@ CASES = [
 def test_another_codec_reads_the_same_and_writes_it_back(request_, theirs, values):
     """Every field, in every version that is said to be the same."""
     for version in range(request_.first, request_.last + 1):
-        head = struct.pack(">hhih", request_.api, version, 7, 2) + b"me" + NO_TAGS
+        head = struct.pack(">hhih", request_.api, version, 7, 2) + b"me" + NO_TAGS * request_.flexible
         data = head + request_.asks.write(values)
         read = theirs.decode(data, version=version, header=True)
         assert read.encode(version=version, header=True) == data
