@@ -82,7 +82,7 @@ def test_a_ledger_whose_replicas_are_gone_is_named(brokers, view, spark, tmp_pat
     rows = source(spark, tmp_path)
     brokers.kill(2)
     wait_for(
-        lambda: len(view.admin.list_topics(ledger, timeout=10).topics[ledger].partitions[0].isrs) < BROKERS, "the ISR"
+        lambda: len(view.admin.list_topics(ledger, timeout=30).topics[ledger].partitions[0].isrs) < BROKERS, "the ISR"
     )
     try:
         text = query.stopped_by(rows.stream(), "EOS_LEDGER_NOT_WRITABLE")
@@ -108,7 +108,7 @@ def test_a_leader_that_changes_while_a_task_reads(fate, read_by, brokers, view):
     reader = EosKafkaStreamReader(stream_options(options | read_by))
     reading = reader.read(Task((OffsetRange(topic, 0, 0, count),)))
     numbers = [int(value.as_py()[:8]) for value in next(reading)["value"]]
-    leader = view.admin.list_topics(topic, timeout=10).topics[topic].partitions[0].leader
+    leader = view.admin.list_topics(topic, timeout=30).topics[topic].partitions[0].leader
     end = brokers.kill if fate == "dies" else brokers.stop
     try:
         end(leader)
@@ -171,7 +171,7 @@ def lead(view: KafkaView, partition: int, broker: int) -> None:
     def led() -> bool:
         with contextlib.suppress(kafka.errors.KafkaError):  # it leads already, or is not in sync yet
             view.kafka_python.elect_leaders(0, {topic: [partition]})
-        return view.admin.list_topics(topic, timeout=10).topics[topic].partitions[partition].leader == broker
+        return view.admin.list_topics(topic, timeout=30).topics[topic].partitions[partition].leader == broker
 
     wait_for(led, f"broker {broker} to lead")
 

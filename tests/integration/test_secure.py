@@ -87,7 +87,7 @@ def get_in(kafka: KafkaProperties) -> None:
     assert supports(kafka) and arrow.supports(kafka)
     assert broker_client(kafka).brokers() == [0]
     consumer = Consumer(librdkafka_config(kafka, "consumer"))
-    assert list(consumer.list_topics(timeout=10).brokers) == [0]
+    assert list(consumer.list_topics(timeout=30).brokers) == [0]
     consumer.close()
 
 
@@ -270,7 +270,7 @@ def test_tokens_that_expire_while_rows_are_written_and_read(secure, monkeypatch)
         rows += 1000
         if next(read, None) is None:  # one that is read while the others are written
             read = read_raw(fetching, OffsetRange(topic, 0, 0, rows))
-        assert consumer.list_topics(timeout=10).topics
+        assert consumer.list_topics(timeout=30).topics
     assert sum(batch.num_rows for batch in read_raw(fetching, OffsetRange(topic, 0, 0, rows))) == rows
     for client in (producer, consumer):
         client.close()

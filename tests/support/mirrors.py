@@ -75,7 +75,7 @@ class Mirror:
 
 def cluster_of(view: KafkaView) -> str:
     """The cluster's id, by another client than ours."""
-    return str(view.admin.list_topics(timeout=10).cluster_id)
+    return str(view.admin.list_topics(timeout=30).cluster_id)
 
 
 def seen(view: KafkaView, topic: str) -> list[Row]:

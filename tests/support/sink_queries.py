@@ -18,7 +18,7 @@ from spark_eos.devcluster import DevCluster
 from tests.support.spark_versions import arrow_schema
 
 VALUE = "value string"
-SECONDS = 90.0
+SECONDS = 180.0
 
 
 class Files:

@@ -22,7 +22,7 @@ from tests.support.query import FAST_JVM
 from tests.support.waiting import wait_for
 
 HOSTS = ("127.0.0.1", "127.0.0.2")
-START_S = 60.0
+START_S = 120.0
 
 
 class Standalone:

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-TIMEOUT = 30.0
+TIMEOUT = 60.0
 _LOOK_S = 0.01
 
 

@@ -45,7 +45,7 @@ def values(cluster, topic, count):
 
 def test_comes_up_and_answers(cluster):
     """A cluster has one living broker by default, and knows its own id."""
-    metadata = AdminClient({"bootstrap.servers": cluster.bootstrap_servers}).list_topics(timeout=10)
+    metadata = AdminClient({"bootstrap.servers": cluster.bootstrap_servers}).list_topics(timeout=30)
     assert list(metadata.brokers) == [0]
     assert metadata.cluster_id == cluster.cluster_id
     assert not is_gone(cluster.broker(0).pid)
@@ -56,7 +56,7 @@ def test_java_reads_what_was_produced(cluster, topic):
     name = topic(2, retention_ms=-1)
     producer = produce(cluster, name, "first\nvalue", "")
     producer.produce(name, None, key="key", partition=1, headers={"a": "b"}, timestamp=1234)
-    producer.flush(10)
+    producer.flush(30)
     records = sorted(cluster.console_consume(name, max_messages=3))
     assert [record[:2] + record[3:] for record in records] == [
         (0, 0, "", None, "first\nvalue"),
@@ -145,7 +145,7 @@ def test_three_brokers_replicate_and_outlive_one():
     """With three brokers, writing and reading go on while one is dead, and it finds its way back."""
     with DevCluster(3) as cluster:
         cluster.create_topic("replicated", 3)
-        metadata = AdminClient({"bootstrap.servers": cluster.bootstrap_servers}).list_topics("replicated", timeout=10)
+        metadata = AdminClient({"bootstrap.servers": cluster.bootstrap_servers}).list_topics("replicated", timeout=30)
         partitions = metadata.topics["replicated"].partitions.values()
         assert [sorted(partition.replicas) for partition in partitions] == [[0, 1, 2]] * 3
         produce(cluster, "replicated", "by three")
@@ -243,9 +243,9 @@ def test_the_command_runs_until_interrupted(how, with_cli):
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environ, cwd=with_cli.folder
     ) as process:
         servers = process.stdout.readline().strip().removeprefix("bootstrap.servers=")
-        assert list(AdminClient({"bootstrap.servers": servers, "log_level": 0}).list_topics(timeout=10).brokers) == [0]
+        assert list(AdminClient({"bootstrap.servers": servers, "log_level": 0}).list_topics(timeout=30).brokers) == [0]
         process.send_signal(how)
-        _, said = process.communicate(timeout=20)
+        _, said = process.communicate(timeout=60)
     assert (process.returncode, said) == (0, "Ctrl-C stops it.\n")
     host, port = servers.split(":")
     with pytest.raises(ConnectionRefusedError):
@@ -258,9 +258,9 @@ def test_the_command_makes_topics_and_keeps_those_that_are_there(tmp_path):
         command = [sys.executable, "-m", "spark_eos.cli", "devcluster", "--data", str(tmp_path), "--topic", asked]
         with subprocess.Popen([*command, "--topic", "plain"], stdout=subprocess.PIPE, text=True) as process:
             servers = process.stdout.readline().strip().removeprefix("bootstrap.servers=")
-            topics = AdminClient({"bootstrap.servers": servers, "log_level": 0}).list_topics(timeout=10).topics
+            topics = AdminClient({"bootstrap.servers": servers, "log_level": 0}).list_topics(timeout=30).topics
             process.send_signal(signal.SIGINT)
-            assert process.wait(20) == 0
+            assert process.wait(60) == 0
         assert {name: len(topic.partitions) for name, topic in topics.items()} == {"made": 3, "plain": 1}
 
 

@@ -55,7 +55,7 @@ def test_topics_and_partitions_that_appear_are_followed(mirror, topic, write, ad
     copies = mirror("", prefix="new.")
     copies.reads = {"subscribePattern": f"^{name}"}
     copies.run()
-    before = set(view.admin.list_topics(timeout=10).topics), set(there.admin.list_topics(timeout=10).topics)
+    before = set(view.admin.list_topics(timeout=30).topics), set(there.admin.list_topics(timeout=30).topics)
     admin.create_partitions([NewPartitions(name, 3)])[name].result()
     admin.create_topics([NewTopic(f"{name}-2", 2, 1, config={"retention.ms": "-1"})])[f"{name}-2"].result()
     wait_for(lambda: len(view.partitions(name)) == 3, "the partitions")
@@ -64,8 +64,8 @@ def test_topics_and_partitions_that_appear_are_followed(mirror, topic, write, ad
     copies.run()
     check_same(copies, name, f"{name}-2")
     assert (len(there.partitions(f"new.{name}")), len(there.partitions(f"new.{name}-2"))) == (3, 2)
-    assert set(view.admin.list_topics(timeout=10).topics) == before[0] | {f"{name}-2"}
-    assert set(there.admin.list_topics(timeout=10).topics) == before[1] | {f"new.{name}-2"}
+    assert set(view.admin.list_topics(timeout=30).topics) == before[0] | {f"{name}-2"}
+    assert set(there.admin.list_topics(timeout=30).topics) == before[1] | {f"new.{name}-2"}
 
 
 def test_ranges_without_a_row_are_in_the_map(mirror, topic, transactions, there, view):

@@ -65,7 +65,7 @@ class Scraped:
         return any(sample.name == name for family in self.families() for sample in family.samples)
 
     def families(self) -> list:
-        with urllib.request.urlopen(f"http://127.0.0.1:{self._port}/metrics", timeout=10) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self._port}/metrics", timeout=30) as answer:
             return list(text_string_to_metric_families(answer.read().decode()))
 
 
@@ -194,7 +194,7 @@ def test_a_last_stable_offset_that_stands_still_is_seen_from_outside(metrics, cl
     assert (held["topic"], held["partition"]) == (source, 0)
     assert transactions.transactional_id in held["text"]
     assert seen["lag"][0]["stalled_s"] >= 1
-    transactions.producer.commit_transaction(10)
+    transactions.producer.commit_transaction(30)
     wait_for(lambda: scraped.value("source_held_partitions", **labels) == 0, "the end of the transaction")
     wait_for(lambda: scraped.value("rows_total", query="copies") == 1, "the row")
     query.stop()

@@ -21,7 +21,7 @@ from spark_eos.devcluster import DevCluster
 from tests.support.kafka_view import KafkaView, write
 from tests.support.sink_queries import Sink, kafka_frame
 
-NAMED_WITHIN_S = 60.0
+NAMED_WITHIN_S = 120.0
 LAST = 3
 
 

@@ -38,7 +38,7 @@ def test_a_batch_reads_what_is_stable(read, reader, topic, write, transactions):
     write(name, "behind")
     assert read(name) == ["a", "b", "c"]
     assert read(name, kafka__isolation__level="read_uncommitted") == ["a", "aborted", "b", "behind", "c", "open"]
-    transactions.producer.commit_transaction(10)
+    transactions.producer.commit_transaction(30)
     until_stable(reader, name, 5)
     assert read(name) == ["a", "b", "behind", "c", "open"]
 

@@ -17,7 +17,7 @@ from tests.support.source_calls import fresh, run, until_more
 from tests.support.spark_versions import needs_admission_control
 from tests.support.waiting import wait_for
 
-SECONDS = 90.0
+SECONDS = 180.0
 
 
 @pytest.fixture

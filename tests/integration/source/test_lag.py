@@ -56,7 +56,7 @@ def test_a_partition_that_an_open_transaction_holds(reader, topic, write, transa
     wait_for(lambda: lag_now()["heldMs"] >= 200, "a lag that is held for 200 ms")
     now = lag_now()
     assert (now["stable"], now["high"]) == (0, 2)
-    transactions.producer.commit_transaction(10)
+    transactions.producer.commit_transaction(30)
     wait_for(lambda: lag_now()["heldMs"] == 0, "a lag that nothing holds")
 
 

@@ -73,7 +73,7 @@ def test_a_query_reads_what_is_stable_and_goes_on_after_a_restart(query, topic, 
     running.processAllAvailable()  # its commit log is written too; otherwise the restart replays 'c', as it should
     running.stop()
     assert sorted(first.values) == ["a", "b", "c"]
-    transactions.producer.commit_transaction(10)
+    transactions.producer.commit_transaction(30)
     second = query(",".join(names), startingOffsets="earliest")
     running = second.start()
     second.wait({"open", "hidden"})

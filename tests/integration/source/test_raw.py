@@ -99,7 +99,7 @@ def test_headers(kafka, topic, producer, cluster):
     write(writer, name, 5, headers=[("a", b"1"), ("a", None), ("ü", b"")])
     consumer = Consumer({"bootstrap.servers": cluster.bootstrap_servers, "group.id": "test"})
     consumer.assign([TopicPartition(name, 0, 0)])
-    seen = [m.headers() for m in consumer.consume(10, 10)]
+    seen = [m.headers() for m in consumer.consume(10, 30)]
     consumer.close()
     assert len(seen) == 10
     (batch,) = read_raw(Fetching(kafka, include_headers=True), OffsetRange(name, 0, 0, 10))
@@ -114,7 +114,7 @@ def test_more_than_a_fetch_holds(kafka, topic, producer, monkeypatch):
     large = producer(message_max_bytes=1_500_000, linger_ms=10)
     for size in (300_000, 10, 900_000, 1_400_000, 10):
         large.produce(name, b"x" * size)
-    assert large.flush(10) == 0
+    assert large.flush(30) == 0
     write(producer(linger_ms=10), name, 4000)
     monkeypatch.setattr(raw, "FETCH_BYTES", 100_000)
     same_as_by_a_consumer(kafka, name, 0, 4005)
@@ -217,13 +217,13 @@ def test_a_range_behind_an_open_transaction_stalls(kafka, topic, producer, monke
     monkeypatch.setattr(raw, "_SHORT_STALL_S", 0.3)
     name = topic()
     writer = producer(transactional_id=f"test-{uuid.uuid4()}")
-    writer.init_transactions(10)
+    writer.init_transactions(30)
     writer.begin_transaction()
     write(writer, name, 3)
     with pytest.raises(KafkaError) as caught:
         list(read_raw(Fetching(kafka), OffsetRange(name, 0, 0, 3)))
     assert caught.value.condition == "EOS_SOURCE_STALLED"
-    writer.abort_transaction(10)
+    writer.abort_transaction(30)
 
 
 def test_a_topic_that_is_missing(kafka):

@@ -39,7 +39,7 @@ def test_a_missing_topic_is_named_and_not_created(reader, topic, admin):
     with pytest.raises(TopicError, match=name) as caught:
         reader(f"{topic()},{name}").initialOffset()
     assert caught.value.condition == "EOS_TOPIC_MISSING"
-    assert name not in admin.list_topics(timeout=10).topics
+    assert name not in admin.list_topics(timeout=30).topics
 
 
 def test_unreachable_brokers_are_named_within_a_bounded_time(monkeypatch):
@@ -71,7 +71,7 @@ def test_a_start_inside_an_open_transaction_waits_for_it(reader, topic, transact
     source = reader(name, json.dumps({name: {"0": 2}}))
     batches, at = run(source)
     assert values(batches) == []
-    transactions.producer.commit_transaction(10)
+    transactions.producer.commit_transaction(30)
     until_new(source, at)
     assert values(run(source, at)[0]) == ["c"]
 

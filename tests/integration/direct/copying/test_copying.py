@@ -91,10 +91,10 @@ def test_a_range_without_rows(topic, producer, begin, view, kafka):
     """Aborted rows and markers: nothing is written, so there is no transaction."""
     source, target = topic(), topic()
     writer = producer(transactional_id=f"test-{uuid.uuid4()}")
-    writer.init_transactions(10)
+    writer.init_transactions(30)
     writer.begin_transaction()
     write(writer, source, 30)
-    writer.abort_transaction(10)
+    writer.abort_transaction(30)
     wait_for(lambda: not view.held(source), "the marker")
     own = begin()
     said = copy_range(Fetching(kafka), OffsetRange(source, 0, 0, view.ends(source)[source, 0]), (target, 0), own)
@@ -115,11 +115,11 @@ def test_a_compacted_source(topic, producer, copy, view, monkeypatch):
     writer = producer(linger_ms=50, compression_type="lz4")
     for i in range(300):
         writer.produce(source, b"v%d" % i, b"same" if i % 7 else b"k%d" % i, timestamp=TIME + i)
-    assert writer.flush(10) == 0
+    assert writer.flush(30) == 0
 
     def compacted() -> bool:
         writer.produce(source, b"roll", b"roll")  # an active segment is never compacted
-        assert writer.flush(10) == 0
+        assert writer.flush(30) == 0
         return len(seen(view, source, 0, 300)) < 60
 
     wait_for(compacted, "the compaction", 60.0)
@@ -186,7 +186,7 @@ def test_the_probe_of_the_benchmark(topic, producer, view, cluster):
     writer = producer(linger_ms=50)
     for i in range(500):
         writer.produce(source, b"%d" % i, partition=i % 2)
-    assert writer.flush(10) == 0
+    assert writer.flush(30) == 0
     transactions = probe.copy(probe.Spec(cluster.bootstrap_servers, source, target, 2, 100))
     assert [transaction.rows for transaction in transactions] == [100, 100, 50] * 2
     wait_for(lambda: not view.held(target), "the markers")
@@ -238,7 +238,7 @@ def test_a_row_that_the_target_does_not_take(topic, producer, begin, view, kafka
     writer = producer(linger_ms=50)
     for value in (b"a", b"b" * 9_000, b"c"):
         writer.produce(source, value)
-    assert writer.flush(10) == 0
+    assert writer.flush(30) == 0
     own = begin()
     with pytest.raises(EosError) as caught:
         copy_range(Fetching(kafka), OffsetRange(source, 0, 0, 3), (target, 0), own)
@@ -263,7 +263,7 @@ def test_rows_that_the_target_never_takes(config, reason, topic, producer, begin
     writer = producer(linger_ms=50)
     for i in range(10):
         writer.produce(source, b"%d" % i, timestamp=TIME)
-    assert writer.flush(10) == 0
+    assert writer.flush(30) == 0
     own = begin()
     with pytest.raises(EosError) as caught:
         copy_range(Fetching(kafka), OffsetRange(source, 0, 0, 10), (target, 0), own)

@@ -36,11 +36,11 @@ def test_batches_of_a_copy(codec, cluster, topic, copy, begin):
             "compression.type": codec,
         }
     )
-    writer.init_transactions(10)
+    writer.init_transactions(30)
     writer.begin_transaction()
     for i in range(2000):
         writer.produce(source, b"%d" % i * 20, timestamp=TIME + i)
-    writer.commit_transaction(10)
+    writer.commit_transaction(30)
     own = begin()
     copy(source, 0, 2001, target, own)
     before, after = batches(cluster, source), batches(cluster, target)
