@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -25,22 +25,42 @@ settings.register_profile("busy machine", deadline=None, suppress_health_check=[
 settings.load_profile("busy machine")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What takes long begins early; the rest stays in the order of the files."""
+    from tests.support.shares import share_of
+
+    items.sort(key=lambda item: share_of(item.nodeid))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """With ``--dist loadfile``, files that share something besides go to one process together."""
+    if config.getvalue("dist") != "loadfile":
+        return None
+    from tests.support.shares import scheduler
+
+    return scheduler(config, log)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def fast_start(request: pytest.FixtureRequest) -> None:
     """Each Spark that a test starts, in whatever process, works for seconds or minutes: it is to be up fast."""
     if any({"integration", "chaos"} & set(item.path.parts) for item in request.session.items):
         from jobs.fast_start import environment
 
-        os.environ.update(environment(prepare=False))  # one run is too short to pay for that
+        os.environ.update(environment(prepare=False))  # a few tests are too short to pay for that; make has prepared it
 
 
 @pytest.fixture(scope="module", autouse=True)
 def no_client_outlives_its_module() -> Iterator[None]:
     """Else clients of clusters that are gone ask for them again and again, and say so in the log of other tests."""
     yield
-    client = sys.modules.get("spark_eos.kafka.net.client")
+    client, consumer = map(sys.modules.get, ("spark_eos.kafka.net.client", "spark_eos.source.consumer"))
     if client is not None:
         client.close_all()
+    if consumer is not None:
+        while consumer._idle_consumers:
+            consumer._idle_consumers.popitem()[1].close()
 
 
 @pytest.fixture(scope="module")
