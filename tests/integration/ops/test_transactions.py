@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 from spark_eos.errors import Superseded
+from spark_eos.kafka.admin import topics
 from spark_eos.kafka.admin.configs import create_topic
 from spark_eos.kafka.ports import ledger_log
 from spark_eos.kafka.producer.arrow import ArrowProducer
@@ -128,10 +129,12 @@ def test_what_was_lost_is_told(left, capsys):
 
 
 @pytest.mark.parametrize("action", ["abort", "settle"])
-def test_without_a_ledger_nothing_is_ended(action, left, capsys):
+def test_without_a_ledger_nothing_is_ended(action, left, capsys, monkeypatch):
     """Where it cannot be read, or knows nothing of the query, nobody can tell what is decided: exit code 2."""
     prepared = left.prepare(0)
-    assert left.command(action, "--yes", ledger=f"no-{left.ledger}") == 2
+    with monkeypatch.context() as impatient:
+        impatient.setattr(topics, "_UNKNOWN_TOPIC_S", 0.3)
+        assert left.command(action, "--yes", ledger=f"no-{left.ledger}") == 2
     assert "EOS_TOPIC_MISSING" in capsys.readouterr().err
     other = Left.__new__(Left)
     other.__dict__ |= left.__dict__ | {"ledger": f"empty-{left.ledger}"}
@@ -159,7 +162,7 @@ def test_a_ledger_that_is_held_by_the_querys_own_transaction(left, capsys, monke
     told = capsys.readouterr().out
     assert holder.name in told
     assert "when the ledger can be read" in told
-    monkeypatch.setattr(ledger_log, "READ_S", 5.0)
+    monkeypatch.setattr(ledger_log, "READ_S", 2.0)
     assert left.command("abort", "--yes") == 0
     assert left.command("list") == 0
     assert left.ports.ledger.read().run == NOBODY
