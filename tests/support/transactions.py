@@ -69,14 +69,14 @@ def write_in_turn(producer: Callable[..., Producer], rounds: int, write: Callabl
     plain = producer()
     one, two = (producer(transactional_id=f"test-{uuid.uuid4()}", compression_type="zstd") for _ in range(2))
     for writer in (one, two):
-        writer.init_transactions(10)
+        writer.init_transactions(30)
     for round_ in range(rounds):
         one.begin_transaction()
         two.begin_transaction()
         for writer in (one, plain, two, one):
             write(writer, round_)
-        one.commit_transaction(10) if round_ % 2 else one.abort_transaction(10)
-        two.abort_transaction(10)
+        one.commit_transaction(30) if round_ % 2 else one.abort_transaction(30)
+        two.abort_transaction(30)
 
 
 @dataclass(frozen=True)
