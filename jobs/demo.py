@@ -1,7 +1,7 @@
 """Kills the main job in the middle of micro-batches and counts what a consumer sees, next to Spark's own sink.
 
-    make demo                      (python -m jobs.demo)  three kills each, in about two minutes
-    make demo ARGS=--full          every flight, and a kill at each step of the protocol
+    spark-eos demo                 three kills each, in about two minutes; in a checkout: make demo
+    spark-eos demo --full          every flight, and a kill at each step of the protocol; make demo ARGS=--full
 
 docs/demo.md describes each step. Exit code 0: eos-kafka's output has every row once and in order.
 """
@@ -23,20 +23,21 @@ from pathlib import Path
 
 import pandas as pd
 
-from jobs._demo.check import Findings, examine, read_input
-from jobs._demo.flights import INPUT_TOPIC, OUTPUT_TOPICS, PARTITIONS, Expected, expected, flights
-from jobs._demo.load import Loaded, load
-from jobs._demo.picture import Story, draw
-from jobs._demo.run import FROM_OUTSIDE, STRIKES, Job, JobFailed, Strike
-from jobs._demo.show import Show, table
-from jobs._demo.side import OURS, Side
-from jobs._demo.topics import Reader
-from jobs._demo.watch import Watch
-from jobs.arguments import count
 from spark_eos.devcluster import DevCluster
 from spark_eos.devcluster.jars import SPARK_KAFKA, resolve
 from spark_eos.devcluster.store import cache_dir
 from spark_eos.errors import EosError
+
+from ._demo.check import Findings, examine, read_input
+from ._demo.flights import INPUT_TOPIC, OUTPUT_TOPICS, PARTITIONS, Expected, expected, flights
+from ._demo.load import Loaded, load
+from ._demo.picture import Story, draw
+from ._demo.run import FROM_OUTSIDE, STRIKES, Job, JobFailed, Strike
+from ._demo.show import Show, table
+from ._demo.side import OURS, Side
+from ._demo.topics import Reader
+from ._demo.watch import Watch
+from .arguments import count
 
 THEIRS = "kafka"
 _ROWS = 60_000
@@ -228,7 +229,7 @@ def _verdict(outcome: Outcome) -> str:
 
 
 def _plan(arguments: Sequence[str] | None) -> Plan:
-    parser = argparse.ArgumentParser(prog="jobs.demo", description=(__doc__ or "").partition("\n")[0])
+    parser = argparse.ArgumentParser(prog="spark-eos demo", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--full", action="store_true", help=f"all flights, and {len(STRIKES)} kills: every step")
     parser.add_argument("--sink", choices=(OURS, THEIRS, "both"), default="both", help="one sink only")
     parser.add_argument("--source", choices=(OURS, THEIRS), default=OURS, help="the source to use")

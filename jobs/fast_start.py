@@ -26,7 +26,9 @@ from spark_eos.devcluster import DevCluster
 from spark_eos.devcluster.java import find_java
 from spark_eos.devcluster.store import cache_dir, digest, stored
 
-ROOT = Path(__file__).resolve().parent.parent
+#: The main job, and where Python finds it: in a checkout beside this file, from the wheel wherever it is started.
+JOB = f"{__package__}.consume_transform_produce"
+HOME = Path(__file__).resolve().parent.parent if __package__ == "jobs" else None
 #: Up fast rather than fast in the long run.
 JVM_FLAGS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _TRAINING_S = 300
@@ -102,8 +104,8 @@ def _train(home: Path, archive: Path) -> None:
         job.write_text(_JOB.format(servers=cluster.bootstrap_servers, folder=folder))
         options = f"{JVM_FLAGS} {_QUIET} -XX:ArchiveClassesAtExit={archive}"
         process = subprocess.Popen(
-            [sys.executable, "-m", "jobs.consume_transform_produce", "--conf", str(job)],
-            cwd=ROOT,
+            [sys.executable, "-m", JOB, "--conf", str(job)],
+            cwd=HOME,
             env={**os.environ, **_variables(home, options), "PYSPARK_PYTHON": sys.executable},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from jobs._demo.flights import INPUT_TOPIC, OUTPUT_TOPICS, PARTITIONS, Expected
-from jobs._demo.topics import Reader, Row, group_offsets
+from .flights import INPUT_TOPIC, OUTPUT_TOPICS, PARTITIONS, Expected
+from .topics import Reader, Row, group_offsets
 
 _NO_ID = -1
 

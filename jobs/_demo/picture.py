@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jobs._demo.side import OURS, Event, Kind, Sample
+from .side import OURS, Event, Kind, Sample
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

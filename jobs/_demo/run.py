@@ -15,12 +15,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from jobs import fast_start
-from jobs._demo import processes
-from jobs._demo.watch import Watch
+from .. import fast_start
+from . import processes
+from .watch import Watch
 
-ROOT = Path(__file__).resolve().parents[2]
-CONFIG = ROOT / "conf" / "consume_transform_produce.yaml"
+#: A link to the example in conf/, which is not in the wheel.
+CONFIG = Path(__file__).with_name("consume_transform_produce.yaml")
 _RUN_S = 300.0
 
 
@@ -104,8 +104,8 @@ class Job:
         arguments = ["--conf", str(CONFIG), "--source", self.source_format, "--sink", self.sink_format]
         with self.log(number).open("wb") as log:
             process = subprocess.Popen(
-                [sys.executable, "-m", "jobs.consume_transform_produce", *arguments],
-                cwd=ROOT,
+                [sys.executable, "-m", fast_start.JOB, *arguments],
+                cwd=fast_start.HOME,
                 env=dict(os.environ) | self._environment() | dict(faults or {}),
                 stdin=subprocess.DEVNULL,
                 stdout=log,

@@ -13,10 +13,10 @@ from rich.panel import Panel
 from rich.table import Column, Table
 from rich.text import Text
 
-from jobs._demo.check import Findings
-from jobs._demo.load import Loaded
-from jobs._demo.side import OURS, Event, Kind, Side
-from jobs._demo.watch import Count
+from .check import Findings
+from .load import Loaded
+from .side import OURS, Event, Kind, Side
+from .watch import Count
 
 _REFRESH_S = 0.2
 _SINK_WIDTH = len(OURS)

@@ -7,8 +7,8 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
-from jobs._demo.run import FROM_OUTSIDE, Job, Strike, to_end, until_point, until_rows_appear
-from jobs._demo.watch import Count, Watch
+from .run import FROM_OUTSIDE, Job, Strike, to_end, until_point, until_rows_appear
+from .watch import Count, Watch
 
 OURS = "eos-kafka"
 _SETTLE_S = 5.0

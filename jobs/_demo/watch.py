@@ -7,7 +7,7 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from jobs._demo.topics import Reader, Row
+from .topics import Reader, Row
 
 #: Topic and partition.
 Place = tuple[str, int]

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,7 +23,9 @@ from spark_eos.errors import EosError
 
 ROOT = Path(__file__).parents[2]
 CLIENT = {"--bootstrap-servers", "--kafka", "--kafka-file"}
-ASKS_NOBODY = {"run", "devcluster", "acls", "package", "plot"}
+#: Their arguments are those of what they start.
+PASSES_ON = {"run", "demo"}
+ASKS_NOBODY = {*PASSES_ON, "devcluster", "acls", "package", "plot"}
 #: They change something, unless they only say what they would do.
 CHANGES = {"transactions abort", "transactions settle", "checkpoint adopt", "mirror move-group", "replay", "recover"}
 #: Scripts have these: none of them may go, or be called otherwise.
@@ -53,6 +56,7 @@ KNOWN = {
     "top": {"--query", "--once", "--every", "--ledger-topic", "--prefix", "--format"},
     "plot": {"--to", "--query", "--last", "--format"},
     "run": set(),
+    "demo": set(),
 }
 
 
@@ -86,7 +90,7 @@ def test_the_cluster_is_named_in_the_same_way_everywhere(command):
     assert {name: own[name].help for name in CLIENT} == {name: others[name].help for name in CLIENT}
 
 
-@pytest.mark.parametrize("command", sorted(COMMANDS.keys() - {"run"}))
+@pytest.mark.parametrize("command", sorted(COMMANDS.keys() - PASSES_ON))
 def test_every_command_speaks_json(command):
     """Jobs have an output of their own."""
     assert flags(command)["--format"].default is options.Format.TEXT
@@ -190,6 +194,16 @@ def test_a_jobs_arguments_are_its_own(monkeypatch):
     assert cli.main(["run", "nope"]) == 2
 
 
+def test_the_demos_arguments_are_its_own(monkeypatch):
+    """--help among them; its exit code is the command's."""
+    seen = []
+    demo = SimpleNamespace(main=lambda words: seen.append(words) or 1)
+    monkeypatch.setattr("spark_eos.cli.jobs._imported", lambda *given: demo)
+    assert cli.main(["demo", "--rows", "5", "--help"]) == 1
+    assert cli.main(["demo"]) == 1
+    assert seen == [["--rows", "5", "--help"], []]
+
+
 #: A command between quotes, in backticks, or on a line of its own; what is not ASCII, or a name, is for the reader.
 _NAMED = re.compile(r"(?:['`(]|^ {4}|^\$ )spark-eos ((?:[a-z]+ ?)*[^'`)\n]*)", re.MULTILINE)
 
@@ -231,7 +245,7 @@ def test_commands_that_are_named_exist_and_take_these_options(files):
                 if words.split()[0] in NOT_YET:
                     continue
                 assert command is not None, f"{file.name}: spark-eos {words}"
-                if command in COMMANDS and command != "run":
+                if command in COMMANDS and command not in PASSES_ON:
                     assert set(given) <= {*flags(command), "--help", "--no-trial"}, f"{file.name}: {words} {given}"
 
 

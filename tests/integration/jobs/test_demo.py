@@ -1,4 +1,4 @@
-"""A short demo, from loading to the picture: the whole of it is `make demo`."""
+"""A short demo, from loading to the picture, as the command line starts it: the whole of it is `make demo`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ pytest.importorskip("rich")
 
 from jobs._demo import processes
 
-ROOT = Path(__file__).parents[3]
 SECONDS = 600
 
 
@@ -22,11 +21,11 @@ def test_a_short_demo_shows_both_sinks_under_a_kill_and_leaves_nothing(tmp_path:
     """20,000 flights, each job killed once in mid-batch: eos-kafka has every row once, Spark's own sink some twice."""
     picture = tmp_path / "demo.png"
     demo = subprocess.Popen(
-        [sys.executable, "-m", "jobs.demo", "--rows", "20000", "--kills", "1", "--picture", str(picture)],
+        [sys.executable, "-m", "spark_eos.cli", "demo", "--rows", "20000", "--kills", "1", "--picture", str(picture)],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        cwd=ROOT,
+        cwd=tmp_path,
         env=os.environ | {"TMPDIR": str(tmp_path), "COLUMNS": "100"},
     )
     try:
