@@ -44,7 +44,7 @@ class Copies:
         return [found[b"F%d" % n] for n in range(feeds)]
 
 
-@pytest.fixture(params=[None, shouted], ids=["copy", "transform"])
+@pytest.fixture(params=[None, pytest.param(shouted, marks=pytest.mark.chaos)], ids=["copy", "transform"])
 def copies(request, spark, view, topic, write, tmp_path):
     query = Direct(spark, view, tmp_path / uuid.uuid4().hex, topic(), topic())
     life = Copies(query, write, request.param)
