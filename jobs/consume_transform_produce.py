@@ -56,9 +56,11 @@ FORMATS = ("eos-kafka", "kafka")
 
 @dataclass(frozen=True)
 class SinkConfig:
-    """Where to write; without ``topic``, the column of that name is used. ``options``: further options of the sink."""
+    """Where to write; without ``topic``, the column of that name is used. ``partition``: of copies, what chooses the
+    partition. ``options``: further options of the sink."""
 
     topic: str | None = None
+    partition: Literal["same", "key"] = "same"
     options: KafkaProperties = KafkaProperties({})
 
 
@@ -79,6 +81,13 @@ class JobConfig:
 
     def __post_init__(self) -> None:
         check_kafka_and_spark(self.kafka, self.spark)
+        if self.sink.partition != "same" and self.transform != "none":
+            raise Rejected(
+                "WRONG_VALUE",
+                "is for copies: keys choose the partitions of transformed rows, or the column 'partition' does.",
+                "Remove it, or set 'transform: none'.",
+                ["sink", "partition"],
+            )
         if self.group and self.letters is not None:
             raise Rejected(
                 "WRONG_VALUE",
@@ -165,6 +174,7 @@ def start_direct(spark: SparkSession, config: JobConfig) -> StreamingQuery:
         checkpoint=config.checkpoint,
         transform=None if arrow is None else imported(arrow, "transform.arrow"),
         trigger=config.trigger.arguments,
+        partition=config.sink.partition,
     )
 
 

@@ -24,6 +24,7 @@ BY_PATH = {
     "spark_eos/mirror/groups.py": "tool",
     "spark_eos/mirror/landed.py": "task",
     "spark_eos/mirror/task.py": "task",
+    "spark_eos/mirror/trimming.py": "tool",
     "spark_eos/options/": "start",
     "spark_eos/reasons.py": "start",
     "spark_eos/source/": "start",

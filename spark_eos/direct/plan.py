@@ -12,6 +12,9 @@ from spark_eos.sink.schema import Columns
 
 Function = Callable[[pa.RecordBatch], object]
 
+#: The rule of copies by which a record goes to the partition of the same number.
+SAME = "same"
+
 #: What a query copies, as whole records.
 COPY_COLUMNS = Columns(key=True, topic=False, partition=True, headers=True, timestamp=True)
 

@@ -102,6 +102,7 @@ class DirectStreamReader(EosKafkaStreamReader):
     def __init__(self, plan: DirectPlan, events: Events = NOWHERE) -> None:
         super().__init__(plan.source, events)
         self._plan = plan
+        self._offsets: int | None = None  # of the micro-batch that was planned last
 
     def __reduce__(self) -> tuple[Any, ...]:
         return DirectStreamReader, (self._plan, self._events)
@@ -113,7 +114,17 @@ class DirectStreamReader(EosKafkaStreamReader):
     def latestOffset(self, start: SparkOffset | None = None, limit: ReadLimit | None = None) -> SparkOffset:
         if start is not None:
             check_cluster(formats.from_spark(start).cluster, self._plan.cluster)
-        return super().latestOffset(start, limit)
+        end = super().latestOffset(start, limit)
+        self._offsets = None if start is None else sum(r.end - r.start for r in self._between(start, end))
+        return end
+
+    def reportLatestOffset(self) -> SparkOffset | None:
+        """Beside the lag, ``#planned``: the number of offsets of the micro-batch, which is the most that it can have of
+        rows. How many these are, and their bytes, nobody knows before its tasks have read them."""
+        report = super().reportLatestOffset()
+        if report is None or self._offsets is None:
+            return report
+        return report | {formats.MARK + "planned": {"offsets": self._offsets}}
 
     @hidden_traceback()
     def partitions(self, start: SparkOffset, end: SparkOffset) -> list[RangesOfTask]:  # type: ignore[override]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -26,12 +27,14 @@ def direct(
     trigger: Mapping[str, object] | None = None,
     name: str | None = None,
     ordered: bool = True,
+    partition: str = "same",
 ) -> StreamingQuery:
     """Start a query from topics to topics, exactly once, whose records never pass through the JVM.
 
     ``source`` has the options of ``readStream.format("eos-kafka")``, ``sink`` those of ``writeStream``. Without a
     ``transform``, records are copied as they are, each to the partition of the same number: of the topic that the sink
-    names, or of that with the same name in another cluster. A ``transform`` is a function of each row: it takes a
+    names, or of that with the same name in another cluster; with ``partition="key"``, to the one that its key chooses,
+    by the sink's ``kafka.partitioner``. A ``transform`` is a function of each row: it takes a
     ``pyarrow.RecordBatch`` of the source's columns, however records are cut into batches, and returns one of the
     sink's. ``trigger`` are arguments of Spark's ``trigger``: ``{"availableNow": True}`` or ``{"processingTime": "…"}``.
     ``ordered``: whether the rows of a source partition keep their order; without, ``minPartitions`` lets several tasks
@@ -43,7 +46,9 @@ def direct(
     from spark_eos.direct.source import EosDirectDataSource
 
     check_trigger(trigger or {})
-    plan = _plan(spark, source, {**sink, "checkpointLocation": checkpoint}, transform, ordered=ordered)
+    plan = _plan(
+        spark, source, {**sink, "checkpointLocation": checkpoint}, transform, ordered=ordered, partition=partition
+    )
     return started(spark, plan, EosDirectDataSource, checkpoint, trigger, name)
 
 
@@ -77,23 +82,30 @@ def _plan(
     transform: Function | None,
     *,
     ordered: bool,
+    partition: str,
 ) -> DirectPlan:
     """What the tasks need, checked as far as it can be before there are any. Raises EosError."""
     import pyarrow as pa
 
     from spark_eos.direct.checks import check_copy, checked_ends
-    from spark_eos.direct.plan import DirectPlan
+    from spark_eos.direct.dealing import by_key, check_rule
+    from spark_eos.direct.plan import SAME, DirectPlan
     from spark_eos.direct.transforming import checked
     from spark_eos.source.schema import arrow_schema
     from spark_eos.source.watch import TopicWatch
     from spark_eos.storage.settings import of_session
 
-    ends = checked_ends(_texts(source), _texts(sink), of_session(spark), ordered=ordered, copies=transform is None)
+    copies = transform is None and partition == SAME
+    ends = checked_ends(_texts(source), _texts(sink), of_session(spark), ordered=ordered, copies=copies)
     reads, writes = ends.source, ends.sink
+    check_rule(partition, writes, copies=transform is None)
     if transform is None:
         topics = TopicWatch(reads.kafka, reads.selection).topics().partitions
         check_copy(writes, topics, same_cluster=ends.same_cluster)
-        return DirectPlan(reads, writes, ends.cluster, None, ordered)
+        if copies:
+            return DirectPlan(reads, writes, ends.cluster, None, ordered)
+        reads = replace(reads, include_headers=True)
+        return DirectPlan(reads, writes, ends.cluster, by_key(writes.topic), ordered)
     empty = pa.RecordBatch.from_pylist([], schema=arrow_schema(reads.include_headers))
     function = checked(transform, _name_of(transform), empty, writes.topic)
     return DirectPlan(reads, writes, ends.cluster, function, ordered)

@@ -17,7 +17,12 @@ ORIGINS = 0
 """The partition of the map that has the origins of topics."""
 
 _PARTITIONS = 9
-_CONFIG = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.1", "compression.type": "producer"}
+_CONFIG = {
+    "cleanup.policy": "compact",
+    "min.cleanable.dirty.ratio": "0.1",
+    "segment.bytes": str(100 << 20),  # the newest segment is never cleaned
+    "compression.type": "producer",
+}
 
 Record = tuple[bytes, bytes]
 

@@ -15,6 +15,7 @@ from spark_eos.direct.writer import DirectStreamWriter
 from spark_eos.events import NOWHERE, Events
 from spark_eos.mirror.plan import MirrorPlan
 from spark_eos.mirror.topics import TargetTopics
+from spark_eos.mirror.trimming import Trimming
 from spark_eos.protocol.task import TaskReport
 from spark_eos.source.offsets import Position
 from spark_eos.source.planning import OffsetRange
@@ -49,8 +50,15 @@ class MirrorStreamReader(DirectStreamReader):
     def _targets(self) -> TargetTopics:
         return TargetTopics(self._mirror)
 
+    @cached_property
+    def _trimming(self) -> Trimming:
+        plan = self._mirror
+        return Trimming(plan.source.kafka, plan.sink.kafka, plan.targets.map)
+
     def _prepare(self, ranges: Sequence[OffsetRange], end: Position) -> None:
-        self._targets.prepare(end.offsets)
+        if end.offsets:  # else there is no topic to mirror yet
+            self._targets.prepare(end.offsets)
+            self._trimming.now_and_then()
 
 
 class MirrorStreamWriter(DirectStreamWriter):

@@ -186,6 +186,9 @@ class EosKafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _logged(self, start: SparkOffset, end: SparkOffset) -> list[planning.OffsetRange]:
         """The ranges of a micro-batch as the offset log has them, whatever is left of them."""
         self._begun, self._reached = True, end
+        return self._between(start, end)
+
+    def _between(self, start: SparkOffset, end: SparkOffset) -> list[planning.OffsetRange]:
         before, after = formats.from_spark(start), formats.from_spark(end)
         return planning.ranges(_reborn_at_zero(before, after.ids), after.offsets)
 

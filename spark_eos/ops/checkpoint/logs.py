@@ -32,12 +32,14 @@ class Entry:
 
 @dataclass(frozen=True)
 class Source:
-    """A line of the offset log. ``kind``: `OURS`, `BUILT_IN` or `OTHER`; topic → id in ``ids``, if they are there."""
+    """A line of the offset log. ``kind``: `OURS`, `BUILT_IN` or `OTHER`; topic → id in ``ids``, if they are there;
+    ``cluster``: the id of the cluster, of queries of the direct way."""
 
     line: str
     kind: str
     offsets: Offsets
     ids: Mapping[str, str]
+    cluster: str | None = None
 
 
 class Logs:
@@ -95,7 +97,8 @@ def source_of(line: str) -> Source:
     )
     if not shaped:
         return Source(line, OTHER, {}, {})
-    return Source(line, OURS if marks else BUILT_IN, topics, marks.get("#ids", {}))
+    cluster = marks.get("#cluster", {}).get("id")
+    return Source(line, OURS if marks else BUILT_IN, topics, marks.get("#ids", {}), cluster)
 
 
 def merged(sources: Sequence[Source]) -> dict[str, dict[str, int]]:

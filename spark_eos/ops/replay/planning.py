@@ -10,7 +10,16 @@ from spark_eos.errors import CheckpointError, ReplayError
 from spark_eos.kafka.ports.owners import Cluster
 from spark_eos.ops.checkpoint.heads import OwnHead, heads_of, with_the_whole
 from spark_eos.ops.checkpoint.logs import Logs, check_known, source_of, topic_twice
-from spark_eos.ops.replay.ranges import Range, by_offsets, by_timestamp, check_sources, lines_of, moved, ranges
+from spark_eos.ops.replay.ranges import (
+    Range,
+    by_offsets,
+    by_timestamp,
+    check_cluster,
+    check_sources,
+    lines_of,
+    moved,
+    ranges,
+)
 from spark_eos.protocol.closing import known_head
 from spark_eos.protocol.marks import Unfinished
 from spark_eos.protocol.names import query_of_replay
@@ -48,6 +57,7 @@ def plan(checkpoint: Checkpoint, cluster: Cluster, wish: Wish) -> Plan:
     logs, old, heads = opened(checkpoint, cluster)
     position = last_done(logs, heads)
     now = check_sources(logs, position)
+    check_cluster(cluster.kafka, now, checkpoint.location)
     if wish.batch is not None:
         lines = lines_of(logs, wish.batch, position)
         check_sources(logs, wish.batch)

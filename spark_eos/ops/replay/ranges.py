@@ -7,7 +7,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from spark_eos.errors import ReplayError
-from spark_eos.kafka.admin.topics import NO_OFFSET, Topic, begin_offsets, describe_topics, end_offsets, offsets_at
+from spark_eos.kafka.admin.topics import (
+    NO_OFFSET,
+    Topic,
+    begin_offsets,
+    cluster_id,
+    describe_topics,
+    end_offsets,
+    offsets_at,
+)
 from spark_eos.kafka.codes import OK
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.records.batches import Damage, UnsupportedFormat, find_batches
@@ -45,6 +53,20 @@ def check_sources(logs: Logs, batch: int) -> list[Source]:
             hint="Nothing was changed. Only queries all of whose sources are topics can be replayed.",
         )
     return sources
+
+
+def check_cluster(kafka: KafkaProperties, sources: Iterable[Source], location: str) -> None:
+    """Raise ReplayError where a source is on another cluster than the ledger: its topics are not to be asked there, and
+    the topics of these names are other ones."""
+    noted = {source.cluster for source in sources if source.cluster is not None}
+    here = cluster_id(kafka) if noted else ""
+    if here and noted - {here}:
+        raise ReplayError(
+            "EOS_REPLAY_OTHER_CLUSTER",
+            f"The query in {location} reads from cluster {', '.join(sorted(noted))}, and its ledger is on {here}.",
+            hint="Nothing was changed. Begin with an empty checkpoint and 'startingOffsets' instead, and never start "
+            "the old one again, or both write.",
+        )
 
 
 def lines_of(logs: Logs, batch: int, position: int) -> tuple[str, ...]:

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import time
+from types import SimpleNamespace
 
 import pyarrow as pa
+import pytest
 
+from spark_eos import events
+from spark_eos.ops.metrics.hub import Event, Hub, Inbox
 from tests.support.direct_queries import copied, shouted
+from tests.support.sink_queries import SECONDS
+from tests.support.waiting import wait_for
+
+MARKER_BYTES = 78
+"""Of the record batch by which a broker ends a transaction in a partition."""
 
 
 def test_a_copy_is_what_the_source_holds(direct, transactions, write, view):
@@ -30,10 +40,51 @@ def test_a_copy_in_many_micro_batches_and_runs_keeps_the_order(direct, write, vi
     query.reads = {"maxOffsetsPerTrigger": 70}
     for p in range(2):
         write(query.source, *(b"%d" % i for i in range(100)), partition=p)
-    query.run()
+    running = query.start()
+    assert running.awaitTermination(SECONDS)
+    said = [json.loads(progress["sources"][0]["latestOffset"]) for progress in running.recentProgress]
+    assert [one["#planned"]["offsets"] for one in said if "#planned" in one and one["#planned"]["offsets"]] == [
+        70,
+        70,
+        60,
+    ]
     write(query.source, *(b"%d" % i for i in range(100, 150)), partition=1)
     query.run()
     assert copied(query.rows()) == copied(view.rows(query.source))
+
+
+def committed_of(heard: list[Event]) -> list[Event]:
+    return [event for event in heard if event["event"] == "committed"]
+
+
+@pytest.mark.parametrize("transform", [None, shouted])
+def test_rows_and_bytes_that_were_written_are_told(transform, direct, write, cluster, monkeypatch):
+    """Of a range that ends within a record batch, to whoever counts them; the rows by a replay, too, which writes none.
+    Bytes of a copy are those of the target's log."""
+    heard: list[Event] = []
+    inbox = Inbox(Hub([SimpleNamespace(take=heard.append)]))
+    monkeypatch.setattr(events, "here", lambda: inbox.events)
+    query = direct(1)
+    query.reads = {"maxOffsetsPerTrigger": 70}
+    write(query.source, *(b"%03d" % i for i in range(100)), key=b"key")
+    query.run(transform)
+    query.forget(2)
+    query.run(transform)
+    wait_for(lambda: len(committed_of(heard)) == 4, "what is told")
+    inbox.close()
+    told = [(event["batch"], event["rows"], event["bytes"], event["replayed"]) for event in committed_of(heard)]
+    if transform is None:
+        (log,) = cluster.broker(0).home.rglob(f"{query.target}-0/00000000000000000000.log")
+        written = sum(size for _, _, size, _ in told)
+        assert log.stat().st_size == written + 2 * MARKER_BYTES
+        assert [(batch, rows, size > 0, again) for batch, rows, size, again in told] == [
+            (0, 0, False, False),
+            (1, 70, True, False),
+            (2, 30, True, False),
+            (2, 30, False, True),
+        ]
+    else:
+        assert told == [(0, 0, 0, False), (1, 70, 70 * 6, False), (2, 30, 30 * 6, False), (2, 30, 0, True)]
 
 
 def test_a_transform_sees_the_rows_and_says_what_is_written(direct, write):

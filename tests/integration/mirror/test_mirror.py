@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
-from confluent_kafka.admin import NewPartitions, NewTopic
+from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, NewPartitions, NewTopic, ResourceType
 
 from spark_eos.devcluster import DevCluster
 from spark_eos.errors import EosError
+from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.mirror import landed as module
 from spark_eos.mirror.landed import landed
 from spark_eos.mirror.origins import origins
+from spark_eos.mirror.trimming import trim
 from spark_eos.protocol.head_json import decode
 from tests.support.arming import armed
 from tests.support.direct_queries import copied
-from tests.support.kafka_view import open_view
+from tests.support.kafka_view import KafkaView, open_view
 from tests.support.kafka_view import write as put
 from tests.support.mirrors import Mirror, check_same, cluster_of, seen
 from tests.support.sink_queries import ended_by
+from tests.support.source_calls import delete_before
 from tests.support.waiting import wait_for
 
 
@@ -80,6 +83,44 @@ def test_ranges_without_a_row_are_in_the_map(mirror, topic, transactions, there,
     assert (place.topic, place.partition, place.offset) == (name, 0, 0)
     assert seen(there, name) == []
     assert not there.open_transactions(query)
+
+
+def test_entries_that_the_source_has_passed_are_deleted(mirror, topic, write, view, there):
+    """By the next start; not the newest one, which says how far the mirror is."""
+    name = topic(1, retention_ms=-1)
+    copies = mirror(name)
+    for _ in range(2):
+        write(name, *(b"%d" % i for i in range(10)))
+        copies.run()
+    delete_before(view.admin, name, 15)
+    source = KafkaProperties({"bootstrap.servers": view.bootstrap_servers})
+    set_of_topic(there, copies.targets.map, "message.timestamp.before.max.ms", "0")
+    with pytest.raises(EosError, match="EOS_MIRROR_MAP_NOT_TRIMMED"):
+        trim(source, copies.kafka, copies.targets.map)
+    set_of_topic(there, copies.targets.map, "message.timestamp.before.max.ms", str(10**12))
+    assert first_offsets(copies) == [0, 10]
+    write(name, *(b"%d" % i for i in range(10)))
+    copies.run()
+    assert first_offsets(copies) == [10, 20]
+    assert copies.map().translate(name, 0, 17).offset == seen(there, name)[17].offset
+    with pytest.raises(EosError, match="EOS_MIRROR_NOT_COVERED"):
+        copies.map().translate(name, 0, 9)
+    delete_before(view.admin, name, 30)
+    assert [trim(source, copies.kafka, copies.targets.map) for _ in range(2)] == [1, 0]
+    assert first_offsets(copies) == [20]
+    assert copies.map().translate(name, 0, 30).offset == there.ends(name)[name, 0] - 1  # before the last marker
+
+
+def first_offsets(copies: Mirror) -> list[int]:
+    """Of the entries that are left."""
+    (translation,) = copies.map().translations.values()
+    return [entry.first for entry in translation.entries]
+
+
+def set_of_topic(view: KafkaView, topic: str, setting: str, value: str) -> None:
+    entry = ConfigEntry(setting, value, incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
+    view.admin.incremental_alter_configs([resource])[resource].result(10)
 
 
 def test_a_verdict_can_be_told_by_a_data_partition(mirror, topic, write, there, tmp_path):

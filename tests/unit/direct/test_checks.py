@@ -8,6 +8,7 @@ import pytest
 
 from spark_eos.direct import checks
 from spark_eos.direct.checks import DEFAULT_BYTES, bounded, check_cluster, check_copy, check_source, check_trigger
+from spark_eos.direct.dealing import check_rule
 from spark_eos.errors import CheckpointError, EosError, OptionError
 from spark_eos.options.parse import sink_options, stream_options
 
@@ -53,6 +54,17 @@ def test_what_takes_the_order_of_a_partition_has_to_be_asked_for():
     for name in ("minPartitions", "maxRecordsPerPartition"):
         assert conflict(check_source, source(**{name: 4}), ordered=True) == name
         check_source(source(**{name: 4}), ordered=False)
+
+
+def test_what_chooses_the_partition_of_a_copy():
+    """Its own number, or its key, where a partitioner looks at it."""
+    with pytest.raises(OptionError, match="EOS_OPTION_PARTITION"):
+        check_rule("murmur2", sink(), copies=True)
+    assert conflict(check_rule, "key", sink(), copies=False) == "partition"
+    assert conflict(check_rule, "key", sink(kafka__partitioner="random"), copies=True) == "kafka.partitioner"
+    for rule in ("same", "key"):
+        check_rule(rule, sink(kafka__partitioner="murmur2"), copies=True)
+    check_rule("same", sink(kafka__partitioner="random"), copies=False)
 
 
 def test_rows_that_may_be_aborted_are_not_copied():
