@@ -12,6 +12,7 @@ import json
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 MOST_RUNS = 5_000
@@ -129,20 +130,22 @@ class Place:
 
 
 class Translation:
-    """The entries of one partition of the source, at least one."""
+    """The entries of one partition of the source, at least one. ``doubled``: rows of it were mirrored more than once,
+    as by a mirror that has begun anew, so that they are at two places in the target."""
 
     def __init__(self, entries: Iterable[Entry]) -> None:
         self.entries = sorted(entries, key=lambda entry: entry.first)
         self.begin = self.entries[0].first
         self.end = max(entry.end for entry in self.entries)
+        self.doubled = any(one.end > after.first for one, after in pairwise(self.entries))
         self._firsts = [entry.first for entry in self.entries]
         self._runs = [(run, entry) for entry in self.entries for run in entry.runs]
         self._lasts = [run.source + run.count for run, _ in self._runs]
 
     def covers(self, offset: int) -> bool:
-        """Whether all that is before this position, and after the first entry, has been mirrored up to it."""
+        """Whether all that is before this position, and after the first entry, has been mirrored up to it, once."""
         before = self.entries[max(0, bisect.bisect_right(self._firsts, offset) - 1)]
-        return before.first <= offset <= before.end
+        return not self.doubled and before.first <= offset <= before.end
 
     def place(self, offset: int) -> Place:
         """Where a reader of the target goes on that has read everything before this position of the source."""

@@ -63,6 +63,16 @@ def test_values_types_and_defaults(read):
     assert config.trigger.available_now and config.trigger.processing_time is None
 
 
+def test_what_chooses_the_partition_is_for_copies(read):
+    """Rows of a transform have a column for it, or keys."""
+    copy = GOOD[: GOOD.index("transform:")] + "transform: none\n" + GOOD[GOOD.index("group:") :]
+    assert read(copy).sink.partition == "same"
+    assert read(copy + "sink: {partition: key}\n").sink.partition == "key"
+    for text in (GOOD + "sink: {partition: key}\n", copy + "sink: {partition: murmur2}\n"):
+        with pytest.raises(ConfigError, match=r"EOS_CONFIG_WRONG_VALUE.*sink\.partition"):
+            read(text)
+
+
 def test_metrics_are_off_unless_asked_for(read):
     """A section with a port, a file of events, or both."""
     assert read(GOOD).metrics is None

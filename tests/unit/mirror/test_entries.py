@@ -73,6 +73,16 @@ def test_a_reader_misses_nothing_and_sees_nothing_twice(jumps, offset):
     assert [at < place for at in target] == [at < offset for at in source]
 
 
+def test_rows_that_were_mirrored_twice_are_not_translated():
+    """A mirror has begun anew, before the end of what is there, and with other cuts: each row is at two places."""
+    map_ = OffsetMap([entry([0, 1], [0, 1], 0, 2), entry([2, 3], [2, 3], 2, 4), entry([1, 2], [5, 6], 1, 3)], "cluster")
+    for offset in range(5):
+        with pytest.raises(KafkaError, match="EOS_MIRROR_NOT_COVERED") as caught:
+            map_.translate("in", 3, offset)
+        assert "mirrored more than once" in caught.value.hint
+    assert not Translation([entry([0], [0], 0, 2), entry([], [], 2, 3)]).doubled
+
+
 def test_a_hole_is_not_covered():
     """Rows between two entries were never mirrored; the edges were."""
     translation = Translation([entry([0, 1], [0, 1], 0, 2), entry([8], [2], 8, 9)])
