@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+import time
 from collections.abc import Callable, Iterator
 
 import pyarrow as pa
@@ -28,7 +29,7 @@ from tests.support.proxy import Proxy
 from tests.support.transactions import LIFE_MS, arrow_producers
 from tests.support.waiting import wait_for
 
-TIME = 1_700_000_000_000
+TIME = int(time.time() * 1000) - 3_600_000  # rows past their retention go when the broker looks, every 5 minutes
 
 
 @pytest.fixture(scope="module")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 import uuid
 
 import pytest
@@ -10,7 +11,7 @@ from confluent_kafka import Producer
 
 from spark_eos.devcluster import DevCluster
 
-TIME = 1_700_000_000_000
+TIME = int(time.time() * 1000) - 3_600_000  # rows past their retention go when the broker looks, every 5 minutes
 DUMP = "org.apache.kafka.tools.DumpLogSegments"
 
 
