@@ -58,12 +58,20 @@ class Checkpoint:
 
     def names(self, folder: str = "") -> list[str]:
         """What is in a folder of the checkpoint; nothing where it is not there."""
+        return [PurePosixPath(info.path).name for info in self._infos(folder)]
+
+    def times(self, log: str) -> dict[int, float]:
+        """When each micro-batch of a log was written, in seconds of the epoch, by the file system's clock, where that
+        tells."""
+        found = {PurePosixPath(info.path).name: info.mtime_ns for info in self._infos(log)}
+        return {int(name): nanos / 1e9 for name, nanos in found.items() if name.isdigit() and nanos is not None}
+
+    def _infos(self, folder: str) -> list[pyarrow.fs.FileInfo]:
         selector = pyarrow.fs.FileSelector(f"{self._root}/{folder}".rstrip("/"), allow_not_found=True)
         try:
-            found = self._files.get_file_info(selector)
+            return list(self._files.get_file_info(selector))
         except OSError as error:
             raise self._failed(folder or "the folder", error) from None
-        return [PurePosixPath(info.path).name for info in found]
 
     def sources(self, batch: int) -> list[str]:
         """What each source of the query has written to the offset log of a micro-batch, as JSON; none if it is not

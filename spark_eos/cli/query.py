@@ -87,7 +87,8 @@ def recover(
     """Do what a start of a query would do first.
 
     Without Spark: what is decided is committed, what is not is aborted, and readers go on. Exit code: 0 if nothing
-    is left to be done, 1 if something is, or --yes is missing, 2 if that is unknown, or somebody runs the query.
+    is left to be done, 1 if something is, or --yes is missing, 2 if that is unknown, or somebody seems to run the
+    query: a run that waits for rows gives no sign, so make sure yourself that there is none.
     """
     from spark_eos.ops.query.recovery import recover_query
 

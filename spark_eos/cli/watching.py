@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,15 +13,24 @@ from spark_eos.cli.options import (
     LedgerTopic,
     Output,
     Prefix,
+    Storage,
+    checkpoint_at,
     cluster,
     fail,
     tell,
 )
 from spark_eos.errors import EosError
 
+if TYPE_CHECKING:
+    from spark_eos.ops.answer import Answer
+
 Source = Annotated[
     str,
     typer.Argument(metavar="SOURCE", help="a file of events, or the address of a query's metrics: http://HOST:9400"),
+]
+MaybeServers = Annotated[
+    str | None,
+    typer.Option("--bootstrap-servers", metavar="HOST:PORT[,…]", help="brokers of the cluster", show_default=False),
 ]
 Query = Annotated[
     str | None,
@@ -30,22 +39,42 @@ Query = Annotated[
 
 
 def plot(
-    source: Source,
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="SOURCE",
+            help="a file of events, the address of a query's metrics (http://HOST:9400), or, with "
+            "--bootstrap-servers, a checkpoint",
+        ),
+    ],
     to: Annotated[str, typer.Option("--to", metavar="FILE", help="the picture: .png, .svg or .pdf")] = "query.png",
     query: Query = None,
     last: Annotated[
         float | None, typer.Option("--last", metavar="S", help="only its last seconds", show_default=False)
     ] = None,
+    servers: MaybeServers = None,
+    storage: Storage = None,
+    kafka: Kafka = None,
+    kafka_file: KafkaFile = None,
+    ledger_topic: LedgerTopic = None,
+    prefix: Prefix = None,
     output: Output = Format.TEXT,
 ) -> int:
     """Draw a query: steps, kills, lag, throughput.
 
     A timeline of its micro-batches with prepare, decide and EndTxn, and how its runs ended; its lag to the last stable
-    offsets over time; its rows per second. Needs the extra 'plot'. Exit code: 0, or 2 if it cannot be drawn.
+    offsets over time; its rows per second. Of a query without recorded events: what its checkpoint, the ledger and the
+    markers of its transactions tell. Needs the extra 'plot'. Exit code: 0, or 2 if it cannot be drawn.
     """
     from spark_eos.ops.watching import command
 
-    return tell(output, lambda: command.plot(source, to, query, last))
+    def answer() -> Answer:
+        if servers is None:
+            return command.plot(source, to, query, last)
+        of = cluster(servers, kafka, kafka_file, ledger_topic, prefix)
+        return command.plot_checkpoint(checkpoint_at(source, storage), of, to, last)
+
+    return tell(output, answer)
 
 
 def top(
@@ -53,10 +82,7 @@ def top(
     query: Query = None,
     once: Annotated[bool, typer.Option("--once", help="print it once, and end")] = False,
     every: Annotated[float, typer.Option("--every", min=0.1, metavar="S", help="how often to look")] = 1.0,
-    servers: Annotated[
-        str | None,
-        typer.Option("--bootstrap-servers", metavar="HOST:PORT[,…]", help="brokers of the cluster", show_default=False),
-    ] = None,
+    servers: MaybeServers = None,
     kafka: Kafka = None,
     kafka_file: KafkaFile = None,
     ledger_topic: LedgerTopic = None,

@@ -54,7 +54,7 @@ KNOWN = {
     },
     "devcluster": {"--brokers", "--kafka-version", "--data", "--port", "--topic", "--format"},
     "top": {"--query", "--once", "--every", "--ledger-topic", "--prefix", "--format"},
-    "plot": {"--to", "--query", "--last", "--format"},
+    "plot": {*CLIENT, "--to", "--query", "--last", "--storage", "--ledger-topic", "--prefix", "--format"},
     "run": set(),
     "demo": set(),
 }

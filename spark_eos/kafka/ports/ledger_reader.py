@@ -187,6 +187,16 @@ class LedgerReader:
         others = self.elsewhere() if epoch else []
         return [*((other, None) for other in others), (self.partition, encode(head))]
 
+    def history(self) -> Iterator[Dated]:
+        """The heads of this query that compaction has left, in order: the oldest first. Raises as `read` does."""
+        partition, name = self.partition, self.query.encode()
+        span = _Span(partition, self._log.begin(partition), self._end(partition))
+        for fetched in self._fetches(span):
+            times: Sequence[int | None] = fetched.times or [None] * len(fetched.rows)
+            for time, (offset, key, value) in zip(times, fetched.rows, strict=True):
+                if key == name and value is not None:
+                    yield Dated(partition, offset, time, value)
+
     def follows(self, partition: int, offset: int) -> bool:
         """Whether a record that was acknowledged at this offset comes right after what this process has read, or
         published itself: no other head of the query is between the two.

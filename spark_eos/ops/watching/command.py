@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -13,6 +14,7 @@ from spark_eos.ops.watching.reading import Reader, chosen
 from spark_eos.ops.watching.story import Story, cut, story_of
 
 if TYPE_CHECKING:
+    from spark_eos.checkpoint import Checkpoint
     from spark_eos.kafka.ports.owners import Cluster
     from spark_eos.ops.watching.view import Now
 
@@ -23,12 +25,34 @@ _LATEST = 5_000
 
 def plot(source: str, file: str, query: str | None = None, last_s: float | None = None) -> Answer:
     """Draw a query into a file: all of it, or its last seconds. Raises OptionError, UnsupportedError."""
-    from spark_eos.ops.watching.picture import draw
-
+    if Path(source, "offsets").is_dir() or re.match(r"(?!https?:)[A-Za-z][\w+.-]+://", source):
+        raise OptionError(
+            "EOS_PLOT_WITHOUT_SERVERS",
+            f"{source} is a checkpoint: of its query, the ledger has a part.",
+            hint="Name the brokers: --bootstrap-servers HOST:PORT.",
+        )
     events = Reader(source).read()
     story = story_of(events, chosen(events, query, source))
+    return _drawn(story, max(float(event["at"]) for event in events), source, file, last_s)
+
+
+def plot_checkpoint(checkpoint: Checkpoint, cluster: Cluster, file: str, last_s: float | None = None) -> Answer:
+    """The same of a query that nobody has recorded. Raises EosError."""
+    from spark_eos.ops.watching.history import story_from
+    from spark_eos.ops.watching.traces import traces_of
+
+    story = story_from(traces_of(checkpoint, cluster))
+    end = max((run.end for run in story.runs), default=0.0)
+    end = max([end, *(batch.whole[1] for batch in story.batches if batch.whole is not None)])
+    return _drawn(story, end, checkpoint.location, file, last_s)
+
+
+def _drawn(story: Story, end: float, source: str, file: str, last_s: float | None) -> Answer:
+    """``end``: where the last seconds end."""
+    from spark_eos.ops.watching.picture import draw
+
     if last_s is not None:
-        story = cut(story, max(float(event["at"]) for event in events) - last_s)
+        story = cut(story, end - last_s)
     if not story.batches and not story.lags:
         raise OptionError(
             "EOS_PLOT_EMPTY",
@@ -47,9 +71,15 @@ def plot(source: str, file: str, query: str | None = None, last_s: float | None 
 def _counts(story: Story) -> dict[str, object]:
     outcomes: dict[str, int] = {}
     for batch in story.batches:
-        name = batch.outcome or "running"
+        name = batch.outcome or ("not finished" if story.unknown else "running")
         outcomes[name] = outcomes.get(name, 0) + 1
-    return {"query": story.query, "runs": [run.how or "running" for run in story.runs], "batches": outcomes}
+    unended = "unknown" if story.unknown else "running"
+    return {
+        "query": story.query,
+        "runs": [run.how or unended for run in story.runs],
+        "batches": outcomes,
+        "unknown": list(story.unknown),
+    }
 
 
 def top(source: str, query: str | None, cluster: Cluster | None) -> Answer:

@@ -26,6 +26,12 @@ _STEPS: tuple[tuple[str, str, Callable[[Batch], Span | None]], ...] = (
     ("decide", _BLUE, lambda batch: batch.decide),
     ("EndTxn", _GREEN, lambda batch: batch.end),
 )
+_STEPS_BY_TRACES: tuple[tuple[str, str, Callable[[Batch], Span | None]], ...] = (
+    ("to the decision", _SKY, lambda batch: batch.prepare if batch.decide else None),
+    ("decision", _BLUE, lambda batch: batch.decide),
+    ("EndTxn", _GREEN, lambda batch: batch.end),
+)
+"""Of what nobody has recorded."""
 _THIN = 0.8
 """Points: what takes milliseconds of an hour is to be seen."""
 
@@ -43,12 +49,19 @@ def draw(story: Story, file: Path) -> None:
             hint="pip install 'spark-eos[plot]'.",
         ) from None
     figure = Figure(figsize=(12, 7.5), dpi=130, layout="constrained")
-    times, lags, rows = figure.subplots(3, 1, sharex=True, height_ratios=(2.6, 1.4, 1.2))
+    if story.unknown:
+        figure.set_size_inches(12, 6)
+        times, rows = figure.subplots(2, 1, sharex=True, height_ratios=(2.6, 1.2))
+        all_axes = [times, rows]
+        _say_what_is_unknown(figure, story)
+    else:
+        times, lags, rows = figure.subplots(3, 1, sharex=True, height_ratios=(2.6, 1.4, 1.2))
+        all_axes = [times, lags, rows]
+        _draw_lag(lags, story)
     _draw_steps(times, story)
-    _draw_lag(lags, story)
     _draw_throughput(rows, story)
-    _draw_ends(figure, (times, lags, rows), story)
-    _finish(figure, (times, lags, rows), story)
+    _draw_ends(figure, all_axes, story)
+    _finish(figure, all_axes, story)
     figure.savefig(file)
 
 
@@ -64,14 +77,15 @@ def _bars(axes: Axes, lane: int, spans: Iterable[Span], colour: str, label: str 
 
 
 def _draw_steps(axes: Axes, story: Story) -> None:
-    lanes = ["micro-batch", *(name for name, _, _ in _STEPS)]
+    steps = _STEPS_BY_TRACES if story.unknown else _STEPS
+    lanes = ["micro-batch", *(name for name, _, _ in steps)]
     for outcome, colour in _WHOLE.items():
         spans = [batch.span for batch in story.batches if batch.outcome == outcome]
         white: dict[str, Any] = {"edgecolors": "white"}
         _bars(axes, 0, spans, colour, None if outcome == "committed" else outcome, **white)
     cut = [batch for batch in story.batches if batch.outcome and not batch.done]
     _bars(axes, 0, (batch.span for batch in cut), "white", "not committed", edgecolors=_RED, hatch="////")
-    for lane, (_, colour, step) in enumerate(_STEPS, 1):
+    for lane, (_, colour, step) in enumerate(steps, 1):
         _bars(axes, lane, filter(None, map(step, story.batches)), colour)
     _number(axes, story.batches)
     axes.set_yticks(range(len(lanes)), lanes)
@@ -162,6 +176,10 @@ def _say(axes: Axes, at: float, text: str, colour: str) -> None:
     axes.annotate(text, **place, textcoords="offset points", **style)
 
 
+def _say_what_is_unknown(figure: Figure, story: Story) -> None:
+    figure.supxlabel("\n".join(story.unknown), fontsize=8.5, color="#666666", x=0.01, ha="left", linespacing=1.5)
+
+
 def _finish(figure: Figure, all_axes: Sequence[Axes], story: Story) -> None:
     from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
     from matplotlib.ticker import EngFormatter
@@ -183,7 +201,8 @@ def _finish(figure: Figure, all_axes: Sequence[Axes], story: Story) -> None:
     replayed = sum(batch.outcome != "committed" for batch in done)
     parts = [f"{len(done):,} micro-batches", f"{sum(b.rows for b in done):,} rows", f"{len(story.runs)} runs"]
     parts += [f"{replayed} replayed or repaired"] if replayed else []
-    figure.suptitle(f"{story.query}: {', '.join(parts)}", fontsize=13, color=_INK, x=0.01, ha="left")
+    name = f"query {story.query[:8]}…" if story.unknown else story.query
+    figure.suptitle(f"{name}: {', '.join(parts)}", fontsize=13, color=_INK, x=0.01, ha="left")
     handles, labels = all_axes[0].get_legend_handles_labels()
     if handles:
         figure.legend(handles, labels, loc="upper right", ncols=4, frameon=False, fontsize=9)

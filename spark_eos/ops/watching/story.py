@@ -73,13 +73,15 @@ class Lag:
 @dataclass(frozen=True)
 class Story:
     """All of it, each in the order of time. ``restarts``: when, and after which condition, `spark_eos.run` was to start
-    the query again."""
+    the query again. ``unknown``: what it cannot tell, in sentences, where nobody has recorded the query; ``prepare`` of
+    a micro-batch then is from Spark's plan to the decision, and its ``decide`` a moment."""
 
     query: str
     runs: Sequence[Run]
     batches: Sequence[Batch]
     lags: Sequence[Lag]
     restarts: Sequence[tuple[float, str]]
+    unknown: Sequence[str] = ()
 
 
 def queries_in(events: Sequence[Event]) -> list[str]:

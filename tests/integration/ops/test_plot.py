@@ -1,0 +1,39 @@
+"""Pictures of a query that nobody has recorded."""
+
+from __future__ import annotations
+
+import struct
+
+from spark_eos.checkpoint import Checkpoint
+from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.kafka.ports.owners import Cluster
+from spark_eos.ops.watching.history import story_from
+from spark_eos.ops.watching.traces import traces_of
+from spark_eos.options.table import DEFAULT_LEDGER_TOPIC, DEFAULT_PREFIX
+
+
+def test_a_query_is_drawn_from_its_checkpoint_and_its_cluster(quiet, tmp_path):
+    """Three starts with a micro-batch each, with their decisions and the ends of their transactions; in one picture,
+    which says what nobody has written down."""
+    picture = tmp_path / "query.png"
+    told = quiet.told("plot", str(quiet.checkpoint), "--to", str(picture))
+    width, height = struct.unpack(">II", picture.read_bytes()[16:24])
+    assert (width > 1_000, height > 500) == (True, True)
+    assert told["runs"] == ["unknown"] * 3
+    assert told["batches"].keys() == {"committed"}
+    assert not [said for said in told["unknown"] if "No markers" in said], told
+    assert any("Not recorded" in said for said in told["unknown"])
+
+
+def test_the_traces_of_a_query(quiet, cluster):
+    """When each micro-batch was planned, decided, ended and done: in this order, as all clocks are one here."""
+    kafka = KafkaProperties({"bootstrap.servers": cluster.bootstrap_servers})
+    traces = traces_of(Checkpoint(str(quiet.checkpoint)), Cluster(kafka, DEFAULT_LEDGER_TOPIC, DEFAULT_PREFIX))
+    story = story_from(traces)
+    with_rows = [batch for batch in story.batches if batch.rows]
+    assert [batch.rows for batch in with_rows] == [3, 3, 3]
+    assert len({batch.run for batch in with_rows}) == len(story.runs) == 3
+    for batch in with_rows:
+        times = [*batch.prepare, *batch.end, batch.whole[1]]
+        assert times == sorted(times), batch
+        assert batch.prepare[0] < batch.prepare[1] < batch.end[1]
