@@ -78,7 +78,6 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     from pyspark.sql import SparkSession
 
     import spark_eos
-    from jobs.local_checkpoint import FASTER, MANAGER
     from tests.support.arming import can_be_armed
 
     # The JVM and the workers inherit these. Workers must run the interpreter of the tests.
@@ -92,9 +91,6 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         .config("spark.sql.shuffle.partitions", "4")
         .getOrCreate()
     )
-    # Spark's own choice starts programs to write each file of a checkpoint: half of what a small micro-batch costs.
-    # Other sessions have that choice, as those of the kills.
-    session.conf.set(MANAGER, FASTER[MANAGER])
     can_be_armed(session, tmp_path_factory.mktemp("faults") / "now")
     spark_eos.register(session)
     yield session
