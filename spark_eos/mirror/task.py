@@ -16,7 +16,7 @@ from spark_eos.errors import KafkaError, TopicError
 from spark_eos.kafka.admin.configs import topic_config
 from spark_eos.kafka.admin.topics import describe_topics, topic_partitions
 from spark_eos.kafka.config.properties import KafkaProperties
-from spark_eos.kafka.producer.sender import UNKNOWN
+from spark_eos.kafka.producer.partition_queue import UNKNOWN
 from spark_eos.mirror.entries import Entry, Source, Stretches, cut, partition_of, runs_of, to_record
 from spark_eos.mirror.landed import landed
 from spark_eos.mirror.plan import MirrorPlan

@@ -40,15 +40,6 @@ class Option:
     parity: str = ""
 
 
-@dataclass(frozen=True)
-class Elsewhere:
-    """Options of the built-in format that do something else here, or nothing: what, for each side that has them."""
-
-    name: str
-    source: str = ""
-    sink: str = ""
-
-
 SOURCE = (
     Option(
         "subscribe",
@@ -327,71 +318,6 @@ SINK = (
         "(none)",
         "Consumer group to which the source's offsets are committed, in the transaction that decides the micro-batch. "
         "Requires `checkpointLocation` as an option of the query.",
-    ),
-)
-
-ELSEWHERE = (
-    Elsewhere(
-        "includeHeaders",
-        sink="refused: headers are written if there is a column `headers`, as the built-in sink does",
-    ),
-    Elsewhere(
-        "kafka.bootstrap.servers and other client properties",
-        "same: the names of librdkafka and of the Java client",
-        "same: the names of librdkafka and of the Java client",
-    ),
-    Elsewhere(
-        "kafka.group.id",
-        "better: the group whose committed offsets `startingOffsets` = `group` takes; no group is joined, so queries "
-        "do not interfere with each other",
-        "refused: use `offsets.group.id`",
-    ),
-    Elsewhere(
-        "kafka.isolation.level",
-        "better: `read_committed` is the default, and a micro-batch then ends at the last stable offset; "
-        "`read_uncommitted` on request",
-    ),
-    Elsewhere(
-        "kafka.auto.offset.reset, kafka.key.deserializer, kafka.value.deserializer, kafka.enable.auto.commit, "
-        "kafka.interceptor.classes",
-        "same: refused",
-    ),
-    Elsewhere(
-        "kafka.client.rack",
-        "better: `${env:NAME}` is [each executor's own](source.md#the-nearest-replica)",
-    ),
-    Elsewhere("kafka.key.serializer, kafka.value.serializer", sink="same: refused"),
-    Elsewhere(
-        "kafka.interceptor.classes, kafka.partitioner.class",
-        sink="refused: there is no JVM producer; `kafka.partitioner` or the column `partition` choose partitions",
-    ),
-    Elsewhere(
-        "kafka.acks, kafka.enable.idempotence, kafka.transactional.id, kafka.transaction.timeout.ms, "
-        "kafka.delivery.timeout.ms",
-        sink="refused: they follow from the transactions; see the properties that cannot be set, above",
-    ),
-    Elsewhere(
-        "Trigger.Continuous",
-        "absent: Spark does not offer it to Python data sources; use a short processing-time interval",
-        "absent, as for the source",
-    ),
-    Elsewhere(
-        "df.write", sink="better: all rows appear at once or not at all; with `job.id` it can be [run again](batch.md)"
-    ),
-    Elsewhere("foreachBatch", sink="better: exactly once, by [`spark_eos.batch_writer`](batch.md#within-foreachbatch)"),
-    Elsewhere(
-        "output mode update",
-        sink="absent: Spark does not offer it to Python data sinks; use append with a watermark, or complete",
-    ),
-    Elsewhere(
-        "spark.kafka.consumer.cache.*, spark.kafka.producer.cache.*",
-        "absent: each Python worker keeps two consumers, which end with it",
-        "absent: each transaction has a producer of its own",
-    ),
-    Elsewhere(
-        "spark.kafka.clusters.* (delegation tokens)",
-        "absent: librdkafka takes no tokens from Spark; use `kafka.sasl.*`",
-        "absent, as for the source",
     ),
 )
 

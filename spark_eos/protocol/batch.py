@@ -382,8 +382,7 @@ def _end(ports: Ports, decision: Decision, *, fresh: bool) -> None:
 def abort(ports: Ports, run: str, batch_id: int, *, one_of_several: bool = False) -> Collection[Pair]:
     """Close the run and abort what it has open and not decided; returns what stays open.
 
-    With ``one_of_several`` writes of the micro-batch, the ledger notes that this one was given up: Spark may never hear
-    of it, and go on.
+    With ``one_of_several`` writes, the ledger notes that this one was given up: Spark may go on without hearing of it.
 
     Spark calls this after a failed task, and after a commit that raised, so the batch may well be decided: only an
     authoritative read tells. The run ends with it, so it is closed first: a commit or a task of it that still goes on

@@ -11,12 +11,13 @@ from pathlib import Path
 import pytest
 
 from spark_eos.failpoints import POINTS
-from spark_eos.options.table import ELSEWHERE, SINK, SOURCE
+from spark_eos.options.table import SINK, SOURCE
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "docs"))
 
 from _pages import code, failpoints, places, raised  # noqa: E402
+from _pages.elsewhere import ELSEWHERE  # noqa: E402
 
 MADE = runpy.run_path(str(ROOT / "docs" / "pages.py"))
 

@@ -19,9 +19,8 @@ and all that was sent after it must be answered, too. Else the attempt fails.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Collection, Iterable
-from dataclasses import astuple, dataclass, field
+from dataclasses import astuple
 
 from spark_eos import system
 from spark_eos.errors import EosError
@@ -32,16 +31,14 @@ from spark_eos.kafka.errors import Cause, delivery_error, too_large
 from spark_eos.kafka.net.client import broker_client
 from spark_eos.kafka.net.connection import wait
 from spark_eos.kafka.producer.additions import Additions
+from spark_eos.kafka.producer.partition_queue import UNKNOWN, PartitionQueue
 from spark_eos.kafka.producer.refusals import Splitting, unclear
 from spark_eos.kafka.records.encode import Sealed
 from spark_eos.kafka.records.resealing import later
 from spark_eos.kafka.requests.end_txn import end_own_txn
 from spark_eos.kafka.requests.produce import Place, ProduceConnection, ProduceResponse, connection_pool, version
 from spark_eos.protocol.head import FENCING_END, Pair
-from spark_eos.retry import FIRST_WAIT_S, LONGEST_WAIT_S
 
-#: Batches of a partition that a broker remembers.
-_REMEMBERED = 5
 #: Connections that a partition can try, one after the other, before its timeout.
 _TRIES = 3
 #: The share of a request's timeout that a broker gives its replicas.
@@ -50,89 +47,6 @@ _SETTLE_S = 5.0
 _ABORT_S = 10.0
 #: Seconds for which a leader may not know its partition, as when it has just started.
 _UNKNOWN_PLACE_S = 30.0
-#: No broker has told.
-UNKNOWN = -1
-
-
-@dataclass
-class _PartitionQueue:
-    """One partition's batches. ``sent``: those in flight to ``node``; ``awaited``: the number of responses to come.
-    ``turning``: one was not written, so all of ``sent`` are sent again when no response is awaited. ``doubtful``: they
-    were sent again, and none of them is known to be written yet. ``unsure``: sequence numbers of those of which a copy
-    may be under way, or written. ``refused``: the first one that was refused for its rows, and the broker's code;
-    ``removed``: rows that were refused, by which the sequence numbers of later batches are lower than they were.
-    ``runs``: see `Sender.runs`; ``bytes``: of what was written."""
-
-    place: Place
-    moved_at: float
-    waiting: deque[Sealed] = field(default_factory=deque)
-    sent: deque[Sealed] = field(default_factory=deque)
-    awaited: int = 0
-    node: int = -1
-    begun: bool = False
-    turning: bool = False
-    doubtful: bool = False
-    unsure: set[int] = field(default_factory=set)
-    refused: tuple[Sealed, int] | None = None
-    removed: int = 0
-    runs: list[tuple[int, int]] = field(default_factory=list)
-    bytes: int = 0
-    unknown_since: float | None = None
-    not_before: float = 0.0
-    pause: float = 0.0
-
-    def may_send(self, now: float) -> bool:
-        room = len(self.sent) < (_REMEMBERED if self.begun else 1)
-        return bool(self.waiting) and room and not self.turning and self.refused is None and now >= self.not_before
-
-    def written(self, sealed: Sealed, now: float, offset: int) -> int:
-        """This batch, at this offset, and those before it were written. Returns the bytes of all of them."""
-        size = 0
-        while sealed in self.sent:
-            done = self.sent.popleft()
-            size += len(done.data)
-            self.unsure.discard(done.sequence)
-            self._note_run(offset if done is sealed else UNKNOWN, done.count)
-        self.bytes += size
-        self.begun, self.doubtful, self.moved_at = True, False, now
-        self.unknown_since, self.pause = None, 0.0
-        return size
-
-    def _note_run(self, first: int, rows: int) -> None:
-        last, count = self.runs[-1] if self.runs else (UNKNOWN, 0)
-        if count and (first == last == UNKNOWN or (last != UNKNOWN and last + count == first)):
-            self.runs[-1] = last, count + rows
-        else:
-            self.runs.append((first, rows))
-
-    def turn(self, now: float) -> None:
-        """A batch was not written, or its outcome is unknown: send all of ``sent`` again, after a growing pause."""
-        if not self.turning:
-            self.turning, self.not_before = True, now + self.pause
-            self.pause = min(max(2 * self.pause, FIRST_WAIT_S), LONGEST_WAIT_S)
-
-    def settle(self) -> None:
-        """Call it after each response."""
-        if self.turning and not self.awaited:
-            self.waiting.extendleft(reversed(self.sent))
-            self.sent.clear()
-            self.turning, self.doubtful = False, True
-
-    def replace_refused(self, refusals: Splitting) -> int:
-        """When no response is awaited: put what is sent in place of the refused batch, and give those after it other
-        sequence numbers. Returns by how many bytes the queue has grown. Raises KafkaError, TopicError."""
-        assert self.refused is not None
-        (refused, code), self.refused = self.refused, None
-        if self.unsure or self.sent[0] is not refused:
-            raise unclear(self.place, code)
-        after = [*self.sent, *self.waiting][1:]
-        parts = refusals.take(self.place, refused, code)
-        if not parts:
-            self.removed += refused.count
-            after = [later(sealed, -refused.count) for sealed in after]
-        self.sent.clear()
-        self.waiting = deque([*parts, *after])
-        return sum(len(part.data) for part in parts) - len(refused.data)
 
 
 class Sender:
@@ -161,10 +75,10 @@ class Sender:
         self._silence_s = min(silence_seconds(kafka), silence_s or timeout_s / _TRIES)
         self._version = FENCING_END
         self._additions: Additions | None = None
-        self._queues: dict[Place, _PartitionQueue] = {}
-        self._busy: dict[Place, _PartitionQueue] = {}
+        self._queues: dict[Place, PartitionQueue] = {}
+        self._busy: dict[Place, PartitionQueue] = {}
         self._connections: dict[int, ProduceConnection] = {}
-        self._requests: dict[tuple[int, int], list[tuple[_PartitionQueue, Sealed]]] = {}
+        self._requests: dict[tuple[int, int], list[tuple[PartitionQueue, Sealed]]] = {}
 
     def begin(self, own: Pair, endtxn_version: int) -> None:
         """The transaction is one of this producer, and will be ended by this version of EndTxn."""
@@ -176,7 +90,7 @@ class Sender:
         """Append a batch to the queue of its partition."""
         queue = self._queues.get(place)
         if queue is None:
-            queue = self._queues[place] = _PartitionQueue(place, system.monotonic())
+            queue = self._queues[place] = PartitionQueue(place, system.monotonic())
         if place not in self._busy:
             self._busy[place] = queue
             queue.moved_at = system.monotonic()
@@ -186,7 +100,7 @@ class Sender:
     def leave_out(self, place: Place, rows: int) -> None:
         """The next rows of a partition, whose sequence numbers are given, are not sent."""
         if place not in self._queues:
-            self._queues[place] = _PartitionQueue(place, system.monotonic())
+            self._queues[place] = PartitionQueue(place, system.monotonic())
         self._queues[place].removed += rows
 
     @property
@@ -262,7 +176,7 @@ class Sender:
             refused = self._additions.add(queue.place for queue in ready)
             if refused is not None:
                 raise self._failure(refused)
-        requests: dict[int, dict[Place, tuple[_PartitionQueue, Sealed]]] = {}
+        requests: dict[int, dict[Place, tuple[PartitionQueue, Sealed]]] = {}
         for queue in ready:
             if self._find_node(queue, now):
                 requests.setdefault(queue.node, {})[queue.place] = queue, queue.waiting[0]
@@ -270,7 +184,7 @@ class Sender:
             self._send(self._connections[node], batches)
         return bool(requests)
 
-    def _send(self, connection: ProduceConnection, batches: dict[Place, tuple[_PartitionQueue, Sealed]]) -> None:
+    def _send(self, connection: ProduceConnection, batches: dict[Place, tuple[PartitionQueue, Sealed]]) -> None:
         data = {place: sealed.data for place, (_, sealed) in batches.items()}
         for queue, _ in batches.values():
             queue.sent.append(queue.waiting.popleft())
@@ -285,7 +199,7 @@ class Sender:
             queue.awaited += 1
         self._requests[connection.node, number] = list(batches.values())
 
-    def _find_node(self, queue: _PartitionQueue, now: float) -> bool:
+    def _find_node(self, queue: PartitionQueue, now: float) -> bool:
         """Whether the partition's leader is known and connected; it does not change while responses are awaited."""
         if not queue.awaited:
             node = self._client.leader(*queue.place)
@@ -331,7 +245,7 @@ class Sender:
             if not queue.sent and not queue.waiting:
                 self._busy.pop(queue.place, None)
 
-    def _judge_one(self, queue: _PartitionQueue, sealed: Sealed, answer: ProduceResponse, now: float) -> None:
+    def _judge_one(self, queue: PartitionQueue, sealed: Sealed, answer: ProduceResponse, now: float) -> None:
         error = answer.errors[queue.place]
         if queue.refused is not None:
             self._judge_behind(queue, queue.refused[1], error)
@@ -347,7 +261,7 @@ class Sender:
         elif error != Code.OUT_OF_ORDER_SEQUENCE_NUMBER or not self._may_be_in_order(queue):
             raise self._failure(Cause.of(error))
 
-    def _judge_behind(self, queue: _PartitionQueue, refused: int, error: int) -> None:
+    def _judge_behind(self, queue: PartitionQueue, refused: int, error: int) -> None:
         """The answer to a batch that was sent after one that was refused: no broker can have it."""
         if error in (OK, Code.DUPLICATE_SEQUENCE_NUMBER):
             raise unclear(queue.place, refused)
@@ -356,7 +270,7 @@ class Sender:
         if error not in PRODUCE_RETRIES | REFUSED_FOR_GOOD | {Code.OUT_OF_ORDER_SEQUENCE_NUMBER}:
             raise self._failure(Cause.of(error))
 
-    def _retry(self, queue: _PartitionQueue, sealed: Sealed, error: int, now: float) -> None:
+    def _retry(self, queue: PartitionQueue, sealed: Sealed, error: int, now: float) -> None:
         if error not in NOT_APPENDED:
             queue.unsure.add(sealed.sequence)
         if error in LEADER_MOVED:
@@ -367,7 +281,7 @@ class Sender:
                 raise self._failure(Cause.of(error))
         queue.turn(now)
 
-    def _may_be_in_order(self, queue: _PartitionQueue) -> bool:
+    def _may_be_in_order(self, queue: PartitionQueue) -> bool:
         """Whether "out of order" may be caused by an earlier batch that was not written, or by a broker that has
         forgotten that it has this batch and will accept a later one."""
         return queue.turning or (queue.doubtful and queue.awaited > 0)
@@ -408,7 +322,7 @@ class Sender:
             if queue.node == connection.node:
                 self._client.forget_leader(*queue.place)
 
-    def _lose(self, batches: Iterable[tuple[_PartitionQueue, Sealed]], now: float) -> None:
+    def _lose(self, batches: Iterable[tuple[PartitionQueue, Sealed]], now: float) -> None:
         """Nobody knows whether these were written, or will be."""
         for queue, sealed in batches:
             queue.unsure.add(sealed.sequence)
@@ -416,7 +330,7 @@ class Sender:
                 raise unclear(queue.place, queue.refused[1])
             self._turn([queue], now)
 
-    def _turn(self, queues: Iterable[_PartitionQueue], now: float) -> None:
+    def _turn(self, queues: Iterable[PartitionQueue], now: float) -> None:
         for queue in queues:
             queue.turn(now)
             queue.settle()

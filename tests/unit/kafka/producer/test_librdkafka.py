@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 from pathlib import Path
 
@@ -48,8 +49,12 @@ def test_a_producer_that_does_not_know_itself_hands_nothing_over(producer, monke
 
 def clients() -> set[str]:
     """The main threads of this process's librdkafka clients."""
-    names = Path("/proc/self/task").glob("*/comm")
-    return {name.parent.name for name in names if name.read_text().strip() == "rdk:main"}
+    found = set()
+    for name in Path("/proc/self/task").glob("*/comm"):
+        with contextlib.suppress(OSError):  # a thread that ends meanwhile
+            if name.read_text().strip() == "rdk:main":
+                found.add(name.parent.name)
+    return found
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="threads are listed as Linux shows them")
@@ -61,7 +66,7 @@ def test_a_closed_producer_leaves_no_client_behind():
         with nobody() as servers:
             made = LibrdkafkaProducer(KafkaProperties({"bootstrap.servers": servers}), "name-of-a-task", 60_000)
             own = clients() - before
-            assert len(own) == 1
+            assert own  # one; or more, as a thread that it has just begun bears its name for a moment
             made.close()
             made.close()
             wait_for(lambda: not own & clients(), "the end of the client's threads")

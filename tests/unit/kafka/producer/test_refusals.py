@@ -19,6 +19,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from spark_eos.errors import EosError, RowError, TopicError
+from spark_eos.kafka.producer import partition_queue
 from spark_eos.kafka.producer import sender as module
 from spark_eos.kafka.producer.refusals import Refusals, Splitting
 from spark_eos.kafka.producer.sender import Sender
@@ -111,8 +112,8 @@ def deliver(
         patch.setattr(module, "broker_client", lambda kafka: brokers)
         connect, give_back = lambda kafka, node: Connection(brokers, node), lambda kafka, connection: connection.close()
         patch.setattr(module, "connection_pool", SimpleNamespace(connect=connect, give_back=give_back, lost=give_back))
-        patch.setattr(module, "FIRST_WAIT_S", 0.0)
-        patch.setattr(module, "LONGEST_WAIT_S", 0.0)
+        patch.setattr(partition_queue, "FIRST_WAIT_S", 0.0)
+        patch.setattr(partition_queue, "LONGEST_WAIT_S", 0.0)
         sender = Sender(KAFKA, "id", 60)
         sender.refusals = refusals
         try:

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from spark_eos.errors import EosError
 from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.kafka.producer import partition_queue
 from spark_eos.kafka.producer import sender as module
 from spark_eos.kafka.producer.sender import Sender
 from spark_eos.kafka.records.encode import Sealed
@@ -177,8 +178,8 @@ def _deliver(
         sender = Sender(KAFKA, "id", 60)
         connect, give_back = lambda kafka, node: Connection(brokers, node), lambda kafka, connection: connection.close()
         patch.setattr(module, "connection_pool", SimpleNamespace(connect=connect, give_back=give_back, lost=give_back))
-        patch.setattr(module, "FIRST_WAIT_S", 0.0)
-        patch.setattr(module, "LONGEST_WAIT_S", 0.0)
+        patch.setattr(partition_queue, "FIRST_WAIT_S", 0.0)
+        patch.setattr(partition_queue, "LONGEST_WAIT_S", 0.0)
         try:
             for count, partition in enumerate(adds, 1):
                 place = "t", partition
