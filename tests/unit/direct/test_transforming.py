@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from itertools import pairwise
+from pathlib import Path
+from typing import Any
 
+import polars
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
@@ -75,18 +79,27 @@ def test_a_result_has_the_types_of_the_sink_whatever_arrow_it_is():
         assert rows.schema.types == [pa.binary(), pa.int32()]
 
 
-def test_a_frame_that_exports_arrow_is_taken_as_it_is():
-    """As polars' are, by Arrow's interface, without importing polars."""
+@pytest.mark.parametrize("name", ["late", "delays", "loud"])
+def test_the_examples_of_the_page_run(name):
+    """With pyarrow, polars and DuckDB: the same rows as in Python, in order, however the records are cut."""
+    page = Path(__file__).parents[3].joinpath("docs", "direct.md").read_text()
+    (example,) = [block for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if f"def {name}(" in block]
+    defined: dict[str, Any] = {}
+    exec(example, defined)
+    values = ["on time", '{"late":true}', "lately", '{"late":false}', '{"late":true}, again']
+    rows = [{"key": b"%d" % i, "value": value.encode(), "partition": 1} for i, value in enumerate(values)]
+    batch = pa.RecordBatch.from_pylist(rows, schema=arrow_schema(False))
+    found = transformed(checked(defined[name], name, EMPTY, "out"), Chunk(batch, 0)).to_pylist()
+    if name == "late":
+        assert found == [row for row in rows if b'"late":true' in row["value"]]
+    else:
+        assert found == [{"key": row["key"], "value": row["value"].upper()} for row in rows if b"late" in row["value"]]
+    check_transform(defined[name], batch)
 
-    class Frame:
-        def __init__(self, table: pa.Table) -> None:
-            self._table = table
 
-        def __arrow_c_stream__(self, requested_schema=None):
-            return self._table.__arrow_c_stream__(requested_schema)
-
-    assert conformed(Frame(pa.table({"value": ["a"]}))).to_pydict() == {"value": [b"a"]}
-    assert conformed(Frame(pa.table({"value": pa.array([], pa.string())}))).num_rows == 0
+def test_a_frame_without_rows_that_exports_arrow_is_taken_as_it_is():
+    """By Arrow's interface."""
+    assert conformed(polars.DataFrame({"value": ["a"]}).clear()).num_rows == 0
 
 
 @pytest.mark.parametrize(
