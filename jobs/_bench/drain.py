@@ -11,9 +11,10 @@ from typing import Any, TypedDict
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
+from jobs._bench import queries
 from jobs._bench.loop import Transaction
 from jobs._bench.meter import BROKER, CLIENT, Cost, Meter
-from jobs._bench.queries import Flow, read, write
+from jobs._bench.queries import Flow
 
 #: Of the micro-batches with rows, how many at the beginning do not count: workers, connections and the JVM's compiler
 #: are still getting up in them.
@@ -64,21 +65,27 @@ class Run:
 def drain(spark: SparkSession, bootstrap_servers: str, flow: Flow, roots: Mapping[str, int]) -> Run:
     """Run it by availableNow on a checkpoint of its own. ``roots``: the groups of processes to meter."""
 
-    def start(checkpoint: str) -> StreamingQuery:
-        rows = read(spark, bootstrap_servers, flow)
-        return write(rows, bootstrap_servers, flow, checkpoint).trigger(availableNow=True).start()
+    return run_out(
+        lambda checkpoint: queries.start(spark, bootstrap_servers, flow, checkpoint),
+        roots,
+        lambda progress: queries.rows_read(progress, flow),
+    )
 
-    return run_out(start, roots)
 
-
-def run_out(start: Callable[[str], StreamingQuery], roots: Mapping[str, int]) -> Run:
-    """Run a query that ends by itself. ``start`` is given the folder of its checkpoint."""
+def run_out(
+    start: Callable[[str], StreamingQuery],
+    roots: Mapping[str, int],
+    rows_read: Callable[[Mapping[str, Any]], int] = lambda progress: int(progress["numInputRows"]),
+) -> Run:
+    """Run a query that ends by itself. ``start`` is given the folder of its checkpoint; ``rows_read``: of the progress
+    of one micro-batch."""
     with tempfile.TemporaryDirectory(prefix="spark-eos-bench-") as checkpoint, Meter(roots) as meter:
         query = start(checkpoint)
         try:
             if not query.awaitTermination(_END_S):
                 raise TimeoutError(f"a query did not end within {_END_S} s")
-            progress = [entry for entry in query.recentProgress if entry["numInputRows"]]
+            progress = [{**entry, "numInputRows": rows_read(entry)} for entry in query.recentProgress]
+            progress = [entry for entry in progress if entry["numInputRows"]]
         finally:
             query.stop()
     return judge(progress, meter)

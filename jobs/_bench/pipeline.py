@@ -12,7 +12,7 @@ from jobs._bench.child import child, environment
 from jobs._bench.count import count
 from jobs._bench.drain import Run, drain, judge_transactions
 from jobs._bench.meter import BROKER, CLIENT, Meter
-from jobs._bench.queries import BUILTIN, OURS, TUNED, Flow
+from jobs._bench.queries import ARROW, BUILTIN, COPY, OURS, TUNED, Flow
 from jobs._bench.result import Result, Series, WrongResult, cell
 from jobs._bench.session import Bench
 from jobs._bench.source import BATCHES, INPUTS, KEYED, METRIC, PARTITIONS, UNIT, inputs
@@ -47,6 +47,8 @@ class Contender:
 _BASELINE = "built-in → built-in, tuned"
 CONTENDERS = (
     Contender("ours → ours", OURS, OURS),
+    Contender("ours, direct: Arrow", ARROW, OURS),
+    Contender("ours, direct: copies", COPY, OURS),
     Contender("built-in → ours", BUILTIN, OURS),
     Contender("built-in → built-in", BUILTIN, BUILTIN),
     Contender(_BASELINE, BUILTIN, BUILTIN, TUNED),

@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming import DataStreamWriter
+from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
+
+import spark_eos
 
 #: Formats: ours, and Spark's own.
 OURS, BUILTIN = "eos-kafka", "kafka"
 NOOP = "noop"
+#: In the place of a format of the source: rows do not pass through the JVM, but are copied, or are Arrow.
+COPY, ARROW = "copy", "arrow"
 #: Librdkafka's defaults, for the built-in sink's Java client. Our sink has the last two of them, and does not linger.
 TUNED = {"kafka.linger.ms": "5", "kafka.batch.size": "1000000", "kafka.compression.type": "none"}
 
 
 @dataclass(frozen=True)
 class Flow:
-    """From one topic to another, or to nothing. ``source`` and ``sink`` are formats.
+    """From one topic to another, or to nothing. ``source`` and ``sink`` are formats; or `COPY` or `ARROW`, and ours.
 
     ``max_offsets``: so many offsets in a micro-batch, or None for no limit.
     """
@@ -48,3 +56,40 @@ def write(rows: DataFrame, bootstrap_servers: str, flow: Flow, checkpoint: str) 
     writer = rows.select("key", "value").writeStream.format(flow.sink).option("checkpointLocation", checkpoint)
     writer = writer.option("kafka.bootstrap.servers", bootstrap_servers).option("topic", str(flow.output))
     return writer.options(**flow.sink_options)
+
+
+def start(spark: SparkSession, bootstrap_servers: str, flow: Flow, checkpoint: str) -> StreamingQuery:
+    """The query, which ends when all is read."""
+    if flow.source in (COPY, ARROW):
+        return _start_direct(spark, bootstrap_servers, flow, checkpoint)
+    rows = read(spark, bootstrap_servers, flow)
+    return write(rows, bootstrap_servers, flow, checkpoint).trigger(availableNow=True).start()
+
+
+def _start_direct(spark: SparkSession, bootstrap_servers: str, flow: Flow, checkpoint: str) -> StreamingQuery:
+    def changed(batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Key and value, of which the first byte is another one."""
+        value = pc.binary_replace_slice(batch["value"], 0, 1, b"-")
+        return pa.RecordBatch.from_arrays([batch["key"], value], names=["key", "value"])
+
+    source = {"subscribe": flow.input, "startingOffsets": "earliest"}
+    if flow.max_offsets is not None:
+        source["maxOffsetsPerTrigger"] = str(flow.max_offsets)
+    return spark_eos.direct(
+        spark,
+        source={"kafka.bootstrap.servers": bootstrap_servers, **source},
+        sink={"kafka.bootstrap.servers": bootstrap_servers, "topic": str(flow.output)},
+        transform=changed if flow.source == ARROW else None,
+        checkpoint=checkpoint,
+        trigger={"availableNow": True},
+    )
+
+
+def rows_read(progress: Mapping[str, Any], flow: Flow) -> int:
+    """By a micro-batch. Where ranges pass through Spark, its own number is of ranges; all offsets are of rows here."""
+    if flow.source not in (COPY, ARROW):
+        return int(progress["numInputRows"])
+    (source,) = progress["sources"]
+    offsets = (json.loads(source[which] or "{}") or {} for which in ("startOffset", "endOffset"))
+    begin, end = (of_topics.get(flow.input, {}) for of_topics in offsets)
+    return sum(offset - begin.get(partition, 0) for partition, offset in end.items())
