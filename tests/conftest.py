@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,10 @@ pytest.register_assert_rewrite("tests.support")
 # How long an example takes says how busy the machine is: beside brokers and JVMs, any limit is missed sometimes.
 settings.register_profile("busy machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("busy machine")
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # As a shell has it for what it starts with "&": programs that tests interrupt would inherit it, and go on.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
