@@ -11,10 +11,11 @@ import pyarrow as pa
 from spark_eos.kafka.producer.refusals import DeadLetters
 from spark_eos.log import logger
 from spark_eos.options.parse import SinkOptions
-from spark_eos.protocol.head import DEFAULT_PARTITIONER, DIGEST_BITS, Head
+from spark_eos.protocol.head import DEFAULT_PARTITIONER, DIGEST_BITS, NOBODY, Head
 from spark_eos.protocol.head import Job as BatchWrite
 from spark_eos.protocol.jobs import check_target, check_time
 from spark_eos.protocol.run import open_run
+from spark_eos.protocol.stops import superseded
 from spark_eos.protocol.task import Assignment, TaskReport, assign, check_owner, free_name
 from spark_eos.retry import retrying
 from spark_eos.sink.attempt import Attempt, Part, RowWriter
@@ -114,15 +115,24 @@ def _check_not_aborted(own: Session, me: Identity, assignment: Assignment, produ
 
 
 def opened(job: Job, own: Session, me: Identity) -> Head:
-    """The head of this run. The lowest partition opens it, the others wait for that, though not for ever."""
-    head = None
-    for _ in retrying(OPEN_S * me.partition):
+    """The head of this run. The lowest partition opens it, the others wait for that, though not for ever.
+
+    Who waits may belong to a run that has failed meanwhile, as tasks that Spark kills live on for some seconds. If
+    another run has been opened since, that is the next start of the query, which this one must not replace. Raises
+    Superseded then, and what `open_run` raises.
+    """
+    head = before = None
+    for look, _ in enumerate(retrying(OPEN_S * me.partition)):
         head = own.ports.ledger.read()
         if head is not None and head.run == me.run:
             return head
+        if look == 0:
+            before = head
         if me.partition == 0:
             break
     if head is not None:
+        if head.run not in (NOBODY, None if before is None else before.run):
+            raise superseded(me.run, head)
         _warn(job.options, me, head)
     return open_run(
         own.ports,
