@@ -65,26 +65,17 @@ class Run:
 def drain(spark: SparkSession, bootstrap_servers: str, flow: Flow, roots: Mapping[str, int]) -> Run:
     """Run it by availableNow on a checkpoint of its own. ``roots``: the groups of processes to meter."""
 
-    return run_out(
-        lambda checkpoint: queries.start(spark, bootstrap_servers, flow, checkpoint),
-        roots,
-        lambda progress: queries.rows_read(progress, flow),
-    )
+    return run_out(lambda checkpoint: queries.start(spark, bootstrap_servers, flow, checkpoint), roots)
 
 
-def run_out(
-    start: Callable[[str], StreamingQuery],
-    roots: Mapping[str, int],
-    rows_read: Callable[[Mapping[str, Any]], int] = lambda progress: int(progress["numInputRows"]),
-) -> Run:
-    """Run a query that ends by itself. ``start`` is given the folder of its checkpoint; ``rows_read``: of the progress
-    of one micro-batch."""
+def run_out(start: Callable[[str], StreamingQuery], roots: Mapping[str, int]) -> Run:
+    """Run a query that ends by itself. ``start`` is given the folder of its checkpoint."""
     with tempfile.TemporaryDirectory(prefix="spark-eos-bench-") as checkpoint, Meter(roots) as meter:
         query = start(checkpoint)
         try:
             if not query.awaitTermination(_END_S):
                 raise TimeoutError(f"a query did not end within {_END_S} s")
-            progress = [{**entry, "numInputRows": rows_read(entry)} for entry in query.recentProgress]
+            progress = [{**entry, "numInputRows": queries.rows_read(entry)} for entry in query.recentProgress]
             progress = [entry for entry in progress if entry["numInputRows"]]
         finally:
             query.stop()

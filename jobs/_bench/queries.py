@@ -85,11 +85,7 @@ def _start_direct(spark: SparkSession, bootstrap_servers: str, flow: Flow, check
     )
 
 
-def rows_read(progress: Mapping[str, Any], flow: Flow) -> int:
+def rows_read(progress: Mapping[str, Any]) -> int:
     """By a micro-batch. Where ranges pass through Spark, its own number is of ranges; all offsets are of rows here."""
-    if flow.source not in (COPY, ARROW):
-        return int(progress["numInputRows"])
-    (source,) = progress["sources"]
-    offsets = (json.loads(source[which] or "{}") or {} for which in ("startOffset", "endOffset"))
-    begin, end = (of_topics.get(flow.input, {}) for of_topics in offsets)
-    return sum(offset - begin.get(partition, 0) for partition, offset in end.items())
+    planned = (json.loads(progress["sources"][0]["latestOffset"] or "{}") or {}).get("#planned")
+    return int(progress["numInputRows"] if planned is None else planned["offsets"])

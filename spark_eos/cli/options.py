@@ -66,9 +66,11 @@ def setting(text: str) -> Setting:
         raise typer.BadParameter(str(error)) from None
 
 
-Servers = Annotated[
-    str, typer.Option("--bootstrap-servers", metavar="HOST:PORT[,…]", help="brokers of the cluster", show_default=False)
-]
+_SERVERS = typer.Option(
+    "--bootstrap-servers", metavar="HOST:PORT[,…]", help="brokers of the cluster", show_default=False
+)
+Servers = Annotated[str, _SERVERS]
+MaybeServers = Annotated[str | None, _SERVERS]
 Kafka = Annotated[
     list[Setting] | None,
     typer.Option("--kafka", metavar="KEY=VALUE", parser=setting, help="client property (repeat)", show_default=False),

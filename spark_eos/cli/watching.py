@@ -11,6 +11,7 @@ from spark_eos.cli.options import (
     Kafka,
     KafkaFile,
     LedgerTopic,
+    MaybeServers,
     Output,
     Prefix,
     Storage,
@@ -27,10 +28,6 @@ if TYPE_CHECKING:
 Source = Annotated[
     str,
     typer.Argument(metavar="SOURCE", help="a file of events, or the address of a query's metrics: http://HOST:9400"),
-]
-MaybeServers = Annotated[
-    str | None,
-    typer.Option("--bootstrap-servers", metavar="HOST:PORT[,…]", help="brokers of the cluster", show_default=False),
 ]
 Query = Annotated[
     str | None,

@@ -37,15 +37,17 @@ def trim(source: KafkaProperties, target: KafkaProperties, map_topic: str) -> in
 def _passed(source: KafkaProperties, map_: OffsetMap) -> Iterator[Entry]:
     there = describe_topics(source, map_.topics(), missing_ok=True)
     known = {topic.id: (name, topic.partitions) for name, topic in there.items()}
-    places: dict[str, list[int]] = {}
-    for of in map_.translations:
-        name, partitions = known.get(of.topic_id, ("", 0))
-        if of.partition < partitions:
-            places.setdefault(name, []).append(of.partition)
-    begins = begin_offsets(source, places) if places else {}
-    for of, translation in map_.translations.items():
-        begin = begins.get(known.get(of.topic_id, ("", 0))[0], {}).get(of.partition, 0)
-        yield from (entry for entry in translation.entries[:-1] if entry.end <= begin)
+    places = {
+        (known[of.topic_id][0], of.partition): translation
+        for of, translation in map_.translations.items()
+        if of.topic_id in known and of.partition < known[of.topic_id][1]
+    }
+    asked: dict[str, list[int]] = {}
+    for name, partition in places:
+        asked.setdefault(name, []).append(partition)
+    begins = begin_offsets(source, asked) if asked else {}
+    for (name, partition), translation in places.items():
+        yield from (entry for entry in translation.entries[:-1] if entry.end <= begins[name][partition])
 
 
 def _delete(target: KafkaProperties, map_topic: str, entries: Iterable[Entry]) -> None:

@@ -12,16 +12,10 @@ from pathlib import Path
 import pyarrow.parquet
 import pytest
 from pyspark.sql import DataFrame
-from pyspark.sql.types import StringType, StructType
 
 from spark_eos import cli
-from spark_eos.options.parse import sink_options
-from spark_eos.sink.job import Identity, Job
-from spark_eos.sink.preflight import preflight
-from spark_eos.sink.schema import check_columns
-from spark_eos.sink.session import session
-from spark_eos.sink.task import opened
 from tests.support.kafka_view import KafkaView, write
+from tests.support.opening import Opening
 from tests.support.sink_queries import SECONDS, Sink
 
 
@@ -174,10 +168,8 @@ def test_another_partitioner_in_mid_life_is_told_once_a_run(cluster, topic, capl
 
 def warnings(given: dict[str, str], query: str, run: str, text: str, caplog: pytest.LogCaptureFixture) -> int:
     """How many of the tasks that open a run warn of this."""
-    options = sink_options(given)
-    job = Job(options, preflight(options), check_columns(StructType().add("value", StringType()), given["topic"]))
-    own = session(options, job.facts.ledger_partitions, query)
+    tasks = Opening(given, query)
     caplog.clear()
     for partition in range(3):
-        opened(job, own, Identity(query, run, batch=5, partition=partition, attempt=0))
+        tasks.open(run, partition, batch=5)
     return sum(record.levelno == logging.WARNING and text in record.getMessage() for record in caplog.records)

@@ -10,7 +10,7 @@ from spark_eos.kafka.admin.topics import TIMEOUT_S, Offsets
 from spark_eos.kafka.codes import ADMIN_RETRIES, COORDINATOR_MOVED, OK, Code
 from spark_eos.kafka.config.properties import Isolation, KafkaProperties
 from spark_eos.kafka.errors import group_unauthorized, refusal
-from spark_eos.kafka.net.client import broker_client
+from spark_eos.kafka.net.client import BrokerClient, broker_client
 from spark_eos.kafka.net.metadata import CoordinatorKind
 from spark_eos.kafka.net.schema import Record, Request
 from spark_eos.kafka.requests.describe_groups import CONSUMER_GROUP_DESCRIBE, DESCRIBE_GROUPS
@@ -95,9 +95,8 @@ def delete_offsets(
     values = {"group_id": group, "topics": topics}
     began, code = system.monotonic(), int(Code.REQUEST_TIMED_OUT)
     for _ in retrying(timeout_s):
-        nodes, errors = client.coordinators([group], _TRY_S, CoordinatorKind.GROUP)
-        answer = client.ask(next(iter(nodes)), OFFSET_DELETE, values, _TRY_S) if nodes else None
-        code = errors.get(group, int(Code.REQUEST_TIMED_OUT)) if answer is None else _code(answer)
+        answer, code = _of_coordinator(client, group, OFFSET_DELETE, values, _TRY_S)
+        code = code if answer is None else _code(answer)
         if code in (OK, Code.GROUP_ID_NOT_FOUND):
             return
         if answer is None or code in COORDINATOR_MOVED:
@@ -115,10 +114,9 @@ def _ask(
     began, code = system.monotonic(), int(Code.REQUEST_TIMED_OUT)
     for _ in retrying(timeout_s):
         left = min(_TRY_S, max(0.1, began + timeout_s - system.monotonic()))
-        nodes, errors = client.coordinators([group], left, CoordinatorKind.GROUP)
-        answer = client.ask(next(iter(nodes)), request, values, left) if nodes else None
+        answer, code = _of_coordinator(client, group, request, values, left)
         found: Record | None = answer.groups[0] if answer is not None else None
-        code = errors.get(group, int(Code.REQUEST_TIMED_OUT)) if found is None else _code(found)
+        code = code if found is None else _code(found)
         allowed = getattr(found, "authorized_operations", _NOT_TOLD)
         if allowed != _NOT_TOLD and not allowed & _READ:
             raise group_unauthorized(kafka, group)
@@ -131,6 +129,15 @@ def _ask(
     stable = code == Code.UNSTABLE_OFFSET_COMMIT
     why = "an open transaction may hold newer ones" if stable else None
     raise refusal(kafka, f"group {group}", code, system.monotonic() - began, why)
+
+
+def _of_coordinator(
+    client: BrokerClient, group: str, request: Request, values: Mapping[str, Any], seconds: float
+) -> tuple[Record | None, int]:
+    """What the group's coordinator answers; None without an answer, and then the error code that says why."""
+    nodes, errors = client.coordinators([group], seconds, CoordinatorKind.GROUP)
+    answer = client.ask(next(iter(nodes)), request, values, seconds) if nodes else None
+    return answer, errors.get(group, int(Code.REQUEST_TIMED_OUT))
 
 
 def _code(found: Record) -> int:

@@ -168,11 +168,8 @@ class LedgerReader:
             elif end < start:
                 raise self._truncated(partition, end, start)
             newest = dict(self._scanned.get(partition, {}))
-            for fetched in self._fetches(_Span(partition, start, end)):
-                times: Sequence[int | None] = fetched.times or [None] * len(fetched.rows)
-                for time, (offset, key, value) in zip(times, fetched.rows, strict=True):
-                    if key is not None and value is not None:
-                        newest[key.decode(errors="replace")] = Dated(partition, offset, time, value)
+            for key, dated in self._dated(_Span(partition, start, end)):
+                newest[key.decode(errors="replace")] = dated
             self._scanned_to[partition], self._scanned[partition] = end, newest
         return {key: dated for newest in self._scanned.values() for key, dated in newest.items()}
 
@@ -191,11 +188,7 @@ class LedgerReader:
         """The heads of this query that compaction has left, in order: the oldest first. Raises as `read` does."""
         partition, name = self.partition, self.query.encode()
         span = _Span(partition, self._log.begin(partition), self._end(partition))
-        for fetched in self._fetches(span):
-            times: Sequence[int | None] = fetched.times or [None] * len(fetched.rows)
-            for time, (offset, key, value) in zip(times, fetched.rows, strict=True):
-                if key == name and value is not None:
-                    yield Dated(partition, offset, time, value)
+        return (dated for key, dated in self._dated(span) if key == name)
 
     def follows(self, partition: int, offset: int) -> bool:
         """Whether a record that was acknowledged at this offset comes right after what this process has read, or
@@ -260,6 +253,14 @@ class LedgerReader:
         """The committed records from the span's start to its end or beyond; it waits until all of them are stable."""
         for fetched in self._fetches(span):
             yield from fetched.rows
+
+    def _dated(self, span: _Span) -> Iterator[tuple[bytes, Dated]]:
+        """Those of them that hold heads, of whatever query: its key, and the head."""
+        for fetched in self._fetches(span):
+            times: Sequence[int | None] = fetched.times or [None] * len(fetched.rows)
+            for time, (offset, key, value) in zip(times, fetched.rows, strict=True):
+                if key is not None and value is not None:
+                    yield key, Dated(span.partition, offset, time, value)
 
     def _fetches(self, span: _Span) -> Iterator[Fetched]:
         position, why = span.start, "no answer"

@@ -150,9 +150,7 @@ def _sender(address: str, registry: CollectorRegistry, spark: SparkSession) -> S
 
     try:
         return Sender(checked(address), registry, _application(spark))
-    except (
-        Exception
-    ) as error:  # a variable of the environment is wrong, which the exporter has errors of many kinds for
+    except Exception as error:  # of many kinds, where a variable of the environment is wrong
         logger.warning("no metrics are sent to OpenTelemetry: %s", error)
         return None
 

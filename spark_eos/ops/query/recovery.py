@@ -14,6 +14,7 @@ from spark_eos.ops.answer import Answer
 from spark_eos.ops.checkpoint.heads import OwnHead, heads_of
 from spark_eos.ops.query.life import Life, look_for_life
 from spark_eos.ops.tables import ago
+from spark_eos.ops.transactions.report import remaining
 from spark_eos.protocol.closing import known_head, recover
 from spark_eos.protocol.head import NOBODY, Verdict
 
@@ -151,11 +152,4 @@ def _lines(sink: Sink, *, yes: bool) -> list[str]:
         lines += [f"    {each}" for each in sink.commits]
         if head.run != NOBODY and not yes:
             lines.append(f"  {name}: would first close run {head.run}; the next start of the query goes on")
-    if sink.left:
-        lines.append(f"  {name}: {len(sink.left)} transaction(s) are still open: {', '.join(sink.left)}")
-    if sink.lost:
-        lines.append(
-            f"  {name}: {len(sink.lost)} decided transaction(s) were aborted by the brokers before: "
-            f"{', '.join(sink.lost)}. Start the query again, from its checkpoint: it writes their rows again."
-        )
-    return lines
+    return lines + [f"  {name}: {line}" for line in remaining(sink.left, sink.lost)]

@@ -130,17 +130,25 @@ def plan_as_text(plan: Plan, verb: str) -> str:
     return "\n".join([*lines, "  Nothing was done: add --yes."])
 
 
+def remaining(left: Sequence[str], lost: Sequence[str]) -> list[str]:
+    """What the end of a query's transactions has left to be done, in sentences. ``left``: transactional ids that are
+    still open; ``lost``: those that the brokers had aborted."""
+    lines = []
+    if left:
+        lines.append(f"{len(left)} transaction(s) are still open: {', '.join(left)}")
+    if lost:
+        lines.append(
+            f"{len(lost)} decided transaction(s) were aborted by the brokers before: {', '.join(lost)}. Start the "
+            "query again, from its checkpoint: it writes their rows again."
+        )
+    return lines
+
+
 def result_as_text(result: Result, verb: str) -> str:
     """``verb``: "aborted" or "committed"."""
     lines = [f"query {result.query}: {verb} {len(result.ended)} transaction(s)"]
     lines += [f"  {name}" for name in result.ended]
-    if result.left:
-        lines.append(f"  {len(result.left)} transaction(s) are still open: {', '.join(t.id for t in result.left)}")
-    if result.lost:
-        lines.append(
-            f"  {len(result.lost)} decided transaction(s) were aborted by the brokers before: "
-            f"{', '.join(result.lost)}. Start the query again, from its checkpoint: it writes their rows again."
-        )
+    lines += [f"  {line}" for line in remaining([t.id for t in result.left], result.lost)]
     if result.stays:
         lines.append(f"  {len(result.stays)} other transaction(s) of the query stay open")
     return "\n".join(lines)

@@ -42,8 +42,7 @@ def plot_checkpoint(checkpoint: Checkpoint, cluster: Cluster, file: str, last_s:
     from spark_eos.ops.watching.traces import traces_of
 
     story = story_from(traces_of(checkpoint, cluster))
-    end = max((run.end for run in story.runs), default=0.0)
-    end = max([end, *(batch.whole[1] for batch in story.batches if batch.whole is not None)])
+    end = max([0.0, *(run.end for run in story.runs), *(batch.span[1] for batch in story.batches)])
     return _drawn(story, end, checkpoint.location, file, last_s)
 
 

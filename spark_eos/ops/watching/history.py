@@ -156,12 +156,7 @@ def _unknown(traces: Traces, runs: Sequence[Run]) -> list[str]:
     missing = [number for number in forgotten(traces) if number in traces.done]
     if missing:
         said.append(f"The ledger, which is compacted, has no record any more of the decisions of {_some(missing)}.")
-    decided = {
-        (sink, p.head.decision.batch, p.head.decision.rev)
-        for sink, heads in traces.heads.items()
-        for p in heads
-        if p.head.decision is not None and p.head.decision.written
-    }
+    decided = {(sink, decision.batch, decision.rev) for _, sink, decision in traces.decisions() if decision.written}
     lost = sorted({number for _, number, _ in decided - traces.markers.keys()})
     if lost:
         said.append(f"No markers were found for the transactions of {_some(lost)}, or it took too much reading.")

@@ -45,6 +45,13 @@ class Traces:
     heads: dict[str, list[Published]]
     markers: dict[tuple[str, int, int], float] = field(default_factory=dict)
 
+    def decisions(self) -> Iterator[tuple[float, str, Decision]]:
+        """Of each head that has one: when it was written, the sink, and the decision."""
+        for sink, heads in self.heads.items():
+            for published in heads:
+                if published.head.decision is not None:
+                    yield published.at, sink, published.head.decision
+
 
 def traces_of(checkpoint: Checkpoint, cluster: Cluster) -> Traces:
     """All there is. Raises EosError where checkpoint or ledger cannot be read."""
@@ -54,13 +61,7 @@ def traces_of(checkpoint: Checkpoint, cluster: Cluster) -> Traces:
     for own in heads_of(cluster, query) if query else []:
         found.heads[own.sink or ""] = _history(cluster, own.key)
     budget = _Budget(_MOST_BYTES)
-    decisions = [
-        (published.at, sink, published.head.decision)
-        for sink, heads in found.heads.items()
-        for published in heads
-        if published.head.decision is not None
-    ]
-    for _, sink, decision in sorted(decisions, key=lambda found: found[0], reverse=True):
+    for _, sink, decision in sorted(found.decisions(), key=lambda decided: decided[0], reverse=True):
         key = sink, decision.batch, decision.rev
         if key not in found.markers and (ended := _ended(cluster, decision, budget)) is not None:
             found.markers[key] = ended
@@ -134,5 +135,4 @@ def _marker(cluster: Cluster, written: Written, budget: _Budget) -> float | None
 
 def forgotten(traces: Traces) -> Sequence[int]:
     """Micro-batches of the checkpoint of which the ledger has no decision any more, or not yet."""
-    decided = {p.head.decision.batch for heads in traces.heads.values() for p in heads if p.head.decision is not None}
-    return sorted(set(traces.planned) - decided)
+    return sorted(set(traces.planned) - {decision.batch for _, _, decision in traces.decisions()})

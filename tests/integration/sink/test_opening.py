@@ -2,46 +2,20 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Iterator
 
 import pytest
-from pyspark.sql.types import StringType, StructType
 
 from spark_eos.errors import Superseded
-from spark_eos.options.parse import sink_options
 from spark_eos.protocol.closing import close
 from spark_eos.protocol.head import NOBODY
 from spark_eos.sink import task
-from spark_eos.sink.job import Identity, Job
-from spark_eos.sink.preflight import preflight
-from spark_eos.sink.schema import check_columns
-from spark_eos.sink.session import Session, session
-
-
-class Query:
-    """A query of which tasks open runs."""
-
-    def __init__(self, bootstrap_servers: str, topic: str) -> None:
-        options = sink_options({"kafka.bootstrap.servers": bootstrap_servers, "topic": topic})
-        self._job = Job(options, preflight(options), check_columns(StructType().add("value", StringType()), topic))
-        self._id = str(uuid.uuid4())
-        self.session: Session = session(options, self._job.facts.ledger_partitions, self._id)
-
-    def open(self, run: str, partition: int) -> str:
-        """The run that has the query after that."""
-        own = Identity(self._id, run, batch=0, partition=partition, attempt=0)
-        return task.opened(self._job, self.session, own).run
-
-    @property
-    def run(self) -> str:
-        head = self.session.ports.ledger.read()
-        return head.run
+from tests.support.opening import Opening
 
 
 @pytest.fixture
-def query(cluster, topic) -> Query:
-    return Query(cluster.bootstrap_servers, topic(1))
+def query(cluster, topic) -> Opening:
+    return Opening({"kafka.bootstrap.servers": cluster.bootstrap_servers, "topic": topic(1)})
 
 
 @pytest.fixture

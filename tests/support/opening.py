@@ -1,0 +1,38 @@
+"""A query of which tasks open runs, without Spark."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+
+from pyspark.sql.types import StringType, StructType
+
+from spark_eos.options.parse import sink_options
+from spark_eos.sink import task
+from spark_eos.sink.job import Identity, Job
+from spark_eos.sink.preflight import preflight
+from spark_eos.sink.schema import check_columns
+from spark_eos.sink.session import session
+
+
+class Opening:
+    """Of one query. ``given`` are options of the sink, ``topic`` among them."""
+
+    def __init__(self, given: Mapping[str, str], query: str | None = None) -> None:
+        options = sink_options(given)
+        columns = check_columns(StructType().add("value", StringType()), given["topic"])
+        self.query = query or str(uuid.uuid4())
+        self._job = Job(options, preflight(options), columns)
+        self.session = session(options, self._job.facts.ledger_partitions, self.query)
+
+    def open(self, run: str, partition: int, batch: int = 0) -> str:
+        """By the task of a partition; the run that has the query after that."""
+        own = Identity(self.query, run, batch=batch, partition=partition, attempt=0)
+        return task.opened(self._job, self.session, own).run
+
+    @property
+    def run(self) -> str:
+        """Which run has the query."""
+        head = self.session.ports.ledger.read()
+        assert head is not None
+        return head.run
