@@ -20,7 +20,7 @@ from pathlib import Path
 
 from pyspark.errors import PySparkException
 
-from jobs._bench import commit, delta, ingest, latency, pipeline, source, writes
+from jobs._bench import commit, delta, ingest, latency, pipeline, shapes, source, writes
 from jobs._bench.machine import circumstances, describe
 from jobs._bench.plot import plot
 from jobs._bench.result import Result, WrongResult
@@ -36,6 +36,7 @@ MODES: dict[str, Callable[[Bench, Plan, Callable[[str], None]], Result]] = {
     "latency": latency.measure,
     "commit": commit.measure,
     "writes": writes.measure,
+    "shapes": shapes.measure,
     "ingest": ingest.measure,
     "to-delta": delta.measure_into,
     "from-delta": delta.measure_from,
@@ -46,7 +47,7 @@ _WITH_DELTA = {"to-delta", "from-delta"}
 
 def main(arguments: Sequence[str] | None = None) -> int:
     args = _arguments(arguments)
-    plan = Plan(args.rows, args.repeats, args.warm_ups, args.without)
+    plan = Plan(args.rows, args.repeats, args.warm_ups, args.without, args.case)
     _catch_signals()
     try:
         with broker() as cluster:
@@ -92,7 +93,12 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--rows", type=share, default=1.0, metavar="X", help="share of the rows, such as 0.1")
     parser.add_argument("--repeats", type=count, default=3, metavar="N", help="runs of each that count")
     parser.add_argument("--warm-ups", type=int, default=1, metavar="N", help="runs of each before these")
-    parser.add_argument("--without", metavar="NAME", help="a contender that is left out of 'pipeline'")
+    parser.add_argument(
+        "--without", action="append", default=[], metavar="NAME", help="a contender that is left out of 'pipeline'"
+    )
+    parser.add_argument(
+        "--case", action="append", default=[], metavar="NAME", help="the only rows to copy or to read, such as '100 B'"
+    )
     parser.add_argument("--out", type=Path, default=Path("build/bench"), metavar="FOLDER", help="where the JSON goes")
     return parser.parse_args(arguments)
 

@@ -20,7 +20,11 @@ CLUSTERS: dict[str, tuple[str, int | None]] = {
 _KILLS = "tests/chaos/test_kills.py::test_a_kill_at_every_point_loses_and_doubles_nothing"
 _POINTS = ("open.published-dead", "prepare.prepared-zombie", "commit.between-zombie")
 SCENARIOS: dict[str, tuple[str, ...]] = {
-    "reading": ("tests/integration/source/test_raw.py", "tests/integration/source/test_rows.py"),
+    "reading": (
+        "tests/integration/source/test_raw.py",
+        "tests/integration/source/test_gathered.py",
+        "tests/integration/source/test_rows.py",
+    ),
     "ledger": ("tests/integration/kafka/test_ledger.py", "tests/integration/kafka/test_ports.py"),
     "writing": ("tests/integration/sink/test_sink.py",),
     "kills": tuple(f"{_KILLS}[{point}]" for point in _POINTS),

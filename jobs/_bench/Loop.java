@@ -20,7 +20,7 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
 /**
  * Consume, produce, commit: rows and offsets in one transaction, again and again, in some threads.
  *
- * Arguments: bootstrap servers, input, output, rows of each thread, rows of a transaction, threads. Each thread copies
+ * Arguments: bootstrap servers, input, output, rows of each thread, rows of a transaction, threads, codec. Each copies
  * the partition of its number. Prints a JSON list: of the n-th transactions of all threads together, when the first of
  * them began and the last one ended, in seconds, and their rows.
  */
@@ -35,7 +35,7 @@ public class Loop {
         List<Future<List<Transaction>>> all = new ArrayList<>();
         for (int thread = 0; thread < threads; thread++) {
             TopicPartition from = new TopicPartition(arguments[1], thread);
-            all.add(pool.submit(() -> copy(arguments[0], from, arguments[2], rows, atOnce)));
+            all.add(pool.submit(() -> copy(arguments[0], from, arguments[2], rows, atOnce, arguments[6])));
         }
         List<List<Transaction>> done = new ArrayList<>();
         for (Future<List<Transaction>> one : all) done.add(one.get());
@@ -52,11 +52,12 @@ public class Loop {
         System.exit(0);
     }
 
-    private static List<Transaction> copy(String servers, TopicPartition from, String output, int rows, int atOnce) {
+    private static List<Transaction> copy(
+            String servers, TopicPartition from, String output, int rows, int atOnce, String codec) {
         List<Transaction> done = new ArrayList<>();
         String name = "java-loop-" + output + "-" + from.partition();
         try (KafkaConsumer<byte[], byte[]> consumer = consumer(servers, name);
-                KafkaProducer<byte[], byte[]> producer = producer(servers, name)) {
+                KafkaProducer<byte[], byte[]> producer = producer(servers, name, codec)) {
             producer.initTransactions();
             consumer.assign(List.of(from));
             consumer.seek(from, 0);
@@ -100,12 +101,13 @@ public class Loop {
         return new KafkaConsumer<>(settings, new ByteArrayDeserializer(), new ByteArrayDeserializer());
     }
 
-    private static KafkaProducer<byte[], byte[]> producer(String servers, String id) {
+    private static KafkaProducer<byte[], byte[]> producer(String servers, String id, String codec) {
         Properties settings = new Properties();
         settings.put("bootstrap.servers", servers);
         settings.put("transactional.id", id);
         settings.put("linger.ms", "5");
         settings.put("batch.size", "1000000");
+        settings.put("compression.type", codec);
         settings.put("buffer.memory", String.valueOf(64 << 20));
         return new KafkaProducer<>(settings, new ByteArraySerializer(), new ByteArraySerializer());
     }

@@ -74,13 +74,14 @@ def _transaction(kafka: KafkaProperties, name: str, range_: OffsetRange, output:
         copied = copy_range(Fetching(kafka), range_, (output, range_.partition), producer)
         producer.flush()
         if copied.rows:
-            _commit(kafka, producer)
+            commit(kafka, producer)
     finally:
         producer.close()
     return Transaction(begin, time.time(), time.process_time() - cpu, copied.rows, producer.bytes_written())
 
 
-def _commit(kafka: KafkaProperties, producer: ArrowProducer) -> None:
+def commit(kafka: KafkaProperties, producer: ArrowProducer) -> None:
+    """End the producer's transaction. Raises TimeoutError."""
     pair = producer.identity()
     own, client = (pair.id, pair.producer_id, pair.epoch), broker_client(kafka)
     for _ in retrying(_TIMEOUT_S):

@@ -42,7 +42,8 @@ _OUT_CHANGES = "SELECT key, value, _commit_version, _change_type FROM input"
 def measure_into(bench: Bench, plan: Plan, say: Say) -> Result:
     """From topics into a table. Raises WrongResult when one read or wrote other rows than there are."""
     found = Result("to-delta", BUILTIN, METRIC, "from a Kafka topic into a Delta table")
-    for topic, case, rows in inputs(bench, replace(plan, scale=plan.scale * SHARE), "to-delta", say):
+    for topic, one, rows in inputs(bench, replace(plan, scale=plan.scale * SHARE), "to-delta", say):
+        case = str(one)
         contenders = {name: partial(_into_table, bench, name, topic, rows) for name in (OURS, BUILTIN)}
         duel(plan, found, case, rows, contenders, say)
     return found

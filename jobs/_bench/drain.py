@@ -72,14 +72,19 @@ def run_out(start: Callable[[str], StreamingQuery], roots: Mapping[str, int]) ->
     """Run a query that ends by itself. ``start`` is given the folder of its checkpoint."""
     with tempfile.TemporaryDirectory(prefix="spark-eos-bench-") as checkpoint, Meter(roots) as meter:
         query = start(checkpoint)
-        try:
-            if not query.awaitTermination(_END_S):
-                raise TimeoutError(f"a query did not end within {_END_S} s")
-            progress = [{**entry, "numInputRows": queries.rows_read(entry)} for entry in query.recentProgress]
-            progress = [entry for entry in progress if entry["numInputRows"]]
-        finally:
-            query.stop()
+        wait_for_end(query)
+        progress = [{**entry, "numInputRows": queries.rows_read(entry)} for entry in query.recentProgress]
+        progress = [entry for entry in progress if entry["numInputRows"]]
     return judge(progress, meter)
+
+
+def wait_for_end(query: StreamingQuery) -> None:
+    """Of a query that ends by itself; it is stopped in any case. Raises what it raised, and TimeoutError."""
+    try:
+        if not query.awaitTermination(_END_S):
+            raise TimeoutError(f"a query did not end within {_END_S} s")
+    finally:
+        query.stop()
 
 
 def judge(progress: Sequence[Mapping[str, Any]], meter: Meter) -> Run:

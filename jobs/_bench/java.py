@@ -26,7 +26,7 @@ def child(spec: Spec) -> AbstractContextManager[Child]:
     It prints what a `jobs._bench.loop` prints. A transaction is there one of each thread.
     """
     rows = (spec.rows // THREADS, spec.rows_per_transaction // THREADS)
-    arguments = (spec.bootstrap_servers, spec.input, spec.output, *rows, THREADS)
+    arguments = (spec.bootstrap_servers, spec.input, spec.output, *rows, THREADS, spec.codec)
     classes = os.pathsep.join(map(str, resolve(JARS)))
     command = [find_java().path, "-Xmx1g", "-cp", classes, str(_SOURCE)]
     return started("the loop in Java", [*command, *map(str, arguments)])

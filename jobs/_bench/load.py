@@ -1,5 +1,5 @@
-"""Fills topics with rows to read, spread evenly over the partitions, uncompressed: values of one size, or small JSON
-with keys."""
+"""Fills topics with rows to read, spread evenly over the partitions: values of one size, or small JSON
+with keys; compressed or not."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ _ROOM_S = 0.05
 _FLUSH_S = 120
 
 
-def fill(cluster: DevCluster, topic: str, rows: int, value_bytes: int, partitions: int, keys: int = 0) -> None:
+def fill(
+    cluster: DevCluster, topic: str, rows: int, value_bytes: int, partitions: int, keys: int = 0, codec: str = "none"
+) -> None:
     """Create the topic and write so many rows; returns when the broker has all of them. ``keys``: so many different
     ones, each beside JSON of about so many bytes."""
     cluster.create_topic(topic, partitions)
@@ -30,6 +32,7 @@ def fill(cluster: DevCluster, topic: str, rows: int, value_bytes: int, partition
             "broker.address.family": "v4",
             "enable.idempotence": True,
             "linger.ms": 20,
+            "compression.type": codec,
             "delivery.report.only.error": True,
             "on_delivery": note,
             "log_level": 3,

@@ -18,7 +18,8 @@ _AT_ONCE = 4096
 
 @dataclass(frozen=True)
 class Spec:
-    """What to copy: ``rows`` rows, ``rows_per_transaction`` at a time (or some more), key and value."""
+    """What to copy: ``rows`` rows, ``rows_per_transaction`` at a time (or some more), key and value; ``codec``:
+    of what is written."""
 
     bootstrap_servers: str
     input: str
@@ -26,6 +27,7 @@ class Spec:
     partitions: int
     rows: int
     rows_per_transaction: int
+    codec: str = "none"
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
@@ -44,9 +46,17 @@ def copy(spec: Spec) -> list[Transaction]:
     """Rows and the group's offsets in one transaction, again and again. Raises KafkaException."""
     common = {"bootstrap.servers": spec.bootstrap_servers, "broker.address.family": "v4", "log_level": 3}
     consumer = Consumer(
-        common | {"group.id": f"loop-{spec.output}", "enable.auto.commit": False, "isolation.level": "read_committed"}
+        {
+            **common,
+            "group.id": f"loop-{spec.output}",
+            "enable.auto.commit": False,
+            "isolation.level": "read_committed",
+            # By default it waits for a second whenever it has read ahead far enough.
+            "fetch.queue.backoff.ms": 1,
+        }
     )
-    producer = Producer(common | {"transactional.id": f"loop-{spec.output}", "delivery.report.only.error": True})
+    own = {"transactional.id": f"loop-{spec.output}", "compression.type": spec.codec}
+    producer = Producer(common | own | {"delivery.report.only.error": True})
     producer.init_transactions(_TIMEOUT_S)
     places = [TopicPartition(spec.input, p, 0) for p in range(spec.partitions)]
     consumer.assign(places)

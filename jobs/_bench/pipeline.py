@@ -5,28 +5,31 @@ from __future__ import annotations
 import sys
 import uuid
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field
 
-from jobs._bench import java, loop, mirrormaker
-from jobs._bench.child import child, environment
+from jobs._bench import golang, java, loop, mirrormaker
+from jobs._bench.child import Child, child, environment
+from jobs._bench.copier import FLINK, STREAMS, Copier
 from jobs._bench.count import count
 from jobs._bench.drain import Run, drain, judge_transactions
 from jobs._bench.meter import BROKER, CLIENT, Meter
 from jobs._bench.queries import ARROW, BUILTIN, COPY, OURS, TUNED, Flow
 from jobs._bench.result import Result, Series, WrongResult, cell
 from jobs._bench.session import Bench
-from jobs._bench.source import BATCHES, INPUTS, KEYED, METRIC, PARTITIONS, UNIT, inputs
+from jobs._bench.source import BATCHES, INPUTS, KEYED, LZ4, METRIC, PARTITIONS, UNIT, inputs
 from jobs._bench.turns import Plan, multiple
 
 _PROGRAM_S = 900
+Compiled = Callable[[loop.Spec], AbstractContextManager[Child]]
 
 
 @dataclass(frozen=True)
 class Contender:
     """A source and a sink, or a program. ``share``: of the rows, for one that would take too long for all of them.
 
-    ``requirement``: of a program that needs an environment of its own. ``java``, ``mirror``: the program is that of
-    `jobs._bench.java` or of `jobs._bench.mirrormaker`.
+    ``requirement``: of a program that needs an environment of its own. ``compiled``: makes the one that does as
+    `jobs._bench.loop`, in another language; ``copier``: one that only copies. ``mirror``: `jobs._bench.mirrormaker`.
     """
 
     name: str
@@ -35,7 +38,8 @@ class Contender:
     sink_options: dict[str, str] = field(default_factory=dict)
     program: str = ""
     requirement: str | None = None
-    java: bool = False
+    compiled: Compiled | None = None
+    copier: Copier | None = None
     mirror: bool = False
     share: float = 1.0
 
@@ -44,6 +48,7 @@ class Contender:
         return multiple(full * self.share, UNIT)
 
 
+_GO = "loop in Go"
 _BASELINE = "built-in → built-in, tuned"
 CONTENDERS = (
     Contender("ours → ours", OURS, OURS),
@@ -53,7 +58,10 @@ CONTENDERS = (
     Contender("built-in → built-in", BUILTIN, BUILTIN),
     Contender(_BASELINE, BUILTIN, BUILTIN, TUNED),
     Contender("loop without Spark", program="jobs._bench.loop"),
-    Contender("loop in Java", java=True),
+    Contender("loop in Java", compiled=java.child),
+    Contender(_GO, compiled=golang.child),
+    Contender("Flink", copier=FLINK),
+    Contender("Kafka Streams", copier=STREAMS),
     Contender("MirrorMaker 2", mirror=True, share=0.1),
     Contender("QuixStreams", program="jobs._bench.quix", requirement="quixstreams==3.28.1", share=0.1),
 )
@@ -61,14 +69,18 @@ CONTENDERS = (
 
 def measure(bench: Bench, plan: Plan, say: Callable[[str], None]) -> Result:
     """All contenders, for each size. Raises WrongResult when one read or wrote other rows than there are."""
-    contenders = [contender for contender in CONTENDERS if contender.name != plan.without]
+    contenders = [contender for contender in CONTENDERS if contender.name not in plan.without]
+    if not golang.is_there():
+        say(f"pipeline: without {_GO}, as there is no Go")
+        contenders = [contender for contender in contenders if contender.name != _GO]
     interpreters = {c.name: environment(c.requirement) if c.requirement else sys.executable for c in contenders}
     result = Result("pipeline", _BASELINE, METRIC, "from one Kafka topic into another")
-    for topic, case, rows in inputs(bench, plan, "pipeline", say, (*INPUTS, KEYED)):
+    for topic, one, rows in inputs(bench, plan, "pipeline", say, (*INPUTS, KEYED, LZ4)):
+        case = str(one)
         series = {contender.name: Series(contender.name, case) for contender in contenders}
         for turn, contender in plan.turns(contenders):
             wanted = contender.rows(rows)
-            output, run = _run(bench, contender, interpreters[contender.name], topic, wanted)
+            output, run = _run(bench, contender, interpreters[contender.name], topic, wanted, one.codec)
             arrived = count(bench.bootstrap_servers, output)
             if contender.mirror:
                 arrived = min(arrived, wanted)  # it goes on with the rest of the topic until it is killed
@@ -82,28 +94,33 @@ def measure(bench: Bench, plan: Plan, say: Callable[[str], None]) -> Result:
     return result
 
 
-def _run(bench: Bench, contender: Contender, interpreter: str, topic: str, rows: int) -> tuple[str, Run]:
+def _run(bench: Bench, contender: Contender, interpreter: str, topic: str, rows: int, codec: str) -> tuple[str, Run]:
     """The topic that it has written to, and its run."""
     if contender.mirror:
-        return mirrormaker.copy(bench, topic, PARTITIONS, rows)
+        return mirrormaker.copy(bench, topic, PARTITIONS, rows, codec)
     output = f"out-{uuid.uuid4().hex[:8]}"
     bench.cluster.create_topic(output, PARTITIONS)
-    if contender.program or contender.java:
-        return output, _program(bench, contender, interpreter, topic, output, rows)
-    return output, _query(bench, contender, topic, output, rows)
+    if contender.copier is not None:
+        return output, contender.copier.copy(bench, topic, output, PARTITIONS, rows, codec)
+    if contender.program or contender.compiled is not None:
+        return output, _program(bench, contender, interpreter, topic, output, rows, codec)
+    return output, _query(bench, contender, topic, output, rows, codec)
 
 
-def _query(bench: Bench, contender: Contender, topic: str, output: str, rows: int) -> Run:
-    options = contender.sink_options
+def _query(bench: Bench, contender: Contender, topic: str, output: str, rows: int, codec: str) -> Run:
+    options = contender.sink_options | ({"kafka.compression.type": codec} if codec != "none" else {})
     flow = Flow(contender.source, contender.sink, topic, output, max_offsets=rows // BATCHES, sink_options=options)
     return drain(bench.spark, bench.bootstrap_servers, flow, bench.roots)
 
 
-def _program(bench: Bench, contender: Contender, interpreter: str, topic: str, output: str, rows: int) -> Run:
+def _program(
+    bench: Bench, contender: Contender, interpreter: str, topic: str, output: str, rows: int, codec: str
+) -> Run:
     """One process, with as many rows in a transaction as the others have in a micro-batch."""
-    spec = loop.Spec(bench.bootstrap_servers, topic, output, PARTITIONS, rows, rows // BATCHES)
+    spec = loop.Spec(bench.bootstrap_servers, topic, output, PARTITIONS, rows, rows // BATCHES, codec)
+    made = contender.compiled(spec) if contender.compiled else child(contender.program, spec.to_json(), interpreter)
     with (
-        java.child(spec) if contender.java else child(contender.program, spec.to_json(), interpreter) as process,
+        made as process,
         Meter({CLIENT: process.pid, BROKER: bench.roots[BROKER]}) as meter,
     ):
         done = [loop.Transaction(**fields) for fields in process.result(_PROGRAM_S)]

@@ -78,7 +78,7 @@ def _start_direct(spark: SparkSession, bootstrap_servers: str, flow: Flow, check
     return spark_eos.direct(
         spark,
         source={"kafka.bootstrap.servers": bootstrap_servers, **source},
-        sink={"kafka.bootstrap.servers": bootstrap_servers, "topic": str(flow.output)},
+        sink={"kafka.bootstrap.servers": bootstrap_servers, "topic": str(flow.output), **flow.sink_options},
         transform=changed if flow.source == ARROW else None,
         checkpoint=checkpoint,
         trigger={"availableNow": True},

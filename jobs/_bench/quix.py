@@ -34,7 +34,7 @@ def copy(spec: Spec) -> list[Transaction]:
         commit_every=spec.rows_per_transaction,
         commit_interval=600.0,
         consumer_extra_config={"broker.address.family": "v4"},
-        producer_extra_config={"broker.address.family": "v4"},
+        producer_extra_config={"broker.address.family": "v4", "compression.type": spec.codec},
         on_message_processed=processed,
         loglevel="ERROR",
         auto_create_topics=False,

@@ -17,6 +17,8 @@ _COLUMNS = {
     "batch_ms_p50": ("batch ms", "{:,.0f}"),
     "end_ms_p50": ("end ms", "{:,.0f}"),
     "end_ms_max": ("longest", "{:,.0f}"),
+    "took_ms": ("ms", "{:,.1f}"),
+    "peak_mib": ("MiB", "{:,.0f}"),
     "latency_ms_p50": ("p50 ms", "{:,.0f}"),
     "latency_ms_p95": ("p95 ms", "{:,.0f}"),
     "latency_ms_p99": ("p99 ms", "{:,.0f}"),
@@ -42,6 +44,11 @@ class Series:
         """Of each metric over the runs; None where a run has no value."""
         values = {metric: [run[metric] for run in self.runs] for metric in self.runs[0]} if self.runs else {}
         return {metric: None if None in found else median(found) for metric, found in values.items()}
+
+    def spread(self, metric: str) -> str:
+        """The least and the most of its runs, of two at least."""
+        found = [run[metric] for run in self.runs if run.get(metric) is not None]
+        return f"{cell(metric, min(found))} to {cell(metric, max(found))}" if len(found) > 1 else UNKNOWN
 
 
 @dataclass
@@ -103,15 +110,17 @@ class Result:
         }
 
     def table(self) -> str:
-        """The medians, one line for each series; the ratio is that of `compared` to the baseline's."""
+        """The medians, one line for each series, and how far the runs of `compared` lie apart; the ratio is that of its
+        median to the baseline's."""
         known = [metric for metric in _COLUMNS if any(metric in series.median for series in self.series)]
-        head = ["case", "what", *(_COLUMNS[metric][0] for metric in known), "ratio"]
+        compared = _COLUMNS[self.compared][0]
+        head = ["case", "what", *(_COLUMNS[metric][0] for metric in known), f"{compared}, runs", "ratio"]
         return "\n".join(_aligned([head, *(self._line(series, known) for series in self.series)]))
 
     def _line(self, series: Series, metrics: Iterable[str]) -> list[str]:
         middle = series.median
         cells = [cell(metric, middle.get(metric)) for metric in metrics]
-        return [series.case, series.name, *cells, self.ratio_text(series)]
+        return [series.case, series.name, *cells, series.spread(self.compared), self.ratio_text(series)]
 
 
 def cell(metric: str, value: float | None) -> str:

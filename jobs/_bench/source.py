@@ -19,18 +19,22 @@ PARTITIONS = 4
 
 @dataclass(frozen=True)
 class Input:
-    """``rows`` rows with values of so many bytes. ``keys``: with so many different keys, as JSON; else without."""
+    """``rows`` rows with values of so many bytes. ``keys``: with so many different keys, as JSON; else without.
+    ``codec``: by which record batches are compressed, those that are read and those that are written."""
 
     value_bytes: int
     rows: int
     keys: int = 0
+    codec: str = "none"
 
     def __str__(self) -> str:
-        return f"{self.value_bytes} B with keys" if self.keys else f"{self.value_bytes} B"
+        more = (" with keys" if self.keys else "") + (f", {self.codec}" if self.codec != "none" else "")
+        return f"{self.value_bytes} B{more}"
 
 
 INPUTS = (Input(100, 4_000_000), Input(1024, 1_000_000))
 KEYED = Input(95, 4_000_000, 100_000)
+LZ4 = Input(95, 8_000_000, 100_000, "lz4")
 BATCHES = LEFT_OUT + 6
 #: Rows come in multiples of this, so that every micro-batch has as many of each partition as the others.
 UNIT = PARTITIONS * BATCHES
@@ -39,7 +43,8 @@ UNIT = PARTITIONS * BATCHES
 def measure(bench: Bench, plan: Plan, say: Callable[[str], None]) -> Result:
     """Both contenders, for each size. Raises WrongResult when one read other rows than there are."""
     result = Result("source", BUILTIN, METRIC, "from a Kafka topic into nothing")
-    for topic, case, rows in inputs(bench, plan, "source", say):
+    for topic, one, rows in inputs(bench, plan, "source", say):
+        case = str(one)
         series = {name: Series(name, case) for name in (OURS, BUILTIN)}
         for turn, name in plan.turns(list(series)):
             flow = Flow(name, NOOP, topic, max_offsets=rows // BATCHES)
@@ -55,12 +60,14 @@ def measure(bench: Bench, plan: Plan, say: Callable[[str], None]) -> Result:
 
 def inputs(
     bench: Bench, plan: Plan, mode: str, say: Callable[[str], None], wanted: Sequence[Input] = INPUTS
-) -> Iterator[tuple[str, str, int]]:
-    """For each of them: a topic that is full, the name of the case, the number of rows. It is gone with the next."""
+) -> Iterator[tuple[str, Input, int]]:
+    """For each of them: a topic that is full, what is in it, the number of rows. It is gone with the next."""
     for one in wanted:
+        if not plan.has(str(one)):
+            continue
         rows = plan.rows(one.rows, UNIT)
         topic = f"in-{uuid.uuid4().hex[:8]}"
         say(f"{mode}: writing {rows:,} rows of {one}")
-        fill(bench.cluster, topic, rows, one.value_bytes, PARTITIONS, one.keys)
-        yield topic, str(one), rows
+        fill(bench.cluster, topic, rows, one.value_bytes, PARTITIONS, one.keys, one.codec)
+        yield topic, one, rows
         bench.delete_topic(topic)

@@ -13,13 +13,19 @@ T = TypeVar("T")
 class Plan:
     """``scale``: the share of the rows that a mode reads by default. ``repeats``: runs of each contender that count.
 
-    ``warm_ups``: runs of each before these. ``without``: a contender that does not run, by its name.
+    ``warm_ups``: runs of each before these. ``without``: contenders that do not run, by their names.
+    ``cases``: those that run, where there is a choice; all where none is named.
     """
 
     scale: float
     repeats: int
     warm_ups: int
-    without: str | None = None
+    without: Sequence[str] = ()
+    cases: Sequence[str] = ()
+
+    def has(self, case: str) -> bool:
+        """Whether the case runs."""
+        return not self.cases or case in self.cases
 
     def turns(self, contenders: Sequence[T]) -> Iterator[tuple[int, T]]:
         """(turn, contender); a turn counts from 1 on. Each turn is in the reverse order of the one before.

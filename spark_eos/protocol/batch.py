@@ -10,6 +10,7 @@ from spark_eos.errors import ProtocolStop, TransactionLost, Unclear
 from spark_eos.protocol.clearing import clear_earlier
 from spark_eos.protocol.closing import close
 from spark_eos.protocol.direct import source_changed
+from spark_eos.protocol.freshness import SAME_CLOCK_MS, Starts, began_ms, fresh_until_ms, not_whole
 from spark_eos.protocol.head import NEWEST_DIGEST, Decision, Head, Offsets, Pair, Verdict
 from spark_eos.protocol.micro_batch import MicroBatch
 from spark_eos.protocol.notes import Notes
@@ -27,13 +28,9 @@ from spark_eos.protocol.stops import (
 )
 from spark_eos.protocol.task import TaskReport, Work
 from spark_eos.protocol.verdicts import abort_all, settle
-from spark_eos.protocol.whole import AGED_MS, FRESH_MS, look_at, undecided_broken
 
 MARGIN_MS = 30_000
 """A transaction with less than this left to live is not decided on; half the timeout where that is shorter."""
-
-_SAME_CLOCK_MS = 1_000
-"""A transaction that has started so much before it began has done so by a clock that is behind."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +90,7 @@ def commit(ports: Ports, batch: MicroBatch, ahead: Term | None = None) -> Commit
                 assert head.decision is not None
                 return CommitReport(0, True, clock.lap(), rows=head.decision.rows)
             checked_ms, open_ones = ports.now_ms(), {d.pair: d for d in ongoing()}
-            begins, problem = _verify(ports, batch, open_ones)
+            starts, problem = _verify(ports, batch, open_ones)
             if problem is not None and not fresh:
                 mine = None
                 continue
@@ -111,16 +108,16 @@ def commit(ports: Ports, batch: MicroBatch, ahead: Term | None = None) -> Commit
                 continue
         decide_ms = clock.lap()
         ports.reach("commit.decided")
-        still_open = _carry_out(ports, mine, left, fresh=_is_fresh(ports, batch, begins, checked_ms))
+        still_open = _carry_out(ports, mine, left, fresh_until_ms=fresh_until_ms(batch, starts, checked_ms))
         replayed = any(report.work is not Work.WRITE for report in batch.reports)
         times = verify_ms, decide_ms, clock.lap()
         return CommitReport(len(batch.written), replayed, *times, len(still_open), len(left), mine.rows)
     raise decision_unclear(batch.id)
 
 
-def _carry_out(ports: Ports, mine: Decision, left: Collection[Pair], *, fresh: bool) -> Collection[Pair]:
+def _carry_out(ports: Ports, mine: Decision, left: Collection[Pair], *, fresh_until_ms: float) -> Collection[Pair]:
     """Commit what is decided, then abort the leftovers; what stays open of these is returned."""
-    _end(ports, mine, fresh=fresh)
+    _end(ports, mine, fresh_until_ms=fresh_until_ms)
     ports.reach("commit.ended")
     still_open = abort_all(ports, left)
     ports.reach("commit.cleaned")
@@ -142,7 +139,7 @@ def _authority(
 ) -> tuple[Term, Head, Callable[[], Collection[Description]]]:
     """The ledger, taken, its head, and what is open; a run that was replaced aborts what it wrote and stops, without
     taking. The term that was taken ahead serves for a batch that is new; anything else is rare, and taken anew."""
-    # With two-phase commit, no timeout would end what an attempt begins later that has not written anything yet.
+    # With two-phase commit, no timeout would end what an attempt starts later that has not written anything yet.
     ongoing = ports.coordinator.begin_ongoing(empty=batch.two_phase)
     if ahead is not None:
         head = _own_head(ports, batch, ahead.read())
@@ -248,13 +245,9 @@ def _repaired(ports: Ports, batch: MicroBatch, head: Head, term: Term) -> Decisi
     )
 
 
-_Begins = Mapping[Pair, int]
-"""When each transaction began, by the driver's clock, at the latest."""
-
-
 def _verify(
     ports: Ports, batch: MicroBatch, open_ones: Mapping[Pair, Description]
-) -> tuple[_Begins, ProtocolStop | None]:
+) -> tuple[Starts, ProtocolStop | None]:
     """Everything to be decided must be held by the broker, long enough; what is wrong, if anything is.
 
     An optimisation that spares repairs, as a transaction may still expire after it: safety rests on the verdicts. It is
@@ -263,59 +256,28 @@ def _verify(
     # A coordinator that is being moved lists nothing; asked for an id by name, it is waited for.
     missing = [pair.id for pair in batch.pairs if pair not in open_ones]
     named = ports.coordinator.describe(missing) if missing else {}
-    begins: dict[Pair, int] = {}
+    starts: dict[Pair, int] = {}
     committed = [pair.id for pair in batch.pairs if _is_committed(named.get(pair.id), pair)]
     if committed:
-        return begins, decided_unheard(batch.id, min(committed))
+        return starts, decided_unheard(batch.id, min(committed))
     for report in batch.reports:
         if report.written is not None:
             pair = report.written.pair
             found = open_ones.get(pair) or named.get(pair.id)
             problem = _problem(ports, report, pair, found)
             if problem is not None or found is None:
-                return begins, problem
-            begins[pair] = _began_ms(ports.now_ms(), report.began_ms, found.started_ms)
-    return begins, _not_whole(ports, batch, begins)
+                return starts, problem
+            starts[pair] = began_ms(ports.now_ms(), report.began_ms, found.started_ms)
+    return starts, not_whole(ports, batch, starts)
 
 
 def _is_committed(found: Description | None, pair: Pair) -> bool:
     """Whether a decision has committed this transaction, or a later one of its id; what ends it may take the next
-    epoch."""
+    epoch, and after the last one the first of another producer id."""
     return (
         found is not None
         and found.state in (State.PREPARE_COMMIT, State.COMPLETE_COMMIT)
-        and found.pair.producer_id == pair.producer_id
-        and found.pair.epoch >= pair.epoch
-    )
-
-
-def _began_ms(now: int, began: int, started: int) -> int:
-    """By the clock that says the longest; a minute ago where none can be right, as all are ahead of the driver's."""
-    return now - max((age for age in (now - began, now - started) if age >= -_SAME_CLOCK_MS), default=FRESH_MS)
-
-
-def _not_whole(ports: Ports, batch: MicroBatch, begins: _Begins) -> ProtocolStop | None:
-    """Some transactions may have lost rows, and the coordinator does not know."""
-    now = ports.now_ms()
-    doubtful = [r.written for r in batch.reports if r.written is not None and _is_doubtful(r, begins, now)]
-    _, broken = look_at(ports, doubtful) if doubtful else ({}, None)
-    return None if broken is None else undecided_broken(broken)
-
-
-def _is_doubtful(report: TaskReport, begins: _Begins, now_ms: int) -> bool:
-    """Whether somebody may have taken rows of the task's transaction: it is not fresh, or retention may want them."""
-    assert report.written is not None
-    aged = report.oldest_ms is not None and report.oldest_ms <= now_ms - AGED_MS
-    return aged or begins[report.written.pair] <= now_ms - FRESH_MS
-
-
-def _is_fresh(ports: Ports, batch: MicroBatch, begins: _Begins, checked_ms: int) -> bool:
-    """Whether every transaction has begun, or was looked at, less than a minute ago."""
-    now = ports.now_ms()
-    return all(
-        not _is_doubtful(r, begins, now) or (_is_doubtful(r, begins, checked_ms) and checked_ms > now - FRESH_MS)
-        for r in batch.reports
-        if r.written is not None
+        and (found.pair.producer_id != pair.producer_id or found.pair.epoch >= pair.epoch)
     )
 
 
@@ -351,7 +313,7 @@ def _age_ms(now: int, began: int, started: int) -> int:
 
     A time that cannot be tells of a clock that is off, and does not count: a start before the begin, or one to come.
     """
-    ages = [now - began] if started < began - _SAME_CLOCK_MS else [now - began, now - started]
+    ages = [now - began] if started < began - SAME_CLOCK_MS else [now - began, now - started]
     return max([age for age in ages if age >= 0], default=0)
 
 
@@ -362,9 +324,9 @@ _SHORTER = (
 )
 
 
-def _end(ports: Ports, decision: Decision, *, fresh: bool) -> None:
+def _end(ports: Ports, decision: Decision, *, fresh_until_ms: float) -> None:
     """From here on, nothing of the decision is ever aborted."""
-    verdicts = settle(ports, decision.written, fresh=fresh)
+    verdicts = settle(ports, decision.written, fresh_until_ms=fresh_until_ms)
     lost = [w for w in decision.written if verdicts.get(w.pair) is Verdict.LOST]
     if lost:
         raise TransactionLost(

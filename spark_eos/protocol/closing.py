@@ -110,7 +110,7 @@ def settle_decided(ports: Ports, query: str) -> Ended:
         decision = head.decision
         written = decision.written if decision is not None else ()
         known = {w.pair: w.verdict for w in written if w.verdict is not None}
-        verdicts = known | settle(ports, written)
+        verdicts = known | settle(ports, written, thorough=True)
         ended = Ended(head, verdicts=tuple(sorted(verdicts.items(), key=lambda item: item[0].id)))
         if decision is None or len(known) == len(verdicts) or Verdict.LOST in verdicts.values():
             return ended  # what is lost is noted by the run that writes it again

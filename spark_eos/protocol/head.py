@@ -7,7 +7,7 @@ replay, repeats it. Every default below is what the first version of the library
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from spark_eos.protocol.marks import NO_MARKS, Marks
@@ -97,7 +97,8 @@ class Written:
     ``dead_letters``: how many of the rows are in the dead-letter topic. A replay may find other rows too large, so that
     this is only noted; ``rows`` and ``digest`` are of all rows, wherever they went. ``empty``: partitions, (topic,
     number), of the transaction without a row in them, as brokers refused all of those: it is never open there.
-    ``ranges``: of the direct way, what the rows were read from.
+    ``ranges``: of the direct way, what the rows were read from. ``begins``: its first record in each of its partitions,
+    where rows are looked for after an end that came late; the head leaves it out where it is long.
     """
 
     partition: int
@@ -110,6 +111,7 @@ class Written:
     dead_letters: int = 0
     empty: tuple[tuple[str, int], ...] = ()
     ranges: tuple[Range, ...] = ()
+    begins: tuple[Probe, ...] = field(default=(), compare=False)
 
     @property
     def end_fences(self) -> bool:

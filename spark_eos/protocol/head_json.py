@@ -39,6 +39,9 @@ a field, or a value, that is not known stops the query. Format 3 is for heads wi
 
 _FIRST_FORMAT, _WITHOUT_HALTS = 1, 2
 
+_MOST_BEGINS = 1_000
+"""A head says where transactions begin up to so many places in all: 12 kB or so, of the megabyte that a record has."""
+
 _KNOWN_ENDS = frozenset([PLAIN_END, FENCING_END])
 
 _DECISION_FIELDS = frozenset(
@@ -70,6 +73,7 @@ def encode(head: Head) -> bytes:
             **({} if head.job is None else {"job": asdict(head.job)}),
             **({} if head.given_up is None else {"given_up": head.given_up}),
             **({} if decision is None else _if_any("dead_letters", [w.dead_letters for w in decision.written])),
+            **({} if decision is None else _if_any("begins", _begins_to_json(decision))),
             **head.marks.as_json(),
         },
         separators=(",", ":"),
@@ -144,6 +148,26 @@ def _direct_to_json(decision: Decision) -> dict[str, Any]:
     return {"direct": to_json(decision.direct, [w.ranges for w in decision.written])}
 
 
+def _begins_to_json(decision: Decision) -> list[dict[str, dict[int, int]]]:
+    """For each transaction: topic → partition → offset. Nothing of those that are ended, or where it would be long."""
+    open_ones = [() if w.verdict is not None else w.begins for w in decision.written]
+    if sum(map(len, open_ones)) > _MOST_BEGINS:
+        return []
+    said: list[dict[str, dict[int, int]]] = []
+    for begins in open_ones:
+        places: dict[str, dict[int, int]] = {}
+        for probe in begins:
+            places.setdefault(probe.topic, {})[probe.partition] = probe.offset
+        said.append(places)
+    return said
+
+
+def _begins_from_json(places: Mapping[str, Mapping[str, int]]) -> tuple[Probe, ...]:
+    return tuple(
+        Probe(topic, int(partition), offset) for topic, begins in places.items() for partition, offset in begins.items()
+    )
+
+
 def _if_true(name: str, value: bool) -> dict[str, bool]:
     """A field that is left out where it is false, so that versions that do not know it can read what does without."""
     return {name: True} if value else {}
@@ -166,8 +190,9 @@ def _noted(raw: Mapping[str, Any], decision: Mapping[str, Any]) -> Decision:
     """The decision, and what is noted of its transactions outside of it, as no replay depends on that."""
     found = _decision_from_json(raw, decision)
     letters = raw.get("dead_letters", [0] * len(found.written))
-    written = zip(found.written, letters, strict=True)
-    return replace(found, written=tuple(replace(w, dead_letters=count) for w, count in written))
+    begins = map(_begins_from_json, raw.get("begins", [{}] * len(found.written)))
+    written = zip(found.written, letters, begins, strict=True)
+    return replace(found, written=tuple(replace(w, dead_letters=count, begins=places) for w, count, places in written))
 
 
 def _decision_from_json(raw: Mapping[str, Any], decision: Mapping[str, Any]) -> Decision:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 from spark_eos.errors import LedgerError, Unclear
@@ -217,7 +218,7 @@ def verdicts_of(ports: Ports, last: Decision, *, passed: bool) -> dict[Pair, Ver
     """What became of the last decision. Once Spark has passed it, its commit has returned, which it does on verdicts
     only: then it was committed, even when nobody can tell any more."""
     try:
-        return settle(ports, last.written, fresh=passed)
+        return settle(ports, last.written, fresh_until_ms=math.inf if passed else -math.inf, thorough=True)
     except Unclear:
         if not passed:
             raise

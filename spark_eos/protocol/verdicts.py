@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
@@ -9,30 +10,44 @@ from spark_eos.errors import Unclear
 from spark_eos.protocol.head import Pair, Verdict, Written
 from spark_eos.protocol.new_checkpoint import FROM_GROUP
 from spark_eos.protocol.ports import Description, EndTxnAnswer, Found, Ports, State
-from spark_eos.protocol.whole import check_visible, committed_before, decided_broken, look_at
+from spark_eos.protocol.whole import FRESH_MS, check_visible, decided_broken, look_at
 
 _COMMITTED = {State.PREPARE_COMMIT: Verdict.COMMITTED, State.COMPLETE_COMMIT: Verdict.COMMITTED}
 _ENDED = {**_COMMITTED, State.COMPLETE_ABORT: Verdict.LOST}
 
 
-def settle(ports: Ports, written: Iterable[Written], *, fresh: bool = False) -> dict[Pair, Verdict]:
+_SLACK_MS = 10_000
+"""What counts as whole for less than this is looked at: its end would be answered when it does not any more."""
+
+
+def settle(
+    ports: Ports, written: Iterable[Written], *, fresh_until_ms: float = -math.inf, thorough: bool = False
+) -> dict[Pair, Verdict]:
     """Commit every transaction that has no verdict yet; a verdict for each.
 
-    Those that are not ``fresh`` must be whole before, and visible after (``spark_eos.protocol.whole``).
+    ``fresh_until_ms``: until when, by the driver's clock, they count as whole. After that they must be whole before,
+    and visible after (``spark_eos.protocol.whole``); visible also where the answer to their end comes after that.
+    ``thorough``: of what others have ended, every place is looked at that the decision says, not one.
 
     Raises Unclear when one stays without after all retries: then the next run settles. Raises ProtocolStop where rows
     of one are gone.
     """
     open_ones = {w.pair: w for w in written if w.verdict is None}
-    if fresh or not open_ones:
-        return _settle(ports, open_ones)
-    verdicts = dict.fromkeys(committed_before(ports, open_ones.values()), Verdict.COMMITTED)
-    open_ones = {pair: w for pair, w in open_ones.items() if pair not in verdicts}
-    begins, broken = look_at(ports, open_ones.values())
+    if not open_ones:
+        return {}
+    began_ms = ports.now_ms()
+    if began_ms + _SLACK_MS < fresh_until_ms:
+        verdicts = _settle(ports, open_ones)
+        if ports.now_ms() >= fresh_until_ms:
+            check_visible(ports, open_ones.values(), verdicts, held=open_ones, late=True)
+        return verdicts
+    held, broken = look_at(ports, open_ones.values())
     if broken is not None:
         raise decided_broken(broken)
-    verdicts |= _settle(ports, open_ones)
-    check_visible(ports, open_ones.values(), verdicts, begins)
+    verdicts = _settle(ports, open_ones)
+    late = ports.now_ms() >= began_ms + FRESH_MS
+    seen = [replace(w, begins=held.get(pair, w.begins)) for pair, w in open_ones.items()]
+    check_visible(ports, seen, verdicts, held=held, late=late, thorough=thorough)
     return verdicts
 
 

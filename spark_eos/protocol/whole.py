@@ -8,11 +8,12 @@ the other. After that the leaders of its partitions are asked.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from spark_eos.errors import ProtocolStop, Unclear
 from spark_eos.protocol.head import Pair, Probe, Verdict, Written
+from spark_eos.protocol.new_checkpoint import FROM_GROUP
 from spark_eos.protocol.ports import Description, Found, PartitionState, Ports, State
 
 FRESH_MS = 60_000
@@ -21,6 +22,9 @@ FRESH_MS = 60_000
 AGED_MS = 3_600_000
 """Rows whose timestamps are older than this are looked for however fresh their transaction is: retention goes by
 timestamps, and may take them at once."""
+
+_MARKERS_MS = 2_000
+"""So long after its end, a transaction's markers are in the log, unless a leader is away."""
 
 Begins = dict[Pair, tuple[Probe, ...]]
 """Where each transaction begins in each of its partitions, while it is open."""
@@ -61,12 +65,15 @@ def look_at(ports: Ports, written: Iterable[Written]) -> tuple[Begins, Broken | 
             elif begin is not None:
                 found.append(Probe(topic, partition, begin))
         begins[pair] = tuple(found)
-    # What was ended meanwhile, as a whole, is not open in its partitions either.
+    # What was ended meanwhile, as a whole, is not open in its partitions either; nor is what was begun once more since.
     still = _ongoing(ports, broken) if broken else {}
-    return begins, next((broken[pair] for pair in broken if pair in still), None)
+    again = _committed_before(ports, [by_pair[pair] for pair in still])
+    held = begins.keys() - (broken.keys() - still.keys()) - again
+    begins = {pair: begins[pair] for pair in held}
+    return begins, next((broken[pair] for pair in broken if pair in still and pair not in again), None)
 
 
-def committed_before(ports: Ports, written: Iterable[Written]) -> set[Pair]:
+def _committed_before(ports: Ports, written: Iterable[Written]) -> set[Pair]:
     """Those that are described as open, and were committed long ago: where an end does not fence, a request that comes
     late opens a transaction of the same pair once more, without a row. That is none that has lost its rows.
 
@@ -142,22 +149,77 @@ def decided_broken(broken: Broken) -> ProtocolStop:
     )
 
 
-def check_visible(ports: Ports, written: Iterable[Written], verdicts: Mapping[Pair, Verdict], begins: Begins) -> None:
-    """Look once at where each committed transaction began: its rows must be there.
+def check_visible(
+    ports: Ports,
+    written: Iterable[Written],
+    verdicts: Mapping[Pair, Verdict],
+    *,
+    held: Collection[Pair],
+    late: bool,
+    thorough: bool = False,
+) -> None:
+    """Look at where each committed transaction began: its rows must be there.
 
-    Where it was not seen open, all that is known is one place, which retention may have taken after the commit.
+    What was not ``held`` just before was ended by others, and retention may have taken it after that. One place of it
+    is looked at; with ``thorough`` all that the decision says, for as long as markers take. Others may keep readers
+    from a place for long: where what was held was ended ``late``, it is waited for that the log tells.
     """
-    for w in written:
-        if verdicts.get(w.pair) is not Verdict.COMMITTED:
+    committed = [w for w in written if verdicts.get(w.pair) is Verdict.COMMITTED]
+    silent = [
+        (w.pair, probe) for w in committed for probe in ((w.begins if thorough or w.pair in held else ()) or (w.probe,))
+    ]
+    doubtful = held if late else frozenset[Pair]()
+    until_ms = ports.now_ms() + _MARKERS_MS if thorough else None
+    for _ in ports.retrying():
+        silent = _silent_ones(ports, silent, held, doubtful, until_ms)
+        waits = silent and until_ms is not None and ports.now_ms() < until_ms
+        if not waits and not any(pair in doubtful for pair, _ in silent):
+            return
+    # However long the looks before have taken, markers that were on their way are there by now.
+    silent = [(pair, probe) for pair, probe in silent if pair in doubtful]
+    silent = _silent_ones(ports, silent, held, doubtful, None)
+    if silent:
+        raise _untold(*silent[0], "can be read up to")
+
+
+_Place = tuple[Pair, Probe]
+
+
+def _silent_ones(
+    ports: Ports, places: Sequence[_Place], held: Collection[Pair], doubtful: Collection[Pair], until_ms: int | None
+) -> list[_Place]:
+    """Those of which the log does not tell yet. Beyond the time, what others have ended is not looked at any more: a
+    deleted topic, or a leader that is silent, may cost seconds for each place."""
+    silent = []
+    for pair, probe in places:
+        if until_ms is not None and pair not in held and ports.now_ms() > until_ms:
             continue
-        for probe in begins.get(w.pair, (w.probe,)):
-            found = ports.data.look(w.pair, probe)
-            if found is Found.MISSING or (found is Found.GONE and w.pair in begins):
-                raise ProtocolStop(
-                    "EOS_ROWS_MISSING",
-                    f"Transaction {w.pair.id} was committed, but its rows from offset {probe.offset} of "
-                    f"{probe.topic}-{probe.partition} on were aborted there, or deleted, before that.",
-                    hint="Compare the output with the source for the last micro-batch (spark-eos verify), and write "
-                    "the missing rows; then begin with a new checkpoint, at the offsets where that micro-batch ends.",
-                    transactional_id=w.pair.id,
-                )
+        found = ports.data.look(pair, probe)
+        if found is Found.MISSING or (found is Found.GONE and pair in held and pair not in doubtful):
+            raise ProtocolStop(
+                "EOS_ROWS_MISSING",
+                f"Transaction {pair.id} was committed, but its rows from offset {probe.offset} of "
+                f"{probe.topic}-{probe.partition} on were aborted there, or deleted, before that.",
+                hint="Compare the output with the source for the last micro-batch (spark-eos verify), and write "
+                "the missing rows; then begin with a new checkpoint, at the offsets where that micro-batch ends.",
+                transactional_id=pair.id,
+            )
+        if found is Found.GONE and pair in doubtful:
+            raise _untold(pair, probe, "still has")
+        if found is None:
+            silent.append((pair, probe))
+    return silent
+
+
+def _untold(pair: Pair, probe: Probe, cannot: str) -> Unclear:
+    place = f"{probe.topic}-{probe.partition}"
+    return Unclear(
+        "EOS_OUTCOME_GONE",
+        f"Transaction {pair.id} was committed, so late that its rows may have been aborted or deleted in {place} "
+        f"before, and no leader's log {cannot} offset {probe.offset}, where they begin.",
+        hint="If the partition is held open by something else, kafka-transactions.sh find-hanging names it. Compare "
+        "the output with the source for the last micro-batch (spark-eos verify) before anything starts again on this "
+        f"checkpoint. If all its rows are there, begin with a new one: {FROM_GROUP}. If some are missing, write them "
+        "first: the group's offsets are past them.",
+        transactional_id=pair.id,
+    )

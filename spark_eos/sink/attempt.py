@@ -6,7 +6,7 @@ Where the rows come from is the way's: Spark's own (`spark_eos.sink.task`), or r
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from spark_eos import failpoints
@@ -14,7 +14,7 @@ from spark_eos.errors import Unclear
 from spark_eos.kafka.admin.topics import topic_partitions
 from spark_eos.protocol.head import DIGEST_BITS, FENCING_END, Digest, Pair, Probe, Written
 from spark_eos.protocol.ranges import Range
-from spark_eos.protocol.task import Assignment, TaskReport, check_begins, check_held, check_owner
+from spark_eos.protocol.task import Assignment, Firsts, TaskReport, check_begins, check_held, check_owner
 from spark_eos.protocol.whole import FRESH_MS
 from spark_eos.retry import retrying
 from spark_eos.sink.dead_letters import limits
@@ -126,7 +126,10 @@ class Attempt:
         fresh = int(time.time() * 1000) - began_ms < FRESH_MS
         empty = tuple(sorted(set(described.places) & set(self._producer.empty())))
         places = [place for place in described.places if place not in empty]
-        probe = (self._first_record if version >= FENCING_END and fresh else self._checked_begin)(own, places)
+        if version >= FENCING_END and fresh:
+            probe, begins = self._opened(own, places)
+        else:
+            probe, begins = self._checked_begin(own, places)
         return Written(
             self._me.partition,
             own,
@@ -137,9 +140,20 @@ class Attempt:
             dead_letters=self._producer.refused,
             empty=empty,
             ranges=self._ranges,
+            begins=tuple(Probe(*place, offset) for place, offset in sorted(begins.items())),
         )
 
-    def _checked_begin(self, own: Pair, places: Iterable[tuple[str, int]]) -> Probe:
+    def _opened(self, own: Pair, places: Collection[tuple[str, int]]) -> tuple[Probe, Firsts]:
+        """One leader is asked, or all, where the producer was not told where each partition's first record is."""
+        known = self._producer.firsts()
+        if known.keys() >= set(places):
+            return self._first_record(own, places), {place: known[place] for place in places}
+        begins = self._own.coordinator.begins(own, places) or {}
+        if begins.keys() != set(places):  # they are good to have, and not worth waiting for every leader
+            return self._first_record(own, places), {}
+        return self._probe(begins), begins
+
+    def _checked_begin(self, own: Pair, places: Iterable[tuple[str, int]]) -> tuple[Probe, Firsts]:
         """Where the transaction begins in one of its partitions; in each of them, it begins with the first record that
         was acknowledged there."""
         firsts = dict(self._producer.firsts())
@@ -148,6 +162,9 @@ class Attempt:
             if place not in firsts and self._is_first(own, place, offset):
                 firsts[place] = offset
         check_begins(own, {place: firsts.get(place, -1) for place in {*places, *firsts}}, begins)
+        return self._probe(begins), begins
+
+    def _probe(self, begins: Firsts) -> Probe:
         (topic, partition), offset = min((place, begins[place]) for place in self._telling(begins))
         return Probe(topic, partition, offset)
 

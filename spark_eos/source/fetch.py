@@ -17,12 +17,17 @@ from spark_eos.errors import DataLossError
 from spark_eos.kafka.records.batches import UnsupportedFormat
 from spark_eos.options.parse import Fetching
 from spark_eos.source.consumer import read_by_consumer
+from spark_eos.source.gathered import gather, take
 from spark_eos.source.losses import Losses
+from spark_eos.source.nearest import rack_here
 from spark_eos.source.planning import OffsetRange, Task
 from spark_eos.source.raw import read_raw, supports
 from spark_eos.worker_gc import spare_collections
 
 T = TypeVar("T")
+
+#: Small batches of rows go to Spark together, up to so much.
+_MERGED_BYTES = 4 * 1024 * 1024
 
 Read = Callable[[Fetching, OffsetRange], Iterator[T]]
 """Reads a range, and says by UnsupportedFormat or DataLossError where it cannot."""
@@ -30,9 +35,30 @@ Read = Callable[[Fetching, OffsetRange], Iterator[T]]
 
 def read_task(fetching: Fetching, task: Task) -> Iterator[pa.RecordBatch]:
     """The records of its ranges, one after the other. Errors as for `read_range`."""
+    answers = gather(fetching, task.ranges) if _is_for_gathering(fetching, task) else {}
+    waiting: list[pa.RecordBatch] = []
+    size = 0
     for range_ in task.ranges:
-        yield from read_range(fetching, range_)
+        rows = take(fetching, range_, answers) if answers else None
+        waiting += rows or ()
+        size += sum(batch.nbytes for batch in rows or ())
+        if rows is None or size > _MERGED_BYTES:
+            yield from _merged(waiting)
+            waiting, size = [], 0
+        if rows is None:
+            yield from read_range(fetching, range_)
+    yield from _merged(waiting)
     spare_collections()
+
+
+def _is_for_gathering(fetching: Fetching, task: Task) -> bool:
+    """Leaders are asked together; the nearest replica of each partition would be another broker."""
+    return len(task.ranges) > 1 and supports(fetching.kafka) and not rack_here(fetching.kafka)
+
+
+def _merged(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    """One in the place of many small ones: each costs Spark as much as some hundred rows."""
+    return batches if len(batches) < 2 else pa.Table.from_batches(batches).combine_chunks().to_batches()
 
 
 def read_range(fetching: Fetching, range_: OffsetRange) -> Iterator[pa.RecordBatch]:

@@ -13,6 +13,7 @@ SAYS = {
     "quickstart": ["5,000 rows with 5,000 different keys", "8,000 rows with 8,000 different keys", "OK: 8,000 rows"],
     "crash_and_replay": ["decided: 2", '"decided": true', "OK: 8,000 rows"],
     "isolation_levels": ["read_committed    2,000 rows with 2,000 different keys"],
+    "speed": ["outputs has 1,000,000 rows", "rows, eos-kafka", "direct, Arrow"],
 }
 SLOW = pytest.mark.chaos
 
@@ -24,7 +25,7 @@ def text_of(book: dict) -> str:
 
 
 @pytest.mark.parametrize(
-    "name", ["quickstart", pytest.param("crash_and_replay", marks=SLOW), pytest.param("isolation_levels", marks=SLOW)]
+    "name", ["quickstart", *(pytest.param(name, marks=SLOW) for name in SAYS if name != "quickstart")]
 )
 def test_a_notebook_runs(name):
     """In a kernel of its own, with a broker and a Spark of its own."""

@@ -94,7 +94,7 @@ class Cluster:
 
     def __init__(self, world: World, *, first_epoch: int = 0, double_fence: bool = False) -> None:
         self._world = world
-        self._first_epoch, self._double_fence = first_epoch, double_fence
+        self.first_epoch, self._double_fence = first_epoch, double_fence
         self._slots: dict[str, _Slot] = {}
         self._next_producer_id = 1000
         self.ledgers_lost = 0
@@ -123,7 +123,7 @@ class Cluster:
             return Reply(code)
         slot = self._slots.get(name)
         if slot is None:
-            fresh = Entry(self._new_id(), self._first_epoch - 1, timeout_ms, updated_ms=self._world.now)
+            fresh = Entry(self._new_id(), self.first_epoch - 1, timeout_ms, updated_ms=self._world.now)
             slot = self._slots[name] = _Slot(fresh, fresh)
         entry = slot.entry
         if slot.pending is not None or entry.state in PREPARED:

@@ -12,6 +12,7 @@ from spark_eos.protocol.names import ledger_name
 from spark_eos.protocol.whole import FRESH_MS
 
 from .coordinator import WEEK_MS, Cluster, NextAppend, PartitionLog
+from .end_txn import PREPARED
 from .invariants import Watch
 from .ledger import PREFIX, QUERY
 from .operator import Operator
@@ -142,14 +143,14 @@ class Run:
 
     def _left_alone(self, log: PartitionLog) -> list[int]:
         """Producer ids whose transaction is open here for a minute, or was decided by a run that is dead: nobody takes
-        rows of another."""
+        rows of another, nor of what waits for its markers only, which its coordinator says."""
         found = []
         for producer_id in sorted(log.open):
             name, entry = self.cluster.owner(producer_id)
             pair = Pair(name, producer_id, log.producers[producer_id].epoch)
-            alive = {driver.run for driver in self.query.running()}
+            alive = {driver.run for driver in self.query.drivers if driver.may_commit}
             abandoned = pair in self.watch.decided and self.watch.deciders[self.watch.decided[pair].batch] not in alive
-            if abandoned or self.world.now - entry.started_ms >= FRESH_MS:
+            if entry.state not in PREPARED and (abandoned or self.world.now - entry.started_ms >= FRESH_MS):
                 found.append(producer_id)
         return found
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from spark_eos.errors import Unclear
-from spark_eos.protocol import batch, run, sweep, verdicts
+from spark_eos.protocol import batch, freshness, run, sweep, verdicts
 from spark_eos.protocol.head import FENCING_END, NOBODY, PLAIN_END, Digest, Verdict, Written
 from spark_eos.protocol.names import task_name
 from spark_eos.protocol.ports import EndTxnAnswer, NotPublished
@@ -295,11 +295,16 @@ def sweep_that_asks_before_it_looks(patch: pytest.MonkeyPatch) -> None:
 
 def end_txn_believed(patch: pytest.MonkeyPatch) -> None:
     """A transaction that the coordinator has committed is taken for visible."""
-    for module in (batch, verdicts):
+    for module in (freshness, verdicts):
         patch.setattr(module, "look_at", lambda *_: ({}, None))
-    patch.setattr(verdicts, "check_visible", lambda *_: None)
+    patch.setattr(verdicts, "check_visible", lambda *_, **__: None)
+
+
+def late_end_believed(patch: pytest.MonkeyPatch) -> None:
+    """What was fresh when its end was sent is taken for whole however late that was answered."""
+    patch.setattr(verdicts, "check_visible", lambda *_, **__: None)
 
 
 def fresh_by_the_tasks_clock(patch: pytest.MonkeyPatch) -> None:
     """A transaction is as old as the clock of its task makes it."""
-    patch.setattr(batch, "_began_ms", lambda now, began, started: began)
+    patch.setattr(batch, "began_ms", lambda now, began, started: began)

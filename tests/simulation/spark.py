@@ -32,7 +32,6 @@ FACTS_MS = 30_000
 
 RESTART_MS = (1_000, 5_000, 20_000, 60_000)
 
-
 _FINAL = (
     "EOS_OUTCOME_GONE",
     "EOS_ROWS_MISSING",
@@ -166,12 +165,12 @@ class Driver:
         self.two_phase = query.plan.two_phase[number % len(query.plan.two_phase)]
         self.deal = query.plan.deals[number % len(query.plan.deals)]
         self.alive, self.interrupted, self.resting = True, False, -1
-        self.ledger_partitions, self._looked = 0, 0
+        self.ledger_partitions = self._looked = 0
         self.dealt: dict[int, tuple[int, Deal]] = {}
         self.stage: Stage | None = None
         self.actor: Actor | None = None
-        self.call: Actor | None = None
         self.background: Actor | None = None
+        self.calls: list[Actor] = []
 
     def drive(self) -> None:
         try:
@@ -214,12 +213,17 @@ class Driver:
         """To how many tasks, and how, this run deals a micro-batch's rows."""
         return self.dealt.get(batch) or self.query.forced.get(batch) or (self.tasks, self.deal)
 
+    @property
+    def may_commit(self) -> bool:
+        """Also when it is dead, if a process of it goes on."""
+        return self.alive or any(not call.killed and not call.done for call in self.calls)
+
     def die(self, with_commit: bool) -> None:
         self.alive = False
         assert self.actor is not None
         self.world.kill(self.actor)
-        if self.call is not None and with_commit:
-            self.world.kill(self.call)
+        if self.calls and with_commit:
+            self.world.kill(self.calls[-1])
         if self.background is not None and with_commit:
             self.world.kill(self.background)
         if self.stage is not None:
@@ -256,8 +260,7 @@ class Driver:
         if not self.query.plan.idle_ms:
             return
         self.resting = batch
-        name = f"sweep {self.run} b{batch}"
-        process.sweeper = self.world.spawn(name, "sweep", lambda: self._sweep(batch, process))
+        process.sweeper = self.world.spawn(f"sweep {self.run} b{batch}", "sweep", lambda: self._sweep(batch, process))
         self.world.wait(lambda: self.interrupted, self.query.plan.idle_ms)
         self.query.rested()
         self.resting = -1
@@ -386,7 +389,8 @@ class Driver:
             except Exception as error:
                 raise Violation(NAMED, f"{role} ended with {error!r}") from error
 
-        self.call = process.user = call = self.world.spawn(f"{role} {self.run}", role, run)
+        process.user = call = self.world.spawn(f"{role} {self.run}", role, run)
+        self.calls.append(call)
         self.world.wait(lambda: bool(outcome) or self.interrupted or call.killed)
         if self.interrupted:
             raise Stopped("query.stop()")

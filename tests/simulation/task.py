@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from spark_eos.errors import KafkaError
 from spark_eos.protocol.direct import assign_ranges
-from spark_eos.protocol.head import FENCING_END, PLAIN_END, Digest, Head, Job, Written
+from spark_eos.protocol.head import FENCING_END, PLAIN_END, Digest, Head, Job, Probe, Written
 from spark_eos.protocol.jobs import check_target, check_time
 from spark_eos.protocol.names import TaskId
 from spark_eos.protocol.ports import NEVER_MS, Ports
@@ -161,7 +161,8 @@ def _hand_over(task: Task, own: Ports, producer: Producer, rows: list[int], by: 
         probe = own.coordinator.first_record(producer.pair, described.places)
         if probe is not None:
             sums, version = (len(rows), digest(rows, by)), producer.handed_over_with
-            return Written(task.attempt.partition, producer.pair, *sums, probe, endtxn_version=version)
+            begins = tuple(Probe(*place, offset) for place, offset in sorted(producer.firsts.items()))
+            return Written(task.attempt.partition, producer.pair, *sums, probe, endtxn_version=version, begins=begins)
     raise KafkaError("EOS_TRANSACTION_NOT_FOUND", "No leader knows the transaction.", hint="Spark tries again.")
 
 

@@ -109,6 +109,10 @@ _ROWS_TAKEN: tuple[Scene, ...] = tuple(
         ((Strike.STALL, (70_000, 400_001), ("commit.decided",)), (strike, SIZES, ("commit: describe",))),
     )
 )
+_ENDED_LATE: Scene = (
+    (Strike.STALL, (70_000, 400_001), ("commit: end eos-q-1",)),
+    (Strike.ABORTED_IN_PLACE, SIZES, ("commit: end eos-q-1", "")),
+)
 _LEFT_BEHIND: Scene = (
     (Strike.SECOND_DRIVER, SIZES, ("prepare.", "task: ")),
     (Strike.STALL, SIZES, ("task: ledger ", "open.")),
@@ -265,6 +269,7 @@ MISTAKES = (
         (_SLOW_SWEEP,),
     ),
     Mistake("EndTxn's answer 0 believed", mistakes.end_txn_believed, (invariants.NOT_LOST,), _ROWS_TAKEN),
+    Mistake("a late end believed", mistakes.late_end_believed, (invariants.NOT_LOST,), (_ENDED_LATE,)),
     Mistake("fresh by the task's clock", mistakes.fresh_by_the_tasks_clock, (invariants.NOT_LOST,), _ROWS_TAKEN),
     Mistake(
         "a new checkpoint in place of a decision that is not settled",
@@ -299,5 +304,5 @@ def test_the_mistake_is_seen(mistake: Mistake, monkeypatch: pytest.MonkeyPatch) 
 def test_rows_that_somebody_takes_are_never_lost_silently() -> None:
     """Out of a transaction that is a minute old, or whose run is dead: by abort in one partition, or by retention."""
     for seed in range(TAKEN):
-        schedule = draw(random.Random(seed), _ROWS_TAKEN)
+        schedule = draw(random.Random(seed), (*_ROWS_TAKEN, _ENDED_LATE))
         assert broken(schedule) is None, f"seed {seed}"

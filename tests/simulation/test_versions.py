@@ -7,6 +7,7 @@ import pytest
 from . import invariants, scenes, version_mistakes
 from .ledger import PREFIX, QUERY
 from .machine import Run, Schedule, play
+from .operator import NOTHING_HELD
 from .plan import Plan
 from .test_known_mistakes import Mistake, see
 from .world import Fault, Strike
@@ -33,7 +34,7 @@ MISTAKES = (
     Mistake(
         "handed over wherever it begins",
         version_mistakes.handed_over_wherever_it_begins,
-        (invariants.NOT_LOST,),
+        (invariants.NOT_LOST, NOTHING_HELD),
         scenes.ABORTED_WHILE_IT_IS_WRITTEN,
     ),
 )

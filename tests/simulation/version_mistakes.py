@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from spark_eos.protocol import clearing, verdicts
+from spark_eos.protocol import clearing, verdicts, whole
 from spark_eos.protocol.ports import EndTxnAnswer
 
 from . import ledger
@@ -28,7 +28,7 @@ def abort_one_epoch_on_believed(patch: pytest.MonkeyPatch) -> None:
 
 def open_once_more_taken_for_broken(patch: pytest.MonkeyPatch) -> None:
     """A decided transaction that is described as open, and is not open in its partitions, has lost its rows."""
-    patch.setattr(verdicts, "committed_before", lambda *_: set())
+    patch.setattr(whole, "_committed_before", lambda *_: set())
 
 
 def ended_by_the_version_at_hand(patch: pytest.MonkeyPatch) -> None:

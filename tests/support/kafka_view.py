@@ -94,6 +94,8 @@ class KafkaView:
                 "isolation.level": "read_committed" if committed else "read_uncommitted",
                 "enable.partition.eof": True,
                 "fetch.wait.max.ms": 20,
+                # By default it waits for a second whenever it has read ahead far enough.
+                "fetch.queue.backoff.ms": 1,
             }
         )
         try:
@@ -188,7 +190,7 @@ def _to_end(consumer: Consumer, partitions: int) -> Iterator[Row]:
     at_end: set[tuple[str, int]] = set()
     while len(at_end) < partitions:
         assert time.monotonic() < deadline, "nothing came from the broker"
-        for message in consumer.consume(10_000, timeout=0.05):
+        for message in consumer.consume(10_000, timeout=0.005):
             place = (message.topic(), message.partition())
             error = message.error()
             if error is None:

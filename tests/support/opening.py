@@ -1,13 +1,15 @@
-"""A query of which tasks open runs, without Spark."""
+"""A query of which tasks open runs, and write, without Spark."""
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
+import pyarrow as pa
 from pyspark.sql.types import StringType, StructType
 
 from spark_eos.options.parse import sink_options
+from spark_eos.protocol.task import TaskReport
 from spark_eos.sink import task
 from spark_eos.sink.job import Identity, Job
 from spark_eos.sink.preflight import preflight
@@ -29,6 +31,11 @@ class Opening:
         """By the task of a partition; the run that has the query after that."""
         own = Identity(self.query, run, batch=batch, partition=partition, attempt=0)
         return task.opened(self._job, self.session, own).run
+
+    def write(self, run: str, values: Sequence[str]) -> TaskReport:
+        """By the first task of the first micro-batch, which leaves its transaction open."""
+        batch = pa.RecordBatch.from_pydict({"value": pa.array(values)})
+        return task.run_task(self._job, Identity(self.query, run, batch=0, partition=0, attempt=0), iter([batch]))
 
     @property
     def run(self) -> str:

@@ -44,9 +44,9 @@ def places_of(asked: Asked) -> list[Place]:
 
 
 def records_of(cluster: Cluster, asked: Asked) -> bytes:
-    """What a Fetch request for one partition asks for."""
-    (topic,) = asked.body.topics
-    (row,) = topic.partitions
+    """What a Fetch request asks for of its last partition."""
+    topic = asked.body.topics[-1]
+    row = topic.partitions[-1]
     log = cluster.partitions.get((topic.topic, row.partition))
     return b"" if log is None else log.fetch(row.fetch_offset, row.partition_max_bytes, True)[0]
 

@@ -28,7 +28,7 @@ from spark_eos.kafka.requests import end_txn
 from spark_eos.kafka.requests.fetch import FetchConnection
 from spark_eos.kafka.requests.produce import ProduceConnection
 from spark_eos.protocol.ports import EndTxnAnswer
-from spark_eos.source import raw
+from spark_eos.source import gathered, raw
 
 from . import scenarios
 
@@ -270,6 +270,21 @@ def ledger_under_changing_names(patch: pytest.MonkeyPatch) -> None:
 def memory_used_again(patch: pytest.MonkeyPatch) -> None:
     """The next answer is put where batches lie that are still in flight."""
     patch.setattr(FetchConnection, "take_buffer", lambda self: self.buffer)
+
+
+def aborted_rows_gathered(patch: pytest.MonkeyPatch) -> None:
+    decode = gathered.decode
+    patch.setattr(gathered, "decode", lambda data, range_, aborted, **how: decode(data, range_, (), **how))
+
+
+def a_part_taken_for_all(patch: pytest.MonkeyPatch) -> None:
+    """Of ranges that are read together, whatever has come."""
+    decode = gathered.decode
+
+    def whole(data: Any, range_: Any, aborted: Any, **how: Any) -> Any:
+        return replace(decode(data, range_, aborted, **how), next_offset=range_.end)
+
+    patch.setattr(gathered, "decode", whole)
 
 
 def edges_passed_on(patch: pytest.MonkeyPatch) -> None:

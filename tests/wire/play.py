@@ -14,13 +14,14 @@ from spark_eos.errors import EosError
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net import client
 from spark_eos.kafka.requests import end_txn, fetch, produce
+from spark_eos.source import gathered
 
 from .cluster import Cluster
 from .copies import SOURCE, fill
 from .faults import Schedule, is_mild
 from .judge import come_to_rest, judge_mild, judge_query, judge_read, judge_writes
 from .query import Progress, start
-from .scenarios import TRANSACTIONS, Attempt, Scene, read_back, write_and_commit
+from .scenarios import TRANSACTIONS, Attempt, Scene, read_back, read_together, write_and_commit
 from .world import Violation, World
 
 LIMIT_S = 6_000.0
@@ -87,6 +88,12 @@ def copies(stage: Stage) -> None:
 
 def _judge(stage: Stage, attempts: list[Attempt]) -> None:
     meanwhile = [read_back(stage.scene, p) for p in range(stage.scene.partitions)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gathered, "MOST_BYTES", stage.scene.chance.choice((300, 1 << 20)))
+        together = read_together(stage.scene, meanwhile)
+    for partition, rows in together.items():
+        if rows != meanwhile[partition].rows:
+            raise Violation(f"partition {partition}: {meanwhile[partition].rows} were read, and {rows} together")
     come_to_rest(stage.world, stage.cluster)
     judge_writes(stage.cluster, stage.scene, attempts)
     judge_mild(stage.cluster.schedule, attempts)

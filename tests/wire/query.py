@@ -195,7 +195,8 @@ def _hand_over(ports: Ports, producer: ArrowProducer, number: int, rows: int, di
         else:
             probe = ports.coordinator.first_record(own, described.places)
         if probe is not None:
-            return Written(number, own, rows, digest, probe, endtxn_version=producer.endtxn_version)
+            begins = tuple(Probe(*place, offset) for place, offset in sorted(producer.firsts().items()))
+            return Written(number, own, rows, digest, probe, endtxn_version=producer.endtxn_version, begins=begins)
     raise Unclear("EOS_TRANSACTION_NOT_FOUND", f"No leader knows {own.id}.", hint="Spark tries the task again.")
 
 

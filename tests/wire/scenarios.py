@@ -6,7 +6,7 @@ None of them repeats what has failed: that is the protocol's affair. What it is 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import astuple, dataclass, field
 from typing import Protocol, TypeVar
 
@@ -26,8 +26,11 @@ from spark_eos.kafka.records.rows import read_rows
 from spark_eos.kafka.requests import fetch
 from spark_eos.kafka.requests.describe_producers import describe_producers, open_begins
 from spark_eos.kafka.requests.end_txn import end_own_txn
+from spark_eos.options.parse import Fetching
 from spark_eos.protocol.head import FENCING_END, Pair, Probe
 from spark_eos.protocol.ports import Found
+from spark_eos.source.gathered import gather, take
+from spark_eos.source.planning import OffsetRange
 
 T = TypeVar("T")
 
@@ -171,30 +174,43 @@ def _look(scene: Scene, attempt: Attempt) -> None:
 
 @dataclass
 class Read:
-    """The committed rows of a partition, as far as they could be had; ``whole``: up to the last stable offset."""
+    """The committed rows of a partition, up to the offset ``end``; ``whole``: that is the last stable offset."""
 
     rows: list[bytes] = field(default_factory=list)
+    end: int = 0
     whole: bool = False
 
 
 def read_back(scene: Scene, partition: int) -> Read:
     """All committed rows of a partition by our own Fetch, read_committed."""
-    read, position = Read(), 0
+    read = Read()
     for _ in range(50):
-        fetched = fetch.fetch_once(
-            scene.kafka, scene.topic, partition, position, scene.chance.choice((1, 400, 1 << 20))
-        )
+        limit = scene.chance.choice((1, 400, 1 << 20))
+        fetched = fetch.fetch_once(scene.kafka, scene.topic, partition, read.end, limit)
         if fetched is None or fetched[0].error != OK:
             continue
         answer, data = fetched
         try:
             for batch in walk_batches(data, answer.size, answer.aborted):
-                if batch.visible and batch.base >= position:
+                if batch.visible and batch.base >= read.end:
                     read.rows += [value for _, _, value in read_rows(data, batch) if value is not None]
-                position = max(position, batch.last + 1)
+                read.end = max(read.end, batch.last + 1)
         except Damage:
             continue
-        if position >= answer.stable:
+        if read.end >= answer.stable:
             read.whole = True
             break
     return read
+
+
+def read_together(scene: Scene, before: Sequence[Read]) -> dict[int, list[bytes]]:
+    """The rows of all partitions once more, by one request to each leader; those that have come whole."""
+    ranges = [OffsetRange(scene.topic, partition, 0, read.end) for partition, read in enumerate(before) if read.end]
+    fetching = Fetching(scene.kafka)
+    answers = gather(fetching, ranges)
+    taken = {r.partition: take(fetching, r, answers) for r in ranges}
+    return {
+        partition: [value for batch in batches for value in batch["value"].to_pylist() if value is not None]
+        for partition, batches in taken.items()
+        if batches is not None
+    }

@@ -151,6 +151,8 @@ MISTAKES = (
     Mistake("no answer is done", mistakes.no_answer_taken_for_done, _drawn, "partition", "query"),
     Mistake("decision unheard", mistakes.decision_without_an_answer, _ends_unheard, "partition", "query"),
     Mistake("aborted heads", mistakes.aborted_heads_read, _ends_unheard, "", "query"),
+    Mistake("aborted rows gathered", mistakes.aborted_rows_gathered, _drawn, "together"),
+    Mistake("a part taken for all", mistakes.a_part_taken_for_all, _calm, "together"),
     Mistake("memory used again", mistakes.memory_used_again, _calm, "for no good reason", "copies"),
     Mistake("edges passed on", mistakes.edges_passed_on, _calm, "partition", "copies"),
     Mistake("aborted rows copied", mistakes.aborted_rows_copied, _calm, "partition", "copies"),

@@ -1,4 +1,5 @@
-"""Fetch requests on a socket of their own, one partition at a time: bytes as the broker sends them, without a copy.
+"""Fetch requests on a socket of their own: bytes as the broker sends them. Of one partition at a time without a copy;
+of many that have little, in one request.
 
 A request is sent when the caller says so and its answer taken later, so that the broker reads and sends while the
 caller is busy.
@@ -8,8 +9,10 @@ from __future__ import annotations
 
 import socket
 import struct
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from spark_eos import system
 from spark_eos.kafka.codes import LEADER_MOVED
 from spark_eos.kafka.config.handshake import silence_seconds
 from spark_eos.kafka.config.properties import Isolation, KafkaProperties
@@ -28,6 +31,8 @@ _LARGEST = 1 << 30
 _BEGIN = struct.Struct(">iiihiih")
 # … of this name, and one partition: number, error, high watermark, last stable offset, log start, aborted transactions
 _PARTITION = struct.Struct(">iihqqqi")
+# The same of many: all before the topics without the size; a topic's name; the number of partitions; one of these.
+_MANY, _NAME, _COUNT, _ONE = (struct.Struct(fields) for fields in (">iihii", ">h", ">i", ">ihqqqi"))
 _ABORTED = struct.Struct(">qq")
 # The replica to prefer, and the size of the records, which are the rest.
 _END = struct.Struct(">ii")
@@ -90,18 +95,39 @@ class FetchConnection:
         rack: str = "",
     ) -> None:
         """Ask for records from ``offset`` on: about ``max_bytes``, but a first batch that is larger comes whole."""
-        self._number += 1
         self._partition = partition
+        self.send_many(
+            {topic: [(partition, offset, max_bytes)]},
+            isolation=isolation,
+            max_bytes=max_bytes,
+            max_wait_ms=max_wait_ms,
+            rack=rack,
+        )
+
+    def send_many(
+        self,
+        wanted: Mapping[str, Sequence[tuple[int, int, int]]],
+        *,
+        isolation: Isolation,
+        max_bytes: int,
+        max_wait_ms: int,
+        rack: str = "",
+    ) -> None:
+        """Ask for records of partitions: topic → (partition, offset, bytes), about so many of each, and ``max_bytes``
+        in all, in their order: some may come without records then."""
+        self._number += 1
         self.idle = False
-        name = topic.encode()
         head = struct.pack(">hhih", _FETCH, _VERSION, self._number, len(self._client_id)) + self._client_id
         committed = isolation == "read_committed"
         limits = struct.pack(">iiiibii", -1, max_wait_ms, 1, max_bytes, committed, *_NO_SESSION)
-        place = struct.pack(">ih", 1, len(name)) + name + struct.pack(">ii", 1, partition)
-        wanted = struct.pack(">iqqi", -1, offset, -1, max_bytes)
+        places = [struct.pack(">i", len(wanted))]
+        for topic, partitions in wanted.items():
+            name = topic.encode()
+            places.append(struct.pack(">h", len(name)) + name + struct.pack(">i", len(partitions)))
+            places += [struct.pack(">iiqqi", number, -1, offset, -1, size) for number, offset, size in partitions]
         own_rack = rack.encode()
         nothing_forgotten = struct.pack(">ih", 0, len(own_rack)) + own_rack
-        body = head + limits + place + wanted + nothing_forgotten
+        body = b"".join([head, limits, *places, nothing_forgotten])
         self._socket.sendall(struct.pack(">i", len(body)) + body)
 
     def receive(self, timeout_s: float) -> FetchResponse:
@@ -128,6 +154,25 @@ class FetchConnection:
         self.idle = True
         return FetchResponse(error, records, aborted, begin, stable, high_watermark, preferred)
 
+    def receive_many(self, timeout_s: float) -> dict[tuple[str, int], tuple[FetchResponse, bytes]]:
+        """The answer to what was sent by `send_many`, with the records' bytes, by (topic, partition)."""
+        self._socket.settimeout(timeout_s)
+        (size,) = _COUNT.unpack(self._take(_COUNT.size))
+        answer = self._take(size)
+        try:
+            number, _, error, _, topics = _MANY.unpack_from(answer)
+            if number != self._number:
+                raise OSError("the broker answers another request")
+            if error:
+                raise OSError(f"the broker refuses to fetch (error {error})")
+            found, end = _places(answer, topics)
+        except (struct.error, UnicodeDecodeError) as damage:
+            raise OSError(f"the broker's answer cannot be read: {damage}") from None
+        if end != size:
+            raise OSError("the broker's answer is not one to this request")
+        self.idle = True
+        return found
+
     def take_buffer(self) -> bytearray:
         """The buffer with the last answer's records, which is the caller's from now on."""
         taken, self.buffer = self.buffer, bytearray()
@@ -146,6 +191,30 @@ class FetchConnection:
             if not count:
                 raise OSError("the broker has closed the connection")
             place = place[count:]
+
+
+def _places(answer: bytes, topics: int) -> tuple[dict[tuple[str, int], tuple[FetchResponse, bytes]], int]:
+    """The partitions of an answer, and where it ends. Raises struct.error where it is too short."""
+    found: dict[tuple[str, int], tuple[FetchResponse, bytes]] = {}
+    at = _MANY.size
+    for _ in range(topics):
+        (length,) = _NAME.unpack_from(answer, at)
+        topic = answer[at + _NAME.size : at + _NAME.size + length].decode()
+        at += _NAME.size + length
+        (partitions,) = _COUNT.unpack_from(answer, at)
+        at += _COUNT.size
+        for _ in range(partitions):
+            number, error, high_watermark, stable, begin, count = _ONE.unpack_from(answer, at)
+            at += _ONE.size
+            ends = at + max(count, 0) * _ABORTED.size
+            aborted = tuple(_ABORTED.iter_unpack(answer[at:ends]))
+            preferred, records = _END.unpack_from(answer, ends)
+            at = ends + _END.size
+            data = answer[at : at + max(records, 0)]
+            at += max(records, 0)
+            response = FetchResponse(error, len(data), aborted, begin, stable, high_watermark, preferred)
+            found[topic, number] = response, data
+    return found, at
 
 
 connection_pool = ConnectionPool(FetchConnection)
@@ -178,6 +247,51 @@ def give_back(kafka: KafkaProperties, connection: FetchConnection) -> None:
 def is_spoken(kafka: KafkaProperties) -> bool:
     """Whether the brokers speak this version. Raises ConnectionFailed."""
     return broker_client(kafka).speaks(_FETCH, _VERSION)
+
+
+Answers = dict[tuple[str, int], tuple[FetchResponse, bytes]]
+"""By (topic, partition), with the records' bytes."""
+
+
+def fetch_many(
+    kafka: KafkaProperties,
+    wanted: Mapping[tuple[str, int], tuple[int, int]],
+    *,
+    isolation: Isolation,
+    max_bytes: int,
+    seconds: float,
+) -> Answers:
+    """What partitions hold, as far as it is there: from an offset on, about so many bytes, and ``max_bytes`` of each
+    leader. One request to each, all at once; who does not answer in time is left out. Raises ConnectionFailed if no
+    broker responds."""
+    client, deadline = broker_client(kafka), system.monotonic() + seconds
+    by_leader: dict[int, dict[str, list[tuple[int, int, int]]]] = {}
+    for (topic, partition), node in client.leaders(wanted, seconds)[0].items():
+        by_leader.setdefault(node, {}).setdefault(topic, []).append((partition, *wanted[topic, partition]))
+    asked: list[FetchConnection] = []
+    for node, places in by_leader.items():
+        try:
+            connection = connection_pool.connect(client, node)
+        except OSError:
+            continue
+        asked.append(connection)
+        try:
+            connection.send_many(places, isolation=isolation, max_bytes=max_bytes, max_wait_ms=0)
+        except OSError:
+            connection.close()  # what follows finds it so
+    found: Answers = {}
+    for connection in asked:
+        try:
+            answers = connection.receive_many(max(0.1, min(silence_seconds(kafka), deadline - system.monotonic())))
+        except OSError:
+            connection.close()
+            continue
+        give_back(kafka, connection)
+        found |= {place: answer for place, answer in answers.items() if place in wanted}
+    for place in wanted:
+        if place not in found or found[place][0].error in LEADER_MOVED:
+            client.forget_leader(*place)
+    return found
 
 
 def fetch_once(

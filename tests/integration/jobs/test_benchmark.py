@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs._bench import delta, duel, ingest, latency, pipeline, source
+from jobs._bench import delta, duel, golang, ingest, latency, pipeline, shapes, source
 from jobs._bench.turns import Plan
 from jobs._demo import processes
 
@@ -21,7 +21,7 @@ SHARE = 0.001
 SHORT = ["--rows", str(SHARE), "--repeats", "1", "--warm-ups", "0"]
 CIRCUMSTANCES = {"cpu", "cores", "memory_gib", "load_before", "python", "java", "kafka", "spark-eos", "pyspark"}
 #: Of the baseline to itself. So few rows are too short to compare; latency and commit may be.
-RATIOS = {"latency": {1, None}, "commit": {1, None}}
+RATIOS = {"latency": {1, None}, "commit": {1, None}, "shapes": {1}}
 METRICS = {"rows_per_second", "client_core_us", "broker_core_us", "largest_worker_mib", "workers_mib"}
 
 
@@ -33,21 +33,23 @@ def check_source(found: dict[tuple[str, str], dict]) -> None:
 def check_pipeline(found: dict[tuple[str, str], dict]) -> None:
     contenders = {contender.name: contender for contender in pipeline.CONTENDERS}
     for (name, case), series in found.items():
-        check_run(series, contenders[name].rows(rows_of(case)), mirror=contenders[name].mirror)
-    cases = map(str, (*source.INPUTS, source.KEYED))
-    assert found.keys() == {(name, case) for case in cases for name in contenders}
+        alone = contenders[name].mirror or contenders[name].copier is not None
+        check_run(series, contenders[name].rows(rows_of(case)), alone=alone)
+    cases = map(str, (*source.INPUTS, source.KEYED, source.LZ4))
+    there = {name for name in contenders if name != "loop in Go" or golang.is_there()}
+    assert found.keys() == {(name, case) for case in cases for name in there}
 
 
-def rows_of(case: str) -> int:
-    full = {str(one): one.rows for one in (*source.INPUTS, source.KEYED)}
-    return Plan(SHARE, 1, 0).rows(full[case], source.UNIT)
+def rows_of(case: str, unit: int = source.UNIT) -> int:
+    full = {str(one): one.rows for one in (*source.INPUTS, source.KEYED, source.LZ4)}
+    return Plan(SHARE, 1, 0).rows(full[case], unit)
 
 
 @pytest.mark.parametrize(
     "modes",
     [
         ["source"],
-        pytest.param(["pipeline", "latency", "commit", "writes"], marks=pytest.mark.chaos),
+        pytest.param(["pipeline", "latency", "commit", "writes", "shapes"], marks=pytest.mark.chaos),
         pytest.param(["ingest", "to-delta", "from-delta"], marks=pytest.mark.chaos),
     ],
     ids=" ".join,
@@ -89,11 +91,11 @@ def series_of(folder: Path, mode: str) -> dict[tuple[str, str], dict]:
     return found
 
 
-def check_run(series: dict, rows: int, *, mirror: bool = False) -> None:
+def check_run(series: dict, rows: int, *, alone: bool = False) -> None:
     (run,) = series["runs"]
     assert run.keys() >= METRICS, series["name"]
     assert run["rows"] == rows
-    if not mirror:  # which has no micro-batches, and is done with so few rows before anybody has looked
+    if not alone:  # which says nothing of its batches, and is done with so few rows before anybody has looked
         assert run["batches"] == source.BATCHES
         assert run["counted_rows"] == run["rows"] * run["counted_batches"] // run["batches"]
         assert run["counted_seconds"] > 0
@@ -127,8 +129,16 @@ def check_latency(found: dict[tuple[str, str], dict]) -> None:
 def check_writes(found: dict[tuple[str, str], dict]) -> None:
     for (_, case), series in found.items():
         (run,) = series["runs"]
-        assert run["rows"] == run["counted_rows"] == rows_of(case)
+        assert run["rows"] == run["counted_rows"] == rows_of(case, source.PARTITIONS)
         assert run["counted_seconds"] > 0
+
+
+def check_shapes(found: dict[tuple[str, str], dict]) -> None:
+    assert {name for name, _ in found} == {"× 1", "× 10"}
+    assert all(any(shape.unit in case for _, case in found) for shape in shapes.SHAPES)
+    for series in found.values():
+        (run,) = series["runs"]
+        assert run["took_ms"] > 0
 
 
 def check_ingest(found: dict[tuple[str, str], dict]) -> None:
@@ -158,6 +168,7 @@ CHECKS = {
     "latency": check_latency,
     "commit": check_commits,
     "writes": check_writes,
+    "shapes": check_shapes,
     "ingest": check_ingest,
     "to-delta": check_into_delta,
     "from-delta": check_from_delta,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -12,92 +11,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from confluent_kafka import Producer
-from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-import spark_eos
-from jobs.files_input import CompleteConfig, FilesConfig
-from jobs.files_taking import Taking
 from jobs.ingest_files import NOTES_TOPIC
-from jobs.job import Running
-from jobs.lines import BatchLines
-from jobs.query import Stop
-from jobs.sections import TriggerConfig
-from jobs.transform import TransformConfig
 from spark_eos.devcluster import DevCluster
 from spark_eos.errors import EosError
-from spark_eos.ingest.owner import Ingest
 from spark_eos.kafka.config.properties import KafkaProperties
 from tests.support.arming import armed
+from tests.support.ingests import FAILED, Setting
 from tests.support.kafka_view import KafkaView
-from tests.support.waiting import wait_for
-
-FAILED = (EosError, PySparkException, Py4JJavaError)
-AT_ONCE = CompleteConfig(renamed=True)
-LINES = "SELECT value FROM input"
-
-
-class Setting:
-    """A folder, a topic, and ingests from the one into the other."""
-
-    def __init__(self, cluster: DevCluster, spark: SparkSession, view: KafkaView, topic: str, folder: Path) -> None:
-        self.servers, self.spark, self.view = cluster.bootstrap_servers, spark, view
-        self.topic, self.folder = topic, folder
-        self.name = f"ingest {uuid.uuid4()}"
-        folder.mkdir()
-
-    @property
-    def query(self) -> str:
-        return Ingest(self.name, {"topic": self.topic}, "").query
-
-    def put(self, name: str, *lines: str) -> Path:
-        """A file, written under another name and renamed."""
-        draft = self.folder / f".{name}"
-        draft.write_text("".join(f"{line}\n" for line in lines))
-        return draft.rename(self.folder / name)
-
-    def taking(
-        self, *, sql: str = LINES, notes: str = NOTES_TOPIC, sink: dict[str, str] | None = None, **files: object
-    ) -> Taking:
-        """A run of the ingest: its start settles what an earlier one has left."""
-        given = {"path": str(self.folder), "format": "text", "complete": AT_ONCE, "tasks": 2} | files
-        options = {"kafka.bootstrap.servers": self.servers, "topic": self.topic, **(sink or {})}
-        running = Running(self.spark, Stop(), BatchLines())
-        return Taking(
-            running,
-            Ingest(self.name, options, notes),
-            FilesConfig(**given),  # type: ignore[arg-type]
-            TransformConfig(sql=sql),
-            TriggerConfig(available_now=True),
-        )
-
-    def run(self, **how: object) -> None:
-        """Until all that is there is taken."""
-        taking = self.taking(**how)  # type: ignore[arg-type]
-        while not taking.awaitTermination(0.1):
-            pass
-
-    def fails(self, condition: str | None = None, **how: object) -> None:
-        with pytest.raises(FAILED) as raised:
-            self.run(**how)
-        if condition is not None:
-            found = spark_eos.reason(raised.value)
-            assert found is not None and found.condition == condition, raised.value
-
-    def there(self) -> list[str]:
-        """All rows, when the markers are written."""
-        wait_for(lambda: not self.view.held(self.topic), "the markers")
-        return sorted(self.view.values(self.topic))
-
-    def noted(self) -> list[dict[str, object]]:
-        """What a plain consumer finds in the topic of what was taken."""
-        wait_for(lambda: not self.view.held(NOTES_TOPIC), "the end of a ledger transaction")
-        values = [json.loads(row.value or b"") for row in self.view.rows(NOTES_TOPIC, committed=True)]
-        return [value for value in values if value["ingest"] == self.name]
-
-    def names(self) -> list[str]:
-        return sorted(Path(str(value["uri"])).name for value in self.noted())
 
 
 @pytest.fixture

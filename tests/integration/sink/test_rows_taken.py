@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -18,12 +19,13 @@ from spark_eos.protocol.batch import commit
 from spark_eos.protocol.head import Head, Pair, Verdict, Written
 from spark_eos.protocol.micro_batch import MicroBatch
 from spark_eos.protocol.names import TaskId, task_name
-from spark_eos.protocol.ports import Ports
+from spark_eos.protocol.ports import EndTxnAnswer, Ports
 from spark_eos.protocol.run import open_run
 from spark_eos.protocol.task import TaskReport, Work
 from spark_eos.protocol.whole import FRESH_MS
 from spark_eos.sink.preflight import preflight
 from spark_eos.sink.session import Session, session
+from tests.support.opening import Opening
 
 TRANSACTIONS = "org.apache.kafka.tools.TransactionsCommand"
 TIMEOUT_MS = 600_000
@@ -57,8 +59,8 @@ class Query:
         producer.flush()
         producer.close()
         pair = producer.identity()
-        probe = self.own.coordinator.first_record(pair, [(self.options.topic, 0)])
-        written = Written(0, pair, 2, 2, probe)
+        begins = [self.own.coordinator.first_record(pair, [(self.options.topic, number)]) for number in (0, 1)]
+        written = Written(0, pair, 2, 2, begins[0], begins=tuple(begins))
         return MicroBatch(head.run, 0, (TaskReport(Work.WRITE, 0, 2, 2, written, began_ms, TIMEOUT_MS),))
 
     def killed_when_decided(self) -> Ports:
@@ -67,6 +69,26 @@ class Query:
                 raise Killed
 
         return replace(self.own.ports, reach=reach)
+
+    def ending_late(self, pair: Pair, then: Callable[[], None]) -> Ports:
+        """Whose EndTxn is under way for a minute, in which an operator aborts; ``then`` comes before it is answered."""
+        ports, late = self.own.ports, 0
+
+        class Late:
+            def end(_, pairs: Mapping[Pair, int], *, commit: bool) -> Mapping[Pair, EndTxnAnswer]:
+                nonlocal late
+                if commit and not late:
+                    late = FRESH_MS
+                    self.abort_in_partition_1(pair)
+                    answers = ports.coordinator.end(pairs, commit=True)
+                    then()
+                    return answers
+                return ports.coordinator.end(pairs, commit=commit)
+
+            def __getattr__(_, name: str) -> Any:
+                return getattr(ports.coordinator, name)
+
+        return replace(ports, coordinator=Late(), now_ms=lambda: ports.now_ms() + late)
 
     def abort_in_partition_1(self, pair: Pair) -> None:
         state = self.own.ports.data.partition(self.options.topic, 1)
@@ -110,3 +132,50 @@ def test_a_decision_with_a_partition_aborted_is_repaired_as_the_hint_says(query,
     (written,) = query.open("third").decision.written
     assert written.verdict is Verdict.LOST
     assert view.values(query.options.topic) == []
+
+
+def test_an_end_that_comes_late_is_not_believed(query, view):
+    """The commit was sent while the transaction was fresh, and somebody has aborted a partition of it since then."""
+    batch = query.prepared(query.open("first"), began_ms=int(time.time() * 1000))
+    (pair,) = batch.pairs
+    with pytest.raises(EosError, match=f"offset 0 of {query.options.topic}-1 on were aborted") as caught:
+        commit(query.ending_late(pair, lambda: None), batch)
+    assert caught.value.condition == "EOS_ROWS_MISSING"
+    assert view.values(query.options.topic) == ["a"]
+
+
+def test_an_end_that_comes_late_is_looked_into_by_the_next_run(query, view):
+    """The driver is killed before it can; where the transaction began in each partition is in the ledger."""
+
+    def dies() -> None:
+        raise Killed
+
+    batch = query.prepared(query.open("first"), began_ms=int(time.time() * 1000))
+    (pair,) = batch.pairs
+    with pytest.raises(Killed):
+        commit(query.ending_late(pair, dies), batch)
+    with pytest.raises(EosError, match=f"offset 0 of {query.options.topic}-1 on were aborted") as caught:
+        query.open("second")
+    assert caught.value.condition == "EOS_ROWS_MISSING"
+    assert view.values(query.options.topic) == ["a"]
+
+
+@pytest.mark.parametrize(
+    "more", [{}, {"kafka.sticky.partitioning.linger.ms": "0"}], ids=["whole batches", "librdkafka"]
+)
+def test_a_task_reports_where_its_transaction_begins(cluster, topic, view, more):
+    """In each partition that it has written to, behind what was there before, whoever has produced the rows."""
+    name = topic(PARTITIONS)
+    behind = 0
+    for mark in "abc":
+        task = Opening({"kafka.bootstrap.servers": cluster.bootstrap_servers, "topic": name, **more})
+        written = task.write("run", [f"{mark}{number}" for number in range(40)]).written
+        task.session.coordinator.end({written.pair: written.endtxn_version}, commit=True)
+        firsts: dict[int, int] = {}
+        for row in view.rows(name):
+            if row.value.startswith(mark.encode()):
+                firsts[row.partition] = min(row.offset, firsts.get(row.partition, row.offset))
+        assert {probe.partition: probe.offset for probe in written.begins} == firsts
+        assert written.probe in written.begins
+        behind += sum(offset > 0 for offset in firsts.values())
+    assert behind  # one of the two partitions has been written to twice

@@ -157,13 +157,13 @@ def test_a_table_is_aligned_and_says_what_is_unknown():
     """Columns line up, and a missing number is a dash."""
     result = Result("m", baseline="b", compared="rows_per_second")
     result.series = [
-        Series("a", "1 B", [{"rows_per_second": 1234567.0, "client_core_us": None, "rows": 1}]),
+        Series("a", "1 B", [{"rows_per_second": n, "client_core_us": None, "rows": 1} for n in (1e6, 2e6, 3e6)]),
         Series("b", "1 B", [{"rows_per_second": 1000.0, "client_core_us": 2.5, "rows": 1}]),
     ]
     head, first, second = result.table().splitlines()
-    assert head.split() == ["case", "what", "rows/s", "client", "µs/row", "ratio"]
-    assert first.split() == ["1", "B", "a", "1,234,567", "–", "×", "1234.57"]
-    assert second.split() == ["1", "B", "b", "1,000", "2.50", "×", "1.00"]
+    assert head.split() == ["case", "what", "rows/s", "client", "µs/row", "rows/s,", "runs", "ratio"]
+    assert first.split() == ["1", "B", "a", "2,000,000", "–", "1,000,000", "to", "3,000,000", "×", "2000.00"]
+    assert second.split() == ["1", "B", "b", "1,000", "2.50", "–", "×", "1.00"]
     assert len(head) == len(first) == len(second)
 
 

@@ -196,6 +196,22 @@ def test_dead_letters_are_noted_only_where_there_are_some():
     assert (raw["dead_letters"], raw["decision"]["empty"]) == ([2], [[["t", 1]]])
 
 
+def test_a_head_says_where_transactions_begin_while_that_is_short():
+    """In each partition, as long as they may have to be looked for; a head stays far below a record's limit."""
+
+    def told(partitions: int, verdict: Verdict | None = None) -> tuple[Probe, ...]:
+        begins = tuple(Probe(topic, p, 10 * p) for topic in ("t", "u") for p in range(partitions))
+        w = Written(0, Pair("a", 1, 2), 5, 6, begins[0], verdict, begins=begins)
+        head = decode(encode(Head("r", 1, (), 5, Decision(1, 0, 1, 5, 6, None, (w,)))))
+        assert head.decision is not None
+        assert head.decision.written[0].begins in (begins, ())
+        return head.decision.written[0].begins
+
+    assert len(told(500)) == 1_000
+    assert told(501) == ()
+    assert told(1, Verdict.COMMITTED) == ()
+
+
 def test_what_a_later_version_says_besides_decisions_is_passed_over():
     """It asks nothing of a replay."""
     raw = json.loads(encode(Head("r", 1, (), 5))) | {"colour": "blue"}

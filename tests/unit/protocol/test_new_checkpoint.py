@@ -154,6 +154,7 @@ def test_an_outcome_that_nobody_knows():
             end=lambda pairs, commit: dict.fromkeys(pairs, EndTxnAnswer.SAYS_NOTHING), describe=lambda ids: {}
         ),
         data=SimpleNamespace(look=lambda pair, probe: Found.GONE),
+        now_ms=lambda: 0,
     )
     with pytest.raises(Unclear) as caught:
         open_run(ports, "s", 3, endtxn_version=5)

@@ -16,7 +16,7 @@ from spark_eos.protocol.run import open_run
 from spark_eos.protocol.task import TaskReport, Work
 from tests.simulation.client import Producer
 from tests.simulation.codes import NOT_AVAILABLE
-from tests.simulation.coordinator import Cluster
+from tests.simulation.coordinator import LAST_EPOCH, Cluster
 from tests.simulation.ledger import LEDGER, PREFIX, QUERY, ports
 from tests.simulation.partition_log import PartitionLog
 from tests.simulation.world import Reply, World
@@ -266,13 +266,14 @@ def test_a_transaction_that_expired_is_not_decided():
     on_brokers(steps)
 
 
-@pytest.mark.parametrize("transaction_version", (1, 2))
-def test_a_transaction_that_is_committed_was_decided(transaction_version: int):
+@pytest.mark.parametrize(("transaction_version", "first_epoch"), [(1, 0), (2, 0), (1, LAST_EPOCH), (2, LAST_EPOCH)])
+def test_a_transaction_that_is_committed_was_decided(transaction_version: int, first_epoch: int):
     """The ledger as it was read may be of a while ago. To say that a timeout took the rows would mislead, and nothing
-    of what may be decided is aborted."""
+    of what may be decided is aborted. After the last epoch, an end takes the first one of another producer id."""
 
     def steps(brokers: Brokers) -> None:
         brokers.cluster.transaction_version = transaction_version
+        brokers.cluster.first_epoch = first_epoch
         batch = brokers.prepared_by_two(brokers.open("r1"))
         one, other = sorted(batch.pairs, key=lambda pair: pair.id)
         brokers.end(one, commit=True)

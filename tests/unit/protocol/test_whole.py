@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 
 import pytest
 
 from spark_eos.errors import Unclear
 from spark_eos.protocol.batch import commit
-from spark_eos.protocol.head import Pair, Verdict
-from spark_eos.protocol.ports import PartitionState, State
+from spark_eos.protocol.head import Pair, Probe, Verdict
+from spark_eos.protocol.ports import Description, EndTxnAnswer, PartitionState, Ports, State
 from spark_eos.protocol.whole import AGED_MS, FRESH_MS
+from tests.simulation.client import Producer
 from tests.unit.protocol.test_stops import OUTPUT, Brokers, on_brokers, stopped
 
 
@@ -205,5 +206,127 @@ def test_a_leader_that_does_not_answer_is_no_proof():
         own.data.partition = lambda *_: None
         error = stopped("EOS_OUTCOME_UNCLEAR", lambda: brokers.open("r2", own=replace(own)))
         assert isinstance(error, Unclear)
+
+    on_brokers(steps)
+
+
+def ending_late(brokers: Brokers, meanwhile: Callable[[], object], ms: int = FRESH_MS) -> Ports:
+    """Whose EndTxn is under way for so long, by default for a minute, in which something happens."""
+    own = brokers.ports()
+    end = own.coordinator.end
+
+    def late(pairs: Mapping[Pair, int], *, commit: bool) -> Mapping[Pair, EndTxnAnswer]:
+        if commit:
+            brokers.world.now += ms
+            meanwhile()
+        return end(pairs, commit=commit)
+
+    own.coordinator.end = late  # type: ignore[method-assign]
+    return own
+
+
+@pytest.mark.parametrize(
+    ("take", "condition"), [(aborted_by_hand, "EOS_ROWS_MISSING"), (taken_by_retention, "EOS_OUTCOME_GONE")]
+)
+def test_an_end_that_comes_late_is_not_believed(take: Callable[[Brokers, Pair], None], condition: str):
+    """The coordinator says 0, and the rows were taken while the request was under way; by retention before the end or
+    after it, which nobody can tell."""
+
+    def steps(brokers: Brokers) -> None:
+        batch = brokers.prepared(brokers.open("r1"))
+        (pair,) = batch.pairs
+        own = ending_late(brokers, lambda: take(brokers, pair))
+        error = stopped(condition, lambda: commit(own, batch))
+        assert not error.restart_helps
+        assert brokers.state(pair) is State.COMPLETE_COMMIT
+        assert visible(brokers) == 0
+
+    on_brokers(steps)
+
+
+def test_a_micro_batch_of_just_under_a_minute():
+    """Whose end takes it beyond that: it is looked at before, so that others who hold readers are no reason to stop."""
+
+    def steps(brokers: Brokers) -> None:
+        other = Producer(brokers.world, brokers.cluster, "another program", 900_000)
+        other.init()
+        other.produce(OUTPUT, ("other", 0))
+        batch = brokers.prepared(brokers.open("r1"))
+        brokers.world.now += FRESH_MS - 5_000
+        assert commit(ending_late(brokers, lambda: None, 6_000), batch).transactions == 1
+
+    on_brokers(steps)
+
+
+def test_an_end_right_after_the_look():
+    """What the look finds aborted in one partition, and another run's request commits before the look is over, was not
+    held as a whole: all places of the decision are looked at."""
+
+    def steps(brokers: Brokers) -> None:
+        batch = brokers.prepared(brokers.open("r1"))
+        (pair,) = batch.pairs
+        beside = ("output", 1)
+        producer = Producer(brokers.world, brokers.cluster, pair.id, 100_000, 5)
+        producer._pair = pair
+        producer.produce(beside, (0, 1))
+        (report,) = batch.reports
+        begins = (report.written.probe, Probe(*beside, 0))
+        batch = replace(batch, reports=(replace(report, written=replace(report.written, begins=begins)),))
+        with pytest.raises(Killed):
+            commit(brokers.ports("commit.decided", kill), batch)
+        brokers.cluster.log(beside).mark(pair.producer_id, pair.epoch, commit=False)
+        own = brokers.ports()
+        describe, asked = own.coordinator.describe, []
+
+        def describing(ids: Collection[str]) -> Mapping[str, Description]:
+            asked.append(ids)
+            if len(asked) == 2:
+                brokers.end(pair, commit=True)
+            return describe(ids)
+
+        own.coordinator.describe = describing  # type: ignore[method-assign]
+        error = stopped("EOS_ROWS_MISSING", lambda: brokers.open("r2", own=own))
+        assert "output-1" in error.message
+
+    on_brokers(steps)
+
+
+def test_the_next_commit_of_several_writes_looks_at_one_place():
+    """The one before has returned; to look at every place of it would cost a request for each, in each micro-batch."""
+
+    def steps(brokers: Brokers) -> None:
+        batch = replace(brokers.prepared(brokers.open("r1")), one_of_several=True)
+        (report,) = batch.reports
+        begins = tuple(replace(report.written.probe, partition=number) for number in range(30))
+        batch = replace(batch, reports=(replace(report, written=replace(report.written, begins=begins)),))
+        commit(brokers.ports(), batch)
+        own = brokers.ports()
+        looks, look = [], own.data.look
+        own.data.look = lambda pair, probe: looks.append(probe) or look(pair, probe)  # type: ignore[method-assign,func-returns-value]
+        commit(own, replace(brokers.prepared(brokers.open("r1", 1), 1), one_of_several=True))
+        assert looks == [report.written.probe]
+
+    on_brokers(steps)
+
+
+@pytest.mark.parametrize("held", [True, False])
+def test_an_end_that_comes_late_where_nobody_can_look(held: bool):
+    """Another program's transaction holds readers, for longer than a commit waits; without it, the rows are seen."""
+
+    def steps(brokers: Brokers) -> None:
+        other = Producer(brokers.world, brokers.cluster, "another program", 900_000)
+        other.init()
+        other.produce(OUTPUT, ("other", 0))
+        batch = brokers.prepared(brokers.open("r1"))
+        own = ending_late(brokers, lambda: None if held else other.end(commit=False))
+        if not held:
+            assert commit(own, batch).transactions == 1
+            return
+        error = stopped("EOS_OUTCOME_GONE", lambda: commit(own, batch))
+        assert not error.restart_helps
+        assert f"{OUTPUT[0]}-{OUTPUT[1]}" in error.message
+        assert "find-hanging" in error.hint
+        # What the next run finds is ended, by whomever: there, it is no reason to stop that others hold readers.
+        assert brokers.open("r2").run == "r2"
 
     on_brokers(steps)

@@ -1,0 +1,100 @@
+"""One look at something large, as a program of its own, whose memory is then known.
+
+``python -m jobs._bench.shape '<spec as JSON>'`` prints the milliseconds that it took, and its largest size in MiB.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from statistics import median
+
+from jobs._bench import copying
+from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.kafka.ports.ledger_log import KafkaLog
+from spark_eos.kafka.ports.ledger_reader import LedgerReader
+from spark_eos.kafka.ports.owners import Cluster
+from spark_eos.ops.ledger.command import entries
+from spark_eos.options.parse import stream_options
+from spark_eos.options.table import DEFAULT_PREFIX
+from spark_eos.source.reader import EosKafkaStreamReader
+
+_TIMES = 5
+_PARTITIONS = 4
+
+
+@dataclass(frozen=True)
+class Spec:
+    """``what`` is a key of `LOOKS`. ``name``: a topic, or the beginning of the names of some; ``query``: whose head is
+    looked for."""
+
+    what: str
+    bootstrap_servers: str
+    name: str
+    query: str = ""
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+    @property
+    def kafka(self) -> KafkaProperties:
+        return KafkaProperties({"bootstrap.servers": self.bootstrap_servers})
+
+
+def _planning(spec: Spec) -> float:
+    """A micro-batch over all partitions of all topics, once the reader knows them."""
+    given = {"kafka.bootstrap.servers": spec.bootstrap_servers, "subscribePattern": f"{spec.name}.*"}
+    reader = EosKafkaStreamReader(stream_options({**given, "startingOffsets": "earliest"}))
+    start = reader.initialOffset()
+    reader.latestOffset(start, reader.getDefaultReadLimit())
+
+    def plan() -> None:
+        end = reader.latestOffset(start, reader.getDefaultReadLimit())
+        if not reader.partitions(start, end):
+            raise RuntimeError("there is nothing to read")
+
+    return _median_ms(plan)
+
+
+def _head(spec: Spec) -> float:
+    """The first look of a process for a query's head."""
+
+    def look() -> None:
+        if LedgerReader(KafkaLog(spec.kafka, spec.name), 0, spec.query).read() is None:
+            raise RuntimeError(f"no head of {spec.query}")
+
+    look()  # connects
+    return _median_ms(look, 3)
+
+
+def _heads(spec: Spec) -> float:
+    """What ``spark-eos ledger show`` reads."""
+    return _median_ms(lambda: entries(Cluster(spec.kafka, spec.name, DEFAULT_PREFIX)), 3)
+
+
+def _copy(spec: Spec) -> float:
+    """A topic by whole record batches, for 100,000 rows of it."""
+    done = copying.copy(copying.Spec(spec.bootstrap_servers, spec.name, f"{spec.name}-copy", _PARTITIONS, 10**9))
+    return 1000 * (done[-1].end - done[0].begin) * 100_000 / sum(one.rows for one in done)
+
+
+def _median_ms(step: Callable[[], object], times: int = _TIMES) -> float:
+    found = []
+    for _ in range(times):
+        begin = time.perf_counter()
+        step()
+        found.append(1000 * (time.perf_counter() - begin))
+    return median(found)
+
+
+LOOKS = {"planning": _planning, "head": _head, "heads": _heads, "copy": _copy}
+
+if __name__ == "__main__":
+    asked = Spec(**json.loads(sys.argv[1]))
+    took_ms = LOOKS[asked.what](asked)
+    mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    print(json.dumps({"took_ms": took_ms, "peak_mib": mib}), flush=True)

@@ -1,0 +1,53 @@
+"""What a program has copied, seen from outside, where it does not say when it is done."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from jobs._bench.child import started
+from jobs._bench.count import count
+from jobs._bench.drain import Run, Stretch, measured
+from jobs._bench.meter import BROKER, CLIENT, Meter
+from jobs._bench.session import Bench
+from spark_eos.errors import TopicError
+from spark_eos.kafka.admin.topics import end_offsets
+from spark_eos.kafka.config.properties import KafkaProperties
+
+#: Of the rows, how many at the beginning do not count: the program is still getting up.
+_LEFT_OUT = 0.25
+_SECONDS, _POLL_S = 600.0, 0.05
+
+
+def run(name: str, command: Sequence[str], bench: Bench, output: str, partitions: int, rows: int) -> Run:
+    """Start a program that copies, until so many rows are visible; it is gone then. Raises TimeoutError."""
+    with (
+        started(name, command) as process,
+        Meter({CLIENT: process.pid, BROKER: bench.roots[BROKER]}) as meter,
+    ):
+        counted = _watched(name, bench, output, partitions, rows)
+    return measured(rows, 1, counted, meter)
+
+
+def _watched(name: str, bench: Bench, output: str, partitions: int, rows: int) -> Stretch:
+    """Until so many rows are visible. By the last stable offsets, which count a transaction's marker as a row: one of
+    some ten thousand. Raises TimeoutError, which says the program's ``name``."""
+    kafka = KafkaProperties({"bootstrap.servers": bench.bootstrap_servers})
+    deadline = time.monotonic() + _SECONDS
+    begin, before = 0.0, 0
+    while True:
+        ends = _ends(kafka, output, partitions)
+        if begin == 0.0 and ends >= rows * _LEFT_OUT:
+            begin, before = time.time(), ends
+        if ends >= rows and (now := time.time()) and count(bench.bootstrap_servers, output) >= rows:
+            return Stretch(1, rows - before, begin, now)
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{name} has copied {ends:,} of {rows:,} rows within {_SECONDS:.0f} s")
+        time.sleep(_POLL_S)
+
+
+def _ends(kafka: KafkaProperties, topic: str, partitions: int) -> int:
+    try:
+        return sum(end_offsets(kafka, {topic: range(partitions)}, "read_committed")[topic].values())
+    except TopicError:
+        return 0  # the program has not made it yet

@@ -1,0 +1,56 @@
+"""The rows of many small ranges, by one request to each leader.
+
+What comes this way is whole, or not used: whatever is missing, wrong or large is left to the reading of that range
+alone, which waits, asks others, and says what is wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from spark_eos.errors import ConnectionFailed, EosError
+from spark_eos.kafka.codes import OK
+from spark_eos.kafka.config.java_names import canonical
+from spark_eos.kafka.records.batches import UnsupportedFormat
+from spark_eos.kafka.requests.fetch import Answers, fetch_many
+from spark_eos.options.parse import Fetching
+from spark_eos.source.decode import decode
+from spark_eos.source.planning import OffsetRange
+
+#: Of each leader, at the most. There may be deep backlogs behind the ranges, of which nothing is wanted.
+MOST_BYTES = 4 * 1024 * 1024
+#: Of each range: so many, and so many more for each of its offsets.
+_BYTES, _BYTES_PER_OFFSET = 16 * 1024, 1280
+#: Seconds for all leaders together. The reading of a range alone may wait for longer.
+_ANSWER_S = 5.0
+
+
+def gather(fetching: Fetching, ranges: Sequence[OffsetRange]) -> Answers:
+    """What leaders say of these ranges, of other partitions each; nothing of those that have not answered."""
+    user = canonical(fetching.kafka)
+    most = min(MOST_BYTES, int(user.get("fetch.max.bytes", MOST_BYTES)))
+    each = min(most, int(user.get("max.partition.fetch.bytes", most)))
+    wanted = {
+        (r.topic, r.partition): (r.start, min(each, _BYTES + _BYTES_PER_OFFSET * (r.end - r.start))) for r in ranges
+    }
+    if len(wanted) < len(ranges):
+        return {}
+    try:
+        return fetch_many(fetching.kafka, wanted, isolation=fetching.isolation, max_bytes=most, seconds=_ANSWER_S)
+    except ConnectionFailed:
+        return {}
+
+
+def take(fetching: Fetching, range_: OffsetRange, answers: Answers) -> list[pa.RecordBatch] | None:
+    """The rows of a range, in order, taken out of the answers; None where they have not come whole."""
+    answer, data = answers.pop((range_.topic, range_.partition), (None, b""))
+    if answer is None or answer.error != OK or not answer.size:
+        return None
+    try:
+        decoded = decode(data, range_, answer.aborted, with_headers=fetching.include_headers)
+        batches = list(decoded.batches)
+    except (EosError, UnsupportedFormat):
+        return None
+    return batches if decoded.next_offset >= range_.end else None

@@ -1,0 +1,75 @@
+"""An ingest whose folder is in an object store: a local S3 server."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+from spark_eos.devcluster import DevCluster
+from tests.support.ingests import Setting
+from tests.support.kafka_view import KafkaView
+from tests.support.object_store import SECRET_KEY, ObjectStore, object_store
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectStore]:
+    with object_store(tmp_path_factory.mktemp("store")) as store:
+        yield store
+
+
+@pytest.fixture
+def setting(
+    cluster: DevCluster,
+    spark: SparkSession,
+    view: KafkaView,
+    topic: Callable[..., str],
+    store: ObjectStore,
+    tmp_path: Path,
+) -> Iterator[Setting]:
+    """The session has the store's address and credentials, as Spark's own reader would need them."""
+    hadoop = spark.sparkContext._jsc.hadoopConfiguration()  # type: ignore[union-attr]
+    for name, value in store.settings.items():
+        hadoop.set(name, value)
+    yield Setting(cluster, spark, view, topic(2), tmp_path / "nothing")
+    for name in store.settings:
+        hadoop.unset(name)
+
+
+def test_files_of_a_bucket_are_taken_once(setting: Setting, store: ObjectStore):
+    """By all tasks, whatever the format; another run, which knows nothing of the first, takes what is new."""
+    store.put("in/a.txt", "one\ntwo\n")
+    store.put("in/below/b.txt", "three\n")
+    store.put("in/_draft.txt", "no\n")
+    setting.run(path="s3a://checkpoints/in")
+    store.put("in/c.txt", "four\n")
+    setting.run(path="s3a://checkpoints/in")
+    setting.run(path="s3a://checkpoints/in")
+    assert setting.there() == ["four", "one", "three", "two"]
+    assert sorted(str(note["uri"]) for note in setting.noted()) == [
+        "s3a://checkpoints/in/a.txt",
+        "s3a://checkpoints/in/below/b.txt",
+        "s3a://checkpoints/in/c.txt",
+    ]
+    assert not any(SECRET_KEY in str(note) for note in setting.noted())
+
+
+def test_parquet_in_a_bucket(setting: Setting, store: ObjectStore):
+    """Which brings its own schema, and is read in parts."""
+    with store.files.open_output_stream("checkpoints/parquet/a.parquet") as stream:
+        pq.write_table(pa.table({"n": pa.array([1, 2, 3])}), stream, row_group_size=2)
+    setting.run(path="s3a://checkpoints/parquet", format="parquet", sql="SELECT string(n) AS value FROM input")
+    assert setting.there() == ["1", "2", "3"]
+
+
+def test_an_object_that_was_replaced_is_an_error(setting: Setting, store: ObjectStore):
+    """As a file on a disk is: nobody can tell which of its rows were new."""
+    store.put("changed/a.txt", "one\n")
+    setting.run(path="s3a://checkpoints/changed")
+    store.put("changed/a.txt", "two\n")
+    setting.fails("EOS_FILE_CHANGED", path="s3a://checkpoints/changed")
+    assert setting.there() == ["one"]

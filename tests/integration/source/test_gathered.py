@@ -1,0 +1,188 @@
+"""Tasks of many small ranges: one request for all of them, and the same rows as one by one."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pyarrow as pa
+import pytest
+from confluent_kafka import Producer
+
+from spark_eos.devcluster import DevCluster
+from spark_eos.errors import ConnectionFailed, DataLossError
+from spark_eos.kafka.admin.topics import end_offsets
+from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.kafka.requests.fetch import FetchConnection
+from spark_eos.options.parse import Fetching
+from spark_eos.source import gathered
+from spark_eos.source.fetch import read_range, read_task
+from spark_eos.source.gathered import gather, take
+from spark_eos.source.planning import OffsetRange, Task
+from spark_eos.source.schema import arrow_schema
+from tests.support.source_calls import delete_before
+from tests.support.transactions import write_in_turn
+
+PARTITIONS = 12
+
+
+@pytest.fixture
+def kafka(cluster: DevCluster) -> KafkaProperties:
+    return KafkaProperties({"bootstrap.servers": cluster.bootstrap_servers})
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Of each request to fetch, how many partitions it was for."""
+    requests: list[int] = []
+    send = FetchConnection.send_many
+
+    def noted(self: FetchConnection, wanted: dict, **how: object) -> None:
+        requests.append(sum(map(len, wanted.values())))
+        send(self, wanted, **how)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(FetchConnection, "send_many", noted)
+    return requests
+
+
+def write(producer: Producer, topic: str, partition: int, count: int, size: int = 20) -> None:
+    chance = random.Random(partition)
+    for i in range(count):
+        key = chance.choice([None, b"", b"key %d" % i])
+        headers = [("n", b"%d" % i)] if i % 3 else None
+        producer.produce(topic, bytes(size), key, partition, headers=headers)
+    assert producer.flush(20) == 0
+
+
+def ranges_of(kafka: KafkaProperties, *topics: str) -> tuple[OffsetRange, ...]:
+    ends = end_offsets(kafka, {topic: range(PARTITIONS) for topic in topics})
+    return tuple(OffsetRange(t, p, 0, end) for t in topics for p, end in sorted(ends[t].items()) if end)
+
+
+def table(batches: Iterator[pa.RecordBatch], headers: bool = False) -> pa.Table:
+    return pa.Table.from_batches(batches, schema=arrow_schema(headers)).combine_chunks()
+
+
+def one_by_one(fetching: Fetching, ranges: tuple[OffsetRange, ...]) -> pa.Table:
+    batches = (batch for range_ in ranges for batch in read_range(fetching, range_))
+    return table(batches, fetching.include_headers)
+
+
+@contextmanager
+def compared(fetching: Fetching, ranges: tuple[OffsetRange, ...], asked: list[int]) -> Iterator[list[pa.RecordBatch]]:
+    """The batches of a task, which has the rows that its ranges have one by one; ``asked`` is then of the task."""
+    expected = one_by_one(fetching, ranges)
+    asked.clear()
+    found = list(read_task(fetching, Task(ranges)))
+    assert table(iter(found), fetching.include_headers).equals(expected)
+    yield found
+
+
+def test_all_ranges_in_one_request(kafka, topic, producer, asked):
+    """Of two topics; within record batches and beyond aborted transactions; one Arrow batch for Spark."""
+    plain, mixed = topic(PARTITIONS), topic(PARTITIONS)
+    for partition in range(PARTITIONS):
+        write(producer(compression_type="lz4"), plain, partition, partition % 5 * 7)
+    write_in_turn(producer, 4, lambda writer, round_: [write(writer, mixed, p, 3) for p in range(PARTITIONS)])
+    ranges = tuple(
+        OffsetRange(r.topic, r.partition, r.start + r.partition % 3, r.end) for r in ranges_of(kafka, plain, mixed)
+    )
+    for headers in (False, True):
+        with compared(Fetching(kafka, include_headers=headers), ranges, asked) as batches:
+            assert asked == [len(ranges)]
+            assert len(batches) == 1
+
+
+def test_what_does_not_fit_is_read_alone(kafka, topic, producer, asked):
+    """Partitions that come without records, or with a part of theirs, as others have used up the request's bytes."""
+    name = topic(PARTITIONS)
+    for partition in range(PARTITIONS):
+        write(producer(batch_num_messages=5), name, partition, 40, size=5_000)
+    small = KafkaProperties({**kafka, "fetch.max.bytes": "400000"})
+    with compared(Fetching(small), ranges_of(kafka, name), asked):
+        alone = asked.count(1)
+        assert asked[0] == PARTITIONS
+        assert 0 < alone < 3 * PARTITIONS
+        assert len(asked) == 1 + alone
+
+
+def test_rows_that_are_gone(kafka, topic, producer, admin, asked):
+    """In one of the partitions: the same error as alone, and the same rows where that is to be none."""
+    name = topic(PARTITIONS)
+    for partition in range(PARTITIONS):
+        write(producer(), name, partition, 10)
+    ranges = ranges_of(kafka, name)
+    delete_before(admin, name, 6, partition=5)
+    with pytest.raises(DataLossError) as caught:
+        list(read_task(Fetching(kafka), Task(ranges)))
+    assert caught.value.parameters["found"] == 6
+    with compared(Fetching(kafka, fail_on_data_loss=False), ranges, asked) as batches:
+        assert sum(batch.num_rows for batch in batches) == 10 * PARTITIONS - 6
+
+
+@pytest.mark.parametrize("broken", ["damaged", "cut off"])
+def test_answers_that_are_wrong_are_not_used(kafka, topic, producer, monkeypatch, broken):
+    """Whatever comes for a range alone is then for that reading to judge."""
+    name = topic(PARTITIONS)
+    for partition in range(PARTITIONS):
+        write(producer(), name, partition, 10)
+    ranges = ranges_of(kafka, name)
+    receive: Callable = FetchConnection.receive_many
+
+    def wrong(self: FetchConnection, timeout_s: float) -> dict:
+        found = receive(self, timeout_s)
+        answer, data = found[name, 3]
+        found[name, 3] = answer, (data[:-1] if broken == "cut off" else data[:-1] + bytes([data[-1] ^ 1]))
+        return found
+
+    monkeypatch.setattr(FetchConnection, "receive_many", wrong)
+    fetching = Fetching(kafka)
+    answers = gather(fetching, ranges)
+    assert [r.partition for r in ranges if take(fetching, r, answers) is None] == [3]
+    assert answers == {}
+    assert table(read_task(Fetching(kafka), Task(ranges))).num_rows == 10 * PARTITIONS
+
+
+def test_a_broker_that_goes_away(kafka, topic, producer, monkeypatch):
+    """In the middle of the answer: the ranges are read alone, by a new connection."""
+    name = topic(PARTITIONS)
+    for partition in range(PARTITIONS):
+        write(producer(), name, partition, 10)
+
+    def gone(self: FetchConnection, timeout_s: float) -> dict:
+        self.close()
+        raise OSError("the broker has closed the connection")
+
+    monkeypatch.setattr(FetchConnection, "receive_many", gone)
+    assert gather(Fetching(kafka), ranges_of(kafka, name)) == {}
+    assert table(read_task(Fetching(kafka), Task(ranges_of(kafka, name)))).num_rows == 10 * PARTITIONS
+
+
+def test_a_deep_backlog_behind_small_ranges(kafka, topic, producer, asked):
+    """Of each partition about as much is asked for as is wanted, so that there is room for all of them."""
+    name = topic(PARTITIONS)
+    for partition in range(PARTITIONS):
+        write(producer(batch_num_messages=20), name, partition, 4_000, size=1_000)
+    ranges = tuple(OffsetRange(name, partition, 100, 105) for partition in range(PARTITIONS))
+    with compared(Fetching(kafka), ranges, asked) as batches:
+        assert asked == [PARTITIONS]
+        assert len(batches) == 1
+
+
+def test_no_broker_answers(kafka, monkeypatch):
+    """Nothing is gathered; the reading of a range alone knows for how long to try."""
+
+    def nobody(*_: object, **__: object) -> None:
+        raise ConnectionFailed("EOS_KAFKA_UNREACHABLE", "No answer.", hint="")
+
+    monkeypatch.setattr(gathered, "fetch_many", nobody)
+    assert gather(Fetching(kafka), [OffsetRange("any", 0, 0, 1)]) == {}
+
+
+def test_two_ranges_of_a_partition_are_read_alone(kafka, topic, producer, asked):
+    """An answer is known by its partition."""
+    name = topic(PARTITIONS)
+    write(producer(), name, 0, 10)
+    with compared(Fetching(kafka), (OffsetRange(name, 0, 0, 4), OffsetRange(name, 0, 4, 10)), asked):
+        assert asked == [1, 1]
