@@ -31,6 +31,7 @@ from .sections import TriggerConfig
 from .transform import TransformConfig, transformed
 
 _CANCEL_S = 0.5
+_LOOK_S = 0.25
 
 
 class Taking:
@@ -91,15 +92,14 @@ class Taking:
     def _pause_s(self) -> float:
         if self._trigger.processing_time is not None:
             return seconds_of(self._trigger.processing_time)
-        return min(1.0, self._files.complete.unchanged_s)
+        return min(1.0, max(_LOOK_S, self._files.complete.unchanged_s))
 
     def _awaited(self, listed: Sequence[File]) -> bool:
         """Whether files that were there at the first look are still to be taken, when they have not changed for a
         while. A marker may come or not."""
         assert self._first is not None
-        if self._files.complete.marker is not None:
-            return False
-        return any(file.uri in self._first and self._is_due(file) for file in listed)
+        awaited = self._first & self._complete.expected
+        return any(file.uri in awaited and self._is_due(file) for file in listed)
 
     def _is_due(self, file: File) -> bool:
         """Whether the file is new, or has changed since it was taken."""

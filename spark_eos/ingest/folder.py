@@ -18,6 +18,7 @@ from spark_eos.storage.settings import HadoopSettings
 from spark_eos.storage.stores import NoStore, Store, open_store, without_secrets
 
 BLOCK_BYTES = 4 << 20
+_SECOND_NS = 10**9
 _S3 = re.compile(r"s3n?://")
 _HIDDEN = (".", "_")
 _NO_SETTINGS = HadoopSettings()
@@ -171,24 +172,36 @@ def changed_meanwhile(file: File, how: str) -> FileError:
 
 class Complete:
     """Which files are complete: those that have not changed for a while, by this process's own clock and eyes; those
-    beside which a marker lies; or all, where they come by a rename."""
+    beside which a marker lies; or all, where they come by a rename. ``expected``: the URIs of those that were complete
+    at the last look, or will be when they are left alone.
+
+    Object stores tell times in whole seconds. What replaces a file within the second in which it was written looks like
+    it, so that it is seen for a second before it is complete: whatever is written after that has another time.
+    """
 
     def __init__(
         self, unchanged_s: float = 0.0, marker: str | None = None, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._unchanged_s, self._marker, self._clock = unchanged_s, marker, clock
         self._seen: dict[str, tuple[tuple[int, int], float]] = {}
+        self.expected: frozenset[str] = frozenset()
 
     def of(self, files: Sequence[File], names: Callable[[], frozenset[str]] = frozenset) -> list[File]:
         """Those of the files that are complete now. ``names``: all URIs of the folder."""
         if self._marker is not None:
             marked = names()
             own = [file for file in files if not file.uri.endswith(self._marker)]
-            return [file for file in own if file.uri + self._marker in marked]
+            files = [file for file in own if file.uri + self._marker in marked]
+        self.expected = frozenset(file.uri for file in files)
         moment = self._clock()
         seen = {}
         for file in files:
             stamp, since = self._seen.get(file.uri, (None, moment))
             seen[file.uri] = file.stamp, since if stamp == file.stamp else moment
         self._seen = seen
-        return [file for file in files if moment - seen[file.uri][1] >= self._unchanged_s]
+        return [file for file in files if moment - seen[file.uri][1] >= max(self._unchanged_s, _grain_s(file))]
+
+
+def _grain_s(file: File) -> float:
+    """How long a file keeps its time though it is written to."""
+    return 0.0 if file.mtime_ns % _SECOND_NS else 1.0

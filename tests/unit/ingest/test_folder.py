@@ -59,7 +59,7 @@ def test_a_file_is_complete_when_it_was_seen_unchanged_for_a_while():
     """By what was seen, not by the file's time; each change begins anew, and a new start does, too."""
     clock = Clock()
     complete = Complete(10.0, clock=clock)
-    one, two, grown = File("a", 1, 0), File("b", 1, 0), File("a", 2, 0)
+    one, two, grown = File("a", 1, 7), File("b", 1, 7), File("a", 2, 7)
     assert complete.of([one, two]) == []
     clock.now = 9.0
     assert complete.of([grown, two]) == []
@@ -72,10 +72,25 @@ def test_a_file_is_complete_when_it_was_seen_unchanged_for_a_while():
 
 def test_a_file_with_a_marker_beside_it_is_complete():
     """The marker is none of the files."""
-    files = [File("f/a", 1, 0), File("f/b", 1, 0), File("f/b.done", 0, 0)]
+    files = [File("f/a", 1, 7), File("f/b", 1, 7), File("f/b.done", 0, 7)]
     names = frozenset(file.uri for file in files)
     assert Complete(marker=".done").of(files, lambda: names) == [files[1]]
     assert Complete().of(files) == files
+
+
+@pytest.mark.parametrize("marker", [None, ".done"])
+def test_a_file_with_a_time_in_whole_seconds_is_seen_for_a_second(marker: str | None):
+    """Of two contents of one size that an object store was given within a second, the first is never taken."""
+    clock = Clock()
+    complete = Complete(marker=marker, clock=clock)
+    file, written = File("s3a://b/a", 4, 1_700_000_000 * 10**9), File("s3a://b/b", 4, 1_700_000_000 * 10**9 + 1)
+    names = frozenset(f"{file.uri}.done" for file in (file, written))
+    assert complete.of([file, written], lambda: names) == [written]
+    assert complete.expected == {file.uri, written.uri}
+    clock.now = 0.9
+    assert complete.of([file, written], lambda: names) == [written]
+    clock.now = 1.0
+    assert complete.of([file, written], lambda: names) == [file, written]
 
 
 @pytest.mark.parametrize("how", ["appended", "replaced", "removed", "rewritten"])
