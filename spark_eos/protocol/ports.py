@@ -96,7 +96,10 @@ class Ledger(Protocol):
         """Forget what this process has read of a ledger that is lost, if there is another one in its place."""
         ...
 
-    def take(self) -> Term: ...
+    def take(self) -> Term:
+        """Fence whoever has it. The term reads the ledger that is there from now on, and not one that it has replaced
+        (`check_topic`): the new one may be as long as the old one was, with another run's decision in it."""
+        ...
 
 
 class Coordinator(Protocol):

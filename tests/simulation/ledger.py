@@ -80,6 +80,7 @@ class SimulatedLedger:
     def take(self) -> SimulatedTerm:
         producer = Producer(self._world, self._cluster, self.name, LEDGER_TRANSACTION_MS, self._version())
         producer.init()
+        self.check_topic()
         return SimulatedTerm(self, producer)
 
 

@@ -57,6 +57,16 @@ LEDGER_LOST: tuple[Scene, ...] = (
     ((Strike.LEDGER_LOST, SIZES, DECIDED), (Strike.QUERY_STOPPED, SIZES, ("commit.", "commit log", "ledger "))),
     ((Strike.QUERY_STOPPED, SIZES, ("commit.",)), (Strike.LEDGER_LOST, SIZES, ("ledger ", "offset log", "abort."))),
 )
+LEDGER_REPLACED: tuple[Scene, ...] = tuple(
+    # A run is about to take the ledger, while another one decides in a new one, which becomes as long as the old one
+    (
+        *((Strike.QUERY_STOPPED, (3, 15), ("prepare.",)),) * stops,
+        (Strike.STALL, LONG, ("abort: ledger ", "commit: ledger ")),
+        (Strike.SECOND_DRIVER, SIZES, ("abort: ledger ", "commit: ledger ", "")),
+        (Strike.LEDGER_LOST, SIZES, ("ledger ", "offset log", "task: ledger ")),
+    )
+    for stops in (1, 2)
+)
 BATCH_WRITES: tuple[Scene, ...] = (
     ((Strike.DRIVER_DIES, SIZES, ("commit.decided", END, "commit.completed")),),
     ((Strike.SECOND_DRIVER, SIZES, COMMIT), (Strike.STALL, LONG, (*COMMIT, "commit.completed"))),
@@ -175,6 +185,7 @@ SCENES: tuple[Scene, ...] = (
         + LEDGER_GROWN
         + GROWN_WHILE_IT_BEGINS
         + LEDGER_LOST
+        + LEDGER_REPLACED
         + BATCH_WRITES
         + LEDGER_HELD
         + OFFSETS_REFUSED

@@ -38,6 +38,12 @@ MISTAKES = (
         scenes.LEDGER_LOST,
     ),
     Mistake(
+        "taken as the ledger that was read",
+        ledger_mistakes.taken_as_the_ledger_that_was_read,
+        _UNTRUE,
+        scenes.LEDGER_REPLACED,
+    ),
+    Mistake(
         "traces of the first run only",
         ledger_mistakes.traces_of_the_first_run_only,
         _UNTRUE,
