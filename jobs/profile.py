@@ -2,10 +2,11 @@
 
     make profile                              (python -m jobs.profile)
     make profile ARGS="--rows 0.25"           a short one
+    make profile ARGS="--case copies"         one case
 
-Our source into our sink, with small and with large values, on a broker and a Spark session of its own, after runs that
-let the JVM compile what it will. docs/profiles.md shows what came of it. Linux only; see `jobs._bench.recorders` for
-what it needs.
+Our source into our sink, with small and with large values, and the direct way, on a broker and a Spark session of its
+own, after runs that let the JVM compile what it will. docs/profiles.md shows what came of it. Linux only; see
+`jobs._bench.recorders` for what it needs.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from jobs._bench.drain import drain
 from jobs._bench.flames import draw
 from jobs._bench.latency import SECONDS, probed
 from jobs._bench.load import fill
-from jobs._bench.queries import OURS, Flow
+from jobs._bench.queries import ARROW, COPY, OURS, Flow
 from jobs._bench.recorders import Recording, missing, recording
 from jobs._bench.result import cell
 from jobs._bench.session import Bench, bench, broker
@@ -31,12 +32,22 @@ from jobs.arguments import share
 from jobs.query import say
 
 WARM_UPS = 3
-#: The cases with large micro-batches, and the bytes of a value.
-LARGE = {"large": 100, "large-values": 1024}
+#: The cases with large micro-batches: the source, and the bytes of a value.
+LARGE = {
+    "large": (OURS, 100),
+    "large-values": (OURS, 1024),
+    "copies": (COPY, 100),
+    "copies-large-values": (COPY, 1024),
+    "arrow-large-values": (ARROW, 1024),
+}
+SMALL = "small"
 _TITLES = {
     "large": "large micro-batches, values of 100 B",
     "large-values": "large micro-batches, values of 1 KiB",
-    "small": "small micro-batches",
+    "copies": "copies, values of 100 B",
+    "copies-large-values": "copies, values of 1 KiB",
+    "arrow-large-values": "a transform of Arrow, values of 1 KiB",
+    SMALL: "small micro-batches",
 }
 #: Rounds of 10 rows, every 10 ms.
 ROUNDS = 6_000
@@ -49,7 +60,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="jobs.profile", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--rows", type=share, default=1.0, metavar="X", help="share of the rows, such as 0.1")
     parser.add_argument("--out", type=Path, default=Path("build/profile"), metavar="FOLDER", help="where pictures go")
+    parser.add_argument("--case", choices=_TITLES, action="append", help="only this one; may be repeated")
     args = parser.parse_args(arguments)
+    cases = args.case or list(_TITLES)
     lacking = missing()
     if lacking:
         say(f"profile: {lacking}")
@@ -57,15 +70,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     args.out.mkdir(parents=True, exist_ok=True)
     plan = Plan(args.rows, 1, WARM_UPS)
     with broker() as cluster, bench(cluster) as on:
-        for case, value_bytes in LARGE.items():
+        for case in (case for case in LARGE if case in cases):
+            source, value_bytes = LARGE[case]
             rows = plan.rows(next(one.rows for one in INPUTS if one.value_bytes == value_bytes), UNIT)
-            show(large(on, rows, value_bytes), case, rows, args.out)
-        rounds = max(1, round(ROUNDS * args.rows))
-        show(small(on, rounds), "small", rounds * _BURST, args.out)
+            show(large(on, rows, source, value_bytes), case, rows, args.out)
+        if SMALL in cases:
+            rounds = max(1, round(ROUNDS * args.rows))
+            show(small(on, rounds), SMALL, rounds * _BURST, args.out)
     return 0
 
 
-def large(on: Bench, rows: int, value_bytes: int) -> Recording:
+def large(on: Bench, rows: int, source: str, value_bytes: int) -> Recording:
     """The pipeline of the benchmark, once more after its warm-ups."""
     topic = f"in-{uuid.uuid4().hex[:8]}"
     fill(on.cluster, topic, rows, value_bytes, PARTITIONS)
@@ -73,7 +88,7 @@ def large(on: Bench, rows: int, value_bytes: int) -> Recording:
     def run() -> None:
         output = f"out-{uuid.uuid4().hex[:8]}"
         on.cluster.create_topic(output, PARTITIONS)
-        flow = Flow(OURS, OURS, topic, output, max_offsets=rows // BATCHES)
+        flow = Flow(source, OURS, topic, output, max_offsets=rows // BATCHES)
         speed = drain(on.spark, on.bootstrap_servers, flow, on.roots).rows_per_second
         say(f"profile: values of {value_bytes} B, {cell(METRIC, speed)} rows/s")
         on.delete_topic(output)
