@@ -7,10 +7,15 @@ Use it by ``spark.python.daemon.module=spark_eos.worker_daemon``, if this packag
   same modules are imported from there.
 - Spark closes the socket of a worker that has been idle for a minute or whose task was cancelled. When the worker then
   writes to it, the daemon prints a meaningless stack trace of a BrokenPipeError.
+- A worker imports what reads and writes Kafka, and pyarrow, numpy and pandas for it, for more than half a second of
+  processor time. The daemon does that once, and those that it forks have it.
 """
 
 from __future__ import annotations
 
+import contextlib
+import gc
+import importlib
 import sys
 from collections.abc import Iterable
 from importlib.machinery import PathFinder
@@ -34,9 +39,22 @@ from pyspark import daemon  # noqa: E402  # from the path as it is now
 
 from spark_eos.worker_exit import quiet  # noqa: E402
 
+_OF_TASKS = ("spark_eos.source.reader", "spark_eos.sink.task", "spark_eos.direct.task")
+
+
+def preload() -> None:
+    """Import what tasks import, where a process may be forked with their libraries in it."""
+    if sys.platform != "linux":
+        return
+    for name in _OF_TASKS:
+        with contextlib.suppress(Exception):  # the worker that needs it says what is wrong
+            importlib.import_module(name)
+    gc.freeze()  # what lies still in the daemon's memory is not copied for a worker
+
 
 def main() -> None:
     quiet(daemon)
+    preload()
     daemon.manager()
 
 

@@ -23,6 +23,14 @@ from tests.support.waiting import is_gone, wait_for
 SECONDS = 60
 
 
+def printed(code: str, **environ: str) -> str:
+    """What a program of Python prints."""
+    command, env = [sys.executable, "-c", code], {**os.environ, **environ}
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=SECONDS)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
 def let_go(daemon: str, folder: Path, worker: str = "pyspark.worker") -> str:
     """What the daemon prints when its worker's socket is closed, as Spark does after a minute without work."""
     settings = {
@@ -102,23 +110,32 @@ def test_other_errors_of_a_worker_keep_their_stack(folder):
     assert "ValueError: of its own" in let_go("spark_eos.worker_daemon", folder, "pyspark_fails")
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere, not all libraries may be forked")
+def test_a_worker_has_what_tasks_import():
+    """From the daemon; nothing of it is imported by a worker once more. A library that cannot be imported is told by
+    the task that needs it, not by the daemon."""
+    code = (
+        "import sys, spark_eos.worker_daemon as daemon; daemon.preload(); had = set(sys.modules);"
+        "import spark_eos.source.reader, spark_eos.sink.task, spark_eos.direct.task; print(set(sys.modules) - had)"
+    )
+    assert printed(code) == "set()"
+    broken = "import sys; sys.modules['pyarrow'] = None; import spark_eos.worker_daemon as daemon; daemon.preload();"
+    assert printed(f"{broken} print('started')") == "started"
+
+
 def test_a_program_that_is_not_sparks_daemon_keeps_its_stacks():
     """A driver or a test that imports the data source prints what it printed before."""
     code = (
         "import traceback; from spark_eos import worker_exit; worker_exit.quiet_here(); print(type(traceback).__name__)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=SECONDS, check=True)
-    assert done.stdout == "module\n"
+    assert printed(code) == "module"
 
 
 def imported_from(archives: Path) -> Path:
     """Where the daemon has pyspark from, with Spark's archives first on the path."""
     paths = [*map(str, sorted(archives.glob("*.zip"))), *filter(None, sys.path)]
     code = "import spark_eos.worker_daemon, pyspark; print(pyspark.__file__)"
-    environ = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
-    done = subprocess.run([sys.executable, "-c", code], env=environ, capture_output=True, text=True, timeout=SECONDS)
-    assert done.returncode == 0, done.stderr
-    return Path(done.stdout.strip())
+    return Path(printed(code, PYTHONPATH=os.pathsep.join(paths)))
 
 
 def test_workers_import_the_pyspark_that_is_installed_and_not_its_archive():

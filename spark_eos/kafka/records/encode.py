@@ -42,7 +42,7 @@ NUMBERS: Mapping[Codec, int] = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zs
 #: Rows are encoded together up to this many bytes. Much more does not fit into the processor's caches.
 _GROUP_BYTES = 2 * 1024 * 1024
 _ATTRIBUTES = 1
-_NO_HEADERS = pa.scalar(b"\x00")
+_NO_HEADERS = b"\x00"
 
 #: The framing of Java's clients: this, and behind the size of each, blocks of so many bytes before compression.
 _SNAPPY_BEGIN = bytes.fromhex("82 534e41505059 00 00000001 00000001")
@@ -159,7 +159,7 @@ class _Sizes:
         key = np.full(count, -1) if rows.key.null_count == count else _lengths(rows.key)
         value = _lengths(rows.value)
         if rows.headers is None:
-            rest = np.broadcast_to(np.int64(_ATTRIBUTES + len(_NO_HEADERS.as_py())), count)
+            rest = np.broadcast_to(np.int64(_ATTRIBUTES + len(_NO_HEADERS)), count)
         else:
             rest = _lengths(rows.headers) + _ATTRIBUTES
         body = np.maximum(key, 0) + np.maximum(value, 0) + rest
