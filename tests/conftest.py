@@ -93,6 +93,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.ui.enabled", "false")
+        .config("spark.python.daemon.module", "spark_eos.worker_daemon")  # as jobs have it; other sessions have Spark's
         .config("spark.sql.shuffle.partitions", "4")
         .getOrCreate()
     )

@@ -154,6 +154,7 @@ def main() -> None:
         .config("spark.ui.enabled", "false")
         .config("spark.log.level", "WARN")
         .config("spark.python.worker.tracebackDumpIntervalSeconds", "60")
+        .config("spark.python.daemon.module", "spark_eos.worker_daemon")
         .getOrCreate()
     )
     spark_eos.register(spark)
