@@ -20,17 +20,16 @@ _FEWEST_COMPARED, _MOST_COMPARED = 64, 4096
 _WALKED = 1024
 
 
-def _step(first: int, second: int) -> int:
-    """Bytes of a record, including those of its length; 0 if the length has more than two bytes or is negative."""
-    if first & 1:
-        return 0
-    if first < 0x80:
-        return 1 + (first >> 1)
-    return 2 + (second << 6 | (first & 0x7F) >> 1) if second < 0x80 else 0
+def _step_table() -> list[list[int]]:
+    """Bytes of a record, including those of its length, by its first and its second byte; 0 if the length has more than
+    two bytes or is negative."""
+    first, second = np.arange(256)[:, np.newaxis], np.arange(256)
+    two = np.where(second < 0x80, 2 + (second << 6 | (first & 0x7F) >> 1), 0)
+    steps: list[list[int]] = np.where(first & 1, 0, np.where(first < 0x80, 1 + (first >> 1), two)).tolist()
+    return steps
 
 
-#: By the first and the second byte of a record.
-_STEPS = [[_step(first, second) for second in range(256)] for first in range(256)]
+_STEPS = _step_table()
 
 
 def _varint_tables() -> tuple[np.ndarray, np.ndarray]:
