@@ -72,7 +72,7 @@ class Taking:
         if splits:
             self._write(splits)
             return False
-        self._next_look = time.monotonic() + self._pause_s
+        self._next_look = time.monotonic() + (min(1.0, self._pause_s) if self._complete.soon else self._pause_s)
         if not any(self._is_due(file) for file in listed):
             self._running.lines.idle()
         return self._trigger.available_now and not self._awaited(listed)

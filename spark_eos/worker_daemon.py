@@ -16,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import importlib
+import os
 import sys
 from collections.abc import Iterable
 from importlib.machinery import PathFinder
@@ -39,7 +40,8 @@ from pyspark import daemon  # noqa: E402  # from the path as it is now
 
 from spark_eos.worker_exit import quiet  # noqa: E402
 
-_OF_TASKS = ("spark_eos.source.reader", "spark_eos.sink.task", "spark_eos.direct.task")
+#: pyarrow imports pandas, where it is installed, as soon as it makes an array of Python's objects.
+_OF_TASKS = ("pandas", "spark_eos.source.reader", "spark_eos.sink.task", "spark_eos.direct.task")
 
 
 def preload() -> None:
@@ -50,6 +52,14 @@ def preload() -> None:
         with contextlib.suppress(Exception):  # the worker that needs it says what is wrong
             importlib.import_module(name)
     gc.freeze()  # what lies still in the daemon's memory is not copied for a worker
+    os.register_at_fork(after_in_child=_reseed)
+
+
+def _reseed() -> None:
+    """Else all workers would draw the same numbers, in users' functions. Python's own module does this by itself."""
+    numbers = sys.modules.get("numpy.random")
+    if numbers is not None:
+        numbers.seed()
 
 
 def main() -> None:

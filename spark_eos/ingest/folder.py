@@ -64,7 +64,11 @@ class Folder:
         with _told(self._uri, self._settings):
             infos = self._store.files.get_file_info(pyarrow.fs.FileSelector(self._root, recursive=True))
         start = len(self._root)
-        return [File(self._uri + info.path[start:], info.size, info.mtime_ns) for info in infos if info.is_file]
+        return [
+            File(self._uri + info.path[start:], info.size, _time_ns(info, self._store))
+            for info in infos
+            if info.is_file
+        ]
 
     def _fits(self, path: str) -> bool:
         *_, name = parts = path.strip("/").split("/")
@@ -103,7 +107,14 @@ def now(file: File, settings: HadoopSettings) -> File | None:
     store = store_of(file.uri, settings)
     with _told(file.uri, settings):
         info = store.files.get_file_info(store.root)
-    return File(file.uri, info.size, info.mtime_ns) if info.is_file else None
+    return File(file.uri, info.size, _time_ns(info, store)) if info.is_file else None
+
+
+def _time_ns(info: pyarrow.fs.FileInfo, store: Store) -> int:
+    """When a file was written. Some object stores tell milliseconds where files are listed, and seconds where one is
+    asked for: only these count."""
+    time_ns: int = info.mtime_ns
+    return time_ns if store.local else time_ns - time_ns % _SECOND_NS
 
 
 def as_it_is(file: File, settings: HadoopSettings) -> File:
@@ -173,7 +184,7 @@ def changed_meanwhile(file: File, how: str) -> FileError:
 class Complete:
     """Which files are complete: those that have not changed for a while, by this process's own clock and eyes; those
     beside which a marker lies; or all, where they come by a rename. ``expected``: the URIs of those that were complete
-    at the last look, or will be when they are left alone.
+    at the last look, or will be when they are left alone; ``soon``: some of these will be in a second.
 
     Object stores tell times in whole seconds. What replaces a file within the second in which it was written looks like
     it, so that it is seen for a second before it is complete: whatever is written after that has another time.
@@ -185,6 +196,7 @@ class Complete:
         self._unchanged_s, self._marker, self._clock = unchanged_s, marker, clock
         self._seen: dict[str, tuple[tuple[int, int], float]] = {}
         self.expected: frozenset[str] = frozenset()
+        self.soon = False
 
     def of(self, files: Sequence[File], names: Callable[[], frozenset[str]] = frozenset) -> list[File]:
         """Those of the files that are complete now. ``names``: all URIs of the folder."""
@@ -199,7 +211,9 @@ class Complete:
             stamp, since = self._seen.get(file.uri, (None, moment))
             seen[file.uri] = file.stamp, since if stamp == file.stamp else moment
         self._seen = seen
-        return [file for file in files if moment - seen[file.uri][1] >= max(self._unchanged_s, _grain_s(file))]
+        since_s = {file: moment - seen[file.uri][1] for file in files}
+        self.soon = any(self._unchanged_s <= since_s[file] < _grain_s(file) for file in files)
+        return [file for file in files if since_s[file] >= max(self._unchanged_s, _grain_s(file))]
 
 
 def _grain_s(file: File) -> float:

@@ -45,6 +45,7 @@ def clear_late(ports: Ports) -> Collection[Pair]:
     anything yet, would hold readers until its timeout. Nothing of a generation before the head's can be decided any
     more.
     """
+    ports.ledger.check_topic()
     head = ports.ledger.read()
     return () if head is None else clear_earlier(ports, head, empty=True)
 

@@ -28,6 +28,7 @@ def sweep(ports: Ports, run: str, batch: int) -> Collection[Pair] | None:
     With two-phase commit no timeout would end what is not found: ids under which nothing is open yet are fenced, too,
     and those of earlier generations are looked for again. Nothing of theirs can be decided either.
     """
+    ports.ledger.check_topic()
     head = _last_of(ports, run, batch)
     if head is None:
         return None

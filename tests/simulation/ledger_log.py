@@ -29,8 +29,14 @@ class SimulatedLog:
     def partitions(self) -> int:
         return self._ask("partitions", lambda: Reply(OK, self._cluster.ledger_partitions))
 
-    def topic_id(self) -> str:
-        return str(self._ask("topic", lambda: Reply(OK, self._cluster.ledgers_lost)))
+    def topic_id(self, taken_by: str | None = None) -> str:
+        """Brokers that have nothing to do with it hear later of a new topic."""
+
+        def known() -> Reply:
+            lost, late = self._cluster.ledgers_lost, self._world.now < self._cluster.ledger_told_ms
+            return Reply(OK, lost - 1 if late and taken_by is None else lost)
+
+        return str(self._ask("topic", known))
 
     def begin(self, partition: int) -> int:
         return self._ask("begin", lambda: self._begin((LEDGER_TOPIC, partition)))

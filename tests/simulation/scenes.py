@@ -57,15 +57,14 @@ LEDGER_LOST: tuple[Scene, ...] = (
     ((Strike.LEDGER_LOST, SIZES, DECIDED), (Strike.QUERY_STOPPED, SIZES, ("commit.", "commit log", "ledger "))),
     ((Strike.QUERY_STOPPED, SIZES, ("commit.",)), (Strike.LEDGER_LOST, SIZES, ("ledger ", "offset log", "abort."))),
 )
-LEDGER_REPLACED: tuple[Scene, ...] = tuple(
+LEDGER_REPLACED: tuple[Scene, ...] = (
     # A run is about to take the ledger, while another one decides in a new one, which becomes as long as the old one
     (
-        *((Strike.QUERY_STOPPED, (3, 15), ("prepare.",)),) * stops,
-        (Strike.STALL, LONG, ("abort: ledger ", "commit: ledger ")),
+        (Strike.QUERY_STOPPED, (3, 15), ("prepare.",)),
+        (Strike.STALL, (70_000, 400_001), ("abort: ledger ", "commit: ledger ")),
         (Strike.SECOND_DRIVER, SIZES, ("abort: ledger ", "commit: ledger ", "")),
-        (Strike.LEDGER_LOST, SIZES, ("ledger ", "offset log", "task: ledger ")),
-    )
-    for stops in (1, 2)
+        (Strike.LEDGER_LOST, (60, 2_000, 70_000), ("ledger ", "offset log", "task: ledger ")),
+    ),
 )
 BATCH_WRITES: tuple[Scene, ...] = (
     ((Strike.DRIVER_DIES, SIZES, ("commit.decided", END, "commit.completed")),),

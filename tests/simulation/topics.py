@@ -76,6 +76,7 @@ class Topics:
             del self._cluster.logs[place]
             self._cluster.leaders.forget(place)
         self._cluster.ledgers_lost += 1
+        self._cluster.ledger_told_ms = self._world.now + (fault.size if fault.size % 2 else 0)
         self._lost()
         return True
 

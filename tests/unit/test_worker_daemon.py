@@ -112,13 +112,16 @@ def test_other_errors_of_a_worker_keep_their_stack(folder):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere, not all libraries may be forked")
 def test_a_worker_has_what_tasks_import():
-    """From the daemon; nothing of it is imported by a worker once more. A library that cannot be imported is told by
-    the task that needs it, not by the daemon."""
+    """From the daemon; nothing of it is imported by a worker once more. No two draw the same numbers. A library that
+    cannot be imported is told by the task that needs it, not by the daemon."""
     code = (
         "import sys, spark_eos.worker_daemon as daemon; daemon.preload(); had = set(sys.modules);"
         "import spark_eos.source.reader, spark_eos.sink.task, spark_eos.direct.task; print(set(sys.modules) - had)"
     )
     assert printed(code) == "set()"
+    pairs = "import os, numpy.random; os.fork() or (print(numpy.random.random(), flush=True), os._exit(0)); os.wait()\n"
+    forked = printed(f"import spark_eos.worker_daemon as daemon, numpy.random; daemon.preload()\n{2 * pairs}").split()
+    assert len(set(forked)) == 2
     broken = "import sys; sys.modules['pyarrow'] = None; import spark_eos.worker_daemon as daemon; daemon.preload();"
     assert printed(f"{broken} print('started')") == "started"
 

@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from spark_eos import system
-from spark_eos.kafka.codes import OK, TOPIC_RETRIES, UNKNOWN_TOPIC
+from spark_eos.kafka.codes import OK, TOPIC_RETRIES, UNKNOWN_TOPIC, Code
 from spark_eos.kafka.config.properties import Isolation, KafkaProperties
 from spark_eos.kafka.errors import refusal
 from spark_eos.kafka.net.client import broker_client
+from spark_eos.kafka.net.metadata import METADATA, about_topics
 from spark_eos.kafka.net.schema import Record
 from spark_eos.kafka.requests.list_offsets import EARLIEST, LATEST, Place, ask_offsets
 from spark_eos.retry import retrying
@@ -56,10 +57,31 @@ def describe_topics(
     Raises ConnectionFailed (EOS_KAFKA_UNREACHABLE) and TopicError (EOS_TOPIC_MISSING, EOS_TOPIC_UNAUTHORIZED).
     """
     found = _metadata(kafka, topics, timeout_s, missing_ok=missing_ok)
-    return {
-        name: Topic(_readable(topic.topic_id), len(topic.partitions), topic.is_internal)
-        for name, topic in found.items()
-    }
+    return {name: _of(topic) for name, topic in found.items()}
+
+
+def topic_of_coordinator(kafka: KafkaProperties, topic: str, name: str, timeout_s: float = TIMEOUT_S) -> Topic:
+    """The topic as the coordinator of a transactional id knows it: not an older one than the one that the last
+    transaction under this id has written to. Another broker may not have heard of a new one yet.
+
+    Errors as for `describe_topics`.
+    """
+    client = broker_client(kafka)
+
+    def ask(names: list[str], seconds: float) -> dict[str, tuple[int, Record | None]]:
+        for node in client.coordinators([name], seconds)[0]:
+            answer = client.ask(node, METADATA, about_topics(names))
+            if answer is not None:
+                return {found.name: (found.error_code, found) for found in answer.topics}
+            client.forget([name])
+        return dict.fromkeys(names, (Code.COORDINATOR_NOT_AVAILABLE, None))
+
+    found = _ask(kafka, [topic], ask, timeout_s, name=str)[topic]
+    return _of(found)
+
+
+def _of(found: Record) -> Topic:
+    return Topic(_readable(found.topic_id), len(found.partitions), found.is_internal)
 
 
 def _metadata(

@@ -21,7 +21,7 @@ from spark_eos.kafka.config.handshake import Address, handshake, silence_seconds
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.connection import Connection, wait
 from spark_eos.kafka.net.handshake import Abilities, abilities, open_socket
-from spark_eos.kafka.net.metadata import FIND_COORDINATOR, METADATA, NO_ID, CoordinatorKind
+from spark_eos.kafka.net.metadata import FIND_COORDINATOR, METADATA, CoordinatorKind, about_topics
 from spark_eos.kafka.net.pool import ConnectionPool
 from spark_eos.kafka.net.sasl import Refused
 from spark_eos.kafka.net.schema import Api, Record, Request
@@ -197,9 +197,7 @@ class BrokerClient:
 
     def metadata(self, topics: Sequence[str] | None, seconds: float = ANY_BROKER_S, **flags: bool) -> Record:
         """What a broker says of these topics, or of all (None). Raises ConnectionFailed."""
-        named = None if topics is None else [{"topic_id": NO_ID, "name": name} for name in topics]
-        values = {"topics": named, "allow_auto_topic_creation": False, "include_topic_authorized_operations": False}
-        answer = self.ask_any(METADATA, values | flags, seconds)
+        answer = self.ask_any(METADATA, about_topics(topics) | flags, seconds)
         self._refreshed_at = system.monotonic()
         self._brokers = {broker.node_id: (broker.host, broker.port) for broker in answer.brokers} or self._brokers
         for topic in answer.topics:

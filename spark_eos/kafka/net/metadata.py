@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import IntEnum
+from typing import Any
 
 from spark_eos.kafka.net.schema import (
     BOOL,
@@ -57,6 +59,12 @@ METADATA = Request(
         ),
     ),
 )
+
+
+def about_topics(topics: Sequence[str] | None) -> dict[str, Any]:
+    """What to ask for these topics, or for all (None)."""
+    named = None if topics is None else [{"topic_id": NO_ID, "name": name} for name in topics]
+    return {"topics": named, "allow_auto_topic_creation": False, "include_topic_authorized_operations": False}
 
 
 class CoordinatorKind(IntEnum):

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from spark_eos.kafka.admin.topics import begin_offsets, describe_topics, end_offsets, topic_partitions
+from spark_eos.kafka.admin.topics import (
+    begin_offsets,
+    describe_topics,
+    end_offsets,
+    topic_of_coordinator,
+    topic_partitions,
+)
 from spark_eos.kafka.codes import OK
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.ports.ledger_reader import Fetched
@@ -32,7 +38,9 @@ class KafkaLog:
     def partitions(self) -> int:
         return topic_partitions(self._kafka, [self.topic], READ_S)[self.topic]
 
-    def topic_id(self) -> str:
+    def topic_id(self, taken_by: str | None = None) -> str:
+        if taken_by is not None:
+            return topic_of_coordinator(self._kafka, self.topic, taken_by, READ_S).id
         return describe_topics(self._kafka, [self.topic], READ_S)[self.topic].id
 
     def begin(self, partition: int) -> int:

@@ -67,8 +67,10 @@ class Log(Protocol):
         """How many there are. Raises EosError without an answer."""
         ...
 
-    def topic_id(self) -> str:
-        """Of the topic as it is now: one that is created anew has another. Raises EosError without an answer."""
+    def topic_id(self, taken_by: str | None = None) -> str:
+        """Of the topic: one that is created anew has another. As some broker knows it, or, with a transactional id that
+        has just taken the ledger, as its coordinator does, which is not behind whoever had the ledger before. Raises
+        EosError without an answer."""
         ...
 
     def begin(self, partition: int) -> int:
@@ -139,14 +141,14 @@ class LedgerReader:
             raise self._ambiguous()
         return next(iter(self._heads.values()), None)
 
-    def check_topic(self) -> None:
+    def check_topic(self, taken_by: str | None = None) -> None:
         """Forget what was read of a topic that was deleted, and created anew since: the new one may have grown as long
         as that was, and then its end does not tell.
 
         Of which topic this process has read before it asks for the first time is not known: the heads are looked for
         once more, in a topic that may not be shorter. Raises as `read` does.
         """
-        found = self._log.topic_id()
+        found = self._log.topic_id(taken_by)
         if found == self._topic_id:
             return
         self._heads.clear()

@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
+from jobs.files_input import CompleteConfig
 from spark_eos.devcluster import DevCluster
 from tests.support.ingests import Setting
 from tests.support.kafka_view import KafkaView
@@ -56,6 +57,15 @@ def test_files_of_a_bucket_are_taken_once(setting: Setting, store: ObjectStore):
         "s3a://checkpoints/in/c.txt",
     ]
     assert not any(SECRET_KEY in str(note) for note in setting.noted())
+
+
+def test_a_marker_beside_an_object(setting: Setting, store: ObjectStore):
+    """A run that ends by itself waits for the second in which an object may be replaced unseen, not for markers."""
+    store.put("marked/a.txt", "one\n")
+    store.put("marked/a.txt.done", "")
+    store.put("marked/b.txt", "two\n")
+    setting.run(path="s3a://checkpoints/marked", complete=CompleteConfig(marker=".done"))
+    assert setting.there() == ["one"]
 
 
 def test_parquet_in_a_bucket(setting: Setting, store: ObjectStore):

@@ -6,13 +6,16 @@ import os
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.fs
 import pyarrow.parquet as pq
 import pytest
 
 from spark_eos.errors import FileError
+from spark_eos.ingest import folder
 from spark_eos.ingest.folder import BLOCK_BYTES, Complete, File, Folder, with_digest
 from spark_eos.ingest.source import Form, parquet_schema, read_file
 from spark_eos.storage.settings import HadoopSettings
+from spark_eos.storage.stores import Store
 
 NONE = HadoopSettings()
 TEXT = Form(blank=True)
@@ -70,6 +73,28 @@ def test_a_file_is_complete_when_it_was_seen_unchanged_for_a_while():
     assert Complete(10.0, clock=clock).of([grown]) == []
 
 
+class Listing:
+    """A store that tells milliseconds of the files of a folder, and seconds of a single one, as some do."""
+
+    def get_file_info(self, what: pyarrow.fs.FileSelector | str) -> list[pyarrow.fs.FileInfo] | pyarrow.fs.FileInfo:
+        time_ns = 1_700_000_000 * 10**9
+        kind = pyarrow.fs.FileType.File
+        if isinstance(what, str):
+            return pyarrow.fs.FileInfo(what, kind, size=4, mtime_ns=time_ns)
+        return [pyarrow.fs.FileInfo("b/in/a", kind, size=4, mtime_ns=time_ns + 123 * 10**6)]
+
+    def open_input_stream(self, path: str, compression: None) -> pa.BufferReader:
+        return pa.BufferReader(b"one\n")
+
+
+def test_a_store_that_lists_milliseconds(monkeypatch: pytest.MonkeyPatch):
+    """That is no change, and a second in which the object may be replaced unseen."""
+    monkeypatch.setattr(folder, "open_store", lambda *_: Store(Listing(), "b/in"))
+    (listed,) = Folder("s3a://b/in").files()
+    assert with_digest(listed, NONE).digest
+    assert Complete().of([listed]) == []
+
+
 def test_a_file_with_a_marker_beside_it_is_complete():
     """The marker is none of the files."""
     files = [File("f/a", 1, 7), File("f/b", 1, 7), File("f/b.done", 0, 7)]
@@ -89,8 +114,10 @@ def test_a_file_with_a_time_in_whole_seconds_is_seen_for_a_second(marker: str | 
     assert complete.expected == {file.uri, written.uri}
     clock.now = 0.9
     assert complete.of([file, written], lambda: names) == [written]
+    assert complete.soon
     clock.now = 1.0
     assert complete.of([file, written], lambda: names) == [file, written]
+    assert not complete.soon
 
 
 @pytest.mark.parametrize("how", ["appended", "replaced", "removed", "rewritten"])
