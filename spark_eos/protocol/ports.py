@@ -97,8 +97,8 @@ class Ledger(Protocol):
         ...
 
     def take(self) -> Term:
-        """Fence whoever has it. The term reads the ledger that is there from now on, and not one that it has replaced
-        (`check_topic`): the new one may be as long as the old one was, with another run's decision in it."""
+        """Fence whoever has it. A ledger that has come in the place of the one that was read is an error
+        (EOS_LEDGER_TRUNCATED): it may be as long as the old one was, with another run's decision in it."""
         ...
 
 

@@ -80,7 +80,7 @@ class SimulatedLedger:
     def take(self) -> SimulatedTerm:
         producer = Producer(self._world, self._cluster, self.name, LEDGER_TRANSACTION_MS, self._version())
         producer.init()
-        self.reader.check_topic(self.name)
+        self.reader.check_taken(self.name)
         return SimulatedTerm(self, producer)
 
 

@@ -66,7 +66,7 @@ class KafkaLedger:
         client = broker_client(self._kafka)
         version = endtxn_version(client)
         own = init_producer_id(client, self._name, TRANSACTION_MS)
-        self._reader.check_topic(self._name)
+        self._reader.check_taken(self._name)
         return KafkaTerm(self._kafka, own, version, self._reader, self._group)
 
 

@@ -27,6 +27,9 @@ from spark_eos.protocol.head import Head
 from spark_eos.protocol.head_json import decode, encode
 
 _FIRST_STRIDE = 64
+_COMPARE = (
+    "Where that cannot be done, compare the output with the input (spark-eos verify), and start with a new checkpoint."
+)
 
 
 @dataclass(frozen=True)
@@ -141,23 +144,40 @@ class LedgerReader:
             raise self._ambiguous()
         return next(iter(self._heads.values()), None)
 
-    def check_topic(self, taken_by: str | None = None) -> None:
+    def check_topic(self) -> None:
         """Forget what was read of a topic that was deleted, and created anew since: the new one may have grown as long
         as that was, and then its end does not tell.
 
         Of which topic this process has read before it asks for the first time is not known: the heads are looked for
         once more, in a topic that may not be shorter. Raises as `read` does.
         """
-        found = self._log.topic_id(taken_by)
+        self._is_another(self._log.topic_id())
+
+    def check_taken(self, taken_by: str) -> None:
+        """The same right after this transactional id has taken the ledger, where another topic than before is an error:
+        whoever takes it has read it before, and must not go on as if there had been nothing. Raises as `read` does."""
+        if self._is_another(self._log.topic_id(taken_by)):
+            raise LedgerError(
+                "EOS_LEDGER_TRUNCATED",
+                f"The ledger {self.topic} was deleted, and created anew, since this process has read it: decisions are "
+                "lost.",
+                hint=f"Bring back the topic that has them. {_COMPARE}",
+            )
+
+    def _is_another(self, found: str) -> bool:
+        """Whether it is known to be another topic than before; what was read is forgotten then, and where that is not
+        known, except for its end."""
         if found == self._topic_id:
-            return
+            return False
+        before, self._topic_id = self._topic_id, found
         self._heads.clear()
         self._read_to.clear()
         self._scanned_to.clear()
         self._scanned.clear()
-        if self._topic_id is not None:
-            self._least_end.clear()
-        self._topic_id = found
+        if before is None:
+            return False
+        self._least_end.clear()
+        return True
 
     def newest_of_all(self) -> dict[str, Dated]:
         """The newest committed head of every query in the topic: all of it is read, and from the second time on what
@@ -320,8 +340,7 @@ class LedgerReader:
             "EOS_LEDGER_TRUNCATED",
             f"Partition {partition} of the ledger {self.topic} ends at offset {end}, but this process has seen it end "
             f"at {least}: decisions are lost, as after an unclean leader election or when the topic was created anew.",
-            hint="Bring back the replica that has them. Where that cannot be done, compare the output with the input "
-            "(spark-eos verify), and start with a new checkpoint.",
+            hint=f"Bring back the replica that has them. {_COMPARE}",
             end=end,
             least=least,
         )
