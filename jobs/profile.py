@@ -70,8 +70,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     args.out.mkdir(parents=True, exist_ok=True)
     plan = Plan(args.rows, 1, WARM_UPS)
     with broker() as cluster, bench(cluster) as on:
-        for case in (case for case in LARGE if case in cases):
-            source, value_bytes = LARGE[case]
+        for case, (source, value_bytes) in LARGE.items():
+            if case not in cases:
+                continue
             rows = plan.rows(next(one.rows for one in INPUTS if one.value_bytes == value_bytes), UNIT)
             show(large(on, rows, source, value_bytes), case, rows, args.out)
         if SMALL in cases:

@@ -63,12 +63,8 @@ class Folder:
         """Every file below the folder."""
         with _told(self._uri, self._settings):
             infos = self._store.files.get_file_info(pyarrow.fs.FileSelector(self._root, recursive=True))
-        start = len(self._root)
-        return [
-            File(self._uri + info.path[start:], info.size, _time_ns(info, self._store))
-            for info in infos
-            if info.is_file
-        ]
+        start, store = len(self._root), self._store
+        return [_file(self._uri + info.path[start:], info, store) for info in infos if info.is_file]
 
     def _fits(self, path: str) -> bool:
         *_, name = parts = path.strip("/").split("/")
@@ -107,14 +103,14 @@ def now(file: File, settings: HadoopSettings) -> File | None:
     store = store_of(file.uri, settings)
     with _told(file.uri, settings):
         info = store.files.get_file_info(store.root)
-    return File(file.uri, info.size, _time_ns(info, store)) if info.is_file else None
+    return _file(file.uri, info, store) if info.is_file else None
 
 
-def _time_ns(info: pyarrow.fs.FileInfo, store: Store) -> int:
-    """When a file was written. Some object stores tell milliseconds where files are listed, and seconds where one is
-    asked for: only these count."""
-    time_ns: int = info.mtime_ns
-    return time_ns if store.local else time_ns - time_ns % _SECOND_NS
+def _file(uri: str, info: pyarrow.fs.FileInfo, store: Store) -> File:
+    """Some object stores tell milliseconds where files are listed, and seconds where one is asked for: only these
+    count."""
+    beyond_ns = 0 if store.local else info.mtime_ns % _SECOND_NS
+    return File(uri, info.size, info.mtime_ns - beyond_ns)
 
 
 def as_it_is(file: File, settings: HadoopSettings) -> File:

@@ -76,8 +76,7 @@ def topic_of_coordinator(kafka: KafkaProperties, topic: str, name: str, timeout_
             client.forget([name])
         return dict.fromkeys(names, (Code.COORDINATOR_NOT_AVAILABLE, None))
 
-    found = _ask(kafka, [topic], ask, timeout_s, name=str)[topic]
-    return _of(found)
+    return _of(_ask(kafka, [topic], ask, timeout_s, name=str)[topic])
 
 
 def _of(found: Record) -> Topic:
