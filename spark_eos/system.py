@@ -9,9 +9,12 @@ from __future__ import annotations
 import select
 import socket as sockets
 import time
+from functools import partial
 
 #: Seconds by a clock that never goes back.
 monotonic = time.monotonic
+#: The same, of a clock that goes on while the machine sleeps.
+steady = partial(time.clock_gettime, getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 #: Seconds since 1970.
 time_of_day = time.time
 sleep = time.sleep

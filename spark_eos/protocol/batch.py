@@ -10,7 +10,7 @@ from spark_eos.errors import ProtocolStop, TransactionLost, Unclear
 from spark_eos.protocol.clearing import clear_earlier
 from spark_eos.protocol.closing import close
 from spark_eos.protocol.direct import source_changed
-from spark_eos.protocol.freshness import SAME_CLOCK_MS, Starts, began_ms, fresh_until_ms, not_whole
+from spark_eos.protocol.freshness import SAME_CLOCK_MS, Starts, began_ms, fresh_for_ms, not_whole
 from spark_eos.protocol.head import NEWEST_DIGEST, Decision, Head, Offsets, Pair, Verdict
 from spark_eos.protocol.micro_batch import MicroBatch
 from spark_eos.protocol.notes import Notes
@@ -89,7 +89,7 @@ def commit(ports: Ports, batch: MicroBatch, ahead: Term | None = None) -> Commit
             if mine is None:
                 assert head.decision is not None
                 return CommitReport(0, True, clock.lap(), rows=head.decision.rows)
-            checked_ms, open_ones = ports.now_ms(), {d.pair: d for d in ongoing()}
+            checked_ms, checked, open_ones = ports.now_ms(), ports.steady_ms(), {d.pair: d for d in ongoing()}
             starts, problem = _verify(ports, batch, open_ones)
             if problem is not None and not fresh:
                 mine = None
@@ -108,7 +108,7 @@ def commit(ports: Ports, batch: MicroBatch, ahead: Term | None = None) -> Commit
                 continue
         decide_ms = clock.lap()
         ports.reach("commit.decided")
-        still_open = _carry_out(ports, mine, left, fresh_until_ms=fresh_until_ms(batch, starts, checked_ms))
+        still_open = _carry_out(ports, mine, left, fresh_until_ms=checked + fresh_for_ms(batch, starts, checked_ms))
         replayed = any(report.work is not Work.WRITE for report in batch.reports)
         times = verify_ms, decide_ms, clock.lap()
         return CommitReport(len(batch.written), replayed, *times, len(still_open), len(left), mine.rows)

@@ -42,10 +42,10 @@ def _is_doubtful(report: TaskReport, starts: Starts, now_ms: int) -> bool:
     return aged or starts[report.written.pair] <= now_ms - FRESH_MS
 
 
-def fresh_until_ms(batch: MicroBatch, starts: Starts, checked_ms: int) -> float:
-    """Until when, by the driver's clock, all of its transactions count as whole; they were looked at ``checked_ms``."""
+def fresh_for_ms(batch: MicroBatch, starts: Starts, checked_ms: int) -> float:
+    """For how long all of its transactions count as whole, after they were looked at ``checked_ms``."""
     written = [report for report in batch.reports if report.written is not None]
-    return min((_fresh_until_ms(report, starts, checked_ms) for report in written), default=math.inf)
+    return min((_fresh_until_ms(report, starts, checked_ms) for report in written), default=math.inf) - checked_ms
 
 
 def _fresh_until_ms(report: TaskReport, starts: Starts, checked_ms: int) -> int:

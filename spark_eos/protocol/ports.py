@@ -153,7 +153,8 @@ class Data(Protocol):
 class Ports:
     """Everything that the steps of one query need.
 
-    ``retrying()`` yields for as long as it is worth trying again, waiting in between; ``now_ms()`` is the time of day;
+    ``retrying()`` yields for as long as it is worth trying again, waiting in between; ``now_ms()`` is the time of day,
+    ``steady_ms()`` a clock that nobody sets, and that goes on while the machine sleeps;
     ``reach(point)`` marks the named points of ``spark_eos.failpoints``.
     """
 
@@ -162,4 +163,5 @@ class Ports:
     data: Data
     retrying: Callable[[], Iterator[None]]
     now_ms: Callable[[], int]
+    steady_ms: Callable[[], int]
     reach: Callable[[str], None]

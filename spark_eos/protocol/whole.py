@@ -9,7 +9,7 @@ the other. After that the leaders of its partitions are asked.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from spark_eos.errors import ProtocolStop, Unclear
 from spark_eos.protocol.head import Pair, Probe, Verdict, Written
@@ -26,6 +26,12 @@ timestamps, and may take them at once."""
 _MARKERS_MS = 2_000
 """So long after its end, a transaction's markers are in the log, unless a leader is away."""
 
+COMPARE = (
+    "Compare the output with the source for the last micro-batch (spark-eos verify). If all its rows are there, begin "
+    f"with a new checkpoint: {FROM_GROUP}. If some are missing, write them first: the group's offsets are past them."
+)
+"""What to do where nobody can tell any more what became of a decided transaction."""
+
 Begins = dict[Pair, tuple[Probe, ...]]
 """Where each transaction begins in each of its partitions, while it is open."""
 
@@ -38,6 +44,8 @@ class Broken:
     topic: str
     partition: int
     what: str
+    untold: bool = False
+    """Whether it may have been committed before, of which retention has taken the evidence."""
 
     def __str__(self) -> str:
         return f"Transaction {self.pair.id} no longer has all its rows in {self.topic}-{self.partition}: {self.what}"
@@ -52,6 +60,7 @@ def look_at(ports: Ports, written: Iterable[Written]) -> tuple[Begins, Broken | 
     states: dict[tuple[str, int], PartitionState] = {}
     begins: Begins = {}
     broken: dict[Pair, Broken] = {}
+    closed = set()
     for pair, description in _ongoing(ports, by_pair).items():
         found, w = [], by_pair[pair]
         for topic, partition in (place for place in description.places if place not in w.empty):
@@ -62,26 +71,30 @@ def look_at(ports: Ports, written: Iterable[Written]) -> tuple[Begins, Broken | 
             what = _problem(state, begin, topic, partition, w.probe)
             if what is not None:
                 broken.setdefault(pair, Broken(pair, topic, partition, what))
+                if begin is None:
+                    closed.add(pair)
             elif begin is not None:
                 found.append(Probe(topic, partition, begin))
         begins[pair] = tuple(found)
     # What was ended meanwhile, as a whole, is not open in its partitions either; nor is what was begun once more since.
     still = _ongoing(ports, broken) if broken else {}
-    again = _committed_before(ports, [by_pair[pair] for pair in still])
+    before = _ended_before(ports, [by_pair[pair] for pair in still if pair in closed])
+    again = {pair for pair, found in before.items() if found is Found.THERE}
     held = begins.keys() - (broken.keys() - still.keys()) - again
     begins = {pair: begins[pair] for pair in held}
-    return begins, next((broken[pair] for pair in broken if pair in still and pair not in again), None)
+    first = next((broken[pair] for pair in broken if pair in still and pair not in again), None)
+    return begins, first and replace(first, untold=before.get(first.pair) is Found.GONE)
 
 
-def _committed_before(ports: Ports, written: Iterable[Written]) -> set[Pair]:
-    """Those that are described as open, and were committed long ago: where an end does not fence, a request that comes
-    late opens a transaction of the same pair once more, without a row. That is none that has lost its rows.
+def _ended_before(ports: Ports, written: Iterable[Written]) -> dict[Pair, Found | None]:
+    """What became of those that are described as open, and may have been committed long ago: where an end does not
+    fence, a request that comes late opens a transaction of the same pair once more, without a row. That is none that
+    has lost its rows.
 
     Raises Unclear where neither the log nor its leader tells.
     """
     plain = {w.pair: w for w in written if not w.end_fences}
-    found = {pair: _has_ended(ports, plain[pair]) for pair in _ongoing(ports, plain)} if plain else {}
-    return {pair for pair, ended in found.items() if ended is Found.THERE}
+    return {pair: _has_ended(ports, plain[pair]) for pair in _ongoing(ports, plain)} if plain else {}
 
 
 def _has_ended(ports: Ports, w: Written) -> Found | None:
@@ -139,6 +152,14 @@ def undecided_broken(broken: Broken) -> ProtocolStop:
 
 
 def decided_broken(broken: Broken) -> ProtocolStop:
+    if broken.untold:
+        return Unclear(
+            "EOS_OUTCOME_GONE",
+            f"What became of the decided transaction {broken.pair.id} cannot be told any more: either it was "
+            "committed, and a late request opened it once more; or it was aborted in "
+            f"{broken.topic}-{broken.partition} only. The log would tell, but retention has removed its records.",
+            hint=COMPARE,
+        )
     return ProtocolStop(
         "EOS_DECISION_BROKEN",
         f"{broken}. It is decided, and was not committed, as those rows would be missing.",
@@ -169,10 +190,10 @@ def check_visible(
         (w.pair, probe) for w in committed for probe in ((w.begins if thorough or w.pair in held else ()) or (w.probe,))
     ]
     doubtful = held if late else frozenset[Pair]()
-    until_ms = ports.now_ms() + _MARKERS_MS if thorough else None
+    until_ms = ports.steady_ms() + _MARKERS_MS if thorough else None
     for _ in ports.retrying():
         silent = _silent_ones(ports, silent, held, doubtful, until_ms)
-        waits = silent and until_ms is not None and ports.now_ms() < until_ms
+        waits = silent and until_ms is not None and ports.steady_ms() < until_ms
         if not waits and not any(pair in doubtful for pair, _ in silent):
             return
     # However long the looks before have taken, markers that were on their way are there by now.
@@ -192,7 +213,7 @@ def _silent_ones(
     deleted topic, or a leader that is silent, may cost seconds for each place."""
     silent = []
     for pair, probe in places:
-        if until_ms is not None and pair not in held and ports.now_ms() > until_ms:
+        if until_ms is not None and pair not in held and ports.steady_ms() > until_ms:
             continue
         found = ports.data.look(pair, probe)
         if found is Found.MISSING or (found is Found.GONE and pair in held and pair not in doubtful):

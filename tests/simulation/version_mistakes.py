@@ -28,7 +28,7 @@ def abort_one_epoch_on_believed(patch: pytest.MonkeyPatch) -> None:
 
 def open_once_more_taken_for_broken(patch: pytest.MonkeyPatch) -> None:
     """A decided transaction that is described as open, and is not open in its partitions, has lost its rows."""
-    patch.setattr(whole, "_committed_before", lambda *_: set())
+    patch.setattr(whole, "_ended_before", lambda *_: {})
 
 
 def ended_by_the_version_at_hand(patch: pytest.MonkeyPatch) -> None:

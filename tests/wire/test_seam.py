@@ -9,7 +9,7 @@ import spark_eos
 
 ROOT = Path(spark_eos.__file__).parent
 PAST_THE_SEAM = re.compile(
-    r"\b(time\.(monotonic|sleep|time)|select\.(poll|select)|socket\.(socket|getaddrinfo|create_connection))\("
+    r"\b(time\.(monotonic|sleep|time|clock_gettime)|select\.(poll|select)|socket\.(socket|getaddrinfo|create_connection))\("
 )
 #: Tokens and librdkafka have their own connections; the others tell people how old a transaction is.
 ELSEWHERE = {

@@ -133,6 +133,7 @@ class World:
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(system, "monotonic", self.monotonic)
+            patch.setattr(system, "steady", self.monotonic)
             patch.setattr(system, "time_of_day", self.time_of_day)
             patch.setattr(system, "sleep", self.sleep)
             patch.setattr(system, "poll", partial(Poll, self))

@@ -38,6 +38,7 @@ def query_ports(
         data=RecordLookup(kafka),
         retrying=lambda: retrying(SETTLE_S),
         now_ms=lambda: int(system.time_of_day() * 1000),
+        steady_ms=lambda: int(system.steady() * 1000),
         reach=failpoints.reach,
     )
     return ports, coordinator

@@ -79,7 +79,7 @@ def test_executors_of_different_versions_stop_the_query(decided_by):
 def test_what_never_expires_is_never_too_old():
     """A transaction of a month ago may be decided; its timeout only looks like 25 days."""
     now = 10**12
-    ports = Ports(None, None, None, None, lambda: now, None)
+    ports = Ports(None, None, None, None, lambda: now, None, None)
     pair, month = report(0).written.pair, 31 * 24 * 3_600_000
     old = replace(report(0), began_ms=now - month)
     assert _problem(ports, old, pair, Description(pair, State.ONGOING, now - month, NEVER_MS)) is None

@@ -18,7 +18,7 @@ from tests.simulation.codes import ABORTABLE, FENCED, OK
 from tests.simulation.ledger import LEDGER, PREFIX, QUERY
 from tests.simulation.partition_log import PartitionLog
 from tests.unit.protocol.test_stops import OUTPUT, TIMEOUT_MS, Brokers, on_brokers, stopped
-from tests.unit.protocol.test_whole import Killed, kill, visible
+from tests.unit.protocol.test_whole import Killed, aborted_by_hand, kill, taken_by_retention, visible
 
 PAIR = Pair("id", 17, 3)
 NEXT = replace(PAIR, epoch=4)
@@ -92,6 +92,35 @@ def test_what_is_open_once_more_has_not_lost_its_rows():
         open_once_more(brokers, written.pair)
         assert settle(brokers.ports(), [written]) == {written.pair: COMMITTED}
         assert brokers.open("r2").decision.judged({}).written[0].verdict is COMMITTED
+
+    plain(steps)
+
+
+@pytest.mark.parametrize("ended", [True, False])
+def test_what_is_open_once_more_after_retention_cannot_be_told(ended):
+    """Whether it was committed, or aborted in this one partition, stood where its records were."""
+
+    def steps(brokers: Brokers) -> None:
+        written = decided(brokers, ended=ended)
+        if ended:
+            open_once_more(brokers, written.pair)
+        else:
+            aborted_by_hand(brokers, written.pair)
+        taken_by_retention(brokers, written.pair)
+        error = stopped("EOS_OUTCOME_GONE", lambda: settle(brokers.ports(), [written]))
+        assert isinstance(error, Unclear)
+        assert brokers.state(written.pair) is State.ONGOING
+
+    plain(steps)
+
+
+def test_what_retention_has_taken_while_it_was_open_is_broken():
+    """Its leader still has it open from there on: no end has come, neither before nor since."""
+
+    def steps(brokers: Brokers) -> None:
+        written = decided(brokers, ended=False)
+        taken_by_retention(brokers, written.pair)
+        stopped("EOS_DECISION_BROKEN", lambda: settle(brokers.ports(), [written]))
 
     plain(steps)
 

@@ -148,8 +148,9 @@ def test_rows_that_were_looked_for_are_not_looked_for_twice():
     on_brokers(steps)
 
 
-def test_a_commit_that_slept_after_its_decision_looks_again():
-    """What was whole when it was decided may not be any more."""
+@pytest.mark.parametrize("set_back_ms", [0, FRESH_MS])
+def test_a_commit_that_slept_after_its_decision_looks_again(set_back_ms: int):
+    """What was whole when it was decided may not be any more, whatever the time of day is said to be by then."""
 
     def steps(brokers: Brokers) -> None:
         batch = brokers.prepared(brokers.open("r1"))
@@ -159,7 +160,12 @@ def test_a_commit_that_slept_after_its_decision_looks_again():
             brokers.world.now += FRESH_MS
             aborted_by_hand(brokers, pair)
 
-        stopped("EOS_DECISION_BROKEN", lambda: commit(brokers.ports("commit.decided", sleep), batch))
+        decided_ms = brokers.world.now
+        own = replace(
+            brokers.ports("commit.decided", sleep),
+            now_ms=lambda: brokers.world.now - (set_back_ms if brokers.world.now > decided_ms + FRESH_MS / 2 else 0),
+        )
+        stopped("EOS_DECISION_BROKEN", lambda: commit(own, batch))
 
     on_brokers(steps)
 
