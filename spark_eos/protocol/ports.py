@@ -154,7 +154,7 @@ class Ports:
     """Everything that the steps of one query need.
 
     ``retrying()`` yields for as long as it is worth trying again, waiting in between; ``now_ms()`` is the time of day,
-    ``steady_ms()`` a clock that nobody sets, and that goes on while the machine sleeps;
+    ``elapsed_ms()`` tells what has passed between two looks, even if that is set back or the machine sleeps;
     ``reach(point)`` marks the named points of ``spark_eos.failpoints``.
     """
 
@@ -163,5 +163,5 @@ class Ports:
     data: Data
     retrying: Callable[[], Iterator[None]]
     now_ms: Callable[[], int]
-    steady_ms: Callable[[], int]
+    elapsed_ms: Callable[[], int]
     reach: Callable[[str], None]

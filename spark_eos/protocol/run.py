@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from spark_eos.errors import LedgerError, Unclear
 from spark_eos.protocol.clearing import clear_earlier, clear_found, undecided
 from spark_eos.protocol.closing import close
-from spark_eos.protocol.head import DEFAULT_PARTITIONER, FENCING_END, Decision, Head, Job, Pair, Verdict
+from spark_eos.protocol.head import DEFAULT_PARTITIONER, Decision, Head, Job, Pair, Verdict
 from spark_eos.protocol.marks import EachSink
 from spark_eos.protocol.names import is_ledger_name
 from spark_eos.protocol.new_checkpoint import FROM_GROUP
@@ -156,14 +156,14 @@ def _was_published(ports: Ports) -> bool:
     """Whether the coordinators know, as they do for a week, of a head of the query, or of a task that it has decided
     on: a head that is not there any more was lost with the ledger, and maybe the decision of the first micro-batch.
 
-    Where an end does not fence, a commit may be hidden by a transaction that a late request has opened after it. There
-    every transaction of a task counts, as none begins before the head is published.
+    Every transaction of a task counts, however it ended, as none begins before the head is published. An abort is no
+    proof: where an end did not fence, a late request may have opened the transaction once more after its commit.
     """
-    known = ports.coordinator.known()
-    if any(found.state in (State.PREPARE_COMMIT, State.COMPLETE_COMMIT) for found in known):
-        return True
-    of_tasks = [found for found in known if not is_ledger_name(found.pair.id) and found.state is not State.EMPTY]
-    return bool(of_tasks) and ports.coordinator.endtxn_version() < FENCING_END
+    commits = State.PREPARE_COMMIT, State.COMPLETE_COMMIT
+    return any(
+        found.state in commits or (found.state is not State.EMPTY and not is_ledger_name(found.pair.id))
+        for found in ports.coordinator.known()
+    )
 
 
 def _checked(ports: Ports, head: Head | None, start: _Start) -> Head | None:

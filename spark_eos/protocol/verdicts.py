@@ -9,7 +9,7 @@ from dataclasses import replace
 from spark_eos.errors import Unclear
 from spark_eos.protocol.head import Pair, Verdict, Written
 from spark_eos.protocol.ports import Description, EndTxnAnswer, Found, Ports, State
-from spark_eos.protocol.whole import COMPARE, FRESH_MS, check_visible, decided_broken, look_at
+from spark_eos.protocol.whole import COMPARE, FRESH_MS, check_visible, decided_broken, fate_by_log, look_at
 
 _COMMITTED = {State.PREPARE_COMMIT: Verdict.COMMITTED, State.COMPLETE_COMMIT: Verdict.COMMITTED}
 _ENDED = {**_COMMITTED, State.COMPLETE_ABORT: Verdict.LOST}
@@ -24,7 +24,7 @@ def settle(
 ) -> dict[Pair, Verdict]:
     """Commit every transaction that has no verdict yet; a verdict for each.
 
-    ``fresh_until_ms``: until when, by ``steady_ms()``, they count as whole. After that they must be whole before,
+    ``fresh_until_ms``: until when, by ``elapsed_ms()``, they count as whole. After that they must be whole before,
     and visible after (``spark_eos.protocol.whole``); visible also where the answer to their end comes after that.
     ``thorough``: of what others have ended, every place is looked at that the decision says, not one.
 
@@ -34,17 +34,17 @@ def settle(
     open_ones = {w.pair: w for w in written if w.verdict is None}
     if not open_ones:
         return {}
-    began_ms = ports.steady_ms()
+    began_ms = ports.elapsed_ms()
     if began_ms + _SLACK_MS < fresh_until_ms:
         verdicts = _settle(ports, open_ones)
-        if ports.steady_ms() >= fresh_until_ms:
+        if ports.elapsed_ms() >= fresh_until_ms:
             check_visible(ports, open_ones.values(), verdicts, held=open_ones, late=True)
         return verdicts
     held, broken = look_at(ports, open_ones.values())
     if broken is not None:
         raise decided_broken(broken)
     verdicts = _settle(ports, open_ones)
-    late = ports.steady_ms() >= began_ms + FRESH_MS
+    late = ports.elapsed_ms() >= began_ms + FRESH_MS
     seen = [replace(w, begins=held.get(pair, w.begins)) for pair, w in open_ones.items()]
     check_visible(ports, seen, verdicts, held=held, late=late, thorough=thorough)
     return verdicts
@@ -79,7 +79,7 @@ def _settle(ports: Ports, open_ones: dict[Pair, Written]) -> dict[Pair, Verdict]
 def _ask_data(ports: Ports, silent: Iterable[Written]) -> dict[Pair, Verdict]:
     verdicts = {}
     for w in silent:
-        found = ports.data.look(w.pair, w.probe)
+        found = fate_by_log(ports, w)
         if found is Found.THERE:
             verdicts[w.pair] = Verdict.COMMITTED
         elif found is Found.MISSING:
@@ -87,8 +87,8 @@ def _ask_data(ports: Ports, silent: Iterable[Written]) -> dict[Pair, Verdict]:
         elif found is Found.GONE:
             raise Unclear(
                 "EOS_OUTCOME_GONE",
-                f"What became of the decided transaction {w.pair.id} cannot be told any more: the coordinator has "
-                f"forgotten it, and offset {w.probe.offset} of {w.probe.topic}-{w.probe.partition} is no longer in the "
+                f"What became of the decided transaction {w.pair.id} cannot be told any more: the coordinator does "
+                f"not tell, and offset {w.probe.offset} of {w.probe.topic}-{w.probe.partition} is no longer in the "
                 "log: retention or compaction has removed it, or the topic was truncated, deleted or created anew.",
                 hint=COMPARE,
             )

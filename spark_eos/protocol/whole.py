@@ -101,12 +101,20 @@ def _has_ended(ports: Ports, w: Written) -> Found | None:
     """What became of it, at its first record; None while it is open from there on."""
     place = w.probe.topic, w.probe.partition
     for _ in ports.retrying():
-        found = ports.data.look(w.pair, w.probe)
+        found = fate_by_log(ports, w)
         if found is not None:
             return found
         if _state_of(ports, *place).open.get((w.pair.producer_id, w.pair.epoch)) == w.probe.offset:
             return None
     raise _silent(*place)
+
+
+def fate_by_log(ports: Ports, w: Written) -> Found | None:
+    """What became of it, at its first record. Where retention has taken that, a commit shows in any other partition."""
+    found = ports.data.look(w.pair, w.probe)
+    if found is Found.GONE and any(ports.data.look(w.pair, other) is Found.THERE for other in w.begins):
+        return Found.THERE
+    return found
 
 
 def _problem(state: PartitionState, begin: int | None, topic: str, partition: int, probe: Probe) -> str | None:
@@ -136,8 +144,10 @@ def _state_of(ports: Ports, topic: str, partition: int) -> PartitionState:
 def _silent(topic: str, partition: int) -> Unclear:
     return Unclear(
         "EOS_OUTCOME_UNCLEAR",
-        f"The leader of {topic}-{partition} has not said whether it still holds the transactions to be committed.",
-        hint="Nothing is lost: start the query again, from this checkpoint, when the cluster is well.",
+        f"Nobody has said whether {topic}-{partition} still holds the transactions to be committed: its leader is "
+        "away, or something else that is open there keeps readers from them.",
+        hint="Nothing is lost: start the query again, from this checkpoint, once the cluster is healthy. If it stays "
+        "so, kafka-transactions.sh find-hanging names what holds the partition open.",
     )
 
 
@@ -190,10 +200,10 @@ def check_visible(
         (w.pair, probe) for w in committed for probe in ((w.begins if thorough or w.pair in held else ()) or (w.probe,))
     ]
     doubtful = held if late else frozenset[Pair]()
-    until_ms = ports.steady_ms() + _MARKERS_MS if thorough else None
+    until_ms = ports.elapsed_ms() + _MARKERS_MS if thorough else None
     for _ in ports.retrying():
         silent = _silent_ones(ports, silent, held, doubtful, until_ms)
-        waits = silent and until_ms is not None and ports.steady_ms() < until_ms
+        waits = silent and until_ms is not None and ports.elapsed_ms() < until_ms
         if not waits and not any(pair in doubtful for pair, _ in silent):
             return
     # However long the looks before have taken, markers that were on their way are there by now.
@@ -213,19 +223,19 @@ def _silent_ones(
     deleted topic, or a leader that is silent, may cost seconds for each place."""
     silent = []
     for pair, probe in places:
-        if until_ms is not None and pair not in held and ports.steady_ms() > until_ms:
+        if until_ms is not None and pair not in held and ports.elapsed_ms() > until_ms:
             continue
         found = ports.data.look(pair, probe)
-        if found is Found.MISSING or (found is Found.GONE and pair in held and pair not in doubtful):
+        if found is Found.MISSING:
             raise ProtocolStop(
                 "EOS_ROWS_MISSING",
                 f"Transaction {pair.id} was committed, but its rows from offset {probe.offset} of "
-                f"{probe.topic}-{probe.partition} on were aborted there, or deleted, before that.",
+                f"{probe.topic}-{probe.partition} on had been aborted there by then.",
                 hint="Compare the output with the source for the last micro-batch (spark-eos verify), and write "
                 "the missing rows; then begin with a new checkpoint, at the offsets where that micro-batch ends.",
                 transactional_id=pair.id,
             )
-        if found is Found.GONE and pair in doubtful:
+        if found is Found.GONE and pair in held:
             raise _untold(pair, probe, "still has")
         if found is None:
             silent.append((pair, probe))
@@ -236,8 +246,8 @@ def _untold(pair: Pair, probe: Probe, cannot: str) -> Unclear:
     place = f"{probe.topic}-{probe.partition}"
     return Unclear(
         "EOS_OUTCOME_GONE",
-        f"Transaction {pair.id} was committed, so late that its rows may have been aborted or deleted in {place} "
-        f"before, and no leader's log {cannot} offset {probe.offset}, where they begin.",
+        f"Transaction {pair.id} was committed, but its rows may have been aborted or deleted in {place} before: no "
+        f"leader's log {cannot} offset {probe.offset}, where they begin.",
         hint="If the partition is held open by something else, kafka-transactions.sh find-hanging names it. Compare "
         "the output with the source for the last micro-batch (spark-eos verify) before anything starts again on this "
         f"checkpoint. If all its rows are there, begin with a new one: {FROM_GROUP}. If some are missing, write them "

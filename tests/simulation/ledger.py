@@ -297,6 +297,6 @@ def ports(
         data=SimulatedData(world, cluster),
         retrying=world.retrying,
         now_ms=lambda: world.now + ahead_ms,
-        steady_ms=lambda: world.now,
+        elapsed_ms=lambda: world.now,
         reach=reach,
     )

@@ -10,6 +10,7 @@ from spark_eos.kafka.ports.ledger_reader import LedgerReader
 from spark_eos.protocol import batch, run
 from spark_eos.protocol.head_json import decode
 from spark_eos.protocol.names import first_names
+from spark_eos.protocol.ports import Description, State
 
 from . import client, ledger_log
 from .codes import OK
@@ -88,8 +89,20 @@ def a_new_ledger_for_the_first_micro_batch(patch: pytest.MonkeyPatch) -> None:
 
 def taken_as_the_ledger_that_was_read(patch: pytest.MonkeyPatch) -> None:
     """Nobody who takes the ledger asks whether it is another one by now. If it is as long as the old one was, the old
-    one's head is gone on from."""
+    one's head is gone on from; if a run could begin anew in it, as whatever has not committed leaves no trace."""
     patch.setattr(LedgerReader, "check_taken", lambda self, taken_by: None)
+    patch.setattr(run, "_was_published", lambda own: any(map(_is_committed, own.coordinator.known())))
+
+
+def _is_committed(found: Description) -> bool:
+    return found.state in (State.PREPARE_COMMIT, State.COMPLETE_COMMIT)
+
+
+def taken_as_the_coordinator_knows_it(patch: pytest.MonkeyPatch) -> None:
+    """The ledger's leader is not asked, and the coordinator may not have heard of a new topic."""
+    topic_id = ledger_log.SimulatedLog.topic_id
+    patch.setattr(ledger_log.SimulatedLog, "topic_id", lambda self, told_by=None: topic_id(self))
+    patch.setattr(run, "_was_published", lambda own: any(map(_is_committed, own.coordinator.known())))
 
 
 def traces_of_the_first_run_only(patch: pytest.MonkeyPatch) -> None:

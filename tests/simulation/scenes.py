@@ -58,12 +58,16 @@ LEDGER_LOST: tuple[Scene, ...] = (
     ((Strike.QUERY_STOPPED, SIZES, ("commit.",)), (Strike.LEDGER_LOST, SIZES, ("ledger ", "offset log", "abort."))),
 )
 LEDGER_REPLACED: tuple[Scene, ...] = (
-    # A run is about to take the ledger, while another one decides in a new one, which becomes as long as the old one
-    (
-        (Strike.QUERY_STOPPED, (3, 15), ("prepare.",)),
-        (Strike.STALL, (70_000, 400_001), ("abort: ledger ", "commit: ledger ")),
-        (Strike.SECOND_DRIVER, SIZES, ("abort: ledger ", "commit: ledger ", "")),
-        (Strike.LEDGER_LOST, (60, 2_000, 70_000), ("ledger ", "offset log", "task: ledger ")),
+    # A run is about to take the ledger, while another one decides in a new one, which becomes as long as the old one;
+    # of which brokers hear at once, or late
+    *(
+        (
+            (Strike.QUERY_STOPPED, (3, 15), ("prepare.",)),
+            (Strike.STALL, (70_000, 400_001), ("abort: ledger ", "commit: ledger ")),
+            (Strike.SECOND_DRIVER, SIZES, ("abort: ledger ", "commit: ledger ", "")),
+            (Strike.LEDGER_LOST, sizes, ("ledger ", "offset log", "task: ledger ")),
+        )
+        for sizes in ((60, 2_000, 70_000), (400_001,))
     ),
 )
 BATCH_WRITES: tuple[Scene, ...] = (
@@ -88,6 +92,16 @@ OPENED_ONCE_MORE: tuple[Scene, ...] = (
     ((Strike.REQUEST_DOUBLED, _LATE, _ADD), (Strike.RESULT_LOST, SIZES, ("result ",)), (Strike.STALL, SIZES, _ADD)),
     ((Strike.REQUEST_DOUBLED, _LATE, _ADD), (Strike.SECOND_DRIVER, SIZES, ("prepare.",)), (Strike.STALL, SIZES, _ADD)),
     ((Strike.REQUEST_DOUBLED, _LATE, _ADD), (Strike.STALL, LONG, ("commit.decided", f"commit: {END}1"))),
+)
+LEDGER_LOST_AND_FEATURE_CHANGED: tuple[Scene, ...] = (
+    # What was committed begins once more, and is aborted; the ledger is lost, and the version that would tell is raised
+    (
+        (Strike.REQUEST_DOUBLED, (301, 2_000), (f"add {_OWN}1-",)),
+        (Strike.DRIVER_DIES, SIZES, ("ahead.taken", "commit log")),
+        (Strike.PAUSE, (70_000,), ("offset log", "task: ledger ")),
+        (Strike.LEDGER_LOST, SIZES, ("offset log", "task: ledger ")),
+        (Strike.FEATURE_CHANGES, SIZES, ("offset log", "task: ledger ")),
+    ),
 )
 FEATURE_CHANGED: tuple[Scene, ...] = (
     ((Strike.FEATURE_CHANGES, SIZES, ("prepare.", "commit.")), (Strike.DRIVER_DIES, SIZES, (*DECIDED, END))),
@@ -189,6 +203,7 @@ SCENES: tuple[Scene, ...] = (
         + LEDGER_HELD
         + OFFSETS_REFUSED
         + OPENED_ONCE_MORE
+        + LEDGER_LOST_AND_FEATURE_CHANGED
         + FEATURE_CHANGED
         + HELD_FOR_EVER
         + ABORTED_WHILE_IT_IS_WRITTEN

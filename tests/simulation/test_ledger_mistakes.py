@@ -44,6 +44,12 @@ MISTAKES = (
         scenes.LEDGER_REPLACED,
     ),
     Mistake(
+        "taken as the coordinator knows it",
+        ledger_mistakes.taken_as_the_coordinator_knows_it,
+        _UNTRUE,
+        scenes.LEDGER_REPLACED,
+    ),
+    Mistake(
         "traces of the first run only",
         ledger_mistakes.traces_of_the_first_run_only,
         _UNTRUE,

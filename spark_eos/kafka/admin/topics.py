@@ -61,19 +61,41 @@ def describe_topics(
 
 
 def topic_of_coordinator(kafka: KafkaProperties, topic: str, name: str, timeout_s: float = TIMEOUT_S) -> Topic:
-    """The topic as the coordinator of a transactional id knows it: not an older one than the one that the last
-    transaction under this id has written to. Another broker may not have heard of a new one yet.
+    """The topic as the coordinator of a transactional id knows it. Errors as for `describe_topics`."""
+    client = broker_client(kafka)
 
-    Errors as for `describe_topics`.
-    """
+    def coordinator(seconds: float) -> int | None:
+        return next(iter(client.coordinators([name], seconds)[0]), None)
+
+    return _told_by(kafka, topic, coordinator, lambda: client.forget([name]), timeout_s)
+
+
+def topic_of_leader(kafka: KafkaProperties, topic: str, partition: int, timeout_s: float = TIMEOUT_S) -> Topic:
+    """The topic as the leader of one of its partitions knows it: a broker hears of a topic before it makes a log for
+    it. Errors as for `describe_topics`."""
+    client = broker_client(kafka)
+
+    def leader(seconds: float) -> int | None:
+        return client.leaders([(topic, partition)], seconds)[0].get((topic, partition))
+
+    return _told_by(kafka, topic, leader, lambda: client.forget_leader(topic, partition), timeout_s)
+
+
+def _told_by(
+    kafka: KafkaProperties,
+    topic: str,
+    broker: Callable[[float], int | None],
+    forget: Callable[[], None],
+    timeout_s: float,
+) -> Topic:
     client = broker_client(kafka)
 
     def ask(names: list[str], seconds: float) -> dict[str, tuple[int, Record | None]]:
-        for node in client.coordinators([name], seconds)[0]:
-            answer = client.ask(node, METADATA, about_topics(names))
-            if answer is not None:
-                return {found.name: (found.error_code, found) for found in answer.topics}
-            client.forget([name])
+        node = broker(seconds)
+        answer = None if node is None else client.ask(node, METADATA, about_topics(names))
+        if answer is not None:
+            return {found.name: (found.error_code, found) for found in answer.topics}
+        forget()
         return dict.fromkeys(names, (Code.COORDINATOR_NOT_AVAILABLE, None))
 
     return _of(_ask(kafka, [topic], ask, timeout_s, name=str)[topic])

@@ -9,6 +9,7 @@ from spark_eos.kafka.admin.topics import (
     describe_topics,
     end_offsets,
     topic_of_coordinator,
+    topic_of_leader,
     topic_partitions,
 )
 from spark_eos.kafka.codes import OK
@@ -38,9 +39,11 @@ class KafkaLog:
     def partitions(self) -> int:
         return topic_partitions(self._kafka, [self.topic], READ_S)[self.topic]
 
-    def topic_id(self, taken_by: str | None = None) -> str:
-        if taken_by is not None:
-            return topic_of_coordinator(self._kafka, self.topic, taken_by, READ_S).id
+    def topic_id(self, told_by: str | int | None = None) -> str:
+        if isinstance(told_by, str):
+            return topic_of_coordinator(self._kafka, self.topic, told_by, READ_S).id
+        if told_by is not None:
+            return topic_of_leader(self._kafka, self.topic, told_by, READ_S).id
         return describe_topics(self._kafka, [self.topic], READ_S)[self.topic].id
 
     def begin(self, partition: int) -> int:

@@ -70,10 +70,9 @@ class Log(Protocol):
         """How many there are. Raises EosError without an answer."""
         ...
 
-    def topic_id(self, taken_by: str | None = None) -> str:
-        """Of the topic: one that is created anew has another. As some broker knows it, or, with a transactional id that
-        has just taken the ledger, as its coordinator does, which is not behind whoever had the ledger before. Raises
-        EosError without an answer."""
+    def topic_id(self, told_by: str | int | None = None) -> str:
+        """Of the topic: one that is created anew has another. As some broker knows it, or the coordinator of this
+        transactional id, or the leader of this partition. Raises EosError without an answer."""
         ...
 
     def begin(self, partition: int) -> int:
@@ -155,8 +154,12 @@ class LedgerReader:
 
     def check_taken(self, taken_by: str) -> None:
         """The same right after this transactional id has taken the ledger, where another topic than before is an error:
-        whoever takes it has read it before, and must not go on as if there had been nothing. Raises as `read` does."""
-        if self._is_another(self._log.topic_id(taken_by)):
+        whoever takes it has read it before, and must not go on as if there had been nothing.
+
+        Another broker may not have heard of a new topic yet. Two are asked that have had to do with the last decision
+        in it: the coordinator that ended its transaction, and the leader that has its records. Raises as `read` does.
+        """
+        if any(self._is_another(self._log.topic_id(told_by)) for told_by in (taken_by, self.partition)):
             raise LedgerError(
                 "EOS_LEDGER_TRUNCATED",
                 f"The ledger {self.topic} was deleted, and created anew, since this process has read it: decisions are "

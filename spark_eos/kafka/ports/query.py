@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from spark_eos import failpoints, system
+from spark_eos.elapsed import Elapsed
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import broker_client
 from spark_eos.kafka.ports.coordinator import TransactionCoordinator
@@ -38,7 +39,7 @@ def query_ports(
         data=RecordLookup(kafka),
         retrying=lambda: retrying(SETTLE_S),
         now_ms=lambda: int(system.time_of_day() * 1000),
-        steady_ms=lambda: int(system.steady() * 1000),
+        elapsed_ms=Elapsed(system.steady, system.time_of_day),
         reach=failpoints.reach,
     )
     return ports, coordinator

@@ -88,7 +88,7 @@ class Query:
             def __getattr__(_, name: str) -> Any:
                 return getattr(ports.coordinator, name)
 
-        return replace(ports, coordinator=Late(), steady_ms=lambda: ports.steady_ms() + late)
+        return replace(ports, coordinator=Late(), elapsed_ms=lambda: ports.elapsed_ms() + late)
 
     def abort_in_partition_1(self, pair: Pair) -> None:
         state = self.own.ports.data.partition(self.options.topic, 1)

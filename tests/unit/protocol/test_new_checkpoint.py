@@ -155,7 +155,7 @@ def test_an_outcome_that_nobody_knows():
         ),
         data=SimpleNamespace(look=lambda pair, probe: Found.GONE),
         now_ms=lambda: 0,
-        steady_ms=lambda: 0,
+        elapsed_ms=lambda: 0,
     )
     with pytest.raises(Unclear) as caught:
         open_run(ports, "s", 3, endtxn_version=5)

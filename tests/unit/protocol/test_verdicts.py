@@ -14,6 +14,7 @@ from spark_eos.protocol.head import FENCING_END, PLAIN_END, Pair, Probe, Verdict
 from spark_eos.protocol.names import TaskId, ledger_name, task_name
 from spark_eos.protocol.ports import Description, EndTxnAnswer, State
 from spark_eos.protocol.verdicts import _verdict, abort_all, settle
+from tests.simulation.client import Producer
 from tests.simulation.codes import ABORTABLE, FENCED, OK
 from tests.simulation.ledger import LEDGER, PREFIX, QUERY
 from tests.simulation.partition_log import PartitionLog
@@ -121,6 +122,45 @@ def test_what_retention_has_taken_while_it_was_open_is_broken():
         written = decided(brokers, ended=False)
         taken_by_retention(brokers, written.pair)
         stopped("EOS_DECISION_BROKEN", lambda: settle(brokers.ports(), [written]))
+
+    plain(steps)
+
+
+def test_a_commit_shows_in_any_partition_of_its_transaction():
+    """Where retention has emptied the one with its first record, another one tells."""
+
+    def steps(brokers: Brokers) -> None:
+        batch = brokers.prepared(brokers.open("r1"))
+        (pair,), (report,) = batch.pairs, batch.reports
+        beside = ("output", 1)
+        producer = Producer(brokers.world, brokers.cluster, pair.id, TIMEOUT_MS, PLAIN_END)
+        producer._pair = pair
+        producer.produce(beside, (0, 1))
+        begins = (report.written.probe, Probe(*beside, 0))
+        batch = replace(batch, reports=(replace(report, written=replace(report.written, begins=begins)),))
+        with pytest.raises(Killed):
+            commit(brokers.ports("commit.ended", kill), batch)
+        open_once_more(brokers, pair)
+        taken_by_retention(brokers, pair)
+        assert brokers.open("r2").decision.written[0].verdict is COMMITTED
+
+    plain(steps)
+
+
+@pytest.mark.parametrize("raised_to", [1, 2])
+def test_a_lost_ledger_is_noticed_by_what_tasks_have_aborted(raised_to: int):
+    """The abort may have come after the commit, whatever the version has become since; and who took the ledger ahead
+    has ended what its own id tells."""
+
+    def steps(brokers: Brokers) -> None:
+        (written,) = (batch := brokers.prepared(brokers.open("r1"))).written
+        commit(brokers.ports(), batch)
+        open_once_more(brokers, written.pair)
+        time_out(brokers)
+        brokers.take_the_ledger()
+        brokers.cluster.logs[LEDGER] = PartitionLog()
+        brokers.cluster.transaction_version = raised_to
+        stopped("EOS_LEDGER_HEAD_MISSING", lambda: brokers.open("r2"))
 
     plain(steps)
 

@@ -201,6 +201,29 @@ def test_rows_that_retention_took_after_the_commit_are_no_reason_to_stop():
     on_brokers(steps)
 
 
+def test_rows_that_retention_took_around_the_commit_cannot_be_told():
+    """They were there when it began, and readers may have seen them after: nobody can say that they are missing."""
+
+    def steps(brokers: Brokers) -> None:
+        batch = brokers.prepared(brokers.open("r1"))
+        (pair,) = batch.pairs
+        with pytest.raises(Killed):
+            commit(brokers.ports("commit.decided", kill), batch)
+        own = brokers.ports()
+        end = own.coordinator.end
+
+        def ends(pairs: Mapping[Pair, int], *, commit: bool) -> Mapping[Pair, EndTxnAnswer]:
+            answers = end(pairs, commit=commit)
+            taken_by_retention(brokers, pair)
+            return answers
+
+        own.coordinator.end = ends  # type: ignore[method-assign]
+        error = stopped("EOS_OUTCOME_GONE", lambda: brokers.open("r2", own=own))
+        assert not error.restart_helps
+
+    on_brokers(steps)
+
+
 def test_a_leader_that_does_not_answer_is_no_proof():
     """Neither that the rows are there, nor that they are not."""
 
