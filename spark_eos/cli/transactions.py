@@ -104,6 +104,14 @@ def settle(
     servers: Servers,
     query: Ended,
     yes: Yes = False,
+    abort_broken: Annotated[
+        bool,
+        typer.Option(
+            "--abort-broken",
+            help="abort a transaction that has lost rows in one partition (EOS_DECISION_BROKEN), so that the query "
+            "writes all of it again",
+        ),
+    ] = False,
     kafka: Kafka = None,
     kafka_file: KafkaFile = None,
     ledger_topic: LedgerTopic = None,
@@ -115,5 +123,7 @@ def settle(
 
     return tell(
         output,
-        lambda: command.settle(cluster(servers, kafka, kafka_file, ledger_topic, prefix), query, yes=yes),
+        lambda: command.settle(
+            cluster(servers, kafka, kafka_file, ledger_topic, prefix), query, yes=yes, abort_broken=abort_broken
+        ),
     )

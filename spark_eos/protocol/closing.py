@@ -15,7 +15,7 @@ from spark_eos.protocol.clearing import clear_earlier, undecided
 from spark_eos.protocol.head import NOBODY, Decision, Head, Pair, Verdict
 from spark_eos.protocol.ports import NotPublished, Ports
 from spark_eos.protocol.stops import ledger_busy
-from spark_eos.protocol.verdicts import settle
+from spark_eos.protocol.verdicts import abort_broken, settle
 
 
 def close(ports: Ports, run: str | None = None, given_up: int | None = None) -> Head | None:
@@ -96,8 +96,9 @@ def _check_known(ports: Ports, query: str) -> None:
             raise
 
 
-def settle_decided(ports: Ports, query: str) -> Ended:
-    """Commit every transaction of the query's last decision; their verdicts.
+def settle_decided(ports: Ports, query: str, *, and_abort_broken: bool = False) -> Ended:
+    """Commit every transaction of the query's last decision; their verdicts. With ``and_abort_broken``, those that have
+    lost rows in one partition are aborted as a whole before.
 
     No run need be closed for that: a decision is final, whoever completes it, and a run that is alive does the same.
     That all of it is committed is noted in the ledger. From then on, what is open under one of its transactional ids
@@ -110,6 +111,8 @@ def settle_decided(ports: Ports, query: str) -> Ended:
         decision = head.decision
         written = decision.written if decision is not None else ()
         known = {w.pair: w.verdict for w in written if w.verdict is not None}
+        if and_abort_broken:
+            abort_broken(ports, written)
         verdicts = known | settle(ports, written, thorough=True)
         ended = Ended(head, verdicts=tuple(sorted(verdicts.items(), key=lambda item: item[0].id)))
         if decision is None or len(known) == len(verdicts) or Verdict.LOST in verdicts.values():

@@ -50,6 +50,25 @@ def settle(
     return verdicts
 
 
+def abort_broken(ports: Ports, written: Iterable[Written]) -> None:
+    """Abort every transaction without a verdict that has lost rows in one partition, as a whole: then it counts as
+    lost, and its replay writes all of it. Nobody can commit it without hiding that rows are missing.
+
+    Raises Unclear where it may have been committed before, and ProtocolStop where one is not aborted after all retries.
+    """
+    open_ones = {w.pair: w for w in written if w.verdict is None}
+    broken = None
+    for _ in ports.retrying():
+        _, broken = look_at(ports, open_ones.values())
+        if broken is None:
+            return
+        if broken.untold:
+            break
+        ports.coordinator.end({broken.pair: open_ones[broken.pair].endtxn_version}, commit=False)
+    if broken is not None:
+        raise decided_broken(broken)
+
+
 def _settle(ports: Ports, open_ones: dict[Pair, Written]) -> dict[Pair, Verdict]:
     verdicts: dict[Pair, Verdict] = {}
     if not open_ones:

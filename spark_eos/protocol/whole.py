@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from spark_eos.errors import ProtocolStop, Unclear
 from spark_eos.protocol.head import Pair, Probe, Verdict, Written
+from spark_eos.protocol.names import query_in
 from spark_eos.protocol.new_checkpoint import FROM_GROUP
 from spark_eos.protocol.ports import Description, Found, PartitionState, Ports, State
 
@@ -31,6 +32,9 @@ COMPARE = (
     f"with a new checkpoint: {FROM_GROUP}. If some are missing, write them first: the group's offsets are past them."
 )
 """What to do where nobody can tell any more what became of a decided transaction."""
+
+_NOTHING_OPEN = PartitionState(0, {})
+"""By what the log tells of one transaction; of others, it tells nothing."""
 
 Begins = dict[Pair, tuple[Probe, ...]]
 """Where each transaction begins in each of its partitions, while it is open."""
@@ -64,9 +68,9 @@ def look_at(ports: Ports, written: Iterable[Written]) -> tuple[Begins, Broken | 
     for pair, description in _ongoing(ports, by_pair).items():
         found, w = [], by_pair[pair]
         for topic, partition in (place for place in description.places if place not in w.empty):
-            if (topic, partition) not in states:
-                states[topic, partition] = _state_of(ports, topic, partition)
-            state = states[topic, partition]
+            state = states.get((topic, partition)) or _state_of(ports, topic, partition, w)
+            if state is not _NOTHING_OPEN:
+                states[topic, partition] = state
             begin = state.open.get((pair.producer_id, pair.epoch))
             what = _problem(state, begin, topic, partition, w.probe)
             if what is not None:
@@ -104,7 +108,7 @@ def _has_ended(ports: Ports, w: Written) -> Found | None:
         found = fate_by_log(ports, w)
         if found is not None:
             return found
-        if _state_of(ports, *place).open.get((w.pair.producer_id, w.pair.epoch)) == w.probe.offset:
+        if _state_of(ports, *place, w).open.get((w.pair.producer_id, w.pair.epoch)) == w.probe.offset:
             return None
     raise _silent(*place)
 
@@ -133,11 +137,18 @@ def _ongoing(ports: Ports, pairs: Collection[Pair]) -> dict[Pair, Description]:
     return {pair: d for pair, d in found.items() if d.pair == pair and d.state is State.ONGOING}
 
 
-def _state_of(ports: Ports, topic: str, partition: int) -> PartitionState:
+def _state_of(ports: Ports, topic: str, partition: int, w: Written) -> PartitionState:
+    """What is open in a partition of this transaction. A leader that names no producer at all may have forgotten them,
+    a day after the last one has written: then the log tells that nothing of this one is open."""
     for _ in ports.retrying():
         state = ports.data.partition(topic, partition)
         if state is not None:
             return state
+    probe = next(
+        (place for place in (*w.begins, w.probe) if (place.topic, place.partition) == (topic, partition)), None
+    )
+    if probe is not None and ports.data.look(w.pair, probe) is Found.MISSING:
+        return _NOTHING_OPEN
     raise _silent(topic, partition)
 
 
@@ -173,9 +184,9 @@ def decided_broken(broken: Broken) -> ProtocolStop:
     return ProtocolStop(
         "EOS_DECISION_BROKEN",
         f"{broken}. It is decided, and was not committed, as those rows would be missing.",
-        hint="Abort the rest of it: kafka-transactions.sh --bootstrap-server … forceTerminateTransaction "
-        f"--transactionalId {broken.pair.id}. Then start the query again, from this checkpoint: it writes the rows of "
-        "that transaction again. If retention took the rows, raise the topic's retention.ms first.",
+        hint="Abort the rest of it: spark-eos transactions settle --bootstrap-servers … --query "
+        f"{query_in(broken.pair.id) or 'ID'} --abort-broken --yes. Then start the query again, from this checkpoint: "
+        "it writes that transaction's rows again. If retention took the rows, raise the topic's retention.ms first.",
         transactional_id=broken.pair.id,
     )
 

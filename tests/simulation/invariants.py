@@ -81,7 +81,8 @@ class Watch:
         if pair in self.may_reopen and (self.fates[pair] or not commit):
             return  # of what was committed then, no row can be in it that is new (NOT_DOUBLED)
         ours = cause.startswith(("EndTxn", "InitProducerId by cleaner"))
-        if not commit and pair in self.decided and ours and not self.ledger_lost:  # whose rows are written again
+        # What is broken may be aborted, as its rows are written again; so they are once the ledger was lost.
+        if not commit and pair in self.decided and ours and not self.ledger_lost and self._is_whole(pair, after):
             raise Violation(NEVER_ABORTED, f"{pair} was aborted by {cause}")
         taken = cause.startswith("InitProducerId by task") and not self.stage_retried()
         if not commit and pair in self.decided and taken:
@@ -90,6 +91,12 @@ class Watch:
             raise Violation(ONE_TRANSACTION, f"{pair} was ended twice, by {cause} at last")
         if after.epoch == before.epoch:
             self.may_reopen.add(pair)
+
+    def _is_whole(self, pair: Pair, entry: Entry) -> bool:
+        """Whether it has lost no row in any of its partitions."""
+        producer = pair.producer_id, pair.epoch
+        logs = [self.cluster.log(place) for place in entry.places]
+        return all(log.is_open(*producer) and log.open[pair.producer_id] >= log.begin for log in logs)
 
     def _publish(self) -> None:
         """The ledger's transaction is committed: what it holds is durable, markers or not."""

@@ -18,6 +18,16 @@ _LATER_MS = 600_000
 NOTHING_HELD = "an operator can end whatever holds readers"
 
 
+def abort_broken(world: World, cluster: Cluster) -> None:
+    """Somebody does what the hint of EOS_DECISION_BROKEN says."""
+
+    def does() -> None:
+        with contextlib.suppress(EosError):
+            settle_decided(ports(world, cluster), QUERY, and_abort_broken=True)
+
+    world.spawn(f"operator {world.step}", "operator", does)
+
+
 class Operator:
     """Strikes by the schedule; nobody tells it what the query does."""
 

@@ -22,7 +22,8 @@ from spark_eos.protocol.sweep import SWEEPS_AFTER_S, sweep
 from spark_eos.protocol.task import TaskReport
 
 from .coordinator import Cluster
-from .plan import TRANSACTION_MS, Clocks, Deal, Plan, notes_of
+from .operator import abort_broken
+from .plan import Clocks, Deal, Plan, notes_of
 from .processes import Ahead, Application, Process
 from .stage import NAMED, Stage
 from .world import Actor, Fault, Killed, Strike, Violation, World
@@ -191,7 +192,7 @@ class Driver:
         if error.condition == "EOS_REPAIR_BY_OTHER_TASKS":
             self.query.forced[error.parameters["batch"]] = self.dealing(error.parameters["batch"])
         if error.condition == "EOS_DECISION_BROKEN":
-            self.query.cluster.init(error.parameters["transactional_id"], TRANSACTION_MS, "operator")
+            abort_broken(self.world, self.query.cluster)
         if error.condition == "EOS_TRANSACTION_TOO_OLD" and "set the clocks" in error.hint:
             self.query.set_clocks(Clocks())
         if error.condition in _FINAL:

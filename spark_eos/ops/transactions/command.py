@@ -31,11 +31,12 @@ def abort(cluster: Cluster, queries: Sequence[str], *, yes: bool) -> Answer:
     return _results([ending.abort(cluster, query) for query in queries], "aborted")
 
 
-def settle(cluster: Cluster, queries: Sequence[str], *, yes: bool) -> Answer:
-    """Commit what each query has decided; without ``yes``, only say so. Raises EosError."""
+def settle(cluster: Cluster, queries: Sequence[str], *, yes: bool, abort_broken: bool = False) -> Answer:
+    """Commit what each query has decided; with ``abort_broken``, abort what of it has lost rows. Without ``yes``, only
+    say so. Raises EosError."""
     if not yes:
         return _plans([ending.plan_settle(cluster, query) for query in queries], "commit")
-    return _results([ending.settle(cluster, query) for query in queries], "committed")
+    return _results([ending.settle(cluster, query, and_abort_broken=abort_broken) for query in queries], "committed")
 
 
 def _plans(plans: Sequence[ending.Plan], verb: str) -> Answer:

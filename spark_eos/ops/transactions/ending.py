@@ -90,10 +90,10 @@ def plan_settle(cluster: Cluster, query: str) -> Plan:
     return Plan(query, [t for t in found if t.decided], [t for t in found if not t.decided])
 
 
-def settle(cluster: Cluster, query: str) -> Result:
-    """Commit what the query's last decision has open. Raises EosError, Unclear among them."""
+def settle(cluster: Cluster, query: str, *, and_abort_broken: bool = False) -> Result:
+    """Commit what the query's last decision has open, but what is broken. Raises EosError, Unclear among them."""
     before = find(cluster, [query])
-    ended = settle_decided(cluster.ports(query), query)
+    ended = settle_decided(cluster.ports(query), query, and_abort_broken=and_abort_broken)
     verdicts = {pair.id: verdict for pair, verdict in ended.verdicts}
     after = _after(cluster, query)
     return Result(

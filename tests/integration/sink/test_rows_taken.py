@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from spark_eos.cli import main
 from spark_eos.devcluster import DevCluster
 from spark_eos.errors import EosError
 from spark_eos.kafka.producer.arrow import ArrowProducer
@@ -96,6 +97,14 @@ class Query:
         place = ["--topic", self.options.topic, "--partition", "1", "--start-offset", str(start)]
         self.tool("abort", *place)
 
+    def settle_without_broken(self) -> None:
+        servers = self.cluster.bootstrap_servers
+        command = ["transactions", "settle", "--bootstrap-servers", servers, "--query", self.id]
+        assert main([*command, "--yes"]) == 2
+        assert (
+            main([*command, "--abort-broken", "--yes"]) == 1
+        )  # there is something left to be done: to start the query
+
     def tool(self, *arguments: str) -> str:
         return self.cluster.java_tool(TRANSACTIONS, "--bootstrap-server", self.cluster.bootstrap_servers, *arguments)
 
@@ -125,10 +134,10 @@ def test_a_decision_with_a_partition_aborted_is_repaired_as_the_hint_says(query,
     with pytest.raises(Killed):
         commit(query.killed_when_decided(), batch)
     query.abort_in_partition_1(pair)
-    with pytest.raises(EosError, match="forceTerminateTransaction") as caught:
+    with pytest.raises(EosError, match=f"--query {query.id} --abort-broken") as caught:
         query.open("second")
     assert caught.value.condition == "EOS_DECISION_BROKEN"
-    query.tool("forceTerminateTransaction", "--transactionalId", pair.id)
+    query.settle_without_broken()
     (written,) = query.open("third").decision.written
     assert written.verdict is Verdict.LOST
     assert view.values(query.options.topic) == []

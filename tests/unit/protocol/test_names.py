@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_eos.protocol.names import SLOTS, TaskId, ledger_name, parse_task_name, task_name
+from spark_eos.protocol.names import SLOTS, TaskId, ledger_name, parse_task_name, query_in, task_name
 
 QUERY = "0b9d2c46-6f0e-4b0e-9a0b-0f8f4a3d2c11"
 
@@ -75,3 +75,11 @@ def test_names_are_those_of_the_design():
     assert task_name("spark-eos", QUERY, TaskId(3, 12, 1, attempt=2)) == f"spark-eos-{QUERY}-3-12-1-2"
     assert task_name("spark-eos", QUERY, TaskId(3, 12, 1, attempt=2, rev=4)) == f"spark-eos-{QUERY}-3-12-1-2-r4"
     assert task_name("spark-eos", QUERY, TaskId(3, 12, 1, rev=4)) == f"spark-eos-{QUERY}-3-12-1-r4"
+
+
+@pytest.mark.parametrize("task", [TaskId(3, 17, 1), TaskId(1, 0, 0, attempt=2, rev=4)])
+def test_the_query_in_a_transactional_id(task: TaskId):
+    """Whatever the prefix; where the query's id is not as Spark's are, where it begins is not known."""
+    query = "0b9d2c46-6f0e-4b0e-9a0b-0f8f4a3d2c11"
+    assert query_in(task_name("eos-of-ours", query, task)) == query
+    assert query_in(task_name("eos", "q", task)) is None

@@ -9,10 +9,12 @@ import pytest
 
 from spark_eos.errors import Unclear
 from spark_eos.protocol.batch import commit
+from spark_eos.protocol.closing import settle_decided
 from spark_eos.protocol.head import Pair, Probe, Verdict
 from spark_eos.protocol.ports import Description, EndTxnAnswer, PartitionState, Ports, State
 from spark_eos.protocol.whole import AGED_MS, FRESH_MS
 from tests.simulation.client import Producer
+from tests.simulation.ledger import QUERY
 from tests.unit.protocol.test_stops import OUTPUT, Brokers, on_brokers, stopped
 
 
@@ -78,9 +80,11 @@ def test_a_decision_whose_rows_are_gone_is_not_committed(take: Callable[[Brokers
         take(brokers, pair)
         error = stopped("EOS_DECISION_BROKEN", lambda: brokers.open("r2"))
         assert said in error.message
-        assert f"forceTerminateTransaction --transactionalId {pair.id}" in error.hint
+        assert "transactions settle" in error.hint and "--abort-broken" in error.hint
         assert brokers.state(pair) is State.ONGOING
-        brokers.cluster.init(pair.id, 60_000, "operator")
+        stopped("EOS_DECISION_BROKEN", lambda: settle_decided(brokers.ports(), QUERY))
+        ended = settle_decided(brokers.ports(), QUERY, and_abort_broken=True)
+        assert dict(ended.verdicts) == {pair: Verdict.LOST}
         (lost,) = brokers.open("r3").decision.written
         assert lost.verdict is Verdict.LOST
 
@@ -235,6 +239,22 @@ def test_a_leader_that_does_not_answer_is_no_proof():
         own.data.partition = lambda *_: None
         error = stopped("EOS_OUTCOME_UNCLEAR", lambda: brokers.open("r2", own=replace(own)))
         assert isinstance(error, Unclear)
+
+    on_brokers(steps)
+
+
+def test_a_leader_that_has_forgotten_its_producers():
+    """A day after an operator has aborted it there, and nothing else was written: the log tells."""
+
+    def steps(brokers: Brokers) -> None:
+        batch = brokers.prepared(brokers.open("r1"))
+        (pair,) = batch.pairs
+        with pytest.raises(Killed):
+            commit(brokers.ports("commit.decided", kill), batch)
+        aborted_by_hand(brokers, pair)
+        own = brokers.ports()
+        own.data.partition = lambda *_: None
+        stopped("EOS_DECISION_BROKEN", lambda: brokers.open("r2", own=replace(own)))
 
     on_brokers(steps)
 
