@@ -147,7 +147,7 @@ def test_an_end_that_comes_late_is_not_believed(query, view):
     """The commit was sent while the transaction was fresh, and somebody has aborted a partition of it since then."""
     batch = query.prepared(query.open("first"), began_ms=int(time.time() * 1000))
     (pair,) = batch.pairs
-    with pytest.raises(EosError, match=f"offset 0 of {query.options.topic}-1 on were aborted") as caught:
+    with pytest.raises(EosError, match=f"offset 0 of {query.options.topic}-1 on had been aborted") as caught:
         commit(query.ending_late(pair, lambda: None), batch)
     assert caught.value.condition == "EOS_ROWS_MISSING"
     assert view.values(query.options.topic) == ["a"]
@@ -163,7 +163,7 @@ def test_an_end_that_comes_late_is_looked_into_by_the_next_run(query, view):
     (pair,) = batch.pairs
     with pytest.raises(Killed):
         commit(query.ending_late(pair, dies), batch)
-    with pytest.raises(EosError, match=f"offset 0 of {query.options.topic}-1 on were aborted") as caught:
+    with pytest.raises(EosError, match=f"offset 0 of {query.options.topic}-1 on had been aborted") as caught:
         query.open("second")
     assert caught.value.condition == "EOS_ROWS_MISSING"
     assert view.values(query.options.topic) == ["a"]
