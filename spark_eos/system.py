@@ -14,7 +14,7 @@ from functools import partial
 #: Seconds by a clock that never goes back.
 monotonic = time.monotonic
 #: The same, of a clock that goes on while the machine sleeps.
-steady = partial(time.clock_gettime, getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+steady = partial(time.clock_gettime, time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic
 #: Seconds since 1970.
 time_of_day = time.time
 sleep = time.sleep

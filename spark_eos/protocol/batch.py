@@ -89,7 +89,7 @@ def commit(ports: Ports, batch: MicroBatch, ahead: Term | None = None) -> Commit
             if mine is None:
                 assert head.decision is not None
                 return CommitReport(0, True, clock.lap(), rows=head.decision.rows)
-            checked_ms, checked, open_ones = ports.now_ms(), ports.elapsed_ms(), {d.pair: d for d in ongoing()}
+            checked, checked_ms, open_ones = ports.elapsed_ms(), ports.now_ms(), {d.pair: d for d in ongoing()}
             starts, problem = _verify(ports, batch, open_ones)
             if problem is not None and not fresh:
                 mine = None

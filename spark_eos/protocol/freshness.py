@@ -31,8 +31,8 @@ def not_whole(ports: Ports, batch: MicroBatch, starts: Starts) -> ProtocolStop |
     """Some transactions may have lost rows, and the coordinator does not know."""
     now = ports.now_ms()
     doubtful = [r.written for r in batch.reports if r.written is not None and _is_doubtful(r, starts, now)]
-    _, broken = look_at(ports, doubtful) if doubtful else ({}, None)
-    return None if broken is None else undecided_broken(broken)
+    _, broken = look_at(ports, doubtful) if doubtful else ({}, [])
+    return undecided_broken(broken[0]) if broken else None
 
 
 def _is_doubtful(report: TaskReport, starts: Starts, now_ms: int) -> bool:

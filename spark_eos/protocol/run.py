@@ -104,9 +104,9 @@ def _open(ports: Ports, start: _Start) -> Head:
             raise _lost(start)
         term = ports.ledger.take()
         head = _checked(ports, term.read(), start)
-        # To take the ledger ends what its own id tells. From now on nothing is decided; between the look and this, it
-        # may have been, in a ledger that is lost by now.
-        if head is None and first and _was_published(ports):
+        # To take the ledger ends what its own id tells. Between the look and this, there may have been a decision, in a
+        # ledger that is lost by now; unless somebody else has taken it since, and begun.
+        if head is None and first and _was_published(ports) and _checked(ports, ports.ledger.read(), start) is None:
             raise _lost(start)
         if head is not None and head.run == start.run:
             return head

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from spark_eos.errors import Unclear
 from spark_eos.protocol.head import Pair, Verdict, Written
 from spark_eos.protocol.ports import Description, EndTxnAnswer, Found, Ports, State
-from spark_eos.protocol.whole import COMPARE, FRESH_MS, check_visible, decided_broken, fate_by_log, look_at
+from spark_eos.protocol.whole import COMPARE, FRESH_MS, Broken, check_visible, decided_broken, fate_by_log, look_at
 
 _COMMITTED = {State.PREPARE_COMMIT: Verdict.COMMITTED, State.COMPLETE_COMMIT: Verdict.COMMITTED}
 _ENDED = {**_COMMITTED, State.COMPLETE_ABORT: Verdict.LOST}
@@ -41,8 +41,8 @@ def settle(
             check_visible(ports, open_ones.values(), verdicts, held=open_ones, late=True)
         return verdicts
     held, broken = look_at(ports, open_ones.values())
-    if broken is not None:
-        raise decided_broken(broken)
+    if broken:
+        raise decided_broken(broken[0])
     verdicts = _settle(ports, open_ones)
     late = ports.elapsed_ms() >= began_ms + FRESH_MS
     seen = [replace(w, begins=held.get(pair, w.begins)) for pair, w in open_ones.items()]
@@ -54,19 +54,22 @@ def abort_broken(ports: Ports, written: Iterable[Written]) -> None:
     """Abort every transaction without a verdict that has lost rows in one partition, as a whole: then it counts as
     lost, and its replay writes all of it. Nobody can commit it without hiding that rows are missing.
 
-    Raises Unclear where it may have been committed before, and ProtocolStop where one is not aborted after all retries.
+    Where the end of its version does not fence, its id is taken instead: a late request could open it once more, and
+    somebody who still commits it would be answered success.
+
+    Raises Unclear where one may have been committed before, and ProtocolStop where one stays open after all retries.
     """
     open_ones = {w.pair: w for w in written if w.verdict is None}
-    broken = None
+    broken: Sequence[Broken] = ()
     for _ in ports.retrying():
         _, broken = look_at(ports, open_ones.values())
-        if broken is None:
-            return
-        if broken.untold:
+        to_end = [open_ones[one.pair] for one in broken if not one.untold]
+        if not to_end:
             break
-        ports.coordinator.end({broken.pair: open_ones[broken.pair].endtxn_version}, commit=False)
-    if broken is not None:
-        raise decided_broken(broken)
+        ports.coordinator.end({w.pair: w.endtxn_version for w in to_end if w.end_fences}, commit=False)
+        ports.coordinator.fence([w.pair.id for w in to_end if not w.end_fences])
+    if broken:
+        raise decided_broken(broken[0])
 
 
 def _settle(ports: Ports, open_ones: dict[Pair, Written]) -> dict[Pair, Verdict]:

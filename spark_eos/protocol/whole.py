@@ -55,8 +55,8 @@ class Broken:
         return f"Transaction {self.pair.id} no longer has all its rows in {self.topic}-{self.partition}: {self.what}"
 
 
-def look_at(ports: Ports, written: Iterable[Written]) -> tuple[Begins, Broken | None]:
-    """Ask the leaders where the transactions that are open begin, and whether one of them is broken.
+def look_at(ports: Ports, written: Iterable[Written]) -> tuple[Begins, list[Broken]]:
+    """Ask the leaders where the transactions that are open begin, and which of them are broken.
 
     Raises Unclear where a leader does not answer.
     """
@@ -64,7 +64,7 @@ def look_at(ports: Ports, written: Iterable[Written]) -> tuple[Begins, Broken | 
     states: dict[tuple[str, int], PartitionState] = {}
     begins: Begins = {}
     broken: dict[Pair, Broken] = {}
-    closed = set()
+    opened = set()
     for pair, description in _ongoing(ports, by_pair).items():
         found, w = [], by_pair[pair]
         for topic, partition in (place for place in description.places if place not in w.empty):
@@ -72,28 +72,28 @@ def look_at(ports: Ports, written: Iterable[Written]) -> tuple[Begins, Broken | 
             if state is not _NOTHING_OPEN:
                 states[topic, partition] = state
             begin = state.open.get((pair.producer_id, pair.epoch))
+            if begin is not None:
+                opened.add(pair)
             what = _problem(state, begin, topic, partition, w.probe)
             if what is not None:
                 broken.setdefault(pair, Broken(pair, topic, partition, what))
-                if begin is None:
-                    closed.add(pair)
             elif begin is not None:
                 found.append(Probe(topic, partition, begin))
         begins[pair] = tuple(found)
     # What was ended meanwhile, as a whole, is not open in its partitions either; nor is what was begun once more since.
     still = _ongoing(ports, broken) if broken else {}
-    before = _ended_before(ports, [by_pair[pair] for pair in still if pair in closed])
+    before = _ended_before(ports, [by_pair[pair] for pair in still if pair not in opened])
     again = {pair for pair, found in before.items() if found is Found.THERE}
     held = begins.keys() - (broken.keys() - still.keys()) - again
     begins = {pair: begins[pair] for pair in held}
-    first = next((broken[pair] for pair in broken if pair in still and pair not in again), None)
-    return begins, first and replace(first, untold=before.get(first.pair) is Found.GONE)
+    left = [broken[pair] for pair in broken if pair in still and pair not in again]
+    return begins, [replace(one, untold=before.get(one.pair) is Found.GONE) for one in left]
 
 
 def _ended_before(ports: Ports, written: Iterable[Written]) -> dict[Pair, Found | None]:
-    """What became of those that are described as open, and may have been committed long ago: where an end does not
-    fence, a request that comes late opens a transaction of the same pair once more, without a row. That is none that
-    has lost its rows.
+    """What became of those that are described as open, are so in no partition, and may have been committed long ago:
+    where an end does not fence, a request that comes late opens a transaction of the same pair once more, without a
+    row. That is none that has lost its rows.
 
     Raises Unclear where neither the log nor its leader tells.
     """
@@ -114,10 +114,12 @@ def _has_ended(ports: Ports, w: Written) -> Found | None:
 
 
 def fate_by_log(ports: Ports, w: Written) -> Found | None:
-    """What became of it, at its first record. Where retention has taken that, a commit shows in any other partition."""
+    """What became of it, at its first record. Where that was aborted by hand, or retention has taken it, a commit shows
+    in any other partition."""
     found = ports.data.look(w.pair, w.probe)
-    if found is Found.GONE and any(ports.data.look(w.pair, other) is Found.THERE for other in w.begins):
-        return Found.THERE
+    if found in (Found.GONE, Found.MISSING):
+        others = (ports.data.look(w.pair, other) for other in w.begins if other != w.probe)
+        return next((Found.THERE for other in others if other is Found.THERE), found)
     return found
 
 
@@ -140,15 +142,13 @@ def _ongoing(ports: Ports, pairs: Collection[Pair]) -> dict[Pair, Description]:
 def _state_of(ports: Ports, topic: str, partition: int, w: Written) -> PartitionState:
     """What is open in a partition of this transaction. A leader that names no producer at all may have forgotten them,
     a day after the last one has written: then the log tells that nothing of this one is open."""
+    begin = next((at for at in (*w.begins, w.probe) if (at.topic, at.partition) == (topic, partition)), None)
     for _ in ports.retrying():
         state = ports.data.partition(topic, partition)
         if state is not None:
             return state
-    probe = next(
-        (place for place in (*w.begins, w.probe) if (place.topic, place.partition) == (topic, partition)), None
-    )
-    if probe is not None and ports.data.look(w.pair, probe) is Found.MISSING:
-        return _NOTHING_OPEN
+        if begin is not None and ports.data.look(w.pair, begin) is Found.MISSING:
+            return _NOTHING_OPEN
     raise _silent(topic, partition)
 
 

@@ -251,7 +251,11 @@ class SimulatedData:
         leaders = self._cluster.leaders
         if leaders.watermark(place, log) <= probe.offset and leaders.code_of_offsets(place) is not None:
             return None
-        if not log.begin <= probe.offset < log.end:
+        if probe.offset < log.begin:
+            if leaders.stable(place, log) <= log.begin < log.end:
+                return None
+            return Found.MISSING if log.tells_abort(pair.producer_id, probe.offset) else Found.GONE
+        if probe.offset >= log.end:
             return Found.GONE
         if leaders.stable(place, log) <= probe.offset:
             return None

@@ -87,6 +87,12 @@ class PartitionLog:
                 record.visible = commit
         self.records.append(Record(producer_id, epoch, control=True, visible=False))
 
+    def tells_abort(self, producer_id: int, first: int) -> bool:
+        """Whether the index of aborted transactions still has the one that began there, as it has while its marker is
+        kept."""
+        kept = any(begin == first and marker >= self.begin for begin, marker in self.ended)
+        return kept and self.records[first].producer_id == producer_id and self.records[first].visible is False
+
     def written(self, producer_id: int) -> int:
         """The offset of what this producer id has written last."""
         return self.producers[producer_id].offset

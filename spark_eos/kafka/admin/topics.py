@@ -40,6 +40,10 @@ _OPERATIONS = {"READ": 1 << 3, "WRITE": 1 << 4}
 _NOT_TOLD = -(2**31)
 
 
+#: The id of each topic where brokers have none.
+NO_TOPIC_ID = "A" * 22
+
+
 @dataclass(frozen=True)
 class Topic:
     """One life of a topic: a topic that is deleted and created again has another ``id``."""
@@ -78,7 +82,9 @@ def topic_of_leader(kafka: KafkaProperties, topic: str, partition: int, timeout_
     def leader(seconds: float) -> int | None:
         return client.leaders([(topic, partition)], seconds)[0].get((topic, partition))
 
-    return _told_by(kafka, topic, leader, lambda: client.forget_leader(topic, partition), timeout_s)
+    return _told_by(
+        kafka, topic, leader, lambda: client.forget_leader(topic, partition), timeout_s, Code.LEADER_NOT_AVAILABLE
+    )
 
 
 def _told_by(
@@ -87,6 +93,7 @@ def _told_by(
     broker: Callable[[float], int | None],
     forget: Callable[[], None],
     timeout_s: float,
+    nobody: Code = Code.COORDINATOR_NOT_AVAILABLE,
 ) -> Topic:
     client = broker_client(kafka)
 
@@ -96,7 +103,7 @@ def _told_by(
         if answer is not None:
             return {found.name: (found.error_code, found) for found in answer.topics}
         forget()
-        return dict.fromkeys(names, (Code.COORDINATOR_NOT_AVAILABLE, None))
+        return dict.fromkeys(names, (nobody, None))
 
     return _of(_ask(kafka, [topic], ask, timeout_s, name=str)[topic])
 

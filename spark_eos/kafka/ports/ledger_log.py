@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from spark_eos.kafka.admin.topics import (
+    NO_TOPIC_ID,
     begin_offsets,
     describe_topics,
     end_offsets,
@@ -41,10 +42,12 @@ class KafkaLog:
 
     def topic_id(self, told_by: str | int | None = None) -> str:
         if isinstance(told_by, str):
-            return topic_of_coordinator(self._kafka, self.topic, told_by, READ_S).id
-        if told_by is not None:
-            return topic_of_leader(self._kafka, self.topic, told_by, READ_S).id
-        return describe_topics(self._kafka, [self.topic], READ_S)[self.topic].id
+            found = topic_of_coordinator(self._kafka, self.topic, told_by, READ_S)
+        elif told_by is not None:
+            found = topic_of_leader(self._kafka, self.topic, told_by, READ_S)
+        else:
+            found = describe_topics(self._kafka, [self.topic], READ_S)[self.topic]
+        return "" if found.id == NO_TOPIC_ID else found.id
 
     def begin(self, partition: int) -> int:
         return begin_offsets(self._kafka, {self.topic: [partition]}, READ_S)[self.topic][partition]

@@ -71,8 +71,9 @@ class Log(Protocol):
         ...
 
     def topic_id(self, told_by: str | int | None = None) -> str:
-        """Of the topic: one that is created anew has another. As some broker knows it, or the coordinator of this
-        transactional id, or the leader of this partition. Raises EosError without an answer."""
+        """Of the topic: one that is created anew has another; empty where brokers have none. As some broker knows it,
+        or the coordinator of this transactional id, or the leader of this partition. Raises EosError without an
+        answer."""
         ...
 
     def begin(self, partition: int) -> int:
@@ -170,7 +171,7 @@ class LedgerReader:
     def _is_another(self, found: str) -> bool:
         """Whether it is known to be another topic than before; what was read is forgotten then, and where that is not
         known, except for its end."""
-        if found == self._topic_id:
+        if found in (self._topic_id, ""):
             return False
         before, self._topic_id = self._topic_id, found
         self._heads.clear()

@@ -31,7 +31,7 @@ class RecordLookup:
             return Found.GONE if self._is_missing(probe.topic, probe.partition) else None
         answer, data = fetched
         if answer.error == Code.OFFSET_OUT_OF_RANGE:  # then the answer holds no offsets
-            return None if self._is_within(probe) else Found.GONE
+            return None if self._is_within(probe) else self._look_behind(pair, probe)
         if answer.error in UNAUTHORIZED:
             raise unreadable(probe.topic, self._kafka)
         if answer.error == OK and answer.high_watermark <= probe.offset and not self._is_within(probe):
@@ -58,6 +58,20 @@ class RecordLookup:
             return None
         begin = begin_offsets(self._kafka, {topic: [partition]})[topic][partition]
         return PartitionState(begin, open_begins(producers))
+
+    def _look_behind(self, pair: Pair, probe: Probe) -> Found | None:
+        """Where the log begins later than the transaction. As long as its marker is there, an abort is told by Fetch:
+        of all transactions that are aborted in what it returns, it names the first offset, also one before that."""
+        begin = begin_offsets(self._kafka, {probe.topic: [probe.partition]})[probe.topic][probe.partition]
+        if begin <= probe.offset:
+            return Found.GONE
+        fetched = fetch_once(self._kafka, probe.topic, probe.partition, begin, max_bytes=1)
+        if fetched is None or fetched[0].error != OK:
+            return None
+        answer, _ = fetched
+        if (pair.producer_id, probe.offset) in answer.aborted:
+            return Found.MISSING
+        return None if answer.stable <= begin < answer.high_watermark else Found.GONE
 
     def _is_within(self, probe: Probe) -> bool:
         """Whether the partition has the offset. It was acknowledged, so a leader that vouches for its end has it (see

@@ -35,7 +35,8 @@ def settle(cluster: Cluster, queries: Sequence[str], *, yes: bool, abort_broken:
     """Commit what each query has decided; with ``abort_broken``, abort what of it has lost rows. Without ``yes``, only
     say so. Raises EosError."""
     if not yes:
-        return _plans([ending.plan_settle(cluster, query) for query in queries], "commit")
+        verb = "commit, or abort if broken," if abort_broken else "commit"
+        return _plans([ending.plan_settle(cluster, query) for query in queries], verb)
     return _results([ending.settle(cluster, query, and_abort_broken=abort_broken) for query in queries], "committed")
 
 

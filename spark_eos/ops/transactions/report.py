@@ -115,7 +115,7 @@ def _details(t: Transaction, parts: Sequence[TransactionPart]) -> str:
 
 
 def plan_as_text(plan: Plan, verb: str) -> str:
-    """``verb``: "abort" or "commit"."""
+    """``verb``: "abort", or what begins with "commit"."""
     lines = [f"query {plan.query}: would {verb} {len(plan.ends)} transaction(s)"]
     lines += [f"  {t.id}" for t in plan.ends]
     if plan.closes is not None and verb == "abort":
@@ -138,7 +138,7 @@ def remaining(left: Sequence[str], lost: Sequence[str]) -> list[str]:
         lines.append(f"{len(left)} transaction(s) are still open: {', '.join(left)}")
     if lost:
         lines.append(
-            f"{len(lost)} decided transaction(s) were aborted by the brokers before: {', '.join(lost)}. Start the "
+            f"{len(lost)} decided transaction(s) were aborted, and their rows are not visible: {', '.join(lost)}. Start the "
             "query again, from its checkpoint: it writes their rows again."
         )
     return lines

@@ -113,6 +113,26 @@ def test_a_probe_that_retention_took_is_gone(client, coordinator, begin, end, vi
     assert lookup(client).look(transaction.pair, probe) is Found.GONE
 
 
+@pytest.mark.parametrize("commit", [True, False])
+def test_an_abort_after_retention_is_told_as_long_as_its_marker_is_there(commit, client, coordinator, begin, end, view):
+    """Retention takes the first record of an open transaction. A commit leaves no trace but rows."""
+    transaction = begin(rows=3)
+    probe = coordinator.first_record(transaction.pair, [(transaction.topic, 0)])
+    place = TopicPartition(transaction.topic, 0, 2)
+
+    def delete(offset: int) -> None:
+        place.offset = offset
+        assert view.admin.delete_records([place])[place].result(TIMEOUT).low_watermark == offset
+
+    delete(2)
+    assert lookup(client).look(transaction.pair, probe) is None
+    end(transaction.asked, commit)
+    found = wait_for(lambda: lookup(client).look(transaction.pair, probe), "a verdict")
+    assert found is (Found.GONE if commit else Found.MISSING)
+    delete(4)
+    assert lookup(client).look(transaction.pair, probe) is Found.GONE
+
+
 def test_a_place_that_is_not_in_the_log_any_more_is_gone(client, begin):
     """What was acknowledged there was truncated, or the topic was created anew; one at the end is, too."""
     transaction = begin()

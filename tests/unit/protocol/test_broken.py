@@ -1,0 +1,190 @@
+"""Decided transactions that have lost rows in one partition: what is said of them, and how an operator ends them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from spark_eos.protocol.batch import commit
+from spark_eos.protocol.closing import settle_decided
+from spark_eos.protocol.head import FENCING_END, PLAIN_END, Pair, Probe, Verdict
+from spark_eos.protocol.micro_batch import MicroBatch
+from spark_eos.protocol.ports import State
+from spark_eos.protocol.verdicts import abort_broken
+from spark_eos.protocol.whole import FRESH_MS
+from tests.simulation.client import Producer
+from tests.simulation.codes import OK
+from tests.simulation.ledger import LEDGER, QUERY
+from tests.unit.protocol.test_stops import OUTPUT, TIMEOUT_MS, Brokers, on_brokers, stopped
+from tests.unit.protocol.test_whole import Killed, aborted_by_hand, kill, taken_by_retention
+
+BESIDE = ("output", 1)
+WEEK_MS = 8 * 24 * 3_600_000
+VERSIONS = pytest.mark.parametrize("version", [1, 2])
+
+
+def on_version(version: int, steps: Callable[[Brokers], object]) -> None:
+    """Steps on a cluster of this transaction.version."""
+
+    def below(brokers: Brokers) -> None:
+        brokers.cluster.transaction_version = version
+        steps(brokers)
+
+    on_brokers(below)
+
+
+def in_two_partitions(brokers: Brokers) -> tuple[Pair, MicroBatch]:
+    """A micro-batch whose one transaction has a row in each of two partitions."""
+    batch = brokers.prepared(brokers.open("r1"))
+    (pair,), (report,) = batch.pairs, batch.reports
+    version = FENCING_END if brokers.cluster.transaction_version == 2 else PLAIN_END
+    producer = Producer(brokers.world, brokers.cluster, pair.id, TIMEOUT_MS, version)
+    producer._pair = pair
+    producer.produce(BESIDE, (0, 1))
+    begins = (report.written.probe, Probe(*BESIDE, 0))
+    return pair, replace(batch, reports=(replace(report, written=replace(report.written, begins=begins)),))
+
+
+def visible(brokers: Brokers) -> list[int]:
+    return [sum(bool(record.visible) for record in brokers.cluster.log(place).records) for place in (OUTPUT, BESIDE)]
+
+
+def open_once_more(brokers: Brokers, pair: Pair) -> int:
+    """A late request's answer."""
+    return brokers.cluster.add(pair.id, pair.producer_id, pair.epoch, BESIDE).code
+
+
+@VERSIONS
+def test_what_was_aborted_in_one_partition_and_committed_is_not_written_again(version: int):
+    """The other partition shows the commit. To take it for lost would write that one's row twice."""
+
+    def steps(brokers: Brokers) -> None:
+        pair, batch = in_two_partitions(brokers)
+        aborted_by_hand(brokers, pair)
+        with pytest.raises(Killed):
+            commit(brokers.ports("commit.ended", kill), batch)
+        assert visible(brokers) == [0, 1]
+        if version == 1:
+            assert open_once_more(brokers, pair) == OK
+            stopped("EOS_ROWS_MISSING", lambda: settle_decided(brokers.ports(), QUERY, and_abort_broken=True))
+        brokers.world.sleep(WEEK_MS)
+        brokers.cluster.expire()
+        stopped("EOS_ROWS_MISSING", lambda: brokers.open("r2"))
+
+    on_version(version, steps)
+
+
+@VERSIONS
+def test_what_retention_has_taken_of_an_open_transaction_is_written_again(version: int):
+    """The abort of the rest is told by its marker, which comes after what was taken."""
+
+    def steps(brokers: Brokers) -> None:
+        pair, batch = in_two_partitions(brokers)
+        with pytest.raises(Killed):
+            commit(brokers.ports("commit.decided", kill), batch)
+        taken_by_retention(brokers, pair)
+        stopped("EOS_DECISION_BROKEN", lambda: brokers.open("r2"))
+        assert dict(settle_decided(brokers.ports(), QUERY, and_abort_broken=True).verdicts) == {pair: Verdict.LOST}
+        assert brokers.open("r3").decision.written[0].verdict is Verdict.LOST
+
+    on_version(version, steps)
+
+
+@VERSIONS
+def test_who_still_commits_what_an_operator_has_aborted_is_told(version: int):
+    """A driver that is alive between its decision and the end. A late request opens nothing that it could commit."""
+
+    def steps(brokers: Brokers) -> None:
+        pair, batch = in_two_partitions(brokers)
+
+        def meanwhile() -> None:
+            aborted_by_hand(brokers, pair)
+            abort_broken(brokers.ports(), batch.written)
+            assert open_once_more(brokers, pair) != OK
+
+        stopped("EOS_TRANSACTION_LOST", lambda: commit(brokers.ports("commit.decided", meanwhile), batch))
+        assert visible(brokers) == [0, 0]
+
+    on_version(version, steps)
+
+
+def test_all_that_are_broken_are_aborted_at_once():
+    """Also where the leader has forgotten its producers, so that the log has to tell of each."""
+
+    def steps(brokers: Brokers) -> None:
+        batch = brokers.prepared_by_two(brokers.open("r1"))
+        with pytest.raises(Killed):
+            commit(brokers.ports("commit.decided", kill), batch)
+        for pair in batch.pairs:
+            aborted_by_hand(brokers, pair)
+        own, began_ms = brokers.ports(), brokers.world.now
+        own.data.partition = lambda *_: None
+        ended = settle_decided(own, QUERY, and_abort_broken=True)
+        assert dict(ended.verdicts) == dict.fromkeys(batch.pairs, Verdict.LOST)
+        assert brokers.world.now < began_ms + 1_000
+
+    on_brokers(steps)
+
+
+def test_what_is_open_in_any_partition_was_not_committed():
+    """Retention has passed one, and an operator has aborted the other; where the end does not fence, an open one in
+    which nothing is open may have been committed before."""
+
+    def steps(brokers: Brokers) -> None:
+        pair, batch = in_two_partitions(brokers)
+        with pytest.raises(Killed):
+            commit(brokers.ports("commit.decided", kill), batch)
+        brokers.cluster.log(BESIDE).mark(pair.producer_id, pair.epoch, commit=False)
+        taken_by_retention(brokers, pair)
+        stopped("EOS_DECISION_BROKEN", lambda: brokers.open("r2"))
+        assert brokers.state(pair) is State.ONGOING
+
+    on_version(1, steps)
+
+
+def test_a_stall_between_the_looks_at_two_clocks():
+    """It counts: what was begun a minute ago is looked at before its end, whatever came between."""
+
+    def steps(brokers: Brokers) -> None:
+        batch = brokers.prepared(brokers.open("r1"))
+        (pair,) = batch.pairs
+        verified = False
+
+        def now_ms() -> int:
+            nonlocal verified
+            seen = brokers.world.now
+            if not verified:
+                verified = True
+                brokers.world.now += FRESH_MS - 10_000
+            return seen
+
+        def later() -> None:
+            brokers.world.now += FRESH_MS - 15_000
+            aborted_by_hand(brokers, pair)
+
+        own = replace(brokers.ports("commit.decided", later), now_ms=now_ms)
+        stopped("EOS_DECISION_BROKEN", lambda: commit(own, batch))
+
+    on_brokers(steps)
+
+
+def test_who_was_overtaken_while_it_began_does_not_say_that_the_ledger_is_lost():
+    """It has taken the ledger and read nothing; before it asks what the coordinators know, another start publishes."""
+
+    def steps(brokers: Brokers) -> None:
+        own = brokers.ports()
+        known, asked = own.coordinator.known, []
+
+        def overtaken() -> object:
+            asked.append(brokers.cluster.log(LEDGER).end)
+            if len(asked) == 2:
+                brokers.prepared(brokers.open("r1"))
+            return known()
+
+        own.coordinator.known = overtaken  # type: ignore[method-assign]
+        assert brokers.open("r2", own=own).run == "r2"
+        assert len(asked) == 2
+
+    on_brokers(steps)
