@@ -138,8 +138,8 @@ def remaining(left: Sequence[str], lost: Sequence[str]) -> list[str]:
         lines.append(f"{len(left)} transaction(s) are still open: {', '.join(left)}")
     if lost:
         lines.append(
-            f"{len(lost)} decided transaction(s) were aborted, and their rows are not visible: {', '.join(lost)}. Start the "
-            "query again, from its checkpoint: it writes their rows again."
+            f"{len(lost)} decided transaction(s) were aborted: {', '.join(lost)}. Start the query again, from its "
+            "checkpoint: it writes their rows again."
         )
     return lines
 
