@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from spark_eos.topic_partition import TopicPartition
+
 from .flights import INPUT_TOPIC, OUTPUT_TOPICS, PARTITIONS, Expected
 from .topics import Reader, Row, group_offsets
 
@@ -58,7 +60,7 @@ class Input:
     """The input as a ``read_committed`` consumer sees it: the partition of each id, the end of each partition."""
 
     came_from: Mapping[int, int]
-    ends: Mapping[tuple[str, int], int]
+    ends: Mapping[TopicPartition, int]
 
 
 def read_input(bootstrap_servers: str) -> Input:

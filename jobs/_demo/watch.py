@@ -7,10 +7,10 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from spark_eos.topic_partition import TopicPartition
+
 from .topics import Reader, Row
 
-#: Topic and partition.
-Place = tuple[str, int]
 _WAIT_MS = 100
 
 
@@ -43,14 +43,14 @@ class Count:
 class Tally:
     """Counts rows by partition. ``rewritten`` lags behind while one of the two consumers does; it is never too high."""
 
-    def __init__(self, places: Iterable[Place]) -> None:
+    def __init__(self, places: Iterable[TopicPartition]) -> None:
         self._places = tuple(places)
         self._ids: set[int] = set()
-        self._once: Counter[Place] = Counter()
-        self._again: Counter[Place] = Counter()
-        self._stable: Counter[Place] = Counter()
-        self._passed: Counter[Place] = Counter()
-        self._ahead: defaultdict[Place, deque[int]] = defaultdict(deque)
+        self._once: Counter[TopicPartition] = Counter()
+        self._again: Counter[TopicPartition] = Counter()
+        self._stable: Counter[TopicPartition] = Counter()
+        self._passed: Counter[TopicPartition] = Counter()
+        self._ahead: defaultdict[TopicPartition, deque[int]] = defaultdict(deque)
 
     def visible(self, row: Row) -> None:
         """A row that a ``read_committed`` consumer has seen."""
@@ -58,12 +58,12 @@ class Tally:
         (self._again if row_id in self._ids else self._once)[row.topic, row.partition] += 1
         self._ids.add(row_id)
 
-    def written(self, place: Place, offset: int) -> None:
+    def written(self, place: TopicPartition, offset: int) -> None:
         """A row that is in the log, visible or not; the offsets of a partition come in their order."""
         self._ahead[place].append(offset)
         self.stable(place, self._stable[place])
 
-    def stable(self, place: Place, offset: int) -> None:
+    def stable(self, place: TopicPartition, offset: int) -> None:
         """A ``read_committed`` consumer has been given everything before this offset that it ever will be."""
         self._stable[place] = offset
         ahead = self._ahead[place]
@@ -71,10 +71,10 @@ class Tally:
             ahead.popleft()
             self._passed[place] += 1
 
-    def counts(self) -> dict[Place, Count]:
+    def counts(self) -> dict[TopicPartition, Count]:
         return {place: self._count(place) for place in self._places}
 
-    def _count(self, place: Place) -> Count:
+    def _count(self, place: TopicPartition) -> Count:
         once, again = self._once[place], self._again[place]
         return Count(once, again, max(0, self._passed[place] - once - again), len(self._ahead[place]))
 
@@ -87,7 +87,7 @@ class Watch:
         self._committed = Reader(bootstrap_servers, topics, committed=True, wait_ms=_WAIT_MS)
         self._everything = Reader(bootstrap_servers, topics, committed=False, wait_ms=_WAIT_MS)
         self._tally = Tally(self._committed.reached)
-        self.counts: Mapping[Place, Count] = self._tally.counts()
+        self.counts: Mapping[TopicPartition, Count] = self._tally.counts()
 
     def __enter__(self) -> Watch:
         return self
@@ -110,15 +110,15 @@ class Watch:
     def total(self) -> Count:
         return sum(self.counts.values(), Count())
 
-    def ends(self) -> dict[Place, int]:
+    def ends(self) -> dict[TopicPartition, int]:
         """Where each partition ends now, for ``read_committed`` consumers."""
         return self._committed.ends()
 
-    def has_all_before(self, ends: Mapping[Place, int]) -> bool:
+    def has_all_before(self, ends: Mapping[TopicPartition, int]) -> bool:
         """Whether everything before these ends has been counted."""
         readers = (self._committed, self._everything)
         return all(reader.reached[place] >= end for reader in readers for place, end in ends.items())
 
-    def visible_behind(self, ends: Mapping[Place, int]) -> int:
+    def visible_behind(self, ends: Mapping[TopicPartition, int]) -> int:
         """How many rows at or behind these ends have been counted, where nothing but rows is written."""
         return sum(max(0, self._committed.reached[place] - end) for place, end in ends.items())

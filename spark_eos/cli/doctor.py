@@ -87,7 +87,7 @@ def doctor(
             output=output,
         )
     from spark_eos.ops.doctor.command import doctor as visit
-    from spark_eos.ops.doctor.finding import Asked
+    from spark_eos.ops.doctor.finding import PlannedQuery
     from spark_eos.options.parse import SinkOptions
     from spark_eos.options.table import DEFAULT_LEDGER_TOPIC, DEFAULT_PREFIX
 
@@ -104,7 +104,7 @@ def doctor(
             ledger_topic=ledger_topic or DEFAULT_LEDGER_TOPIC,
             group_id=group,
         )
-        asked = Asked(options, inputs or [], outputs or [], stop_s, trial, principal)
+        asked = PlannedQuery(options, inputs or [], outputs or [], stop_s, trial, principal)
         return visit(asked, _paint if sys.stdout.isatty() else lambda severity, text: text)
 
     return tell(output, answering)

@@ -59,7 +59,9 @@ def replay(
     """
     from spark_eos.ops.replay import command
 
-    asked = command.Asked(checkpoint, to_batch, to_timestamp, to_offsets, new, again, topic, in_place, finish, yes)
+    asked = command.ReplayOptions(
+        checkpoint, to_batch, to_timestamp, to_offsets, new, again, topic, in_place, finish, yes
+    )
     return tell(
         output,
         lambda: command.replay(asked, cluster(servers, kafka, kafka_file, ledger_topic, prefix), hadoop(storage)),

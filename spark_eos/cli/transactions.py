@@ -28,16 +28,16 @@ app = new_app(
     """
 )
 
-Queries = Annotated[
+QueryFilter = Annotated[
     list[str] | None, typer.Option("--query", metavar="ID", help="only of this query (repeat)", show_default=False)
 ]
-Ended = Annotated[list[str], typer.Option("--query", metavar="ID", help="the query's id (repeat)")]
+QueriesToEnd = Annotated[list[str], typer.Option("--query", metavar="ID", help="the query's id (repeat)")]
 
 
 @app.command("list")
 def list_(
     servers: Servers,
-    query: Queries = None,
+    query: QueryFilter = None,
     open_for: Annotated[
         float, typer.Option("--open-for", metavar="S", help="only those open for so many seconds")
     ] = 0.0,
@@ -59,7 +59,7 @@ def list_(
 @app.command()
 def describe(
     servers: Servers,
-    query: Queries = None,
+    query: QueryFilter = None,
     id_: Annotated[
         list[str] | None,
         typer.Option("--id", metavar="ID", help="only this transactional id (repeat)", show_default=False),
@@ -82,7 +82,7 @@ def describe(
 @app.command()
 def abort(
     servers: Servers,
-    query: Ended,
+    query: QueriesToEnd,
     yes: Yes = False,
     kafka: Kafka = None,
     kafka_file: KafkaFile = None,
@@ -102,7 +102,7 @@ def abort(
 @app.command()
 def settle(
     servers: Servers,
-    query: Ended,
+    query: QueriesToEnd,
     yes: Yes = False,
     abort_broken: Annotated[
         bool,

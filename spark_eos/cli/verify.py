@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from spark_eos.ops.verify import Question
 
 
-class Order(StrEnum):
+class OrderChoice(StrEnum):
     """Within what rows have to keep their order."""
 
     INPUT_PARTITION = "input-partition"
@@ -39,7 +39,7 @@ def verify(
         str | None,
         typer.Option(metavar="GROUP", help="only rows below its offsets are due (default: all)", show_default=False),
     ] = None,
-    order: Annotated[Order, typer.Option(help="within what rows keep their order")] = Order.INPUT_PARTITION,
+    order: Annotated[OrderChoice, typer.Option(help="within what rows keep their order")] = OrderChoice.INPUT_PARTITION,
     allow_missing: Annotated[bool, typer.Option("--allow-missing", help="the job filters rows")] = False,
     same_value: Annotated[bool, typer.Option("--same-value", help="a row with another value is torn")] = False,
     json_: Annotated[

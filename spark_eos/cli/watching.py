@@ -25,11 +25,11 @@ from spark_eos.errors import EosError
 if TYPE_CHECKING:
     from spark_eos.ops.answer import Answer
 
-Source = Annotated[
+EventSource = Annotated[
     str,
     typer.Argument(metavar="SOURCE", help="a file of events, or the address of a query's metrics: http://HOST:9400"),
 ]
-Query = Annotated[
+QueryName = Annotated[
     str | None,
     typer.Option("--query", metavar="NAME", help="its name, or its id (default: the busiest)", show_default=False),
 ]
@@ -45,7 +45,7 @@ def plot(
         ),
     ],
     to: Annotated[str, typer.Option("--to", metavar="FILE", help="the picture: .png, .svg or .pdf")] = "query.png",
-    query: Query = None,
+    query: QueryName = None,
     last: Annotated[
         float | None, typer.Option("--last", metavar="S", help="only its last seconds", show_default=False)
     ] = None,
@@ -75,8 +75,8 @@ def plot(
 
 
 def top(
-    source: Source,
-    query: Query = None,
+    source: EventSource,
+    query: QueryName = None,
     once: Annotated[bool, typer.Option("--once", help="print it once, and end")] = False,
     every: Annotated[float, typer.Option("--every", min=0.1, metavar="S", help="how often to look")] = 1.0,
     servers: MaybeServers = None,

@@ -30,7 +30,8 @@ from spark_eos.source.consumer import read_by_consumer
 from spark_eos.source.decode import damaged
 from spark_eos.source.fetch import resuming
 from spark_eos.source.planning import OffsetRange
-from spark_eos.source.raw import Fetched, read_batches
+from spark_eos.source.raw import FetchedBatches, read_batches
+from spark_eos.topic_partition import TopicPartition
 
 _BATCH = struct.Struct(">qqqiI")
 _ROW = struct.Struct(">qqii")
@@ -48,7 +49,7 @@ class Copied:
     runs: tuple[tuple[int, int], ...] = ()
 
 
-def copy_range(fetching: Fetching, range_: OffsetRange, target: tuple[str, int], producer: ArrowProducer) -> Copied:
+def copy_range(fetching: Fetching, range_: OffsetRange, target: TopicPartition, producer: ArrowProducer) -> Copied:
     """Hand the rows of a range to the producer, for the target's topic and partition, in order.
 
     ``producer`` has begun; to wait until it has written them (`flush`) is left to the caller. Nothing is handed over
@@ -60,7 +61,7 @@ def copy_range(fetching: Fetching, range_: OffsetRange, target: tuple[str, int],
     return Copied(copy.rows, copy.digest % (1 << DIGEST_BITS), copy.oldest_ms, tuple(copy.runs))
 
 
-def _by_consumer(fetching: Fetching, range_: OffsetRange) -> Iterator[Fetched | pa.RecordBatch]:
+def _by_consumer(fetching: Fetching, range_: OffsetRange) -> Iterator[FetchedBatches | pa.RecordBatch]:
     return read_by_consumer(replace(fetching, include_headers=True), range_)
 
 
@@ -72,14 +73,14 @@ class _Copy:
     limit there, or another attempt, may change that; nor how the batches were fetched.
     """
 
-    def __init__(self, range_: OffsetRange, target: tuple[str, int], producer: ArrowProducer) -> None:
+    def __init__(self, range_: OffsetRange, target: TopicPartition, producer: ArrowProducer) -> None:
         self.rows = self.digest = 0
         self.oldest_ms: int | None = None
         self.runs: list[tuple[int, int]] = []
         self._range, self._target, self._producer = range_, target, producer
         self._seed = blake2b(repr((range_.topic, range_.partition, *target)).encode(), digest_size=16).digest()
 
-    def take(self, piece: Fetched | pa.RecordBatch) -> None:
+    def take(self, piece: FetchedBatches | pa.RecordBatch) -> None:
         if isinstance(piece, pa.RecordBatch):
             self._take_rows(piece)
             return

@@ -20,13 +20,13 @@ from spark_eos.direct.checks import check_cluster, check_targets
 from spark_eos.direct.plan import DirectPlan
 from spark_eos.events import NOWHERE, Events
 from spark_eos.kafka.admin.topics import cluster_id
-from spark_eos.options.offsets import Offsets
 from spark_eos.protocol.ranges import Range
 from spark_eos.source import offsets as formats
 from spark_eos.source import planning
 from spark_eos.source.offsets import Position, TopicIds
 from spark_eos.source.reader import EosKafkaStreamReader, SparkOffset
 from spark_eos.spark import ReadLimit
+from spark_eos.topic_partition import PartitionOffsets
 from spark_eos.tracebacks import hidden_traceback
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ class DirectStreamReader(EosKafkaStreamReader):
     def __reduce__(self) -> tuple[Any, ...]:
         return DirectStreamReader, (self._plan, self._events)
 
-    def _position(self, offsets: Offsets, ids: TopicIds) -> Position:
+    def _position(self, offsets: PartitionOffsets, ids: TopicIds) -> Position:
         return Position(offsets, ids, self._options.report_group, self._plan.cluster)
 
     @hidden_traceback()

@@ -17,7 +17,7 @@ from spark_eos.protocol.head import Digest
 from spark_eos.protocol.ranges import Direct, Range
 from spark_eos.protocol.task import TaskReport
 from spark_eos.sink.attempt import Attempt, Part, RowWriter
-from spark_eos.sink.job import Identity, Job
+from spark_eos.sink.job import Identity, SinkJob
 from spark_eos.sink.producers import TaskProducer
 from spark_eos.sink.rows import RowBatch
 from spark_eos.sink.session import session
@@ -46,7 +46,7 @@ def given_to(plan: DirectPlan, batches: Iterable[pa.RecordBatch]) -> Given:
 
 
 def run_task(
-    plan: DirectPlan, job: Job, me: Identity, batches: Iterator[pa.RecordBatch], parts_of: PartsOf | None = None
+    plan: DirectPlan, job: SinkJob, me: Identity, batches: Iterator[pa.RecordBatch], parts_of: PartsOf | None = None
 ) -> TaskReport:
     """Write what the task's ranges hold, or nothing if it is decided and not lost; the report for the driver."""
     given = given_to(plan, batches)
@@ -73,7 +73,7 @@ class Parts:
     """What a task writes, range by range. ``ids``: of the topics, as they were when the micro-batch was planned."""
 
     def __init__(
-        self, plan: DirectPlan, job: Job, producer: TaskProducer, digest_by: Digest, ids: dict[str, str]
+        self, plan: DirectPlan, job: SinkJob, producer: TaskProducer, digest_by: Digest, ids: dict[str, str]
     ) -> None:
         self._plan, self._producer, self._ids, self._digest_by = plan, producer, ids, digest_by
         self._writer = RowWriter(job, producer)
@@ -122,7 +122,7 @@ class Parts:
                 yield replace(part, bytes=size_of(rows))
 
 
-PartsOf = Callable[[DirectPlan, Job, TaskProducer, Digest, dict[str, str]], Parts]
+PartsOf = Callable[[DirectPlan, SinkJob, TaskProducer, Digest, dict[str, str]], Parts]
 """Makes `Parts`, or what does more."""
 
 

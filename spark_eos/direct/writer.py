@@ -10,7 +10,7 @@ from pyspark.sql.types import StructType
 from spark_eos.direct.plan import DirectPlan
 from spark_eos.events import NOWHERE, Events
 from spark_eos.protocol.task import TaskReport
-from spark_eos.sink.job import Identity, Job
+from spark_eos.sink.job import Identity, SinkJob
 from spark_eos.sink.schema import Columns
 from spark_eos.sink.writer import EosKafkaStreamWriter
 
@@ -26,7 +26,7 @@ class DirectStreamWriter(EosKafkaStreamWriter):
         """Those of the transform, or of records: Spark's rows are ranges."""
         return self._plan.columns
 
-    def _run(self, job: Job, me: Identity, iterator: Iterator[pa.RecordBatch]) -> TaskReport:
+    def _run(self, job: SinkJob, me: Identity, iterator: Iterator[pa.RecordBatch]) -> TaskReport:
         from spark_eos.direct.task import run_task
 
         return run_task(self._plan, job, me, iterator)

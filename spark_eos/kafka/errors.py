@@ -24,6 +24,7 @@ from spark_eos.kafka.codes import (
     name_of,
 )
 from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.topic_partition import TopicPartition
 
 ACLS = "'spark-eos acls' prints all that a query needs"
 """For hints of what a user may not do."""
@@ -83,7 +84,7 @@ def delivery_error(name: str, cause: Cause, failed: int) -> EosError:
     )
 
 
-def too_large(place: tuple[str, int], rows: int, size: int) -> RowError:
+def too_large(place: TopicPartition, rows: int, size: int) -> RowError:
     """The error for a record batch of ``size`` bytes that a partition does not take."""
     topic, partition = place
     less = "shrink the row" if rows == 1 else "lower 'kafka.batch.size', so that fewer rows go together"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from confluent_kafka import Message
 
+from spark_eos.topic_partition import TopicPartition
+
 
 def offset_of(message: Message) -> int:
     """The offset of a row, or of a partition's end."""
@@ -12,7 +14,7 @@ def offset_of(message: Message) -> int:
     return offset
 
 
-def place_of(message: Message) -> tuple[str, int]:
+def place_of(message: Message) -> TopicPartition:
     """Topic and partition of a row, or of a partition's end."""
     topic, partition = message.topic(), message.partition()
     assert topic is not None and partition is not None

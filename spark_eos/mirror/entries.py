@@ -23,7 +23,7 @@ Stretches = Sequence[tuple[int, int]]
 
 
 @dataclass(frozen=True)
-class Source:
+class SourcePartition:
     """A partition of a topic of a cluster, both by their ids."""
 
     cluster: str
@@ -32,7 +32,7 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Run:
+class OffsetRun:
     """``count`` rows that lie without a gap in the source, from offset ``source`` on, and in the target."""
 
     source: int
@@ -41,34 +41,34 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Entry:
+class MapEntry:
     """Offsets ``first`` to ``end``, exclusive, of a source: those with a row are in ``runs``, by their order.
 
     ``topic``: the name of the source's topic; ``target``, ``target_id``: name and id of the target's, whose partition
     has the same number.
     """
 
-    source: Source
+    source: SourcePartition
     topic: str
     first: int
     end: int
     target: str
     target_id: str
-    runs: tuple[Run, ...]
+    runs: tuple[OffsetRun, ...]
 
 
-def runs_of(source: Stretches, target: Stretches) -> tuple[Run, ...]:
+def runs_of(source: Stretches, target: Stretches) -> tuple[OffsetRun, ...]:
     """The same rows, in the same order, by their offsets on both sides. Raises ValueError unless they are as many."""
-    runs: list[Run] = []
+    runs: list[OffsetRun] = []
     ours, theirs = list(source)[::-1], list(target)[::-1]
     while ours and theirs:
         (at, left), (there, room) = ours.pop(), theirs.pop()
         count = min(left, room)
-        last = runs[-1] if runs else Run(at, there, 0)
+        last = runs[-1] if runs else OffsetRun(at, there, 0)
         if (last.source + last.count, last.target + last.count) == (at, there):
-            runs[-1:] = [Run(last.source, last.target, last.count + count)]
+            runs[-1:] = [OffsetRun(last.source, last.target, last.count + count)]
         else:
-            runs.append(Run(at, there, count))
+            runs.append(OffsetRun(at, there, count))
         if left > count:
             ours.append((at + count, left - count))
         if room > count:
@@ -78,15 +78,15 @@ def runs_of(source: Stretches, target: Stretches) -> tuple[Run, ...]:
     return tuple(runs)
 
 
-def cut(entry: Entry) -> Iterator[Entry]:
+def cut(entry: MapEntry) -> Iterator[MapEntry]:
     """The entry as one or more that are not too large."""
     starts = [entry.first, *(run.source for run in entry.runs[MOST_RUNS::MOST_RUNS])]
     for number, (first, end) in enumerate(zip(starts, [*starts[1:], entry.end], strict=True)):
         some = entry.runs[number * MOST_RUNS : (number + 1) * MOST_RUNS]
-        yield Entry(entry.source, entry.topic, first, end, entry.target, entry.target_id, some)
+        yield MapEntry(entry.source, entry.topic, first, end, entry.target, entry.target_id, some)
 
 
-def to_record(entry: Entry) -> tuple[bytes, bytes]:
+def to_record(entry: MapEntry) -> tuple[bytes, bytes]:
     """Key and value, as JSON. Of runs, the differences to the end of the run before."""
     source = entry.source
     key = {"cluster": source.cluster, "topic": source.topic_id, "partition": source.partition, "first": entry.first}
@@ -98,7 +98,7 @@ def to_record(entry: Entry) -> tuple[bytes, bytes]:
     return _text(key), _text(value)
 
 
-def from_record(key: bytes, value: bytes) -> Entry | None:
+def from_record(key: bytes, value: bytes) -> MapEntry | None:
     """The inverse; None for a record that is none of these."""
     place: dict[str, Any] = json.loads(key)
     if "first" not in place:
@@ -106,13 +106,13 @@ def from_record(key: bytes, value: bytes) -> Entry | None:
     fields = json.loads(value)
     runs, at, there = [], place["first"], 0
     for gap, jump, count in fields["runs"]:
-        runs.append(Run(at + gap, there + jump, count))
+        runs.append(OffsetRun(at + gap, there + jump, count))
         at, there = at + gap + count, there + jump + count
-    source = Source(place["cluster"], place["topic"], place["partition"])
-    return Entry(source, fields["topic"], place["first"], fields["end"], fields["target"], fields["id"], tuple(runs))
+    source = SourcePartition(place["cluster"], place["topic"], place["partition"])
+    return MapEntry(source, fields["topic"], place["first"], fields["end"], fields["target"], fields["id"], tuple(runs))
 
 
-def partition_of(source: Source, count: int) -> int:
+def partition_of(source: SourcePartition, count: int) -> int:
     """Where a map of so many partitions has the entries of a source. The first one is for the origins of topics, which
     whoever asks for them can read without the rest."""
     name = f"{source.cluster} {source.topic_id} {source.partition}".encode()
@@ -120,7 +120,7 @@ def partition_of(source: Source, count: int) -> int:
 
 
 @dataclass(frozen=True)
-class Place:
+class TargetPosition:
     """A position in the target."""
 
     topic: str
@@ -133,7 +133,7 @@ class Translation:
     """The entries of one partition of the source, at least one. ``doubled``: rows of it were mirrored more than once,
     as by a mirror that has begun anew, so that they are at two places in the target."""
 
-    def __init__(self, entries: Iterable[Entry]) -> None:
+    def __init__(self, entries: Iterable[MapEntry]) -> None:
         self.entries = sorted(entries, key=lambda entry: entry.first)
         self.begin = self.entries[0].first
         self.end = max(entry.end for entry in self.entries)
@@ -147,7 +147,7 @@ class Translation:
         before = self.entries[max(0, bisect.bisect_right(self._firsts, offset) - 1)]
         return not self.doubled and before.first <= offset <= before.end
 
-    def place(self, offset: int) -> Place:
+    def place(self, offset: int) -> TargetPosition:
         """Where a reader of the target goes on that has read everything before this position of the source."""
         number = bisect.bisect_right(self._lasts, offset)
         if number < len(self._runs):
@@ -159,8 +159,8 @@ class Translation:
         return _place(self.entries[-1], 0)
 
 
-def _place(entry: Entry, offset: int) -> Place:
-    return Place(entry.target, entry.target_id, entry.source.partition, offset)
+def _place(entry: MapEntry, offset: int) -> TargetPosition:
+    return TargetPosition(entry.target, entry.target_id, entry.source.partition, offset)
 
 
 def _text(fields: dict[str, Any]) -> bytes:

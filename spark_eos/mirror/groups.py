@@ -7,11 +7,12 @@ from dataclasses import dataclass
 
 from spark_eos.errors import KafkaError, TopicError
 from spark_eos.kafka.admin.groups import active_members, commit_offsets, committed_offsets, delete_offsets
-from spark_eos.kafka.admin.topics import Offsets, cluster_id, describe_topics
+from spark_eos.kafka.admin.topics import cluster_id, describe_topics
 from spark_eos.kafka.config.properties import KafkaProperties
-from spark_eos.mirror.entries import Place, Source, Translation
+from spark_eos.mirror.entries import SourcePartition, TargetPosition, Translation
 from spark_eos.mirror.map_topic import DEFAULT_MAP, OffsetMap, not_covered
 from spark_eos.retry import retrying
+from spark_eos.topic_partition import PartitionOffsets, TopicPartition
 
 
 @dataclass(frozen=True)
@@ -21,7 +22,7 @@ class Step:
     topic: str
     partition: int
     offset: int
-    place: Place
+    place: TargetPosition
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,7 @@ class Mover:
         self._check_empty(self.source, "source")
         if committed_offsets(self.source, self.group, None) != committed:
             raise self._moves()
-        offsets: Offsets = {}
+        offsets: PartitionOffsets = {}
         moved: dict[str, list[int]] = {}
         for step in steps:
             offsets.setdefault(step.place.topic, {})[step.partition] = step.place.offset
@@ -91,7 +92,7 @@ class Mover:
                 group=self.group,
             )
 
-    def _steps(self, committed: Offsets, wait_s: float) -> tuple[tuple[Step, ...], tuple[str, ...]]:
+    def _steps(self, committed: PartitionOffsets, wait_s: float) -> tuple[tuple[Step, ...], tuple[str, ...]]:
         """Of all that is mirrored, when the map covers it; and the topics that are not."""
         cluster = cluster_id(self.source)
         ids = {name: topic.id for name, topic in describe_topics(self.source, committed, missing_ok=True).items()}
@@ -155,10 +156,10 @@ class Mover:
 
 
 def _found(map_: OffsetMap, ids: Mapping[str, str], topic: str, partition: int) -> Translation | None:
-    return map_.translations.get(Source(map_.cluster, ids.get(topic, ""), partition))
+    return map_.translations.get(SourcePartition(map_.cluster, ids.get(topic, ""), partition))
 
 
-def _not_yet(map_: OffsetMap, committed: Offsets, ids: Mapping[str, str]) -> list[tuple[str, int]]:
+def _not_yet(map_: OffsetMap, committed: PartitionOffsets, ids: Mapping[str, str]) -> list[TopicPartition]:
     """Partitions that the map may still come to cover. Nobody has to wait for one of which nothing was read."""
     return [
         (topic, p)
@@ -168,7 +169,7 @@ def _not_yet(map_: OffsetMap, committed: Offsets, ids: Mapping[str, str]) -> lis
     ]
 
 
-def _place(map_: OffsetMap, ids: Mapping[str, str], topic: str, partition: int, offset: int) -> Place:
+def _place(map_: OffsetMap, ids: Mapping[str, str], topic: str, partition: int, offset: int) -> TargetPosition:
     """Raises KafkaError (EOS_MIRROR_NOT_COVERED)."""
     found = _found(map_, ids, topic, partition)
     if found is None and offset == 0:
@@ -176,7 +177,7 @@ def _place(map_: OffsetMap, ids: Mapping[str, str], topic: str, partition: int, 
         others = [t for source, t in map_.translations.items() if source.topic_id == ids.get(topic)]
         if others:
             last = others[0].entries[-1]
-            return Place(last.target, last.target_id, partition, 0)
+            return TargetPosition(last.target, last.target_id, partition, 0)
     if found is None or not found.covers(offset):
         raise not_covered(topic, partition, offset, [] if found is None else [found])
     return found.place(offset)

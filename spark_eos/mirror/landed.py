@@ -11,6 +11,7 @@ from spark_eos.kafka.requests.describe_producers import describe_producers, open
 from spark_eos.kafka.requests.fetch import fetch_once
 from spark_eos.protocol.head import Pair
 from spark_eos.retry import retrying
+from spark_eos.topic_partition import TopicPartition
 
 _FETCH_BYTES = 1 << 20
 _WAIT_S = 30.0
@@ -46,7 +47,7 @@ def landed(kafka: KafkaProperties, own: Pair, topic: str, partition: int, rows: 
 
 
 def _read(
-    kafka: KafkaProperties, own: Pair, place: tuple[str, int], at: int
+    kafka: KafkaProperties, own: Pair, place: TopicPartition, at: int
 ) -> tuple[int, list[tuple[int, int]]] | None:
     """The offset to read on from after the next answer, and what is the producer's in it; None for one to ask again, of
     which nothing counts."""

@@ -10,7 +10,7 @@ from spark_eos.kafka.admin.topics import begin_offsets, describe_topics, end_off
 from spark_eos.kafka.codes import FETCH_RETRIES, OK, Code, name_of
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.ports.ledger_log import KafkaLog
-from spark_eos.mirror.entries import Entry, Place, Source, Translation, from_record
+from spark_eos.mirror.entries import MapEntry, SourcePartition, TargetPosition, Translation, from_record
 
 DEFAULT_MAP = "__spark_eos_mirror"
 ORIGINS = 0
@@ -24,7 +24,7 @@ _CONFIG = {
     "compression.type": "producer",
 }
 
-Record = tuple[bytes, bytes]
+KeyValue = tuple[bytes, bytes]
 
 
 def make_map(kafka: KafkaProperties, topic: str, replication: int) -> None:
@@ -52,7 +52,7 @@ def not_made(topic: str, why: str) -> TopicError:
     )
 
 
-def records(kafka: KafkaProperties, topic: str, partitions: Iterable[int] | None = None) -> Iterator[Record]:
+def records(kafka: KafkaProperties, topic: str, partitions: Iterable[int] | None = None) -> Iterator[KeyValue]:
     """The newest record of each key, of all partitions or of these, as they are now and stable; deleted ones left out.
 
     Raises TopicError (EOS_TOPIC_MISSING), ConnectionFailed, KafkaError (EOS_MIRROR_MAP_UNREADABLE).
@@ -97,8 +97,8 @@ def _unreadable(topic: str, partition: int, offset: int, why: str) -> KafkaError
 class OffsetMap:
     """The map as it is when it is read. ``cluster``: the id of the source's."""
 
-    def __init__(self, entries: Iterable[Entry], cluster: str) -> None:
-        by_source: dict[Source, list[Entry]] = {}
+    def __init__(self, entries: Iterable[MapEntry], cluster: str) -> None:
+        by_source: dict[SourcePartition, list[MapEntry]] = {}
         for entry in entries:
             if entry.source.cluster == cluster:
                 by_source.setdefault(entry.source, []).append(entry)
@@ -120,14 +120,14 @@ class OffsetMap:
                 ids.append(source.topic_id)
         return found
 
-    def translate(self, topic: str, partition: int, offset: int, *, topic_id: str | None = None) -> Place:
+    def translate(self, topic: str, partition: int, offset: int, *, topic_id: str | None = None) -> TargetPosition:
         """Where a reader of the target goes on that has read all that is before ``offset`` in the source.
 
         ``topic_id``: the source topic's, needed only if there was more than one of this name. Raises KafkaError
         (EOS_MIRROR_NOT_COVERED) for what is before the map's beginning, or has not been mirrored yet.
         """
         ids = [topic_id] if topic_id is not None else self.topics().get(topic, [])
-        found = [self.translations.get(Source(self.cluster, id_, partition)) for id_ in ids]
+        found = [self.translations.get(SourcePartition(self.cluster, id_, partition)) for id_ in ids]
         there = [translation for translation in found if translation is not None]
         if len(there) != 1 or not there[0].covers(offset):
             raise not_covered(topic, partition, offset, there)

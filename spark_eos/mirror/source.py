@@ -21,7 +21,7 @@ from spark_eos.source.offsets import Position
 from spark_eos.source.planning import OffsetRange
 
 if TYPE_CHECKING:
-    from spark_eos.sink.job import Identity, Job
+    from spark_eos.sink.job import Identity, SinkJob
 
 
 class MirrorDataSource(EosDirectDataSource):
@@ -64,7 +64,7 @@ class MirrorStreamReader(DirectStreamReader):
 class MirrorStreamWriter(DirectStreamWriter):
     """See DirectStreamWriter."""
 
-    def _run(self, job: Job, me: Identity, iterator: Iterator[pa.RecordBatch]) -> TaskReport:
+    def _run(self, job: SinkJob, me: Identity, iterator: Iterator[pa.RecordBatch]) -> TaskReport:
         from spark_eos.direct.task import run_task
         from spark_eos.mirror.task import MirrorParts
 

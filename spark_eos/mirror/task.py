@@ -17,16 +17,17 @@ from spark_eos.kafka.admin.configs import topic_config
 from spark_eos.kafka.admin.topics import describe_topics, topic_partitions
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.producer.partition_queue import UNKNOWN
-from spark_eos.mirror.entries import Entry, Source, Stretches, cut, partition_of, runs_of, to_record
+from spark_eos.mirror.entries import MapEntry, SourcePartition, Stretches, cut, partition_of, runs_of, to_record
 from spark_eos.mirror.landed import landed
 from spark_eos.mirror.plan import MirrorPlan
 from spark_eos.mirror.settings import retention_ms
 from spark_eos.protocol.head import Digest
 from spark_eos.protocol.ranges import Range
 from spark_eos.sink.attempt import Part
-from spark_eos.sink.job import Job
+from spark_eos.sink.job import SinkJob
 from spark_eos.sink.producers import TaskProducer
 from spark_eos.source.planning import OffsetRange
+from spark_eos.topic_partition import TopicPartition
 
 _SETTINGS_S = 10
 
@@ -35,7 +36,7 @@ class MirrorParts(Parts):
     """See Parts. The map's entries come last, when all rows are acknowledged."""
 
     def __init__(
-        self, plan: DirectPlan, job: Job, producer: TaskProducer, digest_by: Digest, ids: dict[str, str]
+        self, plan: DirectPlan, job: SinkJob, producer: TaskProducer, digest_by: Digest, ids: dict[str, str]
     ) -> None:
         super().__init__(plan, job, producer, digest_by, ids)
         assert isinstance(plan, MirrorPlan)
@@ -65,16 +66,16 @@ class MirrorParts(Parts):
         self._copies.append((place, copied))
         return copied
 
-    def _entries(self, ids: dict[str, str]) -> Iterator[Entry]:
-        there: dict[tuple[str, int], list[tuple[int, int]]] = {}
+    def _entries(self, ids: dict[str, str]) -> Iterator[MapEntry]:
+        there: dict[TopicPartition, list[tuple[int, int]]] = {}
         for place, copied in self._copies:
             target, number = self._mirror.target(place.topic), place.partition
             if (target, number) not in there:
                 there[target, number] = list(self._landed(target, number))
             mine = _take(there[target, number], copied.rows)
-            source = Source(self._mirror.cluster, self._ids[place.topic], number)
+            source = SourcePartition(self._mirror.cluster, self._ids[place.topic], number)
             runs = runs_of(copied.runs, mine)
-            yield Entry(source, place.topic, place.start, place.end, target, ids[target], runs)
+            yield MapEntry(source, place.topic, place.start, place.end, target, ids[target], runs)
 
     def _landed(self, topic: str, partition: int) -> Stretches:
         """Offsets of all rows that this transaction has in a partition of the target: as the brokers have said when
@@ -86,7 +87,7 @@ class MirrorParts(Parts):
         rows = sum(count for _, count in runs)
         return landed(self._mirror.sink.kafka, producer.identity(), topic, partition, rows)
 
-    def _write(self, entries: list[Entry]) -> None:
+    def _write(self, entries: list[MapEntry]) -> None:
         topic = self._mirror.targets.map
         partitions = topic_partitions(self._mirror.sink.kafka, [topic])[topic]
         keys, values = zip(*(to_record(entry) for entry in entries), strict=True)

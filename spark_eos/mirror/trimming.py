@@ -13,7 +13,7 @@ from spark_eos.kafka.admin.topics import begin_offsets, cluster_id, describe_top
 from spark_eos.kafka.config.librdkafka import librdkafka_config
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.log import logger
-from spark_eos.mirror.entries import Entry, partition_of, to_record
+from spark_eos.mirror.entries import MapEntry, partition_of, to_record
 from spark_eos.mirror.map_topic import OffsetMap
 
 EVERY_S = 6 * 3600.0
@@ -34,7 +34,7 @@ def trim(source: KafkaProperties, target: KafkaProperties, map_topic: str) -> in
     return len(passed)
 
 
-def _passed(source: KafkaProperties, map_: OffsetMap) -> Iterator[Entry]:
+def _passed(source: KafkaProperties, map_: OffsetMap) -> Iterator[MapEntry]:
     there = describe_topics(source, map_.topics(), missing_ok=True)
     known = {topic.id: (name, topic.partitions) for name, topic in there.items()}
     places = {
@@ -50,7 +50,7 @@ def _passed(source: KafkaProperties, map_: OffsetMap) -> Iterator[Entry]:
         yield from (entry for entry in translation.entries[:-1] if entry.end <= begins[name][partition])
 
 
-def _delete(target: KafkaProperties, map_topic: str, entries: Iterable[Entry]) -> None:
+def _delete(target: KafkaProperties, map_topic: str, entries: Iterable[MapEntry]) -> None:
     """Returns when the brokers have the tombstones. Raises KafkaError (EOS_MIRROR_MAP_NOT_TRIMMED)."""
     partitions = topic_partitions(target, [map_topic])[map_topic]
     own = {"enable.idempotence": True, "queue.buffering.max.messages": 0}

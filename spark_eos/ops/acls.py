@@ -10,10 +10,10 @@ from typing import Literal
 from spark_eos.options.table import DEFAULT_LEDGER_TOPIC, DEFAULT_PREFIX
 from spark_eos.protocol.names import TWO_PHASE_TRIAL
 
-Resource = Literal["TOPIC", "GROUP", "TRANSACTIONAL_ID"]
+ResourceType = Literal["TOPIC", "GROUP", "TRANSACTIONAL_ID"]
 Operation = Literal["READ", "WRITE", "CREATE", "DESCRIBE_CONFIGS", "TWO_PHASE_COMMIT"]
 
-_FLAGS: dict[Resource, str] = {"TOPIC": "--topic", "GROUP": "--group", "TRANSACTIONAL_ID": "--transactional-id"}
+_FLAGS: dict[ResourceType, str] = {"TOPIC": "--topic", "GROUP": "--group", "TRANSACTIONAL_ID": "--transactional-id"}
 _OPERATIONS: dict[Operation, str] = {
     "READ": "Read",
     "WRITE": "Write",
@@ -45,7 +45,7 @@ class Query:
 class Acl:
     """One operation on one resource. ``prefixed``: on all whose names begin so. DESCRIBE comes with READ and WRITE."""
 
-    resource: Resource
+    resource: ResourceType
     name: str
     operation: Operation
     prefixed: bool = False
@@ -78,7 +78,7 @@ def needed(query: Query) -> list[Acl]:
 
 def as_commands(acls: Iterable[Acl], principal: str, servers: str) -> list[str]:
     """One kafka-acls.sh for each resource, for ``principal`` such as ``User:ann``."""
-    by_resource: dict[tuple[Resource, str, bool], list[Operation]] = {}
+    by_resource: dict[tuple[ResourceType, str, bool], list[Operation]] = {}
     for acl in acls:
         by_resource.setdefault((acl.resource, acl.name, acl.prefixed), []).append(acl.operation)
     commands = []

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from spark_eos.errors import OptionError
-from spark_eos.options.offsets import Offsets, bad, parse_offsets
+from spark_eos.options.offsets import bad, parse_offsets
+from spark_eos.topic_partition import PartitionOffsets
 
 
 @dataclass(frozen=True)
@@ -17,13 +18,13 @@ class ByTime:
     If there is none: the end if ``else_latest``, otherwise an error.
     """
 
-    times: int | Offsets
+    times: int | PartitionOffsets
     else_latest: bool
 
 
 _Word = Literal["earliest", "latest", "group"]
 #: Offsets may be EARLIEST or LATEST.
-Limit = _Word | Offsets | ByTime
+Limit = _Word | PartitionOffsets | ByTime
 
 _SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
 

@@ -10,8 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from spark_eos.errors import OptionError
-
-Offsets = dict[str, dict[int, int]]
+from spark_eos.topic_partition import PartitionOffsets
 
 LATEST = -1
 EARLIEST = -2
@@ -24,7 +23,7 @@ _PARTITIONS_EXAMPLE = '{"topic1":[0,1],"topic2":[2,4]}'
 # Parsing
 
 
-def parse_offsets(option: str, text: str) -> Offsets:
+def parse_offsets(option: str, text: str) -> PartitionOffsets:
     """JSON with an offset for each partition, which may be EARLIEST or LATEST.
 
     Raises OptionError: EOS_OPTION_OFFSETS_JSON with line and column, EOS_OPTION_OFFSETS with the topic and partition.
@@ -39,7 +38,7 @@ def parse_offsets(option: str, text: str) -> Offsets:
     return _numbers(option, text, check, _OFFSETS_EXAMPLE)
 
 
-def parse_times(option: str, text: str) -> Offsets:
+def parse_times(option: str, text: str) -> PartitionOffsets:
     """JSON with a timestamp for each partition, in milliseconds since 1970. Errors as for `parse_offsets`."""
 
     def check(topic: str, p: str, at: object) -> int:
@@ -70,7 +69,7 @@ def parse_partitions(option: str, text: str) -> dict[str, tuple[int, ...]]:
     return result
 
 
-def fill_in(option: str, wanted: Offsets, begin: Offsets, end: Offsets) -> Offsets:
+def fill_in(option: str, wanted: PartitionOffsets, begin: PartitionOffsets, end: PartitionOffsets) -> PartitionOffsets:
     """Replace EARLIEST and LATEST by offsets. Raises OptionError if ``wanted`` does not match the partitions."""
     check_same_partitions(option, wanted, begin)
     return {
@@ -81,7 +80,7 @@ def fill_in(option: str, wanted: Offsets, begin: Offsets, end: Offsets) -> Offse
     }
 
 
-def check_same_partitions(option: str, wanted: Offsets, there: Offsets) -> None:
+def check_same_partitions(option: str, wanted: PartitionOffsets, there: PartitionOffsets) -> None:
     """Raise OptionError (EOS_OPTION_OFFSETS) unless ``wanted`` has exactly the partitions that are read."""
     for topic in wanted:
         if topic not in there:
@@ -112,7 +111,7 @@ def check_same_partitions(option: str, wanted: Offsets, there: Offsets) -> None:
             )
 
 
-def check_known(option: str, offsets: Offsets, begin: Offsets, end: Offsets) -> None:
+def check_known(option: str, offsets: PartitionOffsets, begin: PartitionOffsets, end: PartitionOffsets) -> None:
     """Raise OptionError (EOS_OPTION_OFFSETS) for an offset outside of its partition's log."""
     for topic, partitions in offsets.items():
         for p, at in partitions.items():
@@ -132,9 +131,9 @@ def bad(option: str, what: str, hint: str, **parameters: object) -> OptionError:
     return OptionError("EOS_OPTION_OFFSETS", f"Option '{option}' {what}", hint=hint, option=option, **parameters)
 
 
-def _numbers(option: str, text: str, check: Callable[[str, str, object], int], example: str) -> Offsets:
+def _numbers(option: str, text: str, check: Callable[[str, str, object], int], example: str) -> PartitionOffsets:
     """The value of each partition, as ``check(topic, partition, value)`` passes it on."""
-    result: Offsets = {}
+    result: PartitionOffsets = {}
     for topic, partitions in _object(option, text, example).items():
         if not isinstance(partitions, dict) or not partitions:
             raise bad(option, f"has no partitions for topic '{topic}'.", hint=f"Write it like {example}.", topic=topic)

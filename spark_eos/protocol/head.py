@@ -13,6 +13,7 @@ from enum import Enum
 from spark_eos.protocol.marks import NO_MARKS, Marks
 from spark_eos.protocol.notes import Noted
 from spark_eos.protocol.ranges import Direct, Range
+from spark_eos.topic_partition import TopicPartition
 
 EARLIER_RUNS = 32
 """How many earlier runs a head remembers. A zombie of a run older than that opens as a new one would: the living run
@@ -109,7 +110,7 @@ class Written:
     verdict: Verdict | None = None
     endtxn_version: int = FENCING_END
     dead_letters: int = 0
-    empty: tuple[tuple[str, int], ...] = ()
+    empty: tuple[TopicPartition, ...] = ()
     ranges: tuple[Range, ...] = ()
     begins: tuple[Probe, ...] = field(default=(), compare=False)
 

@@ -12,6 +12,7 @@ from spark_eos.protocol.names import SLOTS, TaskId, task_name
 from spark_eos.protocol.ports import Coordinator, Description, State
 from spark_eos.protocol.ranges import Direct
 from spark_eos.protocol.stops import checkpoint_behind, expires, missing_head, superseded
+from spark_eos.topic_partition import TopicPartition
 
 
 class Work(Enum):
@@ -144,7 +145,7 @@ def check_held(own: Pair, described: Description | None, *, two_phase: bool = Fa
     )
 
 
-Firsts = Mapping[tuple[str, int], int]
+Firsts = Mapping[TopicPartition, int]
 """The offset of the first record, for each partition, (topic, number), that a transaction was written to."""
 
 

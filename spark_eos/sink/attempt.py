@@ -18,10 +18,11 @@ from spark_eos.protocol.task import Assignment, Firsts, TaskReport, check_begins
 from spark_eos.protocol.whole import FRESH_MS
 from spark_eos.retry import retrying
 from spark_eos.sink.dead_letters import limits
-from spark_eos.sink.job import Identity, Job
+from spark_eos.sink.job import Identity, SinkJob
 from spark_eos.sink.producers import TaskProducer
 from spark_eos.sink.rows import RowBatch, check_partitions
 from spark_eos.sink.session import Session
+from spark_eos.topic_partition import TopicPartition
 
 #: Seconds for which leaders are asked where the transaction begins.
 _LEADERS_S = 10.0
@@ -43,7 +44,7 @@ class Part:
 class RowWriter:
     """Gives Arrow batches of the sink's columns to a producer."""
 
-    def __init__(self, job: Job, producer: TaskProducer) -> None:
+    def __init__(self, job: SinkJob, producer: TaskProducer) -> None:
         self._job, self._producer = job, producer
         self._counts: dict[str, int] = {}
 
@@ -71,7 +72,7 @@ class Attempt:
 
     def __init__(
         self,
-        job: Job,
+        job: SinkJob,
         own: Session,
         me: Identity,
         assignment: Assignment,
@@ -143,7 +144,7 @@ class Attempt:
             begins=tuple(Probe(*place, offset) for place, offset in sorted(begins.items())),
         )
 
-    def _opened(self, own: Pair, places: Collection[tuple[str, int]]) -> tuple[Probe, Firsts]:
+    def _opened(self, own: Pair, places: Collection[TopicPartition]) -> tuple[Probe, Firsts]:
         """One leader is asked, or all, where the producer was not told where each partition's first record is."""
         known = self._producer.firsts()
         if known.keys() >= set(places):
@@ -153,7 +154,7 @@ class Attempt:
             return self._first_record(own, places), {}
         return self._probe(begins), begins
 
-    def _checked_begin(self, own: Pair, places: Iterable[tuple[str, int]]) -> tuple[Probe, Firsts]:
+    def _checked_begin(self, own: Pair, places: Iterable[TopicPartition]) -> tuple[Probe, Firsts]:
         """Where the transaction begins in one of its partitions; in each of them, it begins with the first record that
         was acknowledged there."""
         firsts = dict(self._producer.firsts())
@@ -168,26 +169,26 @@ class Attempt:
         (topic, partition), offset = min((place, begins[place]) for place in self._telling(begins))
         return Probe(topic, partition, offset)
 
-    def _telling(self, places: Iterable[tuple[str, int]]) -> list[tuple[str, int]]:
+    def _telling(self, places: Iterable[TopicPartition]) -> list[TopicPartition]:
         """Those where the first record stays, if there is a choice: compaction takes one that is replaced."""
         every = list(places)
         return [place for place in every if place[0] not in self._aside] or every
 
-    def _begins(self, own: Pair, places: set[tuple[str, int]]) -> Mapping[tuple[str, int], int]:
+    def _begins(self, own: Pair, places: set[TopicPartition]) -> Mapping[TopicPartition, int]:
         for _ in retrying(_LEADERS_S):
             begins = self._own.coordinator.begins(own, places)
             if begins is not None:
                 return begins
         raise _not_found(own, places)
 
-    def _is_first(self, own: Pair, place: tuple[str, int], offset: int) -> bool:
+    def _is_first(self, own: Pair, place: TopicPartition, offset: int) -> bool:
         for _ in retrying(_LEADERS_S):
             first = self._own.coordinator.is_first(own, *place, offset)
             if first is not None:
                 return first
         raise _not_found(own, [place])
 
-    def _first_record(self, own: Pair, places: Iterable[tuple[str, int]]) -> Probe:
+    def _first_record(self, own: Pair, places: Iterable[TopicPartition]) -> Probe:
         telling = self._telling(places)
         for _ in retrying(_LEADERS_S):
             probe = self._own.coordinator.first_record(own, telling)
@@ -196,7 +197,7 @@ class Attempt:
         raise _not_found(own, telling)
 
 
-def _not_found(own: Pair, places: Iterable[tuple[str, int]]) -> Unclear:
+def _not_found(own: Pair, places: Iterable[TopicPartition]) -> Unclear:
     return Unclear(
         "EOS_TRANSACTION_NOT_FOUND",
         f"No leader of {places} knows the open transaction {own.id}.",

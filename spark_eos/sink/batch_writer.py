@@ -39,7 +39,7 @@ from spark_eos.worker_exit import quiet_here
 from spark_eos.worker_gc import spare_collections
 
 if TYPE_CHECKING:
-    from spark_eos.sink.job import Job
+    from spark_eos.sink.job import SinkJob
 
 _LATER_S = (1, 2)
 """When an abort looks for what tasks have begun meanwhile that Spark is still killing, in seconds after the look before
@@ -133,12 +133,12 @@ class EosKafkaBatchWriter(DataSourceArrowWriter):
         return Telling(self._events, query, self._query, self._options.prefix, sink)
 
     @property
-    def _job(self) -> Job:
-        from spark_eos.sink.job import Job
+    def _job(self) -> SinkJob:
+        from spark_eos.sink.job import SinkJob
 
         if self._each is None:
-            return Job(self._options, self._facts, self._columns, self._job_id)
-        return Job(self._options, self._facts, self._columns, each=EachSink(self._each.query, self._each.sink))
+            return SinkJob(self._options, self._facts, self._columns, self._job_id)
+        return SinkJob(self._options, self._facts, self._columns, each=EachSink(self._each.query, self._each.sink))
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Never raises: what stays open is cleared by the next run under the same id, or ends by its timeout."""

@@ -25,7 +25,7 @@ _ONES = (1 << 32) - 1
 _WORTH_A_VIEW = 400
 
 
-class Columns(Protocol):
+class ColumnarRows(Protocol):
     """What rows have; a column that they do not have is None. ``topic`` is the one for all where ``topics`` is None.
     ``headers`` are as Arrow's ``to_pylist`` makes them, ``encoded_headers`` as they stand in records. ``places``: a
     number for each row, by its place in the source, where the way of the rows knows it."""
@@ -47,12 +47,12 @@ class Columns(Protocol):
     def encoded_headers(self) -> pa.Array | None: ...
 
 
-def digest(rows: Columns, by: Digest) -> int:
+def digest(rows: ColumnarRows, by: Digest) -> int:
     """The sum, of `DIGEST_BITS` bits, over everything that the user gave."""
     return _WAYS[by](rows) % (1 << DIGEST_BITS)
 
 
-def _crc32c(rows: Columns) -> int:
+def _crc32c(rows: ColumnarRows) -> int:
     """Sums of a CRC over all columns, inverted from column to column: else a byte that moved from the key into the
     value would not show. Where rows swap values of the same length it notices all but one swap in some thousands, as
     a CRC is affine."""
@@ -82,30 +82,30 @@ _ODD = 0x9E3779B97F4A7C15
 _FACTORS = [np.uint64(pow(_ODD, power, 1 << DIGEST_BITS)) for power in (1, 3, 5, 7, 9, 11, 13)]
 
 
-def _mixed(rows: Columns) -> int:
+def _mixed(rows: ColumnarRows) -> int:
     """As `_encoded`, but with headers as text."""
     return _mix(rows, _of_headers(rows.headers))
 
 
-def _encoded(rows: Columns) -> int:
+def _encoded(rows: ColumnarRows) -> int:
     """With headers as they stand in records."""
     return _mix(rows, _of_encoded(rows))
 
 
-def _placed(rows: Columns) -> int:
+def _placed(rows: ColumnarRows) -> int:
     """As `_encoded`, and each row with its place, so that order counts."""
     places = _nulls() if rows.places is None else rows.places.astype(np.uint64)
     return _mix(rows, _of_encoded(rows), places)
 
 
-def _of_encoded(rows: Columns) -> np.ndarray:
+def _of_encoded(rows: ColumnarRows) -> np.ndarray:
     if rows.headers_column is None or rows.encoded_headers is None:
         return _nulls()
     hashes = _crcs(crc32c, _present(rows.encoded_headers), rows.rows)
     return _with_nulls(rows.headers_column, hashes)
 
 
-def _mix(rows: Columns, headers: np.ndarray, *more: np.ndarray) -> int:
+def _mix(rows: ColumnarRows, headers: np.ndarray, *more: np.ndarray) -> int:
     """Sums of 64-bit hashes: a CRC of each field, times its column's factor, added and mixed.
 
     Mixing is not linear, so that rows that swap fields do not make up for each other. ``headers``: their hashes.
@@ -128,7 +128,7 @@ def _mix(rows: Columns, headers: np.ndarray, *more: np.ndarray) -> int:
     return int(hashes.sum()) if len(hashes) == rows.rows else int(hashes[0]) * rows.rows
 
 
-def _of_topics(rows: Columns) -> np.ndarray:
+def _of_topics(rows: ColumnarRows) -> np.ndarray:
     if rows.topics is None:
         return np.array([_crc_of_text(rows.topic or "")], np.uint64)
     names = pa.array(rows.topics, pa.string()).dictionary_encode()
@@ -203,7 +203,7 @@ def _crc_of_text(text: str) -> int:
     return crc32c(text.encode())
 
 
-_WAYS: Mapping[Digest, Callable[[Columns], int]] = {
+_WAYS: Mapping[Digest, Callable[[ColumnarRows], int]] = {
     Digest.CRC32C: _crc32c,
     Digest.MIXED: _mixed,
     Digest.ENCODED: _encoded,

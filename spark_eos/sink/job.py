@@ -51,7 +51,7 @@ def is_in_foreach_batch() -> bool:
 
 
 @dataclass(frozen=True)
-class Job:
+class SinkJob:
     """What all tasks of a query share. ``batch_write``: the query is one; ``each``: it is the writes to this sink
     within foreachBatch."""
 

@@ -13,6 +13,7 @@ from spark_eos.kafka.producer.librdkafka import LibrdkafkaProducer
 from spark_eos.kafka.producer.refusals import DeadLetters
 from spark_eos.protocol.head import Pair
 from spark_eos.sink.rows import RowBatch, produce_all
+from spark_eos.topic_partition import TopicPartition
 
 _QUEUE_WAIT_S = 0.005
 _QUEUE_KBYTES = 32 << 10
@@ -34,11 +35,11 @@ class TaskProducer(Protocol):
 
     def identity(self) -> Pair: ...
 
-    def firsts(self) -> Mapping[tuple[str, int], int]:
+    def firsts(self) -> Mapping[TopicPartition, int]:
         """After `flush`: the offset of the first record in each partition, (topic, number), as far as it is known."""
         ...
 
-    def empty(self) -> Collection[tuple[str, int]]:
+    def empty(self) -> Collection[TopicPartition]:
         """After `flush`: partitions that may be in the transaction, though all rows for them were refused."""
         ...
 
@@ -147,7 +148,7 @@ class _ByLibrdkafka:
     def whole_batches(self) -> ArrowProducer:
         raise AssertionError("a query that needs it is refused on the driver")
 
-    def empty(self) -> Collection[tuple[str, int]]:
+    def empty(self) -> Collection[TopicPartition]:
         return ()
 
     def limit(self, topic: str, max_bytes: int) -> None:

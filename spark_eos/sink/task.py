@@ -19,7 +19,7 @@ from spark_eos.protocol.stops import superseded
 from spark_eos.protocol.task import Assignment, TaskReport, assign, check_owner, free_name
 from spark_eos.retry import retrying
 from spark_eos.sink.attempt import Attempt, Part, RowWriter
-from spark_eos.sink.job import Identity, Job
+from spark_eos.sink.job import Identity, SinkJob
 from spark_eos.sink.producers import TaskProducer, begin
 from spark_eos.sink.rows import RowBatch
 from spark_eos.sink.session import Session, session
@@ -28,7 +28,7 @@ OPEN_S = 3.0
 """How long a task waits for the one before it to open the run; the wait grows with the partition."""
 
 
-def run_task(job: Job, me: Identity, batches: Iterator[pa.RecordBatch]) -> TaskReport:
+def run_task(job: SinkJob, me: Identity, batches: Iterator[pa.RecordBatch]) -> TaskReport:
     """Write, or count, the rows of one task; the report for the driver.
 
     The head, the opening of the run and the producer's birth overlap the wait for the first rows. Whatever fails aborts
@@ -60,7 +60,7 @@ def write_with(producer: TaskProducer, attempt: Attempt, parts: Iterator[Part]) 
 
 
 def _parts(
-    job: Job, assignment: Assignment, producer: TaskProducer, batches: Iterator[pa.RecordBatch]
+    job: SinkJob, assignment: Assignment, producer: TaskProducer, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[Part]:
     """Each batch, when the producer has taken it."""
     writer = RowWriter(job, producer)
@@ -73,14 +73,14 @@ def _chain(first: pa.RecordBatch, rest: Iterable[pa.RecordBatch]) -> Iterator[pa
     yield from (batch for batch in rest if batch.num_rows)
 
 
-def _start(job: Job, own: Session, me: Identity) -> tuple[Assignment, TaskProducer | None]:
+def _start(job: SinkJob, own: Session, me: Identity) -> tuple[Assignment, TaskProducer | None]:
     head = opened(job, own, me)
     _check_batch_write(job, head)
     assignment = assign(head, me.batch, me.partition, me.attempt, partitioner=job.options.partitioner)
     return assignment, producer_for(job, own, me, head, assignment)
 
 
-def producer_for(job: Job, own: Session, me: Identity, head: Head, assignment: Assignment) -> TaskProducer | None:
+def producer_for(job: SinkJob, own: Session, me: Identity, head: Head, assignment: Assignment) -> TaskProducer | None:
     """A producer with the assignment's name; None where nothing is to be written."""
     if assignment.name is None:
         return None
@@ -98,7 +98,7 @@ def producer_for(job: Job, own: Session, me: Identity, head: Head, assignment: A
     return producer
 
 
-def _dead_letters(job: Job) -> DeadLetters | None:
+def _dead_letters(job: SinkJob) -> DeadLetters | None:
     topic = job.options.dead_letters
     return None if topic is None else DeadLetters(topic, job.facts.dead_letter_partitions)
 
@@ -114,7 +114,7 @@ def _check_not_aborted(own: Session, me: Identity, assignment: Assignment, produ
         raise
 
 
-def opened(job: Job, own: Session, me: Identity) -> Head:
+def opened(job: SinkJob, own: Session, me: Identity) -> Head:
     """The head of this run. The lowest partition opens it, the others wait for that, though not for ever.
 
     Who waits may belong to a run that has failed meanwhile, as tasks that Spark kills live on for some seconds. If
@@ -151,13 +151,13 @@ def opened(job: Job, own: Session, me: Identity) -> Head:
     )
 
 
-def _of(job: Job) -> BatchWrite | None:
+def _of(job: SinkJob) -> BatchWrite | None:
     if job.batch_write is None:
         return None
     return BatchWrite(job.batch_write, job.options.topic, int(time.time() * 1000))
 
 
-def _check_batch_write(job: Job, head: Head) -> None:
+def _check_batch_write(job: SinkJob, head: Head) -> None:
     """What is decided went where this run is to write, and what its first tasks wrote may still be decided."""
     now = _of(job)
     if now is None:
@@ -179,7 +179,7 @@ def _warn(options: SinkOptions, me: Identity, head: Head) -> None:
         )
 
 
-def _count(job: Job, assignment: Assignment, me: Identity, batches: Iterator[pa.RecordBatch]) -> TaskReport:
+def _count(job: SinkJob, assignment: Assignment, me: Identity, batches: Iterator[pa.RecordBatch]) -> TaskReport:
     rows = digest = 0
     for batch in batches:
         columns = RowBatch(batch, job.columns, job.options.topic)

@@ -31,7 +31,7 @@ from spark_eos.tracebacks import hidden_traceback
 from spark_eos.worker_gc import spare_collections
 
 if TYPE_CHECKING:
-    from spark_eos.sink.job import Identity, Job
+    from spark_eos.sink.job import Identity, SinkJob
 
 
 class EosKafkaStreamWriter(DataSourceStreamArrowWriter):
@@ -57,18 +57,18 @@ class EosKafkaStreamWriter(DataSourceStreamArrowWriter):
 
     @hidden_traceback()
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Message:
-        from spark_eos.sink.job import Identity, Job
+        from spark_eos.sink.job import Identity, SinkJob
 
         began = time.perf_counter()
         me = Identity.here()
         assert self._facts is not None, "the writer was not made by Spark's planning"
         sized = Sized(iterator, count=bool(self._events))
-        report = self._run(Job(self._options, self._facts, self._columns), me, sized.batches)
+        report = self._run(SinkJob(self._options, self._facts, self._columns), me, sized.batches)
         spare_collections()
         took = time.perf_counter() - began
         return Message(me.query, me.run, self._facts, report, took, time.time(), report.bytes or sized.bytes)
 
-    def _run(self, job: Job, me: Identity, iterator: Iterator[pa.RecordBatch]) -> TaskReport:
+    def _run(self, job: SinkJob, me: Identity, iterator: Iterator[pa.RecordBatch]) -> TaskReport:
         """What one task does."""
         from spark_eos.sink.task import run_task
 

@@ -7,13 +7,14 @@ from collections.abc import Iterator
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from spark_eos.options.offsets import Offsets, bad
+from spark_eos.options.offsets import bad
 from spark_eos.options.parse import SourceOptions
 from spark_eos.source import planning
 from spark_eos.source.fetch import read_task
 from spark_eos.source.limits import resolve_end, resolve_start
 from spark_eos.source.losses import Losses
 from spark_eos.source.watch import TopicWatch
+from spark_eos.topic_partition import PartitionOffsets
 from spark_eos.tracebacks import hidden_traceback
 
 
@@ -41,7 +42,7 @@ class EosKafkaBatchReader(DataSourceReader):
             with hidden_traceback():
                 yield from read_task(self._options.fetching, partition)
 
-    def _check_order(self, start: Offsets, end: Offsets) -> None:
+    def _check_order(self, start: PartitionOffsets, end: PartitionOffsets) -> None:
         """A start beyond the last stable offset, inside an open transaction, reads nothing."""
         if self._options.ending == "latest":
             return

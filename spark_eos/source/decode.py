@@ -16,7 +16,7 @@ import pyarrow as pa
 from spark_eos.errors import KafkaError
 from spark_eos.kafka.records.batches import Damage, RecordBatch, find_batches
 from spark_eos.kafka.records.columns import Records, groups, read_records
-from spark_eos.kafka.records.fields import Fields, read_headers
+from spark_eos.kafka.records.fields import RecordFields, read_headers
 from spark_eos.source.planning import OffsetRange
 from spark_eos.source.schema import ARROW_HEADERS, arrow_schema
 
@@ -94,7 +94,7 @@ def _times(records: Records) -> tuple[pa.Array, pa.Array]:
     return pa.array(millis * 1000).view(pa.timestamp("us", tz="UTC")), pa.array(by_broker.astype(np.int32))
 
 
-def _headers(data: bytes | bytearray, fields: Fields) -> pa.Array:
+def _headers(data: bytes | bytearray, fields: RecordFields) -> pa.Array:
     """Row by row, but only of those that have some."""
     rows = np.flatnonzero(fields.header_count)
     headers: list[list[dict[str, str | bytes | None]] | None] = [None] * len(fields.ends)

@@ -16,8 +16,8 @@ from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import broker_client
 from spark_eos.kafka.requests.offset_commit import offset_commit
 from spark_eos.log import logger
-from spark_eos.options.offsets import Offsets
 from spark_eos.retry import retrying
+from spark_eos.topic_partition import PartitionOffsets
 
 #: Seconds from one report to the next, so that a micro-batch costs no request of its own.
 _PAUSE_S = 1.0
@@ -36,13 +36,13 @@ class GroupReport:
     def __init__(self, kafka: KafkaProperties, group: str) -> None:
         self._kafka, self._group = kafka, group
         self._lock = threading.Lock()
-        self._last: Offsets = {}
-        self._next: Offsets | None = None
+        self._last: PartitionOffsets = {}
+        self._next: PartitionOffsets | None = None
         self._thread: threading.Thread | None = None
         self._hurry = threading.Event()
         self._failing = False
 
-    def reach(self, position: Offsets) -> None:
+    def reach(self, position: PartitionOffsets) -> None:
         """Everything before this position is done."""
         with self._lock:
             if position == self._last:
@@ -71,7 +71,7 @@ class GroupReport:
             self._try(position)
             self._hurry.wait(_RETRY_S if self._failing else _PAUSE_S)
 
-    def _try(self, position: Offsets) -> None:
+    def _try(self, position: PartitionOffsets) -> None:
         try:
             refused = self._report(position)
         except EosError as error:
@@ -90,7 +90,7 @@ class GroupReport:
             with self._lock:
                 self._last = {}  # the next poll of an idle query brings it again
 
-    def _report(self, position: Offsets) -> str | None:
+    def _report(self, position: PartitionOffsets) -> str | None:
         """Commit what is ahead of the group; why not, if the coordinator refuses."""
         refused = "no answer from the group's coordinator"
         places = {topic: list(offsets) for topic, offsets in position.items() if offsets}

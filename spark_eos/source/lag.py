@@ -9,32 +9,30 @@ from spark_eos.errors import EosError
 from spark_eos.kafka.admin.open_transactions import oldest_open_transaction
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.log import logger
-from spark_eos.options.offsets import Offsets
 from spark_eos.source.offsets import MARK
 from spark_eos.source.watch import TopicWatch
+from spark_eos.topic_partition import PartitionOffsets, TopicPartition
 
 #: Seconds between requests for high watermarks.
 _LOOK_S = 1.0
 #: Seconds between log lines about the same transaction.
 _REPEAT_S = 300.0
 
-_Place = tuple[str, int]
 
-
-class Lag:
+class LagWatch:
     """Compares high watermarks with the offsets up to which the query reads."""
 
     def __init__(self, kafka: KafkaProperties, watch: TopicWatch, warn_after_s: float) -> None:
         self._kafka = kafka
         self._watch = watch
         self._warn_after_s = warn_after_s
-        self._high: Offsets = {}
+        self._high: PartitionOffsets = {}
         self._next_look = 0.0
         #: For each end below the high watermark: the end, and since when it has been there.
-        self._held: dict[_Place, tuple[int, float]] = {}
+        self._held: dict[TopicPartition, tuple[int, float]] = {}
         self._said: dict[tuple[str, int, int], float] = {}
 
-    def watch(self, ends: Offsets) -> bool:
+    def watch(self, ends: PartitionOffsets) -> bool:
         """Once a second, look for ends that are held back by open transactions; log transactions that do so for
         long. Whether it was looked."""
         now = time.monotonic()
@@ -59,7 +57,7 @@ class Lag:
                 self._name_holders(topic, p, end, now)
         return True
 
-    def report(self, position: Offsets, ends: Offsets, losses: int) -> dict[str, Any]:
+    def report(self, position: PartitionOffsets, ends: PartitionOffsets, losses: int) -> dict[str, Any]:
         """``#lag``: for each partition the number of offsets to its last stable offset and to its high watermark, and
         for how many milliseconds an open transaction has held back the former. ``#losses``: the number of data
         losses."""

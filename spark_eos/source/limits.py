@@ -11,14 +11,15 @@ from spark_eos.kafka.admin.topics import NO_OFFSET
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.log import logger
 from spark_eos.options.bounds import ByTime, Limit
-from spark_eos.options.offsets import Offsets, bad, check_known, check_same_partitions, fill_in
+from spark_eos.options.offsets import bad, check_known, check_same_partitions, fill_in
 from spark_eos.source.losses import Losses, data_loss
 from spark_eos.source.watch import TopicWatch
+from spark_eos.topic_partition import PartitionOffsets
 
 
 def resolve_start(
     option: str, limit: Limit, watch: TopicWatch, kafka: KafkaProperties, group: str | None, losses: Losses
-) -> Offsets:
+) -> PartitionOffsets:
     """The offset of every partition at which a new query begins.
 
     Raises OptionError (EOS_OPTION_OFFSETS), TopicError, KafkaError (EOS_GROUP_ACTIVE, EOS_GROUP_WITHOUT_OFFSETS,
@@ -43,7 +44,7 @@ def resolve_start(
     return wanted
 
 
-def resolve_end(option: str, limit: Limit, watch: TopicWatch) -> Offsets:
+def resolve_end(option: str, limit: Limit, watch: TopicWatch) -> PartitionOffsets:
     """The offset of every partition at which a batch ends, exclusive. Errors as for `resolve_start`; also for an end
     that is not stable yet."""
     if limit == "latest":
@@ -67,10 +68,10 @@ def resolve_end(option: str, limit: Limit, watch: TopicWatch) -> Offsets:
     return wanted
 
 
-def _at_times(option: str, limit: ByTime, watch: TopicWatch) -> Offsets:
+def _at_times(option: str, limit: ByTime, watch: TopicWatch) -> PartitionOffsets:
     partitions = watch.topics().partitions
     if isinstance(limit.times, int):
-        times: Offsets = {topic: dict.fromkeys(numbers, limit.times) for topic, numbers in partitions.items()}
+        times: PartitionOffsets = {topic: dict.fromkeys(numbers, limit.times) for topic, numbers in partitions.items()}
     else:
         times = limit.times
         check_same_partitions(option, times, {t: dict.fromkeys(numbers, 0) for t, numbers in partitions.items()})
@@ -92,7 +93,7 @@ def _at_times(option: str, limit: ByTime, watch: TopicWatch) -> Offsets:
     return found
 
 
-def _of_group(kafka: KafkaProperties, group: str, begin: Offsets, high: Offsets) -> Offsets:
+def _of_group(kafka: KafkaProperties, group: str, begin: PartitionOffsets, high: PartitionOffsets) -> PartitionOffsets:
     """The committed offsets of the group. An empty partition needs none: it begins at its end."""
     members = active_members(kafka, group)
     if members:
@@ -104,7 +105,7 @@ def _of_group(kafka: KafkaProperties, group: str, begin: Offsets, high: Offsets)
             group=group,
         )
     committed = committed_offsets(kafka, group, {topic: list(offsets) for topic, offsets in begin.items()})
-    result: Offsets = {}
+    result: PartitionOffsets = {}
     lacking = []
     for topic, offsets in begin.items():
         for p, first in offsets.items():
@@ -124,8 +125,8 @@ def _of_group(kafka: KafkaProperties, group: str, begin: Offsets, high: Offsets)
     return result
 
 
-def _begin_or_later(wanted: Offsets, begin: Offsets, losses: Losses) -> Offsets:
-    result: Offsets = {}
+def _begin_or_later(wanted: PartitionOffsets, begin: PartitionOffsets, losses: Losses) -> PartitionOffsets:
+    result: PartitionOffsets = {}
     for topic, offsets in wanted.items():
         for p, at in offsets.items():
             first = begin[topic][p]

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from spark_eos.options.offsets import Offsets
+from spark_eos.topic_partition import PartitionOffsets
 
 #: Topic → its id. A recreated topic has a different id.
 TopicIds = dict[str, str]
@@ -33,7 +33,7 @@ class Position:
     """The position of a query: one line of the offset log. ``ids`` is empty if the log has none. ``group`` is only
     written. ``cluster``: the id of the cluster, where it is noted."""
 
-    offsets: Offsets
+    offsets: PartitionOffsets
     ids: TopicIds = field(default_factory=dict)
     group: str | None = None
     cluster: str | None = None

@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 
 from pyspark.sql.datasource import InputPartition
 
-from spark_eos.options.offsets import Offsets
 from spark_eos.source.losses import Losses, data_loss
+from spark_eos.topic_partition import PartitionOffsets, TopicPartition
 
 #: A task costs as much as reading some ten thousand rows; partitions share a task up to this many offsets.
 FEW = 512
@@ -38,7 +38,7 @@ class Task(InputPartition):
     ranges: tuple[OffsetRange, ...]
 
 
-def advance(start: Offsets, ends: Offsets, max_rows: int) -> Offsets:
+def advance(start: PartitionOffsets, ends: PartitionOffsets, max_rows: int) -> PartitionOffsets:
     """The end of the micro-batch that begins at ``start``: at most ``max_rows`` offsets later, never past ``ends``.
 
     ``max_rows`` is divided in proportion to the backlog of each partition; one with a backlog gets at least one offset.
@@ -53,7 +53,7 @@ def advance(start: Offsets, ends: Offsets, max_rows: int) -> Offsets:
     return result
 
 
-def in_wait(start: Offsets, ends: Offsets) -> dict[tuple[str, int], int]:
+def in_wait(start: PartitionOffsets, ends: PartitionOffsets) -> dict[TopicPartition, int]:
     """The backlog of each partition that has one, in offsets."""
     return {
         (topic, p): ends[topic][p] - at
@@ -63,12 +63,12 @@ def in_wait(start: Offsets, ends: Offsets) -> dict[tuple[str, int], int]:
     }
 
 
-def merge(one: Offsets, other: Offsets) -> Offsets:
+def merge(one: PartitionOffsets, other: PartitionOffsets) -> PartitionOffsets:
     """The union of two sets of offsets without common partitions."""
     return {topic: {**one.get(topic, {}), **other.get(topic, {})} for topic in {**one, **other}}
 
 
-def ranges(start: Offsets, end: Offsets) -> list[OffsetRange]:
+def ranges(start: PartitionOffsets, end: PartitionOffsets) -> list[OffsetRange]:
     """A range for each partition with offsets to read. Partitions that are not in ``start`` are not read yet."""
     return [
         OffsetRange(topic, p, start[topic][p], stop)
@@ -78,7 +78,7 @@ def ranges(start: Offsets, end: Offsets) -> list[OffsetRange]:
     ]
 
 
-def from_the_log(reads: Iterable[OffsetRange], begin: Offsets, losses: Losses) -> list[OffsetRange]:
+def from_the_log(reads: Iterable[OffsetRange], begin: PartitionOffsets, losses: Losses) -> list[OffsetRange]:
     """The ranges without offsets that the log no longer has; these are reported as lost."""
     kept = []
     for r in reads:
@@ -91,7 +91,7 @@ def from_the_log(reads: Iterable[OffsetRange], begin: Offsets, losses: Losses) -
     return [r for r in kept if r.start < r.end]
 
 
-def up_to_the_end(reads: Iterable[OffsetRange], high_watermark: Offsets, losses: Losses) -> list[OffsetRange]:
+def up_to_the_end(reads: Iterable[OffsetRange], high_watermark: PartitionOffsets, losses: Losses) -> list[OffsetRange]:
     """The ranges without offsets beyond the end of the log; these are reported as lost."""
     kept = []
     for r in reads:

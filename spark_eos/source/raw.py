@@ -31,7 +31,7 @@ from spark_eos.source.nearest import NearestReplica
 from spark_eos.source.planning import OffsetRange
 
 T = TypeVar("T")
-R = TypeVar("R", Decoded, "Fetched")
+R = TypeVar("R", Decoded, "FetchedBatches")
 
 #: Larger fetches gain nothing on loopback, and no longer fit into the processor's caches when they are decoded.
 FETCH_BYTES = 1024 * 1024
@@ -63,7 +63,7 @@ def read_raw(fetching: Fetching, range_: OffsetRange) -> Iterator[pa.RecordBatch
             yield from fetches.next(fetches.decode).batches
 
 
-def read_batches(fetching: Fetching, range_: OffsetRange) -> Iterator[Fetched]:
+def read_batches(fetching: Fetching, range_: OffsetRange) -> Iterator[FetchedBatches]:
     """The record batches that hold rows of a range, verified and in order; errors as for `read_raw`.
 
     The first and the last one may hold rows before and behind the range.
@@ -84,7 +84,7 @@ def supports(kafka: KafkaProperties) -> bool:
 
 
 @dataclass(frozen=True)
-class Fetched:
+class FetchedBatches:
     """Record batches with rows, and the bytes in which they lie, which belong to whoever has them. ``next_offset``:
     where the next fetch begins."""
 
@@ -227,14 +227,14 @@ class _Fetches:
         data, headers = self._connected.buffer, self._options.include_headers
         return decode(data, self._unread, answer.aborted, size=answer.size, with_headers=headers)
 
-    def verify(self, answer: FetchResponse) -> Fetched:
+    def verify(self, answer: FetchResponse) -> FetchedBatches:
         """The record batches, in memory of their own."""
         data, unread = self._connected.take_buffer(), self._unread
         try:
             found, next_offset = find_batches(data, answer.size, unread.start, unread.end, answer.aborted)
         except Damage as damage:
             raise damaged(unread, unread.start, damage) from damage
-        return Fetched(data, found, next_offset)
+        return FetchedBatches(data, found, next_offset)
 
     @property
     def _unread(self) -> OffsetRange:

@@ -28,13 +28,13 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from spark_eos.events import NOWHERE, Events
 from spark_eos.log import logger
 from spark_eos.options.bounds import ByTime
-from spark_eos.options.offsets import LATEST, Offsets
+from spark_eos.options.offsets import LATEST
 from spark_eos.options.parse import SourceOptions
 from spark_eos.source import offsets as formats
 from spark_eos.source import planning
 from spark_eos.source.fetch import read_task
 from spark_eos.source.group import GroupReport
-from spark_eos.source.lag import Lag
+from spark_eos.source.lag import LagWatch
 from spark_eos.source.limits import resolve_start
 from spark_eos.source.losses import Losses, data_loss
 from spark_eos.source.offsets import Position, TopicIds
@@ -47,6 +47,7 @@ from spark_eos.spark import (
     SupportsTriggerAvailableNow,
     worker_uses_tcp,
 )
+from spark_eos.topic_partition import PartitionOffsets
 from spark_eos.tracebacks import hidden_traceback
 
 _NO_LIMIT = 2**63 - 1
@@ -77,8 +78,8 @@ class EosKafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return TopicWatch(self._options.kafka, self._options.selection, self._options.isolation)
 
     @cached_property
-    def _lag(self) -> Lag:
-        return Lag(self._options.kafka, self._watch, self._options.open_transaction_warn_ms / 1000)
+    def _lag(self) -> LagWatch:
+        return LagWatch(self._options.kafka, self._watch, self._options.open_transaction_warn_ms / 1000)
 
     @cached_property
     def _sizes(self) -> Sizes:
@@ -179,7 +180,7 @@ class EosKafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # Steps
 
-    def _position(self, offsets: Offsets, ids: TopicIds) -> Position:
+    def _position(self, offsets: PartitionOffsets, ids: TopicIds) -> Position:
         """A line for the offset log."""
         return Position(offsets, ids, self._options.report_group)
 
@@ -201,7 +202,7 @@ class EosKafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
         self._hinted = True
 
-    def _limited(self, at: Offsets, ends: Offsets, limit: ReadLimit) -> Offsets:
+    def _limited(self, at: PartitionOffsets, ends: PartitionOffsets, limit: ReadLimit) -> PartitionOffsets:
         """Where a micro-batch from ``at`` ends. Without any limit where Spark wants all in one."""
         if not isinstance(limit, ReadMaxRows):
             return planning.advance(at, ends, _NO_LIMIT)
@@ -222,7 +223,7 @@ class EosKafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return wanted == "earliest"
         return not any(at == LATEST for partitions in wanted.values() for at in partitions.values())
 
-    def _go_on_from(self, position: Position, ends: Offsets) -> Offsets:
+    def _go_on_from(self, position: Position, ends: PartitionOffsets) -> PartitionOffsets:
         """The offsets from which to go on, by what is there now. What is not there is reported as lost."""
         there = self._watch.topics()
         self._check_there(position, there)
@@ -236,7 +237,7 @@ class EosKafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             at[topic][p] = ends[topic][p]
         return at
 
-    def _really_behind(self, at: Offsets, behind: dict[str, list[int]]) -> list[tuple[str, int, int]]:
+    def _really_behind(self, at: PartitionOffsets, behind: dict[str, list[int]]) -> list[tuple[str, int, int]]:
         """(topic, partition, high watermark) where the log ends before the query's offset.
 
         Not so where an open transaction only holds the stable end before a start that the user gave. And a new leader
@@ -251,7 +252,7 @@ class EosKafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 return []
         return found if behind else []
 
-    def _lives_on(self, position: Position, end: Offsets) -> bool:
+    def _lives_on(self, position: Position, end: PartitionOffsets) -> bool:
         """Whether the topics are still those whose ends were looked at: ids as fresh as the ends.
 
         If not, the next look is at what is there now. Where all is pinned there is no other look: what is gone is
@@ -288,7 +289,7 @@ class EosKafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             f"{self._watch.topics().partitions[topic]}"
         return f"it does not exist: the topic was deleted, or {self._options.selection} does not include it any more"
 
-    def _waits_for_more(self, at: Offsets, ends: Offsets) -> bool:
+    def _waits_for_more(self, at: PartitionOffsets, ends: PartitionOffsets) -> bool:
         """Whether there are fewer offsets than ``minOffsetsPerTrigger``, and still time to wait for more."""
         least = self._options.min_offsets_per_trigger
         if least is None or self._watch.pinned:
@@ -296,7 +297,7 @@ class EosKafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         waited_s = time.monotonic() - self._last_batch
         return waited_s < self._options.max_trigger_delay_s and sum(planning.in_wait(at, ends).values()) < least
 
-    def _newcomers(self, known: Offsets) -> Offsets:
+    def _newcomers(self, known: PartitionOffsets) -> PartitionOffsets:
         """Partitions and topics that the offset log does not know yet, with the offset at which they are taken up.
 
         A new partition of a known topic begins at 0: if its log begins later, that shows as the data loss that it is.
@@ -332,7 +333,7 @@ class EosKafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return kept
 
 
-def _reborn_at_zero(position: Position, ids: TopicIds) -> Offsets:
+def _reborn_at_zero(position: Position, ids: TopicIds) -> PartitionOffsets:
     """The offsets of ``position``; 0 for the partitions of topics that have another id by ``ids``: they are new."""
     known = position.ids
     return {

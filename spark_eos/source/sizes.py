@@ -18,8 +18,8 @@ from spark_eos.kafka.codes import OK
 from spark_eos.kafka.config.properties import Isolation, KafkaProperties
 from spark_eos.kafka.records.batches import Damage, UnsupportedFormat, walk_batches
 from spark_eos.kafka.requests.fetch import fetch_once
-from spark_eos.options.offsets import Offsets
 from spark_eos.source.planning import in_wait
+from spark_eos.topic_partition import PartitionOffsets, TopicPartition
 
 #: What one look fetches, or one record batch if that is larger.
 LOOK_BYTES = 64 * 1024
@@ -32,8 +32,6 @@ _MOST_LOOKS = 32
 _BYTES_PER_OFFSET = 1024.0
 #: Nobody looks where rows could be so many times as large as those that were seen last, and still fit.
 _ROOM = 1000
-
-Place = tuple[str, int]
 
 
 @dataclass(frozen=True)
@@ -50,7 +48,7 @@ class Piece:
 
 
 #: The batches from an offset on, as far as one look goes; none where nothing could be seen.
-Look = Callable[[Place, int], list[Piece]]
+Look = Callable[[TopicPartition, int], list[Piece]]
 
 
 class Sizes:
@@ -59,9 +57,9 @@ class Sizes:
     def __init__(self, look: Look) -> None:
         self._look = look
         #: Bytes for each offset, where it was looked at last.
-        self._density: dict[Place, float] = {}
+        self._density: dict[TopicPartition, float] = {}
 
-    def within(self, start: Offsets, ends: Offsets, most: int) -> Offsets:
+    def within(self, start: PartitionOffsets, ends: PartitionOffsets, most: int) -> PartitionOffsets:
         """``ends``, or earlier ones so that about ``most`` bytes lie between ``start`` and them.
 
         They are divided in proportion to the bytes that wait in each partition. A partition where something waits gets
@@ -80,14 +78,14 @@ class Sizes:
             result[topic][p] = self._walk(place, start[topic][p], ends[topic][p], share, first[place])
         return result
 
-    def _see(self, place: Place, at: int) -> list[Piece]:
+    def _see(self, place: TopicPartition, at: int) -> list[Piece]:
         pieces = self._look(place, at)
         if pieces:
             offsets = pieces[-1].end - min(at, pieces[0].begin)
             self._density[place] = max(1.0, sum(piece.size for piece in pieces) / offsets)
         return pieces
 
-    def _walk(self, place: Place, at: int, end: int, share: float, pieces: list[Piece]) -> int:
+    def _walk(self, place: TopicPartition, at: int, end: int, share: float, pieces: list[Piece]) -> int:
         """The offset up to which the partition's share goes; at the worst an earlier one, where sizes change often."""
         spent, looks = 0.0, 1
         while looks < _MOST_LOOKS:
@@ -113,7 +111,7 @@ class Sizes:
 def look_at(kafka: KafkaProperties, isolation: Isolation) -> Look:
     """Looks at the partitions of a cluster."""
 
-    def look(place: Place, at: int) -> list[Piece]:
+    def look(place: TopicPartition, at: int) -> list[Piece]:
         found = fetch_once(kafka, *place, at, LOOK_BYTES, isolation=isolation)
         if found is None or found[0].error != OK:
             return []

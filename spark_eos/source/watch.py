@@ -10,9 +10,9 @@ from spark_eos.errors import TopicError
 from spark_eos.kafka.admin.topics import TIMEOUT_S, begin_offsets, describe_topics, end_offsets, offsets_at, topic_names
 from spark_eos.kafka.config.librdkafka import check
 from spark_eos.kafka.config.properties import Isolation, KafkaProperties
-from spark_eos.options.offsets import Offsets
 from spark_eos.options.selection import Pattern, Selection
 from spark_eos.source.offsets import TopicIds
+from spark_eos.topic_partition import PartitionOffsets
 
 #: Spark asks an idle stream for its end every 10 ms; the cluster is asked every 50 ms.
 _ENDS_S = 0.05
@@ -45,7 +45,7 @@ class TopicWatch:
         self._missing: set[str] = set()
         self._topics = Topics({}, {})
         self._topics_until = 0.0
-        self._ends: Offsets = {}
+        self._ends: PartitionOffsets = {}
         self._ends_until = 0.0
         self._pinned = False
 
@@ -73,7 +73,7 @@ class TopicWatch:
                 topic=lacking[0],
             )
 
-    def ends(self) -> Offsets:
+    def ends(self) -> PartitionOffsets:
         """Where every partition ends for this query, exclusive, at most 50 ms old: its last stable offset, or its high
         watermark for a query that reads uncommitted rows."""
         partitions = self.topics().partitions
@@ -85,7 +85,7 @@ class TopicWatch:
             self._ends_until = time.monotonic() + _ENDS_S
         return self._ends
 
-    def known_ends(self) -> Offsets:
+    def known_ends(self) -> PartitionOffsets:
         """What `ends` said last, without asking."""
         return self._ends
 
@@ -100,19 +100,19 @@ class TopicWatch:
     def pinned(self) -> bool:
         return self._pinned
 
-    def begins(self, partitions: Mapping[str, Iterable[int]] | None = None) -> Offsets:
+    def begins(self, partitions: Mapping[str, Iterable[int]] | None = None) -> PartitionOffsets:
         """The first offset of every partition, or of these."""
         return begin_offsets(self._kafka, partitions or self.topics().partitions, self._timeout_s)
 
-    def high_watermarks(self, partitions: Mapping[str, Iterable[int]] | None = None) -> Offsets:
+    def high_watermarks(self, partitions: Mapping[str, Iterable[int]] | None = None) -> PartitionOffsets:
         """The end of every partition, or of these, open and aborted transactions included."""
         return self._list_ends(partitions or self.topics().partitions, "read_uncommitted")
 
-    def at_times(self, times: Offsets) -> Offsets:
+    def at_times(self, times: PartitionOffsets) -> PartitionOffsets:
         """For each partition the first offset of a record of this time or later; `NO_OFFSET` where none is."""
         return offsets_at(self._kafka, times, self._isolation, self._timeout_s)
 
-    def _list_ends(self, partitions: Mapping[str, Iterable[int]], isolation: Isolation) -> Offsets:
+    def _list_ends(self, partitions: Mapping[str, Iterable[int]], isolation: Isolation) -> PartitionOffsets:
         return end_offsets(self._kafka, partitions, isolation, self._timeout_s)
 
     def _look(self) -> Topics:

@@ -11,7 +11,7 @@ from pyspark.sql.types import StringType, StructType
 from spark_eos.options.parse import sink_options
 from spark_eos.protocol.task import TaskReport
 from spark_eos.sink import task
-from spark_eos.sink.job import Identity, Job
+from spark_eos.sink.job import Identity, SinkJob
 from spark_eos.sink.preflight import preflight
 from spark_eos.sink.schema import check_columns
 from spark_eos.sink.session import session
@@ -24,7 +24,7 @@ class Opening:
         options = sink_options(given)
         columns = check_columns(StructType().add("value", StringType()), given["topic"])
         self.query = query or str(uuid.uuid4())
-        self._job = Job(options, preflight(options), columns)
+        self._job = SinkJob(options, preflight(options), columns)
         self.session = session(options, self._job.facts.ledger_partitions, self.query)
 
     def open(self, run: str, partition: int, batch: int = 0) -> str:

@@ -1,4 +1,4 @@
-"""The tests' own house: every error condition has a test, every test says what it holds, no file is too long."""
+"""The rules of the house: conditions have tests, tests say what they hold, files are short, a name means one class."""
 
 from __future__ import annotations
 
@@ -17,6 +17,11 @@ SIMULATION = TESTS / "simulation"
 MOST_LINES = 400
 #: Still to be split: what Spark does on the driver and in tasks; the mistakes by the step that they are made in.
 LONGER = {"simulation/spark.py", "simulation/test_known_mistakes.py"}
+#: Names of classes and aliases that may be defined twice in the package, and why.
+TWICE = {
+    "Offsets": "in the protocol as in Spark's offset log, with partitions as text; in kafka/admin PartitionOffsets",
+    "Place": "in kafka/ports where a query keeps its decisions; in kafka/requests TopicPartition",
+}
 
 
 def name_of(path: Path) -> str:
@@ -70,3 +75,26 @@ def test_no_file_is_too_long_to_be_read_at_once():
 def test_every_folder_is_a_package():
     """Else pytest would put the folder itself on the path, where tests/unit/kafka would hide a client's module."""
     assert [name_of(path) for path in FILES if not (path.parent / "__init__.py").exists()] == []
+
+
+def types_of(path: Path) -> Iterator[str]:
+    """The public classes and type aliases of a module's top level; constants are in capitals, as type variables are."""
+    for node in tree_of(path).body:
+        if isinstance(node, ast.ClassDef):
+            names = [node.name]
+        elif isinstance(node, ast.Assign):
+            names = [target.id for target in node.targets if isinstance(target, ast.Name)]
+        else:
+            names = []
+        yield from (name for name in names if name[0].isupper() and not name.isupper())
+
+
+def test_a_name_means_one_class():
+    """Who searches for a class or an alias finds one definition."""
+    found: dict[str, list[str]] = {}
+    for path in sorted((ROOT / "spark_eos").rglob("*.py")):
+        for name in types_of(path):
+            found.setdefault(name, []).append(str(path.relative_to(ROOT)))
+    assert len(found) > 300
+    assert {name: paths for name, paths in found.items() if len(paths) > 1 and name not in TWICE} == {}
+    assert [name for name in TWICE if len(found.get(name, [])) < 2] == []

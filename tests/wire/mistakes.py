@@ -20,7 +20,7 @@ from spark_eos.kafka.errors import Cause
 from spark_eos.kafka.net import connection
 from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.kafka.net.connection import Connection
-from spark_eos.kafka.net.schema import Fields
+from spark_eos.kafka.net.schema import FieldReader
 from spark_eos.kafka.ports import coordinator, ledger, ledger_log, ledger_reader
 from spark_eos.kafka.producer import additions, arrow, refusals, sender
 from spark_eos.kafka.records import batches, encode, passing
@@ -41,7 +41,7 @@ _COUNT = struct.Struct(">i")
 def number_not_checked(patch: pytest.MonkeyPatch) -> None:
     """Whatever comes is the answer to what was asked first."""
 
-    def answer(self: Any, fields: Fields, read: Any) -> Any:
+    def answer(self: Any, fields: FieldReader, read: Any) -> Any:
         if not self._asked:
             raise OSError("the broker answers, though nothing was asked")
         number, _, note = self._asked.popleft()

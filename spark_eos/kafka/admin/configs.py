@@ -14,7 +14,7 @@ from spark_eos.kafka.net.client import broker_client
 from spark_eos.kafka.net.schema import Record
 from spark_eos.kafka.requests.create_partitions import CREATE_PARTITIONS
 from spark_eos.kafka.requests.create_topics import CREATE_TOPICS
-from spark_eos.kafka.requests.describe_configs import DESCRIBE_CONFIGS, Resource
+from spark_eos.kafka.requests.describe_configs import DESCRIBE_CONFIGS, ConfigResource
 from spark_eos.retry import retrying
 
 _TRY_S = 4.0
@@ -33,7 +33,7 @@ def broker_config(kafka: KafkaProperties) -> BrokerConfig:
     code = int(Code.REQUEST_TIMED_OUT)
     for _ in retrying(TIMEOUT_S):
         node = random.choice(client.brokers())
-        answer = client.ask(node, DESCRIBE_CONFIGS, _describe(Resource.BROKER, str(node)), _TRY_S)
+        answer = client.ask(node, DESCRIBE_CONFIGS, _describe(ConfigResource.BROKER, str(node)), _TRY_S)
         code = int(Code.REQUEST_TIMED_OUT) if answer is None else answer.results[0].error_code
         if answer is not None and code == OK:
             return {c.name: c.value or "" for c in answer.results[0].configs}
@@ -57,7 +57,7 @@ def _each_broker(kafka: KafkaProperties, names: list[str] | None) -> dict[int, d
     client = broker_client(kafka)
     began = system.monotonic()
     for _ in retrying(TIMEOUT_S):
-        asked = {node: _describe(Resource.BROKER, str(node), names) for node in client.brokers()}
+        asked = {node: _describe(ConfigResource.BROKER, str(node), names) for node in client.brokers()}
         answers = client.ask_each(asked, DESCRIBE_CONFIGS, _TRY_S)
         found = {node: answer.results[0] for node, answer in answers.items() if answer is not None}
         codes = {result.error_code for result in found.values()}
@@ -88,7 +88,7 @@ def topic_config(kafka: KafkaProperties, topic: str) -> dict[str, str]:
     began = system.monotonic()
     code = int(Code.REQUEST_TIMED_OUT)
     for _ in retrying(TIMEOUT_S):
-        answer = client.ask_any(DESCRIBE_CONFIGS, _describe(Resource.TOPIC, topic), TIMEOUT_S)
+        answer = client.ask_any(DESCRIBE_CONFIGS, _describe(ConfigResource.TOPIC, topic), TIMEOUT_S)
         code = answer.results[0].error_code
         if code == OK:
             return {c.name: c.value or "" for c in answer.results[0].configs}
@@ -148,7 +148,7 @@ def _asked(ask: Callable[[], Record]) -> tuple[int, str]:
     return code, said
 
 
-def _describe(kind: Resource, name: str, keys: list[str] | None = None) -> dict[str, object]:
+def _describe(kind: ConfigResource, name: str, keys: list[str] | None = None) -> dict[str, object]:
     """``keys``: of the settings; None for all."""
     return {
         "resources": [{"resource_type": int(kind), "resource_name": name, "configuration_keys": keys}],

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from spark_eos import system
-from spark_eos.kafka.admin.topics import TIMEOUT_S, Offsets
+from spark_eos.kafka.admin.topics import TIMEOUT_S
 from spark_eos.kafka.codes import ADMIN_RETRIES, COORDINATOR_MOVED, OK, Code
 from spark_eos.kafka.config.properties import Isolation, KafkaProperties
 from spark_eos.kafka.errors import group_unauthorized, refusal
@@ -18,6 +18,7 @@ from spark_eos.kafka.requests.offset_commit import offset_commit
 from spark_eos.kafka.requests.offset_delete import OFFSET_DELETE
 from spark_eos.kafka.requests.offset_fetch import OFFSET_FETCH
 from spark_eos.retry import retrying
+from spark_eos.topic_partition import PartitionOffsets
 
 _TRY_S = 4.0
 #: Among the operations that this user may do; and that nothing is said of them.
@@ -50,7 +51,7 @@ def committed_offsets(
     timeout_s: float = TIMEOUT_S,
     *,
     isolation: Isolation = "read_committed",
-) -> Offsets:
+) -> PartitionOffsets:
     """What the group has committed for these partitions, or for all; those without are left out. Errors as for
     `active_members`.
 
@@ -63,7 +64,7 @@ def committed_offsets(
         "require_stable": isolation == "read_committed",
     }
     found = _ask(kafka, group, OFFSET_FETCH, values, timeout_s)
-    result: Offsets = {}
+    result: PartitionOffsets = {}
     for topic in found.topics if found is not None else ():
         for p in topic.partitions:
             if p.committed_offset >= 0:
@@ -71,7 +72,7 @@ def committed_offsets(
     return result
 
 
-def commit_offsets(kafka: KafkaProperties, group: str, offsets: Offsets, timeout_s: float = TIMEOUT_S) -> None:
+def commit_offsets(kafka: KafkaProperties, group: str, offsets: PartitionOffsets, timeout_s: float = TIMEOUT_S) -> None:
     """Commit offsets for a group without members, without leader epochs. Raises KafkaError (EOS_KAFKA_REFUSED)."""
     began, refused = system.monotonic(), int(Code.REQUEST_TIMED_OUT)
     for _ in retrying(timeout_s):

@@ -64,8 +64,8 @@ _OF_PRODUCERS = frozenset(
         *("produce.offset.report", "queuing.strategy", "delivery.report.only.error"),
     ]
 )
-Kind = Literal["consumer", "producer"]
-WITHOUT_EFFECT: dict[Kind, frozenset[str]] = {
+DataClientKind = Literal["consumer", "producer"]
+WITHOUT_EFFECT: dict[DataClientKind, frozenset[str]] = {
     "consumer": _TUNING | _OF_CONSUMERS | _OF_PRODUCERS,
     "producer": _TUNING | _OF_PRODUCERS | _OF_CONSUMERS,
 }

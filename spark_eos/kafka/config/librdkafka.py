@@ -31,7 +31,7 @@ from spark_eos.kafka.config.stores import without_stores
 from spark_eos.kafka.config.tokens import token, token_settings
 from spark_eos.kafka.config.unsupported import unreadable_certificates
 
-Kind = Literal["consumer", "producer", "admin"]
+ClientKind = Literal["consumer", "producer", "admin"]
 
 #: librdkafka's log of its connections. Disabled unless the user's logging sets its level: an unreachable broker would
 #: print a line for each attempt, and relevant errors are raised with their reason.
@@ -96,7 +96,7 @@ _DEFAULTS = {"reconnect.backoff.ms": "10", "reconnect.backoff.max.ms": "1000", "
 
 def librdkafka_config(
     kafka: KafkaProperties,
-    kind: Kind,
+    kind: ClientKind,
     ours: Mapping[str, Any] | None = None,
     defaults: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
@@ -156,7 +156,7 @@ def codec(kafka: KafkaProperties) -> Codec | None:
     return next((known for known in _CODECS if known == name), None)
 
 
-def check(kafka: KafkaProperties, kind: Kind) -> None:
+def check(kafka: KafkaProperties, kind: ClientKind) -> None:
     """Raise OptionError for a property that this kind of client does not know or whose value it refuses.
 
     It asks librdkafka, by creating a client without brokers (0.5 ms, no connection).
@@ -165,7 +165,7 @@ def check(kafka: KafkaProperties, kind: Kind) -> None:
 
 
 @functools.lru_cache(maxsize=64)
-def _check(kafka: KafkaProperties, kind: Kind) -> None:
+def _check(kafka: KafkaProperties, kind: ClientKind) -> None:
     from confluent_kafka import Consumer, KafkaException, Producer
 
     for key in kafka:

@@ -26,6 +26,7 @@ from spark_eos.kafka.net.pool import ConnectionPool
 from spark_eos.kafka.net.sasl import Refused
 from spark_eos.kafka.net.schema import Api, Record, Request
 from spark_eos.retry import retrying
+from spark_eos.topic_partition import TopicPartition
 
 ANY_BROKER_S = 15.0
 """For how long a question that any broker can answer is asked, of one after the other."""
@@ -59,7 +60,7 @@ class BrokerClient:
         self._abilities: dict[int, Abilities] = {}
         self._learned_at = 0.0
         self._level: int | None = None
-        self._leaders: dict[tuple[str, int], int] = {}
+        self._leaders: dict[TopicPartition, int] = {}
         self._coordinators: dict[tuple[CoordinatorKind, str], int] = {}
         self._avoided: dict[int, float] = {}
         self._last: int | None = None
@@ -217,8 +218,8 @@ class BrokerClient:
             return None
 
     def leaders(
-        self, places: Iterable[tuple[str, int]], seconds: float = ANY_BROKER_S
-    ) -> tuple[dict[tuple[str, int], int], dict[tuple[str, int], int]]:
+        self, places: Iterable[TopicPartition], seconds: float = ANY_BROKER_S
+    ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
         """The leaders of partitions, as they were known last; and an error code for each partition without one.
 
         Raises ConnectionFailed.

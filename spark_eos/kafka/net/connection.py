@@ -16,7 +16,7 @@ from typing import Any, Generic, TypeVar
 
 from spark_eos import system
 from spark_eos.kafka.net import sessions
-from spark_eos.kafka.net.schema import NO_TAGS, Fields
+from spark_eos.kafka.net.schema import NO_TAGS, FieldReader
 
 #: An answer has some dozens of bytes to a partition; one that says it has more than this is none.
 _LARGEST = 1 << 26
@@ -97,7 +97,7 @@ class Connection(Generic[A]):
             if sent:
                 self._unsent[0] = self._unsent[0][sent:]
 
-    def receive(self, read: Callable[[Fields], T]) -> list[tuple[int, A, T]]:
+    def receive(self, read: Callable[[FieldReader], T]) -> list[tuple[int, A, T]]:
         """The answers that are there, in the order of the requests: number, note, what ``read`` makes of the body."""
         while True:
             try:
@@ -115,7 +115,7 @@ class Connection(Generic[A]):
             self.moved_at = system.monotonic()
             self._received += data
 
-    def _complete(self, read: Callable[[Fields], T]) -> list[tuple[int, A, T]]:
+    def _complete(self, read: Callable[[FieldReader], T]) -> list[tuple[int, A, T]]:
         answers, at = [], 0
         while len(self._received) - at >= 4:
             (size,) = struct.unpack_from(">i", self._received, at)
@@ -123,12 +123,12 @@ class Connection(Generic[A]):
                 raise OSError("the broker's answer has an impossible size")
             if len(self._received) - at - 4 < size:
                 break
-            answers.append(self._answer(Fields(bytes(self._received[at + 4 : at + 4 + size])), read))
+            answers.append(self._answer(FieldReader(bytes(self._received[at + 4 : at + 4 + size])), read))
             at += 4 + size
         del self._received[:at]
         return answers
 
-    def _answer(self, fields: Fields, read: Callable[[Fields], T]) -> tuple[int, A, T]:
+    def _answer(self, fields: FieldReader, read: Callable[[FieldReader], T]) -> tuple[int, A, T]:
         if not self._asked:
             raise OSError("the broker answers, though nothing was asked")
         asked, flexible, note = self._asked.popleft()

@@ -22,7 +22,7 @@ from spark_eos.kafka.net.schema import (
     NO_TAGS,
     NULLABLE_STRING,
     STRING,
-    Fields,
+    FieldReader,
     Record,
     Request,
     array,
@@ -170,7 +170,7 @@ def _authenticate(broker: socket.socket, how: Handshake, host: str, until: float
     sessions.begin(broker, began, lifetime_ms)
 
 
-def _read_authenticate(fields: Fields) -> Record:
+def _read_authenticate(fields: FieldReader) -> Record:
     fields.skip_tags()
     answer: Record = _SASL_AUTHENTICATE.answers.read(fields)
     return answer
@@ -182,7 +182,7 @@ def _exchange(
     api: int,
     version: int,
     body: bytes,
-    read: Callable[[Fields], T],
+    read: Callable[[FieldReader], T],
     until: float,
 ) -> T:
     """One request and its answer, on a socket that nobody else uses."""
@@ -194,7 +194,7 @@ def _exchange(
     if not 4 <= size <= _LARGEST:
         raise ConnectionError("the broker's answer has an impossible size: it may not speak Kafka's protocol, or TLS")
     try:
-        return read(Fields(_receive(broker, size, until)[4:]))
+        return read(FieldReader(_receive(broker, size, until)[4:]))
     except (struct.error, IndexError, UnicodeDecodeError):
         raise OSError("the broker's answer makes no sense") from None
 

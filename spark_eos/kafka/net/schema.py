@@ -22,7 +22,7 @@ class Record(SimpleNamespace):
     """What was read by a `record`: its fields as attributes."""
 
 
-class Fields:
+class FieldReader:
     """The fields of an answer, one after the other. Raises IndexError or struct.error behind its end."""
 
     def __init__(self, data: bytes) -> None:
@@ -85,47 +85,47 @@ def text(text: str) -> bytes:
 
 
 @dataclass(frozen=True)
-class Kind:
+class FieldType:
     """One kind of field. ``read`` raises IndexError, struct.error or UnicodeDecodeError on what is not one."""
 
     write: Callable[[Any], bytes]
-    read: Callable[[Fields], Any]
+    read: Callable[[FieldReader], Any]
 
 
-def _number(form: str) -> Kind:
+def _number(form: str) -> FieldType:
     packed = struct.Struct(">" + form)
-    return Kind(packed.pack, lambda fields: fields.of(packed)[0])
+    return FieldType(packed.pack, lambda fields: fields.of(packed)[0])
 
 
 def _write_bytes(data: bytes | None) -> bytes:
     return NO_TAGS if data is None else varint(len(data) + 1) + data
 
 
-def _read_nullable_text(fields: Fields) -> str | None:
+def _read_nullable_text(fields: FieldReader) -> str | None:
     size = fields.varint()
     return None if size == 0 else fields.skip(size - 1).decode()
 
 
 BOOL, INT8, INT16, INT32, INT64 = map(_number, "?bhiq")
 #: Null is read as an empty text.
-STRING = Kind(text, Fields.text)
-NULLABLE_STRING = Kind(lambda value: b"\x00" if value is None else text(value), _read_nullable_text)
+STRING = FieldType(text, FieldReader.text)
+NULLABLE_STRING = FieldType(lambda value: b"\x00" if value is None else text(value), _read_nullable_text)
 #: Null is read as no bytes.
-BYTES = Kind(_write_bytes, lambda fields: fields.skip(fields.count()))
+BYTES = FieldType(_write_bytes, lambda fields: fields.skip(fields.count()))
 #: 16 bytes.
-UUID = Kind(bytes, lambda fields: fields.skip(16))
+UUID = FieldType(bytes, lambda fields: fields.skip(16))
 
 
-def array(of: Kind) -> Kind:
+def array(of: FieldType) -> FieldType:
     """A list; None is written as null, and null is read as an empty list."""
 
     def write(values: Sequence[Any] | None) -> bytes:
         return b"\x00" if values is None else varint(len(values) + 1) + b"".join(map(of.write, values))
 
-    return Kind(write, lambda fields: [of.read(fields) for _ in range(fields.count())])
+    return FieldType(write, lambda fields: [of.read(fields) for _ in range(fields.count())])
 
 
-def record(_tagged: Mapping[int, tuple[str, Kind]] | None = None, /, **kinds: Kind) -> Kind:
+def record(_tagged: Mapping[int, tuple[str, FieldType]] | None = None, /, **kinds: FieldType) -> FieldType:
     """A mapping of these fields, in this order; read as a `Record`.
 
     ``_tagged``: tagged fields that are read, by number, with name and kind; None where the answer has them not. All
@@ -138,14 +138,14 @@ def record(_tagged: Mapping[int, tuple[str, Kind]] | None = None, /, **kinds: Ki
             raise ValueError(f"a request with fields {sorted(values)} should have {sorted(kinds)}")
         return b"".join(kind.write(values[name]) for name, kind in kinds.items()) + NO_TAGS
 
-    def read(fields: Fields) -> Record:
+    def read(fields: FieldReader) -> Record:
         found = {name: kind.read(fields) for name, kind in kinds.items()}
         tags = fields.tags()
         for number, (name, kind) in tagged.items():
-            found[name] = kind.read(Fields(tags[number])) if number in tags else None
+            found[name] = kind.read(FieldReader(tags[number])) if number in tags else None
         return Record(**found)
 
-    return Kind(write, read)
+    return FieldType(write, read)
 
 
 @dataclass(frozen=True)
@@ -168,38 +168,38 @@ def _write_fixed_text(text: str) -> bytes:
     return struct.pack(">h", len(data)) + data
 
 
-def _read_fixed_text(fields: Fields) -> str:
+def _read_fixed_text(fields: FieldReader) -> str:
     (size,) = fields.of(_SHORT)
     return fields.skip(max(0, size)).decode()
 
 
 _SHORT, _INT = struct.Struct(">h"), struct.Struct(">i")
 #: As `STRING`, in versions that are not flexible.
-FIXED_STRING = Kind(_write_fixed_text, _read_fixed_text)
+FIXED_STRING = FieldType(_write_fixed_text, _read_fixed_text)
 
 
-def fixed_array(of: Kind) -> Kind:
+def fixed_array(of: FieldType) -> FieldType:
     """As `array`, in versions that are not flexible."""
 
     def write(values: Sequence[Any]) -> bytes:
         return struct.pack(">i", len(values)) + b"".join(map(of.write, values))
 
-    return Kind(write, lambda fields: [of.read(fields) for _ in range(fields.of(_INT)[0])])
+    return FieldType(write, lambda fields: [of.read(fields) for _ in range(fields.of(_INT)[0])])
 
 
-def fixed_record(**kinds: Kind) -> Kind:
+def fixed_record(**kinds: FieldType) -> FieldType:
     """As `record`, in versions that are not flexible: without tagged fields."""
 
     def write(values: Mapping[str, Any]) -> bytes:
         return b"".join(kind.write(values[name]) for name, kind in kinds.items())
 
-    return Kind(write, lambda fields: Record(**{name: kind.read(fields) for name, kind in kinds.items()}))
+    return FieldType(write, lambda fields: Record(**{name: kind.read(fields) for name, kind in kinds.items()}))
 
 
 @dataclass(frozen=True)
 class Request(Api):
     """A request whose fields are the same in all of these versions, which are flexible, or none of them is."""
 
-    asks: Kind
-    answers: Kind
+    asks: FieldType
+    answers: FieldType
     flexible: bool = True

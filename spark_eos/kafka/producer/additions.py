@@ -9,9 +9,10 @@ from spark_eos import system
 from spark_eos.kafka.codes import COORDINATOR_RETRIES, OK, UNKNOWN_TOPIC, Code, name_of
 from spark_eos.kafka.errors import Cause
 from spark_eos.kafka.net.client import BrokerClient
-from spark_eos.kafka.requests.add_partitions_to_txn import Place, add_partitions_to_txn
+from spark_eos.kafka.requests.add_partitions_to_txn import add_partitions_to_txn
 from spark_eos.protocol.head import Pair
 from spark_eos.retry import retrying
+from spark_eos.topic_partition import TopicPartition
 
 #: Seconds for which a broker may not know a partition, as when it has just started.
 _UNKNOWN_PLACE_S = 30.0
@@ -32,9 +33,9 @@ class Additions:
         self.asked = False
         self._client, self._own = client, own
         self._timeout_s, self._silence_s = timeout_s, silence_s
-        self._added: set[Place] = set()
+        self._added: set[TopicPartition] = set()
 
-    def add(self, places: Iterable[Place]) -> Cause | None:
+    def add(self, places: Iterable[TopicPartition]) -> Cause | None:
         """Add those that are not added yet. Returns when all are; else why not."""
         waiting = set(places) - self._added
         if not waiting:

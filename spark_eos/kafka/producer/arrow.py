@@ -31,6 +31,7 @@ from spark_eos.kafka.requests import produce
 from spark_eos.kafka.requests.end_txn import endtxn_version
 from spark_eos.kafka.requests.init_producer_id import init_producer_id
 from spark_eos.protocol.head import DEFAULT_PARTITIONER, FENCING_END, Pair
+from spark_eos.topic_partition import TopicPartition
 
 IN_FLIGHT_BYTES = 8 * 1024 * 1024
 """Unacknowledged bytes above which a call waits."""
@@ -120,7 +121,7 @@ class ArrowProducer:
         assert self._identity is not None
         return self._identity
 
-    def firsts(self) -> Mapping[tuple[str, int], int]:
+    def firsts(self) -> Mapping[TopicPartition, int]:
         """The offset of the first record in each partition, (topic, number), as far as a broker has told."""
         return self._sender.firsts
 
@@ -132,7 +133,7 @@ class ArrowProducer:
         """After `flush`: the size of the record batches in all topics besides these, as they are in the log."""
         return self._sender.bytes_written(besides)
 
-    def empty(self) -> Collection[tuple[str, int]]:
+    def empty(self) -> Collection[TopicPartition]:
         """After `flush`: partitions that may be in the transaction, though all rows for them were refused."""
         return self._sender.empty
 
@@ -287,13 +288,13 @@ class ArrowProducer:
             return self._encoder
         return replace(self._encoder, max_bytes=most)
 
-    def _add_all(self, target: tuple[str, int], batches: Iterable[Sealed]) -> None:
+    def _add_all(self, target: TopicPartition, batches: Iterable[Sealed]) -> None:
         for sealed in batches:
             self._add(target, sealed)
             if self._sender.size >= self._in_flight_bytes:
                 self._sender.wait_until_below(self._in_flight_bytes)
 
-    def _add(self, target: tuple[str, int], sealed: Sealed) -> None:
+    def _add(self, target: TopicPartition, sealed: Sealed) -> None:
         if not self._refusals.fits(target, sealed):
             parts = self._refusals.take(target, sealed, Code.MESSAGE_TOO_LARGE)
             for part in parts:

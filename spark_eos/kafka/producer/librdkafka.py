@@ -27,6 +27,7 @@ from spark_eos.kafka.requests.end_txn import endtxn_version
 from spark_eos.kafka.requests.init_producer_id import INIT_S
 from spark_eos.protocol.head import FENCING_END, Pair
 from spark_eos.retry import retrying
+from spark_eos.topic_partition import TopicPartition
 
 T = TypeVar("T")
 
@@ -83,7 +84,7 @@ class LibrdkafkaProducer:
                     raise init_error(self.name, self._timeout_ms, _cause(error.args[0])) from None
         raise no_coordinator(self.name, INIT_S)
 
-    def firsts(self) -> Mapping[tuple[str, int], int]:
+    def firsts(self) -> Mapping[TopicPartition, int]:
         """None of the offsets that `ArrowProducer` knows: a delivery report for each row would cost too much."""
         return {}
 

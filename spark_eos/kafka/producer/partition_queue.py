@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from spark_eos.kafka.producer.refusals import Splitting, unclear
 from spark_eos.kafka.records.encode import Sealed
 from spark_eos.kafka.records.resealing import later
-from spark_eos.kafka.requests.produce import Place
 from spark_eos.retry import FIRST_WAIT_S, LONGEST_WAIT_S
+from spark_eos.topic_partition import TopicPartition
 
 #: Batches of a partition that a broker remembers.
 _REMEMBERED = 5
@@ -26,7 +26,7 @@ class PartitionQueue:
     ``removed``: rows that were refused, by which the sequence numbers of later batches are lower than they were.
     ``runs``: see `Sender.runs` (kafka/producer/sender.py); ``bytes``: of what was written."""
 
-    place: Place
+    place: TopicPartition
     moved_at: float
     waiting: deque[Sealed] = field(default_factory=deque)
     sent: deque[Sealed] = field(default_factory=deque)

@@ -20,7 +20,7 @@ from spark_eos.kafka.records.encode import Encoder, Sealed
 from spark_eos.kafka.records.fields import read_headers, read_varints
 from spark_eos.kafka.records.headers import encode_headers
 from spark_eos.kafka.records.resealing import halves, rows_of
-from spark_eos.kafka.requests.produce import Place
+from spark_eos.topic_partition import TopicPartition
 
 EXCEPTION, MESSAGE = "__streams.errors.exception", "__streams.errors.message"
 TARGET_TOPIC, TARGET_PARTITION = "__spark_eos.target.topic", "__spark_eos.target.partition"
@@ -66,11 +66,11 @@ class Splitting:
         self.limits: dict[str, int] = {}
         self._encoder = encoder
 
-    def fits(self, place: Place, sealed: Sealed) -> bool:
+    def fits(self, place: TopicPartition, sealed: Sealed) -> bool:
         """Whether the partition takes a batch of this size, as far as it is known. A single row is always tried."""
         return sealed.count == 1 or len(sealed.data) <= self.limits.get(place[0], len(sealed.data))
 
-    def take(self, place: Place, sealed: Sealed, code: int) -> list[Sealed]:
+    def take(self, place: TopicPartition, sealed: Sealed, code: int) -> list[Sealed]:
         """The batches to send in place of one that is refused. Raises RowError (EOS_ROW_TOO_LARGE) for a single row."""
         if sealed.count == 1:
             raise too_large(place, 1, len(sealed.data))
@@ -91,13 +91,13 @@ class Refusals(Splitting):
     def __init__(self, topic: str, encoder: Encoder) -> None:
         super().__init__(encoder)
         self.topic = topic
-        self._waiting: list[tuple[Place, Sealed, int]] = []
+        self._waiting: list[tuple[TopicPartition, Sealed, int]] = []
 
-    def fits(self, place: Place, sealed: Sealed) -> bool:
+    def fits(self, place: TopicPartition, sealed: Sealed) -> bool:
         """Whether the partition takes a batch of this size, as far as it is known."""
         return len(sealed.data) <= self.limits.get(place[0], len(sealed.data))
 
-    def take(self, place: Place, sealed: Sealed, code: int) -> list[Sealed]:
+    def take(self, place: TopicPartition, sealed: Sealed, code: int) -> list[Sealed]:
         """The batches to send in place of one that is refused; none for a single row, which becomes a dead letter.
 
         Raises TopicError (EOS_DEAD_LETTER_REFUSED) where that is refused itself.
@@ -116,7 +116,7 @@ class Refusals(Splitting):
         return [_letter(place, sealed, code) for place, sealed, code in waiting]
 
 
-def _letter(place: Place, sealed: Sealed, code: int) -> Letter:
+def _letter(place: TopicPartition, sealed: Sealed, code: int) -> Letter:
     row = rows_of(sealed)
     own = [] if row.headers is None else _decoded(row.headers[0].as_py())
     headers = [*own, *_why(place, sealed, code)]
@@ -128,7 +128,7 @@ def _decoded(headers: bytes) -> list[tuple[str, bytes | None]]:
     return read_headers(headers, int(begin), len(headers), int(count))
 
 
-def _why(place: Place, sealed: Sealed, code: int) -> list[tuple[str, bytes]]:
+def _why(place: TopicPartition, sealed: Sealed, code: int) -> list[tuple[str, bytes]]:
     topic, partition = place
     if code == Code.INVALID_RECORD:
         message = f"Partition {partition} of topic {topic} does not take the row ({name_of(code)})."
@@ -143,7 +143,7 @@ def _why(place: Place, sealed: Sealed, code: int) -> list[tuple[str, bytes]]:
     return [(name, text.encode()) for name, text in said.items()]
 
 
-def _refused(place: Place, sealed: Sealed, code: int) -> TopicError:
+def _refused(place: TopicPartition, sealed: Sealed, code: int) -> TopicError:
     topic, partition = place
     return TopicError(
         "EOS_DEAD_LETTER_REFUSED",
@@ -157,7 +157,7 @@ def _refused(place: Place, sealed: Sealed, code: int) -> TopicError:
     )
 
 
-def unclear(place: Place, code: int) -> KafkaError:
+def unclear(place: TopicPartition, code: int) -> KafkaError:
     """The error for a refusal that is not the first answer: what was sent before may be in the log all the same."""
     topic, partition = place
     return KafkaError(

@@ -36,8 +36,9 @@ from spark_eos.kafka.producer.refusals import Splitting, unclear
 from spark_eos.kafka.records.encode import Sealed
 from spark_eos.kafka.records.resealing import later
 from spark_eos.kafka.requests.end_txn import end_own_txn
-from spark_eos.kafka.requests.produce import Place, ProduceConnection, ProduceResponse, connection_pool, version
+from spark_eos.kafka.requests.produce import ProduceConnection, ProduceResponse, connection_pool, version
 from spark_eos.protocol.head import FENCING_END, Pair
+from spark_eos.topic_partition import TopicPartition
 
 #: Connections that a partition can try, one after the other, before its timeout.
 _TRIES = 3
@@ -64,8 +65,8 @@ class Sender:
         self, kafka: KafkaProperties, transactional_id: str, timeout_s: float, *, silence_s: float | None = None
     ) -> None:
         self.size = 0
-        self.offsets: dict[Place, int] = {}
-        self.firsts: dict[Place, int] = {}
+        self.offsets: dict[TopicPartition, int] = {}
+        self.firsts: dict[TopicPartition, int] = {}
         self.refusals: Splitting | None = None
         self._any_sent = False
         self._kafka = kafka
@@ -75,8 +76,8 @@ class Sender:
         self._silence_s = min(silence_seconds(kafka), silence_s or timeout_s / _TRIES)
         self._version = FENCING_END
         self._additions: Additions | None = None
-        self._queues: dict[Place, PartitionQueue] = {}
-        self._busy: dict[Place, PartitionQueue] = {}
+        self._queues: dict[TopicPartition, PartitionQueue] = {}
+        self._busy: dict[TopicPartition, PartitionQueue] = {}
         self._connections: dict[int, ProduceConnection] = {}
         self._requests: dict[tuple[int, int], list[tuple[PartitionQueue, Sealed]]] = {}
 
@@ -86,7 +87,7 @@ class Sender:
         if endtxn_version < FENCING_END:
             self._additions = Additions(self._client, own, self._timeout_s, self._silence_s)
 
-    def add(self, place: Place, sealed: Sealed) -> None:
+    def add(self, place: TopicPartition, sealed: Sealed) -> None:
         """Append a batch to the queue of its partition."""
         queue = self._queues.get(place)
         if queue is None:
@@ -97,19 +98,19 @@ class Sender:
         queue.waiting.append(later(sealed, -queue.removed) if queue.removed else sealed)
         self.size += len(sealed.data)
 
-    def leave_out(self, place: Place, rows: int) -> None:
+    def leave_out(self, place: TopicPartition, rows: int) -> None:
         """The next rows of a partition, whose sequence numbers are given, are not sent."""
         if place not in self._queues:
             self._queues[place] = PartitionQueue(place, system.monotonic())
         self._queues[place].removed += rows
 
     @property
-    def empty(self) -> frozenset[Place]:
+    def empty(self) -> frozenset[TopicPartition]:
         """After `wait_until_below` (0): partitions in which no row was written, as all of them were refused; they may
         be in the transaction all the same."""
         return frozenset(place for place, queue in self._queues.items() if not queue.begun)
 
-    def runs(self, place: Place) -> tuple[tuple[int, int], ...]:
+    def runs(self, place: TopicPartition) -> tuple[tuple[int, int], ...]:
         """After `wait_until_below` (0): (first offset, number) of the rows in a partition, in order, where they lie
         without a gap; `UNKNOWN` for those of which no answer told the offset."""
         return tuple(self._queues[place].runs) if place in self._queues else ()
@@ -176,7 +177,7 @@ class Sender:
             refused = self._additions.add(queue.place for queue in ready)
             if refused is not None:
                 raise self._failure(refused)
-        requests: dict[int, dict[Place, tuple[PartitionQueue, Sealed]]] = {}
+        requests: dict[int, dict[TopicPartition, tuple[PartitionQueue, Sealed]]] = {}
         for queue in ready:
             if self._find_node(queue, now):
                 requests.setdefault(queue.node, {})[queue.place] = queue, queue.waiting[0]
@@ -184,7 +185,9 @@ class Sender:
             self._send(self._connections[node], batches)
         return bool(requests)
 
-    def _send(self, connection: ProduceConnection, batches: dict[Place, tuple[PartitionQueue, Sealed]]) -> None:
+    def _send(
+        self, connection: ProduceConnection, batches: dict[TopicPartition, tuple[PartitionQueue, Sealed]]
+    ) -> None:
         data = {place: sealed.data for place, (_, sealed) in batches.items()}
         for queue, _ in batches.values():
             queue.sent.append(queue.waiting.popleft())

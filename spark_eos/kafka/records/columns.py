@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from spark_eos.kafka.records.batches import Damage, RecordBatch, decompress
 from spark_eos.kafka.records.encode import Rows, Tails
-from spark_eos.kafka.records.fields import Fields, find_records, read_deltas, read_fields
+from spark_eos.kafka.records.fields import RecordFields, find_records, read_deltas, read_fields
 
 #: Record batches are decoded together up to this many rows or bytes. Much more does not fit into the processor's
 #: caches.
@@ -23,7 +23,7 @@ class Records:
     """The records of some batches. ``data``: where their ``fields`` are; ``offsets``: n int64, ascending."""
 
     data: bytes | bytearray
-    fields: Fields
+    fields: RecordFields
     offsets: np.ndarray
     batches: Sequence[RecordBatch]
 

@@ -45,7 +45,7 @@ _SIZES, _NUMBERS = _varint_tables()
 
 
 @dataclass(frozen=True, slots=True)
-class Fields:
+class RecordFields:
     """The fields of n records, each an array of int64: deltas, and positions in the buffer. A null has no bytes and is
     marked by ``key_size`` or ``value_size`` -1. Headers lie from ``header_at`` to ``ends``."""
 
@@ -133,7 +133,7 @@ def _long_step(data: bytes | bytearray, at: int) -> int:
     raise Damage("the length of a record has no end")
 
 
-def read_fields(raw: np.ndarray, begins: np.ndarray, ends: np.ndarray) -> Fields:
+def read_fields(raw: np.ndarray, begins: np.ndarray, ends: np.ndarray) -> RecordFields:
     """The fields of records from and up to these positions of ``raw`` (uint8). Raises Damage."""
     try:
         _, at = read_varints(raw, begins)
@@ -148,7 +148,7 @@ def read_fields(raw: np.ndarray, begins: np.ndarray, ends: np.ndarray) -> Fields
     # A header has at least two bytes; a record without headers ends here.
     if (header_count < 0).any() or (left < 2 * header_count).any() or (left[header_count == 0] != 0).any():
         raise Damage("the fields of a record do not end where it does")
-    return Fields(time_delta, offset_delta, key_at, key_size, value_at, value_size, header_count, header_at, ends)
+    return RecordFields(time_delta, offset_delta, key_at, key_size, value_at, value_size, header_count, header_at, ends)
 
 
 def read_deltas(raw: np.ndarray, begins: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -11,9 +11,7 @@ from typing import Any
 from spark_eos.kafka.codes import COORDINATOR_MOVED
 from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.kafka.net.schema import INT16, INT32, INT64, STRING, Api, Record, Request, array, record
-
-Place = tuple[str, int]
-"""Topic and partition."""
+from spark_eos.topic_partition import TopicPartition
 
 #: Version 3 is the last one for clients.
 ADD_PARTITIONS_TO_TXN = Request(
@@ -49,8 +47,8 @@ ADD_OFFSETS_TO_TXN = Request(
 
 
 def add_partitions_to_txn(
-    client: BrokerClient, transaction: tuple[str, int, int], places: Iterable[Place], seconds: float
-) -> dict[Place, int] | None:
+    client: BrokerClient, transaction: tuple[str, int, int], places: Iterable[TopicPartition], seconds: float
+) -> dict[TopicPartition, int] | None:
     """Ask once to add partitions to the transaction (transactional id, producer id, epoch): Kafka's error code for
     each; None where there is no answer within ``seconds``. What is in it already is added again without harm."""
     topics: dict[str, list[int]] = {}

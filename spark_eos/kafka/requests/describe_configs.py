@@ -7,7 +7,7 @@ from enum import IntEnum
 from spark_eos.kafka.net.schema import BOOL, INT8, INT16, INT32, NULLABLE_STRING, STRING, Request, array, record
 
 
-class Resource(IntEnum):
+class ConfigResource(IntEnum):
     TOPIC = 2
     BROKER = 4
 

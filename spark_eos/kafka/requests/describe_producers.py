@@ -9,6 +9,7 @@ from spark_eos.kafka.codes import OK, UNAUTHORIZED
 from spark_eos.kafka.errors import unreadable
 from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.kafka.net.schema import INT16, INT32, INT64, NULLABLE_STRING, STRING, Record, Request, array, record
+from spark_eos.topic_partition import TopicPartition
 
 _PRODUCER = record(
     producer_id=INT64,
@@ -59,7 +60,7 @@ def open_begins(producers: Iterable[Record]) -> dict[tuple[int, int], int]:
     }
 
 
-def describe_each(client: BrokerClient, places: Iterable[tuple[str, int]]) -> dict[tuple[str, int], list[Record]]:
+def describe_each(client: BrokerClient, places: Iterable[TopicPartition]) -> dict[TopicPartition, list[Record]]:
     """The same for partitions, (topic, number), by one request to each leader; those without an answer are left out."""
     asked: dict[int, dict[str, list[int]]] = {}
     wanted = set(places)
@@ -73,7 +74,7 @@ def describe_each(client: BrokerClient, places: Iterable[tuple[str, int]]) -> di
         leader: {"topics": [{"name": topic, "partition_indexes": numbers} for topic, numbers in topics.items()]}
         for leader, topics in asked.items()
     }
-    found: dict[tuple[str, int], list[Record]] = {}
+    found: dict[TopicPartition, list[Record]] = {}
     for answer in client.ask_each(values, DESCRIBE_PRODUCERS).values():
         for topic in answer.topics if answer is not None else ():
             for row in topic.partitions:

@@ -22,7 +22,7 @@ from spark_eos.kafka.net.schema import NO_TAGS, Api, text
 from spark_eos.protocol.head import FENCING_END, PLAIN_END
 from spark_eos.retry import retrying
 
-Transaction = tuple[str, int, int]
+TransactionKey = tuple[str, int, int]
 """Transactional id, producer id, epoch."""
 
 #: Those that do not fence: of transactions that began with transaction.version 0 or 1. They mean the same.
@@ -42,7 +42,7 @@ _ANSWER = struct.Struct(">ih")
 class EndConnection(Connection[str]):
     """One connection to one coordinator."""
 
-    def queue(self, transactions: Iterable[Transaction], commit: bool, version: int = FENCING_END) -> None:
+    def queue(self, transactions: Iterable[TransactionKey], commit: bool, version: int = FENCING_END) -> None:
         """Ask to end each of them by this version of the request, once it is pushed."""
         for name, producer_id, epoch in transactions:
             body = text(name), struct.pack(">qh?", producer_id, epoch, commit), NO_TAGS
@@ -62,7 +62,7 @@ def endtxn_version(client: BrokerClient) -> int:
 
 
 def end_own_txn(
-    client: BrokerClient, transaction: Transaction, commit: bool, seconds: float, version: int = FENCING_END
+    client: BrokerClient, transaction: TransactionKey, commit: bool, seconds: float, version: int = FENCING_END
 ) -> int | None:
     """EndTxn for one's own transaction, again and again for so long; Kafka's error code when one is final, else None.
 
@@ -80,7 +80,7 @@ def end_own_txn(
 
 def end_txns(
     client: BrokerClient,
-    transactions: Iterable[Transaction],
+    transactions: Iterable[TransactionKey],
     commit: bool,
     silence_s: float | None = None,
     version: int = FENCING_END,
@@ -109,7 +109,7 @@ def end_txns(
 def _end_txns_at(
     client: BrokerClient,
     node: int,
-    transactions: Sequence[Transaction],
+    transactions: Sequence[TransactionKey],
     commit: bool,
     silence_s: float,
     version: int,
@@ -140,7 +140,7 @@ def _end_txns_at(
 def _asked(
     client: BrokerClient,
     node: int,
-    transactions: Sequence[Transaction],
+    transactions: Sequence[TransactionKey],
     commit: bool,
     seconds: float,
     version: int,

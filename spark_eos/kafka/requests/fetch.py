@@ -19,6 +19,7 @@ from spark_eos.kafka.config.properties import Isolation, KafkaProperties
 from spark_eos.kafka.net import sessions
 from spark_eos.kafka.net.client import broker_client
 from spark_eos.kafka.net.pool import ConnectionPool
+from spark_eos.topic_partition import TopicPartition
 
 _FETCH = 1
 #: The last one of plain fields; brokers have it since Kafka 2.3.
@@ -154,7 +155,7 @@ class FetchConnection:
         self.idle = True
         return FetchResponse(error, records, aborted, begin, stable, high_watermark, preferred)
 
-    def receive_many(self, timeout_s: float) -> dict[tuple[str, int], tuple[FetchResponse, bytes]]:
+    def receive_many(self, timeout_s: float) -> dict[TopicPartition, tuple[FetchResponse, bytes]]:
         """The answer to what was sent by `send_many`, with the records' bytes, by (topic, partition)."""
         self._socket.settimeout(timeout_s)
         (size,) = _COUNT.unpack(self._take(_COUNT.size))
@@ -193,9 +194,9 @@ class FetchConnection:
             place = place[count:]
 
 
-def _places(answer: bytes, topics: int) -> tuple[dict[tuple[str, int], tuple[FetchResponse, bytes]], int]:
+def _places(answer: bytes, topics: int) -> tuple[dict[TopicPartition, tuple[FetchResponse, bytes]], int]:
     """The partitions of an answer, and where it ends. Raises struct.error where it is too short."""
-    found: dict[tuple[str, int], tuple[FetchResponse, bytes]] = {}
+    found: dict[TopicPartition, tuple[FetchResponse, bytes]] = {}
     at = _MANY.size
     for _ in range(topics):
         (length,) = _NAME.unpack_from(answer, at)
@@ -249,13 +250,13 @@ def is_spoken(kafka: KafkaProperties) -> bool:
     return broker_client(kafka).speaks(_FETCH, _VERSION)
 
 
-Answers = dict[tuple[str, int], tuple[FetchResponse, bytes]]
+Answers = dict[TopicPartition, tuple[FetchResponse, bytes]]
 """By (topic, partition), with the records' bytes."""
 
 
 def fetch_many(
     kafka: KafkaProperties,
-    wanted: Mapping[tuple[str, int], tuple[int, int]],
+    wanted: Mapping[TopicPartition, tuple[int, int]],
     *,
     isolation: Isolation,
     max_bytes: int,

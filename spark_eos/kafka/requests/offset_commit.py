@@ -9,6 +9,7 @@ from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.kafka.net.metadata import CoordinatorKind
 from spark_eos.kafka.net.schema import INT32, NULLABLE_STRING, STRING, Request, record
 from spark_eos.kafka.requests.committed_offsets import ANSWERS, TOPICS, as_topics
+from spark_eos.topic_partition import TopicPartition
 
 #: Since Kafka 2.4. From version 10 on, topics go by their id. A group with members answers UNKNOWN_MEMBER_ID to
 #: anybody else.
@@ -30,7 +31,7 @@ OFFSET_COMMIT = Request(
 
 def offset_commit(
     client: BrokerClient, group: str, offsets: Mapping[str, Mapping[int, int]], seconds: float
-) -> dict[tuple[str, int], int] | int | None:
+) -> dict[TopicPartition, int] | int | None:
     """The error code of each partition; or the one error code of a group without a coordinator; or None without an
     answer."""
     found, errors = client.coordinators([group], seconds, CoordinatorKind.GROUP)
@@ -45,7 +46,7 @@ def offset_commit(
         "topics": as_topics(offsets),
     }
     answer = client.ask(node, OFFSET_COMMIT, values, seconds)
-    codes: dict[tuple[str, int], int] = {}
+    codes: dict[TopicPartition, int] = {}
     for topic in answer.topics if answer is not None else ():
         codes |= {(topic.name, p.partition_index): p.error_code for p in topic.partitions}
     if answer is None or COORDINATOR_MOVED & set(codes.values()):

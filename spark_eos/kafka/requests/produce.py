@@ -14,11 +14,9 @@ from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import BrokerClient, broker_client
 from spark_eos.kafka.net.connection import Connection
 from spark_eos.kafka.net.pool import ConnectionPool
-from spark_eos.kafka.net.schema import NO_TAGS, Api, Fields, text, varint
+from spark_eos.kafka.net.schema import NO_TAGS, Api, FieldReader, text, varint
 from spark_eos.protocol.head import FENCING_END
-
-Place = tuple[str, int]
-"""Topic and partition."""
+from spark_eos.topic_partition import TopicPartition
 
 #: The first one that adds a partition to its transaction by itself, and the last one of topic names.
 _FENCING = Api("Produce", 0, 12, 12)
@@ -33,16 +31,16 @@ class ProduceResponse:
     where a batch was written now."""
 
     number: int
-    errors: Mapping[Place, int]
-    offsets: Mapping[Place, int] = field(default_factory=dict)
+    errors: Mapping[TopicPartition, int]
+    offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
 
 
-class ProduceConnection(Connection[frozenset[Place]]):
+class ProduceConnection(Connection[frozenset[TopicPartition]]):
     """One connection to one broker, for one transaction at a time. ``version``: of the requests."""
 
     version = _FENCING.last
 
-    def send(self, transactional_id: str, batches: Mapping[Place, bytes | memoryview], timeout_ms: int) -> int:
+    def send(self, transactional_id: str, batches: Mapping[TopicPartition, bytes | memoryview], timeout_ms: int) -> int:
         """Ask to write one batch to each of these partitions; the request's number. All replicas are to have it within
         ``timeout_ms``."""
         pieces: list[bytes | memoryview] = [text(transactional_id) + struct.pack(">hi", _ALL_REPLICAS, timeout_ms)]
@@ -73,10 +71,10 @@ _NUMBER = struct.Struct(">i")
 _PARTITION = struct.Struct(">ihqqq")
 
 
-def _read(fields: Fields) -> tuple[dict[Place, int], dict[Place, int]]:
+def _read(fields: FieldReader) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
     """Errors and first offsets by partition. The rest, such as which records were at fault, is passed over."""
-    errors: dict[Place, int] = {}
-    offsets: dict[Place, int] = {}
+    errors: dict[TopicPartition, int] = {}
+    offsets: dict[TopicPartition, int] = {}
     for _ in range(fields.count()):
         topic = fields.text()
         for _ in range(fields.count()):

@@ -21,7 +21,7 @@ OURS, BUILT_IN, OTHER = "eos-kafka", "kafka", "another"
 
 
 @dataclass(frozen=True)
-class Entry:
+class OffsetLogEntry:
     """A micro-batch in the offset log."""
 
     batch: int
@@ -31,7 +31,7 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Source:
+class QuerySource:
     """A line of the offset log. ``kind``: `OURS`, `BUILT_IN` or `OTHER`; topic → id in ``ids``, if they are there;
     ``cluster``: the id of the cluster, of queries of the direct way."""
 
@@ -47,7 +47,7 @@ class Logs:
 
     def __init__(self, checkpoint: Checkpoint) -> None:
         self.checkpoint = checkpoint
-        self._entries: dict[int, Entry] = {}
+        self._entries: dict[int, OffsetLogEntry] = {}
 
     @cached_property
     def planned(self) -> list[int]:
@@ -61,14 +61,14 @@ class Logs:
     def stateful(self) -> bool:
         return bool(self.checkpoint.names("state"))
 
-    def entry(self, batch: int) -> Entry:
+    def entry(self, batch: int) -> OffsetLogEntry:
         """Raises CheckpointError (EOS_CHECKPOINT_DAMAGED)."""
         if batch not in self._entries:
             name = f"offsets/{batch}"
             lines = (self.checkpoint.read(name) or "").splitlines()
             if len(lines) < 3 or not lines[0].startswith("v"):
                 raise self.checkpoint.damaged(name, "it does not have a version, metadata and a line for each source")
-            self._entries[batch] = Entry(batch, lines[0], lines[1], tuple(lines[2:]))
+            self._entries[batch] = OffsetLogEntry(batch, lines[0], lines[1], tuple(lines[2:]))
         return self._entries[batch]
 
     def commit_entry(self, batch: int) -> Sequence[str]:
@@ -79,11 +79,11 @@ class Logs:
             raise self.checkpoint.damaged(name, "it does not have a version and metadata")
         return lines
 
-    def sources(self, batch: int) -> list[Source]:
+    def sources(self, batch: int) -> list[QuerySource]:
         return [source_of(line) for line in self.entry(batch).lines]
 
 
-def source_of(line: str) -> Source:
+def source_of(line: str) -> QuerySource:
     """What a source's line of the offset log says."""
     try:
         raw: Any = json.loads(line)
@@ -96,12 +96,12 @@ def source_of(line: str) -> Source:
         for partitions in topics.values()
     )
     if not shaped:
-        return Source(line, OTHER, {}, {})
+        return QuerySource(line, OTHER, {}, {})
     cluster = marks.get("#cluster", {}).get("id")
-    return Source(line, OURS if marks else BUILT_IN, topics, marks.get("#ids", {}), cluster)
+    return QuerySource(line, OURS if marks else BUILT_IN, topics, marks.get("#ids", {}), cluster)
 
 
-def merged(sources: Sequence[Source]) -> dict[str, dict[str, int]]:
+def merged(sources: Sequence[QuerySource]) -> dict[str, dict[str, int]]:
     """The offsets of all sources together; of a topic that two of them read, the lower ones."""
     found: dict[str, dict[str, int]] = {}
     for source in sources:
@@ -112,7 +112,7 @@ def merged(sources: Sequence[Source]) -> dict[str, dict[str, int]]:
     return found
 
 
-def topic_twice(sources: Sequence[Source]) -> str | None:
+def topic_twice(sources: Sequence[QuerySource]) -> str | None:
     """A topic that two sources read."""
     topics = [topic for source in sources for topic in source.offsets]
     return next((topic for topic in topics if topics.count(topic) > 1), None)

@@ -6,17 +6,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from spark_eos.checkpoint import Checkpoint
-from spark_eos.kafka.admin.topics import Offsets, begin_offsets, describe_topics, end_offsets
+from spark_eos.kafka.admin.topics import begin_offsets, describe_topics, end_offsets
 from spark_eos.kafka.ports.owners import Cluster, Transaction, find
 from spark_eos.ops.checkpoint.heads import OwnHead, heads_of
-from spark_eos.ops.checkpoint.logs import Logs, Source, merged
+from spark_eos.ops.checkpoint.logs import Logs, QuerySource, merged
 from spark_eos.protocol.head import Decision
 from spark_eos.protocol.new_checkpoint import is_visible
 from spark_eos.protocol.stops import finishing
+from spark_eos.topic_partition import PartitionOffsets
 
 
 @dataclass(frozen=True)
-class Place:
+class InputPartition:
     """A partition of the input: where the newest planned micro-batch and the newest committed one end, and the log's
     first offset and end; None where that is not known."""
 
@@ -39,7 +40,7 @@ class Shown:
     done: Sequence[int]
     stateful: bool
     kinds: Sequence[str]
-    places: Sequence[Place]
+    places: Sequence[InputPartition]
     recreated: Sequence[str]
     heads: Sequence[OwnHead]
     open: Sequence[Transaction]
@@ -72,15 +73,15 @@ def show(checkpoint: Checkpoint, cluster: Cluster) -> Shown:
 
 
 def _places(
-    cluster: Cluster, sources: Sequence[Source], before: dict[str, dict[str, int]], there: dict[str, int]
-) -> list[Place]:
+    cluster: Cluster, sources: Sequence[QuerySource], before: dict[str, dict[str, int]], there: dict[str, int]
+) -> list[InputPartition]:
     planned = merged(sources)
     asked = {t: [int(p) for p in parts if int(p) < there[t]] for t, parts in planned.items() if t in there}
     asked = {topic: parts for topic, parts in asked.items() if parts}
-    begin: Offsets = begin_offsets(cluster.kafka, asked) if asked else {}
-    end: Offsets = end_offsets(cluster.kafka, asked) if asked else {}
+    begin: PartitionOffsets = begin_offsets(cluster.kafka, asked) if asked else {}
+    end: PartitionOffsets = end_offsets(cluster.kafka, asked) if asked else {}
     return [
-        Place(
+        InputPartition(
             topic,
             int(p),
             at,

@@ -12,7 +12,7 @@ from spark_eos.ops.answer import Answer
 from spark_eos.ops.doctor import cluster as clusters
 from spark_eos.ops.doctor import report, topics
 from spark_eos.ops.doctor.facts import ClusterFacts, TopicFacts, cluster_facts, topic_facts
-from spark_eos.ops.doctor.finding import Asked, Finding, Severity, Tools
+from spark_eos.ops.doctor.finding import Finding, PlannedQuery, Severity, Tools
 from spark_eos.ops.doctor.rules import acls_command, judged, rules, two_phase_rule
 from spark_eos.ops.doctor.trial import try_out
 from spark_eos.sink.preflight import KAFKA_DEFAULT_MAX_TIMEOUT_MS
@@ -20,7 +20,7 @@ from spark_eos.sink.preflight import KAFKA_DEFAULT_MAX_TIMEOUT_MS
 _OWN_TOPICS = ("__transaction_state", "__consumer_offsets")
 
 
-def doctor(asked: Asked, paint: report.Paint = lambda severity, text: text) -> Answer:
+def doctor(asked: PlannedQuery, paint: report.Paint = lambda severity, text: text) -> Answer:
     """Look at everything. Raises EosError where no broker answers, or a property is not understood."""
     visit = _Visit(asked, cluster_facts(asked.options.kafka))
     findings = list(visit.findings())
@@ -32,7 +32,7 @@ def doctor(asked: Asked, paint: report.Paint = lambda severity, text: text) -> A
 class _Visit:
     """What is known so far; ``did`` says in sentences what was tried."""
 
-    asked: Asked
+    asked: PlannedQuery
     cluster: ClusterFacts
     did: list[str] = field(default_factory=list)
     known: dict[str, TopicFacts | None] = field(default_factory=dict)

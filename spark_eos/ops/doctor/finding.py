@@ -36,7 +36,7 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Asked:
+class PlannedQuery:
     """The query, as the sink would have it (``options``), what it reads and all that it writes to (without dead letters
     and ledger). ``longest_stop_s``: for how long it may be stopped. ``trial``: transactional ids may be tried."""
 

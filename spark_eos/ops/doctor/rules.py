@@ -14,7 +14,7 @@ from spark_eos.kafka.admin.topics import allowed_operations, describe_topic
 from spark_eos.kafka.config.librdkafka import check as check_client
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.log import logger
-from spark_eos.ops.doctor.finding import Asked, Finding, Severity, Tools
+from spark_eos.ops.doctor.finding import Finding, PlannedQuery, Severity, Tools
 from spark_eos.sink.brokers import check_brokers
 from spark_eos.sink.dead_letters import check_dead_letters
 from spark_eos.sink.ledger_topic import check_ledger
@@ -35,7 +35,7 @@ class Rule:
     fine: str
 
 
-def judged(rule: Rule, asked: Asked, brokers: int) -> Finding:
+def judged(rule: Rule, asked: PlannedQuery, brokers: int) -> Finding:
     """By the sink's own check. Raises ConnectionFailed where no broker answers any more."""
     try:
         with _without_warnings():
@@ -61,7 +61,7 @@ def _without_warnings() -> Iterator[None]:
         logger.setLevel(before)
 
 
-def _fix(rule: Rule, error: EosError, asked: Asked, brokers: int) -> tuple[str, ...]:
+def _fix(rule: Rule, error: EosError, asked: PlannedQuery, brokers: int) -> tuple[str, ...]:
     if error.condition == "EOS_TOPIC_MISSING":
         return (Tools(asked.servers).create(rule.subject.rpartition(" ")[2], brokers),)
     if "UNAUTHORIZED" in error.condition or error.condition in ("EOS_TRANSACTIONS_REFUSED", "EOS_TWO_PHASE_REFUSED"):
@@ -69,7 +69,7 @@ def _fix(rule: Rule, error: EosError, asked: Asked, brokers: int) -> tuple[str, 
     return ()
 
 
-def acls_command(asked: Asked) -> str:
+def acls_command(asked: PlannedQuery) -> str:
     """The command that prints what this query needs."""
     words = ["spark-eos", "acls", "--principal", asked.principal, "--bootstrap-servers", asked.servers]
     words += [word for topic in asked.inputs for word in ("--input", topic)]
@@ -97,7 +97,7 @@ def check_input(kafka: KafkaProperties, topic: str) -> None:
         )
 
 
-def rules(asked: Asked, broker: dict[str, str] | None, *, ledger: bool) -> list[Rule]:
+def rules(asked: PlannedQuery, broker: dict[str, str] | None, *, ledger: bool) -> list[Rule]:
     """All that can be checked without a trial; ``ledger``: whether there is a ledger topic."""
     options = asked.options
     kafka = options.kafka
@@ -127,6 +127,6 @@ def rules(asked: Asked, broker: dict[str, str] | None, *, ledger: bool) -> list[
     return found
 
 
-def two_phase_rule(asked: Asked) -> Rule:
+def two_phase_rule(asked: PlannedQuery) -> Rule:
     """It takes a transactional id, so that it is part of the trial."""
     return Rule("two-phase commit", "brokers", lambda: check_two_phase(asked.options), "transactions need not expire")

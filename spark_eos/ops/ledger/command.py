@@ -17,7 +17,7 @@ from spark_eos.protocol.head_json import decode
 
 
 @dataclass(frozen=True)
-class Entry:
+class NewestHead:
     """A query's newest head, or why it cannot be read. ``age_s``: how long ago it was published, by the clocks of who
     did and of this machine."""
 
@@ -40,7 +40,7 @@ def show(cluster: Cluster, queries: Collection[str]) -> Answer:
     return Answer([as_json(entry) for entry in found], as_text(found, cluster.ledger))
 
 
-def entries(cluster: Cluster, keys: Collection[str] | None = None) -> list[Entry]:
+def entries(cluster: Cluster, keys: Collection[str] | None = None) -> list[NewestHead]:
     """Every head in the ledger, or those under these keys, the newest first. Raises EosError."""
     _ = cluster.place  # a topic that is not there is an error at once
     now_ms = 1000 * system.time_of_day()
@@ -49,12 +49,12 @@ def entries(cluster: Cluster, keys: Collection[str] | None = None) -> list[Entry
     return sorted(found, key=lambda entry: entry.age_s if entry.age_s is not None else float("inf"))
 
 
-def _entry(key: str, dated: Dated, now_ms: float) -> Entry:
+def _entry(key: str, dated: Dated, now_ms: float) -> NewestHead:
     age_s = None if dated.time_ms is None else max(0.0, (now_ms - dated.time_ms) / 1000)
     try:
-        return Entry(key, dated, age_s, decode(dated.value))
+        return NewestHead(key, dated, age_s, decode(dated.value))
     except LedgerError as error:
-        return Entry(key, dated, age_s, None, f"[{error.condition}] {error.message}")
+        return NewestHead(key, dated, age_s, None, f"[{error.condition}] {error.message}")
 
 
 def state_of(head: Head) -> str:
@@ -73,7 +73,7 @@ def state_of(head: Head) -> str:
     return "closed" if head.run == NOBODY else "open"
 
 
-def as_json(entry: Entry) -> dict[str, Any]:
+def as_json(entry: NewestHead) -> dict[str, Any]:
     """Times are seconds; ``open`` says that a run has the query, not that it is alive."""
     data: dict[str, Any] = {
         "query": entry.query,
@@ -99,14 +99,14 @@ def as_json(entry: Entry) -> dict[str, Any]:
     }
 
 
-def as_text(found: Sequence[Entry], ledger: str) -> str:
+def as_text(found: Sequence[NewestHead], ledger: str) -> str:
     if not found:
         return f"no query in the ledger {ledger}"
     rows = [("query", "sink or job", "generation", "micro-batch", "published", "state", "run")]
     return "\n".join(table([*rows, *map(_row, found)]))
 
 
-def _row(entry: Entry) -> tuple[str, ...]:
+def _row(entry: NewestHead) -> tuple[str, ...]:
     head, age = entry.head, ago(entry.age_s)
     if head is None:
         return entry.key, "?", "?", "?", age, entry.problem, "?"

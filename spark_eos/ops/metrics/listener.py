@@ -24,7 +24,7 @@ _OTHER = "OTHER"
 """The condition of an error that is none of ours."""
 
 
-class Listener(StreamingQueryListener):
+class QueryListener(StreamingQueryListener):
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
         self._running: set[str] = set()

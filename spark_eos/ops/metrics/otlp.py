@@ -69,7 +69,7 @@ def checked(address: str) -> str:
     return address if parts.path.strip("/") else f"{parts.scheme}://{parts.netloc}{_PATH}"
 
 
-class Sender:
+class OtlpSender:
     """Sends all metrics of a registry each minute, or as often as ``OTEL_METRIC_EXPORT_INTERVAL`` says, and once more
     when it is closed. The exporter's other variables, ``OTEL_…``, have their usual meaning. Raises ValueError where one
     of them is wrong."""

@@ -14,7 +14,7 @@ from spark_eos._version import __version__
 from spark_eos.errors import UnsupportedError
 from spark_eos.log import logger
 from spark_eos.ops.metrics.hub import Consumer, Hub, Inbox
-from spark_eos.ops.metrics.listener import Listener
+from spark_eos.ops.metrics.listener import QueryListener
 from spark_eos.ops.metrics.recording import Recent, Recorder
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from spark_eos.ops.metrics.endpoint import Endpoint
-    from spark_eos.ops.metrics.otlp import Sender
+    from spark_eos.ops.metrics.otlp import OtlpSender
 
 _ALL_INTERFACES = "0.0.0.0"
 _LAST_EVENT_S = 1.0
@@ -32,11 +32,11 @@ class Metrics:
     """What `spark_eos.metrics` has turned on, until it is closed. ``port`` is None where there is no endpoint."""
 
     def __init__(
-        self, spark: SparkSession, hub: Hub, inbox: Inbox | None, endpoint: Endpoint | None, sender: Sender | None
+        self, spark: SparkSession, hub: Hub, inbox: Inbox | None, endpoint: Endpoint | None, sender: OtlpSender | None
     ) -> None:
         self._spark, self._hub, self._inbox, self._endpoint, self._sender = spark, hub, inbox, endpoint, sender
         self.port = endpoint.port if endpoint is not None else None
-        self._listener = Listener(hub)
+        self._listener = QueryListener(hub)
         spark.streams.addListener(self._listener)
         events.tell_to(inbox.events if inbox is not None else events.NOWHERE)
         spark_eos.register(spark)
@@ -145,11 +145,11 @@ def _endpoint(host: str, port: int, registry: CollectorRegistry, recent: Recent)
         return None
 
 
-def _sender(address: str, registry: CollectorRegistry, spark: SparkSession) -> Sender | None:
-    from spark_eos.ops.metrics.otlp import Sender, checked
+def _sender(address: str, registry: CollectorRegistry, spark: SparkSession) -> OtlpSender | None:
+    from spark_eos.ops.metrics.otlp import OtlpSender, checked
 
     try:
-        return Sender(checked(address), registry, _application(spark))
+        return OtlpSender(checked(address), registry, _application(spark))
     except Exception as error:  # of many kinds, where a variable of the environment is wrong
         logger.warning("no metrics are sent to OpenTelemetry: %s", error)
         return None

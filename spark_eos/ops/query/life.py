@@ -16,6 +16,7 @@ from spark_eos.kafka.ports.owners import Cluster, Transaction, find
 from spark_eos.ops.checkpoint.heads import OwnHead
 from spark_eos.ops.ledger.command import entries
 from spark_eos.protocol.head import NOBODY
+from spark_eos.topic_partition import TopicPartition
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ class _Look:
     """What a run would move."""
 
     heads: frozenset[tuple[str, int, int]]
-    open: frozenset[tuple[str, int]]
+    open: frozenset[TopicPartition]
     ends: frozenset[tuple[str, int, int]]
     planned: frozenset[str]
 
@@ -61,7 +62,7 @@ def look_for_life(checkpoint: Checkpoint, cluster: Cluster, heads: Sequence[OwnH
     return Life(signs, min(ages, default=None), all(own.head.run == NOBODY for own in heads))
 
 
-def _places(look: _Look) -> set[tuple[str, int]]:
+def _places(look: _Look) -> set[TopicPartition]:
     return {(topic, partition) for topic, partition, _ in look.ends}
 
 

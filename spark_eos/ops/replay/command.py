@@ -12,14 +12,14 @@ from spark_eos.errors import ReplayError
 from spark_eos.kafka.ports.owners import Cluster
 from spark_eos.ops.answer import Answer
 from spark_eos.ops.replay.doing import Replay
-from spark_eos.ops.replay.planning import Plan, Wish, begun, plan
-from spark_eos.ops.replay.ranges import Range
+from spark_eos.ops.replay.planning import ReplayPlan, Wish, begun, plan
+from spark_eos.ops.replay.ranges import ReplayRange
 from spark_eos.ops.replay.target import Target, absolute
 from spark_eos.storage.settings import HadoopSettings
 
 
 @dataclass(frozen=True)
-class Asked:
+class ReplayOptions:
     """The command's options, as its help has them."""
 
     checkpoint: str
@@ -34,7 +34,7 @@ class Asked:
     yes: bool
 
 
-def replay(asked: Asked, cluster: Cluster, settings: HadoopSettings) -> Answer:
+def replay(asked: ReplayOptions, cluster: Cluster, settings: HadoopSettings) -> Answer:
     """Say what would be read again; with ``yes``, do it. Raises EosError."""
     checkpoint = Checkpoint(absolute(asked.checkpoint), settings)
     to = None if asked.new is None else absolute(asked.new)
@@ -75,7 +75,7 @@ def milliseconds(text: str) -> int:
     return int(at.timestamp() * 1000)
 
 
-def as_json(planned: Plan, *, done: bool) -> dict[str, Any]:
+def as_json(planned: ReplayPlan, *, done: bool) -> dict[str, Any]:
     unfinished = planned.unfinished
     return {
         "dry_run": not done,
@@ -92,7 +92,7 @@ def as_json(planned: Plan, *, done: bool) -> dict[str, Any]:
     }
 
 
-def as_text(planned: Plan, *, done: bool) -> str:
+def as_text(planned: ReplayPlan, *, done: bool) -> str:
     unfinished = planned.unfinished
     lines = [f"query {unfinished.of} at {unfinished.checkpoint}"]
     if planned.ranges:
@@ -115,13 +115,13 @@ def as_text(planned: Plan, *, done: bool) -> str:
     return "\n".join(lines)
 
 
-def _next(planned: Plan) -> str:
+def _next(planned: ReplayPlan) -> str:
     if planned.unfinished.in_place:
         return "  Done: start the query with its checkpoint."
     return "  Done: start the query with the new checkpoint; 'startingOffsets' has no effect on it."
 
 
-def _range(r: Range) -> str:
+def _range(r: ReplayRange) -> str:
     when = "" if r.first_ms is None or r.last_ms is None else f"  {_time(r.first_ms)} to {_time(r.last_ms)}"
     return f"{r.topic}-{r.partition}  offsets {r.start} to {r.end}{when}"
 

@@ -11,7 +11,7 @@ from spark_eos.checkpoint import Checkpoint
 from spark_eos.kafka.ports.owners import Cluster
 from spark_eos.kafka.ports.query import query_ports
 from spark_eos.ops.checkpoint.heads import OwnHead, heads_of
-from spark_eos.ops.replay.planning import Plan
+from spark_eos.ops.replay.planning import ReplayPlan
 from spark_eos.ops.replay.ranges import as_offsets
 from spark_eos.ops.replay.target import Target, contents, move_aside
 from spark_eos.protocol.marks import EachSink, Successor
@@ -31,7 +31,7 @@ class Replay:
     """A replay at work."""
 
     cluster: Cluster
-    plan: Plan
+    plan: ReplayPlan
     settings: HadoopSettings
 
     def to_a_new_checkpoint(self) -> None:

@@ -11,7 +11,7 @@ from spark_eos.kafka.ports.owners import Cluster
 from spark_eos.ops.checkpoint.heads import OwnHead, heads_of, with_the_whole
 from spark_eos.ops.checkpoint.logs import Logs, check_known, source_of, topic_twice
 from spark_eos.ops.replay.ranges import (
-    Range,
+    ReplayRange,
     by_offsets,
     by_timestamp,
     check_cluster,
@@ -40,7 +40,7 @@ class Wish:
 
 
 @dataclass(frozen=True)
-class Plan:
+class ReplayPlan:
     """``query`` is the new one's id, or the same where it goes back in place. ``passed`` is the last micro-batch that
     Spark has noted as committed. ``heads`` are the old query's; ``unfinished`` says it all for the ledger."""
 
@@ -48,10 +48,10 @@ class Plan:
     unfinished: Unfinished
     passed: int
     heads: Sequence[OwnHead]
-    ranges: Sequence[Range] = ()
+    ranges: Sequence[ReplayRange] = ()
 
 
-def plan(checkpoint: Checkpoint, cluster: Cluster, wish: Wish) -> Plan:
+def plan(checkpoint: Checkpoint, cluster: Cluster, wish: Wish) -> ReplayPlan:
     """Raises EosError where the query cannot be replayed, or not so."""
     _check_wish(wish)
     logs, old, heads = opened(checkpoint, cluster)
@@ -74,7 +74,7 @@ def plan(checkpoint: Checkpoint, cluster: Cluster, wish: Wish) -> Plan:
         unfinished = Unfinished(
             old, checkpoint.location, checkpoint.location, wish.batch or 0, tuple(lines), group=group
         )
-        return Plan(old, unfinished, logs.done[-1], heads, found)
+        return ReplayPlan(old, unfinished, logs.done[-1], heads, found)
     entry, done = logs.entry(position), logs.commit_entry(logs.done[-1])
     unfinished = Unfinished(
         old,
@@ -87,10 +87,10 @@ def plan(checkpoint: Checkpoint, cluster: Cluster, wish: Wish) -> Plan:
         wish.topic,
         group,
     )
-    return Plan(query_of_replay(old, wish.to), unfinished, logs.done[-1], heads, found)
+    return ReplayPlan(query_of_replay(old, wish.to), unfinished, logs.done[-1], heads, found)
 
 
-def begun(checkpoint: Checkpoint, cluster: Cluster, to: str | None) -> Plan:
+def begun(checkpoint: Checkpoint, cluster: Cluster, to: str | None) -> ReplayPlan:
     """The plan of a replay that was interrupted, by the ledger. Raises EosError."""
     logs, old, heads = opened(checkpoint, cluster)
     query = old if to is None else query_of_replay(old, to)
@@ -103,7 +103,7 @@ def begun(checkpoint: Checkpoint, cluster: Cluster, to: str | None) -> Plan:
             hint="It is finished, or was never begun. Write both places as they were written then; 'spark-eos "
             "checkpoint show' tells.",
         )
-    return Plan(query, unfinished, logs.done[-1], heads)
+    return ReplayPlan(query, unfinished, logs.done[-1], heads)
 
 
 def _check_wish(wish: Wish) -> None:

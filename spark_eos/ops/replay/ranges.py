@@ -20,7 +20,7 @@ from spark_eos.kafka.codes import OK
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.records.batches import Damage, UnsupportedFormat, find_batches
 from spark_eos.kafka.requests.fetch import fetch_once
-from spark_eos.ops.checkpoint.logs import OTHER, Logs, Source, source_of
+from spark_eos.ops.checkpoint.logs import OTHER, Logs, QuerySource, source_of
 from spark_eos.options.offsets import EARLIEST, parse_offsets
 from spark_eos.protocol.head import Offsets
 
@@ -30,7 +30,7 @@ Choice = Callable[[str, int], int | None]
 
 
 @dataclass(frozen=True)
-class Range:
+class ReplayRange:
     """The offsets of a partition that are read again: ``start`` to ``end``, exclusive. ``first_ms`` and ``last_ms`` are
     the times of the first and the last record batch in it, None where there is none."""
 
@@ -42,7 +42,7 @@ class Range:
     last_ms: int | None = None
 
 
-def check_sources(logs: Logs, batch: int) -> list[Source]:
+def check_sources(logs: Logs, batch: int) -> list[QuerySource]:
     """The sources of the query by its micro-batch. Raises ReplayError where one is not Kafka's: its own files in
     the checkpoint say what it has read."""
     sources = logs.sources(batch)
@@ -55,7 +55,7 @@ def check_sources(logs: Logs, batch: int) -> list[Source]:
     return sources
 
 
-def check_cluster(kafka: KafkaProperties, sources: Iterable[Source], location: str) -> None:
+def check_cluster(kafka: KafkaProperties, sources: Iterable[QuerySource], location: str) -> None:
     """Raise ReplayError where a source is on another cluster than the ledger: its topics are not to be asked there, and
     the topics of these names are other ones."""
     noted = {source.cluster for source in sources if source.cluster is not None}
@@ -85,7 +85,7 @@ def lines_of(logs: Logs, batch: int, position: int) -> tuple[str, ...]:
     return logs.entry(batch).lines
 
 
-def moved(sources: Iterable[Source], choice: Choice) -> tuple[str, ...]:
+def moved(sources: Iterable[QuerySource], choice: Choice) -> tuple[str, ...]:
     """The lines of the sources, each partition moved to where ``choice`` says, never forward."""
     lines = []
     for source in sources:
@@ -99,7 +99,7 @@ def moved(sources: Iterable[Source], choice: Choice) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def by_timestamp(kafka: KafkaProperties, sources: Sequence[Source], at_ms: int) -> Choice:
+def by_timestamp(kafka: KafkaProperties, sources: Sequence[QuerySource], at_ms: int) -> Choice:
     """The first record of this time or later; where there is none, nothing is read again."""
     asked = {topic: {int(p): at_ms for p in parts} for s in sources for topic, parts in s.offsets.items()}
     found = offsets_at(kafka, asked)
@@ -111,7 +111,7 @@ def by_timestamp(kafka: KafkaProperties, sources: Sequence[Source], at_ms: int) 
     return choice
 
 
-def by_offsets(kafka: KafkaProperties, sources: Sequence[Source], text: str) -> Choice:
+def by_offsets(kafka: KafkaProperties, sources: Sequence[QuerySource], text: str) -> Choice:
     """These offsets; a partition that is not named stays where it is. Raises ReplayError."""
     wanted = parse_offsets("--to-offsets", text)
     known = {(topic, int(p)): at for s in sources for topic, parts in s.offsets.items() for p, at in parts.items()}
@@ -132,7 +132,7 @@ def by_offsets(kafka: KafkaProperties, sources: Sequence[Source], text: str) -> 
     )
 
 
-def ranges(kafka: KafkaProperties, lines: Sequence[str], position: Sequence[Source]) -> list[Range]:
+def ranges(kafka: KafkaProperties, lines: Sequence[str], position: Sequence[QuerySource]) -> list[ReplayRange]:
     """What is read again from these lines of the offset log up to where the query is, after a look at whether it is
     there. Raises TopicError and ReplayError."""
     starts = [source_of(line) for line in lines]
@@ -154,11 +154,11 @@ def ranges(kafka: KafkaProperties, lines: Sequence[str], position: Sequence[Sour
     for topic, p, at in wanted:
         stop = ends.get((topic, str(p)), at)
         _check_there(topic, p, at, stop, begin[topic][p], end[topic][p])
-        found.append(_with_times(kafka, Range(topic, p, at, stop)))
+        found.append(_with_times(kafka, ReplayRange(topic, p, at, stop)))
     return sorted(found, key=lambda r: (r.topic, r.partition))
 
 
-def _check_ids(source: Source, topics: Mapping[str, Topic]) -> None:
+def _check_ids(source: QuerySource, topics: Mapping[str, Topic]) -> None:
     for topic, known in source.ids.items():
         if topic in topics and topics[topic].id != known:
             raise _recreated(topic, f"its id was {known}, and is now {topics[topic].id}")
@@ -188,17 +188,17 @@ def _recreated(topic: str, why: str) -> ReplayError:
     )
 
 
-def _with_times(kafka: KafkaProperties, r: Range) -> Range:
+def _with_times(kafka: KafkaProperties, r: ReplayRange) -> ReplayRange:
     if r.start >= r.end:
         return r
     first = _time(kafka, r, r.start)
     last = next(
         (t for back in (1, 2, 8, 64, 512) if (t := _time(kafka, r, max(r.start, r.end - back))) is not None), None
     )
-    return Range(r.topic, r.partition, r.start, r.end, first, first if last is None else last)
+    return ReplayRange(r.topic, r.partition, r.start, r.end, first, first if last is None else last)
 
 
-def _time(kafka: KafkaProperties, r: Range, offset: int) -> int | None:
+def _time(kafka: KafkaProperties, r: ReplayRange, offset: int) -> int | None:
     """When the first batch from here on was written; None where there is none in the range, or it cannot be told."""
     fetched = fetch_once(kafka, r.topic, r.partition, offset, _LOOK_BYTES)
     if fetched is None or fetched[0].error != OK:

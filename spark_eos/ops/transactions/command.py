@@ -40,7 +40,7 @@ def settle(cluster: Cluster, queries: Sequence[str], *, yes: bool, abort_broken:
     return _results([ending.settle(cluster, query, and_abort_broken=abort_broken) for query in queries], "committed")
 
 
-def _plans(plans: Sequence[ending.Plan], verb: str) -> Answer:
+def _plans(plans: Sequence[ending.EndPlan], verb: str) -> Answer:
     text = "\n".join(report.plan_as_text(plan, verb) for plan in plans)
     return Answer([report.plan_as_json(plan) for plan in plans], text, 1 if any(plan.ends for plan in plans) else 0)
 

@@ -17,7 +17,7 @@ _MARKERS_S = 15.0
 
 
 @dataclass(frozen=True)
-class Plan:
+class EndPlan:
     """What would be ended, and what would stay; ``closes``: the run that would be closed, if one may be alive."""
 
     query: str
@@ -42,7 +42,7 @@ class Result:
         return not self.left and not self.lost
 
 
-def plan_abort(cluster: Cluster, query: str) -> Plan:
+def plan_abort(cluster: Cluster, query: str) -> EndPlan:
     """What `abort` would do. Raises LedgerError where the ledger knows nothing of the query, or cannot be read."""
     found = find(cluster, [query])
     try:
@@ -52,9 +52,9 @@ def plan_abort(cluster: Cluster, query: str) -> Plan:
         if error.condition != "EOS_LEDGER_HELD" or not holders:
             raise
         # To take the ledger ends what holds it. What is decided is known after that.
-        return Plan(query, holders, [t for t in found if not t.of_ledger])
+        return EndPlan(query, holders, [t for t in found if not t.of_ledger])
     ends = [t for t in found if not t.decided]
-    return Plan(query, ends, [t for t in found if t.decided], head.run if head.run != NOBODY else None)
+    return EndPlan(query, ends, [t for t in found if t.decided], head.run if head.run != NOBODY else None)
 
 
 def abort(cluster: Cluster, query: str) -> Result:
@@ -83,11 +83,11 @@ def _after(cluster: Cluster, query: str) -> list[Transaction]:
     return found
 
 
-def plan_settle(cluster: Cluster, query: str) -> Plan:
+def plan_settle(cluster: Cluster, query: str) -> EndPlan:
     """What `settle` would do. Raises LedgerError where the ledger knows nothing of the query, or cannot be read."""
     known_head(cluster.ports(query).ledger.read(), query)
     found = find(cluster, [query])
-    return Plan(query, [t for t in found if t.decided], [t for t in found if not t.decided])
+    return EndPlan(query, [t for t in found if t.decided], [t for t in found if not t.decided])
 
 
 def settle(cluster: Cluster, query: str, *, and_abort_broken: bool = False) -> Result:

@@ -7,7 +7,7 @@ from typing import Any
 
 from spark_eos.kafka.ports.owners import Transaction, TransactionPart
 from spark_eos.ops.tables import table
-from spark_eos.ops.transactions.ending import Plan, Result
+from spark_eos.ops.transactions.ending import EndPlan, Result
 
 _HEADINGS = ("decided", "micro-batch", "run", "state", "open for", "time-out", "transactional id")
 
@@ -34,7 +34,7 @@ def as_json(transaction: Transaction, parts: Sequence[TransactionPart] | None = 
     return data if parts is None else data | {"partitions": [vars(part) for part in parts]}
 
 
-def plan_as_json(plan: Plan) -> dict[str, Any]:
+def plan_as_json(plan: EndPlan) -> dict[str, Any]:
     return {
         "query": plan.query,
         "dry_run": True,
@@ -114,7 +114,7 @@ def _details(t: Transaction, parts: Sequence[TransactionPart]) -> str:
     return "\n".join([t.id, *(f"  {name.ljust(width)}  {value}" for name, value in lines.items())])
 
 
-def plan_as_text(plan: Plan, verb: str) -> str:
+def plan_as_text(plan: EndPlan, verb: str) -> str:
     """``verb``: "abort", or what begins with "commit"."""
     lines = [f"query {plan.query}: would {verb} {len(plan.ends)} transaction(s)"]
     lines += [f"  {t.id}" for t in plan.ends]

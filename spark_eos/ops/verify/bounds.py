@@ -11,15 +11,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from spark_eos.errors import ConnectionFailed, OptionError
-from spark_eos.ops.verify.cluster import Cluster, Offsets
+from spark_eos.ops.verify.cluster import OffsetLookup
 from spark_eos.ops.verify.question import Question
+from spark_eos.topic_partition import PartitionOffsets
 
 #: Seconds to wait for transactions that are being ended, before the output or the group counts as held back.
 PATIENCE_S = 3.0
 
 
 @dataclass(frozen=True)
-class Place:
+class PartitionBounds:
     """One partition and its bounds: ``begin`` (inclusive), ``stable`` (its last stable offset) and
     ``end`` (its high watermark), both exclusive."""
 
@@ -38,8 +39,8 @@ class Bounds:
     """The places of both sides. For each input place the offset up to which rows are due, and with a group the offset
     from which no row may be in the output."""
 
-    inputs: tuple[Place, ...]
-    outputs: tuple[Place, ...]
+    inputs: tuple[PartitionBounds, ...]
+    outputs: tuple[PartitionBounds, ...]
     due: tuple[int, ...]
     done: tuple[int, ...] | None
     warnings: tuple[str, ...]
@@ -48,14 +49,14 @@ class Bounds:
 def take_bounds(question: Question) -> Bounds:
     """Read the bounds in the right order (see the module)."""
     asked = question.kafka, question.group, question.timeout_s
-    with Cluster("read_committed", *asked) as committed, Cluster("read_uncommitted", *asked) as everything:
+    with OffsetLookup("read_committed", *asked) as committed, OffsetLookup("read_uncommitted", *asked) as everything:
         return _Sides(question, committed, everything).take()
 
 
 class _Sides:
     """Input and output, asked about what is ``committed`` and about ``all`` that is there."""
 
-    def __init__(self, question: Question, committed: Cluster, everything: Cluster) -> None:
+    def __init__(self, question: Question, committed: OffsetLookup, everything: OffsetLookup) -> None:
         self._question, self._committed, self._all = question, committed, everything
         counts = committed.partitions(dict.fromkeys(question.inputs + question.outputs))
         self._input = {topic: range(counts[topic]) for topic in question.inputs}
@@ -77,15 +78,17 @@ class _Sides:
         self._warnings += _warnings(question, inputs, outputs, due)
         return Bounds(inputs, outputs, due, done, tuple(dict.fromkeys(self._warnings)))
 
-    def _places(self, partitions: Mapping[str, Iterable[int]], stable: Offsets, ends: Offsets) -> tuple[Place, ...]:
+    def _places(
+        self, partitions: Mapping[str, Iterable[int]], stable: PartitionOffsets, ends: PartitionOffsets
+    ) -> tuple[PartitionBounds, ...]:
         begins = self._all.begins(partitions)
         return tuple(
-            Place(topic, p, begins[topic][p], stable[topic][p], max(stable[topic][p], ends[topic][p]))
+            PartitionBounds(topic, p, begins[topic][p], stable[topic][p], max(stable[topic][p], ends[topic][p]))
             for topic, numbers in partitions.items()
             for p in numbers
         )
 
-    def _settled(self, ends: Offsets) -> Offsets:
+    def _settled(self, ends: PartitionOffsets) -> PartitionOffsets:
         """Last stable offsets once all before ``ends`` is stable, or when `PATIENCE_S` is over: never past ``ends``."""
         deadline = time.monotonic() + PATIENCE_S
         while True:
@@ -95,7 +98,7 @@ class _Sides:
                 return stable
             time.sleep(0.05)
 
-    def _group_offsets(self, group: str) -> Offsets:
+    def _group_offsets(self, group: str) -> PartitionOffsets:
         """The committed offsets of the group for the inputs, 0 where there is none. Raises OptionError where it has
         nothing."""
         committed = self._ask_group(group)
@@ -110,7 +113,7 @@ class _Sides:
             topic: {p: committed.get(topic, {}).get(p, 0) for p in numbers} for topic, numbers in self._input.items()
         }
 
-    def _ask_group(self, group: str) -> Offsets:
+    def _ask_group(self, group: str) -> PartitionOffsets:
         """The group's offsets when none is part of an open transaction any more, or when `PATIENCE_S` has passed."""
         at_least = self._all.committed(self._input)
         try:
@@ -121,7 +124,7 @@ class _Sides:
 
 
 def _warnings(
-    question: Question, inputs: Sequence[Place], outputs: Sequence[Place], due: Sequence[int]
+    question: Question, inputs: Sequence[PartitionBounds], outputs: Sequence[PartitionBounds], due: Sequence[int]
 ) -> Iterable[str]:
     for place in outputs:
         if place.stable < place.end:

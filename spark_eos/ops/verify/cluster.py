@@ -15,8 +15,8 @@ from spark_eos.kafka.config.librdkafka import librdkafka_config
 from spark_eos.kafka.config.properties import Isolation, KafkaProperties
 from spark_eos.kafka.errors import refusal
 from spark_eos.retry import retrying
+from spark_eos.topic_partition import PartitionOffsets
 
-Offsets = dict[str, dict[int, int]]
 T = TypeVar("T")
 
 _FINAL = {
@@ -35,7 +35,7 @@ _UNKNOWN = {
 _UNKNOWN_S = 1.0
 
 
-class Cluster:
+class OffsetLookup:
     """Asks with one consumer, which joins nothing. Every question raises ConnectionFailed, TopicError or KafkaError."""
 
     def __init__(self, isolation: Isolation, kafka: KafkaProperties, group: str | None, timeout_s: float) -> None:
@@ -46,7 +46,7 @@ class Cluster:
         self._said: str | None = None
         self._consumer = Consumer(librdkafka_config(kafka, "consumer", ours))
 
-    def __enter__(self) -> Cluster:
+    def __enter__(self) -> OffsetLookup:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -56,15 +56,15 @@ class Cluster:
         """The number of partitions of each topic."""
         return {topic: self._ask(topic, functools.partial(self._count, topic)) for topic in topics}
 
-    def begins(self, partitions: Mapping[str, Iterable[int]]) -> Offsets:
+    def begins(self, partitions: Mapping[str, Iterable[int]]) -> PartitionOffsets:
         """The first offset that each partition still has."""
         return self._offsets(partitions, OFFSET_BEGINNING)
 
-    def ends(self, partitions: Mapping[str, Iterable[int]]) -> Offsets:
+    def ends(self, partitions: Mapping[str, Iterable[int]]) -> PartitionOffsets:
         """The end of each partition, by this isolation, exclusive."""
         return self._offsets(partitions, OFFSET_END)
 
-    def committed(self, partitions: Mapping[str, Iterable[int]], timeout_s: float | None = None) -> Offsets:
+    def committed(self, partitions: Mapping[str, Iterable[int]], timeout_s: float | None = None) -> PartitionOffsets:
         """What the group has committed; partitions without are left out. With ``read_committed``, offsets that an open
         transaction is about to commit are waited for."""
         wanted, group = _places(partitions), f"group {self._group}"
@@ -77,7 +77,7 @@ class Cluster:
             raise KafkaException(described.error)
         return len(described.partitions)
 
-    def _offsets(self, partitions: Mapping[str, Iterable[int]], which: int) -> Offsets:
+    def _offsets(self, partitions: Mapping[str, Iterable[int]], which: int) -> PartitionOffsets:
         wanted = _places(partitions, which)
         asked = ", ".join(partitions)
         return _by_topic(self._ask(asked, lambda left: self._consumer.offsets_for_times(wanted, timeout=left)))
@@ -110,8 +110,8 @@ def _places(partitions: Mapping[str, Iterable[int]], offset: int = 0) -> list[To
     return [TopicPartition(topic, p, offset) for topic, numbers in partitions.items() for p in numbers]
 
 
-def _by_topic(places: Iterable[TopicPartition]) -> Offsets:
-    result: Offsets = {}
+def _by_topic(places: Iterable[TopicPartition]) -> PartitionOffsets:
+    result: PartitionOffsets = {}
     for place in places:
         result.setdefault(place.topic, {})[place.partition] = place.offset
     return result

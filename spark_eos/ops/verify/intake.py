@@ -13,10 +13,10 @@ from confluent_kafka import Message
 from spark_eos.errors import OptionError
 from spark_eos.kafka.config.properties import Isolation
 from spark_eos.kafka.messages import offset_of
-from spark_eos.ops.verify.bounds import Bounds, Place
+from spark_eos.ops.verify.bounds import Bounds, PartitionBounds
 from spark_eos.ops.verify.judge import Case, Findings, History
 from spark_eos.ops.verify.question import Question, Where
-from spark_eos.ops.verify.reader import Reader
+from spark_eos.ops.verify.reader import RowReader
 from spark_eos.ops.verify.sample import Sample
 from spark_eos.ops.verify.spill import Spill, buckets_of, shortened
 
@@ -57,7 +57,7 @@ class Intake:
         return History(input_, output, uncommitted, bounds.due, bounds.done, ends, self._buckets)
 
     def _committed(
-        self, side: str, places: Sequence[Place], where: Where, schema: pa.Schema
+        self, side: str, places: Sequence[PartitionBounds], where: Where, schema: pa.Schema
     ) -> tuple[Spill, dict[int, int]]:
         """Read all committed rows. Returns their number for places in which `read_uncommitted` may see more."""
         spill, sample = Spill(self._folder / side, schema), Sample()
@@ -124,7 +124,7 @@ class Intake:
                 total += sum(map(len, reader.read(place, place.end)))
         self.counts["output_uncommitted"] = total - sum(gaps.values())
 
-    def _reader(self, isolation: Isolation, what: str) -> Reader:
+    def _reader(self, isolation: Isolation, what: str) -> RowReader:
         def told(rows: int) -> None:
             self._read += rows
             now = time.monotonic()
@@ -133,7 +133,7 @@ class Intake:
                 speed = self._read / max(0.001, now - self._began)
                 self._progress(f"reading the {what}: {self._read:,} rows, {speed:,.0f} a second")
 
-        return Reader(self._question.kafka, isolation, told)
+        return RowReader(self._question.kafka, isolation, told)
 
 
 def _no_id(side: str, rows: Mapping[str, int], where: Where, sample: Sample) -> OptionError:

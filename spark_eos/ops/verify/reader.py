@@ -16,7 +16,7 @@ from spark_eos.errors import KafkaError
 from spark_eos.kafka.config.librdkafka import librdkafka_config
 from spark_eos.kafka.config.properties import Isolation, KafkaProperties
 from spark_eos.kafka.messages import offset_of
-from spark_eos.ops.verify.bounds import Place
+from spark_eos.ops.verify.bounds import PartitionBounds
 
 #: Seconds without a row, or the partition's end, after which reading fails.
 STALL_S = 60.0
@@ -41,7 +41,7 @@ _OURS = {
 }
 
 
-class Reader:
+class RowReader:
     """Reads partitions from begin to end, one after the other. ``told``: called with each number of rows. Close it."""
 
     def __init__(self, kafka: KafkaProperties, isolation: Isolation, told: Callable[[int], None]) -> None:
@@ -49,13 +49,13 @@ class Reader:
         self._consumer = Consumer(librdkafka_config(kafka, "consumer", ours=ours, defaults=_TUNING))
         self._told = told
 
-    def __enter__(self) -> Reader:
+    def __enter__(self) -> RowReader:
         return self
 
     def __exit__(self, *_: object) -> None:
         self._consumer.close()
 
-    def read(self, place: Place, end: int) -> Iterator[list[Message]]:
+    def read(self, place: PartitionBounds, end: int) -> Iterator[list[Message]]:
         """The partition's rows from its begin up to ``end``, in order. Raises KafkaError (EOS_VERIFY_READ)."""
         self._consumer.assign([TopicPartition(place.topic, place.partition, place.begin)])
         position, deadline, error = place.begin, time.monotonic() + STALL_S, None
@@ -104,7 +104,7 @@ def _rows_and_events(messages: list[Message]) -> tuple[list[Message], int, list[
     return rows, ended, errors
 
 
-def _stopped(place: Place, position: int, end: int, error: ClientError | None) -> KafkaError:
+def _stopped(place: PartitionBounds, position: int, end: int, error: ClientError | None) -> KafkaError:
     return KafkaError(
         "EOS_VERIFY_READ",
         f"Reading {place} got to offset {position}, of {place.begin} to {end}, and no further "

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from spark_eos.ops.verify.bounds import Bounds, Place
+from spark_eos.ops.verify.bounds import Bounds, PartitionBounds
 from spark_eos.ops.verify.judge import FAULTS, Case, Findings
 from spark_eos.ops.verify.question import Question
 
@@ -76,7 +76,7 @@ def make_report(
     faults = [fault for fault in FAULTS if counts[fault]]
     warnings = [*bounds.warnings, *warnings, *["no row of the output is a row of the input"] * (not findings.pairs)]
 
-    def spot(places: Sequence[Place], place: int, offset: int) -> str | None:
+    def spot(places: Sequence[PartitionBounds], place: int, offset: int) -> str | None:
         return f"{places[place]}@{offset}" if place >= 0 else None
 
     def example(case: Case) -> Example:

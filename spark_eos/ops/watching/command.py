@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from spark_eos.errors import OptionError
 from spark_eos.ops.answer import Answer
-from spark_eos.ops.watching.reading import Reader, chosen
+from spark_eos.ops.watching.reading import EventReader, chosen
 from spark_eos.ops.watching.story import Story, cut, story_of
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def plot(source: str, file: str, query: str | None = None, last_s: float | None 
             f"{source} is a checkpoint: of its query, the ledger has a part.",
             hint="Name the brokers: --bootstrap-servers HOST:PORT.",
         )
-    events = Reader(source).read()
+    events = EventReader(source).read()
     story = story_of(events, chosen(events, query, source))
     return _drawn(story, max(float(event["at"]) for event in events), source, file, last_s)
 
@@ -87,7 +87,7 @@ def top(source: str, query: str | None, cluster: Cluster | None) -> Answer:
 
     from spark_eos.ops.watching.view import as_json, as_lines
 
-    now = _now(Reader(source), query, cluster)
+    now = _now(EventReader(source), query, cluster)
     console = Console(width=120, color_system=None)
     with console.capture() as captured:
         console.print(as_lines(now))
@@ -102,7 +102,7 @@ def watch(source: str, query: str | None, cluster: Cluster | None, every_s: floa
 
     from spark_eos.ops.watching.view import as_lines
 
-    reader = Reader(source)
+    reader = EventReader(source)
     first = as_lines(_now(reader, query, cluster))
     with suppress(KeyboardInterrupt), Live(first, screen=True, auto_refresh=False) as live:
         while True:
@@ -114,7 +114,7 @@ def watch(source: str, query: str | None, cluster: Cluster | None, every_s: floa
     return 0
 
 
-def _now(reader: Reader, query: str | None, cluster: Cluster | None) -> Now:
+def _now(reader: EventReader, query: str | None, cluster: Cluster | None) -> Now:
     from spark_eos.ops.watching.holders import holders_of
     from spark_eos.ops.watching.view import now_of
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from spark_eos.ops.watching.story import Batch, Run, Story
+from spark_eos.ops.watching.story import BatchTry, QueryRun, Story
 from spark_eos.ops.watching.traces import Published, Traces, forgotten
 from spark_eos.protocol.head import NOBODY, Decision
 
@@ -44,9 +44,9 @@ def story_from(traces: Traces) -> Story:
     )
 
 
-def _runs(heads: Sequence[Published]) -> list[Run]:
+def _runs(heads: Sequence[Published]) -> list[QueryRun]:
     """A run for each generation. Its end is that of its last head, for now."""
-    runs: list[Run] = []
+    runs: list[QueryRun] = []
     for published in heads:
         head = published.head
         if head.run == NOBODY:
@@ -54,7 +54,7 @@ def _runs(heads: Sequence[Published]) -> list[Run]:
                 runs[-1] = replace(runs[-1], end=published.at, how="closed")
         elif not runs or runs[-1].id != head.run or runs[-1].how is not None:
             # Of the oldest record that compaction has left, nobody knows when its run began.
-            runs.append(Run(head.run, published.at, published.at, None))
+            runs.append(QueryRun(head.run, published.at, published.at, None))
         else:
             runs[-1] = replace(runs[-1], end=published.at)
     return runs
@@ -71,8 +71,8 @@ def _decisions(heads: Sequence[Published], number: int) -> list[_Decided]:
 
 
 def _tries(
-    traces: Traces, sink: str, number: int, planned: float, decisions: Sequence[_Decided], runs: Sequence[Run]
-) -> list[Batch]:
+    traces: Traces, sink: str, number: int, planned: float, decisions: Sequence[_Decided], runs: Sequence[QueryRun]
+) -> list[BatchTry]:
     """One for each run that had the micro-batch under way; the last one may have finished it.
 
     A run publishes its first head when it has planned its first micro-batch, or found it planned: which of the two is
@@ -101,7 +101,7 @@ def _try(
     before: Sequence[_Decided],
     done: float | None,
     run: str,
-) -> Batch:
+) -> BatchTry:
     """``span``: of this run, until the next one begins."""
     begin, until = span
     decided = own[-1] if own else None
@@ -116,7 +116,7 @@ def _try(
         outcome = "replayed"
     elif finished:
         outcome = "repaired" if decided is not None and decided.again else "committed"
-    return Batch(
+    return BatchTry(
         number,
         run,
         sink,
@@ -137,16 +137,16 @@ def _is_own(ended: float, decided: float, begin: float, until: float | None) -> 
     return until is None or ended - decided <= until - ended
 
 
-def _run_at(runs: Sequence[Run], at: float) -> str:
+def _run_at(runs: Sequence[QueryRun], at: float) -> str:
     return next((run.id for run in reversed(runs) if run.begin <= at), runs[0].id if runs else "")
 
 
-def _end_of(run: Run, batches: Sequence[Batch]) -> float:
+def _end_of(run: QueryRun, batches: Sequence[BatchTry]) -> float:
     """The last that is known of a run."""
     return max([run.end, *(batch.whole[1] for batch in batches if batch.run == run.id and batch.whole is not None)])
 
 
-def _unknown(traces: Traces, runs: Sequence[Run]) -> list[str]:
+def _unknown(traces: Traces, runs: Sequence[QueryRun]) -> list[str]:
     """What the picture cannot tell, in sentences."""
     said = ["Times are by three clocks: the driver's (plan, decision), brokers' (EndTxn), the file system's (end)."]
     if len(runs) > 1:

@@ -10,6 +10,7 @@ from spark_eos.kafka.ports.owners import Cluster, Transaction, find
 from spark_eos.ops.metrics.hub import Event
 from spark_eos.ops.metrics.queries import is_held
 from spark_eos.ops.watching.view import Holder
+from spark_eos.topic_partition import TopicPartition
 
 _MOST_ASKED = 5
 """Partitions; whoever holds one mostly holds others, too."""
@@ -27,7 +28,7 @@ def holders_of(cluster: Cluster, events: Sequence[Event]) -> list[Holder]:
     return [holder for topic, partition in held for holder in _of(cluster, topic, partition, ours)]
 
 
-def _held(events: Sequence[Event]) -> Iterator[tuple[str, int]]:
+def _held(events: Sequence[Event]) -> Iterator[TopicPartition]:
     newest = {event["source"]: event for event in events if event["event"] == "lag"}
     for event in newest.values():
         for topic, partitions in event["lag"].items():

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from spark_eos.errors import UnsupportedError
-from spark_eos.ops.watching.story import Batch, Lag, Span, Story
+from spark_eos.ops.watching.story import BatchTry, Span, Story, TopicLag
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -20,13 +20,13 @@ _BLUE, _SKY, _GREEN, _YELLOW, _RED, _PURPLE, _GREY = (
 )
 _INK, _FAINT = "#333333", "#E8EAED"
 _WHOLE = {"committed": "#C9D1D9", "replayed": _PURPLE, "repaired": _YELLOW}
-_STEPS: tuple[tuple[str, str, Callable[[Batch], Span | None]], ...] = (
+_STEPS: tuple[tuple[str, str, Callable[[BatchTry], Span | None]], ...] = (
     ("prepare", _SKY, lambda batch: batch.prepare),
     ("verify", _GREY, lambda batch: batch.verify),
     ("decide", _BLUE, lambda batch: batch.decide),
     ("EndTxn", _GREEN, lambda batch: batch.end),
 )
-_STEPS_BY_TRACES: tuple[tuple[str, str, Callable[[Batch], Span | None]], ...] = (
+_STEPS_BY_TRACES: tuple[tuple[str, str, Callable[[BatchTry], Span | None]], ...] = (
     ("to the decision", _SKY, lambda batch: batch.prepare if batch.decide else None),
     ("decision", _BLUE, lambda batch: batch.decide),
     ("EndTxn", _GREEN, lambda batch: batch.end),
@@ -93,7 +93,7 @@ def _draw_steps(axes: Axes, story: Story) -> None:
     axes.tick_params(axis="y", length=0)
 
 
-def _number(axes: Axes, batches: Sequence[Batch]) -> None:
+def _number(axes: Axes, batches: Sequence[BatchTry]) -> None:
     """The numbers of micro-batches that are wide enough for that."""
     if not batches:
         return
@@ -130,10 +130,10 @@ def _draw_lag(axes: Axes, story: Story) -> None:
         axes.legend(loc="lower left", bbox_to_anchor=(0, 0.98), ncols=4, frameon=False, fontsize=9)
 
 
-def _stretches(story: Story) -> Iterator[tuple[str, list[Lag]]]:
+def _stretches(story: Story) -> Iterator[tuple[str, list[TopicLag]]]:
     """The lag of each topic, run by run: between two runs, nobody has looked."""
     begins = [run.begin for run in story.runs[1:]]
-    of: dict[tuple[str, int], list[Lag]] = {}
+    of: dict[tuple[str, int], list[TopicLag]] = {}
     for lag in story.lags:
         of.setdefault((lag.topic, sum(begin <= lag.at for begin in begins)), []).append(lag)
     yield from ((topic, lags) for (topic, _), lags in sorted(of.items()))

@@ -15,7 +15,7 @@ from spark_eos.ops.watching.story import queries_in
 _TIMEOUT_S = 10.0
 
 
-class Reader:
+class EventReader:
     """Reads ``source``: all events of a file, or the latest ones of an endpoint, ``http://HOST:PORT``."""
 
     def __init__(self, source: str) -> None:

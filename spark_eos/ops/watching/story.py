@@ -17,7 +17,7 @@ _Try = tuple[str, int]
 
 
 @dataclass(frozen=True)
-class Batch:
+class BatchTry:
     """One try at a micro-batch. Steps that it did not come to are None; ``whole`` is by Spark. ``outcome`` is
     "committed", "replayed", "repaired", the condition of the error that ended it, or "cut off"."""
 
@@ -48,7 +48,7 @@ class Batch:
 
 
 @dataclass(frozen=True)
-class Run:
+class QueryRun:
     """One start of the query. ``how`` it ended: "killed", "stopped", the condition of an error, or None if it has
     not ended; ``end`` is then its last event."""
 
@@ -59,7 +59,7 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Lag:
+class TopicLag:
     """Of one topic: offsets to the last stable offsets and to the high watermarks; ``stalled``: for how many seconds
     an open transaction has held back the former."""
 
@@ -77,9 +77,9 @@ class Story:
     a micro-batch then is from Spark's plan to the decision, and its ``decide`` a moment."""
 
     query: str
-    runs: Sequence[Run]
-    batches: Sequence[Batch]
-    lags: Sequence[Lag]
+    runs: Sequence[QueryRun]
+    batches: Sequence[BatchTry]
+    lags: Sequence[TopicLag]
     restarts: Sequence[tuple[float, str]]
     unknown: Sequence[str] = ()
 
@@ -138,14 +138,14 @@ def _label(known: Queries, event: Event) -> str | None:
     return BATCH_WRITE if event["query"] is None else known.label(event["query"])
 
 
-def _runs(events: Sequence[Event], processes: Sequence[tuple[float, bool]]) -> list[Run]:
+def _runs(events: Sequence[Event], processes: Sequence[tuple[float, bool]]) -> list[QueryRun]:
     """``processes``: when one began, or, if that is true, ended by itself."""
-    runs: dict[str, Run] = {}
+    runs: dict[str, QueryRun] = {}
     for event in events:
         id = event.get("run")
         if id is None:
             continue
-        run = runs.setdefault(id, Run(id, event["at"], event["at"], None))
+        run = runs.setdefault(id, QueryRun(id, event["at"], event["at"], None))
         how = run.how
         if event["event"] == "terminated":
             how = event["condition"] or "stopped"
@@ -156,7 +156,7 @@ def _runs(events: Sequence[Event], processes: Sequence[tuple[float, bool]]) -> l
     return [replace(run, how=run.how or _end_of(run, ordered[-1], processes)) for run in ordered]
 
 
-def _end_of(run: Run, last: Run, processes: Sequence[tuple[float, bool]]) -> str | None:
+def _end_of(run: QueryRun, last: QueryRun, processes: Sequence[tuple[float, bool]]) -> str | None:
     """How a run has ended that has not told: with its process, which ended by itself, or was killed."""
     later = [by_itself for at, by_itself in processes if at >= run.end]
     if later:
@@ -164,8 +164,8 @@ def _end_of(run: Run, last: Run, processes: Sequence[tuple[float, bool]]) -> str
     return None if run is last else "killed"
 
 
-def _batches(events: Sequence[Event], runs: Mapping[str, Run]) -> list[Batch]:
-    tries: dict[_Try, dict[str, Batch]] = {}
+def _batches(events: Sequence[Event], runs: Mapping[str, QueryRun]) -> list[BatchTry]:
+    tries: dict[_Try, dict[str, BatchTry]] = {}
     for event in events:
         if event["event"] in ("prepared", "committed", "failed", "progress"):
             _add(tries.setdefault((event["run"], event["batch"]), {}), event)
@@ -176,15 +176,15 @@ def _batches(events: Sequence[Event], runs: Mapping[str, Run]) -> list[Batch]:
     ]
 
 
-def _is_over(run: Run | None) -> bool:
+def _is_over(run: QueryRun | None) -> bool:
     return run is None or run.how is not None
 
 
-def _add(by_sink: dict[str, Batch], event: Event) -> None:
+def _add(by_sink: dict[str, BatchTry], event: Event) -> None:
     sink = event.get("sink") or ""
     if event["event"] in ("prepared", "committed"):
         span = event["prepare_began"], event["prepare_ended"]
-        known = by_sink.setdefault(sink, Batch(event["batch"], event["run"], sink, event["rows"], span, ""))
+        known = by_sink.setdefault(sink, BatchTry(event["batch"], event["run"], sink, event["rows"], span, ""))
         by_sink[sink] = _committed(known, event) if event["event"] == "committed" else known
     elif event["event"] == "failed" and sink in by_sink:
         by_sink[sink] = replace(by_sink[sink], outcome=event["condition"])
@@ -193,7 +193,7 @@ def _add(by_sink: dict[str, Batch], event: Event) -> None:
         by_sink |= {name: replace(batch, whole=whole) for name, batch in by_sink.items()}
 
 
-def _committed(batch: Batch, event: Event) -> Batch:
+def _committed(batch: BatchTry, event: Event) -> BatchTry:
     """Its steps end with the commit, one after the other."""
     ended = event["at"]
     decided = ended - event["end_s"]
@@ -214,9 +214,9 @@ def stalled_s(partitions: Mapping[str, Mapping[str, int]]) -> float:
     return max((place["heldMs"] for place in partitions.values() if is_held(place)), default=0) / 1000
 
 
-def _lags(event: Event) -> list[Lag]:
+def _lags(event: Event) -> list[TopicLag]:
     return [
-        Lag(
+        TopicLag(
             event["at"],
             topic,
             sum(place["stable"] for place in partitions.values()),

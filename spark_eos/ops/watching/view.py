@@ -11,7 +11,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from spark_eos.ops.watching.story import Batch, Lag, Story
+from spark_eos.ops.watching.story import BatchTry, Story, TopicLag
 
 _SHOWN = 15
 _WIDTH = 40
@@ -44,7 +44,7 @@ class Now:
     state: str
     rows_per_s: float
     batches_per_s: float
-    lags: Sequence[Lag]
+    lags: Sequence[TopicLag]
     holders: Sequence[Holder] | None = None
 
 
@@ -77,11 +77,11 @@ def as_json(now: Now) -> dict[str, Any]:
     }
 
 
-def _lag_as_json(lag: Lag) -> dict[str, Any]:
+def _lag_as_json(lag: TopicLag) -> dict[str, Any]:
     return {"topic": lag.topic, "stable": lag.stable, "high": lag.high, "stalled_s": lag.stalled}
 
 
-def _batch_as_json(batch: Batch) -> dict[str, Any]:
+def _batch_as_json(batch: BatchTry) -> dict[str, Any]:
     steps = {name: round(seconds, 6) for name, seconds in _seconds(batch).items()}
     what = {
         "batch": batch.number,
@@ -119,7 +119,7 @@ def _lag_table(now: Now) -> RenderableType:
     return table
 
 
-def _who(now: Now, lag: Lag) -> Text:
+def _who(now: Now, lag: TopicLag) -> Text:
     if not lag.stalled:
         return Text("-")
     if now.holders is None:
@@ -137,7 +137,7 @@ def _owner(holder: Holder) -> str:
     return f"query {holder.query}{batch}{decided}: "
 
 
-def _bars(batches: Sequence[Batch]) -> RenderableType:
+def _bars(batches: Sequence[BatchTry]) -> RenderableType:
     if not batches:
         return Text("no micro-batch yet", style="bright_black")
     longest = max(batch.seconds for batch in batches) or 1.0
@@ -161,7 +161,7 @@ def _cells(share: float) -> int:
     return max(1, round(share * _WIDTH)) if share > 0 else 0
 
 
-def _seconds(batch: Batch) -> Mapping[str, float]:
+def _seconds(batch: BatchTry) -> Mapping[str, float]:
     """Of each step; ``rest`` is what Spark does before and after."""
     spans = {"prepare": batch.prepare, "verify": batch.verify, "decide": batch.decide, "EndTxn": batch.end}
     seconds = {name: span[1] - span[0] if span is not None else 0.0 for name, span in spans.items()}
@@ -172,7 +172,7 @@ def _legend() -> Text:
     return Text("  ").join(Text.assemble(("█ ", colour), name) for name, colour in _STEPS)
 
 
-def _ended(batch: Batch) -> float:
+def _ended(batch: BatchTry) -> float:
     return batch.span[1]
 
 

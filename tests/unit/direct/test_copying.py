@@ -21,7 +21,7 @@ from spark_eos.kafka.records.passing import reseal
 from spark_eos.options.parse import Fetching
 from spark_eos.source.decode import decode
 from spark_eos.source.planning import OffsetRange
-from spark_eos.source.raw import Fetched
+from spark_eos.source.raw import FetchedBatches
 from tests.support.record_batches import HEADER, TIME, Batch, Record, encode, expected, plain, rows, seal
 from tests.unit.source.test_decode import logs
 
@@ -61,7 +61,7 @@ def without_place(row: dict) -> tuple:
     return row["key"], row["value"], row["timestamp"], row.get("headers")
 
 
-def fetches(data: bytes, range_: OffsetRange, aborted, size: int) -> Iterator[Fetched]:
+def fetches(data: bytes, range_: OffsetRange, aborted, size: int) -> Iterator[FetchedBatches]:
     """As `read_batches`: answers of about so many bytes, and always one whole batch."""
     position, last = range_.start, 0
     while position < range_.end:
@@ -75,7 +75,7 @@ def fetches(data: bytes, range_: OffsetRange, aborted, size: int) -> Iterator[Fe
         assert position > last
         last = position
         if found:
-            yield Fetched(answer, found, position)
+            yield FetchedBatches(answer, found, position)
 
 
 def marker_of(data: bytes, producer: int, first: int) -> int:

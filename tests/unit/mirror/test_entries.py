@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from spark_eos.errors import KafkaError
 from spark_eos.mirror import entries as module
 from spark_eos.mirror.entries import (
-    Entry,
-    Run,
-    Source,
+    MapEntry,
+    OffsetRun,
+    SourcePartition,
     Translation,
     cut,
     from_record,
@@ -24,7 +24,7 @@ from spark_eos.mirror.entries import (
 )
 from spark_eos.mirror.map_topic import OffsetMap
 
-HERE = Source("cluster", "id", 3)
+HERE = SourcePartition("cluster", "id", 3)
 
 steps = st.lists(st.integers(1, 3), max_size=60)
 
@@ -40,8 +40,8 @@ def gaps(offsets: list[int]) -> list[tuple[int, int]]:
     return found
 
 
-def entry(source: list[int], target: list[int], first: int, end: int) -> Entry:
-    return Entry(HERE, "in", first, end, "out", "out-id", runs_of(gaps(source), gaps(target)))
+def entry(source: list[int], target: list[int], first: int, end: int) -> MapEntry:
+    return MapEntry(HERE, "in", first, end, "out", "out-id", runs_of(gaps(source), gaps(target)))
 
 
 @given(steps, st.data())
@@ -99,12 +99,12 @@ def test_a_number_of_rows_that_differs():
 
 def test_neighbours_are_one_run():
     """However the batches were cut."""
-    assert runs_of([(5, 6)], [(1, 2), (3, 4)]) == (Run(5, 1, 6),)
+    assert runs_of([(5, 6)], [(1, 2), (3, 4)]) == (OffsetRun(5, 1, 6),)
 
 
 def test_the_first_partition_is_for_origins():
     """Whatever the source; a topic of one partition has all in it."""
-    assert 0 not in {partition_of(Source("c", str(i), i), 9) for i in range(500)}
+    assert 0 not in {partition_of(SourcePartition("c", str(i), i), 9) for i in range(500)}
     assert partition_of(HERE, 1) == 0
 
 
@@ -115,8 +115,8 @@ def test_a_record_of_somebody_else():
 
 def test_other_clusters_and_ids():
     """A map holds those of several sources; a name that two topics had, one after the other, needs the id."""
-    again = Entry(Source("cluster", "new", 3), "in", 0, 1, "out", "out-id", (Run(0, 50, 1),))
-    other = Entry(Source("another", "id", 3), "in", 0, 1, "out", "out-id", (Run(0, 70, 1),))
+    again = MapEntry(SourcePartition("cluster", "new", 3), "in", 0, 1, "out", "out-id", (OffsetRun(0, 50, 1),))
+    other = MapEntry(SourcePartition("another", "id", 3), "in", 0, 1, "out", "out-id", (OffsetRun(0, 70, 1),))
     map_ = OffsetMap([entry([0], [0], 0, 1), again, other], "cluster")
     assert map_.topics() == {"in": ["id", "new"]}
     assert map_.translate("in", 3, 0, topic_id="new").offset == 50

@@ -12,7 +12,7 @@ from spark_eos.kafka.codes import OK, Code
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.ports.ledger_reader import Fetched
 from spark_eos.mirror import groups, map_topic, origins, task
-from spark_eos.mirror.entries import Entry, Run, Source
+from spark_eos.mirror.entries import MapEntry, OffsetRun, SourcePartition
 from spark_eos.mirror.groups import Mover
 from spark_eos.mirror.map_topic import OffsetMap
 from spark_eos.mirror.origins import Origin
@@ -69,7 +69,7 @@ def test_a_target_that_changes_while_a_task_writes(monkeypatch):
 def test_a_group_that_commits_meanwhile(monkeypatch):
     """What it commits after it was looked at would be read twice: nothing is committed for it at the target."""
     offsets: Iterator[int] = iter([3, 4])
-    there = Entry(Source("c", "id", 0), "in", 0, 9, "out", "o", (Run(0, 0, 9),))
+    there = MapEntry(SourcePartition("c", "id", 0), "in", 0, 9, "out", "o", (OffsetRun(0, 0, 9),))
     monkeypatch.setattr(groups, "active_members", lambda *_, **__: [])
     monkeypatch.setattr(groups, "cluster_id", lambda _: "c")
     topics = {"in": SimpleNamespace(id="id", partitions=1), "out": SimpleNamespace(id="o", partitions=1)}

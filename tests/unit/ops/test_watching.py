@@ -16,7 +16,7 @@ from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.ports.owners import Cluster, Transaction
 from spark_eos.ops.metrics.recording import EventFile
 from spark_eos.ops.watching import command, holders
-from spark_eos.ops.watching.reading import Reader, chosen
+from spark_eos.ops.watching.reading import EventReader, chosen
 from spark_eos.ops.watching.story import cut, queries_in, story_of
 from spark_eos.ops.watching.view import as_json, now_of
 from tests.support.events import Script, killed_and_restarted
@@ -134,7 +134,7 @@ def test_a_file_is_read_on(file: Path):
 def test_a_source_that_cannot_be_read(source):
     """It is named, with what to name instead."""
     with pytest.raises(EosError, match="http://localhost:9400") as caught:
-        Reader(source).read()
+        EventReader(source).read()
     assert caught.value.condition == "EOS_EVENTS_UNREADABLE"
     assert source in caught.value.message
 

@@ -23,7 +23,8 @@ from spark_eos.kafka.producer import partition_queue
 from spark_eos.kafka.producer import sender as module
 from spark_eos.kafka.producer.sender import Sender
 from spark_eos.kafka.records.encode import Sealed
-from spark_eos.kafka.requests.produce import Place, ProduceResponse
+from spark_eos.kafka.requests.produce import ProduceResponse
+from spark_eos.topic_partition import TopicPartition
 
 KAFKA = KafkaProperties({"bootstrap.servers": "a"})
 NODES = 3
@@ -57,9 +58,9 @@ class Brokers:
     """``fates``: what befalls the next requests; when they are used up, everything works."""
 
     def __init__(self, fates: list[tuple[str, int]]) -> None:
-        self.partitions: dict[Place, Partition] = {}
+        self.partitions: dict[TopicPartition, Partition] = {}
         self.fates = deque(fates)
-        self.zombies: deque[tuple[int, Mapping[Place, Sealed]]] = deque()
+        self.zombies: deque[tuple[int, Mapping[TopicPartition, Sealed]]] = deque()
         self.known: dict[bytes, Sealed] = {}
         self.readable = os.eventfd(1)
         self.life = 0
@@ -78,13 +79,15 @@ class Brokers:
 
     # As a broker
 
-    def append(self, node: int, batches: Mapping[Place, Sealed]) -> dict[Place, int]:
+    def append(self, node: int, batches: Mapping[TopicPartition, Sealed]) -> dict[TopicPartition, int]:
         return {
             place: self.partitions[place].append(sealed) if self.partitions[place].leader == node else NOT_LEADER
             for place, sealed in batches.items()
         }
 
-    def work(self, connection: Connection, batches: Mapping[Place, Sealed]) -> dict[Place, int] | None:
+    def work(
+        self, connection: Connection, batches: Mapping[TopicPartition, Sealed]
+    ) -> dict[TopicPartition, int] | None:
         """The answer; None when the connection goes."""
         fate, number = self.fates.popleft() if self.fates else ("works", 0)
         if fate in ("late", "never"):
@@ -105,7 +108,7 @@ class Brokers:
             self.append(*self.zombies.popleft())
         return errors
 
-    def lose(self, node: int, requests: list[Mapping[Place, Sealed]]) -> None:
+    def lose(self, node: int, requests: list[Mapping[TopicPartition, Sealed]]) -> None:
         """Of what was sent behind a request whose connection goes, some is worked on at once and some later."""
         fate, number = self.fates.popleft() if self.fates else ("", 0)
         for batches in requests[:number]:
@@ -125,7 +128,7 @@ class Connection:
     def __init__(self, brokers: Brokers, node: int) -> None:
         self.node = node
         self._brokers = brokers
-        self._asked: deque[tuple[int, dict[Place, Sealed]]] = deque()
+        self._asked: deque[tuple[int, dict[TopicPartition, Sealed]]] = deque()
         self._number = 0
         self._open = True
 
@@ -140,7 +143,7 @@ class Connection:
     def due(self) -> bool:
         return 0 < self._brokers.life <= self._number
 
-    def send(self, name: str, batches: Mapping[Place, bytes], timeout_ms: int) -> int:
+    def send(self, name: str, batches: Mapping[TopicPartition, bytes], timeout_ms: int) -> int:
         assert self._open and not self.due
         self._number += 1
         self._asked.append((self._number, {place: self._brokers.known[data] for place, data in batches.items()}))
@@ -167,12 +170,12 @@ class Connection:
 
 def _deliver(
     fates: list[tuple[str, int]], adds: list[int], bound: int = 10**9, every: int = 1, life: int = 0
-) -> tuple[Brokers, dict[Place, list[Sealed]]]:
+) -> tuple[Brokers, dict[TopicPartition, list[Sealed]]]:
     """Add a batch to the partitions of these numbers, one after the other, and wait after every so many of them; the
     brokers, and what was added."""
     brokers = Brokers(fates)
     brokers.life = life
-    added: dict[Place, list[Sealed]] = {}
+    added: dict[TopicPartition, list[Sealed]] = {}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "broker_client", lambda kafka: brokers)
         sender = Sender(KAFKA, "id", 60)

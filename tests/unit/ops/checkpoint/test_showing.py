@@ -9,7 +9,7 @@ import pytest
 from spark_eos.ops.checkpoint.heads import OwnHead
 from spark_eos.ops.checkpoint.logs import BUILT_IN, OTHER, OURS, merged, source_of, topic_twice
 from spark_eos.ops.checkpoint.report import as_json, as_text
-from spark_eos.ops.checkpoint.showing import Place, Shown
+from spark_eos.ops.checkpoint.showing import InputPartition, Shown
 from spark_eos.protocol.head import Decision, Head, Pair, Probe, Verdict, Written
 from spark_eos.protocol.marks import EachSink, Marks, Successor, Unfinished
 
@@ -20,7 +20,7 @@ def decision(batch: int, *verdicts: Verdict | None) -> Decision:
 
 
 def shown(planned: Sequence[int], done: Sequence[int], *heads: OwnHead) -> Shown:
-    place = Place("t", 0, 9, None, 0, 12)
+    place = InputPartition("t", 0, 9, None, 0, 12)
     return Shown("/c", "q" if planned else None, planned, done, False, ["eos-kafka"], [place], ["u"], heads, [])
 
 

@@ -11,9 +11,9 @@ from confluent_kafka import Message
 from spark_eos.errors import KafkaError
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.ops.verify import reader
-from spark_eos.ops.verify.bounds import Place
+from spark_eos.ops.verify.bounds import PartitionBounds
 
-PLACE = Place("t", 0, 0, 5, 5)
+PLACE = PartitionBounds("t", 0, 0, 5, 5)
 
 
 class Consumer:
@@ -52,7 +52,7 @@ def offsets(monkeypatch: pytest.MonkeyPatch, *polls: list[Message]) -> list[int]
     monkeypatch.setattr(reader, "Consumer", Consumer)
     monkeypatch.setattr(reader, "STALL_S", 0.02)
     monkeypatch.setattr(Consumer, "polls", polls)
-    with reader.Reader(KafkaProperties({"bootstrap.servers": "h:1"}), "read_committed", lambda rows: None) as opened:
+    with reader.RowReader(KafkaProperties({"bootstrap.servers": "h:1"}), "read_committed", lambda rows: None) as opened:
         return [message.offset() for messages in opened.read(PLACE, PLACE.stable) for message in messages]
 
 
