@@ -20,7 +20,7 @@ from spark_eos.sink.attempt import Attempt, Part, RowWriter
 from spark_eos.sink.job import Identity, SinkJob
 from spark_eos.sink.producers import TaskProducer
 from spark_eos.sink.rows import RowBatch
-from spark_eos.sink.session import session
+from spark_eos.sink.session import session_for
 from spark_eos.sink.task import opened, producer_for, write_with
 from spark_eos.sink.telling import size_of
 from spark_eos.source.fetch import read_range
@@ -50,18 +50,18 @@ def run_task(
 ) -> TaskReport:
     """Write what the task's ranges hold, or nothing if it is decided and not lost; the report for the driver."""
     given = given_to(plan, batches)
-    own = session(job.options, job.facts.ledger_partitions, me.query)
-    head = opened(job, own, me)
+    session = session_for(job.options, job.facts.ledger_partitions, me.query)
+    head = opened(job, session, me)
     assignment, ranges = assign_ranges(
         head, me.batch, me.partition, given.tasks, me.attempt, given.direct, partitioner=job.options.partitioner
     )
-    producer = producer_for(job, own, me, head, assignment) if ranges else None
+    producer = producer_for(job, session, me, head, assignment) if ranges else None
     if producer is None:
         empty = TaskReport(assignment.work, me.partition, 0, 0, digest_by=assignment.digest_by)
         return replace(empty, direct=given.direct)
     decision = head.decision if head.decision is not None and head.decision.batch == me.batch else None
     of_topics = given.direct.topics if decision is None or decision.direct is None else decision.direct.topics
-    attempt = Attempt(job, own, me, assignment, producer, ranges, plan.aside)
+    attempt = Attempt(job, session, me, assignment, producer, ranges, plan.aside)
     parts = (parts_of or Parts)(plan, job, producer, assignment.digest_by, dict(of_topics)).of(ranges)
     report = replace(write_with(producer, attempt, parts), direct=given.direct)
     if plan.transform is not None:

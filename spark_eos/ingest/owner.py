@@ -22,7 +22,7 @@ from spark_eos.protocol.run import open_run
 from spark_eos.protocol.stops import ledger_busy
 from spark_eos.sink.ledger_topic import ledger_partitions
 from spark_eos.sink.preflight import preflight
-from spark_eos.sink.session import Session, session
+from spark_eos.sink.session import Session, session_for
 
 
 @dataclass(frozen=True)
@@ -69,8 +69,8 @@ class Owner:
         options = write_options(ingest.write_options(self.run, 0, None)).sink
         facts = preflight(options)
         partitions = ledger_partitions(options.kafka, ingest.notes, broker_config(options.kafka))
-        own = session(options, facts.ledger_partitions, ingest.query)
-        head = self._opened(own, options)
+        session = session_for(options, facts.ledger_partitions, ingest.query)
+        head = self._opened(session, options)
         decision = head.decision
         noted = decision.noted if decision is not None else None
         self._noted = noted or Noted(ingest.notes, ledger_partition(ingest.query, partitions))
@@ -81,15 +81,15 @@ class Owner:
         self.unfinished = decision is not None and bool(decision.lost)
         self.batch = 0 if decision is None else decision.batch + (not self.unfinished)
 
-    def _opened(self, own: Session, options: SinkOptions) -> Head:
-        for _ in own.ports.retrying():
-            head = own.ports.ledger.read()
+    def _opened(self, session: Session, options: SinkOptions) -> Head:
+        for _ in session.ports.retrying():
+            head = session.ports.ledger.read()
             try:
                 return open_run(
-                    own.ports,
+                    session.ports,
                     self.run,
                     head.decision.batch if head is not None and head.decision is not None else 0,
-                    endtxn_version=own.coordinator.endtxn_version(),
+                    endtxn_version=session.coordinator.endtxn_version(),
                     prefix=options.prefix,
                     partitioner=options.partitioner or DEFAULT_PARTITIONER,
                     two_phase=options.two_phase,

@@ -17,7 +17,7 @@ _FETCH_BYTES = 1 << 20
 _WAIT_S = 30.0
 
 
-def landed(kafka: KafkaProperties, own: Pair, topic: str, partition: int, rows: int) -> list[tuple[int, int]]:
+def landed(kafka: KafkaProperties, pair: Pair, topic: str, partition: int, rows: int) -> list[tuple[int, int]]:
     """(first offset, number) of all ``rows`` that the producer has in the partition, in order. All are acknowledged.
 
     Raises Unclear (EOS_TRANSACTION_NOT_FOUND) where the log does not have them.
@@ -27,9 +27,9 @@ def landed(kafka: KafkaProperties, own: Pair, topic: str, partition: int, rows: 
     for _ in retrying(_WAIT_S):
         if at is None:
             begins = open_begins(describe_producers(broker_client(kafka), topic, partition))
-            at = begins.get((own.producer_id, own.epoch))
+            at = begins.get((pair.producer_id, pair.epoch))
         while at is not None and sum(count for _, count in runs) < rows:
-            found = _read(kafka, own, (topic, partition), at)
+            found = _read(kafka, pair, (topic, partition), at)
             if found is None:
                 break
             at, more = found
@@ -39,15 +39,15 @@ def landed(kafka: KafkaProperties, own: Pair, topic: str, partition: int, rows: 
     if sum(count for _, count in runs) != rows:
         raise Unclear(
             "EOS_TRANSACTION_NOT_FOUND",
-            f"The log of {topic}-{partition} does not show the {rows} rows of the open transaction {own.id}.",
+            f"The log of {topic}-{partition} does not show the {rows} rows of the open transaction {pair.id}.",
             hint="Nothing of it becomes visible: Spark tries the task again.",
-            transactional_id=own.id,
+            transactional_id=pair.id,
         )
     return runs
 
 
 def _read(
-    kafka: KafkaProperties, own: Pair, place: TopicPartition, at: int
+    kafka: KafkaProperties, pair: Pair, place: TopicPartition, at: int
 ) -> tuple[int, list[tuple[int, int]]] | None:
     """The offset to read on from after the next answer, and what is the producer's in it; None for one to ask again, of
     which nothing counts."""
@@ -57,7 +57,7 @@ def _read(
     after, runs = at, list[tuple[int, int]]()
     try:
         for batch in walk_batches(fetched[1], fetched[0].size, ()):
-            mine = (batch.producer_id, batch.epoch) == (own.producer_id, own.epoch) and not batch.control
+            mine = (batch.producer_id, batch.epoch) == (pair.producer_id, pair.epoch) and not batch.control
             if mine and batch.base >= at:
                 runs.append((batch.base, batch.count))
             after = batch.last + 1

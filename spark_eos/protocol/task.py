@@ -129,19 +129,19 @@ def free_name(prefix: str, query: str, task: TaskId, head: Head, coordinator: Co
         task = replace(task, attempt=task.attempt + 1)
 
 
-def check_held(own: Pair, described: Description | None, *, two_phase: bool = False) -> None:
+def check_held(pair: Pair, described: Description | None, *, two_phase: bool = False) -> None:
     """Raise Unclear unless the broker holds the very transaction that this producer wrote; with ``two_phase``, raise
     ProtocolStop where it may expire."""
-    if described is not None and described.state is State.ONGOING and described.pair == own:
+    if described is not None and described.state is State.ONGOING and described.pair == pair:
         if two_phase and described.expires:
-            raise expires(own.id, described.timeout_ms)
+            raise expires(pair.id, described.timeout_ms)
         return
     found = "nothing" if described is None else f"{described.state.value}, {_of(described.pair)}"
     raise Unclear(
         "EOS_TRANSACTION_NOT_HELD",
-        f"The task wrote into transaction {own.id} as {_of(own)}; the coordinator has: {found}.",
+        f"The task wrote into transaction {pair.id} as {_of(pair)}; the coordinator has: {found}.",
         hint="Nothing of it becomes visible: Spark tries the task again.",
-        transactional_id=own.id,
+        transactional_id=pair.id,
     )
 
 
@@ -149,7 +149,7 @@ Firsts = Mapping[TopicPartition, int]
 """The offset of the first record, for each partition, (topic, number), that a transaction was written to."""
 
 
-def check_begins(own: Pair, firsts: Firsts, begins: Firsts) -> None:
+def check_begins(pair: Pair, firsts: Firsts, begins: Firsts) -> None:
     """Raise Unclear unless the transaction begins, in each partition, with the task's first record there.
 
     ``firsts`` are by the answers that the producer had, ``begins`` by the partitions' leaders. Where they differ, the
@@ -163,10 +163,10 @@ def check_begins(own: Pair, firsts: Firsts, begins: Firsts) -> None:
         raise Unclear(
             "EOS_TRANSACTION_NOT_HELD",
             f"The task's first record in {topic}-{partition} is at offset {firsts[unlike[0]]}, and there transaction "
-            f"{own.id} {'is not open' if begin is None else f'begins at offset {begin}'}: somebody has aborted it"
+            f"{pair.id} {'is not open' if begin is None else f'begins at offset {begin}'}: somebody has aborted it"
             f"{f'; also in {more} more' if more else ''}.",
             hint="Nothing of it becomes visible: Spark tries the task again.",
-            transactional_id=own.id,
+            transactional_id=pair.id,
         )
 
 

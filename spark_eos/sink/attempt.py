@@ -73,14 +73,14 @@ class Attempt:
     def __init__(
         self,
         job: SinkJob,
-        own: Session,
+        session: Session,
         me: Identity,
         assignment: Assignment,
         producer: TaskProducer,
         ranges: tuple[Range, ...] = (),
         aside: frozenset[str] = frozenset(),
     ) -> None:
-        self._job, self._own, self._me = job, own, me
+        self._job, self._session, self._me = job, session, me
         self._assignment, self._producer = assignment, producer
         self._ranges, self._aside = ranges, aside
 
@@ -97,9 +97,9 @@ class Attempt:
             if part.oldest_ms is not None:
                 oldest_ms = part.oldest_ms if oldest_ms is None else min(oldest_ms, part.oldest_ms)
             failpoints.reach("prepare.wrote")
-        me, by = self._me.partition, self._assignment.digest_by
+        partition, by = self._me.partition, self._assignment.digest_by
         if not rows and not beside:
-            return TaskReport(self._assignment.work, me, 0, 0, digest_by=by, bytes=size)
+            return TaskReport(self._assignment.work, partition, 0, 0, digest_by=by, bytes=size)
         self._producer.flush()
         failpoints.reach("prepare.flushed")
         self._check_owner()
@@ -108,11 +108,11 @@ class Attempt:
         failpoints.reach("prepare.prepared")
         timeout_ms = self._job.facts.transaction_timeout_ms
         return TaskReport(
-            self._assignment.work, me, rows, digest, written, began_ms, timeout_ms, by, oldest_ms, bytes=size
+            self._assignment.work, partition, rows, digest, written, began_ms, timeout_ms, by, oldest_ms, bytes=size
         )
 
     def _check_owner(self) -> None:
-        check_owner(self._own.ports.ledger.read(), self._me.run, self._me.batch, self._assignment.work)
+        check_owner(self._session.ports.ledger.read(), self._me.run, self._me.batch, self._assignment.work)
 
     def _hand_over(self, rows: int, digest: int, began_ms: int) -> Written:
         """What the broker holds must be what this producer wrote.
@@ -120,20 +120,20 @@ class Attempt:
         Where the end of a transaction fences its producer, and the transaction is fresh, it is enough that it is open.
         Otherwise it may have been aborted, in a partition or as a whole, and begun again by a later batch.
         """
-        own, version = self._producer.identity(), self._producer.endtxn_version
-        described = self._own.coordinator.describe([own.id]).get(own.id)
-        check_held(own, described, two_phase=self._job.options.two_phase)
+        pair, version = self._producer.identity(), self._producer.endtxn_version
+        described = self._session.coordinator.describe([pair.id]).get(pair.id)
+        check_held(pair, described, two_phase=self._job.options.two_phase)
         assert described is not None
         fresh = int(time.time() * 1000) - began_ms < FRESH_MS
         empty = tuple(sorted(set(described.places) & set(self._producer.empty())))
         places = [place for place in described.places if place not in empty]
         if version >= FENCING_END and fresh:
-            probe, begins = self._opened(own, places)
+            probe, begins = self._opened(pair, places)
         else:
-            probe, begins = self._checked_begin(own, places)
+            probe, begins = self._checked_begin(pair, places)
         return Written(
             self._me.partition,
-            own,
+            pair,
             rows,
             digest,
             probe,
@@ -144,25 +144,25 @@ class Attempt:
             begins=tuple(Probe(*place, offset) for place, offset in sorted(begins.items())),
         )
 
-    def _opened(self, own: Pair, places: Collection[TopicPartition]) -> tuple[Probe, Firsts]:
+    def _opened(self, pair: Pair, places: Collection[TopicPartition]) -> tuple[Probe, Firsts]:
         """One leader is asked, or all, where the producer was not told where each partition's first record is."""
         known = self._producer.firsts()
         if known.keys() >= set(places):
-            return self._first_record(own, places), {place: known[place] for place in places}
-        begins = self._own.coordinator.begins(own, places) or {}
+            return self._first_record(pair, places), {place: known[place] for place in places}
+        begins = self._session.coordinator.begins(pair, places) or {}
         if begins.keys() != set(places):  # they are good to have, and not worth waiting for every leader
-            return self._first_record(own, places), {}
+            return self._first_record(pair, places), {}
         return self._probe(begins), begins
 
-    def _checked_begin(self, own: Pair, places: Iterable[TopicPartition]) -> tuple[Probe, Firsts]:
+    def _checked_begin(self, pair: Pair, places: Iterable[TopicPartition]) -> tuple[Probe, Firsts]:
         """Where the transaction begins in one of its partitions; in each of them, it begins with the first record that
         was acknowledged there."""
         firsts = dict(self._producer.firsts())
-        begins = self._begins(own, {*places, *firsts})
+        begins = self._begins(pair, {*places, *firsts})
         for place, offset in begins.items():
-            if place not in firsts and self._is_first(own, place, offset):
+            if place not in firsts and self._is_first(pair, place, offset):
                 firsts[place] = offset
-        check_begins(own, {place: firsts.get(place, -1) for place in {*places, *firsts}}, begins)
+        check_begins(pair, {place: firsts.get(place, -1) for place in {*places, *firsts}}, begins)
         return self._probe(begins), begins
 
     def _probe(self, begins: Firsts) -> Probe:
@@ -174,32 +174,32 @@ class Attempt:
         every = list(places)
         return [place for place in every if place[0] not in self._aside] or every
 
-    def _begins(self, own: Pair, places: set[TopicPartition]) -> Mapping[TopicPartition, int]:
+    def _begins(self, pair: Pair, places: set[TopicPartition]) -> Mapping[TopicPartition, int]:
         for _ in retrying(_LEADERS_S):
-            begins = self._own.coordinator.begins(own, places)
+            begins = self._session.coordinator.begins(pair, places)
             if begins is not None:
                 return begins
-        raise _not_found(own, places)
+        raise _not_found(pair, places)
 
-    def _is_first(self, own: Pair, place: TopicPartition, offset: int) -> bool:
+    def _is_first(self, pair: Pair, place: TopicPartition, offset: int) -> bool:
         for _ in retrying(_LEADERS_S):
-            first = self._own.coordinator.is_first(own, *place, offset)
+            first = self._session.coordinator.is_first(pair, *place, offset)
             if first is not None:
                 return first
-        raise _not_found(own, [place])
+        raise _not_found(pair, [place])
 
-    def _first_record(self, own: Pair, places: Iterable[TopicPartition]) -> Probe:
+    def _first_record(self, pair: Pair, places: Iterable[TopicPartition]) -> Probe:
         telling = self._telling(places)
         for _ in retrying(_LEADERS_S):
-            probe = self._own.coordinator.first_record(own, telling)
+            probe = self._session.coordinator.first_record(pair, telling)
             if probe is not None:
                 return probe
-        raise _not_found(own, telling)
+        raise _not_found(pair, telling)
 
 
-def _not_found(own: Pair, places: Iterable[TopicPartition]) -> Unclear:
+def _not_found(pair: Pair, places: Iterable[TopicPartition]) -> Unclear:
     return Unclear(
         "EOS_TRANSACTION_NOT_FOUND",
-        f"No leader of {places} knows the open transaction {own.id}.",
+        f"No leader of {places} knows the open transaction {pair.id}.",
         hint="Nothing was decided; Spark tries the task again.",
     )

@@ -32,7 +32,7 @@ from spark_eos.protocol.stops import check_halts
 from spark_eos.sink.messages import Message, all_said, dead_letters_of
 from spark_eos.sink.preflight import preflight
 from spark_eos.sink.schema import check_columns
-from spark_eos.sink.session import session
+from spark_eos.sink.session import session_for
 from spark_eos.sink.telling import Sized, Telling
 from spark_eos.tracebacks import hidden_traceback
 from spark_eos.worker_exit import quiet_here
@@ -99,10 +99,10 @@ class EosKafkaBatchWriter(DataSourceArrowWriter):
         began = time.perf_counter()
         with self._told():
             said = all_said(messages, self._batch)
-            own = session(self._options, self._facts.ledger_partitions, self._query)
+            session = session_for(self._options, self._facts.ledger_partitions, self._query)
             if not said:  # that nothing was to be written has to be known, too
                 me = Identity(self._query, self._run, self._batch, 0, 0)
-                opened(self._job, own, me)
+                opened(self._job, session, me)
             if self._each is not None:
                 _check_query(self._options, self._facts.ledger_partitions, self._each.query, self._query, self._run)
             batch = MicroBatch(
@@ -116,9 +116,9 @@ class EosKafkaBatchWriter(DataSourceArrowWriter):
             )
             self._telling.prepared(batch, said)
             try:
-                report = commit(own.ports, batch)
+                report = commit(session.ports, batch)
                 if self._each is None:
-                    complete(own.ports, self._run)
+                    complete(session.ports, self._run)
             except BaseException as error:
                 self._telling.failed(batch, error)
                 raise
@@ -143,13 +143,14 @@ class EosKafkaBatchWriter(DataSourceArrowWriter):
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Never raises: what stays open is cleared by the next run under the same id, or ends by its timeout."""
         try:
-            own = session(self._options, self._facts.ledger_partitions, self._query)
+            session = session_for(self._options, self._facts.ledger_partitions, self._query)
             each = self._each is not None
-            left = abort(own.ports, self._run, self._batch, one_of_several=each)
+            left = abort(session.ports, self._run, self._batch, one_of_several=each)
             for seconds in _LATER_S:
                 time.sleep(seconds)
-                abort(own.ports, self._run, self._batch, one_of_several=each)  # a task may have opened the run since
-                left = clear_late(own.ports)
+                # a task may have opened the run since
+                abort(session.ports, self._run, self._batch, one_of_several=each)
+                left = clear_late(session.ports)
             logger.warning("%s was aborted, %d transactions left open", self, len(left))
         except Exception as error:
             logger.warning("%s could not be aborted: %s", self, error)
@@ -191,7 +192,7 @@ def _check_query(options: SinkOptions, ledger_partitions: int, query: str, sink:
     """Raise Superseded if the query was replayed. Once a run, when the sink's head of the run is published: whoever
     replays the query marks it as a whole, and then looks for the heads of its sinks. So either this head was found by
     that, or the mark is found here."""
-    check_halts(session(options, ledger_partitions, query).ports.ledger.read(), None)
+    check_halts(session_for(options, ledger_partitions, query).ports.ledger.read(), None)
 
 
 def _differences(error: EosError) -> str:

@@ -27,7 +27,7 @@ class Session:
     """``ports`` are for the steps of the protocol; ``coordinator`` is the same one, with methods that only tasks need.
 
     On the driver, the session also takes the ledger ahead for the next commit, in the background, and looks for what is
-    left open while the query has nothing to commit. Call ``ahead``, which ends both, before any call on ``ports``.
+    left open while the query has nothing to commit. Call ``resume``, which ends both, before any call on ``ports``.
     """
 
     def __init__(self, ports: Ports, coordinator: TransactionCoordinator, *, two_phase: bool = False) -> None:
@@ -76,9 +76,9 @@ class Session:
         self._taking = run, taking
         return taking
 
-    def ahead(self, run: str | None = None) -> Term | None:
-        """The ledger as it was taken ahead for this run, if it was; returned once. A failure is ignored: taking the
-        ledger again fails in the same way."""
+    def resume(self, run: str | None = None) -> Term | None:
+        """End what `rest` has begun. The ledger as it was taken ahead for this run, if it was; returned once. A failure
+        is ignored: taking the ledger again fails in the same way."""
         self._busy.set()
         if self._sweeper is not None:
             self._sweeper.join()
@@ -92,13 +92,13 @@ class Session:
         return future.result()
 
 
-def session(options: SinkOptions, ledger_partitions: int, query: str) -> Session:
+def session_for(options: SinkOptions, ledger_partitions: int, query: str) -> Session:
     """The process's session for a query."""
-    return _session(options, ledger_partitions, query, os.getpid())
+    return _session_for(options, ledger_partitions, query, os.getpid())
 
 
 @lru_cache(maxsize=16)
-def _session(options: SinkOptions, ledger_partitions: int, query: str, process_id: int) -> Session:
+def _session_for(options: SinkOptions, ledger_partitions: int, query: str, process_id: int) -> Session:
     place = Place(options.ledger_topic, ledger_partitions, options.prefix)
     ports, coordinator = query_ports(options.kafka, place, query, options.group_id)
     return Session(ports, coordinator, two_phase=options.two_phase)

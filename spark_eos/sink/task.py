@@ -22,7 +22,7 @@ from spark_eos.sink.attempt import Attempt, Part, RowWriter
 from spark_eos.sink.job import Identity, SinkJob
 from spark_eos.sink.producers import TaskProducer, begin
 from spark_eos.sink.rows import RowBatch
-from spark_eos.sink.session import Session, session
+from spark_eos.sink.session import Session, session_for
 
 OPEN_S = 3.0
 """How long a task waits for the one before it to open the run; the wait grows with the partition."""
@@ -34,9 +34,9 @@ def run_task(job: SinkJob, me: Identity, batches: Iterator[pa.RecordBatch]) -> T
     The head, the opening of the run and the producer's birth overlap the wait for the first rows. Whatever fails aborts
     this attempt's own transaction and raises.
     """
-    own = session(job.options, job.facts.ledger_partitions, me.query)
+    session = session_for(job.options, job.facts.ledger_partitions, me.query)
     with ThreadPoolExecutor(1, "eos start") as pool:
-        start = pool.submit(_start, job, own, me)
+        start = pool.submit(_start, job, session, me)
         first = next((batch for batch in batches if batch.num_rows), None)
         assignment, producer = start.result()
     rows = iter(()) if first is None else _chain(first, batches)
@@ -45,7 +45,8 @@ def run_task(job: SinkJob, me: Identity, batches: Iterator[pa.RecordBatch]) -> T
     if first is None:
         producer.close()
         return TaskReport(assignment.work, me.partition, 0, 0, digest_by=assignment.digest_by)
-    return write_with(producer, Attempt(job, own, me, assignment, producer), _parts(job, assignment, producer, rows))
+    attempt = Attempt(job, session, me, assignment, producer)
+    return write_with(producer, attempt, _parts(job, assignment, producer, rows))
 
 
 def write_with(producer: TaskProducer, attempt: Attempt, parts: Iterator[Part]) -> TaskReport:
@@ -73,20 +74,22 @@ def _chain(first: pa.RecordBatch, rest: Iterable[pa.RecordBatch]) -> Iterator[pa
     yield from (batch for batch in rest if batch.num_rows)
 
 
-def _start(job: SinkJob, own: Session, me: Identity) -> tuple[Assignment, TaskProducer | None]:
-    head = opened(job, own, me)
+def _start(job: SinkJob, session: Session, me: Identity) -> tuple[Assignment, TaskProducer | None]:
+    head = opened(job, session, me)
     _check_batch_write(job, head)
     assignment = assign(head, me.batch, me.partition, me.attempt, partitioner=job.options.partitioner)
-    return assignment, producer_for(job, own, me, head, assignment)
+    return assignment, producer_for(job, session, me, head, assignment)
 
 
-def producer_for(job: SinkJob, own: Session, me: Identity, head: Head, assignment: Assignment) -> TaskProducer | None:
+def producer_for(
+    job: SinkJob, session: Session, me: Identity, head: Head, assignment: Assignment
+) -> TaskProducer | None:
     """A producer with the assignment's name; None where nothing is to be written."""
     if assignment.name is None:
         return None
     producer = begin(
         job.options.kafka,
-        free_name(job.options.prefix, me.query, assignment.name, head, own.coordinator),
+        free_name(job.options.prefix, me.query, assignment.name, head, session.coordinator),
         job.facts.transaction_timeout_ms,
         topic=job.options.topic,
         partitioner=assignment.partitioner,
@@ -94,7 +97,7 @@ def producer_for(job: SinkJob, own: Session, me: Identity, head: Head, assignmen
         dead_letters=_dead_letters(job),
     )
     if job.batch_write is not None or job.one_of_several:
-        _check_not_aborted(own, me, assignment, producer)
+        _check_not_aborted(session, me, assignment, producer)
     return producer
 
 
@@ -103,18 +106,18 @@ def _dead_letters(job: SinkJob) -> DeadLetters | None:
     return None if topic is None else DeadLetters(topic, job.facts.dead_letter_partitions)
 
 
-def _check_not_aborted(own: Session, me: Identity, assignment: Assignment, producer: TaskProducer) -> None:
+def _check_not_aborted(session: Session, me: Identity, assignment: Assignment, producer: TaskProducer) -> None:
     """A batch write's abort comes while Spark still kills tasks, and perhaps nobody runs it again: what a task began
     then would hold readers until its timeout. Either the run is closed already, which is seen here, or the abort, which
     looks after that, finds the id that the producer has taken."""
     try:
-        check_owner(own.ports.ledger.read(), me.run, me.batch, assignment.work)
+        check_owner(session.ports.ledger.read(), me.run, me.batch, assignment.work)
     except BaseException:
         producer.close()
         raise
 
 
-def opened(job: SinkJob, own: Session, me: Identity) -> Head:
+def opened(job: SinkJob, session: Session, me: Identity) -> Head:
     """The head of this run. The lowest partition opens it, the others wait for that, though not for ever.
 
     Who waits may belong to a run that has failed meanwhile, as tasks that Spark kills live on for some seconds. If
@@ -123,7 +126,7 @@ def opened(job: SinkJob, own: Session, me: Identity) -> Head:
     """
     head = before = None
     for look, _ in enumerate(retrying(OPEN_S * me.partition)):
-        head = own.ports.ledger.read()
+        head = session.ports.ledger.read()
         if head is not None and head.run == me.run:
             return head
         if look == 0:
@@ -135,10 +138,10 @@ def opened(job: SinkJob, own: Session, me: Identity) -> Head:
             raise superseded(me.run, head)
         _warn(job.options, me, head)
     return open_run(
-        own.ports,
+        session.ports,
         me.run,
         me.batch,
-        endtxn_version=own.coordinator.endtxn_version(),
+        endtxn_version=session.coordinator.endtxn_version(),
         begin_at=job.options.ledger_begin,
         driver=job.facts.driver,
         prefix=job.options.prefix,

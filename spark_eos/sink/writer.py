@@ -25,7 +25,7 @@ from spark_eos.protocol.task import TaskReport
 from spark_eos.sink.messages import Message, all_said, dead_letters_of, written_by
 from spark_eos.sink.preflight import Facts, preflight, this_driver
 from spark_eos.sink.schema import Columns, check_columns
-from spark_eos.sink.session import session
+from spark_eos.sink.session import session_for
 from spark_eos.sink.telling import Sized, Telling, aborted
 from spark_eos.tracebacks import hidden_traceback
 from spark_eos.worker_gc import spare_collections
@@ -85,7 +85,7 @@ class EosKafkaStreamWriter(DataSourceStreamArrowWriter):
         if self._options.group_id and self._options.checkpoint_location:
             group = self._options.group_id
             offsets = Checkpoint(self._options.checkpoint_location, self._options.storage).kafka_offsets(batchId)
-        own = session(self._options, first.facts.ledger_partitions, first.query)
+        session = session_for(self._options, first.facts.ledger_partitions, first.query)
         reports = tuple(message.report for message in said)
         batch = MicroBatch(
             first.run, batchId, reports, offsets, self._options.partitioner, group, self._options.two_phase
@@ -93,11 +93,11 @@ class EosKafkaStreamWriter(DataSourceStreamArrowWriter):
         telling = Telling(self._events, first.query, first.query, self._options.prefix)
         telling.prepared(batch, said)
         try:
-            report = commit(own.ports, batch, own.ahead(first.run))
+            report = commit(session.ports, batch, session.resume(first.run))
         except BaseException as error:
             telling.failed(batch, error)
             raise
-        own.rest(first.run, batchId)
+        session.rest(first.run, batchId)
         spare_collections()
         took = time.perf_counter() - began
         telling.committed(batch, said, report, took)
@@ -111,9 +111,9 @@ class EosKafkaStreamWriter(DataSourceStreamArrowWriter):
             if found is None:
                 return
             query, run, partitions = found
-            own = session(self._options, partitions, query)
-            own.ahead()
-            left = abort(own.ports, run, batchId)
+            session = session_for(self._options, partitions, query)
+            session.resume()
+            left = abort(session.ports, run, batchId)
             logger.warning("query=%s batch=%d aborted, %d transactions left open", query, batchId, len(left))
             aborted(self._events, query, run, batchId, messages, len(left))
         except Exception as error:
@@ -132,9 +132,9 @@ class EosKafkaStreamWriter(DataSourceStreamArrowWriter):
             return None
         topic = self._options.ledger_topic
         partitions = topic_partitions(self._options.kafka, [topic])[topic]
-        own = session(self._options, partitions, query)
-        own.ahead()
-        head = own.ports.ledger.read()
+        session = session_for(self._options, partitions, query)
+        session.resume()
+        head = session.ports.ledger.read()
         driver = this_driver()
         return (query, head.run, partitions) if head is not None and driver and head.driver == driver else None
 

@@ -97,15 +97,15 @@ class GroupReport:
         if not places:
             return None
         there = committed_offsets(self._kafka, self._group, places, _PATIENCE_S, isolation="read_uncommitted")
-        ahead = {
+        newer = {
             topic: {p: at for p, at in offsets.items() if at > there.get(topic, {}).get(p, -1)}
             for topic, offsets in position.items()
         }
-        ahead = {topic: offsets for topic, offsets in ahead.items() if offsets}
+        newer = {topic: offsets for topic, offsets in newer.items() if offsets}
         began = time.monotonic()
-        for _ in retrying(_PATIENCE_S) if ahead else ():
+        for _ in retrying(_PATIENCE_S) if newer else ():
             left = max(0.1, began + _PATIENCE_S - time.monotonic())
-            answer = offset_commit(broker_client(self._kafka), self._group, ahead, min(_TRY_S, left))
+            answer = offset_commit(broker_client(self._kafka), self._group, newer, min(_TRY_S, left))
             if answer is None:
                 continue
             codes = set(answer.values()) if isinstance(answer, dict) else {answer}
@@ -115,4 +115,4 @@ class GroupReport:
             refused = name_of(min(wrong))
             if not wrong <= COORDINATOR_RETRIES:
                 break
-        return refused if ahead else None
+        return refused if newer else None

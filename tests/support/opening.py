@@ -14,7 +14,7 @@ from spark_eos.sink import task
 from spark_eos.sink.job import Identity, SinkJob
 from spark_eos.sink.preflight import preflight
 from spark_eos.sink.schema import check_columns
-from spark_eos.sink.session import session
+from spark_eos.sink.session import session_for
 
 
 class Opening:
@@ -25,7 +25,7 @@ class Opening:
         columns = check_columns(StructType().add("value", StringType()), given["topic"])
         self.query = query or str(uuid.uuid4())
         self._job = SinkJob(options, preflight(options), columns)
-        self.session = session(options, self._job.facts.ledger_partitions, self.query)
+        self.session = session_for(options, self._job.facts.ledger_partitions, self.query)
 
     def open(self, run: str, partition: int, batch: int = 0) -> str:
         """By the task of a partition; the run that has the query after that."""

@@ -29,9 +29,9 @@ class Additions:
     tell that a transaction of these versions was lost.
     """
 
-    def __init__(self, client: BrokerClient, own: Pair, timeout_s: float, silence_s: float) -> None:
+    def __init__(self, client: BrokerClient, pair: Pair, timeout_s: float, silence_s: float) -> None:
         self.asked = False
-        self._client, self._own = client, own
+        self._client, self._pair = client, pair
         self._timeout_s, self._silence_s = timeout_s, silence_s
         self._added: set[TopicPartition] = set()
 
@@ -43,7 +43,7 @@ class Additions:
         began, why = system.monotonic(), "the coordinator did not answer"
         self.asked = True
         for _ in retrying(self._timeout_s):
-            codes = add_partitions_to_txn(self._client, astuple(self._own), waiting, self._silence_s) or {}
+            codes = add_partitions_to_txn(self._client, astuple(self._pair), waiting, self._silence_s) or {}
             self._added |= {place for place in waiting if codes.get(place) == OK}
             waiting -= self._added
             if not waiting:

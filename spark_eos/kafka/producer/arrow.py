@@ -109,9 +109,9 @@ class ArrowProducer:
         """InitProducerId: fences the previous producer with this name, and aborts its open transaction."""
         client = broker_client(self.kafka)
         self.endtxn_version = endtxn_version(client)
-        own = self._identity = init_producer_id(client, self.name, self._timeout_ms, two_phase=self._two_phase)
-        self._sender.begin(own, self.endtxn_version)
-        self._encoder = self._make_encoder(own.producer_id, own.epoch)
+        pair = self._identity = init_producer_id(client, self.name, self._timeout_ms, two_phase=self._two_phase)
+        self._sender.begin(pair, self.endtxn_version)
+        self._encoder = self._make_encoder(pair.producer_id, pair.epoch)
         letters = self._dead_letters
         refusals = Splitting(self._encoder) if letters is None else Refusals(letters.topic, self._encoder)
         self._refusals = self._sender.refusals = refusals

@@ -81,11 +81,11 @@ class Sender:
         self._connections: dict[int, ProduceConnection] = {}
         self._requests: dict[tuple[int, int], list[tuple[PartitionQueue, Sealed]]] = {}
 
-    def begin(self, own: Pair, endtxn_version: int) -> None:
+    def begin(self, pair: Pair, endtxn_version: int) -> None:
         """The transaction is one of this producer, and will be ended by this version of EndTxn."""
         self._version = endtxn_version
         if endtxn_version < FENCING_END:
-            self._additions = Additions(self._client, own, self._timeout_s, self._silence_s)
+            self._additions = Additions(self._client, pair, self._timeout_s, self._silence_s)
 
     def add(self, place: TopicPartition, sealed: Sealed) -> None:
         """Append a batch to the queue of its partition."""
@@ -143,11 +143,11 @@ class Sender:
             wait(self._connections.values(), self._next_moment())
             self.advance()
 
-    def abort(self, own: Pair) -> None:
+    def abort(self, pair: Pair) -> None:
         """Try to abort the transaction; otherwise the coordinator does so after its timeout."""
         if self._any_sent or (self._additions is not None and self._additions.asked):
             self._settle()  # a batch that a broker has not processed yet could begin it again
-            end_own_txn(self._client, astuple(own), commit=False, seconds=_ABORT_S, version=self._version)
+            end_own_txn(self._client, astuple(pair), commit=False, seconds=_ABORT_S, version=self._version)
 
     def _settle(self) -> None:
         """Wait for the responses to what was sent, whatever they are, and send nothing more."""

@@ -15,7 +15,7 @@ from spark_eos.kafka.requests.init_producer_id import init_producer_id
 from spark_eos.options.parse import SinkOptions, sink_options
 from spark_eos.protocol.head import FENCING_END, Head, Probe
 from spark_eos.sink.preflight import preflight
-from spark_eos.sink.session import session
+from spark_eos.sink.session import session_for
 from tests.support.guarded import Guarded
 from tests.support.kafka_view import write
 from tests.support.refusal import Refusal
@@ -107,7 +107,7 @@ def test_an_output_topic_that_may_not_be_read(guarded):
 def test_a_transaction_that_may_not_be_ended(guarded):
     """A right that is withdrawn while transactions are open is named: no outcome is made of the refusal."""
     options = options_of(guarded, transactionalIdPrefix="mine")
-    own = session(options, preflight(options).ledger_partitions, str(uuid.uuid4()))
+    own = session_for(options, preflight(options).ledger_partitions, str(uuid.uuid4()))
     pair = init_producer_id(broker_client(options.kafka), f"mine-{uuid.uuid4()}", 60_000)
     with guarded.forbidden(ResourceType.TRANSACTIONAL_ID, "mine", AclOperation.WRITE):
         with pytest.raises(KafkaError, match=f"end transaction {pair.id}") as caught:

@@ -25,7 +25,7 @@ from spark_eos.protocol.run import open_run
 from spark_eos.protocol.task import TaskReport, Work
 from spark_eos.protocol.whole import FRESH_MS
 from spark_eos.sink.preflight import preflight
-from spark_eos.sink.session import Session, session
+from spark_eos.sink.session import Session, session_for
 from tests.support.opening import Opening
 
 TRANSACTIONS = "org.apache.kafka.tools.TransactionsCommand"
@@ -113,7 +113,7 @@ class Query:
 def query(cluster: DevCluster, topic: Callable[..., str]) -> Query:
     options = sink_options({"kafka.bootstrap.servers": cluster.bootstrap_servers, "topic": topic(PARTITIONS)})
     query = str(uuid.uuid4())
-    return Query(cluster, options, query, session(options, preflight(options).ledger_partitions, query))
+    return Query(cluster, options, query, session_for(options, preflight(options).ledger_partitions, query))
 
 
 def test_a_commit_stops_when_one_partition_was_aborted(query, view):

@@ -21,7 +21,7 @@ from spark_eos.protocol.run import open_run
 from spark_eos.sink import brokers, two_phase
 from spark_eos.sink.predecessors import check_predecessors
 from spark_eos.sink.preflight import preflight
-from spark_eos.sink.session import Session, session
+from spark_eos.sink.session import Session, session_for
 from tests.support.kafka_view import write
 from tests.support.sink_queries import Sink, kafka_frame
 
@@ -33,7 +33,7 @@ def options_of(cluster, topic: str, **given: str) -> SinkOptions:
 
 
 def session_of(options: SinkOptions, query: str) -> Session:
-    return session(options, preflight(options).ledger_partitions, query)
+    return session_for(options, preflight(options).ledger_partitions, query)
 
 
 @pytest.fixture

@@ -49,7 +49,7 @@ def test_an_idle_driver_looks_until_two_looks_in_a_row_find_nothing(idle, monkey
     idle.session.rest("r", 7)
     idle.session._sweeper.join(SECONDS)
     assert idle.looks == looks
-    assert idle.session.ahead("r") == "the ledger for r"
+    assert idle.session.resume("r") == "the ledger for r"
 
 
 def test_what_never_expires_is_looked_for_until_nothing_is_left(idle, monkeypatch):
@@ -67,6 +67,6 @@ def test_a_commit_ends_the_wait(idle):
     """Nothing of a driver's own uses its connections beside a commit."""
     idle.session.rest("r", 7)
     sweeper = idle.session._sweeper
-    assert idle.session.ahead("r") == "the ledger for r"
+    assert idle.session.resume("r") == "the ledger for r"
     assert not sweeper.is_alive()
     assert idle.looks == 0
