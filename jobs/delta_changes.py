@@ -59,8 +59,8 @@ class Changes:
     def _check_whole(self, spark: SparkSession, batch: int) -> None:
         """The micro-batch does not end within a commit that both deletes and inserts rows: a key's old row might be
         deleted after its new one was inserted."""
-        kept = Checkpoint(self.checkpoint, HadoopSettings(of_session(spark)))
-        end = next((json.loads(line) for line in kept.sources(batch) if "reservoirVersion" in line), None)
+        checkpoint = Checkpoint(self.checkpoint, HadoopSettings(of_session(spark)))
+        end = next((json.loads(line) for line in checkpoint.sources(batch) if "reservoirVersion" in line), None)
         if end is None or end["index"] < 0 or end["isStartingVersion"]:
             return
         version = int(end["reservoirVersion"])

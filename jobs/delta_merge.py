@@ -156,8 +156,8 @@ class Merger:
         """Since partitions were added to a topic, its producers send keys to other partitions than before."""
         if batch == 0:
             return
-        kept = Checkpoint(self.checkpoint, HadoopSettings(of_session(spark)))
-        before, now = kept.kafka_offsets(batch - 1), kept.kafka_offsets(batch)
+        checkpoint = Checkpoint(self.checkpoint, HadoopSettings(of_session(spark)))
+        before, now = checkpoint.kafka_offsets(batch - 1), checkpoint.kafka_offsets(batch)
         for topic in before.keys() & now.keys():
             if len(before[topic]) < len(now[topic]):
                 raise TopicError(

@@ -131,17 +131,17 @@ class Table:
             )
 
 
-def check_batches(table: Table, checkpoint: str, application: str) -> None:
+def check_batches(table: Table, location: str, application: str) -> None:
     """The checkpoint and the table belong together: neither has been put back to an earlier state, or replaced.
 
     ``application`` with ``{}`` for the query's id is under which the query commits its batches. Raises TableError, and
     CheckpointError where the checkpoint cannot be read.
     """
-    kept = Checkpoint(checkpoint, HadoopSettings(of_session(table.spark)))
-    query = kept.query_id()
+    checkpoint = Checkpoint(location, HadoopSettings(of_session(table.spark)))
+    query = checkpoint.query_id()
     if query is None:
         return
-    finished, planned = kept.last_batch("commits"), kept.last_batch("offsets")
+    finished, planned = checkpoint.last_batch("commits"), checkpoint.last_batch("offsets")
     there = table.last_batch(application.format(query))
     if finished is not None and (there is None or there < finished):
         raise TableError(
@@ -177,12 +177,12 @@ def fit(table: Table, schema: StructType, *, evolve: bool) -> None:
     Raises TableError.
     """
     there = {field.name.lower(): field for field in table.schema()}
-    given = {field.name.lower(): field for field in schema}
-    new = [field for name, field in given.items() if name not in there]
-    gone = [field.name for name, field in there.items() if name not in given]
+    requested = {field.name.lower(): field for field in schema}
+    new = [field for name, field in requested.items() if name not in there]
+    gone = [field.name for name, field in there.items() if name not in requested]
     changed = [
         f"{field.name} is {there[name].dataType.simpleString()} there, and {field.dataType.simpleString()} here"
-        for name, field in given.items()
+        for name, field in requested.items()
         if name in there and nullable_type(there[name]) != nullable_type(field)
     ]
     found = [*changed]

@@ -77,7 +77,7 @@ class Outcome:
     expected: int
 
     @property
-    def kept(self) -> bool:
+    def exactly_once(self) -> bool:
         """Whether eos-kafka kept its guarantee; there is none for the other sink."""
         return all(found.ok for sink, found in self.findings.items() if sink == OURS)
 
@@ -115,7 +115,7 @@ def demonstrate(plan: Plan, folder: Path) -> int:
     else:
         show.line("No picture was drawn: matplotlib is not installed (it comes with the extra 'demo').")
     show.line(f"It took {time.monotonic() - began:.0f} s.")
-    return 0 if outcome.kept else 1
+    return 0 if outcome.exactly_once else 1
 
 
 def prove(plan: Plan, folder: Path, show: Show) -> Outcome:
@@ -133,9 +133,9 @@ def prove(plan: Plan, folder: Path, show: Show) -> Outcome:
             loaded = _load(cluster, frame, plan, show)
             sides = _run(plan, folder, servers, jars, len(rows), show)
             show.line("A plain read_committed consumer reads input and output; pandas says what must be there:")
-            given = read_input(servers)
+            input_ = read_input(servers)
             findings = {
-                sink: examine(servers, given, rows, _GROUP if sink == OURS else None, _prefix(sink))
+                sink: examine(servers, input_, rows, _GROUP if sink == OURS else None, _prefix(sink))
                 for sink in plan.sinks
             }
     stories = [Story(s.sink, s.samples, s.events, findings[s.sink].judgement.doubled) for s in sides]
@@ -213,7 +213,7 @@ def _prefix(sink: str) -> str:
 def _offsets_in(bootstrap_servers: str) -> int:
     """How many offsets the input takes up: rows, aborted rows and the markers of transactions."""
     with Reader(bootstrap_servers, [INPUT_TOPIC], committed=True) as reader:
-        return sum(reader.ends().values())
+        return sum(reader.end_offsets().values())
 
 
 def _verdict(outcome: Outcome) -> str:
@@ -221,7 +221,7 @@ def _verdict(outcome: Outcome) -> str:
         f"{sink}: {found.judgement.doubled:,} duplicated, {found.judgement.lost:,} lost"
         for sink, found in outcome.findings.items()
     )
-    if not outcome.kept:
+    if not outcome.exactly_once:
         return f"{counts}. This is NOT what was promised."
     if OURS in outcome.findings:
         return f"{counts}. Every expected row is in eos-kafka's output exactly once, in order."

@@ -153,11 +153,11 @@ def carry_out(plan: Plan, stop: Stop, *, name: str, verbose: bool = False) -> No
     for cluster in plan.clusters:
         cluster.expect()
     with ExitStack() as stack:
-        kept = stack.enter_context(LocalCheckpoint())  # until Spark has stopped
+        local_checkpoint = stack.enter_context(LocalCheckpoint())  # until Spark has stopped
         spark = _session(plan, name, verbose)
         stack.callback(spark.stop)
         if plan.checkpoint is not None:
-            kept.take(spark, plan.checkpoint)
+            local_checkpoint.take(spark, plan.checkpoint)
         if plan.metrics is not None:
             stack.callback(_measured(spark, plan.metrics).close)
         lines = BatchLines()

@@ -70,14 +70,14 @@ def _run(bench: Bench, sink: str, tasks: int, batches: int, left_out: int) -> di
         finally:
             query.stop()
     bench.delete_topic(topic)
-    ends = list(_ends(bench.events(), str(query.runId), tasks))[left_out:]
-    if not ends:
+    end_ms = list(_end_times_ms(bench.events(), str(query.runId), tasks))[left_out:]
+    if not end_ms:
         raise WrongResult(f"no micro-batch of {tasks} tasks was seen to end")
     return {
-        "rows": tasks * len(ends),
-        "counted_batches": len(ends),
-        "end_ms_p50": median(ends),
-        "end_ms_max": max(ends),
+        "rows": tasks * len(end_ms),
+        "counted_batches": len(end_ms),
+        "end_ms_p50": median(end_ms),
+        "end_ms_max": max(end_ms),
     }
 
 
@@ -91,7 +91,7 @@ def _wait_for(query: StreamingQuery, batches: int) -> None:
             raise TimeoutError(f"{batches} micro-batches did not end within {_SECONDS} s")
 
 
-def _ends(events: Path, run_id: str, tasks: int) -> Iterator[float]:
+def _end_times_ms(events: Path, run_id: str, tasks: int) -> Iterator[float]:
     """For each micro-batch of a run of a query: milliseconds from the end of its last task to that of its execution."""
     execution_of: dict[int, str] = {}
     finished: dict[str, list[int]] = {}

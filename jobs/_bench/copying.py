@@ -57,11 +57,11 @@ class Transaction:
 def copy(spec: Spec) -> list[Transaction]:
     """All partitions up to their last stable offset, one after the other. Raises EosError, TimeoutError."""
     kafka = KafkaProperties({**spec.kafka, "bootstrap.servers": spec.bootstrap_servers})
-    ends = end_offsets(kafka, {spec.input: list(range(spec.partitions))}, "read_committed")[spec.input]
+    stable = end_offsets(kafka, {spec.input: list(range(spec.partitions))}, "read_committed")[spec.input]
     name = f"copying-{uuid.uuid4()}"
     return [
         _transaction(kafka, name, OffsetRange(spec.input, partition, start, end), spec.output)
-        for partition, last in sorted(ends.items())
+        for partition, last in sorted(stable.items())
         for start, end in pairwise([*range(0, last, spec.offsets_per_transaction), last])
     ]
 

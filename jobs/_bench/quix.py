@@ -39,11 +39,11 @@ def copy(spec: Spec) -> list[Transaction]:
         loglevel="ERROR",
         auto_create_topics=False,
     )
-    given, wanted = (
+    input_topic, output_topic = (
         application.topic(name, value_serializer="bytes", value_deserializer="bytes")
         for name in (spec.input, spec.output)
     )
-    application.dataframe(given).to_topic(wanted)
+    application.dataframe(input_topic).to_topic(output_topic)
     application.run(count=spec.rows, collect=False)
     return [Transaction(begin, end, spec.rows_per_transaction) for begin, end in pairwise(marks)]
 

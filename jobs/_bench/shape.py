@@ -47,8 +47,8 @@ class Spec:
 
 def _planning(spec: Spec) -> float:
     """A micro-batch over all partitions of all topics, once the reader knows them."""
-    given = {"kafka.bootstrap.servers": spec.bootstrap_servers, "subscribePattern": f"{spec.name}.*"}
-    reader = EosKafkaStreamReader(stream_options({**given, "startingOffsets": "earliest"}))
+    options = {"kafka.bootstrap.servers": spec.bootstrap_servers, "subscribePattern": f"{spec.name}.*"}
+    reader = EosKafkaStreamReader(stream_options({**options, "startingOffsets": "earliest"}))
     start = reader.initialOffset()
     reader.latestOffset(start, reader.getDefaultReadLimit())
 

@@ -36,17 +36,17 @@ def _watched(name: str, bench: Bench, output: str, partitions: int, rows: int) -
     deadline = time.monotonic() + _SECONDS
     begin, before = 0.0, 0
     while True:
-        ends = _ends(kafka, output, partitions)
-        if begin == 0.0 and ends >= rows * _LEFT_OUT:
-            begin, before = time.time(), ends
-        if ends >= rows and (now := time.time()) and count(bench.bootstrap_servers, output) >= rows:
+        written = _stable_rows(kafka, output, partitions)
+        if begin == 0.0 and written >= rows * _LEFT_OUT:
+            begin, before = time.time(), written
+        if written >= rows and (now := time.time()) and count(bench.bootstrap_servers, output) >= rows:
             return Stretch(1, rows - before, begin, now)
         if time.monotonic() > deadline:
-            raise TimeoutError(f"{name} has copied {ends:,} of {rows:,} rows within {_SECONDS:.0f} s")
+            raise TimeoutError(f"{name} has copied {written:,} of {rows:,} rows within {_SECONDS:.0f} s")
         time.sleep(_POLL_S)
 
 
-def _ends(kafka: KafkaProperties, topic: str, partitions: int) -> int:
+def _stable_rows(kafka: KafkaProperties, topic: str, partitions: int) -> int:
     try:
         return sum(end_offsets(kafka, {topic: range(partitions)}, "read_committed")[topic].values())
     except TopicError:

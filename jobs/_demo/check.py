@@ -60,33 +60,34 @@ class Input:
     """The input as a ``read_committed`` consumer sees it: the partition of each id, the end of each partition."""
 
     came_from: Mapping[int, int]
-    ends: Mapping[TopicPartition, int]
+    end_offsets: Mapping[TopicPartition, int]
 
 
 def read_input(bootstrap_servers: str) -> Input:
     with Reader(bootstrap_servers, [INPUT_TOPIC], committed=True) as reader:
         came_from = {json.loads(row.value)["id"]: row.partition for row in reader.to_end() if row.value is not None}
-        return Input(came_from, reader.ends())
+        return Input(came_from, reader.end_offsets())
 
 
 def examine(
-    bootstrap_servers: str, given: Input, expected: Mapping[int, Expected], group: str | None, prefix: str = ""
+    bootstrap_servers: str, input_: Input, expected: Mapping[int, Expected], group: str | None, prefix: str = ""
 ) -> Findings:
     """Read the output as a consumer would, and judge. ``prefix``: of the output topics' names."""
     topics = [prefix + topic for topic in OUTPUT_TOPICS]
     with Reader(bootstrap_servers, topics, committed=True) as reader:
         rows = [replace(row, topic=row.topic.removeprefix(prefix)) for row in reader.to_end()]
-        stable_ends = reader.ends()
+        stable_ends = reader.end_offsets()
     with Reader(bootstrap_servers, topics, committed=False) as reader:
         written = sum(1 for _ in reader.to_end())
-        ends = reader.ends()
+        end_offsets = reader.end_offsets()
+    committed = group_offsets(bootstrap_servers, group, INPUT_TOPIC, PARTITIONS) if group else None
     return Findings(
-        rows_in=len(given.came_from),
+        rows_in=len(input_.came_from),
         expected=len(expected),
-        judgement=judge(rows, expected, given.came_from),
+        judgement=judge(rows, expected, input_.came_from),
         rewritten=written - len(rows),
-        held=sum(ends[place] != stable_ends[place] for place in ends),
-        group_ok=group_offsets(bootstrap_servers, group, INPUT_TOPIC, PARTITIONS) == given.ends if group else None,
+        held=sum(end_offsets[place] != stable_ends[place] for place in end_offsets),
+        group_ok=committed == input_.end_offsets if group else None,
     )
 
 

@@ -172,7 +172,7 @@ def until_rows_appear(job: Job, number: int, watch: Watch, rows: int) -> Iterato
             now = job.progress()
             if now.in_batch and now.begun > max(batch, 1):  # micro-batch 0 has no rows
                 # Rows that appear from here on are this micro-batch's: all of those before are in the topic.
-                batch, before = now.begun, watch.ends()
+                batch, before = now.begun, watch.end_offsets()
             elif before is not None and watch.visible_behind(before) >= rows:
                 with processes.frozen(process.pid):
                     if job.progress().done < batch:

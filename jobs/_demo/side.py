@@ -126,9 +126,9 @@ class Side:
 
     def _settle(self) -> None:
         """Have the consumers see all that is visible by now, so that the counts belong to the event."""
-        ends = self.watch.ends()
+        end_offsets = self.watch.end_offsets()
         deadline = time.monotonic() + _SETTLE_S
-        while not self.watch.has_all_before(ends) and time.monotonic() < deadline:
+        while not self.watch.has_all_before(end_offsets) and time.monotonic() < deadline:
             self.watch.poll()
 
     def _end(self) -> None:

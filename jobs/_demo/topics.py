@@ -76,7 +76,7 @@ class Reader:
         """What has come since the last call; waits at most so long for it."""
         return list(self._rows(self._consumer.consume(10_000, timeout=seconds)))
 
-    def ends(self) -> dict[tuple[str, int], int]:
+    def end_offsets(self) -> dict[tuple[str, int], int]:
         """The end offset of each partition: the last stable offset for ``committed``, else the high watermark."""
         return {(p.topic, p.partition): self._end(p) for p in self._partitions}
 

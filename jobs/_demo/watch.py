@@ -110,15 +110,15 @@ class Watch:
     def total(self) -> Count:
         return sum(self.counts.values(), Count())
 
-    def ends(self) -> dict[TopicPartition, int]:
+    def end_offsets(self) -> dict[TopicPartition, int]:
         """Where each partition ends now, for ``read_committed`` consumers."""
-        return self._committed.ends()
+        return self._committed.end_offsets()
 
-    def has_all_before(self, ends: Mapping[TopicPartition, int]) -> bool:
-        """Whether everything before these ends has been counted."""
+    def has_all_before(self, end_offsets: Mapping[TopicPartition, int]) -> bool:
+        """Whether everything before these offsets has been counted."""
         readers = (self._committed, self._everything)
-        return all(reader.reached[place] >= end for reader in readers for place, end in ends.items())
+        return all(reader.reached[place] >= end for reader in readers for place, end in end_offsets.items())
 
-    def visible_behind(self, ends: Mapping[TopicPartition, int]) -> int:
-        """How many rows at or behind these ends have been counted, where nothing but rows is written."""
-        return sum(max(0, self._committed.reached[place] - end) for place, end in ends.items())
+    def visible_behind(self, end_offsets: Mapping[TopicPartition, int]) -> int:
+        """How many rows at or behind these offsets have been counted, where nothing but rows is written."""
+        return sum(max(0, self._committed.reached[place] - end) for place, end in end_offsets.items())

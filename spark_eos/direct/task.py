@@ -29,41 +29,41 @@ from spark_eos.source.planning import OffsetRange
 
 
 @dataclass(frozen=True)
-class Given:
+class TaskRequest:
     """What Spark gave to a task. ``tasks``: how many the micro-batch has."""
 
     direct: Direct
     tasks: int
 
 
-def given_to(plan: DirectPlan, batches: Iterable[pa.RecordBatch]) -> Given:
+def requested_by(plan: DirectPlan, batches: Iterable[pa.RecordBatch]) -> TaskRequest:
     """The rows of one task: each is a range (`spark_eos.direct.source.SCHEMA`)."""
     rows = [row for batch in batches for row in batch.to_pylist()]
     topics = tuple(sorted({(row["topic"], row["id"]) for row in rows}))
     ranges = tuple(Range(row["topic"], row["partition"], row["start"], row["end"]) for row in rows)
     tasks = max((row["tasks"] for row in rows), default=1)
-    return Given(Direct(plan.cluster, topics, plan.transform_name, ranges), tasks)
+    return TaskRequest(Direct(plan.cluster, topics, plan.transform_name, ranges), tasks)
 
 
 def run_task(
     plan: DirectPlan, job: SinkJob, me: Identity, batches: Iterator[pa.RecordBatch], parts_of: PartsOf | None = None
 ) -> TaskReport:
     """Write what the task's ranges hold, or nothing if it is decided and not lost; the report for the driver."""
-    given = given_to(plan, batches)
+    requested = requested_by(plan, batches)
     session = session_for(job.options, job.facts.ledger_partitions, me.query)
     head = opened(job, session, me)
     assignment, ranges = assign_ranges(
-        head, me.batch, me.partition, given.tasks, me.attempt, given.direct, partitioner=job.options.partitioner
+        head, me.batch, me.partition, requested.tasks, me.attempt, requested.direct, partitioner=job.options.partitioner
     )
     producer = producer_for(job, session, me, head, assignment) if ranges else None
     if producer is None:
         empty = TaskReport(assignment.work, me.partition, 0, 0, digest_by=assignment.digest_by)
-        return replace(empty, direct=given.direct)
+        return replace(empty, direct=requested.direct)
     decision = head.decision if head.decision is not None and head.decision.batch == me.batch else None
-    of_topics = given.direct.topics if decision is None or decision.direct is None else decision.direct.topics
+    of_topics = requested.direct.topics if decision is None or decision.direct is None else decision.direct.topics
     attempt = Attempt(job, session, me, assignment, producer, ranges, plan.aside)
     parts = (parts_of or Parts)(plan, job, producer, assignment.digest_by, dict(of_topics)).of(ranges)
-    report = replace(write_with(producer, attempt, parts), direct=given.direct)
+    report = replace(write_with(producer, attempt, parts), direct=requested.direct)
     if plan.transform is not None:
         return report
     return replace(report, bytes=producer.whole_batches.bytes_written(besides=plan.aside))

@@ -54,7 +54,7 @@ class LagWatch:
         self._held = held
         for (topic, p), (end, since) in held.items():
             if now - since >= self._warn_after_s:
-                self._name_holders(topic, p, end, now)
+                self._name_open_transactions(topic, p, end, now)
         return True
 
     def report(self, position: PartitionOffsets, ends: PartitionOffsets, losses: int) -> dict[str, Any]:
@@ -74,7 +74,7 @@ class LagWatch:
                 }
         return {MARK + "lag": lag, MARK + "losses": losses}
 
-    def _name_holders(self, topic: str, partition: int, end: int, now: float) -> None:
+    def _name_open_transactions(self, topic: str, partition: int, end: int, now: float) -> None:
         if now - self._said.get((topic, partition, end), float("-inf")) < _REPEAT_S:
             return
         self._said = {key: at for key, at in self._said.items() if now - at < _REPEAT_S}

@@ -48,11 +48,11 @@ def plan_abort(cluster: Cluster, query: str) -> EndPlan:
     try:
         head = known_head(cluster.ports(query).ledger.read(), query)
     except EosError as error:
-        holders = [t for t in found if t.of_ledger]
-        if error.condition != "EOS_LEDGER_HELD" or not holders:
+        of_ledger = [t for t in found if t.of_ledger]
+        if error.condition != "EOS_LEDGER_HELD" or not of_ledger:
             raise
         # To take the ledger ends what holds it. What is decided is known after that.
-        return EndPlan(query, holders, [t for t in found if not t.of_ledger])
+        return EndPlan(query, of_ledger, [t for t in found if not t.of_ledger])
     ends = [t for t in found if not t.decided]
     return EndPlan(query, ends, [t for t in found if t.decided], head.run if head.run != NOBODY else None)
 

@@ -115,10 +115,10 @@ def watch(source: str, query: str | None, cluster: Cluster | None, every_s: floa
 
 
 def _now(reader: EventReader, query: str | None, cluster: Cluster | None) -> Now:
-    from spark_eos.ops.watching.holders import holders_of
+    from spark_eos.ops.watching.open_transactions import blocking_transactions
     from spark_eos.ops.watching.view import now_of
 
     events = reader.read()[-_LATEST:]
     story = story_of(events, chosen(events, query, reader.source))
     running = bool(story.runs) and story.runs[-1].how is None
-    return now_of(story, holders_of(cluster, events) if cluster is not None and running else None)
+    return now_of(story, blocking_transactions(cluster, events) if cluster is not None and running else None)

@@ -9,14 +9,14 @@ from spark_eos.kafka.admin.open_transactions import oldest_open_transaction
 from spark_eos.kafka.ports.owners import Cluster, Transaction, find
 from spark_eos.ops.metrics.hub import Event
 from spark_eos.ops.metrics.queries import is_held
-from spark_eos.ops.watching.view import Holder
+from spark_eos.ops.watching.view import BlockingTransaction
 from spark_eos.topic_partition import TopicPartition
 
 _MOST_ASKED = 5
 """Partitions; whoever holds one mostly holds others, too."""
 
 
-def holders_of(cluster: Cluster, events: Sequence[Event]) -> list[Holder]:
+def blocking_transactions(cluster: Cluster, events: Sequence[Event]) -> list[BlockingTransaction]:
     """Of the partitions that are held back by the newest events; never raises EosError."""
     held = list(_held(events))[:_MOST_ASKED]
     if not held:
@@ -25,7 +25,7 @@ def holders_of(cluster: Cluster, events: Sequence[Event]) -> list[Holder]:
         ours = {transaction.id: transaction for transaction in find(cluster)}
     except EosError:
         ours = {}  # the leaders may answer all the same
-    return [holder for topic, partition in held for holder in _of(cluster, topic, partition, ours)]
+    return [one for topic, partition in held for one in _of(cluster, topic, partition, ours)]
 
 
 def _held(events: Sequence[Event]) -> Iterator[TopicPartition]:
@@ -35,14 +35,14 @@ def _held(events: Sequence[Event]) -> Iterator[TopicPartition]:
             yield from ((topic, int(number)) for number, place in partitions.items() if is_held(place))
 
 
-def _of(cluster: Cluster, topic: str, partition: int, ours: dict[str, Transaction]) -> list[Holder]:
+def _of(cluster: Cluster, topic: str, partition: int, ours: dict[str, Transaction]) -> list[BlockingTransaction]:
     try:
         found = oldest_open_transaction(cluster.kafka, topic, partition)
     except EosError as error:
-        return [Holder(topic, partition, f"nobody says: {error.condition}")]
-    holders = []
+        return [BlockingTransaction(topic, partition, f"nobody says: {error.condition}")]
+    blocking = []
     for one in found:
         own = ours.get(one.transactional_id or "")
         name = (own.query, own.batch, own.decided) if own is not None else (None, None, None)
-        holders.append(Holder(topic, partition, str(one), *name))
-    return holders
+        blocking.append(BlockingTransaction(topic, partition, str(one), *name))
+    return blocking

@@ -22,7 +22,7 @@ _COLOURS = {"committed": "green", "replayed": "magenta", "repaired": "yellow", "
 
 
 @dataclass(frozen=True)
-class Holder:
+class BlockingTransaction:
     """Who holds back a partition's last stable offset. ``query``, ``batch`` and ``decided``: if
     it is one of ours."""
 
@@ -36,8 +36,8 @@ class Holder:
 
 @dataclass(frozen=True)
 class Now:
-    """A query at one moment. Rates are those of the last 30 s; ``lags`` the newest of each topic; ``holders`` is None
-    where no cluster was asked."""
+    """A query at one moment. Rates are those of the last 30 s; ``lags`` the newest of each topic; ``blocking`` is
+    None where no cluster was asked."""
 
     story: Story
     at: float
@@ -45,10 +45,10 @@ class Now:
     rows_per_s: float
     batches_per_s: float
     lags: Sequence[TopicLag]
-    holders: Sequence[Holder] | None = None
+    blocking: Sequence[BlockingTransaction] | None = None
 
 
-def now_of(story: Story, holders: Sequence[Holder] | None = None, at: float | None = None) -> Now:
+def now_of(story: Story, blocking: Sequence[BlockingTransaction] | None = None, at: float | None = None) -> Now:
     at = time.time() if at is None else at
     recent = [b for b in story.batches if b.done and b.outcome != "replayed" and _ended(b) > at - _RATE_S]
     begin = max(at - _RATE_S, min((run.begin for run in story.runs), default=at))
@@ -58,7 +58,7 @@ def now_of(story: Story, holders: Sequence[Holder] | None = None, at: float | No
     newest = {lag.topic: lag for lag in story.lags if run is None or lag.at >= run.begin}
     rows = sum(batch.rows for batch in recent)
     lags = [] if run is None or run.how else list(newest.values())
-    return Now(story, at, state, rows / seconds, len(recent) / seconds, lags, holders)
+    return Now(story, at, state, rows / seconds, len(recent) / seconds, lags, blocking)
 
 
 def as_json(now: Now) -> dict[str, Any]:
@@ -72,7 +72,7 @@ def as_json(now: Now) -> dict[str, Any]:
         "rows_per_s": round(now.rows_per_s, 3),
         "batches_per_s": round(now.batches_per_s, 3),
         "lag": [_lag_as_json(lag) for lag in now.lags],
-        "holders": None if now.holders is None else [vars(holder) for holder in now.holders],
+        "holders": None if now.blocking is None else [vars(transaction) for transaction in now.blocking],
         "batches": [_batch_as_json(batch) for batch in story.batches[-_SHOWN:]],
     }
 
@@ -122,19 +122,19 @@ def _lag_table(now: Now) -> RenderableType:
 def _who(now: Now, lag: TopicLag) -> Text:
     if not lag.stalled:
         return Text("-")
-    if now.holders is None:
+    if now.blocking is None:
         return Text("--bootstrap-servers would tell", style="bright_black")
-    own = [holder for holder in now.holders if holder.topic == lag.topic]
-    lines = [f"{holder.topic}-{holder.partition}: {_owner(holder)}{holder.text}" for holder in own]
+    own = [transaction for transaction in now.blocking if transaction.topic == lag.topic]
+    lines = [f"{one.topic}-{one.partition}: {_owner(one)}{one.text}" for one in own]
     return Text("\n".join(lines) or "nobody any more", style="yellow" if lines else "bright_black")
 
 
-def _owner(holder: Holder) -> str:
-    if holder.query is None:
+def _owner(transaction: BlockingTransaction) -> str:
+    if transaction.query is None:
         return ""
-    batch = "" if holder.batch is None else f", micro-batch {holder.batch}"
-    decided = {True: ", decided", False: ", not decided", None: ""}[holder.decided]
-    return f"query {holder.query}{batch}{decided}: "
+    batch = "" if transaction.batch is None else f", micro-batch {transaction.batch}"
+    decided = {True: ", decided", False: ", not decided", None: ""}[transaction.decided]
+    return f"query {transaction.query}{batch}{decided}: "
 
 
 def _bars(batches: Sequence[BatchTry]) -> RenderableType:

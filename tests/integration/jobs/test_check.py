@@ -83,9 +83,9 @@ def write(broker: DevCluster, rows: Iterable[Row], *, commit: bool | None = True
 def publish_offsets(broker: DevCluster, back: int = 0) -> None:
     """Commit the group's offsets at the end of the input, or ``back`` before it."""
     with Reader(broker.bootstrap_servers, [INPUT_TOPIC], committed=True) as reader:
-        ends = reader.ends()
+        end_offsets = reader.end_offsets()
     consumer = Consumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": GROUP})
-    offsets = [TopicPartition(topic, partition, end - back) for (topic, partition), end in ends.items()]
+    offsets = [TopicPartition(topic, partition, end - back) for (topic, partition), end in end_offsets.items()]
     consumer.commit(offsets=offsets, asynchronous=False)
     consumer.close()
 

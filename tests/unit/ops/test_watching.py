@@ -15,7 +15,7 @@ from spark_eos.kafka.admin.open_transactions import OpenTransaction
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.ports.owners import Cluster, Transaction
 from spark_eos.ops.metrics.recording import EventFile
-from spark_eos.ops.watching import command, holders
+from spark_eos.ops.watching import command, open_transactions
 from spark_eos.ops.watching.reading import EventReader, chosen
 from spark_eos.ops.watching.story import cut, queries_in, story_of
 from spark_eos.ops.watching.view import as_json, now_of
@@ -176,12 +176,12 @@ def test_top_of_nothing(tmp_path, capsys):
 def test_who_holds_the_lso(file, monkeypatch: pytest.MonkeyPatch):
     """Somebody else's transaction by its id; one of ours by its query and micro-batch; where nobody answers, that."""
     own = Transaction("other", "q9", 7, 0, "Ongoing", 4.0, 60.0, False, 1, "r", 12, True)
-    monkeypatch.setattr(holders, "oldest_open_transaction", lambda kafka, topic, partition: [OTHERS])
-    monkeypatch.setattr(holders, "find", lambda cluster: [])
+    monkeypatch.setattr(open_transactions, "oldest_open_transaction", lambda kafka, topic, partition: [OTHERS])
+    monkeypatch.setattr(open_transactions, "find", lambda cluster: [])
     (told,) = command.top(str(file), None, CLUSTER).data["holders"]
     assert (told["topic"], told["partition"], told["query"]) == ("in", 0, None)
     assert "transactional id other" in told["text"]
-    monkeypatch.setattr(holders, "find", lambda cluster: [own])
+    monkeypatch.setattr(open_transactions, "find", lambda cluster: [own])
     answer = command.top(str(file), None, CLUSTER)
     assert (answer.data["holders"][0]["query"], answer.data["holders"][0]["batch"]) == ("q9", 12)
     assert "query q9, micro-batch 12, decided" in " ".join(answer.text.split())
@@ -189,8 +189,8 @@ def test_who_holds_the_lso(file, monkeypatch: pytest.MonkeyPatch):
     def silent(*_: object) -> list:
         raise ConnectionFailed("EOS_KAFKA_UNREACHABLE", "No answer from h:1.", hint="Start it.")
 
-    monkeypatch.setattr(holders, "find", silent)
-    monkeypatch.setattr(holders, "oldest_open_transaction", silent)
+    monkeypatch.setattr(open_transactions, "find", silent)
+    monkeypatch.setattr(open_transactions, "oldest_open_transaction", silent)
     (told,) = command.top(str(file), None, CLUSTER).data["holders"]
     assert "EOS_KAFKA_UNREACHABLE" in told["text"]
 
