@@ -60,9 +60,9 @@ class Taking:
         if self._owner.unfinished:
             self._finish()
             return False
-        wait = min(timeout, self._next_look - time.monotonic())
-        if wait > 0:
-            time.sleep(wait)
+        wait_s = min(timeout, self._next_look - time.monotonic())
+        if wait_s > 0:
+            time.sleep(wait_s)
             return False
         listed = self._folder.files()
         complete = self._complete.of(listed, self._folder.names)
@@ -162,10 +162,10 @@ class Taking:
         with self._cancelled_by_stop():
             rows.write.format("eos-kafka").mode("append").options(**self._owner.options_for(splits)).save()
         self._owner.took(splits)
-        seconds = time.monotonic() - began
+        took_s = time.monotonic() - began
         files = sum(map(len, splits))
-        self._running.lines.add(Batch(number, read.get["rows"], written.get["rows"], seconds, None, 0, files))
-        self.recentProgress = [{"durationMs": {"addBatch": int(1000 * seconds)}}]
+        self._running.lines.add(Batch(number, read.get["rows"], written.get["rows"], took_s, None, 0, files))
+        self.recentProgress = [{"durationMs": {"addBatch": int(1000 * took_s)}}]
 
     def _rows(self, splits: Splits) -> DataFrame:
         reader = self._running.spark.read.format(FORMAT).options(**options_of(self._files.form(), splits))

@@ -57,7 +57,7 @@ class Batch:
     number: int
     rows_in: int
     rows_out: int
-    seconds: float
+    duration_s: float
     lag: int | None
     held: int
     files: int | None = None
@@ -75,7 +75,7 @@ class Batch:
             rows_in=read if direct else progress.numInputRows,
             ranges=progress.numInputRows if direct else None,
             rows_out=observed["rows"] if observed else 0,
-            seconds=progress.batchDuration / 1000,
+            duration_s=progress.batchDuration / 1000,
             lag=sum(_behind(latest, end) for latest, end in sources) if all(latest for latest, _ in sources) else None,
             held=sum(_held(latest) for latest, _ in sources),
             letters=observed["letters"] if observed and "letters" in observed else 0,
@@ -88,9 +88,9 @@ class Batch:
             parts += [f"{self.rows_in:,} in", f"{self.rows_out:,} out{letters}"]
         else:
             parts += [f"{self.rows_in:,} offsets in {self.ranges:,} range{'' if self.ranges == 1 else 's'}"]
-        if self.seconds:
+        if self.duration_s:
             unit = "rows" if self.ranges is None else "offsets"
-            parts.append(f"{_short(self.rows_in / self.seconds)} {unit}/s")
+            parts.append(f"{_short(self.rows_in / self.duration_s)} {unit}/s")
         if self.lag is not None:
             parts.append(f"lag {self.lag:,}" + (f" and {self.held:,} in open transactions" if self.held else ""))
         return f"batch {self.number}: {', '.join(parts)}"
@@ -144,10 +144,10 @@ class BatchLines(StreamingQueryListener):
             self._ended.add(event.runId)
             self._end.notify_all()
 
-    def wait(self, run: UUID | str, seconds: float) -> None:
+    def wait(self, run: UUID | str, timeout_s: float) -> None:
         """Until this run's last event has come, a moment after its end, or for so long."""
         with self._end:
-            self._end.wait_for(lambda: str(run) in map(str, self._ended), seconds)
+            self._end.wait_for(lambda: str(run) in map(str, self._ended), timeout_s)
 
     @property
     def total(self) -> str:

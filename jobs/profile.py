@@ -51,7 +51,7 @@ _TITLES = {
 }
 #: Rounds of 10 rows, every 10 ms.
 ROUNDS = 6_000
-_BURST, _PERIOD = 10, 0.01
+_BURST, _PERIOD_S = 10, 0.01
 _LOOK_S = 0.5
 _LEAST_US = 0.005
 
@@ -103,7 +103,7 @@ def large(on: Bench, rows: int, source: str, value_bytes: int) -> Recording:
 
 def small(on: Bench, rounds: int) -> Recording:
     """1,000 rows/s that arrive steadily, a micro-batch right after the other."""
-    with probed(on, OURS, OURS, 2 * rounds, _BURST, _PERIOD) as (query, process):
+    with probed(on, OURS, OURS, 2 * rounds, _BURST, _PERIOD_S) as (query, process):
         while sum(entry["numInputRows"] for entry in query.recentProgress) < rounds * _BURST:
             time.sleep(_LOOK_S)
         with recording(on.roots) as made:

@@ -102,9 +102,9 @@ def _has_finished_a_batch(query: Running) -> bool:
     return any("addBatch" in progress["durationMs"] for progress in query.recentProgress)
 
 
-def _pause(seconds: float, stop: Callable[[], bool]) -> bool:
+def _pause(pause_s: float, stop: Callable[[], bool]) -> bool:
     """Wait; whether it was to the end."""
-    until = time.monotonic() + seconds
+    until = time.monotonic() + pause_s
     while (left := until - time.monotonic()) > 0:
         if stop():
             return False

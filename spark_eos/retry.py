@@ -10,12 +10,12 @@ FIRST_WAIT_S = 0.002
 LONGEST_WAIT_S = 0.5
 
 
-def retrying(seconds: float) -> Iterator[None]:
-    """Yield at once, then after pauses that grow from 2 ms to half a second, until ``seconds`` have passed."""
-    deadline = system.monotonic() + seconds
-    wait = FIRST_WAIT_S
+def retrying(timeout_s: float) -> Iterator[None]:
+    """Yield at once, then after pauses that grow from 2 ms to half a second, until ``timeout_s`` seconds are over."""
+    deadline = system.monotonic() + timeout_s
+    wait_s = FIRST_WAIT_S
     yield
-    while system.monotonic() + wait < deadline:
-        system.sleep(wait)
+    while system.monotonic() + wait_s < deadline:
+        system.sleep(wait_s)
         yield
-        wait = min(wait * 1.5, LONGEST_WAIT_S)
+        wait_s = min(wait_s * 1.5, LONGEST_WAIT_S)

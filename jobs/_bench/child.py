@@ -20,10 +20,10 @@ class Child:
         self._name, self._process = name, process
         self.pid = process.pid
 
-    def result(self, seconds: float) -> Any:  # noqa: ANN401  # JSON, of whatever shape the program prints
+    def result(self, timeout_s: float) -> Any:  # noqa: ANN401  # JSON, of whatever shape the program prints
         """The JSON that it prints in one line; it still runs then. Raises ChildProcessError when it prints none."""
         assert self._process.stdout is not None
-        alarm = threading.Timer(seconds, self._process.kill)
+        alarm = threading.Timer(timeout_s, self._process.kill)
         alarm.start()
         try:
             line = self._process.stdout.readline()

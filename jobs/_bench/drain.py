@@ -122,8 +122,8 @@ def costs(cost: Cost | None, rows: int) -> Costs:
     if cost is None:
         return {}
 
-    def for_each_row(seconds: float) -> float | None:
-        return seconds * 1e6 / rows if seconds >= LEAST_CPU_S else None
+    def for_each_row(cpu_s: float) -> float | None:
+        return cpu_s * 1e6 / rows if cpu_s >= LEAST_CPU_S else None
 
     return {
         "client_core_us": for_each_row(cost.cpu[CLIENT]),

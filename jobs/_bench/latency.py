@@ -32,12 +32,12 @@ SECONDS = 600
 
 @dataclass(frozen=True)
 class Case:
-    """``rounds`` bursts; ``period`` in seconds, or None: a burst when the one before is visible."""
+    """``rounds`` bursts; ``period_s`` between them, or None: a burst when the one before is visible."""
 
     name: str
     rounds: int
     burst: int
-    period: float | None
+    period_s: float | None
 
 
 CASES = (Case("100 rows at a time", 80, 100, None), Case("1,000 rows/s", 2_000, 10, 0.01))
@@ -68,7 +68,7 @@ def measure(bench: Bench, plan: Plan, say: Callable[[str], None]) -> Result:
 
 
 def _run(bench: Bench, source: str, sink: str, case: Case, rounds: int) -> dict[str, Any]:
-    with probed(bench, source, sink, rounds, case.burst, case.period) as (query, process):
+    with probed(bench, source, sink, rounds, case.burst, case.period_s) as (query, process):
         seen = process.result(SECONDS)
         progress = query.recentProgress
     if len(seen) != rounds * case.burst:
@@ -78,13 +78,13 @@ def _run(bench: Bench, source: str, sink: str, case: Case, rounds: int) -> dict[
 
 @contextmanager
 def probed(
-    bench: Bench, source: str, sink: str, rounds: int, burst: int, period: float | None
+    bench: Bench, source: str, sink: str, rounds: int, burst: int, period_s: float | None
 ) -> Iterator[tuple[StreamingQuery, Child]]:
     """The query as fast as it can, a micro-batch right after the other, and the probe around it; own topics."""
     flow = Flow(source, sink, f"in-{uuid.uuid4().hex[:8]}", f"out-{uuid.uuid4().hex[:8]}")
     for topic in (flow.input, str(flow.output)):
         bench.cluster.create_topic(topic, PARTITIONS)
-    spec = probe.Spec(bench.bootstrap_servers, flow.input, str(flow.output), PARTITIONS, rounds, burst, period)
+    spec = probe.Spec(bench.bootstrap_servers, flow.input, str(flow.output), PARTITIONS, rounds, burst, period_s)
     with tempfile.TemporaryDirectory(prefix="spark-eos-bench-", ignore_cleanup_errors=True) as checkpoint:
         rows = read(bench.spark, bench.bootstrap_servers, flow)
         query = write(rows, bench.bootstrap_servers, flow, checkpoint).trigger(processingTime="0 seconds").start()

@@ -19,7 +19,7 @@ _POLL_S = 0.1
 
 @dataclass(frozen=True)
 class Spec:
-    """``rounds`` bursts of ``burst`` rows; ``period`` in seconds, or None: a burst when the one before is visible."""
+    """``rounds`` of ``burst`` rows; ``period_s`` between them, or None: a burst once the one before is visible."""
 
     bootstrap_servers: str
     input: str
@@ -27,7 +27,7 @@ class Spec:
     partitions: int
     rounds: int
     burst: int
-    period: float | None
+    period_s: float | None
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
@@ -54,21 +54,21 @@ class Probe:
 
     def run(self) -> None:
         """Until every row is visible. Raises TimeoutError when none comes for a minute."""
-        closed = self._spec.rounds if self._spec.period is None else 1  # one, so that the query is up
+        closed = self._spec.rounds if self._spec.period_s is None else 1  # one, so that the query is up
         for number in range(closed):
             self._write(number)
             self._read((number + 1) * self._spec.burst)
-        if self._spec.period is not None:
-            writer = threading.Thread(target=self._write_steadily, args=[self._spec.period], daemon=True)
+        if self._spec.period_s is not None:
+            writer = threading.Thread(target=self._write_steadily, args=[self._spec.period_s], daemon=True)
             writer.start()
             self._read(self._spec.rounds * self._spec.burst)
             writer.join()
         self._consumer.close()
 
-    def _write_steadily(self, period: float) -> None:
+    def _write_steadily(self, period_s: float) -> None:
         begin = time.monotonic()
         for number in range(1, self._spec.rounds):
-            time.sleep(max(0.0, begin + number * period - time.monotonic()))
+            time.sleep(max(0.0, begin + number * period_s - time.monotonic()))
             self._write(number)
 
     def _write(self, number: int) -> None:

@@ -29,7 +29,7 @@ class Story:
 
     @property
     def end(self) -> float:
-        return max([*(sample.seconds for sample in self.samples), *(event.seconds for event in self.events)])
+        return max([*(sample.at_s for sample in self.samples), *(event.at_s for event in self.events)])
 
 
 def draw(stories: Sequence[Story], expected: int, file: Path) -> bool:
@@ -61,7 +61,7 @@ def _areas(axes: Axes, story: Story) -> None:
     """Visible rows upwards, with duplicates on top; rows that were never visible downwards."""
     counts = [sample.count for sample in story.samples]
     counts.append(counts[-1])
-    times = [*(sample.seconds for sample in story.samples), story.end]
+    times = [*(sample.at_s for sample in story.samples), story.end]
     once, visible = [count.once for count in counts], [count.visible for count in counts]
     unseen, zero = [-count.rewritten for count in counts], [0] * len(counts)
     for low, high, color, label in (
@@ -78,13 +78,13 @@ def _marks(axes: Axes, story: Story) -> None:
     down = None
     for event in story.events:
         if event.kind is Kind.KILLED:
-            down = event.seconds if down is None else down
-            axes.axvline(event.seconds, color="black", linewidth=1)
+            down = event.at_s if down is None else down
+            axes.axvline(event.at_s, color="black", linewidth=1)
         elif event.kind is Kind.RECOVERED and down is not None:
-            axes.axvspan(down, event.seconds, color=_DOWN, zorder=0)
+            axes.axvspan(down, event.at_s, color=_DOWN, zorder=0)
             down = None
     for number, kill in enumerate(_kills(story), 1):
-        place = (kill.seconds, 0.99)
+        place = (kill.at_s, 0.99)
         axes.annotate(f" ✗ {number}", place, xycoords=("data", "axes fraction"), va="top", fontweight="bold")
 
 

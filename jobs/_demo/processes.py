@@ -70,8 +70,8 @@ def _send(pids: Iterable[int], number: signal.Signals) -> None:
             os.kill(pid, number)
 
 
-def _gone(family: list[Process], seconds: float) -> bool:
-    deadline = time.monotonic() + seconds
+def _gone(family: list[Process], timeout_s: float) -> bool:
+    deadline = time.monotonic() + timeout_s
     while alive(family):
         if time.monotonic() > deadline:
             return False

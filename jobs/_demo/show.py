@@ -68,10 +68,10 @@ class Show:
         mark, style = _MARKS[event.kind]
         what = {
             Kind.KILLED: f"kill {event.kill} of {kills}",
-            Kind.RECOVERED: f"back in {event.took:.1f} s",
+            Kind.RECOVERED: f"back in {event.took_s:.1f} s",
             Kind.ENDED: "done",
         }[event.kind]
-        head = f"{_clock(event.seconds)}  {event.sink:<{_SINK_WIDTH}}  "
+        head = f"{_clock(event.at_s)}  {event.sink:<{_SINK_WIDTH}}  "
         self.line(Text.assemble((head, "dim"), (f"{mark} {what:<14}", style), f"  {event.text}"))
 
     @contextmanager
@@ -153,8 +153,8 @@ def _written(count: Count) -> int:
     return count.visible + count.rewritten + count.waiting
 
 
-def _clock(seconds: float) -> str:
-    return f"{int(seconds) // 60}:{int(seconds) % 60:02}"
+def _clock(time_s: float) -> str:
+    return f"{int(time_s) // 60}:{int(time_s) % 60:02}"
 
 
 def table(loaded: Loaded, found: Mapping[str, Findings], kills: int) -> Table:

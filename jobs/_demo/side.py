@@ -22,24 +22,24 @@ class Kind(Enum):
 
 @dataclass(frozen=True)
 class Event:
-    """What happened, ``seconds`` after the jobs began.
+    """What happened, ``at_s`` seconds after the jobs began.
 
-    ``kill``: the number of the newest kill, from 1. ``took``: for a recovery, the seconds since that kill.
+    ``kill``: the number of the newest kill, from 1. ``took_s``: for a recovery, the seconds since that kill.
     """
 
-    seconds: float
+    at_s: float
     sink: str
     kind: Kind
     text: str
     kill: int
-    took: float = 0.0
+    took_s: float = 0.0
 
 
 @dataclass(frozen=True)
 class Sample:
-    """The output's rows at a time, in seconds after the jobs began."""
+    """The output's rows ``at_s`` seconds after the jobs began."""
 
-    seconds: float
+    at_s: float
     count: Count
 
 
@@ -122,7 +122,7 @@ class Side:
         back = time.monotonic()
         self._settle()
         self._wound = None
-        self._tell(Kind.RECOVERED, _mended(wound, self.watch.total), took=back - wound.at)
+        self._tell(Kind.RECOVERED, _mended(wound, self.watch.total), took_s=back - wound.at)
 
     def _settle(self) -> None:
         """Have the consumers see all that is visible by now, so that the counts belong to the event."""
@@ -142,9 +142,9 @@ class Side:
         if not self.samples or self.samples[-1].count != count:
             self.samples.append(Sample(time.monotonic() - self.began, count))
 
-    def _tell(self, kind: Kind, text: str, took: float = 0.0) -> None:
+    def _tell(self, kind: Kind, text: str, took_s: float = 0.0) -> None:
         self._sample()
-        self.events.append(Event(time.monotonic() - self.began, self.sink, kind, text, self.kills, took))
+        self.events.append(Event(time.monotonic() - self.began, self.sink, kind, text, self.kills, took_s))
 
 
 @dataclass(frozen=True)

@@ -72,9 +72,9 @@ class Reader:
                 raise TimeoutError(f"nothing came from the broker for {_TIMEOUT_S} s")
             yield from self._rows(messages)
 
-    def new_rows(self, seconds: float = 0.0) -> list[Row]:
+    def new_rows(self, timeout_s: float = 0.0) -> list[Row]:
         """What has come since the last call; waits at most so long for it."""
-        return list(self._rows(self._consumer.consume(10_000, timeout=seconds)))
+        return list(self._rows(self._consumer.consume(10_000, timeout=timeout_s)))
 
     def end_offsets(self) -> dict[tuple[str, int], int]:
         """The end offset of each partition: the last stable offset for ``committed``, else the high watermark."""

@@ -45,7 +45,7 @@ def doctor(
     group: Group = None,
     dead_letters: Annotated[str | None, topic_option("--dead-letters", "deadLetters.topic")] = None,
     notes: Annotated[str | None, topic_option("--notes", "the notes of an ingest, for --acls")] = None,
-    timeout: Annotated[
+    timeout_ms: Annotated[
         int | None,
         typer.Option("--timeout", min=1, metavar="MS", help="transaction.timeout.ms", show_default=False),
     ] = None,
@@ -99,7 +99,7 @@ def doctor(
             topic=outputs[0] if outputs else None,
             dead_letters=dead_letters,
             prefix=prefix or DEFAULT_PREFIX,
-            transaction_timeout_ms=timeout,
+            transaction_timeout_ms=timeout_ms,
             two_phase=two_phase,
             ledger_topic=ledger_topic or DEFAULT_LEDGER_TOPIC,
             group_id=group,

@@ -45,7 +45,7 @@ def move_group(
     map_: Annotated[
         str | None, typer.Option("--map", metavar="TOPIC", help="the topic of the offset map", show_default=False)
     ] = None,
-    wait: Annotated[float, typer.Option("--wait", metavar="S", help="seconds to wait for the mirror")] = 60.0,
+    wait_s: Annotated[float, typer.Option("--wait", metavar="S", help="seconds to wait for the mirror")] = 60.0,
     delete: Annotated[bool, typer.Option("--delete", help="delete what was moved at the source afterwards")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="also where the group has read at the target")] = False,
     yes: Yes = False,
@@ -63,6 +63,6 @@ def move_group(
     def moved() -> Answer:
         here, there = client(source, source_kafka, source_kafka_file), client(servers, kafka, kafka_file)
         mover = Mover(group, here, there, map_ or DEFAULT_MAP)
-        return answer(mover.move(apply=yes, delete=delete, overwrite=overwrite, wait_s=wait))
+        return answer(mover.move(apply=yes, delete=delete, overwrite=overwrite, wait_s=wait_s))
 
     return tell(output, moved)

@@ -47,7 +47,7 @@ def verify(
         typer.Option("--json", metavar="FILE", help="also write the report to this file", show_default=False),
     ] = None,
     limit: Annotated[int, typer.Option(min=0, metavar="N", help="examples of each fault")] = 5,
-    timeout: Annotated[float, typer.Option(metavar="S", help="seconds to wait for the cluster")] = 12.0,
+    timeout_s: Annotated[float, typer.Option("--timeout", metavar="S", help="seconds to wait for the cluster")] = 12.0,
     kafka: Kafka = None,
     kafka_file: KafkaFile = None,
     output: Output = Format.TEXT,
@@ -71,7 +71,7 @@ def verify(
             allow_missing=allow_missing,
             same_value=same_value,
             limit=limit,
-            timeout_s=timeout,
+            timeout_s=timeout_s,
         )
         return _answer(question, json_, output)
     except EosError as error:

@@ -80,20 +80,20 @@ class Broker:
             if signal_number in (signal.SIGSTOP, signal.SIGCONT):
                 self.paused = signal_number == signal.SIGSTOP
 
-    def wait(self, timeout: float | None = None) -> None:
-        """Returns when the process is gone; raises subprocess.TimeoutExpired after `timeout` seconds."""
+    def wait(self, timeout_s: float | None = None) -> None:
+        """Returns when the process is gone; raises subprocess.TimeoutExpired after `timeout_s` seconds."""
         if self._watcher is not None:
-            self._watcher.wait(timeout)
+            self._watcher.wait(timeout_s)
             self._close_stdin()
             self.lifeline.close()
         self.paused = False
 
-    def terminate(self, timeout: float) -> None:
-        """SIGTERM, and SIGKILL when that takes longer than `timeout` seconds."""
+    def terminate(self, timeout_s: float) -> None:
+        """SIGTERM, and SIGKILL when that takes longer than `timeout_s` seconds."""
         self.send(signal.SIGCONT)
         self.send(signal.SIGTERM)
         try:
-            self.wait(timeout)
+            self.wait(timeout_s)
         except subprocess.TimeoutExpired:
             self.kill()
 

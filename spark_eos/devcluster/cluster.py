@@ -151,9 +151,9 @@ class DevCluster:
         """SIGKILL; returns when the process is gone."""
         self._brokers[i].kill()
 
-    def stop(self, i: int, timeout: float = STOP_S) -> None:
-        """SIGTERM, SIGKILL after `timeout` seconds; returns when the process is gone."""
-        self._brokers[i].terminate(timeout)
+    def stop(self, i: int, timeout_s: float = STOP_S) -> None:
+        """SIGTERM, SIGKILL after `timeout_s` seconds; returns when the process is gone."""
+        self._brokers[i].terminate(timeout_s)
 
     def pause(self, i: int) -> None:
         """SIGSTOP: the broker stops where it is; its connections stay open and nobody answers."""
@@ -178,10 +178,10 @@ class DevCluster:
         self.version = version  # of the tools, which newer brokers need
         self.start(i)
 
-    def wait_ready(self, timeout: float = START_S) -> None:
+    def wait_ready(self, timeout_s: float = START_S) -> None:
         """Returns when each running broker answers and knows all the running ones; paused ones do not count.
 
-        Raises DevClusterError EOS_DEVCLUSTER_BROKER, with the end of the log, when one exits or `timeout` seconds pass.
+        Raises DevClusterError EOS_DEVCLUSTER_BROKER, with the end of the log, when one exits or after `timeout_s` s.
         """
         watched = self._awake()
         expected = {broker.id for broker in watched}
@@ -195,8 +195,8 @@ class DevCluster:
             return answer is not None and answer.cluster_id == self.cluster_id and expected <= answer.brokers
 
         for broker in watched:
-            if not _poll(partial(ready, broker), timeout):
-                raise broker.trouble(f"was not ready within {timeout:.0f} s")
+            if not _poll(partial(ready, broker), timeout_s):
+                raise broker.trouble(f"was not ready within {timeout_s:.0f} s")
 
     def _awake(self) -> list[Broker]:
         return [broker for broker in self._brokers if broker.running and not broker.paused]
@@ -221,25 +221,25 @@ class DevCluster:
         admin.create_topics([topic])[name].result(timeout=30)
         self.wait_for_leaders(name, partitions)
 
-    def wait_for_leaders(self, topic: str, partitions: int, timeout: float = 30.0) -> None:
-        """Returns when each running broker knows all leaders; EOS_DEVCLUSTER_BROKER after `timeout` seconds."""
+    def wait_for_leaders(self, topic: str, partitions: int, timeout_s: float = 30.0) -> None:
+        """Returns when each running broker knows all leaders; EOS_DEVCLUSTER_BROKER after `timeout_s` seconds."""
 
         def led(broker: Broker) -> bool:
             answer = broker.ask(topic)
             return answer is not None and len(answer.leaders) == partitions and min(answer.leaders.values()) >= 0
 
         for broker in self._awake():
-            if not _poll(partial(led, broker), timeout):
-                raise broker.trouble(f"knows no leader for every partition of {topic} after {timeout:.0f} s")
+            if not _poll(partial(led, broker), timeout_s):
+                raise broker.trouble(f"knows no leader for every partition of {topic} after {timeout_s:.0f} s")
 
-    def java_tool(self, main_class: str, *arguments: str, input: str | None = None, timeout: float = 60.0) -> str:
+    def java_tool(self, main_class: str, *arguments: str, input: str | None = None, timeout_s: float = 60.0) -> str:
         """Runs a Java program from the broker's jars, such as org.apache.kafka.tools.TopicCommand; returns its stdout.
 
-        `input` is its stdin; `timeout` in seconds. Raises DevClusterError EOS_DEVCLUSTER_TOOL when it fails.
+        `input` is its stdin; it may take `timeout_s` seconds. Raises DevClusterError EOS_DEVCLUSTER_TOOL when it fails.
         """
         runtime = kafka_runtime(tools_version(self.version))
         command = runtime.command(main_class, *arguments, flags=[*JVM_FLAGS, f"-D{LOG_LEVEL}=WARN"])
-        return tools.run(command, main_class, input=input, timeout=timeout)
+        return tools.run(command, main_class, input=input, timeout_s=timeout_s)
 
     def console_consume(
         self,
@@ -266,7 +266,7 @@ class DevCluster:
             timeout_ms=timeout_ms,
         )
         main_class = tools.console_consumer(tools_version(self.version))
-        return tools.parse_records(self.java_tool(main_class, *arguments, timeout=120 + timeout_ms / 1000))
+        return tools.parse_records(self.java_tool(main_class, *arguments, timeout_s=120 + timeout_ms / 1000))
 
     # Coming up
 
@@ -383,12 +383,12 @@ def _train(version: str, class_archive: Path) -> None:
         consumer.subscribe(["training"])
         consumer.consume(timeout=10)
         consumer.close()
-        cluster.stop(0, timeout=START_S)
+        cluster.stop(0, timeout_s=START_S)
 
 
-def _poll(condition: Callable[[], bool], timeout: float) -> bool:
-    """Whether the condition held within `timeout` seconds."""
-    deadline = time.monotonic() + timeout
+def _poll(condition: Callable[[], bool], timeout_s: float) -> bool:
+    """Whether the condition held within `timeout_s` seconds."""
+    deadline = time.monotonic() + timeout_s
     while not condition():
         if time.monotonic() > deadline:
             return False

@@ -27,10 +27,10 @@ class Metadata:
     leaders: dict[int, int]
 
 
-def ask(port: int, topic: str | None = None, timeout: float = 2.0) -> Metadata | None:
-    """What the broker on this loopback port answers, or None when it does not (yet). `timeout` in seconds."""
+def ask(port: int, topic: str | None = None, timeout_s: float = 2.0) -> Metadata | None:
+    """What the broker on this loopback port answers, or None when it does not (yet)."""
     try:
-        with socket.create_connection(("127.0.0.1", port), timeout=timeout) as connection:
+        with socket.create_connection(("127.0.0.1", port), timeout=timeout_s) as connection:
             connection.sendall(_request(topic))
             return _parse(_Reader(_receive(connection)))
     except (OSError, struct.error, UnicodeDecodeError):

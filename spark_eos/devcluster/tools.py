@@ -32,15 +32,21 @@ class ConsoleRecord(NamedTuple):
     value: str | None
 
 
-def run(command: list[str], main_class: str, *, input: str | None = None, timeout: float) -> str:
-    """The stdout of a tool; raises EOS_DEVCLUSTER_TOOL when it fails or takes longer than `timeout` s."""
+def run(command: list[str], main_class: str, *, input: str | None = None, timeout_s: float) -> str:
+    """The stdout of a tool; raises EOS_DEVCLUSTER_TOOL when it fails or takes longer than `timeout_s` seconds."""
     try:
         done = subprocess.run(
-            command, check=False, input=input, capture_output=True, text=True, errors="surrogateescape", timeout=timeout
+            command,
+            check=False,
+            input=input,
+            capture_output=True,
+            text=True,
+            errors="surrogateescape",
+            timeout=timeout_s,
         )
     except subprocess.TimeoutExpired as error:
         said = (error.stderr or b"").decode(errors="replace")
-        raise _failed(main_class, f"did not end within {timeout:.0f} s", said) from error
+        raise _failed(main_class, f"did not end within {timeout_s:.0f} s", said) from error
     if done.returncode != 0:
         raise _failed(main_class, f"failed with exit code {done.returncode}", done.stdout + done.stderr)
     return done.stdout

@@ -174,12 +174,12 @@ def unreadable(topic: str, kafka: KafkaProperties) -> TopicError:
     )
 
 
-def no_coordinator(name: str, seconds: float, said: int | None = None) -> ConnectionFailed:
+def no_coordinator(name: str, waited_s: float, said: int | None = None) -> ConnectionFailed:
     """``said``: the last error code that the coordinator has answered, if it has."""
     if said == Code.CONCURRENT_TRANSACTIONS:
         return ConnectionFailed(
             "EOS_COORDINATOR_UNREACHABLE",
-            f"The coordinator could not end the open transaction of transactional id {name} within {seconds:.0f} s "
+            f"The coordinator could not end the open transaction of transactional id {name} within {waited_s:.0f} s "
             f"({name_of(said)}).",
             hint="A partition of that transaction may have no leader, or too few replicas in sync: bring the brokers "
             "back, then start the query again.",
@@ -187,7 +187,7 @@ def no_coordinator(name: str, seconds: float, said: int | None = None) -> Connec
     why = "" if said is None else f" ({name_of(said)})"
     return ConnectionFailed(
         "EOS_COORDINATOR_UNREACHABLE",
-        f"The coordinator of transactional id {name} did not answer for {seconds:.0f} s{why}.",
+        f"The coordinator of transactional id {name} did not answer for {waited_s:.0f} s{why}.",
         hint="Start the query again when the cluster is well.",
     )
 

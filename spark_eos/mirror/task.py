@@ -130,7 +130,7 @@ def _check_age(kafka: KafkaProperties, topic: str, oldest_ms: int | None) -> Non
 
 
 @lru_cache(maxsize=256)
-def _retention_ms(kafka: KafkaProperties, topic: str, period: int) -> int | None:
+def _retention_ms(kafka: KafkaProperties, topic: str, window: int) -> int | None:
     return retention_ms(topic_config(kafka, topic))
 
 

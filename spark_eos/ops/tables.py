@@ -11,11 +11,11 @@ def table(rows: Sequence[Sequence[str]]) -> list[str]:
     return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
 
 
-def ago(seconds: float | None) -> str:
+def ago(age_s: float | None) -> str:
     """How long ago; "?" where nobody knows."""
-    if seconds is None:
+    if age_s is None:
         return "?"
     for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
-        if seconds >= 2 * size:
-            return f"{seconds / size:.0f} {unit} ago"
-    return f"{seconds:.0f} s ago"
+        if age_s >= 2 * size:
+            return f"{age_s / size:.0f} {unit} ago"
+    return f"{age_s:.0f} s ago"

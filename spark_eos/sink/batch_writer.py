@@ -88,8 +88,8 @@ class EosKafkaBatchWriter(DataSourceArrowWriter):
         with self._told():
             report = run_task(self._job, me, sized.batches)
         spare_collections()
-        took = time.perf_counter() - began
-        return Message(self._query, self._run, self._facts, report, took, time.time(), sized.bytes)
+        took_s = time.perf_counter() - began
+        return Message(self._query, self._run, self._facts, report, took_s, time.time(), sized.bytes)
 
     @hidden_traceback()
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:

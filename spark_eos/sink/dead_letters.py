@@ -104,7 +104,7 @@ def _settings(kafka: KafkaProperties, topic: str) -> _Settings:
 
 
 @lru_cache(maxsize=256)
-def _asked(kafka: KafkaProperties, topic: str, period: int, process_id: int) -> _Settings:
+def _asked(kafka: KafkaProperties, topic: str, window: int, process_id: int) -> _Settings:
     described = describe_topic(kafka, topic)
     config = topic_config(kafka, topic)
     return _Settings(

@@ -25,7 +25,7 @@ class Message(WriterCommitMessage):
     run: str
     facts: Facts
     report: TaskReport
-    took: float
+    took_s: float
     done: float
     bytes: int = 0
 

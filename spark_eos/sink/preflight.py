@@ -70,7 +70,7 @@ def preflight(options: SinkOptions) -> Facts:
 
 
 @lru_cache(maxsize=16)
-def _preflight(options: SinkOptions, period: int, process_id: int) -> Facts:
+def _preflight(options: SinkOptions, window: int, process_id: int) -> Facts:
     check(options.kafka, "producer")
     if options.topic is not None:
         check_output(options.kafka, options.topic)

@@ -112,8 +112,8 @@ class RowBatch:
         return self.partition_column is None and self.timestamp_column is None and self.headers_column is None
 
 
-def produce_all(produce: Callable[..., None], wait: Callable[[], None], rows: RowBatch) -> None:
-    """Hand every row to the producer; ``wait`` waits for space when its queue is full. Raises RowError."""
+def produce_all(produce: Callable[..., None], wait_for_space: Callable[[], None], rows: RowBatch) -> None:
+    """Hand every row to the producer; ``wait_for_space`` waits for space when its queue is full. Raises RowError."""
     arguments = rows.arguments()
     topic: str | None = None
     value: bytes | None = None
@@ -123,21 +123,23 @@ def produce_all(produce: Callable[..., None], wait: Callable[[], None], rows: Ro
                 try:
                     produce(topic, value, key)
                 except BufferError:
-                    _insist(produce, wait, topic, value, key)
+                    _insist(produce, wait_for_space, topic, value, key)
         else:
             for topic, value, key, partition, timestamp, headers in arguments:
                 more = {"partition": partition, "timestamp": timestamp, "headers": headers}
                 try:
                     produce(topic, value, key, **more)
                 except BufferError:
-                    _insist(produce, wait, topic, value, key, **more)
+                    _insist(produce, wait_for_space, topic, value, key, **more)
     except KafkaException as error:
         raise _refused(error.args[0], topic, value) from None
 
 
-def _insist(produce: Callable[P, None], wait: Callable[[], None], *arguments: P.args, **more: P.kwargs) -> None:
+def _insist(
+    produce: Callable[P, None], wait_for_space: Callable[[], None], *arguments: P.args, **more: P.kwargs
+) -> None:
     while True:
-        wait()
+        wait_for_space()
         try:
             return produce(*arguments, **more)
         except BufferError:

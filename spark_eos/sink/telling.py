@@ -106,7 +106,7 @@ def _tasks(said: Sequence[Message]) -> dict[str, object]:
     """``prepare_s`` is that of the slowest task; begin and end are by the clocks of the tasks' machines."""
     return {
         "tasks": len(said),
-        "prepare_s": max((message.took for message in said), default=0.0),
-        "prepare_began": min((message.done - message.took for message in said), default=time.time()),
+        "prepare_s": max((message.took_s for message in said), default=0.0),
+        "prepare_began": min((message.done - message.took_s for message in said), default=time.time()),
         "prepare_ended": max((message.done for message in said), default=time.time()),
     }

@@ -39,7 +39,7 @@ def check_two_phase(options: SinkOptions) -> None:
 
 
 @lru_cache(maxsize=16)
-def _check_brokers(kafka: KafkaProperties, period: int, process_id: int) -> None:
+def _check_brokers(kafka: KafkaProperties, window: int, process_id: int) -> None:
     """Every broker may become the coordinator of an id."""
     lacking = broker_client(kafka).lacking(INIT_PRODUCER_ID_TWO_PHASE)
     if lacking:

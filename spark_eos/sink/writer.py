@@ -65,8 +65,8 @@ class EosKafkaStreamWriter(DataSourceStreamArrowWriter):
         sized = Sized(iterator, count=bool(self._events))
         report = self._run(SinkJob(self._options, self._facts, self._columns), me, sized.batches)
         spare_collections()
-        took = time.perf_counter() - began
-        return Message(me.query, me.run, self._facts, report, took, time.time(), report.bytes or sized.bytes)
+        took_s = time.perf_counter() - began
+        return Message(me.query, me.run, self._facts, report, took_s, time.time(), report.bytes or sized.bytes)
 
     def _run(self, job: SinkJob, me: Identity, iterator: Iterator[pa.RecordBatch]) -> TaskReport:
         """What one task does."""
@@ -99,9 +99,9 @@ class EosKafkaStreamWriter(DataSourceStreamArrowWriter):
             raise
         session.rest(first.run, batchId)
         spare_collections()
-        took = time.perf_counter() - began
-        telling.committed(batch, said, report, took)
-        self._log(first.query, batch, said, report, took)
+        took_s = time.perf_counter() - began
+        telling.committed(batch, said, report, took_s)
+        self._log(first.query, batch, said, report, took_s)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         """Never raises: what stays open is cleared by the next start."""
@@ -138,7 +138,7 @@ class EosKafkaStreamWriter(DataSourceStreamArrowWriter):
         driver = this_driver()
         return (query, head.run, partitions) if head is not None and driver and head.driver == driver else None
 
-    def _log(self, query: str, batch: MicroBatch, said: Sequence[Message], report: CommitReport, took: float) -> None:
+    def _log(self, query: str, batch: MicroBatch, said: Sequence[Message], report: CommitReport, took_s: float) -> None:
         logger.info(
             "query=%s batch=%d%s rows=%d%s%s tasks=%d transactions=%d prepare=%.0fms "
             "verify=%.1fms decide=%.1fms end=%.1fms commit=%.1fms since_last_task=%.1fms",
@@ -150,11 +150,11 @@ class EosKafkaStreamWriter(DataSourceStreamArrowWriter):
             written_by(batch),
             len(batch.reports),
             report.transactions,
-            max(message.took for message in said) * 1000,
+            max(message.took_s for message in said) * 1000,
             report.verify_ms,
             report.decide_ms,
             report.end_ms,
-            took * 1000,
+            took_s * 1000,
             (time.time() - max(message.done for message in said)) * 1000,
         )
         if report.still_open:

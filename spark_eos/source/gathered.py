@@ -38,7 +38,7 @@ def gather(fetching: Fetching, ranges: Sequence[OffsetRange]) -> Answers:
     if len(wanted) < len(ranges):
         return {}
     try:
-        return fetch_many(fetching.kafka, wanted, isolation=fetching.isolation, max_bytes=most, seconds=_ANSWER_S)
+        return fetch_many(fetching.kafka, wanted, isolation=fetching.isolation, max_bytes=most, timeout_s=_ANSWER_S)
     except ConnectionFailed:
         return {}
 

@@ -76,8 +76,8 @@ class NearestReplica:
         found = _choices.get(self._key)
         return found if found is not None and system.monotonic() < found[1] else (None, 0.0)
 
-    def _choose(self, node: int | None, seconds: float) -> None:
+    def _choose(self, node: int | None, valid_s: float) -> None:
         now = system.monotonic()
         for key in [key for key, (_, until) in _choices.items() if until <= now]:
             del _choices[key]
-        _choices[self._key] = node, now + seconds
+        _choices[self._key] = node, now + valid_s

@@ -122,7 +122,7 @@ class _Fetches:
         """What ``read``, `decode` or `verify`, makes of the next answer; the following fetch is then in progress. There
         may be no rows, but always progress."""
         began = system.monotonic()
-        deadline, pause = began + self._options.poll_timeout_s, FIRST_WAIT_S
+        deadline, pause_s = began + self._options.poll_timeout_s, FIRST_WAIT_S
         while True:
             answer = self._answer(deadline)
             if answer is not None and self._ask_another(answer, system.monotonic() - began):
@@ -136,10 +136,10 @@ class _Fetches:
                 deadline = min(deadline, self._deadline_after(answer, began))
                 if answer.error == OK:
                     self._try(self._send)
-            if system.monotonic() + pause > deadline:
+            if system.monotonic() + pause_s > deadline:
                 raise why_not(self._kafka, self._range, self.position)
-            system.sleep(pause)
-            pause = min(2 * pause, LONGEST_WAIT_S)
+            system.sleep(pause_s)
+            pause_s = min(2 * pause_s, LONGEST_WAIT_S)
 
     def _deadline_after(self, answer: FetchResponse, began: float) -> float:
         """Until when to retry: a new leader may lag behind, but not for long."""

@@ -22,6 +22,17 @@ TWICE = {
     "Offsets": "in the protocol as in Spark's offset log, with partitions as text; in kafka/admin PartitionOffsets",
     "Place": "in kafka/ports where a query keeps its decisions; in kafka/requests TopicPartition",
 }
+#: Names that say how long something takes, and not in which unit.
+UNITLESS = {"delay", "interval", "pause", "period", "seconds", "timeout", "took", "wait"}
+#: Where such a name is right, or still to be changed.
+WITHOUT_UNIT = {
+    "spark_eos/kafka/admin/topics.py seconds": "to be called timeout_s",
+    "spark_eos/kafka/ports/group_offsets.py seconds": "to be called timeout_s",
+    "spark_eos/restarts.py timeout": "Spark's StreamingQuery.awaitTermination has it",
+    "jobs/files_taking.py timeout": "Spark's StreamingQuery.awaitTermination has it",
+    "jobs/sections.py pause": "a key of the YAML file; its text has a unit",
+    "jobs/checks.py interval": "a text that has a unit",
+}
 
 
 def name_of(path: Path) -> str:
@@ -98,3 +109,23 @@ def test_a_name_means_one_class():
     assert len(found) > 300
     assert {name: paths for name, paths in found.items() if len(paths) > 1 and name not in TWICE} == {}
     assert [name for name in TWICE if len(found.get(name, [])) < 2] == []
+
+
+def durations_of(path: Path) -> Iterator[str]:
+    """The parameters and annotated fields of a module named after a duration, without a unit; flags are none."""
+    for node in ast.walk(tree_of(path)):
+        if isinstance(node, ast.FunctionDef):
+            arguments = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+            found = [(one.arg, one.annotation) for one in arguments]
+        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            found = [(node.target.id, node.annotation)]
+        else:
+            found = []
+        yield from (name for name, type_ in found if name in UNITLESS and not (type_ and ast.unparse(type_) == "bool"))
+
+
+def test_a_duration_names_its_unit():
+    """By ``_s`` or ``_ms``: half of the clients count in milliseconds."""
+    paths = [path for folder in ("spark_eos", "jobs") for path in sorted((ROOT / folder).rglob("*.py"))]
+    found = {f"{path.relative_to(ROOT)} {name}" for path in paths for name in durations_of(path)}
+    assert found == set(WITHOUT_UNIT)

@@ -133,11 +133,11 @@ def _ask(
 
 
 def _of_coordinator(
-    client: BrokerClient, group: str, request: Request, values: Mapping[str, Any], seconds: float
+    client: BrokerClient, group: str, request: Request, values: Mapping[str, Any], timeout_s: float
 ) -> tuple[Record | None, int]:
     """What the group's coordinator answers; None without an answer, and then the error code that says why."""
-    nodes, errors = client.coordinators([group], seconds, CoordinatorKind.GROUP)
-    answer = client.ask(next(iter(nodes)), request, values, seconds) if nodes else None
+    nodes, errors = client.coordinators([group], timeout_s, CoordinatorKind.GROUP)
+    answer = client.ask(next(iter(nodes)), request, values, timeout_s) if nodes else None
     return answer, errors.get(group, int(Code.REQUEST_TIMED_OUT))
 
 

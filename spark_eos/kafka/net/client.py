@@ -74,25 +74,25 @@ class BrokerClient:
     # Questions
 
     def ask(
-        self, node: int, request: Request, values: Mapping[str, Any], seconds: float | None = None
+        self, node: int, request: Request, values: Mapping[str, Any], timeout_s: float | None = None
     ) -> Record | None:
         """What this broker answers, or None."""
-        return self.ask_each({node: values}, request, seconds)[node]
+        return self.ask_each({node: values}, request, timeout_s)[node]
 
     def ask_each(
-        self, asked: Mapping[int, Mapping[str, Any]], request: Request, seconds: float | None = None
+        self, asked: Mapping[int, Mapping[str, Any]], request: Request, timeout_s: float | None = None
     ) -> dict[int, Record | None]:
         """What each of these brokers answers to its question, all at once; None for those that do not within the time,
         by default `ANSWER_S`, or as long as a broker may be silent, if that is less."""
-        answers, _ = self._ask(asked, request, seconds or min(ANSWER_S, self._silence_s))
+        answers, _ = self._ask(asked, request, timeout_s or min(ANSWER_S, self._silence_s))
         return answers
 
-    def ask_any(self, request: Request, values: Mapping[str, Any], seconds: float = ANY_BROKER_S) -> Record:
+    def ask_any(self, request: Request, values: Mapping[str, Any], timeout_s: float = ANY_BROKER_S) -> Record:
         """What the first broker answers that does. Raises ConnectionFailed (EOS_KAFKA_UNREACHABLE)."""
         began = system.monotonic()
-        until, try_s = began + seconds, _FIRST_TRY_S
+        until, try_s = began + timeout_s, _FIRST_TRY_S
         failure: OSError = OSError("no broker is known")
-        for _ in retrying(seconds):
+        for _ in retrying(timeout_s):
             for node in self._candidates():
                 left = min(try_s, until - system.monotonic())
                 if left <= 0:
@@ -117,9 +117,9 @@ class BrokerClient:
         return known + [-1 - i for i in range(len(self._how.servers))]
 
     def _ask(
-        self, asked: Mapping[int, Mapping[str, Any]], request: Request, seconds: float
+        self, asked: Mapping[int, Mapping[str, Any]], request: Request, timeout_s: float
     ) -> tuple[dict[int, Record | None], dict[int, OSError]]:
-        until = system.monotonic() + seconds
+        until = system.monotonic() + timeout_s
         answers: dict[int, Record | None] = dict.fromkeys(asked)
         failures: dict[int, OSError] = {}
         busy: dict[int, Connection[None]] = {}
@@ -156,19 +156,19 @@ class BrokerClient:
 
     # Connections
 
-    def connect(self, node: int, seconds: float | None = None) -> socket.socket:
+    def connect(self, node: int, timeout_s: float | None = None) -> socket.socket:
         """A socket to a broker, past every handshake, that belongs to the caller. Raises OSError."""
-        broker = open_socket(self._how, self._address(node), seconds or _CONNECT_S)
+        broker = open_socket(self._how, self._address(node), timeout_s or _CONNECT_S)
         broker.settimeout(_CONNECT_S)
         return broker
 
-    def _control(self, node: int, seconds: float) -> tuple[Connection[None], Abilities]:
+    def _control(self, node: int, timeout_s: float) -> tuple[Connection[None], Abilities]:
         """A connection for questions, and what the broker speaks, which is asked on each new one."""
         known = self._abilities.get(node)
         connection = self._pool.take(self.properties, node) if known is not None else None
         if known is not None and connection is not None:
             return connection, known
-        until = system.monotonic() + min(seconds, _CONNECT_S)
+        until = system.monotonic() + min(timeout_s, _CONNECT_S)
         broker = open_socket(self._how, self._address(node), until - system.monotonic())
         try:
             spoken = abilities(broker, self._how.client_id, until - system.monotonic())
@@ -196,9 +196,9 @@ class BrokerClient:
         self.metadata([])
         return list(self._brokers)
 
-    def metadata(self, topics: Sequence[str] | None, seconds: float = ANY_BROKER_S, **flags: bool) -> Record:
+    def metadata(self, topics: Sequence[str] | None, timeout_s: float = ANY_BROKER_S, **flags: bool) -> Record:
         """What a broker says of these topics, or of all (None). Raises ConnectionFailed."""
-        answer = self.ask_any(METADATA, about_topics(topics) | flags, seconds)
+        answer = self.ask_any(METADATA, about_topics(topics) | flags, timeout_s)
         self._refreshed_at = system.monotonic()
         self._brokers = {broker.node_id: (broker.host, broker.port) for broker in answer.brokers} or self._brokers
         for topic in answer.topics:
@@ -218,7 +218,7 @@ class BrokerClient:
             return None
 
     def leaders(
-        self, places: Iterable[TopicPartition], seconds: float = ANY_BROKER_S
+        self, places: Iterable[TopicPartition], timeout_s: float = ANY_BROKER_S
     ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
         """The leaders of partitions, as they were known last; and an error code for each partition without one.
 
@@ -226,7 +226,7 @@ class BrokerClient:
         """
         wanted = list(places)
         unknown = sorted({topic for topic, p in wanted if (topic, p) not in self._leaders})
-        topics = {topic.name: topic for topic in self.metadata(unknown, seconds).topics} if unknown else {}
+        topics = {topic.name: topic for topic in self.metadata(unknown, timeout_s).topics} if unknown else {}
         found = {place: self._leaders[place] for place in wanted if place in self._leaders}
         return found, {(t, p): _why_no_leader(topics.get(t), p) for t, p in wanted if (t, p) not in found}
 
@@ -235,22 +235,22 @@ class BrokerClient:
         self._leaders.pop((topic, partition), None)
 
     def coordinators(
-        self, keys: Iterable[str], seconds: float, kind: CoordinatorKind = CoordinatorKind.TRANSACTION
+        self, keys: Iterable[str], timeout_s: float, kind: CoordinatorKind = CoordinatorKind.TRANSACTION
     ) -> tuple[dict[int, list[str]], dict[str, int]]:
         """Coordinator → keys (transactional ids, or groups); and for keys without one the error code, where a broker
         gave it."""
         wanted = list(keys)
         unknown = [key for key in wanted if (kind, key) not in self._coordinators]
-        errors = self._find(unknown, seconds, kind) if unknown else {}
+        errors = self._find(unknown, timeout_s, kind) if unknown else {}
         found: dict[int, list[str]] = {}
         for key in wanted:
             if (kind, key) in self._coordinators:
                 found.setdefault(self._coordinators[kind, key], []).append(key)
         return found, errors
 
-    def _find(self, keys: Sequence[str], seconds: float, kind: CoordinatorKind) -> dict[str, int]:
+    def _find(self, keys: Sequence[str], timeout_s: float, kind: CoordinatorKind) -> dict[str, int]:
         try:
-            answer = self.ask_any(FIND_COORDINATOR, {"key_type": int(kind), "coordinator_keys": keys}, seconds)
+            answer = self.ask_any(FIND_COORDINATOR, {"key_type": int(kind), "coordinator_keys": keys}, timeout_s)
         except ConnectionFailed:
             return {}
         errors = {}
@@ -327,15 +327,15 @@ class BrokerClient:
         self.metadata([])
         return self._abilities[self._last if self._last is not None else -1]
 
-    def _unreachable(self, error: OSError, seconds: float) -> ConnectionFailed:
+    def _unreachable(self, error: OSError, waited_s: float) -> ConnectionFailed:
         servers = self.properties.bootstrap_servers
         reason = str(error) or type(error).__name__
         return ConnectionFailed(
             "EOS_KAFKA_UNREACHABLE",
-            f"No answer from {servers} within {seconds:.1f} s ({reason}).",
+            f"No answer from {servers} within {waited_s:.1f} s ({reason}).",
             hint="Check kafka.bootstrap.servers, the network, kafka.security.* and kafka.sasl.*.",
             bootstrap_servers=servers,
-            waited_s=round(seconds, 1),
+            waited_s=round(waited_s, 1),
             reason=reason,
         )
 

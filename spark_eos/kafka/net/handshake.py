@@ -66,12 +66,12 @@ class Abilities:
     features: dict[str, int]
 
 
-def open_socket(how: Handshake, address: Address, seconds: float) -> socket.socket:
+def open_socket(how: Handshake, address: Address, timeout_s: float) -> socket.socket:
     """Connect, encrypt and authenticate, within so many seconds. Raises OSError, `Refused` where asking again is vain.
 
     The socket's time-out is then what is left of the seconds; the caller sets its own.
     """
-    until = system.monotonic() + seconds
+    until = system.monotonic() + timeout_s
     broker = _connect(how, address, until)
     try:
         broker.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -86,9 +86,9 @@ def open_socket(how: Handshake, address: Address, seconds: float) -> socket.sock
     return broker
 
 
-def abilities(broker: socket.socket, client_id: str, seconds: float) -> Abilities:
+def abilities(broker: socket.socket, client_id: str, timeout_s: float) -> Abilities:
     """Ask what the broker speaks. Raises OSError."""
-    until = system.monotonic() + seconds
+    until = system.monotonic() + timeout_s
     values = {"client_software_name": "spark-eos", "client_software_version": "0"}
     try:
         # Its answer has no tags in the header, so that a client of any age can read it.

@@ -21,7 +21,7 @@ class Connects(Protocol):
     @property
     def properties(self) -> KafkaProperties: ...
 
-    def connect(self, node: int, seconds: float | None = None) -> socket.socket: ...
+    def connect(self, node: int, timeout_s: float | None = None) -> socket.socket: ...
 
 
 class PooledConnection(Protocol):
@@ -58,12 +58,12 @@ class ConnectionPool(Generic[C]):
         with _POOLS_LOCK:
             _POOLS.add(self)
 
-    def connect(self, client: Connects, node: int, seconds: float | None = None) -> C:
+    def connect(self, client: Connects, node: int, timeout_s: float | None = None) -> C:
         """One that was given back, or a new one, within so many seconds. Raises OSError."""
         waiting = self.take(client.properties, node)
         if waiting is not None:
             return waiting
-        return self._make(client.connect(node, seconds), node, client_id(client.properties))
+        return self._make(client.connect(node, timeout_s), node, client_id(client.properties))
 
     def take(self, kafka: KafkaProperties, node: int) -> C | None:
         """The one that was used last and that the broker has not closed since."""

@@ -127,9 +127,9 @@ class LibrdkafkaProducer:
         for name in ("_producer", "produce"):
             self.__dict__.pop(name, None)
 
-    def _drain(self, seconds: float) -> ClientError | None:
+    def _drain(self, timeout_s: float) -> ClientError | None:
         """Wait until every row is acknowledged. Returns the first failure, a timeout, or None."""
-        deadline, look = time.monotonic() + seconds, _FIRST_LOOK
+        deadline, look = time.monotonic() + timeout_s, _FIRST_LOOK
         try:
             # A flush checks only every 10 ms whether it is done, too rarely for a transaction with a few rows.
             while (remaining := _call(self._producer, Producer.flush, look)) and time.monotonic() < deadline:
@@ -140,7 +140,9 @@ class LibrdkafkaProducer:
         if self._reports.failure is not None:
             return _end_of(self._producer) or self._reports.failure
         if remaining:
-            return ClientError(ClientError._TIMED_OUT, f"{remaining} rows were not acknowledged within {seconds:.0f} s")
+            return ClientError(
+                ClientError._TIMED_OUT, f"{remaining} rows were not acknowledged within {timeout_s:.0f} s"
+            )
         return None
 
 

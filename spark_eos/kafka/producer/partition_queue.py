@@ -42,7 +42,7 @@ class PartitionQueue:
     bytes: int = 0
     unknown_since: float | None = None
     not_before: float = 0.0
-    pause: float = 0.0
+    pause_s: float = 0.0
 
     def may_send(self, now: float) -> bool:
         room = len(self.sent) < (_REMEMBERED if self.begun else 1)
@@ -58,7 +58,7 @@ class PartitionQueue:
             self._note_run(offset if done is sealed else UNKNOWN, done.count)
         self.bytes += size
         self.begun, self.doubtful, self.moved_at = True, False, now
-        self.unknown_since, self.pause = None, 0.0
+        self.unknown_since, self.pause_s = None, 0.0
         return size
 
     def _note_run(self, first: int, rows: int) -> None:
@@ -71,8 +71,8 @@ class PartitionQueue:
     def turn(self, now: float) -> None:
         """A batch was not written, or its outcome is unknown: send all of ``sent`` again, after a growing pause."""
         if not self.turning:
-            self.turning, self.not_before = True, now + self.pause
-            self.pause = min(max(2 * self.pause, FIRST_WAIT_S), LONGEST_WAIT_S)
+            self.turning, self.not_before = True, now + self.pause_s
+            self.pause_s = min(max(2 * self.pause_s, FIRST_WAIT_S), LONGEST_WAIT_S)
 
     def settle(self) -> None:
         """Call it after each response."""

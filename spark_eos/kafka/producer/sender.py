@@ -147,7 +147,7 @@ class Sender:
         """Try to abort the transaction; otherwise the coordinator does so after its timeout."""
         if self._any_sent or (self._additions is not None and self._additions.asked):
             self._settle()  # a batch that a broker has not processed yet could begin it again
-            end_own_txn(self._client, astuple(pair), commit=False, seconds=_ABORT_S, version=self._version)
+            end_own_txn(self._client, astuple(pair), commit=False, timeout_s=_ABORT_S, version=self._version)
 
     def _settle(self) -> None:
         """Wait for the responses to what was sent, whatever they are, and send nothing more."""

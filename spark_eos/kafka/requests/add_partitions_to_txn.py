@@ -47,15 +47,15 @@ ADD_OFFSETS_TO_TXN = Request(
 
 
 def add_partitions_to_txn(
-    client: BrokerClient, transaction: tuple[str, int, int], places: Iterable[TopicPartition], seconds: float
+    client: BrokerClient, transaction: tuple[str, int, int], places: Iterable[TopicPartition], timeout_s: float
 ) -> dict[TopicPartition, int] | None:
     """Ask once to add partitions to the transaction (transactional id, producer id, epoch): Kafka's error code for
-    each; None where there is no answer within ``seconds``. What is in it already is added again without harm."""
+    each; None where there is no answer within ``timeout_s``. What is in it already is added again without harm."""
     topics: dict[str, list[int]] = {}
     for topic, partition in sorted(places):
         topics.setdefault(topic, []).append(partition)
     values = {"topics": [{"name": topic, "partitions": numbers} for topic, numbers in topics.items()]}
-    answer = _ask(client, ADD_PARTITIONS_TO_TXN, transaction, values, seconds)
+    answer = _ask(client, ADD_PARTITIONS_TO_TXN, transaction, values, timeout_s)
     if answer is None or isinstance(answer, int):
         return None if answer is None else {(t, p): answer for t, numbers in topics.items() for p in numbers}
     codes = {(row.name, p.partition_index): p.partition_error_code for row in answer.results for p in row.partitions}
@@ -65,10 +65,10 @@ def add_partitions_to_txn(
 
 
 def add_offsets_to_txn(
-    client: BrokerClient, transaction: tuple[str, int, int], group: str, seconds: float
+    client: BrokerClient, transaction: tuple[str, int, int], group: str, timeout_s: float
 ) -> int | None:
-    """Ask once to add a group's offsets: Kafka's error code; None where there is no answer within ``seconds``."""
-    answer = _ask(client, ADD_OFFSETS_TO_TXN, transaction, {"group_id": group}, seconds)
+    """Ask once to add a group's offsets: Kafka's error code; None where there is no answer within ``timeout_s``."""
+    answer = _ask(client, ADD_OFFSETS_TO_TXN, transaction, {"group_id": group}, timeout_s)
     code: int | None = answer if answer is None or isinstance(answer, int) else answer.error_code
     if code in COORDINATOR_MOVED:
         client.forget([transaction[0]])
@@ -76,16 +76,20 @@ def add_offsets_to_txn(
 
 
 def _ask(
-    client: BrokerClient, request: Request, transaction: tuple[str, int, int], values: Mapping[str, Any], seconds: float
+    client: BrokerClient,
+    request: Request,
+    transaction: tuple[str, int, int],
+    values: Mapping[str, Any],
+    timeout_s: float,
 ) -> Record | int | None:
     """The coordinator's answer, or the error code with which it could not be found."""
     name, producer_id, epoch = transaction
-    found, errors = client.coordinators([name], seconds)
+    found, errors = client.coordinators([name], timeout_s)
     if not found:
         return errors.get(name)
     (node,) = found
     own = {"transactional_id": name, "producer_id": producer_id, "producer_epoch": epoch}
-    answer = client.ask(node, request, own | dict(values), seconds)
+    answer = client.ask(node, request, own | dict(values), timeout_s)
     if answer is None:
         client.forget([name])
     return answer

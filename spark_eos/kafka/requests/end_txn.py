@@ -62,15 +62,15 @@ def endtxn_version(client: BrokerClient) -> int:
 
 
 def end_own_txn(
-    client: BrokerClient, transaction: TransactionKey, commit: bool, seconds: float, version: int = FENCING_END
+    client: BrokerClient, transaction: TransactionKey, commit: bool, timeout_s: float, version: int = FENCING_END
 ) -> int | None:
     """EndTxn for one's own transaction, again and again for so long; Kafka's error code when one is final, else None.
 
     Where it is None, nobody knows. A coordinator that does not answer may take half as long again.
     """
     name = transaction[0]
-    for _ in retrying(seconds):
-        error = end_txns(client, [transaction], commit, seconds / _TRIES, version)[name]
+    for _ in retrying(timeout_s):
+        error = end_txns(client, [transaction], commit, timeout_s / _TRIES, version)[name]
         if error is not None and error not in COORDINATOR_RETRIES:
             return error
         if error is None or error in COORDINATOR_MOVED:
@@ -142,7 +142,7 @@ def _asked(
     node: int,
     transactions: Sequence[TransactionKey],
     commit: bool,
-    seconds: float,
+    timeout_s: float,
     version: int,
 ) -> list[EndConnection]:
     """Connections with the requests in their queues; none where the coordinator cannot be reached."""
@@ -150,16 +150,16 @@ def _asked(
         spoken = version if version >= FENCING_END else client.version(node, _PLAIN)
     except OSError:
         return []
-    connections = list(_connections(client, node, len(transactions), seconds))
+    connections = list(_connections(client, node, len(transactions), timeout_s))
     for i, connection in enumerate(connections):
         connection.queue(transactions[i :: len(connections)], commit, spoken)
     return connections
 
 
-def _connections(client: BrokerClient, node: int, ends: int, seconds: float) -> Iterator[EndConnection]:
+def _connections(client: BrokerClient, node: int, ends: int, timeout_s: float) -> Iterator[EndConnection]:
     """As many as so many ends are worth, or as can be had."""
     for _ in range(min(_CONNECTIONS, -(-ends // _FEWEST))):
         try:
-            yield connection_pool.connect(client, node, seconds)
+            yield connection_pool.connect(client, node, timeout_s)
         except OSError:
             return

@@ -260,14 +260,14 @@ def fetch_many(
     *,
     isolation: Isolation,
     max_bytes: int,
-    seconds: float,
+    timeout_s: float,
 ) -> Answers:
     """What partitions hold, as far as it is there: from an offset on, about so many bytes, and ``max_bytes`` of each
     leader. One request to each, all at once; who does not answer in time is left out. Raises ConnectionFailed if no
     broker responds."""
-    client, deadline = broker_client(kafka), system.monotonic() + seconds
+    client, deadline = broker_client(kafka), system.monotonic() + timeout_s
     by_leader: dict[int, dict[str, list[tuple[int, int, int]]]] = {}
-    for (topic, partition), node in client.leaders(wanted, seconds)[0].items():
+    for (topic, partition), node in client.leaders(wanted, timeout_s)[0].items():
         by_leader.setdefault(node, {}).setdefault(topic, []).append((partition, *wanted[topic, partition]))
     asked: list[FetchConnection] = []
     for node, places in by_leader.items():

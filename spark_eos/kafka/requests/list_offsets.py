@@ -48,21 +48,21 @@ Place = tuple[str, int]
 
 
 def ask_offsets(
-    client: BrokerClient, times: Mapping[Place, int], isolation: Isolation, seconds: float
+    client: BrokerClient, times: Mapping[Place, int], isolation: Isolation, timeout_s: float
 ) -> dict[Place, tuple[int, int]]:
     """Error code and offset of each partition, by its leader, for a time in milliseconds, `EARLIEST` or `LATEST`.
 
     All leaders are asked at once. A partition whose leader does not answer has the code REQUEST_TIMED_OUT; the leader
     of one with an error is looked for anew the next time. Raises ConnectionFailed where no broker knows the leaders.
     """
-    leaders, errors = client.leaders(times, seconds)
+    leaders, errors = client.leaders(times, timeout_s)
     by_node: dict[int, dict[str, list[int]]] = {}
     for (topic, partition), node in leaders.items():
         by_node.setdefault(node, {}).setdefault(topic, []).append(partition)
     asked = {node: _values(topics, times, isolation) for node, topics in by_node.items()}
     found = {place: (error, -1) for place, error in errors.items()}
     found |= {place: (int(Code.REQUEST_TIMED_OUT), -1) for place in leaders}
-    for answer in client.ask_each(asked, LIST_OFFSETS, min(seconds, _TRY_S)).values():
+    for answer in client.ask_each(asked, LIST_OFFSETS, min(timeout_s, _TRY_S)).values():
         for topic in answer.topics if answer is not None else ():
             for p in topic.partitions:
                 found[topic.name, p.partition_index] = p.error_code, p.offset

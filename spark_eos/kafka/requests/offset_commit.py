@@ -30,11 +30,11 @@ OFFSET_COMMIT = Request(
 
 
 def offset_commit(
-    client: BrokerClient, group: str, offsets: Mapping[str, Mapping[int, int]], seconds: float
+    client: BrokerClient, group: str, offsets: Mapping[str, Mapping[int, int]], timeout_s: float
 ) -> dict[TopicPartition, int] | int | None:
     """The error code of each partition; or the one error code of a group without a coordinator; or None without an
     answer."""
-    found, errors = client.coordinators([group], seconds, CoordinatorKind.GROUP)
+    found, errors = client.coordinators([group], timeout_s, CoordinatorKind.GROUP)
     if not found:
         return errors.get(group)
     (node,) = found
@@ -45,7 +45,7 @@ def offset_commit(
         "group_instance_id": None,
         "topics": as_topics(offsets),
     }
-    answer = client.ask(node, OFFSET_COMMIT, values, seconds)
+    answer = client.ask(node, OFFSET_COMMIT, values, timeout_s)
     codes: dict[TopicPartition, int] = {}
     for topic in answer.topics if answer is not None else ():
         codes |= {(topic.name, p.partition_index): p.error_code for p in topic.partitions}

@@ -33,18 +33,18 @@ def txn_offset_commit(
     transaction: tuple[str, int, int],
     group: str,
     offsets: Mapping[str, Mapping[int, int]],
-    seconds: float,
+    timeout_s: float,
     version: int = FENCING_END,
 ) -> int | None:
     """Offsets by topic and partition, with the transaction (transactional id, producer id, epoch): Kafka's error code,
-    that of the group or of any of the partitions; None where a request has no answer within ``seconds``.
+    that of the group or of any of the partitions; None where a request has no answer within ``timeout_s``.
 
     ``version``: of EndTxn, by which the transaction is ended."""
     fencing = version >= FENCING_END
-    added = OK if fencing else add_offsets_to_txn(client, transaction, group, seconds)
+    added = OK if fencing else add_offsets_to_txn(client, transaction, group, timeout_s)
     if added != OK:
         return added
-    found, errors = client.coordinators([group], seconds, CoordinatorKind.GROUP)
+    found, errors = client.coordinators([group], timeout_s, CoordinatorKind.GROUP)
     if not found:
         return errors.get(group)
     (node,) = found
@@ -59,7 +59,7 @@ def txn_offset_commit(
         "group_instance_id": None,
         "topics": as_topics(offsets),
     }
-    answer = client.ask(node, TXN_OFFSET_COMMIT if fencing else TXN_OFFSET_COMMIT_PLAIN, values, seconds)
+    answer = client.ask(node, TXN_OFFSET_COMMIT if fencing else TXN_OFFSET_COMMIT_PLAIN, values, timeout_s)
     codes = () if answer is None else [p.error_code for topic in answer.topics for p in topic.partitions]
     wrong: int = next((code for code in codes if code != OK), OK)
     if answer is None or wrong in COORDINATOR_MOVED:

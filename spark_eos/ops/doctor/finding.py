@@ -87,9 +87,9 @@ def in_properties(setting: str) -> str:
     return f"# in server.properties of every broker, then restart them one by one: {setting}"
 
 
-def duration(seconds: float) -> str:
+def duration(duration_s: float) -> str:
     """As people say it."""
     for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
-        if seconds >= size:
-            return f"{seconds / size:.4g} {unit}"
-    return f"{seconds:.3g} s"
+        if duration_s >= size:
+            return f"{duration_s / size:.4g} {unit}"
+    return f"{duration_s:.3g} s"

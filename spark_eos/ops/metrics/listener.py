@@ -30,10 +30,10 @@ class QueryListener(StreamingQueryListener):
         self._running: set[str] = set()
         self._changed = threading.Condition()
 
-    def wait(self, seconds: float) -> None:
+    def wait(self, timeout_s: float) -> None:
         """Until every query has ended, or for so long."""
         with self._changed:
-            self._changed.wait_for(lambda: not self._running, seconds)
+            self._changed.wait_for(lambda: not self._running, timeout_s)
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
         with self._changed:

@@ -212,5 +212,5 @@ def _attributes(sample: Sample) -> dict[str, str]:
     return {name: value for name, value in _labels(sample) if value}
 
 
-def _nanos(seconds: float) -> int:
-    return int(seconds * 1e9)
+def _nanos(time_s: float) -> int:
+    return int(time_s * 1e9)

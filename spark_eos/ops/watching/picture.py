@@ -65,8 +65,8 @@ def draw(story: Story, file: Path) -> None:
     figure.savefig(file)
 
 
-def _when(seconds: float) -> Any:  # noqa: ANN401  # matplotlib takes times so
-    return datetime.fromtimestamp(seconds).astimezone()
+def _when(time_s: float) -> Any:  # noqa: ANN401  # matplotlib takes times so
+    return datetime.fromtimestamp(time_s).astimezone()
 
 
 def _bars(axes: Axes, lane: int, spans: Iterable[Span], colour: str, label: str | None = None, **how: Any) -> None:  # noqa: ANN401

@@ -176,12 +176,12 @@ def _ended(batch: BatchTry) -> float:
     return batch.span[1]
 
 
-def _short_time(seconds: float) -> str:
-    if seconds < 1:
-        return f"{seconds * 1000:.0f} ms"
-    if seconds < 100:
-        return f"{seconds:.1f} s"
-    minutes, hours = seconds / 60, seconds / 3600
+def _short_time(duration_s: float) -> str:
+    if duration_s < 1:
+        return f"{duration_s * 1000:.0f} ms"
+    if duration_s < 100:
+        return f"{duration_s:.1f} s"
+    minutes, hours = duration_s / 60, duration_s / 3600
     return f"{minutes:.0f} min" if minutes < 100 else f"{hours:.0f} h"
 
 

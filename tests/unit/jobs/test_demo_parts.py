@@ -303,7 +303,7 @@ def test_events_are_whole_lines_where_no_terminal_is():
     show = Show(console)
     with show.live([], 0):
         show.event(Event(61.5, "eos-kafka", Kind.KILLED, STRIKES[0].meaning, kill=1), kills=3)
-        show.event(Event(70.6, "eos-kafka", Kind.RECOVERED, STRIKES[0].mended, kill=1, took=9.12), kills=3)
+        show.event(Event(70.6, "eos-kafka", Kind.RECOVERED, STRIKES[0].mended, kill=1, took_s=9.12), kills=3)
         show.refresh(force=True)
     assert console.file.getvalue().splitlines() == [
         "1:01  eos-kafka  ✗ kill 1 of 3     rows on their way, nothing decided",

@@ -121,7 +121,7 @@ def test_a_cluster_that_is_gone_is_an_error_with_its_reason(brokers, monkeypatch
 def test_a_name_that_no_host_can_have_is_an_error_with_its_reason(host):
     """Mistyped by the user, or a byte of an answer that was changed on its way."""
     with pytest.raises(ConnectionFailed, match=r"EOS_KAFKA_UNREACHABLE.*name of a host"):
-        BrokerClient(KafkaProperties({"bootstrap.servers": f"{host}:9092"})).metadata(None, seconds=0.2)
+        BrokerClient(KafkaProperties({"bootstrap.servers": f"{host}:9092"})).metadata(None, timeout_s=0.2)
 
 
 def test_a_cluster_of_other_brokers_at_the_same_address(brokers):

@@ -82,5 +82,5 @@ def test_the_profile_that_is_named(broker, tmp_path):
 def test_without_credentials(more, says, broker):
     """They may yet come, as a role of this machine; until then, the error says so."""
     with pytest.raises(ConnectionFailed, match=says):
-        client(broker, **more).metadata([], seconds=2)
+        client(broker, **more).metadata([], timeout_s=2)
     assert broker.said == []
