@@ -19,8 +19,8 @@ from .config import Rejected
 if TYPE_CHECKING:
     from spark_eos.kafka.config.properties import KafkaProperties
 
+#: The jar, with what it needs, by its Maven coordinate.
 PACKAGE = "io.delta:delta-spark_4.2_2.13:4.4.0"
-"""The jar, with what it needs, by its Maven coordinate."""
 
 _EXTENSION, _EXTENSIONS = "io.delta.sql.DeltaSparkSessionExtension", "spark.sql.extensions"
 _CATALOG = {"spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog"}

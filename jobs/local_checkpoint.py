@@ -17,8 +17,8 @@ from pyspark.sql import SparkSession
 
 from spark_eos.errors import CheckpointError
 
+#: The file in the checkpoint that is locked; what is in it says who holds the lock.
 LOCK = ".spark-eos.lock"
-"""The file in the checkpoint that is locked; what is in it says who holds the lock."""
 
 MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
 CHECKSUMS = "spark.sql.streaming.checkpoint.fileChecksum.enabled"

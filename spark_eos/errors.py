@@ -33,9 +33,14 @@ from __future__ import annotations
 
 from typing import Any
 
+#: Separates message and hint in the text of an error.
 HINT = " Hint: "
-"""Separates message and hint in the text of an error."""
 
+#: Conditions after which the same query continues when it is started again with nothing changed, for some of them as
+#: soon as the cluster is healthy.
+#:
+#: Conditions that require a change are not included: of an option, a permission, a topic, rows or a checkpoint, or one
+#: start of two.
 RESTART_HELPS: frozenset[str] = frozenset(
     {
         # The cluster did not respond or failed. Clients have retried for seconds by then: wait, and start again.
@@ -71,12 +76,6 @@ RESTART_HELPS: frozenset[str] = frozenset(
         "EOS_TRANSACTION_LOST",
     }
 )
-"""Conditions after which the same query continues when it is started again with nothing changed, for some of them as
-soon as the cluster is healthy.
-
-Conditions that require a change are not included: of an option, a permission, a topic, rows or a checkpoint, or one
-start of two.
-"""
 
 
 class EosError(Exception):

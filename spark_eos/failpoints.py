@@ -60,10 +60,10 @@ POINTS = {
 
 _OF_OTHERS = ("commit.noted", "commit.completed", "prepare.mapped")
 
+#: The points that every streaming query can come to; the others are of commands, batch writes, ingests and mirrors.
 IN_QUERIES = tuple(
     point for point in POINTS if not point.startswith(("replay.", "recover.")) and point not in _OF_OTHERS
 )
-"""The points that every streaming query can come to; the others are of commands, batch writes, ingests and mirrors."""
 
 _ACTIONS = ("hold", "fail", "die")
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 import os
 
+#: Environment variable with the level: DEBUG, INFO (default), WARNING, ERROR.
 LEVEL_VARIABLE = "SPARK_EOS_LOG"
-"""Environment variable with the level: DEBUG, INFO (default), WARNING, ERROR."""
 
 logger = logging.getLogger("spark_eos")
 

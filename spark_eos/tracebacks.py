@@ -9,9 +9,9 @@ from contextlib import contextmanager
 
 from spark_eos.errors import EosError
 
+#: Read by a worker when it passes an exception to the JVM (`pyspark.util.handle_worker_exception`). Spark sets it for
+#: all exceptions by ``spark.sql.execution.pyspark.udf.hideTraceback.enabled``.
 _HIDDEN = "SPARK_HIDE_TRACEBACK"
-"""Read by a worker when it passes an exception to the JVM (`pyspark.util.handle_worker_exception`). Spark sets it for
-all exceptions by ``spark.sql.execution.pyspark.udf.hideTraceback.enabled``."""
 
 
 @contextmanager

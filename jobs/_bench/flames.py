@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+#: Frames from the outermost to the innermost.
 Stack = tuple[str, ...]
-"""Frames from the outermost to the innermost."""
 
 _WIDTH, _ROW = 16.0, 0.19
 _DEEPEST = 48

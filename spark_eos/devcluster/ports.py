@@ -8,9 +8,9 @@ import socket
 
 from spark_eos.errors import DevClusterError
 
-# Below the ranges that Linux (from 32768) and macOS (from 49152) take for the client side of connections: a client that
-# keeps calling a broker that is down would otherwise sooner or later get the broker's port for itself, and connect to
-# itself.
+#: Below the ranges that Linux (from 32768) and macOS (from 49152) take for the client side of connections: a client
+#: that keeps calling a broker that is down would otherwise sooner or later get the broker's port for itself, and
+#: connect to itself.
 _FIRST, _LAST = 20_000, 32_000
 
 

@@ -11,7 +11,7 @@ import struct
 from dataclasses import dataclass
 
 _METADATA_KEY = 3
-# The first version that tells the cluster id.
+#: The first version that tells the cluster id.
 _METADATA_VERSION = 2
 NO_LEADER = -1
 

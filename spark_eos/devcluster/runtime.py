@@ -11,10 +11,10 @@ from spark_eos.devcluster.jars import KAFKA_VERSION, kafka_jars, resolve
 from spark_eos.devcluster.java import find_java
 from spark_eos.devcluster.store import digest, stored
 
-# Up fast rather than fast in the long run: on 2 cores this halves the CPU time of a start.
+#: Up fast rather than fast in the long run: on 2 cores this halves the CPU time of a start.
 JVM_FLAGS = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+#: The Java property of the level from which on brokers and tools log.
 LOG_LEVEL = "spark.eos.log.level"
-"""The Java property of the level from which on brokers and tools log."""
 _TRAINED = "classes.jsa"
 
 

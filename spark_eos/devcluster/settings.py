@@ -8,7 +8,7 @@ from pathlib import Path
 
 from spark_eos.errors import DevClusterError
 
-# What makes the brokers one cluster on loopback ports; the rest is open to whoever starts the cluster.
+#: What makes the brokers one cluster on loopback ports; the rest is open to whoever starts the cluster.
 _OWN = frozenset(
     {
         "process.roles",

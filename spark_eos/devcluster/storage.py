@@ -22,7 +22,7 @@ from spark_eos.devcluster.store import cache_dir, digest, stored
 from spark_eos.errors import DevClusterError
 
 _STORAGE_TOOL = "kafka.tools.StorageTool"
-# The file with the ids of broker, cluster and folder; there is one exactly where the storage is formatted.
+#: The file with the ids of broker, cluster and folder; there is one exactly where the storage is formatted.
 _IDS = "meta.properties"
 _OF_LISTENERS = ("listener.", "sasl.", "ssl.", "super.users")
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from spark_eos.errors import DevClusterError
 
-# Control characters that are made for it keep fields and records apart even when a value has lines of its own.
+#: Control characters that are made for it keep fields and records apart even when a value has lines of its own.
 _FIELD, _RECORD, _NULL = "\x1f", "\x1e", "\x1a"
 
 

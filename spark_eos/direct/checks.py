@@ -12,9 +12,9 @@ from spark_eos.kafka.producer.arrow import supports
 from spark_eos.options.parse import SinkOptions, SourceOptions, sink_options, stream_options
 from spark_eos.source.planning import OffsetRange
 
+#: Bytes of a micro-batch where the user says nothing: the end of a micro-batch is logged before it runs, so one that no
+#: transaction lives long enough for could never be made smaller.
 DEFAULT_BYTES = 1 << 30
-"""Bytes of a micro-batch where the user says nothing: the end of a micro-batch is logged before it runs, so one that no
-transaction lives long enough for could never be made smaller."""
 
 _TRIGGERS = ("availableNow", "processingTime")
 

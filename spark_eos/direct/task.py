@@ -122,8 +122,8 @@ class Parts:
                 yield replace(part, bytes=size_of(rows))
 
 
+#: Makes `Parts`, or what does more.
 PartsOf = Callable[[DirectPlan, SinkJob, TaskProducer, Digest, dict[str, str]], Parts]
-"""Makes `Parts`, or what does more."""
 
 
 def _changed(topics: list[str]) -> KafkaError:

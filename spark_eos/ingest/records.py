@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+#: A record may be so long. More has no end: the rest of the file, behind a quote that is not closed.
 LONGEST_BYTES = 16 << 20
-"""A record may be so long. More has no end: the rest of the file, behind a quote that is not closed."""
 
 _BOM = b"\xef\xbb\xbf"
 _NEWLINE = 10

@@ -28,8 +28,8 @@ from spark_eos.tracebacks import hidden_traceback
 from spark_eos.worker_exit import quiet_here
 
 FORMAT = "eos-files"
+#: Columns beside those of the file: its URI, and where the row begins in it: a line, or in Parquet a row, from 1.
 FILE, LINE = "_file", "_line"
-"""Columns beside those of the file: its URI, and where the row begins in it: a line, or in Parquet a row, from 1."""
 
 TEXT_SCHEMA = f"value STRING, {FILE} STRING, {LINE} BIGINT"
 _PARQUET_ROWS = 10_000

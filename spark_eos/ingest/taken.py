@@ -14,8 +14,8 @@ from spark_eos.errors import LedgerError
 from spark_eos.ingest.folder import File
 from spark_eos.protocol.notes import Note, Noted, digest_of
 
+#: The files of each task of a micro-batch, in the order in which it reads them.
 Splits = Sequence[Sequence[File]]
-"""The files of each task of a micro-batch, in the order in which it reads them."""
 
 
 def notes_of(query: str, ingest: str, topic: str, batch: int, splits: Splits) -> tuple[Note, ...]:

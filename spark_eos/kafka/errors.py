@@ -26,8 +26,8 @@ from spark_eos.kafka.codes import (
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.topic_partition import TopicPartition
 
+#: For hints of what a user may not do.
 ACLS = "'spark-eos acls' prints all that a query needs"
-"""For hints of what a user may not do."""
 
 
 @dataclass(frozen=True)

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
+#: Of one record: with more, a range has several, so that none is too large for a topic.
 MOST_RUNS = 5_000
-"""Of one record: with more, a range has several, so that none is too large for a topic."""
 
+#: (first offset, number) of offsets without a gap.
 Stretches = Sequence[tuple[int, int]]
-"""(first offset, number) of offsets without a gap."""
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ from spark_eos.kafka.ports.ledger_log import KafkaLog
 from spark_eos.mirror.entries import MapEntry, SourcePartition, TargetPosition, Translation, from_record
 
 DEFAULT_MAP = "__spark_eos_mirror"
+#: The partition of the map that has the origins of topics.
 ORIGINS = 0
-"""The partition of the map that has the origins of topics."""
 
 _PARTITIONS = 9
 _CONFIG = {

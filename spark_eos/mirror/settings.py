@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from spark_eos.errors import TopicError
 
+#: Taken from the source topic when a target is made. All others are the target brokers' defaults.
 KEPT = (
     "cleanup.policy",
     "delete.retention.ms",
@@ -15,9 +16,9 @@ KEPT = (
     "retention.bytes",
     "retention.ms",
 )
-"""Taken from the source topic when a target is made. All others are the target brokers' defaults."""
 
 _ANY_TIME = str(2**63 - 1)
+#: What a target is made with, whatever the source has.
 CHANGED = {
     "compression.type": "producer",  # batches stay as they are
     "message.timestamp.type": "CreateTime",  # timestamps are the source's, whoever has set them there
@@ -25,7 +26,6 @@ CHANGED = {
     "message.timestamp.before.max.ms": _ANY_TIME,
     "message.timestamp.after.max.ms": _ANY_TIME,
 }
-"""What a target is made with, whatever the source has."""
 
 
 def wanted(source: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:

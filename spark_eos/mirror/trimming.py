@@ -16,8 +16,8 @@ from spark_eos.log import logger
 from spark_eos.mirror.entries import MapEntry, partition_of, to_record
 from spark_eos.mirror.map_topic import OffsetMap
 
+#: How often a mirror looks, from its start on.
 EVERY_S = 6 * 3600.0
-"""How often a mirror looks, from its start on."""
 
 _WRITE_S = 60.0
 

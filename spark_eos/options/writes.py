@@ -13,6 +13,7 @@ from spark_eos.options.values import parse_batch, parse_text
 
 #: Options of the sink that a batch write has, too. The others are about a checkpoint, which it has none of.
 _OF_WRITES = frozenset(["topic", "dead_letters", "prefix", "transaction_timeout_ms", "two_phase", "ledger_topic"])
+#: Options of ``df.write``.
 WRITE = (
     *(option for option in SINK if option.attribute in _OF_WRITES),
     Option(
@@ -24,8 +25,8 @@ WRITE = (
         "a second time, and an unfinished run is finished.",
     ),
 )
-"""Options of ``df.write``."""
 
+#: What `spark_eos.batch_writer` sets beside them: which write of which micro-batch it is.
 EACH = (
     Option("foreachBatch.query", "query", parse_text, "", ""),
     Option("foreachBatch.run", "run", parse_text, "", ""),
@@ -33,7 +34,6 @@ EACH = (
     Option("foreachBatch.sink", "sink", parse_text, "", ""),
     Option("foreachBatch.notes", "notes", parse_text, "", ""),
 )
-"""What `spark_eos.batch_writer` sets beside them: which write of which micro-batch it is."""
 
 
 @dataclass(frozen=True)

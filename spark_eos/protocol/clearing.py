@@ -8,8 +8,8 @@ from spark_eos.protocol.head import FENCING_END, Head, Pair
 from spark_eos.protocol.ports import Ports
 from spark_eos.protocol.verdicts import abort_all
 
+#: How often it is looked for what earlier generations have left open, at most, where that never expires.
 _LOOKS = 4
-"""How often it is looked for what earlier generations have left open, at most, where that never expires."""
 
 
 def clear_earlier(ports: Ports, head: Head, *, empty: bool = False) -> Collection[Pair]:

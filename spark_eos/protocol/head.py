@@ -15,15 +15,15 @@ from spark_eos.protocol.notes import Noted
 from spark_eos.protocol.ranges import Direct, Range
 from spark_eos.topic_partition import TopicPartition
 
+#: How many earlier runs a head remembers. A zombie of a run older than that opens as a new one would: the living run
+#: then stops as replaced, and no row is at stake.
 EARLIER_RUNS = 32
-"""How many earlier runs a head remembers. A zombie of a run older than that opens as a new one would: the living run
-then stops as replaced, and no row is at stake."""
 
+#: The run of a head whose last run was closed after a failed micro-batch.
 NOBODY = ""
-"""The run of a head whose last run was closed after a failed micro-batch."""
 
+#: End offsets of a micro-batch, exclusive, as in Spark's offset log: topic → partition (as text) → offset.
 Offsets = Mapping[str, Mapping[str, int]]
-"""End offsets of a micro-batch, exclusive, as in Spark's offset log: topic → partition (as text) → offset."""
 
 
 class Verdict(Enum):
@@ -45,28 +45,28 @@ class Digest(Enum):
 
 
 DIGEST_BITS = 64
+#: What new micro-batches are digested by.
 NEWEST_DIGEST = Digest.ENCODED
-"""What new micro-batches are digested by."""
 
+#: librdkafka's default, and that of queries which began before heads named a partitioner.
 CONSISTENT_RANDOM = "consistent_random"
-"""librdkafka's default, and that of queries which began before heads named a partitioner."""
 
 MURMUR2_RANDOM = "murmur2_random"
+#: How keys are dealt to partitions, in librdkafka's words.
 PARTITIONERS = frozenset(
     [CONSISTENT_RANDOM, "consistent", "fnv1a", "fnv1a_random", "murmur2", MURMUR2_RANDOM, "random"]
 )
-"""How keys are dealt to partitions, in librdkafka's words."""
 
+#: That of Java's clients, for queries that begin now and whose user has chosen none.
 DEFAULT_PARTITIONER = MURMUR2_RANDOM
-"""That of Java's clients, for queries that begin now and whose user has chosen none."""
 
+#: The version of EndTxn that ends transactions where the cluster's transaction.version is 2: the epoch rises with the
+#: end, so that nothing that comes late can belong to the pair.
 FENCING_END = 5
-"""The version of EndTxn that ends transactions where the cluster's transaction.version is 2: the epoch rises with the
-end, so that nothing that comes late can belong to the pair."""
 
+#: The version where it is 0 or 1; brokers that speak only lower ones mean the same by them. The epoch stays, and what
+#: comes late may open a transaction of the same pair once more.
 PLAIN_END = 4
-"""The version where it is 0 or 1; brokers that speak only lower ones mean the same by them. The epoch stays, and what
-comes late may open a transaction of the same pair once more."""
 
 
 @dataclass(frozen=True)

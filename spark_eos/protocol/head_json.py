@@ -28,19 +28,18 @@ from spark_eos.protocol.marks import marks_of
 from spark_eos.protocol.notes import Noted
 from spark_eos.protocol.ranges import from_json, to_json
 
+#: To be raised when those who know only this format would misunderstand a head; the formats before stay readable.
+#:
+#: Format 1 did not say how rows are digested and dealt to partitions, nor the version of EndTxn of each transaction:
+#: there was one of each. What a later version adds to a head may be ignored. What it adds to a decision, a replay has
+#: to repeat: a field, or a value, that is not known stops the query. Format 3 is for heads with marks that no start may
+#: pass over (`spark_eos.protocol.marks`); the others are written as format 2.
 FORMAT = 3
-"""To be raised when those who know only this format would misunderstand a head; the formats before stay readable.
-
-Format 1 did not say how rows are digested and dealt to partitions, nor the version of EndTxn of each transaction: there
-was one of each. What a later version adds to a head may be ignored. What it adds to a decision, a replay has to repeat:
-a field, or a value, that is not known stops the query. Format 3 is for heads with marks that no start may pass over
-(`spark_eos.protocol.marks`); the others are written as format 2.
-"""
 
 _FIRST_FORMAT, _WITHOUT_HALTS = 1, 2
 
+#: A head says where transactions begin up to so many places in all: 12 kB or so, of the megabyte that a record has.
 _MOST_BEGINS = 1_000
-"""A head says where transactions begin up to so many places in all: 12 kB or so, of the megabyte that a record has."""
 
 _KNOWN_ENDS = frozenset([PLAIN_END, FENCING_END])
 

@@ -11,8 +11,8 @@ from spark_eos.protocol.head import Head, Job, Pair
 from spark_eos.protocol.ports import NotPublished, Ports
 from spark_eos.protocol.stops import ledger_busy
 
+#: The one micro-batch of a batch write.
 BATCH = 0
-"""The one micro-batch of a batch write."""
 
 
 def complete(ports: Ports, run: str) -> None:

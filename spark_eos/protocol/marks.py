@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+#: In place of a sink's name: the query itself, all of whose writes are within its foreachBatch.
 WHOLE = ""
-"""In place of a sink's name: the query itself, all of whose writes are within its foreachBatch."""
 
 
 @dataclass(frozen=True)

@@ -6,11 +6,11 @@ import re
 import uuid
 from dataclasses import dataclass
 
+#: Batches take turns, so that one need not wait for the markers of the one before, and ids do not grow with batches.
 SLOTS = 2
-"""Batches take turns, so that one need not wait for the markers of the one before, and ids do not grow with batches."""
 
+#: After the prefix: the transactional id by which a driver tries whether it may use two-phase commit.
 TWO_PHASE_TRIAL = "two-phase-commit-trial"
-"""After the prefix: the transactional id by which a driver tries whether it may use two-phase commit."""
 
 _DOCTOR = "doctor"
 
@@ -97,8 +97,8 @@ def doctor_name(prefix: str, number: int) -> str:
     return f"{prefix}-{_DOCTOR}-{number}"
 
 
+#: The namespace of ids that stand for a query's in the ledger and in transactional ids.
 _IDS = uuid.UUID("6b0f3b0e-6d0c-5c55-9c0b-6f1f6a2f3c11")
-"""The namespace of ids that stand for a query's in the ledger and in transactional ids."""
 
 
 def query_of_job(job_id: str) -> str:

@@ -15,8 +15,8 @@ from spark_eos.protocol.head import Decision, Offsets, Verdict
 
 FROM_GROUP = "'startingOffsets' = group, with the old 'offsets.group.id' as 'kafka.group.id', goes on exactly"
 
+#: Offsets longer than this as JSON, those of some 250 partitions, do not fit into an error's text.
 OFFSETS_CHARS = 4_000
-"""Offsets longer than this as JSON, those of some 250 partitions, do not fit into an error's text."""
 
 
 def as_json(offsets: Offsets) -> str:

@@ -10,8 +10,8 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+#: Key and value of a record. No two notes of a query have the same key.
 Note = tuple[bytes, bytes]
-"""Key and value of a record. No two notes of a query have the same key."""
 
 _SUM = 1 << 64
 

@@ -9,9 +9,9 @@ from spark_eos.protocol.names import SLOTS
 from spark_eos.protocol.ports import Ports
 from spark_eos.protocol.verdicts import abort_all
 
+#: When a query that has nothing to commit looks again, in seconds each after the look before. Attempts that Spark kills
+#: are gone by then, and those that it does not kill abort themselves (`check_owner`).
 SWEEPS_AFTER_S = (2, 8, 30)
-"""When a query that has nothing to commit looks again, in seconds each after the look before. Attempts that Spark kills
-are gone by then, and those that it does not kill abort themselves (`check_owner`)."""
 
 
 def sweep(ports: Ports, run: str, batch: int) -> Collection[Pair] | None:

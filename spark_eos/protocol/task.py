@@ -145,8 +145,8 @@ def check_held(pair: Pair, described: Description | None, *, two_phase: bool = F
     )
 
 
+#: The offset of the first record, for each partition, (topic, number), that a transaction was written to.
 Firsts = Mapping[TopicPartition, int]
-"""The offset of the first record, for each partition, (topic, number), that a transaction was written to."""
 
 
 def check_begins(pair: Pair, firsts: Firsts, begins: Firsts) -> None:

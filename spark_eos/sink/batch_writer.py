@@ -41,9 +41,9 @@ from spark_eos.worker_gc import spare_collections
 if TYPE_CHECKING:
     from spark_eos.sink.job import SinkJob
 
+#: When an abort looks for what tasks have begun meanwhile that Spark is still killing, in seconds after the look before
+#: (spark.python.task.killTimeout is 2 s).
 _LATER_S = (1, 2)
-"""When an abort looks for what tasks have begun meanwhile that Spark is still killing, in seconds after the look before
-(spark.python.task.killTimeout is 2 s)."""
 
 
 class EosKafkaBatchWriter(DataSourceArrowWriter):

@@ -15,9 +15,9 @@ from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.producer.arrow import supports
 from spark_eos.options.parse import SinkOptions
 
+#: Seconds for which a process takes a topic's settings for the same. Where they have changed, the brokers' answers
+#: count.
 _FRESH_S = 30
-"""Seconds for which a process takes a topic's settings for the same. Where they have changed, the brokers' answers
-count."""
 
 _OPTION = "deadLetters.topic"
 

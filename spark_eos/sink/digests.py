@@ -17,8 +17,8 @@ from fastcrc.crc32 import iscsi as crc32c
 
 from spark_eos.protocol.head import DIGEST_BITS, Digest
 
+#: Stands for null in `Digest.CRC32C`; the same bytes in a value are told from it by the number of nulls.
 _ABSENT = b"\x00null"
-"""Stands for null in `Digest.CRC32C`; the same bytes in a value are told from it by the number of nulls."""
 _NULL_WEIGHT = 1 << 32
 _ONES = (1 << 32) - 1
 #: Bytes of a field from which a view of it costs less than a copy.
@@ -75,8 +75,8 @@ def _crc32c(rows: ColumnarRows) -> int:
     return total
 
 
+#: Stands for null, and for a column that is not there: no CRC, partition or time in microseconds is that large.
 _NULL = np.uint64(0xD6E8FEB86659FD93)
-"""Stands for null, and for a column that is not there: no CRC, partition or time in microseconds is that large."""
 _ODD = 0x9E3779B97F4A7C15
 #: One for each column, so that fields that change places show.
 _FACTORS = [np.uint64(pow(_ODD, power, 1 << DIGEST_BITS)) for power in (1, 3, 5, 7, 9, 11, 13)]

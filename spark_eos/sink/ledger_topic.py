@@ -15,8 +15,8 @@ from spark_eos.retry import retrying
 
 LEDGER_PARTITIONS = 8
 
+#: How many replicas the brokers give to the coordinators' own state.
 STATE_REPLICATION = "transaction.state.log.replication.factor"
-"""How many replicas the brokers give to the coordinators' own state."""
 
 _IN_SYNC_S = 15.0
 #: What Kafka replicates the coordinators' state to by default.

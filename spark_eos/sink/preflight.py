@@ -30,8 +30,8 @@ from spark_eos.sink.ledger_topic import ledger_partitions
 from spark_eos.sink.predecessors import check_predecessors
 
 KAFKA_DEFAULT_MAX_TIMEOUT_MS = 900_000
+#: Seconds for which the result of a check is reused in one process: less than any restart, more than a micro-batch.
 FRESH_S = 30
-"""Seconds for which the result of a check is reused in one process: less than any restart, more than a micro-batch."""
 
 _LOOK_UP_S = 4.0
 _NOT_READABLE = ("EOS_CHECKPOINT_STORE", "EOS_CHECKPOINT_UNREACHABLE")

@@ -18,8 +18,8 @@ from spark_eos.protocol.batch import take_ahead
 from spark_eos.protocol.ports import Ports, Term
 from spark_eos.protocol.sweep import SWEEPS_AFTER_S, sweep
 
+#: Seconds to wait before the ledger is taken ahead: while a commit returns, Spark needs the processor.
 AHEAD_DELAY_S = 0.05
-"""Seconds to wait before the ledger is taken ahead: while a commit returns, Spark needs the processor."""
 _CLEAN_LOOKS = 2
 
 

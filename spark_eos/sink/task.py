@@ -24,8 +24,8 @@ from spark_eos.sink.producers import TaskProducer, begin
 from spark_eos.sink.rows import RowBatch
 from spark_eos.sink.session import Session, session_for
 
+#: How long a task waits for the one before it to open the run; the wait grows with the partition.
 OPEN_S = 3.0
-"""How long a task waits for the one before it to open the run; the wait grows with the partition."""
 
 
 def run_task(job: SinkJob, me: Identity, batches: Iterator[pa.RecordBatch]) -> TaskReport:

@@ -29,8 +29,8 @@ T = TypeVar("T")
 #: Small batches of rows go to Spark together, up to so much.
 _MERGED_BYTES = 4 * 1024 * 1024
 
+#: Reads a range, and says by UnsupportedFormat or DataLossError where it cannot.
 Read = Callable[[Fetching, OffsetRange], Iterator[T]]
-"""Reads a range, and says by UnsupportedFormat or DataLossError where it cannot."""
 
 
 def read_task(fetching: Fetching, task: Task) -> Iterator[pa.RecordBatch]:

@@ -19,8 +19,8 @@ from spark_eos.retry import retrying
 
 _TRY_S = 4.0
 
+#: The settings of a broker; None where this user may not read them.
 BrokerConfig = dict[str, str] | None
-"""The settings of a broker; None where this user may not read them."""
 
 
 def broker_config(kafka: KafkaProperties) -> BrokerConfig:

@@ -28,12 +28,12 @@ from spark_eos.kafka.net.schema import Api, Record, Request
 from spark_eos.retry import retrying
 from spark_eos.topic_partition import TopicPartition
 
+#: For how long a question that any broker can answer is asked, of one after the other.
 ANY_BROKER_S = 15.0
-"""For how long a question that any broker can answer is asked, of one after the other."""
 
+#: Seconds that a broker has for one answer, where the caller says nothing else. Callers ask again for 10 s or more, so
+#: one connection of the pool that has silently died does not take all of their time.
 ANSWER_S = 8.0
-"""Seconds that a broker has for one answer, where the caller says nothing else. Callers ask again for 10 s or more, so
-one connection of the pool that has silently died does not take all of their time."""
 
 _CONNECT_S = 10.0
 #: The first broker that is asked may sleep with its port open, so the first tries are short.

@@ -33,8 +33,8 @@ from spark_eos.kafka.requests.init_producer_id import init_producer_id
 from spark_eos.protocol.head import DEFAULT_PARTITIONER, FENCING_END, Pair
 from spark_eos.topic_partition import TopicPartition
 
+#: Unacknowledged bytes above which a call waits.
 IN_FLIGHT_BYTES = 8 * 1024 * 1024
-"""Unacknowledged bytes above which a call waits."""
 
 #: With keys, rows are collected until there are this many bytes per partition, up to the limit of one partition.
 _KEYED_BYTES_PER_PARTITION = 64 * 1024

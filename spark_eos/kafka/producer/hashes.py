@@ -22,8 +22,8 @@ _MIX: Final = np.uint32(0x5BD1E995)
 _SEED: Final = np.uint32(0x9747B28C)
 _FNV_PRIME: Final = np.uint32(16777619)
 _FNV_OFFSET: Final = np.uint32(2166136261)
+#: With so few keys left, because all others are shorter, one after the other is faster than all at once.
 _FEW: Final = 64
-"""With so few keys left, because all others are shorter, one after the other is faster than all at once."""
 
 
 def crc32_of(keys: pa.BinaryArray) -> Hashes:

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 from fastcrc.crc32 import iscsi as crc32c
 
-# First offset, length, leader epoch, magic, checksum, attributes, last offset delta, first and maximal timestamp,
-# producer id, epoch and sequence, number of records. The length does not include itself.
+#: First offset, length, leader epoch, magic, checksum, attributes, last offset delta, first and maximal timestamp,
+#: producer id, epoch and sequence, number of records. The length does not include itself.
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 _LENGTH_ENDS_AT = 12
 _MAGIC_AT = 16

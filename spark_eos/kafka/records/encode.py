@@ -23,11 +23,11 @@ from spark_eos.kafka.records.varints import ragged, varints
 
 #: Brokers and topics accept slightly more by default (max.message.bytes 1048588).
 BATCH_BYTES = 1_000_000
+#: Sequence numbers count up to this, exclusive, then from 0 again.
 SEQUENCES = 1 << 31
-"""Sequence numbers count up to this, exclusive, then from 0 again."""
 
-# First offset, length, leader epoch, magic | checksum | attributes, last offset delta, first and maximal timestamp,
-# producer id, epoch and sequence, number of records. Length and checksum are of what follows them.
+#: First offset, length, leader epoch, magic | checksum | attributes, last offset delta, first and maximal timestamp,
+#: producer id, epoch and sequence, number of records. Length and checksum are of what follows them.
 _BEGIN = struct.Struct(">qiib")
 _CHECKSUM = struct.Struct(">I")
 _CHECKED = struct.Struct(">hiqqqhii")

@@ -9,8 +9,8 @@ import numpy as np
 from spark_eos.kafka.records.batches import LAST_CODEC, RecordBatch, UnsupportedFormat, decompress
 from spark_eos.kafka.records.fields import find_records, read_fields
 
+#: Offset, key and value of a record.
 Row = tuple[int, bytes | None, bytes | None]
-"""Offset, key and value of a record."""
 
 
 def read_rows(data: bytes, batch: RecordBatch) -> Iterator[Row]:

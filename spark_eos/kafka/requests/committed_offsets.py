@@ -9,14 +9,14 @@ from spark_eos.kafka.net.schema import INT16, INT32, INT64, NULLABLE_STRING, STR
 _PARTITION = record(
     partition_index=INT32, committed_offset=INT64, committed_leader_epoch=INT32, committed_metadata=NULLABLE_STRING
 )
+#: In the request.
 TOPICS = array(record(name=STRING, partitions=array(_PARTITION)))
-"""In the request."""
 
+#: The answer.
 ANSWERS = record(
     throttle_time_ms=INT32,
     topics=array(record(name=STRING, partitions=array(record(partition_index=INT32, error_code=INT16)))),
 )
-"""The answer."""
 
 
 def as_topics(offsets: Mapping[str, Mapping[int, int]]) -> list[dict[str, object]]:

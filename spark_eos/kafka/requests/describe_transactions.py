@@ -29,8 +29,8 @@ DESCRIBE_TRANSACTIONS = Request(
         ),
     ),
 )
+#: Seconds for which coordinators are looked for.
 LOOK_UP_S = 10.0
-"""Seconds for which coordinators are looked for."""
 
 
 def describe_transactions(client: BrokerClient, ids: Iterable[str]) -> list[Record]:

@@ -22,8 +22,8 @@ from spark_eos.kafka.net.schema import NO_TAGS, Api, text
 from spark_eos.protocol.head import FENCING_END, PLAIN_END
 from spark_eos.retry import retrying
 
+#: Transactional id, producer id, epoch.
 TransactionKey = tuple[str, int, int]
-"""Transactional id, producer id, epoch."""
 
 #: Those that do not fence: of transactions that began with transaction.version 0 or 1. They mean the same.
 _PLAIN = Api("EndTxn", 26, 3, PLAIN_END)
@@ -35,7 +35,7 @@ _FEWEST = 2
 _KEPT = 256
 #: Connections on which the end of one's own transaction may be without an answer before the time for it is over.
 _TRIES = 3
-# Throttle time, error
+#: Throttle time, error
 _ANSWER = struct.Struct(">ih")
 
 

@@ -28,14 +28,14 @@ _NO_SESSION = (0, -1)
 #: A size in an answer beyond this is no size: an answer is as large as asked for, or as one record batch.
 _LARGEST = 1 << 30
 
-# Of the answer: its size and the request's number; throttle time, error, session, one topic …
+#: Of the answer: its size and the request's number; throttle time, error, session, one topic …
 _BEGIN = struct.Struct(">iiihiih")
-# … of this name, and one partition: number, error, high watermark, last stable offset, log start, aborted transactions
+#: … of this name, and one partition: number, error, high watermark, last stable offset, log start, aborted transactions
 _PARTITION = struct.Struct(">iihqqqi")
-# The same of many: all before the topics without the size; a topic's name; the number of partitions; one of these.
+#: The same of many: all before the topics without the size; a topic's name; the number of partitions; one of these.
 _MANY, _NAME, _COUNT, _ONE = (struct.Struct(fields) for fields in (">iihii", ">h", ">i", ">ihqqqi"))
 _ABORTED = struct.Struct(">qq")
-# The replica to prefer, and the size of the records, which are the rest.
+#: The replica to prefer, and the size of the records, which are the rest.
 _END = struct.Struct(">ii")
 
 
@@ -250,8 +250,8 @@ def is_spoken(kafka: KafkaProperties) -> bool:
     return broker_client(kafka).speaks(_FETCH, _VERSION)
 
 
+#: By (topic, partition), with the records' bytes.
 Answers = dict[TopicPartition, tuple[FetchResponse, bytes]]
-"""By (topic, partition), with the records' bytes."""
 
 
 def fetch_many(

@@ -67,7 +67,7 @@ class ProduceConnection(Connection[frozenset[TopicPartition]]):
 
 
 _NUMBER = struct.Struct(">i")
-# Partition, error, first offset, time of the append, start of the log
+#: Partition, error, first offset, time of the append, start of the log
 _PARTITION = struct.Struct(">ihqqq")
 
 

@@ -15,11 +15,11 @@ from typing import Any, Protocol
 from spark_eos.events import Events
 from spark_eos.log import logger
 
+#: ``event`` says which, ``at`` when, in seconds; the others depend on that.
 Event = Mapping[str, Any]
-"""``event`` says which, ``at`` when, in seconds; the others depend on that."""
 
+#: Of a Unix socket; Linux takes 107 bytes, macOS 103.
 _LONGEST_PATH = 100
-"""Of a Unix socket; Linux takes 107 bytes, macOS 103."""
 _LARGEST = 1 << 20
 _READ_S = 1.0
 _WAITING = 128

@@ -20,8 +20,8 @@ from pyspark.sql.streaming.listener import (
 from spark_eos.ops.metrics.hub import Hub
 from spark_eos.reasons import reason
 
+#: The condition of an error that is none of ours.
 _OTHER = "OTHER"
-"""The condition of an error that is none of ours."""
 
 
 class QueryListener(StreamingQueryListener):

@@ -42,8 +42,8 @@ from spark_eos.log import logger
 _PATH = "/v1/metrics"
 _EVERY_MS = "OTEL_METRIC_EXPORT_INTERVAL"
 _EVERY_S = 60.0
+#: How long the end of a process waits for a collector that does not answer.
 _LAST_S = 5.0
-"""How long the end of a process waits for a collector that does not answer."""
 _UNITS = {"seconds": "s", "bytes": "By"}
 _CUMULATIVE = AggregationTemporality.CUMULATIVE
 _Labels = tuple[tuple[str, str], ...]

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from spark_eos.ops.metrics.hub import Event
 
+#: What stands for all batch writes: each has an id of its own, and labels must not grow with these.
 BATCH_WRITE = "df.write"
-"""What stands for all batch writes: each has an id of its own, and labels must not grow with these."""
 
 _HELD_MS = 1_000
 

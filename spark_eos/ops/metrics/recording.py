@@ -11,8 +11,8 @@ from typing import TextIO
 from spark_eos.ops.metrics.hub import Event, parsed
 
 _MOST_RECENT = 5_000
+#: Bytes of a file of events; then it becomes ``….1``, in place of the one before.
 LARGEST_FILE = 64 << 20
-"""Bytes of a file of events; then it becomes ``….1``, in place of the one before."""
 
 
 class Recent:

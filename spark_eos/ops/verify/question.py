@@ -14,8 +14,8 @@ from spark_eos.kafka.messages import headers_of
 
 Order = Literal["input-partition", "key", "none"]
 
+#: Seconds until a silent cluster is an error.
 TIMEOUT_S = 12.0
-"""Seconds until a silent cluster is an error."""
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from spark_eos.ops.watching.view import Now
 
 
+#: Events that a live view is made of.
 _LATEST = 5_000
-"""Events that a live view is made of."""
 
 
 def plot(source: str, file: str, query: str | None = None, last_s: float | None = None) -> Answer:

@@ -12,8 +12,8 @@ from spark_eos.ops.metrics.queries import is_held
 from spark_eos.ops.watching.view import BlockingTransaction
 from spark_eos.topic_partition import TopicPartition
 
+#: Partitions; whoever holds one mostly holds others, too.
 _MOST_ASKED = 5
-"""Partitions; whoever holds one mostly holds others, too."""
 
 
 def blocking_transactions(cluster: Cluster, events: Sequence[Event]) -> list[BlockingTransaction]:

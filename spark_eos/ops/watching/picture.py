@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Colours that people tell apart who see red and green alike (Okabe and Ito).
+#: Colours that people tell apart who see red and green alike (Okabe and Ito).
 _BLUE, _SKY, _GREEN, _YELLOW, _RED, _PURPLE, _GREY = (
     *("#0072B2", "#56B4E9", "#009E73", "#E69F00", "#D55E00", "#CC79A7", "#9AA0A6"),
 )
@@ -26,14 +26,14 @@ _STEPS: tuple[tuple[str, str, Callable[[BatchTry], Span | None]], ...] = (
     ("decide", _BLUE, lambda batch: batch.decide),
     ("EndTxn", _GREEN, lambda batch: batch.end),
 )
+#: Of what nobody has recorded.
 _STEPS_BY_TRACES: tuple[tuple[str, str, Callable[[BatchTry], Span | None]], ...] = (
     ("to the decision", _SKY, lambda batch: batch.prepare if batch.decide else None),
     ("decision", _BLUE, lambda batch: batch.decide),
     ("EndTxn", _GREEN, lambda batch: batch.end),
 )
-"""Of what nobody has recorded."""
+#: Points: what takes milliseconds of an hour is to be seen.
 _THIN = 0.8
-"""Points: what takes milliseconds of an hour is to be seen."""
 
 
 def draw(story: Story, file: Path) -> None:

@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 from spark_eos.ops.metrics.hub import Event
 from spark_eos.ops.metrics.queries import BATCH_WRITE, Queries, is_held
 
+#: Begin and end, in seconds of the epoch.
 Span = tuple[float, float]
-"""Begin and end, in seconds of the epoch."""
 
 
+#: A run and a micro-batch.
 _Try = tuple[str, int]
-"""A run and a micro-batch."""
 
 
 @dataclass(frozen=True)

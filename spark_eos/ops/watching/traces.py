@@ -21,8 +21,8 @@ from spark_eos.protocol.head import Decision, Head, Written
 from spark_eos.protocol.head_json import decode
 
 _FETCH_BYTES = 1 << 20
+#: Of output that is read for markers, each of which is behind the rows of its transaction.
 _MOST_BYTES = 64 << 20
-"""Of output that is read for markers, each of which is behind the rows of its transaction."""
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,8 @@ from spark_eos.ops.watching.story import BatchTry, Story, TopicLag
 
 _SHOWN = 15
 _WIDTH = 40
+#: Over how many seconds rows are counted for the rate.
 _RATE_S = 30.0
-"""Over how many seconds rows are counted for the rate."""
 _STEPS = (("prepare", "cyan"), ("verify", "bright_black"), ("decide", "blue"), ("EndTxn", "green"), ("rest", "white"))
 _COLOURS = {"committed": "green", "replayed": "magenta", "repaired": "yellow", "": "cyan"}
 
