@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from typing import Protocol, runtime_checkable
 
 import pyarrow as pa
 
@@ -12,6 +13,7 @@ from spark_eos.direct.plan import DirectPlan, Transform
 from spark_eos.direct.transforming import chunks, of_place, transformed
 from spark_eos.errors import KafkaError
 from spark_eos.kafka.admin.topics import cluster_id, describe_topics
+from spark_eos.kafka.producer.arrow import ArrowProducer
 from spark_eos.protocol.direct import assign_ranges
 from spark_eos.protocol.head import Digest
 from spark_eos.protocol.ranges import Direct, Range
@@ -66,7 +68,7 @@ def run_task(
     report = replace(write_with(producer, attempt, parts), direct=requested.direct)
     if plan.transform is not None:
         return report
-    return replace(report, bytes=producer.whole_batches.bytes_written(besides=plan.aside))
+    return replace(report, bytes=arrow_producer(producer).bytes_written(besides=plan.aside))
 
 
 class Parts:
@@ -110,7 +112,7 @@ class Parts:
 
     def _copied(self, place: OffsetRange) -> Copied:
         target = self._plan.target(place.topic), place.partition
-        return copy_range(self._plan.source.fetching, place, target, self._producer.whole_batches)
+        return copy_range(self._plan.source.fetching, place, target, arrow_producer(self._producer))
 
     def _transformed(self, place: OffsetRange, transform: Transform) -> Iterator[Part]:
         topic = self._plan.sink.topic
@@ -120,6 +122,20 @@ class Parts:
                 batch = RowBatch(rows, transform.columns, topic, chunk.places(place, rows.num_rows))
                 part = self._writer.write(batch, self._digest_by)
                 yield replace(part, bytes=size_of(rows))
+
+
+@runtime_checkable
+class TakesWholeBatches(Protocol):
+    """A task's producer that also takes record batches as they are: any but librdkafka's."""
+
+    @property
+    def whole_batches(self) -> ArrowProducer: ...
+
+
+def arrow_producer(producer: TaskProducer) -> ArrowProducer:
+    """The one that record batches are copied with: the driver refuses copies where it would be librdkafka's."""
+    assert isinstance(producer, TakesWholeBatches)
+    return producer.whole_batches
 
 
 #: Makes `Parts`, or what does more.

@@ -11,7 +11,7 @@ import pyarrow as pa
 from spark_eos import failpoints
 from spark_eos.direct.copying import Copied
 from spark_eos.direct.plan import DirectPlan
-from spark_eos.direct.task import Parts
+from spark_eos.direct.task import Parts, arrow_producer
 from spark_eos.errors import KafkaError, TopicError
 from spark_eos.kafka.admin.configs import topic_config
 from spark_eos.kafka.admin.topics import describe_topics, topic_partitions
@@ -80,7 +80,7 @@ class MirrorParts(Parts):
     def _landed(self, topic: str, partition: int) -> Stretches:
         """Offsets of all rows that this transaction has in a partition of the target: as the brokers have said when
         they took them or, where one has not, as they lie in the log."""
-        producer = self._producer.whole_batches
+        producer = arrow_producer(self._producer)
         runs = producer.runs(topic, partition)
         if all(first != UNKNOWN for first, _ in runs):
             return runs
@@ -92,7 +92,7 @@ class MirrorParts(Parts):
         partitions = topic_partitions(self._mirror.sink.kafka, [topic])[topic]
         keys, values = zip(*(to_record(entry) for entry in entries), strict=True)
         numbers = [partition_of(entry.source, partitions) for entry in entries]
-        self._producer.whole_batches.write(
+        arrow_producer(self._producer).write(
             topic,
             partitions,
             key=pa.array(keys, pa.binary()),

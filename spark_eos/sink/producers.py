@@ -60,11 +60,6 @@ class TaskProducer(Protocol):
         """Let go of the client; an open transaction stays open."""
         ...
 
-    @property
-    def whole_batches(self) -> ArrowProducer:
-        """The producer that takes whole record batches, for who has some. There is none with librdkafka."""
-        ...
-
 
 def check_two_phase_producer(kafka: KafkaProperties) -> None:
     """Raise OptionError where rows go through librdkafka, which begins no transactions that never expire."""
@@ -112,6 +107,8 @@ def begin(
 
 
 class _ByRecordBatches:
+    """``whole_batches``: the producer itself, for the direct way."""
+
     def __init__(self, producer: ArrowProducer) -> None:
         self._producer = self.whole_batches = producer
         self.endtxn_version = producer.endtxn_version
@@ -143,10 +140,6 @@ class _ByLibrdkafka:
         except RowError:
             self.flush()  # a row that the brokers refused before ends the transaction, and says why
             raise
-
-    @property
-    def whole_batches(self) -> ArrowProducer:
-        raise AssertionError("a query that needs it is refused on the driver")
 
     def empty(self) -> Collection[TopicPartition]:
         return ()
