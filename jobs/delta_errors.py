@@ -99,7 +99,9 @@ def schema_changed(said: str) -> EosError:
         "EOS_DELTA_SCHEMA_CHANGED",
         f"The columns of the table have changed while the query was running: {said}.",
         hint="See whether 'transform' still does what it should, then start the job again: after added columns it goes "
-        "on. After columns were dropped, renamed or given another type, begin with a new checkpoint.",
+        "on. After columns were dropped, renamed or given another type, begin with a new checkpoint, and with the "
+        "version of that change (DESCRIBE HISTORY) as 'source.startingVersion': it leaves out rows of earlier versions "
+        "that were not read yet.",
     )
 
 

@@ -165,8 +165,8 @@ class Merger:
                     f"Topic {topic} has {len(now[topic])} partitions, no longer {len(before[topic])}: the rows of a "
                     "key may be in two of them, and nobody knows which is the last.",
                     hint="Create a topic with as many partitions as needed, let the producers send every key's rows "
-                    "there anew, and merge them into a new table by a new checkpoint. Everything before this "
-                    "micro-batch is merged.",
+                    "there anew, and merge them into a new table with a new checkpoint and 'source.startingOffsets' = "
+                    "earliest. In this table, everything before this micro-batch is merged.",
                 )
 
 

@@ -149,15 +149,16 @@ def check_batches(table: Table, location: str, application: str) -> None:
             f"By its checkpoint, the query has finished micro-batch {finished}, but the table {table.path} has "
             f"{'none' if there is None else f'only {there}'} of it. It is another table, was created anew, or was "
             "restored.",
-            hint="Correct 'target', or restore the checkpoint that belongs to this state of the table. To fill the "
-            "table anew, begin with a new checkpoint.",
+            hint="Correct 'target', or restore the checkpoint that belongs to this state of the table. To fill "
+            "an empty table anew, begin with a new checkpoint, which reads from 'source.startingOffsets' on.",
         )
     if there is not None and there > (-1 if planned is None else planned):
         raise TableError(
             "EOS_DELTA_CHECKPOINT_BEHIND",
             f"The table {table.path} has micro-batch {there} of the query, which its checkpoint does not know: it ends "
             f"with {planned}. Delta would skip what comes next, and rows would be lost.",
-            hint="The checkpoint is an old copy: use the newest one. Without it, fill a new table by a new checkpoint.",
+            hint="The checkpoint is an old copy: use the newest one. Without it, fill a new table with a new "
+            "checkpoint, which reads from 'source.startingOffsets' on.",
         )
 
 

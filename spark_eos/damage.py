@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 
 from spark_eos.errors import CheckpointError
+from spark_eos.protocol.new_checkpoint import FROM_GROUP
 
 _PATH = re.compile(r"(?:Failed to read log file|Checksum error:) (?P<path>\S*?(?P<log>offsets|commits)/\d+)\b")
 _MISSING = re.compile(r"\bbatch (?P<one>\d+) doesn't exist|Previous batch (?P<other>\d+) not found in offset log")
@@ -53,7 +54,8 @@ def _of_offsets(file: str) -> CheckpointError:
         hint="If the number N of the damaged file is not in 'commits', as after a crash of the machine, move the file "
         "and its checksum .N.crc out of 'offsets' and start the query again: Spark plans that micro-batch anew. If it "
         "was decided already, and comes out differently now, the query stops with EOS_REPLAY_DIVERGED: nothing is "
-        "written twice. If the number is in 'commits', restore a backup, or go on with a new checkpoint.",
+        "written twice. If the number is in 'commits', restore a backup, however old. Without one, and if the highest "
+        f"number in 'offsets' is in 'commits' too, begin with a new checkpoint: {FROM_GROUP}.",
     )
 
 

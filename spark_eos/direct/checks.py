@@ -178,7 +178,8 @@ def check_cluster(noted: str | None, now: str) -> None:
             "EOS_SOURCE_CLUSTER_CHANGED",
             f"The checkpoint has offsets of cluster {noted}, and 'kafka.bootstrap.servers' of the source are of {now}.",
             hint="At the same offsets, another cluster has other rows, so 'failOnDataLoss' does not matter here. "
-            "Correct the servers, or begin with a new checkpoint.",
+            "Correct the servers. To read from the other cluster, begin with a new checkpoint, whose 'startingOffsets' "
+            "are offsets of that cluster: these here say nothing about it.",
             noted=noted,
             now=now,
         )

@@ -100,8 +100,8 @@ class TargetTopics:
                 "EOS_MIRROR_TARGET_RECREATED",
                 f"The target topic {target} was deleted{'' if there is None else ' and created anew'} since rows of "
                 f"{name} were mirrored to it: those are not there any more.",
-                hint="To mirror them again, begin with a new checkpoint, and with another prefix or another topic for "
-                "the offset map.",
+                hint="To mirror them again, begin with a new checkpoint, which reads from 'startingOffsets' on, and "
+                "with another prefix or another topic for the offset map.",
                 topic=target,
             )
 

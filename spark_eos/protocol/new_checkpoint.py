@@ -14,6 +14,11 @@ from collections.abc import Mapping
 from spark_eos.protocol.head import Decision, Offsets, Verdict
 
 FROM_GROUP = "'startingOffsets' = group, with the old 'offsets.group.id' as 'kafka.group.id', goes on exactly"
+IF_COMPLETE = (
+    f"If no rows are missing, begin with a new checkpoint: {FROM_GROUP}. If some are missing, write them first: the "
+    "group's offsets are past them."
+)
+"""What to do after the output was compared with the input, as decisions may have been lost."""
 
 #: Offsets longer than this as JSON, those of some 250 partitions, do not fit into an error's text.
 OFFSETS_CHARS = 4_000

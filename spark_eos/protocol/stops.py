@@ -23,7 +23,8 @@ def checkpoint_ahead(batch: int, last: Decision) -> ProtocolStop:
 _SWALLOWED = (
     "The function of foreachBatch must not catch the errors of a write, nor leave one out when a micro-batch runs "
     "again. Write the missing rows of that micro-batch (compare the output with the source: spark-eos verify), and "
-    "begin with a new checkpoint."
+    "begin with a new checkpoint, at the offsets in the file of 'offsets' that has its number. Other sinks of the "
+    "function that have later micro-batches already get those twice."
 )
 
 
@@ -54,7 +55,8 @@ def lost_head() -> LedgerError:
         "EOS_LEDGER_HEAD_LOST",
         "The ledger knows nothing of this write, but the brokers know that it was done, at least in part.",
         hint="The ledger topic was lost, or is another one (option 'ledger.topic'): put it back. Otherwise compare the "
-        "output with the input, and write what is missing under another job.id, or from a new checkpoint.",
+        "output with the input, and write what is missing under another job.id. Within foreachBatch, write it by other "
+        "means, then begin with a new checkpoint, at the offsets in the newest file of 'offsets'.",
     )
 
 

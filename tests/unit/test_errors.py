@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import pickle
 import re
+import runpy
 from pathlib import Path
 
 import pytest
@@ -12,8 +13,17 @@ import pytest
 import spark_eos
 from spark_eos import errors
 from spark_eos.errors import EosError
+from spark_eos.protocol.new_checkpoint import FROM_GROUP
 
 PACKAGE = Path(spark_eos.__file__).parent
+ROOT = Path(__file__).parents[2]
+#: What follows "a new checkpoint" in a hint: from where it goes on, or that it would be of no use.
+_FROM_WHERE = re.compile(
+    rf"{re.escape(FROM_GROUP)}|'(?:source\.)?startingOffsets'|at the offsets|source\.startingVersion|has to begin"
+    r"|reads the table (?:as|from)|would leave|does not help"
+)
+#: Hints in which a new checkpoint is no advice to begin one: a name that changes with it, and what a command makes.
+_NO_ADVICE = {"EOS_WRITE_WITHOUT_QUERY", "EOS_REPLAY_OPTIONS", "EOS_REPLAY_TARGET_USED"}
 
 
 def every_class() -> list[type[EosError]]:
@@ -69,10 +79,31 @@ def test_an_error_survives_the_way_from_a_worker(cls):
 
 def test_every_condition_has_one_class():
     """Whoever catches a class gets the condition wherever it is raised."""
-    root = Path(__file__).parents[2]
     classes: dict[str, set[str]] = {}
-    for path in [*(root / "spark_eos").rglob("*.py"), *(root / "jobs").rglob("*.py")]:
+    for path in [*(ROOT / "spark_eos").rglob("*.py"), *(ROOT / "jobs").rglob("*.py")]:
         for name, condition in re.findall(r'(\w+)\(\s*"(EOS_[A-Z0-9_]+)"', path.read_text()):
             classes.setdefault(condition, set()).add(name)
     assert len(classes) > 80
     assert {condition: names for condition, names in classes.items() if len(names) > 1} == {}
+
+
+def new_checkpoints() -> list[tuple[str, str]]:
+    """For every wording of every hint: its condition, and what follows "new checkpoint" in the same sentence."""
+    found = []
+    for condition in runpy.run_path(str(ROOT / "docs" / "pages.py"))["conditions"]():
+        for hint in {hint for _, hints in condition.messages for hint in hints}:
+            for sentence in re.split(r"(?<=\.) ", hint):
+                found += [
+                    (condition.name, rest)
+                    for rest in re.split(r"new checkpoint|(?<!not )begin with a new one", sentence)[1:]
+                ]
+    return found
+
+
+def test_a_hint_that_asks_for_a_new_checkpoint_says_from_where():
+    """Who begins elsewhere loses or repeats rows."""
+    found = new_checkpoints()
+    assert len(found) > 20
+    assert {name for name, _ in found} >= _NO_ADVICE
+    silent = [(name, rest) for name, rest in found if name not in _NO_ADVICE and not _FROM_WHERE.search(rest)]
+    assert silent == []

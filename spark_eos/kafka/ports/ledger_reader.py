@@ -25,11 +25,10 @@ from spark_eos.kafka.errors import ledger_unauthorized
 from spark_eos.kafka.records.rows import Row
 from spark_eos.protocol.head import Head
 from spark_eos.protocol.head_json import decode, encode
+from spark_eos.protocol.new_checkpoint import IF_COMPLETE
 
 _FIRST_STRIDE = 64
-_COMPARE = (
-    "Where that cannot be done, compare the output with the input (spark-eos verify), and start with a new checkpoint."
-)
+_COMPARE = f"Where that cannot be done, compare the output with the input (spark-eos verify). {IF_COMPLETE}"
 
 
 @dataclass(frozen=True)
@@ -355,6 +354,6 @@ class LedgerReader:
             "EOS_LEDGER_AMBIGUOUS",
             f"Partitions {where} of the ledger {self.topic} all hold heads of query {self.query}: which is the newest "
             "cannot be told.",
-            hint="The topic was given partitions while the query was stopped, and 'ledger.begin' was used since. Start "
-            "with a new checkpoint.",
+            hint="The topic was given partitions while the query was stopped, and 'ledger.begin' was used since. "
+            f"Compare the output with the input (spark-eos verify). {IF_COMPLETE}",
         )

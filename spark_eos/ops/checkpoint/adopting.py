@@ -39,8 +39,8 @@ def plan(checkpoint: Checkpoint, cluster: Cluster) -> Adoption:
         raise ReplayError(
             "EOS_ADOPT_NOTHING_DONE",
             f"{where} has no committed micro-batch.",
-            hint="There is nothing to take over: begin with a new checkpoint. If the path is right, start the old "
-            "query once more, unchanged, with trigger(availableNow=True).",
+            hint="There is nothing to take over: begin with a new checkpoint, which reads from 'startingOffsets' "
+            "on. If the path is right, start the old query once more, unchanged, with trigger(availableNow=True).",
         )
     check_known(logs)
     last = logs.done[-1]
