@@ -16,13 +16,15 @@ Every error has a condition name, a message and a hint:
 
     [EOS_TOPIC_MISSING] localhost:9092 has no topic or partition flights. Hint: Create it, or correct the name. …
 
-In Spark it stands at the end of a `StreamingQueryException`; `spark_eos.reason(error)` extracts it:
+In Spark it is at the end of a `StreamingQueryException`, or of an `AnalysisException` of `load` and `start`;
+`spark_eos.reason(error)` extracts it:
 
 ```python
 spark.sparkContext.setLogLevel("OFF")  # or by log4j2.properties, as spark_eos/log4j2.properties does for the jobs
 try:
+    query = rows.writeStream.format("eos-kafka").options(**options).start()
     query.awaitTermination()
-except StreamingQueryException as error:
+except PySparkException as error:  # from pyspark.errors
     sys.exit(str(spark_eos.reason(error) or error))
 ```
 

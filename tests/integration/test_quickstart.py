@@ -99,11 +99,19 @@ def test_the_quickstart_runs_as_it_stands(newcomer: Newcomer):
         assert f"`{printed.splitlines()[-1]}`" in README
 
 
-def test_a_mistake_in_the_script_ends_in_one_sentence(newcomer: Newcomer):
-    """The last line says what is wrong and what to do."""
+@pytest.mark.parametrize(
+    ("right", "wrong", "said"),
+    [
+        ('"topic", "copies"', '"topic", "copied"', r"\[EOS_TOPIC_MISSING\] .*copied.* Hint: .*"),
+        ('"startingOffsets"', '"startingOffset"', r"\[EOS_OPTION_UNKNOWN\] .* Hint: .*'startingOffsets'\?"),
+        ('"offsets.group.id"', '"offset.group.id"', r"\[EOS_OPTION_UNKNOWN\] .* Hint: .*'offsets\.group\.id'\?"),
+    ],
+)
+def test_a_mistake_in_the_script_ends_in_one_sentence(newcomer: Newcomer, right: str, wrong: str, said: str):
+    """The last line says what is wrong and what to do, whichever call has found it: load, start or the query."""
     (script,) = (text for _, text in newcomer.blocks if text.startswith("# copies.py"))
-    wrong = script.replace('"topic", "copies"', '"topic", "copied"').replace('"checkpoint"', '"other"')
-    (newcomer.folder / "mistake.py").write_text(wrong)
+    assert right in script
+    (newcomer.folder / "mistake.py").write_text(script.replace(right, wrong).replace('"checkpoint"', '"other"'))
     done = newcomer.run("python", "mistake.py")
     assert done.returncode == 1
-    assert re.fullmatch(r"\[EOS_TOPIC_MISSING\] .*copied.* Hint: .*", done.stderr.splitlines()[-1])
+    assert re.fullmatch(said, done.stderr.splitlines()[-1])
