@@ -136,7 +136,7 @@ class _Reader:
 
     def section(self, node: yaml.Node, into: type[T], path: tuple[str, ...]) -> T:
         """A mapping node as an instance of the dataclass ``into``."""
-        fields = {_key_of(field): field for field in dataclasses.fields(into)}  # type: ignore[arg-type]
+        fields = {_key_of(field): field for field in dataclasses.fields(into)}  # type: ignore[arg-type]  # typing has no bound for T that says dataclass
         nodes = self._entries(node, path, known=fields)
         hints = typing.get_type_hints(into)
         values: dict[str, Any] = {}

@@ -127,7 +127,7 @@ class DirectStreamReader(EosKafkaStreamReader):
         return report | {formats.MARK + "planned": {"offsets": self._offsets}}
 
     @hidden_traceback()
-    def partitions(self, start: SparkOffset, end: SparkOffset) -> list[RangesOfTask]:  # type: ignore[override]
+    def partitions(self, start: SparkOffset, end: SparkOffset) -> list[RangesOfTask]:  # type: ignore[override]  # other tasks than the base's
         """The ranges of one micro-batch, by the offset log alone, so that a replay has the same ones.
 
         A new one must be there to read. Of a replay, perhaps nothing is read: where something has to be, and is gone,
