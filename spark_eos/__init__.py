@@ -51,8 +51,8 @@ def metrics(
     ``http://localhost:4318``, to which the same metrics are sent each minute by OTLP over HTTP. No query fails because
     of its metrics: what is in the way is logged.
 
-    Raises UnsupportedError where there is to be an endpoint and ``pip install 'spark-eos[metrics]'`` is missing, or
-    ``'spark-eos[otel]'`` for a collector; OptionError where the collector's address is none.
+    Raises UnsupportedError where the extra that it needs is not installed: ``metrics`` for an endpoint, ``otel`` for a
+    collector; OptionError where the collector's address is none.
     """
     from spark_eos.ops.metrics import start
 

@@ -90,5 +90,5 @@ def _imported(name: str, what: str, extras: Mapping[str, str]) -> ModuleType:
         raise UnsupportedError(
             "EOS_JOB_NOT_INSTALLED",
             f"{what} needs the Python module '{error.name}', which is not installed.",
-            hint=f"pip install 'spark-eos[{extra}]'.",
+            hint=f"Install the extra '{extra}' of spark-eos.",
         ) from None

@@ -119,7 +119,7 @@ def test_without_the_extra_the_command_line_says_what_to_install(bare: Bare):
     code = "import contextlib, sys; from spark_eos.cli import main\n"
     code += "with contextlib.redirect_stderr(sys.stdout): print(main(sys.argv[1:]))"
     said = bare.run("python", "-c", code, "--help").splitlines()
-    assert said == ["spark-eos: the command line is not installed: pip install 'spark-eos[cli]'", "2"]
+    assert said == ["spark-eos: the command line is not installed: install the extra 'cli'.", "2"]
 
 
 def test_without_the_extra_a_job_says_what_to_install(with_cli: Bare):
@@ -129,7 +129,7 @@ def test_without_the_extra_a_job_says_what_to_install(with_cli: Bare):
     said = with_cli.run("python", "-c", code, "run", "consume_transform_produce", "--conf", "job.yaml").splitlines()
     assert said == [
         "spark-eos: [EOS_JOB_NOT_INSTALLED] Job consume_transform_produce needs the Python module 'yaml', which is not "
-        "installed. Hint: pip install 'spark-eos[jobs]'.",
+        "installed. Hint: Install the extra 'jobs' of spark-eos.",
         "1",
     ]
 
@@ -142,7 +142,7 @@ def test_without_the_extra_the_demo_says_what_to_install(with_cli: Bare):
         said = with_cli.run("python", "-c", code, "demo", *arguments).splitlines()
         assert said == [
             "spark-eos: [EOS_JOB_NOT_INSTALLED] The demo needs the Python module 'pandas', which is not installed. "
-            "Hint: pip install 'spark-eos[demo]'.",
+            "Hint: Install the extra 'demo' of spark-eos.",
             "2",
         ]
 

@@ -157,7 +157,7 @@ def test_without_its_extra_it_says_what_to_install():
     """And with exit code 2, without a stack."""
     done = in_a_process("--help", code="sys.modules['typer'] = None")
     assert done.returncode == 2
-    assert "pip install 'spark-eos[cli]'" in done.stderr
+    assert "install the extra 'cli'" in done.stderr
     assert "Traceback" not in done.stderr
 
 

@@ -110,7 +110,8 @@ def _kerberos(user: Mapping[str, str]) -> Kerberos:
         raise unsupported(
             "sasl.mechanism",
             "is GSSAPI, which needs the package gssapi.",
-            hint="pip install 'spark-eos[kerberos]', where driver and tasks run; it needs the Kerberos libraries.",
+            hint="Install the extra 'kerberos' of spark-eos where driver and tasks run; it needs the Kerberos "
+            "libraries.",
         )
     named = {"service": "service.name", "principal": "principal", "keytab": "keytab"}
     given = {field: user.get(f"sasl.kerberos.{name}", "") for field, name in named.items()}

@@ -14,7 +14,7 @@ def package_missing(key: str, what: str, package: str, extra: str) -> OptionErro
     return unsupported(
         key,
         f"{what}, which needs the package {package}; it is not installed here.",
-        hint=f"Install it on the driver and on the executors: pip install 'spark-eos[{extra}]'.",
+        hint=f"Install the extra '{extra}' of spark-eos on the driver and on the executors.",
     )
 
 

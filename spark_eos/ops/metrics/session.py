@@ -118,7 +118,7 @@ def _check_installed(module: str, what: str, extra: str) -> None:
         raise UnsupportedError(
             "EOS_METRICS_NOT_INSTALLED",
             f"{what} needs the Python module '{module}', which is not installed.",
-            hint=f"pip install 'spark-eos[{extra}]'.",
+            hint=f"Install the extra '{extra}' of spark-eos.",
         )
 
 

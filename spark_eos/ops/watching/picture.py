@@ -46,7 +46,7 @@ def draw(story: Story, file: Path) -> None:
         raise UnsupportedError(
             "EOS_PLOT_NOT_INSTALLED",
             "A picture needs the Python module 'matplotlib', which is not installed.",
-            hint="pip install 'spark-eos[plot]'.",
+            hint="Install the extra 'plot' of spark-eos.",
         ) from None
     figure = Figure(figsize=(12, 7.5), dpi=130, layout="constrained")
     if story.unknown:
@@ -69,7 +69,7 @@ def _when(time_s: float) -> Any:  # noqa: ANN401  # matplotlib takes times so
     return datetime.fromtimestamp(time_s).astimezone()
 
 
-def _bars(axes: Axes, lane: int, spans: Iterable[Span], colour: str, label: str | None = None, **how: Any) -> None:  # noqa: ANN401
+def _bars(axes: Axes, lane: int, spans: Iterable[Span], colour: str, label: str | None = None, **how: Any) -> None:  # noqa: ANN401  # matplotlib's own
     found: Any = [(_when(begin), timedelta(seconds=max(0.0, end - begin))) for begin, end in spans]
     if found:
         style: dict[str, Any] = {"facecolors": colour, "edgecolors": colour, "linewidth": _THIN, "label": label} | how

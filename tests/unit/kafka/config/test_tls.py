@@ -121,7 +121,7 @@ def test_a_store_without_the_library_that_reads_it(client, tmp_path, monkeypatch
     """The extra is named."""
     own = client.write_pkcs12(tmp_path / "own.p12", PASSWORD)
     monkeypatch.setitem(sys.modules, "cryptography.hazmat.primitives.serialization", None)
-    assert "pip install 'spark-eos[pkcs12]'" in refused(store("keystore", own)).hint
+    assert "Install the extra 'pkcs12'" in refused(store("keystore", own)).hint
 
 
 def test_pem_in_the_properties_may_be_on_one_line(authority, client):
