@@ -36,8 +36,8 @@ _LAST_EVENT_S = 10.0
 _EXIT_CODES = """\
 exit codes:
   0   done, or stopped by SIGTERM or Ctrl-C
-  1   it needs somebody: started again as it is, it would end the same way
-  75  a restart helps: started again as it is, it goes on where it ended
+  1   failed: restarting will not help until the cause is fixed
+  75  failed: restart the job unchanged, and it resumes where it stopped
 """
 C = TypeVar("C")
 

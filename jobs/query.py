@@ -90,9 +90,9 @@ def failed(error: BaseException, *, verbose: bool = False) -> int:
     say("failed: " + failure_text(error, verbose=verbose))
     found = reason(error)
     if found.restart_helps if found else jvm_has_ended(error):
-        say(f"a restart helps: started again as it is, it goes on where it ended (exit code {RESTART_HELPS})")
+        say(f"restart the job unchanged: it resumes where it stopped (exit code {RESTART_HELPS})")
         return RESTART_HELPS
-    say(f"a restart does not help before that is mended (exit code {NEEDS_SOMEBODY})")
+    say(f"restarting will not help until this is fixed (exit code {NEEDS_SOMEBODY})")
     return NEEDS_SOMEBODY
 
 

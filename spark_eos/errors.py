@@ -182,7 +182,7 @@ class FileError(EosError):
 
 
 class WorkerError(EosError):
-    """A Python process of Spark has ended in the middle of its work."""
+    """A Spark Python worker exited unexpectedly, or cannot import what it needs."""
 
 
 class ConfigError(EosError):

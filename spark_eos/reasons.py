@@ -104,8 +104,8 @@ def continuous_trigger() -> UnsupportedError:
 def worker_died() -> WorkerError:
     return WorkerError(
         "EOS_WORKER_DIED",
-        "A Python process of Spark has ended in the middle of its work, without a word: killed, or crashed.",
-        hint="Nothing is lost: start the query again. If it comes back, look for the kernel's out-of-memory killer and "
+        "A Spark Python worker exited unexpectedly: it was killed or it crashed.",
+        hint="Nothing is lost: start the query again. If it recurs, look for the kernel's out-of-memory killer and "
         "the executor's memory limits, or set spark.python.worker.faulthandler.enabled=true to see where it crashes.",
     )
 

@@ -66,7 +66,7 @@ def doctor(
     prefix: Prefix = None,
     output: Output = Format.TEXT,
 ) -> int:
-    """Look whether a cluster, topics and a user keep the promise.
+    """Check whether a cluster, its topics and a user meet the exactly-once requirements.
 
     Each finding says how rows could be lost or doubled, and by which command it is mended. It looks, and changes no
     setting; what it tries, it says and cleans up. Exit code: 0 if all is well, 1 if something is wrong, 2 if something

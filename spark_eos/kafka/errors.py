@@ -168,8 +168,8 @@ def unreadable(topic: str, kafka: KafkaProperties) -> TopicError:
     return TopicError(
         "EOS_TOPIC_UNAUTHORIZED",
         f"This user may not READ the topic {topic} on {kafka.bootstrap_servers}.",
-        hint="Grant READ, WRITE and DESCRIBE on it: by its log the sink sees what became of a transaction of which the "
-        f"coordinator says nothing any more; {ACLS}.",
+        hint="Grant READ, WRITE and DESCRIBE on it: the log is needed to find the outcome of transactions that the "
+        f"coordinator has forgotten; {ACLS}.",
         topic=topic,
     )
 
@@ -188,7 +188,7 @@ def no_coordinator(name: str, waited_s: float, said: int | None = None) -> Conne
     return ConnectionFailed(
         "EOS_COORDINATOR_UNREACHABLE",
         f"The coordinator of transactional id {name} did not answer for {waited_s:.0f} s{why}.",
-        hint="Start the query again when the cluster is well.",
+        hint="Start the query again once the cluster is healthy.",
     )
 
 

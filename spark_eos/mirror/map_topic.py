@@ -78,7 +78,7 @@ def _rows(log: KafkaLog, partition: int, at: int, end: int) -> Iterator[tuple[by
             raise ConnectionFailed(
                 "EOS_KAFKA_UNREACHABLE",
                 f"No answer from the leader of {log.topic}-{partition} within {log.seconds:.0f} s.",
-                hint="Try again when the cluster is well.",
+                hint="Try again once the cluster is healthy.",
                 reason="Timed out",
             )
         yield from ((key, value) for offset, key, value in found.rows if key is not None and offset < end)

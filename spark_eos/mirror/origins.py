@@ -64,6 +64,6 @@ def write_origin(kafka: KafkaProperties, map_topic: str, origin: Origin) -> None
         raise KafkaError(
             "EOS_MIRROR_ORIGIN_NOT_WRITTEN",
             f"Where {origin.target} comes from could not be noted in {map_topic}: {'; '.join(refused) or 'no answer'}.",
-            hint="Nothing was mirrored. Check that the target's cluster is well, and grant WRITE on that topic.",
+            hint="Nothing was mirrored. Check that the target's cluster is healthy, and grant WRITE on that topic.",
             topic=map_topic,
         )

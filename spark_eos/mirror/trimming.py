@@ -67,8 +67,8 @@ def _delete(target: KafkaProperties, map_topic: str, entries: Iterable[MapEntry]
         raise KafkaError(
             "EOS_MIRROR_MAP_NOT_TRIMMED",
             f"Old entries could not be taken out of {map_topic}: {'; '.join(sorted(refused)) or 'no answer'}.",
-            hint="The mirror goes on, and tries again later. Check that the target's cluster is well, and grant WRITE "
-            "on that topic.",
+            hint="The mirror goes on, and tries again later. Check that the target's cluster is healthy, and grant "
+            "WRITE on that topic.",
             topic=map_topic,
         )
 

@@ -253,7 +253,7 @@ def refuse_path(raw: Mapping[str, str]) -> None:
     if path:
         raise OptionError(
             "EOS_OPTION_PATH",
-            f"The rows are to go to a path or a table ({path}), but the sink writes to topics.",
+            f"The sink writes to topics, not to a path or table ({path}).",
             hint='Set the topic by .option("topic", …), and end with .start() or .save(), without a path or '
             '.toTable("…").',
             path=path,

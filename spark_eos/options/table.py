@@ -260,8 +260,8 @@ SINK = (
         "dead_letters",
         parse_text,
         "(none: such rows are an error)",
-        "[Dead-letter topic](dead-letters.md): rows that the brokers refuse for good, as too large for their topic, go "
-        "there, in the same transaction, with headers that say why.",
+        "[Dead-letter topic](dead-letters.md): rows that brokers permanently reject (for example, too large for their "
+        "topic) are written here, in the same transaction, with headers that say why.",
     ),
     Option(
         "checkpointLocation",

@@ -177,7 +177,8 @@ def decision_unclear(batch: int) -> Unclear:
     return Unclear(
         "EOS_DECISION_UNCLEAR",
         f"Whether micro-batch {batch} was decided is not known: the ledger could not be written and read.",
-        hint="Nothing is lost: start the query again, from this checkpoint, when the cluster is well; it finds out.",
+        hint="Nothing is lost: start the query again from this checkpoint once the cluster is healthy; that start "
+        "determines the outcome.",
     )
 
 
@@ -186,7 +187,8 @@ def decided_unheard(batch: int, transactional_id: str) -> Unclear:
         "EOS_DECISION_UNCLEAR",
         f"Transaction {transactional_id} of micro-batch {batch} is committed, so that was decided; the ledger, as it "
         "could be read, does not say so.",
-        hint="Nothing is lost: start the query again, from this checkpoint, when the cluster is well; it finds out.",
+        hint="Nothing is lost: start the query again from this checkpoint once the cluster is healthy; that start "
+        "determines the outcome.",
         transactional_id=transactional_id,
     )
 
@@ -195,5 +197,5 @@ def ledger_busy() -> Unclear:
     return Unclear(
         "EOS_LEDGER_BUSY",
         "The run could not publish itself in the ledger.",
-        hint="Nothing was written: start the query again when the cluster is well.",
+        hint="Nothing was written: start the query again once the cluster is healthy.",
     )

@@ -38,7 +38,7 @@ _NOT_READABLE = ("EOS_CHECKPOINT_STORE", "EOS_CHECKPOINT_UNREACHABLE")
 #: What the sink does with an output topic.
 _NEEDED = {
     "WRITE": "the rows are written there",
-    "READ": "by it the sink sees what became of a transaction of which the coordinator says nothing any more",
+    "READ": "READ is needed to find the outcome of transactions that the coordinator has forgotten",
 }
 
 
@@ -100,8 +100,8 @@ def _preflight(options: SinkOptions, window: int, process_id: int) -> Facts:
 def _go_on_without(location: str, message: str) -> None:
     """Once. What is not checked now is checked again by the first task, against the ledger's head."""
     logger.warning(
-        "%s The query runs all the same: whether its checkpoint fits its ledger, tasks will see. It only cannot have "
-        "'offsets.group.id', and does not look for transactions that other queries have left open on its topic.",
+        "%s The query continues; its first task checks the checkpoint against the ledger. But 'offsets.group.id' "
+        "cannot be used, and transactions that other queries have left open on its topic are not looked for.",
         message,
     )
 

@@ -187,7 +187,7 @@ def _silent(call: str, names: Iterable[str]) -> ConnectionFailed:
     return ConnectionFailed(
         "EOS_COORDINATOR_UNREACHABLE",
         f"No answer from transaction coordinators in {RETRY_S:.0f} s ({call}: {', '.join(sorted(names))}).",
-        hint="Start the query again when the cluster is well.",
+        hint="Start the query again once the cluster is healthy.",
     )
 
 

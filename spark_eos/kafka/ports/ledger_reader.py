@@ -334,7 +334,7 @@ class LedgerReader:
         return LedgerError(
             "EOS_LEDGER_NOT_READABLE",
             f"Partition {partition} of the ledger {self.topic} cannot be read: {reason}.",
-            hint="Check that the cluster is well, and the ACLs of the ledger topic (READ and DESCRIBE): "
+            hint="Check that the cluster is healthy, and the ACLs of the ledger topic (READ and DESCRIBE): "
             "'spark-eos doctor' looks at both.",
         )
 

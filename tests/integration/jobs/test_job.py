@@ -255,7 +255,7 @@ def test_a_malformed_row_ends_the_job_with_one_paragraph_and_nothing_visible(set
     # Spark's own workers may say that they have lost the task.
     frames = [line for line in done.stderr.splitlines() if line.startswith("  File ") and "/daemon.py" not in line]
     assert "\tat " not in done.stderr and not frames, done.stderr
-    assert done.stderr.splitlines()[-1] == "a restart does not help before that is mended (exit code 1)"
+    assert done.stderr.splitlines()[-1] == "restarting will not help until this is fixed (exit code 1)"
     assert setting.output() == []
 
 
@@ -277,7 +277,7 @@ def test_a_mistake_is_said_before_spark_starts(setting: Setting, right: str, wro
     assert done.returncode == 1
     failure, restart = done.stderr.splitlines()[-2:]
     assert failure.startswith("failed: ") and all(part in failure for part in says)
-    assert restart == "a restart does not help before that is mended (exit code 1)"
+    assert restart == "restarting will not help until this is fixed (exit code 1)"
     assert "starting Spark" not in done.stderr
 
 
@@ -291,7 +291,7 @@ def test_a_cluster_that_does_not_answer_is_named_and_a_restart_helps(setting: Se
     assert silence[0] == "no answer from 127.0.0.1:1 for 5 s"
     assert failure.startswith("failed: [EOS_KAFKA_UNREACHABLE] No answer from 127.0.0.1:1 within 1")
     assert "Connection refused" in failure
-    assert restart == "a restart helps: started again as it is, it goes on where it ended (exit code 75)"
+    assert restart == "restart the job unchanged: it resumes where it stopped (exit code 75)"
 
 
 def test_sql_that_spark_does_not_take_is_named_with_its_place_before_any_query(setting: Setting):

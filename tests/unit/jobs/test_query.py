@@ -56,11 +56,11 @@ UNREACHABLE = ConnectionFailed("EOS_KAFKA_UNREACHABLE", "No answer from h:1 with
 @pytest.mark.parametrize(
     ("error", "code", "says"),
     [
-        (Exception(IN_SPARK), 1, "a restart does not help before that is mended (exit code 1)"),
+        (Exception(IN_SPARK), 1, "restarting will not help until this is fixed (exit code 1)"),
         (
             Exception(IN_SPARK.replace(OURS, str(UNREACHABLE))),
             75,
-            "a restart helps: started again as it is, it goes on",
+            "restart the job unchanged: it resumes where it stopped",
         ),
         (UNREACHABLE, 75, "exit code 75"),
         (Py4JNetworkError("Answer from Java side is empty"), 75, "exit code 75"),
