@@ -78,7 +78,7 @@ def rows_changed(said: str) -> EosError:
 def files_gone(said: str) -> EosError:
     return DataLossError(
         "EOS_DELTA_FILES_GONE",
-        f"A file of the table that this query has not read yet does not exist any more: {said}.",
+        f"A file of the table that this query has not read yet no longer exists: {said}.",
         hint="VACUUM has removed it, as the query was behind for longer than 'delta.deletedFileRetentionDuration'. "
         "Restore the file. Otherwise its rows are lost for this query: write them by other means, and go on with a new "
         "checkpoint and 'source.startingVersion'.",
@@ -88,7 +88,7 @@ def files_gone(said: str) -> EosError:
 def log_gone(said: str) -> EosError:
     return DataLossError(
         "EOS_DELTA_LOG_GONE",
-        f"The table's log does not have the versions any more that this query has not read yet: {said}.",
+        f"The table's log no longer has the versions that this query has not read yet: {said}.",
         hint="The query was behind for longer than 'delta.logRetentionDuration' says, or somebody has removed files of "
         "_delta_log. Restore them, or begin with a new checkpoint, which reads the table as it is now.",
     )
@@ -144,8 +144,8 @@ def conflict(said: str) -> EosError:
     return TableError(
         "EOS_DELTA_CONFLICT",
         f"Somebody else has changed the rows of the table that this micro-batch was merged into: {said}.",
-        hint="Nothing of the micro-batch is in the table: start the job again. If it comes back, let OPTIMIZE, DELETE "
-        "and other writers run while the job is stopped.",
+        hint="Nothing of the micro-batch is in the table: start the job again. If it recurs, let OPTIMIZE, DELETE and "
+        "other writers run while the job is stopped.",
     )
 
 

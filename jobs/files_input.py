@@ -100,7 +100,9 @@ class FilesConfig:
         for name in self.options:
             if name not in OPTIONS[self.format]:
                 known = ", ".join(OPTIONS[self.format]) or "none"
-                raise Rejected("UNKNOWN_KEY", "is no option of this format.", f"Options: {known}.", ["options", name])
+                raise Rejected(
+                    "UNKNOWN_KEY", "is not an option of this format.", f"Options: {known}.", ["options", name]
+                )
         for name in ("quote", "delimiter", "escape"):
             if len(self.options.get(name, "x").encode()) != 1:
                 raise Rejected("WRONG_VALUE", "is not one byte.", "Use one ASCII character.", ["options", name])

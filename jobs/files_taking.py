@@ -223,8 +223,8 @@ def _changed(file: File) -> FileError:
     return FileError(
         "EOS_FILE_CHANGED",
         f"{file.uri} was taken before, with another content.",
-        hint="Its rows of then are in the topic. To take the new content, too, give the file another name, or "
-        "set 'files.onChanged: take'; else put the old content back, or take the file away.",
+        hint="The rows of its earlier content are in the topic. To take the new content, too, give the file another "
+        "name, or set 'files.onChanged: take'. Otherwise restore the old content, or move the file away.",
         uri=file.uri,
     )
 
@@ -242,6 +242,6 @@ def _reserved(file: File) -> FileError:
     return FileError(
         "EOS_FILE_MALFORMED",
         f"{file.uri} has a column {FILE} or {LINE}, which are those of the file's place.",
-        hint="Rename it in what writes the files.",
+        hint="Rename it in the program that writes the files.",
         uri=file.uri,
     )

@@ -110,7 +110,7 @@ def _in_use(folder: Path) -> CheckpointError:
     return CheckpointError(
         "EOS_CHECKPOINT_IN_USE",
         f"The checkpoint {folder} is in use by {who}.",
-        hint="Stop that one, if this one is to go on in its place. A process that was killed holds it as long as its "
-        "JVM lives.",
+        hint="Stop that process if this one is to replace it. A process that was killed holds the checkpoint for as "
+        "long as its JVM lives.",
         location=str(folder),
     )

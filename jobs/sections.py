@@ -100,7 +100,7 @@ class MetricsConfig:
                 [],
             )
         if self.port is not None and not 0 <= self.port <= 65_535:
-            raise Rejected("WRONG_VALUE", "is no port.", "Use a number from 0 to 65535.", ["port"])
+            raise Rejected("WRONG_VALUE", "is not a port.", "Use a number from 0 to 65535.", ["port"])
 
 
 def check_servers(kafka: KafkaProperties) -> None:

@@ -156,8 +156,8 @@ class Checkpoint:
         return CheckpointError(
             "EOS_CHECKPOINT_UNREACHABLE",
             f"{self.location}/{name} could not be read: {said}.",
-            hint="Check that the driver's machine reaches the store. 'offsets.group.id' needs it; without that "
-            "option, the query runs all the same.",
+            hint="Check that the driver's machine reaches the store. 'offsets.group.id' needs it: the query runs "
+            "without that option.",
         )
 
     def elsewhere(self) -> CheckpointError:
@@ -170,8 +170,7 @@ class Checkpoint:
             f"The checkpoint {self.location} cannot be read from Python: {why}.",
             hint="Python processes do not get Spark's configuration. Call spark_eos.register(spark), which takes the "
             "session's settings of file systems (spark.hadoop.fs.…), or set them as options of the query (fs.…) or in "
-            "the driver's environment. Only 'offsets.group.id' needs this: without that option, the query runs all "
-            "the same.",
+            "the driver's environment. Only 'offsets.group.id' needs this: the query runs without that option.",
         )
 
     def damaged(self, name: str, why: str) -> CheckpointError:

@@ -90,7 +90,7 @@ def _of_metadata() -> CheckpointError:
 def _concurrent() -> CheckpointError:
     return CheckpointError(
         "EOS_CHECKPOINT_CONCURRENT",
-        "Spark found that a file which it was about to write to the checkpoint is there.",
+        "A file that Spark was about to write to the checkpoint exists already.",
         hint="If the same checkpoint was started a second time, stop one of the two. If files were removed from the "
         "checkpoint, a checksum was left behind: remove .N.crc where there is no N. Nothing is written twice.",
     )

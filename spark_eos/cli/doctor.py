@@ -66,11 +66,11 @@ def doctor(
     prefix: Prefix = None,
     output: Output = Format.TEXT,
 ) -> int:
-    """Check whether a cluster, its topics and a user meet the exactly-once requirements.
+    """Check a cluster, its topics and a user for exactly-once.
 
-    Each finding says how rows could be lost or doubled, and by which command it is mended. It looks, and changes no
-    setting; what it tries, it says and cleans up. Exit code: 0 if all is well, 1 if something is wrong, 2 if something
-    could not be found out.
+    Each finding says how rows could be lost or doubled, and which command fixes it. No setting is changed; what is
+    tried is named and cleaned up. Exit code: 0 if all is well, 1 if something is wrong, 2 if something could not be
+    determined.
     """
     if acls_only:
         return acls.acls(

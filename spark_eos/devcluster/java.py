@@ -69,7 +69,7 @@ def _ask(path: str) -> Java:
     match = re.search(r'version "(?:1\.)?(\d+)', said)
     if answer.returncode != 0 or match is None:
         # macOS has a `java` that only says where to get one.
-        raise _missing(f"{path} is no usable Java; it says: {said[:300]!r}.", java=path)
+        raise _missing(f"{path} is not a usable Java; it says: {said[:300]!r}.", java=path)
     return Java(path, int(match.group(1)), said)
 
 

@@ -106,8 +106,8 @@ def check_sink(source: SourceOptions, sink: SinkOptions, *, copies: bool) -> Non
         raise OptionError(
             "EOS_GROUP_OF_BOTH",
             "'offsets.group.id' is set for both the source and the sink.",
-            hint="Where both are one cluster, set it for the sink, whose decision then has the offsets; where they are "
-            "two, for the source.",
+            hint="If both are on one cluster, set it for the sink only, whose decision then includes the offsets; if "
+            "they are on two, for the source only.",
             group=sink.group_id,
         )
 
@@ -119,7 +119,7 @@ def check_clusters(source: SourceOptions, sink: SinkOptions, cluster: str) -> bo
         raise OptionError(
             "EOS_OPTION_CONFLICT",
             f"Option 'offsets.group.id' of the sink is {sink.group_id}, but source and sink are two clusters: offsets "
-            "of the one's topics say nothing in the other.",
+            "of one cluster mean nothing on the other.",
             hint="Set it for the source, which reports to its own cluster how far the query is.",
             option="offsets.group.id",
         )

@@ -24,8 +24,9 @@ def check_transform(transform: Function, batch: pa.RecordBatch) -> None:
         if _of(transform, pieces) != whole:
             raise SchemaError(
                 "EOS_TRANSFORM_NOT_BY_ROW",
-                f"The transform makes other rows of {batch.num_rows} records when it gets them {size} at a time.",
-                hint="A transform has to be a function of each row: how records are cut into batches means nothing.",
+                f"The transform gives different rows for {batch.num_rows} records when it gets them {size} at a time.",
+                hint="A transform has to be a function of each row: how records are split into batches must not "
+                "matter.",
                 size=size,
             )
     _of(transform, [batch.slice(0, 0)])

@@ -158,7 +158,7 @@ def check_unchanged(file: File, settings: HadoopSettings) -> None:
 def check_digest(file: File, digest: str) -> None:
     """Raise FileError unless what was read is what was planned."""
     if digest != file.digest:
-        raise changed_meanwhile(file, "its content is another one, though not its size and time")
+        raise changed_meanwhile(file, "its content is different, though its size and time are the same")
 
 
 def _difference(was: File, found: File) -> str:

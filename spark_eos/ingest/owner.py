@@ -126,7 +126,7 @@ def _moved(was: str, now: str) -> LedgerError:
     return LedgerError(
         "EOS_INGEST_NOTES_MOVED",
         f"The ingest notes what it has taken in topic {was}, and is now to look in {now}.",
-        hint="Put 'notes' back: in another topic, nobody would find what was taken.",
+        hint="Put 'notes' back: what was taken would not be found in another topic.",
         was=was,
         now=now,
     )

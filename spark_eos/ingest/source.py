@@ -197,7 +197,7 @@ def _malformed(file: File, why: str) -> FileError:
     return FileError(
         "EOS_FILE_MALFORMED",
         f"{file.uri} is not what 'files' says: {' '.join(why.split())}.",
-        hint="Nothing of this micro-batch was written. Mend 'files.format', 'files.schema' or 'files.options', or take "
-        "the file away.",
+        hint="Nothing of this micro-batch was written. Correct 'files.format', 'files.schema' or 'files.options', or "
+        "take the file away.",
         uri=file.uri,
     )

@@ -89,6 +89,6 @@ def _lost(noted: Noted | None, found: Noted) -> LedgerError:
         "EOS_INGEST_NOTES_LOST",
         f"The ledger knows of {known:,} file(s) that the ingest has taken, and their topic has notes of {found.count:,}"
         f"{', other ones' if known == found.count else ''}.",
-        hint="The topic was created anew, has lost records, or somebody has written to it; so that nobody can tell "
-        "which files are taken. Bring it back, or use another name for the ingest, for files that were not taken yet.",
+        hint="The topic was recreated, has lost records, or something else has written to it, so it is not known which "
+        "files were taken. Restore it, or use another name for the ingest, for files that were not taken yet.",
     )

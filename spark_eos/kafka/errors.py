@@ -72,14 +72,14 @@ def delivery_error(name: str, cause: Cause, failed: int) -> EosError:
         return RowError(
             "EOS_ROW_REFUSED",
             f"The brokers take none of {failed} row(s), for one of them: {cause}.",
-            hint="A compacted topic takes no row without a key; else see the topic's message.timestamp.* and "
+            hint="A compacted topic rejects rows without a key; otherwise check the topic's message.timestamp.* and "
             "compression.type. A row without a timestamp gets that of its executor's clock, which may be ahead.",
             reason=cause.name,
         )
     return KafkaError(
         "EOS_DELIVERY_FAILED",
         f"{failed} row(s) could not be written: {cause.text}.",
-        hint="Nothing of the batch is visible; start the query again when the cause is gone.",
+        hint="Nothing of the batch is visible; start the query again once the cause is fixed.",
         reason=cause.name,
     )
 
@@ -157,8 +157,8 @@ def configs_unreadable(topic: str, kafka: KafkaProperties) -> TopicError:
     return TopicError(
         "EOS_TOPIC_UNAUTHORIZED",
         f"This user may not DESCRIBE_CONFIGS of the topic {topic} on {kafka.bootstrap_servers}.",
-        hint="Grant DESCRIBE_CONFIGS on it: by its settings the sink sees whether the ledger topic is durable, and "
-        f"with 'deadLetters.topic', how large rows may be; {ACLS}.",
+        hint="Grant DESCRIBE_CONFIGS on it: its settings tell the sink whether the ledger topic is durable and, with "
+        f"'deadLetters.topic', how large rows may be; {ACLS}.",
         topic=topic,
     )
 
@@ -209,7 +209,7 @@ def refusal(
         return TopicError(
             "EOS_TOPIC_MISSING",
             f"{servers} has no topic or partition {what}.",
-            hint="Create it, or correct the name. spark-eos creates no topic by reading or writing it.",
+            hint="Create it, or correct the name. spark-eos does not create topics that it reads or writes.",
             topic=what,
         )
     if code in TOPIC_RETRIES:

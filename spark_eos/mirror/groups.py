@@ -150,7 +150,7 @@ class Mover:
         return KafkaError(
             "EOS_MIRROR_GROUP_MOVES",
             f"Consumer group {self.group} has committed offsets at the source while it was looked at.",
-            hint="Nothing was changed. Stop whoever commits them, and try again.",
+            hint="Nothing was changed. Stop the consumer that commits them, and try again.",
             group=self.group,
         )
 

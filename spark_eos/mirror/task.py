@@ -121,10 +121,10 @@ def _check_age(kafka: KafkaProperties, topic: str, oldest_ms: int | None) -> Non
     if kept_ms is not None and oldest_ms is not None and oldest_ms < now - kept_ms:
         raise TopicError(
             "EOS_MIRROR_ROWS_EXPIRED",
-            f"Rows for {topic} are {(now - oldest_ms) // 1000:,} s old, and the topic's retention.ms is {kept_ms}: they"
-            " would be deleted at once, perhaps before anybody could see them.",
-            hint=f"Nothing of the micro-batch is visible. Raise retention.ms of {topic} for as long as the mirror "
-            "catches up, or begin later in the source.",
+            f"Rows for {topic} are {(now - oldest_ms) // 1000:,} s old, and the topic's retention.ms is {kept_ms}: "
+            "they would be deleted at once, perhaps before anybody could read them.",
+            hint=f"Nothing of the micro-batch is visible. Raise retention.ms of {topic} until the mirror has caught "
+            "up, or begin later in the source.",
             topic=topic,
         )
 

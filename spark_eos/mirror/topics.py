@@ -85,7 +85,7 @@ class TargetTopics:
                 raise TopicError(
                     "EOS_MIRROR_CIRCLE",
                     f"Topic {name} is itself mirrored from cluster {self._plan.target_cluster}, to which it would be "
-                    "mirrored: its rows would go round for ever.",
+                    "mirrored: its rows would go round in circles forever.",
                     hint="Leave it out of the mirror: a pattern such as ^(?!prefix\\.) leaves out what has a prefix.",
                     topic=name,
                 )

@@ -13,7 +13,10 @@ from collections.abc import Mapping
 
 from spark_eos.protocol.head import Decision, Offsets, Verdict
 
-FROM_GROUP = "'startingOffsets' = group, with the old 'offsets.group.id' as 'kafka.group.id', goes on exactly"
+FROM_GROUP = (
+    "'startingOffsets' = group, with the old 'offsets.group.id' as 'kafka.group.id', continues exactly where the "
+    "output ends"
+)
 IF_COMPLETE = (
     f"If no rows are missing, begin with a new checkpoint: {FROM_GROUP}. If some are missing, write them first: the "
     "group's offsets are past them."

@@ -79,9 +79,9 @@ def needs_same_tasks(batch: MicroBatch, last: Decision) -> Diverged:
         "EOS_REPAIR_NEEDS_SAME_TASKS",
         f"Micro-batch {batch.id} lost {len(last.lost)} of {len(last.written)} transactions, and in this replay their "
         f"rows are in tasks together with rows that are visible: {differences(last, batch.reports)}.",
-        hint=f"Put back what deals rows to tasks, so that there are {last.tasks} with the same rows as then (source "
-        "partitions, minPartitions, maxRecordsPerPartition, repartition, spark.sql.shuffle.partitions, adaptive "
-        "execution), and start the query again, from this checkpoint: the offsets of 'offsets.group.id' are past the "
-        "lost rows.",
+        hint=f"Restore whatever distributes rows to tasks, so that there are {last.tasks} with the same rows as before "
+        "(source partitions, minPartitions, maxRecordsPerPartition, repartition, spark.sql.shuffle.partitions, "
+        "adaptive execution), and start the query again, from this checkpoint: the offsets of 'offsets.group.id' are "
+        "past the lost rows.",
         tasks=last.tasks,
     )

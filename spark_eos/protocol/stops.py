@@ -176,7 +176,7 @@ def expires(transactional_id: str, timeout_ms: int) -> ProtocolStop:
 def decision_unclear(batch: int) -> Unclear:
     return Unclear(
         "EOS_DECISION_UNCLEAR",
-        f"Whether micro-batch {batch} was decided is not known: the ledger could not be written and read.",
+        f"It is not known whether micro-batch {batch} was decided: the ledger could not be written and read back.",
         hint="Nothing is lost: start the query again from this checkpoint once the cluster is healthy; that start "
         "determines the outcome.",
     )
@@ -185,8 +185,8 @@ def decision_unclear(batch: int) -> Unclear:
 def decided_unheard(batch: int, transactional_id: str) -> Unclear:
     return Unclear(
         "EOS_DECISION_UNCLEAR",
-        f"Transaction {transactional_id} of micro-batch {batch} is committed, so that was decided; the ledger, as it "
-        "could be read, does not say so.",
+        f"Transaction {transactional_id} of micro-batch {batch} is committed, so the micro-batch was decided; but the "
+        "ledger, as far as it could be read, does not say so.",
         hint="Nothing is lost: start the query again from this checkpoint once the cluster is healthy; that start "
         "determines the outcome.",
         transactional_id=transactional_id,

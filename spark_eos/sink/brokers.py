@@ -37,9 +37,9 @@ def check_brokers(options: SinkOptions) -> None:
     if old:
         raise KafkaError(
             "EOS_BROKER_VERSION",
-            f"These brokers of {options.kafka.bootstrap_servers} are older than Apache Kafka 3.6, or of another make: "
-            f"{', '.join(map(str, old))}. They do not verify that a batch belongs to a transaction, so that one that "
-            "comes late would hold back readers for ever (KIP-890).",
+            f"These brokers of {options.kafka.bootstrap_servers} are older than Apache Kafka 3.6, or another "
+            f"implementation: {', '.join(map(str, old))}. They do not verify that a batch belongs to a transaction, so "
+            "a late batch would hold back readers forever (KIP-890).",
             hint="Use brokers of Apache Kafka 3.6 or newer.",
             brokers=old,
         )
@@ -52,7 +52,7 @@ def _check_verification(options: SinkOptions) -> None:
         raise KafkaError(
             "EOS_TRANSACTION_VERIFICATION_OFF",
             f"These brokers of {options.kafka.bootstrap_servers} do not have {_VERIFICATION}=true: "
-            f"{', '.join(map(str, off))}. A batch that comes late would hold back readers for ever (KIP-890).",
+            f"{', '.join(map(str, off))}. A late batch would hold back readers forever (KIP-890).",
             hint=f"Set {_VERIFICATION}=true on every broker, which is the default; it needs no restart.",
             brokers=off,
         )

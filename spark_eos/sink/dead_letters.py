@@ -61,7 +61,7 @@ def check_dead_letters(options: SinkOptions) -> int:
     if _settings(options.kafka, letters).compacted:
         raise TopicError(
             "EOS_DEAD_LETTER_TOPIC",
-            f"The dead-letter topic {letters} is compacted: of all dead letters with one key, only the last stays.",
+            f"The dead-letter topic {letters} is compacted: only the last dead letter of each key would be kept.",
             hint="Set its cleanup.policy to delete, or use another topic.",
             topic=letters,
         )

@@ -27,7 +27,7 @@ def why_not(kafka: KafkaProperties, range_: OffsetRange, position: int, refusal:
         return KafkaError(
             "EOS_SOURCE_FETCH",
             f"Reading {where} failed: {refusal}.",
-            hint="If it is about authorization, grant READ on the topic; otherwise look into the broker's log.",
+            hint="If it is about authorization, grant READ on the topic; otherwise see the broker's log.",
             topic=r.topic,
             partition=r.partition,
             position=position,

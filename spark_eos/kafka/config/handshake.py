@@ -83,7 +83,7 @@ def _address(server: str) -> Address:
     if found is None:
         raise OptionError(
             "EOS_OPTION_KAFKA_INVALID",
-            f"Option 'kafka.bootstrap.servers' names '{server}', which is no address.",
+            f"Option 'kafka.bootstrap.servers' names '{server}', which is not an address.",
             hint="Give host:port, several with commas between them.",
         )
     return found["v6"] or found["host"], int(found["port"] or _DEFAULT_PORT)
@@ -99,7 +99,7 @@ def _sasl(user: Mapping[str, str]) -> Sasl:
         return Sasl("OAUTHBEARER", oauthbearer=token_settings(user))
     raise unsupported(
         "sasl.mechanism",
-        f"is {mechanism}, which spark-eos does not speak.",
+        f"is {mechanism}, which spark-eos does not support.",
         hint="Use PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER, AWS_MSK_IAM or GSSAPI.",
     )
 

@@ -164,8 +164,8 @@ def _translate_protocols(properties: dict[str, str]) -> None:
         if not given & enough:
             raise unsupported(
                 key,
-                f"is {','.join(sorted(given))}, but the TLS of OpenSSL offers TLSv1.2 and TLSv1.3.",
-                hint="Remove it, or add TLSv1.2. Which of them is used, the brokers decide.",
+                f"is {','.join(sorted(given))}, but OpenSSL offers TLSv1.2 and TLSv1.3.",
+                hint="Remove it, or add TLSv1.2. The brokers decide which one is used.",
             )
 
 

@@ -72,7 +72,7 @@ def _read_pkcs12(what: str, location: str, data: bytes, password: str | None) ->
         raise _unreadable(
             what,
             location,
-            "the password is wrong, or it is no store",
+            "the password is wrong, or the file is not a store",
             f"See kafka.ssl.{what}.password, and the file by: keytool -list -keystore {location}",
         ) from None
     certificates = [found.cert, *found.additional_certs] if found.cert is not None else found.additional_certs

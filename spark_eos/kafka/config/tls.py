@@ -92,7 +92,7 @@ def _set_ciphers(context: ssl.SSLContext, suites: str) -> None:
     except ssl.SSLError:
         raise unsupported(
             "ssl.cipher.suites",
-            f"is {suites}, of which OpenSSL knows none for TLS 1.2.",
+            f"is {suites}, and OpenSSL knows none of them for TLS 1.2.",
             hint="Use OpenSSL's names, such as ECDHE-RSA-AES256-GCM-SHA384, or remove it.",
         ) from None
 

@@ -111,7 +111,7 @@ def _check_claims(settings: Mapping[str, str]) -> None:
     if not given.get("principal") or not given.get("lifeSeconds", "3600").isdigit():
         raise OptionError(
             "EOS_OPTION_KAFKA_INVALID",
-            "The claims of an unsecured token have no principal, or a lifetime that is no number of seconds.",
+            "The claims of an unsecured token have no principal, or a lifetime that is not a number of seconds.",
             hint="Set kafka.sasl.oauthbearer.config to principal=NAME, with lifeSeconds=3600 and scope=A,B as needed; "
             "or unsecuredLoginStringClaim_sub and unsecuredLoginLifetimeSeconds in kafka.sasl.jaas.config.",
         )

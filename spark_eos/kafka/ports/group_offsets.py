@@ -80,6 +80,6 @@ class GroupOffsets:
         return LedgerError(
             "EOS_LEDGER_NOT_WRITABLE",
             f"The consumer offsets of the decision could not be written for group {self._group}: {cause}.",
-            hint="Nothing was decided. Check that the group of 'offsets.group.id' and its coordinator are well.",
+            hint="Nothing was decided. Check that the group of 'offsets.group.id' and its coordinator are healthy.",
             reason=cause,
         )

@@ -59,7 +59,7 @@ def plan(checkpoint: Checkpoint, cluster: Cluster) -> Adoption:
         raise ReplayError(
             "EOS_ADOPT_KNOWN",
             f"The ledger {cluster.ledger} knows the query of {where} already.",
-            hint="Nothing is to be done: start the query. It goes on from its checkpoint.",
+            hint="Nothing needs to be done: start the query, and it continues from its checkpoint.",
         )
     sources = logs.sources(last)
     kafka = topic_twice(sources) is None and all(source.kind != OTHER for source in sources)

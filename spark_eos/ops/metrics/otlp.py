@@ -61,7 +61,7 @@ def checked(address: str) -> str:
     if not fits:
         raise OptionError(
             "EOS_METRICS_ADDRESS",
-            "The address for OpenTelemetry is none that metrics can be sent to.",
+            "Metrics cannot be sent to the address for OpenTelemetry.",
             hint="Use the collector's http://HOST:4318, which takes OTLP over HTTP. Keys belong in the environment's "
             "OTEL_EXPORTER_OTLP_HEADERS.",
             option="otlp",

@@ -104,9 +104,9 @@ def _running(query: str, life: Life) -> CommandError:
     signs = ", ".join(life.signs) or f"its last sign of life was {ago(life.last_s)}"
     return CommandError(
         "EOS_RECOVER_RUNNING",
-        f"Somebody seems to run query {query}: {signs}.",
-        hint="Nothing was done. A query that runs recovers by itself. If nobody does, try again in a minute, or add "
-        "--even-if-running: a run that is alive then stops (EOS_RUN_CLOSED), and its next start goes on.",
+        f"Query {query} seems to be running: {signs}.",
+        hint="Nothing was done. A running query recovers by itself. If none is running, try again in a minute, or add "
+        "--even-if-running: a run that is alive then stops (EOS_RUN_CLOSED), and its next start continues.",
         query=query,
     )
 

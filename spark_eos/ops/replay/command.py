@@ -41,7 +41,7 @@ def replay(asked: ReplayOptions, cluster: Cluster, settings: HadoopSettings) -> 
     if (to is None) != asked.in_place:
         raise ReplayError(
             "EOS_REPLAY_OPTIONS",
-            "Where the query is to go on is not said, or in two ways.",
+            "It is not clear where the query is to continue.",
             hint="Use either --new with the place of a new checkpoint, or --in-place.",
         )
     if asked.finish:

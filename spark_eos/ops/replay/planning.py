@@ -100,8 +100,8 @@ def begun(checkpoint: Checkpoint, cluster: Cluster, to: str | None) -> ReplayPla
         raise ReplayError(
             "EOS_REPLAY_NOT_BEGUN",
             f"The ledger knows of no unfinished replay of {checkpoint.location} to {to or 'itself'}.",
-            hint="It is finished, or was never begun. Write both places as they were written then; 'spark-eos "
-            "checkpoint show' tells.",
+            hint="It is finished, or was never begun. Give both locations exactly as before; 'spark-eos checkpoint "
+            "show' prints them.",
         )
     return ReplayPlan(query, unfinished, logs.done[-1], heads)
 
@@ -110,13 +110,13 @@ def _check_wish(wish: Wish) -> None:
     if sum(value is not None for value in (wish.batch, wish.timestamp_ms, wish.offsets)) != 1:
         raise ReplayError(
             "EOS_REPLAY_OPTIONS",
-            "Where to go back to is not said, or more than once.",
+            "It is not clear where to go back to.",
             hint="Use one of --to-batch, --to-timestamp and --to-offsets.",
         )
     if wish.to is not None and wish.again == (wish.topic is not None):
         raise ReplayError(
             "EOS_REPLAY_OPTIONS",
-            "Where the rows are to go is not said, or in two ways.",
+            "It is not clear where the rows are to be written.",
             hint="Use either --again, to write them once more to the same topics, and to retire the old query, or "
             "--topic, to write them to another topic, while the old query stays as it is.",
         )

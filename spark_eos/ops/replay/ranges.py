@@ -171,7 +171,7 @@ def _check_there(topic: str, partition: int, start: int, stop: int, begin: int, 
         raise ReplayError(
             "EOS_REPLAY_OFFSETS_GONE",
             f"The replay would begin at offset {start} of {topic}-{partition}, but its log now starts at {begin}.",
-            hint="Nothing was changed. Retention, or somebody, has removed those rows. Go back less far, or say "
+            hint="Nothing was changed. Those rows were deleted, by retention or on purpose. Go back less far, or use "
             "--to-offsets with -2, the first offset that is there.",
             topic=topic,
             partition=partition,

@@ -108,7 +108,7 @@ def _stopped(place: PartitionBounds, position: int, end: int, error: ClientError
     return KafkaError(
         "EOS_VERIFY_READ",
         f"Reading {place} got to offset {position}, of {place.begin} to {end}, and no further "
-        f"({error.str() if error else f'the broker gave nothing for {STALL_S:.0f} s'}).",
+        f"({error.str() if error else f'the broker returned nothing for {STALL_S:.0f} s'}).",
         hint="Check that the user may read the topic and that the leaders of its partitions are available. If "
         "retention has just removed rows, run the command again.",
         topic=place.topic,

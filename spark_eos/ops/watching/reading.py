@@ -49,7 +49,7 @@ def chosen(events: Sequence[Event], query: str | None, source: str) -> str:
     """The label of the query to show: the one that is asked for, or that with most events. Raises OptionError."""
     there = queries_in(events)
     if not there or (query is not None and query not in there):
-        what = "no query has told of anything yet" if not there else f"there is no query '{query}'"
+        what = "no query has reported anything yet" if not there else f"there is no query '{query}'"
         raise OptionError(
             "EOS_EVENTS_WITHOUT_QUERY",
             f"{source}: {what}.",

@@ -43,7 +43,7 @@ def test_the_example_is_right_and_says_the_defaults(tmp_path: Path):
     [
         ("schema: n INT, ", "", "line 4: 'files': 'csv' requires a schema"),
         ("format: csv", "format: text", "'files.schema' 'text' does not take a schema"),
-        ("header: true", "multiLine: true", "'files.options.multiLine' is no option of this format"),
+        ("header: true", "multiLine: true", "'files.options.multiLine' is not an option of this format"),
         ("header: true", "quote: «", "'files.options.quote' is not one byte"),
         ("header: true", "escape: x", "'files.options.escape' is neither a quote nor a backslash"),
         ("path: /data", "path: /data, tasks: 0", "'files.tasks' is below 1"),

@@ -100,7 +100,7 @@ def test_each_query_has_its_own_story():
     with pytest.raises(EosError, match=r"no query 'nope'.*q2, copies") as caught:
         chosen(both, "nope", "f")
     assert caught.value.condition == "EOS_EVENTS_WITHOUT_QUERY"
-    with pytest.raises(EosError, match="has told of anything yet"):
+    with pytest.raises(EosError, match="has reported anything yet"):
         chosen([], None, "f")
 
 
