@@ -28,10 +28,10 @@ def verdict(findings: Sequence[Finding]) -> str:
     counts = {severity: [f.severity for f in findings].count(severity) for severity in _WORST_FIRST}
     told = ", ".join(f"{count} {_PLURALS.get(severity, severity.value)}" for severity, count in counts.items())
     if counts[Severity.ERROR]:
-        return f"The promise is not kept here: {told}."
+        return f"The exactly-once requirements are not met here: {told}."
     if counts[Severity.UNKNOWN]:
         return f"Nothing wrong was found, but not everything could be looked at: {told}."
-    return f"The promise is kept here: {told}."
+    return f"The exactly-once requirements are met here: {told}."
 
 
 def as_json(findings: Sequence[Finding], did: Sequence[str]) -> dict[str, Any]:

@@ -74,7 +74,7 @@ def test_a_cluster_that_is_well(patient):
     assert patient.view.open_transactions(doctor_name(patient.prefix, 0)) == set()
     assert patient.run("--longest-stop", "1d") == 0
     told = patient.capsys.readouterr().out
-    assert "The promise is kept here" in told
+    assert "The exactly-once requirements are met here" in told
     assert "warning  " in told  # there is one broker only
 
 
@@ -107,7 +107,7 @@ def test_what_is_missing_comes_with_the_command_that_makes_it(patient):
     assert "kafka-topics.sh" in fix
     assert "nowhere-at-all" in fix
     assert patient.run("--timeout", "86400000") == 1
-    assert "The promise is not kept here" in patient.capsys.readouterr().out
+    assert "The exactly-once requirements are not met here" in patient.capsys.readouterr().out
 
 
 def test_a_ledger_that_loses_decisions(patient, topic):
