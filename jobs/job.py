@@ -126,7 +126,7 @@ class Job(Generic[C]):
             if not stop.asked():
                 return failed(error, verbose=args.verbose)
         if stop.asked():
-            say(f"stopped by {stop.signal}: started again, it goes on where it ended")
+            say(f"stopped by {stop.signal}: restart it, and it resumes where it stopped")
         return DONE
 
     def _parser(self) -> argparse.ArgumentParser:
@@ -138,7 +138,7 @@ class Job(Generic[C]):
         )
         parser.add_argument("--conf", required=True, metavar="FILE", help="the job's YAML file")
         self.options(parser)
-        parser.add_argument("--verbose", action="store_true", help="Spark's own log, and the whole of an error")
+        parser.add_argument("--verbose", action="store_true", help="show Spark's log, and errors in full")
         return parser
 
 

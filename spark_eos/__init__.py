@@ -49,10 +49,10 @@ def metrics(
     endpoint; ``host`` is the interface to listen at, by default all. ``events``: a file to which each event is appended
     as a line of JSON, for ``spark-eos plot``. ``otlp``: the address of an OpenTelemetry collector, such as
     ``http://localhost:4318``, to which the same metrics are sent each minute by OTLP over HTTP. No query fails because
-    of its metrics: what is in the way is logged.
+    of its metrics: problems are logged.
 
     Raises UnsupportedError where the extra that it needs is not installed: ``metrics`` for an endpoint, ``otel`` for a
-    collector; OptionError where the collector's address is none.
+    collector; OptionError where the collector's address is not one.
     """
     from spark_eos.ops.metrics import start
 

@@ -13,7 +13,7 @@ from spark_eos.cli.options import Format, Group, LedgerTopic, Output, Prefix, te
 def acls(
     principal: Annotated[str, typer.Option(metavar="TYPE:NAME", help="who runs the query, as User:ann")],
     servers: Annotated[
-        str, typer.Option("--bootstrap-servers", metavar="HOST:PORT[,…]", help="for the commands; it is not asked")
+        str, typer.Option("--bootstrap-servers", metavar="HOST:PORT[,…]", help="for the commands; it is not contacted")
     ] = "HOST:9092",
     inputs: Annotated[list[str] | None, topic_option("--input", "a topic it reads (repeat)")] = None,
     outputs: Annotated[list[str] | None, topic_option("--output", "a topic it writes (repeat)")] = None,
@@ -38,7 +38,7 @@ def acls(
 ) -> int:
     """Print the commands that grant what a query needs.
 
-    They are of kafka-acls.sh, and grant the least rights of a query. No cluster is asked.
+    They use kafka-acls.sh, and grant the least rights of a query. No cluster is contacted.
     """
     from spark_eos.ops.acls import Query, as_commands, needed
     from spark_eos.ops.answer import Answer

@@ -43,7 +43,7 @@ def run(
 ) -> int:
     """Run a job, by its configuration file.
 
-    'spark-eos run JOB --help' tells of its arguments and exit codes.
+    'spark-eos run JOB --help' lists its arguments and exit codes.
     """
     for number in (signal.SIGTERM, signal.SIGINT):
         # Until the job has handlers of its own, a signal ends it, without a stack trace from an import.
@@ -69,7 +69,7 @@ def demo(
 
     Two jobs copy real rows, one by this sink, one by Spark's own, on a broker of their own. Both are killed and started
     again; then a plain consumer counts what was lost and doubled. It takes some minutes, and needs the extra 'demo'.
-    'spark-eos demo --help' tells of its arguments. Exit code: 0 if this sink has every row once, and in order.
+    'spark-eos demo --help' lists its arguments. Exit code: 0 if this sink has every row once, and in order.
     """
     try:
         code: int = _imported("demo", "The demo", _EXTRAS_OF_DEMO).main(arguments or [])

@@ -23,7 +23,7 @@ from spark_eos.cli.options import (
 if TYPE_CHECKING:
     from spark_eos.ops.answer import Answer
 
-app = new_app("What a mirror of topics leaves to an operator.")
+app = new_app("Move consumer groups to the target of a mirror.")
 
 
 @app.command("move-group")
@@ -51,7 +51,7 @@ def move_group(
     yes: Yes = False,
     output: Output = Format.TEXT,
 ) -> int:
-    """Let a consumer group go on at the target of a mirror where it was at the source.
+    """Let a consumer group continue at a mirror's target where it was at the source.
 
     The cluster of --bootstrap-servers is the target. The consumers must be stopped on both sides. Exit code:
     0 if it was done, or can be; 2 if not.

@@ -23,7 +23,7 @@ from spark_eos.cli.options import (
     tell,
 )
 
-app = new_app("Show how a query is.")
+app = new_app("Show the state of a query.")
 
 Watch = Annotated[
     float, typer.Option("--watch", min=0, metavar="S", help="seconds between two looks, for signs of a run")
@@ -53,7 +53,7 @@ def status(
 ) -> int:
     """Run, micro-batch, open transactions, lag, and who runs it.
 
-    Exit code: 0 if it needs nobody, 1 if it does, 2 if that is unknown.
+    Exit code: 0 if it needs no attention, 1 if it does, 2 if that is unknown.
     """
     from spark_eos.ops.query.status import status as ask
 
@@ -73,7 +73,7 @@ def recover(
     servers: Servers,
     yes: Yes = False,
     even_if_running: Annotated[
-        bool, typer.Option("--even-if-running", help="also where somebody seems to run it; that run then stops")
+        bool, typer.Option("--even-if-running", help="even if it seems to be running; that run then stops")
     ] = False,
     watch: Watch = 3.0,
     quiet: Quiet = 60.0,
@@ -87,8 +87,8 @@ def recover(
     """Do what a start of a query would do first.
 
     Without Spark: what is decided is committed, what is not is aborted, and readers go on. Exit code: 0 if nothing
-    is left to be done, 1 if something is, or --yes is missing, 2 if that is unknown, or somebody seems to run the
-    query: a run that waits for rows gives no sign, so make sure yourself that there is none.
+    is left to be done, 1 if something is, or --yes is missing, 2 if that is unknown, or the query seems to be
+    running: a run that waits for rows gives no sign, so make sure yourself that there is none.
     """
     from spark_eos.ops.query.recovery import recover_query
 

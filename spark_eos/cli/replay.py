@@ -52,10 +52,10 @@ def replay(
     prefix: Prefix = None,
     output: Output = Format.TEXT,
 ) -> int:
-    """Let a query begin again where it was before, on purpose.
+    """Make a query begin again where it was before.
 
     Shows what would be read again, and with --yes makes a checkpoint that begins there. Exit code: 0 if it is done, 1
-    if --yes is missing, 2 if the query cannot be replayed, or not so.
+    if --yes is missing, 2 if the query cannot be replayed, or not in this way.
     """
     from spark_eos.ops.replay import command
 

@@ -83,7 +83,7 @@ class LagWatch:
         try:
             found = oldest_open_transaction(self._kafka, topic, partition)
         except EosError as error:
-            logger.warning("%s-%d: nobody says who holds the last stable offset: %s", topic, partition, error)
+            logger.warning("%s-%d: it is not known who holds the last stable offset: %s", topic, partition, error)
             return
         who = "; ".join(map(str, found)) or "the leader does not say which"
         logger.warning(

@@ -28,7 +28,7 @@ def adopt(checkpoint: Checkpoint, cluster: Cluster, group: str | None, *, yes: b
         after = adoption.batch + 1
         lines.append(f"  taken over: start the query with this checkpoint; it goes on with micro-batch {after}")
     else:
-        lines.append("  Nothing was done: add --yes. The old query must not run any more.")
+        lines.append("  Nothing was done: add --yes. The old query must no longer run.")
     data = {
         "dry_run": not yes,
         "checkpoint": adoption.location,

@@ -69,7 +69,7 @@ def as_text(shown: Shown) -> str:
         lines.append("state       yes")
     lines += [f"source      {kind}" for kind in shown.kinds]
     lines += _table(shown)
-    lines += [f"  {topic}: was deleted or created anew since it was read" for topic in shown.recreated]
+    lines += [f"  {topic}: was deleted or recreated since it was read" for topic in shown.recreated]
     for own in shown.heads:
         lines += ["", *_head_as_text(own)]
     if not shown.heads:

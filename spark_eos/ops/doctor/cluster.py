@@ -20,9 +20,10 @@ _OWN_TOPICS = {
     "__consumer_offsets": ("offsets.topic.replication.factor", "min.insync.replicas"),
 }
 _LOST_WITH = {
-    "__transaction_state": "With one disk, the coordinators forget what is open and decided: rows that are decided are "
-    "aborted, and the query has to write them again.",
-    "__consumer_offsets": "With one disk, the offsets of groups are gone: a new checkpoint cannot go on from them.",
+    "__transaction_state": "If its only disk is lost, the coordinators forget what is open and decided: decided rows "
+    "are aborted, and the query has to write them again.",
+    "__consumer_offsets": "If its only disk is lost, the offsets of groups are gone: a new checkpoint cannot continue "
+    "from them.",
 }
 
 
@@ -68,8 +69,8 @@ def versions(cluster: ClusterFacts, tools: Tools) -> Iterator[Finding]:
             "brokers",
             WARNING,
             f"transaction.version={level}",
-            "The end of a transaction does not fence its producer (KIP-890): the outcome of a transaction is told by "
-            "the log only, which takes longer. Nothing is lost.",
+            "The end of a transaction does not fence its producer (KIP-890): the outcome of a transaction can only be "
+            "read from the log, which takes longer. Nothing is lost.",
             (("# with Kafka 4.0 or newer: " if cluster.before_4_1 else "") + upgrade,),
         )
     if cluster.before_4_1 and level >= _FENCING:
@@ -79,12 +80,12 @@ def versions(cluster: ClusterFacts, tools: Tools) -> Iterator[Finding]:
             "brokers",
             WARNING,
             f"Kafka 4.0: {numbers}",
-            "4.0.0 raises the epoch twice when it fences (KAFKA-19367), so that the log has to tell more often. It is "
-            "handled; 4.0.1 and newer do not do that.",
+            "4.0.0 raises the epoch twice when it fences (KAFKA-19367), so the outcome has to be read from the log "
+            "more often. This is handled; 4.0.1 and newer do not do it.",
             ("# if it is 4.0.0, upgrade the brokers",),
         )
     else:
-        yield Finding("versions", "brokers", OK, "no mistake is known that has to be worked around")
+        yield Finding("versions", "brokers", OK, "no known bug has to be worked around")
 
 
 def timeouts(timeout_ms: int, *, two_phase: bool) -> Iterator[Finding]:
@@ -107,8 +108,8 @@ def retention(cluster: ClusterFacts, stop_s: float, group: str | None) -> Iterat
         what = f"transactional ids are forgotten after {duration(ids_ms / 1000)} (transactional.id.expiration.ms)"
         if ids_ms < stop_s * 1000:
             why = (
-                f"After a stop of {duration(stop_s)}, the coordinators no longer know the query: what became of its "
-                "last micro-batch is told by the log alone, and a ledger that was lost meanwhile is not noticed."
+                f"After a stop of {duration(stop_s)}, the coordinators no longer know the query: the outcome of its "
+                "last micro-batch can only be read from the log, and a ledger that was lost meanwhile is not noticed."
             )
             fix = in_properties(f"transactional.id.expiration.ms={int(stop_s * 1000)}")
             yield Finding("transactional.id.expiration.ms", "brokers", WARNING, what, why, (fix,))
@@ -140,7 +141,7 @@ def clocks(measured: Sequence[Clock], nodes: Sequence[int]) -> Iterator[Finding]
             yield Finding("clock", subject, ERROR, what, why, fix)
         elif off_ms >= _SKEW_MS:
             why = (
-                "How much time a transaction has left is told wrong by so much: a micro-batch may be decided too late "
+                "The time that a transaction has left is misjudged by that much: a micro-batch may be decided too late "
                 "to be committed (EOS_TRANSACTION_LOST). Its rows are then written again."
             )
             yield Finding("clock", subject, WARNING, what, why, fix)

@@ -116,9 +116,9 @@ def rules(asked: PlannedQuery, broker: dict[str, str] | None, *, ledger: bool) -
         subject = f"ledger {options.ledger_topic}"
         fine = "compacted, in sync, and it may be read and written"
         found.append(Rule("ledger", subject, lambda: check_ledger(kafka, options.ledger_topic, broker), fine))
-    fine = "no broker takes a batch that comes too late"
+    fine = "the brokers reject late batches"
     found.append(Rule("late batches", "brokers", lambda: check_brokers(options), fine))
-    fine = "the brokers allow so long a transaction"
+    fine = "the brokers allow a transaction of that length"
     found.append(Rule("transaction.max.timeout.ms", "query", lambda: transaction_timeout(options, broker), fine))
     if options.group_id is not None:
         group = options.group_id

@@ -29,7 +29,7 @@ def durability(role: str, topic: TopicFacts, cluster: ClusterFacts, tools: Tools
             subject,
             WARNING if alone else ERROR,
             "1 replica" + (", and the cluster has one broker" if alone else ""),
-            "What was acknowledged is gone with one disk: rows that count as written, or the ledger's decisions.",
+            "If that disk is lost, so is what was acknowledged: rows that count as written, or the ledger's decisions.",
             () if alone else (more_replicas(topic, cluster, tools),),
         )
     if topic.config is None:
@@ -59,7 +59,7 @@ def _in_sync(subject: str, topic: TopicFacts, fewest: int, alone: bool, tools: T
         what = f"a partition has {here} replica(s) in sync, and {check} is {needed}"
         return Finding(check, subject, ERROR, what, why, (f"# start the broker(s) that are away: {_away(topic)}",))
     if fewest > 1 and needed < 2:
-        why = "One broker alone may acknowledge rows while the others are away; with its disk, these are lost."
+        why = "One broker alone may acknowledge rows while the others are away; if its disk is lost, so are the rows."
         return Finding(check, subject, ERROR, f"{check}={needed}", why, (tools.set_of_topic(topic.name, f"{check}=2"),))
     if 1 < fewest <= needed:
         why = "No broker may be away: the query stops with each restart of a broker. Nothing is lost."
@@ -120,18 +120,18 @@ def _retention(subject: str, topic: TopicFacts, timeout_ms: int, stop_s: float, 
     if kept_ms < timeout_ms:
         why = (
             f"A transaction may stay open for {duration(timeout_ms / 1000)}: its rows can be deleted before they are "
-            "committed, and then nobody ever sees them."
+            "committed, and then no reader ever sees them."
         )
         fix = tools.set_of_topic(topic.name, f"retention.ms={2 * timeout_ms}")
         return Finding("retention", subject, ERROR, what, why, (fix,))
     if kept_ms < stop_s * 1000:
         why = (
-            f"After a stop of {duration(stop_s)}, consumers have missed rows; and what became of the last micro-batch "
-            "can no longer be told by the log, if the coordinators have forgotten it (EOS_OUTCOME_GONE)."
+            f"After a stop of {duration(stop_s)}, consumers have missed rows; and the outcome of the last micro-batch "
+            "can no longer be read from the log if the coordinators have forgotten it (EOS_OUTCOME_GONE)."
         )
         fix = tools.set_of_topic(topic.name, f"retention.ms={int(stop_s * 1000)}")
         return Finding("retention", subject, WARNING, what, why, (fix,))
-    return Finding("retention", subject, OK, f"{what}; those with an older time of their own, at once")
+    return Finding("retention", subject, OK, f"{what}; rows with older timestamps, at once")
 
 
 def _compaction(subject: str, topic: TopicFacts) -> Finding:
@@ -139,8 +139,8 @@ def _compaction(subject: str, topic: TopicFacts) -> Finding:
     if "compact" not in policy:
         return Finding("cleanup.policy", subject, OK, f"cleanup.policy={policy}")
     why = (
-        "Of rows with one key only the last one stays, and rows without a key are refused (EOS_ROW_REFUSED). That is "
-        "right for a table's changes only."
+        "Only the last row of each key is kept, and rows without a key are refused (EOS_ROW_REFUSED). That is right "
+        "for a table's changes only."
     )
     return Finding("cleanup.policy", subject, WARNING, f"cleanup.policy={policy}", why)
 
@@ -180,7 +180,7 @@ def of_an_input(topic: TopicFacts, stop_s: float, tools: Tools) -> Iterator[Find
         what = f"rows are deleted after {duration(kept_ms / 1000)} (retention.ms={kept_ms})"
         yield Finding("retention", subject, ERROR, what, why, (fix,))
     elif kept_bytes >= 0:
-        why = f"Whether rows of {duration(stop_s)} fit into that, nobody can say: what does not is deleted unread."
+        why = f"Whether the rows of {duration(stop_s)} fit into that is not known: what does not is deleted unread."
         yield Finding("retention", subject, WARNING, f"retention.bytes={kept_bytes} for a partition", why)
     else:
         yield Finding("retention", subject, OK, "rows stay for the longest stop")

@@ -93,7 +93,7 @@ def start(
         inbox = Inbox(hub)
     except (OSError, AttributeError) as error:  # no Unix sockets, or no place for one
         inbox = None
-        logger.warning("commits are not counted, as there can be no socket for them: %s", error)
+        logger.warning("commits are not counted, as their socket could not be created: %s", error)
     return Metrics(spark, hub, inbox, endpoint, sender)
 
 

@@ -129,10 +129,10 @@ def as_text(query: str, sinks: Sequence[Sink], life: Life, quiet_s: float, *, ye
         lines += _lines(sink, yes=yes)
     needed = any(sink.needed for sink in sinks)
     if not needed:
-        lines.append("  Nothing is to be done.")
+        lines.append("  Nothing needs to be done.")
     elif not yes:
         if life.running(quiet_s):
-            lines.append("  Somebody seems to run it: with --yes alone this would be refused (--even-if-running).")
+            lines.append("  It seems to be running: with --yes alone, this would be refused (--even-if-running).")
         lines.append("  Nothing was done: add --yes.")
     return "\n".join(lines)
 

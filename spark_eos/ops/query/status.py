@@ -50,7 +50,7 @@ class Status:
                 found.append(f"{_name(own)}: {state_of(own.head)}")
         if self.running is not True and self.shown.open:
             found.append(
-                f"{len(self.shown.open)} transaction(s) hold back readers, and nobody is seen to run the query"
+                f"{len(self.shown.open)} transaction(s) hold back readers, and the query does not seem to be running"
             )
         return found
 

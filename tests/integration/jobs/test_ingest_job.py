@@ -107,7 +107,7 @@ def test_a_signal_in_the_middle_of_a_file(point: str, program: Program, tmp_path
     finally:
         code = ended(first)
     assert code == 0, log.read_text()
-    assert log.read_text().splitlines()[-1] == "stopped by SIGTERM: started again, it goes on where it ended"
+    assert log.read_text().splitlines()[-1] == "stopped by SIGTERM: restart it, and it resumes where it stopped"
     wait_for(lambda: not program.view.open_transactions(program.query), "the end of all transactions", 30)
     how = {"trigger": "{availableNow: true}", "complete": "{renamed: true}"}
     assert ended(program.start(log, **how)) == 0, log.read_text()

@@ -329,7 +329,7 @@ def test_a_job_tells_of_rows_of_none_of_a_broker_that_dies_and_of_its_stop(topic
             assert job.wait(SECONDS) == 0, log.read_text()
             wait_for(lambda: not processes.alive(family), log.read_text, SECONDS)
         assert said_of(log, "stopping: SIGTERM; the micro-batch under way, if any, is given up")
-        assert log.read_text().endswith("stopped by SIGTERM: started again, it goes on where it ended\n")
+        assert log.read_text().endswith("stopped by SIGTERM: restart it, and it resumes where it stopped\n")
         assert strange(log.read_text()) == []
 
         with running(*MODULE, "--conf", str(config), log=log) as job:

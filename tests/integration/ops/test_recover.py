@@ -50,7 +50,7 @@ def test_what_is_decided_becomes_visible_and_the_rest_is_aborted(left, tmp_path,
     head = left.ports.ledger.read()
     assert (head.run, [w.verdict.value for w in head.decision.written]) == (NOBODY, ["committed"])
     assert recover(left, tmp_path, "--yes") == 0
-    assert "Nothing is to be done." in capsys.readouterr().out
+    assert "Nothing needs to be done." in capsys.readouterr().out
     assert left.ports.ledger.read() == head
 
 
