@@ -70,7 +70,7 @@ def rows_changed(said: str) -> EosError:
         "EOS_DELTA_ROWS_CHANGED",
         f"Rows of the table were deleted, updated or overwritten, but a stream of appends cannot tell that: {said}.",
         hint="Read the table's changes, by 'source.changes: true' with a new checkpoint and 'source.startingVersion'. "
-        "Or, if nobody needs to know of them, go on behind that version, once all rows before it are read: a new "
+        "Or, if they do not matter, continue after that version once all rows before it are read: with a new "
         "checkpoint, with the next version as 'source.startingVersion'.",
     )
 
@@ -89,8 +89,8 @@ def log_gone(said: str) -> EosError:
     return DataLossError(
         "EOS_DELTA_LOG_GONE",
         f"The table's log no longer has the versions that this query has not read yet: {said}.",
-        hint="The query was behind for longer than 'delta.logRetentionDuration' says, or somebody has removed files of "
-        "_delta_log. Restore them, or begin with a new checkpoint, which reads the table as it is now.",
+        hint="The query was behind for longer than 'delta.logRetentionDuration' says, or files of _delta_log were "
+        "removed. Restore them, or begin with a new checkpoint, which reads the table as it is now.",
     )
 
 
@@ -109,7 +109,7 @@ def other_table(said: str) -> EosError:
     return TableError(
         "EOS_DELTA_OTHER_TABLE",
         f"The table is not the one that the checkpoint belongs to: {said}.",
-        hint="It was deleted and created anew, or 'source.path' has changed. Correct the path, or begin with a new "
+        hint="It was deleted and recreated, or 'source.path' has changed. Correct the path, or begin with a new "
         "checkpoint, which reads the table from its beginning.",
     )
 
@@ -143,7 +143,7 @@ def two_queries(said: str) -> EosError:
 def conflict(said: str) -> EosError:
     return TableError(
         "EOS_DELTA_CONFLICT",
-        f"Somebody else has changed the rows of the table that this micro-batch was merged into: {said}.",
+        f"Another writer has changed the rows of the table that this micro-batch was merged into: {said}.",
         hint="Nothing of the micro-batch is in the table: start the job again. If it recurs, let OPTIMIZE, DELETE and "
         "other writers run while the job is stopped.",
     )
@@ -152,8 +152,8 @@ def conflict(said: str) -> EosError:
 def columns(said: str) -> EosError:
     return TableError(
         "EOS_DELTA_COLUMNS",
-        f"The columns of the table do not fit the rows any more: {said}.",
-        hint="Somebody has changed the table while the query was running. Start the job again: it says what differs.",
+        f"The columns of the table no longer match the rows: {said}.",
+        hint="The table was changed while the query was running. Start the job again: it says what differs.",
     )
 
 

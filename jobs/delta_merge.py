@@ -107,8 +107,8 @@ def _in_two_partitions() -> Column:
             F.lit(", and topic "),
             *_place(F.col("other.topic"), F.col("other.partition")),
             F.lit(
-                ", so nobody knows which is the last. Hint: Merge by what the producers use as key: it decides on the "
-                "partition."
+                ", so it is not known which is the last. Hint: Merge by what the producers use as key: it decides on "
+                "the partition."
             ),
         )
     ).cast(BooleanType())
@@ -163,7 +163,7 @@ class Merger:
                 raise TopicError(
                     "EOS_DELTA_TOPIC_GREW",
                     f"Topic {topic} has {len(now[topic])} partitions, no longer {len(before[topic])}: the rows of a "
-                    "key may be in two of them, and nobody knows which is the last.",
+                    "key may be in two of them, and it is not known which is the last.",
                     hint="Create a topic with as many partitions as needed, let the producers send every key's rows "
                     "there anew, and merge them into a new table with a new checkpoint and 'source.startingOffsets' = "
                     "earliest. In this table, everything before this micro-batch is merged.",

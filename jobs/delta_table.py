@@ -147,7 +147,7 @@ def check_batches(table: Table, location: str, application: str) -> None:
         raise TableError(
             "EOS_DELTA_TABLE_BEHIND",
             f"By its checkpoint, the query has finished micro-batch {finished}, but the table {table.path} has "
-            f"{'none' if there is None else f'only {there}'} of it. It is another table, was created anew, or was "
+            f"{'none' if there is None else f'only {there}'} of it. It is another table, was recreated, or was "
             "restored.",
             hint="Correct 'target', or restore the checkpoint that belongs to this state of the table. To fill "
             "an empty table anew, begin with a new checkpoint, which reads from 'source.startingOffsets' on.",

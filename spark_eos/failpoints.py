@@ -50,7 +50,7 @@ POINTS = {
     "abort.closed": "the run is closed, nothing is aborted",
     "replay.intended": "replay: the head of the new query is published, no start gets past it",
     "replay.filed": "replay: a file of the new checkpoint is written",
-    "replay.halted": "replay: no start gets past the old query's head any more, what it has open is not aborted",
+    "replay.halted": "replay: no start gets past the old query's head, and what it has open is not aborted yet",
     "replay.moved": "replay in place: a file was moved out of the checkpoint",
     "replay.begun": "replay: the head from which the query goes on is published",
     "recover.closed": "recover: the query is closed, what it has open and not decided is not aborted",

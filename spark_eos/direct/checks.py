@@ -69,7 +69,7 @@ def check_source(options: SourceOptions, *, ordered: bool) -> None:
         raise OptionError(
             "EOS_OPTION_CONFLICT",
             "Option 'kafka.isolation.level' of the source is read_uncommitted, but rows that are aborted later would "
-            "be copied for good.",
+            "be copied permanently.",
             hint="Remove it.",
             option="kafka.isolation.level",
         )

@@ -123,7 +123,8 @@ def transformed(transform: Transform, chunk: Chunk) -> pa.RecordBatch:
     if columns_of(rows.schema.names, transform.columns.topic) != transform.columns:
         raise RowError(
             "EOS_TRANSFORM_RESULT",
-            f"The transform has returned columns {', '.join(rows.schema.names)}, and other ones for an empty batch.",
+            f"The transform has returned columns {', '.join(rows.schema.names)}, but different ones for an empty "
+            "batch.",
             hint="Return the same columns for every batch.",
         )
     return rows

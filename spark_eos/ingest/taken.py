@@ -87,8 +87,8 @@ def _lost(noted: Noted | None, found: Noted) -> LedgerError:
     known = 0 if noted is None else noted.count
     return LedgerError(
         "EOS_INGEST_NOTES_LOST",
-        f"The ledger knows of {known:,} file(s) that the ingest has taken, and their topic has notes of {found.count:,}"
-        f"{', other ones' if known == found.count else ''}.",
+        f"The ledger knows of {known:,} file(s) that the ingest has taken, and their topic has notes of "
+        f"{found.count:,}{', different ones' if known == found.count else ''}.",
         hint="The topic was recreated, has lost records, or something else has written to it, so it is not known which "
         "files were taken. Restore it, or use another name for the ingest, for files that were not taken yet.",
     )

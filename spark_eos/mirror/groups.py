@@ -125,8 +125,7 @@ class Mover:
             if place.topic not in there or there[place.topic].id != place.topic_id:
                 raise TopicError(
                     "EOS_MIRROR_TARGET_RECREATED",
-                    f"The target topic {place.topic} was deleted or created anew since {step.topic} was "
-                    "mirrored to it.",
+                    f"The target topic {place.topic} was deleted or recreated since {step.topic} was mirrored to it.",
                     hint="What the group has not read yet is not there. Mirror the topic again first.",
                     topic=place.topic,
                 )

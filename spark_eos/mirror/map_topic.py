@@ -140,10 +140,10 @@ def not_covered(topic: str, partition: int, offset: int, there: Sequence[Transla
         "EOS_MIRROR_NOT_COVERED",
         f"Offset {offset} of {topic}-{partition} cannot be translated: the offset map has {spans}.",
         hint="Its rows were mirrored more than once, as by a mirror that has begun anew: they are at two places in the "
-        "target, and nobody knows which ones the group wants."
+        "target, and it is not known which ones the group wants."
         if any(translation.doubled for translation in there)
         else "Beyond the end, wait for the mirror. Before the beginning, the rows were never mirrored. Where a topic "
-        "was created anew, give its id.",
+        "was recreated, give its id.",
         topic=topic,
         partition=partition,
         offset=offset,

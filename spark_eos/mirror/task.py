@@ -137,7 +137,7 @@ def _retention_ms(kafka: KafkaProperties, topic: str, window: int) -> int | None
 def _changed(topics: list[str]) -> KafkaError:
     return KafkaError(
         "EOS_MIRROR_TARGET_CHANGED",
-        f"While rows were written to {topics[0]}, it was deleted or created anew.",
+        f"While rows were written to {topics[0]}, it was deleted or recreated.",
         hint="Nothing of what the task has written becomes visible. The next start finds what is lost.",
         topic=topics[0],
     )

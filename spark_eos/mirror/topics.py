@@ -98,8 +98,8 @@ class TargetTopics:
         if before and (there is None or there.id not in before):
             raise TopicError(
                 "EOS_MIRROR_TARGET_RECREATED",
-                f"The target topic {target} was deleted{'' if there is None else ' and created anew'} since rows of "
-                f"{name} were mirrored to it: those are not there any more.",
+                f"The target topic {target} was deleted{'' if there is None else ' and recreated'} since rows of "
+                f"{name} were mirrored to it: they are no longer there.",
                 hint="To mirror them again, begin with a new checkpoint, which reads from 'startingOffsets' on, and "
                 "with another prefix or another topic for the offset map.",
                 topic=target,

@@ -69,7 +69,7 @@ def differences(last: Decision, reports: Collection[TaskReport]) -> str:
         if rows != w.rows:
             told.append(f"task {w.partition} had {w.rows} rows and has {rows} now")
         elif digest != w.digest:
-            told.append(f"task {w.partition} has as many rows as before ({rows}), but other ones")
+            told.append(f"task {w.partition} has as many rows as before ({rows}), but different ones")
     more = f" (and {len(told) - _MOST_TOLD} more)" if len(told) > _MOST_TOLD else ""
     return f"{last.tasks} tasks then, {len(reports)} now; {'; '.join(told[:_MOST_TOLD])}{more}"
 

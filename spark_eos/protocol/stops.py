@@ -65,10 +65,10 @@ def missing_head(batch: int) -> LedgerError:
         "EOS_LEDGER_HEAD_MISSING",
         f"The checkpoint is at micro-batch {batch}, but the ledger knows nothing of this query.",
         hint="Either the ledger topic was lost or is another one (option 'ledger.topic'; 'spark-eos ledger show' lists "
-        "the queries in one), or the checkpoint comes from another sink "
-        f"('spark-eos checkpoint adopt' takes one over). To begin a ledger here, set 'ledger.begin' to "
-        f"{batch}; it counts for that micro-batch only. It repeats no row if whoever had the checkpoint before left no "
-        f"micro-batch under way: each in 'offsets' is in 'commits', too, except {batch}, which this start has planned.",
+        "the queries in one), or the checkpoint comes from another sink ('spark-eos checkpoint adopt' takes one over). "
+        f"To begin a ledger here, set 'ledger.begin' to {batch}; it counts for that micro-batch only. It repeats no "
+        "row if the previous owner of the checkpoint left no micro-batch unfinished: each in 'offsets' is in "
+        f"'commits', too, except {batch}, which this start has planned.",
         batch=batch,
     )
 

@@ -25,7 +25,7 @@ class Losses:
         key = tuple(loss.parameters.values())
         if key not in self._seen:
             self._seen.add(key)
-            logger.warning("%s The query goes on: failOnDataLoss is false.", loss.message)
+            logger.warning("%s The query continues: failOnDataLoss is false.", loss.message)
 
 
 def data_loss(topic: str, partition: int, expected: int, found: int | None, what: str) -> DataLossError:

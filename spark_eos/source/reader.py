@@ -287,7 +287,7 @@ class EosKafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if topic in self._watch.topics().partitions:
             return "the partition is gone; the partitions read of its topic are "
             f"{self._watch.topics().partitions[topic]}"
-        return f"it does not exist: the topic was deleted, or {self._options.selection} does not include it any more"
+        return f"it does not exist: the topic was deleted, or {self._options.selection} no longer includes it"
 
     def _waits_for_more(self, at: PartitionOffsets, ends: PartitionOffsets) -> bool:
         """Whether there are fewer offsets than ``minOffsetsPerTrigger``, and still time to wait for more."""

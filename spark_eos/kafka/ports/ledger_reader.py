@@ -162,7 +162,7 @@ class LedgerReader:
         if any(self._is_another(self._log.topic_id(told_by)) for told_by in (taken_by, self.partition)):
             raise LedgerError(
                 "EOS_LEDGER_TRUNCATED",
-                f"The ledger {self.topic} was deleted, and created anew, since this process has read it: decisions are "
+                f"The ledger {self.topic} was deleted and recreated since this process has read it: decisions are "
                 "lost.",
                 hint=f"Bring back the topic that has them. {_COMPARE}",
             )
@@ -342,7 +342,7 @@ class LedgerReader:
         return LedgerError(
             "EOS_LEDGER_TRUNCATED",
             f"Partition {partition} of the ledger {self.topic} ends at offset {end}, but this process has seen it end "
-            f"at {least}: decisions are lost, as after an unclean leader election or when the topic was created anew.",
+            f"at {least}: decisions are lost, as after an unclean leader election or when the topic was recreated.",
             hint=f"Bring back the replica that has them. {_COMPARE}",
             end=end,
             least=least,

@@ -182,8 +182,8 @@ def _recreated(topic: str, why: str) -> ReplayError:
     return ReplayError(
         "EOS_REPLAY_TOPIC_RECREATED",
         f"Topic {topic} is not the one that the checkpoint knows: {why}.",
-        hint="Nothing was changed. The offsets of the checkpoint mean nothing in a topic that was created anew, or is "
-        "another cluster's.",
+        hint="Nothing was changed. The offsets of the checkpoint mean nothing in a topic that was recreated, or that "
+        "is on another cluster.",
         topic=topic,
     )
 

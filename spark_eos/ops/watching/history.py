@@ -155,7 +155,7 @@ def _unknown(traces: Traces, runs: Sequence[QueryRun]) -> list[str]:
         said.append("Not recorded: when tasks ran, the lag.")
     missing = [number for number in forgotten(traces) if number in traces.done]
     if missing:
-        said.append(f"The ledger, which is compacted, has no record any more of the decisions of {_some(missing)}.")
+        said.append(f"The ledger, which is compacted, no longer has a record of the decisions of {_some(missing)}.")
     decided = {(sink, decision.batch, decision.rev) for _, sink, decision in traces.decisions() if decision.written}
     lost = sorted({number for _, number, _ in decided - traces.markers.keys()})
     if lost:

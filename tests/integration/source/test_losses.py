@@ -89,7 +89,7 @@ def test_a_topic_that_is_no_longer_subscribed_to(reader, topic):
     """What the query has not read of it would be dropped silently."""
     first, second = topic(), topic()
     _, at = run(reader(f"{first},{second}"))
-    with pytest.raises(DataLossError, match=r"'subscribe'.* does not include it any more"):
+    with pytest.raises(DataLossError, match=r"'subscribe'.* no longer includes it"):
         run(reader(first), at)
 
 

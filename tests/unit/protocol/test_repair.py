@@ -110,7 +110,7 @@ def test_the_stop_says_what_differs():
     with pytest.raises(ProtocolStop) as caught:
         _next_decision(Books().ports, replay([[0, 4], [1, 2, 3], [5]], head), head, Books())
     assert "3 tasks then, 3 now" in caught.value.message
-    assert "task 0 has as many rows as before (2), but other ones" in caught.value.message
+    assert "task 0 has as many rows as before (2), but different ones" in caught.value.message
     assert "task 1 had 2 rows and has 3 now" in caught.value.message
     assert caught.value.parameters == {"tasks": 3}
 
