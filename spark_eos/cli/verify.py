@@ -39,9 +39,7 @@ def verify(
         str | None,
         typer.Option(metavar="GROUP", help="only rows below its offsets are due (default: all)", show_default=False),
     ] = None,
-    order: Annotated[
-        OrderChoice, typer.Option(help="what rows keep their order within")
-    ] = OrderChoice.INPUT_PARTITION,
+    order: Annotated[OrderChoice, typer.Option(help="what rows keep their order within")] = OrderChoice.INPUT_PARTITION,
     allow_missing: Annotated[bool, typer.Option("--allow-missing", help="the job filters rows")] = False,
     same_value: Annotated[bool, typer.Option("--same-value", help="a row with another value is torn")] = False,
     json_: Annotated[
