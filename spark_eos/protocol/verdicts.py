@@ -91,9 +91,9 @@ def _settle(ports: Ports, open_ones: dict[Pair, Written]) -> dict[Pair, Verdict]
         "EOS_OUTCOME_UNCLEAR",
         f"The brokers have not said what became of {len(open_ones)} decided transaction(s): "
         f"{', '.join(sorted(pair.id for pair in open_ones))}.",
-        hint="Nothing is lost: start the query again, from this checkpoint, when the cluster is well; it settles them "
-        "before it goes on; so does 'spark-eos recover', without Spark. A new checkpoint would leave their rows out. "
-        "If it stays so, something else may hold the output's partitions open: kafka-transactions.sh find-hanging "
+        hint="Nothing is lost: start the query again, from this checkpoint, once the cluster is healthy; it settles "
+        "them before it goes on; so does 'spark-eos recover', without Spark. A new checkpoint would leave their rows "
+        "out. If it stays so, something else may hold the output's partitions open: kafka-transactions.sh find-hanging "
         "names it.",
     )
 

@@ -11,7 +11,7 @@ from itertools import chain, repeat
 
 from spark_eos.errors import EosError
 from spark_eos.kafka.ports.coordinator import TransactionCoordinator
-from spark_eos.kafka.ports.query import Place, query_ports
+from spark_eos.kafka.ports.query import LedgerPlace, query_ports
 from spark_eos.log import logger
 from spark_eos.options.parse import SinkOptions
 from spark_eos.protocol.batch import take_ahead
@@ -99,6 +99,6 @@ def session_for(options: SinkOptions, ledger_partitions: int, query: str) -> Ses
 
 @lru_cache(maxsize=16)
 def _session_for(options: SinkOptions, ledger_partitions: int, query: str, process_id: int) -> Session:
-    place = Place(options.ledger_topic, ledger_partitions, options.prefix)
+    place = LedgerPlace(options.ledger_topic, ledger_partitions, options.prefix)
     ports, coordinator = query_ports(options.kafka, place, query, options.group_id)
     return Session(ports, coordinator, two_phase=options.two_phase)

@@ -14,7 +14,7 @@ from spark_eos import cli
 from spark_eos.devcluster import DevCluster
 from spark_eos.kafka.admin.configs import create_topic
 from spark_eos.kafka.config.properties import KafkaProperties
-from spark_eos.kafka.ports.query import Place, query_ports
+from spark_eos.kafka.ports.query import LedgerPlace, query_ports
 from spark_eos.protocol.head import FENCING_END, Decision, Job, Written
 from spark_eos.protocol.names import TaskId, ledger_name, task_name
 from spark_eos.protocol.ports import State
@@ -35,7 +35,7 @@ class Left:
         self.servers, self.view = cluster.bootstrap_servers, view
         self.kafka = KafkaProperties({"bootstrap.servers": self.servers})
         assert create_topic(self.kafka, self.ledger, 1, 1, {"cleanup.policy": "compact"})[0] == 0
-        self.ports, self.coordinator = query_ports(self.kafka, Place(self.ledger, 1, PREFIX), self.query)
+        self.ports, self.coordinator = query_ports(self.kafka, LedgerPlace(self.ledger, 1, PREFIX), self.query)
         self.head = open_run(self.ports, RUN, 0, endtxn_version=5, prefix=PREFIX, job=job)
         self.opened: list[Transaction] = []
 

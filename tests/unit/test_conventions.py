@@ -17,17 +17,10 @@ SIMULATION = TESTS / "simulation"
 MOST_LINES = 400
 #: Still to be split: what Spark does on the driver and in tasks; the mistakes by the step that they are made in.
 LONGER = {"simulation/spark.py", "simulation/test_known_mistakes.py"}
-#: Names of classes and aliases that may be defined twice in the package, and why.
-TWICE = {
-    "Offsets": "in the protocol as in Spark's offset log, with partitions as text; in kafka/admin PartitionOffsets",
-    "Place": "in kafka/ports where a query keeps its decisions; in kafka/requests TopicPartition",
-}
 #: Names that say how long something takes, and not in which unit.
 UNITLESS = {"delay", "interval", "pause", "period", "seconds", "timeout", "took", "wait"}
-#: Where such a name is right, or still to be changed.
+#: Where such a name is right.
 WITHOUT_UNIT = {
-    "spark_eos/kafka/admin/topics.py seconds": "to be called timeout_s",
-    "spark_eos/kafka/ports/group_offsets.py seconds": "to be called timeout_s",
     "spark_eos/restarts.py timeout": "Spark's StreamingQuery.awaitTermination has it",
     "jobs/files_taking.py timeout": "Spark's StreamingQuery.awaitTermination has it",
     "jobs/sections.py pause": "a key of the YAML file; its text has a unit",
@@ -107,8 +100,7 @@ def test_a_name_means_one_class():
         for name in types_of(path):
             found.setdefault(name, []).append(str(path.relative_to(ROOT)))
     assert len(found) > 300
-    assert {name: paths for name, paths in found.items() if len(paths) > 1 and name not in TWICE} == {}
-    assert [name for name in TWICE if len(found.get(name, [])) < 2] == []
+    assert {name: paths for name, paths in found.items() if len(paths) > 1} == {}
 
 
 def durations_of(path: Path) -> Iterator[str]:

@@ -16,7 +16,7 @@ from spark_eos.errors import EosError, Unclear
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import close_all
 from spark_eos.kafka.ports.coordinator import TransactionCoordinator
-from spark_eos.kafka.ports.query import Place, query_ports
+from spark_eos.kafka.ports.query import LedgerPlace, query_ports
 from spark_eos.kafka.producer.arrow import ArrowProducer
 from spark_eos.protocol.batch import abort, commit, take_ahead
 from spark_eos.protocol.head import DIGEST_BITS, FENCING_END, Head, Pair, Probe, Written
@@ -65,7 +65,7 @@ class _Driver:
 
     def __post_init__(self) -> None:
         scene, group = self.scene, GROUP if self.scene.with_group else None
-        ports, _ = query_ports(scene.kafka, Place(scene.ledger, 2, scene.prefix), QUERY, group)
+        ports, _ = query_ports(scene.kafka, LedgerPlace(scene.ledger, 2, scene.prefix), QUERY, group)
         self.ports = replace(ports, reach=self._reach)
 
     def _reach(self, point: str) -> None:

@@ -17,13 +17,14 @@ from spark_eos.kafka.errors import refusal
 from spark_eos.kafka.net.client import broker_client
 from spark_eos.kafka.net.metadata import METADATA, about_topics
 from spark_eos.kafka.net.schema import Record
-from spark_eos.kafka.requests.list_offsets import EARLIEST, LATEST, Place, ask_offsets
+from spark_eos.kafka.requests.list_offsets import EARLIEST, LATEST, ask_offsets
 from spark_eos.retry import retrying
+from spark_eos.topic_partition import PartitionOffsets, TopicPartition
 
 #: What `offsets_at` says of a partition without a record of that time or later.
 NO_OFFSET = -1
 
-Offsets = dict[str, dict[int, int]]
+
 K = TypeVar("K")
 
 #: Seconds until a silent cluster is an error.
@@ -68,8 +69,8 @@ def topic_of_coordinator(kafka: KafkaProperties, topic: str, name: str, timeout_
     """The topic as the coordinator of a transactional id knows it. Errors as for `describe_topics`."""
     client = broker_client(kafka)
 
-    def coordinator(seconds: float) -> int | None:
-        return next(iter(client.coordinators([name], seconds)[0]), None)
+    def coordinator(timeout_s: float) -> int | None:
+        return next(iter(client.coordinators([name], timeout_s)[0]), None)
 
     return _told_by(kafka, topic, coordinator, lambda: client.forget([name]), timeout_s)
 
@@ -79,8 +80,8 @@ def topic_of_leader(kafka: KafkaProperties, topic: str, partition: int, timeout_
     it. Errors as for `describe_topics`."""
     client = broker_client(kafka)
 
-    def leader(seconds: float) -> int | None:
-        return client.leaders([(topic, partition)], seconds)[0].get((topic, partition))
+    def leader(timeout_s: float) -> int | None:
+        return client.leaders([(topic, partition)], timeout_s)[0].get((topic, partition))
 
     return _told_by(
         kafka, topic, leader, lambda: client.forget_leader(topic, partition), timeout_s, Code.LEADER_NOT_AVAILABLE
@@ -97,8 +98,8 @@ def _told_by(
 ) -> Topic:
     client = broker_client(kafka)
 
-    def ask(names: list[str], seconds: float) -> dict[str, tuple[int, Record | None]]:
-        node = broker(seconds)
+    def ask(names: list[str], timeout_s: float) -> dict[str, tuple[int, Record | None]]:
+        node = broker(timeout_s)
         answer = None if node is None else client.ask(node, METADATA, about_topics(names))
         if answer is not None:
             return {found.name: (found.error_code, found) for found in answer.topics}
@@ -117,8 +118,8 @@ def _metadata(
 ) -> dict[str, Record]:
     client = broker_client(kafka)
 
-    def ask(names: list[str], seconds: float) -> dict[str, tuple[int, Record]]:
-        return {topic.name: (topic.error_code, topic) for topic in client.metadata(names, seconds, **flags).topics}
+    def ask(names: list[str], timeout_s: float) -> dict[str, tuple[int, Record]]:
+        return {topic.name: (topic.error_code, topic) for topic in client.metadata(names, timeout_s, **flags).topics}
 
     return _ask(kafka, list(topics), ask, timeout_s, name=str, missing_ok=missing_ok)
 
@@ -159,7 +160,7 @@ def _readable(topic_id: bytes) -> str:
 
 def begin_offsets(
     kafka: KafkaProperties, partitions: Mapping[str, Iterable[int]], timeout_s: float = TIMEOUT_S
-) -> Offsets:
+) -> PartitionOffsets:
     """The first offset that each partition still has. Errors as for `topic_partitions`."""
     return _list_offsets(kafka, _each(partitions, EARLIEST), "read_uncommitted", timeout_s)
 
@@ -169,7 +170,7 @@ def end_offsets(
     partitions: Mapping[str, Iterable[int]],
     isolation: Isolation = "read_committed",
     timeout_s: float = TIMEOUT_S,
-) -> Offsets:
+) -> PartitionOffsets:
     """The end of each partition, exclusive: its last stable offset for ``read_committed``, else its high watermark.
 
     One ListOffsets to each leader, all at once. Errors as for `topic_partitions`.
@@ -182,7 +183,7 @@ def offsets_at(
     times: Mapping[str, Mapping[int, int]],
     isolation: Isolation = "read_committed",
     timeout_s: float = TIMEOUT_S,
-) -> Offsets:
+) -> PartitionOffsets:
     """The first offset whose record is of this time (milliseconds since 1970) or later; `NO_OFFSET` where none is.
 
     With ``read_committed``, records beyond the last stable offset do not count. Errors as for `describe_topics`.
@@ -191,19 +192,19 @@ def offsets_at(
     return _list_offsets(kafka, asked, isolation, timeout_s)
 
 
-def _each(partitions: Mapping[str, Iterable[int]], time_: int) -> dict[Place, int]:
+def _each(partitions: Mapping[str, Iterable[int]], time_: int) -> dict[TopicPartition, int]:
     return {(topic, p): time_ for topic, numbers in partitions.items() for p in numbers}
 
 
 def _list_offsets(
-    kafka: KafkaProperties, times: Mapping[Place, int], isolation: Isolation, timeout_s: float
-) -> Offsets:
+    kafka: KafkaProperties, times: Mapping[TopicPartition, int], isolation: Isolation, timeout_s: float
+) -> PartitionOffsets:
     client = broker_client(kafka)
 
-    def ask(places: list[Place], seconds: float) -> dict[Place, tuple[int, int]]:
-        return ask_offsets(client, {place: times[place] for place in places}, isolation, seconds)
+    def ask(places: list[TopicPartition], timeout_s: float) -> dict[TopicPartition, tuple[int, int]]:
+        return ask_offsets(client, {place: times[place] for place in places}, isolation, timeout_s)
 
-    result: Offsets = {}
+    result: PartitionOffsets = {}
     found = _ask(kafka, list(times), ask, timeout_s, name=lambda place: f"{place[0]}-{place[1]}")
     for (topic, partition), offset in found.items():
         result.setdefault(topic, {})[partition] = offset

@@ -16,7 +16,7 @@ from spark_eos.kafka.net.client import broker_client
 from spark_eos.kafka.ports.coordinator import RETRY_S, TransactionCoordinator
 from spark_eos.kafka.ports.ledger_log import KafkaLog
 from spark_eos.kafka.ports.ledger_reader import LedgerReader
-from spark_eos.kafka.ports.query import Place, query_ports
+from spark_eos.kafka.ports.query import LedgerPlace, query_ports
 from spark_eos.kafka.requests.list_transactions import open_transactional_ids
 from spark_eos.protocol.closing import is_waiting
 from spark_eos.protocol.head import NOBODY, Head
@@ -38,9 +38,9 @@ class Cluster:
     prefix: str
 
     @cached_property
-    def place(self) -> Place:
+    def place(self) -> LedgerPlace:
         """Raises TopicError without a ledger that can be read."""
-        return Place(self.ledger, topic_partitions(self.kafka, [self.ledger])[self.ledger], self.prefix)
+        return LedgerPlace(self.ledger, topic_partitions(self.kafka, [self.ledger])[self.ledger], self.prefix)
 
     @cached_property
     def heads(self) -> LedgerReader:

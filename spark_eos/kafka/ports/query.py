@@ -19,7 +19,7 @@ SETTLE_S = 60.0
 
 
 @dataclass(frozen=True)
-class Place:
+class LedgerPlace:
     """Where a query keeps what it decides: the ledger topic, its number of partitions, and the prefix of the query's
     transactional ids."""
 
@@ -29,7 +29,7 @@ class Place:
 
 
 def query_ports(
-    kafka: KafkaProperties, place: Place, query: str, group: str | None = None
+    kafka: KafkaProperties, place: LedgerPlace, query: str, group: str | None = None
 ) -> tuple[Ports, TransactionCoordinator]:
     """``group`` gets the offsets of decisions. The coordinator is the ports' own, with methods that only tasks need."""
     coordinator = TransactionCoordinator(broker_client(kafka), place.prefix, query)

@@ -8,6 +8,7 @@ from spark_eos.kafka.codes import Code
 from spark_eos.kafka.config.properties import Isolation
 from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.kafka.net.schema import INT8, INT16, INT32, INT64, STRING, Request, array, record
+from spark_eos.topic_partition import TopicPartition
 
 EARLIEST = -2
 LATEST = -1
@@ -44,12 +45,10 @@ LIST_OFFSETS = Request(
     ),
 )
 
-Place = tuple[str, int]
-
 
 def ask_offsets(
-    client: BrokerClient, times: Mapping[Place, int], isolation: Isolation, timeout_s: float
-) -> dict[Place, tuple[int, int]]:
+    client: BrokerClient, times: Mapping[TopicPartition, int], isolation: Isolation, timeout_s: float
+) -> dict[TopicPartition, tuple[int, int]]:
     """Error code and offset of each partition, by its leader, for a time in milliseconds, `EARLIEST` or `LATEST`.
 
     All leaders are asked at once. A partition whose leader does not answer has the code REQUEST_TIMED_OUT; the leader
@@ -72,7 +71,9 @@ def ask_offsets(
     return found
 
 
-def _values(topics: Mapping[str, list[int]], times: Mapping[Place, int], isolation: Isolation) -> dict[str, object]:
+def _values(
+    topics: Mapping[str, list[int]], times: Mapping[TopicPartition, int], isolation: Isolation
+) -> dict[str, object]:
     return {
         "replica_id": -1,
         "isolation_level": int(isolation == "read_committed"),

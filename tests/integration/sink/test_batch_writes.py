@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 import spark_eos
 from spark_eos.devcluster import DevCluster
 from spark_eos.kafka.config.properties import KafkaProperties
-from spark_eos.kafka.ports.query import Place, query_ports
+from spark_eos.kafka.ports.query import LedgerPlace, query_ports
 from spark_eos.options.table import DEFAULT_LEDGER_TOPIC, DEFAULT_PREFIX
 from spark_eos.protocol.head import Head
 from spark_eos.protocol.names import query_of_job
@@ -66,7 +66,7 @@ class Jobs:
 
     def head(self, job: str) -> Head:
         partitions = len(self.view.partitions(DEFAULT_LEDGER_TOPIC))
-        place = Place(DEFAULT_LEDGER_TOPIC, partitions, DEFAULT_PREFIX)
+        place = LedgerPlace(DEFAULT_LEDGER_TOPIC, partitions, DEFAULT_PREFIX)
         ports, _ = query_ports(KafkaProperties({"bootstrap.servers": self.servers}), place, query_of_job(job))
         head = ports.ledger.read()
         assert head is not None
