@@ -14,7 +14,7 @@ from jobs._bench.copier import FLINK, STREAMS, Copier
 from jobs._bench.count import count
 from jobs._bench.drain import Run, drain, judge_transactions
 from jobs._bench.meter import BROKER, CLIENT, Meter
-from jobs._bench.queries import ARROW, BUILTIN, COPY, OURS, TUNED, Flow
+from jobs._bench.queries import ARROW, BUILTIN, COPY, MIRROR, OURS, TUNED, Flow
 from jobs._bench.result import Result, Series, WrongResult, cell
 from jobs._bench.session import Bench
 from jobs._bench.source import BATCHES, INPUTS, KEYED, LZ4, METRIC, PARTITIONS, UNIT, inputs
@@ -54,6 +54,7 @@ CONTENDERS = (
     Contender("ours → ours", OURS, OURS),
     Contender("ours, direct: Arrow", ARROW, OURS),
     Contender("ours, direct: copies", COPY, OURS),
+    Contender("ours, mirror", MIRROR, OURS),
     Contender("built-in → ours", BUILTIN, OURS),
     Contender("built-in → built-in", BUILTIN, BUILTIN),
     Contender(_BASELINE, BUILTIN, BUILTIN, TUNED),
@@ -99,6 +100,9 @@ def _run(bench: Bench, contender: Contender, interpreter: str, topic: str, rows:
     if contender.mirror:
         return mirrormaker.copy(bench, topic, PARTITIONS, rows, codec)
     output = f"out-{uuid.uuid4().hex[:8]}"
+    if contender.source == MIRROR:  # which makes the topic itself
+        output = f"{output}.{topic}"
+        return output, _query(bench, contender, topic, output, rows, codec)
     bench.cluster.create_topic(output, PARTITIONS)
     if contender.copier is not None:
         return output, contender.copier.copy(bench, topic, output, PARTITIONS, rows, codec)

@@ -13,19 +13,22 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 
 import spark_eos
+from spark_eos.mirror.plan import Targets
+from spark_eos.mirror.start import mirror
 
 #: Formats: ours, and Spark's own.
 OURS, BUILTIN = "eos-kafka", "kafka"
 NOOP = "noop"
-#: In the place of a format of the source: rows do not pass through the JVM, but are copied, or are Arrow.
-COPY, ARROW = "copy", "arrow"
+#: In the place of a format of the source: rows do not pass through the JVM, but are copied, are Arrow, or are mirrored.
+COPY, ARROW, MIRROR = "copy", "arrow", "mirror"
 #: Librdkafka's defaults, for the built-in sink's Java client. Our sink has the last two of them, and does not linger.
 TUNED = {"kafka.linger.ms": "5", "kafka.batch.size": "1000000", "kafka.compression.type": "none"}
 
 
 @dataclass(frozen=True)
 class Flow:
-    """From one topic to another, or to nothing. ``source`` and ``sink`` are formats; or `COPY` or `ARROW`, and ours.
+    """From one topic to another, or to nothing. ``source`` and ``sink`` are formats; or `COPY`, `ARROW`, `MIRROR` and
+    ours. What a mirror writes to ends in the name of what it reads.
 
     ``max_offsets``: so many offsets in a micro-batch, or None for no limit.
     """
@@ -60,10 +63,27 @@ def write(rows: DataFrame, bootstrap_servers: str, flow: Flow, checkpoint: str) 
 
 def start(spark: SparkSession, bootstrap_servers: str, flow: Flow, checkpoint: str) -> StreamingQuery:
     """The query, which ends when all is read."""
+    if flow.source == MIRROR:
+        return _start_mirror(spark, bootstrap_servers, flow, checkpoint)
     if flow.source in (COPY, ARROW):
         return _start_direct(spark, bootstrap_servers, flow, checkpoint)
     rows = read(spark, bootstrap_servers, flow)
     return write(rows, bootstrap_servers, flow, checkpoint).trigger(availableNow=True).start()
+
+
+def _start_mirror(spark: SparkSession, bootstrap_servers: str, flow: Flow, checkpoint: str) -> StreamingQuery:
+    """What `jobs.mirror` starts, with the topic beside its source, on the same cluster."""
+    source = {"subscribe": flow.input, "startingOffsets": "earliest"}
+    if flow.max_offsets is not None:
+        source["maxOffsetsPerTrigger"] = str(flow.max_offsets)
+    return mirror(
+        spark,
+        source={"kafka.bootstrap.servers": bootstrap_servers, **source},
+        target={"kafka.bootstrap.servers": bootstrap_servers, **flow.sink_options},
+        targets=Targets(prefix=str(flow.output).removesuffix(flow.input)),
+        checkpoint=checkpoint,
+        trigger={"availableNow": True},
+    )
 
 
 def _start_direct(spark: SparkSession, bootstrap_servers: str, flow: Flow, checkpoint: str) -> StreamingQuery:
