@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from spark_eos.cli.options import Format, Group, LedgerTopic, Output, Prefix, tell, topic_option
+
+if TYPE_CHECKING:
+    from spark_eos.ops.acls import Query
 
 
 def acls(
@@ -40,23 +43,29 @@ def acls(
 
     They use kafka-acls.sh, and grant the least rights of a query. No cluster is contacted.
     """
-    from spark_eos.ops.acls import Query, as_commands, needed
-    from spark_eos.ops.answer import Answer
+    from spark_eos.ops.acls import Query
     from spark_eos.options.table import DEFAULT_LEDGER_TOPIC, DEFAULT_PREFIX
 
-    rights = needed(
-        Query(
-            inputs=inputs or [],
-            outputs=outputs or [],
-            group=group,
-            ledger=ledger_topic or DEFAULT_LEDGER_TOPIC,
-            prefix=prefix or DEFAULT_PREFIX,
-            two_phase=two_phase,
-            id=query,
-            creates_ledger=create_ledger,
-            dead_letters=dead_letters,
-            notes=notes,
-        )
+    uses = Query(
+        inputs=inputs or [],
+        outputs=outputs or [],
+        group=group,
+        ledger=ledger_topic or DEFAULT_LEDGER_TOPIC,
+        prefix=prefix or DEFAULT_PREFIX,
+        two_phase=two_phase,
+        id=query,
+        creates_ledger=create_ledger,
+        dead_letters=dead_letters,
+        notes=notes,
     )
+    return print_needed(uses, principal, servers, output)
+
+
+def print_needed(query: Query, principal: str, servers: str, output: Format) -> int:
+    """Print the rights that this query needs. Returns the exit code."""
+    from spark_eos.ops.acls import as_commands, needed
+    from spark_eos.ops.answer import Answer
+
+    rights = needed(query)
     data = [{"principal": principal, **asdict(acl)} for acl in rights]
     return tell(output, lambda: Answer(data, "\n".join(as_commands(rights, principal, servers))))

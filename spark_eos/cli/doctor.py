@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from spark_eos.cli import acls
+from spark_eos.cli.acls import print_needed
 from spark_eos.cli.options import (
     Format,
     Group,
@@ -24,6 +24,8 @@ from spark_eos.cli.options import (
 )
 
 if TYPE_CHECKING:
+    from spark_eos.kafka.config.properties import KafkaProperties
+    from spark_eos.ops.acls import Query
     from spark_eos.ops.answer import Answer
     from spark_eos.ops.doctor.finding import Severity
 
@@ -38,28 +40,37 @@ def seconds(text: str) -> float:
     return float(found[1]) * _UNITS[found[2]]
 
 
+Inputs = Annotated[list[str] | None, topic_option("--input", "a topic that the query reads (repeat)")]
+Outputs = Annotated[list[str] | None, topic_option("--output", "a topic that it writes (repeat)")]
+DeadLetters = Annotated[str | None, topic_option("--dead-letters", "deadLetters.topic")]
+Notes = Annotated[str | None, topic_option("--notes", "the notes of an ingest, for --acls")]
+Timeout = Annotated[
+    int | None, typer.Option("--timeout", min=1, metavar="MS", help="transaction.timeout.ms", show_default=False)
+]
+TwoPhase = Annotated[bool, typer.Option("--two-phase", help="transaction.two.phase.commit is true")]
+LongestStop = Annotated[
+    str, typer.Option("--longest-stop", metavar="TIME", help="for how long the query may be stopped")
+]
+Trial = Annotated[
+    bool, typer.Option("--trial/--no-trial", help="take transactional ids, and abort an empty transaction")
+]
+AclsOnly = Annotated[bool, typer.Option("--acls", help="only print the least rights, as commands")]
+Principal = Annotated[str, typer.Option("--principal", metavar="TYPE:NAME", help="who runs the query, for these")]
+
+
 def doctor(
     servers: Servers,
-    inputs: Annotated[list[str] | None, topic_option("--input", "a topic that the query reads (repeat)")] = None,
-    outputs: Annotated[list[str] | None, topic_option("--output", "a topic that it writes (repeat)")] = None,
+    inputs: Inputs = None,
+    outputs: Outputs = None,
     group: Group = None,
-    dead_letters: Annotated[str | None, topic_option("--dead-letters", "deadLetters.topic")] = None,
-    notes: Annotated[str | None, topic_option("--notes", "the notes of an ingest, for --acls")] = None,
-    timeout_ms: Annotated[
-        int | None,
-        typer.Option("--timeout", min=1, metavar="MS", help="transaction.timeout.ms", show_default=False),
-    ] = None,
-    two_phase: Annotated[bool, typer.Option("--two-phase", help="transaction.two.phase.commit is true")] = False,
-    longest_stop: Annotated[
-        str, typer.Option("--longest-stop", metavar="TIME", help="for how long the query may be stopped")
-    ] = "7d",
-    trial: Annotated[
-        bool, typer.Option("--trial/--no-trial", help="take transactional ids, and abort an empty transaction")
-    ] = True,
-    acls_only: Annotated[bool, typer.Option("--acls", help="only print the least rights, as commands")] = False,
-    principal: Annotated[
-        str, typer.Option("--principal", metavar="TYPE:NAME", help="who runs the query, for these")
-    ] = "User:NAME",
+    dead_letters: DeadLetters = None,
+    notes: Notes = None,
+    timeout_ms: Timeout = None,
+    two_phase: TwoPhase = False,
+    longest_stop: LongestStop = "7d",
+    trial: Trial = True,
+    acls_only: AclsOnly = False,
+    principal: Principal = "User:NAME",
     kafka: Kafka = None,
     kafka_file: KafkaFile = None,
     ledger_topic: LedgerTopic = None,
@@ -72,42 +83,44 @@ def doctor(
     tried is named and cleaned up. Exit code: 0 if all is well, 1 if something is wrong, 2 if something could not be
     determined.
     """
+    from spark_eos.ops.acls import Query
+    from spark_eos.options.table import DEFAULT_LEDGER_TOPIC, DEFAULT_PREFIX
+
+    query = Query(
+        inputs=inputs or [],
+        outputs=outputs or [],
+        group=group,
+        ledger=ledger_topic or DEFAULT_LEDGER_TOPIC,
+        prefix=prefix or DEFAULT_PREFIX,
+        two_phase=two_phase,
+        dead_letters=dead_letters,
+        notes=notes,
+    )
     if acls_only:
-        return acls.acls(
-            principal,
-            servers,
-            inputs,
-            outputs,
-            group,
-            ledger_topic=ledger_topic,
-            dead_letters=dead_letters,
-            notes=notes,
-            prefix=prefix,
-            two_phase=two_phase,
-            output=output,
-        )
+        return print_needed(query, principal, servers, output)
+    stop_s = seconds(longest_stop)
+    return tell(output, lambda: _visit(query, client(servers, kafka, kafka_file), timeout_ms, stop_s, trial, principal))
+
+
+def _visit(
+    query: Query, kafka: KafkaProperties, timeout_ms: int | None, stop_s: float, trial: bool, principal: str
+) -> Answer:
     from spark_eos.ops.doctor.command import doctor as visit
     from spark_eos.ops.doctor.finding import PlannedQuery
     from spark_eos.options.parse import SinkOptions
-    from spark_eos.options.table import DEFAULT_LEDGER_TOPIC, DEFAULT_PREFIX
 
-    stop_s = seconds(longest_stop)
-
-    def answering() -> Answer:
-        options = SinkOptions(
-            client(servers, kafka, kafka_file),
-            topic=outputs[0] if outputs else None,
-            dead_letters=dead_letters,
-            prefix=prefix or DEFAULT_PREFIX,
-            transaction_timeout_ms=timeout_ms,
-            two_phase=two_phase,
-            ledger_topic=ledger_topic or DEFAULT_LEDGER_TOPIC,
-            group_id=group,
-        )
-        asked = PlannedQuery(options, inputs or [], outputs or [], stop_s, trial, principal)
-        return visit(asked, _paint if sys.stdout.isatty() else lambda severity, text: text)
-
-    return tell(output, answering)
+    options = SinkOptions(
+        kafka,
+        topic=query.outputs[0] if query.outputs else None,
+        dead_letters=query.dead_letters,
+        prefix=query.prefix,
+        transaction_timeout_ms=timeout_ms,
+        two_phase=query.two_phase,
+        ledger_topic=query.ledger,
+        group_id=query.group,
+    )
+    asked = PlannedQuery(options, query.inputs, query.outputs, stop_s, trial, principal)
+    return visit(asked, _paint if sys.stdout.isatty() else lambda severity, text: text)
 
 
 def _paint(severity: Severity, text: str) -> str:
