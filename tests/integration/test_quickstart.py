@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import re
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,10 +12,18 @@ from pathlib import Path
 import pytest
 
 from spark_eos.devcluster.ports import free_ports
+from tests.support.bare import Bare
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
 SECONDS = 300
+#: The block that installs. `with_cli` is what comes of it, without the download of 400 MB.
+INSTALL = """\
+python3 -m venv quickstart
+. quickstart/bin/activate
+pip install '.[cli]'
+cd quickstart
+"""
 _BLOCK = re.compile(r"^```(sh|python)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -56,29 +62,14 @@ def blocks_on(port: int) -> list[tuple[str, str]]:
     return [(language, text.replace("9092", str(port))) for language, text in _BLOCK.findall(quickstart)]
 
 
-def installed(folder: Path) -> dict[str, str]:
-    """The environment after the block that installs, but with this checkout: as a wheel, for Spark finds the data
-    source then. What a wheel holds is tested where one is built."""
-    site = folder / "site"
-    site.mkdir()
-    (site / "spark_eos").symlink_to(ROOT / "spark_eos")
-    (site / "pyspark_spark_eos").symlink_to(ROOT / "spark_eos" / "autoload")
-    environ = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK_", "SPARK_LOCAL"))}
-    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-    return environ | {
-        "PATH": path,
-        "PYTHONPATH": str(site),
-        "SPARK_LOCAL_IP": "127.0.0.1",
-    }
-
-
 @pytest.fixture(scope="module")
-def newcomer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Newcomer]:
-    """At the second terminal: the first one is busy with the cluster."""
+def newcomer(with_cli: Bare, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Newcomer]:
+    """At the second terminal: the first one is busy with the cluster. Both are in an environment that has the wheel,
+    what it requires with that extra, and nothing else."""
     folder, (port,) = tmp_path_factory.mktemp("quickstart"), free_ports(1)
     (_, install), (_, cluster), *rest = blocks_on(port)
-    assert "pip install '.[cli]'" in install
-    environ = installed(tmp_path_factory.mktemp("environment"))
+    assert install == INSTALL
+    environ = with_cli.environ()
     command = ["bash", "-c", f"exec {cluster}"]
     with subprocess.Popen(command, cwd=folder, env=environ, stdout=subprocess.PIPE, text=True) as process:
         try:

@@ -14,7 +14,11 @@ import pytest
 SHARES = (
     ("tests/integration/mirror/",),  # the second cluster
     ("tests/integration/jobs/test_job.py",),
-    ("tests/integration/test_setup.py", "tests/integration/devcluster/"),  # the wheel, and environments with it
+    (  # the wheel, and environments with it
+        "tests/integration/test_setup.py",
+        "tests/integration/test_quickstart.py",
+        "tests/integration/devcluster/",
+    ),
     ("tests/integration/sink/test_bad_input.py",),
     ("tests/integration/jobs/test_delta_",),  # the session that knows Delta
     (  # the cluster where something is forbidden
@@ -32,7 +36,6 @@ SHARES = (
     ("tests/integration/test_connect.py",),
     ("tests/integration/ops/test_replay.py",),
     ("tests/integration/test_notebooks.py",),
-    ("tests/integration/test_quickstart.py",),
 )
 
 
