@@ -183,6 +183,16 @@ def _group_of_both(group: str) -> OptionError:
     )
 
 
+def _warn_of_begin(query: str, begin: int) -> None:
+    """Once in an application, before its first run: from then on the head is the application's own. So an application
+    whose own start needed the option is not told to remove it."""
+    logger.warning(
+        "query=%s is in its ledger already: option 'ledger.begin' (%d) has no effect any more, and can be removed.",
+        query,
+        begin,
+    )
+
+
 def _check_checkpoint(options: SinkOptions, facts: Facts, checkpoint: Checkpoint) -> None:
     query = checkpoint.query_id()
     if query is None:
@@ -198,6 +208,8 @@ def _check_checkpoint(options: SinkOptions, facts: Facts, checkpoint: Checkpoint
     ledger = KafkaLedger(options.kafka, options.ledger_topic, facts.ledger_partitions, options.prefix, query)
     head = ledger.read()
     check_halts(head, options.topic)
+    if head is not None and options.ledger_begin is not None and head.driver != facts.driver:
+        _warn_of_begin(query, options.ledger_begin)
     if done is None:
         check_predecessors(options, query)
     elif head is None and options.ledger_begin != done + 1:

@@ -5,6 +5,7 @@ tests/chaos/test_builtin_moving.py does the same with Spark's own source and sin
 
 from __future__ import annotations
 
+import json
 import logging
 import uuid
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 from pyspark.sql import DataFrame
 
 from spark_eos import cli
+from spark_eos.sink import preflight
 from tests.support.kafka_view import KafkaView, write
 from tests.support.opening import Opening
 from tests.support.sink_queries import SECONDS, Sink
@@ -164,6 +166,26 @@ def test_another_partitioner_in_mid_life_is_told_once_a_run(cluster, topic, capl
     each = [given, *[given | choice for choice in chosen], given]
     text = "began with the partitioner 'murmur2_random', and 'kafka.partitioner' is"
     assert [warnings(own, query, f"run-{n}", text, caplog) for n, own in enumerate(each)] == [0, 1, 1, 1, 0]
+
+
+def test_a_beginning_that_is_still_set_is_told_once_an_application(cluster, topic, tmp_path, caplog, monkeypatch):
+    """On the driver, which looks for every micro-batch. The application that needs the option is not told."""
+    query = str(uuid.uuid4())
+    (tmp_path / "commits").mkdir()
+    (tmp_path / "commits" / "4").touch()
+    (tmp_path / "metadata").write_text(json.dumps({"id": query}))
+    given = {"kafka.bootstrap.servers": cluster.bootstrap_servers, "topic": topic(1), "ledger.begin": "5"}
+    given["checkpointLocation"] = str(tmp_path)
+    for n, application in enumerate(("first", "second")):
+        monkeypatch.setenv("SPARK_LOCAL_DIRS", application)
+        for look in range(3):
+            monkeypatch.setattr(preflight, "FRESH_S", 1e-9 * (3 * n + look + 1))
+            Opening(given, query).open(f"run-{application}", 0, batch=5)
+        said = [record.getMessage() for record in caplog.records if "'ledger.begin'" in record.getMessage()]
+        assert len(said) == n
+    assert said == [
+        f"query={query} is in its ledger already: option 'ledger.begin' (5) has no effect any more, and can be removed."
+    ]
 
 
 def warnings(given: dict[str, str], query: str, run: str, text: str, caplog: pytest.LogCaptureFixture) -> int:
