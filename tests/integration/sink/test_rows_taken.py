@@ -26,15 +26,12 @@ from spark_eos.protocol.task import TaskReport, Work
 from spark_eos.protocol.whole import FRESH_MS
 from spark_eos.sink.preflight import preflight
 from spark_eos.sink.session import Session, session_for
+from tests.support.dying import Killed, kill
 from tests.support.opening import Opening
 
 TRANSACTIONS = "org.apache.kafka.tools.TransactionsCommand"
 TIMEOUT_MS = 600_000
 PARTITIONS = 2
-
-
-class Killed(Exception):
-    """The driver is gone."""
 
 
 @dataclass
@@ -67,7 +64,7 @@ class Query:
     def killed_when_decided(self) -> Ports:
         def reach(point: str) -> None:
             if point == "commit.decided":
-                raise Killed
+                kill()
 
         return replace(self.own.ports, reach=reach)
 
@@ -155,14 +152,10 @@ def test_an_end_that_comes_late_is_not_believed(query, view):
 
 def test_an_end_that_comes_late_is_looked_into_by_the_next_run(query, view):
     """The driver is killed before it can; where the transaction began in each partition is in the ledger."""
-
-    def dies() -> None:
-        raise Killed
-
     batch = query.prepared(query.open("first"), began_ms=int(time.time() * 1000))
     (pair,) = batch.pairs
     with pytest.raises(Killed):
-        commit(query.ending_late(pair, dies), batch)
+        commit(query.ending_late(pair, kill), batch)
     with pytest.raises(EosError, match=f"offset 0 of {query.options.topic}-1 on had been aborted") as caught:
         query.open("second")
     assert caught.value.condition == "EOS_ROWS_MISSING"

@@ -1,0 +1,106 @@
+"""Offsets as the user writes them, and whether they fit the partitions that are there."""
+
+from __future__ import annotations
+
+import pytest
+
+from spark_eos.errors import OptionError
+from spark_eos.options.bounds import parse_start
+from spark_eos.options.offsets import check_known, fill_in
+from spark_eos.options.parse import source_options
+
+BEGIN = {"a": {0: 5, 1: 0}, "b": {0: 7}}
+END = {"a": {0: 50, 1: 0}, "b": {0: 70}}
+
+
+def parse(text: str):
+    return parse_start("startingOffsets", text)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('{"a":{"0":23,"1":-2},"b":{"0":-1}}', {"a": {0: 23, 1: 0}, "b": {0: 70}}),
+        ('{"b":{"0":-2},"a":{"1":-1,"0":5}}', {"a": {0: 5, 1: 0}, "b": {0: 7}}),
+    ],
+)
+def test_starting_offsets_resolve(text, expected):
+    """Numbers, -2 for earliest and -1 for latest."""
+    assert fill_in("startingOffsets", parse(text), BEGIN, END) == expected
+
+
+@pytest.mark.parametrize("text", ["earliest", " Latest ", "GROUP"])
+def test_words(text):
+    """In whatever case, as with the built-in source."""
+    assert parse(text) == text.strip().lower()
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "column"),
+    [('{"a":{"0":1}', 1, 13), ('{"a":\n {"0":1,}}', 2, 9), ('{"a":{"0":x}}', 1, 11), ('{"a":{"0":1}} b', 1, 15)],
+)
+def test_malformed_json_is_an_error_with_its_position(text, line, column):
+    """So that one finds the comma in a long text."""
+    with pytest.raises(OptionError) as caught:
+        parse(text)
+    assert caught.value.condition == "EOS_OPTION_OFFSETS_JSON"
+    assert (caught.value.parameters["line"], caught.value.parameters["column"]) == (line, column)
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("newest", "'newest'"),
+        ("[1]", "[1]"),
+        ('{"a":5}', "'a'"),
+        ('{"a":{}}', "'a'"),
+        ('{"a":{"x":1}}', "'x'"),
+        ('{"a":{"-1":1}}', "'-1'"),
+        ('{"a":{"0":"1"}}', '"1" for a-0'),
+        ('{"a":{"0":1.5}}', "1.5 for a-0"),
+        ('{"a":{"0":true}}', "true for a-0"),
+        ('{"a":{"0":-3}}', "-3 for a-0"),
+        ('{"a":{"0":1,"0":2}}', "'0' twice"),
+        ('{"a":{"0":1},"a":{"0":2}}', "'a' twice"),
+    ],
+)
+def test_wrong_offsets_are_named(text, named):
+    """Every refusal says which topic and partition it means."""
+    with pytest.raises(OptionError) as caught:
+        parse(text)
+    assert caught.value.condition == "EOS_OPTION_OFFSETS"
+    assert named in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ('{"a":{"0":1,"1":1},"b":{"0":1},"c":{"0":1}}', "'c'"),
+        ('{"a":{"0":1,"1":1}}', "b-0"),
+        ('{"a":{"0":1},"b":{"0":1}}', "a-1"),
+        ('{"a":{"0":1,"1":1,"2":1},"b":{"0":1}}', "a-2"),
+    ],
+)
+def test_offsets_must_name_the_partitions_that_are_there(text, named):
+    """Neither unknown topics or partitions nor gaps."""
+    with pytest.raises(OptionError) as caught:
+        fill_in("startingOffsets", parse(text), BEGIN, END)
+    assert caught.value.condition == "EOS_OPTION_OFFSETS"
+    assert named in caught.value.message
+
+
+@pytest.mark.parametrize(("at", "fits"), [(4, False), (5, True), (50, True), (51, False)])
+def test_offsets_must_lie_inside_the_partition(at, fits):
+    """The end itself is allowed: the next record to come."""
+    offsets = {"a": {0: at}}
+    if fits:
+        check_known("startingOffsets", offsets, BEGIN, END)
+    else:
+        with pytest.raises(OptionError, match=r"a-0, which has the offsets 5 to 50"):
+            check_known("startingOffsets", offsets, BEGIN, END)
+
+
+def test_bad_starting_offsets_are_found_when_options_are_parsed():
+    """Before any broker is asked."""
+    with pytest.raises(OptionError, match="line 1, column"):
+        source_options({"kafka.bootstrap.servers": "x:1", "subscribe": "a", "startingOffsets": "{"})
