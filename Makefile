@@ -48,7 +48,7 @@ bench: java $(BENCH_STAMP) ## measure ours against Spark's own connector; ARGS="
 profile: java $(BENCH_STAMP) ## draw flame graphs of the path of the data
 	@$(BIN)/python -m jobs.profile $(ARGS)
 
-test: export WIRE_SCHEDULES ?= 500
+test: export WIRE_SCHEDULES ?= 670
 test: java preparing check ## run every check: `make check`, then all other tests but the slow share of the kills
 	@$(PYTEST) -m "not chaos" --durations=10 $(addprefix --ignore=,tests/unit $(MEASURED) $(SCHEDULED) $(WIRE)) $(TWO_AT_ONCE) $(ARGS) $(NONE_WILL_DO)
 
@@ -91,7 +91,7 @@ soak: java $(STAMP) ## random faults against a running query, by SEED=… for SE
 	@$(BIN)/python -m tests.simulation --schedules $${SCHEDULES:-20000} --first $(or $(SEED),0)
 	@SPARK_EOS_WIRE_SCHEDULES=$${WIRE_SCHEDULES:-2000} $(PYTEST) -s $(TWO_AT_ONCE) $(WIRE) $(NONE_WILL_DO)
 
-simulate: $(STAMP) ## run both simulations for long: 20,000 more schedules of the protocol, then 100,000 of the connections
+simulate: $(STAMP) ## run both simulations for long: 20,000 more schedules of the protocol, then 150,000 of the connections
 	@$(BIN)/python -m tests.simulation --schedules $${SCHEDULES:-20000} --state $(VENV)/simulated.json
 	@SPARK_EOS_WIRE_SCHEDULES=$${WIRE_SCHEDULES:-50000} SPARK_EOS_WIRE_STATE=$(VENV)/wire-schedules SPARK_EOS_WIRE_EVERY_BYTE=1 \
 		$(PYTEST) -s $(TWO_AT_ONCE) $(WIRE) $(ARGS) $(NONE_WILL_DO)
