@@ -60,7 +60,8 @@ def check_columns(schema: StructType, topic_option: str | None) -> Columns:
             "EOS_COLUMN_MISSING",
             "There is neither a column 'topic' nor an option 'topic'.",
             hint='Add .option("topic", "…") for all rows, or select a column for each row: … AS topic. A path or a '
-            'table, as in .start("…") or .toTable("…"), is not a topic.',
+            'table, as in .start("…") or .toTable("…"), is not a topic; the latter leaves an empty table, to be '
+            "dropped.",
         )
     return Columns(
         key="key" in names,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 from pyspark.errors import PySparkException
@@ -121,17 +121,33 @@ def test_a_path_names_no_topic(rows, kafka, told, topic, tmp_path):
     told(lambda: writer.start("flights").awaitTermination(SECONDS), "EOS_OPTION_PATH", '.option("topic"')
 
 
-def test_a_table_names_no_topic(spark, rows, kafka, tmp_path):
-    """Spark makes one in its catalog, and does not tell the sink of it, unless as a path."""
-    writer = kafka(rows.writeStream, checkpointLocation=str(tmp_path / "checkpoint")).trigger(availableNow=True)
-    try:
-        with pytest.raises(PySparkException) as caught:
-            writer.toTable("refused_stream").awaitTermination(SECONDS)
-    finally:
-        spark.sql("DROP TABLE IF EXISTS refused_stream")
-    reason = spark_eos.reason(caught.value)
-    assert reason.condition in ("EOS_COLUMN_MISSING", "EOS_OPTION_PATH")
-    assert '.option("topic"' in reason.hint and ".toTable" in reason.hint
+@pytest.fixture
+def to_table(spark, rows, kafka, tmp_path) -> Iterator[Callable[..., Callable[[], None]]]:
+    """``to_table(topic="t")``: a call that starts a query by toTable and waits for its end."""
+
+    def prepare(**options: str) -> Callable[[], None]:
+        given = {"checkpointLocation": str(tmp_path / "checkpoint")} | options
+        writer = kafka(rows.writeStream, **given).trigger(availableNow=True)
+        return lambda: writer.toTable("refused_stream").awaitTermination(SECONDS)
+
+    yield prepare
+    spark.sql("DROP TABLE IF EXISTS refused_stream")
+
+
+def test_a_table_names_no_topic(spark, to_table, told):
+    """Spark makes one in its catalog and leaves it there, as the hint says; no task runs."""
+    told(to_table(), "EOS_COLUMN_MISSING", '.toTable("…"), is not a topic; the latter leaves an empty table')
+    assert spark.catalog.tableExists("refused_stream")
+    spark.sql("DROP TABLE refused_stream")
+    assert not spark.catalog.tableExists("refused_stream")
+
+
+def test_a_table_beside_a_topic_is_not_written_to(spark, to_table, topic, view):
+    """Spark tells the sink nothing of the table, so that nobody can refuse it: the rows go to the topic."""
+    name = topic()
+    to_table(topic=name)()
+    assert view.values(name) == ["a"]
+    assert spark.catalog.tableExists("refused_stream")
 
 
 def test_a_column_in_other_letters(rows, started, told):
