@@ -1,5 +1,4 @@
-"""The rules of the house: conditions have tests, tests say what they hold, files and functions are short, a name means one
-thing."""
+"""The rules of the house: tests of conditions, docstrings of tests, short files and functions, one meaning to a name."""
 
 from __future__ import annotations
 

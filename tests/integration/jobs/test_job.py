@@ -306,7 +306,7 @@ def test_sql_that_spark_does_not_take_is_named_with_its_place_before_any_query(s
 
 
 def test_a_job_tells_of_rows_of_none_of_a_broker_that_dies_and_of_its_stop(topic_names, tmp_path: Path):
-    """One run: rows, idle, a broker that is killed and started again, more rows, and SIGTERM.
+    """One run: a micro-batch slower than the trigger, idle, a broker killed and started again, more rows, and SIGTERM.
 
     Exit code 0, nothing but the job's own lines, no process left, and the next start goes on without a row lost or
     doubled, after a first one that Ctrl-C ends before Spark is up.
@@ -330,6 +330,8 @@ def test_a_job_tells_of_rows_of_none_of_a_broker_that_dies_and_of_its_stop(topic
             wait_for(lambda: not processes.alive(family), log.read_text, SECONDS)
         assert said_of(log, "stopping: SIGTERM; the micro-batch under way, if any, is given up")
         assert log.read_text().endswith("stopped by SIGTERM: restart it, and it resumes where it stopped\n")
+        rate = re.search(r"^batch 1: 1 in, 1 out, (\S+) rows/s", log.read_text(), re.MULTILINE)
+        assert rate is not None and float(rate[1]) < 10  # longer than the interval: "Current batch is falling behind"
         assert strange(log.read_text()) == []
 
         with running(*MODULE, "--conf", str(config), log=log) as job:
