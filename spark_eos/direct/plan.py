@@ -41,6 +41,7 @@ class DirectPlan:
 
     @property
     def transform_name(self) -> str | None:
+        """As the decision records it; None for copies."""
         return None if self.transform is None else self.transform.name
 
     @property
@@ -50,6 +51,7 @@ class DirectPlan:
 
     @property
     def columns(self) -> Columns:
+        """What the rows that are written have."""
         return COPY_COLUMNS if self.transform is None else self.transform.columns
 
     def target(self, topic: str) -> str:

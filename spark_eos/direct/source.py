@@ -62,9 +62,11 @@ class EosDirectDataSource(EosKafkaDataSource):
 
     @hidden_traceback()
     def schema(self) -> StructType:
+        """Of Spark's rows, each of which is a range of offsets."""
         return SCHEMA
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """A reader that hands ranges to the tasks, not records."""
         return DirectStreamReader(self._plan, self._events)
 
     def _writer(self) -> DirectStreamWriter:
@@ -74,6 +76,7 @@ class EosDirectDataSource(EosKafkaDataSource):
 
     @hidden_traceback()
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        """As of `EosKafkaDataSource`: it checks the cluster when made for tasks, not when sent to commit or abort."""
         writer = self._writer()
         if not self._was_sent:
             writer.plan()
@@ -112,6 +115,7 @@ class DirectStreamReader(EosKafkaStreamReader):
 
     @hidden_traceback()
     def latestOffset(self, start: SparkOffset | None = None, limit: ReadLimit | None = None) -> SparkOffset:
+        """Raises CheckpointError where ``start`` is of another cluster."""
         if start is not None:
             check_cluster(formats.from_spark(start).cluster, self._plan.cluster)
         end = super().latestOffset(start, limit)
@@ -147,6 +151,7 @@ class DirectStreamReader(EosKafkaStreamReader):
         check_targets(self._plan, ranges)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """In a task: its ranges, a row each. The sink fetches their records."""
         assert isinstance(partition, RangesOfTask)
         rows = [(r.topic, id_, r.partition, r.start, r.end, partition.tasks) for r, id_ in partition.ranges]
         columns = [

@@ -141,6 +141,7 @@ class Hashed:
         return f"blake2b-{self._hash.hexdigest()}"
 
     def blocks(self) -> Iterator[bytes]:
+        """The content, in order, at most `BLOCK_BYTES` bytes at a time. Raises FileError."""
         store = store_of(self._file.uri, self._settings)
         with _told(self._file.uri, self._settings), store.files.open_input_stream(store.root, compression=None) as data:
             while block := data.read(BLOCK_BYTES):
@@ -168,6 +169,7 @@ def _difference(was: File, found: File) -> str:
 
 
 def changed_meanwhile(file: File, how: str) -> FileError:
+    """``how``: what differs from the listing."""
     return FileError(
         "EOS_FILE_CHANGED_WHILE_READ",
         f"{file.uri} has changed while it was being taken: {how}.",

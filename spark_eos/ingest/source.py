@@ -50,6 +50,7 @@ class Form:
 
     @property
     def text(self) -> TextForm:
+        """How the rows of text files are told apart."""
         return TextForm(self.quote.encode(), self.backslash)
 
 
@@ -78,10 +79,12 @@ class EosFilesDataSource(DataSource):
 
     @hidden_traceback()
     def schema(self) -> str:
+        """Of lines of text, where the user of the format gives no other."""
         return TEXT_SCHEMA
 
     @hidden_traceback()
     def reader(self, schema: StructType) -> DataSourceReader:
+        """For the splits that an ingest has planned. Raises UnsupportedError without them."""
         if "splits" not in self.options:
             raise UnsupportedError(
                 "EOS_FILES_ALONE",

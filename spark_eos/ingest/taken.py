@@ -65,6 +65,7 @@ class Taken:
         self.add(file)
 
     def add(self, file: File) -> None:
+        """Of files with the same content, `digests` names the first; empty files are not compared."""
         self.files[file.uri] = file
         if file.size:
             self.digests.setdefault(file.digest, file.uri)

@@ -44,6 +44,7 @@ def make_map(kafka: KafkaProperties, topic: str, replication: int) -> None:
 
 
 def not_made(topic: str, why: str) -> TopicError:
+    """``why``: what the broker says, or its error code's name."""
     return TopicError(
         "EOS_MIRROR_TOPIC_NOT_MADE",
         f"Topic {topic} could not be created, or given more partitions: {why}.",
@@ -135,6 +136,7 @@ class OffsetMap:
 
 
 def not_covered(topic: str, partition: int, offset: int, there: Sequence[Translation]) -> KafkaError:
+    """For an offset that no translation holds. ``there``: those of its partition."""
     spans = " and ".join(f"{translation.begin} to {translation.end}" for translation in there) or "nothing"
     return KafkaError(
         "EOS_MIRROR_NOT_COVERED",

@@ -20,6 +20,7 @@ class Targets:
     map: str = DEFAULT_MAP
 
     def name(self, topic: str) -> str:
+        """What a topic of the source is called at the target."""
         return self.prefix + topic
 
 
@@ -32,7 +33,9 @@ class MirrorPlan(DirectPlan):
 
     @property
     def aside(self) -> frozenset[str]:
+        """The topic of the offset map."""
         return frozenset([self.targets.map])
 
     def target(self, topic: str) -> str:
+        """As `Targets.name`; the option ``topic`` does not count."""
         return self.targets.name(topic)

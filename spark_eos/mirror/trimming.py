@@ -83,6 +83,7 @@ class Trimming:
     _next: float = field(default=0.0)
 
     def now_and_then(self) -> None:
+        """To be called often: does nothing until `EVERY_S` seconds after the last time. Never raises EosError."""
         if time.monotonic() < self._next:
             return
         self._next = time.monotonic() + EVERY_S

@@ -75,6 +75,8 @@ class EosKafkaBatchWriter(DataSourceArrowWriter):
 
     @hidden_traceback()
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Message:
+        """In a task: write the rows into a transaction of this attempt's own, and leave it open for `commit`. If
+        anything fails, that transaction is aborted."""
         from spark_eos.sink.job import Identity, is_in_foreach_batch
         from spark_eos.sink.task import run_task
 
@@ -93,6 +95,7 @@ class EosKafkaBatchWriter(DataSourceArrowWriter):
 
     @hidden_traceback()
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """On the driver: decide on the transactions of all tasks at once, and end them. Raises EosError."""
         from spark_eos.sink.job import Identity
         from spark_eos.sink.task import opened
 

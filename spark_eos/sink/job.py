@@ -27,6 +27,7 @@ class Identity:
 
     @classmethod
     def here(cls) -> Identity:
+        """Of the task that runs in this process. Raises ProtocolStop outside of a streaming query."""
         context = TaskContext.get()
         query, run, batch = (context.getLocalProperty(name) if context else None for name in _SPARK_PROPERTIES)
         if context is None or query is None or run is None or batch is None:
@@ -63,4 +64,5 @@ class SinkJob:
 
     @property
     def one_of_several(self) -> bool:
+        """Whether this is a write within foreachBatch."""
         return self.each is not None

@@ -33,7 +33,9 @@ class TaskProducer(Protocol):
         """Wait until every row is acknowledged."""
         ...
 
-    def identity(self) -> Pair: ...
+    def identity(self) -> Pair:
+        """Transactional id, producer id and epoch. Raises ProtocolStop if they do not become known."""
+        ...
 
     def firsts(self) -> Mapping[TopicPartition, int]:
         """After `flush`: the offset of the first record in each partition, (topic, number), as far as it is known."""

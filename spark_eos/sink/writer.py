@@ -57,6 +57,8 @@ class EosKafkaStreamWriter(DataSourceStreamArrowWriter):
 
     @hidden_traceback()
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Message:
+        """In a task: write the rows into a transaction of this attempt's own, and leave it open for `commit`. If
+        anything fails, that transaction is aborted."""
         from spark_eos.sink.job import Identity, SinkJob
 
         began = time.perf_counter()
@@ -76,6 +78,10 @@ class EosKafkaStreamWriter(DataSourceStreamArrowWriter):
 
     @hidden_traceback()
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
+        """On the driver: decide on the transactions of all tasks and the input's offsets at once, and end them.
+
+        Raises EosError; a replay of the micro-batch then finds out what was decided.
+        """
         began = time.perf_counter()
         said = all_said(messages, batchId)
         if not said:

@@ -38,6 +38,7 @@ class EosKafkaBatchReader(DataSourceReader):
         return list(planning.tasks(reads, options.min_partitions, options.max_records_per_partition))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """In a task: the records of its ranges, as Arrow. Raises EosError."""
         if isinstance(partition, planning.Task):  # for an empty batch Spark invents a partition
             with hidden_traceback():
                 yield from read_task(self._options.fetching, partition)

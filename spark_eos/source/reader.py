@@ -174,6 +174,7 @@ class EosKafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # In the tasks
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """In a task: the records of its ranges, as Arrow. Raises EosError."""
         assert isinstance(partition, planning.Task)
         with hidden_traceback():
             yield from read_task(self._options.fetching, partition)

@@ -44,6 +44,7 @@ class Piece:
 
     @property
     def density(self) -> float:
+        """Bytes per offset."""
         return self.size / (self.end - self.begin)
 
 

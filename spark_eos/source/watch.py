@@ -98,6 +98,7 @@ class TopicWatch:
 
     @property
     def pinned(self) -> bool:
+        """Whether topics and ends stay what they are: for a query with `availableNow`."""
         return self._pinned
 
     def begins(self, partitions: Mapping[str, Iterable[int]] | None = None) -> PartitionOffsets:

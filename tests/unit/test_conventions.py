@@ -1,4 +1,4 @@
-"""The rules of the house: tests of conditions, docstrings of tests, short files and functions, one meaning to a name."""
+"""The rules of the house: tests of conditions, docstrings of tests, short files and functions, a meaning to a name."""
 
 from __future__ import annotations
 

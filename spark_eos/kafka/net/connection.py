@@ -48,6 +48,7 @@ class Connection(Generic[A]):
         broker.setblocking(False)
 
     def fileno(self) -> int:
+        """The socket's, for select and poll."""
         return self._socket.fileno()
 
     def close(self) -> None:

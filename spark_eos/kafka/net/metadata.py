@@ -68,6 +68,8 @@ def about_topics(topics: Sequence[str] | None) -> dict[str, Any]:
 
 
 class CoordinatorKind(IntEnum):
+    """What FindCoordinator is asked for, by Kafka's numbers."""
+
     GROUP = 0
     TRANSACTION = 1
 

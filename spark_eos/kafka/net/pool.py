@@ -98,6 +98,7 @@ class ConnectionPool(Generic[C]):
             pool.drop(kafka, connection.node)
 
     def close(self) -> None:
+        """Close all that wait for their next use; those in use belong to their users."""
         with self._lock:
             closed, self._waiting = self._waiting, []
         for _, connection in closed:

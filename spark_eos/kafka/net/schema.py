@@ -29,11 +29,13 @@ class FieldReader:
         self._data, self._at = data, 0
 
     def of(self, form: struct.Struct) -> Sequence[Any]:
+        """The next numbers, of a fixed form."""
         found = form.unpack_from(self._data, self._at)
         self._at += form.size
         return found
 
     def varint(self) -> int:
+        """The next unsigned variable-length number."""
         number = shift = 0
         while True:
             byte = self._data[self._at]
@@ -52,6 +54,7 @@ class FieldReader:
         return self.skip(self.count()).decode()
 
     def skip(self, size: int) -> bytes:
+        """The next ``size`` bytes. Raises IndexError if there are fewer."""
         self._at += size
         if self._at > len(self._data):
             raise IndexError(self._at)
@@ -80,6 +83,7 @@ def varint(number: int) -> bytes:
 
 
 def text(text: str) -> bytes:
+    """A compact string, of flexible versions: its length plus one, then UTF-8."""
     data = text.encode()
     return varint(len(data) + 1) + data
 

@@ -27,6 +27,7 @@ _FEW: Final = 64
 
 
 def crc32_of(keys: pa.BinaryArray) -> Hashes:
+    """CRC-32 of each key, the hash of librdkafka's consistent partitioners."""
     return np.fromiter(map(crc32, keys.to_pylist()), np.uint32, len(keys))
 
 

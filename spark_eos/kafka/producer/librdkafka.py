@@ -89,6 +89,7 @@ class LibrdkafkaProducer:
         return {}
 
     def begin(self) -> None:
+        """Local: the coordinator learns of the transaction when the first rows go out."""
         self._producer.begin_transaction()
 
     def identity(self) -> Pair:
@@ -110,6 +111,7 @@ class LibrdkafkaProducer:
 
     @property
     def failed(self) -> bool:
+        """Whether some row was not delivered; `flush` raises the reason."""
         return self._reports.failure is not None
 
     def abort(self) -> None:

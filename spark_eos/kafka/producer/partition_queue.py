@@ -45,6 +45,8 @@ class PartitionQueue:
     pause_s: float = 0.0
 
     def may_send(self, now: float) -> bool:
+        """Whether a waiting batch may go out. The first one goes alone, later ones up to five at once. ``now``: seconds
+        of the steady clock."""
         room = len(self.sent) < (_REMEMBERED if self.begun else 1)
         return bool(self.waiting) and room and not self.turning and self.refused is None and now >= self.not_before
 

@@ -163,6 +163,7 @@ class Sender:
                     self._connections.pop(connection.node).close()
 
     def close(self) -> None:
+        """Give the connections back to the pool, which closes those with a response outstanding."""
         for connection in self._connections.values():
             connection_pool.give_back(self._kafka, connection)
         self._connections.clear()

@@ -51,14 +51,17 @@ class Logs:
 
     @cached_property
     def planned(self) -> list[int]:
+        """Numbers of the micro-batches in the offset log, ascending."""
         return self.checkpoint.batches("offsets")
 
     @cached_property
     def done(self) -> list[int]:
+        """Numbers of those in the commit log, ascending."""
         return self.checkpoint.batches("commits")
 
     @cached_property
     def stateful(self) -> bool:
+        """Whether the query keeps state, as aggregations do."""
         return bool(self.checkpoint.names("state"))
 
     def entry(self, batch: int) -> OffsetLogEntry:
@@ -80,6 +83,7 @@ class Logs:
         return lines
 
     def sources(self, batch: int) -> list[QuerySource]:
+        """By the entry of a micro-batch in the offset log, in the query's order. Raises what `entry` does."""
         return [source_of(line) for line in self.entry(batch).lines]
 
 

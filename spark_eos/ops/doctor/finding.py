@@ -68,6 +68,7 @@ class Tools:
         )
 
     def create(self, topic: str, brokers: int) -> str:
+        """For a new topic: replicated as far as so many brokers allow, at most three times."""
         replicas = min(3, brokers)
         settings = ["--config", f"min.insync.replicas={min(2, replicas)}"]
         return self._command(
@@ -76,9 +77,11 @@ class Tools:
         )
 
     def reassign(self, file: str) -> str:
+        """``file``: the plan, as JSON."""
         return self._command("kafka-reassign-partitions.sh", "--reassignment-json-file", file, "--execute")
 
     def upgrade(self, feature: str, level: int) -> str:
+        """Of a feature of the cluster, such as ``transaction.version``."""
         return self._command("kafka-features.sh", "upgrade", "--feature", f"{feature}={level}")
 
 

@@ -25,6 +25,7 @@ def exit_code(findings: Sequence[Finding]) -> int:
 
 
 def verdict(findings: Sequence[Finding]) -> str:
+    """The last line of a report, with how many findings there are of each severity."""
     counts = {severity: [f.severity for f in findings].count(severity) for severity in _WORST_FIRST}
     told = ", ".join(f"{count} {_PLURALS.get(severity, severity.value)}" for severity, count in counts.items())
     if counts[Severity.ERROR]:

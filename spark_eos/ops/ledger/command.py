@@ -100,6 +100,7 @@ def as_json(entry: NewestHead) -> dict[str, Any]:
 
 
 def as_text(found: Sequence[NewestHead], ledger: str) -> str:
+    """A table, a query in each row."""
     if not found:
         return f"no query in the ledger {ledger}"
     rows = [("query", "sink or job", "generation", "micro-batch", "published", "state", "run")]

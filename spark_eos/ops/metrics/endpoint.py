@@ -27,6 +27,7 @@ class Endpoint:
         threading.Thread(target=self._server.serve_forever, args=(_CLOSE_S,), name="eos endpoint", daemon=True).start()
 
     def close(self) -> None:
+        """Stop serving, and free the port."""
         self._server.shutdown()
         self._server.server_close()
 

@@ -36,6 +36,7 @@ class Exporter:
         ).set(1)
 
     def take(self, event: Event) -> None:
+        """Count one event; those that no metric is made of are ignored."""
         self._queries.learn(event)
         takers: dict[str, Callable[[Event], None]] = {
             "committed": self._committed,

@@ -26,6 +26,8 @@ _WAITING = 128
 
 
 class Consumer(Protocol):
+    """Whoever is handed each event, in the order in which they come."""
+
     def take(self, event: Event) -> None: ...
 
 
@@ -70,6 +72,7 @@ class Inbox:
         threading.Thread(target=self._serve, name="eos metrics", daemon=True).start()
 
     def close(self) -> None:
+        """Take no more events, and remove the socket's folder."""
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)  # which wakes the thread that waits in accept
         self._socket.close()

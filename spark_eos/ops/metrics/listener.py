@@ -25,6 +25,8 @@ _OTHER = "OTHER"
 
 
 class QueryListener(StreamingQueryListener):
+    """Tells the hub what Spark says of its queries: started, progress, terminated."""
+
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
         self._running: set[str] = set()

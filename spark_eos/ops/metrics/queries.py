@@ -28,6 +28,7 @@ class Queries:
         self._ours: set[str] = set()
 
     def learn(self, event: Event) -> None:
+        """From any event: names, what runs, which query reads which source, and which ones have our source or sink."""
         query = event.get("query")
         if query is None:
             return
@@ -44,6 +45,7 @@ class Queries:
             self._ours.add(query)
 
     def is_ours(self, query: str) -> bool:
+        """Whether the query has our source or sink, as far as its events have told."""
         return query in self._ours
 
     @property
@@ -52,6 +54,7 @@ class Queries:
         return self._running.keys() & self._ours
 
     def label(self, query: str | None) -> str:
+        """Its name, or else its id; one word for all batch writes, which have none."""
         return BATCH_WRITE if query is None else self._names.get(query, query)
 
     def of_source(self, source: str) -> str | None:

@@ -25,6 +25,7 @@ class Recent:
         self._events.append(event)
 
     def as_lines(self) -> bytes:
+        """The newest events, oldest first, each as a line of JSON."""
         return "".join(map(_line, tuple(self._events))).encode()
 
 
@@ -36,6 +37,7 @@ class Recorder:
         self._file: TextIO = self._opened()
 
     def take(self, event: Event) -> None:
+        """Append one event. A file that is too large is first moved to ``.1``, in place of the one before it."""
         if self._file.tell() > self._largest:
             self._file.close()
             self._path.replace(self._path.with_name(self._path.name + ".1"))

@@ -26,6 +26,7 @@ class Status:
 
     @property
     def running(self) -> bool | None:
+        """See `Life.running`."""
         return self.life.running(self.quiet_s)
 
     @property

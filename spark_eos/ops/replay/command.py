@@ -76,6 +76,7 @@ def milliseconds(text: str) -> int:
 
 
 def as_json(planned: ReplayPlan, *, done: bool) -> dict[str, Any]:
+    """``done``: whether it was carried out, or only planned."""
     unfinished = planned.unfinished
     return {
         "dry_run": not done,

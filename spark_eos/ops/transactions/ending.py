@@ -39,6 +39,7 @@ class Result:
 
     @property
     def ok(self) -> bool:
+        """Whether all that was to be ended is ended, and nothing is lost."""
         return not self.left and not self.lost
 
 

@@ -77,6 +77,7 @@ class Findings:
         self._keep(fault, [_case(row, note) for row in rows.to_pylist()])
 
     def add_case(self, fault: str, case: Case) -> None:
+        """One more of a fault, kept as an example while there are few. Cases come in order."""
         self.counts[fault] += 1
         if len(self.cases[fault]) < self.limit:  # they are in order
             self._keep(fault, [case])

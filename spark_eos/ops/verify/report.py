@@ -33,10 +33,12 @@ class Report:
 
     @property
     def ok(self) -> bool:
+        """Whether no fault was found; rows that were left out or that still wait are none."""
         return not self.faults
 
     @property
     def verdict(self) -> str:
+        """One line: how many rows got through, or how many there are of each fault."""
         if self.ok:
             left_out = f", {self.counts['left_out']:,} left out" if self.counts["left_out"] else ""
             return f"OK: {self.counts['pairs']:,} rows got through exactly once{left_out}"

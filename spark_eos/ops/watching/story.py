@@ -34,6 +34,7 @@ class BatchTry:
 
     @property
     def done(self) -> bool:
+        """Whether it was committed."""
         return self.outcome in ("committed", "replayed", "repaired")
 
     @property

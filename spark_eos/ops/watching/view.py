@@ -49,6 +49,7 @@ class Now:
 
 
 def now_of(story: Story, blocking: Sequence[BlockingTransaction] | None = None, at: float | None = None) -> Now:
+    """The query at a moment, by default this one: ``at``, in seconds since the epoch."""
     at = time.time() if at is None else at
     recent = [b for b in story.batches if b.done and b.outcome != "replayed" and _ended(b) > at - _RATE_S]
     begin = max(at - _RATE_S, min((run.begin for run in story.runs), default=at))
