@@ -42,8 +42,8 @@ def seconds(text: str) -> float:
 
 Inputs = Annotated[list[str] | None, topic_option("--input", "a topic that the query reads (repeat)")]
 Outputs = Annotated[list[str] | None, topic_option("--output", "a topic that it writes (repeat)")]
-DeadLetters = Annotated[str | None, topic_option("--dead-letters", "deadLetters.topic")]
-Notes = Annotated[str | None, topic_option("--notes", "the notes of an ingest, for --acls")]
+DeadLettersTopic = Annotated[str | None, topic_option("--dead-letters", "deadLetters.topic")]
+NotesTopic = Annotated[str | None, topic_option("--notes", "the notes of an ingest, for --acls")]
 Timeout = Annotated[
     int | None, typer.Option("--timeout", min=1, metavar="MS", help="transaction.timeout.ms", show_default=False)
 ]
@@ -51,7 +51,7 @@ TwoPhase = Annotated[bool, typer.Option("--two-phase", help="transaction.two.pha
 LongestStop = Annotated[
     str, typer.Option("--longest-stop", metavar="TIME", help="for how long the query may be stopped")
 ]
-Trial = Annotated[
+WithTrial = Annotated[
     bool, typer.Option("--trial/--no-trial", help="take transactional ids, and abort an empty transaction")
 ]
 AclsOnly = Annotated[bool, typer.Option("--acls", help="only print the least rights, as commands")]
@@ -63,12 +63,12 @@ def doctor(
     inputs: Inputs = None,
     outputs: Outputs = None,
     group: Group = None,
-    dead_letters: DeadLetters = None,
-    notes: Notes = None,
+    dead_letters: DeadLettersTopic = None,
+    notes: NotesTopic = None,
     timeout_ms: Timeout = None,
     two_phase: TwoPhase = False,
     longest_stop: LongestStop = "7d",
-    trial: Trial = True,
+    trial: WithTrial = True,
     acls_only: AclsOnly = False,
     principal: Principal = "User:NAME",
     kafka: Kafka = None,

@@ -26,7 +26,7 @@ from spark_eos.protocol.stops import (
     missing_head,
     superseded,
 )
-from spark_eos.protocol.task import TaskReport, Work
+from spark_eos.protocol.task import TaskReport
 from spark_eos.protocol.verdicts import abort_all, settle
 
 MARGIN_MS = 30_000
@@ -65,8 +65,8 @@ def commit(ports: Ports, batch: MicroBatch, ahead: Term | None = None) -> Commit
     1. Read the head, take the ledger, read again; meanwhile the coordinators are asked what is open. Where the ledger
        was taken ahead, one look is enough: whoever takes it after us fences our publication, whoever had it before can
        publish no more. It is not enough to abort anything on, as a later taker may be deciding just now.
-    2. A batch that is decided already is compared; what it lost is replaced by its repair. A group that has not been
-       given its offsets, as it is set only now, gets them.
+    2. A batch that is decided already is compared; what it lost is replaced by its repair. A group that is set only
+       now gets its offsets.
     3. Verify that the broker still holds what the tasks wrote; what is open besides are leftovers.
     4. Decide: publish the new head, with the consumer offsets and the notes.
     5. Commit every transaction; then abort the leftovers.
@@ -95,24 +95,28 @@ def commit(ports: Ports, batch: MicroBatch, ahead: Term | None = None) -> Commit
                 mine = None
                 continue
             if problem is not None:
-                if not isinstance(problem, Unclear):
-                    abort_all(ports, batch.pairs)
-                raise problem
+                raise _given_up(ports, batch, problem)
             left = open_ones.keys() - mine.pairs
             ports.reach("commit.verified")
             verify_ms = clock.lap()
             try:
-                given = _offsets_to_give(batch, head.decision), _notes_to_write(batch, head.decision)
-                term.publish(replace(head, decision=mine), *given)
+                offsets, notes = _offsets_to_give(batch, head.decision), _notes_to_write(batch, head.decision)
+                term.publish(replace(head, decision=mine), offsets, notes)
             except NotPublished:
                 continue
         decide_ms = clock.lap()
         ports.reach("commit.decided")
         still_open = _carry_out(ports, mine, left, fresh_until_ms=checked + fresh_for_ms(batch, starts, checked_ms))
-        replayed = any(report.work is not Work.WRITE for report in batch.reports)
         times = verify_ms, decide_ms, clock.lap()
-        return CommitReport(len(batch.written), replayed, *times, len(still_open), len(left), mine.rows)
+        return CommitReport(len(batch.written), batch.replayed, *times, len(still_open), len(left), mine.rows)
     raise decision_unclear(batch.id)
+
+
+def _given_up(ports: Ports, batch: MicroBatch, problem: ProtocolStop) -> ProtocolStop:
+    """The problem, for which nothing is decided; what the tasks wrote is aborted, unless the brokers have not said."""
+    if not isinstance(problem, Unclear):
+        abort_all(ports, batch.pairs)
+    return problem
 
 
 def _carry_out(ports: Ports, mine: Decision, left: Collection[Pair], *, fresh_until_ms: float) -> Collection[Pair]:

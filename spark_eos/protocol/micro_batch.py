@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from spark_eos.protocol.head import DIGEST_BITS, Digest, Offsets, Pair, Written
 from spark_eos.protocol.notes import Notes
 from spark_eos.protocol.ranges import Direct, merged, union
-from spark_eos.protocol.task import TaskReport
+from spark_eos.protocol.task import TaskReport, Work
 
 
 @dataclass(frozen=True)
@@ -69,3 +69,8 @@ class MicroBatch:
     @property
     def pairs(self) -> frozenset[Pair]:
         return frozenset(w.pair for w in self.written)
+
+    @property
+    def replayed(self) -> bool:
+        """Whether its tasks were not simply to write."""
+        return any(report.work is not Work.WRITE for report in self.reports)

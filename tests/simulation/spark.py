@@ -116,11 +116,9 @@ class Query:
         return True
 
     def _stop(self, actor: Actor, fault: Fault) -> bool:
-        running = self.running()
-        if not running:
-            return False
-        running[fault.size % len(running)].interrupted = True
-        return True
+        if running := self.running():
+            running[fault.size % len(running)].interrupted = True
+        return bool(running)
 
     def _driver_dies(self, actor: Actor, fault: Fault) -> bool:
         running = self.running()
