@@ -71,7 +71,6 @@ def commit(ports: Ports, batch: MicroBatch, ahead: Term | None = None) -> Commit
     4. Decide: publish the new head, with the consumer offsets and the notes.
     5. Commit every transaction; then abort the leftovers.
     6. A transaction that was lost all the same stops the query: its replay repairs it.
-
     Raises ProtocolStop; nothing was decided unless it is TransactionLost or Unclear.
     """
     clock = _Clock()
@@ -91,11 +90,11 @@ def commit(ports: Ports, batch: MicroBatch, ahead: Term | None = None) -> Commit
                 return CommitReport(0, True, clock.lap(), rows=head.decision.rows)
             checked, checked_ms, open_ones = ports.elapsed_ms(), ports.now_ms(), {d.pair: d for d in ongoing()}
             starts, problem = _verify(ports, batch, open_ones)
-            if problem is not None and not fresh:
+            if problem is not None:
+                if fresh:
+                    raise _given_up(ports, batch, problem)
                 mine = None
                 continue
-            if problem is not None:
-                raise _given_up(ports, batch, problem)
             left = open_ones.keys() - mine.pairs
             ports.reach("commit.verified")
             verify_ms = clock.lap()
