@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from spark_eos.errors import Diverged
 from spark_eos.protocol.head import Decision, Digest, Head
 from spark_eos.protocol.names import SLOTS, TaskId
+from spark_eos.protocol.new_checkpoint import instead_of_replay
 from spark_eos.protocol.ranges import Direct, Range, merged
 from spark_eos.protocol.task import Assignment, Work, assign
 
@@ -84,7 +85,8 @@ def diverged(decision: Decision, unlike: Sequence[str]) -> Diverged:
         "EOS_REPLAY_DIVERGED",
         f"The replay of micro-batch {decision.batch} is not what was decided: {'; '.join(unlike)}.",
         hint="Put the query back as it was, until this micro-batch is done: spark_eos.direct or rows through Spark, "
-        "the name of the transform, the topics and their cluster.",
+        "the name of the transform, the topics and their cluster. If its file in 'offsets' was lost, so that Spark has "
+        f"planned it anew with other ranges, this checkpoint is of no more use. {instead_of_replay(decision)}",
         batch=decision.batch,
     )
 

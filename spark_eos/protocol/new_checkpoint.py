@@ -55,6 +55,21 @@ def where_it_ended(decision: Decision) -> str:
     )
 
 
+def instead_of_replay(decision: Decision) -> str:
+    """Whether a new checkpoint may take the place of one whose replay is not what was decided, and where it begins."""
+    if not is_visible(decision):
+        return f"Do not begin with a new one: {what_waits(decision)}. The group's offsets are past those rows."
+    if decision.offsets is None:
+        return (
+            "If nothing goes on with this checkpoint or another, begin with a new one, with 'startingOffsets', as all "
+            f"that was decided is visible: {where_it_ended(decision)}."
+        )
+    return (
+        "If nothing goes on with this checkpoint or another, begin with a new one, as all that was decided is visible: "
+        f"{FROM_GROUP}; so do the decided offsets as 'startingOffsets'."
+    )
+
+
 def what_waits(decision: Decision) -> str:
     """Why a new checkpoint would leave rows out, after a decision that is not all visible."""
     if decision.lost:

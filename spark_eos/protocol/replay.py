@@ -9,7 +9,7 @@ from spark_eos.protocol.direct import differences as differences_of_ranges
 from spark_eos.protocol.direct import diverged
 from spark_eos.protocol.head import Decision, Digest
 from spark_eos.protocol.micro_batch import MicroBatch
-from spark_eos.protocol.new_checkpoint import FROM_GROUP, as_json, is_visible, what_waits
+from spark_eos.protocol.new_checkpoint import as_json, instead_of_replay, is_visible
 from spark_eos.protocol.repair import differences
 
 _MOST_LISTED = 20
@@ -52,19 +52,11 @@ def compare(batch: MicroBatch, last: Decision) -> None:
 
 
 def _diverged(batch: MicroBatch, last: Decision, differences: str) -> Diverged:
-    if not is_visible(last):
-        return Diverged(
-            "EOS_REPLAY_DIVERGED",
-            f"The replay of micro-batch {batch.id} is not what was decided: {differences}.",
-            hint=f"{_WHY_DIVERGED} Do not begin with a new one: {what_waits(last)}. The group's offsets are past those "
-            "rows.",
-            batch=batch.id,
-        )
+    seen = " and made visible" if is_visible(last) else ""
     return Diverged(
         "EOS_REPLAY_DIVERGED",
-        f"The replay of micro-batch {batch.id} is not what was decided and made visible: {differences}.",
-        hint=f"{_WHY_DIVERGED} If nothing goes on with this checkpoint or the other, begin with a new one, as all that "
-        f"was decided is visible: {FROM_GROUP}; so do the decided offsets as 'startingOffsets'.",
+        f"The replay of micro-batch {batch.id} is not what was decided{seen}: {differences}.",
+        hint=f"{_WHY_DIVERGED} {instead_of_replay(last)}",
         batch=batch.id,
     )
 

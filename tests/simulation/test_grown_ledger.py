@@ -11,14 +11,16 @@ from .machine import Schedule, play
 from .plan import Plan
 from .world import Fault, Strike, Violation
 
-#: The second start of the query leads to another partition than the first one did, and does not see that one's head.
+#: The second start of the query leads to another partition than the first one did, and sees neither that one's head nor
+#: a transaction of its tasks, which have not begun yet.
 SCHEDULE = Schedule(
     plan=Plan(rows=(4,), tasks=(2, 2, 2), groups=("group", "other"), keeps=False),
     faults=(
         Fault(0, Strike.LEADER_STALE, 15_001, at="open.published"),
-        Fault(11, Strike.LEDGER_GROWS, 15),
-        Fault(8, Strike.SECOND_DRIVER, 301),
-        Fault(26, Strike.APPEND_FAILS, 301),
+        Fault(1, Strike.STALL, 2_000, at="open.published"),
+        Fault(9, Strike.LEDGER_GROWS, 15),
+        Fault(14, Strike.SECOND_DRIVER, 301),
+        Fault(45, Strike.APPEND_FAILS, 3),
     ),
     quantum=5,
 )
