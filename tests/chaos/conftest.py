@@ -48,3 +48,9 @@ def view_of_three(brokers: DevCluster) -> Iterator[KafkaView]:
     """The three brokers as an independent client sees them, not through proxies."""
     with open_view(brokers.bootstrap_servers) as view:
         yield view
+
+
+@pytest.fixture
+def way() -> str:
+    """How rows take their way, for fixtures: through Spark, unless the test itself is by others as well."""
+    return "rows"

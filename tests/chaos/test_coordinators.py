@@ -14,6 +14,7 @@ from spark_eos.protocol.names import ledger_name
 from tests.support.healing import heal
 from tests.support.kafka_view import KafkaView
 from tests.support.scene import Scene, topics_of
+from tests.support.ways import also_by
 
 pytestmark = pytest.mark.chaos
 
@@ -58,6 +59,7 @@ def _home(view: KafkaView, name: str) -> int:
     return int(home)
 
 
+@also_by("transform")
 @pytest.mark.parametrize(
     ("aim", "point", "nth"),
     [
@@ -68,9 +70,9 @@ def _home(view: KafkaView, name: str) -> int:
         (leader_of_the_output, "prepare.wrote", WROTE),
     ],
 )
-def test_a_broker_dies_where_it_matters_most(aim: Aim, point, nth, brokers, view_of_three, spark, tmp_path):
+def test_a_broker_dies_where_it_matters_most(aim: Aim, point, nth, brokers, view_of_three, way, spark, tmp_path):
     """Killed for good, as far as the query is concerned: the other two go on with it."""
-    scene = Scene(view_of_three, topics_of(brokers), tmp_path)
+    scene = Scene(view_of_three, topics_of(brokers), tmp_path, way=way)
     scene.strike(
         spark,
         f"{point}={nth}",
@@ -79,9 +81,10 @@ def test_a_broker_dies_where_it_matters_most(aim: Aim, point, nth, brokers, view
     )
 
 
-def test_all_brokers_are_killed_and_come_back(brokers, view_of_three, spark, tmp_path):
+@also_by("copy", "transform")
+def test_all_brokers_are_killed_and_come_back(brokers, view_of_three, way, spark, tmp_path):
     """Between decision and EndTxn: decision and rows are on disk, and the transactions as open as they were."""
-    scene = Scene(view_of_three, topics_of(brokers), tmp_path)
+    scene = Scene(view_of_three, topics_of(brokers), tmp_path, way=way)
 
     def happens(started):
         for i in range(brokers.size):
@@ -93,6 +96,7 @@ def test_all_brokers_are_killed_and_come_back(brokers, view_of_three, spark, tmp
     scene.strike(spark, f"commit.decided={ENTERED}", happens, heals=lambda: heal(brokers))
 
 
+@also_by("copy")
 @pytest.mark.parametrize(
     ("aim", "point", "nth"),
     [
@@ -102,13 +106,14 @@ def test_all_brokers_are_killed_and_come_back(brokers, view_of_three, spark, tmp
     ],
 )
 def test_a_broker_sleeps_longer_than_requests_and_transactions_live(
-    aim: Aim, point, nth, brokers, view_of_three, spark, tmp_path
+    aim: Aim, point, nth, brokers, view_of_three, way, spark, tmp_path
 ):
     """Its connections stay open and nobody answers; when it wakes up it still believes to lead."""
     scene = Scene(
         view_of_three,
         topics_of(brokers),
         tmp_path,
+        way=way,
         kafka={"socket.timeout.ms": str(REQUEST_MS)},
         sink={"transaction.timeout.ms": str(TIMEOUT_MS)},
     )

@@ -18,6 +18,7 @@ from tests.support.healing import heal
 from tests.support.processor import Load
 from tests.support.proxy import HEADER, Proxy
 from tests.support.scene import Course, Scene, topics_of
+from tests.support.ways import also_by
 
 pytestmark = pytest.mark.chaos
 
@@ -117,15 +118,19 @@ def strike(scene: Scene, spark, point: str, fault: Callable, network: list[Proxy
     return course
 
 
+@also_by("copy")
 @pytest.mark.parametrize("point", POINTS)
 @pytest.mark.parametrize("fault", [requests_are_lost, answers_are_lost])
-def test_one_way_of_the_network_is_lost_for_a_while(fault, point, brokers, view_of_three, network, spark, tmp_path):
+def test_one_way_of_the_network_is_lost_for_a_while(
+    fault, point, brokers, view_of_three, network, way, spark, tmp_path
+):
     """Connections stay, and what was sent meanwhile arrives late: among it requests that were given up."""
     through = ",".join(proxy.address for proxy in network)
-    scene = Scene(view_of_three, topics_of(brokers), tmp_path, bootstrap_servers=through)
+    scene = Scene(view_of_three, topics_of(brokers), tmp_path, way=way, bootstrap_servers=through)
     strike(scene, spark, point, fault, network, FOR_A_WHILE_S)
 
 
+@also_by("transform")
 @pytest.mark.parametrize(
     ("fault", "point"),
     [
@@ -135,29 +140,32 @@ def test_one_way_of_the_network_is_lost_for_a_while(fault, point, brokers, view_
         (answers_are_lost, "commit.decided"),
     ],
 )
-def test_one_way_of_the_network_is_lost_for_good(fault, point, brokers, view_of_three, network, spark, tmp_path):
+def test_one_way_of_the_network_is_lost_for_good(fault, point, brokers, view_of_three, network, way, spark, tmp_path):
     """The query stops by name, and its next start, when the network works, goes on."""
     through = ",".join(proxy.address for proxy in network)
-    scene = Scene(view_of_three, topics_of(brokers), tmp_path, bootstrap_servers=through)
+    scene = Scene(view_of_three, topics_of(brokers), tmp_path, way=way, bootstrap_servers=through)
     assert strike(scene, spark, point, fault, network, None).sees != "waits"
 
 
+@also_by("copy", "transform")
 @pytest.mark.parametrize("fault", [a_trickle, stalls])
-def test_a_network_that_lets_little_through(fault, brokers, view_of_three, network, spark, tmp_path):
+def test_a_network_that_lets_little_through(fault, brokers, view_of_three, network, way, spark, tmp_path):
     """A kilobyte a second, or now and then nothing for three seconds: to the end, however long that takes."""
     through = ",".join(proxy.address for proxy in network)
-    scene = Scene(view_of_three, topics_of(brokers), tmp_path, bootstrap_servers=through)
+    scene = Scene(view_of_three, topics_of(brokers), tmp_path, way=way, bootstrap_servers=through)
     strike(scene, spark, "prepare.wrote", fault, network, None)
 
 
+@also_by("transform")
 @pytest.mark.parametrize("point", POINTS)
-def test_connections_that_are_half_open(point, brokers, view_of_three, network, spark, tmp_path):
+def test_connections_that_are_half_open(point, brokers, view_of_three, network, way, spark, tmp_path):
     """A firewall has forgotten those that were there; whoever connects anew gets through."""
     through = ",".join(proxy.address for proxy in network)
-    scene = Scene(view_of_three, topics_of(brokers), tmp_path, bootstrap_servers=through)
+    scene = Scene(view_of_three, topics_of(brokers), tmp_path, way=way, bootstrap_servers=through)
     strike(scene, spark, point, half_open, network, FOR_A_WHILE_S)
 
 
+@also_by("copy", "transform")
 @pytest.mark.parametrize(
     ("fault", "point"),
     [
@@ -169,19 +177,20 @@ def test_connections_that_are_half_open(point, brokers, view_of_three, network, 
         (damaged_rows, "commit.verified"),
     ],
 )
-def test_answers_with_flipped_bytes(fault, point, brokers, view_of_three, network, spark, tmp_path):
+def test_answers_with_flipped_bytes(fault, point, brokers, view_of_three, network, way, spark, tmp_path):
     """In what says which request is answered and how long the answer is, or in rows, which have a checksum. The rest of
     an answer has none in Kafka: there only TLS helps."""
     through = ",".join(proxy.address for proxy in network)
-    scene = Scene(view_of_three, topics_of(brokers), tmp_path, bootstrap_servers=through)
+    scene = Scene(view_of_three, topics_of(brokers), tmp_path, way=way, bootstrap_servers=through)
     flips = sum(proxy.flips for proxy in network)
     strike(scene, spark, point, fault, network, FOR_A_WHILE_S)
     assert sum(proxy.flips for proxy in network) > flips
 
 
-def test_one_slow_follower(brokers, view_of_three, spark, tmp_path):
+@also_by("copy")
+def test_one_slow_follower(brokers, view_of_three, way, spark, tmp_path):
     """It stays in sync, and what every replica has to have waits for it each time."""
-    scene = Scene(view_of_three, topics_of(brokers), tmp_path)
+    scene = Scene(view_of_three, topics_of(brokers), tmp_path, way=way)
     with slow(brokers, make_follower(brokers)):
         load: list[Load] = []
         course = scene.strike(

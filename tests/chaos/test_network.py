@@ -8,6 +8,7 @@ import pytest
 
 from tests.support.proxy import Proxy
 from tests.support.scene import Scene, topics_of
+from tests.support.ways import also_by
 
 pytestmark = pytest.mark.chaos
 
@@ -29,12 +30,13 @@ def reset(proxy: Proxy) -> None:
     proxy.reset_after(ANSWER_BYTES)
 
 
+@also_by("copy", "transform")
 @pytest.mark.parametrize("point", POINTS)
 @pytest.mark.parametrize(("fault", "lasts"), [(cut, CUT_S), (delay, CUT_S), (reset, 0.0)])
-def test_the_network_fails(fault: Callable, lasts, point, brokers, view_of_three, proxies, spark, tmp_path):
+def test_the_network_fails(fault: Callable, lasts, point, brokers, view_of_three, proxies, way, spark, tmp_path):
     """Cut: connections drop and new ones are refused. Delayed: every answer takes 0.6 s. Reset: answers break off."""
     through = ",".join(proxy.address for proxy in proxies)
-    scene = Scene(view_of_three, topics_of(brokers), tmp_path, bootstrap_servers=through)
+    scene = Scene(view_of_three, topics_of(brokers), tmp_path, way=way, bootstrap_servers=through)
     resets = sum(proxy.resets for proxy in proxies)
 
     def happens(started):

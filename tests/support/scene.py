@@ -24,6 +24,7 @@ from tests.support.arming import Fault, armed
 from tests.support.kafka_view import KafkaView, Row, doubled, write
 from tests.support.recorder import Recorded, judged
 from tests.support.waiting import wait_for
+from tests.support.ways import WAYS
 
 PARTITIONS = 4
 ROWS = 30  # in each partition
@@ -59,7 +60,7 @@ def topics_of(cluster: DevCluster) -> Callable[..., str]:
 
 
 class Scene:
-    """Input, output and the query between them. ``spec`` are fields of the query's spec besides."""
+    """Input, output and the query between them. ``way`` is one of `WAYS`, ``spec`` are fields of its spec besides."""
 
     def __init__(
         self,
@@ -68,6 +69,7 @@ class Scene:
         folder: Path,
         shuffle: int | None = None,
         rows_per_batch: int = ROWS_PER_BATCH,
+        way: str = "rows",
         **spec: Any,
     ) -> None:
         self.view = view
@@ -82,7 +84,8 @@ class Scene:
         write(servers, self.input, rows[:half], commit=True)
         write(servers, self.input, [(p, "aborted") for p in range(PARTITIONS)], commit=False)
         write(servers, self.input, rows[half:], commit=True)
-        fields = {"bootstrap_servers": servers, "checkpoint": str(folder / "checkpoint"), "shuffle": shuffle, **spec}
+        fields = {"bootstrap_servers": servers, "checkpoint": str(folder / "checkpoint"), "shuffle": shuffle}
+        fields |= WAYS[way] | spec
         self.spec = query.Spec(
             input=self.input,
             output=self.output,

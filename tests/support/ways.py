@@ -1,0 +1,19 @@
+"""The ways that rows take from topic to topic: through Spark, or by ranges of offsets (`spark_eos.direct`)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+#: Of each way, the fields of a query's spec.
+WAYS: dict[str, dict[str, Any]] = {
+    "rows": {},
+    "copy": {"direct": True, "copies": True},
+    "transform": {"direct": True},
+}
+
+
+def also_by(*direct: str) -> pytest.MarkDecorator:
+    """A test with rows through Spark, which gets them by these direct ways as well, in the long share of the tests."""
+    return pytest.mark.parametrize("way", ["rows", *(pytest.param(way, marks=pytest.mark.chaos) for way in direct)])
