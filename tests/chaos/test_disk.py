@@ -15,6 +15,7 @@ from tests.support.arming import armed
 from tests.support.kafka_view import open_view
 from tests.support.scene import Course, Scene, tell, topics_of
 from tests.support.waiting import wait_for
+from tests.support.ways import also_by
 
 pytestmark = pytest.mark.chaos
 
@@ -47,12 +48,13 @@ def fill(disk: Path) -> None:
             file.write(bytes(PAGE))
 
 
+@also_by("copy", "transform")
 @pytest.mark.parametrize("point", ["prepare.wrote", "commit.decided"])
-def test_a_checkpoint_on_a_full_disk(point, cluster, spark, disk, tmp_path):
+def test_a_checkpoint_on_a_full_disk(point, cluster, way, spark, disk, tmp_path):
     """Spark cannot note that the micro-batch is done, and stops. When there is room, it is replayed: nothing is written
     twice, as it was decided."""
     with open_view(cluster.bootstrap_servers) as view:
-        scene = Scene(view, topics_of(cluster), tmp_path, checkpoint=str(disk / "checkpoint"))
+        scene = Scene(view, topics_of(cluster), tmp_path, way=way, checkpoint=str(disk / "checkpoint"))
         with scene.recorded():
             with armed(spark, f"{point}=hold@{7 if point.startswith('prepare') else 3}", tmp_path / "faults") as fault:
                 started = query.start(spark, scene.spec)
@@ -73,11 +75,12 @@ def test_a_checkpoint_on_a_full_disk(point, cluster, spark, disk, tmp_path):
         tell(Course(FULL, scene.went_on(since), scene.rewritten()))
 
 
-def test_a_disk_that_is_full_before_a_batch_is_planned(cluster, spark, disk, tmp_path):
+@also_by("copy", "transform")
+def test_a_disk_that_is_full_before_a_batch_is_planned(cluster, way, spark, disk, tmp_path):
     """Spark cannot note where the micro-batch ends, so nothing of it is written."""
     with open_view(cluster.bootstrap_servers) as view:
         checkpoint = disk / "checkpoint"
-        scene = Scene(view, topics_of(cluster), tmp_path, checkpoint=str(checkpoint), available_now=False)
+        scene = Scene(view, topics_of(cluster), tmp_path, way=way, checkpoint=str(checkpoint), available_now=False)
         with scene.recorded():
             started = query.start(spark, scene.spec)
             try:
@@ -91,7 +94,7 @@ def test_a_disk_that_is_full_before_a_batch_is_planned(cluster, spark, disk, tmp
                 started.stop()
             assert FULL in str(started.exception())
             assert set(view.values(scene.output, committed=False)) == {
-                query.expected(value) for values in scene.values.values() for value in values[:-1]
+                scene.spec.expected(value) for values in scene.values.values() for value in values[:-1]
             }
             (disk / "filler").unlink()
             since = time.time()

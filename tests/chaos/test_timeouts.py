@@ -13,6 +13,7 @@ from tests.support.kafka_view import open_view
 from tests.support.killing import running
 from tests.support.scene import PARTITIONS, ROWS_PER_BATCH, Course, Scene, tell, topics_of
 from tests.support.waiting import wait_for
+from tests.support.ways import also_by
 
 TIMEOUT_MS = 12_000  # no micro-batch may take half of it
 IN_BATCH_2 = "hold@3"  # micro-batch 0 is empty
@@ -26,6 +27,7 @@ def punctual() -> Iterator[DevCluster]:
         yield cluster
 
 
+@also_by("copy", "transform")
 @pytest.mark.parametrize(
     ("point", "condition", "lost"),
     [
@@ -34,10 +36,10 @@ def punctual() -> Iterator[DevCluster]:
         pytest.param("commit.between", "EOS_TRANSACTION_LOST", PARTITIONS - 1, marks=pytest.mark.chaos),
     ],
 )
-def test_a_driver_that_sleeps_past_the_transactions_timeout(point, condition, lost, punctual, spark, tmp_path):
+def test_a_driver_that_sleeps_past_the_transactions_timeout(point, condition, lost, punctual, way, spark, tmp_path):
     """Before the decision the batch is replayed; after it, exactly what was lost is written again."""
     with open_view(punctual.bootstrap_servers) as view:
-        scene = Scene(view, topics_of(punctual), tmp_path, sink={"transaction.timeout.ms": str(TIMEOUT_MS)})
+        scene = Scene(view, topics_of(punctual), tmp_path, way=way, sink={"transaction.timeout.ms": str(TIMEOUT_MS)})
 
         def sleep(started):
             assert len(view.open_transactions(started.id)) == lost
@@ -61,11 +63,12 @@ def forgetful() -> Iterator[DevCluster]:
 
 
 @pytest.mark.chaos
+@also_by("copy", "transform")
 @pytest.mark.parametrize(("point", "lost"), [("commit.decided", PARTITIONS), ("commit.ended", 0)])
-def test_transactional_ids_that_have_expired_before_the_replay(point, lost, forgetful, spark, tmp_path):
+def test_transactional_ids_that_have_expired_before_the_replay(point, lost, forgetful, way, spark, tmp_path):
     """Killed after the decision; when the coordinator knows the ids no more, the log says what became of them."""
     with open_view(forgetful.bootstrap_servers) as view:
-        scene = Scene(view, topics_of(forgetful), tmp_path, sink={"transaction.timeout.ms": str(TIMEOUT_MS)})
+        scene = Scene(view, topics_of(forgetful), tmp_path, way=way, sink={"transaction.timeout.ms": str(TIMEOUT_MS)})
         with scene.recorded():
             with running(scene.spec, f"{point}={IN_BATCH_2}", tmp_path) as killed:
                 killed.wait_at(point)
@@ -82,10 +85,11 @@ def test_transactional_ids_that_have_expired_before_the_replay(point, lost, forg
 
 
 @pytest.mark.chaos
-def test_a_query_that_is_idle_until_its_transactional_ids_expire(forgetful, spark, tmp_path):
+@also_by("transform")
+def test_a_query_that_is_idle_until_its_transactional_ids_expire(forgetful, way, spark, tmp_path):
     """That of the ledger, too, which the driver has taken ahead: the next micro-batch takes it anew."""
     with open_view(forgetful.bootstrap_servers) as view:
-        scene = Scene(view, topics_of(forgetful), tmp_path, available_now=False)
+        scene = Scene(view, topics_of(forgetful), tmp_path, way=way, available_now=False)
         with scene.recorded():
             started = query.start(spark, scene.spec)
             try:
