@@ -17,6 +17,7 @@ from spark_eos.kafka.producer.librdkafka import LibrdkafkaProducer
 from spark_eos.kafka.requests import end_txn
 from tests.support.arming import armed
 from tests.support.kafka_view import KafkaView, write
+from tests.support.recorder import judged, of_topics
 from tests.support.waiting import wait_for
 
 LAST_EPOCH = 32_766  # the coordinator hands out no higher one
@@ -78,24 +79,25 @@ def test_transactions_are_ended_across_the_change_of_the_producer_id(view, clust
             assert wait_for(answered, f"the end of {value}") == (0,)
         return pair.producer_id
 
-    first = transaction("before", True)
-    use_up(view, [name], left=8)
-    ids = [transaction(str(i), commit=i % 3 > 0) for i in range(12)]
-    assert ids[0] == first
-    assert ids[-1] != first
-    wait_for(lambda: not view.held(out), "the markers")
+    with judged(view, of_topics(view, out)):
+        first = transaction("before", True)
+        use_up(view, [name], left=8)
+        ids = [transaction(str(i), commit=i % 3 > 0) for i in range(12)]
+        assert ids[0] == first
+        assert ids[-1] != first
+        wait_for(lambda: not view.held(out), "the markers")
     assert view.values(out) == ["before", *(str(i) for i in range(12) if i % 3)]
 
 
 def test_a_query_goes_on_when_its_ids_run_out_of_epochs(view, cluster, topic, spark, tmp_path):
     """Those of its tasks, and the one of its ledger."""
+    checkpoint = str(tmp_path / "checkpoint")
     source, out, ledger = topic(), topic(), topic(1, cleanup_policy="compact")
     options = {"kafka.bootstrap.servers": cluster.bootstrap_servers}
     reading = {"subscribe": source, "startingOffsets": "earliest", "minPartitions": 1}
     rows = spark.readStream.format("eos-kafka").options(**options, **reading).load()
-    sink = {"topic": out, "ledger.topic": ledger, "checkpointLocation": str(tmp_path / "checkpoint")}
+    sink = {"topic": out, "ledger.topic": ledger, "checkpointLocation": checkpoint}
     writer = rows.select("value").writeStream.format("eos-kafka").options(**options, **sink)
-    query = writer.trigger(processingTime="20 milliseconds").start()
     expected: list[str] = []
 
     def feed() -> None:
@@ -105,19 +107,21 @@ def test_a_query_goes_on_when_its_ids_run_out_of_epochs(view, cluster, topic, sp
         wait_for(lambda: query.exception() or view.values(out) == expected, f"row {expected[-1]}", 60)
         assert query.exception() is None
 
-    try:
-        for _ in range(3):
-            feed()
-        wait_for(lambda: set(view.transactions(query.id).values()) <= {"CompleteCommit", "Empty"}, "the markers")
-        names = view.transactions(query.id)
-        assert len(names) == 3, "two slots and the ledger"
-        before = {name: view.pair(name)[0] for name in names}
-        use_up(view, names, left=5)
-        for _ in range(16):
-            feed()
-        after = {name: view.pair(name)[0] for name in names}
-    finally:
-        query.stop()
+    with judged(view, of_topics(view, out, source, checkpoint)):
+        query = writer.trigger(processingTime="20 milliseconds").start()
+        try:
+            for _ in range(3):
+                feed()
+            wait_for(lambda: set(view.transactions(query.id).values()) <= {"CompleteCommit", "Empty"}, "the markers")
+            names = view.transactions(query.id)
+            assert len(names) == 3, "two slots and the ledger"
+            before = {name: view.pair(name)[0] for name in names}
+            use_up(view, names, left=5)
+            for _ in range(16):
+                feed()
+            after = {name: view.pair(name)[0] for name in names}
+        finally:
+            query.stop()
     assert all(after[name] != before[name] for name in names)
     assert view.values(out) == expected
     assert view.held(out) == {}
@@ -132,7 +136,8 @@ def test_the_answer_to_the_end_that_changes_the_producer_id_is_lost(point, nth, 
     reading = {"subscribe": source, "startingOffsets": "earliest", "minPartitions": 1}
     rows = spark.readStream.format("eos-kafka").options(**options, **reading).load()
     writer = rows.select("value", "partition").writeStream.format("eos-kafka").options(**options, topic=out)
-    writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
+    checkpoint = str(tmp_path / "checkpoint")
+    writer = writer.option("checkpointLocation", checkpoint)
     fed: list[str] = []
 
     def feed() -> None:
@@ -146,28 +151,29 @@ def test_the_answer_to_the_end_that_changes_the_producer_id_is_lost(point, nth, 
     def expected() -> list[str]:
         return sorted(f"{p}.{i}" for p in range(2) for i in fed)
 
-    with armed(spark, f"{point}=fail@{nth}", tmp_path / "faults"):
-        query = writer.trigger(processingTime="20 milliseconds").start()
-        try:
-            for _ in range(2):
+    with judged(view, of_topics(view, out, source, checkpoint)):
+        with armed(spark, f"{point}=fail@{nth}", tmp_path / "faults"):
+            query = writer.trigger(processingTime="20 milliseconds").start()
+            try:
+                for _ in range(2):
+                    feed()
+                    wait_for(lambda: query.exception() or seen() == expected(), f"batch {fed[-1]}", 60)
+                settled = {"CompleteCommit", "Empty"}
+                wait_for(lambda: set(view.transactions(query.id).values()) <= settled, "the markers")
+                names = [name for name in view.transactions(query.id) if not name.endswith("-ledger")]
+                before = {name: view.pair(name)[0] for name in names}
+                assert len(names) == 4, "two slots of two tasks"
+                use_up(view, names, left=1)
                 feed()
-                wait_for(lambda: query.exception() or seen() == expected(), f"batch {fed[-1]}", 60)
-            settled = {"CompleteCommit", "Empty"}
-            wait_for(lambda: set(view.transactions(query.id).values()) <= settled, "the markers")
-            names = [name for name in view.transactions(query.id) if not name.endswith("-ledger")]
-            before = {name: view.pair(name)[0] for name in names}
-            assert len(names) == 4, "two slots of two tasks"
-            use_up(view, names, left=1)
-            feed()
-            wait_for(query.exception, "the fault", 60)
+                wait_for(query.exception, "the fault", 60)
+            finally:
+                query.stop()
+        assert "fault injected" in str(query.exception())
+        restarted = writer.trigger(availableNow=True).start()
+        try:
+            assert restarted.awaitTermination(120)
         finally:
-            query.stop()
-    assert "fault injected" in str(query.exception())
-    restarted = writer.trigger(availableNow=True).start()
-    try:
-        assert restarted.awaitTermination(120)
-    finally:
-        restarted.stop()
+            restarted.stop()
     changed = [name for name in names if view.pair(name)[0] != before[name]]
     assert len(changed) == 2, "each transaction of the batch had the last epoch of its producer id"
     assert seen() == expected()

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
@@ -33,6 +34,7 @@ _EVERY_FULL = 10
 class Recorded:
     """What is recorded of which query. ``pause_s``: between two passes, and between two looks at the group.
 
+    A query without an ``input``, as that topic is none, has neither micro-batches nor a group that could be judged.
     ``window``: with many rows, a pass begins so many offsets before the end, and now and then anywhere; None: at 0.
     ``whole_parts``: whether one task writes all of a micro-batch's rows of a partition, as without a shuffle.
     """
@@ -47,20 +49,26 @@ class Recorded:
         return [topic for topic in (self.spec.output, self.spec.also) if topic]
 
 
+def of_topics(view: KafkaView, output: str, source: str = "", checkpoint: str = "", **what: Any) -> Recorded:
+    """Of a query that no spec describes, from one topic, or elsewhere, to another: it leaves values as they are."""
+    return Recorded(query.Spec(view.bootstrap_servers, source, output, checkpoint, "nobody", 0, copies=True), **what)
+
+
 class Recorder:
     """Begins on entry; ``close`` ends it and returns the history. Whatever a reader raises is raised there."""
 
     def __init__(self, view: KafkaView, recorded: Recorded) -> None:
         self._view, self._what = view, recorded
         self._places = [(topic, p) for topic in recorded.outputs for p in view.partitions(topic)]
-        self._input = [(recorded.spec.input, p) for p in view.partitions(recorded.spec.input)]
+        source = recorded.spec.input
+        self._input = [(source, p) for p in view.partitions(source)] if source else []
         self._over = threading.Event()
         self.readings: list[Reading] = []
         self._group: list[GroupPoll] = []
         self._plans: dict[int, Mapping[Place, int]] = {}
         self._failures: list[BaseException] = []
         self._interned: dict[bytes, bytes] = {}
-        calls: list[Callable[[], None]] = [self._watch_group]
+        calls: list[Callable[[], None]] = [self._watch_group] if source else []
         for committed in LEVELS:
             calls += [lambda c=committed: self._tail(c), lambda c=committed: self._passes(c)]
         self._threads = [threading.Thread(target=self._run, args=(call,), daemon=True) for call in calls]
@@ -88,9 +96,10 @@ class Recorder:
         self.stop()
         if self._failures:
             raise self._failures[0]
-        self._look_at_plans()
-        with self._consumer(committed=False, group=self._what.spec.group) as consumer:
-            self._ask_group(consumer, _CLOSING_S)
+        if self._input:
+            self._look_at_plans()
+            with self._consumer(committed=False, group=self._what.spec.group) as consumer:
+                self._ask_group(consumer, _CLOSING_S)
         closing = {committed: self._closing(committed, self._places) for committed in LEVELS}
         inputs = {
             self._what.spec.expected(row.value.decode()).encode(): (row.place, row.offset)
