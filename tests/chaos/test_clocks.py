@@ -15,6 +15,7 @@ from tests.support.clock import Clock
 from tests.support.kafka_view import open_view
 from tests.support.killing import running
 from tests.support.scene import Course, Scene, tell, topics_of
+from tests.support.ways import also_by
 
 pytestmark = pytest.mark.chaos
 
@@ -55,12 +56,13 @@ def shifted(_shifted: DevCluster, clock: Clock) -> Iterator[DevCluster]:
     clock.set(0)
 
 
+@also_by("transform")
 @pytest.mark.parametrize("off", [-10 * MINUTE, 10 * MINUTE])
-def test_a_broker_whose_clock_is_minutes_off(off, shifted, clock, spark, tmp_path):
+def test_a_broker_whose_clock_is_minutes_off(off, shifted, clock, way, spark, tmp_path):
     """Behind or ahead of the driver's: it makes no difference, since no age is taken between two clocks."""
     clock.set(off)
     with open_view(shifted.bootstrap_servers) as view:
-        scene = Scene(view, topics_of(shifted), tmp_path)
+        scene = Scene(view, topics_of(shifted), tmp_path, way=way)
         course = scene.strike(spark, f"commit.verified={IN_BATCH_2}", lambda started: None, within=ENDS_WITHIN_S)
     assert (course.sees, course.rewritten) == ("waits", 0)
 
@@ -77,13 +79,17 @@ def strike_at_a_jump(scene: Scene, spark, clock: Clock, point: str, jump: int, s
     assert scene.strike(spark, f"{point}={nth}", happens, within=ENDS_WITHIN_S).sees == sees
 
 
+@also_by("copy")
 @pytest.mark.parametrize(("point", "jump", "sees"), JUMPS)
-def test_a_brokers_clock_that_is_set_while_transactions_are_open(point, jump, sees, shifted, clock, spark, tmp_path):
+def test_a_brokers_clock_that_is_set_while_transactions_are_open(
+    point, jump, sees, shifted, clock, way, spark, tmp_path
+):
     """Ahead by more than they live, they time out at once, and the micro-batch is written again; else all goes on."""
     with open_view(shifted.bootstrap_servers) as view:
-        strike_at_a_jump(Scene(view, topics_of(shifted), tmp_path), spark, clock, point, jump, sees)
+        strike_at_a_jump(Scene(view, topics_of(shifted), tmp_path, way=way), spark, clock, point, jump, sees)
 
 
+@also_by("transform")
 @pytest.mark.parametrize(
     ("point", "jump", "sees"),
     [
@@ -96,10 +102,10 @@ def test_a_brokers_clock_that_is_set_while_transactions_are_open(point, jump, se
     ],
 )
 def test_a_drivers_clock_that_is_set_while_transactions_are_open(
-    point, jump, sees, view, topic, clock, spark, tmp_path
+    point, jump, sees, view, topic, clock, way, spark, tmp_path
 ):
     """With that of its JVM and of its tasks. Ahead, it looks as if the machine had slept, until there is a decision."""
-    scene = Scene(view, topic, tmp_path)
+    scene = Scene(view, topic, tmp_path, way=way)
     nth = "hold@7" if point.startswith("prepare") else IN_BATCH_2
     clock.set(0)
     with scene.recorded():
@@ -113,9 +119,10 @@ def test_a_drivers_clock_that_is_set_while_transactions_are_open(
     tell(Course(sees or "waits", 0.0, scene.rewritten()))
 
 
-def test_a_driver_that_is_hours_ahead(view, topic, clock, spark, tmp_path):
+@also_by("copy", "transform")
+def test_a_driver_that_is_hours_ahead(view, topic, clock, way, spark, tmp_path):
     """The brokers take nothing that is of the future: it stops before it has written a row, and names the clock."""
-    scene = Scene(view, topic, tmp_path)
+    scene = Scene(view, topic, tmp_path, way=way)
     clock.set(120 * MINUTE)
     with scene.recorded():
         with clock.for_programs(), running(scene.spec, "", tmp_path) as program:
@@ -126,10 +133,11 @@ def test_a_driver_that_is_hours_ahead(view, topic, clock, spark, tmp_path):
         scene.check(scene.drain(spark))
 
 
+@also_by("copy")
 @pytest.mark.parametrize("off", [-10 * MINUTE, 10 * MINUTE])
-def test_a_driver_whose_clock_is_minutes_off(off, view, topic, clock, spark, tmp_path):
+def test_a_driver_whose_clock_is_minutes_off(off, view, topic, clock, way, spark, tmp_path):
     """A run that is killed in mid-commit, and goes on elsewhere, where the clock is right."""
-    scene = Scene(view, topic, tmp_path)
+    scene = Scene(view, topic, tmp_path, way=way)
     clock.set(off)
     with scene.recorded():
         with clock.for_programs(), running(scene.spec, f"commit.decided={IN_BATCH_2}", tmp_path) as program:

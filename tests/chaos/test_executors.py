@@ -15,6 +15,7 @@ from tests.support.killing import Killed, running
 from tests.support.recorder import Recorded, judged
 from tests.support.standalone import Standalone, standalone
 from tests.support.waiting import wait_for
+from tests.support.ways import WAYS, also_by
 
 pytestmark = pytest.mark.chaos
 
@@ -24,19 +25,20 @@ IN_BATCH_2 = PARTITIONS + 2  # the n-th time that a task writes: micro-batch 0 i
 
 
 @pytest.fixture
-def spec(view, topic, tmp_path) -> Iterator[query.Spec]:
+def spec(view, topic, way, tmp_path) -> Iterator[query.Spec]:
     """What readers of the output see during the test is judged at its end."""
     source, out = topic(PARTITIONS), topic(PARTITIONS)
     rows = [(p, f"{p}.{i}") for p in range(PARTITIONS) for i in range(ROWS)]
     write(view.bootstrap_servers, source, rows, commit=True)
-    made = query.Spec(view.bootstrap_servers, source, out, str(tmp_path / "checkpoint"), f"group-{out}", 40)
+    fields = WAYS[way]
+    made = query.Spec(view.bootstrap_servers, source, out, str(tmp_path / "checkpoint"), f"group-{out}", 40, **fields)
     with judged(view, Recorded(made, whole_parts=False)):  # one of the tests shuffles
         yield made
 
 
 def check(view: KafkaView, spec: query.Spec, query_id: str) -> None:
     """Every row once; those that nobody waits for any more are aborted, and visible to nobody."""
-    expected = Counter(query.expected(f"{p}.{i}") for p in range(PARTITIONS) for i in range(ROWS))
+    expected = Counter(spec.expected(f"{p}.{i}") for p in range(PARTITIONS) for i in range(ROWS))
     assert Counter(view.values(spec.output)) == expected
     assert view.group(spec.group, spec.input) == view.ends(spec.input)
     assert view.open_transactions(query_id) == set()
@@ -48,6 +50,7 @@ def held_host(run: Killed, cluster: Standalone, point: str) -> str:
     return cluster.host_of(run.wait_at(point, lambda: cluster.executors().values()).pid)
 
 
+@also_by("copy", "transform")
 @pytest.mark.parametrize("point", ["prepare.wrote", "prepare.prepared"])
 def test_an_executor_that_dies_in_mid_write(point, view, spec, tmp_path: Path):
     """Its tasks are tried again elsewhere, under names of their own; what it had open is aborted by the commit."""
@@ -78,6 +81,7 @@ def test_a_stage_that_is_resubmitted(view, spec, tmp_path: Path):
         check(view, spec, run.query_id)
 
 
+@also_by("copy", "transform")
 def test_a_slow_task_is_overtaken_by_its_copy(view, spec, tmp_path: Path):
     """Speculation: two attempts of one task write at once; one is committed."""
     point = "prepare.wrote"
