@@ -18,6 +18,7 @@ from tests.support.scene import PARTITIONS, ROWS_PER_BATCH, Scene, topics_of
 from tests.support.transactions import Transaction
 from tests.support.two_phase import TWO_PHASE
 from tests.support.waiting import wait_for
+from tests.support.ways import also_by
 
 TIMEOUT_MS = 10_000
 IN_BATCH_2 = "hold@3"  # micro-batch 0 is empty
@@ -32,10 +33,10 @@ def offering() -> Iterator[DevCluster]:
 
 
 @pytest.fixture
-def scene(offering, tmp_path) -> Iterator[Scene]:
+def scene(offering, way, tmp_path) -> Iterator[Scene]:
     with open_view(offering.bootstrap_servers) as view:
         sink = {"transaction.timeout.ms": str(TIMEOUT_MS), "transaction.two.phase.commit": "true"}
-        yield Scene(view, topics_of(offering), tmp_path, sink=sink)
+        yield Scene(view, topics_of(offering), tmp_path, way=way, sink=sink)
 
 
 def outlive(view: KafkaView, topic: str, query_id: str) -> None:
@@ -50,6 +51,7 @@ def outlive(view: KafkaView, topic: str, query_id: str) -> None:
     assert len(view.open_transactions(query_id)) == PARTITIONS
 
 
+@also_by("copy")
 @pytest.mark.parametrize("point", [pytest.param("commit.entered", marks=pytest.mark.chaos), "commit.decided"])
 def test_a_driver_that_sleeps_while_nothing_expires(point, scene, offering, spark):
     """It goes on and commits: nothing has expired, and no row is written twice."""
@@ -62,21 +64,23 @@ def test_a_driver_that_sleeps_while_nothing_expires(point, scene, offering, spar
 
 
 @pytest.mark.chaos
+@also_by("copy", "transform")
 @pytest.mark.parametrize(("point", "decided"), [("commit.decided", True), ("prepare.prepared", False)])
 def test_a_driver_that_dies_while_nothing_expires(point, decided, scene, offering, spark, tmp_path):
     """Killed after the decision, its restart writes nothing again; killed when it had prepared, exactly that batch."""
     elsewhere = topics_of(offering)(1)
-    with running(scene.spec, f"{point}={IN_BATCH_2}", tmp_path) as killed:
-        killed.wait_at(point)
-        query = killed.query_id
-        wait_for(lambda: len(scene.view.open_transactions(query)) == PARTITIONS, "the batch's transactions")
-        killed.kill()
-    scene.note()
-    outlive(scene.view, elsewhere, query)
-    batch = len(scene.view.rows(scene.output, committed=False)) - len(scene.view.rows(scene.output))
-    assert batch > 0
-    scene.drain(spark)
-    scene.check(query)
+    with scene.recorded():
+        with running(scene.spec, f"{point}={IN_BATCH_2}", tmp_path) as killed:
+            killed.wait_at(point)
+            query = killed.query_id
+            wait_for(lambda: len(scene.view.open_transactions(query)) == PARTITIONS, "the batch's transactions")
+            killed.kill()
+        scene.note()
+        outlive(scene.view, elsewhere, query)
+        batch = len(scene.view.rows(scene.output, committed=False)) - len(scene.view.rows(scene.output))
+        assert batch > 0
+        scene.drain(spark)
+        scene.check(query)
     assert scene.rewritten() == (0 if decided else batch)
 
 
@@ -88,6 +92,7 @@ ONCE = [(point, variants(point)[i % len(variants(point))]) for i, point in enume
 
 
 @pytest.mark.chaos
+@also_by("transform")
 @pytest.mark.parametrize(("point", "variant"), ONCE)
 def test_a_kill_at_every_point_leaves_nothing_open(point, variant, scene, spark):
     """No timeout ends what is left by the dead or by zombies, and yet all of it is ended."""
@@ -95,6 +100,7 @@ def test_a_kill_at_every_point_leaves_nothing_open(point, variant, scene, spark)
 
 
 @pytest.mark.chaos
+@also_by("copy", "transform")
 def test_a_decision_that_somebody_has_aborted_is_repaired(scene, spark):
     """What never expires may still be lost, by the hand of an operator: the replay writes exactly that."""
     scene.leave_decided(spark)

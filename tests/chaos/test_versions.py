@@ -19,6 +19,7 @@ from tests.support.healing import BROKERS, heal
 from tests.support.kafka_view import KafkaView, open_view
 from tests.support.scene import PARTITIONS, Scene, topics_of
 from tests.support.waiting import wait_for
+from tests.support.ways import also_by
 
 pytestmark = pytest.mark.chaos
 
@@ -54,41 +55,49 @@ def set_level(cluster: DevCluster, view: KafkaView, wanted: int) -> None:
     wait_for(lambda: view.feature(FEATURE) == wanted, f"{FEATURE} {wanted}")
 
 
+@also_by("transform")
 @pytest.mark.parametrize("point", [WRITING, DECIDED], ids=["writing", "decided"])
 @pytest.mark.parametrize(("was", "becomes"), [(0, 2), (2, 0), (1, 2), (2, 1)])
-def test_the_feature_changes_in_the_middle_of_a_batch(was, becomes, point, changing, view, spark, tmp_path):
+def test_the_feature_changes_in_the_middle_of_a_batch(was, becomes, point, changing, view, way, spark, tmp_path):
     """Each transaction is ended by the version by which it began; later ones go by the new one."""
     set_level(changing, view, was)
-    scene = Scene(view, topics_of(changing), tmp_path)
+    scene = Scene(view, topics_of(changing), tmp_path, way=way)
     scene.strike(spark, point, lambda _: set_level(changing, view, becomes))
     scene.feed()
     scene.check(scene.drain(spark))
 
 
-def test_brokers_are_replaced_one_after_the_other(spark: SparkSession, tmp_path: Path) -> None:
+@also_by("transform")
+def test_brokers_are_replaced_one_after_the_other(way: str, spark: SparkSession, tmp_path: Path) -> None:
     """From Kafka 3.9 to 4.1, and then the cluster's features; the query goes on, or is started again."""
     config = {"min.insync.replicas": "2"}
     with (
         DevCluster(BROKERS, version=OLD, config=config) as cluster,
         open_view(cluster.bootstrap_servers) as view,
     ):
-        scene = Scene(view, topics_of(cluster), tmp_path)
+        scene = Scene(view, topics_of(cluster), tmp_path, way=way)
         scene.spec = replace(scene.spec, available_now=False)
-        running = query.start(spark, scene.spec)
-        try:
-            for i in range(BROKERS):
-                scene.feed()
-                cluster.replace(i, NEW)
-                heal(cluster)
-                running = _going_on(running, scene, spark)
-            assert view.feature(FEATURE) == 0
-            _finalize(cluster, view)
+        with scene.recorded():
+            scene.check(_while_they_are_replaced(cluster, view, scene, spark))
+
+
+def _while_they_are_replaced(cluster: DevCluster, view: KafkaView, scene: Scene, spark: SparkSession) -> str:
+    """Run the query meanwhile; its id."""
+    running = query.start(spark, scene.spec)
+    try:
+        for i in range(BROKERS):
             scene.feed()
+            cluster.replace(i, NEW)
+            heal(cluster)
             running = _going_on(running, scene, spark)
-            running.processAllAvailable()
-        finally:
-            running.stop()
-        scene.check(running.id)
+        assert view.feature(FEATURE) == 0
+        _finalize(cluster, view)
+        scene.feed()
+        running = _going_on(running, scene, spark)
+        running.processAllAvailable()
+    finally:
+        running.stop()
+    return running.id
 
 
 def _going_on(running, scene: Scene, spark: SparkSession):
