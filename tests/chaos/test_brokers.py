@@ -22,12 +22,13 @@ from spark_eos.options.parse import SinkOptions, stream_options
 from spark_eos.sink.preflight import preflight
 from spark_eos.source.planning import OffsetRange, Task
 from spark_eos.source.reader import EosKafkaStreamReader
-from tests.support.arming import armed
-from tests.support.healing import BROKERS
+from tests.support.healing import BROKERS, heal
 from tests.support.kafka_view import KafkaView
-from tests.support.scene import topics_of
+from tests.support.recorder import judged, of_topics
+from tests.support.scene import Scene, topics_of
 from tests.support.sink_queries import VALUE, Files, Sink
 from tests.support.waiting import wait_for
+from tests.support.ways import also_by
 
 pytestmark = pytest.mark.chaos
 
@@ -47,30 +48,21 @@ def source(spark: SparkSession, folder: Path) -> Files:
     return Files(spark, folder / "input", VALUE).add(*[[f"{task}.{i}" for i in range(10)] for task in range(TASKS)])
 
 
+@also_by("copy")
 @pytest.mark.parametrize("victim", range(BROKERS))
 @pytest.mark.parametrize("point", ["prepare.wrote", "commit.verified", "commit.decided"])
-def test_a_broker_that_dies_in_the_middle_of_a_batch(point, victim, brokers, view, spark, tmp_path):
+def test_a_broker_that_dies_in_the_middle_of_a_batch(point, victim, brokers, view, way, spark, tmp_path):
     """Whether the query waits for the others or stops: after its restart every row is there once."""
-    out = f"out-{point}-{victim}"
-    brokers.create_topic(out, 3)
-    rows = source(spark, tmp_path)
-    query = Sink(brokers, tmp_path / "query", topic=out)
-    with armed(spark, f"{point}=hold", tmp_path / "faults") as fault:
-        started = query.start(rows.stream())
-        fault.wait()
-        brokers.kill(victim)
-        fault.release()
-        try:
-            wait_for(lambda: not started.isActive, "the end of the query", 180)
-        finally:
-            started.stop()
-            brokers.start(victim)
-            brokers.wait_for_leaders(out, 3)
-    query.run(rows.stream())
-    assert Counter(view.values(out)) == expected()
-    query.run(rows.add([f"{TASKS}.{i}" for i in range(10)]).stream())
-    assert Counter(view.values(out)) == expected(TASKS + 1)
-    wait_for(lambda: not view.held(out), "the markers")
+    scene = Scene(view, topics_of(brokers), tmp_path, way=way)
+    scene.strike(
+        spark,
+        f"{point}=hold@{7 if point.startswith('prepare') else 3}",  # in micro-batch 2
+        lambda started: brokers.kill(victim),
+        before_restart=lambda: heal(brokers),
+        heals=lambda: heal(brokers),
+    )
+    scene.feed()
+    scene.check(scene.drain(spark))
 
 
 def test_a_ledger_whose_replicas_are_gone_is_named(brokers, view, spark, tmp_path):
@@ -84,13 +76,14 @@ def test_a_ledger_whose_replicas_are_gone_is_named(brokers, view, spark, tmp_pat
     wait_for(
         lambda: len(view.admin.list_topics(ledger, timeout=30).topics[ledger].partitions[0].isrs) < BROKERS, "the ISR"
     )
-    try:
-        text = query.stopped_by(rows.stream(), "EOS_LEDGER_NOT_WRITABLE")
-    finally:
-        brokers.start(2)
-    assert "min.insync.replicas=3" in text
-    query.run(rows.stream())
-    assert Counter(view.values(out)) == expected()
+    with judged(view, of_topics(view, out)):
+        try:
+            text = query.stopped_by(rows.stream(), "EOS_LEDGER_NOT_WRITABLE")
+        finally:
+            brokers.start(2)
+        assert "min.insync.replicas=3" in text
+        query.run(rows.stream())
+        assert Counter(view.values(out)) == expected()
 
 
 @pytest.mark.parametrize("read_by", [{}, {"kafka.log_level": "0"}], ids=["raw", "consumer"])
