@@ -1,8 +1,9 @@
 """Random faults, from a seed, against a running query on three brokers, for a bounded time; then everything is counted.
 
 ``python -m tests.chaos.soak --seconds 600 --seed 42``, or ``make soak SECONDS=600 SEED=42``. The seed decides which
-faults strike, in which order and how long they last; what they meet depends on the machine. The exit code is 0 only if
-every row is there once, in order, and every stop of the query had a name.
+faults strike, in which order and how long they last; what they meet depends on the machine. ``--way copy`` or ``--way
+transform``, or ``WAY=…``: by the direct way. The exit code is 0 only if every row is there once, in order, and every
+stop of the query had a name.
 """
 
 from __future__ import annotations
@@ -31,9 +32,10 @@ from spark_eos.failpoints import IN_QUERIES
 from tests.support.histories import Anomaly, judge
 from tests.support.kafka_view import KafkaView, doubled, open_view
 from tests.support.killing import Killed, Zombie
-from tests.support.query import Spec, expected
+from tests.support.query import Spec
 from tests.support.recorder import Recorded, Recorder
 from tests.support.waiting import wait_for
+from tests.support.ways import WAYS
 
 PARTITIONS = 4
 BROKERS = 3
@@ -264,7 +266,7 @@ class Soak:
             seen[row.partition].append(row.value.decode())
         result = dict.fromkeys(("lost", "doubled", "out of order", "aborted visible", "held"), 0)
         for p, values in seen.items():
-            wanted = [expected(f"{p}.{i}") for i in range(rows)]
+            wanted = [self.spec.expected(f"{p}.{i}") for i in range(rows)]
             result["lost"] += len(set(wanted) - set(values))
             result["doubled"] += len(doubled(values))
             result["aborted visible"] += sum(ABORTED in value for value in values)
@@ -283,10 +285,10 @@ class Soak:
 KINDS = ("driver_dies", "worker_dies", "worker_dies", "driver_sleeps", "broker_dies", "broker_sleeps", "zombie_wakes")
 
 
-def soak(seconds: float, seed: str) -> bool:
+def soak(seconds: float, seed: str, way: str) -> bool:
     """Run it, print what happened; whether all is well."""
-    print(f"seed {seed}, {seconds:.0f} s", flush=True)
-    with _query(seed) as (one, feeder), Recorder(one.view, Recorded(one.spec, PAUSE_S, WINDOW)) as recorder:
+    print(f"seed {seed}, {way}, {seconds:.0f} s", flush=True)
+    with _query(seed, way) as (one, feeder), Recorder(one.view, Recorded(one.spec, PAUSE_S, WINDOW)) as recorder:
         deadline = time.monotonic() + seconds
         feeder.start()
         one.start()
@@ -309,7 +311,8 @@ def soak(seconds: float, seed: str) -> bool:
         print(f"starts: {one.starts}; slowest to go on: {slowest[0]:.1f} s ({slowest[1]})")
         print(f"what readers saw: {recorder}; {tell(anomalies)}")
         well = not any(result.values()) and "no name" not in one.stops and not anomalies
-        print(f"rows: {PARTITIONS * feeder.rows}; {result}: {'all is well' if well else f'FAILED with seed {seed}'}")
+        verdict = "all is well" if well else f"FAILED with seed {seed}, {way}"
+        print(f"rows: {PARTITIONS * feeder.rows}; {result}: {verdict}")
         return well
 
 
@@ -320,7 +323,7 @@ def tell(anomalies: list[Anomaly]) -> str:
 
 
 @contextlib.contextmanager
-def _query(seed: str) -> Iterator[tuple[Soak, Feeder]]:
+def _query(seed: str, way: str) -> Iterator[tuple[Soak, Feeder]]:
     with (
         DevCluster(brokers=BROKERS) as cluster,
         open_view(cluster.bootstrap_servers) as view,
@@ -335,9 +338,10 @@ def _query(seed: str) -> Iterator[tuple[Soak, Feeder]]:
             str(Path(name) / "checkpoint"),
             "soak",
             ROWS_PER_BATCH,
-            also="also",
+            also=None if way == "copy" else "also",
             available_now=False,
             sink={"transaction.timeout.ms": str(TIMEOUT_MS)},
+            **WAYS[way],
         )
         one = Soak(cluster, view, spec, random.Random(seed), Path(name))
         try:
@@ -362,9 +366,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seconds", type=float, default=600.0)
     parser.add_argument("--seed", default=None, help="a new one unless given")
+    parser.add_argument("--way", choices=WAYS, default="rows", help="that rows take: through Spark, or past it")
     arguments = parser.parse_args()
     seed = arguments.seed or str(random.SystemRandom().randrange(1_000_000))
-    return 0 if soak(arguments.seconds, seed) else 1
+    return 0 if soak(arguments.seconds, seed, arguments.way) else 1
 
 
 if __name__ == "__main__":

@@ -8,15 +8,18 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.ways import also_by
+
 pytestmark = pytest.mark.chaos
 
 SECONDS = 25
 SEED = 1
 
 
-def test_a_short_soak():
+@also_by("copy", "transform")
+def test_a_short_soak(way):
     """The program says that all is well, by its words and its exit code."""
-    command = [sys.executable, "-m", "tests.chaos.soak", "--seconds", str(SECONDS), "--seed", str(SEED)]
+    command = [sys.executable, "-m", "tests.chaos.soak", "--seconds", str(SECONDS), "--seed", str(SEED), "--way", way]
     root = Path(__file__).parents[2]
     run = subprocess.run(command, cwd=root, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=600)
     assert run.returncode == 0, run.stdout[-3000:] + run.stderr[-3000:]
