@@ -14,6 +14,7 @@ import pytest
 
 from spark_eos.devcluster import DevCluster
 from tests.support.kafka_view import KafkaView
+from tests.support.recorder import judged, of_topics
 from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.chaos
@@ -48,17 +49,18 @@ def test_a_killed_driver(point: str, cluster: DevCluster, view: KafkaView, topic
     environ = os.environ | {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
     faults = tmp_path / "faults"
     faults.mkdir()
-    with (tmp_path / "log").open("wb") as log:
-        armed = environ | {"SPARK_EOS_FAULTS": f"{point}=hold", "SPARK_EOS_FAULTS_DIR": str(faults)}
-        first = subprocess.Popen(command, env=armed, stdout=log, stderr=log, start_new_session=True)
-        try:
-            wait_for((faults / point).exists, (tmp_path / "log").read_text, 120)
-        finally:
-            os.killpg(first.pid, signal.SIGKILL)
-            first.wait()
-    subprocess.run(command, env=environ, check=True, timeout=180, capture_output=True)
-    wait_for(lambda: not view.held(name), "the markers")
-    assert sorted(map(int, view.values(name))) == list(range(ROWS))
-    ends = view.ends(name)
-    subprocess.run(command, env=environ, check=True, timeout=180, capture_output=True)
-    assert view.ends(name) == ends
+    with judged(view, of_topics(view, name)):
+        with (tmp_path / "log").open("wb") as log:
+            armed = environ | {"SPARK_EOS_FAULTS": f"{point}=hold", "SPARK_EOS_FAULTS_DIR": str(faults)}
+            first = subprocess.Popen(command, env=armed, stdout=log, stderr=log, start_new_session=True)
+            try:
+                wait_for((faults / point).exists, (tmp_path / "log").read_text, 120)
+            finally:
+                os.killpg(first.pid, signal.SIGKILL)
+                first.wait()
+        subprocess.run(command, env=environ, check=True, timeout=180, capture_output=True)
+        wait_for(lambda: not view.held(name), "the markers")
+        assert sorted(map(int, view.values(name))) == list(range(ROWS))
+        ends = view.ends(name)
+        subprocess.run(command, env=environ, check=True, timeout=180, capture_output=True)
+        assert view.ends(name) == ends

@@ -19,6 +19,7 @@ from spark_eos.devcluster.jars import SPARK_KAFKA, resolve
 from tests.support import moving
 from tests.support.kafka_view import KafkaView, Row, write
 from tests.support.moving import ANSWER, Step
+from tests.support.recorder import judged, of_topics
 
 pytestmark = pytest.mark.chaos  # the jars need a JVM of their own
 
@@ -122,7 +123,16 @@ class Move:
 
 
 @pytest.fixture
-def move(view: KafkaView, topic: Callable[..., str], tmp_path: Path, run: Callable[[Step], str]) -> Move:
+def move(view: KafkaView, topic: Callable[..., str], tmp_path: Path, run: Callable[[Step], str]) -> Iterator[Move]:
+    """What readers of the output see during the test is judged at its end."""
+    made = Move(view, topic, tmp_path, run)
+    with judged(view, of_topics(view, made.output, made.input, str(made.folder), whole_parts=False)):  # rows have keys
+        yield made
+
+
+@pytest.fixture
+def twice(view: KafkaView, topic: Callable[..., str], tmp_path: Path, run: Callable[[Step], str]) -> Move:
+    """The same for a test that writes rows twice on purpose, which no judge would take."""
     return Move(view, topic, tmp_path, run)
 
 
@@ -157,25 +167,25 @@ def test_source_and_sink_move_over_by_a_command(move, capsys):
     move.check()
 
 
-def test_a_query_with_the_built_in_source_is_replayed(move):
+def test_a_query_with_the_built_in_source_is_replayed(twice):
     """Its offset log has no topic ids; the new checkpoint is one that the built-in source reads."""
-    assert move(OWN, OWN) == ""
-    assert move.adopt() == 0
-    assert move(OWN, EOS) == ""
+    assert twice(OWN, OWN) == ""
+    assert twice.adopt() == 0
+    assert twice(OWN, EOS) == ""
     assert (
-        move.command("replay", str(move.folder), "--new", f"{move.folder}-2", "--to-batch", "0", "--again", "--yes")
+        twice.command("replay", str(twice.folder), "--new", f"{twice.folder}-2", "--to-batch", "0", "--again", "--yes")
         == 0
     )
-    once = list(move.expected)
-    assert move(OWN, EOS, checkpoint="checkpoint-2") == ""
-    rows = sorted(row.value.decode() for row in move.rows())
-    first = json.loads((move.folder / "offsets" / "0").read_text().splitlines()[2])[move.input]
+    once = list(twice.expected)
+    assert twice(OWN, EOS, checkpoint="checkpoint-2") == ""
+    rows = sorted(row.value.decode() for row in twice.rows())
+    first = json.loads((twice.folder / "offsets" / "0").read_text().splitlines()[2])[twice.input]
     assert sum(first.values()) > 0  # micro-batch 0 of the built-in source has rows
-    assert set(rows) == set(move.expected)
+    assert set(rows) == set(twice.expected)
     doubled = {value for value in rows if rows.count(value) == 2}
     assert doubled <= set(once)
     assert len(doubled) == len(once) - sum(first.values())
-    assert "EOS_QUERY_RETIRED" in move(OWN, EOS)
+    assert "EOS_QUERY_RETIRED" in twice(OWN, EOS)
 
 
 def test_the_sink_moves_over_and_back(move):

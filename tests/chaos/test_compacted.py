@@ -23,6 +23,8 @@ from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.chaos
 
+# No histories are judged here: tombstones have no value, others come again, and the cleaner takes away what was read.
+
 DUMP = "org.apache.kafka.tools.DumpLogSegments"
 COMPACTED = {
     "cleanup_policy": "compact",
