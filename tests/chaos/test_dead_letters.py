@@ -14,6 +14,7 @@ from tests.support import query
 from tests.support.kafka_view import KafkaView
 from tests.support.scene import Scene
 from tests.support.waiting import wait_for
+from tests.support.ways import also_by
 
 LIMIT = 10_000
 LARGE = "x" * LIMIT
@@ -24,7 +25,7 @@ SHARE = ("commit.verified", "dead")
 class LetterScene(Scene):
     """Every seventh row is too large for the outputs; one partition has only such rows."""
 
-    def __init__(self, view: KafkaView, topic: Callable[..., str], folder: Path) -> None:
+    def __init__(self, view: KafkaView, topic: Callable[..., str], folder: Path, way: str = "rows") -> None:
         self.letters = topic(2, max_message_bytes=1_000_000)
 
         def limited(partitions: int) -> str:
@@ -33,7 +34,7 @@ class LetterScene(Scene):
             return made[-1]
 
         made: list[str] = []
-        super().__init__(view, limited, folder, sink={"deadLetters.topic": self.letters})
+        super().__init__(view, limited, folder, way=way, sink={"deadLetters.topic": self.letters})
 
     def value(self, partition: int, number: int) -> str:
         large = partition == 3 or number % 7 == 3
@@ -65,7 +66,8 @@ def test_a_kill_with_dead_letters(view: KafkaView, topic: Callable[..., str], sp
 
 
 @pytest.mark.chaos
+@also_by("transform")
 @pytest.mark.parametrize(("point", "variant"), [case for case in EVERY if case[0].startswith(("prepare", "commit"))])
-def test_kills_with_dead_letters(point, variant, view, topic, spark, tmp_path):
+def test_kills_with_dead_letters(point, variant, view, topic, way, spark, tmp_path):
     """Wherever rows and letters are written, decided on and committed."""
-    struck(LetterScene(view, topic, tmp_path), spark, point, variant)
+    struck(LetterScene(view, topic, tmp_path, way), spark, point, variant)

@@ -22,6 +22,7 @@ from spark_eos.failpoints import IN_QUERIES
 from tests.support import query
 from tests.support.killing import running
 from tests.support.scene import PARTITIONS, ROWS, Scene
+from tests.support.ways import also_by
 
 TASKS_AFTER_SHUFFLE = 3
 
@@ -104,10 +105,11 @@ def test_a_kill_after_a_shuffle(view, topic, spark, tmp_path, cluster):
 
 
 @pytest.mark.chaos
+@also_by("copy")
 @pytest.mark.parametrize("point", ["prepare.wrote", "commit.decided"])
-def test_a_kill_of_a_query_by_processing_time(point, view, topic, spark, tmp_path):
+def test_a_kill_of_a_query_by_processing_time(point, view, topic, way, spark, tmp_path):
     """The query does not end by itself; its batches follow the clock."""
-    scene = Scene(view, topic, tmp_path)
+    scene = Scene(view, topic, tmp_path, way=way)
     scene.spec = replace(scene.spec, available_now=False)
     strike(scene, spark, point, "dead")
 

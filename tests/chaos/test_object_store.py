@@ -11,6 +11,7 @@ from spark_eos.storage.settings import HadoopSettings
 from tests.support.killing import running
 from tests.support.object_store import SECRET_KEY, object_store
 from tests.support.scene import PARTITIONS, Scene
+from tests.support.ways import also_by
 
 pytestmark = pytest.mark.chaos
 
@@ -21,10 +22,11 @@ def store(tmp_path):
         yield store
 
 
-def test_a_query_is_killed_and_goes_on_with_its_checkpoint_in_an_object_store(store, view, topic, tmp_path):
+@also_by("copy")
+def test_a_query_is_killed_and_goes_on_with_its_checkpoint_in_an_object_store(store, view, topic, way, tmp_path):
     """Killed between the decision and the end of its transactions. It goes on with the checkpoint as a plain path, on
     that store as the default file system. Every row is there once, and the group has the offsets."""
-    scene = Scene(view, topic, tmp_path, conf=store.spark_conf())
+    scene = Scene(view, topic, tmp_path, way=way, conf=store.spark_conf())
     scene.spec = replace(scene.spec, checkpoint=f"s3a://{store.bucket}/of/{scene.output}")
     with running(scene.spec, "commit.decided=hold@3", tmp_path) as victim:
         victim.wait_at("commit.decided")

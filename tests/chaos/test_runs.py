@@ -16,6 +16,7 @@ from tests.support.kafka_view import write
 from tests.support.killing import running
 from tests.support.recorder import Recorded, judged
 from tests.support.waiting import wait_for
+from tests.support.ways import WAYS, also_by
 
 PARTITIONS = 4
 
@@ -26,19 +27,21 @@ def slow(*values: object):
 
 
 @pytest.fixture
-def spec(view, topic, tmp_path) -> Iterator[query.Spec]:
+def spec(view, topic, way, tmp_path) -> Iterator[query.Spec]:
     """What readers of the output see during the test is judged at its end."""
     source, out = topic(PARTITIONS), topic(PARTITIONS)
     write(view.bootstrap_servers, source, [(p, f"{p}.{i}") for p in range(PARTITIONS) for i in range(20)], commit=True)
-    made = query.Spec(view.bootstrap_servers, source, out, str(tmp_path / "checkpoint"), f"group-{out}", 40)
+    fields = WAYS[way]
+    made = query.Spec(view.bootstrap_servers, source, out, str(tmp_path / "checkpoint"), f"group-{out}", 40, **fields)
     with judged(view, Recorded(made)):
         yield made
 
 
-def expected() -> Counter:
-    return Counter(query.expected(f"{p}.{i}") for p in range(PARTITIONS) for i in range(20))
+def expected(spec: query.Spec) -> Counter:
+    return Counter(spec.expected(f"{p}.{i}") for p in range(PARTITIONS) for i in range(20))
 
 
+@also_by("copy", "transform")
 @pytest.mark.parametrize("point", [*map(slow, ["prepare.wrote", "commit.decided"]), "commit.entered"])
 def test_a_checkpoint_that_is_started_twice(point, view, spec, spark, tmp_path):
     """On a copy of the checkpoint a second application goes on; the first one, when it wakes up, stops by name."""
@@ -51,12 +54,12 @@ def test_a_checkpoint_that_is_started_twice(point, view, spec, spark, tmp_path):
             assert second.awaitTermination(120)
         finally:
             second.stop()
-        assert Counter(view.values(spec.output)) == expected()
+        assert Counter(view.values(spec.output)) == expected(spec)
         ends = view.ends(spec.output)
         first.release(point)
         text = first.wait_for_end()
     assert "EOS_SUPERSEDED" in text
-    assert Counter(view.values(spec.output)) == expected()
+    assert Counter(view.values(spec.output)) == expected(spec)
     assert view.open_transactions(second.id) == set()
     assert view.held(spec.output) == {}
     if point == "commit.decided":  # its batch was settled by the second: there was nothing left to do
@@ -64,6 +67,7 @@ def test_a_checkpoint_that_is_started_twice(point, view, spec, spark, tmp_path):
     assert view.group(spec.group, spec.input) == view.ends(spec.input)
 
 
+@also_by("copy")
 @pytest.mark.parametrize(("nth", "late_goes_on"), [(1, True), slow(3, False)])
 def test_a_run_that_stalls_while_it_opens(nth, late_goes_on, view, spec, spark, tmp_path):
     """Another one has opened in its place. Before that has decided anything, the late one takes over; after that, the
@@ -81,17 +85,18 @@ def test_a_run_that_stalls_while_it_opens(nth, late_goes_on, view, spec, spark, 
     error = str(early.exception() or "")
     assert ("EOS_SUPERSEDED" in error) == late_goes_on
     assert ("EOS_CHECKPOINT_BEHIND" in text) != late_goes_on
-    assert Counter(view.values(spec.output)) == expected()
+    assert Counter(view.values(spec.output)) == expected(spec)
     assert view.open_transactions(early.id) == set()
     assert view.held(spec.output) == {}
 
 
+@also_by("copy", "transform")
 @pytest.mark.parametrize("point", [*map(slow, ["prepare.begun", "prepare.wrote"]), "prepare.prepared"])
 def test_a_task_that_fails_is_tried_again(point, view, spec, tmp_path):
     """Under a name of its own; the first attempt's transaction is aborted, and no row is there twice."""
     with running(replace(spec, master="local[2,3]"), f"{point}=fail@6", tmp_path) as once:
         assert "fault injected" in once.wait_for_end(0)
-    assert Counter(view.values(spec.output)) == expected()
+    assert Counter(view.values(spec.output)) == expected(spec)
     assert view.held(spec.output) == {}
     assert view.group(spec.group, spec.input) == view.ends(spec.input)
     assert len([name for name in view.transactions(once.query_id) if re.search(r"-1-\d-[01]-1$", name)]) == 1
