@@ -136,8 +136,7 @@ def test_the_answer_to_the_end_that_changes_the_producer_id_is_lost(point, nth, 
     reading = {"subscribe": source, "startingOffsets": "earliest", "minPartitions": 1}
     rows = spark.readStream.format("eos-kafka").options(**options, **reading).load()
     writer = rows.select("value", "partition").writeStream.format("eos-kafka").options(**options, topic=out)
-    checkpoint = str(tmp_path / "checkpoint")
-    writer = writer.option("checkpointLocation", checkpoint)
+    writer = writer.option("checkpointLocation", checkpoint := str(tmp_path / "checkpoint"))
     fed: list[str] = []
 
     def feed() -> None:
