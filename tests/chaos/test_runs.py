@@ -55,7 +55,7 @@ def test_a_checkpoint_that_is_started_twice(point, view, spec, spark, tmp_path):
         finally:
             second.stop()
         assert Counter(view.values(spec.output)) == expected(spec)
-        ends = view.ends(spec.output)
+        ends = view.ends_at_rest(spec.output)
         first.release(point)
         text = first.wait_for_end()
     assert "EOS_SUPERSEDED" in text

@@ -22,6 +22,13 @@ _COORDINATOR_MOVES = {
     KafkaError.COORDINATOR_NOT_AVAILABLE,
     KafkaError.NOT_COORDINATOR,
 }
+#: What a leader answers that does not know of it yet, or of its newest epoch.
+_LEADER_NOT_READY = {
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.FENCED_LEADER_EPOCH,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
+}
 _LEVELS = {True: IsolationLevel.READ_COMMITTED, False: IsolationLevel.READ_UNCOMMITTED}
 
 
@@ -72,11 +79,16 @@ class KafkaView:
             try:
                 return {(place.topic, place.partition): future.result().offset for place, future in asked.items()}
             except KafkaException as error:
-                if error.args[0].code() != KafkaError.NOT_LEADER_FOR_PARTITION:
+                if error.args[0].code() not in _LEADER_NOT_READY:
                     raise
                 return None
 
         return wait_for(ends, f"the leaders of {', '.join(topics)}") if places else {}
+
+    def ends_at_rest(self, *topics: str) -> dict[tuple[str, int], int]:
+        """Each partition's high watermark, when the markers of all that has been ended are written."""
+        wait_for(lambda: not self.held(*topics), f"the markers in {', '.join(topics)}")
+        return self.ends(*topics)
 
     def held(self, *topics: str) -> dict[tuple[str, int], tuple[int, int]]:
         """Partitions where an open transaction keeps readers back: last stable offset and end."""

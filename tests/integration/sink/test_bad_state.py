@@ -24,7 +24,7 @@ def test_an_offset_log_that_is_damaged_before_a_restart(spark, cluster, sink, to
     query = sink(topic=out, offsets__group__id=f"group-{uuid.uuid4()}")
     query.run(kafka_frame(spark, cluster, source))
     query.forget(1)
-    ends = view.ends(out)
+    ends = view.ends_at_rest(out)
     damage(query, 1)
     text = query.stopped_by(kafka_frame(spark, cluster, source), "planPartitions")
     assert spark_eos.reason(Exception(text)).condition == "EOS_CHECKPOINT_DAMAGED"
@@ -68,7 +68,7 @@ def test_a_checkpoint_in_mid_life_without_a_ledger(files, sink, topic, refused, 
     source = files().add(["a"])
     query = sink(topic=out)
     query.run(source.stream())
-    ends = view.ends(out)
+    ends = view.ends_at_rest(out)
     elsewhere = {"ledger__topic": f"ledger-{uuid.uuid4()}"}
     text = sink(topic=out, **elsewhere).stopped_by(source.add(["b"]).stream(), "EOS_LEDGER_HEAD_MISSING")
     assert view.ends(out) == ends
@@ -111,7 +111,7 @@ def test_a_ledger_that_holds_something_else(cluster, files, sink, topic, view):
     query = sink(topic=out, ledger__topic=ledger)
     query.run(source.stream())
     put(cluster, ledger, query.id, b"not a head")
-    ends = view.ends(out)
+    ends = view.ends_at_rest(out)
     query.stopped_by(source.add(["b"]).stream(), "EOS_LEDGER_DAMAGED")
     assert view.ends(out) == ends
 
@@ -124,7 +124,7 @@ def test_a_head_of_a_later_version(cluster, files, sink, topic, view):
     query.run(source.stream())
     later = json.loads(encode(Head("r", 9, (), 5))) | {"format": 99}
     put(cluster, ledger, query.id, json.dumps(later).encode())
-    ends = view.ends(out, ledger)
+    ends = view.ends_at_rest(out, ledger)
     query.stopped_by(source.add(["b"]).stream(), "EOS_LEDGER_FORMAT.*format 99")
     assert view.ends(out, ledger) == ends
 

@@ -87,7 +87,7 @@ def test_a_write_is_there_as_a_whole_and_a_second_run_writes_nothing(jobs: Jobs,
     """Also with other tasks than the first one; the ledger says that the job is completed, by rows and digest alone."""
     jobs.write(job)
     assert jobs.there() == list(range(ROWS))
-    ends = jobs.view.ends(jobs.topic)
+    ends = jobs.view.ends_at_rest(jobs.topic)
     jobs.write(job, tasks=5)
     assert jobs.view.ends(jobs.topic) == ends  # neither rows nor aborted rows
     head = jobs.head(job)
@@ -106,7 +106,7 @@ def test_without_an_id_each_write_is_a_new_one(jobs: Jobs):
 def test_other_rows_under_the_same_id_are_refused(jobs: Jobs, job: str, topic):
     """More rows, as many but other ones, or another topic: nothing is written."""
     jobs.write(job)
-    ends = jobs.view.ends(jobs.topic)
+    ends = jobs.view.ends_at_rest(jobs.topic)
     found = jobs.refused(lambda: jobs.write(job, rows=ROWS + 1))
     assert found.condition == "EOS_JOB_DIFFERS"
     assert f"'{job}'" in found.message

@@ -122,7 +122,7 @@ def test_a_process_that_dies_in_the_second_sink(point, query, topics, tmp_path):
     q.feed("d", "e", "f")
     q.feed("g")
     q.fails()
-    ends = topics.view.ends(topics.names[0])
+    ends = topics.view.ends_at_rest(topics.names[0])
     assert topics.there(0) == list("abcdef")
     q.run()
     assert died

@@ -220,7 +220,7 @@ def test_the_replay_of_a_decided_batch_writes_nothing(files, sink, topic, view):
     source = files().add(["a", "b"], ["c"])
     query = sink(topic=out)
     query.run(source.stream())
-    ends = view.ends(out)
+    ends = view.ends_at_rest(out)
     for _ in range(2):
         query.forget(0)
         query.run(source.stream())
@@ -236,7 +236,7 @@ def test_a_replay_that_differs_stops(change, files, sink, topic, view):
     source = files().add(["a", "b"])
     query = sink(topic=out)
     query.run(source.stream())
-    ends = view.ends(out)
+    ends = view.ends_at_rest(out)
     query.forget(0)
     message = query.stopped_by(source.stream().selectExpr(change), "EOS_REPLAY_DIVERGED")
     assert "micro-batch 0" in message
@@ -383,7 +383,7 @@ def test_a_checkpoint_from_a_backup_stops(files, sink, topic, view):
     query.run(source.add(["c"]).stream())
     shutil.rmtree(query.checkpoint)
     shutil.move(query.checkpoint.with_name("backup"), query.checkpoint)
-    ends = view.ends(out)
+    ends = view.ends_at_rest(out)
     message = query.stopped_by(source.stream(), "EOS_CHECKPOINT_BEHIND")
     assert "micro-batch 1" in message
     assert "micro-batch 2" in message
