@@ -56,7 +56,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
                     _catch_signals()  # Spark has put a handler of its own in place
                     for mode in modes:
                         before = circumstances(on.spark)
-                        show(MODES[mode](on, plan, say), before, args.out)
+                        result = MODES[mode](on, plan, say)
+                        if result.series:
+                            show(result, before, args.out)
+                        else:
+                            say(f"{mode}: no case is named {' or '.join(args.case)}; they are named as in the tables")
     except (EosError, WrongResult, PySparkException, ChildProcessError, TimeoutError) as error:
         say(f"benchmark: {failure_text(error) if isinstance(error, PySparkException) else error}")
         return 1
