@@ -23,14 +23,14 @@ from pyspark.errors import PySparkException
 from jobs._bench import commit, delta, ingest, latency, pipeline, shapes, source, writes
 from jobs._bench.machine import circumstances, describe
 from jobs._bench.plot import plot
-from jobs._bench.result import Result, WrongResult
+from jobs._bench.result import ModeResult, WrongResult
 from jobs._bench.session import Bench, bench, broker
-from jobs._bench.turns import Plan
+from jobs._bench.turns import BenchPlan
 from jobs.arguments import count, share
 from jobs.query import failure_text, say
 from spark_eos.errors import EosError
 
-MODES: dict[str, Callable[[Bench, Plan, Callable[[str], None]], Result]] = {
+MODES: dict[str, Callable[[Bench, BenchPlan, Callable[[str], None]], ModeResult]] = {
     "source": source.measure,
     "pipeline": pipeline.measure,
     "latency": latency.measure,
@@ -47,7 +47,7 @@ _WITH_DELTA = {"to-delta", "from-delta"}
 
 def main(arguments: Sequence[str] | None = None) -> int:
     args = _arguments(arguments)
-    plan = Plan(args.rows, args.repeats, args.warm_ups, args.without, args.case)
+    plan = BenchPlan(args.rows, args.repeats, args.warm_ups, args.without, args.case)
     _catch_signals()
     try:
         with broker() as cluster:
@@ -58,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                         before = circumstances(on.spark)
                         result = MODES[mode](on, plan, say)
                         if result.series:
-                            show(result, before, args.out)
+                            report(result, before, args.out)
                         else:
                             say(f"{mode}: no case is named {' or '.join(args.case)}; they are named as in the tables")
     except (EosError, WrongResult, PySparkException, ChildProcessError, TimeoutError) as error:
@@ -81,7 +81,7 @@ def _catch_signals() -> None:
         signal.signal(number, interrupt)
 
 
-def show(result: Result, before: dict[str, object], folder: Path) -> None:
+def report(result: ModeResult, before: dict[str, object], folder: Path) -> None:
     """The table to stdout, everything into files."""
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / f"{result.mode}.json"

@@ -28,7 +28,10 @@ _SECONDS = {
     "microsecond": 1e-6,
 }
 #: Spark's masters. A URL (`spark://…`, `k8s://…`) may be any.
-_MASTER = re.compile(r"yarn|local|local\[(\d+|\*)(\s*,\s*\d+)?\]|local-cluster\[.+\]|[A-Za-z][\w+.-]*://.+")
+_MASTER = re.compile(r"yarn|local|local\[([1-9]\d*|\*)(\s*,\s*\d+)?\]|local-cluster\[.+\]|[A-Za-z][\w+.-]*://.+")
+
+#: What is left of a setting of Spark without its first word.
+_SHORTENED = re.compile(r"(master|(app|driver|executor|jars|sql|submit|ui)\b.*)")
 
 #: A module with one of these may define any name.
 _UNSURE = frozenset({"*", "__getattr__", "exec", "globals", "setattr", "vars"})
@@ -51,7 +54,10 @@ def seconds_of(interval: str) -> float:
 
 
 def check_master(spark: Mapping[str, str], key: Sequence[str]) -> None:
-    """``spark.master``, if it is set."""
+    """``spark.master``, if it is set; and no setting lacks its first word, with which it would have no effect."""
+    for name in filter(_SHORTENED.fullmatch, spark):
+        message = "is not a setting of Spark: in this section, too, its settings begin with 'spark.'."
+        raise Rejected("UNKNOWN_KEY", message, f"Write 'spark.{name}' in full.", (*key, name))
     master = spark.get("spark.master")
     if master is not None and not _MASTER.fullmatch(master.strip()):
         raise Rejected(

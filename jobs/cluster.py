@@ -50,7 +50,7 @@ class Silence:
 
 
 @dataclass(frozen=True)
-class Cluster:
+class JobCluster:
     """A cluster that the job needs, topics of it to ask about, and those of them that must be there at the start."""
 
     kafka: KafkaProperties

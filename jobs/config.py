@@ -1,6 +1,6 @@
 """A job's YAML file, read into frozen dataclasses.
 
-``load(path, JobConfig)`` reads the file by the fields of the dataclass: ``starting_offsets: str`` is the key
+``load(path, MirrorConfig)`` reads the file by the fields of the dataclass: ``starting_offsets: str`` is the key
 ``startingOffsets``, a field that is itself a dataclass is a section. Every error is a ConfigError that names the file,
 the line, the key's path and the next step. Errors never print values, since a value may be a secret.
 
@@ -233,9 +233,8 @@ class _Reader:
     ) -> dict[str, yaml.Node]:
         if not isinstance(node, yaml.MappingNode):
             where = f"'{'.'.join(path)}'" if path else "the file"
-            raise self._error(
-                "WRONG_TYPE", f"{_line(node)}: {where} is {_kind_text(node)}.", "Use a section of keys.", path
-            )
+            hint = f"Use a section of keys: {', '.join(known)}." if known else "Use a section of keys."
+            raise self._error("WRONG_TYPE", f"{_line(node)}: {where} is {_kind_text(node)}.", hint, path)
         entries: dict[str, yaml.Node] = {}
         for key_node, value_node in node.value:
             key = _TOKEN.sub("${…}", str(key_node.value))

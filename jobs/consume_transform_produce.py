@@ -35,9 +35,9 @@ from spark_eos.kafka.config.librdkafka import check
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.options.parse import sink_options, stream_options
 
-from .cluster import Cluster
+from .cluster import JobCluster
 from .config import Rejected
-from .job import Job, Plan, until_it_ends
+from .job import JobCommand, Plan, until_it_ends
 from .lines import counted
 from .sections import (
     MetricsConfig,
@@ -55,7 +55,7 @@ FORMATS = ("eos-kafka", "kafka")
 
 
 @dataclass(frozen=True)
-class SinkConfig:
+class FromTopicsSinkConfig:
     """Where to write; without ``topic``, the column of that name is used. ``partition``: of copies, what chooses the
     partition. ``options``: further options of the sink."""
 
@@ -65,7 +65,7 @@ class SinkConfig:
 
 
 @dataclass(frozen=True)
-class JobConfig:
+class ConsumeTransformProduceConfig:
     """The config file of this job. ``kafka``: client settings of both sides, without the prefix ``kafka.``."""
 
     kafka: KafkaProperties
@@ -73,7 +73,7 @@ class JobConfig:
     transform: TransformOrArrowConfig | Literal["none"]
     checkpoint: str
     group: str | None = None
-    sink: SinkConfig = SinkConfig()
+    sink: FromTopicsSinkConfig = FromTopicsSinkConfig()
     trigger: TriggerConfig = TriggerConfig(processing_time="1 second")
     restart: RestartConfig = RestartConfig()
     metrics: MetricsConfig | None = None
@@ -114,7 +114,7 @@ class JobConfig:
         return f"{', '.join(self.source.topics)} → {target}; {group}; checkpoint {self.checkpoint}; {self.trigger}"
 
 
-def plan(config: JobConfig, args: argparse.Namespace) -> Plan:
+def plan(config: ConsumeTransformProduceConfig, args: argparse.Namespace) -> Plan:
     """One streaming query from the topics to the topics."""
     if config.is_direct and {args.source, args.sink} != {FORMATS[0]}:
         raise ConfigError(
@@ -141,7 +141,7 @@ def plan(config: JobConfig, args: argparse.Namespace) -> Plan:
     )
 
 
-def clusters_of(config: JobConfig, source_format: str, sink_format: str) -> list[Cluster]:
+def clusters_of(config: ConsumeTransformProduceConfig, source_format: str, sink_format: str) -> list[JobCluster]:
     """The clusters that eos-kafka reads from and writes to, one or two, and the topics that must be there.
 
     Raises OptionError for options that source or sink would refuse.
@@ -160,10 +160,10 @@ def clusters_of(config: JobConfig, source_format: str, sink_format: str) -> list
         targets = [topic for topic in (config.sink.topic, config.letters) if topic]
         topics.setdefault(sink, []).extend(targets)
         required.setdefault(sink, []).extend(targets)
-    return [Cluster(kafka, names, required.get(kafka, [])) for kafka, names in topics.items()]
+    return [JobCluster(kafka, names, required.get(kafka, [])) for kafka, names in topics.items()]
 
 
-def start_direct(spark: SparkSession, config: JobConfig) -> StreamingQuery:
+def start_direct(spark: SparkSession, config: ConsumeTransformProduceConfig) -> StreamingQuery:
     """The query whose tasks copy, or call a function of Arrow batches."""
     arrow = None if config.transform == "none" else config.transform.arrow
     sink = sink_settings(config, FORMATS[0])
@@ -178,11 +178,11 @@ def start_direct(spark: SparkSession, config: JobConfig) -> StreamingQuery:
     )
 
 
-def read(spark: SparkSession, config: JobConfig, source_format: str) -> DataFrame:
+def read(spark: SparkSession, config: ConsumeTransformProduceConfig, source_format: str) -> DataFrame:
     return spark.readStream.format(source_format).options(**source_settings(config, source_format)).load()
 
 
-def source_settings(config: JobConfig, source_format: str) -> dict[str, str]:
+def source_settings(config: ConsumeTransformProduceConfig, source_format: str) -> dict[str, str]:
     """Every option of the source, by its name."""
     settings = config.source.settings(config.kafka)
     if source_format == "kafka":
@@ -190,11 +190,11 @@ def source_settings(config: JobConfig, source_format: str) -> dict[str, str]:
     return settings | dict(config.source.options)
 
 
-def write(rows: DataFrame, config: JobConfig, sink_format: str) -> StreamingQuery:
+def write(rows: DataFrame, config: ConsumeTransformProduceConfig, sink_format: str) -> StreamingQuery:
     return config.trigger.start(rows.writeStream.format(sink_format).options(**sink_settings(config, sink_format)))
 
 
-def sink_settings(config: JobConfig, sink_format: str) -> dict[str, str]:
+def sink_settings(config: ConsumeTransformProduceConfig, sink_format: str) -> dict[str, str]:
     """Every option of the sink, by its name."""
     settings = {"checkpointLocation": config.checkpoint}
     if config.sink.topic is not None and config.letters is None:  # else each row has its own
@@ -210,7 +210,7 @@ def _options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--sink", choices=FORMATS, default=FORMATS[0], help="format to write with; as above")
 
 
-main = Job("consume_transform_produce", __doc__, JobConfig, plan, _options).main
+main = JobCommand("consume_transform_produce", __doc__, ConsumeTransformProduceConfig, plan, _options).main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -17,7 +17,7 @@ from spark_eos.storage.settings import HadoopSettings, of_session
 
 VERSION, KIND = "_commit_version", "_change_type"
 #: Columns that the result of a transformation has beside those of a record: they order it, and become headers.
-CONTROL = ("key", VERSION, KIND)
+CHANGE_COLUMNS = ("key", VERSION, KIND)
 VERSION_HEADER, KIND_HEADER = "delta.commit.version", "delta.change.type"
 #: Of one key in one commit.
 _ORDER = ("delete", "update_preimage", "update_postimage", "insert")

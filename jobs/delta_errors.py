@@ -14,7 +14,7 @@ _CLASS = re.compile(r"\[((?:DIFFERENT_)?DELTA_[A-Z_]+|FAILED_READ_FILE\.FILE_NOT
 #: What Delta says ends here: a blank line, the stack of the JVM, Spark's state.
 _END = re.compile(r"\n\s*\n|\n\s+at |\s*SQLSTATE: ")
 _MOST_CHARACTERS = 400
-#: Classes of Delta's Python package, which it puts in the place of the JVM's. They have no condition.
+#: Classes of Delta's Python package, by which it replaces those of the JVM. They have no condition.
 _CLASSES = {
     "ConcurrentAppendException": "DELTA_CONCURRENT_APPEND",
     "ConcurrentDeleteDeleteException": "DELTA_CONCURRENT_DELETE_DELETE",

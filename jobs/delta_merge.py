@@ -22,7 +22,7 @@ from .delta_table import TXN_APP_ID, TXN_VERSION, quoted
 APPLICATION = "spark-eos merge {}"
 
 #: Columns that say where a row is from, and whether it deletes its key. They are not written to the table.
-CONTROL = {"topic": StringType(), "partition": IntegerType(), "offset": LongType(), "deleted": BooleanType()}
+CONTROL_COLUMNS = {"topic": StringType(), "partition": IntegerType(), "offset": LongType(), "deleted": BooleanType()}
 _QUERY = "sql.streaming.queryId"
 
 
@@ -33,7 +33,7 @@ class MergeConfig:
     keys: tuple[str, ...]
 
     def __post_init__(self) -> None:
-        wrong = [key for key in self.keys if key.lower() in CONTROL]
+        wrong = [key for key in self.keys if key.lower() in CONTROL_COLUMNS]
         if wrong:
             raise Rejected(
                 "WRONG_VALUE", f"names '{wrong[0]}', which is not written to the table.", "Use another name.", ["keys"]
@@ -41,9 +41,9 @@ class MergeConfig:
 
 
 def table_columns(rows: DataFrame, merge: MergeConfig) -> StructType:
-    """The columns that go to the table. Raises SchemaError where a key or one of `CONTROL` is missing."""
+    """The columns that go to the table. Raises SchemaError where a key or one of `CONTROL_COLUMNS` is missing."""
     fields = {field.name: field for field in rows.schema}
-    for name, kind in CONTROL.items():
+    for name, kind in CONTROL_COLUMNS.items():
         if name not in fields or fields[name].dataType != kind:
             is_ = f"is of type {fields[name].dataType.simpleString()}" if name in fields else "is missing"
             raise SchemaError(
@@ -59,7 +59,7 @@ def table_columns(rows: DataFrame, merge: MergeConfig) -> StructType:
             f"The result of 'transform' has no column '{missing[0]}', which 'target.merge.keys' names.",
             hint=f"It has: {', '.join(fields)}.",
         )
-    return StructType([field for name, field in fields.items() if name not in CONTROL])
+    return StructType([field for name, field in fields.items() if name not in CONTROL_COLUMNS])
 
 
 def last_rows(rows: DataFrame, keys: Sequence[str]) -> DataFrame:
@@ -78,7 +78,7 @@ def last_rows(rows: DataFrame, keys: Sequence[str]) -> DataFrame:
     )
     deleted = F.when(F.col("one") == F.col("other"), F.col("row.deleted")).otherwise(_in_two_partitions())
     return found.select(
-        *(F.col(f"row.{quoted(name)}") for name in columns if name not in CONTROL), deleted.alias("deleted")
+        *(F.col(f"row.{quoted(name)}") for name in columns if name not in CONTROL_COLUMNS), deleted.alias("deleted")
     )
 
 
@@ -137,7 +137,7 @@ class Merger:
                 hint="Set spark.pyspark.driver.pin.thread (PYSPARK_PIN_THREAD) back to true.",
             )
         self._check_partitions(spark, batch)
-        columns = [name for name in rows.columns if name not in CONTROL]
+        columns = [name for name in rows.columns if name not in CONTROL_COLUMNS]
         values = {f"t.{quoted(name)}": f"s.{quoted(name)}" for name in columns}
         same = " AND ".join(f"t.{quoted(key)} = s.{quoted(key)}" for key in self.config.keys)
         source = last_rows(rows, self.config.keys).alias("s")

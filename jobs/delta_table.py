@@ -26,7 +26,7 @@ _EXTENSION, _EXTENSIONS = "io.delta.sql.DeltaSparkSessionExtension", "spark.sql.
 _CATALOG = {"spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog"}
 TXN_APP_ID, TXN_VERSION = "spark.databricks.delta.write.txnAppId", "spark.databricks.delta.write.txnVersion"
 
-#: Settings of a session by which rows get lost without a word, and the values that do no harm. Where there is none, any
+#: Settings of a session by which rows are silently lost, and the values that do no harm. Where there is none, any
 #: value does.
 _UNSAFE: Mapping[str, str | None] = {
     "spark.sql.files.ignoreMissingFiles": "false",

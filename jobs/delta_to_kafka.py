@@ -33,12 +33,12 @@ from spark_eos.kafka.config.librdkafka import check
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.options.parse import sink_options
 
-from .cluster import Cluster
+from .cluster import JobCluster
 from .config import Rejected
-from .delta_changes import CONTROL, Changes, of_changes
+from .delta_changes import CHANGE_COLUMNS, Changes, of_changes
 from .delta_errors import named
 from .delta_table import Table, check_session, check_settings, with_delta
-from .job import Job, Plan, until_it_ends
+from .job import JobCommand, Plan, until_it_ends
 from .lines import counted
 from .sections import MetricsConfig, RestartConfig, TriggerConfig, beginning, check_kafka_and_spark, with_prefix
 from .transform import TransformConfig, transformed
@@ -60,7 +60,7 @@ _ALLOWED = ("maxBytesPerTrigger", "maxFilesPerTrigger")
 
 
 @dataclass(frozen=True)
-class SourceConfig:
+class TableSourceConfig:
     """What to read. ``changes``: the change data feed instead of the appended rows. ``starting_version``: the first
     version of the table that a new query reads; without it, the table as it is, then what follows."""
 
@@ -83,7 +83,7 @@ class SourceConfig:
 
 
 @dataclass(frozen=True)
-class SinkConfig:
+class FromTableSinkConfig:
     """Where to write; without ``topic``, the column of that name is used. ``options``: further options of the sink.
     ``tasks``: how many tasks, and so transactions, write the changes of a micro-batch."""
 
@@ -97,14 +97,14 @@ class SinkConfig:
 
 
 @dataclass(frozen=True)
-class JobConfig:
+class DeltaToKafkaConfig:
     """The config file of this job. ``kafka``: client settings of the sink, without the prefix ``kafka.``."""
 
     kafka: KafkaProperties
-    source: SourceConfig
+    source: TableSourceConfig
     transform: TransformConfig
     checkpoint: str
-    sink: SinkConfig = SinkConfig()
+    sink: FromTableSinkConfig = FromTableSinkConfig()
     trigger: TriggerConfig = TriggerConfig(processing_time="10 seconds")
     restart: RestartConfig = RestartConfig()
     metrics: MetricsConfig | None = None
@@ -121,7 +121,7 @@ class JobConfig:
         return f"{what} {self.source.path} → {target}; checkpoint {self.checkpoint}; {self.trigger}"
 
 
-def plan(config: JobConfig, args: argparse.Namespace) -> Plan:
+def plan(config: DeltaToKafkaConfig, args: argparse.Namespace) -> Plan:
     """One streaming query from the table to the topics."""
 
     def start(spark: SparkSession) -> StreamingQuery:
@@ -141,21 +141,21 @@ def plan(config: JobConfig, args: argparse.Namespace) -> Plan:
     )
 
 
-def cluster_of(config: JobConfig) -> Cluster:
+def cluster_of(config: DeltaToKafkaConfig) -> JobCluster:
     """The cluster that is written to. Raises OptionError for options that the sink would refuse."""
     kafka = sink_options({"checkpointLocation": config.checkpoint} | sink_settings(config)).kafka
     check(kafka, "producer")
     topics = [config.sink.topic] if config.sink.topic else []
-    return Cluster(kafka, topics, topics)
+    return JobCluster(kafka, topics, topics)
 
 
-def sink_settings(config: JobConfig) -> dict[str, str]:
+def sink_settings(config: DeltaToKafkaConfig) -> dict[str, str]:
     """Every option of the sink but its checkpoint, by its name."""
     settings = {} if config.sink.topic is None else {"topic": config.sink.topic}
     return settings | with_prefix(config.kafka) | dict(config.sink.options)
 
 
-def read(spark: SparkSession, source: SourceConfig) -> DataFrame:
+def read(spark: SparkSession, source: TableSourceConfig) -> DataFrame:
     """The stream of the table's rows or changes. Raises TableError where there is no such table."""
     table = Table(spark, source.path)
     if not table.exists():
@@ -173,11 +173,11 @@ def read(spark: SparkSession, source: SourceConfig) -> DataFrame:
     return of_changes(reader, source.path, source.options)
 
 
-def write(rows: DataFrame, config: JobConfig) -> StreamingQuery:
+def write(rows: DataFrame, config: DeltaToKafkaConfig) -> StreamingQuery:
     """Appended rows go to the sink as they come; changes are put into order first, which a stream by itself cannot."""
     if config.source.changes:
         changes = Changes(config.source.path, config.checkpoint, config.sink.tasks, sink_settings(config))
-        ready = transformed(rows, config.transform, CONTROL)
+        ready = transformed(rows, config.transform, CHANGE_COLUMNS)
         writer = counted(ready).writeStream.foreachBatch(changes.write)
     else:
         ready = transformed(rows, config.transform)
@@ -185,7 +185,7 @@ def write(rows: DataFrame, config: JobConfig) -> StreamingQuery:
     return config.trigger.start(writer.option("checkpointLocation", config.checkpoint))
 
 
-main = Job("delta_to_kafka", __doc__, JobConfig, plan).main
+main = JobCommand("delta_to_kafka", __doc__, DeltaToKafkaConfig, plan).main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -28,18 +28,18 @@ from spark_eos.devcluster.jars import SPARK_KAFKA, resolve
 from spark_eos.devcluster.store import cache_dir
 from spark_eos.errors import EosError
 
-from ._demo.check import Findings, examine, read_input
-from ._demo.flights import INPUT_TOPIC, OUTPUT_TOPICS, PARTITIONS, Expected, expected, flights
-from ._demo.load import Loaded, load
-from ._demo.picture import Story, draw
-from ._demo.run import FROM_OUTSIDE, STRIKES, Job, JobFailed, Strike
+from ._demo.check import OutputFindings, examine, read_input
+from ._demo.flights import FLIGHT_PARTITIONS, INPUT_TOPIC, OUTPUT_TOPICS, Expected, expected, flights
+from ._demo.load import Loaded, load_flights
+from ._demo.picture import SinkStory, draw
+from ._demo.run import FROM_OUTSIDE, STRIKES, DemoJob, JobFailed, Strike
 from ._demo.show import Show, table
-from ._demo.side import OURS, Side
+from ._demo.side import OUR_FORMAT, Side
 from ._demo.topics import Reader
-from ._demo.watch import Watch
+from ._demo.watch import OutputWatch
 from .arguments import count
 
-THEIRS = "kafka"
+THEIR_FORMAT = "kafka"
 _ROWS = 60_000
 _KILLS = 3
 _GROUP = "flight-delays"
@@ -48,7 +48,7 @@ _POLL_S = 0.02
 
 
 @dataclass(frozen=True)
-class Plan:
+class DemoPlan:
     """What to do. ``rows``: None for all of them; ``kills``: of each sink; ``picture``: where it goes."""
 
     rows: int | None
@@ -64,7 +64,7 @@ class Plan:
         return self.kills + 4
 
     def strikes(self, sink: str) -> tuple[Strike, ...]:
-        return tuple(islice(cycle(STRIKES), self.kills)) if sink == OURS else (FROM_OUTSIDE,) * self.kills
+        return tuple(islice(cycle(STRIKES), self.kills)) if sink == OUR_FORMAT else (FROM_OUTSIDE,) * self.kills
 
 
 @dataclass(frozen=True)
@@ -72,14 +72,14 @@ class Outcome:
     """What came of it; ``findings`` by sink."""
 
     loaded: Loaded
-    findings: Mapping[str, Findings]
-    stories: Sequence[Story]
+    findings: Mapping[str, OutputFindings]
+    stories: Sequence[SinkStory]
     expected: int
 
     @property
     def exactly_once(self) -> bool:
         """Whether eos-kafka kept its guarantee; there is none for the other sink."""
-        return all(found.ok for sink, found in self.findings.items() if sink == OURS)
+        return all(found.ok for sink, found in self.findings.items() if sink == OUR_FORMAT)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -99,8 +99,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return code
 
 
-def demonstrate(plan: Plan, folder: Path) -> int:
-    """All of it, with what people see; the exit code."""
+def demonstrate(plan: DemoPlan, folder: Path) -> int:
+    """Run the demo and print its output; the exit code."""
     began = time.monotonic()
     show = Show()
     try:
@@ -118,10 +118,10 @@ def demonstrate(plan: Plan, folder: Path) -> int:
     return 0 if outcome.exactly_once else 1
 
 
-def prove(plan: Plan, folder: Path, show: Show) -> Outcome:
+def prove(plan: DemoPlan, folder: Path, show: Show) -> Outcome:
     """Load, run with kills, check: on a cluster of its own."""
     jars: Sequence[Path] = ()
-    if THEIRS in (plan.source_format, *plan.sinks):
+    if THEIR_FORMAT in (plan.source_format, *plan.sinks):
         show.line(f"Jars of Spark's own Kafka connector: fetched from Maven Central once, kept in {cache_dir()}")
         jars = resolve(SPARK_KAFKA)
     show.line("Apache Kafka: a broker of its own, on a free port of this machine")
@@ -135,10 +135,10 @@ def prove(plan: Plan, folder: Path, show: Show) -> Outcome:
             show.line("A plain read_committed consumer reads input and output; pandas says what must be there:")
             input_ = read_input(servers)
             findings = {
-                sink: examine(servers, input_, rows, _GROUP if sink == OURS else None, _prefix(sink))
+                sink: examine(servers, input_, rows, _GROUP if sink == OUR_FORMAT else None, _prefix(sink))
                 for sink in plan.sinks
             }
-    stories = [Story(s.sink, s.samples, s.events, findings[s.sink].judgement.doubled) for s in sides]
+    stories = [SinkStory(s.sink, s.samples, s.events, findings[s.sink].judgement.doubled) for s in sides]
     return Outcome(loaded, findings, stories, len(rows))
 
 
@@ -147,10 +147,10 @@ def _frame(rows: int | None) -> tuple[pd.DataFrame, dict[int, Expected]]:
     return frame, expected(frame)
 
 
-def _load(cluster: DevCluster, frame: pd.DataFrame, plan: Plan, show: Show) -> Loaded:
+def _load(cluster: DevCluster, frame: pd.DataFrame, plan: DemoPlan, show: Show) -> Loaded:
     for topic in (INPUT_TOPIC, *(_prefix(sink) + topic for sink in plan.sinks for topic in OUTPUT_TOPICS)):
-        cluster.create_topic(topic, partitions=PARTITIONS)
-    loaded = load(cluster.bootstrap_servers, frame, on_rows=lambda done: None)
+        cluster.create_topic(topic, partitions=FLIGHT_PARTITIONS)
+    loaded = load_flights(cluster.bootstrap_servers, frame, on_rows=lambda done: None)
     show.line(
         f"Input: {loaded.rows:,} flights from New York in {loaded.transactions:,} transactions; "
         f"{loaded.aborted_rows:,} rows are there a second time, aborted: nobody may see those"
@@ -159,7 +159,7 @@ def _load(cluster: DevCluster, frame: pd.DataFrame, plan: Plan, show: Show) -> L
 
 
 def _run(
-    plan: Plan, folder: Path, servers: str, jars: Sequence[Path], expected_rows: int, show: Show
+    plan: DemoPlan, folder: Path, servers: str, jars: Sequence[Path], expected_rows: int, show: Show
 ) -> Sequence[Side]:
     """Drive all sides at once, each to its end."""
     jobs = "The job keeps" if len(plan.sinks) == 1 else "Two jobs, alike but for the sink, keep"
@@ -184,10 +184,10 @@ def _run(
 
 @contextmanager
 def _side(
-    plan: Plan, sink: str, folder: Path, servers: str, jars: tuple[Path, ...], expected_rows: int
+    plan: DemoPlan, sink: str, folder: Path, servers: str, jars: tuple[Path, ...], expected_rows: int
 ) -> Iterator[Side]:
     folder.mkdir()
-    job = Job(
+    job = DemoJob(
         bootstrap_servers=servers,
         folder=folder,
         group=_GROUP,
@@ -195,11 +195,11 @@ def _side(
         source_format=plan.source_format,
         sink_format=sink,
         topic_prefix=_prefix(sink),
-        jars=jars if THEIRS in (plan.source_format, sink) else (),
+        jars=jars if THEIR_FORMAT in (plan.source_format, sink) else (),
     )
     rows_of_batch = expected_rows // plan.micro_batches
     with (
-        Watch(servers, [_prefix(sink) + topic for topic in OUTPUT_TOPICS]) as watch,
+        OutputWatch(servers, [_prefix(sink) + topic for topic in OUTPUT_TOPICS]) as watch,
         closing(Side(job, plan.strikes(sink), watch, rows_of_batch, time.monotonic())) as side,
     ):
         yield side
@@ -207,7 +207,7 @@ def _side(
 
 def _prefix(sink: str) -> str:
     """Of the sink's output topics: each has its own."""
-    return "" if sink == OURS else f"{sink}-"
+    return "" if sink == OUR_FORMAT else f"{sink}-"
 
 
 def _offsets_in(bootstrap_servers: str) -> int:
@@ -223,25 +223,25 @@ def _verdict(outcome: Outcome) -> str:
     )
     if not outcome.exactly_once:
         return f"{counts}. This is NOT what was promised."
-    if OURS in outcome.findings:
+    if OUR_FORMAT in outcome.findings:
         return f"{counts}. Every expected row is in eos-kafka's output exactly once, in order."
     return f"{counts}. Run it without --sink to see the difference."
 
 
-def _plan(arguments: Sequence[str] | None) -> Plan:
+def _plan(arguments: Sequence[str] | None) -> DemoPlan:
     parser = argparse.ArgumentParser(prog="spark-eos demo", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--full", action="store_true", help=f"all flights, and {len(STRIKES)} kills: every step")
-    parser.add_argument("--sink", choices=(OURS, THEIRS, "both"), default="both", help="one sink only")
-    parser.add_argument("--source", choices=(OURS, THEIRS), default=OURS, help="the source to use")
+    parser.add_argument("--sink", choices=(OUR_FORMAT, THEIR_FORMAT, "both"), default="both", help="one sink only")
+    parser.add_argument("--source", choices=(OUR_FORMAT, THEIR_FORMAT), default=OUR_FORMAT, help="the source to use")
     parser.add_argument("--rows", type=count, metavar="N", help=f"only the first N flights (default {_ROWS:,})")
     parser.add_argument("--kills", type=count, metavar="N", help=f"how many times to kill each job (default {_KILLS})")
     parser.add_argument("--picture", type=Path, default=_PICTURE, metavar="FILE", help="where the PNG goes")
     args = parser.parse_args(arguments)
-    return Plan(
+    return DemoPlan(
         rows=args.rows or (None if args.full else _ROWS),
         kills=args.kills or (len(STRIKES) if args.full else _KILLS),
         source_format=args.source,
-        sinks=(OURS, THEIRS) if args.sink == "both" else (args.sink,),
+        sinks=(OUR_FORMAT, THEIR_FORMAT) if args.sink == "both" else (args.sink,),
         picture=args.picture,
     )
 

@@ -30,7 +30,7 @@ from spark_eos.devcluster.store import cache_dir, digest, stored
 JOB = f"{__package__}.consume_transform_produce"
 HOME = Path(__file__).resolve().parent.parent if __package__ == "jobs" else None
 #: Up fast rather than fast in the long run.
-JVM_FLAGS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+_JVM_FLAGS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _TRAINING_S = 300
 _POLL_S = 0.1
 #: The JVM's own warnings would go to stdout.
@@ -57,12 +57,12 @@ def environment(*, prepare: bool) -> dict[str, str]:
     """
     java, installed = find_java(), _installed()
     home = _home(installed)
-    name = f"spark-classes-{digest(java.build, java.path, spark_version, str(home), JVM_FLAGS)}"
+    name = f"spark-classes-{digest(java.build, java.path, spark_version, str(home), _JVM_FLAGS)}"
     files: list[Path] = []
     if prepare or (cache_dir() / name).is_dir():
         files = stored(name, lambda folder: _train(home, folder / "classes.jsa"))
     archive = f" -Xshare:auto -XX:SharedArchiveFile={files[0]}" if files else ""
-    return _variables(home, f"{JVM_FLAGS} {_QUIET}{archive}")
+    return _variables(home, f"{_JVM_FLAGS} {_QUIET}{archive}")
 
 
 def _installed() -> Path:
@@ -85,7 +85,7 @@ def _variables(home: Path, options: str) -> dict[str, str]:
     return {
         "SPARK_HOME": str(home),
         "SPARK_SUBMIT_OPTS": options,
-        "SPARK_LAUNCHER_OPTS": JVM_FLAGS,
+        "SPARK_LAUNCHER_OPTS": _JVM_FLAGS,
         "SPARK_LOCAL_IP": "127.0.0.1",
     }
 
@@ -102,7 +102,7 @@ def _train(home: Path, archive: Path) -> None:
         producer.flush()
         job = Path(folder, "job.yaml")
         job.write_text(_JOB.format(servers=cluster.bootstrap_servers, folder=folder))
-        options = f"{JVM_FLAGS} {_QUIET} -XX:ArchiveClassesAtExit={archive}"
+        options = f"{_JVM_FLAGS} {_QUIET} -XX:ArchiveClassesAtExit={archive}"
         process = subprocess.Popen(
             [sys.executable, "-m", JOB, "--conf", str(job)],
             cwd=HOME,

@@ -18,14 +18,14 @@ from pyspark.sql.types import LongType, StringType, StructType
 from spark_eos.errors import FileError
 from spark_eos.ingest.folder import Complete, File, Folder, as_it_is, with_digest
 from spark_eos.ingest.owner import Ingest, Owner
-from spark_eos.ingest.source import FILE, FORMAT, LINE, options_of, parquet_schema, source_for
+from spark_eos.ingest.source import FILE, FILES_FORMAT, LINE, options_of, parquet_schema, source_for
 from spark_eos.ingest.taken import Splits
 from spark_eos.reasons import Reason, reason
 from spark_eos.storage.settings import HadoopSettings, here, of_session
 
 from .checks import seconds_of
 from .files_input import FilesConfig, parsed
-from .job import Running
+from .job import JobContext
 from .lines import Batch
 from .sections import TriggerConfig
 from .transform import TransformConfig, transformed
@@ -39,11 +39,16 @@ class Taking:
     micro-batch of its files, or waits a moment."""
 
     def __init__(
-        self, running: Running, ingest: Ingest, files: FilesConfig, transform: TransformConfig, trigger: TriggerConfig
+        self,
+        context: JobContext,
+        ingest: Ingest,
+        files: FilesConfig,
+        transform: TransformConfig,
+        trigger: TriggerConfig,
     ) -> None:
-        self._running, self._files, self._transform, self._trigger = running, files, transform, trigger
-        self._settings = here(HadoopSettings(of_session(running.spark)))
-        running.spark.dataSource.register(source_for(self._settings))
+        self._context, self._files, self._transform, self._trigger = context, files, transform, trigger
+        self._settings = here(HadoopSettings(of_session(context.spark)))
+        context.spark.dataSource.register(source_for(self._settings))
         self._folder = Folder(files.path, files.pattern, self._settings)
         self._complete = Complete(files.complete.unchanged_s, files.complete.marker)
         self._owner = Owner(ingest)
@@ -74,7 +79,7 @@ class Taking:
             return False
         self._next_look = time.monotonic() + (min(1.0, self._pause_s) if self._complete.soon else self._pause_s)
         if not any(self._is_due(file) for file in listed):
-            self._running.lines.idle()
+            self._context.lines.idle()
         return self._trigger.available_now and not self._awaited(listed)
 
     def _finish(self) -> None:
@@ -114,7 +119,7 @@ class Taking:
         if self._files.format == "parquet":
             schema = parquet_schema(chosen[0], self._settings)
             chosen = list(takewhile(lambda file: parquet_schema(file, self._settings).equals(schema), chosen))
-        return _dealt(chosen, self._files.tasks or self._running.spark.sparkContext.defaultParallelism)
+        return _dealt(chosen, self._files.tasks or self._context.spark.sparkContext.defaultParallelism)
 
     def _limited(self, due: Sequence[File]) -> list[File]:
         chosen: list[File] = []
@@ -128,11 +133,11 @@ class Taking:
 
     def _read(self, files: Sequence[File]) -> list[File]:
         """The files with the digests of their contents, by Spark's tasks."""
-        context = self._running.spark.sparkContext
+        sc = self._context.spark.sparkContext
         found: list[File]
         with self._cancelled_by_stop():
             digest = partial(with_digest, settings=self._settings)
-            found = context.parallelize(files, min(len(files), 2 * context.defaultParallelism)).map(digest).collect()
+            found = sc.parallelize(files, min(len(files), 2 * sc.defaultParallelism)).map(digest).collect()
         return found
 
     def _checked(self, files: Sequence[File]) -> list[File]:
@@ -164,11 +169,11 @@ class Taking:
         self._owner.took(splits)
         took_s = time.monotonic() - began
         files = sum(map(len, splits))
-        self._running.lines.add(Batch(number, read.get["rows"], written.get["rows"], took_s, None, 0, files))
+        self._context.lines.add(Batch(number, read.get["rows"], written.get["rows"], took_s, None, 0, files))
         self.recentProgress = [{"durationMs": {"addBatch": int(1000 * took_s)}}]
 
     def _rows(self, splits: Splits) -> DataFrame:
-        reader = self._running.spark.read.format(FORMAT).options(**options_of(self._files.form(), splits))
+        reader = self._context.spark.read.format(FILES_FORMAT).options(**options_of(self._files.form(), splits))
         if self._files.format == "parquet":
             struct = from_arrow_schema(parquet_schema(splits[0][0], self._settings))
             if {FILE, LINE} & set(struct.names):
@@ -183,8 +188,8 @@ class Taking:
 
         def watch() -> None:
             while not end.wait(_CANCEL_S):
-                if self._running.stop.asked():
-                    self._running.spark.sparkContext.cancelAllJobs()
+                if self._context.stop.asked():
+                    self._context.spark.sparkContext.cancelAllJobs()
 
         watching = threading.Thread(target=watch, name="stop", daemon=True)
         watching.start()

@@ -32,11 +32,11 @@ from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.options.writes import write_options
 
 from . import query
-from .cluster import Cluster
+from .cluster import JobCluster
 from .config import Rejected
 from .files_input import FilesConfig
 from .files_taking import Taking
-from .job import Job, Plan, Running
+from .job import JobCommand, JobContext, Plan
 from .sections import MetricsConfig, RestartConfig, TriggerConfig, check_kafka_and_spark, with_prefix
 from .transform import TransformConfig
 
@@ -44,7 +44,7 @@ NOTES_TOPIC = "__spark_eos_files"
 
 
 @dataclass(frozen=True)
-class SinkConfig:
+class FromFilesSinkConfig:
     """Where to write. ``options``: further options of the sink."""
 
     topic: str
@@ -52,14 +52,14 @@ class SinkConfig:
 
 
 @dataclass(frozen=True)
-class JobConfig:
+class IngestFilesConfig:
     """The config file of this job. ``name``: that of the ingest; ``notes``: the topic of what was taken."""
 
     kafka: KafkaProperties
     name: str
     files: FilesConfig
     transform: TransformConfig
-    sink: SinkConfig
+    sink: FromFilesSinkConfig
     notes: str = NOTES_TOPIC
     trigger: TriggerConfig = TriggerConfig(processing_time="10 seconds")
     restart: RestartConfig = RestartConfig()
@@ -86,25 +86,25 @@ class JobConfig:
         return Ingest(self.name, options, self.notes)
 
 
-def plan(config: JobConfig, args: argparse.Namespace) -> Plan:
-    """Takes one lot of files after the other, each as one micro-batch."""
+def plan(config: IngestFilesConfig, args: argparse.Namespace) -> Plan:
+    """Takes files in one micro-batch after the other."""
     kafka = write_options(config.ingest().options).sink.kafka
     check(kafka, "producer")
 
-    def work(running: Running) -> None:
+    def work(context: JobContext) -> None:
         spark_eos.run(
-            lambda: Taking(running, config.ingest(), config.files, config.transform, config.trigger),
+            lambda: Taking(context, config.ingest(), config.files, config.transform, config.trigger),
             attempts=config.restart.attempts,
             pause_s=config.restart.pause_s,
-            stop=running.stop.asked,
-            on_restart=query.told,
+            stop=context.stop.asked,
+            on_restart=query.say_restart,
         )
 
-    cluster = Cluster(kafka, [config.sink.topic], [config.sink.topic])
+    cluster = JobCluster(kafka, [config.sink.topic], [config.sink.topic])
     return Plan(str(config), [cluster], config.spark, work, metrics=config.metrics)
 
 
-main = Job("ingest_files", __doc__, JobConfig, plan).main
+main = JobCommand("ingest_files", __doc__, IngestFilesConfig, plan).main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -25,8 +25,9 @@ from spark_eos.ops.metrics import Metrics
 from spark_eos.ops.metrics.session import check as check_metrics
 
 from . import query, session
-from .cluster import Cluster
+from .cluster import JobCluster
 from .config import load, located
+from .jvm_stderr import JvmStderr
 from .lines import BatchLines, say
 from .local_checkpoint import LocalCheckpoint
 from .query import DONE, Stop, failed
@@ -43,7 +44,7 @@ C = TypeVar("C")
 
 
 @dataclass(frozen=True)
-class Running:
+class JobContext:
     """What a job's work is given: the session, whether somebody has asked it to stop, and its lines on stderr."""
 
     spark: SparkSession
@@ -61,9 +62,9 @@ class Plan:
     """
 
     line: str
-    clusters: Sequence[Cluster]
+    clusters: Sequence[JobCluster]
     spark: Mapping[str, str]
-    work: Callable[[Running], None]
+    work: Callable[[JobContext], None]
     beginning: str = ""
     metrics: MetricsConfig | None = None
     checkpoint: str | None = None
@@ -73,15 +74,15 @@ def until_it_ends(
     start: Callable[[SparkSession], StreamingQuery],
     restart: RestartConfig,
     named: Callable[[BaseException], EosError | None] = lambda error: None,
-) -> Callable[[Running], None]:
+) -> Callable[[JobContext], None]:
     """The work of a job that runs one streaming query. ``start`` builds and starts it, all of it anew, and is called
     again where a restart helps. ``named`` knows errors of others, and has names for them."""
 
-    def work(running: Running) -> None:
+    def work(context: JobContext) -> None:
         started: list[StreamingQuery] = []
 
         def factory() -> StreamingQuery:
-            started.append(start(running.spark))
+            started.append(start(context.spark))
             return started[-1]
 
         try:
@@ -89,19 +90,19 @@ def until_it_ends(
                 factory,
                 attempts=restart.attempts,
                 pause_s=restart.pause_s,
-                stop=running.stop.asked,
-                on_restart=query.told,
+                stop=context.stop.asked,
+                on_restart=query.say_restart,
                 explain=lambda error: spark_eos.reason(named(error) or error),
             )
         except (PySparkException, Py4JError) as error:
             raise named(error) or error from error
-        running.lines.wait(started[-1].runId, _LAST_EVENT_S)
+        context.lines.wait(started[-1].runId, _LAST_EVENT_S)
 
     return work
 
 
 @dataclass(frozen=True)
-class Job(Generic[C]):
+class JobCommand(Generic[C]):
     """A job as its command line sees it. ``name`` is that of its module, ``about`` its docstring; ``config`` the
     dataclass of its file; ``options`` adds to the command line, whose arguments ``plan`` is given."""
 
@@ -122,7 +123,9 @@ class Job(Generic[C]):
             carry_out(plan, stop, name=self.name.replace("_", "-"), verbose=args.verbose)
         except ConfigError as error:
             return failed(located(error, args.conf), verbose=args.verbose)
-        except (EosError, PySparkException, Py4JError) as error:
+        except (EosError, PySparkException, Py4JError, ConnectionError) as error:
+            if isinstance(error, ConnectionError) and not query.jvm_has_ended(error):
+                raise
             if not stop.asked():
                 return failed(error, verbose=args.verbose)
         if stop.asked():
@@ -153,8 +156,9 @@ def carry_out(plan: Plan, stop: Stop, *, name: str, verbose: bool = False) -> No
     for cluster in plan.clusters:
         cluster.expect()
     with ExitStack() as stack:
+        stderr = None if verbose else stack.enter_context(JvmStderr(stop.asked)).fd
         local_checkpoint = stack.enter_context(LocalCheckpoint())  # until Spark has stopped
-        spark = _session(plan, name, verbose)
+        spark = _session(plan, name, verbose, stderr)
         stack.callback(spark.stop)
         if plan.checkpoint is not None:
             local_checkpoint.take(spark, plan.checkpoint)
@@ -165,7 +169,7 @@ def carry_out(plan: Plan, stop: Stop, *, name: str, verbose: bool = False) -> No
         for cluster in plan.clusters:
             stack.enter_context(cluster.watched(lambda: lines.heard))
         stop.running = True
-        plan.work(Running(spark, stop, lines))
+        plan.work(JobContext(spark, stop, lines))
     if not stop.asked():
         say(f"done: {lines.total}")
 
@@ -177,11 +181,11 @@ def _measured(spark: SparkSession, config: MetricsConfig) -> Metrics:
     return metrics
 
 
-def _session(plan: Plan, name: str, verbose: bool) -> SparkSession:
+def _session(plan: Plan, name: str, verbose: bool, stderr: int | None) -> SparkSession:
     """The session, with lines before and after the seconds that it takes to start."""
     master = plan.spark.get("spark.master")
     began = time.monotonic()
     say(f"starting Spark {pyspark.__version__}{f' on {master}' if master else ''} …")
-    spark = session.start(name, plan.spark, verbose=verbose)
+    spark = session.start(name, plan.spark, verbose=verbose, stderr=stderr)
     say("; ".join(filter(None, (f"Spark is up after {time.monotonic() - began:.0f} s", plan.beginning))))
     return spark

@@ -33,7 +33,7 @@ from spark_eos.kafka.config.librdkafka import check
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.options.parse import stream_options
 
-from .cluster import Cluster
+from .cluster import JobCluster
 from .config import Rejected
 from .delta_errors import named
 from .delta_merge import APPLICATION, MergeConfig, Merger, table_columns
@@ -47,7 +47,7 @@ from .delta_table import (
     nullable,
     with_delta,
 )
-from .job import Job, Plan, until_it_ends
+from .job import JobCommand, Plan, until_it_ends
 from .lines import counted
 from .sections import (
     MetricsConfig,
@@ -65,7 +65,7 @@ _APPEND = "{}"
 
 
 @dataclass(frozen=True)
-class TargetConfig:
+class TableTargetConfig:
     """The table. Without ``merge``, rows are appended. ``partition_by`` and ``properties`` are of a table that the job
     creates."""
 
@@ -81,12 +81,12 @@ class TargetConfig:
 
 
 @dataclass(frozen=True)
-class JobConfig:
+class KafkaToDeltaConfig:
     """The config file of this job. ``kafka``: client settings of the source, without the prefix ``kafka.``."""
 
     kafka: KafkaProperties
     source: TopicsConfig
-    target: TargetConfig
+    target: TableTargetConfig
     checkpoint: str
     transform: TransformConfig | None = None
     group: str | None = None
@@ -114,12 +114,12 @@ class JobConfig:
         return f"{topics} → {how} {self.target.path}; {group}; checkpoint {self.checkpoint}; {self.trigger}"
 
 
-def plan(config: JobConfig, args: argparse.Namespace) -> Plan:
+def plan(config: KafkaToDeltaConfig, args: argparse.Namespace) -> Plan:
     """One streaming query from the topics to the table."""
 
     def start(spark: SparkSession) -> StreamingQuery:
         check_session(spark)
-        rows = transformed(read(spark, config), config)
+        rows = table_rows(read(spark, config), config)
         table = Table(spark, config.target.path)
         application = APPLICATION if config.target.merge else _APPEND
         prepare(table, rows, config.target)
@@ -137,15 +137,15 @@ def plan(config: JobConfig, args: argparse.Namespace) -> Plan:
     )
 
 
-def cluster_of(config: JobConfig) -> Cluster:
+def cluster_of(config: KafkaToDeltaConfig) -> JobCluster:
     """The cluster that is read. Raises OptionError for options that the source would refuse."""
     kafka = stream_options(source_settings(config)).kafka
     check(kafka, "consumer")
     topics = config.source.topics
-    return Cluster(kafka, topics, topics if is_new(config.checkpoint) else [])
+    return JobCluster(kafka, topics, topics if is_new(config.checkpoint) else [])
 
 
-def source_settings(config: JobConfig) -> dict[str, str]:
+def source_settings(config: KafkaToDeltaConfig) -> dict[str, str]:
     """Every option of the source, by its name."""
     settings = config.source.settings(config.kafka)
     if config.group is not None:
@@ -155,16 +155,16 @@ def source_settings(config: JobConfig) -> dict[str, str]:
     return settings | dict(config.source.options)
 
 
-def read(spark: SparkSession, config: JobConfig) -> DataFrame:
+def read(spark: SparkSession, config: KafkaToDeltaConfig) -> DataFrame:
     return spark.readStream.format("eos-kafka").options(**source_settings(config)).load()
 
 
-def transformed(source: DataFrame, config: JobConfig) -> DataFrame:
+def table_rows(source: DataFrame, config: KafkaToDeltaConfig) -> DataFrame:
     """The rows for the table. Without a transformation, these are the source's own columns."""
     return source if config.transform is None else result(source, config.transform)
 
 
-def prepare(table: Table, rows: DataFrame, target: TargetConfig) -> None:
+def prepare(table: Table, rows: DataFrame, target: TableTargetConfig) -> None:
     """Create the table where there is none; else see whether it fits these rows. Raises TableError, SchemaError."""
     columns = nullable(table_columns(rows, target.merge) if target.merge else rows.schema)
     if not table.exists():
@@ -173,7 +173,7 @@ def prepare(table: Table, rows: DataFrame, target: TargetConfig) -> None:
     fit(table, columns, evolve=target.schema_changes == "evolve")
 
 
-def writer(rows: DataFrame, config: JobConfig) -> DataStreamWriter:
+def writer(rows: DataFrame, config: KafkaToDeltaConfig) -> DataStreamWriter:
     """Delta's own sink, which is exactly once by the query's id and the number of the micro-batch; or a merge."""
     to_checkpoint = rows.writeStream.option("checkpointLocation", config.checkpoint)
     if config.target.merge is None:
@@ -182,7 +182,7 @@ def writer(rows: DataFrame, config: JobConfig) -> DataStreamWriter:
     return to_checkpoint.foreachBatch(merger.merge)
 
 
-main = Job("kafka_to_delta", __doc__, JobConfig, plan).main
+main = JobCommand("kafka_to_delta", __doc__, KafkaToDeltaConfig, plan).main
 
 if __name__ == "__main__":
     sys.exit(main())

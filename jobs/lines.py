@@ -151,7 +151,7 @@ class BatchLines(StreamingQueryListener):
 
     @property
     def total(self) -> str:
-        """What all micro-batches so far make together."""
+        """The sums of all micro-batches so far."""
         if not self._batches:
             return "no rows"
         batches = f"{self._batches:,} micro-batch{'' if self._batches == 1 else 'es'}"

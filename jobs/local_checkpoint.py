@@ -44,7 +44,7 @@ class LocalCheckpoint:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         if self._file is not None:
-            with contextlib.suppress(Py4JError):  # a JVM that has ended holds no lock
+            with contextlib.suppress(Py4JError, ConnectionError):  # a JVM that has ended holds no lock
                 self._file.close()
 
     def take(self, spark: SparkSession, location: str, wait_s: float = _WAIT_S) -> None:

@@ -36,14 +36,14 @@ from spark_eos.mirror.start import mirror
 from spark_eos.options.parse import sink_options, stream_options
 
 from .checks import check_master
-from .cluster import Cluster
+from .cluster import JobCluster
 from .config import Rejected
-from .job import Job, Plan, until_it_ends
+from .job import JobCommand, Plan, until_it_ends
 from .sections import MetricsConfig, RestartConfig, TriggerConfig, beginning, check_servers, is_new, with_prefix
 
 
 @dataclass(frozen=True)
-class SourceConfig:
+class MirrorSourceConfig:
     """What to mirror. ``group``: is told how far the mirror is; ``options``: further options of the source."""
 
     kafka: KafkaProperties
@@ -75,7 +75,7 @@ class SourceConfig:
 
 
 @dataclass(frozen=True)
-class TargetConfig:
+class MirrorTargetConfig:
     """Where to. ``settings`` and ``replication``: of topics that are made; ``map``: the topic of the offset map;
     ``options``: further options of the sink."""
 
@@ -94,11 +94,11 @@ class TargetConfig:
 
 
 @dataclass(frozen=True)
-class JobConfig:
+class MirrorConfig:
     """The config file of this job."""
 
-    source: SourceConfig
-    target: TargetConfig
+    source: MirrorSourceConfig
+    target: MirrorTargetConfig
     checkpoint: str
     trigger: TriggerConfig = TriggerConfig(processing_time="1 second")
     restart: RestartConfig = RestartConfig()
@@ -119,7 +119,7 @@ class JobConfig:
         return {"checkpointLocation": self.checkpoint} | with_prefix(self.target.kafka) | dict(self.target.options)
 
 
-def plan(config: JobConfig, args: argparse.Namespace) -> Plan:
+def plan(config: MirrorConfig, args: argparse.Namespace) -> Plan:
     """One streaming query from cluster to cluster."""
     source, sink = stream_options(config.source.settings()).kafka, sink_options(config.sink_settings()).kafka
     check(source, "consumer")
@@ -139,7 +139,7 @@ def plan(config: JobConfig, args: argparse.Namespace) -> Plan:
     topics = list(config.source.topics or [config.target.map])
     return Plan(
         str(config),
-        [Cluster(source, topics, topics if required else []), Cluster(sink, [config.target.map])],
+        [JobCluster(source, topics, topics if required else []), JobCluster(sink, [config.target.map])],
         config.spark,
         until_it_ends(start, config.restart),
         beginning(config.checkpoint, config.source.starting_offsets),
@@ -148,7 +148,7 @@ def plan(config: JobConfig, args: argparse.Namespace) -> Plan:
     )
 
 
-main = Job("mirror", __doc__, JobConfig, plan).main
+main = JobCommand("mirror", __doc__, MirrorConfig, plan).main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -19,23 +19,23 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from jobs._bench.drain import drain
-from jobs._bench.flames import draw
+from jobs._bench.flames import draw_flames
 from jobs._bench.latency import SECONDS, probed
 from jobs._bench.load import fill
-from jobs._bench.queries import ARROW, COPY, OURS, Flow
+from jobs._bench.queries import ARROW, COPY, EOS_KAFKA, Flow
 from jobs._bench.recorders import Recording, missing, recording
 from jobs._bench.result import cell
 from jobs._bench.session import Bench, bench, broker
-from jobs._bench.source import BATCHES, INPUTS, METRIC, PARTITIONS, UNIT
-from jobs._bench.turns import Plan
+from jobs._bench.source import BATCHES, METRIC, PARTITIONS, UNIT, WORKLOADS
+from jobs._bench.turns import BenchPlan
 from jobs.arguments import share
 from jobs.query import say
 
 WARM_UPS = 3
 #: The cases with large micro-batches: the source, and the bytes of a value.
 LARGE = {
-    "large": (OURS, 100),
-    "large-values": (OURS, 1024),
+    "large": (EOS_KAFKA, 100),
+    "large-values": (EOS_KAFKA, 1024),
     "copies": (COPY, 100),
     "copies-large-values": (COPY, 1024),
     "arrow-large-values": (ARROW, 1024),
@@ -68,12 +68,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         say(f"profile: {lacking}")
         return 1
     args.out.mkdir(parents=True, exist_ok=True)
-    plan = Plan(args.rows, 1, WARM_UPS)
+    plan = BenchPlan(args.rows, 1, WARM_UPS)
     with broker() as cluster, bench(cluster) as on:
         for case, (source, value_bytes) in LARGE.items():
             if case not in cases:
                 continue
-            rows = plan.rows(next(one.rows for one in INPUTS if one.value_bytes == value_bytes), UNIT)
+            rows = plan.rows(next(one.rows for one in WORKLOADS if one.value_bytes == value_bytes), UNIT)
             show(large(on, rows, source, value_bytes), case, rows, args.out)
         if SMALL in cases:
             rounds = max(1, round(ROUNDS * args.rows))
@@ -89,7 +89,7 @@ def large(on: Bench, rows: int, source: str, value_bytes: int) -> Recording:
     def run() -> None:
         output = f"out-{uuid.uuid4().hex[:8]}"
         on.cluster.create_topic(output, PARTITIONS)
-        flow = Flow(source, OURS, topic, output, max_offsets=rows // BATCHES)
+        flow = Flow(source, EOS_KAFKA, topic, output, max_offsets=rows // BATCHES)
         speed = drain(on.spark, on.bootstrap_servers, flow, on.roots).rows_per_second
         say(f"profile: values of {value_bytes} B, {cell(METRIC, speed)} rows/s")
         on.delete_topic(output)
@@ -103,7 +103,7 @@ def large(on: Bench, rows: int, source: str, value_bytes: int) -> Recording:
 
 def small(on: Bench, rounds: int) -> Recording:
     """1,000 rows/s that arrive steadily, a micro-batch right after the other."""
-    with probed(on, OURS, OURS, 2 * rounds, _BURST, _PERIOD_S) as (query, process):
+    with probed(on, EOS_KAFKA, EOS_KAFKA, 2 * rounds, _BURST, _PERIOD_S) as (query, process):
         while sum(entry["numInputRows"] for entry in query.recentProgress) < rounds * _BURST:
             time.sleep(_LOOK_S)
         with recording(on.roots) as made:
@@ -113,8 +113,8 @@ def small(on: Bench, rounds: int) -> Recording:
 
 def show(made: Recording, case: str, rows: int, folder: Path) -> None:
     """The pictures, and a table of the threads that took most."""
-    draw(made.python, f"Python, {_TITLES[case]}", folder / f"{case}-python.png")
-    draw(made.jvm, f"JVM, {_TITLES[case]}", folder / f"{case}-jvm.png")
+    draw_flames(made.python, f"Python, {_TITLES[case]}", folder / f"{case}-python.png")
+    draw_flames(made.jvm, f"JVM, {_TITLES[case]}", folder / f"{case}-jvm.png")
     print(f"{case}: µs of a core for each of {rows:,} rows")
     for (group, kind), milliseconds in made.threads.most_common():
         if milliseconds * 1000 / rows >= _LEAST_US:

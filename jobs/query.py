@@ -6,6 +6,7 @@ import os
 import re
 import signal
 import threading
+import traceback
 import types
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,8 +19,8 @@ from spark_eos.reasons import PLAN
 
 from .lines import say as say
 
-#: Exit codes: the job is done or was stopped; somebody has to change something; a restart helps (EX_TEMPFAIL).
-DONE, NEEDS_SOMEBODY, RESTART_HELPS = 0, 1, os.EX_TEMPFAIL
+#: Exit codes: the job is done or was stopped; somebody has to change something; starting it again helps (EX_TEMPFAIL).
+DONE, FAILED, TRY_AGAIN = 0, 1, os.EX_TEMPFAIL
 
 #: The last line of a Python traceback inside the text of Spark's error: `package.Error: what is wrong`.
 _PYTHON = re.compile(r"^(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception): .+$", re.MULTILINE)
@@ -66,7 +67,7 @@ def interruptible(work: Callable[[Stop], int]) -> int:
         worker.start()
         while worker.is_alive():
             worker.join(_STOP_POLL_S)
-    return codes[0] if codes else NEEDS_SOMEBODY
+    return codes[0] if codes else FAILED
 
 
 @contextmanager
@@ -79,7 +80,7 @@ def _handled_by(stop: Stop) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def told(restart: Restart) -> None:
+def say_restart(restart: Restart) -> None:
     """Print why the query has failed, and when it is started again."""
     say(f"failed: {restart.reason}")
     say(f"restart {restart.attempt} of {restart.attempts} in {restart.pause_s:g} s")
@@ -90,10 +91,10 @@ def failed(error: BaseException, *, verbose: bool = False) -> int:
     say("failed: " + failure_text(error, verbose=verbose))
     found = reason(error)
     if found.restart_helps if found else jvm_has_ended(error):
-        say(f"restart the job unchanged: it resumes where it stopped (exit code {RESTART_HELPS})")
-        return RESTART_HELPS
-    say(f"restarting will not help until this is fixed (exit code {NEEDS_SOMEBODY})")
-    return NEEDS_SOMEBODY
+        say(f"restart the job unchanged: it resumes where it stopped (exit code {TRY_AGAIN})")
+        return TRY_AGAIN
+    say(f"restarting will not help until this is fixed (exit code {FAILED})")
+    return FAILED
 
 
 def failure_text(error: BaseException, *, verbose: bool = False) -> str:
@@ -109,7 +110,10 @@ def failure_text(error: BaseException, *, verbose: bool = False) -> str:
 
 
 def jvm_has_ended(error: BaseException) -> bool:
-    """Whether nobody is there any more at the other end: such a Py4JError comes from no exception in the JVM."""
+    """Whether the JVM has ended: such a Py4JError is not about an exception in it, such a ConnectionError is Py4J's."""
+    if isinstance(error, ConnectionError):
+        frames = (frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_tb(error.__traceback__))
+        return any(name.startswith("py4j.") for name in frames)
     return isinstance(error, Py4JNetworkError) or (
         isinstance(error, Py4JError) and not isinstance(error, Py4JJavaError)
     )
@@ -121,5 +125,7 @@ def _spark_text(error: BaseException, said: str) -> str:
     python = _PYTHON.findall(said)
     if python:
         return f"{python[-1]} (--verbose shows all)"
-    first = said.strip().partition("\n")[0]
+    first, _, rest = said.strip().partition("\n")
+    if isinstance(error, Py4JJavaError) and rest.startswith(": "):  # the first line is what was called
+        first = rest[2:].partition("\n")[0]
     return f"{first} (--verbose shows all)"

@@ -10,28 +10,36 @@ import warnings
 from collections.abc import Mapping
 from pathlib import Path
 
+from pyspark import SparkConf, SparkContext
+from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 import spark_eos
 from spark_eos.log import LEVEL_VARIABLE
 
 ROOT = Path(__file__).resolve().parent.parent
+#: Set by spark-submit, whose JVM has started this process.
+_GATEWAY = "PYSPARK_GATEWAY_PORT"
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _LOG_SETTINGS = Path(spark_eos.__file__).with_name("log4j2.properties")
 #: What the job says itself is not said once more by workers: a line for each commit.
 _WORKER_LOG_LEVEL = "WARNING"
 
 
-def start(name: str, conf: Mapping[str, str], *, verbose: bool = False) -> SparkSession:
-    """Start a session, or take the one that spark-submit has started, with ``eos-kafka`` registered in it."""
+def start(name: str, conf: Mapping[str, str], *, verbose: bool = False, stderr: int | None = None) -> SparkSession:
+    """Start a session, or take the one that spark-submit has started, with ``eos-kafka`` registered in it.
+
+    ``stderr``: a file descriptor for what the JVM writes to its own, where this call starts one.
+    """
     # Said by Spark wherever pandas is 3 or newer, though no job needs pandas.
     warnings.filterwarnings("ignore", message="PySpark does not yet fully support pandas", category=FutureWarning)
     # A worker of another interpreter lacks our packages and shows up as "Python worker failed to connect back".
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    builder = SparkSession.builder.appName(name)
-    for key, value in _with_defaults(conf, verbose).items():
-        builder = builder.config(key, value)
-    spark = builder.getOrCreate()
+    settings = SparkConf(loadDefaults=False).setAppName(name).setAll(list(_with_defaults(conf, verbose).items()))
+    if stderr is not None and _GATEWAY not in os.environ and SparkContext._gateway is None:  # noqa: SLF001  # no other way
+        # As getOrCreate does it, which then finds this context, but for where the JVM's stderr goes.
+        SparkContext(conf=settings, gateway=launch_gateway(settings, {"stderr": stderr}))  # type: ignore[no-untyped-call]
+    spark = SparkSession.builder.config(conf=settings).getOrCreate()
     _quieten(spark, verbose)
     spark_eos.register(spark)
     return spark

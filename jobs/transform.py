@@ -293,7 +293,7 @@ def _accepts(on_malformed: str | LettersConfig) -> Column:
     return F.when(well_formed, F.lit(True)).otherwise(failure)
 
 
-def _schema(config: ParseConfig, taken: list[str]) -> StructType:
+def _schema(config: ParseConfig, reserved: list[str]) -> StructType:
     try:
         schema = StructType.fromDDL(str(config.schema))
     except ParseException as error:
@@ -310,7 +310,7 @@ def _schema(config: ParseConfig, taken: list[str]) -> StructType:
             hint=_DDL,
             key="transform.parse.schema",
         )
-    clash = sorted({name.lower() for name in schema.names} & {name.lower() for name in taken})
+    clash = sorted({name.lower() for name in schema.names} & {name.lower() for name in reserved})
     if clash:
         raise ConfigError(
             "EOS_CONFIG_SCHEMA",

@@ -34,7 +34,7 @@ class Child:
         return json.loads(line)
 
 
-def environment(requirement: str) -> str:
+def interpreter_with(requirement: str) -> str:
     """The interpreter of an environment with this requirement alone, made at the first call and kept in ``build/``.
 
     For programs whose requirements contradict ours. Raises ChildProcessError when pip does not get it.
@@ -53,7 +53,7 @@ def environment(requirement: str) -> str:
     return str(interpreter)
 
 
-def child(module: str, spec: str, interpreter: str = sys.executable) -> AbstractContextManager[Child]:
+def python_child(module: str, spec: str, interpreter: str = sys.executable) -> AbstractContextManager[Child]:
     """``python -m <module> '<spec>'``, as `started`."""
     return started(module, [interpreter, "-m", module, spec])
 

@@ -17,11 +17,11 @@ from typing import Any
 
 from pyspark.sql.streaming import StreamingQuery
 
-from jobs._bench.queries import BUILTIN, OURS
-from jobs._bench.result import Result, Series, WrongResult
+from jobs._bench.queries import BUILTIN_KAFKA, EOS_KAFKA
+from jobs._bench.result import ModeResult, Series, WrongResult
 from jobs._bench.session import Bench
 from jobs._bench.source import PARTITIONS
-from jobs._bench.turns import Plan
+from jobs._bench.turns import BenchPlan
 
 TASKS = (1, 4, 16, 64, 256, 1_000)
 #: Micro-batches of a run, and how many of the first do not count.
@@ -33,19 +33,19 @@ _SHORT, _SHORT_TASKS = 0.1, 2
 _SECONDS = 900
 #: Events have times in whole milliseconds: of less than ten of them no ratio is given.
 _LEAST_MS = 10.0
-_NAMES = {OURS: "ours", BUILTIN: "built-in"}
+_NAMES = {EOS_KAFKA: "ours", BUILTIN_KAFKA: "built-in"}
 
 
-def measure(bench: Bench, plan: Plan, say: Callable[[str], None]) -> Result:
+def measure(bench: Bench, plan: BenchPlan, say: Callable[[str], None]) -> ModeResult:
     """Both sinks, for each number of tasks. Raises WrongResult when a micro-batch had other tasks than it should."""
-    result = Result(
-        "commit", _NAMES[BUILTIN], "end_ms_p50", "the end of a micro-batch after its last task", least=_LEAST_MS
+    result = ModeResult(
+        "commit", _NAMES[BUILTIN_KAFKA], "end_ms_p50", "the end of a micro-batch after its last task", least=_LEAST_MS
     )
     short = plan.scale < _SHORT
     for tasks in TASKS[:_SHORT_TASKS] if short else TASKS:
         few = short or tasks >= _MANY_TASKS
         series = {sink: Series(name, _case(tasks)) for sink, name in _NAMES.items()}
-        for turn, sink in Plan(plan.scale, 1, 0).turns(list(series)):
+        for turn, sink in BenchPlan(plan.scale, 1, 0).turns(list(series)):
             run = _run(bench, sink, tasks, *((_FEW_BATCHES, _FEW_LEFT_OUT) if few else (_BATCHES, _LEFT_OUT)))
             say(f"commit: {_NAMES[sink]}, {_case(tasks)}, run {turn}: {run['end_ms_p50']:.0f} ms")
             series[sink].runs.append(run)

@@ -24,7 +24,7 @@ _OPENED = ("lang", "util", "util.concurrent", "net", "nio", "time")
 class Copier:
     """``source``: the file beside this one that has its class. It needs a JDK, and is compiled before it starts.
 
-    Its arguments are servers, input, output, how much it does at once, and the codec. It may go on for ever.
+    Its arguments are servers, input, output, how much it does at once, and the codec. It need not end by itself.
     """
 
     name: str

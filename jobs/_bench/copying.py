@@ -28,7 +28,7 @@ _TIMEOUT_S = 60.0
 
 
 @dataclass(frozen=True)
-class Spec:
+class CopySpec:
     """What to copy: so many partitions, each in transactions of ``offsets_per_transaction``. ``kafka``: properties,
     as of the options of source and sink, without their prefix."""
 
@@ -44,7 +44,7 @@ class Spec:
 
 
 @dataclass(frozen=True)
-class Transaction:
+class CopiedTransaction:
     """Times in seconds since the epoch; ``cpu``: seconds of this process; ``bytes``: as the target has them."""
 
     begin: float
@@ -54,7 +54,7 @@ class Transaction:
     bytes: int
 
 
-def copy(spec: Spec) -> list[Transaction]:
+def copy_batches(spec: CopySpec) -> list[CopiedTransaction]:
     """All partitions up to their last stable offset, one after the other. Raises EosError, TimeoutError."""
     kafka = KafkaProperties({**spec.kafka, "bootstrap.servers": spec.bootstrap_servers})
     stable = end_offsets(kafka, {spec.input: list(range(spec.partitions))}, "read_committed")[spec.input]
@@ -66,7 +66,7 @@ def copy(spec: Spec) -> list[Transaction]:
     ]
 
 
-def _transaction(kafka: KafkaProperties, name: str, range_: OffsetRange, output: str) -> Transaction:
+def _transaction(kafka: KafkaProperties, name: str, range_: OffsetRange, output: str) -> CopiedTransaction:
     begin, cpu = time.time(), time.process_time()
     producer = ArrowProducer(kafka, name, int(1000 * _TIMEOUT_S))
     try:
@@ -77,7 +77,7 @@ def _transaction(kafka: KafkaProperties, name: str, range_: OffsetRange, output:
             commit(kafka, producer)
     finally:
         producer.close()
-    return Transaction(begin, time.time(), time.process_time() - cpu, copied.rows, producer.bytes_written())
+    return CopiedTransaction(begin, time.time(), time.process_time() - cpu, copied.rows, producer.bytes_written())
 
 
 def commit(kafka: KafkaProperties, producer: ArrowProducer) -> None:
@@ -91,4 +91,7 @@ def commit(kafka: KafkaProperties, producer: ArrowProducer) -> None:
 
 
 if __name__ == "__main__":
-    print(json.dumps([asdict(transaction) for transaction in copy(Spec(**json.loads(sys.argv[1])))]), flush=True)
+    print(
+        json.dumps([asdict(transaction) for transaction in copy_batches(CopySpec(**json.loads(sys.argv[1])))]),
+        flush=True,
+    )

@@ -7,7 +7,7 @@ from confluent_kafka import Consumer, TopicPartition
 from jobs._bench.source import PARTITIONS
 
 
-def count(bootstrap_servers: str, topic: str) -> int:
+def committed_rows(bootstrap_servers: str, topic: str) -> int:
     """Rows of the topic that a read_committed consumer sees."""
     consumer = Consumer(
         {

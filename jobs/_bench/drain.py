@@ -1,4 +1,4 @@
-"""Runs a query until its input is read, and says what a row cost once the query was in its stride."""
+"""Runs a query until its input is read, and says what a row cost once the query had warmed up."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from jobs._bench import queries
-from jobs._bench.loop import Transaction
+from jobs._bench.loop import TimedTransaction
 from jobs._bench.meter import BROKER, CLIENT, Cost, Meter
 from jobs._bench.queries import Flow
 
@@ -65,7 +65,7 @@ class Run:
 def drain(spark: SparkSession, bootstrap_servers: str, flow: Flow, roots: Mapping[str, int]) -> Run:
     """Run it by availableNow on a checkpoint of its own. ``roots``: the groups of processes to meter."""
 
-    return run_out(lambda checkpoint: queries.start(spark, bootstrap_servers, flow, checkpoint), roots)
+    return run_out(lambda checkpoint: queries.start_query(spark, bootstrap_servers, flow, checkpoint), roots)
 
 
 def run_out(start: Callable[[str], StreamingQuery], roots: Mapping[str, int]) -> Run:
@@ -75,7 +75,7 @@ def run_out(start: Callable[[str], StreamingQuery], roots: Mapping[str, int]) ->
         wait_for_end(query)
         progress = [{**entry, "numInputRows": queries.rows_read(entry)} for entry in query.recentProgress]
         progress = [entry for entry in progress if entry["numInputRows"]]
-    return judge(progress, meter)
+    return judge_batches(progress, meter)
 
 
 def wait_for_end(query: StreamingQuery) -> None:
@@ -87,12 +87,12 @@ def wait_for_end(query: StreamingQuery) -> None:
         query.stop()
 
 
-def judge(progress: Sequence[Mapping[str, Any]], meter: Meter) -> Run:
+def judge_batches(progress: Sequence[Mapping[str, Any]], meter: Meter) -> Run:
     """``progress``: of each micro-batch with rows."""
     return measured(sum(entry["numInputRows"] for entry in progress), len(progress), stretch(progress), meter)
 
 
-def judge_transactions(done: Sequence[Transaction], meter: Meter) -> Run:
+def judge_transactions(done: Sequence[TimedTransaction], meter: Meter) -> Run:
     """``done``: all that a program or a job has written, in their order."""
     counted = done[LEFT_OUT:]
     part = Stretch(len(counted), sum(t.rows for t in counted), counted[0].begin, counted[-1].end)

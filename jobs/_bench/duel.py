@@ -6,15 +6,15 @@ import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 
-from jobs._bench.count import count
+from jobs._bench.count import committed_rows
 from jobs._bench.drain import Run
-from jobs._bench.result import Result, Series, WrongResult, cell
+from jobs._bench.result import ModeResult, Series, WrongResult, cell
 from jobs._bench.session import Bench
 from jobs._bench.source import BATCHES, METRIC, PARTITIONS
-from jobs._bench.turns import Plan
+from jobs._bench.turns import BenchPlan
 
-#: As the modes name them.
-OURS, BUILTIN = "ours", "built-in, tuned"
+#: The contenders' names in the tables.
+OURS_NAME, BUILTIN_NAME = "ours", "built-in, tuned"
 #: Files of an input: so many in each micro-batch that every core has work.
 FILES_AT_ONCE = PARTITIONS
 FILES = BATCHES * FILES_AT_ONCE
@@ -23,7 +23,12 @@ Say = Callable[[str], None]
 
 
 def duel(
-    plan: Plan, result: Result, case: str, rows: int, contenders: Mapping[str, Callable[[], tuple[Run, int]]], say: Say
+    plan: BenchPlan,
+    result: ModeResult,
+    case: str,
+    rows: int,
+    contenders: Mapping[str, Callable[[], tuple[Run, int]]],
+    say: Say,
 ) -> None:
     """Add a case to the result. Each contender returns its run, and how many rows were found where it wrote them.
 
@@ -45,6 +50,6 @@ def into_topic(bench: Bench, run: Callable[[str], Run]) -> tuple[Run, int]:
     output = f"out-{uuid.uuid4().hex[:8]}"
     bench.cluster.create_topic(output, PARTITIONS)
     done = run(output)
-    arrived = count(bench.bootstrap_servers, output)
+    arrived = committed_rows(bench.bootstrap_servers, output)
     bench.delete_topic(output)
     return done, arrived

@@ -26,7 +26,7 @@ _WAITS = re.compile(r"^(poll|epoll_wait|accept4?|pthread_cond_\w+|PyThread_acqui
 _WAITS_FOR_WORK = re.compile(r"^(read_int|worker|manager|_serve) ")
 
 
-def draw(stacks: Mapping[Stack, int], title: str, file: Path) -> None:
+def draw_flames(stacks: Mapping[Stack, int], title: str, file: Path) -> None:
     """Width: share of the samples. Frames stand on those that called them. A PNG; needs matplotlib."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.collections import PatchCollection

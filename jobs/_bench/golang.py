@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 from jobs._bench.child import Child, started
-from jobs._bench.loop import Spec
+from jobs._bench.loop import LoopSpec
 from jobs.session import ROOT
 
 _PROGRAM = Path(__file__).with_name("golang_loop")
@@ -19,7 +19,7 @@ def is_there() -> bool:
     return shutil.which("go") is not None
 
 
-def child(spec: Spec) -> AbstractContextManager[Child]:
+def go_child(spec: LoopSpec) -> AbstractContextManager[Child]:
     """The program, compiled before it starts. It prints what a `jobs._bench.loop` prints. Raises ChildProcessError."""
     binary = ROOT / "build" / _PROGRAM.name
     if subprocess.run(["go", "build", "-o", str(binary), "."], cwd=_PROGRAM).returncode:

@@ -14,19 +14,18 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming import StreamingQuery
 
 from jobs._bench.drain import Run, judge_transactions, run_out
-from jobs._bench.duel import BUILTIN, FILES, FILES_AT_ONCE, OURS, Say, duel, into_topic
-from jobs._bench.loop import Transaction
+from jobs._bench.duel import BUILTIN_NAME, FILES, FILES_AT_ONCE, OURS_NAME, Say, duel, into_topic
+from jobs._bench.loop import TimedTransaction
 from jobs._bench.meter import Meter
-from jobs._bench.queries import BUILTIN as BUILTIN_FORMAT
-from jobs._bench.queries import TUNED
-from jobs._bench.result import Result
+from jobs._bench.queries import BUILTIN_KAFKA, TUNED
+from jobs._bench.result import ModeResult
 from jobs._bench.session import Bench
 from jobs._bench.source import METRIC
-from jobs._bench.turns import Plan
+from jobs._bench.turns import BenchPlan
 from jobs.files_input import CompleteConfig, FilesConfig
 from jobs.files_taking import Taking
-from jobs.ingest_files import JobConfig, SinkConfig
-from jobs.job import Running
+from jobs.ingest_files import FromFilesSinkConfig, IngestFilesConfig
+from jobs.job import JobContext
 from jobs.lines import Batch, BatchLines
 from jobs.query import Stop
 from jobs.sections import TriggerConfig
@@ -34,24 +33,24 @@ from jobs.transform import TransformConfig, transformed
 from spark_eos.kafka.config.properties import KafkaProperties
 
 ROWS = 1_000_000
-Format = Literal["json", "parquet"]
-CASES: dict[str, Format] = {"JSON lines": "json", "Parquet": "parquet"}
+FileFormat = Literal["json", "parquet"]
+INGEST_CASES: dict[str, FileFormat] = {"JSON lines": "json", "Parquet": "parquet"}
 _SCHEMA = "id STRING, customer BIGINT, total DOUBLE, note STRING"
 _TRANSFORM = TransformConfig(sql="SELECT id AS key, to_json(struct(id, customer, total, note)) AS value FROM input")
 
 
-def measure(bench: Bench, plan: Plan, say: Say) -> Result:
+def measure(bench: Bench, plan: BenchPlan, say: Say) -> ModeResult:
     """Both contenders, for each format. Raises WrongResult when one wrote other rows than there are."""
-    result = Result("ingest", BUILTIN, METRIC, "from files into a Kafka topic, each file once")
+    result = ModeResult("ingest", BUILTIN_NAME, METRIC, "from files into a Kafka topic, each file once")
     rows = plan.rows(ROWS, FILES)
-    for case, form in CASES.items():
+    for case, form in INGEST_CASES.items():
         with tempfile.TemporaryDirectory(prefix="spark-eos-bench-") as folder:
             files = str(Path(folder, "input"))
             say(f"ingest: {rows:,} rows into {FILES} files, {case}")
             _rows(bench, rows).write.format(form).save(files)
             contenders = {
-                OURS: partial(into_topic, bench, partial(_ours, bench, files, form)),
-                BUILTIN: partial(into_topic, bench, partial(_builtin, bench, files, form)),
+                OURS_NAME: partial(into_topic, bench, partial(_ours, bench, files, form)),
+                BUILTIN_NAME: partial(into_topic, bench, partial(_builtin, bench, files, form)),
             }
             duel(plan, result, case, rows, contenders, say)
     return result
@@ -82,10 +81,10 @@ class _Noted(BatchLines):
         """Nothing is said of it."""
 
 
-def _ours(bench: Bench, files: str, form: Format, output: str) -> Run:
+def _ours(bench: Bench, files: str, form: FileFormat, output: str) -> Run:
     """A micro-batch counts from the look at the folder on: its files are read for their digests, then for their
     rows."""
-    config = JobConfig(
+    config = IngestFilesConfig(
         kafka=KafkaProperties({"bootstrap.servers": bench.bootstrap_servers}),
         name=f"bench-{uuid.uuid4().hex[:8]}",
         files=FilesConfig(
@@ -97,27 +96,27 @@ def _ours(bench: Bench, files: str, form: Format, output: str) -> Run:
             max_files_per_trigger=FILES_AT_ONCE,
         ),
         transform=_TRANSFORM,
-        sink=SinkConfig(output),
+        sink=FromFilesSinkConfig(output),
         trigger=TriggerConfig(available_now=True),
     )
-    noted, done, ended = _Noted(), list[Transaction](), False
+    noted, done, ended = _Noted(), list[TimedTransaction](), False
     with Meter(bench.roots) as meter:
-        running = Running(bench.spark, Stop(), noted)
-        taking = Taking(running, config.ingest(), config.files, config.transform, config.trigger)
+        context = JobContext(bench.spark, Stop(), noted)
+        taking = Taking(context, config.ingest(), config.files, config.transform, config.trigger)
         while not ended:
             began = time.time()
             ended = taking.awaitTermination()
             if len(noted.rows) > len(done):
-                done.append(Transaction(began, time.time(), noted.rows[-1]))
+                done.append(TimedTransaction(began, time.time(), noted.rows[-1]))
     return judge_transactions(done, meter)
 
 
-def _builtin(bench: Bench, files: str, form: Format, output: str) -> Run:
+def _builtin(bench: Bench, files: str, form: FileFormat, output: str) -> Run:
     def start(checkpoint: str) -> StreamingQuery:
         reader = bench.spark.readStream.format(form).schema(_SCHEMA).option("maxFilesPerTrigger", FILES_AT_ONCE)
         if form == "json":
             reader = reader.option("mode", "FAILFAST")  # as ours, where a row does not parse
-        writer = transformed(reader.load(files), _TRANSFORM).writeStream.format(BUILTIN_FORMAT).options(**TUNED)
+        writer = transformed(reader.load(files), _TRANSFORM).writeStream.format(BUILTIN_KAFKA).options(**TUNED)
         writer = writer.option("kafka.bootstrap.servers", bench.bootstrap_servers).option("topic", output)
         return writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
 

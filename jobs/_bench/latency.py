@@ -13,17 +13,17 @@ from typing import Any
 from pyspark.sql.streaming import StreamingQuery
 
 from jobs._bench import probe
-from jobs._bench.child import Child, child
+from jobs._bench.child import Child, python_child
 from jobs._bench.drain import seconds
-from jobs._bench.queries import BUILTIN, OURS, Flow, read, write
-from jobs._bench.result import Result, Series, WrongResult, cell
+from jobs._bench.queries import BUILTIN_KAFKA, EOS_KAFKA, Flow, read_topic, write_stream
+from jobs._bench.result import ModeResult, Series, WrongResult, cell
 from jobs._bench.session import Bench, files_of_spark
 from jobs._bench.source import PARTITIONS
-from jobs._bench.turns import Plan
+from jobs._bench.turns import BenchPlan
 
 #: Of the rounds at the beginning, the share that does not count; the query gets up in it.
 _LEFT_OUT = 0.25
-METRIC = "latency_ms_p50"
+_METRIC = "latency_ms_p50"
 FEWEST_ROUNDS = 8
 #: Rows of one micro-batch have nearly the same latency: of fewer micro-batches nothing is said.
 LEAST_BATCHES = 5
@@ -31,7 +31,7 @@ SECONDS = 600
 
 
 @dataclass(frozen=True)
-class Case:
+class LatencyCase:
     """``rounds`` bursts; ``period_s`` between them, or None: a burst when the one before is visible."""
 
     name: str
@@ -40,40 +40,40 @@ class Case:
     period_s: float | None
 
 
-CASES = (Case("100 rows at a time", 80, 100, None), Case("1,000 rows/s", 2_000, 10, 0.01))
+LATENCY_CASES = (LatencyCase("100 rows at a time", 80, 100, None), LatencyCase("1,000 rows/s", 2_000, 10, 0.01))
 _BASELINE = "built-in → built-in"
 #: Source, sink, and whether Spark writes the checkpoint as it does by itself, instead of as our jobs let it.
-CONTENDERS = {
-    "ours → ours": (OURS, OURS, False),
-    "ours → ours, Spark's files": (OURS, OURS, True),
-    _BASELINE: (BUILTIN, BUILTIN, True),
-    "built-in → built-in, files as ours": (BUILTIN, BUILTIN, False),
+_CONTENDERS = {
+    "ours → ours": (EOS_KAFKA, EOS_KAFKA, False),
+    "ours → ours, Spark's files": (EOS_KAFKA, EOS_KAFKA, True),
+    _BASELINE: (BUILTIN_KAFKA, BUILTIN_KAFKA, True),
+    "built-in → built-in, files as ours": (BUILTIN_KAFKA, BUILTIN_KAFKA, False),
 }
 
 
-def measure(bench: Bench, plan: Plan, say: Callable[[str], None]) -> Result:
+def measure(bench: Bench, plan: BenchPlan, say: Callable[[str], None]) -> ModeResult:
     """All contenders, in each case; a run warms up by its own first rounds. Raises WrongResult for missing rows."""
-    result = Result("latency", _BASELINE, METRIC, "until a row is visible at the other end")
-    for case in CASES:
+    result = ModeResult("latency", _BASELINE, _METRIC, "until a row is visible at the other end")
+    for case in LATENCY_CASES:
         rounds = max(FEWEST_ROUNDS, round(case.rounds * plan.scale))
-        series = {name: Series(name, case.name) for name in CONTENDERS}
+        series = {name: Series(name, case.name) for name in _CONTENDERS}
         for turn, name in replace(plan, warm_ups=0).turns(list(series)):
-            source, sink, sparks_files = CONTENDERS[name]
+            source, sink, sparks_files = _CONTENDERS[name]
             with files_of_spark(bench.spark) if sparks_files else nullcontext():
                 run = _run(bench, source, sink, case, rounds)
-            say(f"latency: {name}, {case.name}, run {turn}: p50 {cell(METRIC, run[METRIC])} ms")
+            say(f"latency: {name}, {case.name}, run {turn}: p50 {cell(_METRIC, run[_METRIC])} ms")
             series[name].runs.append(run)
         result.series += series.values()
     return result
 
 
-def _run(bench: Bench, source: str, sink: str, case: Case, rounds: int) -> dict[str, Any]:
+def _run(bench: Bench, source: str, sink: str, case: LatencyCase, rounds: int) -> dict[str, Any]:
     with probed(bench, source, sink, rounds, case.burst, case.period_s) as (query, process):
         seen = process.result(SECONDS)
         progress = query.recentProgress
     if len(seen) != rounds * case.burst:
         raise WrongResult(f"{len(seen):,} of {rounds * case.burst:,} rows became visible")
-    return judge(seen, progress, rounds)
+    return judge_rounds(seen, progress, rounds)
 
 
 @contextmanager
@@ -84,12 +84,14 @@ def probed(
     flow = Flow(source, sink, f"in-{uuid.uuid4().hex[:8]}", f"out-{uuid.uuid4().hex[:8]}")
     for topic in (flow.input, str(flow.output)):
         bench.cluster.create_topic(topic, PARTITIONS)
-    spec = probe.Spec(bench.bootstrap_servers, flow.input, str(flow.output), PARTITIONS, rounds, burst, period_s)
+    spec = probe.ProbeSpec(bench.bootstrap_servers, flow.input, str(flow.output), PARTITIONS, rounds, burst, period_s)
     with tempfile.TemporaryDirectory(prefix="spark-eos-bench-", ignore_cleanup_errors=True) as checkpoint:
-        rows = read(bench.spark, bench.bootstrap_servers, flow)
-        query = write(rows, bench.bootstrap_servers, flow, checkpoint).trigger(processingTime="0 seconds").start()
+        rows = read_topic(bench.spark, bench.bootstrap_servers, flow)
+        query = (
+            write_stream(rows, bench.bootstrap_servers, flow, checkpoint).trigger(processingTime="0 seconds").start()
+        )
         try:
-            with child(probe.__name__, spec.to_json()) as process:
+            with python_child(probe.__name__, spec.to_json()) as process:
                 yield query, process
         finally:
             query.stop()
@@ -97,7 +99,7 @@ def probed(
         bench.delete_topic(topic)
 
 
-def judge(seen: Sequence[Sequence[float]], progress: Sequence[Any], rounds: int) -> dict[str, Any]:
+def judge_rounds(seen: Sequence[Sequence[float]], progress: Sequence[Any], rounds: int) -> dict[str, Any]:
     """``seen``: round, when written, seconds until visible. Latencies and batches in milliseconds.
 
     Percentiles are None for fewer than `LEAST_BATCHES`, and for so few rows that none lies beyond: p99 takes 100 rows.

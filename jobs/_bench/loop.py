@@ -17,7 +17,7 @@ _AT_ONCE = 4096
 
 
 @dataclass(frozen=True)
-class Spec:
+class LoopSpec:
     """What to copy: ``rows`` rows, ``rows_per_transaction`` at a time (or some more), key and value; ``codec``:
     of what is written."""
 
@@ -34,7 +34,7 @@ class Spec:
 
 
 @dataclass(frozen=True)
-class Transaction:
+class TimedTransaction:
     """Times in seconds since the epoch."""
 
     begin: float
@@ -42,7 +42,7 @@ class Transaction:
     rows: int
 
 
-def copy(spec: Spec) -> list[Transaction]:
+def copy_by_client(spec: LoopSpec) -> list[TimedTransaction]:
     """Rows and the group's offsets in one transaction, again and again. Raises KafkaException."""
     common = {"bootstrap.servers": spec.bootstrap_servers, "broker.address.family": "v4", "log_level": 3}
     consumer = Consumer(
@@ -64,7 +64,7 @@ def copy(spec: Spec) -> list[Transaction]:
     while done < spec.rows:
         begin = time.time()
         rows = _transaction(consumer, producer, places, min(spec.rows_per_transaction, spec.rows - done), spec.output)
-        transactions.append(Transaction(begin, time.time(), rows))
+        transactions.append(TimedTransaction(begin, time.time(), rows))
         done += rows
     consumer.close()
     return transactions
@@ -97,5 +97,8 @@ def _forward(producer: Producer, message: Message, output: str) -> None:
 
 
 if __name__ == "__main__":
-    print(json.dumps([asdict(transaction) for transaction in copy(Spec(**json.loads(sys.argv[1])))]), flush=True)
+    print(
+        json.dumps([asdict(transaction) for transaction in copy_by_client(LoopSpec(**json.loads(sys.argv[1])))]),
+        flush=True,
+    )
     sys.stdin.read()  # a process that is gone has no processor time that could be looked up

@@ -24,7 +24,7 @@ _MIB = 1 << 20
 
 
 @dataclass(frozen=True)
-class Process:
+class ProcessUsage:
     """One line of the process table. ``cpu``: seconds, user and system, of it and of its children that have ended."""
 
     pid: int
@@ -35,12 +35,12 @@ class Process:
 
 
 @dataclass(frozen=True)
-class Sample:
+class UsageSample:
     """One look, at a time in seconds since the epoch. ``cpu``: seconds by group. ``workers``: the client's Python."""
 
     at: float
     cpu: Mapping[str, float]
-    workers: Mapping[int, Process]
+    workers: Mapping[int, ProcessUsage]
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Meter:
 
     def __init__(self, roots: Mapping[str, int]) -> None:
         self._roots = dict(roots)
-        self._samples: list[Sample] = []
+        self._samples: list[UsageSample] = []
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="meter", daemon=True)
 
@@ -106,10 +106,10 @@ class Meter:
         families = {group: family(table, root) for group, root in self._roots.items()} if table else {}
         workers = {p.pid: p for p in families.get(CLIENT, []) if p.name.startswith("python")}
         cpu = {group: sum(process.cpu for process in members) for group, members in families.items()}
-        self._samples.append(Sample(time.time(), cpu, workers))
+        self._samples.append(UsageSample(time.time(), cpu, workers))
 
 
-def _busy(samples: Sequence[Sample]) -> set[int]:
+def _busy(samples: Sequence[UsageSample]) -> set[int]:
     """The Python processes that worked: not those that an earlier query has left, and that wait to be used again."""
     first: dict[int, float] = {}
     last: dict[int, float] = {}
@@ -121,9 +121,9 @@ def _busy(samples: Sequence[Sample]) -> set[int]:
     return {pid for pid in last if last[pid] - first[pid] > least}
 
 
-def family(table: Mapping[int, Process], root: int) -> list[Process]:
+def family(table: Mapping[int, ProcessUsage], root: int) -> list[ProcessUsage]:
     """A process and its descendants."""
-    children: dict[int, list[Process]] = {}
+    children: dict[int, list[ProcessUsage]] = {}
     for process in table.values():
         children.setdefault(process.parent, []).append(process)
     found = [table[root]] if root in table else []
@@ -132,7 +132,7 @@ def family(table: Mapping[int, Process], root: int) -> list[Process]:
     return found
 
 
-def process_table() -> dict[int, Process]:
+def process_table() -> dict[int, ProcessUsage]:
     """Every process by its id; empty where there is no ``/proc``."""
     table = {}
     if Path("/proc/self/stat").exists():
@@ -142,7 +142,7 @@ def process_table() -> dict[int, Process]:
                 name, fields = stat(folder / "stat")
                 cpu, resident = sum(map(int, fields[11:15])) / tick, int(fields[21]) * page
                 pid = int(folder.name)
-                table[pid] = Process(pid, int(fields[1]), name, cpu, resident)
+                table[pid] = ProcessUsage(pid, int(fields[1]), name, cpu, resident)
     return table
 
 

@@ -14,7 +14,7 @@ from spark_eos.devcluster.jars import KAFKA_VERSION, JarSet, resolve
 from spark_eos.devcluster.java import find_java
 from spark_eos.devcluster.ports import free_ports
 
-JARS = JarSet(
+_JARS = JarSet(
     f"connect-mirror-{KAFKA_VERSION}",
     (f"org.apache.kafka:connect-mirror:{KAFKA_VERSION}",),
     plain=("org.slf4j:slf4j-nop:1.7.36",),
@@ -53,7 +53,7 @@ target.producer.buffer.memory = 67108864
 """
 
 
-def copy(bench: Bench, topic: str, partitions: int, rows: int, codec: str) -> tuple[str, Run]:
+def copy_by_mirrormaker(bench: Bench, topic: str, partitions: int, rows: int, codec: str) -> tuple[str, Run]:
     """Until so many rows are visible; the topic that they are in, and the run. Raises TimeoutError."""
     source = f"run{uuid.uuid4().hex[:6]}"
     output = f"{source}.{topic}"
@@ -61,7 +61,7 @@ def copy(bench: Bench, topic: str, partitions: int, rows: int, codec: str) -> tu
     settings = _SETTINGS.format(
         source=source, servers=bench.bootstrap_servers, topic=topic, port=port, tasks=partitions, codec=codec
     )
-    classes = os.pathsep.join(map(str, resolve(JARS)))
+    classes = os.pathsep.join(map(str, resolve(_JARS)))
     with tempfile.TemporaryDirectory(prefix="spark-eos-bench-") as folder:
         file = Path(folder, "mirror.properties")
         file.write_text(settings)

@@ -8,20 +8,21 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field
 
-from jobs._bench import golang, java, loop, mirrormaker
-from jobs._bench.child import Child, child, environment
+from jobs._bench import golang, java, loop
+from jobs._bench.child import Child, interpreter_with, python_child
 from jobs._bench.copier import FLINK, STREAMS, Copier
-from jobs._bench.count import count
+from jobs._bench.count import committed_rows
 from jobs._bench.drain import Run, drain, judge_transactions
 from jobs._bench.meter import BROKER, CLIENT, Meter
-from jobs._bench.queries import ARROW, BUILTIN, COPY, MIRROR, OURS, TUNED, Flow
-from jobs._bench.result import Result, Series, WrongResult, cell
+from jobs._bench.mirrormaker import copy_by_mirrormaker
+from jobs._bench.queries import ARROW, BUILTIN_KAFKA, COPY, EOS_KAFKA, MIRROR, TUNED, Flow
+from jobs._bench.result import ModeResult, Series, WrongResult, cell
 from jobs._bench.session import Bench
-from jobs._bench.source import BATCHES, INPUTS, KEYED, LZ4, METRIC, PARTITIONS, UNIT, inputs
-from jobs._bench.turns import Plan, multiple
+from jobs._bench.source import BATCHES, KEYED, LZ4, METRIC, PARTITIONS, UNIT, WORKLOADS, inputs
+from jobs._bench.turns import BenchPlan, multiple
 
 _PROGRAM_S = 900
-Compiled = Callable[[loop.Spec], AbstractContextManager[Child]]
+Compiled = Callable[[loop.LoopSpec], AbstractContextManager[Child]]
 
 
 @dataclass(frozen=True)
@@ -51,16 +52,16 @@ class Contender:
 _GO = "loop in Go"
 _BASELINE = "built-in → built-in, tuned"
 CONTENDERS = (
-    Contender("ours → ours", OURS, OURS),
-    Contender("ours, direct: Arrow", ARROW, OURS),
-    Contender("ours, direct: copies", COPY, OURS),
-    Contender("ours, mirror", MIRROR, OURS),
-    Contender("built-in → ours", BUILTIN, OURS),
-    Contender("built-in → built-in", BUILTIN, BUILTIN),
-    Contender(_BASELINE, BUILTIN, BUILTIN, TUNED),
+    Contender("ours → ours", EOS_KAFKA, EOS_KAFKA),
+    Contender("ours, direct: Arrow", ARROW, EOS_KAFKA),
+    Contender("ours, direct: copies", COPY, EOS_KAFKA),
+    Contender("ours, mirror", MIRROR, EOS_KAFKA),
+    Contender("built-in → ours", BUILTIN_KAFKA, EOS_KAFKA),
+    Contender("built-in → built-in", BUILTIN_KAFKA, BUILTIN_KAFKA),
+    Contender(_BASELINE, BUILTIN_KAFKA, BUILTIN_KAFKA, TUNED),
     Contender("loop without Spark", program="jobs._bench.loop"),
-    Contender("loop in Java", compiled=java.child),
-    Contender(_GO, compiled=golang.child),
+    Contender("loop in Java", compiled=java.java_child),
+    Contender(_GO, compiled=golang.go_child),
     Contender("Flink", copier=FLINK),
     Contender("Kafka Streams", copier=STREAMS),
     Contender("MirrorMaker 2", mirror=True, share=0.1),
@@ -68,21 +69,21 @@ CONTENDERS = (
 )
 
 
-def measure(bench: Bench, plan: Plan, say: Callable[[str], None]) -> Result:
+def measure(bench: Bench, plan: BenchPlan, say: Callable[[str], None]) -> ModeResult:
     """All contenders, for each size. Raises WrongResult when one read or wrote other rows than there are."""
     contenders = [contender for contender in CONTENDERS if contender.name not in plan.without]
     if not golang.is_there():
         say(f"pipeline: without {_GO}, as there is no Go")
         contenders = [contender for contender in contenders if contender.name != _GO]
-    interpreters = {c.name: environment(c.requirement) if c.requirement else sys.executable for c in contenders}
-    result = Result("pipeline", _BASELINE, METRIC, "from one Kafka topic into another")
-    for topic, one, rows in inputs(bench, plan, "pipeline", say, (*INPUTS, KEYED, LZ4)):
+    interpreters = {c.name: interpreter_with(c.requirement) if c.requirement else sys.executable for c in contenders}
+    result = ModeResult("pipeline", _BASELINE, METRIC, "from one Kafka topic into another")
+    for topic, one, rows in inputs(bench, plan, "pipeline", say, (*WORKLOADS, KEYED, LZ4)):
         case = str(one)
         series = {contender.name: Series(contender.name, case) for contender in contenders}
         for turn, contender in plan.turns(contenders):
             wanted = contender.rows(rows)
             output, run = _run(bench, contender, interpreters[contender.name], topic, wanted, one.codec)
-            arrived = count(bench.bootstrap_servers, output)
+            arrived = committed_rows(bench.bootstrap_servers, output)
             if contender.mirror:
                 arrived = min(arrived, wanted)  # it goes on with the rest of the topic until it is killed
             if not run.rows == arrived == wanted:
@@ -98,7 +99,7 @@ def measure(bench: Bench, plan: Plan, say: Callable[[str], None]) -> Result:
 def _run(bench: Bench, contender: Contender, interpreter: str, topic: str, rows: int, codec: str) -> tuple[str, Run]:
     """The topic that it has written to, and its run."""
     if contender.mirror:
-        return mirrormaker.copy(bench, topic, PARTITIONS, rows, codec)
+        return copy_by_mirrormaker(bench, topic, PARTITIONS, rows, codec)
     output = f"out-{uuid.uuid4().hex[:8]}"
     if contender.source == MIRROR:  # which makes the topic itself
         output = f"{output}.{topic}"
@@ -121,11 +122,13 @@ def _program(
     bench: Bench, contender: Contender, interpreter: str, topic: str, output: str, rows: int, codec: str
 ) -> Run:
     """One process, with as many rows in a transaction as the others have in a micro-batch."""
-    spec = loop.Spec(bench.bootstrap_servers, topic, output, PARTITIONS, rows, rows // BATCHES, codec)
-    made = contender.compiled(spec) if contender.compiled else child(contender.program, spec.to_json(), interpreter)
+    spec = loop.LoopSpec(bench.bootstrap_servers, topic, output, PARTITIONS, rows, rows // BATCHES, codec)
+    made = (
+        contender.compiled(spec) if contender.compiled else python_child(contender.program, spec.to_json(), interpreter)
+    )
     with (
         made as process,
         Meter({CLIENT: process.pid, BROKER: bench.roots[BROKER]}) as meter,
     ):
-        done = [loop.Transaction(**fields) for fields in process.result(_PROGRAM_S)]
+        done = [loop.TimedTransaction(**fields) for fields in process.result(_PROGRAM_S)]
     return judge_transactions(done, meter)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jobs._bench.result import UNKNOWN, Result, Series, cell
+from jobs._bench.result import DASH, ModeResult, Series, cell
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -31,7 +31,7 @@ _ROOM = 0.3
 _PAD = 0.012
 
 
-def plot(result: Result, circumstances: Sequence[str], file: Path) -> bool:
+def plot(result: ModeResult, circumstances: Sequence[str], file: Path) -> bool:
     """Bars of the compared metric by case, a dot for each run, as a PNG; False where matplotlib is missing.
 
     ``circumstances``: lines for the foot of the picture.
@@ -61,13 +61,13 @@ def plot(result: Result, circumstances: Sequence[str], file: Path) -> bool:
     return True
 
 
-def _draw_case(axes: Axes, result: Result, case: str, series: Sequence[Series], longest: float) -> None:
+def _draw_case(axes: Axes, result: ModeResult, case: str, series: Sequence[Series], longest: float) -> None:
     """One bar below the other, each with its value and ratio."""
     metric = result.compared
     for at, one in enumerate(series):
         middle = one.median.get(metric)
         runs = [run[metric] for run in one.runs if run[metric] is not None]
-        text = UNKNOWN
+        text = DASH
         if middle is not None:
             text = f"{cell(metric, middle)}   {result.ratio_text(one)}"
             axes.barh(at, middle, height=0.72, color=_colour(result, one), zorder=2)
@@ -91,7 +91,7 @@ def _reach(series: Series, metric: str) -> float:
     return max(known) if known and series.median[metric] is not None else 0.0
 
 
-def _colour(result: Result, series: Series) -> str:
+def _colour(result: ModeResult, series: Series) -> str:
     if series.name == result.baseline:
         return _BASELINE
     return _OURS if series.name in _LIBRARY else _OTHER

@@ -18,7 +18,7 @@ _POLL_S = 0.1
 
 
 @dataclass(frozen=True)
-class Spec:
+class ProbeSpec:
     """``rounds`` of ``burst`` rows; ``period_s`` between them, or None: a burst once the one before is visible."""
 
     bootstrap_servers: str
@@ -33,10 +33,10 @@ class Spec:
         return json.dumps(asdict(self))
 
 
-class Probe:
+class LatencyProbe:
     """A row's value is its round, and when it was written in nanoseconds."""
 
-    def __init__(self, spec: Spec) -> None:
+    def __init__(self, spec: ProbeSpec) -> None:
         self._spec = spec
         common = {"bootstrap.servers": spec.bootstrap_servers, "broker.address.family": "v4", "log_level": 3}
         self._producer = Producer(common | {"linger.ms": 0})
@@ -97,6 +97,6 @@ class Probe:
 
 
 if __name__ == "__main__":
-    probe = Probe(Spec(**json.loads(sys.argv[1])))
+    probe = LatencyProbe(ProbeSpec(**json.loads(sys.argv[1])))
     probe.run()
     print(json.dumps(probe.seen), flush=True)

@@ -17,7 +17,7 @@ from spark_eos.mirror.plan import Targets
 from spark_eos.mirror.start import mirror
 
 #: Formats: ours, and Spark's own.
-OURS, BUILTIN = "eos-kafka", "kafka"
+EOS_KAFKA, BUILTIN_KAFKA = "eos-kafka", "kafka"
 NOOP = "noop"
 #: In the place of a format of the source: rows do not pass through the JVM, but are copied, are Arrow, or are mirrored.
 COPY, ARROW, MIRROR = "copy", "arrow", "mirror"
@@ -30,7 +30,8 @@ class Flow:
     """From one topic to another, or to nothing. ``source`` and ``sink`` are formats; or `COPY`, `ARROW`, `MIRROR` and
     ours. What a mirror writes to ends in the name of what it reads.
 
-    ``max_offsets``: so many offsets in a micro-batch, or None for no limit.
+    ``max_offsets``: so many offsets in a micro-batch, or None for no limit. ``tasks``: that share the rows, if not one
+    for each partition; the copy is not in order then.
     """
 
     source: str
@@ -39,20 +40,21 @@ class Flow:
     output: str | None = None
     max_offsets: int | None = None
     sink_options: Mapping[str, str] = field(default_factory=dict)
+    tasks: int | None = None
 
 
-def read(spark: SparkSession, bootstrap_servers: str, flow: Flow) -> DataFrame:
-    """Committed rows only: ours reads so in any case, the built-in source when it is told."""
+def read_topic(spark: SparkSession, bootstrap_servers: str, flow: Flow) -> DataFrame:
+    """Committed rows only: our source reads them by default, the built-in one when it is told to."""
     reader = spark.readStream.format(flow.source).option("kafka.bootstrap.servers", bootstrap_servers)
     reader = reader.option("subscribe", flow.input).option("startingOffsets", "earliest")
-    if flow.source == BUILTIN:
+    if flow.source == BUILTIN_KAFKA:
         reader = reader.option("kafka.isolation.level", "read_committed")
     if flow.max_offsets is not None:
         reader = reader.option("maxOffsetsPerTrigger", flow.max_offsets)
     return reader.load()
 
 
-def write(rows: DataFrame, bootstrap_servers: str, flow: Flow, checkpoint: str) -> DataStreamWriter:
+def write_stream(rows: DataFrame, bootstrap_servers: str, flow: Flow, checkpoint: str) -> DataStreamWriter:
     """Every column into nothing, or key and value into the topic."""
     if flow.sink == NOOP:
         return rows.writeStream.format(NOOP).option("checkpointLocation", checkpoint)
@@ -61,24 +63,29 @@ def write(rows: DataFrame, bootstrap_servers: str, flow: Flow, checkpoint: str) 
     return writer.options(**flow.sink_options)
 
 
-def start(spark: SparkSession, bootstrap_servers: str, flow: Flow, checkpoint: str) -> StreamingQuery:
+def start_query(spark: SparkSession, bootstrap_servers: str, flow: Flow, checkpoint: str) -> StreamingQuery:
     """The query, which ends when all is read."""
     if flow.source == MIRROR:
         return _start_mirror(spark, bootstrap_servers, flow, checkpoint)
     if flow.source in (COPY, ARROW):
         return _start_direct(spark, bootstrap_servers, flow, checkpoint)
-    rows = read(spark, bootstrap_servers, flow)
-    return write(rows, bootstrap_servers, flow, checkpoint).trigger(availableNow=True).start()
+    rows = read_topic(spark, bootstrap_servers, flow)
+    return write_stream(rows, bootstrap_servers, flow, checkpoint).trigger(availableNow=True).start()
+
+
+def _source(bootstrap_servers: str, flow: Flow) -> dict[str, str]:
+    """The options of a source whose rows do not pass through the JVM."""
+    limit = {} if flow.max_offsets is None else {"maxOffsetsPerTrigger": str(flow.max_offsets)}
+    shares = {} if flow.tasks is None else {"minPartitions": str(flow.tasks)}
+    begins = {"subscribe": flow.input, "startingOffsets": "earliest"}
+    return {"kafka.bootstrap.servers": bootstrap_servers, **begins, **limit, **shares}
 
 
 def _start_mirror(spark: SparkSession, bootstrap_servers: str, flow: Flow, checkpoint: str) -> StreamingQuery:
     """What `jobs.mirror` starts, with the topic beside its source, on the same cluster."""
-    source = {"subscribe": flow.input, "startingOffsets": "earliest"}
-    if flow.max_offsets is not None:
-        source["maxOffsetsPerTrigger"] = str(flow.max_offsets)
     return mirror(
         spark,
-        source={"kafka.bootstrap.servers": bootstrap_servers, **source},
+        source=_source(bootstrap_servers, flow),
         target={"kafka.bootstrap.servers": bootstrap_servers, **flow.sink_options},
         targets=Targets(prefix=str(flow.output).removesuffix(flow.input)),
         checkpoint=checkpoint,
@@ -92,16 +99,14 @@ def _start_direct(spark: SparkSession, bootstrap_servers: str, flow: Flow, check
         value = pc.binary_replace_slice(batch["value"], 0, 1, b"-")
         return pa.RecordBatch.from_arrays([batch["key"], value], names=["key", "value"])
 
-    source = {"subscribe": flow.input, "startingOffsets": "earliest"}
-    if flow.max_offsets is not None:
-        source["maxOffsetsPerTrigger"] = str(flow.max_offsets)
     return spark_eos.direct(
         spark,
-        source={"kafka.bootstrap.servers": bootstrap_servers, **source},
+        source=_source(bootstrap_servers, flow),
         sink={"kafka.bootstrap.servers": bootstrap_servers, "topic": str(flow.output), **flow.sink_options},
         transform=changed if flow.source == ARROW else None,
         checkpoint=checkpoint,
         trigger={"availableNow": True},
+        ordered=flow.tasks is None,
     )
 
 

@@ -13,10 +13,10 @@ from itertools import pairwise
 
 from quixstreams import Application
 
-from jobs._bench.loop import Spec, Transaction
+from jobs._bench.loop import LoopSpec, TimedTransaction
 
 
-def copy(spec: Spec) -> list[Transaction]:
+def copy_by_quix(spec: LoopSpec) -> list[TimedTransaction]:
     """One process, a transaction after every so many rows; the commit counts to the transaction that follows."""
     marks, rows = [time.time()], 0
 
@@ -45,9 +45,12 @@ def copy(spec: Spec) -> list[Transaction]:
     )
     application.dataframe(input_topic).to_topic(output_topic)
     application.run(count=spec.rows, collect=False)
-    return [Transaction(begin, end, spec.rows_per_transaction) for begin, end in pairwise(marks)]
+    return [TimedTransaction(begin, end, spec.rows_per_transaction) for begin, end in pairwise(marks)]
 
 
 if __name__ == "__main__":
-    print(json.dumps([asdict(transaction) for transaction in copy(Spec(**json.loads(sys.argv[1])))]), flush=True)
+    print(
+        json.dumps([asdict(transaction) for transaction in copy_by_quix(LoopSpec(**json.loads(sys.argv[1])))]),
+        flush=True,
+    )
     sys.stdin.read()  # as in jobs._bench.loop

@@ -24,7 +24,7 @@ _COLUMNS = {
     "latency_ms_p99": ("p99 ms", "{:,.0f}"),
 }
 #: In the place of a number that is not known, or that a run was too short to tell.
-UNKNOWN = "–"
+DASH = "–"
 
 
 class WrongResult(Exception):
@@ -48,11 +48,11 @@ class Series:
     def spread(self, metric: str) -> str:
         """The least and the most of its runs, of two at least."""
         found = [run[metric] for run in self.runs if run.get(metric) is not None]
-        return f"{cell(metric, min(found))} to {cell(metric, max(found))}" if len(found) > 1 else UNKNOWN
+        return f"{cell(metric, min(found))} to {cell(metric, max(found))}" if len(found) > 1 else DASH
 
 
 @dataclass
-class Result:
+class ModeResult:
     """What a mode measured. Ratios are to the series ``baseline`` of the same case, in the metric ``compared``.
 
     ``title``: what it does, for people. ``least``: there is no ratio of smaller values, which are a few ticks of the
@@ -80,9 +80,7 @@ class Result:
     def caption(self) -> str:
         """How the numbers came about, in a line."""
         text = f"medians of {self.repeats()} runs" if self.repeats() > 1 else "1 run"
-        return (
-            f"{text}; × is the ratio of {_COLUMNS[self.compared][0]} to {self.baseline}; {UNKNOWN} is too short to tell"
-        )
+        return f"{text}; × is the ratio of {_COLUMNS[self.compared][0]} to {self.baseline}; {DASH} is too short to tell"
 
     def ratio(self, series: Series) -> float | None:
         """Median to median of the same run of the benchmark; None without a baseline in this case, or without values
@@ -95,7 +93,7 @@ class Result:
 
     def ratio_text(self, series: Series) -> str:
         ratio = self.ratio(series)
-        return UNKNOWN if ratio is None else f"× {ratio:.2f}"
+        return DASH if ratio is None else f"× {ratio:.2f}"
 
     def to_json(self) -> dict[str, Any]:
         """Runs and medians of every series."""
@@ -125,7 +123,7 @@ class Result:
 
 def cell(metric: str, value: float | None) -> str:
     """A value of a metric as tables have it."""
-    return UNKNOWN if value is None else _COLUMNS[metric][1].format(value)
+    return DASH if value is None else _COLUMNS[metric][1].format(value)
 
 
 def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:

@@ -28,7 +28,7 @@ _PARTITIONS = 4
 
 
 @dataclass(frozen=True)
-class Spec:
+class LookSpec:
     """``what`` is a key of `LOOKS`. ``name``: a topic, or the beginning of the names of some; ``query``: whose head is
     looked for."""
 
@@ -45,7 +45,7 @@ class Spec:
         return KafkaProperties({"bootstrap.servers": self.bootstrap_servers})
 
 
-def _planning(spec: Spec) -> float:
+def _planning(spec: LookSpec) -> float:
     """A micro-batch over all partitions of all topics, once the reader knows them."""
     options = {"kafka.bootstrap.servers": spec.bootstrap_servers, "subscribePattern": f"{spec.name}.*"}
     reader = EosKafkaStreamReader(stream_options({**options, "startingOffsets": "earliest"}))
@@ -60,7 +60,7 @@ def _planning(spec: Spec) -> float:
     return _median_ms(plan)
 
 
-def _head(spec: Spec) -> float:
+def _head(spec: LookSpec) -> float:
     """The first look of a process for a query's head."""
 
     def look() -> None:
@@ -71,14 +71,16 @@ def _head(spec: Spec) -> float:
     return _median_ms(look, 3)
 
 
-def _heads(spec: Spec) -> float:
+def _heads(spec: LookSpec) -> float:
     """What ``spark-eos ledger show`` reads."""
     return _median_ms(lambda: entries(Cluster(spec.kafka, spec.name, DEFAULT_PREFIX)), 3)
 
 
-def _copy(spec: Spec) -> float:
+def _copy(spec: LookSpec) -> float:
     """A topic by whole record batches, for 100,000 rows of it."""
-    done = copying.copy(copying.Spec(spec.bootstrap_servers, spec.name, f"{spec.name}-copy", _PARTITIONS, 10**9))
+    done = copying.copy_batches(
+        copying.CopySpec(spec.bootstrap_servers, spec.name, f"{spec.name}-copy", _PARTITIONS, 10**9)
+    )
     return 1000 * (done[-1].end - done[0].begin) * 100_000 / sum(one.rows for one in done)
 
 
@@ -94,7 +96,7 @@ def _median_ms(step: Callable[[], object], times: int = _TIMES) -> float:
 LOOKS = {"planning": _planning, "head": _head, "heads": _heads, "copy": _copy}
 
 if __name__ == "__main__":
-    asked = Spec(**json.loads(sys.argv[1]))
+    asked = LookSpec(**json.loads(sys.argv[1]))
     took_ms = LOOKS[asked.what](asked)
     mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(json.dumps({"took_ms": took_ms, "peak_mib": mib}), flush=True)

@@ -8,7 +8,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -16,21 +16,21 @@ import pyarrow as pa
 from confluent_kafka import Producer
 
 from jobs._bench import queries, shape
-from jobs._bench.child import child
+from jobs._bench.child import python_child
 from jobs._bench.copying import commit
 from jobs._bench.drain import wait_for_end
 from jobs._bench.meter import CLIENT, Meter
-from jobs._bench.queries import COPY, OURS, Flow
-from jobs._bench.result import Result, Series, cell
+from jobs._bench.queries import COPY, EOS_KAFKA, Flow
+from jobs._bench.result import ModeResult, Series, cell
 from jobs._bench.session import Bench
 from jobs._bench.source import PARTITIONS
-from jobs._bench.turns import Plan
+from jobs._bench.turns import BenchPlan
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.producer.arrow import ArrowProducer
 from spark_eos.protocol.head import FENCING_END, Decision, Head, Pair, Probe, Written
 from spark_eos.protocol.head_json import encode
 
-METRIC = "took_ms"
+_METRIC = "took_ms"
 _SECONDS = 600
 _AT_ONCE = 250_000
 _LEAST_BATCH = 1_000_000
@@ -43,7 +43,7 @@ _RETAINED = "spark.sql.streaming.minBatchesToRetain"
 #: With less than this share of the rows it is about whether it runs.
 _SHORT = 0.1
 
-Look = dict[str, float | None]
+Measurements = dict[str, float | None]
 
 
 @dataclass(frozen=True)
@@ -54,17 +54,17 @@ class Shape:
     unit: str
     base: int
     growth: tuple[int, ...]
-    looks: Callable[[Bench, int], Iterator[tuple[str, Callable[[], Look]]]]
+    looks: Callable[[Bench, int], Iterator[tuple[str, Callable[[], Measurements]]]]
 
-    def sizes(self, plan: Plan) -> list[tuple[int, int]]:
+    def sizes(self, plan: BenchPlan) -> list[tuple[int, int]]:
         """(growth, number) of each."""
         base, growth = (max(1, self.base // 100), self.growth[:2]) if plan.scale < _SHORT else (self.base, self.growth)
         return [(n, base * n) for n in growth]
 
 
-def measure(bench: Bench, plan: Plan, say: Callable[[str], None]) -> Result:
+def measure(bench: Bench, plan: BenchPlan, say: Callable[[str], None]) -> ModeResult:
     """Every shape in its sizes, each the larger of which is compared with the smallest."""
-    result = Result("shapes", "× 1", METRIC, "how time and memory grow with size")
+    result = ModeResult("shapes", "× 1", _METRIC, "how time and memory grow with size")
     for one in SHAPES:
         if not plan.has(one.unit):
             continue
@@ -77,18 +77,18 @@ def measure(bench: Bench, plan: Plan, say: Callable[[str], None]) -> Result:
                 for _ in range(plan.warm_ups if growth == 1 else 0):
                     look()
                 series.runs += [dict(look()) for _ in range(plan.repeats)]
-                say(f"shapes: {what} of {size:,} {one.unit}: {cell(METRIC, series.runs[-1][METRIC])} ms")
+                say(f"shapes: {what} of {size:,} {one.unit}: {cell(_METRIC, series.runs[-1][_METRIC])} ms")
         result.series += sorted(found.values(), key=lambda series: series.case)
     return result
 
 
-def _looked(bench: Bench, what: str, name: str, query: str = "") -> Look:
-    spec = shape.Spec(what, bench.bootstrap_servers, name, query)
-    with child(shape.__name__, spec.to_json()) as process:
+def _looked(bench: Bench, what: str, name: str, query: str = "") -> Measurements:
+    spec = shape.LookSpec(what, bench.bootstrap_servers, name, query)
+    with python_child(shape.__name__, spec.to_json()) as process:
         return dict(process.result(_SECONDS))
 
 
-def _planning(bench: Bench, size: int) -> Iterator[tuple[str, Callable[[], Look]]]:
+def _planning(bench: Bench, size: int) -> Iterator[tuple[str, Callable[[], Measurements]]]:
     name = f"plan-{uuid.uuid4().hex[:8]}"
     counts = [min(_MOST_PARTITIONS, size - start) for start in range(0, size, _MOST_PARTITIONS)]
     producer = Producer({"bootstrap.servers": bench.bootstrap_servers, "broker.address.family": "v4", "log_level": 3})
@@ -101,7 +101,7 @@ def _planning(bench: Bench, size: int) -> Iterator[tuple[str, Callable[[], Look]
         yield "planning a micro-batch", lambda: _looked(bench, "planning", name)
 
 
-def _ledger(bench: Bench, size: int) -> Iterator[tuple[str, Callable[[], Look]]]:
+def _ledger(bench: Bench, size: int) -> Iterator[tuple[str, Callable[[], Measurements]]]:
     """One that was never compacted: the heads of other queries, and of two that are looked for."""
     name = f"ledger-{uuid.uuid4().hex[:8]}"
     behind = min(_BEHIND, size // 10)
@@ -117,7 +117,7 @@ def _ledger(bench: Bench, size: int) -> Iterator[tuple[str, Callable[[], Look]]]
         yield "the oldest head", lambda: _looked(bench, "head", name, "stopped")
 
 
-def _queries(bench: Bench, size: int) -> Iterator[tuple[str, Callable[[], Look]]]:
+def _queries(bench: Bench, size: int) -> Iterator[tuple[str, Callable[[], Measurements]]]:
     name = f"ledger-{uuid.uuid4().hex[:8]}"
     with _topics(bench, {name: 1}, cleanup_policy="compact"), _pouring(bench, name, 1) as pour:
         pour([(f"query-{n}".encode(), _head(n)) for n in range(size)], 10 * size)
@@ -125,7 +125,7 @@ def _queries(bench: Bench, size: int) -> Iterator[tuple[str, Callable[[], Look]]
         yield "'ledger show'", lambda: _looked(bench, "heads", name)
 
 
-def _batches(bench: Bench, size: int) -> Iterator[tuple[str, Callable[[], Look]]]:
+def _batches(bench: Bench, size: int) -> Iterator[tuple[str, Callable[[], Measurements]]]:
     """Record batches of so many rows, copied; the fewer there are, the more is written at once."""
     name = f"in-{uuid.uuid4().hex[:8]}"
     with _topics(bench, {name: PARTITIONS, f"{name}-copy": PARTITIONS}):
@@ -142,41 +142,56 @@ def _batches(bench: Bench, size: int) -> Iterator[tuple[str, Callable[[], Look]]
         yield "copying 100,000 rows in batches", lambda: _looked(bench, "copy", name)
 
 
-def _rows(bench: Bench, size: int) -> Iterator[tuple[str, Callable[[], Look]]]:
+def _rows(bench: Bench, size: int) -> Iterator[tuple[str, Callable[[], Measurements]]]:
     """One run up to the end of what is there, by bounded micro-batches."""
+    with _filled(bench, PARTITIONS, size) as name:
+        yield "one run over", lambda: _copied(bench, Flow(COPY, EOS_KAFKA, name), PARTITIONS, size)
+
+
+def _one_partition(bench: Bench, size: int) -> Iterator[tuple[str, Callable[[], Measurements]]]:
+    """The same, whose rows are all in one partition: by one task, in order, and by some at once."""
+    with _filled(bench, 1, size) as name:
+        for what, tasks in (("one run over", None), ("one run, by 2 tasks at once, over", 2)):
+            flow = Flow(COPY, EOS_KAFKA, name, tasks=tasks)
+            yield what, lambda flow=flow: _copied(bench, flow, 1, size)  # type: ignore[misc]  # mypy cannot infer it
+
+
+@contextmanager
+def _filled(bench: Bench, partitions: int, size: int) -> Iterator[str]:
+    """A topic of so many rows."""
     name = f"in-{uuid.uuid4().hex[:8]}"
-    with _topics(bench, {name: PARTITIONS}), _pouring(bench, name, PARTITIONS) as pour:
+    with _topics(bench, {name: partitions}), _pouring(bench, name, partitions) as pour:
         for start in range(0, size, _AT_ONCE):
             pour([(None, _ROW)], min(_AT_ONCE, size - start))
         pour.done()
-
-        def copied() -> Look:
-            output = f"out-{uuid.uuid4().hex[:8]}"
-            flow = Flow(COPY, OURS, name, output, max_offsets=max(_LEAST_BATCH, size // 20))
-            with (
-                _topics(bench, {output: PARTITIONS}),
-                tempfile.TemporaryDirectory(prefix="spark-eos-bench-") as checkpoint,
-                Meter({CLIENT: bench.roots[CLIENT]}) as meter,
-            ):
-                begin = time.time()
-                wait_for_end(queries.start(bench.spark, bench.bootstrap_servers, flow, checkpoint))
-                end = time.time()
-            cost = meter.between(begin, end)
-            return {METRIC: 1000 * (end - begin), "peak_mib": cost.largest_worker_mib if cost is not None else None}
-
-        yield "one run over", copied
+        yield name
 
 
-def _checkpoint(bench: Bench, size: int) -> Iterator[tuple[str, Callable[[], Look]]]:
+def _copied(bench: Bench, flow: Flow, partitions: int, size: int) -> Measurements:
+    """To a new topic, in micro-batches of a twentieth of the rows."""
+    flow = replace(flow, output=f"out-{uuid.uuid4().hex[:8]}", max_offsets=max(_LEAST_BATCH, size // 20))
+    with (
+        _topics(bench, {str(flow.output): partitions}),
+        tempfile.TemporaryDirectory(prefix="spark-eos-bench-") as checkpoint,
+        Meter({CLIENT: bench.roots[CLIENT]}) as meter,
+    ):
+        begin = time.time()
+        wait_for_end(queries.start_query(bench.spark, bench.bootstrap_servers, flow, checkpoint))
+        end = time.time()
+    cost = meter.between(begin, end)
+    return {_METRIC: 1000 * (end - begin), "peak_mib": cost.largest_worker_mib if cost is not None else None}
+
+
+def _checkpoint(bench: Bench, size: int) -> Iterator[tuple[str, Callable[[], Measurements]]]:
     """A query that goes on from a checkpoint with so many micro-batches, as Spark keeps them where it is told to."""
-    flow = Flow(COPY, OURS, f"in-{uuid.uuid4().hex[:8]}", f"out-{uuid.uuid4().hex[:8]}")
+    flow = Flow(COPY, EOS_KAFKA, f"in-{uuid.uuid4().hex[:8]}", f"out-{uuid.uuid4().hex[:8]}")
 
     def run(checkpoint: str) -> float:
         with _pouring(bench, flow.input, PARTITIONS) as pour:
             pour([(None, _ROW)])
             pour.done()
         begin = time.time()
-        wait_for_end(queries.start(bench.spark, bench.bootstrap_servers, flow, checkpoint))
+        wait_for_end(queries.start_query(bench.spark, bench.bootstrap_servers, flow, checkpoint))
         return 1000 * (time.time() - begin)
 
     with (
@@ -189,7 +204,7 @@ def _checkpoint(bench: Bench, size: int) -> Iterator[tuple[str, Callable[[], Loo
                 shutil.copy(Path(checkpoint, log, "0"), Path(checkpoint, log, str(batch)))
         bench.spark.conf.set(_RETAINED, 2 * size + 100)
         try:
-            yield "the next run after", lambda: {METRIC: run(checkpoint), "peak_mib": None}
+            yield "the next run after", lambda: {_METRIC: run(checkpoint), "peak_mib": None}
         finally:
             bench.spark.conf.unset(_RETAINED)
 
@@ -252,5 +267,6 @@ SHAPES = (
     Shape("queries in a ledger", 10, (1, 10, 100), _queries),
     Shape("rows each", 1, (1, 10, 100, 10_000), _batches),
     Shape("rows", 1_000_000, (1, 10, 100), _rows),
+    Shape("rows in one partition", 1_000_000, (1, 10), _one_partition),
     Shape("micro-batches in a checkpoint", 100, (1, 10, 1_000), _checkpoint),
 )

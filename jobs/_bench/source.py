@@ -8,17 +8,17 @@ from dataclasses import asdict, dataclass
 
 from jobs._bench.drain import LEFT_OUT, drain
 from jobs._bench.load import fill
-from jobs._bench.queries import BUILTIN, NOOP, OURS, Flow
-from jobs._bench.result import Result, Series, WrongResult, cell
+from jobs._bench.queries import BUILTIN_KAFKA, EOS_KAFKA, NOOP, Flow
+from jobs._bench.result import ModeResult, Series, WrongResult, cell
 from jobs._bench.session import Bench
-from jobs._bench.turns import Plan
+from jobs._bench.turns import BenchPlan
 
 METRIC = "rows_per_second"
 PARTITIONS = 4
 
 
 @dataclass(frozen=True)
-class Input:
+class Workload:
     """``rows`` rows with values of so many bytes. ``keys``: with so many different keys, as JSON; else without.
     ``codec``: by which record batches are compressed, those that are read and those that are written."""
 
@@ -32,20 +32,20 @@ class Input:
         return f"{self.value_bytes} B{more}"
 
 
-INPUTS = (Input(100, 4_000_000), Input(1024, 1_000_000))
-KEYED = Input(95, 4_000_000, 100_000)
-LZ4 = Input(95, 8_000_000, 100_000, "lz4")
+WORKLOADS = (Workload(100, 4_000_000), Workload(1024, 1_000_000))
+KEYED = Workload(95, 4_000_000, 100_000)
+LZ4 = Workload(95, 8_000_000, 100_000, "lz4")
 BATCHES = LEFT_OUT + 6
 #: Rows come in multiples of this, so that every micro-batch has as many of each partition as the others.
 UNIT = PARTITIONS * BATCHES
 
 
-def measure(bench: Bench, plan: Plan, say: Callable[[str], None]) -> Result:
+def measure(bench: Bench, plan: BenchPlan, say: Callable[[str], None]) -> ModeResult:
     """Both contenders, for each size. Raises WrongResult when one read other rows than there are."""
-    result = Result("source", BUILTIN, METRIC, "from a Kafka topic into nothing")
+    result = ModeResult("source", BUILTIN_KAFKA, METRIC, "from a Kafka topic into nothing")
     for topic, one, rows in inputs(bench, plan, "source", say):
         case = str(one)
-        series = {name: Series(name, case) for name in (OURS, BUILTIN)}
+        series = {name: Series(name, case) for name in (EOS_KAFKA, BUILTIN_KAFKA)}
         for turn, name in plan.turns(list(series)):
             flow = Flow(name, NOOP, topic, max_offsets=rows // BATCHES)
             run = drain(bench.spark, bench.bootstrap_servers, flow, bench.roots)
@@ -59,9 +59,10 @@ def measure(bench: Bench, plan: Plan, say: Callable[[str], None]) -> Result:
 
 
 def inputs(
-    bench: Bench, plan: Plan, mode: str, say: Callable[[str], None], wanted: Sequence[Input] = INPUTS
-) -> Iterator[tuple[str, Input, int]]:
-    """For each of them: a topic that is full, what is in it, the number of rows. It is gone with the next."""
+    bench: Bench, plan: BenchPlan, mode: str, say: Callable[[str], None], wanted: Sequence[Workload] = WORKLOADS
+) -> Iterator[tuple[str, Workload, int]]:
+    """For each workload: a topic with its rows, the workload, the number of rows. The topic is deleted before the next
+    one."""
     for one in wanted:
         if not plan.has(str(one)):
             continue

@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Plan:
+class BenchPlan:
     """``scale``: the share of the rows that a mode reads by default. ``repeats``: runs of each contender that count.
 
     ``warm_ups``: runs of each before these. ``without``: contenders that do not run, by their names.
@@ -30,7 +30,7 @@ class Plan:
     def turns(self, contenders: Sequence[T]) -> Iterator[tuple[int, T]]:
         """(turn, contender); a turn counts from 1 on. Each turn is in the reverse order of the one before.
 
-        So a machine that gets slower or faster meanwhile does so to all of them.
+        So a machine that gets slower or faster meanwhile affects all of them.
         """
         for turn in range(1 - self.warm_ups, self.repeats + 1):
             for contender in contenders if turn % 2 else reversed(contenders):

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 
 from jobs._bench.child import started
-from jobs._bench.count import count
+from jobs._bench.count import committed_rows
 from jobs._bench.drain import Run, Stretch, measured
 from jobs._bench.meter import BROKER, CLIENT, Meter
 from jobs._bench.session import Bench
@@ -39,7 +39,7 @@ def _watched(name: str, bench: Bench, output: str, partitions: int, rows: int) -
         written = _stable_rows(kafka, output, partitions)
         if begin == 0.0 and written >= rows * _LEFT_OUT:
             begin, before = time.time(), written
-        if written >= rows and (now := time.time()) and count(bench.bootstrap_servers, output) >= rows:
+        if written >= rows and (now := time.time()) and committed_rows(bench.bootstrap_servers, output) >= rows:
             return Stretch(1, rows - before, begin, now)
         if time.monotonic() > deadline:
             raise TimeoutError(f"{name} has copied {written:,} of {rows:,} rows within {_SECONDS:.0f} s")

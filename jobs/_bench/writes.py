@@ -12,26 +12,26 @@ from pathlib import Path
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from jobs._bench.count import count
+from jobs._bench.count import committed_rows
 from jobs._bench.drain import Run, Stretch, measured
 from jobs._bench.meter import Meter
-from jobs._bench.queries import BUILTIN, OURS
-from jobs._bench.result import Result, Series, WrongResult, cell
+from jobs._bench.queries import BUILTIN_KAFKA, EOS_KAFKA
+from jobs._bench.result import ModeResult, Series, WrongResult, cell
 from jobs._bench.session import Bench
-from jobs._bench.source import INPUTS, METRIC, PARTITIONS
-from jobs._bench.turns import Plan
+from jobs._bench.source import METRIC, PARTITIONS, WORKLOADS
+from jobs._bench.turns import BenchPlan
 
 
-def measure(bench: Bench, plan: Plan, say: Callable[[str], None]) -> Result:
+def measure(bench: Bench, plan: BenchPlan, say: Callable[[str], None]) -> ModeResult:
     """Both contenders, for each size. Raises WrongResult when one wrote other rows than there are."""
-    result = Result("writes", BUILTIN, METRIC, "from files into a Kafka topic, as one batch write")
-    for value_bytes, full in ((one.value_bytes, one.rows) for one in INPUTS):
+    result = ModeResult("writes", BUILTIN_KAFKA, METRIC, "from files into a Kafka topic, as one batch write")
+    for value_bytes, full in ((one.value_bytes, one.rows) for one in WORKLOADS):
         rows = plan.rows(full, PARTITIONS)
         with tempfile.TemporaryDirectory(prefix="spark-eos-bench-") as folder:
             files = str(Path(folder, "input"))
             say(f"writes: {rows:,} rows of {value_bytes} bytes into files")
             rows_with_keys(bench, rows, value_bytes, PARTITIONS).write.parquet(files)
-            series = {name: Series(name, f"{value_bytes} B") for name in (OURS, BUILTIN)}
+            series = {name: Series(name, f"{value_bytes} B") for name in (EOS_KAFKA, BUILTIN_KAFKA)}
             for turn, name in plan.turns(list(series)):
                 run = _write(bench, name, files, rows)
                 say(f"writes: {name}, {value_bytes} B, run {turn}: {cell(METRIC, run.rows_per_second)} rows/s")
@@ -58,7 +58,7 @@ def _write(bench: Bench, name: str, files: str, rows: int) -> Run:
         began = time.time()
         writer.option("kafka.bootstrap.servers", bench.bootstrap_servers).option("topic", output).save()
         whole = Stretch(1, rows, began, time.time())
-    arrived = count(bench.bootstrap_servers, output)
+    arrived = committed_rows(bench.bootstrap_servers, output)
     if arrived != rows:
         raise WrongResult(f"{name} wrote {arrived:,} of {rows:,} rows")
     bench.delete_topic(output)

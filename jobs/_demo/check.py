@@ -9,8 +9,8 @@ from typing import Any
 
 from spark_eos.topic_partition import TopicPartition
 
-from .flights import INPUT_TOPIC, OUTPUT_TOPICS, PARTITIONS, Expected
-from .topics import Reader, Row, group_offsets
+from .flights import FLIGHT_PARTITIONS, INPUT_TOPIC, OUTPUT_TOPICS, Expected
+from .topics import Reader, TopicRow, group_offsets
 
 _NO_ID = -1
 
@@ -36,7 +36,7 @@ class Judgement:
 
 
 @dataclass(frozen=True)
-class Findings:
+class OutputFindings:
     """The findings. ``rewritten``: rows of aborted transactions in the output topics.
 
     ``held``: output partitions in which an open transaction holds back readers. ``group_ok``: whether the consumer
@@ -71,7 +71,7 @@ def read_input(bootstrap_servers: str) -> Input:
 
 def examine(
     bootstrap_servers: str, input_: Input, expected: Mapping[int, Expected], group: str | None, prefix: str = ""
-) -> Findings:
+) -> OutputFindings:
     """Read the output as a consumer would, and judge. ``prefix``: of the output topics' names."""
     topics = [prefix + topic for topic in OUTPUT_TOPICS]
     with Reader(bootstrap_servers, topics, committed=True) as reader:
@@ -80,8 +80,8 @@ def examine(
     with Reader(bootstrap_servers, topics, committed=False) as reader:
         written = sum(1 for _ in reader.to_end())
         end_offsets = reader.end_offsets()
-    committed = group_offsets(bootstrap_servers, group, INPUT_TOPIC, PARTITIONS) if group else None
-    return Findings(
+    committed = group_offsets(bootstrap_servers, group, INPUT_TOPIC, FLIGHT_PARTITIONS) if group else None
+    return OutputFindings(
         rows_in=len(input_.came_from),
         expected=len(expected),
         judgement=judge(rows, expected, input_.came_from),
@@ -91,7 +91,7 @@ def examine(
     )
 
 
-def judge(rows: Iterable[Row], expected: Mapping[int, Expected], came_from: Mapping[int, int]) -> Judgement:
+def judge(rows: Iterable[TopicRow], expected: Mapping[int, Expected], came_from: Mapping[int, int]) -> Judgement:
     """Compare the output's rows, in the order of each partition, with the expected ones.
 
     ``came_from``: the input partition of each id.
@@ -117,11 +117,11 @@ def judge(rows: Iterable[Row], expected: Mapping[int, Expected], came_from: Mapp
     return Judgement(visible, len(expected.keys() - seen), doubled, out_of_order, aborted, wrong)
 
 
-def _equal(row: Row, fields: Mapping[str, Any], expected: Expected) -> bool:
+def _equal(row: TopicRow, fields: Mapping[str, Any], expected: Expected) -> bool:
     return row.topic == expected.topic and row.key == expected.key.encode() and fields == expected.fields
 
 
-def _fields(row: Row) -> dict[str, Any]:
+def _fields(row: TopicRow) -> dict[str, Any]:
     """The value's fields; none for a value that is not a JSON object."""
     try:
         fields = json.loads(row.value or b"")

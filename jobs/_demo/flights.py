@@ -12,7 +12,7 @@ INPUT_TOPIC = "flights"
 LEGACY_TOPIC = "delays-legacy"
 LOWCOST_TOPIC = "delays-lowcost"
 OUTPUT_TOPICS = (LEGACY_TOPIC, LOWCOST_TOPIC)
-PARTITIONS = 4
+FLIGHT_PARTITIONS = 4
 
 _LOWCOST = ("B6", "F9", "FL", "VX", "WN")
 _DELAY_MINUTES = 15
@@ -20,7 +20,7 @@ _FIELDS = ("id", "aborted", "carrier", "flight", "tailnum", "origin", "dest", "t
 
 
 @dataclass(frozen=True)
-class Record:
+class FlightRecord:
     """One record for the input topic. ``value`` is JSON."""
 
     key: str
@@ -48,11 +48,11 @@ def flights(rows: int | None = None) -> pd.DataFrame:
     return frame
 
 
-def records(frame: pd.DataFrame, *, aborted: bool) -> list[Record]:
+def records(frame: pd.DataFrame, *, aborted: bool) -> list[FlightRecord]:
     """The rows as records; ``aborted`` marks copies that will be aborted, to distinguish them."""
     keys = frame["carrier"] + frame["flight"].astype(str)
     values = frame.assign(aborted=aborted).to_json(orient="records", lines=True).splitlines()
-    return [Record(key, value) for key, value in zip(keys, values, strict=True)]
+    return [FlightRecord(key, value) for key, value in zip(keys, values, strict=True)]
 
 
 def expected(frame: pd.DataFrame) -> dict[int, Expected]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pandas as pd
 from confluent_kafka import Producer
 
-from .flights import INPUT_TOPIC, Record, records
+from .flights import INPUT_TOPIC, FlightRecord, records
 
 ROWS_PER_TRANSACTION = 2_000
 _ABORT_EVERY = 10
@@ -25,7 +25,7 @@ class Loaded:
     aborted_transactions: int
 
 
-def load(bootstrap_servers: str, frame: pd.DataFrame, on_rows: Callable[[int], None]) -> Loaded:
+def load_flights(bootstrap_servers: str, frame: pd.DataFrame, on_rows: Callable[[int], None]) -> Loaded:
     """Write the rows in order, every tenth transaction twice: marked and aborted, then unmarked and committed."""
     producer = Producer(
         {
@@ -50,7 +50,7 @@ def load(bootstrap_servers: str, frame: pd.DataFrame, on_rows: Callable[[int], N
     return Loaded(len(frame), aborted_rows, len(chunks), aborted_transactions)
 
 
-def _transaction(producer: Producer, rows: list[Record], *, commit: bool) -> None:
+def _transaction(producer: Producer, rows: list[FlightRecord], *, commit: bool) -> None:
     producer.begin_transaction()
     for row in rows:
         producer.produce(INPUT_TOPIC, key=row.key, value=row.value)

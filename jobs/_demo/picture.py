@@ -8,23 +8,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .side import OURS, Event, Kind, Sample
+from .side import OUR_FORMAT, CountSample, JobEvent, Kind
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _ONCE, _TWICE, _UNSEEN, _DOWN, _GREY = "#2a9d66", "#d1352b", "#e9b949", "#ececec", "#666666"
-_NAMES = {OURS: "eos-kafka", "kafka": "kafka, Spark's own sink"}
+_NAMES = {OUR_FORMAT: "eos-kafka", "kafka": "kafka, Spark's own sink"}
 _DPI = 110
 
 
 @dataclass(frozen=True)
-class Story:
+class SinkStory:
     """What happened to one sink: its output over time, and the events. ``duplicated``: as counted at the end."""
 
     sink: str
-    samples: Sequence[Sample]
-    events: Sequence[Event]
+    samples: Sequence[CountSample]
+    events: Sequence[JobEvent]
     duplicated: int
 
     @property
@@ -32,7 +32,7 @@ class Story:
         return max([*(sample.at_s for sample in self.samples), *(event.at_s for event in self.events)])
 
 
-def draw(stories: Sequence[Story], expected: int, file: Path) -> bool:
+def draw(stories: Sequence[SinkStory], expected: int, file: Path) -> bool:
     """Write the PNG; False if matplotlib is missing (it is in the extra ``demo``)."""
     if importlib.util.find_spec("matplotlib") is None:
         return False
@@ -57,7 +57,7 @@ def draw(stories: Sequence[Story], expected: int, file: Path) -> bool:
     return True
 
 
-def _areas(axes: Axes, story: Story) -> None:
+def _areas(axes: Axes, story: SinkStory) -> None:
     """Visible rows upwards, with duplicates on top; rows that were never visible downwards."""
     counts = [sample.count for sample in story.samples]
     counts.append(counts[-1])
@@ -72,7 +72,7 @@ def _areas(axes: Axes, story: Story) -> None:
         axes.fill_between(times, low, high, color=color, label=label, step="post", linewidth=0)
 
 
-def _marks(axes: Axes, story: Story) -> None:
+def _marks(axes: Axes, story: SinkStory) -> None:
     """A numbered line at each kill; the time until the job was back is grey."""
     axes.axvspan(0, 0, color=_DOWN, label="killed, starting again")
     down = None
@@ -88,7 +88,7 @@ def _marks(axes: Axes, story: Story) -> None:
         axes.annotate(f" ✗ {number}", place, xycoords=("data", "axes fraction"), va="top", fontweight="bold")
 
 
-def _frame(axes: Axes, story: Story, expected: int) -> None:
+def _frame(axes: Axes, story: SinkStory, expected: int) -> None:
     axes.axhline(expected, color="black", linewidth=1, linestyle=(0, (4, 3)))
     label, place = f"{expected:,} expected", (0, expected)
     axes.annotate(label, place, color=_GREY, xytext=(4, 4), textcoords="offset points", fontsize=9)
@@ -100,10 +100,10 @@ def _frame(axes: Axes, story: Story, expected: int) -> None:
     axes.set_xlabel(f"seconds\n{kills}", fontsize=9, loc="left")
 
 
-def _kills(story: Story) -> list[Event]:
+def _kills(story: SinkStory) -> list[JobEvent]:
     return [event for event in story.events if event.kind is Kind.KILLED]
 
 
-def _title(stories: Sequence[Story]) -> str:
+def _title(stories: Sequence[SinkStory]) -> str:
     counts = "   ·   ".join(f"{story.sink}: {story.duplicated:,} rows duplicated" for story in stories)
     return f"Killed in mid-batch, {len(_kills(stories[0]))} times   –   {counts}"

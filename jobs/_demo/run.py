@@ -17,7 +17,7 @@ from pathlib import Path
 
 from .. import fast_start
 from . import processes
-from .watch import Watch
+from .watch import OutputWatch
 
 #: A link to the example in conf/, which is not in the wheel.
 CONFIG = Path(__file__).with_name("consume_transform_produce.yaml")
@@ -86,7 +86,7 @@ class Progress:
 
 
 @dataclass(frozen=True)
-class Job:
+class DemoJob:
     """How to start the job: everything but the faults. ``folder`` is for logs, checkpoint and fault markers."""
 
     bootstrap_servers: str
@@ -145,7 +145,7 @@ class Job:
         return environment
 
 
-def until_point(job: Job, number: int, strike: Strike) -> Iterator[None]:
+def until_point(job: DemoJob, number: int, strike: Strike) -> Iterator[None]:
     """Start the job, wait until it is held at the point, and kill it."""
     folder = job.folder / f"faults-{number}"
     folder.mkdir()
@@ -159,7 +159,7 @@ def until_point(job: Job, number: int, strike: Strike) -> Iterator[None]:
                 return
 
 
-def until_rows_appear(job: Job, number: int, watch: Watch, rows: int) -> Iterator[None]:
+def until_rows_appear(job: DemoJob, number: int, watch: OutputWatch, rows: int) -> Iterator[None]:
     """Start the job, let it finish a micro-batch, and kill it when this many rows of a later one are in the topic and
     Spark has not recorded it as done. If that is too late, kill it at the first row of the next one.
 
@@ -181,7 +181,7 @@ def until_rows_appear(job: Job, number: int, watch: Watch, rows: int) -> Iterato
                 before, rows = None, 1
 
 
-def to_end(job: Job, number: int) -> Iterator[None]:
+def to_end(job: DemoJob, number: int) -> Iterator[None]:
     """Start the job and run it until it has read everything."""
     with job.started(number) as process:
         deadline = time.monotonic() + _RUN_S
@@ -198,7 +198,7 @@ def _newest(log: Path) -> int:
     return max((int(name) for name in names if name.isdecimal()), default=-1)
 
 
-def _while_running(job: Job, number: int, process: subprocess.Popen[bytes], when: str) -> Iterator[None]:
+def _while_running(job: DemoJob, number: int, process: subprocess.Popen[bytes], when: str) -> Iterator[None]:
     deadline = time.monotonic() + _RUN_S
     while process.poll() is None:
         yield
@@ -206,11 +206,11 @@ def _while_running(job: Job, number: int, process: subprocess.Popen[bytes], when
     raise _failed(job, number, f"ended with exit code {process.returncode} {when}")
 
 
-def _check_time(job: Job, number: int, deadline: float) -> None:
+def _check_time(job: DemoJob, number: int, deadline: float) -> None:
     if time.monotonic() > deadline:
         raise _failed(job, number, f"took more than {_RUN_S:.0f} s")
 
 
-def _failed(job: Job, number: int, what: str) -> JobFailed:
+def _failed(job: DemoJob, number: int, what: str) -> JobFailed:
     tail = job.log(number).read_text(errors="replace").splitlines()[-20:]
     return JobFailed("\n".join([f"Run {number} of the job {what}; the end of its log, {job.log(number)}:", *tail]))

@@ -13,15 +13,15 @@ from rich.panel import Panel
 from rich.table import Column, Table
 from rich.text import Text
 
-from .check import Findings
+from .check import OutputFindings
 from .load import Loaded
-from .side import OURS, Event, Kind, Side
+from .side import OUR_FORMAT, JobEvent, Kind, Side
 from .watch import Count
 
 _REFRESH_S = 0.2
-_SINK_WIDTH = len(OURS)
-_LOOK = {OURS: "green", "kafka": "red"}
-_TITLES = {OURS: 'format("eos-kafka")', "kafka": 'format("kafka"): Spark\'s own sink'}
+_SINK_WIDTH = len(OUR_FORMAT)
+_LOOK = {OUR_FORMAT: "green", "kafka": "red"}
+_TITLES = {OUR_FORMAT: 'format("eos-kafka")', "kafka": 'format("kafka"): Spark\'s own sink'}
 #: How rows of each kind are drawn. They differ without colours, too.
 _SEGMENTS = {"once": ("█", "green"), "again": ("▓", "red"), "rewritten": ("░", "yellow"), "waiting": ("·", "cyan")}
 #: What a panel needs beside bar and numbers; how wide it must be to have all numbers.
@@ -63,7 +63,7 @@ class Show:
         """A line that stays; whole where it does not go to a terminal."""
         self.console.print(text, soft_wrap=not self.console.is_terminal)
 
-    def event(self, event: Event, kills: int) -> None:
+    def event(self, event: JobEvent, kills: int) -> None:
         """A kill or a recovery, as it happens."""
         mark, style = _MARKS[event.kind]
         what = {
@@ -157,7 +157,7 @@ def _clock(time_s: float) -> str:
     return f"{int(time_s) // 60}:{int(time_s) % 60:02}"
 
 
-def table(loaded: Loaded, found: Mapping[str, Findings], kills: int) -> Table:
+def table(loaded: Loaded, found: Mapping[str, OutputFindings], kills: int) -> Table:
     """The result, for people: a column for each sink."""
     result = Table("rows", *(Column(sink, justify="right") for sink in found), "")
     judged = [findings.judgement for findings in found.values()]

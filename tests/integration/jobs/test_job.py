@@ -344,3 +344,31 @@ def test_a_job_tells_of_rows_of_none_of_a_broker_that_dies_and_of_its_stop(topic
         done = run(*MODULE, "--conf", str(setting.config()))
         assert done.returncode == 0, done.stderr
         assert setting.output() == ["2", "4"]
+
+
+@pytest.mark.parametrize(
+    ("ended", "code", "last"),
+    [
+        (
+            lambda job: os.killpg(job.pid, signal.SIGTERM),
+            0,
+            "stopped by SIGTERM: restart it, and it resumes where it stopped",
+        ),
+        (
+            lambda job: os.kill(processes.children([job.pid])[0].pid, signal.SIGKILL),
+            75,
+            "restart the job unchanged: it resumes where it stopped (exit code 75)",
+        ),
+    ],
+    ids=["SIGTERM to all processes, as by systemd", "SIGKILL to the JVM, as by the kernel for memory"],
+)
+def test_a_job_whose_jvm_is_gone_says_so_without_a_stack(setting: Setting, ended, code: int, last: str):
+    """At a stop it is what was asked for; else a restart helps."""
+    setting.produce('{"n": 1}')
+    config = setting.config(trigger='{processingTime: "100 milliseconds"}')
+    with running(*MODULE, "--conf", str(config), log=(log := setting.folder / "log")) as job:
+        said_of(log, "batch 1: 1 in, 1 out, ", "idle: there is nothing to read")
+        ended(job)
+        assert job.wait(SECONDS) == code, log.read_text()
+    assert log.read_text().endswith(f"{last}\n")
+    assert not re.search(r"Traceback|^\s", log.read_text(), re.MULTILINE), log.read_text()

@@ -11,7 +11,7 @@ import pytest
 from pyspark.cloudpickle import register_pickle_by_value
 
 from jobs.config import load
-from jobs.consume_transform_produce import JobConfig, plan, start_direct
+from jobs.consume_transform_produce import ConsumeTransformProduceConfig, plan, start_direct
 from spark_eos.errors import ConfigError
 from tests.support.direct_queries import copied
 from tests.support.kafka_view import KafkaView
@@ -32,12 +32,12 @@ trigger: {{availableNow: true}}
 def config(view: KafkaView, topic, tmp_path: Path):
     """``config("none")``: a job between two new topics, and these topics."""
 
-    def make(transform: str) -> tuple[JobConfig, str, str]:
+    def make(transform: str) -> tuple[ConsumeTransformProduceConfig, str, str]:
         source, target = topic(2), topic(2)
         places = {"servers": view.bootstrap_servers, "source": source, "target": target, "folder": tmp_path}
         file = tmp_path / "job.yaml"
         file.write_text(CONFIG.format(transform=transform, **places))
-        return load(file, JobConfig), source, target
+        return load(file, ConsumeTransformProduceConfig), source, target
 
     return make
 
@@ -67,7 +67,11 @@ def test_the_examples_run_as_they_are(example, spark, view, topic, write, tmp_pa
     register_pickle_by_value(importlib.import_module("late_flights"))
     source, target = topic(2), topic(2)
     places = {"SOURCE_TOPIC": source, "TARGET_TOPIC": target, "KAFKA_BOOTSTRAP_SERVERS": view.bootstrap_servers}
-    job = load(CONF / f"{example}.yaml", JobConfig, {**places, "GROUP": target, "CHECKPOINT": str(tmp_path / "it")})
+    job = load(
+        CONF / f"{example}.yaml",
+        ConsumeTransformProduceConfig,
+        {**places, "GROUP": target, "CHECKPOINT": str(tmp_path / "it")},
+    )
     before = int(time.time() * 1000) - 60_000
     late, early = b'{"id":1,"arr_delay":16}', b'{"id":2,"arr_delay": 15}'
     write(source, late, early, b'{"id":3,"arr_delay":null}', b"", None, key=b"k", partition=1, timestamp=before)

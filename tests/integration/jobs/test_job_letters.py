@@ -8,7 +8,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from jobs.config import load
-from jobs.consume_transform_produce import JobConfig, clusters_of, read, write
+from jobs.consume_transform_produce import ConsumeTransformProduceConfig, clusters_of, read, write
 from jobs.lines import Batch, counted
 from jobs.transform import transformed
 from spark_eos.devcluster import DevCluster
@@ -42,7 +42,7 @@ def test_rows_that_do_not_parse_and_rows_that_are_refused(
     file = tmp_path / "job.yaml"
     names = {"source": source, "target": target, "letters": letters}
     file.write_text(CONFIG.format(servers=cluster.bootstrap_servers, checkpoint=tmp_path / "checkpoint", **names))
-    config = load(file, JobConfig)
+    config = load(file, ConsumeTransformProduceConfig)
     (place,) = clusters_of(config, "eos-kafka", "eos-kafka")
     assert {target, letters} <= set(place.required)
     lines: list[str] = []

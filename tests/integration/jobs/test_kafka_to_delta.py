@@ -138,11 +138,11 @@ def test_a_new_table_gets_partitions_and_properties(job: ToDelta, write):
 def test_mistakes_in_the_file_are_found_without_spark(tmp_path, parts: dict[str, str], says: str):
     """By key and line."""
     from jobs.config import load
-    from jobs.kafka_to_delta import JobConfig
+    from jobs.kafka_to_delta import KafkaToDeltaConfig
 
     job = ToDelta(None, "localhost:1", "t", tmp_path)
     with pytest.raises(ConfigError) as refused:
-        load(job.config(**parts), JobConfig)
+        load(job.config(**parts), KafkaToDeltaConfig)
     assert says in str(refused.value)
 
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from jobs._bench import drain, latency, machine, meter
-from jobs._bench.meter import BROKER, CLIENT, Meter, Process, Sample
+from jobs._bench.meter import BROKER, CLIENT, Meter, ProcessUsage, UsageSample
 from jobs._bench.plot import plot
-from jobs._bench.result import Result, Series
-from jobs._bench.turns import Plan
+from jobs._bench.result import ModeResult, Series
+from jobs._bench.turns import BenchPlan
 
 
 def batch(at: str, rows: int, ms: int) -> dict:
@@ -32,22 +32,22 @@ def test_too_few_micro_batches_are_refused():
         drain.stretch([batch("00.000", 9, 5000)] * drain.LEFT_OUT)
 
 
-def watched(*samples: Sample) -> Meter:
+def watched(*samples: UsageSample) -> Meter:
     found = Meter({CLIENT: 1, BROKER: 2})
     found._samples = list(samples)
     return found
 
 
-def worker(pid: int, cpu: float, mib: int) -> Process:
-    return Process(pid, 1, "python", cpu, mib << 20)
+def worker(pid: int, cpu: float, mib: int) -> ProcessUsage:
+    return ProcessUsage(pid, 1, "python", cpu, mib << 20)
 
 
 def test_processor_time_between_two_looks_grows_evenly():
     """The cost of a stretch that begins between two samples is interpolated."""
     cost = watched(
-        Sample(0.0, {CLIENT: 1.0, BROKER: 10.0}, {}),
-        Sample(1.0, {CLIENT: 3.0, BROKER: 10.0}, {}),
-        Sample(2.0, {CLIENT: 3.0, BROKER: 14.0}, {}),
+        UsageSample(0.0, {CLIENT: 1.0, BROKER: 10.0}, {}),
+        UsageSample(1.0, {CLIENT: 3.0, BROKER: 10.0}, {}),
+        UsageSample(2.0, {CLIENT: 3.0, BROKER: 14.0}, {}),
     ).between(0.5, 1.5)
     assert cost is not None
     assert cost.cpu == {CLIENT: 1.0, BROKER: 2.0}
@@ -56,8 +56,12 @@ def test_processor_time_between_two_looks_grows_evenly():
 def test_only_workers_that_work_count():
     """One that an earlier query has left is large, and idle."""
     cost = watched(
-        Sample(0.0, {CLIENT: 0, BROKER: 0}, {7: worker(7, 0.0, 100), 8: worker(8, 0.0, 80), 9: worker(9, 5.0, 900)}),
-        Sample(1.0, {CLIENT: 0, BROKER: 0}, {7: worker(7, 0.5, 120), 8: worker(8, 0.5, 90), 9: worker(9, 5.0, 900)}),
+        UsageSample(
+            0.0, {CLIENT: 0, BROKER: 0}, {7: worker(7, 0.0, 100), 8: worker(8, 0.0, 80), 9: worker(9, 5.0, 900)}
+        ),
+        UsageSample(
+            1.0, {CLIENT: 0, BROKER: 0}, {7: worker(7, 0.5, 120), 8: worker(8, 0.5, 90), 9: worker(9, 5.0, 900)}
+        ),
     ).between(0.0, 1.0)
     assert cost is not None
     assert (cost.largest_worker_mib, cost.workers_mib) == (120, 210)
@@ -90,7 +94,7 @@ def test_percentiles_leave_the_first_quarter_out():
     seen = [[number, 1767225600.0 + number, 9.0 if number < 2 else 0.1 * number] for number in range(8)] * 20
     progress = [batch("01.000", 1, 9000), batch("03.000", 1, 100), batch("04.000", 0, 7)]
     progress += [batch("05.000", 1, ms) for ms in (150, 200, 300, 400)]
-    found = latency.judge(seen, progress, 8)
+    found = latency.judge_rounds(seen, progress, 8)
     assert (found["counted_rows"], found["counted_batches"], found["batch_ms_p50"]) == (120, 5, 200)
     assert found["latency_ms_p50"] == pytest.approx(450)
     assert found["latency_ms_p99"] == pytest.approx(700)
@@ -108,7 +112,7 @@ def test_percentiles_leave_the_first_quarter_out():
 )
 def test_a_percentile_takes_a_row_beyond_it_and_some_micro_batches(rows: int, batches: int, known: list[str]):
     """99 rows have no p99, 19 no p95."""
-    found = latency.judge([[1, 0.0, 0.1]] * rows, [batch("01.000", 1, 100)] * batches, 1)
+    found = latency.judge_rounds([[1, 0.0, 0.1]] * rows, [batch("01.000", 1, 100)] * batches, 1)
     assert [p for p in ("p50", "p95", "p99") if found[f"latency_ms_{p}"] is not None] == known
 
 
@@ -124,7 +128,7 @@ def test_a_percentile_takes_a_row_beyond_it_and_some_micro_batches(rows: int, ba
 def test_a_run_that_is_too_short_says_nothing(seconds: float, rows: int, broker: float, known: dict):
     """Nothing below a second, or of small micro-batches; below ten ticks of the clock nothing of the processor."""
     cpu = [{CLIENT: 0.0, BROKER: 0.0}, {CLIENT: 3.0, BROKER: broker}]
-    looks = watched(Sample(10.0, cpu[0], {}), Sample(10.0 + seconds, cpu[1], {}))
+    looks = watched(UsageSample(10.0, cpu[0], {}), UsageSample(10.0 + seconds, cpu[1], {}))
     run = vars(drain.measured(80_000, 8, drain.Stretch(6, rows, 10.0, 10.0 + seconds), looks))
     assert (run["rows"], run["batches"], run["counted_rows"], run["counted_batches"]) == (80_000, 8, rows, 6)
     assert run["counted_seconds"] == pytest.approx(seconds)
@@ -134,7 +138,7 @@ def test_a_run_that_is_too_short_says_nothing(seconds: float, rows: int, broker:
 
 def test_a_ratio_is_of_medians_in_the_same_case():
     """Each case is compared with the baseline of that case only."""
-    result = Result("m", baseline="b", compared="x")
+    result = ModeResult("m", baseline="b", compared="x")
     result.series = [
         Series("a", "one", [{"x": 3.0, "y": None}, {"x": 1.0, "y": 2.0}, {"x": 2.0, "y": 2.0}]),
         Series("b", "one", [{"x": 4.0, "y": 1.0}]),
@@ -147,7 +151,7 @@ def test_a_ratio_is_of_medians_in_the_same_case():
 
 def test_there_is_no_ratio_of_what_is_too_small_or_unknown():
     """A few ticks of the clock, on either side; nor of a run that was too short."""
-    result = Result("m", baseline="b", compared="x", least=10.0)
+    result = ModeResult("m", baseline="b", compared="x", least=10.0)
     for n, (mine, theirs) in enumerate([(20.0, 10.0), (20.0, 9.0), (9.0, 20.0), (None, 20.0), (20.0, None)]):
         result.series += [Series("a", str(n), [{"x": mine}]), Series("b", str(n), [{"x": theirs}])]
     assert [result.ratio_text(series) for series in result.series[::2]] == ["× 2.00", "–", "–", "–", "–"]
@@ -155,7 +159,7 @@ def test_there_is_no_ratio_of_what_is_too_small_or_unknown():
 
 def test_a_table_is_aligned_and_says_what_is_unknown():
     """Columns line up, and a missing number is a dash."""
-    result = Result("m", baseline="b", compared="rows_per_second")
+    result = ModeResult("m", baseline="b", compared="rows_per_second")
     result.series = [
         Series("a", "1 B", [{"rows_per_second": n, "client_core_us": None, "rows": 1} for n in (1e6, 2e6, 3e6)]),
         Series("b", "1 B", [{"rows_per_second": 1000.0, "client_core_us": 2.5, "rows": 1}]),
@@ -185,7 +189,7 @@ def test_a_picture_names_machine_versions_runs_and_ratio(tmp_path: Path, monkeyp
     figure = pytest.importorskip("matplotlib.figure").Figure
     drawn: list = []
     monkeypatch.setattr(figure, "savefig", lambda self, file, **how: drawn.append(self))
-    result = Result("source", "kafka", "rows_per_second", "from a Kafka topic into nothing")
+    result = ModeResult("source", "kafka", "rows_per_second", "from a Kafka topic into nothing")
     for case, speeds in {"100 B": (2e6, 1e6), "1024 B": (3e5, None)}.items():
         for name, speed in zip(("eos-kafka", "kafka"), speeds, strict=True):
             result.series.append(Series(name, case, [{"rows_per_second": speed}] * 3))
@@ -222,10 +226,10 @@ def test_the_processor_has_a_name(cpuinfo: str, name: str, tmp_path: Path, monke
 
 def test_rows_come_in_units():
     """A scaled number of rows is a multiple of what the case needs, and never zero."""
-    assert [Plan(scale, 1, 1).rows(1000, 32) for scale in (0.0001, 0.05, 1.0)] == [32, 64, 992]
+    assert [BenchPlan(scale, 1, 1).rows(1000, 32) for scale in (0.0001, 0.05, 1.0)] == [32, 64, 992]
 
 
 def test_turns_go_back_and_forth():
     """The order of the compared changes from turn to turn, so that none is always first."""
-    turns = Plan(1.0, repeats=2, warm_ups=1).turns("ab")
+    turns = BenchPlan(1.0, repeats=2, warm_ups=1).turns("ab")
     assert list(turns) == [(0, "b"), (0, "a"), (1, "a"), (1, "b"), (2, "b"), (2, "a")]

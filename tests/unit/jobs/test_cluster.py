@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from jobs import cluster
-from jobs.cluster import Cluster, Silence
+from jobs.cluster import JobCluster, Silence
 from spark_eos.errors import ConnectionFailed
 from spark_eos.kafka.config.properties import KafkaProperties
 from tests.support.hosts import nobody
@@ -33,10 +33,10 @@ def test_silence_is_said_after_5_seconds_and_more_and_more_rarely(capsys):
 
 
 @pytest.fixture
-def absent() -> Iterator[Cluster]:
+def absent() -> Iterator[JobCluster]:
     """A cluster at an address at which nobody listens."""
     with nobody() as servers:
-        yield Cluster(KafkaProperties({"bootstrap.servers": servers}), ["t"])
+        yield JobCluster(KafkaProperties({"bootstrap.servers": servers}), ["t"])
 
 
 def test_a_cluster_that_does_not_answer_ends_the_wait_with_the_reason(absent, monkeypatch, capsys):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from jobs.config import load, located
-from jobs.consume_transform_produce import JobConfig
+from jobs.consume_transform_produce import ConsumeTransformProduceConfig
 from jobs.transform import LettersConfig
 from spark_eos.errors import ConfigError
 
@@ -34,10 +34,10 @@ ENVIRON = {"PASSWORD": "42", "WORD": "42"}
 
 @pytest.fixture
 def read(tmp_path: Path):
-    def read(text: str, **environ: str) -> JobConfig:
+    def read(text: str, **environ: str) -> ConsumeTransformProduceConfig:
         file = tmp_path / "job.yaml"
         file.write_text(text)
-        return load(file, JobConfig, ENVIRON | environ)
+        return load(file, ConsumeTransformProduceConfig, ENVIRON | environ)
 
     return read
 
@@ -151,6 +151,7 @@ def test_passwords_do_not_print(read):
         ),
         ("1048576", "[1]", "EOS_CONFIG_WRONG_TYPE", ["line 7", "'source.options.kafka.fetch.max.bytes' is a list"]),
         ("{availableNow: true}", "[1]", "EOS_CONFIG_WRONG_TYPE", ["'trigger' is a list", "a section of keys"]),
+        ("{availableNow: true}", "1 second", "EOS_CONFIG_WRONG_TYPE", ["keys: availableNow, processingTime."]),
         ("{availableNow: true}", "{availableNow: 1}", "EOS_CONFIG_WRONG_TYPE", ["true or false"]),
         ("{availableNow: true}", "{}", "EOS_CONFIG_WRONG_VALUE", ["line 15", "'trigger'", "requires either"]),
         (
@@ -181,6 +182,18 @@ def test_passwords_do_not_print(read):
             "spark:\n  spark.ui.enabled: false\n  spark.master: lcoal[2]\ncheckpoint:",
             "EOS_CONFIG_WRONG_VALUE",
             ["line 16: 'spark.spark.master' is not a Spark master", "local[4]", "yarn"],
+        ),
+        (
+            "checkpoint:",
+            "spark: {spark.master: 'local[0]'}\ncheckpoint:",
+            "EOS_CONFIG_WRONG_VALUE",
+            ["line 14: 'spark.spark.master' is not a Spark master"],
+        ),
+        (
+            "checkpoint:",
+            "spark:\n  master: yarn\ncheckpoint:",
+            "EOS_CONFIG_UNKNOWN_KEY",
+            ["line 15: 'spark.master' is not a setting of Spark: in this section, too", "Write 'spark.master' in full"],
         ),
         (
             "  sql: |\n    SELECT value FROM input\n    WHERE '$${literal}' <> '${WORD}'",
@@ -252,14 +265,14 @@ def test_an_empty_file(read, text):
 def test_a_file_that_is_not_there(tmp_path):
     """The path is named, and how to give another one."""
     with pytest.raises(ConfigError, match=r"EOS_CONFIG_NOT_FOUND.*nowhere.yaml.*--conf"):
-        load(tmp_path / "nowhere.yaml", JobConfig)
+        load(tmp_path / "nowhere.yaml", ConsumeTransformProduceConfig)
 
 
 def test_a_file_that_is_not_text(tmp_path):
     """Bytes that are not UTF-8 end in a named error."""
     (tmp_path / "job.yaml").write_bytes(b"kafka: \xff\xfe")
     with pytest.raises(ConfigError, match="EOS_CONFIG_UNREADABLE"):
-        load(tmp_path / "job.yaml", JobConfig)
+        load(tmp_path / "job.yaml", ConsumeTransformProduceConfig)
 
 
 def test_errors_do_not_print_values(read):
@@ -272,7 +285,7 @@ def test_errors_do_not_print_values(read):
 def test_the_config_that_comes_with_the_job_is_good():
     """The example can be used as it is."""
     file = Path(__file__).parents[3] / "conf" / "consume_transform_produce.yaml"
-    config = load(file, JobConfig, {"CHECKPOINT": "/tmp/checkpoint"})
+    config = load(file, ConsumeTransformProduceConfig, {"CHECKPOINT": "/tmp/checkpoint"})
     assert config.source.topics == ("flights",)
     assert config.source.max_offsets_per_trigger == 50_000
 
@@ -280,5 +293,5 @@ def test_the_config_that_comes_with_the_job_is_good():
 @pytest.mark.parametrize("job", ["consume_transform_produce", "delta_to_kafka", "kafka_to_delta"])
 def test_the_example_of_each_job_is_a_config_file_of_it(job: str) -> None:
     """With its variables set, the file in conf/ is read as it is."""
-    config = importlib.import_module(f"jobs.{job}").JobConfig
+    config = importlib.import_module(f"jobs.{job}").main.__self__.config
     load(Path(__file__).parents[3] / "conf" / f"{job}.yaml", config, {"TABLE": "/table", "CHECKPOINT": "/checkpoint"})

@@ -22,16 +22,16 @@ pytest.importorskip("rich")
 from rich.console import Console
 
 from jobs._demo import processes
-from jobs._demo.check import Findings, Judgement, judge
+from jobs._demo.check import Judgement, OutputFindings, judge
 from jobs._demo.flights import LEGACY_TOPIC, LOWCOST_TOPIC, Expected, expected, flights, records
 from jobs._demo.load import Loaded
-from jobs._demo.picture import Story, draw
-from jobs._demo.run import FROM_OUTSIDE, STRIKES, Job, Progress
+from jobs._demo.picture import SinkStory, draw
+from jobs._demo.run import FROM_OUTSIDE, STRIKES, DemoJob, Progress
 from jobs._demo.show import Show, bar, both, table
-from jobs._demo.side import Event, Kind, Sample
-from jobs._demo.topics import Row
+from jobs._demo.side import CountSample, JobEvent, Kind
+from jobs._demo.topics import TopicRow
 from jobs._demo.watch import Count, Tally
-from jobs.demo import THEIRS, Plan, _plan
+from jobs.demo import THEIR_FORMAT, DemoPlan, _plan
 from tests.support.waiting import wait_for
 
 IDS = range(6)
@@ -39,15 +39,15 @@ EXPECTED = {i: Expected(LEGACY_TOPIC, f"UA{i}", {"id": i, "aborted": False, "arr
 CAME_FROM = {i: i % 2 for i in IDS}
 
 
-def row(i: int, offset: int, **changes) -> Row:
+def row(i: int, offset: int, **changes) -> TopicRow:
     """What the job writes for the input row with id i; `changes` to the row or to the value's fields."""
     fields = dict(EXPECTED[i].fields)
     fields |= {name: changes.pop(name) for name in list(changes) if name in ("id", "aborted", "arr_delay")}
-    good = Row(LEGACY_TOPIC, 0, offset, f"UA{i}".encode(), json.dumps(fields).encode())
+    good = TopicRow(LEGACY_TOPIC, 0, offset, f"UA{i}".encode(), json.dumps(fields).encode())
     return dataclasses.replace(good, **changes)
 
 
-def outcome(rows: list[Row], **counts: int) -> None:
+def outcome(rows: list[TopicRow], **counts: int) -> None:
     """The judgement has these counts, and nothing else wrong."""
     expected_judgement = Judgement(len(rows), 0, 0, 0, 0, 0)
     found = judge(rows, EXPECTED, CAME_FROM)
@@ -195,7 +195,7 @@ def test_a_frozen_driver_writes_nothing_and_goes_on_afterwards(tmp_path: Path):
 
 def test_progress_is_what_the_checkpoint_says(tmp_path: Path):
     """Only Spark's log files count, not its checksums and temporary files."""
-    job = Job("", tmp_path, "group", 1, "eos-kafka", "eos-kafka")
+    job = DemoJob("", tmp_path, "group", 1, "eos-kafka", "eos-kafka")
     assert job.progress() == Progress(-1, -1)
     for log, names in (("offsets", ("0", "9", "10", ".11.crc", ".12.5f.tmp")), ("commits", ("0", "9", ".10.crc"))):
         (tmp_path / "checkpoint" / log).mkdir(parents=True)
@@ -239,10 +239,10 @@ def test_three_kills_by_default_and_every_step_of_the_protocol_in_full():
     plan = _plan([])
     assert (plan.kills, plan.sinks) == (3, ("eos-kafka", "kafka"))
     assert [strike.point for strike in plan.strikes("eos-kafka")] == [strike.point for strike in STRIKES[:3]]
-    assert plan.strikes(THEIRS) == (FROM_OUTSIDE,) * 3
+    assert plan.strikes(THEIR_FORMAT) == (FROM_OUTSIDE,) * 3
     full = _plan(["--full"])
     assert (full.rows, full.strikes("eos-kafka")) == (None, STRIKES)
-    assert _plan(["--full", "--rows", "500", "--kills", "2"]) == Plan(500, 2, "eos-kafka", full.sinks, full.picture)
+    assert _plan(["--full", "--rows", "500", "--kills", "2"]) == DemoPlan(500, 2, "eos-kafka", full.sinks, full.picture)
     assert _plan(["--sink", "kafka"]).sinks == ("kafka",)
 
 
@@ -302,8 +302,8 @@ def test_events_are_whole_lines_where_no_terminal_is():
     console = Console(width=40, file=io.StringIO())
     show = Show(console)
     with show.live([], 0):
-        show.event(Event(61.5, "eos-kafka", Kind.KILLED, STRIKES[0].meaning, kill=1), kills=3)
-        show.event(Event(70.6, "eos-kafka", Kind.RECOVERED, STRIKES[0].mended, kill=1, took_s=9.12), kills=3)
+        show.event(JobEvent(61.5, "eos-kafka", Kind.KILLED, STRIKES[0].meaning, kill=1), kills=3)
+        show.event(JobEvent(70.6, "eos-kafka", Kind.RECOVERED, STRIKES[0].mended, kill=1, took_s=9.12), kills=3)
         show.refresh(force=True)
     assert console.file.getvalue().splitlines() == [
         "1:01  eos-kafka  ✗ kill 1 of 3     rows on their way, nothing decided",
@@ -314,7 +314,7 @@ def test_events_are_whole_lines_where_no_terminal_is():
 def test_the_result_has_a_column_for_each_sink():
     """The last table says for each sink what was lost, doubled and rewritten."""
     good, bad = Judgement(10, 0, 0, 0, 0, 0), Judgement(14, 0, 4, 0, 0, 0)
-    findings = {"eos-kafka": Findings(99, 10, good, 2, 0, True), "kafka": Findings(99, 10, bad, 0, 0, None)}
+    findings = {"eos-kafka": OutputFindings(99, 10, good, 2, 0, True), "kafka": OutputFindings(99, 10, bad, 0, 0, None)}
     console = Console(width=120, file=io.StringIO())
     console.print(table(Loaded(99, 9, 1, 1), findings, kills=3))
     cells = [[cell.strip() for cell in line.strip("│").split("│")] for line in console.file.getvalue().splitlines()]
@@ -326,9 +326,9 @@ def test_the_result_has_a_column_for_each_sink():
 def test_the_picture_is_a_png_and_says_so_where_it_cannot_be_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Without matplotlib the demo goes on without a picture."""
     pytest.importorskip("matplotlib")
-    samples = [Sample(0, Count()), Sample(9, Count(50)), Sample(20, Count(100, 10, 5))]
-    events = [Event(9, "kafka", Kind.KILLED, "…", 1), Event(18, "kafka", Kind.RECOVERED, "…", 1, 9)]
-    stories = [Story("eos-kafka", samples, events, 0), Story("kafka", samples[:2], events[:1], 10)]
+    samples = [CountSample(0, Count()), CountSample(9, Count(50)), CountSample(20, Count(100, 10, 5))]
+    events = [JobEvent(9, "kafka", Kind.KILLED, "…", 1), JobEvent(18, "kafka", Kind.RECOVERED, "…", 1, 9)]
+    stories = [SinkStory("eos-kafka", samples, events, 0), SinkStory("kafka", samples[:2], events[:1], 10)]
     file = tmp_path / "new" / "demo.png"
     assert draw(stories, 100, file)
     assert file.read_bytes().startswith(b"\x89PNG")

@@ -8,7 +8,7 @@ import pytest
 
 from jobs.config import load
 from jobs.files_taking import _dealt
-from jobs.ingest_files import JobConfig, plan
+from jobs.ingest_files import IngestFilesConfig, plan
 from spark_eos.errors import ConfigError, EosError
 from spark_eos.ingest.folder import File
 
@@ -22,15 +22,15 @@ sink: {topic: t}
 """
 
 
-def read(text: str, folder: Path) -> JobConfig:
+def read(text: str, folder: Path) -> IngestFilesConfig:
     file = folder / "job.yaml"
     file.write_text(text)
-    return load(file, JobConfig, {})
+    return load(file, IngestFilesConfig, {})
 
 
 def test_the_example_is_right_and_says_the_defaults(tmp_path: Path):
     """What it does not say differs from what it says in nothing but the options of its format."""
-    config = load(ROOT / "conf" / "ingest_files.yaml", JobConfig, {"FILES": "/data"})
+    config = load(ROOT / "conf" / "ingest_files.yaml", IngestFilesConfig, {"FILES": "/data"})
     assert str(config) == "/data/*.csv → invoices; ingest invoices; every 10 seconds"
     default = read(RIGHT, tmp_path)
     assert (config.files.complete, config.trigger, config.restart, config.files.max_files_per_trigger) == (

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import signal
+import socket
 
 import pytest
-from py4j.protocol import Py4JError, Py4JNetworkError
+from py4j.clientserver import ClientServer, JavaParameters, PythonParameters
+from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 
 from jobs.query import Stop, failed, failure_text, interruptible
 from spark_eos.errors import ConnectionFailed, Superseded
@@ -50,7 +52,36 @@ def test_other_errors_are_named_by_sparks_first_line():
     assert failure_text(Exception("\n[TABLE_NOT_FOUND] x\n\tat y")) == "[TABLE_NOT_FOUND] x (--verbose shows all)"
 
 
+class OfTheJvm(Py4JJavaError):
+    """As Py4J raises it; without a JVM, its text is made here."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def __str__(self) -> str:
+        return self._text
+
+
+def test_an_error_that_pyspark_does_not_convert_is_named_by_its_exception():
+    """Its first line says only what was called, as where the session cannot start."""
+    text = (
+        "An error occurred while calling None.x.JavaSparkContext.\n: org.apache.spark.SparkException: No port\n\tat y"
+    )
+    assert failure_text(OfTheJvm(text)) == "org.apache.spark.SparkException: No port (--verbose shows all)"
+
+
 UNREACHABLE = ConnectionFailed("EOS_KAFKA_UNREACHABLE", "No answer from h:1 within 60 s (x).", hint="Check it.")
+
+
+def no_jvm() -> BaseException:
+    """What Py4J raises for the first call after the JVM's end."""
+    with socket.socket() as taken, pytest.raises(ConnectionRefusedError) as caught:
+        taken.bind(("127.0.0.1", 0))  # and nobody listens
+        java = JavaParameters(port=taken.getsockname()[1])
+        client = ClientServer(java, PythonParameters(port=0))
+        client.jvm.System.exit(0)
+    client.shutdown()
+    return caught.value
 
 
 @pytest.mark.parametrize(
@@ -65,9 +96,20 @@ UNREACHABLE = ConnectionFailed("EOS_KAFKA_UNREACHABLE", "No answer from h:1 with
         (UNREACHABLE, 75, "exit code 75"),
         (Py4JNetworkError("Answer from Java side is empty"), 75, "exit code 75"),
         (Py4JError("An error occurred while calling o29.sc"), 75, "exit code 75"),
+        (no_jvm(), 75, "exit code 75"),
+        (ConnectionRefusedError("of the user's function"), 1, "exit code 1"),
         (Exception("[TABLE_NOT_FOUND] x"), 1, "exit code 1"),
     ],
-    ids=["needs somebody", "in Spark's", "ours", "no JVM", "no JVM in mid-call", "Spark's own"],
+    ids=[
+        "needs somebody",
+        "in Spark's",
+        "ours",
+        "no JVM",
+        "none in mid-call",
+        "none any more",
+        "user's",
+        "Spark's own",
+    ],
 )
 def test_a_failure_says_whether_a_restart_helps(error, code, says, capsys):
     """The exit code tells a scheduler the same as the text tells a person."""

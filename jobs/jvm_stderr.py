@@ -1,0 +1,79 @@
+"""What Spark's JVM writes to stderr, passed on without stacks that tell nothing.
+
+Spark lets Python workers go whose answers it has, and they print a BrokenPipeError, stack and all. A signal to all
+processes of a job, as systemd sends it, ends the JVM in mid-work, and its threads print stacks about that.
+"""
+
+from __future__ import annotations
+
+import codecs
+import os
+import re
+import select
+import threading
+from collections.abc import Callable
+
+from .lines import say
+
+#: Text is passed on in one piece up to a pause as long as this, or up to so many characters.
+_QUIET_S = 0.2
+_CHARS = 1 << 16
+_DRAIN_S = 5.0
+
+_HEAD = r"^Traceback \(most recent call last\):\n(?:[ \t].*\n)*"
+_LOST_CONNECTION = re.compile(rf"{_HEAD}(?:BrokenPipe|ConnectionReset|ConnectionAborted)Error\b.*\n", re.MULTILINE)
+_STACK = re.compile(_HEAD, re.MULTILINE)
+
+
+class JvmStderr:
+    """Takes what a JVM writes to `fd`, and writes it to this process's stderr, in a thread, until all writers are gone.
+
+    Stacks of workers that have lost their connection to Spark are left out, and so is a stack that the end cuts off;
+    everything is while ``stopping()``. At the end of ``with``, what was written until then has been passed on, and
+    nothing is after it: the JVM ends after the job's last line.
+    """
+
+    def __init__(self, stopping: Callable[[], bool]) -> None:
+        self._read, self.fd = os.pipe()
+        self._stopping = stopping
+        self._text = ""
+        self._settled = threading.Condition()
+        #: Whether all that was read is passed on, as far as it may be.
+        self._quiet = True
+        self._ended = False
+
+    def __enter__(self) -> JvmStderr:
+        threading.Thread(target=self._run, name="stderr of the JVM", daemon=True).start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        os.close(self.fd)  # the JVM has one of its own
+        with self._settled:
+            self._settled.wait_for(lambda: self._ended or (self._quiet and not self._waits(0)), _DRAIN_S)
+            self._stopping = lambda: True
+
+    def _run(self) -> None:
+        decode = codecs.getincrementaldecoder("utf-8")("replace").decode
+        while not self._ended:
+            more = self._waits(None if self._quiet else _QUIET_S)
+            with self._settled:
+                chunk = os.read(self._read, _CHARS) if more else b""
+                self._text += decode(chunk)
+                self._ended = more and not chunk
+                self._quiet = not chunk or len(self._text) > _CHARS
+                if self._quiet:
+                    self._pass_on()
+                    self._settled.notify_all()
+        os.close(self._read)
+
+    def _waits(self, timeout_s: float | None) -> bool:
+        return bool(select.select([self._read], [], [], timeout_s)[0])
+
+    def _pass_on(self) -> None:
+        text = _LOST_CONNECTION.sub("", self._text)
+        lines = text.rfind("\n") + 1
+        last = [found.start() for found in _STACK.finditer(text) if found.end() == lines]
+        end = last[0] if last else len(text) if self._ended else lines
+        known, self._text = text[:end], text[end:]  # of a last line, or a last stack, more may come
+        if known and not self._stopping():
+            say(known.removesuffix("\n"))
