@@ -30,7 +30,7 @@ def adopt(ports: Ports, batch: int, offsets: Offsets | None, prefix: str, group:
             )
         new = Head(
             NOBODY,
-            1,
+            1 + ports.coordinator.generations().begun,
             (),
             ports.coordinator.endtxn_version(),
             decision=done,

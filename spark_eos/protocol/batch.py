@@ -29,8 +29,8 @@ from spark_eos.protocol.stops import (
 from spark_eos.protocol.task import TaskReport
 from spark_eos.protocol.verdicts import abort_all, settle
 
+#: A transaction with less than this left to live is not decided on; half the timeout where that is shorter.
 MARGIN_MS = 30_000
-"""A transaction with less than this left to live is not decided on; half the timeout where that is shorter."""
 
 
 @dataclass(frozen=True)
@@ -279,7 +279,7 @@ def _is_committed(found: Description | None, pair: Pair) -> bool:
     epoch, and after the last one the first of another producer id."""
     return (
         found is not None
-        and found.state in (State.PREPARE_COMMIT, State.COMPLETE_COMMIT)
+        and found.state.commits
         and (found.pair.producer_id != pair.producer_id or found.pair.epoch >= pair.epoch)
     )
 

@@ -15,11 +15,11 @@ from spark_eos.protocol.ports import Ports
 from spark_eos.protocol.task import TaskReport
 from spark_eos.protocol.whole import AGED_MS, FRESH_MS, look_at, undecided_broken
 
+#: A transaction that has started so much before it began has done so by a clock that is behind.
 SAME_CLOCK_MS = 1_000
-"""A transaction that has started so much before it began has done so by a clock that is behind."""
 
+#: When each transaction began, by the driver's clock, at the latest.
 Starts = Mapping[Pair, int]
-"""When each transaction began, by the driver's clock, at the latest."""
 
 
 def began_ms(now: int, began: int, started: int) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import uuid
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 #: Batches take turns, so that one need not wait for the markers of the one before, and ids do not grow with batches.
@@ -70,6 +71,21 @@ def is_task_name(
     return before is None or task.generation < before
 
 
+def tasks_since(prefix: str, query: str, generation: int) -> str:
+    """A pattern, as brokers and Python know it, of all ids of the query's tasks from this generation on."""
+    digits = str(generation)
+    larger = [f"{digits[:n]}[{int(digit) + 1}-9]" + "[0-9]" * (len(digits) - n - 1) for n, digit in enumerate(digits)]
+    larger = [one for digit, one in zip(digits, larger, strict=True) if digit != "9"]
+    longer = "[0-9]" * (len(digits) + 1) + "+"
+    return f"{re.escape(prefix)}-{query}-({'|'.join([digits, *larger, longer])})-.*"
+
+
+def newest_generation(prefix: str, query: str, names: Iterable[str]) -> int:
+    """Of the tasks of the query among these ids; 0 where there is none."""
+    tasks = (parse_task_name(prefix, query, name) for name in names)
+    return max((task.generation for task in tasks if task is not None), default=0)
+
+
 _FIRST_TASKS = 16
 _LEDGER = "-ledger"
 
@@ -84,6 +100,11 @@ def first_names(prefix: str, query: str) -> tuple[str, ...]:
 def ledger_name(prefix: str, query: str) -> str:
     """The transactional id under which the runs of a query take turns on the ledger."""
     return f"{prefix}-{query}{_LEDGER}"
+
+
+def is_name_of(prefix: str, query: str, name: str) -> bool:
+    """Whether this id is one of the query's: of its ledger, or of a task."""
+    return name == ledger_name(prefix, query) or is_task_name(prefix, query, name)
 
 
 def is_ledger_name(name: str) -> bool:

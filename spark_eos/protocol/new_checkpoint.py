@@ -17,11 +17,14 @@ FROM_GROUP = (
     "'startingOffsets' = group, with the old 'offsets.group.id' as 'kafka.group.id', continues exactly where the "
     "output ends"
 )
+#: What to do after the output was compared with the input, as decisions may have been lost.
 IF_COMPLETE = (
-    f"If no rows are missing, begin with a new checkpoint: {FROM_GROUP}. If some are missing, write them first: the "
+    f"If all its rows are there, begin with a new checkpoint: {FROM_GROUP}. If some are missing, write them first: the "
     "group's offsets are past them."
 )
-"""What to do after the output was compared with the input, as decisions may have been lost."""
+
+#: What to do where decisions were lost with a topic or a replica, and that cannot be brought back.
+OR_COMPARE = f"Where that cannot be done, compare the output with the input (spark-eos verify). {IF_COMPLETE}"
 
 #: Offsets longer than this as JSON, those of some 250 partitions, do not fit into an error's text.
 OFFSETS_CHARS = 4_000

@@ -10,8 +10,8 @@ from typing import Protocol
 from spark_eos.protocol.head import Head, Offsets, Pair, Probe
 from spark_eos.protocol.notes import Notes
 
+#: The timeout of transactions that never expire: those of two-phase commit by the broker (KIP-939).
 NEVER_MS = 2**31 - 1
-"""The timeout of transactions that never expire: those of two-phase commit by the broker (KIP-939)."""
 
 
 class NotPublished(Exception):
@@ -31,6 +31,11 @@ class State(Enum):
     DEAD = "Dead"
     UNKNOWN = "Unknown"
 
+    @property
+    def commits(self) -> bool:
+        """Whether it has been committed, markers or not."""
+        return self in (State.PREPARE_COMMIT, State.COMPLETE_COMMIT)
+
 
 @dataclass(frozen=True)
 class Description:
@@ -48,6 +53,16 @@ class Description:
     @property
     def expires(self) -> bool:
         return self.timeout_ms != NEVER_MS
+
+
+@dataclass(frozen=True)
+class Generations:
+    """The newest generation that has begun a transaction of a task, the newest of which one was committed, and the
+    newest among those that a decision names; 0 where there is none."""
+
+    begun: int = 0
+    committed: int = 0
+    decided: int = 0
 
 
 class EndTxnAnswer(Enum):
@@ -110,6 +125,12 @@ class Coordinator(Protocol):
     def known(self) -> Collection[Description]:
         """Every transactional id of this query that has had a transaction within a week; where brokers do not list by
         pattern, only those of its ledger and of its first run's first tasks."""
+        ...
+
+    def generations(self, decided: Collection[str] = (), *, since: int = 0) -> Generations:
+        """The newest generations of this query of which there has been a transaction of a task within a week; of those
+        ids that are ``decided``, whenever that was. Only those after the decided ones, and from ``since`` on, are
+        looked for: a week of short runs has many. Brokers that do not list by pattern tell of none."""
         ...
 
     def ongoing(

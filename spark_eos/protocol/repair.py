@@ -13,12 +13,12 @@ from collections.abc import Collection, Iterable
 from spark_eos.protocol.head import DIGEST_BITS, Decision, Digest, Verdict, Written
 from spark_eos.protocol.task import TaskReport
 
+#: Tasks of which every choice is tried: 65,536 sums of 64 bits, none of which may be right by chance.
 _MOST_TRIED = 16
-"""Tasks of which every choice is tried: 65,536 sums of 64 bits, none of which may be right by chance."""
 _MOST_TOLD = 8
 
+#: Rows, and the sum of their digests.
 _Sum = tuple[int, int]
-"""Rows, and the sum of their digests."""
 
 
 def repairs(last: Decision, written: Iterable[Written]) -> bool:

@@ -12,11 +12,12 @@ from spark_eos.protocol.head import DEFAULT_PARTITIONER, Decision, Head, Job, Pa
 from spark_eos.protocol.marks import EachSink
 from spark_eos.protocol.names import is_ledger_name
 from spark_eos.protocol.new_checkpoint import FROM_GROUP
-from spark_eos.protocol.ports import NotPublished, Ports, State
+from spark_eos.protocol.ports import Generations, NotPublished, Ports, State
 from spark_eos.protocol.stops import (
     check_halts,
     checkpoint_ahead,
     checkpoint_behind,
+    heads_lost,
     ledger_busy,
     left_behind,
     lost_head,
@@ -56,7 +57,8 @@ def open_run(
     telling, and with two-phase commit for ever. So the query is closed, that is ended, and all is tried once more.
 
     1. Read the head; a head that names the run ends it, one that has replaced the run stops it.
-    2. Take the ledger and read again: from here on, nobody else has decided anything.
+    2. Take the ledger and read again: from here on, nobody else has decided anything. Ask the coordinators whether
+       there was a newer head than this.
     3. Settle the last decision.
     4. Publish the run. From here on, no run before it can decide anything.
     5. Describe what earlier generations have open and not decided, and abort it. That is safe however long it takes:
@@ -110,6 +112,8 @@ def _open(ports: Ports, start: _Start) -> Head:
             raise _lost(start)
         if head is not None and head.run == start.run:
             return head
+        if head is not None and not _is_newest(ports, head):
+            continue
         ports.reach("open.taken")
         new = _successor(ports, head, start)
         ports.reach("open.settled")
@@ -159,11 +163,38 @@ def _was_published(ports: Ports) -> bool:
     Every transaction of a task counts, however it ended, as none begins before the head is published. An abort is no
     proof: where an end did not fence, a late request may have opened the transaction once more after its commit.
     """
-    commits = State.PREPARE_COMMIT, State.COMPLETE_COMMIT
     return any(
-        found.state in commits or (found.state is not State.EMPTY and not is_ledger_name(found.pair.id))
+        found.state.commits or (found.state is not State.EMPTY and not is_ledger_name(found.pair.id))
         for found in ports.coordinator.known()
     )
+
+
+def _is_newest(ports: Ports, head: Head) -> bool:
+    """Whether nothing that the coordinators know of says that there was a newer head than this: no task begins a
+    transaction before its run is published, and none is committed before it is decided. False where there is one by
+    now, or the first look was at a leader that had been replaced.
+
+    Raises LedgerError where there is none: the ledger has lost its newest records, as by an unclean leader election.
+    What the last decision's own run has decided after it leaves no such trace.
+    """
+    if head.job is not None and head.decision is not None and not head.decision.written:
+        return True  # a batch write that is completed: nothing is decided after that
+    decided = [w.pair.id for w in head.decision.written] if head.decision is not None else []
+    since = 0 if decided else head.generation + (head.decision is not None)
+    if not _is_outrun(head, ports.coordinator.generations(decided, since=since)):
+        return True
+    for _ in ports.retrying():
+        if ports.ledger.read() != head:
+            return False
+    raise heads_lost(head)
+
+
+def _is_outrun(head: Head, known: Generations) -> bool:
+    if known.begun > head.generation:
+        return True
+    if head.decision is None:
+        return known.committed == head.generation
+    return bool(head.decision.written) and known.committed > known.decided
 
 
 def _checked(ports: Ports, head: Head | None, start: _Start) -> Head | None:
@@ -199,7 +230,9 @@ def _settled(ports: Ports, last: Decision) -> Decision:
 def _successor(ports: Ports, head: Head | None, start: _Start) -> Head:
     """The head to publish, with the last decision settled."""
     if head is None:
-        new = Head(start.run, 1, (), start.endtxn_version, driver=start.driver, partitioner=start.partitioner)
+        # Where a ledger was lost, what was begun before has generations of earlier runs, as ever.
+        before = ports.coordinator.generations().begun if start.batch == start.begin_at else 0
+        new = Head(start.run, 1 + before, (), start.endtxn_version, driver=start.driver, partitioner=start.partitioner)
     else:
         new = head.succeeded_by(start.run, start.endtxn_version, start.driver)
     new = replace(new, job=_of_job(start.job, new), prefix=start.prefix, two_phase=start.two_phase or new.two_phase)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from spark_eos.errors import LedgerError, ProtocolStop, Superseded, Unclear
 from spark_eos.protocol.head import NOBODY, Decision, Head
 from spark_eos.protocol.marks import Unfinished
-from spark_eos.protocol.new_checkpoint import FROM_GROUP, is_visible, what_waits, where_it_ended
+from spark_eos.protocol.new_checkpoint import FROM_GROUP, OR_COMPARE, is_visible, what_waits, where_it_ended
 
 
 def checkpoint_ahead(batch: int, last: Decision) -> ProtocolStop:
@@ -57,6 +57,18 @@ def lost_head() -> LedgerError:
         hint="The ledger topic was lost, or is another one (option 'ledger.topic'): put it back. Otherwise compare the "
         "output with the input, and write what is missing under another job.id. Within foreachBatch, write it by other "
         "means, then begin with a new checkpoint, at the offsets in the newest file of 'offsets'.",
+    )
+
+
+def heads_lost(head: Head) -> LedgerError:
+    """The error where the brokers know of decisions, or of runs, that are newer than the newest head."""
+    return LedgerError(
+        "EOS_LEDGER_TRUNCATED",
+        f"The newest head of the query is of generation {head.generation}, but the brokers know transactions of its "
+        "tasks that a later run began, or a later decision committed: the ledger has lost its newest records, as after "
+        "an unclean leader election.",
+        hint=f"Bring back the replica that has them. {OR_COMPARE}",
+        generation=head.generation,
     )
 
 

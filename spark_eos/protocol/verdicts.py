@@ -15,8 +15,8 @@ _COMMITTED = {State.PREPARE_COMMIT: Verdict.COMMITTED, State.COMPLETE_COMMIT: Ve
 _ENDED = {**_COMMITTED, State.COMPLETE_ABORT: Verdict.LOST}
 
 
+#: What counts as whole for less than this is looked at: its end would be answered when it does not any more.
 _SLACK_MS = 10_000
-"""What counts as whole for less than this is looked at: its end would be answered when it does not any more."""
 
 
 def settle(

@@ -14,30 +14,27 @@ from dataclasses import dataclass, replace
 from spark_eos.errors import ProtocolStop, Unclear
 from spark_eos.protocol.head import Pair, Probe, Verdict, Written
 from spark_eos.protocol.names import query_in
-from spark_eos.protocol.new_checkpoint import FROM_GROUP
+from spark_eos.protocol.new_checkpoint import FROM_GROUP, IF_COMPLETE
 from spark_eos.protocol.ports import Description, Found, PartitionState, Ports, State
 
+#: For so long after its begin, or after its partitions' leaders were asked, a transaction counts as whole.
 FRESH_MS = 60_000
-"""For so long after its begin, or after its partitions' leaders were asked, a transaction counts as whole."""
 
+#: Rows whose timestamps are older than this are looked for however fresh their transaction is: retention goes by
+#: timestamps, and may take them at once.
 AGED_MS = 3_600_000
-"""Rows whose timestamps are older than this are looked for however fresh their transaction is: retention goes by
-timestamps, and may take them at once."""
 
+#: So long after its end, a transaction's markers are in the log, unless a leader is away.
 _MARKERS_MS = 2_000
-"""So long after its end, a transaction's markers are in the log, unless a leader is away."""
 
-COMPARE = (
-    "Compare the output with the source for the last micro-batch (spark-eos verify). If all its rows are there, begin "
-    f"with a new checkpoint: {FROM_GROUP}. If some are missing, write them first: the group's offsets are past them."
-)
-"""What to do where nobody can tell any more what became of a decided transaction."""
+#: What to do where nobody can tell any more what became of a decided transaction.
+COMPARE = f"Compare the output with the source for the last micro-batch (spark-eos verify). {IF_COMPLETE}"
 
-_NOTHING_OPEN = PartitionState(0, {})
-"""By what the log tells of one transaction; of others, it tells nothing."""
+#: By what the log tells of one transaction; of others, it tells nothing.
+_NOTHING_OPEN, _PLACE_GONE = PartitionState(0, {}), PartitionState(-1, {})
 
+#: Where each transaction begins in each of its partitions, while it is open.
 Begins = dict[Pair, tuple[Probe, ...]]
-"""Where each transaction begins in each of its partitions, while it is open."""
 
 
 @dataclass(frozen=True)
@@ -48,8 +45,8 @@ class Broken:
     topic: str
     partition: int
     what: str
+    #: Whether it may have been committed before, of which retention has taken the evidence.
     untold: bool = False
-    """Whether it may have been committed before, of which retention has taken the evidence."""
 
     def __str__(self) -> str:
         return f"Transaction {self.pair.id} no longer has all its rows in {self.topic}-{self.partition}: {self.what}"
@@ -69,7 +66,7 @@ def look_at(ports: Ports, written: Iterable[Written]) -> tuple[Begins, list[Brok
         found, w = [], by_pair[pair]
         for topic, partition in (place for place in description.places if place not in w.empty):
             state = states.get((topic, partition)) or _state_of(ports, topic, partition, w)
-            if state is not _NOTHING_OPEN:
+            if state is not _NOTHING_OPEN and state is not _PLACE_GONE:
                 states[topic, partition] = state
             begin = state.open.get((pair.producer_id, pair.epoch))
             if begin is not None:
@@ -124,6 +121,8 @@ def fate_by_log(ports: Ports, w: Written) -> Found | None:
 
 
 def _problem(state: PartitionState, begin: int | None, topic: str, partition: int, probe: Probe) -> str | None:
+    if state is _PLACE_GONE:
+        return "the topic was deleted, or the partition truncated"
     if begin is None:
         return "it was aborted there"
     if state.begin > begin:
@@ -141,14 +140,16 @@ def _ongoing(ports: Ports, pairs: Collection[Pair]) -> dict[Pair, Description]:
 
 def _state_of(ports: Ports, topic: str, partition: int, w: Written) -> PartitionState:
     """What is open in a partition of this transaction. A leader that names no producer at all may have forgotten them,
-    a day after the last one has written: then the log tells that nothing of this one is open."""
+    a day after the last one has written, or lead a topic that was created anew: then the log tells that nothing of this
+    one is open."""
     begin = next((at for at in (*w.begins, w.probe) if (at.topic, at.partition) == (topic, partition)), None)
     for _ in ports.retrying():
         state = ports.data.partition(topic, partition)
         if state is not None:
             return state
-        if begin is not None and ports.data.look(w.pair, begin) is Found.MISSING:
-            return _NOTHING_OPEN
+        found = ports.data.look(w.pair, begin) if begin is not None else None
+        if found in (Found.MISSING, Found.GONE):
+            return _NOTHING_OPEN if found is Found.MISSING else _PLACE_GONE
     raise _silent(topic, partition)
 
 
@@ -213,13 +214,13 @@ def check_visible(
     doubtful = held if late else frozenset[Pair]()
     until_ms = ports.elapsed_ms() + _MARKERS_MS if thorough else None
     for _ in ports.retrying():
-        silent = _silent_ones(ports, silent, held, doubtful, until_ms)
+        silent = _silent_ones(ports, silent, held, until_ms)
         waits = silent and until_ms is not None and ports.elapsed_ms() < until_ms
         if not waits and not any(pair in doubtful for pair, _ in silent):
             return
     # However long the looks before have taken, markers that were on their way are there by now.
     silent = [(pair, probe) for pair, probe in silent if pair in doubtful]
-    silent = _silent_ones(ports, silent, held, doubtful, None)
+    silent = _silent_ones(ports, silent, held, None)
     if silent:
         raise _untold(*silent[0], "can be read up to")
 
@@ -227,9 +228,7 @@ def check_visible(
 _Place = tuple[Pair, Probe]
 
 
-def _silent_ones(
-    ports: Ports, places: Sequence[_Place], held: Collection[Pair], doubtful: Collection[Pair], until_ms: int | None
-) -> list[_Place]:
+def _silent_ones(ports: Ports, places: Sequence[_Place], held: Collection[Pair], until_ms: int | None) -> list[_Place]:
     """Those of which the log does not tell yet. Beyond the time, what others have ended is not looked at any more: a
     deleted topic, or a leader that is silent, may cost seconds for each place."""
     silent = []

@@ -16,7 +16,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from .machine import draw, play, shrink
+from .machine import play, shrink
+from .schedule import draw
 from .telling import told
 from .world import Violation
 

@@ -12,7 +12,7 @@ from typing import Any
 from spark_eos.errors import ConnectionFailed
 from spark_eos.protocol.head import FENCING_END, PLAIN_END, Pair
 
-from .codes import CONCURRENT, LOADING, MOVED, NOT_AVAILABLE, NOT_LEADER, OK
+from .codes import CONCURRENT, LOADING, MOVED, NOT_AVAILABLE, NOT_LEADER, OK, UNKNOWN_TOPIC
 from .coordinator import Cluster
 from .implicit import produce_adding
 from .partition_log import UNNUMBERED, Place
@@ -20,7 +20,7 @@ from .world import Reply, World
 
 RETRIES_MS = (50, 500, 3_000, 10_000)
 INIT_RETRIES_MS = (50, 500, 500, 2_000, 8_000, 20_000)
-_RETRIABLE = (None, CONCURRENT, LOADING, NOT_AVAILABLE, MOVED, NOT_LEADER)
+_RETRIABLE = (None, CONCURRENT, LOADING, NOT_AVAILABLE, MOVED, NOT_LEADER, UNKNOWN_TOPIC)
 
 
 class Refused(Exception):
@@ -79,7 +79,13 @@ class Producer:
     def _add(self, place: Place) -> None:
         own = self.pair
         if place not in self._added:
-            self._ask("add", lambda: self._cluster.add(self.name, own.producer_id, own.epoch, place))
+
+            def handle() -> Reply:
+                if place[0] in self._cluster.leaders.deleted:
+                    return Reply(UNKNOWN_TOPIC)
+                return self._cluster.add(self.name, own.producer_id, own.epoch, place)
+
+            self._ask("add", handle)
             self._added.add(place)
 
     def _send(self, what: str, place: Place, payload: Any) -> int:

@@ -35,8 +35,8 @@ from .leaders import Leaders
 from .partition_log import PartitionLog, Place
 from .world import Actor, Reply, World
 
+#: Short.MaxValue - 1: the last epoch that a producer is given; one is kept to fence it.
 LAST_EPOCH = 32_766
-"""Short.MaxValue - 1: the last epoch that a producer is given; one is kept to fence it."""
 
 SHARDS = 3
 WEEK_MS = 7 * 24 * 3_600_000
@@ -84,8 +84,8 @@ class NextAppend:
     logged: bool = True
 
 
+#: Told of a transaction whose fate is sealed: id, the entry before, the entry prepared, on whose behalf.
 Ended = Callable[[str, Entry, Entry, str], None]
-"""Told of a transaction whose fate is sealed: id, the entry before, the entry prepared, on whose behalf."""
 
 
 class Cluster:

@@ -44,6 +44,9 @@ class Strike(Enum):
     LEDGER_GROWS = "the ledger topic is given partitions"
     LEDGER_LOST = "the ledger topic is deleted, and created anew"
     OFFSETS_REFUSED = "the group's coordinator refuses offsets"
+    CHECKPOINT_LOST = "the machine dies, and the newest files of the checkpoint were never on its disk"
+    TOPIC_DELETED = "an output topic is deleted; and created anew, at once or when somebody reads that it is missing"
+    LEDGER_CUT = "an unclean election: the ledger's newest records are gone"
     WEEK_PASSES = "a week passes"
     RETENTION = "retention takes the topic's records"
     RETENTION_OF_OPEN = "retention takes the topic's records, those of open transactions, too"
@@ -94,14 +97,15 @@ def _doubled(fate: Fate, size: int) -> None:
     fate.doubled = size
 
 
+#: What becomes of a request that a fault of this kind strikes.
 OF_REQUESTS: dict[Strike, Callable[[Fate, int], None]] = {
     Strike.REQUEST_LOST: _lost,
     Strike.ANSWER_LOST: _answer_lost,
     Strike.REQUEST_LATE: _late,
     Strike.REQUEST_DOUBLED: _doubled,
 }
-"""What becomes of a request that a fault of this kind strikes."""
 
+#: Where a fault can strike at all; the others can anywhere.
 WHERE: dict[Strike, str | tuple[str, ...]] = {
     Strike.APPEND_SLOW: ("init ", "end ", "add "),
     Strike.APPEND_FAILS: ("init ", "end ", "add "),
@@ -111,4 +115,3 @@ WHERE: dict[Strike, str | tuple[str, ...]] = {
     Strike.MARKERS_TORN: "end ",
     Strike.RESULT_LOST: "result ",
 }
-"""Where a fault can strike at all; the others can anywhere."""

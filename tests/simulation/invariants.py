@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from spark_eos.errors import EosError
 from spark_eos.protocol.head import NOBODY, Decision, Head, Pair, Verdict
 from spark_eos.protocol.head_json import decode
-from spark_eos.protocol.names import parse_task_name
-from spark_eos.protocol.new_checkpoint import FROM_GROUP
+from spark_eos.protocol.names import is_name_of, ledger_name, newest_generation, parse_task_name
 from spark_eos.protocol.notes import digest_of
-from spark_eos.protocol.ports import State
+from spark_eos.protocol.ports import Generations, State
+from spark_eos.protocol.run import _is_outrun
 
 from .coordinator import Cluster, Entry
-from .ledger import GROUP, LEDGER_TOPIC, PREFIX, QUERY
-from .partition_log import PartitionLog, Place
-from .plan import NOTES, TOPIC, TOPIC_PARTITIONS, notes_of, place_of
+from .ledger import GROUP, LEDGER_TOPIC, PREFIX
+from .partition_log import PartitionLog, Place, Record
+from .plan import NOTES, TOPIC_PARTITIONS, digest, notes_of, place_of
 from .spark import Query
 from .world import Violation
 
@@ -34,23 +33,24 @@ OWN_GENERATION = "each run has a generation of its own"
 TRUE_STOPS = "a stop tells the truth"
 NOT_REWRITTEN = "what a reader has seen is not rewritten"
 NOTES_GO_ALONG = "notes go with the decision"
+NEIGHBOURS = "queries leave each other alone"
 SAME_PARTITION = "a key stays in its partition"
 
 
 @dataclass
 class Watch:
-    """A read_committed reader of every partition, and the books of what was decided.
+    """A read_committed reader of every partition, and the books of what was decided, of one query.
 
     ``fates``: what became of each transaction. ``may_reopen``: those that EndTxn has ended without a new epoch, so that
     one without rows may follow under the same pair. ``decided``: pair → the decision that named it first.
     ``given``: the offset that each group was given last. ``deciders``: the run that decided a batch last.
-    ``stage_retried``: whether attempts of several stage attempts are about, which Spark lets nobody tell apart.
-    ``ledger_lost``: the topic was deleted, and with it what later decisions could be compared with.
+    ``gone``: by producer id and epoch, rows that were in a topic when it was deleted.
+    ``ledger_lost``: the topic was deleted, or its newest records, and with it what later decisions could be compared
+    with. ``excused``: nobody can tell that there was a newer decision.
     """
 
     cluster: Cluster
-    ledger_name: str
-    stage_retried: Callable[[], bool]
+    of: Query
     fates: dict[Pair, bool] = field(default_factory=dict)
     may_reopen: set[Pair] = field(default_factory=set)
     decided: dict[Pair, Decision] = field(default_factory=dict)
@@ -59,22 +59,25 @@ class Watch:
     given: dict[str, int] = field(default_factory=dict)
     deciders: dict[int, str] = field(default_factory=dict)
     ledger_lost: bool = False
-    is_job: bool = False
+    excused: bool = False
+    gone: dict[tuple[int, int], set[int]] = field(default_factory=dict)
+    _values: list[bytes] = field(default_factory=list)
     _read: dict[Place, int] = field(default_factory=dict)
     _names: dict[tuple[int, int], str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.cluster.ended = self.ended
-        self.cluster.marked = self.marked
+        self.plan, self.query, self.is_job = self.of.plan, self.of.id, bool(self.of.plan.runs)
 
     # A transaction's fate is sealed
 
     def ended(self, name: str, before: Entry, after: Entry, cause: str) -> None:
+        if self.excused:
+            return
         pair = Pair(name, before.producer_id, before.epoch)
         commit = after.state is State.PREPARE_COMMIT
-        if name.startswith(self.ledger_name) and commit:
-            self._publish()
-        if parse_task_name(PREFIX, QUERY, name) is None or not after.places:
+        if name.startswith(ledger_name(PREFIX, self.query)) and commit:
+            self._publish(before.producer_id)
+        if parse_task_name(PREFIX, self.query, name) is None or not after.places:
             return
         if commit and pair not in self.decided:
             raise Violation(DECIDED, f"{pair} was committed by {cause}, and no decision names it")
@@ -84,7 +87,8 @@ class Watch:
         # What is broken may be aborted, as its rows are written again; so they are once the ledger was lost.
         if not commit and pair in self.decided and ours and not self.ledger_lost and self._is_whole(pair, after):
             raise Violation(NEVER_ABORTED, f"{pair} was aborted by {cause}")
-        taken = cause.startswith("InitProducerId by task") and not self.stage_retried()
+        # Attempts of several stage attempts are about then, which Spark lets nobody tell apart.
+        taken = cause.startswith("InitProducerId by task") and not self.of.stage_retried
         if not commit and pair in self.decided and taken:
             raise Violation(LEFT_ALONE, f"{pair} was aborted by {cause}")
         if self.fates.setdefault(pair, commit) is not commit:
@@ -98,18 +102,20 @@ class Watch:
         logs = [self.cluster.log(place) for place in entry.places]
         return all(log.is_open(*producer) and log.open[pair.producer_id] >= log.begin for log in logs)
 
-    def _publish(self) -> None:
+    def _publish(self, producer_id: int) -> None:
         """The ledger's transaction is committed: what it holds is durable, markers or not."""
         logs = [log for place, log in self.cluster.logs.items() if place[0] == LEDGER_TOPIC]
         open_ones = [record.payload for log in logs for record in log.records if record.visible is None]
-        values = [value for key, value in open_ones if key == QUERY and value is not None]
-        for group, offsets in (r.payload for r in self.cluster.log(GROUP).records if r.visible is None):
+        values = [value for key, value in open_ones if key == self.query and value is not None]
+        given = (r for r in self.cluster.log(GROUP).records if r.visible is None and r.producer_id == producer_id)
+        for group, offsets in (record.payload for record in given if not record.control):
             self.given[group] = offsets["source"]["0"]
         if not values:
             return  # a partition was added late, no record with it
         value = values[-1]
         head, last = decode(value), self.heads[-1] if self.heads else None
         self.heads.append(head)
+        self._values.append(value)
         if self.ledger_lost:
             self._note(head)
             return
@@ -117,6 +123,38 @@ class Watch:
             raise Violation(OWN_GENERATION, f"{head.run} has {head.generation}, {last.run} {last.generation}")
         if head.decision is not None:
             self._decide(head.run, head.decision, last.decision if last is not None else None)
+
+    def cut_off(self, *, forgotten: bool) -> None:
+        """The ledger has lost its newest records. A start must notice a decision that is gone if the coordinators know
+        of one by a later run; of those by the same run as the last one that is left, they know nothing else than of
+        earlier ones. And only a start asks them. ``forgotten``: they knew of it for a week, which has passed."""
+        logs = [log for place, log in self.cluster.logs.items() if place[0] == LEDGER_TOPIC]
+        left = {record.payload[1] for log in logs for record in log.records if not record.control}
+        kept = [n for n, value in enumerate(self._values) if value in left]
+        lost = [head for n, head in enumerate(self.heads) if n not in kept]
+        self.heads, self._values = [self.heads[n] for n in kept], [self._values[n] for n in kept]
+        self.ledger_lost = True
+        decisions = [head.decision for head in lost if head.decision is not None]
+        if not self.heads:
+            self.excused = self.excused or (forgotten and bool(decisions))
+            return
+        last = self.heads[-1].decision
+        newer = [decision for decision in decisions if last is None or decision.pairs != last.pairs]
+        if newer and (self._goes_on(self.heads[-1].run) or not _is_outrun(self.heads[-1], self._generations(last))):
+            self.excused = True
+
+    def _goes_on(self, run: str) -> bool:
+        """Whether this run is alive, to which the ledger belongs once more: only who opens a run asks."""
+        return any(driver.may_commit for driver in self.of.drivers if driver.run == run)
+
+    def _generations(self, last: Decision | None) -> Generations:
+        """What the coordinators know."""
+        states = {name: slot.entry.state for name, slot in self.cluster._slots.items()}
+        begun = [name for name, state in states.items() if state is not State.EMPTY]
+        committed = [name for name in begun if states[name].commits]
+        decided = [pair.id for pair in last.pairs] if last is not None else []
+        newest = (newest_generation(PREFIX, self.query, of) for of in (begun, committed, decided))
+        return Generations(*newest)
 
     def _note(self, head: Head) -> None:
         """After the loss of the ledger, what matters of a decision is who made it, and whose rows may be visible."""
@@ -154,16 +192,40 @@ class Watch:
 
     def stopped(self, error: EosError) -> None:
         """A driver ended with this error."""
+        if self.excused:
+            return
+        if error.condition == "EOS_LEDGER_TRUNCATED" and not self.ledger_lost:
+            raise Violation(TRUE_STOPS, f"the ledger has lost nothing: {error.message}")
+        blamed = error.parameters.get("transactional_id")
+        if blamed is not None and not is_name_of(PREFIX, self.query, blamed):
+            raise Violation(NEIGHBOURS, f"{self.query} blames {blamed}: {error.message}")
         expired = error.parameters.get("transactional_id") if error.condition == "EOS_TRANSACTION_EXPIRED" else None
         if expired is not None and not any(pair.id == expired and not done for pair, done in self.fates.items()):
             raise Violation(TRUE_STOPS, f"{expired} has not expired: {error.message}")
         broken = error.parameters.get("transactional_id") if error.condition == "EOS_DECISION_BROKEN" else None
         if broken is not None and any(pair.id == broken and self.fates.get(pair) for pair in self._last_pairs()):
             raise Violation(TRUE_STOPS, f"{broken} has been committed: {error.message}")
-        if error.condition == "EOS_REPLAY_DIVERGED":
+        if error.condition == "EOS_REPLAY_DIVERGED" and self._is_as_decided(error.parameters["batch"]):
             raise Violation(TRUE_STOPS, f"the plan is deterministic: {error.message}")
-        if error.condition == "EOS_CHECKPOINT_BEHIND" and FROM_GROUP in error.hint:
+        conditions = ("EOS_CHECKPOINT_BEHIND", "EOS_REPLAY_DIVERGED")
+        if error.condition in conditions and "that was decided is visible" in error.hint:
             self._check_visible(error)
+
+    def _is_as_decided(self, batch: int) -> bool:
+        """Whether what the checkpoint has of a micro-batch is what was decided last."""
+        last = self._last(batch)
+        start, end = self.of.offsets[batch]
+        rows = len(range(start, end)), digest(list(range(start, end)), last.digest_by)
+        given = last.offsets is None or last.offsets["source"]["0"] == end
+        return given and rows == (last.rows, last.digest)
+
+    def _last(self, batch: int) -> Decision:
+        """The newest decision on a micro-batch, which a stop tells of."""
+        decisions = (h.decision for h in reversed(self.heads) if h.decision is not None and h.decision.batch == batch)
+        found = next(decisions, None)
+        if found is None:
+            raise Violation(TRUE_STOPS, f"micro-batch {batch} was never decided")
+        return found
 
     def _last_pairs(self) -> frozenset[Pair]:
         decision = self.heads[-1].decision if self.heads else None
@@ -172,34 +234,41 @@ class Watch:
     def _check_visible(self, error: EosError) -> None:
         """Somebody may begin with a new checkpoint now, which settles nothing of the old one."""
         batch = error.parameters.get("decided", error.parameters["batch"])
-        last = next(h.decision for h in reversed(self.heads) if h.decision is not None and h.decision.batch == batch)
+        last = self._last(batch)
         left = [pair for pair in last.pairs if self.fates.get(pair) is not True]
         if left:
             raise Violation(TRUE_STOPS, f"not committed: {left}, but a new checkpoint is recommended: {error.message}")
 
     def logged(self, group: str | None, end: int) -> None:
         """Spark has noted that a micro-batch is committed, by a driver with this group."""
-        if group is not None and self.given.get(group, -1) < end:
+        if not self.excused and group is not None and self.given.get(group, -1) < end:
             raise Violation(OFFSETS, f"{group} has {self.given.get(group)}, and the batch ends at {end}")
 
     # A reader may go on
 
     def marked(self, place: Place, log: PartitionLog) -> None:
+        if self.excused:
+            return
         if place == GROUP and not self.ledger_lost:
             self._read_offsets(log)
-        if place == NOTES and not self.ledger_lost:
+        if place == NOTES and self.plan.notes and not self.ledger_lost:
             self._read_notes(log)
-        if place[0] == TOPIC:
+        if place[0] == self.plan.topic:
             self._read_rows(place, log)
 
     def _read_rows(self, place: Place, log: PartitionLog) -> None:
         for offset in range(max(log.begin, self._read.get(place, 0)), log.stable):
             record = log.records[offset]
-            if record.visible:
-                self._see(record.producer_id, record.epoch, *record.payload)
-                if not self.ledger_lost and place != place_of(record.payload[1], self.heads[0].partitioner):
-                    raise Violation(SAME_PARTITION, f"row {record.payload[1]} is in {place}")
+            if self._is_own(record):
+                batch, row, _ = record.payload
+                self._see(record.producer_id, record.epoch, batch, row)
+                if not self.ledger_lost and place != place_of(row, self.heads[0].partitioner, place[0]):
+                    raise Violation(SAME_PARTITION, f"row {row} is in {place}")
         self._read[place] = log.stable
+
+    def _is_own(self, record: Record) -> bool:
+        """Whether it is a visible row of this query."""
+        return bool(record.visible) and record.payload[2] == self.query
 
     def _see(self, producer_id: int, epoch: int, batch: int, row: int) -> None:
         if row in self.seen:
@@ -209,7 +278,8 @@ class Watch:
     def _read_offsets(self, log: PartitionLog) -> None:
         for record in log.records[self._read.get(GROUP, 0) : log.stable]:
             last = self.heads[-1].decision if self.heads else None
-            if record.visible and (last is None or last.offsets != record.payload[1]):
+            own = record.visible and record.payload[0] in self.plan.groups
+            if own and (last is None or last.offsets != record.payload[1]):
                 raise Violation(OFFSETS, f"the group is at {record.payload[1]}, not {last and last.offsets}")
         self._read[GROUP] = log.stable
 
@@ -224,25 +294,50 @@ class Watch:
 
     def conclude(self, query: Query) -> None:
         """Everything that was begun is at rest."""
-        if query.over:
+        if query.over or self.excused:
             return
         total = sum(query.plan.rows)
-        missing = set(range(total)) - self.seen.keys()
+        missing = set(range(total)) - self.seen.keys() - self._behind_others() - self._gone()
         if missing:
             raise Violation(NOT_LOST, f"rows {sorted(missing)} of {query.offsets}")
         for partition in range(TOPIC_PARTITIONS):
-            self._check_order((TOPIC, partition), query)
+            self._check_order((self.plan.topic, partition))
         if query.plan.notes and not self.ledger_lost:
             self._check_notes(query)
         log = self.cluster.log(GROUP)
-        given = [((r.producer_id, r.epoch), r.payload[1]["source"]["0"]) for r in log.records if r.visible]
+        own = [r for r in log.records if r.visible and r.payload[0] in self.plan.groups]
+        given = [((r.producer_id, r.epoch), r.payload[1]["source"]["0"]) for r in own]
         offsets = [end for _, end in dict.fromkeys(given)]  # without those that were sent again
-        ends = [] if self.is_job else [end for _, end in sorted(query.offsets.values())]
+        ends = [] if self.plan.groups == (None,) else [end for _, end in sorted(query.offsets.values())]
         # With the ledger, a decision on no rows may be lost, unnoticed, and made again: no row and no offset differs.
         each_once = len(query.plan.groups) == 1 and not self.ledger_lost
         as_batches = offsets == ends if each_once else offsets == sorted(offsets) and {*offsets} <= {*ends}
         if log.stable != log.end or not as_batches:
             raise Violation(OFFSETS, f"the group went through {offsets}, the batches through {query.offsets}")
+
+    def deleted(self, place: Place, log: PartitionLog) -> None:
+        """An output partition is deleted, with its topic; what comes in its place is read from the beginning."""
+        self._read.pop(place, None)
+        if place[0] == self.plan.topic:
+            for record in log.records[log.begin :]:
+                if not record.control and record.payload[2] == self.query:
+                    self.gone.setdefault((record.producer_id, record.epoch), set()).add(record.payload[1])
+
+    def _gone(self) -> set[int]:
+        """Rows that were in a topic when it was deleted, and that were committed, before or after; those of what was
+        aborted had to be written again."""
+        committed = {(pair.producer_id, pair.epoch) for pair, done in self.fates.items() if done}
+        return {row for own in self.gone.keys() & committed for row in self.gone[own]}
+
+    def _behind_others(self) -> set[int]:
+        """Rows that are committed behind what another query has left open, which has come to its end."""
+        rows = set()
+        for place, log in self.cluster.logs.items():
+            if place[0] == self.plan.topic and log.open:
+                names = [self.cluster.owner(producer_id)[0] for producer_id in log.open]
+                if not any(is_name_of(PREFIX, self.query, name) for name in names):
+                    rows |= {record.payload[1] for record in log.records[log.stable :] if self._is_own(record)}
+        return rows
 
     def _check_notes(self, query: Query) -> None:
         """Those of each micro-batch are there, and the head knows of them and of no others."""
@@ -255,9 +350,9 @@ class Watch:
         if known != noted or (noted is not None and (len(visible), digest_of(visible)) != (noted.count, noted.digest)):
             raise Violation(NOTES_GO_ALONG, f"{visible} are visible, the head knows of {known}")
 
-    def _check_order(self, place: Place, query: Query) -> None:
+    def _check_order(self, place: Place) -> None:
         """Within a task's transaction as the task wrote them, and micro-batches one after the other."""
-        visible = [r for r in self.cluster.log(place).records if r.visible]
+        visible = [r for r in self.cluster.log(place).records if self._is_own(r)]
         batches = [record.payload[0] for record in visible]
         if batches != sorted(batches):
             raise Violation(IN_ORDER, f"{place}: batches {batches}")

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from .codes import NOT_LEADER, OFFSET_NOT_AVAILABLE, OK
+from .codes import NOT_LEADER, OFFSET_NOT_AVAILABLE, OK, UNKNOWN_TOPIC
 from .partition_log import PartitionLog, Place
 from .world import Reply, World
 
@@ -29,6 +29,7 @@ class Leaders:
         self._world = world
         self._new: dict[Place, _New] = {}
         self._isolated: dict[Place, tuple[int, int]] = {}
+        self.deleted: set[str] = set()  # topics that nobody has created anew
 
     def move(self, place: Place, log: PartitionLog, away_ms: int, lags_ms: int, behind: int) -> None:
         """Another replica leads from now on; it is behind by so many records."""
@@ -50,6 +51,8 @@ class Leaders:
 
     def code(self, place: Place) -> int | None:
         """The code of every answer while nobody leads."""
+        if place[0] in self.deleted:
+            return UNKNOWN_TOPIC
         new = self._new.get(place)
         return NOT_LEADER if new is not None and self._world.now < new.away else None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from typing import NoReturn
@@ -10,9 +11,18 @@ from spark_eos.errors import ConnectionFailed, EosError, LedgerError
 from spark_eos.kafka.ports.ledger import ledger_partition
 from spark_eos.kafka.ports.ledger_reader import LedgerReader
 from spark_eos.protocol.head import FENCING_END, PLAIN_END, Head, Offsets, Pair, Probe
-from spark_eos.protocol.names import first_names, is_task_name, ledger_name
+from spark_eos.protocol.names import first_names, is_name_of, is_task_name, ledger_name, newest_generation, tasks_since
 from spark_eos.protocol.notes import Notes
-from spark_eos.protocol.ports import Description, EndTxnAnswer, Found, NotPublished, PartitionState, Ports, State
+from spark_eos.protocol.ports import (
+    Description,
+    EndTxnAnswer,
+    Found,
+    Generations,
+    NotPublished,
+    PartitionState,
+    Ports,
+    State,
+)
 
 from .client import Producer, Refused
 from .codes import (
@@ -27,22 +37,26 @@ from .codes import (
     NOT_AVAILABLE,
     OK,
     UNKNOWN_MAPPING,
+    UNKNOWN_TOPIC,
 )
 from .coordinator import Cluster
 from .ledger_log import LEDGER_TOPIC, SimulatedLog
 from .partition_log import PartitionLog, Place
+from .plan import QUERY
 from .world import Reply, World
 
 PREFIX = "eos"
-QUERY = "q"
 LEDGER: Place = (LEDGER_TOPIC, 0)
 GROUP: Place = ("__consumer_offsets", 0)
 LEDGER_TRANSACTION_MS = 10_000
-_FENCES = 2
-"""The transaction.version from which on EndTxn fences."""
+#: For how long a topic must be missing until its records count as gone.
+MISSING_MS = 20_000
 
+#: The transaction.version from which on EndTxn fences.
+_FENCES = 2
+
+#: Codes that say that the transaction was ended, or its id taken.
 _GONE = (ABORTABLE, FENCED, INVALID_EPOCH, INVALID_STATE, UNKNOWN_MAPPING)
-"""Codes that say that the transaction was ended, or its id taken."""
 
 _ANSWERS = {
     **dict.fromkeys((None, LOADING, NOT_AVAILABLE, MOVED, CONCURRENT), EndTxnAnswer.PENDING),
@@ -64,12 +78,13 @@ class SimulatedLedger:
         partitions: int = 1,
         group: str | None = None,
         version: Callable[[], int] | None = None,
+        query: str = QUERY,
     ) -> None:
-        self._world, self._cluster, self.group = world, cluster, group
+        self._world, self._cluster, self.group, self.query = world, cluster, group, query
         self._version = version or partial(endtxn_version, cluster)
-        self.name = ledger_name(PREFIX, QUERY)
-        home = ledger_partition(QUERY, partitions)
-        self.reader = LedgerReader(SimulatedLog(world, cluster), home, QUERY)
+        self.name = ledger_name(PREFIX, query)
+        home = ledger_partition(query, partitions)
+        self.reader = LedgerReader(SimulatedLog(world, cluster), home, query)
 
     def read(self) -> Head | None:
         return self.reader.read()
@@ -97,7 +112,7 @@ class SimulatedTerm:
             for note in () if notes is None else notes.records:
                 self._producer.produce((notes.topic, notes.partition), note)
             for number, value in self._ledger.reader.to_write(head, self._producer.pair.epoch):
-                offset = self._producer.produce((LEDGER_TOPIC, number), (QUERY, value))
+                offset = self._producer.produce((LEDGER_TOPIC, number), (self._ledger.query, value))
                 self._check_follows(number, offset)
             if offsets is not None:
                 self._producer.send_offsets(GROUP, (self._ledger.group, offsets))
@@ -110,7 +125,7 @@ class SimulatedTerm:
             self._producer.end(commit=True)
         except Refused as refused:
             raise NotPublished(str(refused)) from None
-        self._ledger.reader.published(partition, offset)
+        self._ledger.reader.published(partition, offset, head)
 
     def _check_follows(self, partition: int, offset: int) -> None:
         try:
@@ -123,11 +138,15 @@ class SimulatedTerm:
             raise NotPublished("what was read was not the newest head")
 
 
+_LASTING = [state for state in State if state is not State.EMPTY]
+_COMMITTED = [state for state in State if state.commits]
+
+
 class SimulatedCoordinator:
     """Kafka's answers, as ``spark_eos.kafka.ports.coordinator`` understands them."""
 
-    def __init__(self, world: World, cluster: Cluster, version: Callable[[], int]) -> None:
-        self._world, self._cluster = world, cluster
+    def __init__(self, world: World, cluster: Cluster, version: Callable[[], int], query: str = QUERY) -> None:
+        self._world, self._cluster, self._query = world, cluster, query
         self._version = version
 
     def describe(self, ids: Collection[str]) -> Mapping[str, Description]:
@@ -154,20 +173,34 @@ class SimulatedCoordinator:
         self, *, before: int | None = None, of: tuple[int, int] | None = None, empty: bool = False
     ) -> Collection[Description]:
         states = (State.ONGOING, State.EMPTY) if empty else (State.ONGOING,)
-        for _ in self._world.retrying():
-            reply = self._world.call("list", lambda: self._cluster.list_in(f"{PREFIX}-{QUERY}-", states))
-            if reply is not None and reply.code == OK:
-                own = [name for name in reply.value if is_task_name(PREFIX, QUERY, name, before=before, of=of)]
-                found = self.describe(own).values()
-                return [d for d in found if d.state in states]
-        raise _silent("list")
+        (listed,) = self._listed(states)
+        own = [name for name in listed if is_task_name(PREFIX, self._query, name, before=before, of=of)]
+        return [found for found in self.describe(own).values() if found.state in states]
 
     def known(self) -> Collection[Description]:
-        states = tuple(state for state in State if state is not State.EMPTY)
+        (listed,) = self._listed(_LASTING)
+        own = {name for name in listed if is_name_of(PREFIX, self._query, name)}
+        return self.describe(sorted({*own, *first_names(PREFIX, self._query)})).values()
+
+    def generations(self, decided: Collection[str] = (), *, since: int = 0) -> Generations:
+        newest = partial(newest_generation, PREFIX, self._query)
+        said = newest(decided)
+        later = re.compile(tasks_since(PREFIX, self._query, max(since, said + 1)))
+        begun, committed = (newest(filter(later.fullmatch, ids)) for ids in self._listed(_LASTING, _COMMITTED))
+        return Generations(begun, committed, said)
+
+    def _listed(self, *states: Collection[State]) -> list[Collection[str]]:
+        """Ids in some states, and in others, as of one moment, as a broker's answer is."""
+
+        def ask() -> Reply:
+            replies = [self._cluster.list_in(f"{PREFIX}-{self._query}-", some) for some in states]
+            refused = next((reply for reply in replies if reply.code != OK), None)
+            return refused or Reply(OK, [reply.value for reply in replies])
+
         for _ in self._world.retrying():
-            reply = self._world.call("list", lambda: self._cluster.list_in(f"{PREFIX}-{QUERY}-", states))
+            reply = self._world.call("list", ask)
             if reply is not None and reply.code == OK:
-                return self.describe(sorted({*reply.value, *first_names(PREFIX, QUERY)})).values()
+                return reply.value
         raise _silent("list")
 
     def begin_ongoing(self, *, empty: bool = False) -> Callable[[], Collection[Description]]:
@@ -229,12 +262,16 @@ class SimulatedCoordinator:
 class SimulatedData:
     def __init__(self, world: World, cluster: Cluster) -> None:
         self._world, self._cluster = world, cluster
+        self._missing_since: dict[str, int] = {}
 
     def look(self, pair: Pair, probe: Probe) -> Found | None:
         place = probe.topic, probe.partition
         reply = self._world.call(
             "fetch data", lambda: self._led(place, lambda log: self._found(place, log, pair, probe))
         )
+        if reply is not None and reply.code == UNKNOWN_TOPIC:
+            since = self._missing_since.setdefault(probe.topic, self._world.now)
+            return Found.GONE if self._world.now - since > MISSING_MS else None
         return None if reply is None or reply.code != OK else reply.value
 
     def partition(self, topic: str, partition: int) -> PartitionState | None:
@@ -260,12 +297,15 @@ class SimulatedData:
         if leaders.stable(place, log) <= probe.offset:
             return None
         record = log.records[probe.offset]
-        if (record.producer_id, record.epoch) != (pair.producer_id, pair.epoch):
+        if record.control or (record.producer_id, record.epoch) != (pair.producer_id, pair.epoch):
             return Found.GONE
         return Found.THERE if record.visible else Found.MISSING
 
 
-def _state(log: PartitionLog) -> PartitionState:
+def _state(log: PartitionLog) -> PartitionState | None:
+    """A leader that names no producer at all has not answered: it knows those of the last day."""
+    if not log.producers:
+        return None
     return PartitionState(log.begin, {(id, log.producers[id].epoch): begin for id, begin in log.open.items()})
 
 
@@ -288,6 +328,7 @@ def ports(
     ledger: SimulatedLedger | None = None,
     ahead_ms: int = 0,
     version: Callable[[], int] | None = None,
+    query: str = QUERY,
 ) -> Ports:
     """What the steps of the protocol need, in one process, whose clock is ahead by so much; by default in a new one.
     ``version``: of EndTxn, as far as the process knows."""
@@ -296,8 +337,8 @@ def ports(
         world.point(point)
 
     return Ports(
-        ledger=ledger or SimulatedLedger(world, cluster),
-        coordinator=SimulatedCoordinator(world, cluster, version or partial(endtxn_version, cluster)),
+        ledger=ledger or SimulatedLedger(world, cluster, query=query),
+        coordinator=SimulatedCoordinator(world, cluster, version or partial(endtxn_version, cluster), query),
         data=SimulatedData(world, cluster),
         retrying=world.retrying,
         now_ms=lambda: world.now + ahead_ms,

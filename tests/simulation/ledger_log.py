@@ -13,8 +13,8 @@ from .partition_log import Place
 from .world import Reply, World
 
 LEDGER_TOPIC = "__spark_eos_ledger"
+#: Record batches in an answer to Fetch.
 BATCHES = 3
-"""Record batches in an answer to Fetch."""
 
 
 class SimulatedLog:

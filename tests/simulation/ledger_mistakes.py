@@ -10,7 +10,7 @@ from spark_eos.kafka.ports.ledger_reader import LedgerReader
 from spark_eos.protocol import batch, run
 from spark_eos.protocol.head_json import decode
 from spark_eos.protocol.names import first_names
-from spark_eos.protocol.ports import Description, State
+from spark_eos.protocol.ports import Description
 
 from . import client, ledger_log
 from .codes import OK
@@ -95,13 +95,14 @@ def taken_as_the_ledger_that_was_read(patch: pytest.MonkeyPatch) -> None:
 
 
 def _is_committed(found: Description) -> bool:
-    return found.state in (State.PREPARE_COMMIT, State.COMPLETE_COMMIT)
+    return found.state.commits
 
 
 def taken_as_the_coordinator_knows_it(patch: pytest.MonkeyPatch) -> None:
     """The ledger's leader is not asked, and the coordinator may not have heard of a new topic."""
     topic_id = ledger_log.SimulatedLog.topic_id
     patch.setattr(ledger_log.SimulatedLog, "topic_id", lambda self, told_by=None: topic_id(self))
+    patch.setattr(run, "_is_newest", lambda *_: True)
     patch.setattr(run, "_was_published", lambda own: any(map(_is_committed, own.coordinator.known())))
 
 

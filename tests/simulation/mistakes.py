@@ -17,7 +17,7 @@ from spark_eos.protocol.ports import EndTxnAnswer, NotPublished
 from spark_eos.protocol.repair import repairs
 from spark_eos.protocol.task import assign
 
-from . import ledger, ledger_log, spark
+from . import driver, ledger, ledger_log
 from . import task as tasks
 from .client import Producer
 from .codes import INVALID_STATE, OK
@@ -119,8 +119,8 @@ def repair_by_the_ranges_of_spark(patch: pytest.MonkeyPatch) -> None:
 
 
 def id_without_the_attempt(patch: pytest.MonkeyPatch) -> None:
-    def plain(own: Any, head: Any, task: Any) -> str:
-        return task_name(ledger.PREFIX, ledger.QUERY, replace(task, attempt=0))
+    def plain(own: Any, head: Any, task: Any, query: str) -> str:
+        return task_name(ledger.PREFIX, query, replace(task, attempt=0))
 
     patch.setattr(tasks, "_free_name", plain)
 
@@ -290,7 +290,7 @@ def sweep_that_asks_before_it_looks(patch: pytest.MonkeyPatch) -> None:
         if head is not None:
             verdicts.abort_all(ports, {d.pair for d in ports.coordinator.ongoing(of=(head.generation, batch % 2))})
 
-    patch.setattr(spark, "sweep", once)
+    patch.setattr(driver, "sweep", once)
 
 
 def end_txn_believed(patch: pytest.MonkeyPatch) -> None:

@@ -3,69 +3,78 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
+from functools import partial
 
 from spark_eos.errors import EosError
 from spark_eos.protocol.closing import abort_undecided, recover, settle_decided
 
 from .coordinator import Cluster
 from .ledger import QUERY, ports
-from .plan import TOPIC
+from .plan import OUTPUTS
 from .world import Actor, Fault, Strike, Violation, World
 
+#: By then every leader is itself again.
 _LATER_MS = 600_000
-"""By then every leader is itself again."""
 
 NOTHING_HELD = "an operator can end whatever holds readers"
 
 
-def abort_broken(world: World, cluster: Cluster) -> None:
+def abort_broken(world: World, cluster: Cluster, query: str) -> None:
     """Somebody does what the hint of EOS_DECISION_BROKEN says."""
 
     def does() -> None:
         with contextlib.suppress(EosError):
-            settle_decided(ports(world, cluster), QUERY, and_abort_broken=True)
+            settle_decided(ports(world, cluster, query=query), query, and_abort_broken=True)
 
-    world.spawn(f"operator {world.step}", "operator", does)
+    world.spawn(_name(world, query), "operator", does)
+
+
+def _name(world: World, query: str) -> str:
+    return f"operator {world.step}" if query == QUERY else f"operator {query}/r{world.step}"
 
 
 class Operator:
-    """Strikes by the schedule; nobody tells it what the query does."""
+    """Strikes by the schedule, at one of these queries; nobody tells it what the query does."""
 
-    def __init__(self, world: World, cluster: Cluster) -> None:
-        self._world, self._cluster = world, cluster
+    def __init__(self, world: World, cluster: Cluster, queries: Sequence[str] = (QUERY,)) -> None:
+        self._world, self._cluster, self._queries = world, cluster, queries
         for strike in (Strike.OPERATOR_ABORTS, Strike.OPERATOR_SETTLES):
             world.handlers[strike] = self._strike
 
     def _strike(self, actor: Actor, fault: Fault) -> bool:
+        query = self._queries[self._world.step % len(self._queries)]
         body = self._abort if fault.strike is Strike.OPERATOR_ABORTS else self._settle
-        self._world.spawn(f"operator {self._world.step}", "operator", body)
+        self._world.spawn(_name(self._world, query), "operator", lambda: body(query))
         return True
 
-    def _abort(self) -> None:
+    def _abort(self, query: str) -> None:
         with contextlib.suppress(EosError):
-            abort_undecided(ports(self._world, self._cluster), QUERY)
+            abort_undecided(ports(self._world, self._cluster, query=query), query)
 
-    def _settle(self) -> None:
+    def _settle(self, query: str) -> None:
         with contextlib.suppress(EosError):
-            settle_decided(ports(self._world, self._cluster), QUERY)
+            settle_decided(ports(self._world, self._cluster, query=query), query)
 
     def conclude(self) -> None:
-        """The query has ended, and nothing strikes any more: what it has left open is ended, and readers go on."""
+        """The queries have ended, and nothing strikes any more: what they have left open is ended, and readers go
+        on."""
 
-        def recovers() -> None:
+        def recovers(query: str) -> None:
             self._world.sleep(_LATER_MS)
             # Last, whatever began after that was committed, where nobody could tell what became of it.
             for step in (recover, abort_undecided):
                 try:
-                    step(ports(self._world, self._cluster), QUERY)
+                    step(ports(self._world, self._cluster, query=query), query)
                 except EosError as error:
                     # After a week in which retention took the rows, too, nobody can tell; nothing is open then.
                     if error.condition != "EOS_OUTCOME_GONE":
                         raise Violation(NOTHING_HELD, f"{error}") from error
 
         self._world.calm()
-        self._world.spawn("operator at the end", "operator", recovers)
+        for query in self._queries:
+            self._world.spawn(_name(self._world, query), "operator", partial(recovers, query))
         self._world.run()
-        held = [place for place, log in self._cluster.logs.items() if place[0] == TOPIC and log.open]
+        held = [place for place, log in self._cluster.logs.items() if place[0] in OUTPUTS and log.open]
         if held:
             raise Violation(NOTHING_HELD, f"something is open in {held}")

@@ -7,11 +7,11 @@ from typing import Any
 
 from .codes import INVALID_EPOCH, OK, OUT_OF_ORDER
 
+#: The sequence number of what has none.
 UNNUMBERED = -1
-"""The sequence number of what has none."""
 
+#: Topic and partition.
 Place = tuple[str, int]
-"""Topic and partition."""
 
 
 @dataclass
@@ -86,6 +86,22 @@ class PartitionLog:
             if record.producer_id == producer_id and record.visible is None:
                 record.visible = commit
         self.records.append(Record(producer_id, epoch, control=True, visible=False))
+
+    def cut(self, count: int) -> bool:
+        """An unclean election: so many of the newest records are gone, and more, so that what is left are whole
+        transactions, or those that are open, and ends with a record. Whether anything is gone."""
+        end = max(self.begin, self.end - count)
+        while end > self.begin and (self._is_within(end) or self.records[end - 1].gone):
+            end -= 1
+        is_shorter = end < self.end
+        del self.records[end:]
+        self.ended = [(first, marker) for first, marker in self.ended if marker < end]
+        self.open = {producer_id: first for producer_id, first in self.open.items() if first < end}
+        return is_shorter
+
+    def _is_within(self, offset: int) -> bool:
+        """Whether this is between a transaction's begin and its marker."""
+        return any(first < offset <= marker for first, marker in self.ended)
 
     def tells_abort(self, producer_id: int, first: int) -> bool:
         """Whether the index of aborted transactions still has the one that began there, as it has while its marker is

@@ -12,8 +12,11 @@ from spark_eos.protocol.ranges import Direct, Range, merged
 
 from .partition_log import Place
 
+QUERY = "q"
 TRANSACTION_MS = 60_000
 TOPIC = "out"
+OWN_TOPIC = "out-x"
+OUTPUTS = (TOPIC, OWN_TOPIC)
 TOPIC_PARTITIONS = 2
 NOTES: Place = ("notes", 0)
 
@@ -57,6 +60,7 @@ class Plan:
     ``two_phase``: by the number of the start, whether its transactions never expire. ``transaction_version`` is that of
     the cluster at first. ``notes``: each micro-batch has one.
     ``direct``: tasks are given ranges of offsets, and read the rows of these.
+    ``id`` is the query's, and ``topic`` where its rows go.
     ``runs``: it is a batch write of one micro-batch, without a checkpoint, that ends so many times; 0: it is a stream.
     """
 
@@ -75,10 +79,12 @@ class Plan:
     runs: int = 0
     notes: bool = False
     direct: bool = False
+    id: str = QUERY
+    topic: str = TOPIC
 
 
-def place_of(row: int, partitioner: str) -> Place:
-    return TOPIC, (row // 2 + (partitioner == CONSISTENT_RANDOM)) % TOPIC_PARTITIONS
+def place_of(row: int, partitioner: str, topic: str = TOPIC) -> Place:
+    return topic, (row // 2 + (partitioner == CONSISTENT_RANDOM)) % TOPIC_PARTITIONS
 
 
 def notes_of(batch: int, rows: int) -> Notes:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import partial
+from typing import TYPE_CHECKING
 
 from spark_eos.protocol.ports import Ports, Term
 
@@ -15,8 +16,15 @@ from .coordinator import Cluster
 from .ledger import SimulatedLedger, endtxn_version, ports
 from .world import Actor, World
 
+if TYPE_CHECKING:
+    from .driver import Driver
+
+#: For so long a process goes by what it has heard of the cluster's features.
 HEARD_MS = 30_000
-"""For so long a process goes by what it has heard of the cluster's features."""
+
+
+#: A query, as many partitions of the ledger as are known, and the group that gets the offsets.
+Known = tuple[str, int, str | None]
 
 
 @dataclass(eq=False)
@@ -29,31 +37,36 @@ class Ahead:
 
 
 class Process:
-    """As the library's sessions are kept: by options, and by what was known of the ledger topic.
+    """As the library's sessions are kept: by query and options, and by what was known of the ledger topic.
 
-    ``user`` is at work in it; ``ahead`` and ``sweeper`` go on in it after a commit.
+    ``user`` is at work in it; ``ahead`` and ``sweepers``, by query, go on in it after a commit.
     """
 
     def __init__(self) -> None:
         self._heard: tuple[int, int] | None = None
-        self._ledgers: dict[tuple[int, str | None], SimulatedLedger] = {}
+        self._ledgers: dict[Known, SimulatedLedger] = {}
         self.user: Actor | None = None
-        self.ahead: Ahead | None = None
-        self.sweeper: Actor | None = None
+        self.ahead: dict[str, Ahead] = {}
+        self.sweepers: dict[str, Actor] = {}
 
     @property
     def idle(self) -> bool:
         """Whether it can be used again: what goes on after a commit does not stand against it, but a kill does."""
-        others = (self.ahead and self.ahead.actor, self.sweeper)
+        others = (*(taking.actor for taking in self.ahead.values()), *self.sweepers.values())
         return (self.user is None or self.user.done) and not any(a and a.killed for a in (self.user, *others))
 
-    def ports(self, world: World, cluster: Cluster, partitions: int, group: str | None, ahead_ms: int) -> Ports:
-        """As `spark_eos.sink.session` keeps them: by what is known of the ledger topic, and by options."""
-        key = partitions, group
+    def ports(self, world: World, cluster: Cluster, known: Known, ahead_ms: int) -> Ports:
+        """As `spark_eos.sink.session` keeps them: by query, by what is known of the ledger topic, and by options."""
+        query, partitions, group = known
         version = partial(self._endtxn_version, world, cluster)
+        key = self.key_of(known)
         if key not in self._ledgers:
-            self._ledgers[key] = SimulatedLedger(world, cluster, *key, version)
-        return ports(world, cluster, self._ledgers[key], ahead_ms, version)
+            self._ledgers[key] = SimulatedLedger(world, cluster, partitions, group, version, query)
+        return ports(world, cluster, self._ledgers[key], ahead_ms, version, query)
+
+    def key_of(self, known: Known) -> Known:
+        """By what ledgers are kept."""
+        return known
 
     def _endtxn_version(self, world: World, cluster: Cluster) -> int:
         """By what the process heard last of the cluster's finalized features."""
@@ -65,13 +78,16 @@ class Process:
 @dataclass(eq=False)
 class Application:
     """A Spark application: processes for tasks, and for the driver's calls. ``keeps``: whether anything is left in
-    memory from one use to the next, but what a commit has taken ahead."""
+    memory from one use to the next, but what a commit has taken ahead. ``gone``: its driver has died, and with it all
+    ``drivers`` of queries in it."""
 
     name: str
     world: World
     keeps: bool
     tasks: list[Process] = field(default_factory=list)
     calls: list[Process] = field(default_factory=list)
+    drivers: list[Driver] = field(default_factory=list)
+    gone: bool = False
 
     def process(self, of: list[Process]) -> Process:
         """One that is idle, or a new one."""
@@ -81,5 +97,24 @@ class Application:
             return idle[choice]
         of.append(Process())
         if not self.keeps and idle:
-            of[-1].ahead, idle[-1].ahead = idle[-1].ahead, None
+            of[-1].ahead, idle[-1].ahead = idle[-1].ahead, {}
         return of[-1]
+
+
+@dataclass(eq=False)
+class Applications:
+    """Of one query, each start's own; or ``shared`` by several queries, as sessions of one driver process are."""
+
+    world: World
+    keeps: bool
+    shared: bool = False
+    all: dict[str, Application] = field(default_factory=dict)
+
+    def one(self, name: str | None) -> Application:
+        """The one of this name while it lives; else the one that is shared, or a new one."""
+        if name is None and self.shared and self.all:
+            name = next(reversed(self.all))
+        if name is None or self.all[name].gone:
+            name = f"application {len(self.all)}"
+            self.all[name] = Application(name, self.world, self.keeps)
+        return self.all[name]

@@ -7,8 +7,8 @@ from spark_eos.failpoints import POINTS
 from .ledger import PREFIX, QUERY
 from .world import Strike
 
+#: Milliseconds, from a hiccup to longer than any timeout; odd and even, as a size is also a choice.
 SIZES = (3, 15, 60, 301, 2_000, 15_001, 70_000, 400_001)
-"""Milliseconds, from a hiccup to longer than any timeout; odd and even, as a size is also a choice."""
 
 Scene = tuple[tuple[Strike, tuple[int, ...], tuple[str, ...]], ...]
 
@@ -133,6 +133,43 @@ ABORTED_WHILE_IT_IS_WRITTEN: tuple[Scene, ...] = (
 )
 OFFSETS_REFUSED: tuple[Scene, ...] = (((Strike.OFFSETS_REFUSED, SIZES, ("commit.verified", "commit.taken")),),)
 
+#: Where a machine dies.
+LOST_FILES = (
+    "",
+    "commit.",
+    "commit.decided",
+    "commit.ended",
+    "commit log",
+    "offset log",
+    "prepare.",
+    "open.",
+    "ahead.",
+)
+#: While transactions are open, decided, or at rest.
+TOPIC_DELETED = (
+    "",
+    "prepare.",
+    f"produce {_OWN}",
+    "commit.",
+    "commit.decided",
+    "commit.ended",
+    END,
+    "open.",
+    "commit log",
+)
+#: Where the ledger loses its newest records.
+LEDGER_CUT = (
+    "",
+    "commit.decided",
+    "commit.ended",
+    f"commit: {END}",
+    "commit log",
+    "open.published",
+    "ledger ",
+    "prepare.",
+)
+
+#: Faults that belong together, one after the other, each with where it may be aimed at.
 SCENES: tuple[Scene, ...] = (
     # All of a decision is lost by time-out; a part of it; and its repair again
     ((Strike.PAUSE, (70_000,), ("commit.decided",)),),
@@ -209,4 +246,3 @@ SCENES: tuple[Scene, ...] = (
         + ABORTED_WHILE_IT_IS_WRITTEN
     ),
 )
-"""Faults that belong together, one after the other, each with where it may be aimed at."""

@@ -10,55 +10,31 @@ does so at once, and does what the error's hint says.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable
 
 from spark_eos.errors import EosError
-from spark_eos.protocol.batch import abort, commit, take_ahead
-from spark_eos.protocol.jobs import BATCH, clear_late, complete
-from spark_eos.protocol.micro_batch import MicroBatch
-from spark_eos.protocol.ports import Ports, Term
-from spark_eos.protocol.sweep import SWEEPS_AFTER_S, sweep
-from spark_eos.protocol.task import TaskReport
 
+from .checkpoint import Checkpoint
 from .coordinator import Cluster
-from .operator import abort_broken
-from .plan import Clocks, Deal, Plan, notes_of
-from .processes import Ahead, Application, Process
-from .stage import NAMED, Stage
-from .world import Actor, Fault, Killed, Strike, Violation, World
-
-FACTS_MS = 30_000
-"""For so long the driver does not look again at how many partitions the ledger has."""
+from .driver import Driver
+from .plan import Clocks, Deal, Plan
+from .processes import Applications
+from .stage import Stage
+from .world import Actor, Fault, Handler, Strike, World
 
 RESTART_MS = (1_000, 5_000, 20_000, 60_000)
 
-_FINAL = (
-    "EOS_OUTCOME_GONE",
-    "EOS_ROWS_MISSING",
-    "EOS_LEDGER_HEAD_LOST",
-    "EOS_LEDGER_HEAD_MISSING",
-    "EOS_LEDGER_TRUNCATED",
-)
-"""Errors that no start with this checkpoint, or of this batch write, gets rid of."""
-
-_LATER_MS = (1_000, 2_000)
-"""When the abort of a batch write looks once more."""
-
-
-class Stopped(Exception):
-    """Spark itself ends the query: a failed stage, a second writer in the checkpoint, query.stop()."""
-
 
 class Query:
-    """The checkpoint, and whoever starts the query on it. ``stops``: how its drivers ended."""
+    """The checkpoint, and whoever starts the query on it, in one of these ``applications``. ``stops``: how its drivers
+    ended."""
 
-    def __init__(self, world: World, cluster: Cluster, plan: Plan) -> None:
-        self.world, self.cluster, self.plan = world, cluster, plan
-        self.offsets: dict[int, tuple[int, int]] = {}
-        self.committed: set[int] = set()
+    def __init__(self, world: World, cluster: Cluster, plan: Plan, applications: Applications | None = None) -> None:
+        self.world, self.cluster, self.plan, self.id = world, cluster, plan, plan.id
+        self.checkpoint = Checkpoint(plan)
+        self.offsets, self.committed = self.checkpoint.offsets, self.checkpoint.committed
         self.forced: dict[int, tuple[int, Deal]] = {}
-        self.applications: dict[str, Application] = {}
+        self.applications = applications or Applications(world, plan.keeps)
         self.drivers: list[Driver] = []
         self.stops: list[str] = []
         self.ends = 0
@@ -66,9 +42,10 @@ class Query:
         self.set_clocks(plan.clocks)
         self.stopped: Callable[[EosError], None] = lambda error: None
         self.rested: Callable[[], None] = lambda: None
+        self.create: Callable[[str], None] = lambda topic: None
         self.decider: Callable[[int], str] = lambda batch: ""
         self.logged: Callable[[str | None, int], None] = lambda group, end: None
-        for strike, handler in {
+        self.handlers: dict[Strike, Handler] = {
             Strike.SECOND_DRIVER: self._second_driver,
             Strike.QUERY_STOPPED: self._stop,
             Strike.DRIVER_DIES: self._driver_dies,
@@ -76,8 +53,8 @@ class Query:
             Strike.SPECULATION: self._speculate,
             Strike.STAGE_RETRY: self._retry_stage,
             Strike.RESULT_LOST: self._lose_result,
-        }.items():
-            world.handlers[strike] = handler
+            Strike.CHECKPOINT_LOST: self._lose_files,
+        }
 
     def set_clocks(self, clocks: Clocks) -> None:
         self.clocks, self.cluster.ahead_ms = clocks, clocks.brokers
@@ -86,15 +63,15 @@ class Query:
     def done(self) -> bool:
         if self.plan.runs:
             return self.over or self.ends >= self.plan.runs
-        return self.over or len(self.committed) == len(self.plan.rows)
+        return self.over or self.checkpoint.next == len(self.plan.rows)
 
     def start(self, application: str | None = None) -> None:
-        """By default in a Spark application of its own."""
+        """By default in a Spark application of its own, or in the one that all queries share."""
         if not self.done:
-            name = application or f"application {len(self.drivers)}"
-            living = self.applications.setdefault(name, Application(name, self.world, self.plan.keeps))
+            living = self.applications.one(application)
             driver = Driver(self, len(self.drivers), living)
             self.drivers.append(driver)
+            living.drivers.append(driver)
             driver.actor = self.world.spawn(f"driver {driver.run}", "driver", driver.drive)
 
     def ended(self, why: str, application: str | None = None) -> None:
@@ -124,7 +101,23 @@ class Query:
         running = self.running()
         if not running:
             return False
-        running[fault.size % len(running)].die(with_commit=fault.strike is Strike.DRIVER_DIES)
+        self._kill(running[fault.size % len(running)], with_commit=fault.strike is Strike.DRIVER_DIES)
+        return True
+
+    def _kill(self, one: Driver, with_commit: bool) -> None:
+        """With whatever else is in its application."""
+        one.application.gone = True
+        for driver in one.application.drivers:
+            if driver.alive:
+                driver.die(with_commit)
+
+    def _lose_files(self, actor: Actor, fault: Fault) -> bool:
+        """What was in memory of whoever has written them goes, too."""
+        running = self.running()
+        if self.over or self.plan.runs or not running or not self.checkpoint.lose(fault.size):
+            return False
+        for driver in running:
+            self._kill(driver, with_commit=True)
         return True
 
     def _stages(self) -> list[Stage]:
@@ -150,250 +143,3 @@ class Query:
     def _lose_result(self, actor: Actor, fault: Fault) -> bool:
         actor.killed = True
         return True
-
-
-class Driver:
-    """One start of the query. ``run`` is Spark's run id."""
-
-    def __init__(self, query: Query, number: int, application: Application) -> None:
-        self.query, self.world, self.application = query, query.world, application
-        self.run = f"r{number}"
-        self.tasks = query.plan.tasks[number % len(query.plan.tasks)]
-        self.library = query.plan.libraries[number % len(query.plan.libraries)]
-        self.group = query.plan.groups[number % len(query.plan.groups)]
-        self.two_phase = query.plan.two_phase[number % len(query.plan.two_phase)]
-        self.deal = query.plan.deals[number % len(query.plan.deals)]
-        self.alive, self.interrupted, self.resting = True, False, -1
-        self.ledger_partitions = self._looked = 0
-        self.dealt: dict[int, tuple[int, Deal]] = {}
-        self.stage: Stage | None = None
-        self.actor: Actor | None = None
-        self.background: Actor | None = None
-        self.calls: list[Actor] = []
-
-    def drive(self) -> None:
-        try:
-            self._write_job() if self.query.plan.runs else self._run()
-            why = "done"
-        except Stopped as stopped:
-            why = str(stopped)
-        except EosError as error:
-            why = error.condition
-            self.query.stopped(error)
-            self._heed(error)
-        self.alive = False
-        self.query.ended(why, self.application.name)
-
-    def _heed(self, error: EosError) -> None:
-        if error.condition == "EOS_REPAIR_NEEDS_SAME_TASKS":
-            self._deal_as_before(max(self.query.offsets))
-        if error.condition == "EOS_REPAIR_BY_OTHER_TASKS":
-            self.query.forced[error.parameters["batch"]] = self.dealing(error.parameters["batch"])
-        if error.condition == "EOS_DECISION_BROKEN":
-            abort_broken(self.world, self.query.cluster)
-        if error.condition == "EOS_TRANSACTION_TOO_OLD" and "set the clocks" in error.hint:
-            self.query.set_clocks(Clocks())
-        if error.condition in _FINAL:
-            self.query.over = True
-
-    def _deal_as_before(self, batch: int) -> None:
-        """The user puts back what the run had that made the decision."""
-        query = self.query
-        run = query.decider(batch)
-        before = next(driver for driver in query.drivers if driver.run == run)
-        query.forced[batch] = before.dealing(batch)
-
-    def ports(self, process: Process) -> Ports:
-        clocks = self.query.clocks
-        ahead_ms = clocks.tasks if process in self.application.tasks else clocks.driver
-        return process.ports(self.world, self.query.cluster, self.ledger_partitions, self.group, ahead_ms)
-
-    def dealing(self, batch: int) -> tuple[int, Deal]:
-        """To how many tasks, and how, this run deals a micro-batch's rows."""
-        return self.dealt.get(batch) or self.query.forced.get(batch) or (self.tasks, self.deal)
-
-    @property
-    def may_commit(self) -> bool:
-        """Also when it is dead, if a process of it goes on."""
-        return self.alive or any(not call.killed and not call.done for call in self.calls)
-
-    def die(self, with_commit: bool) -> None:
-        self.alive = False
-        assert self.actor is not None
-        self.world.kill(self.actor)
-        if self.calls and with_commit:
-            self.world.kill(self.calls[-1])
-        if self.background is not None and with_commit:
-            self.world.kill(self.background)
-        if self.stage is not None:
-            self.stage.end()
-        self.query.ended("died")
-
-    def _run(self) -> None:
-        query = self.query
-        newest = max(query.offsets, default=-1)
-        batch = newest + 1 if newest in query.committed or newest < 0 else newest
-        while batch < len(query.plan.rows):
-            self._plan_batch(batch, newest)
-            reports = self._run_stage(batch)
-            process = self._commit(batch, reports)
-            self.world.point("commit log")
-            if batch in query.committed:
-                raise Stopped("commit log written by another")
-            query.committed.add(batch)
-            query.logged(self.group, query.offsets[batch][1])
-            self._idle(batch, process)
-            batch += 1
-
-    def _write_job(self) -> None:
-        """One run of a batch write. All that the one before has left is in the ledger."""
-        self.query.offsets[BATCH] = (0, self.query.plan.rows[BATCH])
-        self._look()
-        reports = self._run_stage(BATCH)
-        self._commit(BATCH, reports)
-        self.query.committed.add(BATCH)
-        self.query.ends += 1
-
-    def _idle(self, batch: int, process: Process) -> None:
-        """Nothing to read for a while; in the process that commits, what is left open is looked for."""
-        if not self.query.plan.idle_ms:
-            return
-        self.resting = batch
-        process.sweeper = self.world.spawn(f"sweep {self.run} b{batch}", "sweep", lambda: self._sweep(batch, process))
-        self.world.wait(lambda: self.interrupted, self.query.plan.idle_ms)
-        self.query.rested()
-        self.resting = -1
-        if self.interrupted:
-            raise Stopped("query.stop()")
-
-    def _sweep(self, batch: int, process: Process) -> None:
-        own = self.ports(process)
-        taking = process.ahead
-        self.world.wait(lambda: taking is None or taking.actor.done)
-        for seconds in SWEEPS_AFTER_S:
-            self.world.wait(lambda: self.resting != batch, 1000 * seconds)
-            if self.resting != batch:
-                return
-            with contextlib.suppress(EosError):
-                sweep(own, self.run, batch)
-
-    def _plan_batch(self, batch: int, newest: int) -> None:
-        """The offset log is written before the micro-batch runs; a replay finds it."""
-        offsets = self.query.offsets
-        self._look()
-        if batch == newest:
-            return
-        self.world.point("offset log")
-        if batch in offsets:
-            raise Stopped("offset log written by another")
-        start = offsets[batch - 1][1] if batch else 0
-        offsets[batch] = (start, start + self.query.plan.rows[batch])
-
-    def _look(self) -> None:
-        if not self.ledger_partitions or self.world.now - self._looked > FACTS_MS:
-            self.ledger_partitions, self._looked = self.query.cluster.ledger_partitions, self.world.now
-
-    def _run_stage(self, batch: int) -> tuple[TaskReport, ...]:
-        self.dealt[batch] = tasks, _ = self.dealing(batch)
-        self.stage = stage = Stage(self, batch, tasks)
-        stage.begin()
-        self.world.wait(lambda: stage.over or self.interrupted)
-        if stage.failure is None and not self.interrupted:
-            return tuple(stage.reports[p] for p in range(tasks))
-        stage.end()
-        self._abort(batch, self.run if stage.reports else None)
-        raise stage.failure or Stopped("query.stop()")
-
-    def _commit(self, batch: int, reports: tuple[TaskReport, ...]) -> Process:
-        """The process that has done it."""
-        offsets = {"source": {"0": self.query.offsets[batch][1]}} if self.group else None
-        plan = self.query.plan
-        notes = notes_of(batch, plan.rows[batch]) if plan.notes else None
-        body = MicroBatch(self.run, batch, reports, offsets, group=self.group, two_phase=self.two_phase, notes=notes)
-        process = self.application.process(self.application.calls)
-        try:
-            ahead = self._taken_ahead(process)
-            self._in_process(process, "commit", lambda own: self._commit_all(own, body, ahead))
-            if not self.query.plan.runs:
-                self._take_ahead(process)
-        except BaseException as error:
-            if not isinstance(error, Killed):
-                self._abort(batch, self.run)
-            raise
-        return process
-
-    def _commit_all(self, own: Ports, body: MicroBatch, ahead: Term | None) -> None:
-        commit(own, body, ahead)
-        if self.query.plan.runs:
-            complete(own, self.run)
-
-    def _take_ahead(self, process: Process) -> None:
-        """In the process that commits, while the next micro-batch runs; a commit without it takes the ledger itself."""
-
-        def run() -> None:
-            with contextlib.suppress(EosError):
-                taking.term = take_ahead(self.ports(process), self.run)
-
-        self.background = self.world.spawn(f"ahead {self.run}", "ahead", run)
-        process.ahead = taking = Ahead(self.run, self.background)
-
-    def _taken_ahead(self, process: Process) -> Term | None:
-        """What goes on in the process is ended; the ledger, if it was taken there for this run."""
-        ahead, sweeper = process.ahead, process.sweeper
-        process.ahead = process.sweeper = None
-        for actor in (ahead and ahead.actor, sweeper):
-            if actor is not None:
-                self.world.wait(lambda actor=actor: actor.done or self.interrupted)
-        if self.interrupted:
-            raise Stopped("query.stop()")
-        return ahead.term if ahead is not None and ahead.run == self.run else None
-
-    def _abort(self, batch: int, run: str | None) -> None:
-        """Nobody hears what it raises. ``run``: None where no task has said whose it is."""
-        self.interrupted = False
-        process = self.application.process(self.application.calls)
-        try:
-            self._taken_ahead(process)
-            self._in_process(process, "abort", lambda own: self._abort_run(own, batch, run))
-        except (EosError, Stopped):
-            return
-
-    def _abort_run(self, own: Ports, batch: int, run: str | None) -> None:
-        """What ``spark_eos.sink.writer`` does, or ``batch_writer``, which knows its run."""
-        if self.query.plan.runs:
-            abort(own, self.run, batch)
-            for ms in _LATER_MS:
-                self.world.sleep(ms)
-                abort(own, self.run, batch)
-                clear_late(own)
-            return
-        if run is None:
-            head = own.ledger.read()
-            run = head.run if head is not None and head.driver == self.application.name else None
-        if run is not None:
-            abort(own, run, batch)
-
-    def _in_process(self, process: Process, role: str, body: Callable[[Ports], object]) -> None:
-        """It goes on when the driver no longer waits for it."""
-        outcome: list[EosError | None] = []
-
-        def run() -> None:
-            try:
-                body(self.ports(process))
-                outcome.append(None)
-            except EosError as error:
-                outcome.append(error)
-            except Violation:
-                raise
-            except Exception as error:
-                raise Violation(NAMED, f"{role} ended with {error!r}") from error
-
-        process.user = call = self.world.spawn(f"{role} {self.run}", role, run)
-        self.calls.append(call)
-        self.world.wait(lambda: bool(outcome) or self.interrupted or call.killed)
-        if self.interrupted:
-            raise Stopped("query.stop()")
-        if not outcome:
-            raise Stopped(f"the process of {role} died")
-        if outcome[0] is not None:
-            raise outcome[0]

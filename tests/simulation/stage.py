@@ -13,8 +13,8 @@ from .task import Task, run_task
 from .world import Actor, Killed, Violation
 
 if TYPE_CHECKING:
+    from .driver import Driver
     from .processes import Process
-    from .spark import Driver
 
 TASK_FAILURES = 3
 NAMED = "every stop is a named one"

@@ -18,14 +18,14 @@ from spark_eos.protocol.task import Assignment, TaskReport, assign, check_begins
 from spark_eos.protocol.whole import FRESH_MS
 
 from .client import Producer, Refused
-from .ledger import PREFIX, QUERY, SimulatedCoordinator
+from .ledger import PREFIX, SimulatedCoordinator
 from .partition_log import Place
 from .plan import TOPIC, digest, direct_of, place_of, rows_in, rows_of
-from .world import World
+from .world import Violation, World
 
 if TYPE_CHECKING:
+    from .driver import Driver
     from .processes import Process
-    from .spark import Driver
     from .stage import Attempt
 
 OPEN_MS = 3_000
@@ -41,7 +41,7 @@ class Task:
 
     @property
     def rows(self) -> list[int]:
-        start, end = self.driver.query.offsets[self.batch]
+        start, end = self.driver.planned[self.batch]
         return rows_of(start, end, self.tasks, self.attempt.partition, self.driver.dealing(self.batch)[1])
 
 
@@ -57,7 +57,9 @@ def run_task(task: Task) -> TaskReport:
     ends = own.coordinator.endtxn_version()
     version = PLAIN_END if task.attempt.partition % 2 else ends  # by librdkafka go rows with headers, say
     timeout_ms = NEVER_MS if task.driver.two_phase else task.driver.query.plan.timeout_ms
-    producer = Producer(world, cluster, _free_name(own, head, assignment.name), timeout_ms, version)
+    producer = Producer(
+        world, cluster, _free_name(own, head, assignment.name, task.driver.query.id), timeout_ms, version
+    )
     producer.handed_over_with = ends
     producer.init()
     if not rows:
@@ -65,6 +67,8 @@ def run_task(task: Task) -> TaskReport:
     try:
         report = _write(task, own, assignment, producer, rows)
         return replace(report, written=replace(report.written, ranges=ranges))
+    except Violation:
+        raise
     except BaseException:
         producer.abort()
         raise
@@ -79,8 +83,8 @@ def _assigned(task: Task, head: Head) -> tuple[Assignment, list[int], tuple[Rang
     return assignment, rows_in(ranges), ranges
 
 
-def _free_name(own: Ports, head: Head, task: TaskId) -> str:
-    return free_name(PREFIX, QUERY, task, head, own.coordinator)
+def _free_name(own: Ports, head: Head, task: TaskId, query: str) -> str:
+    return free_name(PREFIX, query, task, head, own.coordinator)
 
 
 def _opened(task: Task, own: Ports) -> Head:
@@ -131,11 +135,11 @@ def _while(world: World, ms: int) -> Iterator[None]:
 
 
 def _write(task: Task, own: Ports, assignment: Assignment, producer: Producer, rows: list[int]) -> TaskReport:
-    began_ms = own.now_ms()
+    began_ms, query = own.now_ms(), task.driver.query
     own.reach("prepare.begun")
     try:
         for row in rows:
-            producer.produce(place_of(row, assignment.partitioner), (task.batch, row))
+            producer.produce(place_of(row, assignment.partitioner, query.plan.topic), (task.batch, row, query.id))
     except Refused as refused:
         raise KafkaError("EOS_DELIVERY_FAILED", f"{refused}", hint="Nothing of the batch is visible.") from None
     own.reach("prepare.flushed")
@@ -147,7 +151,7 @@ def _write(task: Task, own: Ports, assignment: Assignment, producer: Producer, r
         _report(task, assignment, rows),
         written=written,
         began_ms=began_ms,
-        timeout_ms=task.driver.query.plan.timeout_ms,
+        timeout_ms=query.plan.timeout_ms,
     )
 
 

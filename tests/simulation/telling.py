@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from .machine import Run, Schedule
+from .machine import Run
+from .schedule import Schedule
 from .world import Violation
 
 LAST_STEPS = 60

@@ -7,8 +7,9 @@ import pytest
 from spark_eos.kafka.ports.ledger_reader import LedgerReader
 
 from .invariants import OWN_GENERATION
-from .machine import Schedule, play
+from .machine import play
 from .plan import Plan
+from .schedule import Schedule
 from .world import Fault, Strike, Violation
 
 #: The second start of the query leads to another partition than the first one did, and sees neither that one's head nor

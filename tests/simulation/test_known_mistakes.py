@@ -17,22 +17,26 @@ from spark_eos.protocol.ports import EndTxnAnswer
 
 from . import invariants, ledger, mistakes, operator, scenes
 from .codes import CONCURRENT, FENCED, INVALID_STATE
-from .machine import SIZES, Scene, broken, draw
+from .machine import broken
+from .scenes import SIZES, Scene
+from .schedule import Extras, draw
 from .world import Strike
 
+#: How many schedules are tried before a mistake counts as unseen.
 SEEDS = 2_000
-"""How many schedules are tried before a mistake counts as unseen."""
 TAKEN = 200
 
 
 @dataclass(frozen=True)
 class Mistake:
-    """``breaks``: one of these is the first invariant to break. ``scenes``: where it shows, if it is rare."""
+    """``breaks``: one of these is the first invariant to break. ``scenes``: where it shows, if it is rare. ``extras``:
+    what schedules have that shows it."""
 
     name: str
     put_back: mistakes.Patch
     breaks: tuple[str, ...]
     scenes: tuple[Scene, ...] | None = None
+    extras: Extras | None = None
 
 
 _OWN = f"{ledger.PREFIX}-{ledger.QUERY}-"
@@ -284,7 +288,7 @@ def see(mistake: Mistake, patch: pytest.MonkeyPatch) -> None:
     """Fails unless some schedule breaks an invariant that stands against the mistake, and only with it."""
     mistake.put_back(patch)
     for seed in range(SEEDS):
-        schedule = draw(random.Random(seed), mistake.scenes)
+        schedule = draw(random.Random(seed), mistake.scenes, mistake.extras)
         invariant = broken(schedule)
         if invariant is not None:
             print(f"seed {seed}: {invariant}")

@@ -15,10 +15,11 @@ from spark_eos.protocol.head import Head
 from spark_eos.protocol.marks import Successor
 from spark_eos.protocol.replaying import retire
 
-from . import spark
+from . import driver
 from .ledger import QUERY, ports
-from .machine import Run, draw
+from .machine import Run
 from .plan import TOPIC
+from .schedule import Extras, draw
 from .world import Actor, Fault, Strike, Violation
 
 HEIR = Successor("the next", "/next")
@@ -35,7 +36,7 @@ class Retired:
 
     def __init__(self, seed: int) -> None:
         chance = random.Random(seed)
-        schedule = draw(chance)
+        schedule = draw(chance, extras=Extras())
         strike = Fault(chance.randrange(120), Strike.OPERATOR_ABORTS, 0, chance.choice(AT))
         self.run = Run(replace(schedule, faults=(*schedule.faults, strike)))
         self.heads: list[Head] = []
@@ -94,7 +95,7 @@ def _what(head: Head) -> tuple[int, int] | None:
 @pytest.fixture(autouse=True)
 def told(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever starts the query again reads the error, and does not."""
-    monkeypatch.setattr(spark, "_FINAL", (*spark._FINAL, "EOS_QUERY_RETIRED"))
+    monkeypatch.setattr(driver, "_FINAL", (*driver._FINAL, "EOS_QUERY_RETIRED"))
 
 
 def play(seed: int) -> Retired:
@@ -127,7 +128,7 @@ def test_known_mistakes_are_seen(mistake, breaks):
     for seed in range(SEEDS):
         with pytest.MonkeyPatch.context() as patch:
             mistake(patch)
-            patch.setattr(spark, "_FINAL", (*spark._FINAL, "EOS_QUERY_RETIRED"))
+            patch.setattr(driver, "_FINAL", (*driver._FINAL, "EOS_QUERY_RETIRED"))
             try:
                 play(seed)
             except Violation as violation:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from . import __main__ as simulate
-from .machine import Schedule
+from .schedule import Schedule
 from .world import Violation
 
 

@@ -16,10 +16,11 @@ from hypothesis import strategies as st
 
 from spark_eos.protocol.sweep import SWEEPS_AFTER_S
 
-from . import spark
+from . import driver
 from .coordinator import Place
-from .machine import Run, Schedule, draw, play, shrink
+from .machine import Run, play, shrink
 from .plan import Plan
+from .schedule import Schedule, draw
 from .telling import told
 from .world import Fault, Strike, Violation
 
@@ -62,7 +63,7 @@ def test_an_idle_query_holds_no_reader(monkeypatch: pytest.MonkeyPatch) -> None:
     """What attempts have left open is aborted long before its timeout; without the sweep some of it would stay."""
     seeds = range(SCHEDULES)
     assert [seed for seed in seeds if _left_open(random.Random(seed))] == []
-    monkeypatch.setattr(spark, "sweep", lambda *_: None)
+    monkeypatch.setattr(driver, "sweep", lambda *_: None)
     assert any(_left_open(random.Random(seed)) for seed in seeds)
 
 

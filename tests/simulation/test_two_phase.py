@@ -11,8 +11,10 @@ from spark_eos.protocol import verdicts
 from spark_eos.protocol.closing import is_waiting
 
 from . import invariants, ledger, operator
-from .machine import SIZES, Run, Scene, Schedule, broken, draw
+from .machine import Run, broken
 from .plan import Plan
+from .scenes import SIZES, Scene
+from .schedule import Schedule, draw
 from .world import Fault, Strike
 
 SEEDS = 2_000

@@ -6,9 +6,10 @@ import pytest
 
 from . import invariants, scenes, version_mistakes
 from .ledger import PREFIX, QUERY
-from .machine import Run, Schedule, play
+from .machine import Run, play
 from .operator import NOTHING_HELD
 from .plan import Plan
+from .schedule import Schedule
 from .test_known_mistakes import Mistake, see
 from .world import Fault, Strike
 

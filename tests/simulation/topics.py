@@ -8,21 +8,34 @@ from functools import partial
 from .codes import LOADING, MOVED, UNAUTHORIZED, UNKNOWN_MEMBER
 from .coordinator import WEEK_MS, Cluster
 from .ledger import LEDGER_TOPIC, PREFIX
-from .partition_log import Place
-from .plan import TOPIC
+from .partition_log import PartitionLog, Place
+from .plan import OUTPUTS
 from .world import Actor, Fault, Handler, Strike, World
 
+#: For as long as a transaction may live by default: longer than anybody waits for the ledger.
 HELD_MS = 900_000
-"""For as long as a transaction may live by default: longer than anybody waits for the ledger."""
+
+#: Fewer records than this are lost to an unclean election, and what is not whole without them.
+CUTS = 7
 
 _REFUSALS = (LOADING, MOVED, UNAUTHORIZED, UNKNOWN_MEMBER)
 
 
 class Topics:
-    """``lost`` is called when the ledger is; ``passed`` says whether Spark is past micro-batch 0."""
+    """``lost`` is called when the ledger is, ``cut_off`` when its newest records are, ``deleted`` when an output
+    partition is; ``passed`` says whether Spark is past micro-batch 0 of each query."""
 
-    def __init__(self, world: World, cluster: Cluster, lost: Callable[[], None], passed: Callable[[], bool]) -> None:
-        self._world, self._cluster, self._lost, self._passed = world, cluster, lost, passed
+    def __init__(
+        self,
+        world: World,
+        cluster: Cluster,
+        lost: Callable[[], None],
+        cut_off: Callable[[], None],
+        deleted: Callable[[Place, PartitionLog], None],
+        passed: Callable[[], bool],
+    ) -> None:
+        self._world, self._cluster, self._passed = world, cluster, passed
+        self._lost, self._cut_off, self._deleted = lost, cut_off, deleted
 
     @property
     def handlers(self) -> dict[Strike, Handler]:
@@ -32,6 +45,8 @@ class Topics:
             Strike.LEDGER_COMPACTED: self._compact,
             Strike.LEDGER_GROWS: self._grow,
             Strike.LEDGER_LOST: self._lose,
+            Strike.LEDGER_CUT: self._cut,
+            Strike.TOPIC_DELETED: self._delete,
             Strike.OFFSETS_REFUSED: self._refuse_offsets,
             Strike.OTHER_QUERY: self._other_query,
         }
@@ -44,7 +59,7 @@ class Topics:
 
     def _move(self, actor: Actor, fault: Fault) -> bool:
         """Often the ledger's leader. It is behind by one record to many."""
-        outputs = [place for place in self._cluster.logs if place[0] == TOPIC]
+        outputs = [place for place in self._cluster.logs if place[0] in OUTPUTS]
         place = outputs[fault.size % len(outputs)] if outputs and fault.size % 3 == 0 else self._ledger(fault)
         away_ms = 0 if fault.size % 2 else min(fault.size, 2_000)
         self._cluster.leaders.move(place, self._cluster.log(place), away_ms, fault.size, 1 + fault.size % 5)
@@ -79,6 +94,41 @@ class Topics:
         self._cluster.ledger_told_ms = self._world.now + (fault.size if fault.size % 2 else 0)
         self._lost()
         return True
+
+    def _cut(self, actor: Actor, fault: Fault) -> bool:
+        """Not within a ledger transaction, whose end would be acknowledged all the same."""
+        place = self._ledger(fault)
+        if (
+            place not in self._cluster.logs
+            or self._cluster.log(place).open
+            or not self._cluster.log(place).cut(1 + fault.size % CUTS)
+        ):
+            return False
+        self._cluster.leaders.forget(place)
+        self._cut_off()
+        return True
+
+    def _delete(self, actor: Actor, fault: Fault) -> bool:
+        """Rows, open transactions and what producers have written: none of it is in the topic that is created anew."""
+        topics = [topic for topic in OUTPUTS if any(place[0] == topic for place in self._cluster.logs)]
+        if not topics:
+            return False
+        topic = topics[fault.size % len(topics)]
+        self._remove(topic)
+        if fault.size % 2:
+            self._cluster.leaders.deleted.add(topic)
+        return True
+
+    def create(self, topic: str) -> None:
+        """Of a topic that is missing, somebody may have asked since."""
+        if topic in self._cluster.leaders.deleted:
+            self._remove(topic)
+            self._cluster.leaders.deleted.discard(topic)
+
+    def _remove(self, topic: str) -> None:
+        for place in [place for place in self._cluster.logs if place[0] == topic]:
+            self._deleted(place, self._cluster.logs.pop(place))
+            self._cluster.leaders.forget(place)
 
     def _refuse_offsets(self, actor: Actor, fault: Fault) -> bool:
         self._cluster.refuses_offsets = _REFUSALS[fault.size % len(_REFUSALS)]

@@ -17,14 +17,14 @@ from greenlet import GreenletExit, getcurrent, greenlet
 
 from .faults import OF_REQUESTS, WHERE, Fate, Fault, Strike
 
+#: How a patient caller waits between its tries: milliseconds, about a minute in all.
 WAITS = (5, 20, 100, 400, 2_000, 8_000, 20_000, 30_000)
-"""How a patient caller waits between its tries: milliseconds, about a minute in all."""
 
+#: How long a caller waits for an answer.
 ANSWER_MS = 1_000
-"""How long a caller waits for an answer."""
 
+#: More than any schedule needs: whoever comes here runs in circles.
 STEPS = 20_000
-"""More than any schedule needs: whoever comes here runs in circles."""
 
 
 class Killed(BaseException):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from spark_eos.kafka.codes import Code
 
-from .codec import OLD_VERSIONS, VERSIONS, Asked, error, milliseconds, moment, parts
+from .codec import Asked, error, milliseconds, moment, parts
 from .partition import HEADER
 from .transactions import Place
 from .world import START_S
@@ -19,7 +19,8 @@ from .world import START_S
 if TYPE_CHECKING:
     from .cluster import Cluster
 
-#: The versions of Produce, and of EndTxn and TxnOffsetCommit, from which on they are of transaction.version 2.
+#: The versions of Produce, and of EndTxn and TxnOffsetCommit, from which on they are of transaction.version 2. Before
+#: those that precede them, they do not know TRANSACTION_ABORTABLE.
 _ADDS, _FENCES = 12, 5
 
 
@@ -89,6 +90,7 @@ def _append(cluster: Cluster, node: int, asked: Asked, place: Place, data: bytes
     if producer_id not in cluster.partitions[place].open:
         admit = cluster.transactions.add if asked.version >= _ADDS else cluster.transactions.verify
         code = admit(asked.body.transactional_id, producer_id, epoch, place)
+        code = _told(code, asked.version >= _ADDS - 1)
         if code != Code.NONE:
             return code, -1
     return cluster.partitions[place].append(data)
@@ -198,10 +200,8 @@ def _find_coordinator(cluster: Cluster, node: int, asked: Asked, kinds: Any, cod
 
 
 def _api_versions(cluster: Cluster, node: int, asked: Asked, kinds: Any, code: int | None) -> dict[str, Any]:
-    schedule = cluster.schedule
-    versions = OLD_VERSIONS if schedule.old else VERSIONS
-    keys = [kinds.ApiVersion(api_key=k, min_version=a, max_version=b) for k, (a, b) in versions.items()]
-    level = schedule.level  # a feature of level 0 is not told
+    keys = [kinds.ApiVersion(api_key=k, min_version=a, max_version=b) for k, (a, b) in cluster.versions(node).items()]
+    level = cluster.level(node)  # a feature of level 0 is not told
     feature = kinds.FinalizedFeatureKey(name="transaction.version", max_version_level=level, min_version_level=level)
     return {
         "": kinds.ApiVersionsResponse,
@@ -217,16 +217,23 @@ def _coordinated(cluster: Cluster, node: int, key: str) -> int:
 
 def _init_producer_id(cluster: Cluster, node: int, asked: Asked, kinds: Any, code: int | None) -> dict[str, Any]:
     name = asked.body.transactional_id
-    found, producer_id, epoch = code if code is not None else _coordinated(cluster, node, name), -1, -1
+    found, producer_id, epoch = code if code is not None else cluster.offer.refusal(node, asked), -1, -1
     if found == Code.NONE:
-        timeout_ms = int(asked.body.transaction_timeout.total_seconds() * 1000)
-        found, producer_id, epoch = cluster.transactions.init(name, timeout_ms)
+        found = _coordinated(cluster, node, name)
+    if found == Code.NONE:
+        found, producer_id, epoch = cluster.transactions.init(name, cluster.offer.timeout_ms(asked))
+    if found == Code.NONE:
+        cluster.offer.grant(asked)
     return {
         "": kinds.InitProducerIdResponse,
         "error_code": error(found),
         "producer_id": producer_id,
         "producer_epoch": epoch,
     }
+
+
+def _describe_configs(cluster: Cluster, node: int, asked: Asked, kinds: Any, code: int | None) -> dict[str, Any]:
+    return cluster.offer.settings(node, asked, kinds, code)
 
 
 def _end_txn(cluster: Cluster, node: int, asked: Asked, kinds: Any, code: int | None) -> dict[str, Any]:
@@ -261,6 +268,10 @@ def _add_partitions(cluster: Cluster, node: int, asked: Asked, kinds: Any, code:
     return {"": kinds.AddPartitionsToTxnResponse, "results_by_topic_v3_and_below": rows}
 
 
+def _told(code: int, known: bool) -> int:
+    return Code.INVALID_TXN_STATE if code == Code.TRANSACTION_ABORTABLE and not known else code
+
+
 def _fenced_as_client(code: int) -> int:
     return Code.PRODUCER_FENCED if code == Code.INVALID_PRODUCER_EPOCH else code
 
@@ -284,6 +295,7 @@ def _txn_offset_commit(cluster: Cluster, node: int, asked: Asked, kinds: Any, co
         transactions = cluster.transactions
         fences = asked.version >= _FENCES
         found = transactions.add(*who, None) if fences else transactions.verify(*who, None, body.group_id)
+        found = _told(found, asked.version >= _FENCES - 1)
     topics = []
     for topic in body.topics:
         rows = []
@@ -375,5 +387,5 @@ def _list_transactions(cluster: Cluster, node: int, asked: Asked, kinds: Any, co
 _ANSWERS = {
     0: _produce, 1: _fetch, 2: _list_offsets, 3: _metadata, 10: _find_coordinator, 18: _api_versions,
     22: _init_producer_id, 24: _add_partitions, 25: _add_offsets, 26: _end_txn, 28: _txn_offset_commit,
-    61: _describe_producers, 65: _describe_transactions, 66: _list_transactions,
+    32: _describe_configs, 61: _describe_producers, 65: _describe_transactions, 66: _list_transactions,
 }  # fmt: skip

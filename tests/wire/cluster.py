@@ -3,6 +3,7 @@
 - Replication is instant and loses nothing; a leader may only forget all but a producer's last batch, as by a restart.
 - All coordinators share one memory (`transactions`); that they move shows in their answers alone.
 - Metadata is the same on every broker. No topic is ever made, no row ever expires.
+- Of brokers' settings there is one, of two-phase commit (`two_phase`).
 - What a client has sent whole before it closes a connection is worked on all the same, as it may be in truth.
 """
 
@@ -14,14 +15,16 @@ from dataclasses import replace
 from typing import Any
 
 from . import answers
-from .codec import Asked, read, write
+from .codec import OLD_VERSIONS, VERSIONS, Asked, read, write
 from .faults import Fault, Kind, Schedule
 from .partition import Partition
 from .sockets import Line, Socket
 from .transactions import Place, Transactions
+from .two_phase import Offer
 from .world import World
 
 _SERVICE_S = 0.0005
+_API_VERSIONS = 18
 _AWAY_S = 40.0
 _LARGEST = 1 << 27
 
@@ -40,6 +43,7 @@ class Cluster:
                     node, strict=schedule.strict, says_duplicate=schedule.says_duplicate
                 )
         self.transactions = Transactions(world, self.partitions, self._markers_s)
+        self.offer = Offer(self, schedule.two_phase)
         self.shift = 0
         self.asked: Counter[int] = Counter()
         self.struck: list[Fault] = []
@@ -54,6 +58,15 @@ class Cluster:
 
     def coordinator(self, key: str) -> int:
         return 1 + (sum(key.encode()) + self.shift) % len(self.nodes)
+
+    def level(self, node: int) -> int:
+        """The transaction.version that this broker has heard of."""
+        asked, levels = self.asked[_API_VERSIONS], self.schedule.levels
+        return next((level for nth, level in reversed(levels) if asked > nth + 2 * node), self.schedule.level)
+
+    def versions(self, node: int) -> dict[int, tuple[int, int]]:
+        """First and last version that this broker speaks, by API key."""
+        return OLD_VERSIONS if self.schedule.old else VERSIONS | self.offer.versions(node)
 
     def rest(self) -> None:
         """No more faults: all brokers are back, every partition has a leader, and no connection is slow any more."""
@@ -148,8 +161,13 @@ class Connection:
                 return
             if len(self._received) < 4 + size:
                 break
-            self._queue.append(read(bytes(self._received[4 : 4 + size])))
+            asked = read(bytes(self._received[4 : 4 + size]))
             del self._received[: 4 + size]
+            first, last = self._broker.cluster.versions(self._broker.node).get(asked.api, (0, -1))
+            if not first <= asked.version <= last:
+                self.drop(reset=False)
+                return
+            self._queue.append(asked)
         self._go_on()
 
     def gone(self) -> None:

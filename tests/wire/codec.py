@@ -12,18 +12,19 @@ from kio.index import load_request_schema, load_response_schema
 from kio.schema.errors import ErrorCode
 from kio.serial import entity_reader, entity_writer
 
+#: First and last version by API key that these brokers speak; kio has all of them.
 VERSIONS = {
     0: (0, 12), 1: (4, 11), 2: (1, 7), 3: (0, 12), 9: (1, 8), 10: (0, 4), 18: (0, 3),
     22: (0, 5), 24: (0, 5), 25: (0, 4), 26: (0, 5), 28: (0, 5), 61: (0, 0), 65: (0, 0), 66: (0, 2),
 }  # fmt: skip
-"""First and last version by API key that these brokers speak; kio has all of them."""
+#: The same for brokers as those of Kafka 3.7.
 OLD_VERSIONS = VERSIONS | {0: (0, 10), 22: (0, 4), 24: (0, 4), 25: (0, 3), 26: (0, 3), 28: (0, 3), 66: (0, 0)}
-"""The same for brokers as those of Kafka 3.7."""
 
 NAMES = {
     0: "Produce", 1: "Fetch", 2: "ListOffsets", 3: "Metadata", 9: "OffsetFetch", 10: "FindCoordinator",
     18: "ApiVersions", 22: "InitProducerId", 24: "AddPartitionsToTxn", 25: "AddOffsetsToTxn", 26: "EndTxn",
-    28: "TxnOffsetCommit", 61: "DescribeProducers", 65: "DescribeTransactions", 66: "ListTransactions",
+    28: "TxnOffsetCommit", 32: "DescribeConfigs", 61: "DescribeProducers", 65: "DescribeTransactions",
+    66: "ListTransactions",
 }  # fmt: skip
 
 

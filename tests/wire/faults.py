@@ -11,6 +11,7 @@ from spark_eos.kafka.codes import Code
 
 from .codec import NAMES
 from .sockets import Line
+from .two_phase import TwoPhase, draw_two_phase
 
 
 class Kind(Enum):
@@ -35,8 +36,8 @@ class Kind(Enum):
     COORDINATORS_MOVE = "all coordinators are others now"
 
 
+#: Codes by API that brokers answer to what they have, or may have, done.
 AFTER = {0: (7, 20), 24: (7, 15), 26: (7, 15, 16), 28: (7, 15), 22: (7, 15)}
-"""Codes by API that brokers answer to what they have, or may have, done."""
 #: What only a broker says that has the rows; a lie about it would be one about the outcome.
 _CLAIMS = {Code.NONE, Code.DUPLICATE_SEQUENCE_NUMBER}
 CODES = tuple(int(code) for code in Code if code not in _CLAIMS)
@@ -73,7 +74,9 @@ class Schedule:
 
     ``turns``: what happens to the query at its points, by number; seconds that it sleeps. ``strict``,
     ``says_duplicate``: see `Partition`. ``markers_s``: how long markers may take. ``level``: the cluster's
-    transaction.version; ``old``: its brokers speak no more than those of Kafka 3.7.
+    transaction.version at first; ``levels``: later ones, each from so many connections on, which brokers hear of one
+    after the other; ``old``: its brokers speak no more than those of Kafka 3.7. ``two_phase``: who asks for
+    two-phase commit, and who offers it; without it nobody does.
     """
 
     seed: int
@@ -86,15 +89,20 @@ class Schedule:
     markers_s: float = 0.002
     level: int = 2
     old: bool = False
+    levels: tuple[tuple[int, int], ...] = ()
+    two_phase: TwoPhase | None = None
 
     def __str__(self) -> str:
         told = [f"seed {self.seed}, {self.brokers} brokers, {self.strict=} {self.says_duplicate=} {self.markers_s=}"]
-        told.append(f"  transaction.version {self.level}, {self.old=}")
+        told.append(f"  transaction.version {self.level}, {self.levels=}, {self.old=}")
+        told += [f"  {self.two_phase}"] if self.two_phase is not None else []
+        told += [f"  turn {n}: {turn.value}, {seconds:g} s" for n, turn, seconds in self.turns]
         return "\n".join(
             told + [f"  {fault}" for fault in self.faults] + [f"  line {n}: {how}" for n, how in self.lines]
         )
 
 
+#: Faults up to this amount that our code gets over by itself, when they are few.
 _MILD: dict[Kind, float] = {
     Kind.LOST: 100,
     Kind.ANSWER_LOST: 100,
@@ -106,7 +114,6 @@ _MILD: dict[Kind, float] = {
     Kind.REPEATED: 100,
     Kind.OTHER_NUMBER: 100,
 }
-"""Faults up to this amount that our code gets over by itself, when they are few."""
 _MILD_CODES = {0: (6, 19, 7, 51), 22: (14, 15, 16, 51), 24: (14, 15, 16, 51), 26: (14, 15, 16, 51), 3: (), 10: ()}
 
 
@@ -129,6 +136,7 @@ def _is_mild(fault: Fault) -> bool:
 _OFTEN = (0, 0, 0, 0, 1, 1, 2, 22, 22, 26, 26, 26, 3, 10, 65, 61, 66, 28, 18)
 #: With transaction.version 0 and 1.
 _OFTEN_PLAIN = (*_OFTEN, 24, 24, 24, 25)
+_OF_TWO_PHASE = (22, 22, 22, 32, 65, 66, 26)
 #: The nth request that is struck, by API: early ones are many, late ones few.
 _FIRST = (0, 0, 0, 1, 1, 2, 3, 4, 6, 9, 14)
 
@@ -137,7 +145,23 @@ def draw(seed: int) -> Schedule:
     """A schedule: a mild one, with faults that pass; as a rule a harsh one."""
     level, old = random.Random(f"level {seed}").choice(((2, False), (2, False), (1, False), (0, True)))
     chance, often = random.Random(seed), _OFTEN if level > 1 else _OFTEN_PLAIN
-    return replace(_drawn(seed, chance, often), level=level, old=old)
+    schedule = replace(_drawn(seed, chance, often), level=level, old=old)
+    two_phase = draw_two_phase(seed, schedule.brokers, level)
+    if two_phase is not None:
+        return _with_two_phase(schedule, two_phase)
+    return schedule if old else replace(schedule, levels=_levels(seed))
+
+
+def _levels(seed: int) -> tuple[tuple[int, int], ...]:
+    chance = random.Random(f"levels {seed}")
+    changes = {chance.randrange(1, 25): chance.choice((1, 2)) for _ in range(chance.choice((0, 0, 1, 2)))}
+    return tuple(sorted(changes.items()))
+
+
+def _with_two_phase(schedule: Schedule, two_phase: TwoPhase) -> Schedule:
+    chance = random.Random(f"two-phase faults {schedule.seed}")
+    more = tuple(_fault(chance, _OF_TWO_PHASE) for _ in range(0 if is_mild(schedule) else chance.choice((0, 0, 1, 2))))
+    return replace(schedule, two_phase=two_phase, faults=schedule.faults + more)
 
 
 def _drawn(seed: int, chance: random.Random, often: Sequence[int]) -> Schedule:

@@ -5,21 +5,25 @@ from __future__ import annotations
 from kafka.record.memory_records import MemoryRecords
 
 from spark_eos.errors import EosError
-from spark_eos.kafka.codes import OK
+from spark_eos.kafka.codes import OK, Code
 from spark_eos.protocol.ports import Found
 
 from .cluster import Cluster
-from .faults import Schedule, is_mild
+from .faults import Kind, Schedule, is_mild
 from .partition import Partition
 from .query import GROUP, TASKS, Progress, rows_of
 from .scenarios import Attempt, Read, Scene
+from .two_phase import FENCING_LEVEL, REFUSALS
 from .world import Violation, World
 
+#: Longer than any transaction lives.
 REST_S = 200.0
-"""Longer than any transaction lives."""
+
+#: Codes of faults that a refusal may come from.
+_REFUSING = {Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, Code.UNSUPPORTED_VERSION}
 
 #: Seconds that a call may take whatever happens: its own limit, one broker's silence (30 s) and look-ups in between.
-LONGEST_S = {"init": 90.0, "write": 240.0, "abort": 60.0, "end": 60.0, "look": 120.0}
+LONGEST_S = {"init": 90.0, "write": 240.0, "more": 240.0, "abort": 60.0, "end": 60.0, "look": 120.0}
 
 
 def come_to_rest(world: World, cluster: Cluster) -> None:
@@ -43,6 +47,8 @@ def judge_writes(cluster: Cluster, scene: Scene, attempts: list[Attempt]) -> Non
     for attempt in attempts:
         _judge_told(cluster, attempt)
         _judge_time(attempt)
+        if attempt.two_phase:
+            _judge_two_phase(cluster, attempt)
     committed = [attempt for attempt in attempts if _fate(cluster, attempt)]
     for partition in range(scene.partitions):
         log = cluster.partitions[scene.topic, partition]
@@ -57,9 +63,30 @@ def judge_mild(schedule: Schedule, attempts: list[Attempt]) -> None:
     """What passes by itself is nobody's error."""
     if not is_mild(schedule):
         return
+    plan = schedule.two_phase
     for attempt in attempts:
+        if attempt.two_phase and plan is not None and plan.hindered and attempt.pair is None:
+            continue
         if attempt.error is not None or attempt.code != OK:
             raise Violation(f"{attempt.name} ended with code {attempt.code}, {attempt.error}, for no good reason")
+
+
+def _judge_two_phase(cluster: Cluster, attempt: Attempt) -> None:
+    """It begins nothing where it is not to be had; and nothing that it has begun expires."""
+    plan, pair = cluster.schedule.two_phase, attempt.pair
+    if plan is not None and plan.is_withheld(cluster.nodes) and pair is not None:
+        raise Violation(f"{attempt.name} was begun where two-phase commit is not to be had")
+    if pair is not None and (pair.id, pair.epoch) in cluster.transactions.timed_out:
+        raise Violation(f"{attempt.name} has expired, in spite of two-phase commit")
+    refused = isinstance(attempt.error, EosError) and attempt.error.condition in REFUSALS
+    if refused and not is_hindered(cluster.schedule):
+        raise Violation(f"{attempt.name} was refused for no good reason: {attempt.error}")
+
+
+def is_hindered(schedule: Schedule) -> bool:
+    """Whether two-phase commit may be refused."""
+    struck = any(fault.kind is Kind.CODE and fault.amount in _REFUSING for fault in schedule.faults)
+    return struck or schedule.level < FENCING_LEVEL or bool(schedule.two_phase and schedule.two_phase.hindered)
 
 
 def _fate(cluster: Cluster, attempt: Attempt) -> bool | None:
@@ -95,17 +122,30 @@ def _judge_time(attempt: Attempt) -> None:
 
 def judge_query(cluster: Cluster, scene: Scene, progress: Progress) -> None:
     """All rows of all micro-batches, once, in the order of micro-batches and in that of each task; and the offsets."""
-    for stop in progress.stops:
-        if not stop.condition.startswith("EOS_"):
-            raise Violation(f"stopped without a name: {stop!r}")
+    _judge_stops(cluster.schedule, progress)
     if progress.done < progress.batches:
         raise Violation(f"wedged at micro-batch {progress.done}: {[str(stop) for stop in progress.stops[-3:]]}")
     for partition in range(scene.partitions):
+        log = cluster.partitions[scene.topic, partition]
+        if log.stable != log.end:
+            raise Violation(f"partition {partition} is held: {log.open}")
         judge_rows(partition, values(cluster.partitions[scene.topic, partition]), progress.batches)
     if scene.with_group:
         given = cluster.transactions.offsets.get(GROUP, {}).get(("source", 0))
         if given != progress.batches:
             raise Violation(f"the group is at {given}, not {progress.batches}")
+
+
+def _judge_stops(schedule: Schedule, progress: Progress) -> None:
+    for stop in progress.stops:
+        if not stop.condition.startswith("EOS_"):
+            raise Violation(f"stopped without a name: {stop!r}")
+        if stop.condition in REFUSALS and schedule.two_phase is not None and not is_hindered(schedule):
+            raise Violation(f"two-phase commit was refused for no good reason: {stop}")
+        if stop.condition == "EOS_TWO_PHASE_EXPIRES":
+            raise Violation(f"transactions were begun that expire: {stop}")
+        if stop.condition == "EOS_TRANSACTION_LOST" and progress.never_expires:
+            raise Violation(f"what never expires was lost: {stop}")
 
 
 def judge_rows(partition: int, found: list[bytes], batches: int) -> None:

@@ -14,7 +14,7 @@ import pytest
 from crc32c import crc32c
 
 from spark_eos.direct import copying
-from spark_eos.errors import EosError
+from spark_eos.errors import EosError, KafkaError
 from spark_eos.kafka.codes import OK, Code
 from spark_eos.kafka.errors import Cause
 from spark_eos.kafka.net import connection
@@ -24,13 +24,15 @@ from spark_eos.kafka.net.schema import FieldReader
 from spark_eos.kafka.ports import coordinator, ledger, ledger_log, ledger_reader
 from spark_eos.kafka.producer import additions, arrow, refusals, sender
 from spark_eos.kafka.records import batches, encode, passing
-from spark_eos.kafka.requests import end_txn
+from spark_eos.kafka.requests import end_txn, init_producer_id
 from spark_eos.kafka.requests.fetch import FetchConnection
 from spark_eos.kafka.requests.produce import ProduceConnection
+from spark_eos.protocol import batch as commits
+from spark_eos.protocol import clearing, sweep
 from spark_eos.protocol.ports import EndTxnAnswer
 from spark_eos.source import gathered, raw
 
-from . import scenarios
+from . import query, scenarios
 
 Patch = Callable[[pytest.MonkeyPatch], None]
 
@@ -262,6 +264,60 @@ def ledger_under_changing_names(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ledger_reader.LedgerReader, "follows", lambda *_: True)
     init, taken = ledger.init_producer_id, itertools.count()
     patch.setattr(ledger, "init_producer_id", lambda client, name, ms: init(client, f"{name}-{next(taken)}", ms))
+
+
+# Of two-phase commit
+
+
+def plain_after_the_first_try(patch: pytest.MonkeyPatch) -> None:
+    """A producer that has to be asked for again is asked for as one whose transactions expire."""
+    ask, seen = init_producer_id.ask_init, Counter[Any]()
+
+    def forgetful(client: Any, name: str, timeout_ms: int, *, two_phase: bool = False) -> Any:
+        seen[client, name] += 1
+        return ask(client, name, timeout_ms, two_phase=two_phase and seen[client, name] == 1)
+
+    patch.setattr(init_producer_id, "ask_init", forgetful)
+
+
+def version_given_up(patch: pytest.MonkeyPatch) -> None:
+    """A coordinator that does not speak the version with two-phase commit is asked by one without it."""
+    ask = init_producer_id.ask_init
+
+    def contented(client: Any, name: str, timeout_ms: int, *, two_phase: bool = False) -> Any:
+        try:
+            return ask(client, name, timeout_ms, two_phase=two_phase)
+        except KafkaError:
+            return ask(client, name, timeout_ms)
+
+    patch.setattr(init_producer_id, "ask_init", contented)
+
+
+def prepared_transaction_kept(patch: pytest.MonkeyPatch) -> None:
+    """InitProducerId asks to keep what is open, which brokers refuse so far."""
+    ask = BrokerClient.ask
+
+    def keeping(self: Any, node: int, request: Any, values: Any, *more: Any) -> Any:
+        kept = {"keep_prepared_txn": True} if "keep_prepared_txn" in values else {}
+        return ask(self, node, request, {**values, **kept}, *more)
+
+    patch.setattr(BrokerClient, "ask", keeping)
+
+
+def forgotten_after_a_restart(patch: pytest.MonkeyPatch) -> None:
+    """Only the first run's transactions never expire, and no task looks at what the coordinator says of its own."""
+    init, held = arrow.init_producer_id, query.check_held
+
+    def init_of(client: Any, name: str, timeout_ms: int, *, two_phase: bool = False) -> Any:
+        return init(client, name, timeout_ms, two_phase=two_phase and name.startswith(f"tx-{query.QUERY}-1-"))
+
+    patch.setattr(arrow, "init_producer_id", init_of)
+    patch.setattr(query, "check_held", lambda pair, described, **_: held(pair, described))
+
+
+def leftovers_left_to_their_timeout(patch: pytest.MonkeyPatch) -> None:
+    for module in (commits, clearing, sweep):
+        patch.setattr(module, "abort_all", lambda *_: ())
 
 
 # Of copies

@@ -12,20 +12,20 @@ import pytest
 from spark_eos.direct import copying
 from spark_eos.errors import EosError
 from spark_eos.kafka.config.properties import KafkaProperties
-from spark_eos.kafka.net import client
 from spark_eos.kafka.requests import end_txn, fetch, produce
 from spark_eos.source import gathered
 
 from .cluster import Cluster
 from .copies import SOURCE, fill
-from .faults import Schedule, is_mild
+from .faults import Schedule, Turn, is_mild
 from .judge import come_to_rest, judge_mild, judge_query, judge_read, judge_writes
-from .query import Progress, start
-from .scenarios import TRANSACTIONS, Attempt, Scene, read_back, read_together, write_and_commit
+from .query import Progress, forget, start
+from .scenarios import TRANSACTIONS, Attempt, Scene, read_back, read_together, settle, write_and_commit
+from .two_phase import FENCING_LEVEL
 from .world import Violation, World
 
+#: No scenario goes on for longer, whatever happens.
 LIMIT_S = 6_000.0
-"""No scenario goes on for longer, whatever happens."""
 
 #: Of a query, with faults, and without.
 _STARTS, _CALM_STARTS = 6, 4
@@ -55,7 +55,7 @@ def staged(schedule: Schedule) -> Iterator[Stage]:
             try:
                 yield Stage(world, cluster, scene)
             finally:
-                client.close_all()
+                forget()
                 for pool in (end_txn.connection_pool, fetch.connection_pool, produce.connection_pool):
                     pool.close()
     finally:
@@ -65,7 +65,10 @@ def staged(schedule: Schedule) -> Iterator[Stage]:
 def writes(stage: Stage) -> None:
     """Transactions of a topic, each told and judged; then all is read back."""
     chance = stage.scene.chance
-    wrapping = not stage.cluster.schedule.strict and chance.random() < 0.5
+    schedule = stage.cluster.schedule
+    wrapping = not schedule.strict and chance.random() < 0.5
+    if schedule.level == FENCING_LEVEL:  # the sink asks for two-phase commit nowhere else
+        stage.scene = replace(stage.scene, two_phase=schedule.two_phase)
     _judge(stage, write_and_commit(stage.scene, first_sequence=2**31 - chance.randrange(1, 30) if wrapping else 0))
 
 
@@ -95,6 +98,9 @@ def _judge(stage: Stage, attempts: list[Attempt]) -> None:
         if rows != meanwhile[partition].rows:
             raise Violation(f"partition {partition}: {meanwhile[partition].rows} were read, and {rows} together")
     come_to_rest(stage.world, stage.cluster)
+    if stage.scene.two_phase is not None:
+        settle(stage.scene, attempts)
+        come_to_rest(stage.world, stage.cluster)
     judge_writes(stage.cluster, stage.scene, attempts)
     judge_mild(stage.cluster.schedule, attempts)
     for partition, read in enumerate(meanwhile):
@@ -108,18 +114,46 @@ def query(stage: Stage) -> None:
     """A query that is started again after each stop. When the faults are over, it has to end."""
     chance = stage.scene.chance
     turns = {n: (turn, seconds) for n, turn, seconds in stage.cluster.schedule.turns}
+    plan = stage.cluster.schedule.two_phase
+    if plan is not None:
+        turns |= {n: (Turn.STALLS, seconds) for n, seconds in plan.turns}
     progress = Progress(3, turns, stops=stage.stops)
-    stage.scene = replace(stage.scene, with_group=chance.random() < 0.5)
+    stage.scene = replace(stage.scene, with_group=chance.random() < 0.5, two_phase=plan)
     for number in range(_STARTS + _CALM_STARTS):
         if number == _STARTS:
             stage.cluster.rest()
             progress.turns.clear()
-        start(stage.scene, progress)
+        _start(stage, progress)
         if progress.done == progress.batches:
             break
         stage.world.sleep(chance.choice((0.1, 5.0, 70.0)))
     come_to_rest(stage.world, stage.cluster)
+    if plan is not None and progress.done == progress.batches:
+        _write_once_more(stage, progress)
     judge_query(stage.cluster, stage.scene, progress)
+
+
+def _write_once_more(stage: Stage, progress: Progress) -> None:
+    """No timeout ends what starts have left open, but the next one has to."""
+    progress.batches += 1
+    progress.turns.clear()
+    for _ in range(_CALM_STARTS):
+        if progress.done < progress.batches:
+            _start(stage, progress)
+    come_to_rest(stage.world, stage.cluster)
+
+
+def _start(stage: Stage, progress: Progress) -> None:
+    """Where two-phase commit is not to be had, a start that asks for it has to say so, and write nothing."""
+    plan, schedule = stage.cluster.schedule.two_phase, stage.cluster.schedule
+    withheld = plan is not None and (schedule.level < FENCING_LEVEL or plan.is_withheld(stage.cluster.nodes))
+    asks = withheld and progress.asks(plan)
+    before = progress.done, len(progress.stops), stage.cluster.offer.granted
+    start(stage.scene, progress)
+    if asks and (progress.done > before[0] or len(progress.stops) == before[1]):
+        raise Violation("a start went on where two-phase commit is not to be had")
+    if withheld and stage.cluster.offer.granted > before[2]:
+        raise Violation("a producer was begun where two-phase commit is not to be had")
 
 
 Play = Callable[[Stage], None]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
+from itertools import chain, repeat
 
 import pyarrow as pa
 
@@ -18,19 +19,27 @@ from spark_eos.kafka.net.client import close_all
 from spark_eos.kafka.ports.coordinator import TransactionCoordinator
 from spark_eos.kafka.ports.query import LedgerPlace, query_ports
 from spark_eos.kafka.producer.arrow import ArrowProducer
+from spark_eos.options.parse import SinkOptions
 from spark_eos.protocol.batch import abort, commit, take_ahead
 from spark_eos.protocol.head import DIGEST_BITS, FENCING_END, Head, Pair, Probe, Written
 from spark_eos.protocol.micro_batch import MicroBatch
 from spark_eos.protocol.ports import Ports, Term
 from spark_eos.protocol.run import open_run
+from spark_eos.protocol.sweep import SWEEPS_AFTER_S, sweep
 from spark_eos.protocol.task import TaskReport, assign, check_begins, check_held, check_owner, free_name
+from spark_eos.protocol.whole import FRESH_MS
 from spark_eos.retry import retrying
+from spark_eos.sink import two_phase
+from spark_eos.sink.brokers import check_brokers
 
 from .faults import Turn
 from .scenarios import TIMEOUT_MS, Scene
+from .two_phase import REFUSALS, TwoPhase
 
 QUERY, GROUP = "q", "lag"
 TASKS = 2
+#: Of a driver that is never sure.
+_MOST_SWEEPS = 20
 
 
 @dataclass
@@ -38,7 +47,8 @@ class Progress:
     """What the checkpoint knows, and the query's fate: ``done`` of ``batches`` micro-batches are logged as committed.
 
     ``stops``: the errors by which starts have ended. ``turns``: what happens at which of its points, by number;
-    ``reached``: how many points there were. ``starts``: how many starts.
+    ``reached``: how many points there were. ``starts``: how many starts; ``never_expires``: all of them so far by
+    two-phase commit. ``withdrawn``: the user has taken that option away, as it was refused.
     """
 
     batches: int
@@ -47,6 +57,12 @@ class Progress:
     stops: list[EosError] = field(default_factory=list)
     reached: int = 0
     starts: int = 0
+    never_expires: bool = True
+    withdrawn: bool = False
+
+    def asks(self, plan: TwoPhase | None) -> bool:
+        """Whether the next start asks for two-phase commit."""
+        return plan is not None and plan.used(self.starts) and not self.withdrawn
 
 
 class Gone(Exception):
@@ -60,6 +76,7 @@ class _Driver:
     scene: Scene
     progress: Progress
     run: str
+    two_phase: bool
     ports: Ports = field(init=False)
     ahead: Term | None = None
 
@@ -67,6 +84,11 @@ class _Driver:
         scene, group = self.scene, GROUP if self.scene.with_group else None
         ports, _ = query_ports(scene.kafka, LedgerPlace(scene.ledger, 2, scene.prefix), QUERY, group)
         self.ports = replace(ports, reach=self._reach)
+
+    def prepares(self, point: str) -> None:
+        """A task comes through a point; those of queries that know no two-phase commit have none."""
+        if self.scene.two_phase is not None:
+            self._reach(point)
 
     def _reach(self, point: str) -> None:
         """The query comes through a point of the protocol."""
@@ -89,9 +111,12 @@ def rows_of(batch: int, task: int) -> list[tuple[int, bytes]]:
 
 def start(scene: Scene, progress: Progress) -> None:
     """Start the query once, and let it run until it is done or stops; the error is noted."""
-    driver = _Driver(scene, progress, f"run{progress.starts}")
+    driver = _Driver(scene, progress, f"run{progress.starts}", progress.asks(scene.two_phase))
     progress.starts += 1
+    progress.never_expires &= driver.two_phase
     batch = progress.done
+    if driver.two_phase and not _planned(driver):
+        return
     try:
         while progress.done < progress.batches:
             batch = progress.done
@@ -99,13 +124,56 @@ def start(scene: Scene, progress: Progress) -> None:
             if progress.done != batch:
                 raise Gone("another driver has written the commit log")
             progress.done += 1
+        if scene.two_phase is not None:
+            _rest(driver, batch)
     except Gone:
         return
     except EosError as error:
         progress.stops.append(error)
+        progress.withdrawn |= error.condition in REFUSALS
         _abort(driver, batch)
     if scene.chance.random() < 0.5:
-        close_all()  # the next start is in another process
+        forget()
+
+
+def forget() -> None:
+    """What comes next is in another process."""
+    close_all()
+    two_phase._check_brokers.cache_clear()
+    two_phase._try_out.cache_clear()
+
+
+def _planned(driver: _Driver) -> bool:
+    """As the writer looks at the cluster before any task: whether it may go on."""
+    scene, progress = driver.scene, driver.progress
+    options = SinkOptions(scene.kafka, scene.topic, prefix=scene.prefix, two_phase=True)
+    try:
+        check_brokers(options)
+        two_phase.check_two_phase(options)
+    except EosError as error:
+        progress.stops.append(error)
+        progress.withdrawn |= error.condition in REFUSALS
+        return False
+    return True
+
+
+def _rest(driver: _Driver, batch: int) -> None:
+    """As `Session` looks after what may be left open, while there is nothing more to commit."""
+    clean = 0
+    for seconds in chain(SWEEPS_AFTER_S, repeat(SWEEPS_AFTER_S[-1], _MOST_SWEEPS if driver.two_phase else 0)):
+        if clean == 2:
+            return
+        system.sleep(seconds)
+        try:
+            left = sweep(driver.ports, driver.run, batch)
+        except EosError:
+            if not driver.two_phase:
+                return
+            clean = 0
+            continue
+        if left is None:
+            return
+        clean = 0 if left else clean + 1
 
 
 def _abort(driver: _Driver, batch: int) -> None:
@@ -121,7 +189,9 @@ def _run_batch(driver: _Driver, batch: int) -> None:
     reports = tuple(_retried(lambda t=task: _run_task(driver, batch, t)) for task in range(TASKS))
     offsets = {"source": {"0": batch + 1}} if driver.scene.with_group else None
     ahead, driver.ahead = driver.ahead, None
-    commit(driver.ports, MicroBatch(driver.run, batch, reports, offsets, group=GROUP if offsets else None), ahead)
+    group = GROUP if offsets else None
+    body = MicroBatch(driver.run, batch, reports, offsets, group=group, two_phase=driver.two_phase)
+    commit(driver.ports, body, ahead)
     if driver.scene.chance.random() < 0.5:
         try:
             driver.ahead = take_ahead(driver.ports, driver.run)
@@ -142,7 +212,7 @@ def _retried(task: Callable[[], TaskReport]) -> TaskReport:
 
 def _run_task(driver: _Driver, batch: int, number: int) -> TaskReport:
     scene, ports, run = driver.scene, driver.ports, driver.run
-    head = _opened(scene, ports, run, batch)
+    head = _opened(driver, batch)
     assignment = assign(head, batch, number, 0)
     rows = rows_of(batch, number)
     digest = sum(zlib.crc32(value) ** 2 for _, value in rows) % (1 << DIGEST_BITS)
@@ -151,12 +221,15 @@ def _run_task(driver: _Driver, batch: int, number: int) -> TaskReport:
         return report
     began_ms = ports.now_ms()
     name = free_name(scene.prefix, QUERY, assignment.name, head, ports.coordinator)
-    producer = ArrowProducer(scene.kafka, name, TIMEOUT_MS)
+    producer = ArrowProducer(scene.kafka, name, TIMEOUT_MS, two_phase=driver.two_phase)
     try:
         producer.init()
+        driver.prepares("prepare.begun")
         _write(scene, producer, rows)
+        driver.prepares("prepare.flushed")
         check_owner(ports.ledger.read(), run, batch, assignment.work)
-        written = _hand_over(ports, producer, number, len(rows), digest)
+        written = _hand_over(driver, producer, report, began_ms)
+        driver.prepares("prepare.prepared")
         return replace(report, written=written, began_ms=began_ms, timeout_ms=TIMEOUT_MS)
     except BaseException:
         producer.abort()
@@ -165,13 +238,20 @@ def _run_task(driver: _Driver, batch: int, number: int) -> TaskReport:
         producer.close()
 
 
-def _opened(scene: Scene, ports: Ports, run: str, batch: int) -> Head:
+def _opened(driver: _Driver, batch: int) -> Head:
+    scene, ports, run = driver.scene, driver.ports, driver.run
     head = ports.ledger.read()
     if head is not None and head.run == run:
         return head
     return open_run(
-        ports, run, batch, endtxn_version=ports.coordinator.endtxn_version(), driver=run, prefix=scene.prefix
-    )  # fmt: skip
+        ports,
+        run,
+        batch,
+        endtxn_version=ports.coordinator.endtxn_version(),
+        driver=run,
+        prefix=scene.prefix,
+        two_phase=driver.two_phase,
+    )
 
 
 def _write(scene: Scene, producer: ArrowProducer, rows: list[tuple[int, bytes]]) -> None:
@@ -183,20 +263,22 @@ def _write(scene: Scene, producer: ArrowProducer, rows: list[tuple[int, bytes]])
     producer.flush()
 
 
-def _hand_over(ports: Ports, producer: ArrowProducer, number: int, rows: int, digest: int) -> Written:
-    own = producer.identity()
+def _hand_over(driver: _Driver, producer: ArrowProducer, report: TaskReport, began_ms: int) -> Written:
+    own, ports = producer.identity(), driver.ports
     described = ports.coordinator.describe([own.id]).get(own.id)
-    check_held(own, described)
+    check_held(own, described, two_phase=driver.two_phase)
     assert described is not None and isinstance(ports.coordinator, TransactionCoordinator)
     probe: Probe | None = None
+    fresh = ports.now_ms() - began_ms < FRESH_MS
     for _ in retrying(10):
-        if producer.endtxn_version < FENCING_END:
+        if producer.endtxn_version < FENCING_END or not fresh:
             probe = _checked_begin(ports.coordinator, producer, own, described.places)
         else:
             probe = ports.coordinator.first_record(own, described.places)
         if probe is not None:
             begins = tuple(Probe(*place, offset) for place, offset in sorted(producer.firsts().items()))
-            return Written(number, own, rows, digest, probe, endtxn_version=producer.endtxn_version, begins=begins)
+            version, task = producer.endtxn_version, report.partition
+            return Written(task, own, report.rows, report.digest, probe, endtxn_version=version, begins=begins)
     raise Unclear("EOS_TRANSACTION_NOT_FOUND", f"No leader knows {own.id}.", hint="Spark tries the task again.")
 
 

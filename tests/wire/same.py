@@ -18,13 +18,14 @@ from spark_eos import system
 from spark_eos.kafka.codes import FENCED, OK, Code
 from spark_eos.kafka.net.client import broker_client
 from spark_eos.kafka.net.connection import wait
+from spark_eos.kafka.net.schema import Record
 from spark_eos.kafka.records.encode import Encoder, Rows
 from spark_eos.kafka.requests import produce
 from spark_eos.kafka.requests.describe_transactions import describe_transactions
 from spark_eos.kafka.requests.end_txn import end_txns
 from spark_eos.kafka.requests.init_producer_id import ask_init
 from spark_eos.protocol.head import FENCING_END, PLAIN_END
-from spark_eos.protocol.ports import State
+from spark_eos.protocol.ports import NEVER_MS, State
 from spark_eos.retry import retrying
 from tests.simulation import coordinator as model
 from tests.simulation.world import World as ModelWorld
@@ -35,6 +36,7 @@ _LATER = {Code.CONCURRENT_TRANSACTIONS, Code.COORDINATOR_LOAD_IN_PROGRESS, Code.
 _NOT_YET = _LATER | {Code.NOT_COORDINATOR, Code.UNKNOWN_TOPIC_OR_PARTITION, Code.NOT_LEADER_OR_FOLLOWER}
 _WAIT_S = 20.0
 TIMEOUT_MS = 60_000
+SHORT_MS = 2_000
 
 
 @dataclass(frozen=True)
@@ -47,12 +49,15 @@ class Own:
 
 
 class Anywhere(Protocol):
-    """``write``: one row, by its sequence number. ``visible``: the rows of the partition, read_committed."""
+    """``write``: one row, by its sequence number. ``visible``: the rows of the partition, read_committed. ``outlast``:
+    wait until the coordinator has aborted this transaction for its age. ``timeout_ms``: as the coordinator has it."""
 
-    def init(self, name: str) -> Own: ...
+    def init(self, name: str, timeout_ms: int = TIMEOUT_MS, *, two_phase: bool = False) -> Own: ...
     def write(self, own: Own, sequence: int, row: str) -> int: ...
     def end(self, own: Own, commit: bool, version: int = FENCING_END) -> int: ...
     def describe(self, name: str) -> tuple[str, int]: ...
+    def timeout_ms(self, name: str) -> int: ...
+    def outlast(self, name: str) -> None: ...
     def visible(self) -> list[str]: ...
 
 
@@ -73,11 +78,11 @@ class Wire:
         self._scene = scene
         self._client = broker_client(scene.kafka)
 
-    def init(self, name: str) -> Own:
+    def init(self, name: str, timeout_ms: int = TIMEOUT_MS, *, two_phase: bool = False) -> Own:
         given: list[Own] = []
 
         def ask() -> int | None:
-            answer = ask_init(self._client, self._name(name), TIMEOUT_MS)
+            answer = ask_init(self._client, self._name(name), timeout_ms, two_phase=two_phase)
             given.extend([Own(name, *answer[1:])] if answer is not None and answer[0] == OK else [])
             return None if answer is None else answer[0]
 
@@ -93,7 +98,8 @@ class Wire:
     def _produce(self, own: Own, data: bytes) -> int | None:
         place = self._scene.topic, 0
         leader = self._client.leader(*place)
-        assert leader is not None
+        if leader is None:
+            return None
         connection = produce.connection_pool.connect(self._client, leader)
         connection.send(self._name(own.name), {place: data}, 5_000)
         until = system.monotonic() + _WAIT_S
@@ -108,16 +114,29 @@ class Wire:
         return _settled(lambda: end_txns(self._client, [who], commit, version=version)[name])
 
     def describe(self, name: str) -> tuple[str, int]:
+        state = self._described(name, lambda state: not state.transaction_state.startswith("Prepare"))
+        return state.transaction_state, state.producer_epoch
+
+    def timeout_ms(self, name: str) -> int:
+        return int(self._described(name, lambda _: True).transaction_timeout_ms)
+
+    def outlast(self, name: str) -> None:
+        self._described(name, lambda state: state.transaction_state == State.COMPLETE_ABORT.value)
+
+    def _described(self, name: str, wanted: Callable[[Record], bool]) -> Record:
         for _ in retrying(_WAIT_S):
             for state in describe_transactions(self._client, [self._name(name)]):
-                if state.error_code == OK and not state.transaction_state.startswith("Prepare"):
-                    return state.transaction_state, state.producer_epoch
+                if state.error_code == OK and wanted(state):
+                    return state
         raise AssertionError(f"{name} does not come to rest")
 
     def visible(self) -> list[str]:
         before = self._name("").encode()
-        rows = read_back(self._scene, 0).rows
-        return [row.removeprefix(before).decode() for row in rows if row.startswith(before)]
+        for _ in retrying(_WAIT_S):
+            read = read_back(self._scene, 0)
+            if read.whole:
+                return [row.removeprefix(before).decode() for row in read.rows if row.startswith(before)]
+        raise AssertionError("the partition cannot be read to its end")
 
     def _name(self, name: str) -> str:
         return f"{self._scene.prefix}:{name}"
@@ -129,13 +148,14 @@ class Modelled:
     _PLACE = "t", 0
 
     def __init__(self) -> None:
-        self._cluster = model.Cluster(ModelWorld((), 1))
+        self._world = ModelWorld((), 1)
+        self._cluster = model.Cluster(self._world)
 
-    def init(self, name: str) -> Own:
+    def init(self, name: str, timeout_ms: int = TIMEOUT_MS, *, two_phase: bool = False) -> Own:
         given: list[tuple[int, int]] = []
 
         def ask() -> int | None:
-            reply = self._cluster.init(name, TIMEOUT_MS, "test")
+            reply = self._cluster.init(name, NEVER_MS if two_phase else timeout_ms, "test")
             given.extend([reply.value] if reply.code == OK else [])
             return reply.code
 
@@ -155,6 +175,14 @@ class Modelled:
         entry = self._cluster.describe(name).value
         assert isinstance(entry.state, State)
         return entry.state.value, entry.epoch
+
+    def timeout_ms(self, name: str) -> int:
+        return self._cluster.describe(name).value.timeout_ms
+
+    def outlast(self, name: str) -> None:
+        self._world.spawn("time", "nobody", lambda: self._world.sleep(self.timeout_ms(name) + 2_000))
+        self._world.run()
+        assert self.describe(name)[0] == State.COMPLETE_ABORT.value
 
     def visible(self) -> list[str]:
         log = self._cluster.log(self._PLACE)
@@ -238,6 +266,29 @@ def ended_by_either(world: Anywhere) -> list[object]:
         told += [world.end(own, True, second), world.describe(name), world.visible()]
     return told
 
+
+def outlives(world: Anywhere) -> list[object]:
+    """A transaction of two-phase commit is open when a plain one with the same timeout, which began later, was aborted.
+    It is committed by what was noted of it. Whoever takes its name aborts it, with the option or without, and a plain
+    producer's next transaction expires as any other."""
+    held, plain = world.init("a", SHORT_MS, two_phase=True), world.init("b", SHORT_MS)
+    told: list[object] = [world.timeout_ms("a"), world.timeout_ms("b")]
+    told += [world.write(held, 0, "x"), world.write(plain, 0, "y")]
+    world.outlast("b")
+    told += [world.end(plain, True), world.describe("b"), world.describe("a"), world.visible()]
+    told += [world.write(held, 1, "z"), world.end(held, True), world.end(held, True), world.describe("a")]
+    for two_phase in (True, False):
+        first = world.init("c", SHORT_MS, two_phase=True)
+        told += [world.write(first, 0, "c"), world.describe("c")]
+        second = world.init("c", SHORT_MS, two_phase=two_phase)
+        told += [second.epoch - first.epoch, world.end(first, True), world.describe("c"), world.timeout_ms("c")]
+    told.append(world.write(second, 0, "d"))
+    world.outlast("c")
+    return [*told, world.end(second, True), world.visible()]
+
+
+#: For clusters that offer two-phase commit.
+TWO_PHASE_SCENARIOS: tuple[Callable[[Anywhere], list[object]], ...] = (outlives,)
 
 SCENARIOS: tuple[Callable[[Anywhere], list[object]], ...] = (
     committed,

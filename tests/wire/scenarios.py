@@ -25,12 +25,15 @@ from spark_eos.kafka.records.batches import Damage, walk_batches
 from spark_eos.kafka.records.rows import read_rows
 from spark_eos.kafka.requests import fetch
 from spark_eos.kafka.requests.describe_producers import describe_producers, open_begins
+from spark_eos.kafka.requests.describe_transactions import describe_transactions
 from spark_eos.kafka.requests.end_txn import end_own_txn
 from spark_eos.options.parse import Fetching
 from spark_eos.protocol.head import FENCING_END, Pair, Probe
-from spark_eos.protocol.ports import Found
+from spark_eos.protocol.ports import Found, State
 from spark_eos.source.gathered import gather, take
 from spark_eos.source.planning import OffsetRange
+
+from .two_phase import TwoPhase
 
 T = TypeVar("T")
 
@@ -42,7 +45,7 @@ END_S = 20.0
 @dataclass(frozen=True)
 class Scene:
     """A cluster, and what is ours on it: a topic of so many partitions, a ledger of two, the ids with this prefix, and
-    perhaps a group that gets offsets."""
+    perhaps a group that gets offsets; and whether two-phase commit is asked for."""
 
     kafka: KafkaProperties
     topic: str
@@ -51,12 +54,14 @@ class Scene:
     prefix: str
     chance: random.Random = field(compare=False, repr=False)
     with_group: bool = False
+    two_phase: TwoPhase | None = None
 
 
 @dataclass
 class Attempt:
     """One transaction, as its writer knows it. ``rows``: by partition, in order. ``code``: what EndTxn answered last;
-    None for no answer. ``error``: what was raised, and then nothing was ended. ``found``: what the look-up said."""
+    None for no answer. ``error``: what was raised, and then nothing was ended. ``found``: what the look-up said.
+    ``two_phase``: whether it was to be one that never expires."""
 
     name: str
     rows: dict[int, list[bytes]]
@@ -68,6 +73,7 @@ class Attempt:
     probe: Probe | None = None
     found: Found | None = None
     seconds: dict[str, float] = field(default_factory=dict)
+    two_phase: bool = False
 
     def timed(self, call: str, do: Callable[[], T]) -> T:
         began = system.monotonic()
@@ -92,7 +98,9 @@ def write_and_commit(scene: Scene, *, first_sequence: int = 0, work: Work | None
     for."""
     attempts = []
     for number in range(TRANSACTIONS):
-        attempt = Attempt(f"{scene.prefix}-{number}", (work.rows if work else _rows)(scene, number))
+        two_phase = scene.two_phase is not None and scene.two_phase.used(number)
+        name = f"{scene.prefix}-{0 if scene.two_phase is not None and scene.two_phase.same_name else number}"
+        attempt = Attempt(name, (work.rows if work else _rows)(scene, number), two_phase=two_phase)
         attempts.append(attempt)
         try:
             _write(scene, attempt, first_sequence, work.write if work else _write_all)
@@ -100,6 +108,7 @@ def write_and_commit(scene: Scene, *, first_sequence: int = 0, work: Work | None
             attempt.error = error
             continue
         attempt.asked = True
+        _sleep(scene, attempt, 1)
         _end(scene, attempt)
     for attempt in attempts:
         if attempt.asked and attempt.code != OK and attempt.probe is not None:
@@ -116,7 +125,10 @@ def _rows(scene: Scene, number: int) -> dict[int, list[bytes]]:
 def _write(
     scene: Scene, attempt: Attempt, first_sequence: int, write: Callable[[Scene, Attempt, ArrowProducer], None]
 ) -> None:
-    producer = ArrowProducer(scene.kafka, attempt.name, TIMEOUT_MS, in_flight_bytes=scene.chance.choice((300, 8 << 20)))
+    in_flight = scene.chance.choice((300, 8 << 20))
+    producer = ArrowProducer(
+        scene.kafka, attempt.name, TIMEOUT_MS, two_phase=attempt.two_phase, in_flight_bytes=in_flight
+    )
     try:
         attempt.timed("init", producer.init)
         attempt.pair, attempt.version = producer.identity(), producer.endtxn_version
@@ -125,6 +137,8 @@ def _write(
             producer._topics[scene.topic] = _Topic(Partitioner(scene.partitions, producer._partitioner), sequences)
         attempt.timed("write", lambda: write(scene, attempt, producer))
         attempt.probe = _first_place(scene, attempt)
+        if attempt.two_phase:
+            _more(scene, attempt, producer)
     except EosError:
         attempt.timed("abort", producer.abort)
         raise
@@ -147,6 +161,20 @@ def _write_all(scene: Scene, attempt: Attempt, producer: ArrowProducer) -> None:
     producer.flush()
 
 
+def _more(scene: Scene, attempt: Attempt, producer: ArrowProducer) -> None:
+    """One more row, when the writer has slept."""
+    _sleep(scene, attempt, 0)
+    row = f"{attempt.name} late".encode()
+    attempt.rows[0].append(row)
+    producer.write(scene.topic, scene.partitions, value=pa.array([row]), partition=pa.array([0], pa.int32()))
+    attempt.timed("more", producer.flush)
+
+
+def _sleep(scene: Scene, attempt: Attempt, which: int) -> None:
+    if scene.two_phase is not None and attempt.two_phase:
+        system.sleep(scene.two_phase.sleeps[which])
+
+
 def _first_place(scene: Scene, attempt: Attempt) -> Probe | None:
     assert attempt.pair is not None
     own = attempt.pair.producer_id, attempt.pair.epoch
@@ -161,6 +189,17 @@ def _end(scene: Scene, attempt: Attempt) -> None:
     assert attempt.pair is not None
     client, transaction = broker_client(scene.kafka), astuple(attempt.pair)
     attempt.code = attempt.timed("end", lambda: end_own_txn(client, transaction, True, END_S, attempt.version))
+
+
+def settle(scene: Scene, attempts: Sequence[Attempt]) -> None:
+    """End what no timeout does, by what was noted of it: commit where that was asked for, abort the others."""
+    client = broker_client(scene.kafka)
+    for attempt in attempts:
+        for state in describe_transactions(client, [attempt.name]) if attempt.pair is not None else ():
+            pair = Pair(attempt.name, state.producer_id, state.producer_epoch)
+            if state.transaction_state == State.ONGOING.value and pair == attempt.pair:
+                code = end_own_txn(client, astuple(pair), attempt.asked, END_S, attempt.version)
+                attempt.code = code if attempt.asked else attempt.code
 
 
 def _look(scene: Scene, attempt: Attempt) -> None:

@@ -13,9 +13,10 @@ from . import mistakes
 from .faults import Fault, Kind, Schedule, Turn, draw
 from .play import broken
 from .sockets import Line
+from .two_phase import TwoPhase
 
+#: How many schedules are tried before a mistake counts as unseen.
 SEEDS = 300
-"""How many schedules are tried before a mistake counts as unseen."""
 
 PRODUCE, FETCH, INIT, ADD, END = 0, 1, 22, 24, 26
 Draw = Callable[[random.Random], Schedule]
@@ -87,6 +88,26 @@ def _ends_unheard(chance: random.Random) -> Schedule:
     return Schedule(chance.randrange(1 << 20), (fault,), turns=turns)
 
 
+def _asked_again(chance: random.Random) -> Schedule:
+    fault = Fault(INIT, chance.randrange(3), Kind.CODE, chance.choice((14.0, 15.0, 51.0)))
+    return Schedule(chance.randrange(1 << 20), (fault,), two_phase=TwoPhase(sleeps=(0.0, 70.0)))
+
+
+def _stops_to_speak_it(chance: random.Random) -> Schedule:
+    two_phase = TwoPhase(sleeps=(70.0, 0.0), mute=frozenset({1, 2}), granted=1)
+    return Schedule(chance.randrange(1 << 20), two_phase=two_phase)
+
+
+def _offered(chance: random.Random) -> Schedule:
+    return Schedule(chance.randrange(1 << 20), two_phase=TwoPhase())
+
+
+def _dies_and_stalls(chance: random.Random) -> Schedule:
+    first = chance.randrange(20)
+    turns = (first, Turn.DIES, 0.0), (first + chance.randrange(1, 30), Turn.STALLS, 70.0)
+    return Schedule(chance.randrange(1 << 20), turns=turns, two_phase=TwoPhase())
+
+
 MISTAKES = (
     Mistake("number not checked", mistakes.number_not_checked, _repeated_and_refused, "partition"),
     Mistake("late answer", mistakes.late_answer_on_a_kept_connection, _late_and_lost, "told that it is committed"),
@@ -149,7 +170,7 @@ MISTAKES = (
     Mistake("checksum", mistakes.checksum_not_checked, _struck(FETCH, Kind.FLIPPED, upto=8), "were read"),
     Mistake("error swallowed", mistakes.error_of_a_flush_swallowed, _struck(PRODUCE, Kind.CODE, 87), "partition"),
     Mistake("no answer is done", mistakes.no_answer_taken_for_done, _drawn, "partition", "query"),
-    Mistake("decision unheard", mistakes.decision_without_an_answer, _ends_unheard, "partition", "query"),
+    Mistake("decision unheard", mistakes.decision_without_an_answer, _ends_unheard, "EOS_LEDGER_TRUNCATED", "query"),
     Mistake("aborted heads", mistakes.aborted_heads_read, _ends_unheard, "", "query"),
     Mistake("aborted rows gathered", mistakes.aborted_rows_gathered, _drawn, "together"),
     Mistake("a part taken for all", mistakes.a_part_taken_for_all, _calm, "together"),
@@ -158,6 +179,11 @@ MISTAKES = (
     Mistake("aborted rows copied", mistakes.aborted_rows_copied, _calm, "partition", "copies"),
     Mistake("whole batches not counted", mistakes.whole_batches_not_counted, _calm, "for no good reason", "copies"),
     Mistake("halves lost", mistakes.halves_lost, _unmild, "partition", "copies"),
+    Mistake("plain after the first try", mistakes.plain_after_the_first_try, _asked_again, "has expired"),
+    Mistake("version given up", mistakes.version_given_up, _stops_to_speak_it, "has expired"),
+    Mistake("prepared transaction kept", mistakes.prepared_transaction_kept, _offered, "for no good reason"),
+    Mistake("forgotten", mistakes.forgotten_after_a_restart, _dies_and_stalls, "never expires was lost", "query"),
+    Mistake("left to a timeout", mistakes.leftovers_left_to_their_timeout, _dies_and_stalls, "is held", "query"),
     Mistake("ledger not fenced", mistakes.ledger_under_changing_names, _drawn, "", "query"),
 )
 

@@ -1,5 +1,6 @@
 """Kafka's transaction coordinator. By version 5 of EndTxn, as with transaction.version 2, an end raises the epoch; by
-those before it does not, and the transaction may begin once more at the same one.
+those before it does not, and the transaction may begin once more at the same one. With a timeout of `NEVER_MS`, that of
+two-phase commit, it does not time out.
 
 Where it departs from a real one: one object is every coordinator, its log is safe at once, epochs do not run out, and
 ids do not expire. `tests/simulation/coordinator.py` has those.
@@ -11,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from spark_eos.kafka.codes import Code
+from spark_eos.protocol.ports import NEVER_MS
 
 from .partition import Partition
 from .world import World
@@ -44,6 +46,7 @@ class Transactions:
         self._world, self._partitions, self._markers_s = world, partitions, markers_s
         self.entries: dict[str, Entry] = {}
         self.offsets: dict[str, dict[Place, int]] = {}
+        self.timed_out: set[tuple[str, int]] = set()  # id and epoch
         self._next_id = 1000
 
     def init(self, name: str, timeout_ms: int) -> tuple[int, int, int]:
@@ -67,19 +70,20 @@ class Transactions:
             return entry
         if entry.state != ONGOING:
             entry.state, entry.started, entry.begun = ONGOING, self._world.now, entry.begun + 1
-            self._world.at(entry.timeout_ms / 1000, self._time_out, name, entry.begun)
+            if entry.timeout_ms != NEVER_MS:
+                self._world.at(entry.timeout_ms / 1000, self._time_out, name, entry.begun)
         if place is not None:
             entry.places.add(place)
         return Code.NONE
 
     def verify(self, name: str, producer_id: int, epoch: int, place: Place | None, group: str | None = None) -> int:
         """A partition's leader asks, before it takes a batch, whether the client has added it; or a group's
-        coordinator does."""
+        coordinator does. TRANSACTION_ABORTABLE if not, which clients of old are told as INVALID_TXN_STATE."""
         entry = self._of_epoch(name, producer_id, epoch)
         if isinstance(entry, Code):
             return entry
         known = place in entry.places if place is not None else group in entry.groups
-        return Code.NONE if entry.state == ONGOING and known else Code.INVALID_TXN_STATE
+        return Code.NONE if entry.state == ONGOING and known else Code.TRANSACTION_ABORTABLE
 
     def _of_epoch(self, name: str, producer_id: int, epoch: int) -> Entry | Code:
         """The id's entry, if that may take something in now."""
@@ -154,4 +158,5 @@ class Transactions:
     def _time_out(self, name: str, begun: int) -> None:
         entry = self.entries[name]
         if entry.state == ONGOING and entry.begun == begun:
+            self.timed_out.add((name, entry.epoch))
             self._prepare(name, entry, commit=False, fences=True)

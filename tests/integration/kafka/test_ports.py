@@ -61,6 +61,25 @@ def test_ids_that_have_had_a_transaction_are_known(client, coordinator, begin, e
     wait_for(lambda: known() == expected, lambda: f"{known()}, expected {expected}")
 
 
+def test_the_newest_generations_of_a_query(client, coordinator, begin, end):
+    """That begun, and that committed, after those that are decided or from one on; numbers, not texts, are compared."""
+    begun = {n: begin(named(coordinator, generation=n)) for n in (2, 9, 10, 11)}
+    for n in (9, 10):
+        end(begun[n].asked, True)
+    begin(f"contract.-{coordinator._query}x-12-0-0")
+
+    def told(*decided: int, since: int = 0) -> tuple[int, int, int]:
+        known = coordinator.generations([begun[n].pair.id for n in decided], since=since)
+        return known.begun, known.committed, known.decided
+
+    if not client.has(client.brokers()[0], LIST_TRANSACTIONS_BY_PATTERN):
+        assert (told(), told(2)) == ((0, 0, 0), (0, 0, 2))
+        return
+    wait_for(lambda: told(9) == (11, 10, 9), lambda: f"{told(9)}")
+    assert (told(), told(2, 10), told(11)) == ((11, 10, 0), (11, 0, 10), (0, 0, 11))
+    assert (told(since=10), told(since=11), told(since=12)) == ((11, 10, 0), (11, 0, 0), (0, 0, 0))
+
+
 def test_ends_of_several_are_answered_one_by_one(coordinator, begin, end):
     """A lost one does not hide what became of the others."""
     done, lost, silent = (begin(named(coordinator, partition=p)) for p in range(3))

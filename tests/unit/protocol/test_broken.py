@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -17,22 +16,14 @@ from spark_eos.protocol.whole import FRESH_MS
 from tests.simulation.client import Producer
 from tests.simulation.codes import OK
 from tests.simulation.ledger import LEDGER, QUERY
-from tests.unit.protocol.test_stops import OUTPUT, TIMEOUT_MS, Brokers, on_brokers, stopped
-from tests.unit.protocol.test_whole import Killed, aborted_by_hand, kill, taken_by_retention
+from tests.support.dying import Killed, kill
+from tests.unit.protocol.test_stops import OUTPUT, TIMEOUT_MS, Brokers, on_brokers, on_version, stopped
+from tests.unit.protocol.test_verdicts import open_once_more
+from tests.unit.protocol.test_whole import aborted_by_hand, taken_by_retention
 
 BESIDE = ("output", 1)
 WEEK_MS = 8 * 24 * 3_600_000
 VERSIONS = pytest.mark.parametrize("version", [1, 2])
-
-
-def on_version(version: int, steps: Callable[[Brokers], object]) -> None:
-    """Steps on a cluster of this transaction.version."""
-
-    def below(brokers: Brokers) -> None:
-        brokers.cluster.transaction_version = version
-        steps(brokers)
-
-    on_brokers(below)
 
 
 def in_two_partitions(brokers: Brokers) -> tuple[Pair, MicroBatch]:
@@ -51,7 +42,7 @@ def visible(brokers: Brokers) -> list[int]:
     return [sum(bool(record.visible) for record in brokers.cluster.log(place).records) for place in (OUTPUT, BESIDE)]
 
 
-def open_once_more(brokers: Brokers, pair: Pair) -> int:
+def late_add(brokers: Brokers, pair: Pair) -> int:
     """A late request's answer."""
     return brokers.cluster.add(pair.id, pair.producer_id, pair.epoch, BESIDE).code
 
@@ -67,7 +58,7 @@ def test_what_was_aborted_in_one_partition_and_committed_is_not_written_again(ve
             commit(brokers.ports("commit.ended", kill), batch)
         assert visible(brokers) == [0, 1]
         if version == 1:
-            assert open_once_more(brokers, pair) == OK
+            assert late_add(brokers, pair) == OK
             stopped("EOS_ROWS_MISSING", lambda: settle_decided(brokers.ports(), QUERY, and_abort_broken=True))
         brokers.world.sleep(WEEK_MS)
         brokers.cluster.expire()
@@ -102,7 +93,7 @@ def test_who_still_commits_what_an_operator_has_aborted_is_told(version: int):
         def meanwhile() -> None:
             aborted_by_hand(brokers, pair)
             abort_broken(brokers.ports(), batch.written)
-            assert open_once_more(brokers, pair) != OK
+            assert late_add(brokers, pair) != OK
 
         stopped("EOS_TRANSACTION_LOST", lambda: commit(brokers.ports("commit.decided", meanwhile), batch))
         assert visible(brokers) == [0, 0]
@@ -188,3 +179,17 @@ def test_who_was_overtaken_while_it_began_does_not_say_that_the_ledger_is_lost()
         assert len(asked) == 2
 
     on_brokers(steps)
+
+
+def test_a_commit_shows_in_any_partition_of_its_transaction():
+    """Where retention has emptied the one with its first record, another one tells."""
+
+    def steps(brokers: Brokers) -> None:
+        pair, batch = in_two_partitions(brokers)
+        with pytest.raises(Killed):
+            commit(brokers.ports("commit.ended", kill), batch)
+        open_once_more(brokers, pair)
+        taken_by_retention(brokers, pair)
+        assert brokers.open("r2").decision.written[0].verdict is Verdict.COMMITTED
+
+    on_version(1, steps)

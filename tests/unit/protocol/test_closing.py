@@ -11,15 +11,8 @@ from spark_eos.protocol.closing import abort_undecided, is_waiting, settle_decid
 from spark_eos.protocol.head import NOBODY, Verdict
 from spark_eos.protocol.ports import State
 from tests.simulation.ledger import QUERY
+from tests.support.dying import Killed, kill
 from tests.unit.protocol.test_stops import Brokers, on_brokers
-
-
-class Killed(Exception):
-    """The driver is gone."""
-
-
-def kill() -> None:
-    raise Killed
 
 
 def decided(brokers: Brokers) -> tuple[str, str]:

@@ -122,6 +122,7 @@ def test_a_later_format_is_refused_by_number():
 
 
 ID = "spark-eos-0b9d2c46-6f0e-4b0e-9a0b-0f8f4a3d2c11-3-"
+#: What the first version of the library wrote.
 OF_FORMAT_1 = (
     b'{"decision":{"batch":7,"digest":18364758544493064720,"offsets":{"flights":{"0":120,"1":98}},"rev":1,"rows":11,'
     b'"tasks":3,"written":[[0,["spark-eos-0b9d2c46-6f0e-4b0e-9a0b-0f8f4a3d2c11-3-0-1",4711,2],5,1311768467294899695,'
@@ -129,7 +130,6 @@ OF_FORMAT_1 = (
     b'null]]},"driver":"0a1b2c","earlier":["run-2","run-1"],"endtxn":5,"format":1,"generation":3,"prefix":"spark-eos",'
     b'"run":"run-3"}'
 )
-"""What the first version of the library wrote."""
 
 
 def test_a_head_of_the_first_format_means_what_that_version_did():

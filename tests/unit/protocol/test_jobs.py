@@ -17,17 +17,10 @@ from spark_eos.protocol.run import open_run
 from tests.simulation.client import Producer, Refused
 from tests.simulation.ledger import LEDGER, PREFIX, QUERY
 from tests.simulation.partition_log import PartitionLog
+from tests.support.dying import Killed, kill
 from tests.unit.protocol.test_stops import OUTPUT, TIMEOUT_MS, Brokers, on_brokers, stopped
 
 JOB = Job("the job", "t", 1_000)
-
-
-class Killed(Exception):
-    """The driver is gone."""
-
-
-def kill() -> None:
-    raise Killed
 
 
 def open_one(brokers: Brokers, run: str, batch: int = 0) -> Head:

@@ -9,7 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_eos.protocol.names import SLOTS, TaskId, ledger_name, parse_task_name, query_in, task_name
+from spark_eos.protocol.names import (
+    SLOTS,
+    TaskId,
+    ledger_name,
+    parse_task_name,
+    query_in,
+    task_name,
+    tasks_since,
+)
 
 QUERY = "0b9d2c46-6f0e-4b0e-9a0b-0f8f4a3d2c11"
 
@@ -83,3 +91,19 @@ def test_the_query_in_a_transactional_id(task: TaskId):
     query = "0b9d2c46-6f0e-4b0e-9a0b-0f8f4a3d2c11"
     assert query_in(task_name("eos-of-ours", query, task)) == query
     assert query_in(task_name("eos", "q", task)) is None
+
+
+@given(task=tasks, since=st.integers(0, 2_000))
+def test_a_pattern_of_tasks_since_a_generation(task: TaskId, since: int):
+    """Those of this one and all later ones, of this query and prefix alone."""
+    pattern = re.compile(tasks_since("eos.", QUERY, since))
+    assert bool(pattern.fullmatch(task_name("eos.", QUERY, task))) == (task.generation >= since)
+    assert not pattern.fullmatch(task_name("eosX", QUERY, task))
+
+
+def test_each_number_is_in_the_pattern_or_not():
+    """Around powers of ten and nines, where a pattern of digits is easily wrong."""
+    for since in (0, 1, 9, 10, 19, 90, 99, 100, 109, 199, 999, 1000):
+        pattern = re.compile(tasks_since("eos", QUERY, since))
+        found = [n for n in range(1_200) if pattern.fullmatch(task_name("eos", QUERY, TaskId(n, 0, 0)))]
+        assert found == list(range(since, 1_200))

@@ -18,20 +18,13 @@ from spark_eos.protocol.replaying import begin, check_not_halted, go_back, inten
 from spark_eos.protocol.run import open_run
 from spark_eos.protocol.stops import check_halts, finishing
 from tests.simulation.ledger import PREFIX, QUERY
+from tests.support.dying import Killed, kill
 from tests.unit.protocol.test_stops import Brokers, on_brokers
 
 OFFSETS = {"in": {"0": 4}}
 UNFINISHED = Unfinished(QUERY, "/old", "/new", 0, ('{"in":{"0":4}}',), ("v1", "{}"), ("v1", "{}"))
 IN_PLACE = replace(UNFINISHED, to="/old", batch=0)
 HEIR = Successor("another", "/new")
-
-
-class Killed(Exception):
-    """The driver, or the operator, is gone."""
-
-
-def kill() -> None:
-    raise Killed
 
 
 def stopped(condition: str, step) -> EosError:

@@ -95,6 +95,16 @@ def on_brokers(steps: Callable[[Brokers], object]) -> None:
     world.run()
 
 
+def on_version(version: int, steps: Callable[[Brokers], object]) -> None:
+    """Steps on a cluster of this transaction.version."""
+
+    def below(brokers: Brokers) -> None:
+        brokers.cluster.transaction_version = version
+        steps(brokers)
+
+    on_brokers(below)
+
+
 def stopped(condition: str, call: Callable[[], object]) -> EosError:
     """The error that the call must end with."""
     with pytest.raises(EosError) as caught:
@@ -237,7 +247,7 @@ def test_a_ledger_that_was_lost_with_the_first_decision():
         commit(brokers.ports(), brokers.prepared(brokers.open("r1")))
         brokers.cluster.logs[LEDGER] = PartitionLog()
         stopped("EOS_LEDGER_HEAD_MISSING", lambda: brokers.open("r2"))
-        assert brokers.open("r3", begin_at=0).generation == 1
+        assert brokers.open("r3", begin_at=0).generation == 2
 
     on_brokers(steps)
 

@@ -14,12 +14,12 @@ from spark_eos.protocol.head import FENCING_END, PLAIN_END, Pair, Probe, Verdict
 from spark_eos.protocol.names import TaskId, ledger_name, task_name
 from spark_eos.protocol.ports import Description, EndTxnAnswer, State
 from spark_eos.protocol.verdicts import _verdict, abort_all, settle
-from tests.simulation.client import Producer
 from tests.simulation.codes import ABORTABLE, FENCED, OK
 from tests.simulation.ledger import LEDGER, PREFIX, QUERY
 from tests.simulation.partition_log import PartitionLog
-from tests.unit.protocol.test_stops import OUTPUT, TIMEOUT_MS, Brokers, on_brokers, stopped
-from tests.unit.protocol.test_whole import Killed, aborted_by_hand, kill, taken_by_retention, visible
+from tests.support.dying import Killed, kill
+from tests.unit.protocol.test_stops import OUTPUT, TIMEOUT_MS, Brokers, on_brokers, on_version, stopped
+from tests.unit.protocol.test_whole import aborted_by_hand, decided, taken_by_retention, visible
 
 PAIR = Pair("id", 17, 3)
 NEXT = replace(PAIR, epoch=4)
@@ -38,15 +38,6 @@ def test_what_a_description_is_evidence_of(described: Pair, state: State):
     assert _verdict(FENCING, description) is (fenced if described == NEXT else None)
 
 
-def decided(brokers: Brokers, *, ended: bool) -> Written:
-    """The one transaction of a decision whose driver has died, before or after it was committed."""
-    batch = brokers.prepared(brokers.open("r1"))
-    with pytest.raises(Killed):
-        commit(brokers.ports("commit.ended" if ended else "commit.decided", kill), batch)
-    (written,) = batch.written
-    return written
-
-
 def open_once_more(brokers: Brokers, pair: Pair) -> None:
     """A request of the attempt that comes late; its rows come late, too, and are known."""
     pair_of = pair.id, pair.producer_id, pair.epoch
@@ -62,12 +53,7 @@ def time_out(brokers: Brokers) -> None:
 
 def plain(steps: Callable[[Brokers], object]) -> None:
     """Steps on a cluster whose transaction.version is 1."""
-
-    def below(brokers: Brokers) -> None:
-        brokers.cluster.transaction_version = 1
-        steps(brokers)
-
-    on_brokers(below)
+    on_version(1, steps)
 
 
 def test_an_abort_after_the_commit_is_not_taken_for_the_transactions_own():
@@ -122,27 +108,6 @@ def test_what_retention_has_taken_while_it_was_open_is_broken():
         written = decided(brokers, ended=False)
         taken_by_retention(brokers, written.pair)
         stopped("EOS_DECISION_BROKEN", lambda: settle(brokers.ports(), [written]))
-
-    plain(steps)
-
-
-def test_a_commit_shows_in_any_partition_of_its_transaction():
-    """Where retention has emptied the one with its first record, another one tells."""
-
-    def steps(brokers: Brokers) -> None:
-        batch = brokers.prepared(brokers.open("r1"))
-        (pair,), (report,) = batch.pairs, batch.reports
-        beside = ("output", 1)
-        producer = Producer(brokers.world, brokers.cluster, pair.id, TIMEOUT_MS, PLAIN_END)
-        producer._pair = pair
-        producer.produce(beside, (0, 1))
-        begins = (report.written.probe, Probe(*beside, 0))
-        batch = replace(batch, reports=(replace(report, written=replace(report.written, begins=begins)),))
-        with pytest.raises(Killed):
-            commit(brokers.ports("commit.ended", kill), batch)
-        open_once_more(brokers, pair)
-        taken_by_retention(brokers, pair)
-        assert brokers.open("r2").decision.written[0].verdict is COMMITTED
 
     plain(steps)
 
@@ -223,7 +188,7 @@ def test_a_ledger_that_was_lost_is_missed_by_what_was_opened_once_more(timed_out
         brokers.take_the_ledger()
         brokers.cluster.logs[LEDGER] = PartitionLog()
         stopped("EOS_LEDGER_HEAD_MISSING", lambda: brokers.open("r2"))
-        assert brokers.open("r3", begin_at=0).generation == 1
+        assert brokers.open("r3", begin_at=0).generation == 2
 
     plain(steps)
 

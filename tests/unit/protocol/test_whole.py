@@ -10,11 +10,12 @@ import pytest
 from spark_eos.errors import Unclear
 from spark_eos.protocol.batch import commit
 from spark_eos.protocol.closing import settle_decided
-from spark_eos.protocol.head import Pair, Probe, Verdict
+from spark_eos.protocol.head import Pair, Probe, Verdict, Written
 from spark_eos.protocol.ports import Description, EndTxnAnswer, PartitionState, Ports, State
 from spark_eos.protocol.whole import AGED_MS, FRESH_MS
 from tests.simulation.client import Producer
 from tests.simulation.ledger import QUERY
+from tests.support.dying import Killed, kill
 from tests.unit.protocol.test_stops import OUTPUT, Brokers, on_brokers, stopped
 
 
@@ -36,17 +37,28 @@ def visible(brokers: Brokers) -> int:
     return sum(bool(record.visible) for record in log.records[log.begin :])
 
 
+def decided(brokers: Brokers, *, ended: bool = False) -> Written:
+    """The one transaction of a decision whose driver has died, before or after it was committed."""
+    batch = brokers.prepared(brokers.open("r1"))
+    with pytest.raises(Killed):
+        commit(brokers.ports("commit.ended" if ended else "commit.decided", kill), batch)
+    (written,) = batch.written
+    return written
+
+
+def created_anew(brokers: Brokers, pair: Pair) -> None:
+    """The topic was deleted and created, and nobody has written to it since: its leader names no producer."""
+    del brokers.cluster.logs[OUTPUT]
+
+
 TAKEN = pytest.mark.parametrize(
-    ("take", "said"), [(aborted_by_hand, "it was aborted there"), (taken_by_retention, "retention has moved")]
+    ("take", "said"),
+    [
+        (aborted_by_hand, "it was aborted there"),
+        (taken_by_retention, "retention has moved"),
+        (created_anew, "the topic was deleted"),
+    ],
 )
-
-
-class Killed(Exception):
-    """The driver is gone."""
-
-
-def kill() -> None:
-    raise Killed
 
 
 @TAKEN
@@ -73,10 +85,7 @@ def test_a_decision_whose_rows_are_gone_is_not_committed(take: Callable[[Brokers
     """However soon the next run comes. When the rest is aborted, as the hint says, the replay writes all of it."""
 
     def steps(brokers: Brokers) -> None:
-        batch = brokers.prepared(brokers.open("r1"))
-        (pair,) = batch.pairs
-        with pytest.raises(Killed):
-            commit(brokers.ports("commit.decided", kill), batch)
+        pair = decided(brokers).pair
         take(brokers, pair)
         error = stopped("EOS_DECISION_BROKEN", lambda: brokers.open("r2"))
         assert said in error.message
@@ -115,6 +124,7 @@ def test_a_partition_whose_rows_were_all_refused(noted: bool):
         batch = brokers.prepared(brokers.open("r1"))
         (pair,), beside = batch.pairs, ("output", 1)
         assert brokers.cluster.add(pair.id, pair.producer_id, pair.epoch, beside).code == 0
+        brokers.cluster.log(beside).mark(1, 0, commit=True)  # somebody else has written there
         (report,) = batch.reports
         written = replace(report.written, empty=(beside,) if noted else ())
         batch = replace(batch, reports=(replace(report, written=written),))
@@ -178,10 +188,7 @@ def test_rows_that_are_missing_after_the_commit_are_told():
     """Whoever committed it did not notice; the place of its first record shows it."""
 
     def steps(brokers: Brokers) -> None:
-        batch = brokers.prepared(brokers.open("r1"))
-        (pair,) = batch.pairs
-        with pytest.raises(Killed):
-            commit(brokers.ports("commit.decided", kill), batch)
+        pair = decided(brokers).pair
         aborted_by_hand(brokers, pair)
         brokers.cluster.end(pair.id, pair.producer_id, pair.epoch, commit=True, version=5, who="test")
         error = stopped("EOS_ROWS_MISSING", lambda: brokers.open("r2"))
@@ -209,10 +216,7 @@ def test_rows_that_retention_took_around_the_commit_cannot_be_told():
     """They were there when it began, and readers may have seen them after: nobody can say that they are missing."""
 
     def steps(brokers: Brokers) -> None:
-        batch = brokers.prepared(brokers.open("r1"))
-        (pair,) = batch.pairs
-        with pytest.raises(Killed):
-            commit(brokers.ports("commit.decided", kill), batch)
+        pair = decided(brokers).pair
         own = brokers.ports()
         end = own.coordinator.end
 
@@ -232,9 +236,7 @@ def test_a_leader_that_does_not_answer_is_no_proof():
     """Neither that the rows are there, nor that they are not."""
 
     def steps(brokers: Brokers) -> None:
-        batch = brokers.prepared(brokers.open("r1"))
-        with pytest.raises(Killed):
-            commit(brokers.ports("commit.decided", kill), batch)
+        decided(brokers)
         own = brokers.ports()
         own.data.partition = lambda *_: None
         error = stopped("EOS_OUTCOME_UNCLEAR", lambda: brokers.open("r2", own=replace(own)))
@@ -247,10 +249,7 @@ def test_a_leader_that_has_forgotten_its_producers():
     """A day after an operator has aborted it there, and nothing else was written: the log tells."""
 
     def steps(brokers: Brokers) -> None:
-        batch = brokers.prepared(brokers.open("r1"))
-        (pair,) = batch.pairs
-        with pytest.raises(Killed):
-            commit(brokers.ports("commit.decided", kill), batch)
+        pair = decided(brokers).pair
         aborted_by_hand(brokers, pair)
         own = brokers.ports()
         own.data.partition = lambda *_: None

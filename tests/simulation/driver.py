@@ -1,0 +1,307 @@
+"""One start of a query: what it plans, the stage that writes it, commit and abort, and what it does after a stop."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from spark_eos.errors import EosError, TopicError
+from spark_eos.protocol.batch import abort, commit, take_ahead
+from spark_eos.protocol.jobs import BATCH, clear_late, complete
+from spark_eos.protocol.micro_batch import MicroBatch
+from spark_eos.protocol.ports import Ports, Term
+from spark_eos.protocol.sweep import SWEEPS_AFTER_S, sweep
+from spark_eos.protocol.task import TaskReport
+
+from .ledger import QUERY
+from .operator import abort_broken
+from .plan import Clocks, Deal, notes_of
+from .processes import Ahead, Application, Process
+from .stage import NAMED, Stage
+from .world import Actor, Killed, Violation
+
+if TYPE_CHECKING:
+    from .spark import Query
+
+#: For so long the driver does not look again at how many partitions the ledger has.
+FACTS_MS = 30_000
+
+#: Errors that no start with this checkpoint, or of this batch write, gets rid of.
+_FINAL = (
+    "EOS_OUTCOME_GONE",
+    "EOS_ROWS_MISSING",
+    "EOS_LEDGER_HEAD_LOST",
+    "EOS_LEDGER_HEAD_MISSING",
+    "EOS_LEDGER_TRUNCATED",
+    "EOS_REPLAY_DIVERGED",
+)
+
+#: When the abort of a batch write looks once more.
+_LATER_MS = (1_000, 2_000)
+
+
+class Stopped(Exception):
+    """Spark itself ends the query: a failed stage, a second writer in the checkpoint, query.stop()."""
+
+
+class Driver:
+    """One start of the query. ``run`` is Spark's run id; ``planned``: what it reads in each micro-batch."""
+
+    def __init__(self, query: Query, number: int, application: Application) -> None:
+        self.query, self.world, self.application = query, query.world, application
+        self.run = f"r{number}" if query.id == QUERY else f"{query.id}/r{number}"
+        self.tasks = query.plan.tasks[number % len(query.plan.tasks)]
+        self.library = query.plan.libraries[number % len(query.plan.libraries)]
+        self.group = query.plan.groups[number % len(query.plan.groups)]
+        self.two_phase = query.plan.two_phase[number % len(query.plan.two_phase)]
+        self.deal = query.plan.deals[number % len(query.plan.deals)]
+        self.alive, self.interrupted, self.resting = True, False, -1
+        self.ledger_partitions = self._looked = 0
+        self.dealt: dict[int, tuple[int, Deal]] = {}
+        self.planned: dict[int, tuple[int, int]] = {}
+        self.stage: Stage | None = None
+        self.actor: Actor | None = None
+        self.background: Actor | None = None
+        self.calls: list[Actor] = []
+
+    def drive(self) -> None:
+        try:
+            self._check_topic()
+            self._write_job() if self.query.plan.runs else self._run()
+            why = "done"
+        except Stopped as stopped:
+            why = str(stopped)
+        except EosError as error:
+            why = error.condition
+            self.query.stopped(error)
+            self._heed(error)
+        self.alive = False
+        self.query.ended(why, self.application.name)
+
+    def _check_topic(self) -> None:
+        """As the library does before a query starts."""
+        topic = self.query.plan.topic
+        if topic in self.query.cluster.leaders.deleted:
+            raise TopicError("EOS_TOPIC_MISSING", f"There is no topic {topic}.", hint="Create it.")
+
+    def _heed(self, error: EosError) -> None:
+        if error.condition == "EOS_REPAIR_NEEDS_SAME_TASKS":
+            self._deal_as_before(max(self.query.offsets))
+        if error.condition == "EOS_REPAIR_BY_OTHER_TASKS":
+            self.query.forced[error.parameters["batch"]] = self.dealing(error.parameters["batch"])
+        if error.condition == "EOS_TOPIC_MISSING":
+            self.query.create(self.query.plan.topic)
+        if error.condition == "EOS_DECISION_BROKEN":
+            abort_broken(self.world, self.query.cluster, self.query.id)
+        if error.condition == "EOS_TRANSACTION_TOO_OLD" and "set the clocks" in error.hint:
+            self.query.set_clocks(Clocks())
+        behind = (
+            error.condition == "EOS_CHECKPOINT_BEHIND" and error.parameters["decided"] > self.query.checkpoint.newest
+        )
+        if behind or error.condition in _FINAL:
+            self.query.over = True
+
+    def _deal_as_before(self, batch: int) -> None:
+        """The user puts back what the run had that made the decision."""
+        query = self.query
+        run = query.decider(batch)
+        before = next(driver for driver in query.drivers if driver.run == run)
+        query.forced[batch] = before.dealing(batch)
+
+    def ports(self, process: Process) -> Ports:
+        clocks = self.query.clocks
+        ahead_ms = clocks.tasks if process in self.application.tasks else clocks.driver
+        known = self.query.id, self.ledger_partitions, self.group
+        return process.ports(self.world, self.query.cluster, known, ahead_ms)
+
+    def dealing(self, batch: int) -> tuple[int, Deal]:
+        """To how many tasks, and how, this run deals a micro-batch's rows."""
+        return self.dealt.get(batch) or self.query.forced.get(batch) or (self.tasks, self.deal)
+
+    @property
+    def may_commit(self) -> bool:
+        """Also when it is dead, if a process of it goes on."""
+        return self.alive or any(not call.killed and not call.done for call in self.calls)
+
+    def die(self, with_commit: bool) -> None:
+        self.alive = False
+        assert self.actor is not None
+        self.world.kill(self.actor)
+        if self.calls and with_commit:
+            self.world.kill(self.calls[-1])
+        if self.background is not None and with_commit:
+            self.world.kill(self.background)
+        if self.stage is not None:
+            self.stage.end()
+        self.query.ended("died")
+
+    def _run(self) -> None:
+        query = self.query
+        if query.checkpoint.torn:
+            query.checkpoint.torn = False
+            raise Stopped("EOS_CHECKPOINT_DAMAGED")
+        batch, newest = query.checkpoint.next, query.checkpoint.newest
+        while batch < len(query.plan.rows):
+            self._plan_batch(batch, newest)
+            reports = self._run_stage(batch)
+            process = self._commit(batch, reports)
+            self.world.point("commit log")
+            if batch in query.committed:
+                raise Stopped("commit log written by another")
+            query.committed.add(batch)
+            query.logged(self.group, self.planned[batch][1])
+            self._idle(batch, process)
+            batch += 1
+
+    def _write_job(self) -> None:
+        """One run of a batch write. All that the one before has left is in the ledger."""
+        self.query.offsets[BATCH] = self.planned[BATCH] = (0, self.query.plan.rows[BATCH])
+        self._look()
+        reports = self._run_stage(BATCH)
+        self._commit(BATCH, reports)
+        self.query.committed.add(BATCH)
+        self.query.ends += 1
+
+    def _idle(self, batch: int, process: Process) -> None:
+        """Nothing to read for a while; in the process that commits, what is left open is looked for."""
+        if not self.query.plan.idle_ms:
+            return
+        self.resting = batch
+        sweeper = self.world.spawn(f"sweep {self.run} b{batch}", "sweep", lambda: self._sweep(batch, process))
+        process.sweepers[self.query.id] = sweeper
+        self.world.wait(lambda: self.interrupted, self.query.plan.idle_ms)
+        self.query.rested()
+        self.resting = -1
+        if self.interrupted:
+            raise Stopped("query.stop()")
+
+    def _sweep(self, batch: int, process: Process) -> None:
+        own = self.ports(process)
+        taking = process.ahead.get(self.query.id)
+        self.world.wait(lambda: taking is None or taking.actor.done)
+        for seconds in SWEEPS_AFTER_S:
+            self.world.wait(lambda: self.resting != batch, 1000 * seconds)
+            if self.resting != batch:
+                return
+            with contextlib.suppress(EosError):
+                sweep(own, self.run, batch)
+
+    def _plan_batch(self, batch: int, newest: int) -> None:
+        """The offset log is written before the micro-batch runs; a replay finds it."""
+        offsets = self.query.offsets
+        self._look()
+        if batch != newest:
+            self.world.point("offset log")
+            if batch in offsets:
+                raise Stopped("offset log written by another")
+            offsets[batch] = self.query.checkpoint.planned(batch)
+        self.planned[batch] = offsets[batch]
+
+    def _look(self) -> None:
+        if not self.ledger_partitions or self.world.now - self._looked > FACTS_MS:
+            self.ledger_partitions, self._looked = self.query.cluster.ledger_partitions, self.world.now
+
+    def _run_stage(self, batch: int) -> tuple[TaskReport, ...]:
+        self.dealt[batch] = tasks, _ = self.dealing(batch)
+        self.stage = stage = Stage(self, batch, tasks)
+        stage.begin()
+        self.world.wait(lambda: stage.over or self.interrupted)
+        if stage.failure is None and not self.interrupted:
+            return tuple(stage.reports[p] for p in range(tasks))
+        stage.end()
+        self._abort(batch, self.run if stage.reports else None)
+        raise stage.failure or Stopped("query.stop()")
+
+    def _commit(self, batch: int, reports: tuple[TaskReport, ...]) -> Process:
+        """The process that has done it."""
+        offsets = {"source": {"0": self.planned[batch][1]}} if self.group else None
+        plan = self.query.plan
+        notes = notes_of(batch, plan.rows[batch]) if plan.notes else None
+        body = MicroBatch(self.run, batch, reports, offsets, group=self.group, two_phase=self.two_phase, notes=notes)
+        process = self.application.process(self.application.calls)
+        try:
+            ahead = self._taken_ahead(process)
+            self._in_process(process, "commit", lambda own: self._commit_all(own, body, ahead))
+            if not self.query.plan.runs:
+                self._take_ahead(process)
+        except BaseException as error:
+            if not isinstance(error, Killed):
+                self._abort(batch, self.run)
+            raise
+        return process
+
+    def _commit_all(self, own: Ports, body: MicroBatch, ahead: Term | None) -> None:
+        commit(own, body, ahead)
+        if self.query.plan.runs:
+            complete(own, self.run)
+
+    def _take_ahead(self, process: Process) -> None:
+        """In the process that commits, while the next micro-batch runs; a commit without it takes the ledger itself."""
+
+        def run() -> None:
+            with contextlib.suppress(EosError):
+                taking.term = take_ahead(self.ports(process), self.run)
+
+        self.background = self.world.spawn(f"ahead {self.run}", "ahead", run)
+        process.ahead[self.query.id] = taking = Ahead(self.run, self.background)
+
+    def _taken_ahead(self, process: Process) -> Term | None:
+        """What goes on in the process is ended; the ledger, if it was taken there for this run."""
+        ahead, sweeper = process.ahead.pop(self.query.id, None), process.sweepers.pop(self.query.id, None)
+        for actor in (ahead and ahead.actor, sweeper):
+            if actor is not None:
+                self.world.wait(lambda actor=actor: actor.done or self.interrupted)
+        if self.interrupted:
+            raise Stopped("query.stop()")
+        return ahead.term if ahead is not None and ahead.run == self.run else None
+
+    def _abort(self, batch: int, run: str | None) -> None:
+        """Nobody hears what it raises. ``run``: None where no task has said whose it is."""
+        self.interrupted = False
+        process = self.application.process(self.application.calls)
+        try:
+            self._taken_ahead(process)
+            self._in_process(process, "abort", lambda own: self._abort_run(own, batch, run))
+        except (EosError, Stopped):
+            return
+
+    def _abort_run(self, own: Ports, batch: int, run: str | None) -> None:
+        """What ``spark_eos.sink.writer`` does, or ``batch_writer``, which knows its run."""
+        if self.query.plan.runs:
+            abort(own, self.run, batch)
+            for ms in _LATER_MS:
+                self.world.sleep(ms)
+                abort(own, self.run, batch)
+                clear_late(own)
+            return
+        if run is None:
+            head = own.ledger.read()
+            run = head.run if head is not None and head.driver == self.application.name else None
+        if run is not None:
+            abort(own, run, batch)
+
+    def _in_process(self, process: Process, role: str, body: Callable[[Ports], object]) -> None:
+        """It goes on when the driver no longer waits for it."""
+        outcome: list[EosError | None] = []
+
+        def run() -> None:
+            try:
+                body(self.ports(process))
+                outcome.append(None)
+            except EosError as error:
+                outcome.append(error)
+            except Violation:
+                raise
+            except Exception as error:
+                raise Violation(NAMED, f"{role} ended with {error!r}") from error
+
+        process.user = call = self.world.spawn(f"{role} {self.run}", role, run)
+        self.calls.append(call)
+        self.world.wait(lambda: bool(outcome) or self.interrupted or call.killed)
+        if self.interrupted:
+            raise Stopped("query.stop()")
+        if not outcome:
+            raise Stopped(f"the process of {role} died")
+        if outcome[0] is not None:
+            raise outcome[0]

@@ -1,0 +1,103 @@
+"""Checkpoints whose newest files are lost: every row once, or a stop that says why, as in
+``tests/integration/sink/test_damaged_checkpoints.py`` and ``tests/chaos/test_unsynced.py``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from spark_eos.errors import ProtocolStop
+from spark_eos.protocol import batch, run
+from spark_eos.protocol.task import Assignment, Work
+
+from . import invariants
+from . import task as tasks
+from .checkpoint import LOSSES
+from .machine import play
+from .plan import Plan
+from .schedule import Extras, Schedule
+from .test_known_mistakes import Mistake, see
+from .world import Fault, Strike
+
+ALWAYS = Extras(losses=1.0)
+AS_IT_WAS, WITH_MORE_ROWS, TORN = 0, len(LOSSES), 3 * len(LOSSES)
+BEHIND = "EOS_CHECKPOINT_BEHIND"
+
+
+def _replays_not_compared(patch: pytest.MonkeyPatch) -> None:
+    """A micro-batch of a number that is decided is taken for the one that was."""
+    patch.setattr(batch, "compare", lambda *_: None)
+
+
+def _behind_taken_for_done(patch: pytest.MonkeyPatch) -> None:
+    """Micro-batches before the last decision are counted, and passed."""
+
+    def unless_behind(module: Any, name: str, otherwise: Any) -> None:
+        step = getattr(module, name)
+
+        def passing(*given: Any, **more: Any) -> Any:
+            try:
+                return step(*given, **more)
+            except ProtocolStop as stop:
+                if stop.condition != BEHIND:
+                    raise
+                return otherwise(*given)
+
+        patch.setattr(module, name, passing)
+
+    unless_behind(run, "_checked", lambda ports, head, start: head)
+    unless_behind(tasks, "assign", lambda *_: Assignment(Work.COUNT, None))
+    unless_behind(batch, "_next_decision", lambda *_: None)
+
+
+_ROWS = (invariants.NOT_LOST, invariants.NOT_DOUBLED, invariants.OFFSETS)
+MISTAKES = (
+    Mistake("a replay that is not compared", _replays_not_compared, _ROWS, extras=ALWAYS),
+    Mistake("what is behind passes what is decided", _behind_taken_for_done, (*_ROWS, "goes on"), extras=ALWAYS),
+)
+
+
+@pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.name)
+def test_the_mistake_is_seen(mistake: Mistake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the mistake put back, rows are lost or doubled, or Spark finds its log written; without, none of it."""
+    see(mistake, monkeypatch)
+
+
+def _stops(lost: str, at: str, how: int = AS_IT_WAS, batch: int = 2) -> list[str]:
+    """How a query of four micro-batches ends, each time, that loses files at a point of this micro-batch."""
+    fault = Fault(0, Strike.CHECKPOINT_LOST, LOSSES.index(lost) + how, at)
+    for _ in range(batch):
+        fault = Fault(0, Strike.STALL, 1, "commit log", fault)
+    return play(Schedule(Plan(rows=(3, 4, 3, 6), tasks=(2,)), (fault,))).query.stops
+
+
+def test_a_commit_that_is_lost_is_made_again() -> None:
+    """The micro-batch runs again, and was decided."""
+    assert _stops("commits", "offset log", batch=1) == ["died", "done"]
+    assert _stops("commits", "offset log", TORN, batch=1) == ["died", "EOS_CHECKPOINT_DAMAGED", "done"]
+
+
+@pytest.mark.parametrize("how", [AS_IT_WAS, WITH_MORE_ROWS])
+def test_a_micro_batch_that_is_planned_anew_before_its_decision(how: int) -> None:
+    """Whatever it reads now, it is decided for the first time."""
+    assert _stops("offsets", "commit.verified", how) == ["died", "done"]
+
+
+def test_a_micro_batch_that_is_planned_anew_after_its_decision() -> None:
+    """It must be the same as it was."""
+    assert _stops("offsets", "commit.decided") == ["died", "done"]
+    assert _stops("offsets", "commit.decided", WITH_MORE_ROWS) == ["died", "EOS_REPLAY_DIVERGED"]
+
+
+@pytest.mark.parametrize("lost", ["both of two", "both of all"])
+def test_a_checkpoint_of_yesterday(lost: str) -> None:
+    """The output is ahead of it by two micro-batches or more; by one, that one is only planned anew."""
+    assert _stops(lost, "commit.decided") == ["died", BEHIND]
+    assert _stops("both of two", "commit.verified") == ["died", "done"]
+
+
+def test_offsets_that_are_behind_the_commits() -> None:
+    """Spark runs what it has the offsets of, though it has passed that."""
+    assert _stops("offsets", "offset log") == ["died", BEHIND]

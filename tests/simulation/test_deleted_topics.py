@@ -1,0 +1,89 @@
+"""Output topics that are deleted, and created anew: what was in them is gone with them, and nothing else is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from spark_eos.protocol import verdicts, whole
+from spark_eos.protocol.ports import Found
+
+from . import invariants, operator
+from .machine import play
+from .plan import Plan
+from .scenes import DECIDED, SIZES, Scene
+from .schedule import Extras, Schedule
+from .test_known_mistakes import Mistake, see
+from .world import Fault, Strike
+
+ALWAYS = Extras(topics=1.0)
+AT_ONCE, MISSING = 60, 3
+
+_FORGOTTEN: Scene = (
+    (Strike.DRIVER_DIES, SIZES, (*DECIDED, "commit.ended")),
+    (Strike.TOPIC_DELETED, SIZES, ("task: ledger ",)),
+    (Strike.WEEK_PASSES, SIZES, ("task: ledger ", "open.taken")),
+)
+
+
+def _asked_for_ever(patch: pytest.MonkeyPatch) -> None:
+    """A leader that names no producer has not answered, whatever its log says."""
+
+    def state_of(ports: Any, topic: str, partition: int, w: Any) -> Any:
+        for _ in ports.retrying():
+            state = ports.data.partition(topic, partition)
+            if state is not None:
+                return state
+        raise whole._silent(topic, partition)
+
+    patch.setattr(whole, "_state_of", state_of)
+
+
+def _gone_taken_for(found: Found) -> Any:
+    """Where the log does not have the place any more, one outcome is as likely as the other."""
+
+    def put_back(patch: pytest.MonkeyPatch) -> None:
+        by_log = verdicts.fate_by_log
+        told = lambda ports, w: found if (fate := by_log(ports, w)) is Found.GONE else fate  # noqa: E731
+        patch.setattr(verdicts, "fate_by_log", told)
+
+    return put_back
+
+
+MISTAKES = (
+    Mistake(
+        "a topic without producers is asked for ever", _asked_for_ever, ("goes on", operator.NOTHING_HELD), None, ALWAYS
+    ),
+    Mistake(
+        "what is gone is taken for lost", _gone_taken_for(Found.MISSING), (invariants.TRUE_VERDICTS,), (_FORGOTTEN,)
+    ),
+)
+
+
+@pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.name)
+def test_the_mistake_is_seen(mistake: Mistake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the mistake put back, some schedule breaks an invariant that stands against it; without, it breaks none."""
+    see(mistake, monkeypatch)
+
+
+def _stops(at: str, how: int, *, two_phase: bool = False) -> list[str]:
+    """How a query ends, each time, whose topic is deleted at this point of its first micro-batch, and whose driver dies
+    then."""
+    faults = Fault(0, Strike.DRIVER_DIES, 0, at), Fault(0, Strike.TOPIC_DELETED, how, at)
+    return play(Schedule(Plan(rows=(4, 3), tasks=(2,), two_phase=(two_phase,)), faults)).query.stops
+
+
+@pytest.mark.parametrize("two_phase", [False, True])
+def test_a_topic_that_is_created_anew(two_phase: bool) -> None:
+    """What is not decided is written again. What is decided and open is aborted as the error says, then written again;
+    what was committed is gone."""
+    assert _stops("commit.entered", AT_ONCE, two_phase=two_phase) == ["died", "done"]
+    assert _stops("commit.decided", AT_ONCE, two_phase=two_phase) == ["died", "EOS_DECISION_BROKEN", "done"]
+    assert _stops("commit.ended", AT_ONCE, two_phase=two_phase) == ["died", "done"]
+
+
+def test_a_topic_that_is_missing() -> None:
+    """No start gets past it; then it is as above."""
+    assert _stops("commit.entered", MISSING) == ["died", "EOS_TOPIC_MISSING", "done"]
+    assert _stops("commit.decided", MISSING) == ["died", "EOS_TOPIC_MISSING", "EOS_DECISION_BROKEN", "done"]

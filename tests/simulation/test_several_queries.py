@@ -1,0 +1,76 @@
+"""Several queries that run the protocol in one ledger, on the same brokers, some in one application."""
+
+from __future__ import annotations
+
+import random
+import re
+from typing import Any
+
+import pytest
+
+from . import ledger
+from .invariants import NEIGHBOURS
+from .machine import play
+from .neighbours import OTHERS, query_of
+from .plan import QUERY, Plan
+from .processes import Process
+from .schedule import Extras, Schedule, draw
+from .test_known_mistakes import Mistake, see
+
+ALWAYS = Extras(others=1.0)
+BESIDE = tuple(Plan(rows=(3, 4), tasks=(2,), groups=(f"group of {id}",), id=id) for id in OTHERS)
+
+
+def _by_prefix(patch: pytest.MonkeyPatch) -> None:
+    """What begins as the query's transactional ids do, and ends as those of a task, is taken for its own."""
+    tail = re.compile(r".*-(\d+)-\d+-([01])(?:-\d+)?(?:-r\d+)?")
+
+    def sloppy(prefix: str, query: str, name: str, *, before: Any = None, of: Any = None) -> bool:
+        match = tail.fullmatch(name)
+        generation, slot = (int(match[1]), int(match[2])) if match is not None else (0, 0)
+        return match is not None and of in (None, (generation, slot)) and (before is None or generation < before)
+
+    patch.setattr(ledger, "is_task_name", sloppy)
+
+
+def _kept_without_the_query(patch: pytest.MonkeyPatch) -> None:
+    """A process has one reader of the ledger, whichever query it works for."""
+    patch.setattr(Process, "key_of", lambda self, known: (QUERY, known[1], None))
+
+
+MISTAKES = (
+    Mistake("a clean-up by the prefix of names", _by_prefix, (NEIGHBOURS,), extras=ALWAYS),
+    Mistake("a reader that is kept without the query", _kept_without_the_query, (NEIGHBOURS,), extras=ALWAYS),
+)
+
+
+@pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.name)
+def test_the_mistake_is_seen(mistake: Mistake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the mistake put back, one query is at what is another's; without, none is."""
+    see(mistake, monkeypatch)
+
+
+@pytest.mark.parametrize("topic", ["out", "out-x"])
+@pytest.mark.parametrize("together", [False, True])
+def test_quiet_queries_write_everything_once(together: bool, topic: str) -> None:
+    """Without faults, one start of each is enough, in one application or in several, to one topic or to two."""
+    first = Plan(rows=(3, 4, 0, 6), tasks=(2,), keeps=together, topic=topic)
+    run = play(Schedule(first, others=BESIDE, together=together))
+    assert [query.stops for query in run.queries] == [["done"]] * (1 + len(BESIDE))
+    assert len(run.queries[0].applications.all) == 1
+
+
+def test_some_schedules_have_several() -> None:
+    """Enough that each run of the tests has them, few enough that they cost little."""
+    several = [seed for seed in range(1_000) if draw(random.Random(seed)).others]
+    assert 20 < len(several) < 100
+
+
+@pytest.mark.parametrize(
+    ("actor", "query"),
+    [("commit r0", QUERY), ("cleaner task q-x/r1 b0 p0.0.0", "q-x"), ("task r3 b0 p1.0.0 itself", QUERY)],
+)
+def test_whose_an_actor_is(actor: str, query: str) -> None:
+    """By the run in its name; an actor of no run is nobody's."""
+    assert query_of(actor) == query
+    assert query_of("operator 55") is None

@@ -1,0 +1,68 @@
+"""Two-phase commit on brokers that answer in bytes: who may not have it is told why, and who has it takes its time."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from spark_eos.protocol.names import ledger_name
+
+from .faults import Schedule, Turn
+from .play import PLAYS, Stage, staged
+from .query import QUERY, Progress, start
+from .two_phase import TwoPhase
+
+BOTH = frozenset({1, 2})
+#: As many points as a run comes through that writes three micro-batches, or some more.
+POINTS = 45
+
+
+def played(schedule: Schedule) -> Stage:
+    with staged(schedule) as stage:
+        PLAYS["query"](stage)
+        return stage
+
+
+@pytest.mark.parametrize(
+    ("plan", "level", "condition"),
+    [
+        (TwoPhase(mute=BOTH), 2, "EOS_TWO_PHASE_UNAVAILABLE"),
+        (TwoPhase(mute=frozenset({2})), 2, "EOS_TWO_PHASE_UNAVAILABLE"),
+        (TwoPhase(unset=frozenset({1})), 2, "EOS_TWO_PHASE_UNAVAILABLE"),
+        (TwoPhase(unset=BOTH, secret=True), 2, "EOS_TWO_PHASE_REFUSED"),
+        (TwoPhase(forbidden=True), 2, "EOS_TWO_PHASE_REFUSED"),
+        (TwoPhase(), 1, "EOS_TRANSACTION_VERSION"),
+    ],
+)
+def test_a_start_says_why_it_cannot_have_it(plan: TwoPhase, level: int, condition: str) -> None:
+    """And writes nothing; without the option, the query goes on."""
+    with staged(Schedule(1, level=level, two_phase=plan)) as stage:
+        progress = Progress(2)
+        scene = replace(stage.scene, two_phase=plan)
+        start(scene, progress)
+        assert [stop.condition for stop in progress.stops] == [condition]
+        assert not any(log.batches for log in stage.cluster.partitions.values())
+        start(scene, progress)
+        assert (progress.done, len(progress.stops)) == (2, 1)
+
+
+@pytest.mark.parametrize(
+    ("plan", "condition"),
+    [
+        (TwoPhase(mute=BOTH, granted=3), "EOS_TWO_PHASE_UNAVAILABLE"),
+        (TwoPhase(unset=BOTH, granted=3), "EOS_TWO_PHASE_REFUSED"),
+        (TwoPhase(forbidden=True, granted=3), "EOS_TWO_PHASE_REFUSED"),
+    ],
+)
+def test_a_query_from_which_it_is_withdrawn(plan: TwoPhase, condition: str) -> None:
+    """The task that is refused says so; what was decided by it before is settled without it."""
+    assert condition in [stop.condition for stop in played(Schedule(1, two_phase=plan)).stops]
+
+
+@pytest.mark.parametrize("nth", range(0, POINTS, 4))
+def test_a_driver_that_sleeps_goes_on(nth: int) -> None:
+    """For longer than plain transactions live, wherever it is: nothing has expired, and no start is needed."""
+    stage = played(Schedule(1, turns=((nth, Turn.STALLS, 400.0),), two_phase=TwoPhase()))
+    assert stage.stops == []
+    assert {name for name, _ in stage.cluster.transactions.timed_out} <= {ledger_name("tx", QUERY)}
