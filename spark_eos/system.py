@@ -1,7 +1,7 @@
 """What speaking to brokers takes from the operating system: sockets, which of them are ready, and clocks.
 
-It is the one seam between the connections and the world: a simulation puts its own in the place of these names, so they
-are called as ``system.monotonic()``, and never imported by themselves. TLS needs real sockets.
+It is the one seam between the connections and the world: a simulation replaces these names by its own, so they are
+called as ``system.monotonic()``, and never imported by themselves. TLS needs real sockets.
 """
 
 from __future__ import annotations

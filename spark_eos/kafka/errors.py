@@ -122,6 +122,17 @@ TWO_PHASE_NEEDS = (
 )
 
 
+def two_phase_unavailable(kafka: KafkaProperties, brokers: list[int], why: str) -> KafkaError:
+    """The error where these brokers do not offer two-phase commit; ``why`` says what they do not do, or have."""
+    return KafkaError(
+        "EOS_TWO_PHASE_UNAVAILABLE",
+        f"'transaction.two.phase.commit' is true, but of the brokers of {kafka.bootstrap_servers} these {why}: "
+        f"{', '.join(map(str, brokers))}.",
+        hint=f"It needs {TWO_PHASE_NEEDS}. Or remove the option.",
+        brokers=brokers,
+    )
+
+
 def two_phase_refused(name: str) -> KafkaError:
     """The error for an InitProducerId with two-phase commit that was refused with code 53, whatever the reason."""
     return KafkaError(

@@ -102,7 +102,7 @@ def topic_config(kafka: KafkaProperties, topic: str) -> dict[str, str]:
 def create_topic(
     kafka: KafkaProperties, topic: str, partitions: int, replication: int, config: Mapping[str, str]
 ) -> tuple[int, str]:
-    """Create a topic: Kafka's error code, and what the broker says to it. Raises ConnectionFailed.
+    """Create a topic: Kafka's error code, and the broker's message. Raises ConnectionFailed.
 
     ``replication``: -1 for the brokers' default. TOPIC_ALREADY_EXISTS may be an answer to one's own first request.
     """
@@ -124,7 +124,7 @@ def create_topic(
 
 
 def add_partitions(kafka: KafkaProperties, topic: str, partitions: int) -> tuple[int, str]:
-    """Let a topic have so many: Kafka's error code, and what the broker says to it. Raises ConnectionFailed.
+    """Let a topic have this many partitions: Kafka's error code, and the broker's message. Raises ConnectionFailed.
 
     INVALID_PARTITIONS: it has as many, or more. That may be an answer to one's own first request.
     """

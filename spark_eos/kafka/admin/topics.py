@@ -24,7 +24,6 @@ from spark_eos.topic_partition import PartitionOffsets, TopicPartition
 #: What `offsets_at` says of a partition without a record of that time or later.
 NO_OFFSET = -1
 
-
 K = TypeVar("K")
 
 #: Seconds until a silent cluster is an error.
@@ -39,7 +38,6 @@ _MAY_BE_MISSING_S = 1.0
 #: Operations on a topic, as bits of what Metadata says of this user; and that it says nothing of them.
 _OPERATIONS = {"READ": 1 << 3, "WRITE": 1 << 4}
 _NOT_TOLD = -(2**31)
-
 
 #: The id of each topic where brokers have none.
 NO_TOPIC_ID = "A" * 22

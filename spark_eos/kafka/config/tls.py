@@ -39,7 +39,7 @@ class Tls:
         """For a new connection: certificates that were replaced since the last one are read anew.
 
         Raises OSError, also for a certificate that does not fit its key, as while they are being replaced; OptionError
-        for a store that is of no use.
+        for a store that cannot be used.
         """
         with self._lock:
             stamps = self._stamps_now()

@@ -33,7 +33,7 @@ _LARGEST = 1 << 20
 
 
 class TokenRefused(OSError):
-    """This user gets no token, and asking again is vain."""
+    """This user gets no token, and retrying will not help."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def token_settings(user: Mapping[str, str]) -> dict[str, str]:
 
 
 def token(settings: Mapping[str, str]) -> Token:
-    """One that is good for some time yet. Raises OSError, `TokenRefused` where asking again is vain."""
+    """One that is good for some time yet. Raises OSError, `TokenRefused` where retrying will not help."""
     key = frozenset(settings.items())
     with _lock:
         known = _tokens.get(key)

@@ -377,7 +377,7 @@ _clients_lock = threading.Lock()
 
 
 def broker_client(properties: KafkaProperties) -> BrokerClient:
-    """The process's client for a cluster. The one that was used longest ago is closed when there are too many."""
+    """The process's client for a cluster. The least recently used one is closed when there are too many."""
     key = properties, os.getpid()
     with _clients_lock:
         client = _clients.pop(key, None) or BrokerClient(properties)

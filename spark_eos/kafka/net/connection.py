@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 class Connection(Generic[A]):
-    """One connection to one broker. Raises OSError from every call once it is of no use; close it then.
+    """One connection to one broker. Once it is broken, every call raises OSError; close it then.
 
     With each request goes a note, which comes back with its answer. ``moved_at``: when bytes last went either way, by
     the monotonic clock.

@@ -67,7 +67,8 @@ class Abilities:
 
 
 def open_socket(how: Handshake, address: Address, timeout_s: float) -> socket.socket:
-    """Connect, encrypt and authenticate, within so many seconds. Raises OSError, `Refused` where asking again is vain.
+    """Connect, encrypt and authenticate, within so many seconds. Raises OSError, `Refused` where retrying will not
+    help.
 
     The socket's time-out is then what is left of the seconds; the caller sets its own.
     """

@@ -45,7 +45,7 @@ _Key = tuple[KafkaProperties, int, int]
 
 
 class ConnectionPool(Generic[C]):
-    """At most ``each`` to a broker, and ``most`` in all; those that were used longest ago are closed first.
+    """At most ``each`` to a broker, and ``most`` in all; the least recently used are closed first.
 
     ``make`` makes one of a socket, the broker's number and the client id.
     """
@@ -89,8 +89,8 @@ class ConnectionPool(Generic[C]):
             surplus.close()
 
     def lost(self, kafka: KafkaProperties, connection: C) -> None:
-        """Close one that is of no use, and those to the same broker with it, in every pool: what has cut this one has
-        cut them, and each would have to be silent for long before that was noticed."""
+        """Close a broken connection, and with it those to the same broker in every pool: what has cut this one has cut
+        them, too, and each would have to be silent for long before that was noticed."""
         connection.close()
         with _POOLS_LOCK:
             pools = list(_POOLS)
@@ -122,7 +122,7 @@ _POOLS_LOCK = threading.Lock()
 
 
 def _speaks_unasked(connection: PooledConnection) -> bool:
-    """Whether there is something to read though nothing is awaited: the end, as a rule."""
+    """Whether there is something to read though nothing is awaited: usually the end of the connection."""
     poll = system.poll()
     poll.register(connection, select.POLLIN)
     return bool(poll.poll(0))

@@ -1,8 +1,8 @@
 """SASL mechanisms: what a client says, given what the broker says. No I/O but for tokens, which a server may issue.
 
-A mechanism is a generator: it yields what is to be sent and gets what the broker answered; it ends when all is said.
-It raises `Refused` where the broker cannot be trusted or a token cannot be had for good; and is told by the same error
-that the broker refuses.
+A mechanism is a generator: it yields what is to be sent and gets what the broker answered; it ends when all is said. It
+raises `Refused` if the broker cannot be trusted, or if no token can be had and retrying will not help. If the broker
+refuses the client, the same error is thrown into it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _ASK_AGAIN = {-1765328228 & _LOW, -1765328230 & _LOW}
 
 
 class Refused(OSError):
-    """This user is not let in, and will not be by asking again."""
+    """This user cannot log in, and retrying will not help."""
 
 
 def conversation(sasl: Sasl, host: str) -> Conversation:
@@ -80,26 +80,26 @@ def _attributes(message: str) -> dict[str, str]:
 def _oauthbearer(settings: Mapping[str, str]) -> Conversation:
     """RFC 7628. A broker that refuses the token says why, as JSON, and waits for one byte."""
     try:
-        own = token(settings)
+        bearer = token(settings)
     except TokenRefused as error:
         raise Refused(str(error)) from None
     extensions = "".join(f"{part.strip()}\x01" for part in settings.get("sasl.oauthbearer.extensions", "").split(","))
     try:
-        answer = yield f"n,,\x01auth=Bearer {own.value}\x01{extensions.lstrip(chr(1))}\x01".encode()
+        answer = yield f"n,,\x01auth=Bearer {bearer.value}\x01{extensions.lstrip(chr(1))}\x01".encode()
     except Refused:  # by the broker, without a reason in the answer
-        forget(settings, own)
+        forget(settings, bearer)
         raise
     if answer:
-        forget(settings, own)
+        forget(settings, bearer)
         yield b"\x01"
         raise Refused(f"SASL authentication failed: {answer.decode(errors='replace')}")
 
 
-def _gssapi(own: Kerberos, host: str) -> Conversation:
+def _gssapi(kerberos: Kerberos, host: str) -> Conversation:
     """RFC 4752, by the package gssapi."""
     gssapi = importlib.import_module("gssapi")
     try:
-        yield from _kerberos(gssapi, own, host)
+        yield from _kerberos(gssapi, kerberos, host)
     except gssapi.exceptions.GSSError as error:
         if error.min_code & _LOW in _ASK_AGAIN:
             raise OSError(f"Kerberos: {error}") from None
@@ -108,9 +108,9 @@ def _gssapi(own: Kerberos, host: str) -> Conversation:
         ) from None
 
 
-def _kerberos(gssapi: ModuleType, own: Kerberos, host: str) -> Conversation:
-    name = gssapi.Name(f"{own.service}@{host}", gssapi.NameType.hostbased_service)
-    context = gssapi.SecurityContext(name=name, creds=_credentials(gssapi, own), usage="initiate")
+def _kerberos(gssapi: ModuleType, kerberos: Kerberos, host: str) -> Conversation:
+    name = gssapi.Name(f"{kerberos.service}@{host}", gssapi.NameType.hostbased_service)
+    context = gssapi.SecurityContext(name=name, creds=_credentials(gssapi, kerberos), usage="initiate")
     answer: bytes | None = None
     while not context.complete:
         answer = yield context.step(answer) or b""
@@ -120,11 +120,11 @@ def _kerberos(gssapi: ModuleType, own: Kerberos, host: str) -> Conversation:
     yield context.wrap(_NO_LAYER, False).message
 
 
-def _credentials(gssapi: ModuleType, own: Kerberos) -> object:
+def _credentials(gssapi: ModuleType, kerberos: Kerberos) -> object:
     """Those of the keytab, whose tickets are asked for and renewed when they are needed; else those of the process."""
-    if not own.keytab:
+    if not kerberos.keytab:
         return None
-    cache = hashlib.sha256(f"{own.principal} {own.keytab}".encode()).hexdigest()[:16]
-    name = gssapi.Name(own.principal, gssapi.NameType.kerberos_principal) if own.principal else None
-    store = {"client_keytab": f"FILE:{own.keytab}", "ccache": f"MEMORY:spark-eos-{cache}"}
+    cache = hashlib.sha256(f"{kerberos.principal} {kerberos.keytab}".encode()).hexdigest()[:16]
+    name = gssapi.Name(kerberos.principal, gssapi.NameType.kerberos_principal) if kerberos.principal else None
+    store = {"client_keytab": f"FILE:{kerberos.keytab}", "ccache": f"MEMORY:spark-eos-{cache}"}
     return gssapi.Credentials(name=name, usage="initiate", store=store)

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import astuple
+from functools import partial
 
 from spark_eos import failpoints
 from spark_eos.errors import ConnectionFailed, KafkaError
@@ -19,19 +20,21 @@ from spark_eos.kafka.requests.describe_transactions import LOOK_UP_S, describe_a
 from spark_eos.kafka.requests.end_txn import end_txns, endtxn_version
 from spark_eos.kafka.requests.fetch import fetch_once
 from spark_eos.kafka.requests.init_producer_id import ask_init
-from spark_eos.kafka.requests.list_transactions import open_transactional_ids
+from spark_eos.kafka.requests.list_transactions import ids_by_state
 from spark_eos.protocol.head import Pair, Probe
-from spark_eos.protocol.names import first_names, is_task_name
-from spark_eos.protocol.ports import Description, EndTxnAnswer, State
+from spark_eos.protocol.names import first_names, is_name_of, is_task_name, newest_generation, tasks_since
+from spark_eos.protocol.ports import Description, EndTxnAnswer, Generations, State
 from spark_eos.retry import retrying
 
 RETRY_S = 30.0
 
+#: Those that an id is in once it has had a transaction, until it is taken anew.
 _LASTING = (State.ONGOING, State.PREPARE_COMMIT, State.PREPARE_ABORT, State.COMPLETE_COMMIT, State.COMPLETE_ABORT)
-"""Those that an id is in once it has had a transaction, until it is taken anew."""
 
+_COMMITTED = frozenset(state.value for state in State if state.commits)
+
+#: What InitProducerId asks for where nothing will begin under the id; below every broker's maximum.
 FENCE_TIMEOUT_MS = 10_000
-"""What InitProducerId asks for where nothing will begin under the id; below every broker's maximum."""
 
 #: What an answer to EndTxn tells the protocol.
 _ANSWERS: dict[int, EndTxnAnswer] = {
@@ -74,22 +77,35 @@ class TransactionCoordinator:
     def ongoing(
         self, *, before: int | None = None, of: tuple[int, int] | None = None, empty: bool = False
     ) -> Collection[Description]:
-        pattern = f"{re.escape(self._prefix)}-{self._query}-.*"
         states = [State.ONGOING, State.EMPTY] if empty else [State.ONGOING]
-        for _ in retrying(RETRY_S):
-            ids = open_transactional_ids(self._client, pattern, [state.value for state in states])
-            if ids is not None:
-                own = [name for name in ids if is_task_name(self._prefix, self._query, name, before=before, of=of)]
-                found = self.describe(own).values()
-                return [d for d in found if d.state in states]
-        raise _silent("list", [pattern])
+        listed = self._listed(self._pattern, states, only_matching=False)
+        own = [name for name, _ in listed if is_task_name(self._prefix, self._query, name, before=before, of=of)]
+        return [found for found in self.describe(own).values() if found.state in states]
 
     def known(self) -> Collection[Description]:
-        pattern = f"{re.escape(self._prefix)}-{self._query}-.*"
+        listed = self._listed(self._pattern, _LASTING, only_matching=True)
+        own = {name for name, _ in listed if is_name_of(self._prefix, self._query, name)}
+        return self.describe(sorted({*own, *first_names(self._prefix, self._query)})).values()
+
+    def generations(self, decided: Collection[str] = (), *, since: int = 0) -> Generations:
+        newest = partial(newest_generation, self._prefix, self._query)
+        said = newest(decided)
+        pattern = tasks_since(self._prefix, self._query, max(since, said + 1))
+        listed = self._listed(pattern, _LASTING, only_matching=True)
+        committed = [name for name, state in listed if state in _COMMITTED]
+        return Generations(newest(name for name, _ in listed), newest(committed), said)
+
+    @property
+    def _pattern(self) -> str:
+        return f"{re.escape(self._prefix)}-{self._query}-.*"
+
+    def _listed(self, pattern: str, states: Iterable[State], *, only_matching: bool) -> list[tuple[str, str]]:
+        """Ids and their states, as `ids_by_state`. Raises ConnectionFailed where a broker does not answer."""
+        names = [state.value for state in states]
         for _ in retrying(RETRY_S):
-            ids = open_transactional_ids(self._client, pattern, [state.value for state in _LASTING], only_matching=True)
-            if ids is not None:
-                return self.describe(sorted({*ids, *first_names(self._prefix, self._query)})).values()
+            listed = ids_by_state(self._client, pattern, names, only_matching=only_matching)
+            if listed is not None:
+                return listed
         raise _silent("list", [pattern])
 
     def begin_ongoing(self, *, empty: bool = False) -> Callable[[], Collection[Description]]:

@@ -36,7 +36,7 @@ class GroupOffsets:
         self._kafka, self._group = kafka, group
         self._left_out: set[str] = set()
 
-    def send(self, own: Pair, version: int, offsets: Offsets, timeout_s: float) -> None:
+    def send(self, producer: Pair, version: int, offsets: Offsets, timeout_s: float) -> None:
         """Add the offsets to this producer's transaction, which this version of EndTxn will end.
 
         Raises NotPublished and LedgerError.
@@ -47,7 +47,7 @@ class GroupOffsets:
             known = {topic: of for topic, of in offsets.items() if topic not in self._left_out}
             if not known:
                 return
-            error = self._ask(own, version, known, timeout_s / _TRIES)
+            error = self._ask(producer, version, known, timeout_s / _TRIES)
             if error == OK:
                 return
             if error is not None and error not in _LATER:
@@ -56,9 +56,11 @@ class GroupOffsets:
                 self._leave_out(known)
         raise self._refusal(error)
 
-    def _ask(self, own: Pair, version: int, offsets: Offsets, timeout_s: float) -> int | None:
+    def _ask(self, producer: Pair, version: int, offsets: Offsets, timeout_s: float) -> int | None:
         numbered = {topic: {int(p): offset for p, offset in of.items()} for topic, of in offsets.items()}
-        return txn_offset_commit(broker_client(self._kafka), astuple(own), self._group, numbered, timeout_s, version)
+        return txn_offset_commit(
+            broker_client(self._kafka), astuple(producer), self._group, numbered, timeout_s, version
+        )
 
     def _leave_out(self, offsets: Mapping[str, object]) -> None:
         missing = offsets.keys() - describe_topics(self._kafka, offsets, missing_ok=True)

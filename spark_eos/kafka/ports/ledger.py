@@ -30,11 +30,11 @@ from spark_eos.protocol.names import ledger_name
 from spark_eos.protocol.notes import Notes
 from spark_eos.protocol.ports import NotPublished
 
+#: For how long a leader that is away is waited for: the transaction begins when it takes the head.
 WRITE_S = 60.0
-"""For how long a leader that is away is waited for: the transaction begins when it takes the head."""
 
+#: A ledger transaction lasts milliseconds; one that a crash left open hides the heads behind it for at most so long.
 TRANSACTION_MS = 10_000
-"""A ledger transaction lasts milliseconds; one that a crash left open hides the heads behind it for at most so long."""
 
 
 def ledger_partition(query: str, partitions: int) -> int:
@@ -65,19 +65,19 @@ class KafkaLedger:
     def take(self) -> KafkaTerm:
         client = broker_client(self._kafka)
         version = endtxn_version(client)
-        own = init_producer_id(client, self._name, TRANSACTION_MS)
+        producer = init_producer_id(client, self._name, TRANSACTION_MS)
         self._reader.check_taken(self._name)
-        return KafkaTerm(self._kafka, own, version, self._reader, self._group)
+        return KafkaTerm(self._kafka, producer, version, self._reader, self._group)
 
 
 class KafkaTerm:
-    """The ledger, taken: good for reads and one publication. ``own``: the producer that it publishes with, and
+    """The ledger, taken: good for reads and one publication. ``producer``: the one that it publishes with, and
     ``version`` that of EndTxn for its transaction."""
 
     def __init__(
-        self, kafka: KafkaProperties, own: Pair, version: int, reader: LedgerReader, group: GroupOffsets | None
+        self, kafka: KafkaProperties, producer: Pair, version: int, reader: LedgerReader, group: GroupOffsets | None
     ) -> None:
-        self._kafka, self._own, self._version, self._reader, self._group = kafka, own, version, reader, group
+        self._kafka, self._producer, self._version, self._reader, self._group = kafka, producer, version, reader, group
 
     def read(self) -> Head | None:
         return self._reader.read()
@@ -88,30 +88,30 @@ class KafkaTerm:
         error = self._end(commit=True)
         if error != OK:
             raise NotPublished("no answer" if error is None else name_of(error))
-        self._reader.published(partition, offset)
+        self._reader.published(partition, offset, head)
 
     def _write(self, head: Head, offsets: Offsets | None, notes: Notes | None) -> int:
         """The offset at which it was written. What fails in here has committed nothing: the cause is told where a new
         attempt would not help."""
-        sender = Sender(self._kafka, self._own.id, WRITE_S, silence_s=TRANSACTION_MS / 1000 / 3)
-        sender.begin(self._own, self._version)
+        sender = Sender(self._kafka, self._producer.id, WRITE_S, silence_s=TRANSACTION_MS / 1000 / 3)
+        sender.begin(self._producer, self._version)
         try:
             if notes is not None and notes.records:
                 self._deliver(sender, (notes.topic, notes.partition), self._sealed(*zip(*notes.records, strict=True)))
                 failpoints.reach("commit.noted")
             offset = self._write_head(sender, head)
             if self._group is not None and offsets is not None:
-                self._group.send(self._own, self._version, offsets, TRANSACTION_MS / 1000)
+                self._group.send(self._producer, self._version, offsets, TRANSACTION_MS / 1000)
             return offset
         except BaseException:
-            sender.abort(self._own)
+            sender.abort(self._producer)
             raise
         finally:
             sender.close()
 
     def _write_head(self, sender: Sender, head: Head) -> int:
         """The offset at which it was written; raises NotPublished unless it comes right after what was read."""
-        for number, value in self._reader.to_write(head, self._own.epoch):
+        for number, value in self._reader.to_write(head, self._producer.epoch):
             place = self._reader.topic, number
             self._deliver(sender, place, self._sealed([self._reader.query.encode()], [value]))
             offset = sender.offsets.get(place, -1)
@@ -145,11 +145,11 @@ class KafkaTerm:
 
     def _sealed(self, keys: Sequence[bytes], values: Sequence[bytes | None]) -> Iterator[Sealed]:
         """All that goes to one partition, as record batches."""
-        encoder = Encoder(self._own.producer_id, self._own.epoch, "gzip")
+        encoder = Encoder(self._producer.producer_id, self._producer.epoch, "gzip")
         times = np.full(len(keys), int(1000 * system.time_of_day()))
         rows = Rows(pa.array(keys, pa.binary()), pa.array(values, pa.binary()), times)
         return (sealed for _, sealed in encoder.encode(rows, [len(keys)], [0]))
 
     def _end(self, commit: bool) -> int | None:
         client, seconds = broker_client(self._kafka), TRANSACTION_MS / 1000
-        return end_own_txn(client, astuple(self._own), commit, seconds, self._version)
+        return end_own_txn(client, astuple(self._producer), commit, seconds, self._version)

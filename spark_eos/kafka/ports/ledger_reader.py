@@ -25,10 +25,9 @@ from spark_eos.kafka.errors import ledger_unauthorized
 from spark_eos.kafka.records.rows import Row
 from spark_eos.protocol.head import Head
 from spark_eos.protocol.head_json import decode, encode
-from spark_eos.protocol.new_checkpoint import IF_COMPLETE
+from spark_eos.protocol.new_checkpoint import IF_COMPLETE, OR_COMPARE
 
 _FIRST_STRIDE = 64
-_COMPARE = f"Where that cannot be done, compare the output with the input (spark-eos verify). {IF_COMPLETE}"
 
 
 @dataclass(frozen=True)
@@ -164,7 +163,7 @@ class LedgerReader:
                 "EOS_LEDGER_TRUNCATED",
                 f"The ledger {self.topic} was deleted and recreated since this process has read it: decisions are "
                 "lost.",
-                hint=f"Bring back the topic that has them. {_COMPARE}",
+                hint=f"Bring back the topic that has them. {OR_COMPARE}",
             )
 
     def _is_another(self, found: str) -> bool:
@@ -227,9 +226,12 @@ class LedgerReader:
             raise self._truncated(partition, offset, known)
         return self._newest(_Span(partition, known, offset)) is None
 
-    def published(self, partition: int, offset: int) -> None:
-        """This process has published a head at this offset: reads that end before it are not true."""
-        self._least_end[partition] = max(self._least_end.get(partition, 0), offset + 1)
+    def published(self, partition: int, offset: int, head: Head) -> None:
+        """This process has published a head at this offset, right after what it had read (`follows`): reads that end
+        before it are not true. It is not read from the log: one that has lost it, and has grown since, has others'
+        records there."""
+        self._heads[partition] = head
+        self._read_to[partition] = self._least_end[partition] = offset + 1
 
     def rows(self, partition: int) -> Iterator[Row]:
         """Every visible record of a partition, up to the end that its leader vouches for. Raises as `read` does."""
@@ -343,7 +345,7 @@ class LedgerReader:
             "EOS_LEDGER_TRUNCATED",
             f"Partition {partition} of the ledger {self.topic} ends at offset {end}, but this process has seen it end "
             f"at {least}: decisions are lost, as after an unclean leader election or when the topic was recreated.",
-            hint=f"Bring back the replica that has them. {_COMPARE}",
+            hint=f"Bring back the replica that has them. {OR_COMPARE}",
             end=end,
             least=least,
         )

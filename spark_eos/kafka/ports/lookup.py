@@ -14,8 +14,8 @@ from spark_eos.kafka.requests.fetch import fetch_once
 from spark_eos.protocol.head import Pair, Probe
 from spark_eos.protocol.ports import Found, PartitionState
 
+#: For how long a topic must be missing until its records count as gone.
 MISSING_S = 20.0
-"""For how long a topic must be missing until its records count as gone."""
 
 
 class RecordLookup:
@@ -44,8 +44,8 @@ class RecordLookup:
             return None  # no outcome; another fetch, of another leader perhaps, may be sound
         if batch is None or batch.base > probe.offset:
             return Found.GONE
-        if (batch.producer_id, batch.epoch) != (pair.producer_id, pair.epoch):
-            return Found.GONE
+        if batch.control or (batch.producer_id, batch.epoch) != (pair.producer_id, pair.epoch):
+            return Found.GONE  # also where the place is its marker's, in a topic that was created anew
         return Found.MISSING if batch.aborted else Found.THERE
 
     def partition(self, topic: str, partition: int) -> PartitionState | None:

@@ -14,8 +14,8 @@ from spark_eos.kafka.ports.lookup import RecordLookup
 from spark_eos.protocol.ports import Ports
 from spark_eos.retry import retrying
 
+#: Seconds for which a step is retried before the query stops and leaves it to its next run.
 SETTLE_S = 60.0
-"""Seconds for which a step is retried before the query stops and leaves it to its next run."""
 
 
 @dataclass(frozen=True)

@@ -42,10 +42,12 @@ class LibrdkafkaProducer:
     """A producer with the transactional id ``name`` and a transaction timeout of ``timeout_ms``.
 
     A separate thread serves its callbacks from the start, so that statistics and delivery reports neither wait for the
-    caller nor accumulate. ``own`` settings override the user's.
+    caller nor accumulate. ``overrides``: settings that take precedence over the user's.
     """
 
-    def __init__(self, kafka: KafkaProperties, name: str, timeout_ms: int, own: dict[str, Any] | None = None) -> None:
+    def __init__(
+        self, kafka: KafkaProperties, name: str, timeout_ms: int, overrides: dict[str, Any] | None = None
+    ) -> None:
         self.name = name
         self.endtxn_version = FENCING_END
         self._kafka = kafka
@@ -60,7 +62,7 @@ class LibrdkafkaProducer:
             "statistics.interval.ms": _STATISTICS_MS,
             "stats_cb": self._reports.on_statistics,
             "reconnect.backoff.ms": 1,
-            **(own or {}),
+            **(overrides or {}),
         }
         self._producer = Producer(librdkafka_config(kafka, "producer", ours))
         self.produce = self._producer.produce

@@ -14,7 +14,7 @@ from spark_eos.topic_partition import TopicPartition
 #: Batches of a partition that a broker remembers.
 _REMEMBERED = 5
 #: No broker has told.
-UNKNOWN = -1
+UNKNOWN_OFFSET = -1
 
 
 @dataclass
@@ -57,15 +57,15 @@ class PartitionQueue:
             done = self.sent.popleft()
             size += len(done.data)
             self.unsure.discard(done.sequence)
-            self._note_run(offset if done is sealed else UNKNOWN, done.count)
+            self._note_run(offset if done is sealed else UNKNOWN_OFFSET, done.count)
         self.bytes += size
         self.begun, self.doubtful, self.moved_at = True, False, now
         self.unknown_since, self.pause_s = None, 0.0
         return size
 
     def _note_run(self, first: int, rows: int) -> None:
-        last, count = self.runs[-1] if self.runs else (UNKNOWN, 0)
-        if count and (first == last == UNKNOWN or (last != UNKNOWN and last + count == first)):
+        last, count = self.runs[-1] if self.runs else (UNKNOWN_OFFSET, 0)
+        if count and (first == last == UNKNOWN_OFFSET or (last != UNKNOWN_OFFSET and last + count == first)):
             self.runs[-1] = last, count + rows
         else:
             self.runs.append((first, rows))

@@ -31,7 +31,7 @@ from spark_eos.kafka.errors import Cause, delivery_error, too_large
 from spark_eos.kafka.net.client import broker_client
 from spark_eos.kafka.net.connection import wait
 from spark_eos.kafka.producer.additions import Additions
-from spark_eos.kafka.producer.partition_queue import UNKNOWN, PartitionQueue
+from spark_eos.kafka.producer.partition_queue import UNKNOWN_OFFSET, PartitionQueue
 from spark_eos.kafka.producer.refusals import Splitting, unclear
 from spark_eos.kafka.records.encode import Sealed
 from spark_eos.kafka.records.resealing import later
@@ -112,7 +112,7 @@ class Sender:
 
     def runs(self, place: TopicPartition) -> tuple[tuple[int, int], ...]:
         """After `wait_until_below` (0): (first offset, number) of the rows in a partition, in order, where they lie
-        without a gap; `UNKNOWN` for those of which no answer told the offset."""
+        without a gap; `UNKNOWN_OFFSET` for those of which no answer told the offset."""
         return tuple(self._queues[place].runs) if place in self._queues else ()
 
     def bytes_written(self, besides: Collection[str]) -> int:
@@ -254,7 +254,7 @@ class Sender:
         if queue.refused is not None:
             self._judge_behind(queue, queue.refused[1], error)
         elif error in (OK, Code.DUPLICATE_SEQUENCE_NUMBER):
-            self.size -= queue.written(sealed, now, answer.offsets.get(queue.place, UNKNOWN))
+            self.size -= queue.written(sealed, now, answer.offsets.get(queue.place, UNKNOWN_OFFSET))
         elif self.refusals is not None and error in self.refusals.codes:
             if not queue.turning:  # else it is sent again, and refused again
                 queue.refused = sealed, error

@@ -59,7 +59,7 @@ class FetchResponse:
 
 
 class FetchConnection:
-    """One connection to one broker. Raises OSError from every call once it is of no use; close it then.
+    """One connection to one broker. Once it is broken, every call raises OSError; close it then.
 
     ``idle``: nothing is awaited, so that it can be used for another partition.
     """
@@ -186,12 +186,12 @@ class FetchConnection:
         self._fill(memoryview(piece))
         return bytes(piece)
 
-    def _fill(self, place: memoryview) -> None:
-        while place:
-            count = self._socket.recv_into(place)
+    def _fill(self, buffer: memoryview) -> None:
+        while buffer:
+            count = self._socket.recv_into(buffer)
             if not count:
                 raise OSError("the broker has closed the connection")
-            place = place[count:]
+            buffer = buffer[count:]
 
 
 def _places(answer: bytes, topics: int) -> tuple[dict[TopicPartition, tuple[FetchResponse, bytes]], int]:
@@ -263,8 +263,8 @@ def fetch_many(
     timeout_s: float,
 ) -> Answers:
     """What partitions hold, as far as it is there: from an offset on, about so many bytes, and ``max_bytes`` of each
-    leader. One request to each, all at once; who does not answer in time is left out. Raises ConnectionFailed if no
-    broker responds."""
+    leader. One request to each, all at once; leaders that do not answer in time are left out. Raises ConnectionFailed
+    if no broker responds."""
     client, deadline = broker_client(kafka), system.monotonic() + timeout_s
     by_leader: dict[int, dict[str, list[tuple[int, int, int]]]] = {}
     for (topic, partition), node in client.leaders(wanted, timeout_s)[0].items():

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from spark_eos.errors import KafkaError
 from spark_eos.kafka.codes import COORDINATOR_MOVED, COORDINATOR_RETRIES, OK, Code
-from spark_eos.kafka.errors import Cause, init_error, no_coordinator, two_phase_refused
+from spark_eos.kafka.errors import Cause, init_error, no_coordinator, two_phase_refused, two_phase_unavailable
 from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.kafka.net.schema import BOOL, INT16, INT32, INT64, NULLABLE_STRING, Request, record
 from spark_eos.protocol.head import Pair
@@ -32,6 +33,7 @@ INIT_PRODUCER_ID_TWO_PHASE = Request(
     asks=record(**_ASKS, enable2_pc=BOOL, keep_prepared_txn=BOOL),
     answers=record(**_ANSWERS, ongoing_txn_producer_id=INT64, ongoing_txn_producer_epoch=INT16),
 )
+UNSPOKEN = "do not speak version 6 of InitProducerId"
 _LOOK_UP_S = 10.0
 
 
@@ -40,7 +42,8 @@ def init_producer_id(client: BrokerClient, name: str, timeout_ms: int, *, two_ph
     expire: fences whoever had it, and aborts what they had open.
 
     Raises ProtocolStop (EOS_FENCED), KafkaError (EOS_TRANSACTION_TIMEOUT_TOO_LONG, EOS_TRANSACTIONS_REFUSED,
-    EOS_TWO_PHASE_REFUSED, EOS_BROKER_VERSION) or ConnectionFailed (EOS_COORDINATOR_UNREACHABLE).
+    EOS_TWO_PHASE_REFUSED, EOS_TWO_PHASE_UNAVAILABLE, EOS_BROKER_VERSION) or ConnectionFailed
+    (EOS_COORDINATOR_UNREACHABLE).
     """
     last: int | None = None
     for _ in retrying(INIT_S):
@@ -74,7 +77,12 @@ def ask_init(
     values = {"transactional_id": name, "transaction_timeout_ms": timeout_ms, "producer_id": -1, "producer_epoch": -1}
     if two_phase:
         values |= {"enable2_pc": True, "keep_prepared_txn": False}
-    answer = client.ask(node, INIT_PRODUCER_ID_TWO_PHASE if two_phase else INIT_PRODUCER_ID, values)
+    try:
+        answer = client.ask(node, INIT_PRODUCER_ID_TWO_PHASE if two_phase else INIT_PRODUCER_ID, values)
+    except KafkaError as error:  # since the driver has looked, the broker was started again without that version
+        if two_phase and error.condition == "EOS_BROKER_VERSION":
+            raise two_phase_unavailable(client.properties, [node], UNSPOKEN) from None
+        raise
     if answer is None:
         client.forget([name])
         return None

@@ -38,6 +38,14 @@ def open_transactional_ids(
 
     Brokers that do not know patterns list all ids, or are not asked, with ``only_matching``.
     """
+    found = ids_by_state(client, pattern, states, only_matching=only_matching)
+    return None if found is None else [name for name, _ in found]
+
+
+def ids_by_state(
+    client: BrokerClient, pattern: str, states: Sequence[str], *, only_matching: bool
+) -> list[tuple[str, str]] | None:
+    """The same, each with its state."""
     values: dict[str, Any] = {"state_filters": list(states), "producer_id_filters": []}
     by_pattern = values | {"duration_filter": -1, "transactional_id_pattern": pattern}
     # While a cluster is upgraded, only some of its brokers know patterns.
@@ -50,7 +58,7 @@ def open_transactional_ids(
     for answer in answers:
         if answer is None or answer.error_code != OK:
             return None
-        found += [state.transactional_id for state in answer.transaction_states]
+        found += [(state.transactional_id, state.transaction_state) for state in answer.transaction_states]
     return found if answers or (only_matching and brokers) else None
 
 

@@ -63,8 +63,8 @@ class Brokers:
         self.zombies: deque[tuple[int, Mapping[TopicPartition, Sealed]]] = deque()
         self.known: dict[bytes, Sealed] = {}
         self.readable = os.eventfd(1)
+        #: Requests after which each connection is to be replaced; 0 for never.
         self.life = 0
-        """Requests after which each connection is to be replaced; 0 for never."""
 
     # As the client
 

@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from spark_eos.errors import ConnectionFailed, KafkaError
+from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.kafka.net.schema import Request
 from spark_eos.kafka.requests import init_producer_id as module
 
 
@@ -66,4 +68,25 @@ def test_a_refusal_of_two_phase_commit_names_the_setting_beside_the_right(monkey
     assert "transaction.two.phase.commit.enable" in str(caught.value)
     assert "TWO_PHASE_COMMIT" in str(caught.value)
     with pytest.raises(KafkaError, match="EOS_TRANSACTIONS_REFUSED"):
+        module.init_producer_id(client, "mine", 1000)
+
+
+def test_a_coordinator_that_does_not_speak_two_phase_commit():
+    """As after a restart without the setting for unstable versions: the error says what two-phase commit needs, and not
+    which Kafka plain transactions do."""
+
+    class Old(Client):
+        properties = KafkaProperties({"bootstrap.servers": "k:9092"})
+
+        def coordinators(self, keys: list[str], timeout_s: float) -> Any:
+            return {3: keys}, {}
+
+        def ask(self, node: int, request: Request, values: Any) -> None:
+            raise KafkaError("EOS_BROKER_VERSION", f"Broker {node} is too old.", hint="Use newer ones.")
+
+    client: Any = Old()
+    with pytest.raises(KafkaError, match=r"EOS_TWO_PHASE_UNAVAILABLE.* version 6 of InitProducerId: 3") as caught:
+        module.init_producer_id(client, "mine", 1000, two_phase=True)
+    assert "unstable.api.versions.enable" in str(caught.value)
+    with pytest.raises(KafkaError, match="EOS_BROKER_VERSION"):
         module.init_producer_id(client, "mine", 1000)

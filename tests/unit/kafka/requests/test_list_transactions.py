@@ -10,6 +10,7 @@ from spark_eos.kafka.net.schema import Api, Request
 from spark_eos.kafka.requests.list_transactions import (
     LIST_TRANSACTIONS,
     LIST_TRANSACTIONS_BY_PATTERN,
+    ids_by_state,
     open_transactional_ids,
 )
 
@@ -30,7 +31,7 @@ class Mixed:
         for node, values in asked.items():
             assert self.has(node, request)
             self.asked[node] = request.last, values.get("transactional_id_pattern")
-        states = [SimpleNamespace(transactional_id="a-1")]
+        states = [SimpleNamespace(transactional_id="a-1", transaction_state="CompleteCommit")]
         return {node: SimpleNamespace(error_code=0, transaction_states=states) for node in asked}
 
 
@@ -45,4 +46,5 @@ def test_brokers_without_patterns_are_left_out_where_a_list_of_all_would_be_long
     """Ids that have had a transaction within a week are very many; only of the open ones are all listed."""
     client: Any = Mixed()
     assert open_transactional_ids(client, "a-.*", ["CompleteCommit"], only_matching=True) == ["a-1"]
+    assert ids_by_state(client, "a-.*", ["CompleteCommit"], only_matching=True) == [("a-1", "CompleteCommit")]
     assert client.asked == {1: (LIST_TRANSACTIONS_BY_PATTERN.last, "a-.*")}
