@@ -26,6 +26,10 @@ _PARSER = r"\b(?:fasterxml\.jackson|json4s|NoSuchElementException|NumberFormatEx
 #: By the stack: what was being parsed.
 _OFFSETS_FRAME = re.compile(_PARSER + r"\bat \S+\bOffsetSeqLog\.deserialize\(", re.DOTALL)
 _COMMITS_FRAME = re.compile(_PARSER + r"\bat \S+\bCommitLog\$?\.(?:deserialize|readCommitMetadata)\(", re.DOTALL)
+#: Spark 4.2 and newer: there is no micro-batch that was planned, but one that was done.
+_NO_OFFSETS_FRAME = re.compile(
+    r"\bAssertionError: assertion failed\n.*\n\s*at \S+\bMicroBatchExecution\.initializeExecution\("
+)
 _METADATA_FRAME = re.compile(_PARSER + r"\bat \S+\bStreamMetadata\$\.read\(", re.DOTALL)
 
 
@@ -40,6 +44,8 @@ def damage(text: str, stack: str) -> CheckpointError | None:
         return _concurrent()
     if _METADATA in text or _METADATA_FRAME.search(stack):
         return _of_metadata()
+    if _NO_OFFSETS_FRAME.search(stack):
+        return _no_offsets()
     if _OFFSETS.search(text) or _OFFSETS_FRAME.search(stack):
         return _of_offsets("The newest file in 'offsets' of the checkpoint, or the one before,")
     if _COMMITS_FRAME.search(stack):
@@ -56,6 +62,16 @@ def _of_offsets(file: str) -> CheckpointError:
         "was decided already, and comes out differently now, the query stops with EOS_REPLAY_DIVERGED: nothing is "
         "written twice. If the number is in 'commits', restore a backup, however old. Without one, and if the highest "
         f"number in 'offsets' is in 'commits' too, begin with a new checkpoint: {FROM_GROUP}.",
+    )
+
+
+def _no_offsets() -> CheckpointError:
+    return CheckpointError(
+        "EOS_CHECKPOINT_DAMAGED",
+        "'offsets' of the checkpoint has no entry, but 'commits' has, and Spark cannot start from that.",
+        hint="Put the files of 'offsets' back, or restore a backup of the checkpoint, however old: nothing is written "
+        "twice. Without one, move the files out of 'commits', too, and start the query again: Spark begins with "
+        "micro-batch 0, which was decided already, and EOS_CHECKPOINT_BEHIND says where a new checkpoint has to begin.",
     )
 
 

@@ -19,7 +19,7 @@
     │   ├── TransactionLost    a decided transaction was lost and has to be repaired
     │   └── Unclear            the outcome of a transaction is unknown
     ├── TableError             a Delta table is not what a job can read or write
-    ├── ReplayError            a checkpoint cannot be replayed or taken over, or not so
+    ├── ReplayError            a checkpoint cannot be replayed or taken over, or not in this way
     ├── CommandError           a command cannot do what it was asked, or not now
     ├── FileError              a file of an ingest cannot be taken
     ├── WorkerError            a Python process of Spark has ended in the middle of its work
@@ -56,6 +56,7 @@ RESTART_HELPS: frozenset[str] = frozenset(
         "EOS_SOURCE_DAMAGED",
         "EOS_SOURCE_STALLED",
         "EOS_WORKER_DIED",
+        "EOS_WORKER_LATE",
         # Nothing was decided, and all rows written are aborted: the next start replays the micro-batch.
         "EOS_ATTEMPT_LATE",
         "EOS_FENCED",
@@ -170,7 +171,7 @@ class TableError(EosError):
 
 
 class ReplayError(EosError):
-    """A checkpoint cannot be replayed or taken over, or not so."""
+    """A checkpoint cannot be replayed or taken over, or not in this way."""
 
 
 class CommandError(EosError):

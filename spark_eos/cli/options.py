@@ -157,6 +157,6 @@ def fail(output: Format, error: EosError, code: int) -> int:
     """Say why there is no answer. Returns the code."""
     print(f"spark-eos: {error}", file=sys.stderr)
     if output is Format.JSON:
-        told = {"condition": error.condition, "message": error.message, "hint": error.hint}
-        print(json.dumps({"error": told}, indent=2, ensure_ascii=False))
+        fields = {"condition": error.condition, "message": error.message, "hint": error.hint}
+        print(json.dumps({"error": fields}, indent=2, ensure_ascii=False))
     return code

@@ -58,7 +58,7 @@ def with_class_archive(runtime: Runtime, train: Callable[[Path], None]) -> Runti
     `train(file)` runs a broker that writes the archive when it ends. A JVM that cannot do that is used without.
     """
     jars = [(jar, Path(jar).stat().st_mtime_ns) for jar in runtime.classpath.split(os.pathsep)]
-    # The JVM itself refuses an archive that was made by another JVM or from other jars, without a word.
+    # The JVM itself silently refuses an archive that was made by another JVM or from other jars.
     name = f"kafka-classes-{digest(find_java().build, runtime.java, jars)}"
     files = stored(name, lambda folder: train(folder / _TRAINED))
     return replace(runtime, class_archive=files[0] if files else None)

@@ -33,8 +33,8 @@ def new_id() -> str:
 
 
 def formatted_files(runtime: Runtime, config: Mapping[str, str], features: Mapping[str, int]) -> dict[Path, Path]:
-    """The files of a formatted storage, without ids, by where they belong in it. Settings of listeners and users, with
-    their files, are none of it.
+    """The files of a formatted storage, without ids, by where they belong in it. Settings of listeners and users, and
+    their files, are not among them.
 
     Raises DevClusterError EOS_DEVCLUSTER_TOOL when Kafka refuses the settings or features.
     """

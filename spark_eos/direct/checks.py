@@ -51,7 +51,7 @@ def bounded(options: SourceOptions) -> SourceOptions:
 
 
 def check_trigger(trigger: Mapping[str, object]) -> None:
-    """Micro-batches without a limit, and those that are none, are refused. Raises OptionError."""
+    """Refuse triggers without a limit for micro-batches, and those without micro-batches. Raises OptionError."""
     unknown = [name for name in trigger if name not in _TRIGGERS]
     if unknown or len(trigger) > 1:
         raise OptionError(
@@ -64,7 +64,7 @@ def check_trigger(trigger: Mapping[str, object]) -> None:
 
 
 def check_source(options: SourceOptions, *, ordered: bool) -> None:
-    """Rows that are aborted later, or that lose their order, are refused. Raises OptionError."""
+    """Refuse to read rows that are aborted later, or that lose their order. Raises OptionError."""
     if options.isolation != "read_committed":
         raise OptionError(
             "EOS_OPTION_CONFLICT",
@@ -135,7 +135,7 @@ def check_clusters(source: SourceOptions, sink: SinkOptions, cluster: str) -> bo
 
 
 def check_copy(sink: SinkOptions, topics: Iterable[str], *, same_cluster: bool) -> None:
-    """Raises OptionError where a query would read what it has written, for ever."""
+    """Raises OptionError where a query would read its own output, in an endless loop."""
     targets = {sink.topic} if sink.topic else set(topics)
     circle = sorted(targets & set(topics)) if same_cluster else []
     if circle:

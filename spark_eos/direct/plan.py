@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from spark_eos.direct.written import LastWritten
 from spark_eos.options.parse import SinkOptions, SourceOptions
 from spark_eos.sink.schema import Columns
 
@@ -31,13 +32,14 @@ class Transform:
 @dataclass(frozen=True)
 class DirectPlan:
     """``cluster``: the id of the source's cluster; empty where brokers do not tell. ``transform``: None to copy.
-    ``ordered``: the rows of a source partition keep their order."""
+    ``ordered``: the rows of a source partition keep their order. ``written``: where commits note what they wrote."""
 
     source: SourceOptions
     sink: SinkOptions
     cluster: str
     transform: Transform | None
     ordered: bool = True
+    written: LastWritten = field(default=LastWritten(), kw_only=True)
 
     @property
     def transform_name(self) -> str | None:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from spark_eos.direct.writer import DirectStreamWriter
 
 #: One range of a task, and how many tasks there are.
-SCHEMA = StructType(
+RANGE_SCHEMA = StructType(
     [
         StructField("topic", StringType()),
         StructField("id", StringType()),
@@ -63,7 +63,7 @@ class EosDirectDataSource(EosKafkaDataSource):
     @hidden_traceback()
     def schema(self) -> StructType:
         """Of Spark's rows, each of which is a range of offsets."""
-        return SCHEMA
+        return RANGE_SCHEMA
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """A reader that hands ranges to the tasks, not records."""
@@ -124,11 +124,15 @@ class DirectStreamReader(EosKafkaStreamReader):
 
     def reportLatestOffset(self) -> SparkOffset | None:
         """Beside the lag, ``#planned``: the number of offsets of the micro-batch, which is the most that it can have of
-        rows. How many these are, and their bytes, nobody knows before its tasks have read them."""
+        rows. How many these are, and their bytes, nobody knows before its tasks have read them: ``#written`` has those
+        of the one before."""
         report = super().reportLatestOffset()
-        if report is None or self._offsets is None:
-            return report
-        return report | {formats.MARK + "planned": {"offsets": self._offsets}}
+        if report is None:
+            return None
+        planned = {} if self._offsets is None else {formats.MARK + "planned": {"offsets": self._offsets}}
+        last = self._plan.written.last()
+        written = {} if last is None else {formats.MARK + "written": dict(last)}
+        return report | planned | written
 
     @hidden_traceback()
     def partitions(self, start: SparkOffset, end: SparkOffset) -> list[RangesOfTask]:  # type: ignore[override]  # other tasks than the base's

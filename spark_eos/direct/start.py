@@ -63,9 +63,10 @@ def started(
     """The query of a plan, with a data source of its own, made from ``base``."""
     from spark_eos import events
     from spark_eos.direct.source import data_source_of
+    from spark_eos.direct.written import of_one_query
 
     format_ = f"{_NAME}-{uuid.uuid4().hex[:8]}"
-    spark.dataSource.register(data_source_of(plan, format_, events.here(), base))
+    spark.dataSource.register(data_source_of(replace(plan, written=of_one_query()), format_, events.here(), base))
     ranges = spark.readStream.format(format_).load()
     writer = ranges.writeStream.format(format_).option("checkpointLocation", checkpoint)
     if name is not None:

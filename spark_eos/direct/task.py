@@ -39,7 +39,7 @@ class TaskRequest:
 
 
 def requested_by(plan: DirectPlan, batches: Iterable[pa.RecordBatch]) -> TaskRequest:
-    """The rows of one task: each is a range (`spark_eos.direct.source.SCHEMA`)."""
+    """The rows of one task: each is a range (`spark_eos.direct.source.RANGE_SCHEMA`)."""
     rows = [row for batch in batches for row in batch.to_pylist()]
     topics = tuple(sorted({(row["topic"], row["id"]) for row in rows}))
     ranges = tuple(Range(row["topic"], row["partition"], row["start"], row["end"]) for row in rows)
@@ -82,21 +82,21 @@ class Parts:
         self._losses = Losses(plan.source.fail_on_data_loss)
 
     def of(self, ranges: Iterable[Range]) -> Iterator[Part]:
-        """Every range, in order. At the end the topics must be the same still: then they were all the time."""
+        """Every range, in order. At the end, the topics must still be the same: then they were the same throughout."""
         gone = self._gone(ranges)
         for r in ranges:
             if r.topic in gone:
                 what = "the topic was deleted or recreated"
                 self._losses.report(data_loss(r.topic, r.partition, r.start, None, what))
                 continue
-            place = OffsetRange(r.topic, r.partition, r.start, r.end)
+            range_ = OffsetRange(r.topic, r.partition, r.start, r.end)
             transform = self._plan.transform
             if transform is None:
-                copied = self._copied(place)
-                digest = of_place(copied.digest, place.topic, place.partition, place.start)
+                copied = self._copied(range_)
+                digest = of_place(copied.digest, range_.topic, range_.partition, range_.start)
                 yield Part(copied.rows, digest, copied.oldest_ms)
             else:
-                yield from self._transformed(place, transform)
+                yield from self._transformed(range_, transform)
         changed = self._gone(ranges) - gone
         if changed:
             raise _changed(sorted(changed))
@@ -110,16 +110,16 @@ class Parts:
             return names
         return {name for name in names if name not in there or there[name].id != self._ids.get(name)}
 
-    def _copied(self, place: OffsetRange) -> Copied:
-        target = self._plan.target(place.topic), place.partition
-        return copy_range(self._plan.source.fetching, place, target, arrow_producer(self._producer))
+    def _copied(self, range_: OffsetRange) -> Copied:
+        target = self._plan.target(range_.topic), range_.partition
+        return copy_range(self._plan.source.fetching, range_, target, arrow_producer(self._producer))
 
-    def _transformed(self, place: OffsetRange, transform: Transform) -> Iterator[Part]:
+    def _transformed(self, range_: OffsetRange, transform: Transform) -> Iterator[Part]:
         topic = self._plan.sink.topic
-        for chunk in chunks(read_range(self._plan.source.fetching, place)):
+        for chunk in chunks(read_range(self._plan.source.fetching, range_)):
             rows = transformed(transform, chunk)
             if rows.num_rows:
-                batch = RowBatch(rows, transform.columns, topic, chunk.places(place, rows.num_rows))
+                batch = RowBatch(rows, transform.columns, topic, chunk.places(range_, rows.num_rows))
                 part = self._writer.write(batch, self._digest_by)
                 yield replace(part, bytes=size_of(rows))
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from spark_eos.direct.plan import DirectPlan
 from spark_eos.events import NOWHERE, Events
+from spark_eos.protocol.batch import CommitReport
+from spark_eos.protocol.micro_batch import MicroBatch
 from spark_eos.protocol.task import TaskReport
 from spark_eos.sink.job import Identity, SinkJob
+from spark_eos.sink.messages import Message
 from spark_eos.sink.schema import Columns
 from spark_eos.sink.writer import EosKafkaStreamWriter
 
@@ -30,3 +33,10 @@ class DirectStreamWriter(EosKafkaStreamWriter):
         from spark_eos.direct.task import run_task
 
         return run_task(self._plan, job, me, iterator)
+
+    def _report(
+        self, query: str, batch: MicroBatch, said: Sequence[Message], report: CommitReport, took_s: float
+    ) -> None:
+        """To the log, and for the source's part of the query's progress."""
+        super()._report(query, batch, said, report, took_s)
+        self._plan.written.note(batch.id, report.rows, batch.bytes)

@@ -1,6 +1,6 @@
 """Bytes of a text file to records, block by block, as Arrow columns. No I/O, and no Python per record.
 
-A record is a line, of which the line break is no part. In CSV, a line break between quotes belongs to the record.
+A record is a line without its line break. In CSV, a line break between quotes belongs to the record.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _QUOTED_BY_BACKSLASH = re.compile(rb"\\.", re.DOTALL)
 
 
 class BadText(ValueError):
-    """Why the file is no text of this form; ``line`` is the number of the record's first line, from 1."""
+    """Why the file is not a text of this form; ``line`` is the number of the record's first line, from 1."""
 
     def __init__(self, why: str, line: int) -> None:
         super().__init__(why)
@@ -32,7 +32,7 @@ class BadText(ValueError):
 @dataclass(frozen=True)
 class TextForm:
     """``quote``: between two of these, a line break is part of the record; empty where it never is. ``backslash``: a
-    backslash takes the meaning of the byte behind it, so that a quote behind one is none."""
+    backslash escapes the byte after it, so that a quote after a backslash is literal."""
 
     quote: bytes = b""
     backslash: bool = False

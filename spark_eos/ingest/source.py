@@ -27,7 +27,7 @@ from spark_eos.storage.settings import HadoopSettings
 from spark_eos.tracebacks import hidden_traceback
 from spark_eos.worker_exit import quiet_here
 
-FORMAT = "eos-files"
+FILES_FORMAT = "eos-files"
 #: Columns beside those of the file: its URI, and where the row begins in it: a line, or in Parquet a row, from 1.
 FILE, LINE = "_file", "_line"
 
@@ -75,7 +75,7 @@ class EosFilesDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        return FORMAT
+        return FILES_FORMAT
 
     @hidden_traceback()
     def schema(self) -> str:
@@ -88,7 +88,7 @@ class EosFilesDataSource(DataSource):
         if "splits" not in self.options:
             raise UnsupportedError(
                 "EOS_FILES_ALONE",
-                f"Format '{FORMAT}' was used outside of an ingest.",
+                f"Format '{FILES_FORMAT}' was used outside of an ingest.",
                 hint="Read files by Spark's own formats; for each file exactly once into a topic, run the job "
                 "ingest_files.",
             )

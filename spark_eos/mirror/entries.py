@@ -99,7 +99,7 @@ def to_record(entry: MapEntry) -> tuple[bytes, bytes]:
 
 
 def from_record(key: bytes, value: bytes) -> MapEntry | None:
-    """The inverse; None for a record that is none of these."""
+    """The inverse of `to_record`; None for any other record."""
     place: dict[str, Any] = json.loads(key)
     if "first" not in place:
         return None
@@ -131,7 +131,7 @@ class TargetPosition:
 
 class Translation:
     """The entries of one partition of the source, at least one. ``doubled``: rows of it were mirrored more than once,
-    as by a mirror that has begun anew, so that they are at two places in the target."""
+    as by a mirror that was started from the beginning again, so that they are twice in the target."""
 
     def __init__(self, entries: Iterable[MapEntry]) -> None:
         self.entries = sorted(entries, key=lambda entry: entry.first)

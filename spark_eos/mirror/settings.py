@@ -28,9 +28,9 @@ CHANGED = {
 }
 
 
-def wanted(source: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:
-    """What to make a target with. ``source``: the settings of the source topic; ``own``: the user's, which win."""
-    return {**{name: source[name] for name in KEPT if name in source}, **CHANGED, **own}
+def wanted(source: Mapping[str, str], overrides: Mapping[str, str]) -> dict[str, str]:
+    """What to make a target with. ``source``: the settings of the source topic; ``overrides``: the user's."""
+    return {**{name: source[name] for name in KEPT if name in source}, **CHANGED, **overrides}
 
 
 def check(topic: str, source: Mapping[str, str], target: Mapping[str, str]) -> None:

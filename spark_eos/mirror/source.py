@@ -1,4 +1,4 @@
-"""The data source of a mirror: as that of the direct way, with targets that are seen to before each micro-batch."""
+"""The data source of a mirror: as that of the direct way, whose targets are prepared before each micro-batch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a task of a mirror writes: whole batches, and then, in the same transaction, where they have come to lie."""
+"""What a task of a mirror writes: whole batches, and then, in the same transaction, where these lie in the target."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from spark_eos.errors import KafkaError, TopicError
 from spark_eos.kafka.admin.configs import topic_config
 from spark_eos.kafka.admin.topics import describe_topics, topic_partitions
 from spark_eos.kafka.config.properties import KafkaProperties
-from spark_eos.kafka.producer.partition_queue import UNKNOWN
+from spark_eos.kafka.producer.partition_queue import UNKNOWN_OFFSET
 from spark_eos.mirror.entries import MapEntry, SourcePartition, Stretches, cut, partition_of, runs_of, to_record
 from spark_eos.mirror.landed import landed
 from spark_eos.mirror.plan import MirrorPlan
@@ -60,29 +60,29 @@ class MirrorParts(Parts):
             failpoints.reach("prepare.mapped")
             yield Part(0, 0, beside=len(entries))
 
-    def _copied(self, place: OffsetRange) -> Copied:
-        copied = super()._copied(place)
-        _check_age(self._mirror.sink.kafka, self._mirror.target(place.topic), copied.oldest_ms)
-        self._copies.append((place, copied))
+    def _copied(self, range_: OffsetRange) -> Copied:
+        copied = super()._copied(range_)
+        _check_age(self._mirror.sink.kafka, self._mirror.target(range_.topic), copied.oldest_ms)
+        self._copies.append((range_, copied))
         return copied
 
     def _entries(self, ids: dict[str, str]) -> Iterator[MapEntry]:
         there: dict[TopicPartition, list[tuple[int, int]]] = {}
-        for place, copied in self._copies:
-            target, number = self._mirror.target(place.topic), place.partition
+        for range_, copied in self._copies:
+            target, number = self._mirror.target(range_.topic), range_.partition
             if (target, number) not in there:
                 there[target, number] = list(self._landed(target, number))
             mine = _take(there[target, number], copied.rows)
-            source = SourcePartition(self._mirror.cluster, self._ids[place.topic], number)
+            source = SourcePartition(self._mirror.cluster, self._ids[range_.topic], number)
             runs = runs_of(copied.runs, mine)
-            yield MapEntry(source, place.topic, place.start, place.end, target, ids[target], runs)
+            yield MapEntry(source, range_.topic, range_.start, range_.end, target, ids[target], runs)
 
     def _landed(self, topic: str, partition: int) -> Stretches:
         """Offsets of all rows that this transaction has in a partition of the target: as the brokers have said when
         they took them or, where one has not, as they lie in the log."""
         producer = arrow_producer(self._producer)
         runs = producer.runs(topic, partition)
-        if all(first != UNKNOWN for first, _ in runs):
+        if all(first != UNKNOWN_OFFSET for first, _ in runs):
             return runs
         rows = sum(count for _, count in runs)
         return landed(self._mirror.sink.kafka, producer.identity(), topic, partition, rows)

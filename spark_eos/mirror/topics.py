@@ -32,7 +32,7 @@ def check_not_to_itself(plan: MirrorPlan) -> None:
 
 
 class TargetTopics:
-    """Remembers what it has seen to: a topic is looked at again when its id or its number of partitions changes."""
+    """Remembers what it has prepared: a topic is checked again when its id or its number of partitions changes."""
 
     def __init__(self, plan: MirrorPlan) -> None:
         self._plan, self._source, self._target = plan, plan.source.kafka, plan.sink.kafka
@@ -45,7 +45,7 @@ class TargetTopics:
         self._chains(found)
 
     def prepare(self, names: Iterable[str]) -> None:
-        """See to the targets of these topics of the source. Raises what `check` does, and TopicError
+        """Prepare the targets of these topics of the source. Raises what `check` does, and TopicError
         (EOS_MIRROR_TARGET_SETTINGS, EOS_MIRROR_TARGET_RECREATED, EOS_MIRROR_TOPIC_NOT_MADE, EOS_MIRROR_MAP_…)."""
         found = describe_topics(self._source, names, missing_ok=True)
         new = {name: topic for name, topic in found.items() if self._ready.get(name) != topic}

@@ -1,4 +1,4 @@
-"""Takes entries out of the offset map that nobody needs any more, as the source's log begins behind them."""
+"""Deletes entries of the offset map that nobody needs any more, as the source's log now begins after them."""
 
 from __future__ import annotations
 

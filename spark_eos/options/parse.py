@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import functools
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -33,6 +34,8 @@ from spark_eos.storage.settings import HadoopSettings, setting_name
 _NO_SETTINGS = HadoopSettings()
 #: What may precede :// in kafka.bootstrap.servers: nothing, or a listener's protocol.
 _SCHEMES = ("", "plaintext", "ssl", "sasl_plaintext", "sasl_ssl")
+#: What may follow: ``host``, which is no mere number, or ``[v6 address]``, each with or without a port.
+_SERVER = re.compile(r"(?:\[[^\]\s]+\]|(?!\d+(?::|$))[^\s:;/\[\]]+)(?::(?P<port>\d{1,5}))?")
 
 
 @dataclass(frozen=True)
@@ -309,12 +312,13 @@ def _check_kafka(kafka: Mapping[str, str], owned: Mapping[str, str]) -> None:
             hint='Add .option("kafka.bootstrap.servers", "host1:9092,host2:9092").',
             option="kafka.bootstrap.servers",
         )
-    for server in kafka["bootstrap.servers"].split(","):
-        scheme = server.strip().rpartition("://")[0].lower()
-        if scheme not in _SCHEMES:
+    for server in filter(None, map(str.strip, kafka["bootstrap.servers"].split(","))):
+        scheme, _, address = server.rpartition("://")
+        found = _SERVER.fullmatch(address)
+        if scheme.lower() not in _SCHEMES or found is None or not 0 < int(found["port"] or 9092) < 65_536:
             raise OptionError(
                 "EOS_OPTION_SERVERS",
-                f"Option 'kafka.bootstrap.servers' has '{server.strip()}'.",
+                f"Option 'kafka.bootstrap.servers' has '{server}'.",
                 hint="Use host:port, separated by commas.",
                 option="kafka.bootstrap.servers",
             )

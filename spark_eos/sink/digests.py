@@ -1,7 +1,7 @@
 """Digests of rows: sums of one hash a row, so that they depend neither on the order of rows nor on how they are cut.
 
-They are there to notice a plan that is not deterministic, not to withstand somebody who forges rows. Which one is used
-stands in the ledger with each decision, as a replay is compared with it: none of them may ever change.
+They are there to notice a plan that is not deterministic, not to withstand somebody who forges rows. The ledger says
+with each decision which one was used, as a replay is compared with it: none of them may ever change.
 """
 
 from __future__ import annotations

@@ -166,7 +166,7 @@ def _check_same_topics(kafka: KafkaProperties, group: str, topics: Iterable[str]
 
 
 def _check_ids(kafka: KafkaProperties, name: str) -> None:
-    """Who may not even ask for the coordinator of one of the query's transactional ids, has no rights on any."""
+    """A user who may not even look up the coordinator of one of the query's transactional ids has no rights on any."""
     _, errors = broker_client(kafka).coordinators([name], _LOOK_UP_S)
     code = errors.get(name)
     if code in UNAUTHORIZED:

@@ -21,7 +21,7 @@ _QUEUE_KBYTES = 32 << 10
 
 class TaskProducer(Protocol):
     """One transaction, which has its producer id and epoch. Every call may raise RowError, KafkaError or ProtocolStop;
-    only `abort` and `close` are of use after that. ``endtxn_version``: the one that may end it."""
+    only `abort` and `close` may be called after that. ``endtxn_version``: the one that may end it."""
 
     endtxn_version: int
 
@@ -59,7 +59,7 @@ class TaskProducer(Protocol):
         ...
 
     def close(self) -> None:
-        """Let go of the client; an open transaction stays open."""
+        """Release the client; an open transaction stays open."""
         ...
 
 

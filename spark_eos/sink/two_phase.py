@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import os
-import time
 from functools import lru_cache
 
-from spark_eos.errors import KafkaError
+from spark_eos import system
 from spark_eos.kafka.config.properties import KafkaProperties
-from spark_eos.kafka.errors import TWO_PHASE_NEEDS
+from spark_eos.kafka.errors import two_phase_unavailable
 from spark_eos.kafka.net.client import broker_client
 from spark_eos.kafka.requests.describe_transactions import describe_transactions
-from spark_eos.kafka.requests.init_producer_id import INIT_PRODUCER_ID_TWO_PHASE, init_producer_id
+from spark_eos.kafka.requests.init_producer_id import INIT_PRODUCER_ID_TWO_PHASE, UNSPOKEN, init_producer_id
 from spark_eos.options.parse import SinkOptions
 from spark_eos.protocol.names import TWO_PHASE_TRIAL
 from spark_eos.protocol.ports import NEVER_MS
@@ -34,7 +33,7 @@ def check_two_phase(options: SinkOptions) -> None:
     (EOS_TWO_PHASE_EXPIRES), or that no broker answers. Each transaction is looked at once more before it is decided.
     """
     check_two_phase_producer(options.kafka)
-    _check_brokers(options.kafka, int(time.monotonic() / _FRESH_S), os.getpid())
+    _check_brokers(options.kafka, int(system.monotonic() / _FRESH_S), os.getpid())
     _try_out(options.kafka, options.prefix, os.getpid())
 
 
@@ -43,20 +42,10 @@ def _check_brokers(kafka: KafkaProperties, window: int, process_id: int) -> None
     """Every broker may become the coordinator of an id."""
     lacking = broker_client(kafka).lacking(INIT_PRODUCER_ID_TWO_PHASE)
     if lacking:
-        raise _unavailable(kafka, lacking, "do not speak version 6 of InitProducerId")
+        raise two_phase_unavailable(kafka, lacking, UNSPOKEN)
     disabled = without(kafka, SETTING, "; a broker that has not refuses the tasks")
     if disabled:
-        raise _unavailable(kafka, disabled, f"have not {SETTING}=true")
-
-
-def _unavailable(kafka: KafkaProperties, brokers: list[int], why: str) -> KafkaError:
-    return KafkaError(
-        "EOS_TWO_PHASE_UNAVAILABLE",
-        f"'transaction.two.phase.commit' is true, but of the brokers of {kafka.bootstrap_servers} these {why}: "
-        f"{', '.join(map(str, brokers))}.",
-        hint=f"It needs {TWO_PHASE_NEEDS}. Or remove the option.",
-        brokers=brokers,
-    )
+        raise two_phase_unavailable(kafka, disabled, f"have not {SETTING}=true")
 
 
 @lru_cache(maxsize=16)

@@ -107,7 +107,7 @@ class EosKafkaStreamWriter(DataSourceStreamArrowWriter):
         spare_collections()
         took_s = time.perf_counter() - began
         telling.committed(batch, said, report, took_s)
-        self._log(first.query, batch, said, report, took_s)
+        self._report(first.query, batch, said, report, took_s)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         """Never raises: what stays open is cleared by the next start."""
@@ -144,7 +144,10 @@ class EosKafkaStreamWriter(DataSourceStreamArrowWriter):
         driver = this_driver()
         return (query, head.run, partitions) if head is not None and driver and head.driver == driver else None
 
-    def _log(self, query: str, batch: MicroBatch, said: Sequence[Message], report: CommitReport, took_s: float) -> None:
+    def _report(
+        self, query: str, batch: MicroBatch, said: Sequence[Message], report: CommitReport, took_s: float
+    ) -> None:
+        """To the log."""
         logger.info(
             "query=%s batch=%d%s rows=%d%s%s tasks=%d transactions=%d prepare=%.0fms "
             "verify=%.1fms decide=%.1fms end=%.1fms commit=%.1fms since_last_task=%.1fms",

@@ -1,8 +1,8 @@
-"""The source in the tasks: ranges of partitions, from the broker into Arrow, each by the way that suits.
+"""The source in the tasks: ranges of partitions, from the broker into Arrow, each in one of two ways.
 
-The one way takes whole record batches (`raw`) and costs a quarter of the other, a consumer of librdkafka (`consumer`),
-which goes on where the first meets a message format that it does not know, and has all of it where the user's
-properties are about librdkafka.
+The first takes whole record batches (`raw`) and costs a quarter of the second, a consumer of librdkafka (`consumer`).
+The second takes over where the first meets a message format that it does not know, and reads everything where the
+user's properties are for librdkafka only.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def _is_for_gathering(fetching: Fetching, task: Task) -> bool:
 
 
 def _merged(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
-    """One in the place of many small ones: each costs Spark as much as some hundred rows."""
+    """One batch instead of many small ones: each costs Spark as much as some hundred rows."""
     return batches if len(batches) < 2 else pa.Table.from_batches(batches).combine_chunks().to_batches()
 
 

@@ -76,7 +76,7 @@ class GroupReport:
             refused = self._report(position)
         except EosError as error:
             refused = error.message
-        except Exception as error:  # a thread that dies would end the reports for good, without a word
+        except Exception as error:  # a thread that dies would silently end the reports for good
             refused = f"{type(error).__name__}: {error}"
         if refused and not self._failing:
             logger.warning(

@@ -2,7 +2,7 @@
 
 The leader is told the reader's rack, and names a replica there, if its brokers have ``replica.selector.class`` set to
 ``org.apache.kafka.common.replica.RackAwareReplicaSelector`` and a ``broker.rack`` each. That replica is asked until it
-is of no use or five minutes have passed; then the leader is asked again.
+fails, or five minutes have passed; then the leader is asked again.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class NearestReplica:
         self._choose(node, _PREFERRED_S)
 
     def leave(self) -> None:
-        """The replica is of no use now."""
+        """Do not ask the replica for now."""
         self._choose(None, _AWAY_S)
 
     def _choice(self) -> tuple[int | None, float]:

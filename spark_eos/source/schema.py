@@ -18,7 +18,7 @@ from spark_eos.errors import SchemaError
 
 _HEADER = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
 
-SCHEMA = StructType(
+RECORD_SCHEMA = StructType(
     [
         StructField("key", BinaryType()),
         StructField("value", BinaryType()),
@@ -50,7 +50,7 @@ ARROW_HEADERS = pa.field("headers", pa.list_(pa.struct([("key", pa.string()), ("
 
 def schema(include_headers: bool) -> StructType:
     """Spark's."""
-    return StructType([*SCHEMA.fields, HEADERS]) if include_headers else SCHEMA
+    return StructType([*RECORD_SCHEMA.fields, HEADERS]) if include_headers else RECORD_SCHEMA
 
 
 def check_given(given: StructType, include_headers: bool) -> None:

@@ -4,7 +4,7 @@ Kafka maps no offset to a size. So the driver looks at the log itself, at a few 
 there, whose headers say how many bytes lie at how many offsets. What it has fetched, it knows exactly; the stretch up
 to the next place is taken to be as dense as what lies at either end of it. A stretch is at most an eighth of what the
 partition may have, and is shortened where it seems that it could hold more than a quarter: so an estimate is wrong by
-as much only where sizes change there and back within one stretch.
+that much only where sizes change and change back within one stretch.
 
 Bytes are those in the log and on the network, compressed as they are there.
 """

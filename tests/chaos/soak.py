@@ -41,12 +41,12 @@ PARTITIONS = 4
 BROKERS = 3
 ROWS_PER_SECOND = 200
 ROWS_PER_BATCH = 400
+#: Of the query's transactions: some pauses are longer.
 TIMEOUT_MS = 12_000
-"""Of the query's transactions: some pauses are longer."""
 CATCH_UP_S = 180.0
 ABORTED = "aborted"
+#: Of the readers that begin again and again, and look at the end of each partition.
 PAUSE_S, WINDOW = 1.0, 200
-"""Of the readers that begin again and again, and look at the end of each partition."""
 
 
 class Feeder(threading.Thread):

@@ -40,19 +40,15 @@ def clock(tmp_path_factory: pytest.TempPathFactory) -> Clock:
     return Clock(tmp_path_factory.mktemp("clocks") / "clock")
 
 
-@pytest.fixture(scope="module")
-def _shifted(clock: Clock) -> Iterator[DevCluster]:
+@pytest.fixture
+def shifted(clock: Clock) -> Iterator[DevCluster]:
+    """A broker whose clock is that of ``clock``, right at first. Each test has its own: one whose clock was set back by
+    twenty minutes may make no topics for a while."""
+    clock.set(0)
     with clock.for_programs():
         cluster = DevCluster(config=CONFIG).open()
     with closing(cluster):
         yield cluster
-
-
-@pytest.fixture
-def shifted(_shifted: DevCluster, clock: Clock) -> Iterator[DevCluster]:
-    """A broker whose clock is that of ``clock``, right at the beginning and the end of a test."""
-    clock.set(0)
-    yield _shifted
     clock.set(0)
 
 

@@ -32,8 +32,8 @@ COMPACTED = {
     "min_cleanable_dirty_ratio": "0.01",
 }
 PARTITIONS = 2
+#: The key of rows that are there only for the cleaner's sake, and which it may take at any time.
 ROLL = b"roll"
-"""The key of rows that are there only for the cleaner's sake, and which it may take at any time."""
 WAYS = pytest.mark.parametrize("transform", [None, shouted], ids=["copy", "transform"])
 
 

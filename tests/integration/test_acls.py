@@ -36,8 +36,8 @@ from tests.support.waiting import wait_for
 PREFIX = "limited"
 QUERY = Query(("acl-in",), ("acl-out",), "acl-group", "acl-ledger", PREFIX, two_phase=True, creates_ledger=True)
 ALL = needed(QUERY)
+#: Whoever has created the ledger needs that no more.
 NEEDED = [acl for acl in ALL if acl.operation != "CREATE"]
-"""Whoever has created the ledger needs that no more."""
 #: Kafka's numbers of resources, operations and patterns; and of "allow".
 RESOURCES = {"TOPIC": 2, "GROUP": 3, "TRANSACTIONAL_ID": 5}
 OPERATIONS = {"READ": 3, "WRITE": 4, "CREATE": 5, "DESCRIBE_CONFIGS": 10, "TWO_PHASE_COMMIT": 15}

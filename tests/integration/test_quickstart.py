@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -105,4 +107,20 @@ def test_a_mistake_in_the_script_ends_in_one_sentence(newcomer: Newcomer, right:
     (newcomer.folder / "mistake.py").write_text(script.replace(right, wrong).replace('"checkpoint"', '"other"'))
     done = newcomer.run("python", "mistake.py")
     assert done.returncode == 1
+    assert re.fullmatch(said, done.stderr.splitlines()[-1])
+
+
+def test_an_environment_that_is_not_activated_is_told(newcomer: Newcomer):
+    """As in an editor or from cron: the script runs by the environment's Python, and Spark starts another one. It says
+    so in a hundred lines of stack, of an error that is none of PySpark's."""
+    (script,) = (text for _, text in newcomer.blocks if text.startswith("# copies.py"))
+    (newcomer.folder / "elsewhere.py").write_text(script.replace('"checkpoint"', '"elsewhere"'))
+    bin_folder, _, path = newcomer.environ["PATH"].partition(os.pathsep)
+    others = newcomer.folder / "others"
+    others.mkdir()
+    (others / "python3").symlink_to(sys.executable)
+    environ = {**newcomer.environ, "PATH": f"{others}{os.pathsep}{path}"}
+    done = replace(newcomer, environ=environ).run(f"{bin_folder}/python", "elsewhere.py")
+    assert done.returncode == 1
+    said = rf"\[EOS_FORMAT_NOT_FOUND\] .* Hint: .* PYSPARK_PYTHON to {re.escape(bin_folder)}/python,.*"
     assert re.fullmatch(said, done.stderr.splitlines()[-1])

@@ -14,8 +14,8 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
 )
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality, Metric
 
+#: By the names and labels that Prometheus has for them.
 Series = dict[tuple[str, frozenset[tuple[str, str]]], float]
-"""By the names and labels that Prometheus has for them."""
 
 
 class Collector:

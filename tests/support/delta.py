@@ -110,7 +110,7 @@ def _job(name: str, config: Path) -> Failed | None:
     from pyspark.errors import PySparkException
 
     from jobs.config import load
-    from jobs.job import Running
+    from jobs.job import JobContext
     from jobs.lines import BatchLines
     from jobs.query import Stop, failure_text
     from spark_eos import reason
@@ -120,10 +120,10 @@ def _job(name: str, config: Path) -> Failed | None:
     lines = BatchLines()
     _session.streams.addListener(lines)
     try:
-        plan = module.plan(load(config, module.JobConfig), argparse.Namespace())
+        plan = module.plan(load(config, module.main.__self__.config), argparse.Namespace())
         for cluster in plan.clusters:
             cluster.expect()
-        plan.work(Running(_session, Stop(), lines))
+        plan.work(JobContext(_session, Stop(), lines))
     except (EosError, PySparkException) as error:
         found = reason(error)
         return Failed(found.condition if found else "", failure_text(error))

@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+#: When it began.
 T = 1_760_000_000.0
-"""When it began."""
 
 
 class Script:

@@ -13,8 +13,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+#: Topic and partition.
 Place = tuple[str, int]
-"""Topic and partition."""
 
 ABORTED, GONE, SKIPPED = "aborted read", "visible and then gone", "appeared behind a reader"
 BACK, DOUBLED, HALVES, AHEAD = "went back", "doubled", "seen in halves", "offsets ahead of rows"
@@ -201,9 +201,9 @@ class _Batches:
             for place, end in history.plans[number].items():
                 self._ends[place].append(end)
         self._plans = history.plans
+        #: Place → micro-batch → first and last offset of its rows there, as they are for good. A second copy of a row,
+        #: which is an anomaly by itself, does not count.
         self.parts: dict[Place, dict[int, tuple[int, int]]] = defaultdict(dict)
-        """Place → micro-batch → first and last offset of its rows there, as they are for good. A second copy of a row,
-        which is an anomaly by itself, does not count."""
         known: set[tuple[str, bytes]] = set()
         for row in history.closing[True].rows():
             batch = self._of(history.inputs.get(row.value))

@@ -15,7 +15,7 @@ import spark_eos
 from jobs.files_input import CompleteConfig, FilesConfig
 from jobs.files_taking import Taking
 from jobs.ingest_files import NOTES_TOPIC
-from jobs.job import Running
+from jobs.job import JobContext
 from jobs.lines import BatchLines
 from jobs.query import Stop
 from jobs.sections import TriggerConfig
@@ -56,9 +56,9 @@ class Setting:
         """A run of the ingest: its start settles what an earlier one has left."""
         given = {"path": str(self.folder), "format": "text", "complete": AT_ONCE, "tasks": 2} | files
         options = {"kafka.bootstrap.servers": self.servers, "topic": self.topic, **(sink or {})}
-        running = Running(self.spark, Stop(), BatchLines())
+        context = JobContext(self.spark, Stop(), BatchLines())
         return Taking(
-            running,
+            context,
             Ingest(self.name, options, notes),
             FilesConfig(**given),  # type: ignore[arg-type]
             TransformConfig(sql=sql),

@@ -10,8 +10,8 @@ from pathlib import Path
 from jobs._demo.processes import descendants
 
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+#: In /proc/…/stat behind the name: user and system time of its own, and of its children that have ended.
 _TIMES = slice(11, 15)
-"""In /proc/…/stat behind the name: user and system time of its own, and of its children that have ended."""
 _SPARKS = (b"org.apache.spark.deploy.SparkSubmit", b"-m\0pyspark.")
 
 

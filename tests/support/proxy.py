@@ -18,10 +18,10 @@ from typing import Any
 from spark_eos.devcluster.ports import free_ports
 
 _CHUNK = 64 << 10
+#: In so many pieces goes a second's share of a trickle.
 _PIECES_PER_S = 10
-"""In so many pieces goes a second's share of a trickle."""
+#: Bytes of an answer's size and correlation id.
 HEADER = 8
-"""Bytes of an answer's size and correlation id."""
 
 
 class Proxy:
@@ -33,8 +33,8 @@ class Proxy:
         self.connections = 0
         self.resets = 0
         self.flips = 0
+        #: Bytes that the broker has sent.
         self.answered = 0
-        """Bytes that the broker has sent."""
         self._flows = {answers: asyncio.Event() for answers in (True, False)}
         self._open: set[_Connection] = set()
         self._server: asyncio.Server | None = None

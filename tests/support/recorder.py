@@ -23,8 +23,8 @@ from tests.support.histories import LEVELS, GroupPoll, History, Place, Poll, Rea
 from tests.support.kafka_view import KafkaView
 
 _POLL_S = 0.1
+#: A pass that some partition does not let come to its end is given up, and counts as far as it came.
 _PASS_S = 5.0
-"""A pass that some partition does not let come to its end is given up, and counts as far as it came."""
 _CLOSING_S = 60.0
 _MOST_ROWS = 10_000
 _EVERY_FULL = 10

@@ -17,10 +17,10 @@ from tests.support.tokens import TokenServer
 from tests.support.two_phase import TWO_PHASE
 from tests.support.waiting import TIMEOUT
 
+#: May do everything.
 USER, PASSWORD = "ann", "hunter2-and-more"
-"""May do everything."""
+#: May do what the rules let him; by PLAIN, with the same password.
 LIMITED = "bob"
-"""May do what the rules let him; by PLAIN, with the same password."""
 
 #: For how long the listener TOKENS takes a client to be who it said it is.
 SESSION_S = 2.0

@@ -2,5 +2,5 @@
 
 from __future__ import annotations
 
+#: Settings of Kafka 4.3.
 TWO_PHASE = {"unstable.api.versions.enable": "true", "transaction.two.phase.commit.enable": "true"}
-"""Settings of Kafka 4.3."""

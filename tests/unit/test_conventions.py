@@ -1,11 +1,11 @@
-"""The rules of the house: tests of conditions, docstrings of tests, short files and functions, a meaning to a name."""
+"""The rules of the house: tests of conditions, docstrings of tests, short files and functions, names, constants."""
 
 from __future__ import annotations
 
 import ast
 import re
 import runpy
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -14,10 +14,32 @@ TESTS = ROOT / "tests"
 FILES = sorted(TESTS.rglob("*.py"))
 #: All the code that people read here.
 CODE = [path for folder in ("docs", "jobs", "spark_eos", "tests") for path in sorted((ROOT / folder).rglob("*.py"))]
+#: What has a docstring.
+DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 #: The model raises conditions of its own accord there, so a name proves nothing.
 SIMULATION = TESTS / "simulation"
 MOST_LINES = 400
 MOST_LINES_OF_A_FUNCTION = 50
+#: Constants with several definitions.
+SHARED_CONSTANTS = {
+    "EARLIEST": "options are read without a client, and have Kafka's number themselves",
+    "LATEST": "options are read without a client, and have Kafka's number themselves",
+    "ERROR": "the doctor's rules have short names for its severities",
+    "WARNING": "the doctor's rules have short names for its severities",
+    "UNKNOWN": "the doctor's rules have short names for its severities",
+    "OK": "the doctor's rules have short names for its severities; elsewhere it is Kafka's code",
+}
+#: Functions of which each job, or each mode of the benchmark, has its own.
+STEPS = {
+    "main": "runs it by its command line",
+    "plan": "what the job is going to do, by its config file",
+    "cluster_of": "the cluster that the job reads or writes",
+    "source_settings": "the options of its source",
+    "sink_settings": "the options of its sink",
+    "read": "the stream of its input",
+    "write": "the query into its output",
+    "measure": "runs the mode",
+}
 #: Names that say how long something takes, and not in which unit.
 UNITLESS = {"delay", "interval", "pause", "period", "seconds", "timeout", "took", "wait"}
 #: Where such a name is right.
@@ -97,26 +119,41 @@ def test_every_folder_is_a_package():
     assert [name_of(path) for path in FILES if not (path.parent / "__init__.py").exists()] == []
 
 
-def types_of(path: Path) -> Iterator[str]:
-    """The public classes and type aliases of a module's top level; constants are in capitals, as type variables are."""
+def definitions(path: Path) -> Iterator[str]:
+    """The public classes, type aliases, constants and functions of a module's top level. Type variables are none."""
     for node in tree_of(path).body:
-        if isinstance(node, ast.ClassDef):
-            names = [node.name]
-        elif isinstance(node, ast.Assign):
-            names = [target.id for target in node.targets if isinstance(target, ast.Name)]
+        if isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            found = [one.id for target in targets for one in ast.walk(target) if isinstance(one, ast.Name)]
+        elif isinstance(node, ast.ClassDef | ast.FunctionDef):
+            found = [node.name]
         else:
-            names = []
-        yield from (name for name in names if name[0].isupper() and not name.isupper())
+            found = []
+        yield from (name for name in found if len(name) > 1 and not name.startswith("_"))
 
 
-def test_a_name_means_one_class():
-    """Who searches for a class or an alias finds one definition."""
+def repeated(folders: Sequence[str]) -> dict[str, list[str]]:
+    """Names with several definitions, and where these are."""
     found: dict[str, list[str]] = {}
-    for path in sorted((ROOT / "spark_eos").rglob("*.py")):
-        for name in types_of(path):
+    for path in (path for folder in folders for path in sorted((ROOT / folder).rglob("*.py"))):
+        for name in set(definitions(path)):
             found.setdefault(name, []).append(str(path.relative_to(ROOT)))
     assert len(found) > 300
-    assert {name: paths for name, paths in found.items() if len(paths) > 1} == {}
+    return {name: paths for name, paths in found.items() if len(paths) > 1}
+
+
+def test_a_name_means_one_class_or_constant():
+    """Who searches for a class, an alias or a constant finds one definition; in the wheel jobs are in the package."""
+    found = {name: paths for name, paths in repeated(["spark_eos", "jobs"]).items() if name[0].isupper()}
+    assert {name: paths for name, paths in found.items() if name not in SHARED_CONSTANTS} == {}
+    assert found.keys() >= SHARED_CONSTANTS.keys()
+
+
+def test_a_name_means_one_function_of_the_jobs():
+    """Jobs and modes of the benchmark are alike where they have the same steps; other functions are named apart."""
+    found = {name: paths for name, paths in repeated(["jobs"]).items() if name[0].islower()}
+    assert {name: paths for name, paths in found.items() if name not in STEPS} == {}
+    assert found.keys() == STEPS.keys()
 
 
 def durations_of(path: Path) -> Iterator[str]:
@@ -137,3 +174,18 @@ def test_a_duration_names_its_unit():
     paths = [path for folder in ("spark_eos", "jobs") for path in sorted((ROOT / folder).rglob("*.py"))]
     found = {f"{path.relative_to(ROOT)} {name}" for path in paths for name in durations_of(path)}
     assert found == set(WITHOUT_UNIT)
+
+
+def strings_alone(path: Path) -> Iterator[int]:
+    """Lines with a string that is a statement, and not the docstring of a module, class or function."""
+    for node in ast.walk(tree_of(path)):
+        for block in (getattr(node, name, []) for name in ("body", "orelse", "finalbody")):
+            for statement in (block if isinstance(block, list) else [])[isinstance(node, DOCUMENTED) :]:
+                value = getattr(statement, "value", None) if isinstance(statement, ast.Expr) else None
+                if isinstance(value, ast.Constant) and isinstance(value.value, str):
+                    yield statement.lineno
+
+
+def test_a_constant_is_documented_above_it():
+    """By a comment that begins with ``#:``; a string below would be a second way."""
+    assert {str(path.relative_to(ROOT)): lines for path in CODE if (lines := [*strings_alone(path)])} == {}

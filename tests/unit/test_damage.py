@@ -16,6 +16,10 @@ OFFSETS_FRAME = f"\tat {CHECKPOINTING}.OffsetSeqLog.deserialize(OffsetSeqLog.sca
 COMMITS_FRAME = f"\tat {CHECKPOINTING}.CommitLog$.readCommitMetadata(CommitLog.scala:125)\n"
 READS_OFFSETS, READS_COMMITS = JSON_STACK + OFFSETS_FRAME, JSON_STACK + COMMITS_FRAME
 READS_METADATA = f"\tat {STREAMING}.runtime.StreamMetadata$.read(StreamMetadata.scala:53)\n"
+NO_OFFSETS = f"""java.lang.AssertionError: assertion failed
+\tat scala.Predef$.assert(Predef.scala:264)
+\tat {STREAMING}.runtime.MicroBatchExecution.initializeExecution(MicroBatchExecution.scala:525)
+"""
 PLANNING = """[X] Failed when Python streaming data source perform planPartitions: Traceback (most recent call last):
   File "json/decoder.py", line 355, in raw_decode
     raise JSONDecodeError("Expecting value", s, err.value) from None
@@ -46,6 +50,7 @@ class Captured(Exception):
         (Captured("Checksum error: file:/c/offsets/3 at 0 exp: 1 got: 2"), "/c/offsets/3", "anew"),
         (Captured("assertion failed: There are [0] sources in the checkpoint offsets and now"), "in 'offsets'", "anew"),
         (Captured(PLANNING), "in 'offsets'", "anew"),
+        (Captured("assertion failed", NO_OFFSETS), "'offsets' of the checkpoint has no entry", "EOS_CHECKPOINT_BEHIND"),
         (Captured(JSON, READS_COMMITS), "in 'commits'", "replays"),
         (Captured("batch 2 doesn't exist SQLSTATE: XXKST"), "offsets/2", "backup"),
         (Captured("requirement failed: Previous batch 12 not found in offset log"), "offsets/12", "backup"),
@@ -77,6 +82,7 @@ def test_a_file_that_is_there_already():
         Captured("Failed when Python streaming data source perform planPartitions: ValueError: x"),
         Captured("x json.decoder.JSONDecodeError: of somebody's function"),
         Exception(f"calling o1.start.\n: java.io.IOException: unreachable\n{READS_METADATA}"),
+        Captured("assertion failed", NO_OFFSETS.replace("initializeExecution", "runBatch")),
         Captured("unreachable", f"Caused by: java.io.IOException: unreachable\n{OFFSETS_FRAME}"),
         Captured("unreachable", f"Caused by: java.net.SocketTimeoutException: unreachable\n{COMMITS_FRAME}"),
     ],

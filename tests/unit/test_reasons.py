@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 import spark_eos
@@ -63,8 +65,9 @@ def test_the_plan_that_spark_prints_is_no_reason():
         (
             '[UNSUPPORTED_…_MODE] The data source "eos-kafka" cannot be written in the "ErrorIfExists" mode.',
             "EOS_WRITE_MODE",
-            '.mode("append")',
+            '.mode("append"); within foreachBatch, use spark_eos.batch_writer',
         ),
+        ("[X] Failed to find the data source: eos-kafka. Make sure …", "EOS_FORMAT_NOT_FOUND", sys.executable),
     ],
 )
 def test_what_spark_refuses_by_itself_has_our_reason(text, condition, says):
@@ -81,6 +84,12 @@ def test_a_worker_that_died_is_a_reason_to_start_again():
     found = spark_eos.reason(Exception(f"[STREAM_FAILED] Query x terminated with exception: {text}"))
     assert (found.condition, found.restart_helps) == ("EOS_WORKER_DIED", True)
     assert "out-of-memory" in found.hint
+
+
+def test_a_worker_that_does_not_start_in_time_is_a_reason_to_start_again():
+    """As on a machine that has too much to do."""
+    found = spark_eos.reason(Exception("[STREAM_FAILED] Query x …: Python worker failed to connect back. SQLSTATE: X"))
+    assert (found.condition, found.restart_helps) == ("EOS_WORKER_LATE", True)
 
 
 def test_an_error_without_one_of_ours_has_no_reason():

@@ -27,12 +27,12 @@ def exit_code(findings: Sequence[Finding]) -> int:
 def verdict(findings: Sequence[Finding]) -> str:
     """The last line of a report, with how many findings there are of each severity."""
     counts = {severity: [f.severity for f in findings].count(severity) for severity in _WORST_FIRST}
-    told = ", ".join(f"{count} {_PLURALS.get(severity, severity.value)}" for severity, count in counts.items())
+    counted = ", ".join(f"{count} {_PLURALS.get(severity, severity.value)}" for severity, count in counts.items())
     if counts[Severity.ERROR]:
-        return f"The exactly-once requirements are not met here: {told}."
+        return f"The exactly-once requirements are not met here: {counted}."
     if counts[Severity.UNKNOWN]:
-        return f"Nothing wrong was found, but not everything could be looked at: {told}."
-    return f"The exactly-once requirements are met here: {told}."
+        return f"Nothing wrong was found, but not everything could be looked at: {counted}."
+    return f"The exactly-once requirements are met here: {counted}."
 
 
 def as_json(findings: Sequence[Finding], did: Sequence[str]) -> dict[str, Any]:

@@ -39,7 +39,7 @@ class Clock:
 
     @property
     def surely_off_ms(self) -> float:
-        """By so much the two differ at the least."""
+        """The least by which the two clocks differ."""
         return max(self.low_ms, -self.high_ms, 0.0)
 
 

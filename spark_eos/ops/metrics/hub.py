@@ -91,7 +91,7 @@ class Inbox:
 
 
 def parsed(data: bytes) -> Iterator[Event]:
-    """Events from lines of JSON; what is none is left out, such as half a line of a process that was killed."""
+    """Events from lines of JSON. Other lines are left out, such as half a line of a process that was killed."""
     for line in data.splitlines():
         with contextlib.suppress(ValueError):
             event = json.loads(line)

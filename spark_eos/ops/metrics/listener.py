@@ -20,7 +20,7 @@ from pyspark.sql.streaming.listener import (
 from spark_eos.ops.metrics.hub import Hub
 from spark_eos.reasons import reason
 
-#: The condition of an error that is none of ours.
+#: Stands for the condition of an error that is not ours.
 _OTHER = "OTHER"
 
 

@@ -94,13 +94,13 @@ class OtlpSender:
         logging.getLogger(metric_exporter.__name__).removeFilter(self._said)
 
     def _run(self) -> None:
-        told = False
+        warned = False
         closing = False
         while not closing:
             closing = self._closing.wait(self._every_s)
-            if not self._sent() and not told:
+            if not self._sent() and not warned:
                 logger.warning("metrics could not be sent: %s", self._said.last)
-                told = True
+                warned = True
 
     def _sent(self) -> bool:
         try:

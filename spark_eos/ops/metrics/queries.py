@@ -14,7 +14,8 @@ _HELD_MS = 1_000
 
 def is_held(place: Mapping[str, int]) -> bool:
     """Whether an open transaction holds back a partition's last stable offset: two looks, a second apart, have found it
-    at the same place. One look finds that of a busy topic behind its high watermark, which is asked for later."""
+    at the same place. A single look finds the last stable offset of a busy topic behind its high watermark anyway,
+    which is asked for later."""
     return place["heldMs"] >= _HELD_MS
 
 

@@ -30,7 +30,7 @@ class Recent:
 
 
 class Recorder:
-    """Appends events to a file. Raises OSError if that cannot be."""
+    """Appends events to a file. Raises OSError if it cannot be written."""
 
     def __init__(self, path: str, largest: int = LARGEST_FILE) -> None:
         self._path, self._largest = Path(path), largest

@@ -73,7 +73,7 @@ def start(
     spark: SparkSession, port: int | None, host: str | None, file: str | None, otlp: str | None = None
 ) -> Metrics:
     """See `spark_eos.metrics`. Raises UnsupportedError where what is asked for is not installed, and OptionError for an
-    address that is none; whatever else is in the way is logged, as no query is to fail because of its metrics."""
+    invalid address; any other problem is logged, as no query is to fail because of its metrics."""
     check(port, otlp)
     recent = Recent()
     consumers: list[Consumer] = [recent]
@@ -98,7 +98,7 @@ def start(
 
 
 def check(port: int | None, otlp: str | None) -> None:
-    """Raise UnsupportedError unless what these ask for is installed, and OptionError for an address that is none."""
+    """Raise UnsupportedError unless what these ask for is installed, and OptionError for an invalid address."""
     if port is not None:
         _check_installed("prometheus_client", "The metrics' endpoint", "metrics")
     if otlp is not None:

@@ -1,4 +1,4 @@
-"""Whether somebody runs a query, by what it leaves behind: nobody can know for sure.
+"""Whether somebody runs a query, by what it leaves behind: it cannot be known for sure.
 
 A run publishes a head for each micro-batch, plans micro-batches in its checkpoint, and its tasks begin transactions and
 write. A run that waits for rows does none of that, so that "no sign" does not mean that there is none.

@@ -1,5 +1,5 @@
 """What ``spark-eos replay`` answers, and its exit code: 0 when it is done; 1 when ``--yes`` is missing; 2, by the
-caller, when the query cannot be replayed, or not so."""
+caller, when the query cannot be replayed, or not in this way."""
 
 from __future__ import annotations
 

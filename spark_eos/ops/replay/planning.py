@@ -52,7 +52,7 @@ class ReplayPlan:
 
 
 def plan(checkpoint: Checkpoint, cluster: Cluster, wish: Wish) -> ReplayPlan:
-    """Raises EosError where the query cannot be replayed, or not so."""
+    """Raises EosError where the query cannot be replayed, or not in this way."""
     _check_wish(wish)
     logs, old, heads = opened(checkpoint, cluster)
     position = last_done(logs, heads)
@@ -193,7 +193,7 @@ def _check_in_place(logs: Logs, heads: Sequence[OwnHead], wish: Wish) -> None:
 
 
 def check_heads(heads: Sequence[OwnHead], wish: Wish) -> None:
-    """Raise where the heads say that the query cannot be replayed so."""
+    """Raise where the heads say that the query cannot be replayed in this way."""
     for own in heads:
         last, marks = own.head.decision, own.head.marks
         if marks.successor is not None or marks.unfinished is not None:

@@ -1,4 +1,5 @@
-"""How an operator ends what a query has left open: the undecided is aborted, the decided is committed, never else."""
+"""How an operator ends what a query has left open: undecided transactions are aborted, decided ones committed, never
+the other way round."""
 
 from __future__ import annotations
 

@@ -125,7 +125,7 @@ class Intake:
         self.counts["output_uncommitted"] = total - sum(gaps.values())
 
     def _reader(self, isolation: Isolation, what: str) -> RowReader:
-        def told(rows: int) -> None:
+        def on_rows(rows: int) -> None:
             self._read += rows
             now = time.monotonic()
             if now > self._next_word:
@@ -133,7 +133,7 @@ class Intake:
                 speed = self._read / max(0.001, now - self._began)
                 self._progress(f"reading the {what}: {self._read:,} rows, {speed:,.0f} a second")
 
-        return RowReader(self._question.kafka, isolation, told)
+        return RowReader(self._question.kafka, isolation, on_rows)
 
 
 def _no_id(side: str, rows: Mapping[str, int], where: Where, sample: Sample) -> OptionError:

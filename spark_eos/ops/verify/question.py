@@ -15,7 +15,7 @@ from spark_eos.kafka.messages import headers_of
 Order = Literal["input-partition", "key", "none"]
 
 #: Seconds until a silent cluster is an error.
-TIMEOUT_S = 12.0
+_TIMEOUT_S = 12.0
 
 
 @dataclass(frozen=True)
@@ -101,4 +101,4 @@ class Question:
     allow_missing: bool = False
     same_value: bool = False
     limit: int = 5
-    timeout_s: float = TIMEOUT_S
+    timeout_s: float = _TIMEOUT_S

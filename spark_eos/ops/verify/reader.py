@@ -42,12 +42,13 @@ _OURS = {
 
 
 class RowReader:
-    """Reads partitions from begin to end, one after the other. ``told``: called with each number of rows. Close it."""
+    """Reads partitions from begin to end, one after the other. ``on_rows`` is called with each number of rows.
+    Close it."""
 
-    def __init__(self, kafka: KafkaProperties, isolation: Isolation, told: Callable[[int], None]) -> None:
+    def __init__(self, kafka: KafkaProperties, isolation: Isolation, on_rows: Callable[[int], None]) -> None:
         ours = {**_OURS, "isolation.level": isolation}
         self._consumer = Consumer(librdkafka_config(kafka, "consumer", ours=ours, defaults=_TUNING))
-        self._told = told
+        self._on_rows = on_rows
 
     def __enter__(self) -> RowReader:
         return self
@@ -72,7 +73,7 @@ class RowReader:
                 position = max(position, offset_of(messages[-1]) + 1)  # they may include the end
                 if offset_of(messages[-1]) >= end:
                     messages = [message for message in messages if offset_of(message) < end]
-                self._told(len(messages))
+                self._on_rows(len(messages))
                 yield messages
             if position < end and time.monotonic() > deadline:
                 raise _stopped(place, position, end, error)

@@ -131,7 +131,7 @@ def _draw_lag(axes: Axes, story: Story) -> None:
 
 
 def _stretches(story: Story) -> Iterator[tuple[str, list[TopicLag]]]:
-    """The lag of each topic, run by run: between two runs, nobody has looked."""
+    """The lag of each topic, run by run: between two runs, it was not measured."""
     begins = [run.begin for run in story.runs[1:]]
     of: dict[tuple[str, int], list[TopicLag]] = {}
     for lag in story.lags:

@@ -158,7 +158,7 @@ def _runs(events: Sequence[Event], processes: Sequence[tuple[float, bool]]) -> l
 
 
 def _end_of(run: QueryRun, last: QueryRun, processes: Sequence[tuple[float, bool]]) -> str | None:
-    """How a run has ended that has not told: with its process, which ended by itself, or was killed."""
+    """How a run ended that has not said so itself: with its process, which ended by itself, or was killed."""
     later = [by_itself for at, by_itself in processes if at >= run.end]
     if later:
         return "stopped" if later[0] else "killed"

@@ -15,8 +15,8 @@ from tests.support.direct_queries import copied, shouted
 from tests.support.sink_queries import SECONDS
 from tests.support.waiting import wait_for
 
+#: Of the record batch by which a broker ends a transaction in a partition.
 MARKER_BYTES = 78
-"""Of the record batch by which a broker ends a transaction in a partition."""
 
 
 def test_a_copy_is_what_the_source_holds(direct, transactions, write, view):
@@ -47,6 +47,12 @@ def test_a_copy_in_many_micro_batches_and_runs_keeps_the_order(direct, write, vi
         70,
         70,
         60,
+    ]
+    written = [one["#written"] for one in said if "#written" in one]
+    assert [(one["batch"], one["rows"], one["bytes"] > 0) for one in written] == [
+        (0, 0, False),
+        (1, 70, True),
+        (2, 70, True),
     ]
     write(query.source, *(b"%d" % i for i in range(100, 150)), partition=1)
     query.run()

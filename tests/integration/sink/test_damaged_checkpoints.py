@@ -232,3 +232,13 @@ def test_a_commit_log_that_is_gone(life, query):
     """The last micro-batch runs again."""
     shutil.rmtree(query.checkpoint / "commits")
     query.run(life.frame())
+
+
+def test_an_offset_log_that_is_gone(life, query):
+    """Spark 4.2 says "assertion failed". Without the commit log, too, it begins with micro-batch 0, long decided."""
+    shutil.rmtree(query.checkpoint / "offsets")
+    found = stopped(query, life)
+    assert found.condition == "EOS_CHECKPOINT_DAMAGED"
+    assert "'offsets' of the checkpoint has no entry" in found.message and "'commits'" in found.hint
+    shutil.rmtree(query.checkpoint / "commits")
+    assert stopped(query, life).condition == "EOS_CHECKPOINT_BEHIND"

@@ -172,11 +172,12 @@ def test_small_batches_are_put_together(copy):
         plain(7, b"h", codec="gzip"),
         plain(8, b"i", codec="gzip"),
     ]
-    said, written = copy(b"".join(map(encode, log)), 0, 9, small=500)
+    data = b"".join(map(encode, log))  # once: gzip notes the second, which the digest would tell
+    said, written = copy(data, 0, 9, small=500)
     assert written.ways == "rwwwrr"
     assert [sealed.count for sealed in written.batches] == [3, 1, 1, 1, 1, 2]
     assert b"".join(row[1][:1] for row in written.rows) == b"abcdefghi"
-    assert said == copy(b"".join(map(encode, log)), 0, 9)[0]
+    assert said == copy(data, 0, 9)[0]
 
 
 @pytest.mark.parametrize("codec", ["", "gzip", "snappy", "lz4", "zstd"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 
 import pytest
 from pyspark.sql.datasource import CaseInsensitiveDict
@@ -100,6 +101,19 @@ def test_servers_are_hosts_and_ports(servers):
     with pytest.raises(OptionError, match=r"EOS_OPTION_SERVERS.*://host.*host:port"):
         sink_options({"kafka.bootstrap.servers": servers})
     assert sink_options({"kafka.bootstrap.servers": "PLAINTEXT://host:9092, SASL_SSL://other:1"}).kafka
+
+
+@pytest.mark.parametrize("server", ["9092", ":9092", "host:", "host:port", "host:99999", "a:1;b:1", "a:1 b:1", "::1"])
+def test_an_address_that_cannot_be_one_is_refused(server):
+    """It would be tried in vain until the time is up, and a restart would seem to help. The wrong one is named."""
+    with pytest.raises(OptionError, match=re.escape(f"'{server}'. Hint: Use host:port")) as caught:
+        sink_options({"kafka.bootstrap.servers": f"host:9092,{server}"})
+    assert caught.value.condition == "EOS_OPTION_SERVERS"
+
+
+def test_addresses_as_kafkas_clients_take_them():
+    """Names without a port, numbers in names, addresses of both families, spaces around and commas behind."""
+    assert sink_options({"kafka.bootstrap.servers": "host, 1.example:9092,10.0.0.1:1, [::1]:9092,SSL://a_b-c:65535,"})
 
 
 def test_options_travel_and_are_equal_afterwards():

@@ -188,7 +188,7 @@ def test_the_probe_of_the_benchmark(topic, producer, view, cluster):
     for i in range(500):
         writer.produce(source, b"%d" % i, partition=i % 2)
     assert writer.flush(30) == 0
-    transactions = probe.copy(probe.Spec(cluster.bootstrap_servers, source, target, 2, 100))
+    transactions = probe.copy_batches(probe.CopySpec(cluster.bootstrap_servers, source, target, 2, 100))
     assert [transaction.rows for transaction in transactions] == [100, 100, 50] * 2
     wait_for(lambda: not view.held(target), "the markers")
     copied = sorted((row.partition, int(row.value)) for row in view.rows(target))
