@@ -23,10 +23,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture(scope="session")
 def cluster(request: pytest.FixtureRequest) -> Iterator[DevCluster]:
-    """One broker, shared by all tests of the session: leave it running, and use topics of your own."""
+    """One broker, shared by all tests of the session: leave it running, and use topics of your own.
+
+    It keeps rows for ever, unless a topic says otherwise: those with an old time would be gone at some moment.
+    """
     version, level = (request.config.getoption(f"--{what}-version") for what in ("kafka", "transaction"))
     features = {} if level is None else {"transaction.version": level}
-    with DevCluster(version=version, features=features) as running:
+    with DevCluster(version=version, features=features, config={"log.retention.ms": "-1"}) as running:
         yield running
 
 
