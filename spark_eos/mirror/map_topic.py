@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from spark_eos.errors import ConnectionFailed, KafkaError, TopicError
 from spark_eos.kafka.admin.configs import create_topic, topic_config
 from spark_eos.kafka.admin.topics import begin_offsets, describe_topics, end_offsets, topic_partitions
-from spark_eos.kafka.codes import FETCH_RETRIES, OK, Code, name_of
+from spark_eos.kafka.codes import FETCH_RETRIES, OK, name_of
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.ports.ledger_log import KafkaLog
 from spark_eos.mirror.entries import MapEntry, SourcePartition, TargetPosition, Translation, from_record
@@ -29,9 +29,9 @@ KeyValue = tuple[bytes, bytes]
 
 def make_map(kafka: KafkaProperties, topic: str, replication: int) -> None:
     """Create the topic if it is missing, and check that it is compacted. Raises TopicError, KafkaError."""
-    if topic not in describe_topics(kafka, [topic], missing_ok=True):
+    if not describe_topics(kafka, [topic], missing_ok=True, unknown_s=0):
         code, said = create_topic(kafka, topic, _PARTITIONS, replication, _CONFIG)
-        if code not in (OK, Code.TOPIC_ALREADY_EXISTS):
+        if code != OK:
             raise not_made(topic, said or name_of(code))
     policy = topic_config(kafka, topic)["cleanup.policy"]
     if policy != "compact":

@@ -48,11 +48,11 @@ def chain_of(known: Iterable[Origin], topic_id: str) -> tuple[str, ...]:
 
 
 def write_origin(kafka: KafkaProperties, map_topic: str, origin: Origin) -> None:
-    """Returns when the brokers have it. Raises KafkaError (EOS_MIRROR_ORIGIN_NOT_WRITTEN)."""
+    """Returns when the brokers have it, once or more often. Raises KafkaError (EOS_MIRROR_ORIGIN_NOT_WRITTEN)."""
     key = json.dumps({"origin": origin.target_id, "source": origin.source_id}).encode()
     fields = {"target": origin.target, "source": origin.source, "chain": origin.chain}
     refused: list[str] = []
-    producer = Producer(librdkafka_config(kafka, "producer", {"enable.idempotence": True}))
+    producer = Producer(librdkafka_config(kafka, "producer", {"acks": "all", "linger.ms": 0}))
     producer.produce(
         map_topic,
         json.dumps(fields).encode(),

@@ -55,7 +55,7 @@ class TargetTopics:
         chains = self._chains(new)
         make_map(self._target, self._plan.targets.map, self._plan.targets.replication)
         known = origins(self._target, self._plan.targets.map)
-        there = describe_topics(self._target, [self._plan.target(name) for name in new], missing_ok=True)
+        there = self._there({self._plan.target(name) for name in new}, known)
         for name, topic in new.items():
             self._check_same(name, topic, there.get(self._plan.target(name)), known)
             made = self._make(name, topic.partitions, there.get(self._plan.target(name)))
@@ -64,6 +64,13 @@ class TargetTopics:
             if origin not in known:
                 write_origin(self._target, self._plan.targets.map, origin)
             self._ready[name] = topic
+
+    def _there(self, targets: set[str], known: Collection[Origin]) -> dict[str, Topic]:
+        """Those that are there. One that is made now may be missing at the first look, as the controller knows better;
+        not so one that was there before."""
+        found = describe_topics(self._target, targets, missing_ok=True, unknown_s=0)
+        before = {origin.target for origin in known} & targets - found.keys()
+        return found | describe_topics(self._target, before, missing_ok=True)
 
     def _check_kind(self, found: Mapping[str, Topic]) -> None:
         own = {self._plan.sink.ledger_topic, self._plan.targets.map}
@@ -116,7 +123,7 @@ class TargetTopics:
             wanted = settings.wanted(source, own.settings)
             settings.check(target, source, {**source, **wanted})
             code, said = create_topic(self._target, target, partitions, own.replication, wanted)
-            if code not in (OK, Code.TOPIC_ALREADY_EXISTS):
+            if code != OK:
                 raise not_made(target, said or name_of(code))
         elif there.partitions < partitions:
             code, said = add_partitions(self._target, target, partitions)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from spark_eos.errors import LedgerError, TopicError
+from spark_eos.errors import LedgerError
 from spark_eos.kafka.admin.configs import BrokerConfig, create_topic, topic_config
-from spark_eos.kafka.admin.topics import allowed_operations, describe_topic, topic_partitions
-from spark_eos.kafka.codes import OK, Code, name_of
+from spark_eos.kafka.admin.topics import allowed_operations, describe_topic, describe_topics
+from spark_eos.kafka.codes import OK, name_of
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.errors import ledger_unauthorized
 from spark_eos.kafka.net.client import broker_client
@@ -35,11 +35,7 @@ def ledger_partitions(kafka: KafkaProperties, topic: str, broker: BrokerConfig) 
 
     Raises LedgerError, TopicError, KafkaError and ConnectionFailed.
     """
-    try:
-        topic_partitions(kafka, [topic])
-    except TopicError as error:
-        if error.condition != "EOS_TOPIC_MISSING":
-            raise
+    if not describe_topics(kafka, [topic], missing_ok=True, unknown_s=0):
         _create(kafka, topic, broker)
     return len(check_ledger(kafka, topic, broker).partitions)
 
@@ -52,7 +48,7 @@ def _create(kafka: KafkaProperties, topic: str, broker: BrokerConfig) -> None:
         replication = int(broker[STATE_REPLICATION])
         config["min.insync.replicas"] = broker["transaction.state.log.min.isr"]
     code, said = create_topic(kafka, topic, LEDGER_PARTITIONS, replication, config)
-    if code not in (OK, Code.TOPIC_ALREADY_EXISTS):
+    if code != OK:
         raise LedgerError(
             "EOS_LEDGER_NOT_CREATED",
             f"The ledger topic {topic} does not exist and could not be created: {said or name_of(code)}.",

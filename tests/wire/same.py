@@ -90,7 +90,9 @@ class Wire:
         return given[0]
 
     def write(self, own: Own, sequence: int, row: str) -> int:
-        rows = Rows(pa.nulls(1, pa.binary()), pa.array([self._name(row).encode()]), np.array([int(system.time_of_day() * 1000)]))
+        rows = Rows(
+            pa.nulls(1, pa.binary()), pa.array([self._name(row).encode()]), np.array([int(system.time_of_day() * 1000)])
+        )
         encoder = Encoder(own.producer_id, own.epoch, "none")
         ((_, sealed),) = encoder.encode(rows, [1], [sequence])
         return _settled(lambda: self._produce(own, sealed.data))

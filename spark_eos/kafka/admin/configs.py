@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable, Mapping
 
 from spark_eos import system
-from spark_eos.kafka.admin.topics import TIMEOUT_S
+from spark_eos.kafka.admin.topics import TIMEOUT_S, describe_topics
 from spark_eos.kafka.codes import ADMIN_RETRIES, OK, TOPIC_RETRIES, Code
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.errors import configs_unreadable, refusal
@@ -102,9 +102,10 @@ def topic_config(kafka: KafkaProperties, topic: str) -> dict[str, str]:
 def create_topic(
     kafka: KafkaProperties, topic: str, partitions: int, replication: int, config: Mapping[str, str]
 ) -> tuple[int, str]:
-    """Create a topic: Kafka's error code, and the broker's message. Raises ConnectionFailed.
+    """Create a topic, unless it is there: Kafka's error code, and the broker's message. Errors as for
+    `describe_topics`.
 
-    ``replication``: -1 for the brokers' default. TOPIC_ALREADY_EXISTS may be an answer to one's own first request.
+    ``replication``: -1 for the brokers' default. A refusal is one only where no broker has heard of the topic.
     """
     client = broker_client(kafka)
     values = {
@@ -120,7 +121,10 @@ def create_topic(
         "timeout_ms": int(1000 * _TRY_S),
         "validate_only": False,
     }
-    return _asked(lambda: client.ask_any(CREATE_TOPICS, values, TIMEOUT_S).topics[0])
+    code, said = _asked(lambda: client.ask_any(CREATE_TOPICS, values, TIMEOUT_S).topics[0])
+    if code in (OK, Code.TOPIC_ALREADY_EXISTS) or describe_topics(kafka, [topic], missing_ok=True):
+        return OK, ""
+    return code, said
 
 
 def add_partitions(kafka: KafkaProperties, topic: str, partitions: int) -> tuple[int, str]:

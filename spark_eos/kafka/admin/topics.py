@@ -53,13 +53,19 @@ class Topic:
 
 
 def describe_topics(
-    kafka: KafkaProperties, topics: Iterable[str], timeout_s: float = TIMEOUT_S, *, missing_ok: bool = False
+    kafka: KafkaProperties,
+    topics: Iterable[str],
+    timeout_s: float = TIMEOUT_S,
+    *,
+    missing_ok: bool = False,
+    unknown_s: float = _MAY_BE_MISSING_S,
 ) -> dict[str, Topic]:
-    """The topics by one request; with ``missing_ok`` those that are not there are left out.
+    """The topics by one request; with ``missing_ok`` those that are not there are left out, if brokers say so for
+    ``unknown_s`` seconds. 0 is for who creates them then: the controller knows what a broker has not heard of yet.
 
     Raises ConnectionFailed (EOS_KAFKA_UNREACHABLE) and TopicError (EOS_TOPIC_MISSING, EOS_TOPIC_UNAUTHORIZED).
     """
-    found = _metadata(kafka, topics, timeout_s, missing_ok=missing_ok)
+    found = _metadata(kafka, topics, timeout_s, unknown_s=unknown_s if missing_ok else None)
     return {name: _of(topic) for name, topic in found.items()}
 
 
@@ -112,14 +118,14 @@ def _of(found: Record) -> Topic:
 
 
 def _metadata(
-    kafka: KafkaProperties, topics: Iterable[str], timeout_s: float, *, missing_ok: bool = False, **flags: bool
+    kafka: KafkaProperties, topics: Iterable[str], timeout_s: float, *, unknown_s: float | None = None, **flags: bool
 ) -> dict[str, Record]:
     client = broker_client(kafka)
 
     def ask(names: list[str], timeout_s: float) -> dict[str, tuple[int, Record]]:
         return {topic.name: (topic.error_code, topic) for topic in client.metadata(names, timeout_s, **flags).topics}
 
-    return _ask(kafka, list(topics), ask, timeout_s, name=str, missing_ok=missing_ok)
+    return _ask(kafka, list(topics), ask, timeout_s, name=str, left_out_s=unknown_s)
 
 
 def topic_partitions(kafka: KafkaProperties, topics: Iterable[str], timeout_s: float = TIMEOUT_S) -> dict[str, int]:
@@ -215,12 +221,12 @@ def _ask(
     ask: Callable[[list[K], float], Mapping[K, tuple[int, Any]]],
     timeout_s: float,
     name: Callable[[K], str],
-    missing_ok: bool = False,
+    left_out_s: float | None = None,
 ) -> dict[K, Any]:
     """Ask for all items at once, for error code and answer of each, and again for those whose error may pass, until
-    the time is up."""
+    the time is up. What is unknown for ``left_out_s`` seconds is left out; None: it is an error, after a while."""
     began = system.monotonic()
-    unknown_s = min(_MAY_BE_MISSING_S if missing_ok else _UNKNOWN_TOPIC_S, timeout_s)
+    unknown_s = min(_UNKNOWN_TOPIC_S if left_out_s is None else left_out_s, timeout_s)
     answers: dict[K, Any] = {}
     waiting, errors = items, dict[K, int]()
     if not items:
@@ -236,7 +242,7 @@ def _ask(
             gone = error in UNKNOWN_TOPIC and system.monotonic() - began >= unknown_s
             if error in TOPIC_RETRIES and not gone:
                 waiting.append(item)
-            elif not (missing_ok and error in UNKNOWN_TOPIC):
+            elif left_out_s is None or error not in UNKNOWN_TOPIC:
                 raise refusal(kafka, name(item), error, system.monotonic() - began)
         if not waiting:
             return answers
