@@ -28,6 +28,11 @@ TWO_AT_ONCE := --numprocesses auto --maxprocesses 2 --dist loadfile --no-loadsco
 # Makes, once on a machine, what the many JVMs of the tests start from in half the time. Nothing fails without it.
 PREPARE := $(BIN)/python -m jobs.fast_start > /dev/null
 
+# Tests start some two thousand Python processes. Each would compile this package anew where bytecode is not kept, as in many
+# containers, and start threads for matrices that nobody multiplies: together that is half of what a start takes.
+unexport PYTHONDONTWRITEBYTECODE
+export OPENBLAS_NUM_THREADS ?= 1
+
 .DEFAULT_GOAL := help
 .PHONY: help install demo bench profile test preparing check lint types format chaos matrix sparks soak simulate notebooks docs site clean java
 .NOTPARALLEL:

@@ -76,6 +76,10 @@ class Guarded:
 def guarded_cluster() -> Iterator[Guarded]:
     """The cluster, up until the end of the block."""
     authorizer = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
-    config = {"authorizer.class.name": authorizer, "allow.everyone.if.no.acl.found": "true"}
+    config = {
+        "authorizer.class.name": authorizer,
+        "allow.everyone.if.no.acl.found": "true",
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
+    }
     with DevCluster(config=config | TWO_PHASE) as cluster, open_view(cluster.bootstrap_servers) as view:
         yield Guarded(cluster, view)

@@ -26,6 +26,7 @@ SHARES = (
         "tests/integration/sink/test_rights.py",
         "tests/integration/sink/test_two_phase.py",
         "tests/integration/source/test_rights.py",
+        "tests/integration/kafka/test_same_scenarios.py",
     ),
     ("tests/integration/jobs/test_demo.py",),
     ("tests/integration/test_acls.py", "tests/integration/test_secure.py"),  # the cluster with users and certificates

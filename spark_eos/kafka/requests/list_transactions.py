@@ -32,20 +32,18 @@ LIST_TRANSACTIONS_BY_PATTERN = Request(
 
 
 def open_transactional_ids(
-    client: BrokerClient, pattern: str, states: Sequence[str] = ("Ongoing",), *, only_matching: bool = False
+    client: BrokerClient, pattern: str, states: Sequence[str] = ("Ongoing",)
 ) -> list[str] | None:
-    """Ids of transactions in these states that match the pattern (RE2); None where a broker did not answer.
-
-    Brokers that do not know patterns list all ids, or are not asked, with ``only_matching``.
-    """
-    found = ids_by_state(client, pattern, states, only_matching=only_matching)
+    """Ids of transactions in these states that match the pattern (RE2), or all, of brokers that do not know patterns;
+    None where a broker did not answer."""
+    found = ids_by_state(client, pattern, states, only_matching=False)
     return None if found is None else [name for name, _ in found]
 
 
 def ids_by_state(
     client: BrokerClient, pattern: str, states: Sequence[str], *, only_matching: bool
 ) -> list[tuple[str, str]] | None:
-    """The same, each with its state."""
+    """The same, each with its state. With ``only_matching``, brokers that do not know patterns are not asked."""
     values: dict[str, Any] = {"state_filters": list(states), "producer_id_filters": []}
     by_pattern = values | {"duration_filter": -1, "transactional_id_pattern": pattern}
     # While a cluster is upgraded, only some of its brokers know patterns.
