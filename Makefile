@@ -16,8 +16,9 @@ PYTEST := $(BIN)/python -m pytest
 # With ARGS such as "-k ledger", some of several runs may have no test at all (exit code 5).
 NONE_WILL_DO = $(if $(ARGS),|| test $$? = 5)
 # Tests that need neither Java nor a broker. Coverage (pyproject.toml) is measured by the tests of the two rooms that it is asked
-# of, as a test takes twice as long when it is measured; of hundreds of schedules, measuring shows nothing new.
-SCHEDULED := tests/simulation/test_simulation.py
+# of, as a test takes twice as long when it is measured; of hundreds of schedules, and of mistakes that are put in, measuring shows
+# nothing new.
+SCHEDULED := $(addprefix tests/simulation/,test_simulation.py test_known_mistakes.py test_ledger_mistakes.py)
 # The connections, senders and ports under brokers that answer in bytes: so many schedules of each scenario.
 WIRE := tests/wire
 MEASURED := $(wildcard tests/unit/source/test_decode*.py) tests/unit/kafka/records tests/unit/protocol \
