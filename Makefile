@@ -23,9 +23,11 @@ SCHEDULED := $(addprefix tests/simulation/,test_simulation.py test_known_mistake
 WIRE := tests/wire
 MEASURED := $(wildcard tests/unit/source/test_decode*.py) tests/unit/kafka/records tests/unit/protocol \
 	$(filter-out $(SCHEDULED) tests/simulation/test_model_%,$(wildcard tests/simulation/test_*.py))
-# Two processes share the tests' files, in the order of collection: the long ones come first. Three keep two cores so busy that
-# nothing is gained, and that what waits for a broker or a JVM is now and then too late. ARGS=-n0 runs all in one process.
-TWO_AT_ONCE := --numprocesses auto --maxprocesses 2 --dist loadfile --no-loadscope-reorder
+# What needs neither Java nor a broker keeps two processes busy, which take tests from each other at the end.
+TWO_AT_ONCE := --numprocesses auto --maxprocesses 2 --dist worksteal
+# All others wait a third of their time, so two cores have three processes. They share the tests' files, in the order of
+# collection: the long ones come first. ARGS=-n0 runs all in one process.
+THREE_AT_ONCE := --numprocesses 3 --dist loadfile --no-loadscope-reorder
 # Makes, once on a machine, what the many JVMs of the tests start from in half the time. Nothing fails without it.
 PREPARE := $(BIN)/python -m jobs.fast_start > /dev/null
 
@@ -56,7 +58,7 @@ profile: java $(BENCH_STAMP) ## draw flame graphs of the path of the data
 
 test: export WIRE_SCHEDULES ?= 670
 test: java preparing check ## run every check: `make check`, then all other tests but the slow share of the kills
-	@$(PYTEST) -m "not chaos" --durations=10 $(addprefix --ignore=,tests/unit $(MEASURED) $(SCHEDULED) $(WIRE)) $(TWO_AT_ONCE) $(ARGS) $(NONE_WILL_DO)
+	@$(PYTEST) -m "not chaos" --durations=10 $(addprefix --ignore=,tests/unit $(MEASURED) $(SCHEDULED) $(WIRE)) $(THREE_AT_ONCE) $(ARGS) $(NONE_WILL_DO)
 
 # Beside `make check`, whose first half leaves a core to it.
 preparing: $(STAMP)

@@ -41,7 +41,14 @@ from pyspark import daemon  # noqa: E402  # from the path as it is now
 from spark_eos.worker_exit import quiet  # noqa: E402
 
 #: pyarrow imports pandas, where it is installed, as soon as it makes an array of Python's objects.
-_OF_TASKS = ("pandas", "spark_eos.source.reader", "spark_eos.sink.task", "spark_eos.direct.task")
+_OF_TASKS = (
+    "pandas",
+    "spark_eos.source.reader",
+    "spark_eos.source.fetch",
+    "spark_eos.source.consumer",
+    "spark_eos.sink.task",
+    "spark_eos.direct.task",
+)
 
 
 def preload() -> None:

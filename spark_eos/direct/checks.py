@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from spark_eos.direct.plan import DirectPlan
 from spark_eos.errors import CheckpointError, OptionError, TopicError
 from spark_eos.kafka.admin.topics import cluster_id, topic_partitions
-from spark_eos.kafka.producer.arrow import supports
 from spark_eos.options.parse import SinkOptions, SourceOptions, sink_options, stream_options
 from spark_eos.source.planning import OffsetRange
 
@@ -95,6 +94,8 @@ def check_sink(source: SourceOptions, sink: SinkOptions, *, copies: bool) -> Non
             hint="Remove it, or give spark_eos.direct a transform.",
             option="deadLetters.topic",
         )
+    from spark_eos.kafka.producer.arrow import supports  # not for the process that only plans
+
     if copies and not supports(sink.kafka):
         raise OptionError(
             "EOS_OPTION_CONFLICT",

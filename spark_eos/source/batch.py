@@ -10,7 +10,6 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from spark_eos.options.offsets import bad
 from spark_eos.options.parse import SourceOptions
 from spark_eos.source import planning
-from spark_eos.source.fetch import read_task
 from spark_eos.source.limits import resolve_end, resolve_start
 from spark_eos.source.losses import Losses
 from spark_eos.source.watch import TopicWatch
@@ -39,6 +38,8 @@ class EosKafkaBatchReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """In a task: the records of its ranges, as Arrow. Raises EosError."""
+        from spark_eos.source.fetch import read_task  # which the driver's process has no use for
+
         if isinstance(partition, planning.Task):  # for an empty batch Spark invents a partition
             with hidden_traceback():
                 yield from read_task(self._options.fetching, partition)

@@ -16,7 +16,6 @@ import pyarrow as pa
 from spark_eos.errors import DataLossError
 from spark_eos.kafka.records.batches import UnsupportedFormat
 from spark_eos.options.parse import Fetching
-from spark_eos.source.consumer import read_by_consumer
 from spark_eos.source.gathered import gather, take
 from spark_eos.source.losses import Losses
 from spark_eos.source.nearest import rack_here
@@ -69,7 +68,13 @@ def read_range(fetching: Fetching, range_: OffsetRange) -> Iterator[pa.RecordBat
     (EOS_SOURCE_FETCH) on what else the broker refuses. Where data loss is not to fail, what the log still holds of the
     range is read.
     """
-    return resuming(fetching, range_, read_raw, read_by_consumer)
+    return resuming(fetching, range_, read_raw, _by_consumer)
+
+
+def _by_consumer(fetching: Fetching, range_: OffsetRange) -> Iterator[pa.RecordBatch]:
+    from spark_eos.source.consumer import read_by_consumer  # loads librdkafka, for the few ranges that need it
+
+    return read_by_consumer(fetching, range_)
 
 
 def resuming(fetching: Fetching, range_: OffsetRange, read: Read[T], by_consumer: Read[T]) -> Iterator[T]:

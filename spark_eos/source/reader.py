@@ -32,7 +32,6 @@ from spark_eos.options.offsets import LATEST
 from spark_eos.options.parse import SourceOptions
 from spark_eos.source import offsets as formats
 from spark_eos.source import planning
-from spark_eos.source.fetch import read_task
 from spark_eos.source.group import GroupReport
 from spark_eos.source.lag import LagWatch
 from spark_eos.source.limits import resolve_start
@@ -175,6 +174,8 @@ class EosKafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """In a task: the records of its ranges, as Arrow. Raises EosError."""
+        from spark_eos.source.fetch import read_task  # which the driver's process has no use for
+
         assert isinstance(partition, planning.Task)
         with hidden_traceback():
             yield from read_task(self._options.fetching, partition)

@@ -66,6 +66,7 @@ def open_transaction(scene: Scene) -> Producer:
     return producer
 
 
+@pytest.mark.chaos
 def test_rows_and_offsets_of_the_built_in_source(scene, view):
     """It stops before an open transaction, and so do the offsets; once that is committed, both go on to the end."""
     before = view.ends(scene.input)

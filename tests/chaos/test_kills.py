@@ -91,6 +91,7 @@ def test_a_kill_loses_and_doubles_nothing(point, variant, view, topic, spark, tm
     strike(Scene(view, topic, tmp_path), spark, point, variant)
 
 
+@pytest.mark.chaos
 def test_a_kill_after_a_shuffle(view, topic, spark, tmp_path, cluster):
     """Between EndTxns, with other tasks than the input has partitions; seen by Kafka's own tools."""
     scene = Scene(view, topic, tmp_path, shuffle=TASKS_AFTER_SHUFFLE)

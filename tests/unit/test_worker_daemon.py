@@ -126,6 +126,18 @@ def test_a_worker_has_what_tasks_import():
     assert printed(f"{broken} print('started')") == "started"
 
 
+@pytest.mark.parametrize("source", ["spark_eos.source.reader", "spark_eos.direct.source"])
+def test_the_process_that_plans_loads_nothing_for_rows(source):
+    """Neither librdkafka nor Arrow's functions: Spark starts one for each query, and waits for it."""
+    code = (
+        f"import sys, {source}; from spark_eos.kafka.config.librdkafka import check;"
+        "from spark_eos.kafka.config.properties import KafkaProperties;"
+        "check(KafkaProperties({'bootstrap.servers': '127.0.0.1:9092'}), 'consumer');"
+        "print({'confluent_kafka', 'pyarrow.compute', 'spark_eos.source.fetch'} & set(sys.modules) or 'none')"
+    )
+    assert printed(code) == "none"
+
+
 def test_a_program_that_is_not_sparks_daemon_keeps_its_stacks():
     """A driver or a test that imports the data source prints what it printed before."""
     code = (

@@ -159,9 +159,11 @@ def codec(kafka: KafkaProperties) -> Codec | None:
 def check(kafka: KafkaProperties, kind: ClientKind) -> None:
     """Raise OptionError for a property that this kind of client does not know or whose value it refuses.
 
-    It asks librdkafka, by creating a client without brokers (0.5 ms, no connection).
+    It asks librdkafka, by creating a client without brokers (0.5 ms, no connection). Where only the brokers are given,
+    there is nothing to ask, and librdkafka need not be loaded.
     """
-    _check(kafka, kind)
+    if kafka.keys() - {"bootstrap.servers"}:
+        _check(kafka, kind)
 
 
 @functools.lru_cache(maxsize=64)
