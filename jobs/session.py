@@ -83,3 +83,5 @@ def _quieten(spark: SparkSession, verbose: bool) -> None:
     for logger in ("py4j.java_gateway", "py4j.clientserver"):
         logging.getLogger(logger).disabled = True  # the same, when the JVM has ended
     logging.getLogger().addFilter(lambda record: record.module not in ("java_gateway", "clientserver"))
+    # And once more, as a warning: a JVM that got the same signal as the job is gone before it can be told to stop.
+    warnings.filterwarnings("ignore", "Unable to cleanly shutdown Spark JVM", RuntimeWarning)
