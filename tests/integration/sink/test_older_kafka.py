@@ -169,6 +169,7 @@ def test_the_first_batch_is_told_by_its_sequence_number(kafka, client, old, out)
     producer.close()
 
 
+@pytest.mark.chaos
 def test_a_kill_loses_and_doubles_nothing(old, old_view, spark, tmp_path):
     """Between the decision and the end of the transactions decided on."""
     strike(Scene(old_view, topics_of(old), tmp_path), spark, "commit.decided", "dead")
