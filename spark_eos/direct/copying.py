@@ -27,7 +27,7 @@ from spark_eos.kafka.records.passing import is_small, passes
 from spark_eos.options.parse import Fetching
 from spark_eos.protocol.head import DIGEST_BITS
 from spark_eos.source.decode import damaged
-from spark_eos.source.fetch import resuming
+from spark_eos.source.fetch import resuming, through_consumer
 from spark_eos.source.planning import OffsetRange
 from spark_eos.source.raw import FetchedBatches, read_batches
 from spark_eos.topic_partition import TopicPartition
@@ -61,9 +61,7 @@ def copy_range(fetching: Fetching, range_: OffsetRange, target: TopicPartition, 
 
 
 def _by_consumer(fetching: Fetching, range_: OffsetRange) -> Iterator[FetchedBatches | pa.RecordBatch]:
-    from spark_eos.source.consumer import read_by_consumer  # loads librdkafka, for the few ranges that need it
-
-    return read_by_consumer(replace(fetching, include_headers=True), range_)
+    return through_consumer(replace(fetching, include_headers=True), range_)
 
 
 class _Copy:

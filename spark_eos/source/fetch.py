@@ -68,11 +68,12 @@ def read_range(fetching: Fetching, range_: OffsetRange) -> Iterator[pa.RecordBat
     (EOS_SOURCE_FETCH) on what else the broker refuses. Where data loss is not to fail, what the log still holds of the
     range is read.
     """
-    return resuming(fetching, range_, read_raw, _by_consumer)
+    return resuming(fetching, range_, read_raw, through_consumer)
 
 
-def _by_consumer(fetching: Fetching, range_: OffsetRange) -> Iterator[pa.RecordBatch]:
-    from spark_eos.source.consumer import read_by_consumer  # loads librdkafka, for the few ranges that need it
+def through_consumer(fetching: Fetching, range_: OffsetRange) -> Iterator[pa.RecordBatch]:
+    """As `read_by_consumer`, whose librdkafka is loaded only where a range needs it."""
+    from spark_eos.source.consumer import read_by_consumer
 
     return read_by_consumer(fetching, range_)
 

@@ -29,9 +29,8 @@ WAYS = pytest.mark.parametrize("copies", [True, False], ids=["copy", "transform"
 def of_the_day() -> tuple[bool, str, str]:
     """One of the cases, by the seed: while tasks write or while the driver decides, of a copy or a transform."""
     chance = random.Random(os.environ.get("SPARK_EOS_SEED", "direct"))
-    return chance.choice([True, False]), *chance.choice(
-        [c for c in share() if c[0].startswith(("prepare.", "commit."))]
-    )
+    copies = chance.choice([True, False])
+    return copies, *chance.choice([case for case in share() if case[0].startswith(("prepare.", "commit."))])
 
 
 @pytest.mark.parametrize(("copies", "point", "variant"), [of_the_day()])
