@@ -18,8 +18,8 @@ from confluent_kafka import Producer
 from jobs._bench import queries, shape
 from jobs._bench.child import python_child
 from jobs._bench.copying import commit
-from jobs._bench.drain import wait_for_end
-from jobs._bench.meter import CLIENT, Meter
+from jobs._bench.drain import costs, wait_for_end
+from jobs._bench.meter import Meter
 from jobs._bench.queries import COPY, EOS_KAFKA, Flow
 from jobs._bench.result import ModeResult, Series, cell
 from jobs._bench.session import Bench
@@ -33,7 +33,6 @@ from spark_eos.protocol.head_json import encode
 _METRIC = "took_ms"
 _SECONDS = 600
 _AT_ONCE = 250_000
-_LEAST_BATCH = 1_000_000
 _ROW = bytes(i % 251 for i in range(100))
 #: Topics are no larger than this many partitions, so that brokers make them in time.
 _MOST_PARTITIONS = 1_000
@@ -168,18 +167,23 @@ def _filled(bench: Bench, partitions: int, size: int) -> Iterator[str]:
 
 
 def _copied(bench: Bench, flow: Flow, partitions: int, size: int) -> Measurements:
-    """To a new topic, in micro-batches of a twentieth of the rows."""
-    flow = replace(flow, output=f"out-{uuid.uuid4().hex[:8]}", max_offsets=max(_LEAST_BATCH, size // 20))
+    """To a new topic, in micro-batches of the default size."""
+    flow = replace(flow, output=f"out-{uuid.uuid4().hex[:8]}")
     with (
         _topics(bench, {str(flow.output): partitions}),
         tempfile.TemporaryDirectory(prefix="spark-eos-bench-") as checkpoint,
-        Meter({CLIENT: bench.roots[CLIENT]}) as meter,
+        Meter(bench.roots) as meter,
     ):
         begin = time.time()
         wait_for_end(queries.start_query(bench.spark, bench.bootstrap_servers, flow, checkpoint))
         end = time.time()
-    cost = meter.between(begin, end)
-    return {_METRIC: 1000 * (end - begin), "peak_mib": cost.largest_worker_mib if cost is not None else None}
+    cost = costs(meter.between(begin, end), size)
+    return {
+        _METRIC: 1000 * (end - begin),
+        "client_core_us": cost.get("client_core_us"),
+        "broker_core_us": cost.get("broker_core_us"),
+        "peak_mib": cost.get("largest_worker_mib"),
+    }
 
 
 def _checkpoint(bench: Bench, size: int) -> Iterator[tuple[str, Callable[[], Measurements]]]:
