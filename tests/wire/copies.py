@@ -45,7 +45,7 @@ class Copies:
     def write(self, scene: Scene, attempt: Attempt, producer: ArrowProducer) -> None:
         size = scene.chance.choice((1, 300, 1 << 20))
         kafka = KafkaProperties({**scene.kafka, "max.partition.fetch.bytes": str(size)})
-        for range_ in self._ranges(int(attempt.name.rpartition("-")[2])):
+        for range_ in self._ranges(attempt.number):
             fetching = Fetching(kafka, poll_timeout_s=_POLL_S)
             copy_range(fetching, range_, (scene.topic, range_.partition), producer)
         producer.flush()

@@ -65,11 +65,15 @@ def staged(schedule: Schedule) -> Iterator[Stage]:
 def writes(stage: Stage) -> None:
     """Transactions of a topic, each told and judged; then all is read back."""
     chance = stage.scene.chance
-    schedule = stage.cluster.schedule
-    wrapping = not schedule.strict and chance.random() < 0.5
-    if schedule.level == FENCING_LEVEL:  # the sink asks for two-phase commit nowhere else
-        stage.scene = replace(stage.scene, two_phase=schedule.two_phase)
-    _judge(stage, write_and_commit(stage.scene, first_sequence=2**31 - chance.randrange(1, 30) if wrapping else 0))
+    wrapping = not stage.cluster.schedule.strict and chance.random() < 0.5
+    _judge(stage, write_and_commit(_asking(stage), first_sequence=2**31 - chance.randrange(1, 30) if wrapping else 0))
+
+
+def _asking(stage: Stage) -> Scene:
+    """The scene, in which transactions may ask for two-phase commit where the sink does."""
+    if stage.cluster.schedule.level == FENCING_LEVEL:
+        stage.scene = replace(stage.scene, two_phase=stage.cluster.schedule.two_phase)
+    return stage.scene
 
 
 def copies(stage: Stage) -> None:
@@ -85,7 +89,7 @@ def copies(stage: Stage) -> None:
     small = chance.choice((0, 0, 150, 1 << 20))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(copying, "is_small", lambda batch: batch.size < small)
-        attempts = write_and_commit(stage.scene, first_sequence=first, work=work)
+        attempts = write_and_commit(_asking(stage), first_sequence=first, work=work)
     _judge(stage, attempts)
 
 

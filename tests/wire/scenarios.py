@@ -63,6 +63,7 @@ class Attempt:
     None for no answer. ``error``: what was raised, and then nothing was ended. ``found``: what the look-up said.
     ``two_phase``: whether it was to be one that never expires."""
 
+    number: int
     name: str
     rows: dict[int, list[bytes]]
     pair: Pair | None = None
@@ -100,7 +101,7 @@ def write_and_commit(scene: Scene, *, first_sequence: int = 0, work: Work | None
     for number in range(TRANSACTIONS):
         two_phase = scene.two_phase is not None and scene.two_phase.used(number)
         name = f"{scene.prefix}-{0 if scene.two_phase is not None and scene.two_phase.same_name else number}"
-        attempt = Attempt(name, (work.rows if work else _rows)(scene, number), two_phase=two_phase)
+        attempt = Attempt(number, name, (work.rows if work else _rows)(scene, number), two_phase=two_phase)
         attempts.append(attempt)
         try:
             _write(scene, attempt, first_sequence, work.write if work else _write_all)

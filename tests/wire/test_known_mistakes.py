@@ -180,6 +180,7 @@ MISTAKES = (
     Mistake("whole batches not counted", mistakes.whole_batches_not_counted, _calm, "for no good reason", "copies"),
     Mistake("halves lost", mistakes.halves_lost, _unmild, "partition", "copies"),
     Mistake("plain after the first try", mistakes.plain_after_the_first_try, _asked_again, "has expired"),
+    Mistake("plain copies", mistakes.plain_after_the_first_try, _asked_again, "has expired", "copies"),
     Mistake("version given up", mistakes.version_given_up, _stops_to_speak_it, "has expired"),
     Mistake("prepared transaction kept", mistakes.prepared_transaction_kept, _offered, "for no good reason"),
     Mistake("forgotten", mistakes.forgotten_after_a_restart, _dies_and_stalls, "never expires was lost", "query"),
