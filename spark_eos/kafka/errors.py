@@ -28,6 +28,11 @@ from spark_eos.topic_partition import TopicPartition
 
 #: For hints of what a user may not do.
 ACLS = "'spark-eos acls' prints all that a query needs"
+#: For hints of what brokers do not write. The code says nothing else: no request is sent that a broker does not know.
+LOWERED = (
+    "Where it is UNSUPPORTED_VERSION, the cluster's transaction.version has been lowered from 2 to 0, at which brokers "
+    "cannot end what began before: raise it to 1 and restart them."
+)
 
 
 @dataclass(frozen=True)
@@ -79,7 +84,7 @@ def delivery_error(name: str, cause: Cause, failed: int) -> EosError:
     return KafkaError(
         "EOS_DELIVERY_FAILED",
         f"{failed} row(s) could not be written: {cause.text}.",
-        hint="Nothing of the batch is visible; start the query again once the cause is fixed.",
+        hint=f"Nothing of the batch is visible; start the query again once the cause is fixed. {LOWERED}",
         reason=cause.name,
     )
 

@@ -6,6 +6,7 @@ micro-batch; its brokers are replaced by newer ones, one after the other.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from spark_eos.devcluster import DevCluster
+from spark_eos.kafka.net.client import LEVEL_S
 from tests.support import query
 from tests.support.healing import BROKERS, heal
 from tests.support.kafka_view import KafkaView, open_view
@@ -55,13 +57,22 @@ def set_level(cluster: DevCluster, view: KafkaView, wanted: int) -> None:
     wait_for(lambda: view.feature(FEATURE) == wanted, f"{FEATURE} {wanted}")
 
 
+def begin_at(cluster: DevCluster, view: KafkaView, level: int) -> None:
+    """Where it is lowered to 0, no worker that Spark uses again may take it for what it was in the case before."""
+    lowered = level == 0 < view.feature(FEATURE)
+    set_level(cluster, view, level)
+    if lowered:
+        heard = time.monotonic() + LEVEL_S
+        wait_for(lambda: time.monotonic() > heard, "what workers remember", 2 * LEVEL_S)
+
+
 @also_by("transform")
 @pytest.mark.parametrize("point", [WRITING, DECIDED], ids=["writing", "decided"])
 @pytest.mark.parametrize(("was", "becomes"), [(0, 2), (2, 0), (1, 2), (2, 1)])
 def test_the_feature_changes_in_the_middle_of_a_batch(was, becomes, point, changing, view, way, spark, tmp_path):
     """Each transaction is ended by the version by which it began; later ones go by the new one. At 0, coordinators
     cannot note what began at 2: the query stops by name, and goes on when the feature is raised again."""
-    set_level(changing, view, was)
+    begin_at(changing, view, was)
     scene = Scene(view, topics_of(changing), tmp_path, way=way)
 
     def can_note_again():

@@ -43,8 +43,8 @@ _AVOIDED_S = 30.0
 #: Each question about brokers that are not known asks anew, but not more often than this.
 _REFRESH_S = 1.0
 #: For so long the level of transaction.version is taken to stay as it is. Whoever begins a transaction by an older one
-#: ends it by that, which brokers take.
-_LEVEL_S = 30.0
+#: ends it by that, which brokers take unless it was lowered to 0.
+LEVEL_S = 30.0
 _CLIENTS = 4
 
 
@@ -311,7 +311,7 @@ class BrokerClient:
     def transaction_version(self) -> int:
         """The finalized level of transaction.version, 0 where there is none, as it was within the last half a minute,
         or when a broker last answered. Raises ConnectionFailed where none has yet."""
-        if system.monotonic() - self._learned_at > _LEVEL_S:
+        if system.monotonic() - self._learned_at > LEVEL_S:
             self._abilities.clear()
         try:
             self._level = self._any_abilities().features.get("transaction.version", 0)

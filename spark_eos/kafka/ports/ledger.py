@@ -16,7 +16,7 @@ from spark_eos import failpoints, system
 from spark_eos.errors import EosError, LedgerError
 from spark_eos.kafka.codes import OK, TRANSACTION_GONE, name_of
 from spark_eos.kafka.config.properties import KafkaProperties
-from spark_eos.kafka.errors import ledger_unauthorized
+from spark_eos.kafka.errors import LOWERED, ledger_unauthorized
 from spark_eos.kafka.net.client import broker_client
 from spark_eos.kafka.ports.group_offsets import GroupOffsets
 from spark_eos.kafka.ports.ledger_log import KafkaLog
@@ -139,7 +139,7 @@ class KafkaTerm:
             f"The decision could not be written to {place[0]}. {failure.message}",
             hint="Nothing was decided. See the topic's min.insync.replicas and max.message.bytes. Where it is "
             "INVALID_TIMESTAMP, the clock of this machine is ahead of the broker's by more than the topic allows (an "
-            "hour, by default): set it.",
+            f"hour, by default): set it. {LOWERED}",
             **failure.parameters,
         )
 

@@ -169,7 +169,7 @@ def test_the_level_of_transactions_is_asked_again_after_a_while(brokers, monkeyp
     asked = first.connections
     assert client.transaction_version() == 2
     assert first.connections == asked
-    monkeypatch.setattr(module, "_LEVEL_S", -1.0)
+    monkeypatch.setattr(module, "LEVEL_S", -1.0)
     assert client.transaction_version() == 0
     monkeypatch.setattr(client, "_any_abilities", unreachable)
     assert client.transaction_version() == 0
