@@ -196,11 +196,11 @@ def test_an_open_transaction_ends_and_its_producer_is_fenced(commit, client, beg
     transaction = begin()
     assert end(transaction.asked, commit) == OK
     assert view.pair(transaction.pair.id) == (transaction.pair.producer_id, transaction.pair.epoch + 1)
+    wait_for(lambda: not view.held(transaction.topic), "the marker, by which the leader hears of it")
     transaction.producer.produce(transaction.topic, b"late", partition=0)
     with pytest.raises(ProtocolStop, match=transaction.pair.id) as caught:
         transaction.producer.flush()
     assert caught.value.condition == "EOS_FENCED"
-    wait_for(lambda: not view.held(transaction.topic), "the marker")
     assert view.values(transaction.topic) == ([f"{transaction.pair.id}.0"] if commit else [])
 
 
