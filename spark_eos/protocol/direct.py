@@ -2,7 +2,7 @@
 
 With nothing lost, a replay is equal by its cluster, topics, transform and ranges alone: nothing is fetched. What was
 lost is read again by the decision's ranges, not by Spark's, and is the same by its number of rows and their digest, in
-which each row counts with its place in the source.
+which rows count with their places in the source.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def assign_ranges(
     """
     decision = head.decision
     if decision is None or decision.batch != batch:
-        digest_by = Digest.COPIED if given.transform is None else Digest.PLACED
+        digest_by = Digest.COPIED if given.transform is None else Digest.CHUNKED
         new = assign(head, batch, partition, attempt, digest_by=digest_by, partitioner=partitioner)
         return new, given.ranges
     unlike = list(_kinds(decision.direct, given))

@@ -34,13 +34,15 @@ class Verdict(Enum):
 
 
 class Digest(Enum):
-    """How the rows of a micro-batch are digested (``spark_eos.sink.digests``): regardless of their order, or, last two,
-    with their places in the source, for the direct way with a transform and without."""
+    """How the rows of a micro-batch are digested (``spark_eos.sink.digests``): regardless of their order; or, last
+    three, with their places in the source, for the direct way: with a transform by the row, by the chunk, and without
+    one."""
 
     CRC32C = "crc32c"
     MIXED = "crc32c-mix64"
     ENCODED = "crc32c-mix64-headers"
     PLACED = "crc32c-mix64-places"
+    CHUNKED = "crc32-pairs-chunks"
     COPIED = "copied"
 
 

@@ -54,7 +54,7 @@ def test_ranges_are_merged_where_one_begins_at_the_end_of_another():
 def test_a_new_micro_batch_is_written_from_the_ranges_that_spark_gives():
     """With a digest in which the places of rows count."""
     assignment, ranges = assign_ranges(head(None), 7, 1, 3, 0, given(A0))
-    assert (assignment.work, assignment.digest_by, ranges) == (Work.WRITE, Digest.PLACED, (A0,))
+    assert (assignment.work, assignment.digest_by, ranges) == (Work.WRITE, Digest.CHUNKED, (A0,))
     assert assign_ranges(head(None), 7, 1, 3, 0, given(A0, transform=None))[0].digest_by is Digest.COPIED
 
 
@@ -68,13 +68,14 @@ def test_nothing_is_read_for_a_decision_that_has_lost_nothing():
 
 @pytest.mark.parametrize("tasks", [1, 2, 3, 7])
 def test_lost_transactions_are_written_again_from_their_own_ranges_by_any_number_of_tasks(tasks):
-    """Each of them once."""
+    """Each of them once, digested as it was."""
     lost = [written(0, A0, verdict=Verdict.LOST), written(2, A1, B0, verdict=Verdict.LOST)]
     last = decision(lost[0], written(1, Range("a", 2, 0, 5), verdict=Verdict.COMMITTED), lost[1])
     found: list[Range] = []
     for partition in range(tasks):
         assignment, ranges = assign_ranges(head(last), 7, partition, tasks, 0, given())
         assert (assignment.work is Work.REPAIR) == bool(ranges) == (assignment.name is not None)
+        assert assignment.digest_by is last.digest_by is Digest.PLACED
         found += ranges
     assert sorted(found) == sorted((A0, A1, B0))
 

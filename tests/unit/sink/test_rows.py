@@ -7,6 +7,7 @@ import random
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from confluent_kafka import KafkaError as ClientError
@@ -19,8 +20,9 @@ from spark_eos.protocol.head import DIGEST_BITS, NEWEST_DIGEST, Digest
 from spark_eos.sink.rows import RowBatch, check_partitions, produce_all
 from spark_eos.sink.schema import Columns
 
-#: What `RowBatch` digests by.
-BY_ROWS = [by for by in Digest if by is not Digest.COPIED]
+#: What `RowBatch` digests by, and those of them that are sums over rows.
+BY = [by for by in Digest if by is not Digest.COPIED]
+BY_ROWS = [by for by in BY if by is not Digest.CHUNKED]
 
 TYPES = {
     "key": pa.binary(),
@@ -213,7 +215,7 @@ def test_a_digest_does_not_depend_on_order_or_batches(by, rows, chance: random.R
     assert added(*(digest(*part, by=by) for part in parts)) == digest(*rows, by=by)
 
 
-@pytest.mark.parametrize("by", BY_ROWS)
+@pytest.mark.parametrize("by", BY)
 @given(row=rows_of_any_kind, data=st.data())
 def test_a_digest_tells_a_change_in_each_column(by, row, data):
     """Nothing that a reader sees may change unnoticed."""
@@ -223,7 +225,7 @@ def test_a_digest_tells_a_change_in_each_column(by, row, data):
     assert digest(row, by=by) != digest(row | {name: other}, by=by), name
 
 
-@pytest.mark.parametrize("by", BY_ROWS)
+@pytest.mark.parametrize("by", BY)
 @given(rows=st.lists(rows_of_any_kind, min_size=1, max_size=5))
 def test_a_digest_tells_a_row_more(by, rows):
     """Lost or doubled."""
@@ -242,9 +244,9 @@ def test_a_digest_tells_values_that_change_places():
         assume_distinct = keys[0] != keys[1] and values[0] != values[1]
         rows = [{"key": key, "value": value} for key, value in zip(keys, values, strict=True)]
         swapped = [{"key": key, "value": value} for key, value in zip(keys, reversed(values), strict=True)]
-        for by in BY_ROWS:
+        for by in BY:
             missed[by] += assume_distinct and digest(*rows, by=by, topic="t") == digest(*swapped, by=by, topic="t")
-    assert missed[Digest.MIXED] == missed[Digest.ENCODED] == 0
+    assert missed[Digest.MIXED] == missed[Digest.ENCODED] == missed[Digest.CHUNKED] == 0
     assert missed[Digest.CRC32C] > 0
 
 
@@ -265,6 +267,7 @@ RECORDED = [
         (Digest.CRC32C, 14_403_172_165, 10_171_300_834),
         (Digest.MIXED, 16_675_236_573_126_812_901, 8_622_989_416_681_307_541),
         (Digest.ENCODED, 9_749_581_175_619_423_019, 8_622_989_416_681_307_541),
+        (Digest.CHUNKED, 10_460_787_513_435_908_540, 7_424_862_916_098_633_289),
     ],
 )
 def test_a_digest_never_changes(by, full, plain):
@@ -287,7 +290,7 @@ def test_a_digest_takes_large_fields_as_small_ones(by):
     assert added(*(RowBatch(part, columns, "t").digest(by) for part in slices)) == together
 
 
-@pytest.mark.parametrize("by", BY_ROWS)
+@pytest.mark.parametrize("by", BY)
 def test_a_digest_tells_null_from_what_it_could_be_taken_for(by):
     """A tombstone is not an empty value."""
     seen = {digest(FULL | {"value": value}, by=by) for value in (None, b"", b"\0", b"null", b"None", b"\0null")}
@@ -296,7 +299,7 @@ def test_a_digest_tells_null_from_what_it_could_be_taken_for(by):
     assert digest(FULL | {"headers": None}, by=by) != digest(FULL | {"headers": []}, by=by)
 
 
-@pytest.mark.parametrize("by", BY_ROWS)
+@pytest.mark.parametrize("by", BY)
 def test_a_digest_tells_where_the_key_ends(by):
     """A byte that moved from the key into the value is a difference."""
     for before, after in (((b"ab", b"c"), (b"a", b"bc")), ((b"", b"ab"), (b"ab", b"")), ((b"a", b"b"), (b"b", b"a"))):
@@ -304,7 +307,7 @@ def test_a_digest_tells_where_the_key_ends(by):
         assert digest(rows[0], by=by, topic="t") != digest(rows[1], by=by, topic="t")
 
 
-@pytest.mark.parametrize("by", BY_ROWS)
+@pytest.mark.parametrize("by", BY)
 def test_the_topic_by_option_counts_like_the_topic_by_column(by):
     """A restart may change from one to the other."""
     with_column = digest({"key": b"k", "value": b"v", "topic": "t1"}, by=by)
@@ -319,7 +322,48 @@ def test_a_null_is_not_an_empty_field_of_another_column():
     assert len({digest(row) for row in rows}) == len(rows)
 
 
-def test_a_column_of_nulls_counts_like_none():
+@pytest.mark.parametrize("by", [NEWEST_DIGEST, Digest.CHUNKED])
+def test_a_column_of_nulls_counts_like_none(by):
     """A reader does not tell them apart, and a restart may change from one to the other."""
     nothing = {"key": None, "partition": None, "headers": None, "timestamp": None}
-    assert digest({"value": b"v"} | nothing, topic="t") == digest({"value": b"v"}, topic="t")
+    assert digest({"value": b"v"} | nothing, by=by, topic="t") == digest({"value": b"v"}, by=by, topic="t")
+
+
+KEY_AND_VALUE = Columns(key=True, topic=False, partition=False, headers=False, timestamp=False)
+
+
+def of_chunk(rows: pa.RecordBatch, first: int = 0) -> int:
+    return RowBatch(rows, KEY_AND_VALUE, "t", first + np.arange(rows.num_rows, dtype=np.uint64)).digest(Digest.CHUNKED)
+
+
+@given(rows=st.lists(rows_of_any_kind, min_size=2, max_size=9), data=st.data())
+def test_a_digest_of_a_chunk_tells_rows_that_change_places(rows, data):
+    """Other than sums over rows: in a chunk, their order is the source's."""
+    one, two = data.draw(st.lists(st.integers(0, len(rows) - 1), min_size=2, max_size=2, unique=True))
+    swapped = list(rows)
+    swapped[one], swapped[two] = rows[two], rows[one]
+    same = swapped == rows
+    assert (digest(*rows, by=Digest.CHUNKED) == digest(*swapped, by=Digest.CHUNKED)) is same
+
+
+@given(st.lists(st.tuples(cells["key"], cells["value"]), min_size=1, max_size=9), st.integers(0, 3), st.integers(0, 3))
+def test_a_digest_of_a_chunk_is_of_what_is_in_it(pairs, before, behind):
+    """Not of how Arrow holds it: in a slice, in large columns, with bytes beneath a null."""
+    key, value = (list(column) for column in zip(*pairs, strict=True))
+    plain = pa.record_batch({"key": pa.array(key, pa.binary()), "value": pa.array(value, pa.binary())})
+    expected = of_chunk(plain)
+    around = {name: [b"x"] * before + column + [b"y"] * behind for name, column in (("key", key), ("value", value))}
+    for type_ in (pa.binary(), pa.large_binary()):
+        arrays = {name: pa.array(column, type_) for name, column in around.items()}
+        assert of_chunk(pa.record_batch(arrays).slice(before, len(pairs))) == expected
+    there = pa.array([field is not None for field in value])
+    filled = pa.array([b"beneath" if field is None else field for field in value], pa.binary())
+    beneath = pa.Array.from_buffers(pa.binary(), len(value), [there.buffers()[1], *filled.buffers()[1:]])
+    assert beneath.to_pylist() == value
+    assert of_chunk(pa.record_batch({"key": plain["key"], "value": beneath})) == expected
+
+
+def test_a_digest_of_a_chunk_is_of_its_place():
+    """The same rows from elsewhere are other rows."""
+    rows = pa.record_batch({"key": pa.array([b"k"]), "value": pa.array([b"v"])})
+    assert len({of_chunk(rows, first) for first in (0, 1, 1 << 24)}) == 3
