@@ -10,11 +10,13 @@ import resource
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from statistics import median
 
 from jobs._bench import copying
 from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.kafka.ports.ledger import KafkaLedger
 from spark_eos.kafka.ports.ledger_log import KafkaLog
 from spark_eos.kafka.ports.ledger_reader import LedgerReader
 from spark_eos.kafka.ports.owners import Cluster
@@ -25,17 +27,20 @@ from spark_eos.source.reader import EosKafkaStreamReader
 
 _TIMES = 5
 _PARTITIONS = 4
+#: Queries that decide at the same time.
+_AT_ONCE = 16
 
 
 @dataclass(frozen=True)
 class LookSpec:
     """``what`` is a key of `LOOKS`. ``name``: a topic, or the beginning of the names of some; ``query``: whose head is
-    looked for."""
+    looked for; ``queries``: how many have a head there, by `name_of_query`."""
 
     what: str
     bootstrap_servers: str
     name: str
     query: str = ""
+    queries: int = 0
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
@@ -76,6 +81,26 @@ def _heads(spec: LookSpec) -> float:
     return _median_ms(lambda: entries(Cluster(spec.kafka, spec.name, DEFAULT_PREFIX)), 3)
 
 
+def name_of_query(number: int) -> str:
+    return f"query-{number}"
+
+
+def _decide(spec: LookSpec) -> float:
+    """A decision of every query, many of them at once: from its look at the ledger to its publication."""
+
+    def decide(number: int) -> float:
+        begin = time.perf_counter()
+        ledger = KafkaLedger(spec.kafka, spec.name, 1, DEFAULT_PREFIX, name_of_query(number))
+        head, term = ledger.read(), ledger.take()
+        if head is None or term.read() != head:
+            raise RuntimeError(f"no head of {name_of_query(number)}, or another one")
+        term.publish(head)
+        return 1000 * (time.perf_counter() - begin)
+
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        return median(pool.map(decide, range(spec.queries)))
+
+
 def _copy(spec: LookSpec) -> float:
     """A topic by whole record batches, for 100,000 rows of it."""
     done = copying.copy_batches(
@@ -93,7 +118,7 @@ def _median_ms(step: Callable[[], object], times: int = _TIMES) -> float:
     return median(found)
 
 
-LOOKS = {"planning": _planning, "head": _head, "heads": _heads, "copy": _copy}
+LOOKS = {"planning": _planning, "head": _head, "heads": _heads, "decide": _decide, "copy": _copy}
 
 if __name__ == "__main__":
     asked = LookSpec(**json.loads(sys.argv[1]))

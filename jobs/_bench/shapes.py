@@ -81,8 +81,8 @@ def measure(bench: Bench, plan: BenchPlan, say: Callable[[str], None]) -> ModeRe
     return result
 
 
-def _looked(bench: Bench, what: str, name: str, query: str = "") -> Measurements:
-    spec = shape.LookSpec(what, bench.bootstrap_servers, name, query)
+def _looked(bench: Bench, what: str, name: str, query: str = "", queries: int = 0) -> Measurements:
+    spec = shape.LookSpec(what, bench.bootstrap_servers, name, query, queries)
     with python_child(shape.__name__, spec.to_json()) as process:
         return dict(process.result(_SECONDS))
 
@@ -119,9 +119,10 @@ def _ledger(bench: Bench, size: int) -> Iterator[tuple[str, Callable[[], Measure
 def _queries(bench: Bench, size: int) -> Iterator[tuple[str, Callable[[], Measurements]]]:
     name = f"ledger-{uuid.uuid4().hex[:8]}"
     with _topics(bench, {name: 1}, cleanup_policy="compact"), _pouring(bench, name, 1) as pour:
-        pour([(f"query-{n}".encode(), _head(n)) for n in range(size)], 10 * size)
+        pour([(shape.name_of_query(n).encode(), _head(n)) for n in range(size)], 10 * size)
         pour.done()
         yield "'ledger show'", lambda: _looked(bench, "heads", name)
+        yield "a decision, 16 at once,", lambda: _looked(bench, "decide", name, queries=size)
 
 
 def _batches(bench: Bench, size: int) -> Iterator[tuple[str, Callable[[], Measurements]]]:

@@ -283,9 +283,10 @@ def _codec(codec: Codec, level: int | None) -> tuple[int, Callable[[pa.Buffer], 
         return NUMBERS[codec], _lz4
     if codec == "snappy":
         return NUMBERS[codec], _snappy
-    number = NUMBERS[codec]
     usual = {"gzip": 6, "zstd": 3}[codec]  # like Java's clients; Arrow's defaults are 9 and 1
-    return number, pa.Codec(codec, compression_level=usual if level is None else level).compress
+    wanted = usual if level is None else level
+    # One for each batch: Arrow's gzip keeps state while it compresses, so that threads would spoil one another's.
+    return NUMBERS[codec], lambda records: pa.Codec(codec, compression_level=wanted).compress(records)
 
 
 def _lz4(records: pa.Buffer) -> bytes:

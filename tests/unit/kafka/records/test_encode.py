@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -133,6 +134,20 @@ def test_a_row_of_several_megabytes(codec, fill):
     batches = seal(rows, codec=codec)
     assert [batch.count for batch in batches] == [1, 1, 2]
     assert read_by_decode(batches) == rows
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_threads_do_not_disturb_one_another(codec):
+    """Several queries of one process may write at the same time, and Arrow's gzip keeps state while it compresses."""
+    texts = [[b"thread %d row %d" % (thread, row) * 20 for row in range(200)] for thread in range(8)]
+
+    def sealed(values: list[bytes]) -> list[list[Sealed]]:
+        return [seal([Row(value=value) for value in values], codec=codec) for _ in range(20)]
+
+    with ThreadPoolExecutor(len(texts)) as pool:
+        for values, times in zip(texts, pool.map(sealed, texts), strict=True):
+            for batches in times:
+                assert [row.value for row in read_by_decode(batches)] == values
 
 
 @pytest.mark.parametrize(
