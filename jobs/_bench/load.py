@@ -1,15 +1,18 @@
-"""Fills topics with rows to read, spread evenly over the partitions: values of one size, or small JSON
-with keys; compressed or not."""
+"""Fills topics with rows to read, spread evenly over the partitions: values of one size, which compression halves, or
+small JSON with keys; compressed or not."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import cycle, islice
+from random import Random
 
 from confluent_kafka import KafkaError, Message, Producer
 
 from spark_eos.devcluster import DevCluster
 
+#: Different values; together more than LZ4 looks back.
+_VALUES = 1024
 _ROOM_S = 0.05
 _FLUSH_S = 120
 
@@ -38,7 +41,7 @@ def fill(
             "log_level": 3,
         }
     )
-    made = _with_keys(keys) if keys else cycle([(None, bytes(i % 251 for i in range(value_bytes)))])
+    made = _with_keys(keys) if keys else _without_keys(value_bytes)
     for row, (key, value) in enumerate(islice(made, rows)):
         while True:
             try:
@@ -48,6 +51,12 @@ def fill(
                 producer.poll(_ROOM_S)
     if producer.flush(_FLUSH_S) or failures:
         raise RuntimeError(f"the broker did not take all rows of {topic}: {failures[:1]}")
+
+
+def _without_keys(value_bytes: int) -> Iterator[tuple[None, bytes]]:
+    """Without end: values of which half is the same in all, the other half random."""
+    chance, same = Random(1), bytes(i % 251 for i in range(value_bytes - value_bytes // 2))
+    return cycle([(None, chance.randbytes(value_bytes // 2) + same) for _ in range(_VALUES)])
 
 
 def _with_keys(keys: int) -> Iterator[tuple[bytes, bytes]]:

@@ -33,8 +33,6 @@ class Workload:
 
 
 WORKLOADS = (Workload(100, 4_000_000), Workload(1024, 1_000_000))
-KEYED = Workload(95, 4_000_000, 100_000)
-LZ4 = Workload(95, 8_000_000, 100_000, "lz4")
 BATCHES = LEFT_OUT + 6
 #: Rows come in multiples of this, so that every micro-batch has as many of each partition as the others.
 UNIT = PARTITIONS * BATCHES

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 
@@ -34,14 +35,15 @@ def check_pipeline(found: dict[tuple[str, str], dict]) -> None:
     contenders = {contender.name: contender for contender in pipeline.CONTENDERS}
     for (name, case), series in found.items():
         alone = contenders[name].mirror or contenders[name].copier is not None
-        check_run(series, contenders[name].rows(rows_of(case)), alone=alone)
-    cases = map(str, (*source.WORKLOADS, source.KEYED, source.LZ4))
+        copied = rows_of(case, workloads=pipeline.COPIED_WORKLOADS)
+        check_run(series, contenders[name].rows(copied), alone=alone)
+    cases = map(str, pipeline.COPIED_WORKLOADS)
     there = {name for name in contenders if name != "loop in Go" or golang.is_there()}
     assert found.keys() == {(name, case) for case in cases for name in there}
 
 
-def rows_of(case: str, unit: int = source.UNIT) -> int:
-    full = {str(one): one.rows for one in (*source.WORKLOADS, source.KEYED, source.LZ4)}
+def rows_of(case: str, unit: int = source.UNIT, workloads: Sequence[source.Workload] = source.WORKLOADS) -> int:
+    full = {str(one): one.rows for one in workloads}
     return BenchPlan(SHARE, 1, 0).rows(full[case], unit)
 
 
