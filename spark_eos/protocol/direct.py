@@ -99,9 +99,9 @@ def source_changed(decision: Decision, rows: int) -> Diverged:
         "EOS_REPAIR_SOURCE_CHANGED",
         f"Micro-batch {decision.batch} lost {len(lost)} of its {len(decision.written)} transactions, with "
         f"{sum(w.rows for w in lost)} rows, but {_told(ranges, ())} now give {rows} rows, or different ones: the "
-        "source was compacted, truncated or lost data, or the transform has changed.",
-        hint="If the transform was changed, restore the old one for this micro-batch. If the source was compacted, the "
-        "lost rows cannot be written again as they were; those of the same transaction are not visible, all others "
-        "are. Nothing of the repair is visible.",
+        "source was compacted, truncated or lost data, or the transform or the option 'topic' has changed.",
+        hint="If the transform or 'topic' was changed, restore the old one for this micro-batch. If the source was "
+        "compacted, the lost rows cannot be written again as they were; those of the same transaction are not visible, "
+        "all others are. Nothing of the repair is visible.",
         batch=decision.batch,
     )

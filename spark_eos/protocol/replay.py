@@ -29,9 +29,9 @@ def check_versions(batch: MicroBatch, digests: Collection[Digest]) -> None:
 
 
 _WHY_DIVERGED = (
-    "The query's plan is not deterministic (random values, the time of day, changed code), its source cannot be "
-    "replayed, or the checkpoint was copied and the other one went on. Put the old code back for this batch, or use "
-    "the checkpoint that went on."
+    "The query's plan is not deterministic (random values, the time of day, changed code), option 'topic' was changed, "
+    "its source cannot be replayed, or the checkpoint was copied and the other one went on. Put the old code, or the "
+    "old 'topic', back for this batch, or use the checkpoint that went on."
 )
 
 

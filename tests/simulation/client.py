@@ -19,6 +19,8 @@ from .partition_log import UNNUMBERED, Place
 from .world import Reply, World
 
 RETRIES_MS = (50, 500, 3_000, 10_000)
+#: A leader is waited for, for a minute.
+PRODUCE_RETRIES_MS = (*RETRIES_MS, 20_000, 27_000)
 INIT_RETRIES_MS = (50, 500, 500, 2_000, 8_000, 20_000)
 _RETRIABLE = (None, CONCURRENT, LOADING, NOT_AVAILABLE, MOVED, NOT_LEADER, UNKNOWN_TOPIC)
 
@@ -101,7 +103,7 @@ class Producer:
                 return produce_adding(self._world, self._cluster, self.name, pair, place, sequence, payload)
             return self._cluster.produce(self.name, own.producer_id, own.epoch, place, sequence, payload)
 
-        reply = self._ask(what, handle)
+        reply = self._ask(what, handle, PRODUCE_RETRIES_MS if what == "produce" else RETRIES_MS)
         self._sequences[place] += 1
         assert isinstance(reply.value, int)
         return reply.value

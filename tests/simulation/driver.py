@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -37,6 +38,9 @@ _FINAL = (
     "EOS_REPLAY_DIVERGED",
 )
 
+#: What EOS_LEDGER_HEAD_MISSING says of a ledger that is to begin with the micro-batch that the start has planned.
+_BEGIN = re.compile(r"set 'ledger\.begin' to (\d+)")
+
 #: When the abort of a batch write looks once more.
 _LATER_MS = (1_000, 2_000)
 
@@ -46,7 +50,8 @@ class Stopped(Exception):
 
 
 class Driver:
-    """One start of the query. ``run`` is Spark's run id; ``planned``: what it reads in each micro-batch."""
+    """One start of the query. ``run`` is Spark's run id; ``planned``: what it reads in each micro-batch, and ``anew``:
+    those that no start before it has planned."""
 
     def __init__(self, query: Query, number: int, application: Application) -> None:
         self.query, self.world, self.application = query, query.world, application
@@ -56,6 +61,9 @@ class Driver:
         self.group = query.plan.groups[number % len(query.plan.groups)]
         self.two_phase = query.plan.two_phase[number % len(query.plan.two_phase)]
         self.deal = query.plan.deals[number % len(query.plan.deals)]
+        self.topic = query.put_back.get(query.checkpoint.next) or query.plan.topic_of(number)
+        self.begin_at = query.begin_at
+        self.anew: set[int] = set()
         self.alive, self.interrupted, self.resting = True, False, -1
         self.ledger_partitions = self._looked = 0
         self.dealt: dict[int, tuple[int, Deal]] = {}
@@ -74,14 +82,14 @@ class Driver:
             why = str(stopped)
         except EosError as error:
             why = error.condition
-            self.query.stopped(error)
+            self.query.stopped(error, self.topic)
             self._heed(error)
         self.alive = False
         self.query.ended(why, self.application.name)
 
     def _check_topic(self) -> None:
         """As the library does before a query starts."""
-        topic = self.query.plan.topic
+        topic = self.topic
         if topic in self.query.cluster.leaders.deleted:
             raise TopicError("EOS_TOPIC_MISSING", f"There is no topic {topic}.", hint="Create it.")
 
@@ -90,8 +98,10 @@ class Driver:
             self._deal_as_before(max(self.query.offsets))
         if error.condition == "EOS_REPAIR_BY_OTHER_TASKS":
             self.query.forced[error.parameters["batch"]] = self.dealing(error.parameters["batch"])
+        if error.condition == "EOS_REPAIR_SOURCE_CHANGED":
+            self._puts_topic_back(error.parameters["batch"])
         if error.condition == "EOS_TOPIC_MISSING":
-            self.query.create(self.query.plan.topic)
+            self.query.create(self.topic)
         if error.condition == "EOS_DECISION_BROKEN":
             abort_broken(self.world, self.query.cluster, self.query.id)
         if error.condition == "EOS_TRANSACTION_TOO_OLD" and "set the clocks" in error.hint:
@@ -99,8 +109,27 @@ class Driver:
         behind = (
             error.condition == "EOS_CHECKPOINT_BEHIND" and error.parameters["decided"] > self.query.checkpoint.newest
         )
-        if behind or error.condition in _FINAL:
+        if behind or (error.condition in _FINAL and not self._mended(error)):
             self.query.over = True
+
+    def _mended(self, error: EosError) -> bool:
+        """Whether somebody can do what the hint says, and does."""
+        query = self.query
+        if error.condition == "EOS_REPLAY_DIVERGED":
+            return self._puts_topic_back(error.parameters["batch"])
+        begin = _BEGIN.search(error.hint) if error.condition == "EOS_LEDGER_HEAD_MISSING" else None
+        if begin is None or not query.plan.sets_begin or query.lost_files or int(begin[1]) not in self.anew:
+            return False
+        query.begin_at = int(begin[1])
+        return True
+
+    def _puts_topic_back(self, batch: int) -> bool:
+        """Where the decision's rows went, if they are to go elsewhere now."""
+        query = self.query
+        decided_by = query.decider(batch)
+        topic = next((driver.topic for driver in query.drivers if driver.run == decided_by), self.topic)
+        query.put_back[batch] = topic
+        return topic != self.topic
 
     def _deal_as_before(self, batch: int) -> None:
         """The user puts back what the run had that made the decision."""
@@ -196,6 +225,7 @@ class Driver:
             if batch in offsets:
                 raise Stopped("offset log written by another")
             offsets[batch] = self.query.checkpoint.planned(batch)
+            self.anew.add(batch)
         self.planned[batch] = offsets[batch]
 
     def _look(self) -> None:

@@ -35,6 +35,7 @@ NOT_REWRITTEN = "what a reader has seen is not rewritten"
 NOTES_GO_ALONG = "notes go with the decision"
 NEIGHBOURS = "queries leave each other alone"
 SAME_PARTITION = "a key stays in its partition"
+ONE_TOPIC = "a micro-batch is in the topic of the run that decided it"
 
 
 @dataclass
@@ -62,6 +63,7 @@ class Watch:
     excused: bool = False
     gone: dict[tuple[int, int], set[int]] = field(default_factory=dict)
     _values: list[bytes] = field(default_factory=list)
+    _topics: dict[int, set[str]] = field(default_factory=dict)
     _read: dict[Place, int] = field(default_factory=dict)
     _names: dict[tuple[int, int], str] = field(default_factory=dict)
 
@@ -69,6 +71,10 @@ class Watch:
         self.plan, self.query, self.is_job = self.of.plan, self.of.id, bool(self.of.plan.runs)
 
     # A transaction's fate is sealed
+
+    def decider(self, batch: int) -> str:
+        """The run that decided it last; empty where nobody knows."""
+        return self.deciders.get(batch, "")
 
     def ended(self, name: str, before: Entry, after: Entry, cause: str) -> None:
         if self.excused:
@@ -129,11 +135,11 @@ class Watch:
         of one by a later run; of those by the same run as the last one that is left, they know nothing else than of
         earlier ones. And only a start asks them. ``forgotten``: they knew of it for a week, which has passed."""
         logs = [log for place, log in self.cluster.logs.items() if place[0] == LEDGER_TOPIC]
-        left = {record.payload[1] for log in logs for record in log.records if not record.control}
+        left = {record.payload[1] for log in logs for record in log.records[log.begin :] if not record.control}
         kept = [n for n, value in enumerate(self._values) if value in left]
         lost = [head for n, head in enumerate(self.heads) if n not in kept]
         self.heads, self._values = [self.heads[n] for n in kept], [self._values[n] for n in kept]
-        self.ledger_lost = True
+        self.lose_ledger()
         decisions = [head.decision for head in lost if head.decision is not None]
         if not self.heads:
             self.excused = self.excused or (forgotten and bool(decisions))
@@ -141,6 +147,14 @@ class Watch:
         last = self.heads[-1].decision
         newer = [decision for decision in decisions if last is None or decision.pairs != last.pairs]
         if newer and (self._goes_on(self.heads[-1].run) or not _is_outrun(self.heads[-1], self._generations(last))):
+            self.excused = True
+
+    def lose_ledger(self) -> None:
+        """The heads are gone. Where that is so for the second time, and the micro-batch of ``ledger.begin`` was decided
+        since the first, a start that has it still in its options may begin there once more."""
+        self.ledger_lost = True
+        begin_at = self.of.begin_at
+        if begin_at in self.deciders and begin_at not in self.of.committed:
             self.excused = True
 
     def _goes_on(self, run: str) -> bool:
@@ -190,8 +204,8 @@ class Watch:
         if left:
             raise Violation(TRUE_VERDICTS, f"the job is complete, but not committed: {left}")
 
-    def stopped(self, error: EosError) -> None:
-        """A driver ended with this error."""
+    def stopped(self, error: EosError, topic: str) -> None:
+        """A driver that writes to this topic ended with this error."""
         if self.excused:
             return
         if error.condition == "EOS_LEDGER_TRUNCATED" and not self.ledger_lost:
@@ -205,17 +219,17 @@ class Watch:
         broken = error.parameters.get("transactional_id") if error.condition == "EOS_DECISION_BROKEN" else None
         if broken is not None and any(pair.id == broken and self.fates.get(pair) for pair in self._last_pairs()):
             raise Violation(TRUE_STOPS, f"{broken} has been committed: {error.message}")
-        if error.condition == "EOS_REPLAY_DIVERGED" and self._is_as_decided(error.parameters["batch"]):
+        if error.condition == "EOS_REPLAY_DIVERGED" and self._is_as_decided(error.parameters["batch"], topic):
             raise Violation(TRUE_STOPS, f"the plan is deterministic: {error.message}")
         conditions = ("EOS_CHECKPOINT_BEHIND", "EOS_REPLAY_DIVERGED")
         if error.condition in conditions and "that was decided is visible" in error.hint:
             self._check_visible(error)
 
-    def _is_as_decided(self, batch: int) -> bool:
+    def _is_as_decided(self, batch: int, topic: str) -> bool:
         """Whether what the checkpoint has of a micro-batch is what was decided last."""
         last = self._last(batch)
         start, end = self.of.offsets[batch]
-        rows = len(range(start, end)), digest(list(range(start, end)), last.digest_by)
+        rows = len(range(start, end)), digest(list(range(start, end)), last.digest_by, topic)
         given = last.offsets is None or last.offsets["source"]["0"] == end
         return given and rows == (last.rows, last.digest)
 
@@ -253,7 +267,7 @@ class Watch:
             self._read_offsets(log)
         if place == NOTES and self.plan.notes and not self.ledger_lost:
             self._read_notes(log)
-        if place[0] == self.plan.topic:
+        if place[0] in self.plan.outputs:
             self._read_rows(place, log)
 
     def _read_rows(self, place: Place, log: PartitionLog) -> None:
@@ -264,6 +278,7 @@ class Watch:
                 self._see(record.producer_id, record.epoch, batch, row)
                 if not self.ledger_lost and place != place_of(row, self.heads[0].partitioner, place[0]):
                     raise Violation(SAME_PARTITION, f"row {row} is in {place}")
+                self._topics.setdefault(batch, set()).add(place[0])
         self._read[place] = log.stable
 
     def _is_own(self, record: Record) -> bool:
@@ -300,8 +315,11 @@ class Watch:
         missing = set(range(total)) - self.seen.keys() - self._behind_others() - self._gone()
         if missing:
             raise Violation(NOT_LOST, f"rows {sorted(missing)} of {query.offsets}")
-        for partition in range(TOPIC_PARTITIONS):
-            self._check_order((self.plan.topic, partition))
+        for topic in self.plan.outputs:
+            for partition in range(TOPIC_PARTITIONS):
+                self._check_order((topic, partition))
+        if not self.ledger_lost:
+            self._check_topics()
         if query.plan.notes and not self.ledger_lost:
             self._check_notes(query)
         log = self.cluster.log(GROUP)
@@ -318,7 +336,7 @@ class Watch:
     def deleted(self, place: Place, log: PartitionLog) -> None:
         """An output partition is deleted, with its topic; what comes in its place is read from the beginning."""
         self._read.pop(place, None)
-        if place[0] == self.plan.topic:
+        if place[0] in self.plan.outputs:
             for record in log.records[log.begin :]:
                 if not record.control and record.payload[2] == self.query:
                     self.gone.setdefault((record.producer_id, record.epoch), set()).add(record.payload[1])
@@ -333,7 +351,7 @@ class Watch:
         """Rows that are committed behind what another query has left open, which has come to its end."""
         rows = set()
         for place, log in self.cluster.logs.items():
-            if place[0] == self.plan.topic and log.open:
+            if place[0] in self.plan.outputs and log.open:
                 names = [self.cluster.owner(producer_id)[0] for producer_id in log.open]
                 if not any(is_name_of(PREFIX, self.query, name) for name in names):
                     rows |= {record.payload[1] for record in log.records[log.stable :] if self._is_own(record)}
@@ -349,6 +367,12 @@ class Watch:
         known = decision.noted if decision is not None else None
         if known != noted or (noted is not None and (len(visible), digest_of(visible)) != (noted.count, noted.digest)):
             raise Violation(NOTES_GO_ALONG, f"{visible} are visible, the head knows of {known}")
+
+    def _check_topics(self) -> None:
+        to = {driver.run: driver.topic for driver in self.of.drivers}
+        astray = {batch: seen for batch, seen in self._topics.items() if seen != {to[self.deciders[batch]]}}
+        if astray:
+            raise Violation(ONE_TOPIC, f"{astray}, decided by {self.deciders}, which write to {to}")
 
     def _check_order(self, place: Place) -> None:
         """Within a task's transaction as the task wrote them, and micro-batches one after the other."""

@@ -83,7 +83,7 @@ class Run:
         if not self.schedule.double_fence:  # a fence that failed in 4.0.0 looks like one that worked
             query.stopped = watch.stopped
         query.logged = watch.logged
-        query.decider = watch.deciders.__getitem__
+        query.decider = watch.decider
         return watch
 
     def play(self) -> None:
@@ -94,7 +94,8 @@ class Run:
         for query in self.queries:
             if not query.done:
                 raise Violation("goes on", f"the query {query.id} ended with {query.stops[-3:]}")
-            self.create(query.plan.topic)
+            for topic in sorted(query.plan.outputs):
+                self.create(topic)
         over = any(query.over for query in self.queries)
         if any(self.schedule.plan.two_phase) and not over and not any(w.ledger_lost or w.excused for w in self.watches):
             self.operator.conclude()
@@ -129,7 +130,7 @@ class Run:
 
     def _ledger_lost(self) -> None:
         for watch in self.watches:
-            watch.ledger_lost = True
+            watch.lose_ledger()
 
     def _append(self, actor: Actor, fault: Fault) -> bool:
         succeeds = fault.strike is Strike.APPEND_SLOW

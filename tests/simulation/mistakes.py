@@ -56,7 +56,9 @@ def describe_without_own_epoch(patch: pytest.MonkeyPatch) -> None:
         probe = described and own.coordinator.first_record(described.pair, described.places)
         if probe is None:
             raise Unclear("EOS_TRANSACTION_NOT_FOUND", "Nothing is open.", hint="Spark tries again.")
-        return Written(task.attempt.partition, described.pair, len(rows), tasks.digest(rows, by), probe)
+        return Written(
+            task.attempt.partition, described.pair, len(rows), tasks.digest(rows, by, task.driver.topic), probe
+        )
 
     patch.setattr(tasks, "_hand_over", by_name)
 

@@ -60,7 +60,8 @@ class Plan:
     ``two_phase``: by the number of the start, whether its transactions never expire. ``transaction_version`` is that of
     the cluster at first. ``notes``: each micro-batch has one.
     ``direct``: tasks are given ranges of offsets, and read the rows of these.
-    ``id`` is the query's, and ``topic`` where its rows go.
+    ``id`` is the query's, and ``topic`` where its rows go, or, by the number of the start, ``topics``.
+    ``sets_begin``: whoever reads that the ledger knows nothing of the query sets ``ledger.begin``, and leaves it set.
     ``runs``: it is a batch write of one micro-batch, without a checkpoint, that ends so many times; 0: it is a stream.
     """
 
@@ -81,6 +82,16 @@ class Plan:
     direct: bool = False
     id: str = QUERY
     topic: str = TOPIC
+    topics: tuple[str, ...] = ()
+    sets_begin: bool = False
+
+    @property
+    def outputs(self) -> frozenset[str]:
+        """Wherever its rows may be."""
+        return frozenset((self.topic, *self.topics))
+
+    def topic_of(self, number: int) -> str:
+        return self.topics[number % len(self.topics)] if self.topics else self.topic
 
 
 def place_of(row: int, partitioner: str, topic: str = TOPIC) -> Place:
@@ -119,6 +130,6 @@ _FACTORS = {
 }
 
 
-def digest(rows: list[int], by: Digest) -> int:
-    factor = _FACTORS[by]
+def digest(rows: list[int], by: Digest, topic: str) -> int:
+    factor = _FACTORS[by] + 2 * OUTPUTS.index(topic)
     return sum(pow(row + 1, 3) * factor for row in rows) % (1 << DIGEST_BITS)

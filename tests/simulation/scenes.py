@@ -168,6 +168,8 @@ LEDGER_CUT = (
     "ledger ",
     "prepare.",
 )
+#: Where the driver dies when the ledger is lost.
+AFTER_A_LOSS = ("", "", "commit.decided", "commit.ended", "commit log", "offset log")
 
 #: Faults that belong together, one after the other, each with where it may be aimed at.
 SCENES: tuple[Scene, ...] = (

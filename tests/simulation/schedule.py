@@ -12,7 +12,7 @@ from . import scenes as hard
 from .checkpoint import SIZES as LOSSES
 from .ledger import PREFIX
 from .neighbours import draw_others
-from .plan import FIRST, LATER, QUERY, Clocks, Deal, Library, Plan
+from .plan import FIRST, LATER, OWN_TOPIC, QUERY, TOPIC, Clocks, Deal, Library, Plan
 from .scenes import SCENES, SIZES, Scene
 from .topics import CUTS
 from .world import Fault, Strike
@@ -38,16 +38,19 @@ class Schedule:
 @dataclass(frozen=True)
 class Extras:
     """How likely it is that a schedule has these: ``others``, several queries; ``losses``, files of the checkpoint that
-    are lost; ``topics``, output topics that are deleted; ``cuts``, a ledger that loses its newest records."""
+    are lost; ``topics``, output topics that are deleted; ``cuts``, a ledger that loses its newest records; ``begins``,
+    one that is lost, maybe twice, and begun anew by ``ledger.begin``; ``moves``, another topic from some start on."""
 
     others: float = 0.0
     losses: float = 0.0
     topics: float = 0.0
     cuts: float = 0.0
+    begins: float = 0.0
+    moves: float = 0.0
 
 
 #: In schedules of all kinds.
-SOME = Extras(others=0.06, losses=0.05, topics=0.05, cuts=0.05)
+SOME = Extras(others=0.06, losses=0.05, topics=0.05, cuts=0.05, begins=0.05, moves=0.05)
 
 
 def draw(chance: random.Random, scenes: tuple[Scene, ...] | None = None, extras: Extras | None = None) -> Schedule:
@@ -70,7 +73,28 @@ def extended(schedule: Schedule, extras: Extras) -> Schedule:
         (cut, *_) = _some(chance, schedule, Strike.LEDGER_CUT, range(2 * CUTS), hard.LEDGER_CUT)
         dies = Fault(0, Strike.DRIVER_DIES) if cut.size < CUTS else None
         schedule = _with(schedule, (replace(cut, then=dies),))
+    if not schedule.plan.runs and chance.random() < extras.begins:
+        schedule = replace(schedule, plan=replace(schedule.plan, sets_begin=chance.random() < _SETS_BEGIN))
+        schedule = _with(schedule, _ledger_losses(chance, schedule))
+    if not schedule.plan.runs and chance.random() < extras.moves:
+        schedule = replace(schedule, plan=replace(schedule.plan, topics=chance.choice(_TOPICS)))
     return schedule
+
+
+def _ledger_losses(chance: random.Random, schedule: Schedule) -> tuple[Fault, ...]:
+    """The ledger is lost, once or twice, and, as who has read it goes on, mostly the driver dies."""
+    lost = []
+    for _ in range(chance.choice((1, 2, 2))):
+        strike = chance.choice((Strike.LEDGER_LOST, Strike.LEDGER_TRIMMED))
+        (fault, *_) = _some(chance, schedule, strike, SIZES, hard.LEDGER_CUT)
+        dies = Fault(0, Strike.DRIVER_DIES, 0, chance.choice(hard.AFTER_A_LOSS)) if chance.random() < _DIES else None
+        lost.append(replace(fault, then=dies))
+    return tuple(lost)
+
+
+#: How many of those who read that ``ledger.begin`` may be set do so, and of the losses are followed by a death.
+_SETS_BEGIN, _DIES = 0.8, 0.7
+_TOPICS = ((TOPIC, OWN_TOPIC), (OWN_TOPIC, TOPIC, TOPIC), (TOPIC, TOPIC, OWN_TOPIC))
 
 
 def _some(
@@ -156,7 +180,7 @@ _RARE = (Strike.WEEK_PASSES, Strike.RETENTION, Strike.LEDGER_GROWS)
 #: Only by scenes: within a minute after a transaction has begun or was looked at, it counts as whole.
 _AIMED = (Strike.RETENTION_OF_OPEN, Strike.ABORTED_IN_PLACE, Strike.LEDGER_LOST, Strike.LEADER_STALE)
 #: Only where a schedule has extras.
-_EXTRA = (Strike.CHECKPOINT_LOST, Strike.TOPIC_DELETED, Strike.LEDGER_CUT)
+_EXTRA = (Strike.CHECKPOINT_LOST, Strike.TOPIC_DELETED, Strike.LEDGER_CUT, Strike.LEDGER_TRIMMED)
 _STRIKES = tuple(s for s in Strike if s not in (*_AIMED, *_EXTRA) for _ in range(1 if s in _RARE else 4))
 
 #: Where faults are aimed at: often anywhere, else at one of the protocol's steps.

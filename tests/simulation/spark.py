@@ -27,20 +27,23 @@ RESTART_MS = (1_000, 5_000, 20_000, 60_000)
 
 class Query:
     """The checkpoint, and whoever starts the query on it, in one of these ``applications``. ``stops``: how its drivers
-    ended."""
+    ended. ``put_back``: the topic of a micro-batch, as it was when that was decided. ``begin_at``: ``ledger.begin``."""
 
     def __init__(self, world: World, cluster: Cluster, plan: Plan, applications: Applications | None = None) -> None:
         self.world, self.cluster, self.plan, self.id = world, cluster, plan, plan.id
         self.checkpoint = Checkpoint(plan)
         self.offsets, self.committed = self.checkpoint.offsets, self.checkpoint.committed
         self.forced: dict[int, tuple[int, Deal]] = {}
+        self.put_back: dict[int, str] = {}
+        self.begin_at: int | None = None
+        self.lost_files = False
         self.applications = applications or Applications(world, plan.keeps)
         self.drivers: list[Driver] = []
         self.stops: list[str] = []
         self.ends = 0
         self.over = self.stage_retried = False
         self.set_clocks(plan.clocks)
-        self.stopped: Callable[[EosError], None] = lambda error: None
+        self.stopped: Callable[[EosError, str], None] = lambda error, topic: None
         self.rested: Callable[[], None] = lambda: None
         self.create: Callable[[str], None] = lambda topic: None
         self.decider: Callable[[int], str] = lambda batch: ""
@@ -116,6 +119,7 @@ class Query:
         running = self.running()
         if self.over or self.plan.runs or not running or not self.checkpoint.lose(fault.size):
             return False
+        self.lost_files = True
         for driver in running:
             self._kill(driver, with_commit=True)
         return True

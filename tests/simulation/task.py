@@ -106,6 +106,8 @@ def _opened(task: Task, own: Ports) -> Head:
         partitioner=driver.library.partitioner,
         two_phase=driver.two_phase,
         job=job,
+        begin_at=driver.begin_at,
+        topic=driver.topic,
     )
 
 
@@ -121,7 +123,7 @@ def _report(task: Task, assignment: Assignment, rows: list[int]) -> TaskReport:
     """Of a task that has written nothing."""
     by = assignment.digest_by
     given = direct_of(task.rows) if task.driver.query.plan.direct else None
-    sums = len(rows), digest(rows, by)
+    sums = len(rows), digest(rows, by, task.driver.topic)
     return TaskReport(assignment.work, task.attempt.partition, *sums, digest_by=by, direct=given)
 
 
@@ -139,7 +141,7 @@ def _write(task: Task, own: Ports, assignment: Assignment, producer: Producer, r
     own.reach("prepare.begun")
     try:
         for row in rows:
-            producer.produce(place_of(row, assignment.partitioner, query.plan.topic), (task.batch, row, query.id))
+            producer.produce(place_of(row, assignment.partitioner, task.driver.topic), (task.batch, row, query.id))
     except Refused as refused:
         raise KafkaError("EOS_DELIVERY_FAILED", f"{refused}", hint="Nothing of the batch is visible.") from None
     own.reach("prepare.flushed")
@@ -164,7 +166,7 @@ def _hand_over(task: Task, own: Ports, producer: Producer, rows: list[int], by: 
     for _ in task.driver.world.retrying():
         probe = own.coordinator.first_record(producer.pair, described.places)
         if probe is not None:
-            sums, version = (len(rows), digest(rows, by)), producer.handed_over_with
+            sums, version = (len(rows), digest(rows, by, task.driver.topic)), producer.handed_over_with
             begins = tuple(Probe(*place, offset) for place, offset in sorted(producer.firsts.items()))
             return Written(task.attempt.partition, producer.pair, *sums, probe, endtxn_version=version, begins=begins)
     raise KafkaError("EOS_TRANSACTION_NOT_FOUND", "No leader knows the transaction.", hint="Spark tries again.")

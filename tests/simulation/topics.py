@@ -18,6 +18,9 @@ HELD_MS = 900_000
 #: Fewer records than this are lost to an unclean election, and what is not whole without them.
 CUTS = 7
 
+#: For so long a leader is away at most, and is behind after that.
+AWAY_MS, LAGS_MS = 45_000, 5_000
+
 _REFUSALS = (LOADING, MOVED, UNAUTHORIZED, UNKNOWN_MEMBER)
 
 
@@ -46,6 +49,7 @@ class Topics:
             Strike.LEDGER_GROWS: self._grow,
             Strike.LEDGER_LOST: self._lose,
             Strike.LEDGER_CUT: self._cut,
+            Strike.LEDGER_TRIMMED: self._trim,
             Strike.TOPIC_DELETED: self._delete,
             Strike.OFFSETS_REFUSED: self._refuse_offsets,
             Strike.OTHER_QUERY: self._other_query,
@@ -58,11 +62,13 @@ class Topics:
         return max(places, key=lambda place: len(logs[place].records) if place in logs else 0)
 
     def _move(self, actor: Actor, fault: Fault) -> bool:
-        """Often the ledger's leader. It is behind by one record to many."""
+        """Often the ledger's leader, which may be away for nearly as long as it is waited for. The new one is behind by
+        one record to many."""
         outputs = [place for place in self._cluster.logs if place[0] in OUTPUTS]
         place = outputs[fault.size % len(outputs)] if outputs and fault.size % 3 == 0 else self._ledger(fault)
-        away_ms = 0 if fault.size % 2 else min(fault.size, 2_000)
-        self._cluster.leaders.move(place, self._cluster.log(place), away_ms, fault.size, 1 + fault.size % 5)
+        away_ms = 0 if fault.size % 2 else min(fault.size, AWAY_MS)
+        lags_ms = fault.size if away_ms < AWAY_MS else LAGS_MS
+        self._cluster.leaders.move(place, self._cluster.log(place), away_ms, lags_ms, 1 + fault.size % 5)
         return True
 
     def _stale(self, actor: Actor, fault: Fault) -> bool:
@@ -106,6 +112,15 @@ class Topics:
             return False
         self._cluster.leaders.forget(place)
         self._cut_off()
+        return True
+
+    def _trim(self, actor: Actor, fault: Fault) -> bool:
+        """Up to what is open. As with a topic that is lost, a start can tell by the checkpoint or the coordinators."""
+        log = self._cluster.logs.get(self._ledger(fault))
+        if log is None or log.begin == log.stable or (self._world.now > WEEK_MS and not self._passed()):
+            return False
+        log.begin = log.stable
+        self._lost()
         return True
 
     def _delete(self, actor: Actor, fault: Fault) -> bool:

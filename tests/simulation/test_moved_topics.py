@@ -1,0 +1,81 @@
+"""Option ``topic`` changes from one start to the next: what is decided stays where it is, or the query stops."""
+
+from __future__ import annotations
+
+import pytest
+
+from . import invariants
+from . import task as tasks
+from .machine import play
+from .plan import OWN_TOPIC, TOPIC, Plan, digest
+from .scenes import SIZES, Scene
+from .schedule import Extras, Schedule
+from .test_known_mistakes import Mistake, see
+from .world import Fault, Strike
+
+ALWAYS = Extras(moves=1.0)
+DIVERGED = "EOS_REPLAY_DIVERGED"
+CHANGED = "EOS_REPAIR_SOURCE_CHANGED"
+
+_HALF_LOST: Scene = (
+    (Strike.DRIVER_DIES, SIZES, ("end eos-q-1-1-", "end eos-q-1-0-")),
+    (Strike.PAUSE, (70_000,), ("ledger ", "open.")),
+)
+
+
+def _digested_without_the_topic(patch: pytest.MonkeyPatch) -> None:
+    """The same rows for another topic are the same rows."""
+    patch.setattr(tasks, "digest", lambda rows, by, topic: digest(rows, by, TOPIC))
+
+
+MISTAKES = (
+    Mistake(
+        "rows digested without their topic",
+        _digested_without_the_topic,
+        (invariants.ONE_TOPIC, invariants.TRUE_STOPS),
+        (_HALF_LOST,),
+        ALWAYS,
+    ),
+)
+
+
+@pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.name)
+def test_the_mistake_is_seen(mistake: Mistake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the mistake put back, lost rows of a micro-batch are repaired in another topic than the others are in."""
+    see(mistake, monkeypatch)
+
+
+def _ends(at: str, *, direct: bool = False, lost: bool = False) -> tuple[list[str], dict[str, set[int]]]:
+    """How a query ends, each time, whose second start writes to another topic, after its driver has died there in its
+    second micro-batch; and which micro-batches are in which topic."""
+    died = Fault(0, Strike.DRIVER_DIES, 0, at, Fault(0, Strike.PAUSE, 70_000, "task: ledger ") if lost else None)
+    plan = Plan(rows=(4, 3, 4), tasks=(2,), topics=(TOPIC, OWN_TOPIC), direct=direct)
+    run = play(Schedule(plan, (Fault(0, Strike.STALL, 1, "commit log", died),)))
+    found: dict[str, set[int]] = {TOPIC: set(), OWN_TOPIC: set()}
+    for (topic, _), log in run.cluster.logs.items():
+        if topic in found:
+            found[topic] |= {record.payload[0] for record in log.records if record.visible}
+    return run.query.stops, found
+
+
+@pytest.mark.parametrize("direct", [False, True])
+def test_what_is_not_decided_goes_to_the_new_topic(direct: bool) -> None:
+    """And so does all that follows."""
+    assert _ends("commit.verified", direct=direct) == (["died", "done"], {TOPIC: {0}, OWN_TOPIC: {1, 2}})
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_what_is_decided_needs_its_topic(lost: bool) -> None:
+    """Its replay stops, until the topic is put back; lost or not."""
+    assert _ends("commit.decided", lost=lost) == (["died", DIVERGED, "done"], {TOPIC: {0, 1, 2}, OWN_TOPIC: set()})
+
+
+def test_ranges_that_are_decided_stay_where_they_are() -> None:
+    """Of the direct way, nothing is read again that is not lost: the replay is equal by its ranges."""
+    assert _ends("commit.decided", direct=True) == (["died", "done"], {TOPIC: {0, 1}, OWN_TOPIC: {2}})
+
+
+def test_ranges_that_are_lost_need_their_topic() -> None:
+    """What is written again is digested with it."""
+    stops, found = _ends("commit.decided", direct=True, lost=True)
+    assert (stops, found) == (["died", CHANGED, "done"], {TOPIC: {0, 1, 2}, OWN_TOPIC: set()})
