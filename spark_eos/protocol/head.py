@@ -82,11 +82,13 @@ class Pair:
 
 @dataclass(frozen=True)
 class Probe:
-    """One record of a transaction: where to look when nobody knows what became of it."""
+    """One record of a transaction: where to look when nobody knows what became of it. ``last``: the sequence number of
+    the transaction's last record in that partition, as far as it is known."""
 
     topic: str
     partition: int
     offset: int
+    last: int | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True)
@@ -101,7 +103,8 @@ class Written:
     this is only noted; ``rows`` and ``digest`` are of all rows, wherever they went. ``empty``: partitions, (topic,
     number), of the transaction without a row in them, as brokers refused all of those: it is never open there.
     ``ranges``: of the direct way, what the rows were read from. ``begins``: its first record in each of its partitions,
-    where rows are looked for after an end that came late; the head leaves it out where it is long.
+    and the number of its last one there. Rows are looked for by these before an end, and after one that came late; the
+    head leaves them out where they are long.
     """
 
     partition: int

@@ -73,6 +73,7 @@ def encode(head: Head) -> bytes:
             **({} if head.given_up is None else {"given_up": head.given_up}),
             **({} if decision is None else _if_any("dead_letters", [w.dead_letters for w in decision.written])),
             **({} if decision is None else _if_any("begins", _begins_to_json(decision))),
+            **({} if decision is None else _if_any("lasts", _lasts_to_json(decision))),
             **head.marks.as_json(),
         },
         separators=(",", ":"),
@@ -148,12 +149,9 @@ def _direct_to_json(decision: Decision) -> dict[str, Any]:
 
 
 def _begins_to_json(decision: Decision) -> list[dict[str, dict[int, int]]]:
-    """For each transaction: topic → partition → offset. Nothing of those that are ended, or where it would be long."""
-    open_ones = [() if w.verdict is not None else w.begins for w in decision.written]
-    if sum(map(len, open_ones)) > _MOST_BEGINS:
-        return []
+    """For each transaction: topic → partition → offset."""
     said: list[dict[str, dict[int, int]]] = []
-    for begins in open_ones:
+    for begins in _noted_begins(decision):
         places: dict[str, dict[int, int]] = {}
         for probe in begins:
             places.setdefault(probe.topic, {})[probe.partition] = probe.offset
@@ -161,10 +159,26 @@ def _begins_to_json(decision: Decision) -> list[dict[str, dict[int, int]]]:
     return said
 
 
-def _begins_from_json(places: Mapping[str, Mapping[str, int]]) -> tuple[Probe, ...]:
-    return tuple(
-        Probe(topic, int(partition), offset) for topic, begins in places.items() for partition, offset in begins.items()
-    )
+def _lasts_to_json(decision: Decision) -> list[list[int]]:
+    """For each transaction: the sequence number of its last record in each of these partitions, in order; nothing where
+    one is not known."""
+    return [
+        [last for last in lasts if last is not None] if None not in lasts else []
+        for lasts in ([probe.last for probe in begins] for begins in _noted_begins(decision))
+    ]
+
+
+def _noted_begins(decision: Decision) -> list[list[Probe]]:
+    """Of each transaction, in order. Nothing of those that are ended, or where it would be long."""
+    open_ones = [() if w.verdict is not None else w.begins for w in decision.written]
+    if sum(map(len, open_ones)) > _MOST_BEGINS:
+        return []
+    return [sorted(begins, key=lambda probe: (probe.topic, probe.partition)) for begins in open_ones]
+
+
+def _begins_from_json(places: Mapping[str, Mapping[str, int]], lasts: Sequence[int | None]) -> tuple[Probe, ...]:
+    begins = sorted((topic, int(number), offset) for topic, found in places.items() for number, offset in found.items())
+    return tuple(Probe(*begin, last) for begin, last in zip(begins, lasts or [None] * len(begins), strict=True))
 
 
 def _if_true(name: str, value: bool) -> dict[str, bool]:
@@ -189,7 +203,8 @@ def _noted(raw: Mapping[str, Any], decision: Mapping[str, Any]) -> Decision:
     """The decision, and what is noted of its transactions outside of it, as no replay depends on that."""
     found = _decision_from_json(raw, decision)
     letters = raw.get("dead_letters", [0] * len(found.written))
-    begins = map(_begins_from_json, raw.get("begins", [{}] * len(found.written)))
+    nothing = [()] * len(found.written)
+    begins = map(_begins_from_json, raw.get("begins", [{}] * len(found.written)), raw.get("lasts", nothing))
     written = zip(found.written, letters, begins, strict=True)
     return replace(found, written=tuple(replace(w, dead_letters=count, begins=places) for w, count, places in written))
 

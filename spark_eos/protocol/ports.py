@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol
 
@@ -83,11 +83,12 @@ class Found(Enum):
 
 @dataclass(frozen=True)
 class PartitionState:
-    """A partition by its leader's word: where its log begins, and where each transaction that is open begins in it, by
-    (producer id, epoch): the offset of its first record."""
+    """A partition by its leader's word: where its log begins, and, by (producer id, epoch) of each transaction that is
+    open in it, the offset of its first record, and the sequence number of its last one."""
 
     begin: int
     open: Mapping[tuple[int, int], int]
+    lasts: Mapping[tuple[int, int], int] = field(default_factory=dict)
 
 
 class Term(Protocol):

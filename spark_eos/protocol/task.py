@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 
 from spark_eos.errors import ProtocolStop, Unclear
-from spark_eos.protocol.head import CONSISTENT_RANDOM, NEWEST_DIGEST, Decision, Digest, Head, Pair, Written
+from spark_eos.protocol.head import CONSISTENT_RANDOM, NEWEST_DIGEST, Decision, Digest, Head, Pair, Probe, Written
 from spark_eos.protocol.names import SLOTS, TaskId, task_name
 from spark_eos.protocol.ports import Coordinator, Description, State
 from spark_eos.protocol.ranges import Direct
@@ -165,6 +165,38 @@ def check_begins(pair: Pair, firsts: Firsts, begins: Firsts) -> None:
             f"The task's first record in {topic}-{partition} is at offset {firsts[unlike[0]]}, and there transaction "
             f"{pair.id} {'is not open' if begin is None else f'begins at offset {begin}'}: somebody has aborted it"
             f"{f'; also in {more} more' if more else ''}.",
+            hint="Nothing of it becomes visible: Spark tries the task again.",
+            transactional_id=pair.id,
+        )
+
+
+def check_ends(pair: Pair, lasts: Firsts, found: Iterable[Probe]) -> None:
+    """Raise Unclear where the transaction does not end, in a partition, with the task's last record there.
+
+    ``lasts``: the sequence number of that record for each partition, as far as it is known; ``found`` is by the
+    partitions' leaders. An unclean election takes what was written last, and was acknowledged.
+    """
+    for probe in found:
+        last = lasts.get((probe.topic, probe.partition))
+        if None not in (last, probe.last) and last != probe.last:
+            raise Unclear(
+                "EOS_TRANSACTION_NOT_HELD",
+                f"The task's last record in {probe.topic}-{probe.partition} has the sequence number {last}, and there "
+                f"transaction {pair.id} ends with {probe.last}: the partition has lost its newest records, as by an "
+                "unclean leader election.",
+                hint="Nothing of it becomes visible: Spark tries the task again.",
+                transactional_id=pair.id,
+            )
+
+
+def check_count(pair: Pair, records: int, found: Collection[Probe]) -> None:
+    """The same where only the number of records is known, of all partitions together."""
+    held = [probe.last + 1 for probe in found if probe.last is not None]
+    if len(held) == len(found) and sum(held) != records:
+        raise Unclear(
+            "EOS_TRANSACTION_NOT_HELD",
+            f"The task has written {records} records into transaction {pair.id}, and its partitions' leaders have "
+            f"{sum(held)}: a partition has lost its newest ones, as by an unclean leader election.",
             hint="Nothing of it becomes visible: Spark tries the task again.",
             transactional_id=pair.id,
         )

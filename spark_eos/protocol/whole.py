@@ -71,7 +71,7 @@ def look_at(ports: Ports, written: Iterable[Written]) -> tuple[Begins, list[Brok
             begin = state.open.get((pair.producer_id, pair.epoch))
             if begin is not None:
                 opened.add(pair)
-            what = _problem(state, begin, topic, partition, w.probe)
+            what = _problem(state, pair, begin, _noted(w, topic, partition))
             if what is not None:
                 broken.setdefault(pair, Broken(pair, topic, partition, what))
             elif begin is not None:
@@ -120,15 +120,28 @@ def fate_by_log(ports: Ports, w: Written) -> Found | None:
     return found
 
 
-def _problem(state: PartitionState, begin: int | None, topic: str, partition: int, probe: Probe) -> str | None:
+def _noted(w: Written, topic: str, partition: int) -> Probe | None:
+    """Where it began in a partition, as its task has noted it."""
+    return next((at for at in (*w.begins, w.probe) if (at.topic, at.partition) == (topic, partition)), None)
+
+
+def _problem(state: PartitionState, pair: Pair, begin: int | None, noted: Probe | None) -> str | None:
+    """What has become of its rows in a partition in which it begins there now. An unclean election takes the newest
+    ones; those may be all."""
     if state is _PLACE_GONE:
         return "the topic was deleted, or the partition truncated"
     if begin is None:
-        return "it was aborted there"
+        return "it was aborted there, or the partition has lost its newest records"
     if state.begin > begin:
         return f"they began at offset {begin}, and retention has moved the log's start to {state.begin}"
-    if (topic, partition) == (probe.topic, probe.partition) and begin != probe.offset:
-        return f"it was aborted there, and has begun again at offset {begin} instead of {probe.offset}"
+    if noted is not None and begin != noted.offset:
+        return f"it was aborted there, or lost, and has begun again at offset {begin} instead of {noted.offset}"
+    last = state.lasts.get((pair.producer_id, pair.epoch))
+    if noted is not None and None not in (last, noted.last) and last != noted.last:
+        return (
+            f"they end with sequence number {last} instead of {noted.last}: the partition has lost its newest records, "
+            "as by an unclean leader election"
+        )
     return None
 
 
@@ -142,7 +155,7 @@ def _state_of(ports: Ports, topic: str, partition: int, w: Written) -> Partition
     """What is open in a partition of this transaction. A leader that names no producer at all may have forgotten them,
     a day after the last one has written, or lead a topic that was created anew: then the log tells that nothing of this
     one is open."""
-    begin = next((at for at in (*w.begins, w.probe) if (at.topic, at.partition) == (topic, partition)), None)
+    begin = _noted(w, topic, partition)
     for _ in ports.retrying():
         state = ports.data.partition(topic, partition)
         if state is not None:

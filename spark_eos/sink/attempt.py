@@ -6,7 +6,7 @@ Where the rows come from is the way's: Spark's own (`spark_eos.sink.task`), or r
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from spark_eos import failpoints
@@ -14,7 +14,15 @@ from spark_eos.errors import Unclear
 from spark_eos.kafka.admin.topics import topic_partitions
 from spark_eos.protocol.head import DIGEST_BITS, FENCING_END, Digest, Pair, Probe, Written
 from spark_eos.protocol.ranges import Range
-from spark_eos.protocol.task import Assignment, Firsts, TaskReport, check_begins, check_held, check_owner
+from spark_eos.protocol.task import (
+    Assignment,
+    TaskReport,
+    check_begins,
+    check_count,
+    check_ends,
+    check_held,
+    check_owner,
+)
 from spark_eos.protocol.whole import FRESH_MS
 from spark_eos.retry import retrying
 from spark_eos.sink.dead_letters import limits
@@ -104,7 +112,7 @@ class Attempt:
         failpoints.reach("prepare.flushed")
         self._check_owner()
         digest %= 1 << DIGEST_BITS
-        written = self._hand_over(rows, digest, began_ms)
+        written = self._hand_over(rows, digest, began_ms, rows + beside)
         failpoints.reach("prepare.prepared")
         timeout_ms = self._job.facts.transaction_timeout_ms
         return TaskReport(
@@ -114,11 +122,12 @@ class Attempt:
     def _check_owner(self) -> None:
         check_owner(self._session.ports.ledger.read(), self._me.run, self._me.batch, self._assignment.work)
 
-    def _hand_over(self, rows: int, digest: int, began_ms: int) -> Written:
+    def _hand_over(self, rows: int, digest: int, began_ms: int, records: int) -> Written:
         """What the broker holds must be what this producer wrote.
 
         Where the end of a transaction fences its producer, and the transaction is fresh, it is enough that it is open.
-        Otherwise it may have been aborted, in a partition or as a whole, and begun again by a later batch.
+        Otherwise it may have been aborted, in a partition or as a whole, and begun again by a later batch. A leader
+        that is asked must have all that was acknowledged: an unclean election takes the newest records.
         """
         pair, version = self._producer.identity(), self._producer.endtxn_version
         described = self._session.coordinator.describe([pair.id]).get(pair.id)
@@ -131,6 +140,10 @@ class Attempt:
             probe, begins = self._opened(pair, places)
         else:
             probe, begins = self._checked_begin(pair, places)
+        lasts = self._producer.lasts()
+        check_ends(pair, lasts, [probe, *begins])
+        if begins and not lasts:
+            check_count(pair, records, begins)
         return Written(
             self._me.partition,
             pair,
@@ -141,40 +154,44 @@ class Attempt:
             dead_letters=self._producer.refused,
             empty=empty,
             ranges=self._ranges,
-            begins=tuple(Probe(*place, offset) for place, offset in sorted(begins.items())),
+            begins=begins,
         )
 
-    def _opened(self, pair: Pair, places: Collection[TopicPartition]) -> tuple[Probe, Firsts]:
+    def _opened(self, pair: Pair, places: Collection[TopicPartition]) -> tuple[Probe, tuple[Probe, ...]]:
         """One leader is asked, or all, where the producer was not told where each partition's first record is."""
-        known = self._producer.firsts()
+        known, lasts = self._producer.firsts(), self._producer.lasts()
         if known.keys() >= set(places):
-            return self._first_record(pair, places), {place: known[place] for place in places}
-        begins = self._session.coordinator.begins(pair, places) or {}
-        if begins.keys() != set(places):  # they are good to have, and not worth waiting for every leader
-            return self._first_record(pair, places), {}
-        return self._probe(begins), begins
+            probe = self._first_record(pair, places)
+            at = probe.topic, probe.partition
+            check_begins(pair, {at: known[at]}, {at: probe.offset})
+            return probe, tuple(Probe(*place, known[place], lasts.get(place)) for place in sorted(places))
+        begins = self._session.coordinator.begins(pair, places) or ()
+        if len(begins) != len(set(places)):  # they are good to have, and not worth waiting for every leader
+            return self._first_record(pair, places), ()
+        return self._probe(begins), tuple(begins)
 
-    def _checked_begin(self, pair: Pair, places: Iterable[TopicPartition]) -> tuple[Probe, Firsts]:
+    def _checked_begin(self, pair: Pair, places: Iterable[TopicPartition]) -> tuple[Probe, tuple[Probe, ...]]:
         """Where the transaction begins in one of its partitions; in each of them, it begins with the first record that
         was acknowledged there."""
         firsts = dict(self._producer.firsts())
-        begins = self._begins(pair, {*places, *firsts})
+        found = self._begins(pair, {*places, *firsts})
+        begins = {(probe.topic, probe.partition): probe.offset for probe in found}
         for place, offset in begins.items():
             if place not in firsts and self._is_first(pair, place, offset):
                 firsts[place] = offset
         check_begins(pair, {place: firsts.get(place, -1) for place in {*places, *firsts}}, begins)
-        return self._probe(begins), begins
+        return self._probe(found), tuple(found)
 
-    def _probe(self, begins: Firsts) -> Probe:
-        (topic, partition), offset = min((place, begins[place]) for place in self._telling(begins))
-        return Probe(topic, partition, offset)
+    def _probe(self, begins: Sequence[Probe]) -> Probe:
+        telling = set(self._telling((probe.topic, probe.partition) for probe in begins))
+        return next(probe for probe in begins if (probe.topic, probe.partition) in telling)
 
     def _telling(self, places: Iterable[TopicPartition]) -> list[TopicPartition]:
         """Those where the first record stays, if there is a choice: compaction takes one that is replaced."""
         every = list(places)
         return [place for place in every if place[0] not in self._aside] or every
 
-    def _begins(self, pair: Pair, places: set[TopicPartition]) -> Mapping[TopicPartition, int]:
+    def _begins(self, pair: Pair, places: set[TopicPartition]) -> Sequence[Probe]:
         for _ in retrying(_LEADERS_S):
             begins = self._session.coordinator.begins(pair, places)
             if begins is not None:

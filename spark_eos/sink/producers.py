@@ -41,6 +41,10 @@ class TaskProducer(Protocol):
         """After `flush`: the offset of the first record in each partition, (topic, number), as far as it is known."""
         ...
 
+    def lasts(self) -> Mapping[TopicPartition, int]:
+        """After `flush`: the sequence number of the last record in each partition; none where that is not known."""
+        ...
+
     def empty(self) -> Collection[TopicPartition]:
         """After `flush`: partitions that may be in the transaction, though all rows for them were refused."""
         ...
@@ -115,7 +119,7 @@ class _ByRecordBatches:
         self._producer = self.whole_batches = producer
         self.endtxn_version = producer.endtxn_version
         self.flush, self.identity, self.firsts = producer.flush, producer.identity, producer.firsts
-        self.abort, self.close = producer.abort, producer.close
+        self.lasts, self.abort, self.close = producer.lasts, producer.abort, producer.close
         self.empty, self.limit = producer.empty, producer.limit
 
     @property
@@ -134,7 +138,7 @@ class _ByLibrdkafka:
         self._producer = producer
         self.endtxn_version = producer.endtxn_version
         self.flush, self.identity, self.firsts = producer.flush, producer.identity, producer.firsts
-        self.abort, self.close = producer.abort, producer.close
+        self.lasts, self.abort, self.close = producer.lasts, producer.abort, producer.close
 
     def write(self, rows: RowBatch, partitions: Mapping[str, int]) -> None:
         try:

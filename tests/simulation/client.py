@@ -44,6 +44,7 @@ class Producer:
         self._added: set[Place] = set()
         self._begun = False
         self.firsts: dict[Place, int] = {}
+        self._ends: dict[Place, int] = {}
         self.began_ms, self.handed_over_with = 0, version
         self._sequences: dict[Place, int] = {}
 
@@ -69,8 +70,15 @@ class Producer:
         if not self._begun:
             self._begun, self.began_ms = True, self._world.now
         offset = self._send("produce", place, payload)
+        if offset < self._ends.get(place, 0):
+            raise Refused("an offset goes back", None)
+        self._ends[place] = offset + 1
         self.firsts.setdefault(place, offset)
         return offset
+
+    @property
+    def lasts(self) -> dict[Place, int]:
+        return {place: self._sequences[place] - 1 for place in self.firsts}
 
     def send_offsets(self, place: Place, payload: Any) -> None:
         """TxnOffsetCommit, which has no sequence numbers: what is sent again is there again. Raises Refused."""

@@ -112,7 +112,7 @@ class Cluster:
         self.marked: Callable[[Place, PartitionLog], None] = lambda place, log: None
 
     def log(self, place: Place) -> PartitionLog:
-        return self.logs.setdefault(place, PartitionLog())
+        return self.logs.setdefault(place, PartitionLog(strict=self.transaction_version > 1))
 
     # Requests
 
@@ -215,9 +215,9 @@ class Cluster:
                 names.append(name)
         return Reply(OK, names)
 
-    def owner(self, producer_id: int) -> tuple[str, Entry]:
-        """Whose producer id this is."""
-        return next((name, slot.entry) for name, slot in self._slots.items() if slot.entry.producer_id == producer_id)
+    def owner(self, producer_id: int) -> tuple[str, Entry | None]:
+        """Whose producer id this is; nobody's, where it was given up, or forgotten."""
+        return next(((n, s.entry) for n, s in self._slots.items() if s.entry.producer_id == producer_id), ("", None))
 
     # What happens to brokers
 

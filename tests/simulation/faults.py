@@ -47,6 +47,7 @@ class Strike(Enum):
     CHECKPOINT_LOST = "the machine dies, and the newest files of the checkpoint were never on its disk"
     TOPIC_DELETED = "an output topic is deleted; and created anew, at once or when somebody reads that it is missing"
     LEDGER_CUT = "an unclean election: the ledger's newest records are gone"
+    OUTPUT_CUT = "an unclean election: an output partition's newest records are gone"
     LEDGER_TRIMMED = "the ledger's records are deleted, by retention or by hand"
     WEEK_PASSES = "a week passes"
     RETENTION = "retention takes the topic's records"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 from spark_eos.errors import EosError
@@ -14,6 +15,7 @@ from spark_eos.protocol.run import _is_outrun
 
 from .coordinator import Cluster, Entry
 from .ledger import GROUP, LEDGER_TOPIC, PREFIX
+from .lost import Losses
 from .partition_log import PartitionLog, Place, Record
 from .plan import NOTES, TOPIC_PARTITIONS, digest, notes_of, place_of
 from .spark import Query
@@ -45,7 +47,7 @@ class Watch:
     ``fates``: what became of each transaction. ``may_reopen``: those that EndTxn has ended without a new epoch, so that
     one without rows may follow under the same pair. ``decided``: pair → the decision that named it first.
     ``given``: the offset that each group was given last. ``deciders``: the run that decided a batch last.
-    ``gone``: by producer id and epoch, rows that were in a topic when it was deleted.
+    ``lost``: rows that Kafka itself has lost.
     ``ledger_lost``: the topic was deleted, or its newest records, and with it what later decisions could be compared
     with. ``excused``: nobody can tell that there was a newer decision.
     """
@@ -61,7 +63,7 @@ class Watch:
     deciders: dict[int, str] = field(default_factory=dict)
     ledger_lost: bool = False
     excused: bool = False
-    gone: dict[tuple[int, int], set[int]] = field(default_factory=dict)
+    lost: Losses = field(default_factory=Losses)
     _values: list[bytes] = field(default_factory=list)
     _topics: dict[int, set[str]] = field(default_factory=dict)
     _read: dict[Place, int] = field(default_factory=dict)
@@ -87,6 +89,7 @@ class Watch:
             return
         if commit and pair not in self.decided:
             raise Violation(DECIDED, f"{pair} was committed by {cause}, and no decision names it")
+        self.lost.ended(pair, before.started_ms, self.of.world.acting if commit else None)
         if pair in self.may_reopen and (self.fates[pair] or not commit):
             return  # of what was committed then, no row can be in it that is new (NOT_DOUBLED)
         ours = cause.startswith(("EndTxn", "InitProducerId by cleaner"))
@@ -105,6 +108,8 @@ class Watch:
     def _is_whole(self, pair: Pair, entry: Entry) -> bool:
         """Whether it has lost no row in any of its partitions."""
         producer = pair.producer_id, pair.epoch
+        if producer in self.lost.cut_ms:
+            return False
         logs = [self.cluster.log(place) for place in entry.places]
         return all(log.is_open(*producer) and log.open[pair.producer_id] >= log.begin for log in logs)
 
@@ -279,11 +284,12 @@ class Watch:
                 if not self.ledger_lost and place != place_of(row, self.heads[0].partitioner, place[0]):
                     raise Violation(SAME_PARTITION, f"row {row} is in {place}")
                 self._topics.setdefault(batch, set()).add(place[0])
-        self._read[place] = log.stable
+        self._read[place] = max(self._read.get(place, 0), log.stable)
 
     def _is_own(self, record: Record) -> bool:
-        """Whether it is a visible row of this query."""
-        return bool(record.visible) and record.payload[2] == self.query
+        """Whether it is a visible row of this query, and its transaction was ended once."""
+        reopened = (record.producer_id, record.epoch) in self.lost.reopened
+        return bool(record.visible) and record.payload[2] == self.query and not reopened
 
     def _see(self, producer_id: int, epoch: int, batch: int, row: int) -> None:
         if row in self.seen:
@@ -312,7 +318,7 @@ class Watch:
         if query.over or self.excused:
             return
         total = sum(query.plan.rows)
-        missing = set(range(total)) - self.seen.keys() - self._behind_others() - self._gone()
+        missing = set(range(total)) - self.seen.keys() - self._behind_others() - self.lost.excused(self.fates)
         if missing:
             raise Violation(NOT_LOST, f"rows {sorted(missing)} of {query.offsets}")
         for topic in self.plan.outputs:
@@ -337,15 +343,15 @@ class Watch:
         """An output partition is deleted, with its topic; what comes in its place is read from the beginning."""
         self._read.pop(place, None)
         if place[0] in self.plan.outputs:
-            for record in log.records[log.begin :]:
-                if not record.control and record.payload[2] == self.query:
-                    self.gone.setdefault((record.producer_id, record.epoch), set()).add(record.payload[1])
+            self.lost.deleted(self._own(log.records[log.begin :]))
 
-    def _gone(self) -> set[int]:
-        """Rows that were in a topic when it was deleted, and that were committed, before or after; those of what was
-        aborted had to be written again."""
-        committed = {(pair.producer_id, pair.epoch) for pair, done in self.fates.items() if done}
-        return {row for own in self.gone.keys() & committed for row in self.gone[own]}
+    def cut(self, place: Place, log: PartitionLog, lost: Collection[Record]) -> None:
+        """An output partition has lost its newest records; a reader goes on at its new end."""
+        self._read[place] = min(self._read.get(place, 0), log.end)
+        self.lost.cut(log, lost, self._own(lost), self.of.world.now)
+
+    def _own(self, records: Iterable[Record]) -> list[Record]:
+        return [record for record in records if not record.control and record.payload[2] == self.query]
 
     def _behind_others(self) -> set[int]:
         """Rows that are committed behind what another query has left open, which has come to its end."""

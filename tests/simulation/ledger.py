@@ -241,22 +241,21 @@ class SimulatedCoordinator:
         for place in places:
             reply = self._world.call("producers", lambda place=place: self._began(place, pair))
             if reply is not None and reply.value is not None:
-                return Probe(*place, reply.value)
+                return Probe(*place, *reply.value)
         return None
 
-    def begins(self, pair: Pair, places: Iterable[Place]) -> dict[Place, int]:
+    def begins(self, pair: Pair, places: Iterable[Place]) -> list[Probe]:
         """The same for all of these partitions; those whose leader does not know it are left out."""
-        found = ((place, self.first_record(pair, [place])) for place in places)
-        return {place: probe.offset for place, probe in found if probe is not None}
+        found = (self.first_record(pair, [place]) for place in places)
+        return [probe for probe in found if probe is not None]
 
     def _began(self, place: Place, pair: Pair) -> Reply:
         if (code := self._cluster.leaders.code(place)) is not None:
             return Reply(code)
         log = self._cluster.log(place)
-        producer = log.producers.get(pair.producer_id)
-        return Reply(
-            OK, log.open.get(pair.producer_id) if producer is not None and producer.epoch == pair.epoch else None
-        )
+        if not log.is_open(pair.producer_id, pair.epoch):
+            return Reply(OK)
+        return Reply(OK, (log.open[pair.producer_id], log.producers[pair.producer_id].sequence))
 
 
 class SimulatedData:
@@ -306,7 +305,9 @@ def _state(log: PartitionLog) -> PartitionState | None:
     """A leader that names no producer at all has not answered: it knows those of the last day."""
     if not log.producers:
         return None
-    return PartitionState(log.begin, {(id, log.producers[id].epoch): begin for id, begin in log.open.items()})
+    open_ones = {(id, log.producers[id].epoch): begin for id, begin in log.open.items()}
+    lasts = {(id, epoch): log.producers[id].sequence for id, epoch in open_ones if log.producers[id].sequence >= 0}
+    return PartitionState(log.begin, open_ones, lasts)
 
 
 def _raise(error: Exception) -> NoReturn:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 
 from spark_eos.protocol.head import Pair
+from spark_eos.protocol.ports import State
 from spark_eos.protocol.whole import FRESH_MS
 
 from .coordinator import WEEK_MS, Cluster, Entry, NextAppend
@@ -13,7 +14,7 @@ from .end_txn import PREPARED
 from .invariants import Watch
 from .neighbours import watch_neighbours
 from .operator import Operator
-from .partition_log import PartitionLog, Place
+from .partition_log import PartitionLog, Place, Record
 from .plan import OUTPUTS
 from .processes import Applications
 from .schedule import Schedule
@@ -69,7 +70,13 @@ class Run:
         }.items():
             self.world.handlers[strike] = handler
         topics = Topics(
-            self.world, self.cluster, self._ledger_lost, self._ledger_cut, self._deleted, self._is_past_the_first
+            self.world,
+            self.cluster,
+            self._ledger_lost,
+            self._ledger_cut,
+            self._deleted,
+            self._cut,
+            self._is_past_the_first,
         )
         self.world.handlers.update(topics.handlers)
         self.create = topics.create
@@ -96,11 +103,22 @@ class Run:
                 raise Violation("goes on", f"the query {query.id} ended with {query.stops[-3:]}")
             for topic in sorted(query.plan.outputs):
                 self.create(topic)
+        self._end_hanging()
         over = any(query.over for query in self.queries)
         if any(self.schedule.plan.two_phase) and not over and not any(w.ledger_lost or w.excused for w in self.watches):
             self.operator.conclude()
         for query, watch in zip(self.queries, self.watches, strict=True):
             watch.conclude(query)
+
+    def _end_hanging(self) -> None:
+        """An operator ends what is open once more in a partition, and nowhere else."""
+        for place, log in self.cluster.logs.items():
+            for producer_id in sorted(log.open) if place[0] in OUTPUTS else ():
+                _, entry = self.cluster.owner(producer_id)
+                epoch = log.producers[producer_id].epoch
+                if entry is None or entry.state not in (State.ONGOING, *PREPARED) or entry.epoch != epoch:
+                    log.mark(producer_id, epoch, commit=False)
+                    self.cluster.marked(place, log)
 
     def _ended(self, name: str, before: Entry, after: Entry, cause: str) -> None:
         for watch in self.watches:
@@ -118,6 +136,10 @@ class Run:
     def _deleted(self, place: Place, log: PartitionLog) -> None:
         for watch in self.watches:
             watch.deleted(place, log)
+
+    def _cut(self, place: Place, log: PartitionLog, lost: Collection[Record]) -> None:
+        for watch in self.watches:
+            watch.cut(place, log, lost)
 
     def _strike_one(self, actor: Actor, fault: Fault) -> bool:
         """What strikes a query strikes the first one that it can, from a choice on."""
@@ -184,6 +206,9 @@ class Run:
         found = []
         for producer_id in sorted(log.open):
             name, entry = self.cluster.owner(producer_id)
+            if entry is None:
+                found.append(producer_id)
+                continue
             pair = Pair(name, producer_id, log.producers[producer_id].epoch)
             alive = {driver.run for query in self.queries for driver in query.drivers if driver.may_commit}
             watch = next((watch for watch in self.watches if pair in watch.decided), None)

@@ -16,7 +16,8 @@ Place = tuple[str, int]
 
 @dataclass
 class Record:
-    """One record, or a marker. ``visible``: None while its transaction is open. ``gone``: the cleaner has taken it."""
+    """One record, or a marker. ``visible``: None while its transaction is open. ``gone``: the cleaner has taken it.
+    ``sequence``: its number in the transaction."""
 
     producer_id: int
     epoch: int
@@ -24,6 +25,7 @@ class Record:
     control: bool = False
     visible: bool | None = None
     gone: bool = False
+    sequence: int = -1
 
 
 @dataclass
@@ -38,13 +40,15 @@ class _Producer:
 @dataclass(eq=False)
 class PartitionLog:
     """One partition of a topic. ``open``: producer id → where its transaction begins here. ``begin`` moves with
-    retention. ``ended``: where transactions began, and where their markers are."""
+    retention. ``ended``: where transactions began, and where their markers are. ``strict``: a producer of which nothing
+    is known has to begin with number 0, as since Kafka 4.1 where transaction.version is 2."""
 
     records: list[Record] = field(default_factory=list)
     producers: dict[int, _Producer] = field(default_factory=dict)
     open: dict[int, int] = field(default_factory=dict)
     begin: int = 0
     ended: list[tuple[int, int]] = field(default_factory=list)
+    strict: bool = True
 
     @property
     def end(self) -> int:
@@ -60,6 +64,8 @@ class PartitionLog:
         return producer_id in self.open and self.producers[producer_id].epoch == epoch
 
     def append(self, producer_id: int, epoch: int, sequence: int, payload: Any) -> int:
+        if producer_id not in self.producers and not self.strict:
+            self.producers[producer_id] = _Producer(epoch, max(sequence, 0) - 1)
         producer = self.producers.setdefault(producer_id, _Producer(epoch))
         if epoch < producer.epoch:
             return INVALID_EPOCH
@@ -73,7 +79,7 @@ class PartitionLog:
             return OUT_OF_ORDER
         producer.sequence, producer.offset = sequence, self.end
         self.open.setdefault(producer_id, self.end)
-        self.records.append(Record(producer_id, epoch, payload))
+        self.records.append(Record(producer_id, epoch, payload, sequence=sequence))
         return OK
 
     def mark(self, producer_id: int, epoch: int, commit: bool) -> None:
@@ -90,14 +96,42 @@ class PartitionLog:
     def cut(self, count: int) -> bool:
         """An unclean election: so many of the newest records are gone, and more, so that what is left are whole
         transactions, or those that are open, and ends with a record. Whether anything is gone."""
-        end = max(self.begin, self.end - count)
-        while end > self.begin and (self._is_within(end) or self.records[end - 1].gone):
-            end -= 1
+        end = self.end - self.without_parts(count)
         is_shorter = end < self.end
         del self.records[end:]
         self.ended = [(first, marker) for first, marker in self.ended if marker < end]
         self.open = {producer_id: first for producer_id, first in self.open.items() if first < end}
         return is_shorter
+
+    def without_parts(self, count: int) -> int:
+        """So many of the newest records, and more, that nothing that was ended is left in part."""
+        end = max(self.begin, self.end - count)
+        while end > self.begin and (self._is_within(end) or self.records[end - 1].gone):
+            end -= 1
+        return self.end - end
+
+    def cut_rows(self, count: int) -> list[Record]:
+        """The same wherever that ends: markers may be gone, too, so that what they ended is open once more. What the
+        new leader knows of producers, it knows by its own log. Returns what is gone."""
+        end = max(self.begin, self.end - count)
+        lost, self.records = self.records[end:], self.records[:end]
+        self.producers.clear()
+        self.open.clear()
+        self.ended.clear()
+        for offset, record in enumerate(self.records):
+            producer = self.producers.setdefault(record.producer_id, _Producer(record.epoch))
+            if record.epoch > producer.epoch:
+                producer.epoch, producer.sequence = record.epoch, -1
+            if not record.control:
+                producer.sequence, producer.offset = record.sequence, offset
+                self.open.setdefault(record.producer_id, offset)
+            elif record.producer_id in self.open:
+                self.ended.append((self.open.pop(record.producer_id), offset))
+        for producer_id, first in self.open.items():
+            for record in self.records[first:]:
+                if record.producer_id == producer_id:
+                    record.visible = None
+        return lost
 
     def _is_within(self, offset: int) -> bool:
         """Whether this is between a transaction's begin and its marker."""

@@ -168,6 +168,8 @@ LEDGER_CUT = (
     "ledger ",
     "prepare.",
 )
+#: Where an output partition loses its newest records: while they are written, prepared, decided, or at rest.
+OUTPUT_CUT = ("", "prepare.", f"produce {_OWN}", "prepare.flushed", "commit.", "commit.decided", END, "task: ledger ")
 #: Where the driver dies when the ledger is lost.
 AFTER_A_LOSS = ("", "", "commit.decided", "commit.ended", "commit log", "offset log")
 

@@ -39,7 +39,8 @@ class Schedule:
 class Extras:
     """How likely it is that a schedule has these: ``others``, several queries; ``losses``, files of the checkpoint that
     are lost; ``topics``, output topics that are deleted; ``cuts``, a ledger that loses its newest records; ``begins``,
-    one that is lost, maybe twice, and begun anew by ``ledger.begin``; ``moves``, another topic from some start on."""
+    one that is lost, maybe twice, and begun anew by ``ledger.begin``; ``moves``, another topic from some start on;
+    ``outputs``, partitions of it that lose their newest records."""
 
     others: float = 0.0
     losses: float = 0.0
@@ -47,10 +48,11 @@ class Extras:
     cuts: float = 0.0
     begins: float = 0.0
     moves: float = 0.0
+    outputs: float = 0.0
 
 
 #: In schedules of all kinds.
-SOME = Extras(others=0.06, losses=0.05, topics=0.05, cuts=0.05, begins=0.05, moves=0.05)
+SOME = Extras(others=0.06, losses=0.05, topics=0.05, cuts=0.05, begins=0.05, moves=0.05, outputs=0.06)
 
 
 def draw(chance: random.Random, scenes: tuple[Scene, ...] | None = None, extras: Extras | None = None) -> Schedule:
@@ -78,6 +80,13 @@ def extended(schedule: Schedule, extras: Extras) -> Schedule:
         schedule = _with(schedule, _ledger_losses(chance, schedule))
     if not schedule.plan.runs and chance.random() < extras.moves:
         schedule = replace(schedule, plan=replace(schedule.plan, topics=chance.choice(_TOPICS)))
+    if chance.random() < extras.outputs:
+        schedule = _with(schedule, _some(chance, schedule, Strike.OUTPUT_CUT, range(4 * CUTS), hard.OUTPUT_CUT))
+        if chance.random() < _DIES:
+            where = chance.choice(hard.OUTPUT_CUT)
+            pause = Fault(0, Strike.PAUSE, chance.choice((3, 65_000)), "task: ledger ")
+            dies = Fault(schedule.faults[-1].step, Strike.DRIVER_DIES, 0, where, pause)
+            schedule = _with(schedule, (dies,))
     return schedule
 
 
@@ -180,7 +189,7 @@ _RARE = (Strike.WEEK_PASSES, Strike.RETENTION, Strike.LEDGER_GROWS)
 #: Only by scenes: within a minute after a transaction has begun or was looked at, it counts as whole.
 _AIMED = (Strike.RETENTION_OF_OPEN, Strike.ABORTED_IN_PLACE, Strike.LEDGER_LOST, Strike.LEADER_STALE)
 #: Only where a schedule has extras.
-_EXTRA = (Strike.CHECKPOINT_LOST, Strike.TOPIC_DELETED, Strike.LEDGER_CUT, Strike.LEDGER_TRIMMED)
+_EXTRA = (Strike.CHECKPOINT_LOST, Strike.TOPIC_DELETED, Strike.LEDGER_CUT, Strike.LEDGER_TRIMMED, Strike.OUTPUT_CUT)
 _STRIKES = tuple(s for s in Strike if s not in (*_AIMED, *_EXTRA) for _ in range(1 if s in _RARE else 4))
 
 #: Where faults are aimed at: often anywhere, else at one of the protocol's steps.

@@ -14,7 +14,16 @@ from spark_eos.protocol.names import TaskId
 from spark_eos.protocol.ports import NEVER_MS, Ports
 from spark_eos.protocol.ranges import Range
 from spark_eos.protocol.run import open_run
-from spark_eos.protocol.task import Assignment, TaskReport, assign, check_begins, check_held, check_owner, free_name
+from spark_eos.protocol.task import (
+    Assignment,
+    TaskReport,
+    assign,
+    check_begins,
+    check_ends,
+    check_held,
+    check_owner,
+    free_name,
+)
 from spark_eos.protocol.whole import FRESH_MS
 
 from .client import Producer, Refused
@@ -166,19 +175,29 @@ def _hand_over(task: Task, own: Ports, producer: Producer, rows: list[int], by: 
     for _ in task.driver.world.retrying():
         probe = own.coordinator.first_record(producer.pair, described.places)
         if probe is not None:
-            sums, version = (len(rows), digest(rows, by, task.driver.topic)), producer.handed_over_with
-            begins = tuple(Probe(*place, offset) for place, offset in sorted(producer.firsts.items()))
-            return Written(task.attempt.partition, producer.pair, *sums, probe, endtxn_version=version, begins=begins)
+            return _written(task, producer, probe, len(rows), digest(rows, by, task.driver.topic))
     raise KafkaError("EOS_TRANSACTION_NOT_FOUND", "No leader knows the transaction.", hint="Spark tries again.")
+
+
+def _written(task: Task, producer: Producer, probe: Probe, rows: int, digest: int) -> Written:
+    """``probe``: by the one leader that was asked."""
+    at = probe.topic, probe.partition
+    check_begins(producer.pair, {at: producer.firsts[at]}, {at: probe.offset})
+    check_ends(producer.pair, producer.lasts, [probe])
+    begins = tuple(Probe(*place, first, producer.lasts[place]) for place, first in sorted(producer.firsts.items()))
+    version = producer.handed_over_with
+    return Written(task.attempt.partition, producer.pair, rows, digest, probe, endtxn_version=version, begins=begins)
 
 
 def _check_begins(world: World, coordinator: SimulatedCoordinator, producer: Producer) -> None:
     """Asked only where somebody may have aborted what the producer wrote first, while it went on."""
     if producer.handed_over_with >= FENCING_END and world.now - producer.began_ms < FRESH_MS:
         return
-    begins: dict[Place, int] = {}
+    found: dict[Place, Probe] = {}
     for _ in world.retrying():
-        begins |= coordinator.begins(producer.pair, producer.firsts.keys() - begins.keys())
-        if begins.keys() == producer.firsts.keys():
+        begins = coordinator.begins(producer.pair, producer.firsts.keys() - found.keys())
+        found |= {(probe.topic, probe.partition): probe for probe in begins}
+        if found.keys() == producer.firsts.keys():
             break
-    check_begins(producer.pair, producer.firsts, begins)
+    check_begins(producer.pair, producer.firsts, {place: probe.offset for place, probe in found.items()})
+    check_ends(producer.pair, producer.lasts, found.values())

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 
 from .codes import LOADING, MOVED, UNAUTHORIZED, UNKNOWN_MEMBER
 from .coordinator import WEEK_MS, Cluster
 from .ledger import LEDGER_TOPIC, PREFIX
-from .partition_log import PartitionLog, Place
+from .partition_log import PartitionLog, Place, Record
 from .plan import OUTPUTS
 from .world import Actor, Fault, Handler, Strike, World
 
@@ -26,7 +26,8 @@ _REFUSALS = (LOADING, MOVED, UNAUTHORIZED, UNKNOWN_MEMBER)
 
 class Topics:
     """``lost`` is called when the ledger is, ``cut_off`` when its newest records are, ``deleted`` when an output
-    partition is; ``passed`` says whether Spark is past micro-batch 0 of each query."""
+    partition is, ``cut`` when that has lost these; ``passed`` says whether Spark is past micro-batch 0 of each
+    query."""
 
     def __init__(
         self,
@@ -35,10 +36,11 @@ class Topics:
         lost: Callable[[], None],
         cut_off: Callable[[], None],
         deleted: Callable[[Place, PartitionLog], None],
+        cut: Callable[[Place, PartitionLog, Collection[Record]], None],
         passed: Callable[[], bool],
     ) -> None:
         self._world, self._cluster, self._passed = world, cluster, passed
-        self._lost, self._cut_off, self._deleted = lost, cut_off, deleted
+        self._lost, self._cut_off, self._deleted, self._has_cut = lost, cut_off, deleted, cut
 
     @property
     def handlers(self) -> dict[Strike, Handler]:
@@ -50,6 +52,7 @@ class Topics:
             Strike.LEDGER_LOST: self._lose,
             Strike.LEDGER_CUT: self._cut,
             Strike.LEDGER_TRIMMED: self._trim,
+            Strike.OUTPUT_CUT: self._cut_output,
             Strike.TOPIC_DELETED: self._delete,
             Strike.OFFSETS_REFUSED: self._refuse_offsets,
             Strike.OTHER_QUERY: self._other_query,
@@ -113,6 +116,20 @@ class Topics:
         self._cluster.leaders.forget(place)
         self._cut_off()
         return True
+
+    def _cut_output(self, actor: Actor, fault: Fault) -> bool:
+        """The longest one, or any. It ends in the middle of a transaction, or after one that was ended."""
+        logs = self._cluster.logs
+        places = sorted((place for place in logs if place[0] in OUTPUTS), key=lambda place: -logs[place].end)
+        if not places:
+            return False
+        place = places[fault.size // 2 % len(places)]
+        log, count = logs[place], 1 + fault.size % CUTS
+        log.strict = self._cluster.transaction_version > 1
+        lost = log.cut_rows(count if fault.size % 2 else log.without_parts(count))
+        self._cluster.leaders.forget(place)
+        self._has_cut(place, log, lost)
+        return bool(lost)
 
     def _trim(self, actor: Actor, fault: Fault) -> bool:
         """Up to what is open. As with a topic that is lost, a start can tell by the checkpoint or the coordinators."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -22,6 +23,9 @@ WAITS = (5, 20, 100, 400, 2_000, 8_000, 20_000, 30_000)
 
 #: How long a caller waits for an answer.
 ANSWER_MS = 1_000
+
+#: An actor begins as deep in the stack as the one was that had its turn before.
+sys.setrecursionlimit(max(sys.getrecursionlimit(), 20_000))
 
 #: More than any schedule needs: whoever comes here runs in circles.
 STEPS = 20_000
@@ -57,6 +61,7 @@ class Actor:
     waits: Callable[[], bool] | None = None
     killed: bool = False
     done: bool = False
+    born_ms: int = 0
     turn: greenlet | None = None
 
 
@@ -88,7 +93,7 @@ class World:
     # Actors
 
     def spawn(self, name: str, role: str, body: Callable[[], None]) -> Actor:
-        actor = Actor(name, role, killed=self._failure is not None)
+        actor = Actor(name, role, killed=self._failure is not None, born_ms=self.now)
         self._actors.append(actor)
 
         def job(_: object = None) -> None:

@@ -26,7 +26,7 @@ from spark_eos.protocol.micro_batch import MicroBatch
 from spark_eos.protocol.ports import Ports, Term
 from spark_eos.protocol.run import open_run
 from spark_eos.protocol.sweep import SWEEPS_AFTER_S, sweep
-from spark_eos.protocol.task import TaskReport, assign, check_begins, check_held, check_owner, free_name
+from spark_eos.protocol.task import TaskReport, assign, check_begins, check_ends, check_held, check_owner, free_name
 from spark_eos.protocol.whole import FRESH_MS
 from spark_eos.retry import retrying
 from spark_eos.sink import two_phase
@@ -276,7 +276,9 @@ def _hand_over(driver: _Driver, producer: ArrowProducer, report: TaskReport, beg
         else:
             probe = ports.coordinator.first_record(own, described.places)
         if probe is not None:
-            begins = tuple(Probe(*place, offset) for place, offset in sorted(producer.firsts().items()))
+            lasts = producer.lasts()
+            check_ends(own, lasts, [probe])
+            begins = tuple(Probe(*place, at, lasts[place]) for place, at in sorted(producer.firsts().items()))
             version, task = producer.endtxn_version, report.partition
             return Written(task, own, report.rows, report.digest, probe, endtxn_version=version, begins=begins)
     raise Unclear("EOS_TRANSACTION_NOT_FOUND", f"No leader knows {own.id}.", hint="Spark tries the task again.")
@@ -286,9 +288,10 @@ def _checked_begin(
     coordinator: TransactionCoordinator, producer: ArrowProducer, own: Pair, places: Iterable[tuple[str, int]]
 ) -> Probe | None:
     firsts = dict(producer.firsts())
-    begins = coordinator.begins(own, {*places, *firsts})
-    if begins is None:
+    found = coordinator.begins(own, {*places, *firsts})
+    if found is None:
         return None
+    begins = {(probe.topic, probe.partition): probe.offset for probe in found}
     for (topic, partition), offset in begins.items():
         if (topic, partition) not in firsts:
             first = coordinator.is_first(own, topic, partition, offset)
@@ -296,5 +299,5 @@ def _checked_begin(
                 return None
             firsts[topic, partition] = offset if first else -1
     check_begins(own, firsts, begins)
-    (topic, partition), offset = min(begins.items())
-    return Probe(topic, partition, offset)
+    check_ends(own, producer.lasts(), found)
+    return found[0]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import astuple
 from functools import partial
@@ -15,7 +15,7 @@ from spark_eos.kafka.errors import ACLS, Cause, init_error
 from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.kafka.net.schema import Record
 from spark_eos.kafka.records.batches import Damage, UnsupportedFormat, walk_batches
-from spark_eos.kafka.requests.describe_producers import describe_each, describe_producers, open_begins
+from spark_eos.kafka.requests.describe_producers import describe_each, describe_producers, open_begins, open_lasts
 from spark_eos.kafka.requests.describe_transactions import LOOK_UP_S, describe_at
 from spark_eos.kafka.requests.end_txn import end_txns, endtxn_version
 from spark_eos.kafka.requests.fetch import fetch_once
@@ -155,23 +155,23 @@ class TransactionCoordinator:
         return _ANSWERS[code]
 
     def first_record(self, pair: Pair, places: Iterable[tuple[str, int]]) -> Probe | None:
-        """Where the open transaction of ``pair`` begins in one of these partitions; None when no leader says so."""
-        for topic, partition in places:
-            begins = open_begins(describe_producers(self._client, topic, partition))
-            if (pair.producer_id, pair.epoch) in begins:
-                return Probe(topic, partition, begins[pair.producer_id, pair.epoch])
+        """Where the open transaction of ``pair`` begins in one of these partitions, and ends; None when no leader says
+        so."""
+        for place in places:
+            probe = _opened(pair, place, describe_producers(self._client, *place))
+            if probe is not None:
+                return probe
         return None
 
-    def begins(self, pair: Pair, places: Iterable[tuple[str, int]]) -> dict[tuple[str, int], int] | None:
-        """Where the open transaction of ``pair`` begins in each of these partitions, (topic, number); those in which it
-        is not open are left out. None while a leader does not answer. One request to each leader."""
+    def begins(self, pair: Pair, places: Iterable[tuple[str, int]]) -> list[Probe] | None:
+        """The same for each of these partitions, (topic, number), sorted; those in which it is not open are left out.
+        None while a leader does not answer. One request to each leader."""
         wanted = set(places)
         found = describe_each(self._client, wanted)
         if not all(found.get(place) for place in wanted):
             return None  # a leader that has been written to names a producer at least
-        own = pair.producer_id, pair.epoch
-        begins = {place: open_begins(producers) for place, producers in found.items()}
-        return {place: begins[place][own] for place in begins if own in begins[place]}
+        opened = (_opened(pair, place, found[place]) for place in sorted(found))
+        return [probe for probe in opened if probe is not None]
 
     def is_first(self, pair: Pair, topic: str, partition: int, offset: int) -> bool | None:
         """Whether the batch at this offset is the first one that the producer ``pair`` has written to the partition;
@@ -187,6 +187,12 @@ class TransactionCoordinator:
             return None
         own = pair.producer_id, pair.epoch
         return (batch.base, batch.sequence) == (offset, 0) and (batch.producer_id, batch.epoch) == own
+
+
+def _opened(pair: Pair, place: tuple[str, int], producers: Sequence[Record]) -> Probe | None:
+    own = pair.producer_id, pair.epoch
+    begin = open_begins(producers).get(own)
+    return None if begin is None else Probe(*place, begin, open_lasts(producers).get(own))
 
 
 def _description(state: Record) -> Description:

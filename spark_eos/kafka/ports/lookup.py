@@ -9,7 +9,7 @@ from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.errors import unreadable
 from spark_eos.kafka.net.client import broker_client
 from spark_eos.kafka.records.batches import Damage, UnsupportedFormat, walk_batches
-from spark_eos.kafka.requests.describe_producers import describe_producers, open_begins
+from spark_eos.kafka.requests.describe_producers import describe_producers, open_begins, open_lasts
 from spark_eos.kafka.requests.fetch import fetch_once
 from spark_eos.protocol.head import Pair, Probe
 from spark_eos.protocol.ports import Found, PartitionState
@@ -57,7 +57,7 @@ class RecordLookup:
         if not producers:
             return None
         begin = begin_offsets(self._kafka, {topic: [partition]})[topic][partition]
-        return PartitionState(begin, open_begins(producers))
+        return PartitionState(begin, open_begins(producers), open_lasts(producers))
 
     def _look_behind(self, pair: Pair, probe: Probe) -> Found | None:
         """Where the log begins later than the transaction. As long as its marker is there, an abort is told by Fetch:

@@ -125,6 +125,10 @@ class ArrowProducer:
         """The offset of the first record in each partition, (topic, number), as far as a broker has told."""
         return self._sender.firsts
 
+    def lasts(self) -> Mapping[TopicPartition, int]:
+        """After `flush`: the sequence number of the last record in each partition."""
+        return self._sender.lasts
+
     def runs(self, topic: str, partition: int) -> Sequence[tuple[int, int]]:
         """After `flush`: see `Sender.runs`."""
         return self._sender.runs((topic, partition))

@@ -90,6 +90,10 @@ class LibrdkafkaProducer:
         """None of the offsets that `ArrowProducer` knows: a delivery report for each row would cost too much."""
         return {}
 
+    def lasts(self) -> Mapping[TopicPartition, int]:
+        """None, for the same reason."""
+        return {}
+
     def begin(self) -> None:
         """Local: the coordinator learns of the transaction when the first rows go out."""
         self._producer.begin_transaction()

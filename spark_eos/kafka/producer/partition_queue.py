@@ -6,7 +6,7 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from spark_eos.kafka.producer.refusals import Splitting, unclear
-from spark_eos.kafka.records.encode import Sealed
+from spark_eos.kafka.records.encode import SEQUENCES, Sealed
 from spark_eos.kafka.records.resealing import later
 from spark_eos.retry import FIRST_WAIT_S, LONGEST_WAIT_S
 from spark_eos.topic_partition import TopicPartition
@@ -24,7 +24,8 @@ class PartitionQueue:
     were sent again, and none of them is known to be written yet. ``unsure``: sequence numbers of those of which a copy
     may be under way, or written. ``refused``: the first one that was refused for its rows, and the broker's code;
     ``removed``: rows that were refused, by which the sequence numbers of later batches are lower than they were.
-    ``runs``: see `Sender.runs` (kafka/producer/sender.py); ``bytes``: of what was written."""
+    ``runs``: see `Sender.runs` (kafka/producer/sender.py); ``bytes``: of what was written; ``last``: the sequence
+    number of the last row of that; ``end``: the offset after the last batch of which one was told."""
 
     place: TopicPartition
     moved_at: float
@@ -40,6 +41,8 @@ class PartitionQueue:
     removed: int = 0
     runs: list[tuple[int, int]] = field(default_factory=list)
     bytes: int = 0
+    last: int = -1
+    end: int = -1
     unknown_since: float | None = None
     not_before: float = 0.0
     pause_s: float = 0.0
@@ -58,6 +61,9 @@ class PartitionQueue:
             size += len(done.data)
             self.unsure.discard(done.sequence)
             self._note_run(offset if done is sealed else UNKNOWN_OFFSET, done.count)
+            self.last = (done.sequence + done.count - 1) % SEQUENCES
+            if done is sealed and offset != UNKNOWN_OFFSET:
+                self.end = offset + done.count
         self.bytes += size
         self.begun, self.doubtful, self.moved_at = True, False, now
         self.unknown_since, self.pause_s = None, 0.0

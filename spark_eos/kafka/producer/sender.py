@@ -9,7 +9,10 @@ sequence number for a first batch.
 With transaction.version 0 and 1, the coordinator has to know a partition before its first batch is sent (`Additions`).
 
 A broker accepts a batch only after all previous ones, so its acknowledgement counts for those, too. This matters after
-a broker was restarted: it then remembers only the last batch, and reports the four before it as out of order.
+a broker was restarted: it then remembers only the last batch, and reports the four before it as out of order. Only
+after an unclean election may a leader have lost all batches of a producer and accept a later one (with
+transaction.version 0 or 1, or before Kafka 4.1). It writes that where the lost ones were, or beyond: an offset that
+goes back shows the one, and `check_begins` the other.
 
 With `Splitting` or `Refusals`, a batch that is refused for its size is replaced by smaller ones, with `Refusals` also
 one that is refused for its rows, and those after it get other sequence numbers. That is only safe if no copy of one of
@@ -114,6 +117,11 @@ class Sender:
         """After `wait_until_below` (0): (first offset, number) of the rows in a partition, in order, where they lie
         without a gap; `UNKNOWN_OFFSET` for those of which no answer told the offset."""
         return tuple(self._queues[place].runs) if place in self._queues else ()
+
+    @property
+    def lasts(self) -> dict[TopicPartition, int]:
+        """After `wait_until_below` (0): the sequence number of the last row in each partition that has one."""
+        return {place: queue.last for place, queue in self._queues.items() if queue.begun}
 
     def bytes_written(self, besides: Collection[str]) -> int:
         """Of the record batches that were written, to all topics besides these."""
@@ -254,7 +262,10 @@ class Sender:
         if queue.refused is not None:
             self._judge_behind(queue, queue.refused[1], error)
         elif error in (OK, Code.DUPLICATE_SEQUENCE_NUMBER):
-            self.size -= queue.written(sealed, now, answer.offsets.get(queue.place, UNKNOWN_OFFSET))
+            offset = answer.offsets.get(queue.place, UNKNOWN_OFFSET)
+            if sealed in queue.sent and UNKNOWN_OFFSET < offset < queue.end:
+                raise self._failure(_truncated(queue, offset))
+            self.size -= queue.written(sealed, now, offset)
         elif self.refusals is not None and error in self.refusals.codes:
             if not queue.turning:  # else it is sent again, and refused again
                 queue.refused = sealed, error
@@ -338,3 +349,9 @@ class Sender:
         for queue in queues:
             queue.turn(now)
             queue.settle()
+
+
+def _truncated(queue: PartitionQueue, offset: int) -> Cause:
+    topic, partition = queue.place
+    text = f"{topic}-{partition} has lost rows up to offset {queue.end} that were acknowledged, and goes on at {offset}"
+    return Cause(Code.NONE - 1, "TRUNCATED", text)

@@ -60,6 +60,16 @@ def open_begins(producers: Iterable[Record]) -> dict[tuple[int, int], int]:
     }
 
 
+def open_lasts(producers: Iterable[Record]) -> dict[tuple[int, int], int]:
+    """By (producer id, epoch), the sequence number of the last record of the open transaction; those that have none
+    open, or whose leader does not know it, are left out."""
+    return {
+        (producer.producer_id, producer.producer_epoch): producer.last_sequence
+        for producer in producers
+        if producer.current_txn_start_offset >= 0 and producer.last_sequence >= 0
+    }
+
+
 def describe_each(client: BrokerClient, places: Iterable[TopicPartition]) -> dict[TopicPartition, list[Record]]:
     """The same for partitions, (topic, number), by one request to each leader; those without an answer are left out."""
     asked: dict[int, dict[str, list[int]]] = {}

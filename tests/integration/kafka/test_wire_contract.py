@@ -114,13 +114,14 @@ def test_offsets_for_a_group_go_with_the_transaction(client, begin, view):
 
 
 def test_the_leader_tells_where_an_open_transaction_begins(client, begin, view):
-    """Producer id, epoch and first offset; -1 when it has ended."""
+    """Producer id, epoch, first offset and the number of the last record; -1 when it has ended."""
     first = begin()
     second = begin(out=first.topic, rows=3)
     mine = {p.producer_id: p for p in describe_producers(client, first.topic, 0)}
     assert mine[first.pair.producer_id].current_txn_start_offset == 0
     assert mine[second.pair.producer_id].current_txn_start_offset == 1
     assert mine[second.pair.producer_id].producer_epoch == second.pair.epoch
+    assert [mine[t.pair.producer_id].last_sequence for t in (first, second)] == [0, 2]
     assert end_txn.end_txns(client, [first.asked], True)[first.pair.id] == OK
 
     def ended() -> bool:

@@ -23,7 +23,7 @@ from spark_eos.kafka.requests.add_partitions_to_txn import add_partitions_to_txn
 from spark_eos.kafka.requests.describe_transactions import describe_transactions
 from spark_eos.kafka.requests.end_txn import end_own_txn
 from spark_eos.options.parse import SinkOptions, sink_options
-from spark_eos.protocol.head import PLAIN_END, Pair
+from spark_eos.protocol.head import PLAIN_END, Pair, Probe
 from spark_eos.protocol.task import check_begins
 from spark_eos.sink.brokers import check_brokers
 from tests.chaos.test_kills import strike
@@ -145,9 +145,9 @@ def test_a_transaction_that_was_aborted_and_began_again_is_not_handed_over(produ
     firsts = producer.firsts()
     assert firsts == {(out, 0): 0, (out, 1): 0}
     begins = coordinator.begins(own, firsts)
-    assert begins == {(out, 1): 0}
+    assert begins == [Probe(out, 1, 0)]
     with pytest.raises(Unclear, match=f"{out}-0") as caught:
-        check_begins(own, firsts, begins)
+        check_begins(own, firsts, {(out, 1): 0})
     assert caught.value.condition == "EOS_TRANSACTION_NOT_HELD"
 
 

@@ -212,6 +212,22 @@ def test_a_head_says_where_transactions_begin_while_that_is_short():
     assert told(1, Verdict.COMMITTED) == ()
 
 
+def test_a_head_says_where_transactions_end():
+    """Beside their begins, in order; not where one is not known, and not as a part of the decision, which versions read
+    that do not look at it."""
+
+    def told(*begins: Probe) -> list[int | None]:
+        w = Written(0, Pair("a", 1, 2), 5, 6, begins[0], begins=begins)
+        data = encode(Head("r", 1, (), 5, Decision(1, 0, 1, 5, 6, None, (w,))))
+        assert "lasts" not in json.loads(data)["decision"]
+        decision = decode(data).decision
+        assert decision is not None and decision.written[0].begins == begins
+        return [probe.last for probe in decision.written[0].begins]
+
+    assert told(Probe("t", 2, 7, 4), Probe("t", 10, 0, 0), Probe("u", 1, 3, 2**31 - 1)) == [4, 0, 2**31 - 1]
+    assert told(Probe("t", 2, 7, 4), Probe("t", 10, 0)) == [None, None]
+
+
 def test_what_a_later_version_says_besides_decisions_is_passed_over():
     """It asks nothing of a replay."""
     raw = json.loads(encode(Head("r", 1, (), 5))) | {"colour": "blue"}

@@ -10,7 +10,17 @@ from spark_eos.errors import EosError, ProtocolStop, Unclear
 from spark_eos.protocol.head import Decision, Digest, Head, Pair, Probe, Verdict, Written
 from spark_eos.protocol.names import TaskId
 from spark_eos.protocol.ports import NEVER_MS, Description, State
-from spark_eos.protocol.task import Assignment, Work, assign, check_begins, check_held, check_owner, free_name
+from spark_eos.protocol.task import (
+    Assignment,
+    Work,
+    assign,
+    check_begins,
+    check_count,
+    check_ends,
+    check_held,
+    check_owner,
+    free_name,
+)
 
 
 def decided(batch: int, *verdicts: Verdict | None, rev: int = 0) -> Head:
@@ -151,6 +161,28 @@ def test_a_transaction_that_has_begun_once_more_is_not_handed_over(begins):
     with pytest.raises(Unclear, match="somebody has aborted it") as caught:
         check_begins(OWN, BEGINS, begins)
     assert caught.value.condition == "EOS_TRANSACTION_NOT_HELD"
+
+
+LASTS = {("t", 0): 4, ("t", 1): 0}
+
+
+def test_a_transaction_ends_where_the_task_has_written_last():
+    """As far as both sides know; and, where nobody knows by partition, all of its records are there."""
+    check_ends(OWN, LASTS, [Probe("t", 0, 7, 4), Probe("t", 1, 0), Probe("u", 0, 9, 9)])
+    check_count(OWN, 6, [Probe("t", 0, 7, 4), Probe("t", 1, 0, 0)])
+    check_count(OWN, 6, [Probe("t", 0, 7, 4), Probe("t", 1, 0)])
+
+
+@pytest.mark.parametrize("last", [3, 0])
+def test_a_transaction_that_has_lost_its_last_rows_is_not_handed_over(last):
+    """An unclean election takes what was acknowledged; where it begins does not tell."""
+    for check in (
+        lambda: check_ends(OWN, LASTS, [Probe("t", 0, 7, last)]),
+        lambda: check_count(OWN, 5, [Probe("t", 0, 7, last)]),
+    ):
+        with pytest.raises(Unclear, match="lost its newest") as caught:
+            check()
+        assert caught.value.condition == "EOS_TRANSACTION_NOT_HELD"
 
 
 class Coordinator:

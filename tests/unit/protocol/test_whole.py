@@ -46,6 +46,13 @@ def decided(brokers: Brokers, *, ended: bool = False) -> Written:
     return written
 
 
+def cut_off(brokers: Brokers, pair: Pair) -> None:
+    """An unclean election takes all of the transaction there."""
+    log = brokers.cluster.log(OUTPUT)
+    log.cut_rows(log.end - log.open[pair.producer_id])
+    log.append(99, 0, 0, (0, 9, "another"))
+
+
 def created_anew(brokers: Brokers, pair: Pair) -> None:
     """The topic was deleted and created, and nobody has written to it since: its leader names no producer."""
     del brokers.cluster.logs[OUTPUT]
@@ -57,6 +64,7 @@ TAKEN = pytest.mark.parametrize(
         (aborted_by_hand, "it was aborted there"),
         (taken_by_retention, "retention has moved"),
         (created_anew, "the topic was deleted"),
+        (cut_off, "the partition has lost its newest records"),
     ],
 )
 

@@ -53,6 +53,9 @@ class Partition:
         self.log.append(sealed)
         return OK
 
+    def offset_of(self, sealed: Sealed) -> int:
+        return sum(before.count for before in self.log[: self.log.index(sealed)])
+
 
 class Brokers:
     """``fates``: what befalls the next requests; when they are used up, everything works."""
@@ -161,7 +164,12 @@ class Connection:
             if errors is None:
                 self._brokers.lose(self.node, [later for _, later in self._asked])
                 raise OSError("gone")
-            found.append(ProduceResponse(number, errors))
+            offsets = {
+                place: self._brokers.partitions[place].offset_of(sealed)
+                for place, sealed in batches.items()
+                if errors[place] == OK
+            }
+            found.append(ProduceResponse(number, errors, offsets))
         return found
 
     def close(self) -> None:
@@ -307,3 +315,17 @@ def test_a_broker_that_has_lost_what_it_acknowledged(monkeypatch):
     monkeypatch.setattr(Partition, "append", lose)
     with pytest.raises(EosError, match=r"3 row.*OUT_OF_ORDER"):
         _deliver([("works", 0), ("never", 0)], [0, 0, 0], every=100)
+
+
+def test_a_leader_that_has_lost_all_and_accepts_what_comes_next(monkeypatch):
+    """After an unclean election: it writes a later batch where an earlier one was acknowledged."""
+    append = Partition.append
+
+    def lose(self: Partition, sealed: Sealed) -> int:
+        if len(self.log) == 2:
+            self.log.clear()
+        return append(self, sealed)
+
+    monkeypatch.setattr(Partition, "append", lose)
+    with pytest.raises(EosError, match="t-0 has lost rows up to offset 3 that were acknowledged, and goes on at 0"):
+        _deliver([], [0, 0, 0], bound=1)

@@ -1,0 +1,109 @@
+"""Output partitions that lose their newest records by an unclean election: what is gone is gone, and nothing else is.
+
+Who has to look at a transaction sees that it has lost its end, or all of a partition, and does not commit it.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from . import ledger, lost
+from . import task as tasks
+from .machine import Run, play
+from .partition_log import PartitionLog
+from .plan import Plan
+from .scenes import SIZES, Scene
+from .schedule import Extras, Schedule, draw
+from .test_known_mistakes import Mistake, see
+from .world import Fault, Strike
+
+ALWAYS = Extras(outputs=1.0)
+SEEDS = 200
+
+#: By what the modelled election takes: one record, in the middle of what is open.
+ONE_RECORD = 0
+
+_TAIL_OF_A_DECISION: Scene = (
+    (Strike.DRIVER_DIES, SIZES, ("commit.decided",)),
+    (Strike.OUTPUT_CUT, (0, 2, 14, 16), ("task: ledger ",)),
+)
+
+
+def _ends_not_compared(patch: pytest.MonkeyPatch) -> None:
+    """A transaction that begins where it should is whole."""
+    state = ledger._state
+
+    def without_ends(log: PartitionLog) -> Any:
+        found = state(log)
+        return None if found is None else replace(found, lasts={})
+
+    patch.setattr(ledger, "_state", without_ends)
+    patch.setattr(tasks, "check_ends", lambda *_: None)
+
+
+MISTAKES = (
+    Mistake("where transactions end is not looked at", _ends_not_compared, (lost.WHOLE,), (_TAIL_OF_A_DECISION,)),
+)
+
+
+@pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.name)
+def test_the_mistake_is_seen(mistake: Mistake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the mistake put back, a start commits what is left of a transaction; without, it stops and names it."""
+    see(mistake, monkeypatch)
+
+
+def _run(at: str, records: int, *, then: Strike | None = Strike.DRIVER_DIES) -> Run:
+    """A query whose first output partition loses so many records there, in the first micro-batch."""
+    dies = Fault(0, then, 70_000) if then is not None else None
+    return play(Schedule(Plan(rows=(8, 3), tasks=(1,)), (Fault(0, Strike.OUTPUT_CUT, records - 1, at, dies),)))
+
+
+@pytest.mark.parametrize("records", [1, 3, 5])
+def test_a_decision_that_has_lost_rows_is_not_committed(records: int) -> None:
+    """The end of it, or all of a partition: it is aborted as the error says, and written again."""
+    run = _run("commit.decided", records)
+    assert run.query.stops == ["died", "EOS_DECISION_BROKEN", "done"]
+    assert run.watch.seen.keys() == set(range(11))
+
+
+@pytest.mark.parametrize("records", [1, 3, 5])
+def test_a_transaction_that_is_old_is_looked_at_before_it_is_decided(records: int) -> None:
+    """Nothing is decided, and the replay writes all of it."""
+    run = _run("commit.entered", records, then=Strike.PAUSE)
+    assert run.query.stops[0] in ("EOS_TRANSACTION_BROKEN", "EOS_TRANSACTION_EXPIRED", "EOS_TRANSACTION_TOO_OLD")
+    assert run.watch.seen.keys() == set(range(11))
+
+
+def test_a_transaction_that_is_handed_over_at_once_is_looked_at_in_one_partition() -> None:
+    """The attempt fails there, and another one writes the rows again."""
+    run = _run("prepare.flushed", 3, then=None)
+    assert run.query.stops == ["done"]
+    assert run.watch.seen.keys() == set(range(11))
+
+
+def test_what_nobody_looks_at_is_lost() -> None:
+    """Within the first minute, nobody asks all leaders; a plain producer would not know either. Nothing is doubled."""
+    run = _run("commit.decided", 1, then=None)
+    assert run.query.stops == ["done"]
+    assert len(run.watch.seen) == 10
+
+
+def test_a_marker_that_is_lost_leaves_rows_to_an_operator() -> None:
+    """What was committed is open once more, in that partition alone; what comes after it waits for its end."""
+    run = _run("commit log", 1 + 1, then=None)
+    assert run.query.stops == ["done"]
+    assert run.watch.lost.reopened
+
+
+def test_many_lose_rows_and_some_are_told_of_it() -> None:
+    """What the other schedules of the tests have, too."""
+    runs = [Run(draw(random.Random(seed), None, ALWAYS)) for seed in range(SEEDS)]
+    for one in runs:
+        one.play()
+    cut = [one for one in runs if one.watch.lost.cut_ms]
+    told = [one for one in cut if {"EOS_DECISION_BROKEN", "EOS_TRANSACTION_BROKEN"} & {*one.query.stops}]
+    assert len(cut) > SEEDS // 4 and told
