@@ -102,6 +102,8 @@ class Driver:
             self._puts_topic_back(error.parameters["batch"])
         if error.condition == "EOS_TOPIC_MISSING":
             self.query.create(self.topic)
+        if error.condition == "EOS_OUTCOME_UNCLEAR":
+            self.query.end_hanging()
         if error.condition == "EOS_DECISION_BROKEN":
             abort_broken(self.world, self.query.cluster, self.query.id)
         if error.condition == "EOS_TRANSACTION_TOO_OLD" and "set the clocks" in error.hint:

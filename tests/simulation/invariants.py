@@ -89,7 +89,8 @@ class Watch:
             return
         if commit and pair not in self.decided:
             raise Violation(DECIDED, f"{pair} was committed by {cause}, and no decision names it")
-        self.lost.ended(pair, before.started_ms, self.of.world.acting if commit else None)
+        logs = (self.cluster.log(place) for place in after.places)
+        self.lost.ended(pair, before.started_ms, self.of.world.acting if commit else None, logs)
         if pair in self.may_reopen and (self.fates[pair] or not commit):
             return  # of what was committed then, no row can be in it that is new (NOT_DOUBLED)
         ours = cause.startswith(("EndTxn", "InitProducerId by cleaner"))

@@ -46,11 +46,16 @@ class Losses:
         self.reopened |= set(map(_producer, again))
         self.deleted(again)
 
-    def ended(self, pair: Pair, started_ms: int, by: Actor | None) -> None:
+    def ended(self, pair: Pair, started_ms: int, by: Actor | None, logs: Iterable[PartitionLog]) -> None:
         """The transaction is committed ``by`` somebody. A start looks at whatever it ends, and so does an operator; a
-        commit at what is a minute old. An end that comes late was sent by nobody knows whom."""
+        commit at what is a minute old. An end that comes late was sent by nobody knows whom. What was lost may have
+        come again with a request that was late."""
         cut_ms = self.cut_ms.get((pair.producer_id, pair.epoch))
         if cut_ms is None or by is None or by.born_ms <= cut_ms:
+            return
+        records = (record for log in logs for record in log.records if not record.control)
+        held = {record.payload[1] for record in records if _producer(record) == (pair.producer_id, pair.epoch)}
+        if self.gone[pair.producer_id, pair.epoch] <= held:
             return
         if by.role in ("task", "operator") or started_ms <= by.born_ms - FRESH_MS:
             raise Violation(WHOLE, f"{pair} was committed by {by.name}, begun {by.born_ms}; it lost rows at {cut_ms}")

@@ -81,7 +81,7 @@ class Run:
         self.world.handlers.update(topics.handlers)
         self.create = topics.create
         for query in self.queries:
-            query.create = topics.create
+            query.create, query.end_hanging = topics.create, self._end_hanging
         for strike in self.query.handlers:
             self.world.handlers[strike] = self._strike_one
 
@@ -111,7 +111,8 @@ class Run:
             watch.conclude(query)
 
     def _end_hanging(self) -> None:
-        """An operator ends what is open once more in a partition, and nowhere else."""
+        """An operator ends what is open once more in a partition, and nowhere else: what ``kafka-transactions.sh
+        find-hanging`` names."""
         for place, log in self.cluster.logs.items():
             for producer_id in sorted(log.open) if place[0] in OUTPUTS else ():
                 _, entry = self.cluster.owner(producer_id)

@@ -46,6 +46,7 @@ class Query:
         self.stopped: Callable[[EosError, str], None] = lambda error, topic: None
         self.rested: Callable[[], None] = lambda: None
         self.create: Callable[[str], None] = lambda topic: None
+        self.end_hanging: Callable[[], None] = lambda: None
         self.decider: Callable[[int], str] = lambda batch: ""
         self.logged: Callable[[str | None, int], None] = lambda group, end: None
         self.handlers: dict[Strike, Handler] = {
