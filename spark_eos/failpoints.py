@@ -53,6 +53,9 @@ POINTS = {
     "replay.halted": "replay: no start gets past the old query's head, and what it has open is not aborted yet",
     "replay.moved": "replay in place: a file was moved out of the checkpoint",
     "replay.begun": "replay: the head from which the query goes on is published",
+    "drop.halted": "drop: no start gets past the query's head, and what it has open is not aborted yet",
+    "drop.moved": "drop: a file of the micro-batch was moved out of the offset log",
+    "drop.resumed": "drop: the head from which the query goes on is published",
     "recover.closed": "recover: the query is closed, what it has open and not decided is not aborted",
     "recover.cleared": "recover: what is not decided is aborted, what is decided is not committed",
     "recover.committed": "recover: what is decided is committed, the ledger does not say so yet",
@@ -62,7 +65,7 @@ _OF_OTHERS = ("commit.noted", "commit.completed", "prepare.mapped")
 
 #: The points that every streaming query can come to; the others are of commands, batch writes, ingests and mirrors.
 IN_QUERIES = tuple(
-    point for point in POINTS if not point.startswith(("replay.", "recover.")) and point not in _OF_OTHERS
+    point for point in POINTS if not point.startswith(("replay.", "drop.", "recover.")) and point not in _OF_OTHERS
 )
 
 _ACTIONS = ("hold", "fail", "die")

@@ -32,6 +32,7 @@ STEPS = {
     "commit": "Commit: the driver decides",
     "abort": "Abort",
     "replay": "Replay: `spark-eos replay` makes a query begin where another one was before",
+    "drop": "Drop: `spark-eos checkpoint drop` drops a micro-batch that is planned and not decided",
     "recover": "Recover: `spark-eos recover` does what a query's next start would do first",
 }
 _POINT = re.compile(rf"\b({'|'.join(STEPS)})\.[a-z]+")

@@ -16,16 +16,19 @@ from spark_eos.cli.options import (
     Prefix,
     Servers,
     Storage,
+    Yes,
     checkpoint_at,
     cluster,
+    hadoop,
     new_app,
     tell,
 )
 
 app = new_app(
-    """Show what a checkpoint holds; take one over.
+    """Show a checkpoint, take one over, drop a micro-batch.
 
-    What it and the ledger hold of a query; and taking over a checkpoint of another sink. Exit code: 0 if it is done, 1
+    What it and the ledger hold of a query; taking over a checkpoint of another sink; and dropping a micro-batch that is
+    too large. Exit code: 0 if it is done, 1
     if --yes is missing, 2 if the answer is unknown, or nothing may be done.
     """
 )
@@ -81,5 +84,32 @@ def adopt(
             cluster(servers, kafka, kafka_file, ledger_topic, prefix),
             group,
             yes=yes,
+        ),
+    )
+
+
+@app.command()
+def drop(
+    checkpoint: Location,
+    servers: Servers,
+    yes: Yes = False,
+    storage: Storage = None,
+    kafka: Kafka = None,
+    kafka_file: KafkaFile = None,
+    ledger_topic: LedgerTopic = None,
+    prefix: Prefix = None,
+    output: Output = Format.TEXT,
+) -> int:
+    """Drop the micro-batch that is planned and not decided.
+
+    The next start plans it anew, as large as its options say by then. The cluster is that of the output, where the
+    ledger is. If it is decided, this is refused. Stop the query first.
+    """
+    from spark_eos.ops.checkpoint import command
+
+    return tell(
+        output,
+        lambda: command.drop(
+            checkpoint, hadoop(storage), cluster(servers, kafka, kafka_file, ledger_topic, prefix), yes=yes
         ),
     )

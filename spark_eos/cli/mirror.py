@@ -10,11 +10,14 @@ from spark_eos.cli.options import (
     Format,
     Kafka,
     KafkaFile,
+    LedgerTopic,
     Output,
+    Prefix,
     Servers,
     Setting,
     Yes,
     client,
+    cluster,
     new_app,
     setting,
     tell,
@@ -23,28 +26,41 @@ from spark_eos.cli.options import (
 if TYPE_CHECKING:
     from spark_eos.ops.answer import Answer
 
-app = new_app("Move consumer groups to the target of a mirror.")
+app = new_app("Move groups to a mirror's target; tell where a mirror is.")
+
+
+Source = Annotated[
+    str, typer.Option("--source", metavar="HOST:PORT[,…]", help="brokers of the source", show_default=False)
+]
+SourceKafka = Annotated[
+    list[Setting] | None,
+    typer.Option(
+        "--source-kafka",
+        metavar="KEY=VALUE",
+        parser=setting,
+        help="client property of the source",
+        show_default=False,
+    ),
+]
+SourceKafkaFile = Annotated[
+    str | None,
+    typer.Option("--source-kafka-file", metavar="FILE", help="the same, one KEY=VALUE a line", show_default=False),
+]
+Map = Annotated[
+    str | None, typer.Option("--map", metavar="TOPIC", help="the topic of the offset map", show_default=False)
+]
 
 
 @app.command("move-group")
 def move_group(
     group: Annotated[str, typer.Argument(metavar="GROUP", help="the consumer group", show_default=False)],
     servers: Servers,
-    source: Annotated[
-        str, typer.Option("--source", metavar="HOST:PORT[,…]", help="brokers of the source", show_default=False)
-    ],
+    source: Source,
     kafka: Kafka = None,
     kafka_file: KafkaFile = None,
-    source_kafka: Annotated[
-        list[Setting] | None,
-        typer.Option(metavar="KEY=VALUE", parser=setting, help="client property of the source", show_default=False),
-    ] = None,
-    source_kafka_file: Annotated[
-        str | None, typer.Option(metavar="FILE", help="the same, one KEY=VALUE a line", show_default=False)
-    ] = None,
-    map_: Annotated[
-        str | None, typer.Option("--map", metavar="TOPIC", help="the topic of the offset map", show_default=False)
-    ] = None,
+    source_kafka: SourceKafka = None,
+    source_kafka_file: SourceKafkaFile = None,
+    map_: Map = None,
     wait_s: Annotated[float, typer.Option("--wait", metavar="S", help="seconds to wait for the mirror")] = 60.0,
     delete: Annotated[bool, typer.Option("--delete", help="delete what was moved at the source afterwards")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="also where the group has read at the target")] = False,
@@ -66,3 +82,43 @@ def move_group(
         return answer(mover.move(apply=yes, delete=delete, overwrite=overwrite, wait_s=wait_s))
 
     return tell(output, moved)
+
+
+@app.command()
+def position(
+    servers: Servers,
+    source: Source,
+    query: Annotated[str, typer.Option("--query", metavar="ID", help="the mirror's query", show_default=False)],
+    topic: Annotated[
+        list[str] | None,
+        typer.Option("--topic", metavar="TOPIC", help="only of this source topic (repeat)", show_default=False),
+    ] = None,
+    kafka: Kafka = None,
+    kafka_file: KafkaFile = None,
+    source_kafka: SourceKafka = None,
+    source_kafka_file: SourceKafkaFile = None,
+    map_: Map = None,
+    ledger_topic: LedgerTopic = None,
+    prefix: Prefix = None,
+    wait_s: Annotated[float, typer.Option("--wait", metavar="S", help="seconds to wait for the map's readers")] = 60.0,
+    yes: Annotated[bool, typer.Option("--yes", help="close the query and settle it before, if needed")] = False,
+    output: Output = Format.TEXT,
+) -> int:
+    """Tell where a new checkpoint of a mirror begins.
+
+    For a mirror whose checkpoint is lost. The cluster of --bootstrap-servers is the target. Exit code: 0, or 2 if that
+    is not known, or can still change.
+    """
+    from spark_eos.mirror.map_topic import DEFAULT_MAP
+    from spark_eos.mirror.position import Finder
+    from spark_eos.mirror.report import end_answer
+
+    def found() -> Answer:
+        here, there = (
+            client(source, source_kafka, source_kafka_file),
+            cluster(servers, kafka, kafka_file, ledger_topic, prefix),
+        )
+        finder = Finder(query, here, there, map_ or DEFAULT_MAP, tuple(topic or ()))
+        return end_answer(finder.find(settle=yes, wait_s=wait_s))
+
+    return tell(output, found)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import asdict
 
 from spark_eos.mirror.groups import Move
+from spark_eos.mirror.position import MirrorEnd
 from spark_eos.ops.answer import Answer
 
 
@@ -22,3 +24,26 @@ def answer(move: Move) -> Answer:
     else:
         lines.append("nothing was changed; --yes does it")
     return Answer(asdict(move), "\n".join(lines))
+
+
+def end_answer(end: MirrorEnd) -> Answer:
+    """Where a new checkpoint begins."""
+    lines = [
+        f"query {end.query}: closed, and micro-batch {end.batch} is its last decision",
+        f"startingOffsets: {json.dumps(end.offsets)}",
+    ]
+    lines += [
+        f"  {topic}-{p}: nothing of it was mirrored, it begins at its first offset (-2)" for topic, p in end.unread
+    ]
+    lines += [f"  {topic}-{p}: brokers have lost decided rows, which the new query writes" for topic, p in end.again]
+    lines.append(
+        "Begin with a new checkpoint and these offsets. Never start the old checkpoint again, or a copy of it."
+    )
+    data = {
+        "query": end.query,
+        "batch": end.batch,
+        "starting_offsets": end.offsets,
+        "unread": [list(place) for place in end.unread],
+        "written_again": [list(place) for place in end.again],
+    }
+    return Answer(data, "\n".join(lines))

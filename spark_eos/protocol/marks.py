@@ -31,7 +31,10 @@ class Unfinished:
     begins with, as a done one. ``lines`` are its offsets, a line of the offset log for each source; ``metadata`` what
     goes before them, and ``done`` the lines of the commit log: what a new checkpoint is made of. ``topic`` is the only
     one that the new query may write to; None where it is the old one's topics, and the old one is to be retired.
-    ``group`` is given the offsets."""
+    ``group`` is given the offsets.
+
+    In place and without ``lines``, it is no replay: what comes after ``batch`` is dropped, as it is not decided
+    (`spark_eos.protocol.dropping`). A version that does not know this finishes it as a replay, with the same effect."""
 
     of: str
     checkpoint: str
@@ -46,6 +49,15 @@ class Unfinished:
     @property
     def in_place(self) -> bool:
         return self.to == self.checkpoint
+
+    @property
+    def drops(self) -> bool:
+        return self.in_place and not self.lines
+
+    @property
+    def dropped(self) -> int:
+        """The micro-batch that is dropped."""
+        return self.batch + 1
 
 
 @dataclass(frozen=True)

@@ -168,6 +168,13 @@ def check_not_halted(head: Head) -> None:
             hint="Nothing was changed. Replay that one.",
             by=successor.query,
         )
+    if unfinished is not None and unfinished.drops:
+        raise ReplayError(
+            "EOS_REPLAY_NOT_FINISHED",
+            f"'spark-eos checkpoint drop' of micro-batch {unfinished.dropped} of query {unfinished.of} has begun and "
+            "is not finished.",
+            hint=f"Nothing was changed. Finish that first: {finishing(unfinished)}",
+        )
     if unfinished is not None:
         raise ReplayError(
             "EOS_REPLAY_NOT_FINISHED",

@@ -136,6 +136,12 @@ def _halted(head: Head) -> Superseded | None:
             "interrupted: run the command that the error names. With this checkpoint, rows would be doubled.",
             by=successor.query,
         )
+    if unfinished is not None and unfinished.drops:
+        return Superseded(
+            "EOS_DROP_UNFINISHED",
+            f"'spark-eos checkpoint drop' of micro-batch {unfinished.dropped} has begun and is not finished.",
+            hint=f"Nothing was written. Finish it: {finishing(unfinished)}",
+        )
     if unfinished is not None:
         return Superseded(
             "EOS_REPLAY_UNFINISHED",
@@ -146,7 +152,9 @@ def _halted(head: Head) -> Superseded | None:
 
 
 def finishing(unfinished: Unfinished) -> str:
-    """The command that finishes a replay."""
+    """The command that finishes a replay, or the drop of a micro-batch."""
+    if unfinished.drops:
+        return f"spark-eos checkpoint drop {unfinished.checkpoint} --yes --bootstrap-servers …"
     target = "--in-place" if unfinished.in_place else f"--new {unfinished.to}"
     return f"spark-eos replay {unfinished.checkpoint} {target} --finish --yes --bootstrap-servers …"
 

@@ -73,6 +73,11 @@ def open_store(location: str, settings: HadoopSettings) -> Store:
     return Store(files, "/".join(filter(None, parts)) if scheme in _BUCKETS else path)
 
 
+def absolute(location: str) -> str:
+    """The location as it is put down in the ledger: a local path whole, others as they are."""
+    return location if ":" in location.partition("/")[0] else str(Path(location).absolute())
+
+
 def without_secrets(text: str, settings: HadoopSettings) -> str:
     """A message of a library, without the values of settings; only addresses and regions may be read."""
     harmless = ("endpoint", "region", "defaultFS", "access", "enabled")

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import StreamingQuery
 
 from spark_eos import cli
 from spark_eos.devcluster import DevCluster
@@ -26,7 +27,8 @@ ROWS = 3
 
 @dataclass
 class Life:
-    """A query with a committed micro-batch for each feed. ``began``: the time before each of them, in milliseconds."""
+    """A query with a committed micro-batch for each feed. ``began``: the time before each of them, in milliseconds;
+    ``limit``: maxOffsetsPerTrigger."""
 
     spark: SparkSession
     cluster: DevCluster
@@ -37,6 +39,7 @@ class Life:
     group: str
     capsys: pytest.CaptureFixture[str]
     began: list[int] = field(default_factory=list)
+    limit: int | None = None
 
     @property
     def checkpoint(self) -> Path:
@@ -57,7 +60,13 @@ class Life:
         write(self.cluster.bootstrap_servers, self.source, [(0, f"{n}.{i}") for i in range(ROWS)], commit=True)
 
     def run(self, checkpoint: Path | None = None, **options: str) -> None:
-        self.at(checkpoint, **options).run(kafka_frame(self.spark, self.cluster, self.source))
+        self.at(checkpoint, **options).run(self.frame())
+
+    def start(self) -> StreamingQuery:
+        return self.sink.start(self.frame())
+
+    def frame(self) -> DataFrame:
+        return kafka_frame(self.spark, self.cluster, self.source, self.limit)
 
     def at(self, checkpoint: Path | None = None, **options: str) -> Sink:
         """The query with another checkpoint, or other options."""
@@ -67,7 +76,7 @@ class Life:
         return other
 
     def stopped_by(self, condition: str, checkpoint: Path | None = None, **options: str) -> str:
-        return self.at(checkpoint, **options).stopped_by(kafka_frame(self.spark, self.cluster, self.source), condition)
+        return self.at(checkpoint, **options).stopped_by(self.frame(), condition)
 
     def command(self, *words: str) -> int:
         return cli.main([*words, "--bootstrap-servers", self.cluster.bootstrap_servers])

@@ -84,13 +84,14 @@ class Sink:
         (self.checkpoint / "commits" / f".{batch}.crc").unlink(missing_ok=True)
 
 
-def kafka_frame(spark: SparkSession, cluster: DevCluster, topic: str) -> DataFrame:
-    """The values of a topic from its beginning, as a stream of our own source."""
+def kafka_frame(spark: SparkSession, cluster: DevCluster, topic: str, limit: int | None = None) -> DataFrame:
+    """The values of a topic from its beginning, as a stream of our own source; ``limit``: maxOffsetsPerTrigger."""
     return (
         spark.readStream.format("eos-kafka")
         .option("kafka.bootstrap.servers", cluster.bootstrap_servers)
         .option("subscribe", topic)
         .option("startingOffsets", "earliest")
+        .options(**({} if limit is None else {"maxOffsetsPerTrigger": str(limit)}))
         .load()
         .select("value")
     )

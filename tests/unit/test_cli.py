@@ -27,7 +27,16 @@ CLIENT = {"--bootstrap-servers", "--kafka", "--kafka-file"}
 PASSES_ON = {"run", "demo"}
 ASKS_NOBODY = {*PASSES_ON, "devcluster", "acls", "package", "plot"}
 #: They change something, unless they only say what they would do.
-CHANGES = {"transactions abort", "transactions settle", "checkpoint adopt", "mirror move-group", "replay", "recover"}
+CHANGES = {
+    "transactions abort",
+    "transactions settle",
+    "checkpoint adopt",
+    "checkpoint drop",
+    "mirror move-group",
+    "mirror position",
+    "replay",
+    "recover",
+}
 #: Scripts have these: none of them may go, or be called otherwise.
 KNOWN = {
     "transactions list": {"--open-for", "--query", "--ledger-topic", "--prefix", "--format"},
@@ -36,9 +45,14 @@ KNOWN = {
     "transactions settle": {"--query", "--yes", "--ledger-topic", "--prefix", "--format"},
     "checkpoint show": {"--storage", "--ledger-topic", "--prefix", "--format"},
     "checkpoint adopt": {"--storage", "--group", "--yes", "--ledger-topic", "--prefix", "--format"},
+    "checkpoint drop": {"--storage", "--yes", "--ledger-topic", "--prefix", "--format"},
     "mirror move-group": {
         *("--source", "--source-kafka", "--source-kafka-file", "--map", "--wait", "--delete", "--overwrite", "--yes"),
         "--format",
+    },
+    "mirror position": {
+        *("--source", "--source-kafka", "--source-kafka-file", "--query", "--topic", "--map", "--wait", "--yes"),
+        *("--ledger-topic", "--prefix", "--format"),
     },
     "replay": {
         *("--to-batch", "--to-timestamp", "--to-offsets", "--new", "--again", "--topic", "--in-place", "--finish"),

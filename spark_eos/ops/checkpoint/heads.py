@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from spark_eos.errors import ReplayError
 from spark_eos.kafka.ports.owners import Cluster
 from spark_eos.protocol.head import NOBODY, Head
 from spark_eos.protocol.head_json import decode
@@ -44,6 +46,17 @@ def with_the_whole(heads: list[OwnHead], query: str) -> list[OwnHead]:
     each = EachSink(query, WHOLE)
     head = replace(heads[0].head, run=NOBODY, decision=None, given_up=None, marks=Marks(each=each))
     return [OwnHead(query, WHOLE, head), *heads]
+
+
+def check_prefix(heads: Iterable[OwnHead], cluster: Cluster) -> None:
+    """Raise ReplayError where the query has another prefix than the command, which would look for other ids."""
+    for own in heads:
+        if own.head.prefix != cluster.prefix:
+            raise ReplayError(
+                "EOS_REPLAY_OPTIONS",
+                f"The query's transactional ids begin with '{own.head.prefix}', and --prefix is '{cluster.prefix}'.",
+                hint=f"Set --prefix to {own.head.prefix}.",
+            )
 
 
 def _sink_of(value: bytes, query: str) -> str | None:

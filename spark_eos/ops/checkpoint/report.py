@@ -102,7 +102,9 @@ def _head_as_text(own: OwnHead) -> list[str]:
     lines.append(f"  run         {head.run or 'closed'} (generation {head.generation})")
     if marks.successor is not None:
         lines.append(f"  retired     in favour of query {marks.successor.query} at {marks.successor.checkpoint}")
-    if marks.unfinished is not None:
+    if marks.unfinished is not None and marks.unfinished.drops:
+        lines.append(f"  drop        of micro-batch {marks.unfinished.dropped}, not finished")
+    elif marks.unfinished is not None:
         lines.append(f"  replay      of query {marks.unfinished.of} to {marks.unfinished.to}, not finished")
     if marks.topic is not None:
         lines.append(f"  only to     {marks.topic}")

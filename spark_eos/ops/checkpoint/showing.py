@@ -100,6 +100,8 @@ def next_step(shown: Shown) -> str:
         successor, unfinished = own.head.marks.successor, own.head.marks.unfinished
         if successor is not None:
             return f"stops (EOS_QUERY_RETIRED): query {successor.query} at {successor.checkpoint} goes on in its place"
+        if unfinished is not None and unfinished.drops:
+            return f"stops (EOS_DROP_UNFINISHED); to finish the drop: {finishing(unfinished)}"
         if unfinished is not None:
             return f"stops (EOS_REPLAY_UNFINISHED); to finish the replay: {finishing(unfinished)}"
     if shown.query is None or not shown.planned:

@@ -63,7 +63,7 @@ def state_of(head: Head) -> str:
     if marks.successor is not None:
         return f"retired, in favour of {marks.successor.query}"
     if marks.unfinished is not None:
-        return "replay not finished"
+        return "drop not finished" if marks.unfinished.drops else "replay not finished"
     if head.unwritten is not None:
         return f"micro-batch {head.unwritten} was given up"
     if last is not None and last.lost:

@@ -14,8 +14,9 @@ from spark_eos.ops.answer import Answer
 from spark_eos.ops.replay.doing import Replay
 from spark_eos.ops.replay.planning import ReplayPlan, Wish, begun, plan
 from spark_eos.ops.replay.ranges import ReplayRange
-from spark_eos.ops.replay.target import Target, absolute
+from spark_eos.ops.replay.target import Target
 from spark_eos.storage.settings import HadoopSettings
+from spark_eos.storage.stores import absolute
 
 
 @dataclass(frozen=True)

@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from spark_eos import failpoints
-from spark_eos.checkpoint import Checkpoint
 from spark_eos.kafka.ports.owners import Cluster
 from spark_eos.kafka.ports.query import query_ports
+from spark_eos.ops.checkpoint.aside import set_aside
 from spark_eos.ops.checkpoint.heads import OwnHead, heads_of
 from spark_eos.ops.replay.planning import ReplayPlan
 from spark_eos.ops.replay.ranges import as_offsets
-from spark_eos.ops.replay.target import Target, contents, move_aside
+from spark_eos.ops.replay.target import Target, contents
 from spark_eos.protocol.marks import EachSink, Successor
 from spark_eos.protocol.names import query_of_sink
 from spark_eos.protocol.ports import Ports
 from spark_eos.protocol.replaying import begin, go_back, intend, retire
-from spark_eos.storage.settings import HadoopSettings, here
-from spark_eos.storage.stores import Store, open_store
+from spark_eos.storage.settings import HadoopSettings
 
-#: A file of a log, and its checksums: 7, .7.crc, and 7.crc with its own .7.crc.crc.
-_OF_BATCH = re.compile(r"\.?(\d+)(?:\.crc)*")
+#: The folder of what is moved out of the logs.
 ASIDE = "replayed"
 
 
@@ -77,9 +73,7 @@ class Replay:
         """
         unfinished = self.plan.unfinished
         go_back(self._ports(unfinished.of), unfinished.of, unfinished, self.plan.passed)
-        store = open_store(unfinished.checkpoint, here(self.settings))
-        for name, aside in _later(Checkpoint(unfinished.checkpoint, self.settings), unfinished.batch):
-            _move(store, name, aside)
+        set_aside(unfinished.checkpoint, self.settings, unfinished.batch, ASIDE, "replay.moved")
         begin(self._ports(unfinished.of, unfinished.group), unfinished, as_offsets(unfinished.lines))
 
     def _new_key(self, own: OwnHead) -> str:
@@ -87,28 +81,3 @@ class Replay:
 
     def _ports(self, key: str, group: str | None = None) -> Ports:
         return query_ports(self.cluster.kafka, self.cluster.place, key, group)[0]
-
-
-def _later(checkpoint: Checkpoint, batch: int) -> Iterator[tuple[str, str]]:
-    """The files of micro-batches after this one, the latest first, and where they are kept."""
-    for log in ("commits", "offsets"):
-        kept = set(checkpoint.names(f"{ASIDE}/{log}"))
-        found = [(int(m[1]), name) for name in checkpoint.names(log) if (m := _OF_BATCH.fullmatch(name))]
-        for number, name in sorted(found, reverse=True):
-            if number > batch:
-                aside = next(n for n in _names(name) if n not in kept)
-                yield f"{log}/{name}", f"{ASIDE}/{log}/{aside}"
-
-
-def _names(name: str) -> Iterator[str]:
-    """For a file that is kept: its own name, or with a number if an earlier replay has left one of that name."""
-    yield name
-    number = 1
-    while True:
-        yield f"{name}.{number}"
-        number += 1
-
-
-def _move(store: Store, name: str, aside: str) -> None:
-    move_aside(store, name, aside)
-    failpoints.reach("replay.moved")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from spark_eos.checkpoint import Checkpoint
 from spark_eos.errors import CheckpointError, ReplayError
 from spark_eos.kafka.ports.owners import Cluster
-from spark_eos.ops.checkpoint.heads import OwnHead, heads_of, with_the_whole
+from spark_eos.ops.checkpoint.heads import OwnHead, check_prefix, heads_of, with_the_whole
 from spark_eos.ops.checkpoint.logs import Logs, check_known, source_of, topic_twice
 from spark_eos.ops.replay.ranges import (
     ReplayRange,
@@ -103,6 +103,8 @@ def begun(checkpoint: Checkpoint, cluster: Cluster, to: str | None) -> ReplayPla
             hint="It is finished, or was never begun. Give both locations exactly as before; 'spark-eos checkpoint "
             "show' prints them.",
         )
+    if unfinished.drops:
+        check_not_halted(next(own.head for own in new if own.head.marks.unfinished is unfinished))
     return ReplayPlan(query, unfinished, logs.done[-1], heads)
 
 
@@ -142,13 +144,7 @@ def opened(checkpoint: Checkpoint, cluster: Cluster) -> tuple[Logs, str, list[Ow
     heads = with_the_whole(heads_of(cluster, query), query)
     if not heads:
         known_head(None, query)
-    for own in heads:
-        if own.head.prefix != cluster.prefix:
-            raise ReplayError(
-                "EOS_REPLAY_OPTIONS",
-                f"The query's transactional ids begin with '{own.head.prefix}', and --prefix is '{cluster.prefix}'.",
-                hint=f"Set --prefix to {own.head.prefix}.",
-            )
+    check_prefix(heads, cluster)
     return logs, query, heads
 
 

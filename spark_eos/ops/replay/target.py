@@ -7,23 +7,17 @@ which the same Spark has written. Checksums are left out, which Spark does not m
 from __future__ import annotations
 
 import json
-from pathlib import Path, PurePosixPath
-
-import pyarrow.fs
+from pathlib import PurePosixPath
 
 from spark_eos import failpoints
 from spark_eos.checkpoint import Checkpoint
 from spark_eos.errors import CheckpointError, ReplayError
+from spark_eos.ops.checkpoint.aside import not_written
 from spark_eos.protocol.marks import Unfinished
 from spark_eos.storage.settings import HadoopSettings, here
 from spark_eos.storage.stores import NoStore, Store, open_store
 
 _LOGS = ("offsets", "commits")
-
-
-def absolute(location: str) -> str:
-    """The location as it is put down in the ledger: a local path whole, others as they are."""
-    return location if ":" in location.partition("/")[0] else str(Path(location).absolute())
 
 
 def contents(query: str, unfinished: Unfinished) -> dict[str, str]:
@@ -92,26 +86,5 @@ def put(store: Store, name: str, data: bytes) -> None:
             stream.write(data)
         if store.local:
             store.files.move(draft, path)
-    except OSError as error:
-        raise not_written(store, name, error) from None
-
-
-def not_written(store: Store, name: str, error: OSError) -> ReplayError:
-    """The error for a file that could not be written or moved."""
-    return ReplayError(
-        "EOS_REPLAY_NOT_WRITTEN",
-        f"{store.root}/{name} could not be written: {type(error).__name__}.",
-        hint="Check the rights and the space there, then run the same command with --finish: it goes on where this one "
-        "has ended.",
-    )
-
-
-def move_aside(store: Store, name: str, to: str) -> None:
-    """Move a file within a checkpoint. Raises ReplayError."""
-    try:
-        store.files.create_dir(str(PurePosixPath(f"{store.root}/{to}").parent), recursive=True)
-        info = store.files.get_file_info(f"{store.root}/{name}")
-        if info.type is not pyarrow.fs.FileType.NotFound:
-            store.files.move(f"{store.root}/{name}", f"{store.root}/{to}")
     except OSError as error:
         raise not_written(store, name, error) from None

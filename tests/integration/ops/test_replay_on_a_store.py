@@ -6,7 +6,7 @@ import json
 
 import pyarrow.fs
 
-from spark_eos.ops.replay.target import move_aside
+from spark_eos.ops.checkpoint.aside import move_aside
 from spark_eos.storage.settings import HadoopSettings
 from spark_eos.storage.stores import open_store
 from tests.support.object_store import ObjectStore, object_store

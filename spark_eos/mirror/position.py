@@ -1,0 +1,239 @@
+"""Up to where a mirror's source is in its target: where a new checkpoint begins, when the old one is lost.
+
+The offset map has that exactly, as an entry is visible if and only if the rows of its range are. So nothing may be
+under way of the query that has written them: it is closed, and what it has decided is settled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from spark_eos.errors import CommandError, KafkaError, TopicError
+from spark_eos.kafka.admin.topics import Topic, cluster_id, describe_topics, end_offsets
+from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.kafka.ports.owners import Cluster
+from spark_eos.mirror.entries import SourcePartition, Translation
+from spark_eos.mirror.map_topic import OffsetMap
+from spark_eos.mirror.origins import Origin, origins
+from spark_eos.ops.checkpoint.heads import OwnHead, check_prefix
+from spark_eos.options.offsets import EARLIEST
+from spark_eos.protocol.clearing import undecided
+from spark_eos.protocol.closing import known_head, recover
+from spark_eos.protocol.head import NOBODY, Decision, Head, Verdict
+from spark_eos.protocol.ports import Ports
+from spark_eos.retry import retrying
+from spark_eos.topic_partition import PartitionOffsets, TopicPartition
+
+_BY_HAND = (
+    "'spark-eos verify' compares both topics. Or mirror it again, with another prefix and another topic for the map."
+)
+
+
+@dataclass(frozen=True)
+class MirrorEnd:
+    """Where all that is in the target ends in the source, exclusive, as 'startingOffsets' takes it. ``batch``: the last
+    micro-batch that the query has decided. ``unread``: partitions of which nothing was mirrored, which begin at their
+    first offset. ``again``: those of which decided rows were lost, which the new query writes."""
+
+    query: str
+    batch: int
+    offsets: PartitionOffsets
+    unread: tuple[TopicPartition, ...]
+    again: tuple[TopicPartition, ...]
+
+
+@dataclass(frozen=True)
+class Finder:
+    """``source`` and ``target``: how both clusters are reached, the latter with the query's ledger; ``map``: the topic
+    of the offset map. ``topics``: those of the source that are asked for; none: all that the map has of it."""
+
+    query: str
+    source: KafkaProperties
+    target: Cluster
+    map: str
+    topics: tuple[str, ...] = ()
+
+    def find(self, *, settle: bool, wait_s: float) -> MirrorEnd:
+        """1. Nothing of the query is under way; with ``settle``, it is closed, and what it has decided is committed.
+        2. Wait until readers of the map get to its end, for ``wait_s`` seconds.
+        3. Each partition ends where its entries do, which must be without gaps and of one target.
+
+        Raises EosError: LedgerError (EOS_LEDGER_NO_QUERY), CommandError (EOS_MIRROR_NOT_SETTLED), TopicError, and
+        KafkaError (EOS_MIRROR_POSITION_UNKNOWN) where the map does not tell.
+        """
+        cluster = cluster_id(self.source)
+        decision = self._settled(settle=settle)
+        if decision is None or decision.direct is None or decision.direct.cluster != cluster:
+            raise self._not_of(cluster, decision)
+        map_ = self._map(cluster, wait_s)
+        names = self.topics or tuple(sorted(map_.topics()))
+        sources = describe_topics(self.source, names, missing_ok=not self.topics)
+        known = [origin for origin in origins(self.target.kafka, self.map) if origin.chain[:1] == (cluster,)]
+        targets = describe_topics(self.target.kafka, {origin.target for origin in known}, missing_ok=True)
+        look = MirrorLook(map_, decision, sources, known, targets)
+        look.check_decided()
+        unread = look.unread()
+        self._check_unread(look, unread)
+        return look.end(self.query, unread)
+
+    def _settled(self, *, settle: bool) -> Decision | None:
+        """The last decision with its verdicts."""
+        ports = self.target.ports(self.query)
+        head = known_head(ports.ledger.read(), self.query)
+        check_prefix([OwnHead(self.query, None, head)], self.target)
+        if _is_settled(ports, head):
+            return head.decision
+        if not settle:
+            raise self._not_settled("a run of it may be alive, or what it has written is not committed yet")
+        ended = recover(ports, self.query)
+        if ended.left or ended.head.run != NOBODY:
+            raise self._not_settled("a run has begun, or a transaction could not be ended")
+        return None if ended.head.decision is None else ended.head.decision.judged(dict(ended.verdicts))
+
+    def _map(self, cluster: str, wait_s: float) -> OffsetMap:
+        """All of it: what others have open there would hide what is behind."""
+        numbers = {self.map: range(describe_topics(self.target.kafka, [self.map])[self.map].partitions)}
+        ends = end_offsets(self.target.kafka, numbers, "read_uncommitted")[self.map]
+        for _ in retrying(wait_s):
+            stable = end_offsets(self.target.kafka, numbers)[self.map]
+            if all(stable[p] >= end for p, end in ends.items()):
+                return OffsetMap.read(self.target.kafka, cluster, self.map)
+        raise self._not_settled(f"another mirror's transaction is open in {self.map} for {wait_s:.0f} s")
+
+    def _check_unread(self, look: MirrorLook, unread: Sequence[TopicPartition]) -> None:
+        """Raise KafkaError where the target has something in a partition of which the map has nothing."""
+        asked: dict[str, list[int]] = {}
+        for topic, p in unread:
+            target = look.target(topic)
+            if p < look.targets[target].partitions:
+                asked.setdefault(target, []).append(p)
+        ends = end_offsets(self.target.kafka, asked, "read_uncommitted") if asked else {}
+        for topic, p in unread:
+            if ends.get(look.target(topic), {}).get(p, 0):
+                raise unknown(topic, p, f"it has nothing of it, but {look.target(topic)}-{p} has had records")
+
+    def _not_settled(self, why: str) -> CommandError:
+        return CommandError(
+            "EOS_MIRROR_NOT_SETTLED",
+            f"Up to where query {self.query} is in the target can still change: {why}.",
+            hint="Stop the query. With --yes, the command closes it, aborts what is open and not decided, and commits "
+            "what is decided; so do 'spark-eos transactions abort' and 'spark-eos transactions settle' with --yes.",
+            query=self.query,
+        )
+
+    def _not_of(self, cluster: str, decision: Decision | None) -> KafkaError:
+        if decision is not None and decision.direct is not None:
+            why = f"it reads from cluster {decision.direct.cluster}, and --source is {cluster}"
+        else:
+            why = "its last decision, if any, has no rows of another topic"
+        return KafkaError(
+            "EOS_MIRROR_POSITION_UNKNOWN",
+            f"Query {self.query} is no mirror of this source, or has mirrored nothing: {why}.",
+            hint="Check the query's id and the clusters; 'spark-eos ledger show' lists the queries. If the mirror has "
+            "mirrored nothing so far, a new checkpoint begins at the same 'startingOffsets' as the old one.",
+            query=self.query,
+        )
+
+
+@dataclass(frozen=True)
+class MirrorLook:
+    """What both clusters and the ledger say. ``sources``: the topics that are asked for; ``known``: where targets come
+    from; ``targets``: these topics as they are now, by name."""
+
+    map_: OffsetMap
+    decision: Decision
+    sources: Mapping[str, Topic]
+    known: Sequence[Origin]
+    targets: Mapping[str, Topic]
+
+    def check_decided(self) -> None:
+        """Raise KafkaError unless the map has what was decided last, and not what was lost of it: else it is not the
+        map of this query."""
+        direct = self.decision.direct
+        assert direct is not None
+        ids = dict(direct.topics)
+        for w in self.decision.written:
+            for r in w.ranges:
+                found = self.map_.translations.get(SourcePartition(self.map_.cluster, ids[r.topic], r.partition))
+                end = r.start if found is None else found.end
+                if end != (r.end if w.verdict is Verdict.COMMITTED else r.start):
+                    why = f"it ends at offset {end}, and micro-batch {self.decision.batch} has {r.start} to {r.end}"
+                    raise unknown(r.topic, r.partition, why)
+
+    def target(self, topic: str) -> str:
+        """The name of the one target of a topic. Raises TopicError if it is another topic by now, and KafkaError where
+        there is none, or more than one."""
+        found = {(o.target, o.target_id) for o in self.known if o.source_id == self.sources[topic].id}
+        if len(found) != 1:
+            why = "it was mirrored to several topics" if found else "it was never mirrored, or recreated since"
+            raise unknown(topic, None, why)
+        ((name, id_),) = found
+        if name not in self.targets or self.targets[name].id != id_:
+            raise TopicError(
+                "EOS_MIRROR_TARGET_RECREATED",
+                f"The target topic {name} was deleted or recreated since {topic} was mirrored to it.",
+                hint="What was mirrored is not there. To mirror all of it again, begin with a new checkpoint, "
+                "'startingOffsets' = earliest, and with another prefix or another topic for the offset map.",
+                topic=name,
+            )
+        return name
+
+    def unread(self) -> list[TopicPartition]:
+        """Partitions of which neither the map nor the last decision has anything."""
+        return [
+            (name, p)
+            for name, topic in sorted(self.sources.items())
+            for p in range(topic.partitions)
+            if self._entries(name, p) is None and (name, p) not in self._lost()
+        ]
+
+    def end(self, query: str, unread: Sequence[TopicPartition]) -> MirrorEnd:
+        """Raises as `target` does, and KafkaError where rows were mirrored twice, or are missing in between."""
+        offsets: PartitionOffsets = {}
+        for name, topic in sorted(self.sources.items()):
+            self.target(name)
+            offsets[name] = {
+                p: EARLIEST if (name, p) in unread else self._end(name, p) for p in range(topic.partitions)
+            }
+        again = tuple(sorted(place for place in self._lost() if place[0] in self.sources))
+        return MirrorEnd(query, self.decision.batch, offsets, tuple(unread), again)
+
+    def _end(self, topic: str, partition: int) -> int:
+        found = self._entries(topic, partition)
+        if found is None:
+            return self._lost()[topic, partition]
+        if found.doubled:
+            raise unknown(topic, partition, "its rows were mirrored more than once")
+        for one, after in pairwise(found.entries):
+            if one.end != after.first:
+                raise unknown(topic, partition, f"it has nothing of the offsets {one.end} to {after.first}")
+        if len({entry.target_id for entry in found.entries}) > 1:
+            raise unknown(topic, partition, "it was mirrored to several topics")
+        return found.end
+
+    def _entries(self, topic: str, partition: int) -> Translation | None:
+        return self.map_.translations.get(SourcePartition(self.map_.cluster, self.sources[topic].id, partition))
+
+    def _lost(self) -> dict[TopicPartition, int]:
+        """Where rows begin that brokers have lost after the decision."""
+        return {(r.topic, r.partition): r.start for w in self.decision.lost for r in reversed(w.ranges)}
+
+
+def _is_settled(ports: Ports, head: Head) -> bool:
+    """Whether no run can decide anything more, and all that is decided has an outcome."""
+    waits = head.decision is not None and any(w.verdict is None for w in head.decision.written)
+    return head.run == NOBODY and not waits and not undecided(ports, head)
+
+
+def unknown(topic: str, partition: int | None, why: str) -> KafkaError:
+    """For what the offset map does not tell. ``partition``: None for the topic as a whole."""
+    place = topic if partition is None else f"{topic}-{partition}"
+    return KafkaError(
+        "EOS_MIRROR_POSITION_UNKNOWN",
+        f"The offset map does not tell up to where {place} is in the target: {why}.",
+        hint="Check the topic of the offset map (--map). A topic that is new to the mirror begins at -2: ask for the "
+        f"others by --topic, and add it. Else find out by hand what is there: {_BY_HAND}",
+        topic=topic,
+    )

@@ -1,0 +1,145 @@
+"""Drops the micro-batch that is planned and not decided, so that the next start plans it anew.
+
+Spark writes down where a micro-batch ends before it runs, and runs just that at each start. One that is too large for
+its transactions would never be done. Whether it is decided, the ledger says; what is not decided is nowhere visible.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from spark_eos.checkpoint import Checkpoint
+from spark_eos.errors import ReplayError
+from spark_eos.kafka.ports.owners import Cluster
+from spark_eos.ops.checkpoint.aside import set_aside
+from spark_eos.ops.checkpoint.heads import OwnHead, check_prefix, heads_of
+from spark_eos.ops.checkpoint.logs import Logs, check_known, merged
+from spark_eos.protocol.closing import known_head
+from spark_eos.protocol.dropping import check_undecided, halt, resume
+from spark_eos.protocol.marks import Unfinished
+from spark_eos.protocol.replaying import check_not_halted
+from spark_eos.storage.settings import HadoopSettings
+from spark_eos.topic_partition import TopicPartition
+
+#: The folder of what is moved out of the logs.
+DROPPED = "dropped"
+
+
+@dataclass(frozen=True)
+class Planned:
+    """Offsets of a partition that the micro-batch was to read, up to ``end``, exclusive."""
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Drop:
+    """What is dropped, after all checks. ``ranges`` are those of Kafka's sources, as far as the offset log tells;
+    ``unfinished``: the mark for the ledger; ``left``: transactions of it that could not be aborted yet."""
+
+    query: str
+    batch: int
+    unfinished: Unfinished
+    ranges: Sequence[Planned] = ()
+    left: Sequence[str] = ()
+
+    @property
+    def first(self) -> bool:
+        """Whether nothing of the query is planned before it, so that its sources begin anew."""
+        return self.batch == 0
+
+
+def plan(checkpoint: Checkpoint, cluster: Cluster, location: str) -> Drop:
+    """Check that there is something that may be dropped. ``location``: the checkpoint's, as the ledger is to name it.
+    Changes nothing. Raises EosError."""
+    logs, query = Logs(checkpoint), checkpoint.query_id()
+    if query is None or not logs.planned:
+        raise _nothing(location, "no micro-batch is planned")
+    head = _head(cluster, query)
+    mark = head.head.marks.unfinished
+    if mark is not None and mark.drops and mark.checkpoint == location:
+        return Drop(query, mark.dropped, mark, _ranges(logs, mark.dropped))
+    check_not_halted(head.head)
+    batch = logs.planned[-1]
+    if logs.done and logs.done[-1] >= batch:
+        raise _nothing(location, f"micro-batch {batch}, the last one that is planned, is committed")
+    check_known(logs)
+    check_undecided(head.head, batch)
+    _check_ours(logs, head)
+    return Drop(query, batch, Unfinished(query, location, location, batch - 1, ()), _ranges(logs, batch))
+
+
+def drop(planned: Drop, cluster: Cluster, settings: HadoopSettings) -> Drop:
+    """1. The head that no start gets past; what is open and not decided is aborted. 2. The files are moved aside.
+    3. The head from which the query goes on.
+
+    Whatever of it is done already is passed over. Raises EosError.
+    """
+    unfinished, ports = planned.unfinished, cluster.ports(planned.query)
+    left = halt(ports, unfinished)
+    set_aside(unfinished.checkpoint, settings, unfinished.batch, DROPPED, "drop.moved")
+    resume(ports, unfinished)
+    return Drop(planned.query, planned.batch, unfinished, planned.ranges, sorted(pair.id for pair in left))
+
+
+def _head(cluster: Cluster, query: str) -> OwnHead:
+    """The head of the stream's sink. Raises LedgerError, and ReplayError for writes within foreachBatch."""
+    heads = heads_of(cluster, query)
+    if not heads:
+        known_head(None, query)
+    check_prefix(heads, cluster)
+    if any(own.sink is not None for own in heads):
+        raise _other_sink("it writes within foreachBatch, where the function may have written a part of it elsewhere")
+    return heads[0]
+
+
+def _check_ours(logs: Logs, own: OwnHead) -> None:
+    """Raise ReplayError unless all that is to be taken back is offsets, and the ledger knows of the micro-batch."""
+    if logs.stateful:
+        raise ReplayError(
+            "EOS_DROP_STATEFUL",
+            f"The query in {logs.checkpoint.location} keeps state, which may have rows of the micro-batch by now.",
+            hint="Nothing was changed. Let the micro-batch finish: raise 'transaction.timeout.ms', up to the brokers' "
+            "transaction.max.timeout.ms, or give the query more cores.",
+        )
+    last = own.head.decision
+    if logs.done and (last is None or last.batch < logs.done[-1]):
+        known = "nothing" if last is None else f"micro-batch {last.batch} as the last decision"
+        raise _other_sink(f"Spark has committed micro-batch {logs.done[-1]}, and the ledger has {known}")
+
+
+def _other_sink(why: str) -> ReplayError:
+    return ReplayError(
+        "EOS_DROP_OTHER_SINK",
+        f"Whether the micro-batch was written cannot be told: {why}.",
+        hint="Nothing was changed. Let the micro-batch finish: raise 'transaction.timeout.ms', up to the brokers' "
+        "transaction.max.timeout.ms, or give the query more cores.",
+    )
+
+
+def _nothing(location: str, why: str) -> ReplayError:
+    return ReplayError(
+        "EOS_DROP_NOTHING",
+        f"There is no micro-batch to be dropped in {location}: {why}.",
+        hint="Nothing was changed. If the command was interrupted before, it is finished: start the query. If not, "
+        "check the path.",
+    )
+
+
+def _ranges(logs: Logs, batch: int) -> list[Planned]:
+    """Of the partitions that the micro-batch before has, too; others have no row in it."""
+    if batch not in logs.planned or batch - 1 not in logs.planned:
+        return []
+    before, planned = (merged(logs.sources(n)) for n in (batch - 1, batch))
+    starts: dict[TopicPartition, int] = {(t, int(p)): at for t, parts in before.items() for p, at in parts.items()}
+    found = [
+        Planned(topic, int(p), starts[topic, int(p)], end)
+        for topic, parts in planned.items()
+        for p, end in parts.items()
+        if starts.get((topic, int(p)), end) < end
+    ]
+    return sorted(found, key=lambda r: (r.topic, r.partition))

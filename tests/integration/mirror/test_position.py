@@ -1,0 +1,198 @@
+"""`spark-eos mirror position` and `spark-eos checkpoint drop` between two clusters: a mirror whose checkpoint is lost
+goes on with a new one, and one whose micro-batch is too large with smaller ones; each row once, and where the map says.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import NewPartitions
+
+from spark_eos import cli
+from spark_eos.kafka.ports.owners import Cluster
+from spark_eos.options.table import DEFAULT_LEDGER_TOPIC, DEFAULT_PREFIX
+from spark_eos.protocol.head import Decision
+from tests.support.arming import armed
+from tests.support.kafka_view import write as put
+from tests.support.mirrors import Mirror, check_same, seen
+from tests.support.waiting import wait_for
+
+#: Of each partition in a feed; two partitions of so many are two tasks.
+ROWS = 600
+
+
+class Site:
+    """A mirror of one topic of two partitions, and commands about it."""
+
+    def __init__(self, mirror: Mirror, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+        self.mirror, self.name, self.capsys = mirror, name, capsys
+        self.query = ""
+
+    def feed(self, partitions: tuple[int, ...] = (0, 1)) -> None:
+        rows = [(p, f"{p}.{i}") for p in partitions for i in range(ROWS)]
+        put(self.mirror.here.bootstrap_servers, self.name, rows, commit=True)
+
+    def run(self) -> None:
+        self.query = self.mirror.run()
+
+    def lose(self) -> None:
+        shutil.rmtree(self.mirror.checkpoint)
+
+    def command(self, *words: str) -> int:
+        self.capsys.readouterr()
+        return cli.main([*words, "--bootstrap-servers", self.mirror.there.bootstrap_servers])
+
+    def position(self, *more: str) -> int:
+        words = ["--source", self.mirror.here.bootstrap_servers, "--map", self.mirror.targets.map]
+        return self.command("mirror", "position", "--query", self.query, *words, *more)
+
+    def found(self, *more: str) -> dict[str, Any]:
+        assert self.position("--format", "json", *more) == 0, self.capsys.readouterr().err
+        return json.loads(self.capsys.readouterr().out)
+
+    def refused(self, condition: str, *more: str) -> str:
+        assert self.position(*more) == 2
+        text = self.capsys.readouterr().err
+        assert condition in text
+        return text
+
+    def go_on(self, found: dict[str, Any]) -> None:
+        """With a new checkpoint, from there."""
+        self.mirror.reads["startingOffsets"] = json.dumps(found["starting_offsets"])
+        self.run()
+
+    @property
+    def decision(self) -> Decision:
+        head = Cluster(self.mirror.kafka, DEFAULT_LEDGER_TOPIC, DEFAULT_PREFIX).ports(self.query).ledger.read()
+        assert head is not None and head.decision is not None
+        return head.decision
+
+    def stop_at(self, fault: str, folder: Any) -> None:
+        with armed(self.mirror.spark, fault, folder):
+            query = self.mirror.start()
+            self.query = query.id
+            with pytest.raises(Exception, match="fault injected"):
+                query.awaitTermination(120)
+
+
+@pytest.fixture
+def site(mirror, topic, capsys) -> Callable[..., Site]:
+    def make(partitions: int = 2) -> Site:
+        name = topic(partitions, retention_ms=-1)
+        return Site(mirror(name, prefix="p."), name, capsys)
+
+    return make
+
+
+def test_a_lost_checkpoint_after_a_decision(site, tmp_path):
+    """Decided and not committed: the command settles that, and its rows are not written again; those after it are."""
+    lost = site()
+    lost.feed()
+    lost.run()
+    lost.feed()
+    lost.stop_at("commit.decided=fail", tmp_path / "decided")
+    ends = lost.mirror.here.ends(lost.name, committed=True)
+    lost.lose()
+    assert "--yes" in lost.refused("EOS_MIRROR_NOT_SETTLED")
+    found = lost.found("--yes")
+    assert found["starting_offsets"] == {lost.name: {str(p): end for (_, p), end in ends.items()}}
+    assert (found["batch"], found["unread"], found["written_again"]) == (lost.decision.batch, [], [])
+    assert lost.found() == found  # nothing more has to be done for it
+    assert lost.position() == 0
+    assert f"startingOffsets: {json.dumps(found['starting_offsets'])}" in lost.capsys.readouterr().out
+    lost.feed((1,))
+    lost.go_on(found)
+    check_same(lost.mirror, lost.name)
+
+
+def test_a_lost_checkpoint_before_a_decision(site, tmp_path):
+    """What is open is aborted, and the micro-batch is read again from where it began."""
+    lost = site()
+    lost.feed()
+    lost.run()
+    ends = lost.mirror.here.ends(lost.name, committed=True)
+    lost.feed()
+    lost.stop_at("commit.verified=fail", tmp_path / "verified")
+    lost.lose()
+    found = lost.found("--yes")
+    assert found["starting_offsets"] == {lost.name: {str(p): end for (_, p), end in ends.items()}}
+    lost.go_on(found)
+    check_same(lost.mirror, lost.name)
+
+
+def test_rows_that_were_decided_and_lost(site, tmp_path):
+    """Brokers have aborted one of two transactions: its range is mirrored again, the other one is not."""
+    lost = site()
+    lost.feed()
+    lost.stop_at("commit.decided=fail@2", tmp_path / "decided")  # micro-batch 0 has no rows
+    lost.lose()
+    gone, _ = lost.decision.written
+    taker = Producer(
+        {"bootstrap.servers": lost.mirror.there.bootstrap_servers, "transactional.id": gone.pair.id, "log_level": 0}
+    )
+    taker.init_transactions()
+    found = lost.found("--yes")
+    (place,) = gone.ranges
+    assert found["written_again"] == [[lost.name, place.partition]]
+    assert found["starting_offsets"][lost.name][str(place.partition)] == place.start == 0
+    lost.go_on(found)
+    check_same(lost.mirror, lost.name)
+
+
+def test_partitions_that_were_never_read(site, admin, view):
+    """They begin at their first offset."""
+    lost = site(1)
+    lost.feed((0,))
+    lost.run()
+    admin.create_partitions([NewPartitions(lost.name, 2)])[lost.name].result()
+    wait_for(lambda: len(view.partitions(lost.name)) == 2, "the partitions")
+    lost.feed()
+    lost.lose()
+    found = lost.found("--yes", "--topic", lost.name)
+    assert found["unread"] == [[lost.name, 1]]
+    assert found["starting_offsets"][lost.name]["1"] == -2
+    lost.go_on(found)
+    check_same(lost.mirror, lost.name)
+
+
+def test_what_the_map_does_not_tell(site, mirror, topic, there):
+    """Another map, a topic that it does not have, a target that was recreated, rows that were mirrored twice."""
+    lost = site()
+    lost.feed()
+    lost.run()
+    lost.refused("EOS_MIRROR_POSITION_UNKNOWN", "--yes", "--topic", topic())
+    assert lost.position("--topic", "nobody") == 2
+    other = mirror(topic(1), prefix="q.")
+    put(other.here.bootstrap_servers, other.topics, [(0, "a")], commit=True)
+    other.run()
+    lost.refused("EOS_MIRROR_POSITION_UNKNOWN", "--map", other.targets.map)
+    query, lost.query = lost.query, "00000000-0000-4000-8000-000000000000"
+    lost.refused("EOS_LEDGER_NO_QUERY")
+    lost.query = query
+    lost.feed()
+    lost.run()
+    lost.lose()
+    lost.run()  # from the beginning
+    assert len(seen(there, f"p.{lost.name}")) == 8 * ROWS
+    assert "more than once" in lost.refused("EOS_MIRROR_POSITION_UNKNOWN", "--yes")
+    there.admin.delete_topics([f"p.{lost.name}"])[f"p.{lost.name}"].result()
+    wait_for(lambda: f"p.{lost.name}" not in there.admin.list_topics(timeout=30).topics, "the end of the topic")
+    lost.refused("EOS_MIRROR_TARGET_RECREATED")
+
+
+def test_a_micro_batch_that_is_too_large(site, tmp_path):
+    """The command needs the target's cluster alone, and the checkpoint: the mirror goes on with smaller ones."""
+    large = site()
+    large.feed()
+    large.stop_at("commit.verified=fail@2", tmp_path / "verified")
+    checkpoint = large.mirror.checkpoint
+    assert large.command("checkpoint", "drop", str(checkpoint), "--yes") == 0, large.capsys.readouterr().err
+    large.mirror.reads["maxOffsetsPerTrigger"] = str(ROWS // 2)
+    large.run()
+    check_same(large.mirror, large.name)
+    assert len([file for file in (checkpoint / "commits").iterdir() if file.name.isdigit()]) > 4

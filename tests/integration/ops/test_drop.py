@@ -1,0 +1,221 @@
+"""`spark-eos checkpoint drop` on a real broker and a real Spark: a micro-batch that was planned too large, and is not
+decided. Outputs are read by a plain consumer.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from pyspark.sql import DataFrame
+
+import spark_eos
+from tests.support.arming import armed
+from tests.support.kafka_view import write
+from tests.support.object_store import object_store
+from tests.support.replaying import Life, killed
+from tests.support.sink_queries import SECONDS, ended_by
+
+#: A feed is one micro-batch of the life before, and micro-batch 0 is where it begins.
+LARGE = 4
+
+
+def planned(life: Life, folder: Path, fault: str = "commit.verified=fail") -> None:
+    """Two more feeds in one micro-batch, which stops at this point."""
+    life.feed()
+    life.feed()
+    with armed(life.spark, fault, folder / "planned"):
+        life.stopped_by("fault injected")
+
+
+def drop(life: Life, *more: str) -> list[str]:
+    return ["checkpoint", "drop", str(life.checkpoint), *more]
+
+
+def numbers(folder: Path) -> list[str]:
+    return sorted(file.name for file in folder.iterdir())
+
+
+def run_smaller(life: Life) -> None:
+    """Until the input is drained, with two offsets at a time."""
+    life.limit = 2
+    life.run()
+    assert life.counts() == life.expected(1, 1, 1, 1, 1)
+    assert life.view.group(life.group, life.source) == life.view.ends(life.source)
+    assert len([name for name in numbers(life.checkpoint / "commits") if name.isdigit()]) > LARGE + 3
+
+
+def test_a_micro_batch_that_is_too_large(life, tmp_path):
+    """Whatever the limit is by now, it would be as large at each start; dropped, its rows come in smaller ones."""
+    planned(life, tmp_path)
+    assert life.command(*drop(life)) == 1
+    assert f"{life.source}-0" in life.capsys.readouterr().out
+    assert {str(LARGE), f".{LARGE}.crc"} <= set(numbers(life.checkpoint / "offsets"))
+    told = life.told(*drop(life, "--yes"))
+    assert (told["batch"], told["dry_run"], told["left"]) == (LARGE, False, [])
+    (part,) = told["partitions"]
+    assert (part["topic"], part["end"]) == (life.source, life.end)
+    assert not {str(LARGE), f".{LARGE}.crc"} & set(numbers(life.checkpoint / "offsets"))
+    assert numbers(life.checkpoint / "dropped" / "offsets") == [f".{LARGE}.crc", str(LARGE)]
+    assert not life.view.held(life.out)
+    run_smaller(life)
+
+
+def test_a_decided_micro_batch_is_refused(life, tmp_path):
+    """The next start completes it; and then there is nothing to be dropped."""
+    planned(life, tmp_path, "commit.decided=fail")
+    assert "Start the query" in life.refused("EOS_DROP_DECIDED", *drop(life, "--yes"))
+    assert str(LARGE) in numbers(life.checkpoint / "offsets")
+    life.run()
+    assert life.counts() == life.expected(1, 1, 1, 1, 1)
+    life.refused("EOS_DROP_NOTHING", *drop(life, "--yes"))
+
+
+def test_a_driver_that_lives_decides_no_more(life, tmp_path):
+    """It has verified every transaction, and is about to decide, when the micro-batch is dropped."""
+    life.feed()
+    life.feed()
+    with armed(life.spark, "commit.verified=hold", tmp_path / "held") as fault:
+        query = life.start()
+        fault.wait()
+        assert life.command(*drop(life, "--yes")) == 0
+        fault.release()
+        ended_by(query, "EOS_RUN_CLOSED")
+    assert life.counts() == life.expected(1, 1, 1)
+    run_smaller(life)
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        "drop.halted=die",
+        "drop.moved=die",
+        pytest.param("drop.moved=die@2", marks=pytest.mark.chaos),
+        pytest.param("drop.resumed=die", marks=pytest.mark.chaos),
+    ],
+)
+def test_killed_between_two_steps(fault, life, tmp_path):
+    """No start gets past that, and writes nothing, whatever it has planned; the command, repeated, finishes."""
+    planned(life, tmp_path)
+    killed(life, fault, tmp_path, *drop(life, "--yes"))
+    if fault == "drop.resumed=die":
+        life.refused("EOS_DROP_NOTHING", *drop(life, "--yes"))
+    else:
+        assert f"{' '.join(drop(life, '--yes'))}" in life.stopped_by("EOS_DROP_UNFINISHED")
+        shown = life.told("checkpoint", "show", str(life.checkpoint))
+        assert "EOS_DROP_UNFINISHED" in shown["next"]
+        life.refused("EOS_REPLAY_NOT_FINISHED", "replay", str(life.checkpoint), "--in-place", "--finish")
+        assert life.command(*drop(life, "--yes")) == 0
+    run_smaller(life)
+
+
+def test_the_first_micro_batch_of_a_source_of_sparks(files, sink, topic, view, spark, cluster, tmp_path, capsys):
+    """Nothing was ever decided: the query begins as it did, with the same files."""
+    out, folder = topic(), files().add(["a", "b"], ["c"])
+    query = sink(topic=out)
+    life = Life(spark, cluster, view, query, "", out, "", capsys)
+    with armed(spark, "commit.verified=fail", tmp_path / "first"):
+        query.stopped_by(folder.stream(), "fault injected")
+    assert life.command(*drop(life, "--yes")) == 0
+    assert "'startingOffsets'" in capsys.readouterr().out
+    folder.add(["d"])
+    query.run(folder.stream())
+    assert sorted(view.values(out)) == ["a", "b", "c", "d"]
+
+
+@pytest.fixture
+def copy(quiet, tmp_path) -> Path:
+    """The checkpoint of a query, with one more micro-batch that is planned."""
+    copy = tmp_path / "copy"
+    shutil.copytree(quiet.checkpoint, copy)
+    shutil.copy(copy / "offsets" / "3", copy / "offsets" / "4")
+    return copy
+
+
+def _stateful(copy: Path) -> None:
+    (copy / "state" / "0").mkdir(parents=True)
+
+
+def _elsewhere(copy: Path) -> None:
+    for log, source, to in (("commits", 3, 4), ("offsets", 4, 5)):
+        shutil.copy(copy / log / str(source), copy / log / str(to))
+
+
+def _with_a_gap(copy: Path) -> None:
+    (copy / "offsets" / "2").unlink()
+
+
+def _of_a_later_spark(copy: Path) -> None:
+    log = copy / "offsets" / "4"
+    log.write_text(log.read_text().replace("v1", "v9", 1))
+
+
+def _unknown(copy: Path) -> None:
+    (copy / "metadata").write_text(json.dumps({"id": "00000000-0000-4000-8000-000000000000"}))
+
+
+def _never_started(copy: Path) -> None:
+    shutil.rmtree(copy / "offsets")
+
+
+@pytest.mark.parametrize(
+    ("happens", "condition"),
+    [
+        (_stateful, "EOS_DROP_STATEFUL"),
+        (_elsewhere, "EOS_DROP_OTHER_SINK"),
+        (_with_a_gap, "EOS_CHECKPOINT_GAPS"),
+        (_of_a_later_spark, "EOS_CHECKPOINT_VERSION"),
+        (_unknown, "EOS_LEDGER_NO_QUERY"),
+        (_never_started, "EOS_DROP_NOTHING"),
+    ],
+)
+def test_what_is_refused(happens, condition, quiet, copy):
+    """What else would have to be taken back, and what nobody can tell; nothing is changed."""
+    words = ["checkpoint", "drop", str(copy)]
+    assert quiet.command(*words) == 1
+    happens(copy)
+    before = {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()}
+    quiet.refused(condition, *words, "--yes")
+    assert {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()} == before
+
+
+def test_another_prefix_is_refused(quiet, copy):
+    """It would look for other transactions."""
+    quiet.refused("EOS_REPLAY_OPTIONS", "checkpoint", "drop", str(copy), "--prefix", "other", "--yes")
+
+
+def test_writes_within_foreach_batch_are_refused(spark, cluster, view, sink, topic, tmp_path, capsys):
+    """What the function has written elsewhere nobody knows."""
+    source, out = topic(), topic()
+    write(cluster.bootstrap_servers, source, [(0, "a")], commit=True)
+    query = sink()
+    life = Life(spark, cluster, view, query, source, out, "", capsys)
+
+    def each(rows: DataFrame, batch: int) -> None:
+        writer = spark_eos.batch_writer(rows, batch).option("topic", out)
+        writer.option("kafka.bootstrap.servers", cluster.bootstrap_servers).save()
+
+    started = life.frame().writeStream.foreachBatch(each).option("checkpointLocation", str(query.checkpoint))
+    assert started.trigger(availableNow=True).start().awaitTermination(SECONDS)
+    newest = max(int(name) for name in numbers(query.checkpoint / "offsets") if name.isdigit())
+    shutil.copy(query.checkpoint / "offsets" / str(newest), query.checkpoint / "offsets" / str(newest + 1))
+    life.refused("EOS_DROP_OTHER_SINK", *drop(life, "--yes"))
+
+
+def test_a_checkpoint_in_an_object_store(quiet, tmp_path):
+    """Which has no checksums of Spark's, and moves a file by writing it anew."""
+    with object_store(tmp_path) as store:
+        for name in ["metadata", *(f"{log}/{n}" for log in ("offsets", "commits") for n in range(4))]:
+            store.put(f"c/{name}", (quiet.checkpoint / name).read_text())
+        store.put("c/offsets/4", (quiet.checkpoint / "offsets" / "3").read_text())
+        storage = [word for key, value in store.settings.items() for word in ("--storage", f"{key}={value}")]
+        words = ["checkpoint", "drop", f"s3a://{store.bucket}/c", *storage]
+        assert quiet.told(*words)["batch"] == 4
+        assert quiet.command(*words, "--yes") == 0
+        shown = quiet.told("checkpoint", "show", f"s3a://{store.bucket}/c", *storage)
+        assert shown["offsets"] == shown["commits"] == [0, 1, 2, 3]
+        with store.files.open_input_stream(f"{store.bucket}/c/dropped/offsets/4") as stream:
+            assert stream.read()
+        quiet.refused("EOS_DROP_NOTHING", *words, "--yes")

@@ -1,0 +1,143 @@
+"""A micro-batch that is not decided is dropped while the query runs: it is decided as it is planned anew, and each row
+is there once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from dataclasses import replace
+
+import pytest
+
+from spark_eos.errors import EosError
+from spark_eos.protocol import dropping, run
+from spark_eos.protocol.dropping import halt, resume
+from spark_eos.protocol.head import Head
+from spark_eos.protocol.marks import Unfinished
+
+from .ledger import QUERY, ports
+from .machine import Run
+from .schedule import Extras, draw
+from .world import Actor, Fault, Strike, Violation
+
+SCHEDULES = 300
+SEEDS = 1_000
+AT = ("", "commit.entered", "commit.taken", "commit.verified", "commit.decided", "open.taken", "open.published")
+NOT_DECIDED = "what is dropped is not decided"
+#: By how many rows more the micro-batch has that is planned anew.
+ANEW = (-1, 0, 2)
+#: Where the command dies: between two of its steps.
+DIES = (None, None, "halted", "moved")
+PAUSES_MS = (0, 0, 50, 2_000, 30_000)
+
+
+class Dropped:
+    """A schedule in which somebody drops the query's micro-batch, at a moment that chance chooses. Where the command
+    dies, who starts the query is told so, and runs it again."""
+
+    def __init__(self, seed: int) -> None:
+        chance = random.Random(seed)
+        schedule = draw(chance, extras=Extras())
+        strike = Fault(chance.randrange(120), Strike.OPERATOR_ABORTS, 0, chance.choice(AT))
+        self.run = Run(replace(schedule, faults=(*schedule.faults, strike)))
+        self.dies, self.pause_ms, self.anew = chance.choice(DIES), chance.choice(PAUSES_MS), chance.choice(ANEW)
+        self.dropped: list[int] = []
+        self.run.world.handlers[Strike.OPERATOR_ABORTS] = self._strike
+        self._watched = self.run.query.stopped
+        self.run.query.stopped = self._stopped
+
+    def _strike(self, actor: Actor, fault: Fault) -> bool:
+        checkpoint = self.run.query.checkpoint
+        batch = checkpoint.newest
+        if self.run.schedule.plan.runs or batch < 0 or batch in checkpoint.committed:
+            return False
+        self._command(Unfinished(QUERY, "/c", "/c", batch - 1, ()))
+        return True
+
+    def _stopped(self, error: EosError) -> None:
+        self._watched(error)
+        if error.condition == "EOS_DROP_UNFINISHED":
+            mark = next(head.marks.unfinished for head in reversed(self.run.watch.heads) if head.marks.unfinished)
+            self._command(mark)
+
+    def _command(self, mark: Unfinished) -> None:
+        self.run.world.spawn(f"operator {self.run.world.step}", "operator", lambda: self._drop(mark))
+
+    def _drop(self, mark: Unfinished) -> None:
+        own, query = ports(self.run.world, self.run.cluster), self.run.query
+        with contextlib.suppress(EosError):
+            halt(own, mark)
+            self.run.world.sleep(self.pause_ms)
+            if self._dead("halted"):
+                return
+            for driver in query.running():  # the query is stopped; what it has under way lives on
+                query._kill(driver, with_commit=False)
+            if query.checkpoint.offsets.pop(mark.dropped, None) is not None:
+                query.checkpoint.anew[mark.dropped] = self.anew
+            if self._dead("moved"):
+                return
+            resume(own, mark)
+            self.dropped.append(mark.dropped)
+
+    def _dead(self, at: str) -> bool:
+        dead = self.dies == at
+        self.dies = None if dead else self.dies
+        return dead
+
+    def play(self) -> None:
+        """Raises Violation."""
+        self.run.play()
+        if self.run.watch.ledger_lost:
+            return
+        marked: tuple[Unfinished, object] | None = None
+        for head in self.run.watch.heads:
+            mark, decided = head.marks.unfinished, _what(head)
+            if marked is not None and marked[0] == mark and marked[1] != decided:
+                raise Violation(NOT_DECIDED, f"{marked[1]}, then {decided}")
+            if mark is not None and head.decision is not None and head.decision.batch >= mark.dropped:
+                raise Violation(NOT_DECIDED, f"{decided}, when {mark.dropped} is dropped")
+            marked = None if mark is None else (mark, decided)
+
+
+def _what(head: Head) -> tuple[int, int] | None:
+    return None if head.decision is None else (head.decision.batch, head.decision.rev)
+
+
+def play(seed: int) -> Dropped:
+    dropped = Dropped(seed)
+    dropped.play()
+    return dropped
+
+
+def test_a_micro_batch_is_dropped():
+    """Whatever strikes the query and the command, in the middle of their work; often enough in vain, or half done."""
+    found = [play(seed) for seed in range(SCHEDULES)]
+    assert len([d for d in found if d.dropped]) > SCHEDULES // 5
+    assert len([d for d in found if "EOS_DROP_UNFINISHED" in d.run.query.stops]) > SCHEDULES // 30
+
+
+def _unmarked(patch: pytest.MonkeyPatch) -> None:
+    """A start that does not look at the mark runs what is about to be dropped."""
+    patch.setattr(run, "check_halts", lambda head, topic: None)
+
+
+def _unchecked(patch: pytest.MonkeyPatch) -> None:
+    """What was decided in the last moment is dropped, too."""
+    patch.setattr(dropping, "check_undecided", lambda head, batch: None)
+
+
+@pytest.mark.parametrize("mistake", [_unmarked, _unchecked])
+def test_known_mistakes_are_seen(mistake):
+    """Each is put back, and a schedule breaks what it would cost; without it, that schedule passes."""
+    for seed in range(SEEDS):
+        with pytest.MonkeyPatch.context() as patch:
+            mistake(patch)
+            try:
+                play(seed)
+            except Violation as violation:
+                assert violation.invariant == NOT_DECIDED
+                break
+    else:
+        pytest.fail(f"no schedule of {SEEDS} sees it")
+    play(seed)

@@ -1,0 +1,156 @@
+"""Where a mirror is in its source, by what both clusters and the ledger say: what is found and what is not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+
+from spark_eos.errors import EosError, KafkaError
+from spark_eos.kafka.admin.topics import Topic
+from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.kafka.ports.owners import Cluster
+from spark_eos.mirror import position
+from spark_eos.mirror.entries import MapEntry, OffsetRun, SourcePartition
+from spark_eos.mirror.map_topic import OffsetMap
+from spark_eos.mirror.origins import Origin
+from spark_eos.mirror.position import Finder, MirrorLook
+from spark_eos.protocol.head import NOBODY, Decision, Head, Pair, Probe, Verdict, Written
+from spark_eos.protocol.ranges import Direct, Range
+
+KAFKA = KafkaProperties({"bootstrap.servers": "127.0.0.1:1"})
+OTHER = KafkaProperties({"bootstrap.servers": "127.0.0.1:2"})
+
+
+def entry(first: int, end: int, partition: int = 0, target_id: str = "out-id") -> MapEntry:
+    source = SourcePartition("here", "in-id", partition)
+    return MapEntry(source, "in", first, end, "out", target_id, (OffsetRun(first, first, end - first),))
+
+
+def written(partition: int, start: int, end: int, verdict: Verdict | None = Verdict.COMMITTED) -> Written:
+    own = Written(partition, Pair(f"i{partition}", 1, 1), 1, 1, Probe("out", partition, 0), verdict)
+    return replace(own, ranges=(Range("in", partition, start, end),))
+
+
+def look(*entries: MapEntry, decided: tuple[Written, ...] = (), **changed: object) -> MirrorLook:
+    direct = Direct("here", (("in", "in-id"),), None)
+    decision = Decision(7, 0, 1, 1, 1, None, decided, direct=direct)
+    topics = {"in": Topic("in-id", 2, internal=False)}
+    known = [Origin("out", "out-id", "in", "in-id", ("here",))]
+    made = MirrorLook(OffsetMap(entries, "here"), decision, topics, known, {"out": Topic("out-id", 2, internal=False)})
+    return replace(made, **changed)
+
+
+def end(of: MirrorLook) -> position.MirrorEnd:
+    of.check_decided()
+    return of.end("q", of.unread())
+
+
+def test_where_it_ends():
+    """Each partition where its entries end; those of which nothing was mirrored at their beginning."""
+    found = end(look(entry(3, 5), entry(5, 9), entry(0, 4, 1), decided=(written(0, 5, 9),)))
+    assert (found.batch, found.offsets, found.unread) == (7, {"in": {0: 9, 1: 4}}, ())
+    found = end(look(entry(3, 5)))
+    assert (found.offsets, found.unread) == ({"in": {0: 5, 1: -2}}, (("in", 1),))
+
+
+def test_what_was_lost_is_mirrored_again():
+    """From where its range begins, with an entry before it or without any."""
+    lost = (written(0, 5, 9, Verdict.LOST), written(1, 2, 4, Verdict.LOST))
+    found = end(look(entry(3, 5), decided=lost))
+    assert (found.offsets, found.unread, found.again) == ({"in": {0: 5, 1: 2}}, (), (("in", 0), ("in", 1)))
+
+
+@pytest.mark.parametrize(
+    ("of", "why"),
+    [
+        (look(entry(0, 5), entry(4, 9)), "more than once"),
+        (look(entry(0, 5), entry(6, 9)), "nothing of the offsets 5 to 6"),
+        (look(entry(0, 5, target_id="old"), entry(5, 9)), "to several topics"),
+        (look(entry(0, 5), decided=(written(0, 5, 9),)), "ends at offset 5, and micro-batch 7 has 5 to 9"),
+        (look(decided=(written(0, 5, 9),)), "ends at offset 5, and micro-batch 7 has 5 to 9"),
+        (look(entry(0, 9), decided=(written(0, 5, 9, Verdict.LOST),)), "ends at offset 9"),
+        (look(entry(0, 5), known=[]), "never mirrored"),
+        (look(entry(0, 5), known=[Origin(t, t, "in", "in-id", ("here",)) for t in "ab"]), "to several topics"),
+        (look(entry(0, 5), sources={"in": Topic("new-id", 1, internal=False)}), "recreated since"),
+        (look(entry(0, 5), targets={"out": Topic("new-id", 2, internal=False)}), "EOS_MIRROR_TARGET_RECREATED"),
+        (look(entry(0, 5), targets={}), "EOS_MIRROR_TARGET_RECREATED"),
+    ],
+)
+def test_what_the_map_does_not_tell(of, why):
+    """A guess would lose rows, or double them."""
+    with pytest.raises(KafkaError, match=why) as caught:
+        end(of)
+    assert caught.value.condition in ("EOS_MIRROR_POSITION_UNKNOWN", "EOS_MIRROR_TARGET_RECREATED")
+
+
+@pytest.fixture
+def finder(monkeypatch) -> Finder:
+    """With a closed query, whose ledger and clusters say what `look` has; the target's partitions are empty."""
+    monkeypatch.setattr(position, "cluster_id", lambda *_: "here")
+    monkeypatch.setattr(position, "undecided", lambda *_: ())
+    monkeypatch.setattr(
+        position, "end_offsets", lambda kafka, asked, *_: {t: dict.fromkeys(p, 0) for t, p in asked.items()}
+    )
+    topics = {"in": Topic("in-id", 2, internal=False), "out": Topic("out-id", 2, internal=False)}
+    topics["map"] = Topic("map-id", 1, internal=False)
+    monkeypatch.setattr(position, "describe_topics", lambda kafka, names, **_: {name: topics[name] for name in names})
+    monkeypatch.setattr(position, "origins", lambda *_: [Origin("out", "out-id", "in", "in-id", ("here",))])
+    monkeypatch.setattr(position.OffsetMap, "read", lambda *_: OffsetMap([entry(0, 5)], "here"))
+    head = Head(NOBODY, 3, (), 5, look().decision, prefix="p")
+    ports = SimpleNamespace(ledger=SimpleNamespace(read=lambda: head))
+    monkeypatch.setattr(Cluster, "ports", lambda *_: ports)
+    return Finder("q", KAFKA, Cluster(OTHER, "ledger", "p"), "map")
+
+
+def test_a_query_that_is_closed_and_settled(finder):
+    """Nothing is done to it."""
+    assert finder.find(settle=False, wait_s=0).offsets == {"in": {0: 5, 1: -2}}
+
+
+def test_rows_in_a_partition_of_which_the_map_has_nothing(finder, monkeypatch):
+    """As of a map that was lost once, and begun anew."""
+    monkeypatch.setattr(
+        position, "end_offsets", lambda kafka, asked, *_: {t: dict.fromkeys(p, 8) for t, p in asked.items()}
+    )
+    with pytest.raises(EosError, match=r"in-1 is in the target: it has nothing of it, but out-1 has had records"):
+        finder.find(settle=False, wait_s=0)
+
+
+def test_a_map_that_is_held_by_another_mirror(finder, monkeypatch):
+    """What is behind its open transaction cannot be read."""
+
+    def ends(kafka, asked, isolation="read_committed"):
+        return {topic: dict.fromkeys(p, 8 if isolation == "read_uncommitted" else 7) for topic, p in asked.items()}
+
+    monkeypatch.setattr(position, "end_offsets", ends)
+    with pytest.raises(EosError, match=r"EOS_MIRROR_NOT_SETTLED.*another mirror"):
+        finder.find(settle=True, wait_s=0)
+
+
+@pytest.mark.parametrize(
+    ("changed", "why"),
+    [
+        ({"direct": None}, "no rows of another topic"),
+        ({"direct": Direct("elsewhere", (), None)}, "reads from cluster elsewhere, and --source is here"),
+    ],
+)
+def test_a_query_that_is_no_mirror_of_this_source(finder, monkeypatch, changed, why):
+    """Its id was mistaken for another, or the clusters were."""
+    head = Head(NOBODY, 3, (), 5, replace(look().decision, **changed), prefix="p")
+    monkeypatch.setattr(Cluster, "ports", lambda *_: SimpleNamespace(ledger=SimpleNamespace(read=lambda: head)))
+    with pytest.raises(EosError, match=why):
+        finder.find(settle=False, wait_s=0)
+
+
+@pytest.mark.parametrize("left", [True, False])
+def test_a_query_that_does_not_come_to_rest(finder, monkeypatch, left):
+    """A run that has begun meanwhile, or a transaction that stays open."""
+    head = Head("r", 3, (), 5, look().decision, prefix="p")
+    ended = SimpleNamespace(left={"one"} if left else (), head=replace(head, run=NOBODY) if left else head)
+    monkeypatch.setattr(Cluster, "ports", lambda *_: SimpleNamespace(ledger=SimpleNamespace(read=lambda: head)))
+    monkeypatch.setattr(position, "recover", lambda *_: ended)
+    for settle in (True, False):
+        with pytest.raises(EosError, match="EOS_MIRROR_NOT_SETTLED"):
+            finder.find(settle=settle, wait_s=0)

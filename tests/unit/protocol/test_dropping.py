@@ -1,0 +1,162 @@
+"""The steps of `spark-eos checkpoint drop` in the ledger, on the simulated cluster, and killed between any two."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from spark_eos.errors import ReplayError, Superseded
+from spark_eos.protocol.batch import commit
+from spark_eos.protocol.dropping import halt, resume
+from spark_eos.protocol.head import NOBODY
+from spark_eos.protocol.head_json import decode, encode
+from spark_eos.protocol.marks import Marks, Unfinished
+from spark_eos.protocol.ports import State
+from spark_eos.protocol.replaying import begin, go_back
+from tests.simulation.ledger import QUERY
+from tests.support.dying import Killed, kill
+from tests.unit.protocol.test_stops import Brokers, on_brokers, stopped
+
+FIRST, SECOND = (Unfinished(QUERY, "/c", "/c", batch - 1, ()) for batch in (0, 1))
+
+
+def test_a_micro_batch_that_is_not_decided_is_dropped():
+    """What it has open is aborted, no start gets past the mark, and then it is decided as it is planned anew."""
+
+    def steps(brokers: Brokers) -> None:
+        commit(brokers.ports(), brokers.prepared(brokers.open("r1"), 0))
+        batch, own = brokers.prepared(brokers.open("r2", 1), 1), brokers.ports()
+        before = own.ledger.read()
+        assert halt(own, SECOND) == set()
+        (pair,) = batch.pairs
+        assert brokers.state(pair) is State.COMPLETE_ABORT
+        error = stopped("EOS_DROP_UNFINISHED", lambda: brokers.open("r3", 1))
+        assert "spark-eos checkpoint drop /c --yes" in error.hint
+        assert "micro-batch 1" in error.message
+        assert not error.restart_helps
+        head = resume(own, SECOND)
+        assert (head.run, head.marks, head.decision) == (NOBODY, Marks(), before.decision)
+        commit(own, brokers.prepared(brokers.open("r4", 1), 1))
+        assert own.ledger.read().decision.batch == 1
+
+    on_brokers(steps)
+
+
+def test_a_run_that_is_alive_decides_nothing_after_that():
+    """Neither while it is unfinished, nor later, when the query has gone on or not."""
+
+    def steps(brokers: Brokers) -> None:
+        batch = brokers.prepared(brokers.open("r1"))
+        halt(brokers.ports(), FIRST)
+        assert isinstance(stopped("EOS_DROP_UNFINISHED", lambda: commit(brokers.ports(), batch)), Superseded)
+        resume(brokers.ports(), FIRST)
+        stopped("EOS_RUN_CLOSED", lambda: commit(brokers.ports(), batch))
+        after = brokers.open("r2")
+        stopped("EOS_SUPERSEDED", lambda: commit(brokers.ports(), batch))
+        commit(brokers.ports(), brokers.prepared(after))
+        assert brokers.ports().ledger.read().run == "r2"
+
+    on_brokers(steps)
+
+
+def test_a_decision_that_comes_first_is_kept():
+    """A run that decides in the last moment: the command has to take the ledger, and then reads that."""
+
+    def steps(brokers: Brokers) -> None:
+        batch = brokers.prepared(brokers.open("r1"))
+        refused = []
+
+        def drops() -> None:
+            refused.append(stopped("EOS_DROP_DECIDED", lambda: halt(brokers.ports(), FIRST)))
+
+        commit(brokers.ports("commit.decided", drops), batch)
+        (error,) = refused
+        assert isinstance(error, ReplayError)
+        assert "Start the query" in error.hint
+        (pair,) = batch.pairs
+        assert brokers.state(pair) is State.COMPLETE_COMMIT
+        assert brokers.ports().ledger.read().run == "r1"
+
+    on_brokers(steps)
+
+
+def test_what_was_decided_last_waits_for_the_next_start():
+    """A micro-batch before, whose commit was interrupted: its transaction is left alone, and the head keeps it."""
+
+    def steps(brokers: Brokers) -> None:
+        batch = brokers.prepared(brokers.open("r1"))
+        with pytest.raises(Killed):
+            commit(brokers.ports("commit.decided", kill), batch)
+        (pair,) = batch.pairs
+        halt(brokers.ports(), SECOND)
+        assert brokers.state(pair) is State.ONGOING
+        head = resume(brokers.ports(), SECOND)
+        assert head.decision.pairs == {pair}
+        brokers.open("r2", 1)
+        assert brokers.state(pair) is State.COMPLETE_COMMIT
+
+    on_brokers(steps)
+
+
+def test_killed_when_it_was_published():
+    """Repeated, it aborts what is left; and a step that is done is not done twice."""
+
+    def steps(brokers: Brokers) -> None:
+        batch = brokers.prepared(brokers.open("r1"))
+        with pytest.raises(Killed):
+            halt(brokers.ports("drop.halted", kill), FIRST)
+        (pair,) = batch.pairs
+        assert brokers.state(pair) is State.ONGOING
+        halt(brokers.ports(), FIRST)
+        assert brokers.state(pair) is State.COMPLETE_ABORT
+        with pytest.raises(Killed):
+            resume(brokers.ports("drop.resumed", kill), FIRST)
+        head = brokers.ports().ledger.read()
+        assert resume(brokers.ports(), FIRST) == head
+        assert head.marks == Marks()
+
+    on_brokers(steps)
+
+
+def test_two_commands_do_not_mix():
+    """A replay that is not finished, another micro-batch, another place: each names what has to be finished first."""
+
+    def steps(brokers: Brokers) -> None:
+        own, back = brokers.ports(), Unfinished(QUERY, "/c", "/c", 0, ("line",))
+        brokers.open("r1")
+        halt(own, FIRST)
+        elsewhere = replace(FIRST, checkpoint="/d", to="/d")
+        for step in (lambda: halt(own, elsewhere), lambda: halt(own, SECOND), lambda: go_back(own, QUERY, back)):
+            assert "checkpoint drop /c" in stopped("EOS_REPLAY_NOT_FINISHED", step).hint
+        resume(own, FIRST)
+        go_back(own, QUERY, back)
+        assert "replay /c --in-place" in stopped("EOS_REPLAY_NOT_FINISHED", lambda: halt(own, FIRST)).hint
+
+    on_brokers(steps)
+
+
+def test_a_query_that_the_ledger_does_not_know():
+    """Nobody can tell what of it is decided; and what the coordinators know of a lost ledger stays."""
+
+    def steps(brokers: Brokers) -> None:
+        stopped("EOS_LEDGER_NO_QUERY", lambda: halt(brokers.ports(), FIRST))
+        assert not list(brokers.ports().coordinator.known())
+
+    on_brokers(steps)
+
+
+def test_a_version_that_knows_only_replays_finishes_it():
+    """The mark is theirs: no start of theirs gets past it, and their replay in place has the same effect."""
+
+    def steps(brokers: Brokers) -> None:
+        commit(brokers.ports(), brokers.prepared(brokers.open("r1"), 0))
+        brokers.prepared(brokers.open("r2", 1), 1)
+        own = brokers.ports()
+        halt(own, SECOND)
+        head = own.ledger.read()
+        assert decode(encode(head)) == head
+        assert begin(own, SECOND, {}).decision.batch == 0
+        commit(own, brokers.prepared(brokers.open("r3", 1), 1))
+
+    on_brokers(steps)
