@@ -2,8 +2,8 @@
 
 ``python -m tests.chaos.soak --seconds 600 --seed 42``, or ``make soak SECONDS=600 SEED=42``. The seed decides which
 faults strike, in which order and how long they last; what they meet depends on the machine. ``--way copy`` or ``--way
-transform``, or ``WAY=…``: by the direct way. The exit code is 0 only if every row is there once, in order, and every
-stop of the query had a name.
+transform``, or ``WAY=…``: by the direct way; ``mirror``: by a mirror. The exit code is 0 only if every row is there
+once, in order, where a mirror's offset map says, and every stop of the query had a name.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from spark_eos.failpoints import IN_QUERIES
 from tests.support.histories import Anomaly, judge
 from tests.support.kafka_view import KafkaView, doubled, open_view
 from tests.support.killing import Killed, Zombie
+from tests.support.mirrors import beside, misplaced_by
 from tests.support.query import Spec
 from tests.support.recorder import Recorded, Recorder
 from tests.support.waiting import wait_for
@@ -133,7 +134,8 @@ class Soak:
 
     def start(self) -> None:
         """Start the query, most of the time with one of the protocol's points armed."""
-        self.armed = self.chance.choice([None, *IN_QUERIES])
+        points = [*IN_QUERIES, *(["prepare.mapped"] if self.spec.mirrors else [])]
+        self.armed = self.chance.choice([None, *points])
         self._launch(f"{self.armed}=hold@{self.chance.randint(1, 20)}" if self.armed else "")
 
     def _launch(self, faults: str) -> Killed:
@@ -259,7 +261,8 @@ class Soak:
         raise AssertionError(f"the input of {rows} rows was not drained:\n{text[-6000:]}")
 
     def judge(self, rows: int) -> dict[str, int]:
-        """By a plain read_committed consumer. Lost, doubled, out of order, aborted rows visible, partitions held."""
+        """By a plain read_committed consumer. Lost, doubled, out of order, aborted rows visible, partitions held; not
+        where the offset map says."""
         seen: dict[int, list[str]] = {p: [] for p in range(PARTITIONS)}
         for row in self.view.rows(self.spec.output):
             assert row.value is not None
@@ -273,6 +276,8 @@ class Soak:
             result["out of order"] += int(list(dict.fromkeys(values)) != wanted and set(values) == set(wanted))
         outputs = [topic for topic in (self.spec.output, self.spec.also) if topic]
         wait_for(lambda: not self.view.held(*outputs), "the end of every transaction", 2 * TIMEOUT_MS / 1000)
+        if self.spec.mirrors:
+            result["misplaced"] = len(misplaced_by(self.view, self.spec))
         return result
 
     def close(self) -> None:
@@ -334,11 +339,11 @@ def _query(seed: str, way: str) -> Iterator[tuple[Soak, Feeder]]:
         spec = Spec(
             cluster.bootstrap_servers,
             "input",
-            "output",
+            beside(view, "input", **{"min.insync.replicas": "2"}) if WAYS[way].get("mirrors") else "output",
             str(Path(name) / "checkpoint"),
             "soak",
             ROWS_PER_BATCH,
-            also=None if way == "copy" else "also",
+            also=None if WAYS[way].get("copies") else "also",
             available_now=False,
             sink={"transaction.timeout.ms": str(TIMEOUT_MS)},
             **WAYS[way],

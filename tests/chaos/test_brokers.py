@@ -48,7 +48,7 @@ def source(spark: SparkSession, folder: Path) -> Files:
     return Files(spark, folder / "input", VALUE).add(*[[f"{task}.{i}" for i in range(10)] for task in range(TASKS)])
 
 
-@also_by("copy")
+@also_by("copy", "mirror")
 @pytest.mark.parametrize("victim", range(BROKERS))
 @pytest.mark.parametrize("point", ["prepare.wrote", "commit.verified", "commit.decided"])
 def test_a_broker_that_dies_in_the_middle_of_a_batch(point, victim, brokers, view, way, spark, tmp_path):

@@ -59,7 +59,7 @@ def _home(view: KafkaView, name: str) -> int:
     return int(home)
 
 
-@also_by("transform")
+@also_by("transform", "mirror")
 @pytest.mark.parametrize(
     ("aim", "point", "nth"),
     [
@@ -81,7 +81,7 @@ def test_a_broker_dies_where_it_matters_most(aim: Aim, point, nth, brokers, view
     )
 
 
-@also_by("copy", "transform")
+@also_by("copy", "transform", "mirror")
 def test_all_brokers_are_killed_and_come_back(brokers, view_of_three, way, spark, tmp_path):
     """Between decision and EndTxn: decision and rows are on disk, and the transactions as open as they were."""
     scene = Scene(view_of_three, topics_of(brokers), tmp_path, way=way)
@@ -96,7 +96,7 @@ def test_all_brokers_are_killed_and_come_back(brokers, view_of_three, way, spark
     scene.strike(spark, f"commit.decided={ENTERED}", happens, heals=lambda: heal(brokers))
 
 
-@also_by("copy")
+@also_by("copy", "mirror")
 @pytest.mark.parametrize(
     ("aim", "point", "nth"),
     [

@@ -48,7 +48,7 @@ def fill(disk: Path) -> None:
             file.write(bytes(PAGE))
 
 
-@also_by("copy", "transform")
+@also_by("copy", "transform", "mirror")
 @pytest.mark.parametrize("point", ["prepare.wrote", "commit.decided"])
 def test_a_checkpoint_on_a_full_disk(point, cluster, way, spark, disk, tmp_path):
     """Spark cannot note that the micro-batch is done, and stops. When there is room, it is replayed: nothing is written
@@ -75,7 +75,7 @@ def test_a_checkpoint_on_a_full_disk(point, cluster, way, spark, disk, tmp_path)
         tell(Course(FULL, scene.went_on(since), scene.rewritten()))
 
 
-@also_by("copy", "transform")
+@also_by("copy", "transform", "mirror")
 def test_a_disk_that_is_full_before_a_batch_is_planned(cluster, way, spark, disk, tmp_path):
     """Spark cannot note where the micro-batch ends, so nothing of it is written."""
     with open_view(cluster.bootstrap_servers) as view:

@@ -30,7 +30,8 @@ ENDS_WITHIN_S = 200.0
 GOES_ON_WITHIN_S = 120.0
 #: What a query may use while it can do nothing but wait: a process that spins uses one.
 CORES = 0.5
-ROWS_TO_COME = b"1.02"
+#: The beginning of a value that no micro-batch before the third has; a mirror has more rows.
+ROWS_TO_COME, MIRRORED_ROWS_TO_COME = b"1.02", b"1.14"
 
 
 def requests_are_lost(proxy: Proxy) -> None:
@@ -70,6 +71,11 @@ def an_impossible_size(proxy: Proxy) -> None:
 def damaged_rows(proxy: Proxy) -> None:
     """In answers to Fetch."""
     proxy.flip(within=ROWS_TO_COME)
+
+
+def damaged_rows_of_a_mirror(proxy: Proxy) -> None:
+    """The same."""
+    proxy.flip(within=MIRRORED_ROWS_TO_COME)
 
 
 ONLY_WAITING = (requests_are_lost, answers_are_lost, half_open)
@@ -118,7 +124,7 @@ def strike(scene: Scene, spark, point: str, fault: Callable, network: list[Proxy
     return course
 
 
-@also_by("copy")
+@also_by("copy", "mirror")
 @pytest.mark.parametrize("point", POINTS)
 @pytest.mark.parametrize("fault", [requests_are_lost, answers_are_lost])
 def test_one_way_of_the_network_is_lost_for_a_while(
@@ -130,7 +136,7 @@ def test_one_way_of_the_network_is_lost_for_a_while(
     strike(scene, spark, point, fault, network, FOR_A_WHILE_S)
 
 
-@also_by("transform")
+@also_by("transform", "mirror")
 @pytest.mark.parametrize(
     ("fault", "point"),
     [
@@ -147,7 +153,7 @@ def test_one_way_of_the_network_is_lost_for_good(fault, point, brokers, view_of_
     assert strike(scene, spark, point, fault, network, None).sees != "waits"
 
 
-@also_by("copy", "transform")
+@also_by("copy", "transform", "mirror")
 @pytest.mark.parametrize("fault", [a_trickle, stalls])
 def test_a_network_that_lets_little_through(fault, brokers, view_of_three, network, way, spark, tmp_path):
     """A kilobyte a second, or now and then nothing for three seconds: to the end, however long that takes."""
@@ -156,7 +162,7 @@ def test_a_network_that_lets_little_through(fault, brokers, view_of_three, netwo
     strike(scene, spark, "prepare.wrote", fault, network, None)
 
 
-@also_by("transform")
+@also_by("transform", "mirror")
 @pytest.mark.parametrize("point", POINTS)
 def test_connections_that_are_half_open(point, brokers, view_of_three, network, way, spark, tmp_path):
     """A firewall has forgotten those that were there; whoever connects anew gets through."""
@@ -165,7 +171,7 @@ def test_connections_that_are_half_open(point, brokers, view_of_three, network, 
     strike(scene, spark, point, half_open, network, FOR_A_WHILE_S)
 
 
-@also_by("copy", "transform")
+@also_by("copy", "transform", "mirror")
 @pytest.mark.parametrize(
     ("fault", "point"),
     [
@@ -183,11 +189,13 @@ def test_answers_with_flipped_bytes(fault, point, brokers, view_of_three, networ
     through = ",".join(proxy.address for proxy in network)
     scene = Scene(view_of_three, topics_of(brokers), tmp_path, way=way, bootstrap_servers=through)
     flips = sum(proxy.flips for proxy in network)
+    if scene.spec.mirrors and fault is damaged_rows:
+        fault = damaged_rows_of_a_mirror
     strike(scene, spark, point, fault, network, FOR_A_WHILE_S)
     assert sum(proxy.flips for proxy in network) > flips
 
 
-@also_by("copy")
+@also_by("copy", "mirror")
 def test_one_slow_follower(brokers, view_of_three, way, spark, tmp_path):
     """It stays in sync, and what every replica has to have waits for it each time."""
     scene = Scene(view_of_three, topics_of(brokers), tmp_path, way=way)

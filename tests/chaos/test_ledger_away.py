@@ -17,7 +17,7 @@ def leader_and_others(view: KafkaView, topic: str) -> tuple[int, list[int]]:
     return partition.leader, [replica for replica in partition.replicas if replica != partition.leader]
 
 
-@also_by("transform")
+@also_by("transform", "mirror")
 @pytest.mark.parametrize(
     ("replicas", "needed", "lasts"),
     [(1, 1, 8.0), (1, 1, 25.0), (1, 1, None), (BROKERS, BROKERS, 8.0), (BROKERS, BROKERS, None)],

@@ -30,7 +30,7 @@ def reset(proxy: Proxy) -> None:
     proxy.reset_after(ANSWER_BYTES)
 
 
-@also_by("copy", "transform")
+@also_by("copy", "transform", "mirror")
 @pytest.mark.parametrize("point", POINTS)
 @pytest.mark.parametrize(("fault", "lasts"), [(cut, CUT_S), (delay, CUT_S), (reset, 0.0)])
 def test_the_network_fails(fault: Callable, lasts, point, brokers, view_of_three, proxies, way, spark, tmp_path):

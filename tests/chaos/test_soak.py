@@ -16,7 +16,7 @@ SECONDS = 25
 SEED = 1
 
 
-@also_by("copy", "transform")
+@also_by("copy", "transform", "mirror")
 def test_a_short_soak(way):
     """The program says that all is well, by its words and its exit code."""
     command = [sys.executable, "-m", "tests.chaos.soak", "--seconds", str(SECONDS), "--seed", str(SEED), "--way", way]

@@ -11,7 +11,7 @@ from spark_eos.devcluster import DevCluster
 from tests.support import query
 from tests.support.kafka_view import open_view
 from tests.support.killing import running
-from tests.support.scene import PARTITIONS, ROWS_PER_BATCH, Course, Scene, tell, topics_of
+from tests.support.scene import PARTITIONS, Course, Scene, tell, topics_of
 from tests.support.waiting import wait_for
 from tests.support.ways import also_by
 
@@ -27,7 +27,7 @@ def punctual() -> Iterator[DevCluster]:
         yield cluster
 
 
-@also_by("copy", "transform")
+@also_by("copy", "transform", "mirror")
 @pytest.mark.parametrize(
     ("point", "condition", "lost"),
     [
@@ -47,7 +47,7 @@ def test_a_driver_that_sleeps_past_the_transactions_timeout(point, condition, lo
 
         course = scene.strike(spark, f"{point}={SECOND_HALF if point == 'commit.between' else IN_BATCH_2}", sleep)
         assert course.sees == condition
-        assert course.rewritten == lost * (ROWS_PER_BATCH // PARTITIONS)
+        assert course.rewritten == lost * (scene.spec.rows_per_batch // PARTITIONS)
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +63,7 @@ def forgetful() -> Iterator[DevCluster]:
 
 
 @pytest.mark.chaos
-@also_by("copy", "transform")
+@also_by("copy", "transform", "mirror")
 @pytest.mark.parametrize(("point", "lost"), [("commit.decided", PARTITIONS), ("commit.ended", 0)])
 def test_transactional_ids_that_have_expired_before_the_replay(point, lost, forgetful, way, spark, tmp_path):
     """Killed after the decision; when the coordinator knows the ids no more, the log says what became of them."""
@@ -80,12 +80,12 @@ def test_transactional_ids_that_have_expired_before_the_replay(point, lost, forg
             since = time.time()
             scene.drain(spark)
             scene.check(query_id)
-        assert scene.rewritten() == lost * (ROWS_PER_BATCH // PARTITIONS)
+        assert scene.rewritten() == lost * (scene.spec.rows_per_batch // PARTITIONS)
         tell(Course("killed", scene.went_on(since), scene.rewritten()))
 
 
 @pytest.mark.chaos
-@also_by("transform")
+@also_by("transform", "mirror")
 def test_a_query_that_is_idle_until_its_transactional_ids_expire(forgetful, way, spark, tmp_path):
     """That of the ledger, too, which the driver has taken ahead: the next micro-batch takes it anew."""
     with open_view(forgetful.bootstrap_servers) as view:

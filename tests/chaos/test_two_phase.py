@@ -14,7 +14,7 @@ from spark_eos.kafka.config.properties import KafkaProperties
 from tests.chaos.test_kills import strike, variants
 from tests.support.kafka_view import KafkaView, open_view
 from tests.support.killing import running
-from tests.support.scene import PARTITIONS, ROWS_PER_BATCH, Scene, topics_of
+from tests.support.scene import PARTITIONS, Scene, topics_of
 from tests.support.transactions import Transaction
 from tests.support.two_phase import TWO_PHASE
 from tests.support.waiting import wait_for
@@ -109,4 +109,4 @@ def test_a_decision_that_somebody_has_aborted_is_repaired(scene, spark):
         scene.view.end_transaction(name, commit=False)
     assert scene.drain(spark) == query_id(scene)
     scene.check(query_id(scene))
-    assert 0 < scene.rewritten() < ROWS_PER_BATCH
+    assert 0 < scene.rewritten() < scene.spec.rows_per_batch

@@ -49,7 +49,7 @@ def stopped(scene: Scene, spark) -> spark_eos.Reason:
     return found
 
 
-@also_by("copy")
+@also_by("copy", "mirror")
 @pytest.mark.parametrize("log", ["offsets", "commits"])
 @pytest.mark.parametrize("point", ["commit.verified", "commit.decided"])
 def test_the_newest_file_of_a_log_is_empty(point, log, view, topic, way, spark, tmp_path):
@@ -66,7 +66,7 @@ def test_the_newest_file_of_a_log_is_empty(point, log, view, topic, way, spark, 
         scene.check(scene.drain(spark))
 
 
-@also_by("transform")
+@also_by("transform", "mirror")
 def test_the_newest_files_of_both_logs_are_gone(view, topic, way, spark, tmp_path):
     """As if the directory had not been written either: Spark plans the last micro-batch but one anew."""
     scene = Scene(view, topic, tmp_path, way=way)

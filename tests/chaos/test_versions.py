@@ -66,7 +66,7 @@ def begin_at(cluster: DevCluster, view: KafkaView, level: int) -> None:
         wait_for(lambda: time.monotonic() > heard, "what workers remember", 2 * LEVEL_S)
 
 
-@also_by("transform")
+@also_by("transform", "mirror")
 @pytest.mark.parametrize("point", [WRITING, DECIDED], ids=["writing", "decided"])
 @pytest.mark.parametrize(("was", "becomes"), [(0, 2), (2, 0), (1, 2), (2, 1)])
 def test_the_feature_changes_in_the_middle_of_a_batch(was, becomes, point, changing, view, way, spark, tmp_path):
@@ -86,7 +86,7 @@ def test_the_feature_changes_in_the_middle_of_a_batch(was, becomes, point, chang
     scene.check(scene.drain(spark))
 
 
-@also_by("transform")
+@also_by("transform", "mirror")
 def test_brokers_are_replaced_one_after_the_other(way: str, spark: SparkSession, tmp_path: Path) -> None:
     """From Kafka 3.9 to 4.1, and then the cluster's features; the query goes on, or is started again."""
     config = {"min.insync.replicas": "2"}

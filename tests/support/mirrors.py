@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka.admin import NewTopic
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
@@ -16,6 +17,7 @@ from spark_eos.mirror.plan import Targets
 from spark_eos.mirror.start import mirror
 from tests.support.direct_queries import copied
 from tests.support.kafka_view import KafkaView, Row
+from tests.support.query import Spec
 from tests.support.sink_queries import SECONDS
 from tests.support.waiting import wait_for
 
@@ -88,17 +90,44 @@ def check_same(mirror: Mirror, *topics: str) -> None:
     """Plain consumers see the same on both sides: keys, values, headers, timestamps, in the order of each partition;
     and each row is where the offset map says."""
     for topic in topics:
-        target = mirror.targets.name(topic)
-        source, result = seen(mirror.here, topic), seen(mirror.there, target)
+        source, result = seen(mirror.here, topic), seen(mirror.there, mirror.targets.name(topic))
         assert copied(result) == copied(source)
-        map_ = mirror.map()
-        by_partition: dict[int, list[Row]] = {}
-        for row in result:
-            by_partition.setdefault(row.partition, []).append(row)
-        for row in source:
-            place = map_.translate(topic, row.partition, row.offset)
-            assert (place.topic, place.partition, place.offset) == (
-                target,
-                row.partition,
-                by_partition[row.partition].pop(0).offset,
-            )
+        assert misplaced(mirror.map(), topic, mirror.targets.name(topic), source, result) == []
+
+
+def misplaced(map_: OffsetMap, topic: str, target: str, source: list[Row], result: list[Row]) -> list[str]:
+    """Rows of the source that the map translates to another place than their own, which is told by the order in the
+    partition. ``source`` and ``result``: all rows that consumers see of a topic and of its target."""
+    places: dict[int, list[int]] = {}
+    for row in reversed(result):
+        places.setdefault(row.partition, []).append(row.offset)
+    found = []
+    for row in source:
+        place = map_.translate(topic, row.partition, row.offset)
+        own = places[row.partition].pop() if places.get(row.partition) else None
+        if (place.topic, place.partition, place.offset) != (target, row.partition, own):
+            found.append(f"{row.offset} of {topic}-{row.partition} is at {own}, and translated to {place}")
+    return found
+
+
+def misplaced_by(view: KafkaView, spec: Spec) -> list[str]:
+    """See `misplaced`, of a mirror within one cluster. Where its source ends is covered, too."""
+    kafka = KafkaProperties({"bootstrap.servers": view.bootstrap_servers})
+    map_ = OffsetMap.read(kafka, cluster_of(view))
+    for (topic, partition), end in view.ends(spec.input).items():
+        map_.translate(topic, partition, end)
+    return misplaced(map_, spec.input, spec.output, view.rows(spec.input), view.rows(spec.output))
+
+
+def beside(view: KafkaView, topic: str, **config: str) -> str:
+    """Make the target of a mirror within one cluster, as its source is, with these settings; its name."""
+    partitions = view.admin.list_topics(topic, timeout=30).topics[topic].partitions
+    target = f"mirror-of-{topic}"
+    made = NewTopic(target, len(partitions), len(partitions[0].replicas), config=config)
+    view.admin.create_topics([made])[target].result(timeout=30)
+    wait_for(lambda: all(of >= 0 for of in _leaders(view, target)) and _leaders(view, target), f"leaders of {target}")
+    return target
+
+
+def _leaders(view: KafkaView, topic: str) -> list[int]:
+    return [p.leader for p in view.admin.list_topics(topic, timeout=30).topics[topic].partitions.values()]

@@ -44,6 +44,11 @@ class Proxy:
         self.restore()
 
     @property
+    def awaited(self) -> int:
+        """How many requests have come whose answer has not been passed on."""
+        return sum(of.frames[False].ended - of.passed for of in self._open)
+
+    @property
     def address(self) -> str:
         return f"127.0.0.1:{self.port}"
 
@@ -155,9 +160,11 @@ class Proxy:
             while data := await reader.read(_CHUNK):
                 if connection.forgotten:
                     continue
+                begins = connection.frames[from_broker].take(data)
+                ended = connection.frames[from_broker].ended
                 if from_broker:
                     self.answered += len(data)
-                    data = self._flipped(connection, data)
+                    data = self._flipped(begins, data)
                 await self._wait_its_turn(from_broker)
                 cut_off = from_broker and connection.left is not None and len(data) >= connection.left
                 if cut_off:
@@ -169,6 +176,8 @@ class Proxy:
                     self._loop.call_at(due, writer.write, data)
                 else:
                     await self._pass_on(writer, data)
+                if from_broker:
+                    connection.passed = ended
                 if cut_off:
                     self.resets += 1
                     return
@@ -188,9 +197,9 @@ class Proxy:
             if self._rate:
                 await asyncio.sleep(1 / _PIECES_PER_S)
 
-    def _flipped(self, connection: _Connection, data: bytes) -> bytes:
-        """The answers, with bits changed where that is asked for."""
-        places = [start + self._flip_at for start in connection.answers(data) if self._flip_at is not None]
+    def _flipped(self, begins: list[int], data: bytes) -> bytes:
+        """The answers, which begin there, with bits changed where that is asked for."""
+        places = [start + self._flip_at for start in begins if self._flip_at is not None]
         if self._flip_within and self._flip_within in data:
             places.append(data.index(self._flip_within))
         changed = bytearray(data)
@@ -208,16 +217,35 @@ class _Connection:
         self._client, self._broker = client, broker
         self.left: int | None = None
         self.forgotten = False
+        #: What has come, by whether it is from the broker; and how many answers have been passed on whole.
+        self.frames = {True: _Frames(), False: _Frames()}
+        self.passed = 0
+
+    def reset(self) -> None:
+        for writer in (self._client, self._broker):
+            _reset(writer)
+
+    def reset_broker(self) -> None:
+        _reset(self._broker)
+
+
+class _Frames:
+    """What goes in one direction."""
+
+    def __init__(self) -> None:
+        #: How many have come to their end.
+        self.ended = 0
         self._size = bytearray()
         self._skip = 0
 
-    def answers(self, data: bytes) -> list[int]:
-        """Where in these bytes from the broker answers begin; without those whose header is not all there."""
+    def take(self, data: bytes) -> list[int]:
+        """Where in these bytes requests or answers begin; without those whose header is not all there."""
         found, at = [], 0
         while at < len(data):
             if self._skip:
                 skipped = min(self._skip, len(data) - at)
                 self._skip -= skipped
+                self.ended += not self._skip
                 at += skipped
                 continue
             if not self._size and len(data) - at >= HEADER:
@@ -229,13 +257,6 @@ class _Connection:
                 self._skip = int.from_bytes(self._size, "big")
                 self._size.clear()
         return found
-
-    def reset(self) -> None:
-        for writer in (self._client, self._broker):
-            _reset(writer)
-
-    def reset_broker(self) -> None:
-        _reset(self._broker)
 
 
 def _reset(writer: asyncio.StreamWriter) -> None:

@@ -12,7 +12,7 @@ import signal
 import sys
 import threading
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -28,7 +28,7 @@ class Spec:
     """A query from one topic to another. ``shuffle``: the number of tasks after a shuffle, or None for none.
 
     ``direct``: rows do not pass through Spark; a function makes the same of them, or, with ``copies``, none does: they
-    are copied as they are.
+    are copied as they are. ``mirrors``: copies with an offset map; the output's name ends in that of the input.
     ``source`` is the format to read with; ``kafka``, Spark's own, needs its jars in ``conf``: Spark's settings of the
     program. ``sink`` are options of the sink besides, ``kafka`` properties of the clients of both sides. ``also``: a
     second output topic, which gets every row as well. ``from_group``: a new checkpoint begins at the group's offsets.
@@ -45,6 +45,7 @@ class Spec:
     shuffle: int | None = None
     direct: bool = False
     copies: bool = False
+    mirrors: bool = False
     available_now: bool = True
     master: str = "local[2]"
     source: str = "eos-kafka"
@@ -69,6 +70,8 @@ def start(spark: SparkSession, spec: Spec) -> StreamingQuery:
     begins = {"startingOffsets": "earliest"}
     if spec.from_group:
         begins = {"startingOffsets": "group", "kafka.group.id": spec.group}
+    if spec.mirrors:
+        return start_mirror(spark, spec, kafka, begins)
     if spec.direct:
         return start_direct(spark, spec, kafka, begins)
     rows = (
@@ -92,8 +95,12 @@ def start(spark: SparkSession, spec: Spec) -> StreamingQuery:
         .option("checkpointLocation", spec.checkpoint)
         .option("offsets.group.id", spec.group)
     )
-    trigger = {"availableNow": True} if spec.available_now else {"processingTime": "20 milliseconds"}
-    return writer.trigger(**trigger).start()
+    return writer.trigger(**trigger_of(spec)).start()
+
+
+def trigger_of(spec: Spec) -> dict[str, Any]:
+    """As Spark's ``trigger`` takes it."""
+    return {"availableNow": True} if spec.available_now else {"processingTime": "20 milliseconds"}
 
 
 def start_direct(spark: SparkSession, spec: Spec, kafka: dict[str, str], begins: dict[str, str]) -> StreamingQuery:
@@ -117,8 +124,24 @@ def start_direct(spark: SparkSession, spec: Spec, kafka: dict[str, str], begins:
         sink={**kafka, **spec.sink, "offsets.group.id": spec.group, "topic": spec.output if spec.copies else None},
         checkpoint=spec.checkpoint,
         transform=None if spec.copies else outgoing,
-        trigger={"availableNow": True} if spec.available_now else {"processingTime": "20 milliseconds"},
+        trigger=trigger_of(spec),
         ordered=False,  # which allows to ask for a task for each partition
+    )
+
+
+def start_mirror(spark: SparkSession, spec: Spec, kafka: dict[str, str], begins: dict[str, str]) -> StreamingQuery:
+    """The topic beside its source, on the same cluster. A task has 512 offsets, or a partition of which there are
+    more."""
+    from spark_eos.mirror.plan import Targets
+    from spark_eos.mirror.start import mirror
+
+    return mirror(
+        spark,
+        source={**kafka, **begins, "maxOffsetsPerTrigger": str(spec.rows_per_batch), "subscribe": spec.input},
+        target={**kafka, **spec.sink, "offsets.group.id": spec.group},
+        targets=Targets(prefix=spec.output.removesuffix(spec.input)),
+        checkpoint=spec.checkpoint,
+        trigger=trigger_of(spec),
     )
 
 

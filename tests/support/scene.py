@@ -22,6 +22,7 @@ from spark_eos.devcluster import DevCluster
 from tests.support import query
 from tests.support.arming import Fault, armed
 from tests.support.kafka_view import KafkaView, Row, doubled, write
+from tests.support.mirrors import beside, misplaced_by
 from tests.support.recorder import Recorded, judged
 from tests.support.waiting import wait_for
 from tests.support.ways import WAYS
@@ -29,6 +30,8 @@ from tests.support.ways import WAYS
 PARTITIONS = 4
 ROWS = 30  # in each partition
 ROWS_PER_BATCH = 50
+#: So many times as many rows, and in a micro-batch: a mirror's task takes 512 offsets, whatever their partitions.
+MORE_OF_MIRRORS = 50
 END_S = 240.0
 
 Values = dict[int, list[str]]
@@ -60,7 +63,10 @@ def topics_of(cluster: DevCluster) -> Callable[..., str]:
 
 
 class Scene:
-    """Input, output and the query between them. ``way`` is one of `WAYS`, ``spec`` are fields of its spec besides."""
+    """Input, output and the query between them. ``way`` is one of `WAYS`, ``spec`` are fields of its spec besides.
+
+    A mirror has so many more rows that each partition has a task of its own, as it has otherwise.
+    """
 
     def __init__(
         self,
@@ -73,8 +79,12 @@ class Scene:
         **spec: Any,
     ) -> None:
         self.view = view
-        self.input, self.output, also = (topic(PARTITIONS) for _ in range(3))
-        self.values: Values = {p: [self.value(p, i) for i in range(ROWS)] for p in range(PARTITIONS)}
+        fields = WAYS[way] | spec
+        mirrors = bool(fields.get("mirrors"))
+        more = MORE_OF_MIRRORS if mirrors else 1
+        self.input = topic(PARTITIONS)
+        self.output = beside(view, self.input) if mirrors else topic(PARTITIONS)
+        self.values: Values = {p: [self.value(p, i) for i in range(ROWS * more)] for p in range(PARTITIONS)}
         self.folder = folder
         self.group = f"group-of-{self.output}"
         self._noted: set[Row] = set()
@@ -84,15 +94,14 @@ class Scene:
         write(servers, self.input, rows[:half], commit=True)
         write(servers, self.input, [(p, "aborted") for p in range(PARTITIONS)], commit=False)
         write(servers, self.input, rows[half:], commit=True)
-        fields = {"bootstrap_servers": servers, "checkpoint": str(folder / "checkpoint"), "shuffle": shuffle}
-        fields |= WAYS[way] | spec
+        made = {"bootstrap_servers": servers, "checkpoint": str(folder / "checkpoint"), "shuffle": shuffle}
         self.spec = query.Spec(
             input=self.input,
             output=self.output,
-            also=None if fields.get("copies") else also,
+            also=None if fields.get("copies") else topic(PARTITIONS),
             group=self.group,
-            rows_per_batch=rows_per_batch,
-            **fields,
+            rows_per_batch=rows_per_batch * more,
+            **made | fields,
         )
 
     def value(self, partition: int, number: int) -> str:
@@ -180,7 +189,7 @@ class Scene:
         heals: Callable[[], None],
         within: float,
     ) -> Course:
-        with armed(spark, faults, self.folder / "faults") as fault:
+        with armed(spark, self._counted(faults), self.folder / "faults") as fault:
             started = query.start(spark, self.spec)
             try:
                 self._wait_for(fault, started)
@@ -203,6 +212,12 @@ class Scene:
         self.check(started.id)
         seconds = max(0.0, self.went_on(released) - (0.0 if stopped_by else lasts))
         return Course(stopped_by or "waits", seconds, self.rewritten())
+
+    def _counted(self, faults: str) -> str:
+        """A task of a mirror comes to `prepare.wrote` twice: with its rows, and with their places."""
+        if not self.spec.mirrors:
+            return faults
+        return re.sub(r"(?<=prepare\.wrote=hold@)\d+", lambda n: str(2 * int(n[0]) - 1), faults)
 
     def _wait_for(self, fault: Fault, started: StreamingQuery) -> None:
         wait_for(lambda: fault.marker.exists() or not started.isActive, f"the fault at {fault.marker.name}", 120)
@@ -229,7 +244,7 @@ class Scene:
         """Every row once, in the order of its partition; offsets published; nothing open; readers are not held.
 
         Nothing that read_committed consumers have ever seen may vanish. Other consumers see the same rows, and those
-        that were aborted besides.
+        that were aborted besides. A mirror's offset map says where each row is.
         """
         wait_for(lambda: self.view.held(self.output) == {}, "the markers")
         rows = self.view.rows(self.output)
@@ -247,6 +262,8 @@ class Scene:
         assert {row.value.decode() for row in uncommitted} == wanted
         assert self.view.group(self.group, self.input) == self.view.ends(self.input)
         assert self.view.open_transactions(query_id) == set()
+        if self.spec.mirrors:
+            assert misplaced_by(self.view, self.spec) == []
 
 
 class _After:

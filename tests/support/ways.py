@@ -1,4 +1,4 @@
-"""The ways that rows take from topic to topic: through Spark, or by ranges of offsets (`spark_eos.direct`)."""
+"""The ways that rows take from topic to topic: through Spark, or by ranges of offsets, also of a mirror."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ WAYS: dict[str, dict[str, Any]] = {
     "rows": {},
     "copy": {"direct": True, "copies": True},
     "transform": {"direct": True},
+    "mirror": {"copies": True, "mirrors": True},
 }
 
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.support.proxy import HEADER, Proxy
+from tests.support.waiting import wait_for
 
 BODY = b"an answer of a broker"
 FRAME = struct.pack(">ii", 4 + len(BODY), 7) + BODY
@@ -95,8 +96,10 @@ def test_one_direction_is_lost_and_comes_back(answers, echo, proxy, client):
     client.sendall(FRAME)
     assert is_silent(client)
     assert (len(echo.got) > before) == answers
+    assert proxy.awaited == 1
     proxy.restore()
     assert receive(client, len(FRAME)) == FRAME
+    wait_for(lambda: not proxy.awaited, "the end of the answer")
 
 
 def test_a_trickle(proxy, client):
