@@ -30,6 +30,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 import spark_eos
+from spark_eos.direct.checks import check_source
 from spark_eos.errors import ConfigError
 from spark_eos.kafka.config.librdkafka import check
 from spark_eos.kafka.config.properties import KafkaProperties
@@ -55,6 +56,14 @@ FORMATS = ("eos-kafka", "kafka")
 
 
 @dataclass(frozen=True)
+class OrderedTopicsConfig(TopicsConfig):
+    """``ordered``: the rows of a partition keep their order. If not, where no row passes through Spark, options such
+    as ``minPartitions`` let several tasks read it."""
+
+    ordered: bool = True
+
+
+@dataclass(frozen=True)
 class FromTopicsSinkConfig:
     """Where to write; without ``topic``, the column of that name is used. ``partition``: of copies, what chooses the
     partition. ``options``: further options of the sink."""
@@ -69,7 +78,7 @@ class ConsumeTransformProduceConfig:
     """The config file of this job. ``kafka``: client settings of both sides, without the prefix ``kafka.``."""
 
     kafka: KafkaProperties
-    source: TopicsConfig
+    source: OrderedTopicsConfig
     transform: TransformOrArrowConfig | Literal["none"]
     checkpoint: str
     group: str | None = None
@@ -87,6 +96,13 @@ class ConsumeTransformProduceConfig:
                 "is for copies: keys choose the partitions of transformed rows, or the column 'partition' does.",
                 "Remove it, or set 'transform: none'.",
                 ["sink", "partition"],
+            )
+        if not self.source.ordered and not self.is_direct:
+            raise Rejected(
+                "WRONG_VALUE",
+                "is for rows that do not pass through Spark: of others, 'minPartitions' splits partitions by itself.",
+                "Remove it, or set 'transform: none' or 'transform.arrow'.",
+                ["source", "ordered"],
             )
         if self.group and self.letters is not None:
             raise Rejected(
@@ -149,7 +165,10 @@ def clusters_of(config: ConsumeTransformProduceConfig, source_format: str, sink_
     topics: dict[KafkaProperties, list[str]] = {}
     required: dict[KafkaProperties, list[str]] = {}
     if source_format == "eos-kafka":
-        source = stream_options(source_settings(config, source_format)).kafka
+        reads = stream_options(source_settings(config, source_format))
+        if config.is_direct:
+            check_source(reads, ordered=config.source.ordered, unordered_by="set 'source.ordered: false'")
+        source = reads.kafka
         check(source, "consumer")
         topics.setdefault(source, []).extend(config.source.topics)
         if is_new(config.checkpoint):  # for a query that continues, the source detects losses
@@ -175,6 +194,7 @@ def start_direct(spark: SparkSession, config: ConsumeTransformProduceConfig) -> 
         transform=None if arrow is None else imported(arrow, "transform.arrow"),
         trigger=config.trigger.arguments,
         partition=config.sink.partition,
+        ordered=config.source.ordered,
     )
 
 

@@ -30,13 +30,19 @@ class Ends:
 
 
 def checked_ends(
-    source: Mapping[str, str], sink: Mapping[str, str], session: Mapping[str, str], *, ordered: bool, copies: bool
+    source: Mapping[str, str],
+    sink: Mapping[str, str],
+    session: Mapping[str, str],
+    *,
+    ordered: bool,
+    copies: bool,
+    unordered_by: str | None = None,
 ) -> Ends:
-    """From the options of both. ``session``: its settings of file systems; ``ordered``: the rows of a source
-    partition keep their order; ``copies``: records are copied as whole batches. Raises OptionError, ConnectionFailed.
+    """From the options of both. ``session``: its settings of file systems; ``ordered``, ``unordered_by``: see
+    `check_source`; ``copies``: records are copied as whole batches. Raises OptionError, ConnectionFailed.
     """
     reads, writes = bounded(stream_options(source)), sink_options(sink, session)
-    check_source(reads, ordered=ordered)
+    check_source(reads, ordered=ordered, unordered_by=unordered_by)
     check_sink(reads, writes, copies=copies)
     cluster = cluster_id(reads.kafka)
     return Ends(reads, writes, cluster, check_clusters(reads, writes, cluster))
@@ -62,8 +68,12 @@ def check_trigger(trigger: Mapping[str, object]) -> None:
         )
 
 
-def check_source(options: SourceOptions, *, ordered: bool) -> None:
-    """Refuse to read rows that are aborted later, or that lose their order. Raises OptionError."""
+def check_source(options: SourceOptions, *, ordered: bool, unordered_by: str | None = None) -> None:
+    """Refuse to read rows that are aborted later, or that lose their order. Raises OptionError.
+
+    ``ordered``: the rows of a source partition keep their order; ``unordered_by``: what users do who need no order,
+    None where it is always kept, as by mirrors.
+    """
     if options.isolation != "read_committed":
         raise OptionError(
             "EOS_OPTION_CONFLICT",
@@ -79,7 +89,9 @@ def check_source(options: SourceOptions, *, ordered: bool) -> None:
             "EOS_OPTION_CONFLICT",
             f"Option '{given[0]}' of the source lets several tasks write the rows of one partition, which then lose "
             "their order.",
-            hint="Remove it, or call spark_eos.direct with ordered=False.",
+            hint=f"Remove it, or {unordered_by}."
+            if unordered_by
+            else "Remove it: a mirror keeps the order of each partition.",
             option=given[0],
         )
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from spark_eos.direct.source import EosDirectDataSource
 
 _NAME = "eos-kafka-direct"
+_UNORDERED_BY = "call spark_eos.direct with ordered=False"
 
 
 def direct(
@@ -97,7 +98,14 @@ def _plan(
     from spark_eos.storage.settings import of_session
 
     copies = transform is None and partition == SAME
-    ends = checked_ends(_texts(source), _texts(sink), of_session(spark), ordered=ordered, copies=copies)
+    ends = checked_ends(
+        _texts(source),
+        _texts(sink),
+        of_session(spark),
+        ordered=ordered,
+        copies=copies,
+        unordered_by=_UNORDERED_BY,
+    )
     reads, writes = ends.source, ends.sink
     check_rule(partition, writes, copies=transform is None)
     if transform is None:

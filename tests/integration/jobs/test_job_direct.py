@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import os
+import re
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -19,22 +23,25 @@ from tests.support.kafka_view import KafkaView
 CONF = Path(__file__).parents[3] / "conf"
 CONFIG = """\
 kafka: {{bootstrap.servers: "{servers}"}}
-source: {{topics: [{source}]}}
+source: {{topics: [{source}]{reads}}}
 transform: {transform}
 sink: {{topic: {target}}}
 group: {target}-group
 checkpoint: {folder}/checkpoint
 trigger: {{availableNow: true}}
+spark: {{spark.master: "local[2]", spark.ui.enabled: false, spark.driver.host: 127.0.0.1,
+         spark.driver.bindAddress: 127.0.0.1}}
 """
 
 
 @pytest.fixture
 def config(view: KafkaView, topic, tmp_path: Path):
-    """``config("none")``: a job between two new topics, and these topics."""
+    """``config("none")``: a job between two new topics, and these topics; ``reads``: further keys of the source."""
 
-    def make(transform: str) -> tuple[ConsumeTransformProduceConfig, str, str]:
+    def make(transform: str, reads: str = "") -> tuple[ConsumeTransformProduceConfig, str, str]:
         source, target = topic(2), topic(2)
         places = {"servers": view.bootstrap_servers, "source": source, "target": target, "folder": tmp_path}
+        places |= {"reads": reads}
         file = tmp_path / "job.yaml"
         file.write_text(CONFIG.format(transform=transform, **places))
         return load(file, ConsumeTransformProduceConfig), source, target
@@ -98,6 +105,38 @@ def test_a_wrong_transform_is_told_by_its_key(transform, config):
     with pytest.raises(ConfigError) as caught:
         config(transform)
     assert caught.value.parameters["key"].startswith("transform")
+
+
+def test_several_tasks_read_a_partition_where_its_order_is_not_asked_for(config, view, write):
+    """Every row once, by more tasks than the source has partitions; the line of a micro-batch in Spark's log says how
+    much was written, and from how many ranges."""
+    job, source, target = config("none", ", ordered: false, options: {minPartitions: 6}")
+    for p in range(2):
+        write(source, *(b"%d.%d" % (p, i) for i in range(600)), partition=p)
+    done = run(job, "--verbose")
+    assert done.returncode == 0, done.stderr
+    found = re.search(r"batch=1 rows=1200 bytes=(\d+) ranges=6 tasks=6 ", done.stderr)
+    assert found, done.stderr
+    assert int(found[1]) > 0
+    assert sorted(view.values(target)) == sorted(f"{p}.{i}" for p in range(2) for i in range(600))
+
+
+def test_the_order_of_a_partition_is_given_up_only_by_the_jobs_own_key(config):
+    """Which the refusal names, before Spark starts."""
+    job, _, _ = config("none", ", options: {minPartitions: 6}")
+    done = run(job)
+    assert done.returncode == 1
+    assert "EOS_OPTION_CONFLICT" in done.stderr
+    assert "set 'source.ordered: false'" in done.stderr
+    assert "starting Spark" not in done.stderr
+
+
+def run(job: ConsumeTransformProduceConfig, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """The job as a program, to its end."""
+    file = Path(job.checkpoint).with_name("job.yaml")
+    command = [sys.executable, "-m", "jobs.consume_transform_produce", "--conf", str(file), *arguments]
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("PYSPARK")} | {"SPARK_LOCAL_IP": "127.0.0.1"}
+    return subprocess.run(command, cwd=CONF.parent, env=environment, capture_output=True, text=True, timeout=180)
 
 
 def test_sparks_own_connector_has_no_part_in_it(config):

@@ -56,6 +56,17 @@ def test_what_takes_the_order_of_a_partition_has_to_be_asked_for():
         check_source(source(**{name: 4}), ordered=False)
 
 
+def test_whoever_starts_the_query_says_how_to_ask_for_it():
+    """A job has a key of its own for it; a mirror, which keeps the order, has none."""
+    for how, hint in (
+        ("set 'source.ordered: false'", "Remove it, or set 'source.ordered: false'."),
+        (None, "Remove it: a mirror keeps the order of each partition."),
+    ):
+        with pytest.raises(OptionError) as caught:
+            check_source(source(minPartitions=4), ordered=True, unordered_by=how)
+        assert caught.value.hint == hint
+
+
 def test_what_chooses_the_partition_of_a_copy():
     """Its own number, or its key, where a partitioner looks at it."""
     with pytest.raises(OptionError, match="EOS_OPTION_PARTITION"):
