@@ -15,12 +15,12 @@ from tests.support.waiting import wait_for
 ROWS = 600  # of a partition: more than what shares a task
 
 
-def feed(write, query: Direct, partitions: int) -> list[bytes]:
+def feed(write, query: Direct, partitions: int, rows: int = ROWS) -> list[bytes]:
     """Rows for each partition, in two record batches; all of them."""
     for p in range(partitions):
-        for half in (range(ROWS // 2), range(ROWS // 2, ROWS)):
+        for half in (range(rows // 2), range(rows // 2, rows)):
             write(query.source, *(b"%d.%03d" % (p, i) for i in half), partition=p)
-    return [b"%d.%03d" % (p, i) for p in range(partitions) for i in range(ROWS)]
+    return [b"%d.%03d" % (p, i) for p in range(partitions) for i in range(rows)]
 
 
 def lose(query: Direct, count: int, folder, transform=None) -> str:
@@ -46,6 +46,22 @@ def test_what_was_lost_is_written_again_and_nothing_else(transform, direct, writ
     query.run(transform)
     assert query.values() == wanted
     assert len(view.rows(query.target, committed=False)) == before + ROWS
+
+
+@pytest.mark.parametrize("transform", [None, shouted])
+def test_a_lost_transaction_of_several_partitions_is_written_again(transform, direct, write, view, tmp_path):
+    """Few rows, whose ranges share one task: each partition has its own again, in order."""
+    query = direct(3)
+    wanted = feed(write, query, 3, rows=100)
+    lose(query, 1, tmp_path, transform)
+    assert query.rows() == []
+    before = len(view.rows(query.target, committed=False))
+    assert before == len(wanted), "one transaction has all"
+    query.run(transform)
+    seen = [(row.partition, row.value) for row in query.rows()]
+    for p in range(3):
+        assert [value for partition, value in seen if partition == p] == wanted[100 * p : 100 * (p + 1)]
+    assert len(view.rows(query.target, committed=False)) == 2 * before
 
 
 def test_a_repair_does_not_mind_how_ranges_are_dealt_to_tasks(direct, write, view, tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -15,10 +16,17 @@ from tests.support.mirrors import Mirror
 from tests.support.transactions import arrow_producers
 
 
+@pytest.fixture(scope="session")
+def version(request: pytest.FixtureRequest) -> dict[str, Any]:
+    """What a cluster of the same version as `cluster` is made with."""
+    kafka, level = (request.config.getoption(f"--{what}-version") for what in ("kafka", "transaction"))
+    return {"version": kafka, "features": {} if level is None else {"transaction.version": level}}
+
+
 @pytest.fixture(scope="package")
-def other() -> Iterator[DevCluster]:
+def other(version: dict[str, Any]) -> Iterator[DevCluster]:
     """Another cluster, of one broker, which creates topics that somebody asks for, as Kafka does by default."""
-    with DevCluster(config={"auto.create.topics.enable": "true"}) as running:
+    with DevCluster(config={"auto.create.topics.enable": "true"}, **version) as running:
         yield running
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import Producer
@@ -29,9 +30,9 @@ def proxy() -> Iterator[Proxy]:
 
 
 @pytest.fixture
-def behind(proxy: Proxy) -> Iterator[DevCluster]:
+def behind(proxy: Proxy, version: dict[str, Any]) -> Iterator[DevCluster]:
     """The target, one broker."""
-    with DevCluster(proxies=[proxy.port]) as cluster:
+    with DevCluster(proxies=[proxy.port], **version) as cluster:
         proxy.upstream = cluster.broker(0).proxied_port
         yield cluster
 
