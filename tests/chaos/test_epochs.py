@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 from kafka.protocol.producer.transaction import InitProducerIdRequest
+from pyspark.sql.streaming import StreamingQuery
 
+import spark_eos
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.kafka.producer.librdkafka import LibrdkafkaProducer
@@ -89,16 +91,23 @@ def test_transactions_are_ended_across_the_change_of_the_producer_id(view, clust
     assert view.values(out) == ["before", *(str(i) for i in range(12) if i % 3)]
 
 
-def test_a_query_goes_on_when_its_ids_run_out_of_epochs(view, cluster, topic, spark, tmp_path):
+@pytest.mark.parametrize("way", ["rows", "copy"])
+def test_a_query_goes_on_when_its_ids_run_out_of_epochs(way, view, cluster, topic, spark, tmp_path):
     """Those of its tasks, and the one of its ledger."""
     checkpoint = str(tmp_path / "checkpoint")
     source, out, ledger = topic(), topic(), topic(1, cleanup_policy="compact")
     options = {"kafka.bootstrap.servers": cluster.bootstrap_servers}
-    reading = {"subscribe": source, "startingOffsets": "earliest", "minPartitions": 1}
-    rows = spark.readStream.format("eos-kafka").options(**options, **reading).load()
-    sink = {"topic": out, "ledger.topic": ledger, "checkpointLocation": checkpoint}
-    writer = rows.select("value").writeStream.format("eos-kafka").options(**options, **sink)
+    reading = {**options, "subscribe": source, "startingOffsets": "earliest"}
+    sink = {**options, "topic": out, "ledger.topic": ledger}
+    trigger = {"processingTime": "20 milliseconds"}
     expected: list[str] = []
+
+    def start() -> StreamingQuery:
+        if way == "copy":
+            return spark_eos.direct(spark, source=reading, sink=sink, checkpoint=checkpoint, trigger=trigger)
+        rows = spark.readStream.format("eos-kafka").options(**reading, minPartitions=1).load()
+        writer = rows.select("value").writeStream.format("eos-kafka").options(**sink, checkpointLocation=checkpoint)
+        return writer.trigger(**trigger).start()
 
     def feed() -> None:
         """One more micro-batch."""
@@ -108,7 +117,7 @@ def test_a_query_goes_on_when_its_ids_run_out_of_epochs(view, cluster, topic, sp
         assert query.exception() is None
 
     with judged(view, of_topics(view, out, source, checkpoint)):
-        query = writer.trigger(processingTime="20 milliseconds").start()
+        query = start()
         try:
             for _ in range(3):
                 feed()
