@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 from spark_eos.protocol.head import Pair
 from spark_eos.protocol.ports import State
@@ -270,10 +271,10 @@ def _smaller(schedule: Schedule) -> Iterator[Schedule]:
         yield replace(schedule, first_epoch=0)
     if plan.runs > 1:
         yield replace(schedule, plan=replace(plan, runs=plan.runs - 1))
-    if plan.transaction_version != 2:
-        yield replace(schedule, plan=replace(plan, transaction_version=2))
-    if plan.lingering:
-        yield replace(schedule, plan=replace(plan, lingering=False))
+    plainer: dict[str, Any] = {"transaction_version": 2, "lingering": False, "topics": ()}
+    for name, value in plainer.items():
+        if getattr(plan, name) != value:
+            yield replace(schedule, plan=replace(plan, **{name: value}))
 
 
 def broken(schedule: Schedule) -> str | None:
