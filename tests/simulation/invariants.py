@@ -89,10 +89,10 @@ class Watch:
             return
         if commit and pair not in self.decided:
             raise Violation(DECIDED, f"{pair} was committed by {cause}, and no decision names it")
-        logs = (self.cluster.log(place) for place in after.places)
-        self.lost.ended(pair, before.started_ms, self.of.world.acting if commit else None, logs)
         if pair in self.may_reopen and (self.fates[pair] or not commit):
             return  # of what was committed then, no row can be in it that is new (NOT_DOUBLED)
+        logs = (self.cluster.log(place) for place in after.places)
+        self.lost.ended(pair, before.started_ms, self.of.world.acting if commit else None, logs)
         ours = cause.startswith(("EndTxn", "InitProducerId by cleaner"))
         # What is broken may be aborted, as its rows are written again; so they are once the ledger was lost.
         if not commit and pair in self.decided and ours and not self.ledger_lost and self._is_whole(pair, after):
