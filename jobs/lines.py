@@ -68,7 +68,7 @@ class Batch:
     def of(cls, progress: StreamingQueryProgress) -> Batch:
         sources = [(_json(source.latestOffset), _json(source.endOffset)) for source in progress.sources]
         observed = progress.observedMetrics.get(_OUT)
-        direct = any("#cluster" in end for _, end in sources)
+        direct = any("#direct" in end for _, end in sources)
         read = sum(_behind(_json(source.endOffset), _json(source.startOffset)) for source in progress.sources)
         return cls(
             number=progress.batchId,

@@ -115,16 +115,23 @@ class Checkpoint:
     def topic_ids(self, batch: int) -> dict[str, str]:
         """Topic → id, by the offset log of a micro-batch, of the sources that write them there."""
         found: dict[str, str] = {}
-        for ids in self._marks(batch, "#ids"):
+        for ids, _ in self._marks(batch, "#ids"):
             found |= {topic: id_ for topic, id_ in ids.items() if isinstance(id_, str)}
+        return found
+
+    def cluster_ids(self, batch: int) -> dict[str, str]:
+        """Topic → id of its cluster, by the offset log of a micro-batch, of the sources that note it there."""
+        found: dict[str, str] = {}
+        for cluster, line in self._marks(batch, "#cluster"):
+            found |= {topic: str(cluster.get("id")) for topic in line if not topic.startswith("#")}
         return found
 
     def source_groups(self, batch: int) -> set[str]:
         """The consumer groups to which the sources of the query report by themselves."""
-        return {str(group.get("id")) for group in self._marks(batch, "#group")}
+        return {str(group.get("id")) for group, _ in self._marks(batch, "#group")}
 
-    def _marks(self, batch: int, name: str) -> Iterator[dict[str, Any]]:
-        """What our sources have written under this name to the offset log of a micro-batch."""
+    def _marks(self, batch: int, name: str) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+        """What our sources have written under this name to the offset log of a micro-batch, each with its line."""
         for line in self.sources(batch):
             try:
                 raw: Any = json.loads(line)
@@ -132,7 +139,7 @@ class Checkpoint:
                 continue  # `kafka_offsets` tells of it
             found = raw.get(name) if isinstance(raw, dict) else None
             if isinstance(found, dict):
-                yield found
+                yield found, raw
 
     def read(self, name: str) -> str | None:
         """The text of a file; None where it is not there."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from spark_eos.direct.plan import DirectPlan
-from spark_eos.errors import CheckpointError, OptionError, TopicError
+from spark_eos.errors import OptionError, TopicError
 from spark_eos.kafka.admin.topics import cluster_id, topic_partitions
 from spark_eos.options.parse import SinkOptions, SourceOptions, sink_options, stream_options
 from spark_eos.source.planning import OffsetRange
@@ -182,17 +182,3 @@ def check_targets(plan: DirectPlan, ranges: Iterable[OffsetRange]) -> None:
                 topic=target,
                 partitions=there[target],
             )
-
-
-def check_cluster(noted: str | None, now: str) -> None:
-    """The offsets of a checkpoint are of one cluster. Raises CheckpointError (EOS_SOURCE_CLUSTER_CHANGED)."""
-    if noted and now and noted != now:
-        raise CheckpointError(
-            "EOS_SOURCE_CLUSTER_CHANGED",
-            f"The checkpoint has offsets of cluster {noted}, and 'kafka.bootstrap.servers' of the source are of {now}.",
-            hint="At the same offsets, another cluster has other rows, so 'failOnDataLoss' does not matter here. "
-            "Correct the servers. To read from the other cluster, begin with a new checkpoint, whose 'startingOffsets' "
-            "are offsets of that cluster: these here say nothing about it.",
-            noted=noted,
-            now=now,
-        )

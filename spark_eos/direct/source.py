@@ -7,7 +7,7 @@ class that is made for the query.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -16,13 +16,14 @@ from pyspark.sql.types import IntegerType, LongType, StringType, StructField, St
 
 from spark_eos.by_value import by_value
 from spark_eos.datasource import EosKafkaDataSource
-from spark_eos.direct.checks import check_cluster, check_targets
+from spark_eos.direct.checks import check_targets
 from spark_eos.direct.plan import DirectPlan
 from spark_eos.events import NOWHERE, Events
 from spark_eos.kafka.admin.topics import cluster_id
 from spark_eos.protocol.ranges import Range
 from spark_eos.source import offsets as formats
 from spark_eos.source import planning
+from spark_eos.source.losses import check_cluster
 from spark_eos.source.offsets import Position, TopicIds
 from spark_eos.source.reader import EosKafkaStreamReader, SparkOffset
 from spark_eos.spark import ReadLimit
@@ -99,8 +100,7 @@ class RangesOfTask(InputPartition):
 
 
 class DirectStreamReader(EosKafkaStreamReader):
-    """Plans as `EosKafkaStreamReader` does. Its offsets also name the cluster: another one has other rows at the same
-    offsets, even where a topic of that name is there."""
+    """Plans as `EosKafkaStreamReader` does."""
 
     def __init__(self, plan: DirectPlan, events: Events = NOWHERE) -> None:
         super().__init__(plan.source, events)
@@ -111,13 +111,11 @@ class DirectStreamReader(EosKafkaStreamReader):
         return DirectStreamReader, (self._plan, self._events)
 
     def _position(self, offsets: PartitionOffsets, ids: TopicIds) -> Position:
-        return Position(offsets, ids, self._options.report_group, self._plan.cluster)
+        return replace(super()._position(offsets, ids), direct=True)
 
     @hidden_traceback()
     def latestOffset(self, start: SparkOffset | None = None, limit: ReadLimit | None = None) -> SparkOffset:
-        """Raises CheckpointError where ``start`` is of another cluster."""
-        if start is not None:
-            check_cluster(formats.from_spark(start).cluster, self._plan.cluster)
+        """Counts what is planned, beside what the base does."""
         end = super().latestOffset(start, limit)
         self._offsets = None if start is None else sum(r.end - r.start for r in self._between(start, end))
         return end

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 import time
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -13,7 +12,7 @@ from spark_eos.checkpoint import Checkpoint
 from spark_eos.errors import CheckpointError, KafkaError, OptionError, TopicError
 from spark_eos.kafka.admin.configs import BrokerConfig, broker_config
 from spark_eos.kafka.admin.groups import active_members
-from spark_eos.kafka.admin.topics import allowed_operations, describe_topic, describe_topics
+from spark_eos.kafka.admin.topics import allowed_operations, cluster_id, describe_topic, describe_topics
 from spark_eos.kafka.codes import UNAUTHORIZED
 from spark_eos.kafka.config.librdkafka import check
 from spark_eos.kafka.config.properties import KafkaProperties
@@ -151,17 +150,28 @@ def check_group(kafka: KafkaProperties, group: str) -> None:
         )
 
 
-def _check_same_topics(kafka: KafkaProperties, group: str, topics: Iterable[str], ids: Mapping[str, str]) -> None:
-    """A group must not get the offsets of another cluster's topic."""
-    here = describe_topics(kafka, topics, missing_ok=True)
-    foreign = [topic for topic, found in here.items() if ids.get(topic, found.id) != found.id]
+def _check_same_cluster(options: SinkOptions, checkpoint: Checkpoint, batch: int, *, is_new: bool) -> None:
+    """A group must not get the offsets of another cluster's topics.
+
+    Where the offset log does not say on which cluster a topic is, its id tells, if the group ``is_new`` to the query:
+    later, another id is that of a topic that was created anew.
+    """
+    assert options.group_id is not None
+    here, noted = cluster_id(options.kafka), checkpoint.cluster_ids(batch)
+    foreign = {topic for topic, cluster in noted.items() if here and cluster != here}
+    if is_new:
+        ids = checkpoint.topic_ids(batch)
+        unsure = [topic for topic in ids if not here or topic not in noted]
+        there = describe_topics(options.kafka, unsure, missing_ok=True) if unsure else {}
+        foreign |= {topic for topic, found in there.items() if ids[topic] != found.id}
     if foreign:
         raise KafkaError(
             "EOS_GROUP_OF_OTHER_TOPICS",
-            f"The query reads {', '.join(foreign)} on another cluster than {kafka.bootstrap_servers}, to which it "
-            f"writes, and which has a topic of that name, too: the offsets for group {group} would count for that one.",
-            hint="Remove 'offsets.group.id'; for the lag of the source, see the query's progress.",
-            group=group,
+            f"The query reads {', '.join(sorted(foreign))} on another cluster than {options.kafka.bootstrap_servers}, "
+            f"to which it writes: offsets for group {options.group_id} would count for topics of the same name here.",
+            hint="Nothing was written. Remove 'offsets.group.id' from the sink; set it for the source, which reports "
+            "to a group on its own cluster.",
+            group=options.group_id,
         )
 
 
@@ -199,15 +209,16 @@ def _check_checkpoint(options: SinkOptions, facts: Facts, checkpoint: Checkpoint
         raise checkpoint.elsewhere()
     planned, done = checkpoint.last_batch("offsets"), checkpoint.last_batch("commits")
     if planned is not None and options.group_id:
-        offsets = checkpoint.kafka_offsets(planned)
+        checkpoint.kafka_offsets(planned)
         if options.group_id in checkpoint.source_groups(planned):
             raise _group_of_both(options.group_id)
-        if done is None:  # later, another id is that of a topic that was created anew
-            _check_same_topics(options.kafka, options.group_id, offsets, checkpoint.topic_ids(planned))
     _check_ids(options.kafka, ledger_name(options.prefix, query))
     ledger = KafkaLedger(options.kafka, options.ledger_topic, facts.ledger_partitions, options.prefix, query)
     head = ledger.read()
     check_halts(head, options.topic)
+    if planned is not None and options.group_id:
+        known = head is not None and head.decision is not None and head.decision.group == options.group_id
+        _check_same_cluster(options, checkpoint, planned, is_new=done is None or not known)
     if head is not None and options.ledger_begin is not None and head.driver != facts.driver:
         _warn_of_begin(query, options.ledger_begin)
     if done is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from spark_eos.errors import DataLossError
+from spark_eos.errors import CheckpointError, DataLossError
 from spark_eos.log import logger
 
 
@@ -43,3 +43,18 @@ def data_loss(topic: str, partition: int, expected: int, found: int | None, what
         expected=expected,
         found=found,
     )
+
+
+def check_cluster(noted: str | None, now: str) -> None:
+    """The offsets of a checkpoint are of one cluster, ``noted`` there, if it is; ``now`` is that of the servers, if
+    brokers tell. Raises CheckpointError (EOS_SOURCE_CLUSTER_CHANGED)."""
+    if noted and now and noted != now:
+        raise CheckpointError(
+            "EOS_SOURCE_CLUSTER_CHANGED",
+            f"The checkpoint has offsets of cluster {noted}, and 'kafka.bootstrap.servers' of the source are of {now}.",
+            hint="At the same offsets, another cluster has other rows, so 'failOnDataLoss' does not matter here. "
+            "Correct the servers. To read from the other cluster, begin with a new checkpoint, whose 'startingOffsets' "
+            "are offsets of that cluster: these here say nothing about it.",
+            noted=noted,
+            now=now,
+        )

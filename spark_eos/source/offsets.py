@@ -3,10 +3,11 @@
 In the source: ``{topic: {partition: offset}}``, ends exclusive. In the offset log: the JSON of the built-in source,
 with partitions as strings, plus the ids of the topics under a key that cannot be a topic::
 
-    {"#ids": {"flights": "6xQ…"}, "flights": {"0": 23, "1": 5}}
+    {"#cluster": {"id": "5L6…"}, "#ids": {"flights": "6xQ…"}, "flights": {"0": 23, "1": 5}}
 
+``"#cluster"`` is the id of the cluster, where brokers have one: the same offsets are other rows on another one.
 ``"#group": {"id": "…"}`` is there, too, if the source reports to a consumer group, so that the sink can tell; and
-``"#cluster": {"id": "…"}`` of queries of the direct way.
+``"#direct": {}`` of queries of the direct way, so that whoever sees their progress knows that Spark's rows are ranges.
 Spark compares offsets as JSON text: the order of keys is fixed here.
 """
 
@@ -26,17 +27,19 @@ MARK = "#"
 _IDS = MARK + "ids"
 _GROUP = MARK + "group"
 _CLUSTER = MARK + "cluster"
+_DIRECT = MARK + "direct"
 
 
 @dataclass(frozen=True)
 class Position:
-    """The position of a query: one line of the offset log. ``ids`` is empty if the log has none. ``group`` is only
-    written. ``cluster``: the id of the cluster, where it is noted."""
+    """The position of a query: one line of the offset log. ``ids`` is empty if the log has none. ``group`` and
+    ``direct`` are only written. ``cluster``: the id of the cluster, where it is noted."""
 
     offsets: PartitionOffsets
     ids: TopicIds = field(default_factory=dict)
     group: str | None = None
     cluster: str | None = None
+    direct: bool = False
 
 
 def to_spark(position: Position) -> dict[str, dict[str, Any]]:
@@ -46,6 +49,8 @@ def to_spark(position: Position) -> dict[str, dict[str, Any]]:
     topics = {topic: {str(p): offsets[topic][p] for p in sorted(offsets[topic])} for topic in sorted(offsets)}
     noted = {_CLUSTER: position.cluster, _GROUP: position.group}
     marks: dict[str, dict[str, Any]] = {name: {"id": value} for name, value in noted.items() if value}
+    if position.direct:
+        marks[_DIRECT] = {}
     return {**marks, _IDS: ids, **topics} if ids else {**marks, **topics}
 
 

@@ -35,7 +35,7 @@ from spark_eos.source import planning
 from spark_eos.source.group import GroupReport
 from spark_eos.source.lag import LagWatch
 from spark_eos.source.limits import resolve_start
-from spark_eos.source.losses import Losses, data_loss
+from spark_eos.source.losses import Losses, check_cluster, data_loss
 from spark_eos.source.offsets import Position, TopicIds
 from spark_eos.source.sizes import Sizes, look_at
 from spark_eos.source.watch import Topics, TopicWatch
@@ -114,18 +114,21 @@ class EosKafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @hidden_traceback()
     def latestOffset(self, start: SparkOffset | None = None, limit: ReadLimit | None = None) -> SparkOffset:
         """Where the next micro-batch ends; ``start`` itself when there is nothing to do. What is before ``start`` has
-        been processed by then, whatever the sink. Both are missing where Spark has no admission control."""
+        been processed by then, whatever the sink. Both are missing where Spark has no admission control.
+
+        Raises CheckpointError (EOS_SOURCE_CLUSTER_CHANGED), DataLossError."""
         self._hint()
         start = start or self._reached or self.initialOffset()
+        position = formats.from_spark(start)
+        check_cluster(position.cluster, self._watch.topics().cluster)
         may_be_the_last = limit is None or isinstance(limit, ReadAllAvailable)
         limit = limit or self.getDefaultReadLimit()
         if self._group is not None:
-            self._group.reach(formats.from_spark(start).offsets)
+            self._group.reach(position.offsets)
         once = may_be_the_last and self._start_stays()
         if not self._begun and not once and start == self._initial:
             self._begun = True
             return start
-        position = formats.from_spark(start)
         ends = self._watch.ends()
         if self._lag.watch(ends) and self._events:
             report = self._lag.report(position.offsets, ends, self._losses.count)
@@ -149,7 +152,8 @@ class EosKafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @hidden_traceback()
     def partitions(self, start: SparkOffset, end: SparkOffset) -> list[planning.Task]:
-        """The ranges of one micro-batch. Raises DataLossError (EOS_SOURCE_DATA_LOSS) before any task."""
+        """The ranges of one micro-batch. Raises DataLossError (EOS_SOURCE_DATA_LOSS) and CheckpointError
+        (EOS_SOURCE_CLUSTER_CHANGED) before any task."""
         reads = self._logged(start, end)
         if reads:
             reads = self._readable(reads, formats.from_spark(end), planned_now=end == self._planned)
@@ -184,7 +188,7 @@ class EosKafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _position(self, offsets: PartitionOffsets, ids: TopicIds) -> Position:
         """A line for the offset log."""
-        return Position(offsets, ids, self._options.report_group)
+        return Position(offsets, ids, self._options.report_group, self._watch.topics().cluster)
 
     def _logged(self, start: SparkOffset, end: SparkOffset) -> list[planning.OffsetRange]:
         """The ranges of a micro-batch as the offset log has them, whatever is left of them."""
@@ -270,14 +274,17 @@ class EosKafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return not gone
 
     def _check_there(self, position: Position, there: Topics) -> None:
-        self._check_lives(position, there.ids)
+        self._check_lives(position, there)
         for topic, partitions in position.offsets.items():
             for p, offset in partitions.items():
                 if p not in there.partitions.get(topic, ()):
                     self._losses.report(data_loss(topic, p, offset, None, self._why_not_there(topic)))
 
-    def _check_lives(self, position: Position, ids: TopicIds) -> None:
-        """A topic that was created anew has nothing of what the query has not read of the old one."""
+    def _check_lives(self, position: Position, there: Topics) -> None:
+        """A topic that was created anew has nothing of what the query has not read of the old one; nor has one of the
+        same name on another cluster, which nobody may take for the same."""
+        check_cluster(position.cluster, there.cluster)
+        ids = there.ids
         for topic, known in position.ids.items():
             if _differ(known, ids.get(topic)):
                 p, offset = min(position.offsets[topic].items())
@@ -317,7 +324,7 @@ class EosKafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self, reads: list[planning.OffsetRange], logged: Position, *, planned_now: bool
     ) -> list[planning.OffsetRange]:
         there = self._watch.topics(now=not planned_now)
-        self._check_lives(logged, there.ids)
+        self._check_lives(logged, there)
         kept = []
         for r in reads:
             if r.partition not in there.partitions.get(r.topic, ()):

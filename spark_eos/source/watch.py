@@ -7,7 +7,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from spark_eos.errors import TopicError
-from spark_eos.kafka.admin.topics import TIMEOUT_S, begin_offsets, describe_topics, end_offsets, offsets_at, topic_names
+from spark_eos.kafka.admin.topics import (
+    TIMEOUT_S,
+    begin_offsets,
+    cluster_heard,
+    describe_topics,
+    end_offsets,
+    offsets_at,
+    topic_names,
+)
 from spark_eos.kafka.config.librdkafka import check
 from spark_eos.kafka.config.properties import Isolation, KafkaProperties
 from spark_eos.options.selection import Pattern, Selection
@@ -24,10 +32,12 @@ _PATIENCE_S = 60.0
 
 @dataclass(frozen=True)
 class Topics:
-    """The topics that are there, of those to read: the partitions to read of each, and its id."""
+    """The topics that are there, of those to read: the partitions to read of each, and its id. ``cluster``: the id of
+    the cluster that they are on; empty where brokers do not tell."""
 
     partitions: dict[str, list[int]]
     ids: TopicIds
+    cluster: str = ""
 
 
 class TopicWatch:
@@ -130,4 +140,4 @@ class TopicWatch:
         self._missing = set(asked) - found.keys() | self._missing - found.keys()
         there = {name: topic for name, topic in found.items() if not (topic.internal and by_pattern)}
         partitions = {name: list(self._selection.of(name, topic.partitions)) for name, topic in there.items()}
-        return Topics(partitions, {name: topic.id for name, topic in there.items()})
+        return Topics(partitions, {name: topic.id for name, topic in there.items()}, cluster_heard(self._kafka))

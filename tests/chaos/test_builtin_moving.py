@@ -109,7 +109,7 @@ class Move:
         logs = {log: self.newest(log) for log in ("offsets", "commits")}
         assert logs["offsets"] == logs["commits"], "a micro-batch is under way"
         line = (self._folder / "checkpoint" / "offsets" / str(logs["offsets"])).read_text().splitlines()[2]
-        return json.dumps({topic: offsets for topic, offsets in json.loads(line).items() if topic != "#ids"})
+        return json.dumps({topic: offsets for topic, offsets in json.loads(line).items() if not topic.startswith("#")})
 
     def newest(self, log: str) -> int:
         names = (file.name for file in (self._folder / "checkpoint" / log).iterdir())

@@ -84,10 +84,13 @@ class Sink:
         (self.checkpoint / "commits" / f".{batch}.crc").unlink(missing_ok=True)
 
 
-def kafka_frame(spark: SparkSession, cluster: DevCluster, topic: str, limit: int | None = None) -> DataFrame:
+def kafka_frame(
+    spark: SparkSession, cluster: DevCluster, topic: str, limit: int | None = None, **options: str
+) -> DataFrame:
     """The values of a topic from its beginning, as a stream of our own source; ``limit``: maxOffsetsPerTrigger."""
     return (
         spark.readStream.format("eos-kafka")
+        .options(**options)
         .option("kafka.bootstrap.servers", cluster.bootstrap_servers)
         .option("subscribe", topic)
         .option("startingOffsets", "earliest")

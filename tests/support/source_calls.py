@@ -89,6 +89,13 @@ def until_topic_is_gone(admin: AdminClient, name: str) -> None:
     wait_for(lambda: name not in admin.list_topics(timeout=30).topics, f"the end of topic {name}")
 
 
+def anew(admin: AdminClient, cluster: DevCluster, name: str, partitions: int = 1) -> None:
+    """Delete a topic and create it again."""
+    admin.delete_topics([name])[name].result()
+    until_topic_is_gone(admin, name)
+    cluster.create_topic(name, partitions)
+
+
 def until_ends(reader: EosKafkaStreamReader, name: str, end: int, partition: int = 0) -> None:
     """Until the reader's last stable offset of the partition is this one."""
     wait_for(lambda: reader._watch.ends()[name][partition] == end, f"{name}-{partition} to be stable up to {end}")

@@ -54,6 +54,13 @@ def test_groups_to_which_sources_report(checkpoint):
     assert checkpoint.source_groups(7) == {"lag"}
 
 
+def test_clusters_that_sources_note(checkpoint):
+    """Of each topic; those of a source that notes none are not there."""
+    one, other = '{"#cluster":{"id":"c"},"#ids":{"flights":"x"},"flights":{"0":23}}', '{"carriers":{"0":1}}'
+    log(checkpoint, 7, one, OTHER, other, '{"#cluster":{"id":"d"},"t":{"0":1},"u":{"0":1}}')
+    assert checkpoint.cluster_ids(7) == {"flights": "c", "t": "d", "u": "d"}
+
+
 def test_sources_of_other_kinds_are_passed_over(checkpoint):
     """A stream may be joined with one that is not Kafka; a source without data yet has a dash."""
     log(checkpoint, 0, OTHER, KAFKA, "-", "4", '{"carriers":{"0":1}}')

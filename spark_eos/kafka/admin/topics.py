@@ -157,6 +157,11 @@ def cluster_id(kafka: KafkaProperties, timeout_s: float = TIMEOUT_S) -> str:
     return broker_client(kafka).metadata([], timeout_s).cluster_id or ""
 
 
+def cluster_heard(kafka: KafkaProperties) -> str:
+    """The id of the cluster by the newest answer about topics; empty where brokers have none. Asks nobody."""
+    return broker_client(kafka).cluster_id
+
+
 def _readable(topic_id: bytes) -> str:
     """The id as Kafka's own tools print it."""
     return base64.urlsafe_b64encode(topic_id).decode().rstrip("=")

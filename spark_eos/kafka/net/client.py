@@ -65,6 +65,8 @@ class BrokerClient:
         self._avoided: dict[int, float] = {}
         self._last: int | None = None
         self._refreshed_at = -_REFRESH_S
+        #: The cluster's id by the newest answer of one of its brokers; empty where they have none.
+        self.cluster_id = ""
         self._pool: ConnectionPool[Connection[None]] = ConnectionPool(Connection, each=2)
 
     def close(self) -> None:
@@ -200,6 +202,7 @@ class BrokerClient:
         """What a broker says of these topics, or of all (None). Raises ConnectionFailed."""
         answer = self.ask_any(METADATA, about_topics(topics) | flags, timeout_s)
         self._refreshed_at = system.monotonic()
+        self.cluster_id = answer.cluster_id or ""
         self._brokers = {broker.node_id: (broker.host, broker.port) for broker in answer.brokers} or self._brokers
         for topic in answer.topics:
             for p in topic.partitions:

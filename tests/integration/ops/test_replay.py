@@ -7,6 +7,7 @@ begins.
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections import Counter
 from pathlib import Path
@@ -178,12 +179,13 @@ def test_where_a_replay_cannot_go(quiet, tmp_path):
         ("EOS_CHECKPOINT_GAPS", lambda folder: (folder / "offsets" / "2").unlink()),
         ("EOS_CHECKPOINT_VERSION", lambda folder: edit(folder / "offsets" / "3", "v1", "v2")),
         ("EOS_CHECKPOINT_VERSION", lambda folder: edit(folder / "commits" / "3", "v1", "v2")),
-        ("EOS_REPLAY_OTHER_SOURCE", lambda folder: edit(folder / "offsets" / "3", '{"#ids"', '{"a":3}\n{"#ids"')),
-        ("EOS_REPLAY_TOPIC_RECREATED", lambda folder: edit(folder / "offsets" / "3", '": "', '": "X')),
+        ("EOS_REPLAY_OTHER_SOURCE", lambda folder: edit(folder / "offsets" / "3", '{"#', '{"a":3}\n{"#')),
+        ("EOS_REPLAY_OTHER_CLUSTER", lambda folder: edit(folder / "offsets" / "3", '{"id": "', '{"id": "X')),
+        ("EOS_REPLAY_TOPIC_RECREATED", lambda folder: edit_topic_id(folder / "offsets" / "3")),
     ],
 )  # fmt: skip
 def test_checkpoints_that_are_not_replayed(condition, change, quiet, tmp_path):
-    """State, asynchronous progress, unknown versions, other sources, topics that were created anew."""
+    """State, asynchronous progress, unknown versions, other sources, another cluster, topics that were created anew."""
     copy = tmp_path / "copy"
     shutil.copytree(quiet.checkpoint, copy)
     change(copy)
@@ -209,6 +211,12 @@ def edit(file: Path, old: str, new: str) -> None:
     text = file.read_text()
     assert old in text
     file.write_text(text.replace(old, new, 1))
+
+
+def edit_topic_id(file: Path) -> None:
+    text, count = re.subn(r'("#ids":\s*\{"[^"]*":\s*")', r"\1X", file.read_text())
+    assert count == 1
+    file.write_text(text)
 
 
 @pytest.mark.chaos

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import uuid
+from collections.abc import Iterator
 
+import pytest
 from confluent_kafka import Consumer, Producer
 
 import spark_eos
@@ -14,6 +16,7 @@ from spark_eos.protocol.head_json import encode
 from tests.support.arming import armed
 from tests.support.kafka_view import TIMEOUT, write
 from tests.support.sink_queries import Sink, ended_by, kafka_frame
+from tests.support.source_calls import anew
 from tests.support.waiting import wait_for
 
 
@@ -129,17 +132,99 @@ def test_a_head_of_a_later_version(cluster, files, sink, topic, view):
     assert view.ends(out, ledger) == ends
 
 
-def test_offsets_of_another_clusters_topic(spark, cluster, topic, sink, tmp_path):
+@pytest.fixture(scope="module")
+def elsewhere() -> Iterator[DevCluster]:
+    with DevCluster() as other:
+        yield other
+
+
+@pytest.fixture
+def both(topic, elsewhere) -> str:
+    """A topic on this cluster and one of the same name, with three rows, on the other one."""
+    name = topic()
+    elsewhere.create_topic(name)
+    write(elsewhere.bootstrap_servers, name, [(0, value) for value in "abc"])
+    return name
+
+
+def without_clusters(query: Sink) -> None:
+    """The offset log as versions wrote it that did not note clusters."""
+    for log in (query.checkpoint / "offsets").glob("[0-9]*"):
+        lines = log.read_text().splitlines()
+        lines[2:] = [json.dumps({k: v for k, v in json.loads(line).items() if k != "#cluster"}) for line in lines[2:]]
+        log.write_text("\n".join(lines))
+        log.with_name(f".{log.name}.crc").unlink(missing_ok=True)
+
+
+def test_offsets_of_another_clusters_topic(spark, elsewhere, both, topic, sink, view):
     """The sink's cluster has a topic of that name, too: its group would get offsets that mean nothing there."""
-    out, name = topic(), topic()
-    with DevCluster() as elsewhere:
-        elsewhere.create_topic(name)
-        write(elsewhere.bootstrap_servers, name, [(0, "a")])
-        rows = spark.readStream.format("eos-kafka").option("kafka.bootstrap.servers", elsewhere.bootstrap_servers)
-        frame = rows.option("subscribe", name).option("startingOffsets", "earliest").load().select("value")
-        query = sink(topic=out, offsets__group__id=f"group-{uuid.uuid4()}")
-        text = query.stopped_by(frame, "EOS_GROUP_OF_OTHER_TOPICS")
-        assert name in text
+    out, group = topic(), f"group-{uuid.uuid4()}"
+    query = sink(topic=out, offsets__group__id=group)
+    text = query.stopped_by(kafka_frame(spark, elsewhere, both), "EOS_GROUP_OF_OTHER_TOPICS")
+    assert both in text
+    assert view.group(group, both) == {}
+
+
+@pytest.mark.parametrize("noted", [True, False])
+@pytest.mark.parametrize("replayed", [True, False])
+def test_a_group_that_is_set_in_mid_life_of_a_query_from_another_cluster(
+    noted, replayed, spark, elsewhere, both, topic, sink, view
+):
+    """Whether the micro-batch is new or a replay, and whether the offset log notes its cluster."""
+    out, group = topic(), f"group-{uuid.uuid4()}"
+    frame = kafka_frame(spark, elsewhere, both)
+    query = sink(topic=out)
+    query.run(frame)
+    if replayed:
+        query.forget(1)
+    else:
+        write(elsewhere.bootstrap_servers, both, [(0, "d")])
+    if not noted:
+        without_clusters(query)
+    sink(topic=out, offsets__group__id=group).stopped_by(frame, "EOS_GROUP_OF_OTHER_TOPICS")
+    assert view.group(group, both) == {}
+    query.run(frame)
+    assert view.values(out) == ["a", "b", "c"] + ([] if replayed else ["d"])
+
+
+def test_a_topic_that_the_sinks_cluster_gets_later(spark, elsewhere, topic, sink, view, cluster):
+    """Until then, the sink's group would just not get its offsets."""
+    out, name, group = topic(), f"later-{uuid.uuid4()}", f"group-{uuid.uuid4()}"
+    elsewhere.create_topic(name)
+    write(elsewhere.bootstrap_servers, name, [(0, "a")])
+    query = sink(topic=out, offsets__group__id=group)
+    query.stopped_by(kafka_frame(spark, elsewhere, name), "EOS_GROUP_OF_OTHER_TOPICS")
+    cluster.create_topic(name)
+    query.stopped_by(kafka_frame(spark, elsewhere, name), "EOS_GROUP_OF_OTHER_TOPICS")
+    assert view.group(group, name) == {}
+
+
+def test_a_topic_that_is_created_anew_keeps_its_group(spark, cluster, topic, sink, view):
+    """Its id is another one, and its cluster is not."""
+    source, out, group = topic(), topic(), f"group-{uuid.uuid4()}"
+    write(cluster.bootstrap_servers, source, [(0, "a")])
+    query = sink(topic=out, offsets__group__id=group)
+    query.run(kafka_frame(spark, cluster, source))
+    anew(view.admin, cluster, source)
+    write(cluster.bootstrap_servers, source, [(0, "b"), (0, "c")])
+    query.run(kafka_frame(spark, cluster, source, failOnDataLoss="false"))
+    assert view.values(out) == ["a", "b", "c"]
+    assert view.group(group, source) == view.ends(source)
+
+
+@pytest.mark.parametrize("replayed", [True, False])
+def test_servers_of_another_cluster_than_the_checkpoints(replayed, spark, cluster, elsewhere, both, topic, sink, view):
+    """The same offsets are other rows there, even if losses are accepted."""
+    out = topic()
+    frame = kafka_frame(spark, elsewhere, both)
+    query = sink(topic=out)
+    query.run(frame)
+    if replayed:
+        query.forget(1)
+    write(cluster.bootstrap_servers, both, [(0, value) for value in "12345"])
+    query.stopped_by(kafka_frame(spark, cluster, both, failOnDataLoss="false"), "EOS_SOURCE_CLUSTER_CHANGED")
+    query.run(frame)
+    assert view.values(out) == ["a", "b", "c"]
 
 
 def test_a_group_that_source_and_sink_both_have(spark, cluster, topic, sink, view):

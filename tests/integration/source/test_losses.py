@@ -12,6 +12,7 @@ from spark_eos.source.consumer import read_by_consumer
 from spark_eos.source.planning import OffsetRange, Task
 from spark_eos.source.raw import read_raw
 from tests.support.source_calls import (
+    anew,
     delete_before,
     fresh,
     rows,
@@ -29,13 +30,6 @@ from tests.support.waiting import wait_for
 def look_often(monkeypatch):
     """Topics are looked at every time, not every five seconds."""
     monkeypatch.setattr(watch, "_TOPICS_S", 0.0)
-
-
-def anew(admin, cluster, name: str, partitions: int = 1) -> None:
-    """Delete a topic and create it again."""
-    admin.delete_topics([name])[name].result()
-    until_topic_is_gone(admin, name)
-    cluster.create_topic(name, partitions)
 
 
 # Offsets that the log does not have

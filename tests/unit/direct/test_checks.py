@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from spark_eos.direct import checks
-from spark_eos.direct.checks import DEFAULT_BYTES, bounded, check_cluster, check_copy, check_source, check_trigger
+from spark_eos.direct.checks import DEFAULT_BYTES, bounded, check_copy, check_source, check_trigger
 from spark_eos.direct.dealing import check_rule
-from spark_eos.errors import CheckpointError, EosError, OptionError
+from spark_eos.errors import EosError, OptionError
 from spark_eos.options.parse import sink_options, stream_options
 
 SERVERS = {"kafka.bootstrap.servers": "127.0.0.1:1"}
@@ -112,12 +112,3 @@ def test_no_topic_is_copied_to_itself():
     assert conflict(check_copy, sink(), ["in"], same_cluster=True) == "topic"
     check_copy(sink(), ["in"], same_cluster=False)
     check_copy(sink(topic="out"), ["in"], same_cluster=True)
-
-
-def test_a_checkpoint_belongs_to_the_cluster_that_it_has_offsets_of():
-    """Whatever its topics are called; one from before, that has no cluster, goes on."""
-    with pytest.raises(CheckpointError) as caught:
-        check_cluster("one", "another")
-    assert caught.value.condition == "EOS_SOURCE_CLUSTER_CHANGED"
-    check_cluster("one", "one")
-    check_cluster(None, "one")

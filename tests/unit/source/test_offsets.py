@@ -33,3 +33,18 @@ def test_what_the_built_in_source_logged_is_understood():
     """Its JSON has no blanks and no order."""
     position = formats.from_spark(json.loads('{"b":{"0":1},"a":{"10":3,"9":2}}'))
     assert position == Position({"b": {0: 1}, "a": {10: 3, 9: 2}}, {})
+
+
+def test_the_offset_log_names_the_cluster():
+    """Before all else, where it is known."""
+    text = json.dumps(formats.to_spark(Position({"a": {0: 2}}, {"a": "X"}, "lag", "C")))
+    assert text == '{"#cluster": {"id": "C"}, "#group": {"id": "lag"}, "#ids": {"a": "X"}, "a": {"0": 2}}'
+    assert formats.from_spark(json.loads(text)) == Position({"a": {0: 2}}, {"a": "X"}, cluster="C")
+    assert formats.to_spark(Position({"a": {0: 2}}, cluster="")) == {"a": {"0": 2}}
+
+
+def test_the_offset_log_marks_the_direct_way():
+    """So that progress tells whether Spark counts rows or ranges."""
+    text = json.dumps(formats.to_spark(Position({"a": {0: 2}}, direct=True)))
+    assert text == '{"#direct": {}, "a": {"0": 2}}'
+    assert formats.from_spark(json.loads(text)) == Position({"a": {0: 2}})
