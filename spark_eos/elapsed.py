@@ -4,6 +4,22 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Moment:
+    """A moment by several clocks of one machine, in seconds, for another process of it."""
+
+    seen: tuple[float, ...]
+
+    @classmethod
+    def now(cls, *clocks: Callable[[], float]) -> Moment:
+        return cls(tuple(clock() for clock in clocks))
+
+    def ago_ms(self, *clocks: Callable[[], float]) -> int:
+        """Milliseconds since then, by whichever of the same clocks says the most."""
+        return int(max(0.0, *(clock() - then for clock, then in zip(clocks, self.seen, strict=True))) * 1000)
 
 
 class Elapsed:

@@ -7,10 +7,11 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 
 from spark_eos.errors import ProtocolStop, TransactionLost, Unclear
+from spark_eos.protocol.age import too_old
 from spark_eos.protocol.clearing import clear_earlier
 from spark_eos.protocol.closing import close
 from spark_eos.protocol.direct import source_changed
-from spark_eos.protocol.freshness import SAME_CLOCK_MS, Starts, began_ms, fresh_for_ms, not_whole
+from spark_eos.protocol.freshness import Starts, began_ms, fresh_for_ms, not_whole
 from spark_eos.protocol.head import NEWEST_DIGEST, Decision, Head, Offsets, Pair, Verdict
 from spark_eos.protocol.micro_batch import MicroBatch
 from spark_eos.protocol.notes import Notes
@@ -28,9 +29,6 @@ from spark_eos.protocol.stops import (
 )
 from spark_eos.protocol.task import TaskReport
 from spark_eos.protocol.verdicts import abort_all, settle
-
-#: A transaction with less than this left to live is not decided on; half the timeout where that is shorter.
-MARGIN_MS = 30_000
 
 
 @dataclass(frozen=True)
@@ -267,7 +265,7 @@ def _verify(
         if report.written is not None:
             pair = report.written.pair
             found = open_ones.get(pair) or named.get(pair.id)
-            problem = _problem(ports, report, pair, found)
+            problem = _problem(ports, batch, report, pair, found)
             if problem is not None or found is None:
                 return starts, problem
             starts[pair] = began_ms(ports.now_ms(), report.began_ms, found.started_ms)
@@ -284,7 +282,9 @@ def _is_committed(found: Description | None, pair: Pair) -> bool:
     )
 
 
-def _problem(ports: Ports, report: TaskReport, pair: Pair, found: Description | None) -> ProtocolStop | None:
+def _problem(
+    ports: Ports, batch: MicroBatch, report: TaskReport, pair: Pair, found: Description | None
+) -> ProtocolStop | None:
     if found is None or found.state is not State.ONGOING or found.pair != pair:
         state = "forgotten" if found is None else f"{found.state.value} (epoch {found.pair.epoch}, not {pair.epoch})"
         return ProtocolStop(
@@ -295,29 +295,8 @@ def _problem(ports: Ports, report: TaskReport, pair: Pair, found: Description | 
         )
     if not found.expires:
         return None
-    now = ports.now_ms()
-    left = found.timeout_ms - _age_ms(now, report.began_ms, found.started_ms)
-    if left < min(MARGIN_MS, found.timeout_ms // 2):
-        return ProtocolStop(
-            "EOS_TRANSACTION_TOO_OLD",
-            f"Transaction {pair.id} of partition {report.partition} has {left} ms of its {found.timeout_ms} ms left, "
-            f"too little to decide on: it began {now - report.began_ms} ms ago by the clocks of task and driver, "
-            f"{now - found.started_ms} ms ago by those of coordinator and driver.",
-            hint=_SHORTER.format(timeout=found.timeout_ms) + " Where these times differ by more than seconds, or are "
-            "longer than the micro-batch took, set the clocks.",
-            transactional_id=pair.id,
-        )
-    return None
-
-
-def _age_ms(now: int, began: int, started: int) -> int:
-    """For how long a transaction has been open, at most. It ``began`` by the task's clock, then was ``started`` by the
-    coordinator's, and is looked at ``now``, by the driver's.
-
-    A time that cannot be tells of a clock that is off, and does not count: a start before the begin, or one to come.
-    """
-    ages = [now - began] if started < began - SAME_CLOCK_MS else [now - began, now - started]
-    return max([age for age in ages if age >= 0], default=0)
+    passed_ms = None if batch.planned_ms is None else ports.elapsed_ms() - batch.planned_ms
+    return too_old(ports.now_ms(), passed_ms, report, pair, found)
 
 
 _SHORTER = (

@@ -13,7 +13,9 @@ from spark_eos.protocol.task import TaskReport, Work
 @dataclass(frozen=True)
 class MicroBatch:
     """A micro-batch when every task has reported. ``offsets``, and the ``group`` that is to have them, only where they
-    are asked for; ``partitioner`` only where the user has chosen one. ``two_phase``: its transactions never expire.
+    are asked for; ``partitioner`` only where the user has chosen one. ``planned_ms``: when the driver had planned it,
+    and so before any task of it began, by `Ports.elapsed_ms` of the process that commits; None if nobody has noted it.
+    ``two_phase``: its transactions never expire.
     ``one_of_several``: Spark passes the micro-batch whatever became of this write of it. ``notes`` become visible with
     the decision."""
 
@@ -26,6 +28,7 @@ class MicroBatch:
     two_phase: bool = False
     one_of_several: bool = False
     notes: Notes | None = None
+    planned_ms: int | None = None
 
     @property
     def rows(self) -> int:

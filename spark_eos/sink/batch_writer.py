@@ -30,6 +30,7 @@ from spark_eos.protocol.names import query_of_job, query_of_sink
 from spark_eos.protocol.notes import Notes
 from spark_eos.protocol.stops import check_halts
 from spark_eos.sink.messages import Message, all_said, dead_letters_of
+from spark_eos.sink.planned import planned_ms, planned_now
 from spark_eos.sink.preflight import preflight
 from spark_eos.sink.schema import check_columns
 from spark_eos.sink.session import session_for
@@ -68,6 +69,7 @@ class EosKafkaBatchWriter(DataSourceArrowWriter):
 
                 check_two_phase(self._options)
         spare_collections()
+        self._planned = planned_now()
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -91,7 +93,8 @@ class EosKafkaBatchWriter(DataSourceArrowWriter):
             report = run_task(self._job, me, sized.batches)
         spare_collections()
         took_s = time.perf_counter() - began
-        return Message(self._query, self._run, self._facts, report, took_s, time.time(), sized.bytes)
+        done = time.time()
+        return Message(self._query, self._run, self._facts, report, took_s, done, sized.bytes, self._planned)
 
     @hidden_traceback()
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
@@ -116,6 +119,7 @@ class EosKafkaBatchWriter(DataSourceArrowWriter):
                 two_phase=self._options.two_phase,
                 one_of_several=self._each is not None,
                 notes=Notes.from_text(self._each.notes) if self._each and self._each.notes else None,
+                planned_ms=planned_ms(session.ports, said),
             )
             self._telling.prepared(batch, said)
             try:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from pyspark.sql.datasource import WriterCommitMessage
 
+from spark_eos.elapsed import Moment
 from spark_eos.errors import ProtocolStop
 from spark_eos.protocol.micro_batch import MicroBatch
 from spark_eos.protocol.task import TaskReport
@@ -18,7 +19,8 @@ class Message(WriterCommitMessage):
     """A task's report, whose it is, and what the driver knew when it planned the batch.
 
     Times are seconds: how long the task took, and when, by its clock, it was done. ``bytes``: of keys and values that
-    it was handed, if somebody counts them; of the direct way, see `TaskReport`.
+    it was handed, if somebody counts them; of the direct way, see `TaskReport`. ``planned``: when the driver had
+    planned the micro-batch, by its clocks; None of executors with a version that does not pass it on.
     """
 
     query: str
@@ -28,6 +30,7 @@ class Message(WriterCommitMessage):
     took_s: float
     done: float
     bytes: int = 0
+    planned: Moment | None = None
 
 
 def all_said(messages: Sequence[WriterCommitMessage | None], batch: int) -> list[Message]:

@@ -15,6 +15,7 @@ from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMess
 from pyspark.sql.types import StructType
 
 from spark_eos.checkpoint import Checkpoint
+from spark_eos.elapsed import Moment
 from spark_eos.events import NOWHERE, Events
 from spark_eos.kafka.admin.topics import topic_partitions
 from spark_eos.log import logger
@@ -23,6 +24,7 @@ from spark_eos.protocol.batch import CommitReport, abort, commit
 from spark_eos.protocol.micro_batch import MicroBatch
 from spark_eos.protocol.task import TaskReport
 from spark_eos.sink.messages import Message, all_said, dead_letters_of, written_by
+from spark_eos.sink.planned import planned_ms, planned_now
 from spark_eos.sink.preflight import Facts, preflight, this_driver
 from spark_eos.sink.schema import Columns, check_columns
 from spark_eos.sink.session import session_for
@@ -41,6 +43,7 @@ class EosKafkaStreamWriter(DataSourceStreamArrowWriter):
         self._options, self._events = options, events
         self._columns = self._check(schema)
         self._facts: Facts | None = None
+        self._planned: Moment | None = None
 
     def _check(self, schema: StructType) -> Columns:
         return check_columns(schema, self._options.topic)
@@ -54,6 +57,7 @@ class EosKafkaStreamWriter(DataSourceStreamArrowWriter):
 
             check_two_phase(self._options)
         spare_collections()
+        self._planned = planned_now()
 
     @hidden_traceback()
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Message:
@@ -68,7 +72,8 @@ class EosKafkaStreamWriter(DataSourceStreamArrowWriter):
         report = self._run(SinkJob(self._options, self._facts, self._columns), me, sized.batches)
         spare_collections()
         took_s = time.perf_counter() - began
-        return Message(me.query, me.run, self._facts, report, took_s, time.time(), report.bytes or sized.bytes)
+        size = report.bytes or sized.bytes
+        return Message(me.query, me.run, self._facts, report, took_s, time.time(), size, self._planned)
 
     def _run(self, job: SinkJob, me: Identity, iterator: Iterator[pa.RecordBatch]) -> TaskReport:
         """What one task does."""
@@ -94,7 +99,14 @@ class EosKafkaStreamWriter(DataSourceStreamArrowWriter):
         session = session_for(self._options, first.facts.ledger_partitions, first.query)
         reports = tuple(message.report for message in said)
         batch = MicroBatch(
-            first.run, batchId, reports, offsets, self._options.partitioner, group, self._options.two_phase
+            first.run,
+            batchId,
+            reports,
+            offsets,
+            self._options.partitioner,
+            group,
+            self._options.two_phase,
+            planned_ms=planned_ms(session.ports, said),
         )
         telling = Telling(self._events, first.query, first.query, self._options.prefix)
         telling.prepared(batch, said)

@@ -53,9 +53,10 @@ def shifted(clock: Clock) -> Iterator[DevCluster]:
 
 
 @also_by("transform")
-@pytest.mark.parametrize("off", [-10 * MINUTE, 10 * MINUTE])
+@pytest.mark.parametrize("off", [-LONGER_THAN_TRANSACTIONS_LIVE, LONGER_THAN_TRANSACTIONS_LIVE])
 def test_a_broker_whose_clock_is_minutes_off(off, shifted, clock, way, spark, tmp_path):
-    """Behind or ahead of the driver's: it makes no difference, since no age is taken between two clocks."""
+    """Behind or ahead of the driver's: it makes no difference, since no age that is taken between two clocks counts for
+    more than what has passed by the driver's own."""
     clock.set(off)
     with open_view(shifted.bootstrap_servers) as view:
         scene = Scene(view, topics_of(shifted), tmp_path, way=way)
@@ -130,9 +131,10 @@ def test_a_driver_that_is_hours_ahead(view, topic, clock, way, spark, tmp_path):
 
 
 @also_by("copy")
-@pytest.mark.parametrize("off", [-10 * MINUTE, 10 * MINUTE])
+@pytest.mark.parametrize("off", [-LONGER_THAN_TRANSACTIONS_LIVE, LONGER_THAN_TRANSACTIONS_LIVE])
 def test_a_driver_whose_clock_is_minutes_off(off, view, topic, clock, way, spark, tmp_path):
-    """A run that is killed in mid-commit, and goes on elsewhere, where the clock is right."""
+    """By more than transactions live. A run that is killed in mid-commit, and goes on elsewhere, where the clock is
+    right."""
     scene = Scene(view, topic, tmp_path, way=way)
     clock.set(off)
     with scene.recorded():

@@ -17,7 +17,7 @@ from spark_eos.protocol.task import TaskReport
 
 from .ledger import QUERY
 from .operator import abort_broken
-from .plan import Clocks, Deal, notes_of
+from .plan import Deal, notes_of
 from .processes import Ahead, Application, Process
 from .stage import NAMED, Stage
 from .world import Actor, Killed, Violation
@@ -51,7 +51,7 @@ class Stopped(Exception):
 
 class Driver:
     """One start of the query. ``run`` is Spark's run id; ``planned``: what it reads in each micro-batch, and ``anew``:
-    those that no start before it has planned."""
+    those that no start before it has planned; ``planned_ms``: when the newest one was."""
 
     def __init__(self, query: Query, number: int, application: Application) -> None:
         self.query, self.world, self.application = query, query.world, application
@@ -68,6 +68,7 @@ class Driver:
         self.ledger_partitions = self._looked = 0
         self.dealt: dict[int, tuple[int, Deal]] = {}
         self.planned: dict[int, tuple[int, int]] = {}
+        self.planned_ms = 0
         self.stage: Stage | None = None
         self.actor: Actor | None = None
         self.background: Actor | None = None
@@ -106,8 +107,6 @@ class Driver:
             self.query.end_hanging()
         if error.condition == "EOS_DECISION_BROKEN":
             abort_broken(self.world, self.query.cluster, self.query.id)
-        if error.condition == "EOS_TRANSACTION_TOO_OLD" and "set the clocks" in error.hint:
-            self.query.set_clocks(Clocks())
         behind = (
             error.condition == "EOS_CHECKPOINT_BEHIND" and error.parameters["decided"] > self.query.checkpoint.newest
         )
@@ -141,7 +140,7 @@ class Driver:
         query.forced[batch] = before.dealing(batch)
 
     def ports(self, process: Process) -> Ports:
-        clocks = self.query.clocks
+        clocks = self.query.plan.clocks
         ahead_ms = clocks.tasks if process in self.application.tasks else clocks.driver
         known = self.query.id, self.ledger_partitions, self.group
         return process.ports(self.world, self.query.cluster, known, ahead_ms)
@@ -235,6 +234,7 @@ class Driver:
             self.ledger_partitions, self._looked = self.query.cluster.ledger_partitions, self.world.now
 
     def _run_stage(self, batch: int) -> tuple[TaskReport, ...]:
+        self.planned_ms = self.world.now
         self.dealt[batch] = tasks, _ = self.dealing(batch)
         self.stage = stage = Stage(self, batch, tasks)
         stage.begin()
@@ -250,7 +250,16 @@ class Driver:
         offsets = {"source": {"0": self.planned[batch][1]}} if self.group else None
         plan = self.query.plan
         notes = notes_of(batch, plan.rows[batch]) if plan.notes else None
-        body = MicroBatch(self.run, batch, reports, offsets, group=self.group, two_phase=self.two_phase, notes=notes)
+        body = MicroBatch(
+            self.run,
+            batch,
+            reports,
+            offsets,
+            group=self.group,
+            two_phase=self.two_phase,
+            notes=notes,
+            planned_ms=self.planned_ms,
+        )
         process = self.application.process(self.application.calls)
         try:
             ahead = self._taken_ahead(process)

@@ -56,7 +56,7 @@ class Plan:
 
     ``lingering``: attempts that nobody waits for any more live on. ``idle_ms``: for how long there is nothing to do
     after each micro-batch. ``keeps``: an application's processes are used again, with what they have in memory.
-    ``clocks`` are those of all starts, until somebody sets them.
+    ``clocks`` are those of all starts.
     ``two_phase``: by the number of the start, whether its transactions never expire. ``transaction_version`` is that of
     the cluster at first. ``notes``: each micro-batch has one.
     ``direct``: tasks are given ranges of offsets, and read the rows of these.

@@ -17,7 +17,7 @@ from spark_eos.errors import EosError
 from .checkpoint import Checkpoint
 from .coordinator import Cluster
 from .driver import Driver
-from .plan import Clocks, Deal, Plan
+from .plan import Deal, Plan
 from .processes import Applications
 from .stage import Stage
 from .world import Actor, Fault, Handler, Strike, World
@@ -42,7 +42,7 @@ class Query:
         self.stops: list[str] = []
         self.ends = 0
         self.over = self.stage_retried = False
-        self.set_clocks(plan.clocks)
+        cluster.ahead_ms = plan.clocks.brokers
         self.stopped: Callable[[EosError, str], None] = lambda error, topic: None
         self.rested: Callable[[], None] = lambda: None
         self.create: Callable[[str], None] = lambda topic: None
@@ -59,9 +59,6 @@ class Query:
             Strike.RESULT_LOST: self._lose_result,
             Strike.CHECKPOINT_LOST: self._lose_files,
         }
-
-    def set_clocks(self, clocks: Clocks) -> None:
-        self.clocks, self.cluster.ahead_ms = clocks, clocks.brokers
 
     @property
     def done(self) -> bool:

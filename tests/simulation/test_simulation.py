@@ -19,7 +19,7 @@ from spark_eos.protocol.sweep import SWEEPS_AFTER_S
 from . import driver
 from .coordinator import Place
 from .machine import Run, play, shrink
-from .plan import Plan
+from .plan import Clocks, Plan
 from .schedule import Schedule, draw
 from .telling import told
 from .world import Fault, Strike, Violation
@@ -31,6 +31,14 @@ FIRST_SEED = int(os.environ.get("SPARK_EOS_SIMULATION_SEED", "0"))
 def test_a_quiet_query_writes_everything_once() -> None:
     """Without faults, one start of the query is enough."""
     run = play(Schedule(Plan(rows=(3, 4, 0, 6), tasks=(2,))))
+    assert run.query.stops == ["done"]
+
+
+@pytest.mark.parametrize("clock", ["driver", "tasks", "brokers"])
+@pytest.mark.parametrize("ahead_ms", [3_600_000, -3_600_000])
+def test_clocks_that_are_off_stop_nothing(clock: str, ahead_ms: int) -> None:
+    """By far more than transactions live, and nobody sets them right."""
+    run = play(Schedule(Plan(rows=(3, 4, 0, 6), tasks=(2,), clocks=Clocks(**{clock: ahead_ms}))))
     assert run.query.stops == ["done"]
 
 

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from spark_eos.elapsed import Elapsed
+import pickle
+import subprocess
+import sys
+
+from spark_eos import system
+from spark_eos.elapsed import Elapsed, Moment
 
 
 def test_whatever_one_clock_misses_another_one_tells():
@@ -27,3 +32,26 @@ def test_it_never_goes_back():
     for step, passed in ((1, 1_000), (-5, 1_000), (2, 3_000)):
         now[0] += step
         assert elapsed() == passed
+
+
+def test_a_moment_is_as_long_ago_as_the_clock_says_that_went_on_most():
+    """Also where another process looks; a clock that was set back says nothing."""
+    steady, time_of_day = [100.0], [5_000.0]
+    clocks = (lambda: steady[0], lambda: time_of_day[0])
+    moment = pickle.loads(pickle.dumps(Moment.now(*clocks)))
+    assert moment.ago_ms(*clocks) == 0
+    steady[0] += 2
+    time_of_day[0] += 65
+    assert moment.ago_ms(*clocks) == 65_000
+    time_of_day[0] -= 3_600
+    assert moment.ago_ms(*clocks) == 2_000
+    steady[0] -= 5
+    assert moment.ago_ms(*clocks) == 0
+
+
+def test_another_process_has_the_same_steady_clock():
+    """So that one may tell what has passed since another one has noted a moment."""
+    before = system.steady()
+    code = "from spark_eos import system; print(system.steady())"
+    there = float(subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout)
+    assert before <= there <= system.steady()

@@ -82,8 +82,9 @@ def test_what_never_expires_is_never_too_old():
     ports = Ports(None, None, None, None, lambda: now, None, None)
     pair, month = report(0).written.pair, 31 * 24 * 3_600_000
     old = replace(report(0), began_ms=now - month)
-    assert _problem(ports, old, pair, Description(pair, State.ONGOING, now - month, NEVER_MS)) is None
-    expires = _problem(ports, old, pair, Description(pair, State.ONGOING, now - month, NEVER_MS - 1))
+    batch = MicroBatch("r", 0, (old,))
+    assert _problem(ports, batch, old, pair, Description(pair, State.ONGOING, now - month, NEVER_MS)) is None
+    expires = _problem(ports, batch, old, pair, Description(pair, State.ONGOING, now - month, NEVER_MS - 1))
     assert expires.condition == "EOS_TRANSACTION_TOO_OLD"
 
 

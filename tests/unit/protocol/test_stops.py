@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 import pytest
 
 from spark_eos.errors import EosError, ProtocolStop, Superseded, Unclear
-from spark_eos.protocol.batch import CommitReport, MicroBatch, _age_ms, abort, commit
+from spark_eos.protocol.age import age_ms
+from spark_eos.protocol.batch import CommitReport, MicroBatch, abort, commit
 from spark_eos.protocol.head import Head, Pair, Probe, Verdict, Written
 from spark_eos.protocol.names import TaskId, task_name
 from spark_eos.protocol.ports import EndTxnAnswer, Ports, State
@@ -322,16 +323,72 @@ def test_a_checkpoint_that_passed_a_lost_transaction_stops():
 
 
 @pytest.mark.parametrize(
-    ("began", "started", "age"),
+    ("by_task", "by_coordinator", "passed", "age"),
     [
-        (-5_000, -4_900, 5_000),
-        (-5_000, -3_604_900, 5_000),  # the broker's clock is an hour behind
-        (-5_000, 3_595_100, 5_000),  # the broker's clock is an hour ahead
-        (3_595_000, 3_595_100, 0),  # the driver's clock is an hour behind
-        (-3_605_000, -3_604_900, 3_605_000),  # it is old, or the driver's clock is an hour ahead
+        (5_000, 4_900, 7_000, 5_000),
+        (5_000, 3_604_900, 7_000, 5_000),  # the broker's clock is an hour behind
+        (5_000, -3_595_100, 7_000, 5_000),  # the broker's clock is an hour ahead
+        (-3_595_000, -3_595_100, 7_000, 0),  # the driver's clock is an hour behind
+        (3_605_000, 3_604_900, 7_000, 7_000),  # the driver's clock is an hour ahead
+        (3_605_000, 4_900, 7_000, 7_000),  # the executor's clock is an hour behind
+        (-3_595_000, 4_900, 7_000, 4_900),  # the executor's clock is an hour ahead
+        (3_605_000, 3_604_900, 3_607_000, 3_605_000),  # it is old
+        (5_000, 4_900, 3_607_000, 5_000),  # the stages before took an hour
+        (3_605_000, 3_604_900, None, 3_605_000),
+        (-1, 0, None, 0),
     ],
 )
-def test_a_clock_that_is_off_does_not_make_a_transaction_old(began, started, age):
+def test_a_clock_that_is_off_does_not_make_a_transaction_old(by_task, by_coordinator, passed, age):
     """The longest time that can be; one that cannot be is that of a clock."""
-    now = 1_800_000_000_000
-    assert _age_ms(now, now + began, now + started) == age
+    assert age_ms(by_task, by_coordinator, passed) == age
+
+
+@pytest.mark.parametrize(("executors", "driver"), [(-1_200_000, 0), (0, 1_200_000), (600_000, 1_200_000)])
+def test_clocks_that_are_off_stop_no_start(executors, driver):
+    """By more than transactions live, whosever they are: what has passed for the driver alone says that it is fresh."""
+
+    def steps(brokers: Brokers) -> None:
+        batch = off(brokers, executors)
+        brokers.world.sleep(5_000)
+        assert commit(ahead(brokers, driver), batch).transactions == 1
+
+    on_brokers(steps)
+
+
+@pytest.mark.parametrize(("executors", "driver"), [(-1_200_000, 0), (0, 1_200_000), (600_000, 1_200_000)])
+def test_a_transaction_that_is_too_old_by_clocks_that_are_off(executors, driver):
+    """It does not pass for fresh, and what is wrong with the clocks comes first."""
+
+    def steps(brokers: Brokers) -> None:
+        batch = off(brokers, executors)
+        brokers.world.sleep(TIMEOUT_MS - 20_000)
+        error = stopped("EOS_TRANSACTION_TOO_OLD", lambda: commit(ahead(brokers, driver), batch))
+        assert error.hint.startswith("Set the clocks")
+        assert "'transaction.timeout.ms'" in error.hint
+
+    on_brokers(steps)
+
+
+def test_clocks_that_are_off_after_long_stages():
+    """A driver that planned the micro-batch an hour ago cannot tell; that the two times differ tells of the clocks."""
+
+    def steps(brokers: Brokers) -> None:
+        batch = replace(off(brokers, -1_200_000), planned_ms=brokers.world.now - 3_600_000)
+        error = stopped("EOS_TRANSACTION_TOO_OLD", lambda: commit(brokers.ports(), batch))
+        assert error.hint.startswith("Set the clocks")
+
+    on_brokers(steps)
+
+
+def off(brokers: Brokers, executors: int) -> MicroBatch:
+    """A micro-batch whose one task has a clock that is ahead by so many milliseconds."""
+    head, planned_ms = brokers.open("r1"), brokers.world.now
+    batch = brokers.prepared(head)
+    (report,) = batch.reports
+    report = replace(report, began_ms=report.began_ms + executors)
+    return replace(batch, reports=(report,), planned_ms=planned_ms)
+
+
+def ahead(brokers: Brokers, driver: int) -> Ports:
+    """Of a driver whose clock is ahead by so many milliseconds."""
+    return replace(brokers.ports(), now_ms=lambda: brokers.world.now + driver)
