@@ -21,7 +21,9 @@ from spark_eos.kafka.net.client import broker_client
 from spark_eos.kafka.ports.ledger import KafkaLedger
 from spark_eos.log import logger
 from spark_eos.options.parse import SinkOptions
+from spark_eos.protocol.head import Head
 from spark_eos.protocol.names import ledger_name
+from spark_eos.protocol.new_checkpoint import where_it_ended
 from spark_eos.protocol.stops import check_halts, missing_head
 from spark_eos.sink.brokers import check_brokers
 from spark_eos.sink.dead_letters import check_dead_letters
@@ -223,5 +225,31 @@ def _check_checkpoint(options: SinkOptions, facts: Facts, checkpoint: Checkpoint
         _warn_of_begin(query, options.ledger_begin)
     if done is None:
         check_predecessors(options, query)
-    elif head is None and options.ledger_begin != done + 1:
+        return
+    _check_logs(checkpoint, planned, done, head)
+    if head is None and options.ledger_begin != done + 1:
         raise missing_head(done + 1)
+
+
+def _check_logs(checkpoint: Checkpoint, planned: int | None, done: int, head: Head | None) -> None:
+    """What is planned comes after what is done, and that ended where it was decided to, as far as the head says. What
+    is planned, and is before the last decision, is for the first task, whose error says where that ended."""
+    decision = None if head is None else head.decision
+    if planned is not None and planned <= done:
+        if decision is None or decision.batch <= planned:
+            raise checkpoint.damaged(
+                f"offsets/{planned}",
+                f"micro-batch {done} is in 'commits'. If another start of the query runs on this checkpoint, that one has "
+                "written it, and nothing is wrong with the file. Otherwise the file that was there was lost, and Spark "
+                "has planned the micro-batch anew: remove this one and its checksum before the query is started again, "
+                "as it could go on behind it",
+            )
+        return
+    if decision is None or decision.batch != done or decision.offsets is None:
+        return
+    if checkpoint.kafka_offsets(done) != decision.offsets:
+        raise checkpoint.damaged(
+            f"offsets/{done}",
+            "it does not end where the micro-batch was decided to: the file was lost and planned anew, or is another "
+            f"checkpoint's. By the ledger, {where_it_ended(decision)}",
+        )

@@ -35,6 +35,12 @@ class Checkpoint:
         return max(self.offsets) if self.offsets else -1
 
     @property
+    def headless(self) -> bool:
+        """Whether offsets/0 alone is gone: Spark 4.2 does not start, and where an older one does, the library stops it,
+        as that would plan micro-batch 0 anew, and pass it at the start after that."""
+        return not self.offsets and self.committed == {0}
+
+    @property
     def next(self) -> int:
         """The micro-batch that a start begins with."""
         newest = self.newest
@@ -50,13 +56,10 @@ class Checkpoint:
         return start, max(start, end)
 
     def lose(self, size: int) -> bool:
-        """Whether there was something to lose. Not offsets/0 alone where commits/0 is kept: Spark would plan
-        micro-batch 0 anew, and pass it at the start after that; of its input it tells nobody."""
+        """Whether there was something to lose."""
         what, how = LOSSES[size % len(LOSSES)], _OTHERWISE[size // len(LOSSES) % len(_OTHERWISE)]
         count = {"both of two": 2, "both of all": len(self.offsets)}.get(what, 1)
         lost = sorted(self.committed if what == "commits" else self.offsets)[-count:]
-        if what == "offsets" and lost == sorted(self.offsets) and self.committed:
-            return False
         for batch in lost:
             if what != "offsets":
                 self.committed.discard(batch)

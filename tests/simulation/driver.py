@@ -171,6 +171,9 @@ class Driver:
         if query.checkpoint.torn:
             query.checkpoint.torn = False
             raise Stopped("EOS_CHECKPOINT_DAMAGED")
+        if query.checkpoint.headless:
+            query.over = True  # only a backup helps
+            raise Stopped("EOS_CHECKPOINT_DAMAGED")
         batch, newest = query.checkpoint.next, query.checkpoint.newest
         while batch < len(query.plan.rows):
             self._plan_batch(batch, newest)

@@ -98,6 +98,11 @@ def test_a_checkpoint_of_yesterday(lost: str) -> None:
     assert _stops("both of two", "commit.verified") == ["died", "done"]
 
 
+def test_the_first_offsets_that_are_lost_after_their_commit() -> None:
+    """Nobody knows any more where the query began."""
+    assert _stops("offsets", "offset log", batch=1) == ["died", "EOS_CHECKPOINT_DAMAGED"]
+
+
 def test_offsets_that_are_behind_the_commits() -> None:
     """Spark runs what it has the offsets of, though it has passed that."""
     assert _stops("offsets", "offset log") == ["died", BEHIND]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import shutil
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 import spark_eos
 from spark_eos.devcluster import DevCluster
+from spark_eos.errors import CheckpointError
+from spark_eos.options.parse import sink_options
+from spark_eos.sink.preflight import preflight
 from tests.support.kafka_view import KafkaView, write
 from tests.support.sink_queries import Sink, kafka_frame
 
@@ -242,3 +246,43 @@ def test_an_offset_log_that_is_gone(life, query):
     assert "'offsets' of the checkpoint has no entry" in found.message and "'commits'" in found.hint
     shutil.rmtree(query.checkpoint / "commits")
     assert stopped(query, life).condition == "EOS_CHECKPOINT_BEHIND"
+
+
+def test_a_commit_of_a_micro_batch_whose_offsets_are_gone(life, query):
+    """It had no task, so the ledger does not know it. Spark runs the one before again, which would pass."""
+    there = query.checkpoint / "commits" / str(LAST + 1)
+    shutil.copy(query.checkpoint / "commits" / str(LAST), there)
+    found = stopped(query, life)
+    assert found.condition == "EOS_CHECKPOINT_DAMAGED"
+    assert f"micro-batch {LAST + 1} is in 'commits'" in found.message
+    there.unlink()
+    query.run(life.frame())
+
+
+def test_the_first_offsets_are_lost_where_spark_plans_them_anew(cluster, tmp_path):
+    """As Spark 4.1 does; newer versions do not start. At the next start, it would go on behind them."""
+    for log in ("offsets", "commits"):
+        (tmp_path / log).mkdir()
+    (tmp_path / "metadata").write_text(json.dumps({"id": str(uuid.uuid4())}))
+    (tmp_path / "offsets" / "0").write_text('v1\n{}\n{"t":{"0":5}}')
+    options = {"kafka.bootstrap.servers": cluster.bootstrap_servers, "checkpointLocation": str(tmp_path)}
+    preflight(sink_options(options))
+    (tmp_path / "commits" / "0").write_text('v1\n{"nextBatchWatermarkMs":0}')
+    with pytest.raises(CheckpointError, match="lost") as caught:
+        preflight(sink_options(options | {"ledger.begin": "1"}))
+    assert caught.value.condition == "EOS_CHECKPOINT_DAMAGED"
+
+
+def test_offsets_that_are_not_the_decided_ones(life, query):
+    """Planned anew by a start that was stopped, or of another backup than the commits: rows would be left out."""
+    file = query.checkpoint / "offsets" / str(LAST)
+    text = file.read_text()
+    tear(query.checkpoint, f"offsets/{LAST}", lambda data: data[:-3] + b"8}}")
+    write(life.cluster.bootstrap_servers, life.source, [(0, "late")])
+    life.values.append("late")
+    assert file.read_text() != text
+    found = stopped(query, life)
+    assert found.condition == "EOS_CHECKPOINT_DAMAGED"
+    assert "decided" in found.message
+    file.write_text(text)
+    query.run(life.frame())
