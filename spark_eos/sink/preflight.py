@@ -239,10 +239,10 @@ def _check_logs(checkpoint: Checkpoint, planned: int | None, done: int, head: He
         if decision is None or decision.batch <= planned:
             raise checkpoint.damaged(
                 f"offsets/{planned}",
-                f"micro-batch {done} is in 'commits'. If another start of the query runs on this checkpoint, that one has "
-                "written it, and nothing is wrong with the file. Otherwise the file that was there was lost, and Spark "
-                "has planned the micro-batch anew: remove this one and its checksum before the query is started again, "
-                "as it could go on behind it",
+                f"micro-batch {done} is in 'commits'. If another start of the query runs on this checkpoint, that one "
+                "has written it, and nothing is wrong with the file. Otherwise the file that was there was lost, and "
+                "Spark has planned the micro-batch anew: remove this one and its checksum before the query is started "
+                "again, as it could go on behind it",
             )
         return
     if decision is None or decision.batch != done or decision.offsets is None:
