@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from spark_eos.errors import LedgerError
 from spark_eos.kafka.admin.configs import BrokerConfig, create_topic, topic_config
 from spark_eos.kafka.admin.topics import allowed_operations, describe_topic, describe_topics
@@ -15,12 +17,13 @@ from spark_eos.retry import retrying
 
 LEDGER_PARTITIONS = 8
 
-#: How many replicas the brokers give to the coordinators' own state.
-STATE_REPLICATION = "transaction.state.log.replication.factor"
+#: The brokers' settings of the coordinators' own state: its replicas, and how many of them have to have a record.
+_STATE_REPLICATION = "transaction.state.log.replication.factor"
+_STATE_IN_SYNC = "transaction.state.log.min.isr"
 
 _IN_SYNC_S = 15.0
-#: What Kafka replicates the coordinators' state to by default.
-_REPLICAS = 3
+#: What Kafka sets these two to by default.
+_REPLICAS, _NEEDED_IN_SYNC = 3, 2
 _CONFIG = {
     "cleanup.policy": "compact",
     "segment.ms": str(3_600_000),
@@ -41,25 +44,25 @@ def ledger_partitions(kafka: KafkaProperties, topic: str, broker: BrokerConfig) 
 
 
 def _create(kafka: KafkaProperties, topic: str, broker: BrokerConfig) -> None:
-    config = dict(_CONFIG)
     if broker is None:
         replication = min(_REPLICAS, len(broker_client(kafka).brokers()))
+        in_sync = min(_NEEDED_IN_SYNC, replication)
     else:
-        replication = int(broker[STATE_REPLICATION])
-        config["min.insync.replicas"] = broker["transaction.state.log.min.isr"]
+        replication, in_sync = of_the_state(broker)
+    config = _CONFIG | {"min.insync.replicas": str(in_sync)}
     code, said = create_topic(kafka, topic, LEDGER_PARTITIONS, replication, config)
     if code != OK:
         raise LedgerError(
             "EOS_LEDGER_NOT_CREATED",
             f"The ledger topic {topic} does not exist and could not be created: {said or name_of(code)}.",
-            hint=f"Create it with cleanup.policy=compact, unclean.leader.election.enable=false and {replication} "
-            "replica(s), as __transaction_state has.",
+            hint=f"Create it with {replication} replica(s), cleanup.policy=compact, min.insync.replicas={in_sync} and "
+            "unclean.leader.election.enable=false.",
         )
 
 
 def check_ledger(kafka: KafkaProperties, topic: str, broker: BrokerConfig) -> Record:
-    """A ledger topic that is there: its description, or LedgerError, TopicError. Warns of fewer replicas than the
-    coordinators' state has."""
+    """A ledger topic that is there: its description, or LedgerError, TopicError. Warns where it is less durable than
+    the coordinators' own state, and of what cannot be compared."""
     config = topic_config(kafka, topic)
     policy = config["cleanup.policy"]
     if policy != "compact":
@@ -77,8 +80,10 @@ def check_ledger(kafka: KafkaProperties, topic: str, broker: BrokerConfig) -> Re
             hint="Set it to false for this topic: kafka-configs.sh --bootstrap-server … --alter --entity-type topics "
             f"--entity-name {topic} --add-config unclean.leader.election.enable=false",
         )
-    description = _check_in_sync(kafka, topic, int(config["min.insync.replicas"]))
-    _look_at_replicas(topic, description, broker)
+    in_sync = int(config["min.insync.replicas"])
+    description = _check_in_sync(kafka, topic, in_sync)
+    for said in less_durable(topic, min(len(p.replica_nodes) for p in description.partitions), in_sync, broker):
+        _warn(said)
     allowed = allowed_operations(description)
     lacking = sorted({"READ", "WRITE"} - allowed) if allowed is not None else []
     if lacking:
@@ -103,24 +108,40 @@ def _check_in_sync(kafka: KafkaProperties, topic: str, needed: int) -> Record:
     )
 
 
-def _look_at_replicas(topic: str, description: Record, broker: BrokerConfig) -> None:
-    fewest = min(len(p.replica_nodes) for p in description.partitions)
+@lru_cache(maxsize=16)
+def _warn(said: str) -> None:
+    """Once in a process: a query looks at its ledger again and again."""
+    logger.warning("%s", said)
+
+
+def of_the_state(broker: dict[str, str]) -> tuple[int, int]:
+    """How many replicas the coordinators' own state has, and how many of them have to have a record."""
+    replicas = int(broker[_STATE_REPLICATION])
+    return replicas, min(replicas, int(broker[_STATE_IN_SYNC]))
+
+
+def less_durable(topic: str, replicas: int, in_sync: int, broker: BrokerConfig) -> list[str]:
+    """What is to be said of a ledger whose partitions have at least so many replicas, of which ``in_sync`` have to have
+    a record, beside the coordinators' own state."""
     if broker is None:
-        logger.warning(
-            "the ledger topic %s has %d replica(s); whether that is as many as __transaction_state has cannot be "
-            "checked, because this user may not read the brokers' settings (DESCRIBE_CONFIGS on the cluster)",
-            topic,
-            fewest,
+        return [
+            f"the ledger topic {topic} has {replicas} replica(s) and min.insync.replicas={in_sync}; whether it is as "
+            "durable as __transaction_state cannot be checked, because this user may not read the brokers' settings "
+            "(DESCRIBE_CONFIGS on the cluster)"
+        ]
+    found = []
+    wanted, wanted_in_sync = of_the_state(broker)
+    if replicas < wanted:
+        found.append(
+            f"the ledger topic {topic} has {replicas} replica(s), but __transaction_state has {wanted}: the query "
+            "stops while brokers with them are away, and needs a new checkpoint if they lose it. If they lose only the "
+            "newest decisions, rows can be written twice. Give it more (kafka-reassign-partitions.sh)"
         )
-    elif fewest < int(broker[STATE_REPLICATION]):
-        logger.warning("%s", few_replicas(topic, fewest, int(broker[STATE_REPLICATION])))
-
-
-def few_replicas(topic: str, fewest: int, needed: int) -> str:
-    """What follows where the ledger has fewer replicas than the coordinators' state. It is no danger to the rows: a
-    head that is lost stops the query."""
-    return (
-        f"the ledger topic {topic} has {fewest} replica(s), but __transaction_state has {needed}: the query stops "
-        "while that broker is away, and needs a new checkpoint if its disk is lost. Give it more "
-        "(kafka-reassign-partitions.sh)"
-    )
+    if in_sync < wanted_in_sync:
+        found.append(
+            f"the ledger topic {topic} has min.insync.replicas={in_sync}, but __transaction_state has "
+            f"{wanted_in_sync}: if brokers with the newest decisions lose them, rows can be written twice. Raise it: "
+            "kafka-configs.sh --bootstrap-server … --alter --entity-type topics "
+            f"--entity-name {topic} --add-config min.insync.replicas={wanted_in_sync}"
+        )
+    return found
