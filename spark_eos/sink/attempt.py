@@ -35,6 +35,9 @@ from spark_eos.topic_partition import TopicPartition
 #: Seconds for which leaders are asked where the transaction begins.
 _LEADERS_S = 10.0
 
+#: For so many seconds, an answer from before the first row counts: a row may be for a partition that was added since.
+AHEAD_S = 2.0
+
 
 @dataclass(frozen=True)
 class Part:
@@ -55,6 +58,13 @@ class RowWriter:
     def __init__(self, job: SinkJob, producer: TaskProducer) -> None:
         self._job, self._producer = job, producer
         self._counts: dict[str, int] = {}
+        self._ahead_at: float | None = None
+
+    def ask_ahead(self) -> None:
+        """Ask for the topic before there is a row, where it is that of all rows. Raises TopicError."""
+        if self._job.options.topic is not None:
+            self._ahead_at = time.monotonic()
+            self._learn([self._job.options.topic])
 
     def write(self, columns: RowBatch, digest_by: Digest) -> Part:
         """Raises RowError, TopicError, and what the producer raises."""
@@ -65,13 +75,18 @@ class RowWriter:
 
     def _check_topics(self, columns: RowBatch) -> None:
         """Topics must exist before a row is written: the client would wait for them, or create what was misspelt."""
+        if self._ahead_at is not None and time.monotonic() - self._ahead_at > AHEAD_S:
+            self._counts.clear()
+        self._ahead_at = None
         topics = [self._job.options.topic] if columns.topics is None else columns.topics
         unknown = set(topics) - self._counts.keys()
         if unknown:
-            new = sorted(filter(None, unknown))
-            self._counts |= topic_partitions(self._job.options.kafka, new)
-            for topic, max_bytes in limits(self._job.options, new).items():
-                self._producer.limit(topic, max_bytes)
+            self._learn(sorted(filter(None, unknown)))
+
+    def _learn(self, topics: list[str]) -> None:
+        self._counts |= topic_partitions(self._job.options.kafka, topics)
+        for topic, max_bytes in limits(self._job.options, topics).items():
+            self._producer.limit(topic, max_bytes)
 
 
 class Attempt:

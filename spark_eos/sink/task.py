@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -35,18 +36,22 @@ def run_task(job: SinkJob, me: Identity, batches: Iterator[pa.RecordBatch]) -> T
     this attempt's own transaction and raises.
     """
     session = session_for(job.options, job.facts.ledger_partitions, me.query)
+    waited = threading.Event()
     with ThreadPoolExecutor(1, "eos start") as pool:
-        start = pool.submit(_start, job, session, me)
-        first = next((batch for batch in batches if batch.num_rows), None)
-        assignment, producer = start.result()
+        start = pool.submit(_start, job, session, me, waited)
+        try:
+            first = next((batch for batch in batches if batch.num_rows), None)
+        finally:
+            waited.set()
+        assignment, producer, writer = start.result()
     rows = iter(()) if first is None else _chain(first, batches)
-    if producer is None:
+    if producer is None or writer is None:
         return _count(job, assignment, me, rows)
     if first is None:
         producer.close()
         return TaskReport(assignment.work, me.partition, 0, 0, digest_by=assignment.digest_by)
     attempt = Attempt(job, session, me, assignment, producer)
-    return write_with(producer, attempt, _parts(job, assignment, producer, rows))
+    return write_with(producer, attempt, _parts(job, assignment, writer, rows))
 
 
 def write_with(producer: TaskProducer, attempt: Attempt, parts: Iterator[Part]) -> TaskReport:
@@ -61,10 +66,9 @@ def write_with(producer: TaskProducer, attempt: Attempt, parts: Iterator[Part]) 
 
 
 def _parts(
-    job: SinkJob, assignment: Assignment, producer: TaskProducer, batches: Iterator[pa.RecordBatch]
+    job: SinkJob, assignment: Assignment, writer: RowWriter, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[Part]:
     """Each batch, when the producer has taken it."""
-    writer = RowWriter(job, producer)
     for batch in batches:
         yield writer.write(RowBatch(batch, job.columns, job.options.topic), assignment.digest_by)
 
@@ -74,11 +78,25 @@ def _chain(first: pa.RecordBatch, rest: Iterable[pa.RecordBatch]) -> Iterator[pa
     yield from (batch for batch in rest if batch.num_rows)
 
 
-def _start(job: SinkJob, session: Session, me: Identity) -> tuple[Assignment, TaskProducer | None]:
+def _start(
+    job: SinkJob, session: Session, me: Identity, waited: threading.Event
+) -> tuple[Assignment, TaskProducer | None, RowWriter | None]:
+    """``waited``: the first row is there, or there is none. Until then, there is time to ask for the topic; after that
+    whoever has rows does so."""
     head = opened(job, session, me)
     _check_batch_write(job, head)
     assignment = assign(head, me.batch, me.partition, me.attempt, partitioner=job.options.partitioner)
-    return assignment, producer_for(job, session, me, head, assignment)
+    producer = producer_for(job, session, me, head, assignment)
+    if producer is None:
+        return assignment, None, None
+    writer = RowWriter(job, producer)
+    try:
+        if not waited.is_set():
+            writer.ask_ahead()
+    except BaseException:
+        producer.close()
+        raise
+    return assignment, producer, writer
 
 
 def producer_for(
