@@ -75,6 +75,11 @@ class FakeBroker:
         for thread in self._threads:
             thread.join(10)
 
+    @property
+    def held(self) -> int:
+        """Connections that neither side has closed."""
+        return sum(connection.fileno() != -1 for connection in self._open)
+
     def cut(self) -> None:
         """All connections end; new ones are taken."""
         for connection in self._open:

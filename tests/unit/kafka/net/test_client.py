@@ -252,14 +252,18 @@ def test_no_more_than_a_few_clients_are_kept(brokers):
     """Those that were used longest ago are closed, with their connections."""
     (first,) = brokers(1)
     server = f"127.0.0.1:{first.port}"
-    made = [broker_client(KafkaProperties({"bootstrap.servers": server, "client.id": str(i)})) for i in range(9)]
-    for client in made:
-        client.brokers()
+    made = []
+    for i in range(9):
+        made.append(broker_client(KafkaProperties({"bootstrap.servers": server, "client.id": str(i)})))
+        made[-1].brokers()
     assert len(module._clients) == module._CLIENTS
+    assert first.connections == len(made)
+    wait_for(lambda: first.held == module._CLIENTS, lambda: f"the end of others: {first.held}", 5)
     assert broker_client(made[-1].properties) is made[-1]
     assert broker_client(made[0].properties) is not made[0]
     module.close_all()
     assert not module._clients
+    wait_for(lambda: first.held == 0, lambda: f"the end of all: {first.held}", 5)
 
 
 def test_a_port_that_speaks_something_else_is_told():
