@@ -103,6 +103,7 @@ class KafkaView:
                 **self._client,
                 "group.id": "view",  # asked for by the client; nothing is committed to it
                 "enable.auto.commit": False,
+                "auto.offset.reset": "earliest",  # where the first rows were deleted
                 "isolation.level": "read_committed" if committed else "read_uncommitted",
                 "enable.partition.eof": True,
                 "fetch.wait.max.ms": 20,

@@ -1,4 +1,4 @@
-"""Rows that somebody takes out of one partition of an open transaction, by Kafka's own tools."""
+"""Rows that somebody takes out of an open transaction: an operator, by Kafka's own tools, or retention."""
 
 from __future__ import annotations
 
@@ -6,10 +6,13 @@ import time
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from confluent_kafka import OFFSET_END, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from spark_eos.cli import main
 from spark_eos.devcluster import DevCluster
@@ -26,8 +29,11 @@ from spark_eos.protocol.task import TaskReport, Work
 from spark_eos.protocol.whole import FRESH_MS
 from spark_eos.sink.preflight import preflight
 from spark_eos.sink.session import Session, session_for
+from tests.support.arming import armed
 from tests.support.dying import Killed, kill
+from tests.support.kafka_view import TIMEOUT
 from tests.support.opening import Opening
+from tests.support.sink_queries import ended_by
 
 TRANSACTIONS = "org.apache.kafka.tools.TransactionsCommand"
 TIMEOUT_MS = 600_000
@@ -68,8 +74,8 @@ class Query:
 
         return replace(self.own.ports, reach=reach)
 
-    def ending_late(self, pair: Pair, then: Callable[[], None]) -> Ports:
-        """Whose EndTxn is under way for a minute, in which an operator aborts; ``then`` comes before it is answered."""
+    def ending_late(self, take: Callable[[], None], then: Callable[[], None]) -> Ports:
+        """Whose EndTxn is under way for a minute, in which rows are taken; ``then`` comes before it is answered."""
         ports, late = self.own.ports, 0
 
         class Late:
@@ -77,7 +83,7 @@ class Query:
                 nonlocal late
                 if commit and not late:
                     late = FRESH_MS
-                    self.abort_in_partition_1(pair)
+                    take()
                     answers = ports.coordinator.end(pairs, commit=True)
                     then()
                     return answers
@@ -94,6 +100,11 @@ class Query:
         place = ["--topic", self.options.topic, "--partition", "1", "--start-offset", str(start)]
         self.tool("abort", *place)
 
+    def delete(self, *partitions: int) -> None:
+        """All rows of these partitions that are acknowledged, committed or not, as retention does."""
+        admin = AdminClient({"bootstrap.servers": self.cluster.bootstrap_servers})
+        deleted(admin, self.options.topic, *partitions)
+
     def settle_without_broken(self) -> None:
         servers = self.cluster.bootstrap_servers
         command = ["transactions", "settle", "--bootstrap-servers", servers, "--query", self.id]
@@ -104,6 +115,12 @@ class Query:
 
     def tool(self, *arguments: str) -> str:
         return self.cluster.java_tool(TRANSACTIONS, "--bootstrap-server", self.cluster.bootstrap_servers, *arguments)
+
+
+def deleted(admin: AdminClient, topic: str, *partitions: int) -> None:
+    """Delete all rows that are there."""
+    for future in admin.delete_records([TopicPartition(topic, number, OFFSET_END) for number in partitions]).values():
+        assert future.result(TIMEOUT).low_watermark > 0
 
 
 @pytest.fixture
@@ -145,7 +162,7 @@ def test_an_end_that_comes_late_is_not_believed(query, view):
     batch = query.prepared(query.open("first"), began_ms=int(time.time() * 1000))
     (pair,) = batch.pairs
     with pytest.raises(EosError, match=f"offset 0 of {query.options.topic}-1 on had been aborted") as caught:
-        commit(query.ending_late(pair, lambda: None), batch)
+        commit(query.ending_late(lambda: query.abort_in_partition_1(pair), lambda: None), batch)
     assert caught.value.condition == "EOS_ROWS_MISSING"
     assert view.values(query.options.topic) == ["a"]
 
@@ -155,11 +172,71 @@ def test_an_end_that_comes_late_is_looked_into_by_the_next_run(query, view):
     batch = query.prepared(query.open("first"), began_ms=int(time.time() * 1000))
     (pair,) = batch.pairs
     with pytest.raises(Killed):
-        commit(query.ending_late(pair, kill), batch)
+        commit(query.ending_late(lambda: query.abort_in_partition_1(pair), kill), batch)
     with pytest.raises(EosError, match=f"offset 0 of {query.options.topic}-1 on had been aborted") as caught:
         query.open("second")
     assert caught.value.condition == "EOS_ROWS_MISSING"
     assert view.values(query.options.topic) == ["a"]
+
+
+ONE_OR_ALL = pytest.mark.parametrize("taken", [(1,), (0, 1)], ids=["of one partition", "all"])
+
+
+@ONE_OR_ALL
+def test_a_commit_stops_when_rows_were_deleted(taken, query, view):
+    """The coordinator would answer success, and nobody would ever see the rows."""
+    batch = query.prepared(query.open("first"), began_ms=int(time.time() * 1000) - FRESH_MS)
+    query.delete(*taken)
+    with pytest.raises(EosError, match="retention has moved the log's start") as caught:
+        commit(query.own.ports, batch)
+    assert caught.value.condition == "EOS_TRANSACTION_BROKEN"
+    assert query.own.ports.ledger.read().decision is None
+    assert view.values(query.options.topic) == []
+
+
+@ONE_OR_ALL
+def test_a_decision_whose_rows_were_deleted_is_repaired_as_the_hint_says(taken, query, view):
+    """The next run stops; when the rest of the transaction is aborted, it finds it lost, to be written again."""
+    batch = query.prepared(query.open("first"), began_ms=int(time.time() * 1000))
+    with pytest.raises(Killed):
+        commit(query.killed_when_decided(), batch)
+    query.delete(*taken)
+    with pytest.raises(EosError, match=f"--query {query.id} --abort-broken") as caught:
+        query.open("second")
+    assert caught.value.condition == "EOS_DECISION_BROKEN"
+    query.settle_without_broken()
+    (written,) = query.open("third").decision.written
+    assert written.verdict is Verdict.LOST
+    assert view.values(query.options.topic) == []
+
+
+@ONE_OR_ALL
+def test_an_end_that_comes_after_rows_were_deleted_is_not_believed(taken, query, view):
+    """The commit was sent while the transaction was fresh, and the rows have gone since then."""
+    batch = query.prepared(query.open("first"), began_ms=int(time.time() * 1000))
+    with pytest.raises(EosError, match="its rows may have been aborted or deleted") as caught:
+        commit(query.ending_late(lambda: query.delete(*taken), lambda: None), batch)
+    assert caught.value.condition == "EOS_OUTCOME_GONE"
+    (written,) = query.own.ports.ledger.read().decision.written
+    assert written.verdict is not Verdict.COMMITTED
+    assert view.values(query.options.topic) == ([] if 0 in taken else ["a"])
+
+
+def test_a_query_whose_old_rows_are_deleted_before_their_commit(sink, files, topic, view, spark, tmp_path):
+    """Retention may take rows of the day before at once: the query stops, and its next start writes them again."""
+    out = topic(PARTITIONS, retention_ms=-1)
+    rows = [(str(number), number % PARTITIONS, datetime.now() - timedelta(days=1)) for number in range(10)]
+    stream = files("value string, partition int, timestamp timestamp").add(rows).stream()
+    query = sink(topic=out)
+    with armed(spark, "commit.entered=hold", tmp_path / "faults") as fault:
+        started = query.start(stream)
+        fault.wait()
+        deleted(view.admin, out, *range(PARTITIONS))
+        fault.release()
+        assert "retention has moved the log's start" in ended_by(started, "EOS_TRANSACTION_BROKEN")
+    assert view.values(out) == []
+    query.run(stream)
+    assert sorted(view.values(out)) == sorted(value for value, *_ in rows)
 
 
 @pytest.mark.parametrize(
