@@ -18,11 +18,12 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Message, Producer
 from deltalake import DeltaTable
 
 from jobs._demo import processes
 from tests.support.delta import ToDelta, ToKafka, history, rows_of, settings
+from tests.support.recorder import judged, of_topics
 from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.chaos
@@ -45,8 +46,16 @@ def there(cluster, topic, tmp_path) -> ToDelta:
 
 
 @pytest.fixture
-def back(cluster, topic, tmp_path) -> ToKafka:
-    return ToKafka(None, cluster.bootstrap_servers, topic(PARTITIONS), tmp_path)
+def back(cluster, topic, view, tmp_path) -> Iterator[ToKafka]:
+    """What readers of the topic see during the test is judged at its end."""
+    made = ToKafka(None, cluster.bootstrap_servers, topic(PARTITIONS), tmp_path)
+    with judged(view, of_topics(view, made.topic, known_by=whole)):
+        yield made
+
+
+def whole(row: Message) -> bytes:
+    """All that it has: values come again in other changes, and some rows have none."""
+    return repr((row.key(), row.value(), row.headers(), row.timestamp())).encode()
 
 
 @contextmanager

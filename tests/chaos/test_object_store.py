@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from spark_eos.checkpoint import Checkpoint
 from spark_eos.storage.settings import HadoopSettings
+from tests.support.kafka_view import KafkaView
 from tests.support.killing import running
-from tests.support.object_store import SECRET_KEY, object_store
+from tests.support.object_store import SECRET_KEY, ObjectStore, object_store
 from tests.support.scene import PARTITIONS, Scene
 from tests.support.ways import also_by
 
@@ -28,6 +30,11 @@ def test_a_query_is_killed_and_goes_on_with_its_checkpoint_in_an_object_store(st
     that store as the default file system. Every row is there once, and the group has the offsets."""
     scene = Scene(view, topic, tmp_path, way=way, conf=store.spark_conf())
     scene.spec = replace(scene.spec, checkpoint=f"s3a://{store.bucket}/of/{scene.output}")
+    with scene.recorded():
+        killed_and_started_again(scene, store, view, tmp_path)
+
+
+def killed_and_started_again(scene: Scene, store: ObjectStore, view: KafkaView, tmp_path: Path) -> None:
     with running(scene.spec, "commit.decided=hold@3", tmp_path) as victim:
         victim.wait_at("commit.decided")
         victim.kill()

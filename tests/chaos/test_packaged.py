@@ -8,6 +8,7 @@ import subprocess
 import sys
 import venv
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from spark_eos import cli
 from tests.support import query
 from tests.support.bare import ROOT
 from tests.support.kafka_view import write
+from tests.support.recorder import Recorded, judged
 from tests.support.standalone import standalone
 
 pytestmark = pytest.mark.chaos
@@ -27,10 +29,13 @@ END_S = 200.0
 
 
 @pytest.fixture
-def spec(view, topic, tmp_path: Path) -> query.Spec:
+def spec(view, topic, tmp_path: Path) -> Iterator[query.Spec]:
+    """What readers of the output see during the test is judged at its end."""
     source, out = topic(2), topic(2)
     write(view.bootstrap_servers, source, ROWS, commit=True)
-    return query.Spec(view.bootstrap_servers, source, out, str(tmp_path / "checkpoint"), f"group-{out}", 40)
+    made = query.Spec(view.bootstrap_servers, source, out, str(tmp_path / "checkpoint"), f"group-{out}", 40)
+    with judged(view, Recorded(made)):
+        yield made
 
 
 def packed(folder: Path) -> Path:

@@ -23,7 +23,7 @@ LEVELS = {True: "read_committed", False: "read_uncommitted"}
 
 
 class Seen(NamedTuple):
-    """One record as a poll brought it."""
+    """One record as a poll brought it. ``value``: or what else tells it from all others of its topic."""
 
     topic: str
     partition: int

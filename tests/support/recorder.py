@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from tests.support import query
 from tests.support.histories import LEVELS, GroupPoll, History, Place, Poll, Reading, Seen, judge
@@ -35,12 +35,14 @@ class Recorded:
     """What is recorded of which query. ``pause_s``: between two passes, and between two looks at the group.
 
     A query without an ``input``, as that topic is none, has neither micro-batches nor a group that could be judged.
+    ``known_by``: what no two rows of a topic have in common.
     ``window``: with many rows, a pass begins so many offsets before the end, and now and then anywhere; None: at 0.
     ``whole_parts``: whether one task writes all of a micro-batch's rows of a partition, as without a shuffle.
     """
 
     spec: query.Spec
     pause_s: float = 0.3
+    known_by: Callable[[Message], bytes] = Message.value
     window: int | None = None
     whole_parts: bool = True
 
@@ -167,7 +169,7 @@ class Recorder:
         for message in consumer.consume(_MOST_ROWS, timeout=_POLL_S):
             error, place = message.error(), (message.topic(), message.partition())
             if error is None:
-                value = message.value()
+                value = self._what.known_by(message)
                 rows.append(Seen(*place, message.offset(), self._interned.setdefault(value, value)))
                 reached.discard(place)
             elif error.code() == KafkaError._PARTITION_EOF:
