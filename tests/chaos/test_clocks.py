@@ -14,7 +14,9 @@ from spark_eos.devcluster import DevCluster
 from tests.support.clock import Clock
 from tests.support.kafka_view import open_view
 from tests.support.killing import running
+from tests.support.processor import Load
 from tests.support.scene import Course, Scene, tell, topics_of
+from tests.support.waiting import wait_for
 from tests.support.ways import also_by
 
 pytestmark = pytest.mark.chaos
@@ -109,11 +111,13 @@ def test_a_drivers_clock_that_is_set_while_transactions_are_open(
         with clock.for_programs(), running(scene.spec, f"{point}={nth}", tmp_path) as program:
             program.wait_at(point)
             clock.set(jump)
+            load = Load()
             program.release(point)
-            text = program.wait_for_end(None if sees else 0)
+            wait_for(lambda: load.used_s() and program.ended, "the end of the query", ENDS_WITHIN_S)
+            used_s, text = load.check(), program.wait_for_end(None if sees else 0)
         assert sees in text
         scene.check(scene.drain(spark) if sees else program.query_id)
-    tell(Course(sees or "waits", 0.0, scene.rewritten()))
+    tell(Course(sees or "waits", 0.0, scene.rewritten(), used_s))
 
 
 @also_by("copy", "transform")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import time
@@ -23,6 +24,7 @@ from tests.support import query
 from tests.support.arming import Fault, armed
 from tests.support.kafka_view import KafkaView, Row, doubled, write
 from tests.support.mirrors import beside, misplaced_by
+from tests.support.processor import Load
 from tests.support.recorder import Recorded, judged
 from tests.support.waiting import wait_for
 from tests.support.ways import WAYS
@@ -41,14 +43,16 @@ Values = dict[int, list[str]]
 class Course:
     """How a query met a fault. ``sees`` is the condition that it stopped with, or that it waited; ``seconds`` passed
     from the fault's end, or from the start after a stop, to the next committed micro-batch; ``rewritten`` are rows that
-    lie in the log more than once."""
+    lie in the log more than once; ``used_s`` is Spark's processor time from the fault to the end of the query."""
 
     sees: str
     seconds: float
     rewritten: int
+    used_s: float = math.nan
 
     def __str__(self) -> str:
-        return f"{self.sees} | {self.seconds:.1f} s | {self.rewritten} rows rewritten"
+        rows = f"{self.rewritten} rows rewritten"
+        return f"{self.sees} | {self.seconds:.1f} s | {rows} | {self.used_s:.1f} s of processor time"
 
 
 def topics_of(cluster: DevCluster) -> Callable[..., str]:
@@ -171,7 +175,7 @@ class Scene:
 
         So many seconds later it ``passes``. When the query has ended, or stopped with an error of the library and gone
         on by a restart, ``heals`` puts right what is still wrong; ``before_restart`` does so where nothing could go on.
-        The query has to end ``within`` so many seconds.
+        The query has to end ``within`` so many seconds, and must not spin.
         """
         with self.recorded():
             course = self._struck(spark, faults, happens, lasts, passes, before_restart, heals, within)
@@ -196,9 +200,10 @@ class Scene:
                 self.note()
                 happens(started)
                 ending = _After(lasts, passes)
-                released = time.time()
+                released, load = time.time(), Load()
                 fault.release()
                 wait_for(lambda: not started.isActive, "the end of the query", within)
+                used_s = load.check()
                 ending.wait()
             finally:
                 fault.marker.unlink(missing_ok=True)  # what is held would not let the query be stopped
@@ -211,7 +216,7 @@ class Scene:
         heals()
         self.check(started.id)
         seconds = max(0.0, self.went_on(released) - (0.0 if stopped_by else lasts))
-        return Course(stopped_by or "waits", seconds, self.rewritten())
+        return Course(stopped_by or "waits", seconds, self.rewritten(), used_s)
 
     def _counted(self, faults: str) -> str:
         """A task of a mirror comes to `prepare.wrote` twice: with its rows, and with their places."""
