@@ -94,8 +94,9 @@ matrix: java $(STAMP) ## run suites on each version of Kafka, and write the tabl
 sparks: java $(STAMP) ## run the core of the suite on each version of Spark and Python; ARGS="--only 4.3.0-3.13"
 	@$(BIN)/python -m tests.sparks $(ARGS)
 
-soak: java $(STAMP) ## random faults against a running query, by SEED=… for SECONDS=600, WAY=copy; then `make simulate` in short
-	@$(BIN)/python -m tests.chaos.soak --seconds $(or $(SECONDS),600) $(if $(SEED),--seed $(SEED)) $(if $(WAY),--way $(WAY))
+soak: java $(STAMP) ## random faults against a running query, by SEED=… for SECONDS=600, WAY=copy, TWO_PHASE=1; then `make simulate` in short
+	@$(BIN)/python -m tests.chaos.soak --seconds $(or $(SECONDS),600) $(if $(SEED),--seed $(SEED)) $(if $(WAY),--way $(WAY)) \
+	  $(if $(TWO_PHASE),--two-phase)
 	@$(BIN)/python -m tests.simulation --schedules $${SCHEDULES:-20000} --first $(or $(SEED),0)
 	@SPARK_EOS_WIRE_SCHEDULES=$${WIRE_SCHEDULES:-2000} $(PYTEST) -s $(TWO_AT_ONCE) $(WIRE) $(NONE_WILL_DO)
 

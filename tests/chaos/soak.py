@@ -2,8 +2,9 @@
 
 ``python -m tests.chaos.soak --seconds 600 --seed 42``, or ``make soak SECONDS=600 SEED=42``. The seed decides which
 faults strike, in which order and how long they last; what they meet depends on the machine. ``--way copy`` or ``--way
-transform``, or ``WAY=…``: by the direct way; ``mirror``: by a mirror. The exit code is 0 only if every row is there
-once, in order, where a mirror's offset map says, and every stop of the query had a name.
+transform``, or ``WAY=…``: by the direct way; ``mirror``: by a mirror. ``--two-phase``, or ``TWO_PHASE=1``: with
+transactions that never expire, so that the query has to end all that its runs leave open. The exit code is 0 only if
+every row is there once, in order, where a mirror's offset map says, and every stop of the query had a name.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from tests.support.killing import Killed, Zombie
 from tests.support.mirrors import beside, misplaced_by
 from tests.support.query import Spec
 from tests.support.recorder import Recorded, Recorder
+from tests.support.two_phase import TWO_PHASE
 from tests.support.waiting import wait_for
 from tests.support.ways import WAYS
 
@@ -249,7 +251,9 @@ class Soak:
     def drain(self, rows: int) -> None:
         """Without faults, until all input is through. A stop on the way that has a name is a stop like any other."""
         self._running().kill()
-        self.spec = replace(self.spec, available_now=True, sink={})  # short-lived transactions are part of the faults
+        # Short-lived transactions are part of the faults.
+        sink = {key: value for key, value in self.spec.sink.items() if key != "transaction.timeout.ms"}
+        self.spec = replace(self.spec, available_now=True, sink=sink)
         for _ in range(5):
             run = self._launch("")
             text = run.wait_for_end()
@@ -290,10 +294,14 @@ class Soak:
 KINDS = ("driver_dies", "worker_dies", "worker_dies", "driver_sleeps", "broker_dies", "broker_sleeps", "zombie_wakes")
 
 
-def soak(seconds: float, seed: str, way: str) -> bool:
+def soak(seconds: float, seed: str, way: str, two_phase: bool = False) -> bool:
     """Run it, print what happened; whether all is well."""
-    print(f"seed {seed}, {way}, {seconds:.0f} s", flush=True)
-    with _query(seed, way) as (one, feeder), Recorder(one.view, Recorded(one.spec, PAUSE_S, WINDOW)) as recorder:
+    how = f"{way}, two-phase" if two_phase else way
+    print(f"seed {seed}, {how}, {seconds:.0f} s", flush=True)
+    with (
+        _query(seed, way, two_phase) as (one, feeder),
+        Recorder(one.view, Recorded(one.spec, PAUSE_S, WINDOW)) as recorder,
+    ):
         deadline = time.monotonic() + seconds
         feeder.start()
         one.start()
@@ -316,7 +324,7 @@ def soak(seconds: float, seed: str, way: str) -> bool:
         print(f"starts: {one.starts}; slowest to go on: {slowest[0]:.1f} s ({slowest[1]})")
         print(f"what readers saw: {recorder}; {tell(anomalies)}")
         well = not any(result.values()) and "no name" not in one.stops and not anomalies
-        verdict = "all is well" if well else f"FAILED with seed {seed}, {way}"
+        verdict = "all is well" if well else f"FAILED with seed {seed}, {how}"
         print(f"rows: {PARTITIONS * feeder.rows}; {result}: {verdict}")
         return well
 
@@ -328,9 +336,9 @@ def tell(anomalies: list[Anomaly]) -> str:
 
 
 @contextlib.contextmanager
-def _query(seed: str, way: str) -> Iterator[tuple[Soak, Feeder]]:
+def _query(seed: str, way: str, two_phase: bool) -> Iterator[tuple[Soak, Feeder]]:
     with (
-        DevCluster(brokers=BROKERS) as cluster,
+        DevCluster(brokers=BROKERS, config=TWO_PHASE if two_phase else None) as cluster,
         open_view(cluster.bootstrap_servers) as view,
         tempfile.TemporaryDirectory(prefix="spark-eos-soak-", ignore_cleanup_errors=True) as name,
     ):
@@ -345,7 +353,8 @@ def _query(seed: str, way: str) -> Iterator[tuple[Soak, Feeder]]:
             ROWS_PER_BATCH,
             also=None if WAYS[way].get("copies") else "also",
             available_now=False,
-            sink={"transaction.timeout.ms": str(TIMEOUT_MS)},
+            sink={"transaction.timeout.ms": str(TIMEOUT_MS)}
+            | ({"transaction.two.phase.commit": "true"} if two_phase else {}),
             **WAYS[way],
         )
         one = Soak(cluster, view, spec, random.Random(seed), Path(name))
@@ -372,9 +381,10 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=600.0)
     parser.add_argument("--seed", default=None, help="a new one unless given")
     parser.add_argument("--way", choices=WAYS, default="rows", help="that rows take: through Spark, or past it")
+    parser.add_argument("--two-phase", action="store_true", help="transactions never expire")
     arguments = parser.parse_args()
     seed = arguments.seed or str(random.SystemRandom().randrange(1_000_000))
-    return 0 if soak(arguments.seconds, seed, arguments.way) else 1
+    return 0 if soak(arguments.seconds, seed, arguments.way, arguments.two_phase) else 1
 
 
 if __name__ == "__main__":

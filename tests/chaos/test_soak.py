@@ -17,10 +17,13 @@ SEED = 1
 
 
 @also_by("copy", "transform", "mirror")
-def test_a_short_soak(way):
+@pytest.mark.parametrize("more", [[], ["--two-phase"]], ids=["", "two-phase"])
+def test_a_short_soak(more, way):
     """The program says that all is well, by its words and its exit code."""
     command = [sys.executable, "-m", "tests.chaos.soak", "--seconds", str(SECONDS), "--seed", str(SEED), "--way", way]
     root = Path(__file__).parents[2]
-    run = subprocess.run(command, cwd=root, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=600)
+    run = subprocess.run(
+        [*command, *more], cwd=root, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=600
+    )
     assert run.returncode == 0, run.stdout[-3000:] + run.stderr[-3000:]
     assert "all is well" in run.stdout
