@@ -113,7 +113,7 @@ def test_a_drivers_clock_that_is_set_while_transactions_are_open(
             clock.set(jump)
             load = Load()
             program.release(point)
-            wait_for(lambda: load.used_s() and program.ended, "the end of the query", ENDS_WITHIN_S)
+            wait_for(lambda: load.look() and program.ended, "the end of the query", ENDS_WITHIN_S)
             used_s, text = load.check(), program.wait_for_end(None if sees else 0)
         assert sees in text
         scene.check(scene.drain(spark) if sees else program.query_id)

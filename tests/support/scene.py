@@ -202,7 +202,7 @@ class Scene:
                 ending = _After(lasts, passes)
                 released, load = time.time(), Load()
                 fault.release()
-                wait_for(lambda: not started.isActive, "the end of the query", within)
+                wait_for(lambda: load.look() and not started.isActive, "the end of the query", within)
                 used_s = load.check()
                 ending.wait()
             finally:
