@@ -16,7 +16,7 @@ _LOOK_S = 0.5
 _SPARKS = (b"org.apache.spark.deploy.SparkSubmit", b"-m\0pyspark.", b"/query.py\0")
 #: What a query may use from a fault to its end: so many seconds for what it does, and a share of each second besides.
 #: A process that spins uses all of it.
-WORK_S, CORES = 20.0, 0.5
+WORK_S, CORES = 10.0, 0.5
 
 
 class Load:
