@@ -76,7 +76,7 @@ def test_a_ledger_without_a_leader_at_the_decision(lasts, sees, brokers, view_of
     assert away < ENDS_WITHIN_S
 
 
-@also_by("transform")
+@also_by("transform", "mirror")
 @pytest.mark.parametrize("lasts", [8.0, None], ids=["8-s", "for-good"])
 def test_a_ledger_below_its_replicas_in_sync_at_the_decision(lasts, brokers, view_of_three, way, spark, tmp_path):
     """Its leader refuses the decision, whose transaction may expire before the replica is back. For good, the query
