@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from spark_eos import system
@@ -12,8 +12,9 @@ from spark_eos.kafka.ports.ledger_reader import Dated
 from spark_eos.kafka.ports.owners import Cluster
 from spark_eos.ops.answer import Answer
 from spark_eos.ops.tables import ago, table
-from spark_eos.protocol.head import NOBODY, Head
+from spark_eos.protocol.head import NOBODY, Decision, Head
 from spark_eos.protocol.head_json import decode
+from spark_eos.protocol.ranges import Direct
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,17 @@ def as_json(entry: NewestHead) -> dict[str, Any]:
         "batch": None if last is None else last.batch,
         "rows": None if last is None else last.rows,
         "state": state_of(head),
+        "direct": None if last is None or last.direct is None else _ranges(last, last.direct),
     }
+
+
+def _ranges(last: Decision, direct: Direct) -> dict[str, Any]:
+    """Of the direct way: what the last decision has read, and what became of the rows: ``committed``, ``lost``, or
+    ``none`` where there were none; null where that is not noted yet."""
+    read = [(r, w.verdict.value if w.verdict is not None else None) for w in last.written for r in w.ranges]
+    read += [(r, "none") for r in direct.ranges]
+    ranges = [asdict(r) | {"rows": outcome} for r, outcome in sorted(read, key=lambda pair: pair[0])]
+    return {"cluster": direct.cluster, "ranges": ranges}
 
 
 def as_text(found: Sequence[NewestHead], ledger: str) -> str:

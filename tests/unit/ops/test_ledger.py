@@ -1,0 +1,52 @@
+"""What `spark-eos ledger show` says of a query's newest head, as plain data."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from spark_eos.kafka.ports.ledger_reader import Dated
+from spark_eos.ops.ledger.command import NewestHead, as_json, as_text
+from spark_eos.protocol.head import Decision, Head, Pair, Probe, Verdict, Written
+from spark_eos.protocol.marks import Marks, Unfinished
+from spark_eos.protocol.ranges import Direct, Range
+
+DIRECT = Direct("here", (("in", "id"),), None, (Range("in", 3, 0, 2),))
+
+
+def shown(head: Head) -> dict:
+    return as_json(NewestHead("q", Dated(0, 1, None, b""), 1.0, head))
+
+
+def written(partition: int, verdict: Verdict | None) -> Written:
+    own = Written(partition, Pair(f"i{partition}", 1, 1), 1, 1, Probe("out", partition, 0), verdict)
+    return replace(own, ranges=(Range("in", partition, 5, 9),))
+
+
+def test_the_ranges_of_the_last_decision():
+    """Of the direct way: how far each partition in it is, and what became of the rows."""
+    verdicts = (Verdict.COMMITTED, Verdict.LOST, None)
+    decision = Decision(4, 0, 3, 3, 1, None, tuple(written(p, v) for p, v in enumerate(verdicts)), direct=DIRECT)
+    direct = shown(Head("r", 2, (), 5, decision))["direct"]
+    assert direct["cluster"] == "here"
+    assert [(r["partition"], r["start"], r["end"], r["rows"]) for r in direct["ranges"]] == [
+        (0, 5, 9, "committed"),
+        (1, 5, 9, "lost"),
+        (2, 5, 9, None),
+        (3, 0, 2, "none"),
+    ]
+    assert {r["topic"] for r in direct["ranges"]} == {"in"}
+
+
+def test_a_query_whose_rows_are_sparks():
+    """It has no ranges; with or without a decision."""
+    assert shown(Head("r", 2, (), 5))["direct"] is None
+    assert shown(Head("r", 2, (), 5, Decision(4, 0, 0, 0, 0, None, ())))["direct"] is None
+
+
+def test_a_drop_that_is_not_finished():
+    """It is told from a replay."""
+    drop = Unfinished("q", "/c", "/c", 3, ())
+    for mark, state in ((drop, "drop not finished"), (replace(drop, lines=("line",)), "replay not finished")):
+        head = Head("", 2, (), 5, marks=Marks(unfinished=mark))
+        assert shown(head)["state"] == state
+        assert state in as_text([NewestHead("q", Dated(0, 1, None, b""), 1.0, head)], "ledger")
