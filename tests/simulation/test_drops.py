@@ -55,8 +55,8 @@ class Dropped:
         self._command(Unfinished(QUERY, "/c", "/c", batch - 1, ()))
         return True
 
-    def _stopped(self, error: EosError) -> None:
-        self._watched(error)
+    def _stopped(self, error: EosError, topic: str) -> None:
+        self._watched(error, topic)
         if error.condition == "EOS_DROP_UNFINISHED":
             mark = next(head.marks.unfinished for head in reversed(self.run.watch.heads) if head.marks.unfinished)
             self._command(mark)
