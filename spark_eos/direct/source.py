@@ -24,10 +24,9 @@ from spark_eos.protocol.ranges import Range
 from spark_eos.source import offsets as formats
 from spark_eos.source import planning
 from spark_eos.source.losses import check_cluster
-from spark_eos.source.offsets import Position, TopicIds
+from spark_eos.source.offsets import Position
 from spark_eos.source.reader import EosKafkaStreamReader, SparkOffset
 from spark_eos.spark import ReadLimit
-from spark_eos.topic_partition import PartitionOffsets
 from spark_eos.tracebacks import hidden_traceback
 
 if TYPE_CHECKING:
@@ -110,8 +109,8 @@ class DirectStreamReader(EosKafkaStreamReader):
     def __reduce__(self) -> tuple[Any, ...]:
         return DirectStreamReader, (self._plan, self._events)
 
-    def _position(self, offsets: PartitionOffsets, ids: TopicIds) -> Position:
-        return replace(super()._position(offsets, ids), direct=True)
+    def _noting(self, position: Position) -> Position:
+        return replace(super()._noting(position), direct=True)
 
     @hidden_traceback()
     def latestOffset(self, start: SparkOffset | None = None, limit: ReadLimit | None = None) -> SparkOffset:

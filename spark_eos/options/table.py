@@ -135,7 +135,8 @@ SOURCE = (
         "true",
         "Whether to stop the query if offsets that it needs are gone (EOS_SOURCE_DATA_LOSS). If `false`, it logs "
         "a warning, counts the loss in its progress, and continues with the records that are left.",
-        "better: names the topic, the partition and both offsets; recognises recreated topics by their id; counts",
+        "better: names the topic, the partition and both offsets; recognises recreated topics by their id; counts; a "
+        "topic that was gone and comes back is read on where it was",
     ),
     Option(
         "includeHeaders",

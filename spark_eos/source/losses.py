@@ -28,16 +28,26 @@ class Losses:
             logger.warning("%s The query continues: failOnDataLoss is false.", loss.message)
 
 
+_GONE = (
+    "Nothing was read or skipped. Bring it back, or set 'failOnDataLoss' to false for one start: the query then "
+    "continues from this checkpoint without it, and notes where it was. If the same topic comes back, it is read on "
+    "from there."
+)
+_LACKS = (
+    "Nothing was read or skipped. Restore the topic, or set 'failOnDataLoss' to false for one start: the query then "
+    "continues from this checkpoint with the first record that is left, or with a new topic from its beginning. A new "
+    "checkpoint does not help: with 'startingOffsets' = group it would begin at the same offsets, which Kafka deletes "
+    "together with their topic."
+)
+
+
 def data_loss(topic: str, partition: int, expected: int, found: int | None, what: str) -> DataLossError:
     """The error for offsets that the query needs and the cluster does not have. ``found``: the closest existing
     offset."""
     return DataLossError(
         "EOS_SOURCE_DATA_LOSS",
         f"Expected offset {expected} of {topic}-{partition}, but {what}.",
-        hint="Nothing was read or skipped. Restore the topic, or set 'failOnDataLoss' to false for one start: the "
-        "query then continues from this checkpoint with the first record that is left, or with a new topic from "
-        "its beginning. A new checkpoint does not help: with 'startingOffsets' = group it would begin at the "
-        "same offsets, which Kafka deletes together with their topic.",
+        hint=_GONE if found is None else _LACKS,
         topic=topic,
         partition=partition,
         expected=expected,

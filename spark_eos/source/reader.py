@@ -19,6 +19,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -30,8 +31,8 @@ from spark_eos.log import logger
 from spark_eos.options.bounds import ByTime
 from spark_eos.options.offsets import LATEST
 from spark_eos.options.parse import SourceOptions
+from spark_eos.source import leaving, planning
 from spark_eos.source import offsets as formats
-from spark_eos.source import planning
 from spark_eos.source.group import GroupReport
 from spark_eos.source.lag import LagWatch
 from spark_eos.source.limits import resolve_start
@@ -99,7 +100,7 @@ class EosKafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             start = resolve_start(
                 options.starting_option, options.starting, self._watch, options.kafka, options.group_id, self._losses
             )
-            self._initial = formats.to_spark(self._position(start, self._watch.topics().ids))
+            self._initial = formats.to_spark(self._noting(Position(start, self._watch.topics().ids)))
         return self._initial
 
     def getDefaultReadLimit(self) -> ReadLimit:
@@ -133,11 +134,12 @@ class EosKafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._lag.watch(ends) and self._events:
             report = self._lag.report(position.offsets, ends, self._losses.count)
             self._events.tell("lag", source=self._name, **_unmarked(report))
-        at = self._go_on_from(position, ends)
-        if not isinstance(limit, ReadAllAvailable) and self._waits_for_more(at, ends):
+        going = self._go_on_from(position, ends)
+        waits = not isinstance(limit, ReadAllAvailable) and going.left == position.left
+        if waits and self._waits_for_more(going.offsets, ends):
             return start
-        end = self._limited(at, ends, limit)
-        end = planning.merge(end, self._newcomers(position.offsets))
+        end = self._limited(going.offsets, ends, limit)
+        end = planning.merge(end, self._newcomers(going))
         if end == position.offsets:
             self._planned = start
             if self._group is not None and self._watch.pinned:
@@ -147,7 +149,8 @@ class EosKafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return start
         self._last_batch = time.monotonic()
         ids = {**position.ids, **self._watch.topics().ids}
-        self._planned = formats.to_spark(self._position(end, ids))
+        left = leaving.still_left(going.left, end, ids)
+        self._planned = formats.to_spark(self._noting(Position(end, ids, left=left)))
         return self._planned
 
     @hidden_traceback()
@@ -186,9 +189,9 @@ class EosKafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # Steps
 
-    def _position(self, offsets: PartitionOffsets, ids: TopicIds) -> Position:
-        """A line for the offset log."""
-        return Position(offsets, ids, self._options.report_group, self._watch.topics().cluster)
+    def _noting(self, position: Position) -> Position:
+        """With what else the offset log is to say."""
+        return replace(position, group=self._options.report_group, cluster=self._watch.topics().cluster)
 
     def _logged(self, start: SparkOffset, end: SparkOffset) -> list[planning.OffsetRange]:
         """The ranges of a micro-batch as the offset log has them, whatever is left of them."""
@@ -229,10 +232,11 @@ class EosKafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return wanted == "earliest"
         return not any(at == LATEST for partitions in wanted.values() for at in partitions.values())
 
-    def _go_on_from(self, position: Position, ends: PartitionOffsets) -> PartitionOffsets:
-        """The offsets from which to go on, by what is there now. What is not there is reported as lost."""
+    def _go_on_from(self, position: Position, ends: PartitionOffsets) -> Position:
+        """From where to go on, by what is there now. What is not there is reported as lost, and left."""
         there = self._watch.topics()
         self._check_there(position, there)
+        position = leaving.left_behind(position, there.partitions, there.ids)
         at = _reborn_at_zero(position, there.ids)
         behind = {
             topic: [p for p, offset in partitions.items() if ends.get(topic, {}).get(p, offset) < offset]
@@ -241,7 +245,7 @@ class EosKafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for topic, p, high in self._really_behind(at, {t: numbers for t, numbers in behind.items() if numbers}):
             self._losses.report(data_loss(topic, p, at[topic][p], high, planning.ends_early(high)))
             at[topic][p] = ends[topic][p]
-        return at
+        return replace(position, offsets=at)
 
     def _really_behind(self, at: PartitionOffsets, behind: dict[str, list[int]]) -> list[tuple[str, int, int]]:
         """(topic, partition, high watermark) where the log ends before the query's offset.
@@ -269,7 +273,9 @@ class EosKafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if gone and self._watch.pinned:
             self._check_there(position, now)
             for topic in gone:
-                end[topic] = dict(position.offsets.get(topic, {}))
+                del end[topic]
+                if topic in position.offsets:
+                    end[topic] = dict(position.offsets[topic])
             return end != position.offsets
         return not gone
 
@@ -286,7 +292,7 @@ class EosKafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         check_cluster(position.cluster, there.cluster)
         ids = there.ids
         for topic, known in position.ids.items():
-            if _differ(known, ids.get(topic)):
+            if leaving.differ(known, ids.get(topic)):
                 p, offset = min(position.offsets[topic].items())
                 found = self._watch.high_watermarks({topic: [p]})[topic][p]
                 what = f"the topic was recreated: its id was {known} and is now {ids[topic]}; the log ends at {found}"
@@ -306,30 +312,38 @@ class EosKafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         waited_s = time.monotonic() - self._last_batch
         return waited_s < self._options.max_trigger_delay_s and sum(planning.in_wait(at, ends).values()) < least
 
-    def _newcomers(self, known: PartitionOffsets) -> PartitionOffsets:
-        """Partitions and topics that the offset log does not know yet, with the offset at which they are taken up.
+    def _newcomers(self, going: Position) -> PartitionOffsets:
+        """Partitions and topics that are not in the position, with the offset at which they are taken up.
 
-        A new partition of a known topic begins at 0: if its log begins later, that shows as the data loss that it is.
+        One that was left, and is still the same topic, goes on where it was left. Another new partition of a known
+        topic begins at 0: in both cases, if its log begins later, that shows as the data loss that it is.
         """
-        there = self._watch.topics().partitions
+        known, there, ids = going.offsets, self._watch.topics().partitions, self._watch.topics().ids
+        back = leaving.come_back(going.left, there, ids)
         new_topics = {topic: numbers for topic, numbers in there.items() if topic not in known and numbers}
-        result = self._watch.begins(new_topics) if new_topics else {}
-        for topic, offsets in known.items():
-            fresh = {p: 0 for p in there.get(topic, ()) if p not in offsets}
+        begins = {topic: numbers for topic, numbers in new_topics.items() if topic not in back}
+        result = self._watch.begins(begins) if begins else {}
+        for topic in known.keys() | back.keys():
+            fresh = {p: 0 for p in there.get(topic, ()) if p not in known.get(topic, {})}
             if fresh:
-                result[topic] = fresh
+                result[topic] = fresh | back.get(topic, {})
+        for topic in result.keys() & going.left.keys():
+            how = "goes on where it was left" if topic in back else "is another one now, and begins at its beginning"
+            logger.warning("Topic %s is read again: it %s, at %s", topic, how, result[topic])
         return result
 
     def _readable(
         self, reads: list[planning.OffsetRange], logged: Position, *, planned_now: bool
     ) -> list[planning.OffsetRange]:
-        there = self._watch.topics(now=not planned_now)
+        # What was logged is read as it was logged, also of a topic that the selection no longer includes.
+        names = {r.topic for r in reads}
+        there = self._watch.topics() if planned_now else self._watch.found(names)
         self._check_lives(logged, there)
         kept = []
         for r in reads:
             if r.partition not in there.partitions.get(r.topic, ()):
                 self._losses.report(data_loss(r.topic, r.partition, r.start, None, self._why_not_there(r.topic)))
-            elif not _differ(logged.ids.get(r.topic), there.ids[r.topic]):
+            elif not leaving.differ(logged.ids.get(r.topic), there.ids[r.topic]):
                 kept.append(r)
         places: dict[str, list[int]] = {}
         for r in kept:
@@ -346,15 +360,10 @@ def _reborn_at_zero(position: Position, ids: TopicIds) -> PartitionOffsets:
     """The offsets of ``position``; 0 for the partitions of topics that have another id by ``ids``: they are new."""
     known = position.ids
     return {
-        topic: dict.fromkeys(offsets, 0) if _differ(known.get(topic), ids.get(topic)) else dict(offsets)
+        topic: dict.fromkeys(offsets, 0) if leaving.differ(known.get(topic), ids.get(topic)) else dict(offsets)
         for topic, offsets in position.offsets.items()
     }
 
 
 def _unmarked(report: dict[str, Any]) -> dict[str, Any]:
     return {key.removeprefix(formats.MARK): value for key, value in report.items()}
-
-
-def _differ(one: str | None, other: str | None) -> bool:
-    """Whether two ids are known and are not the same."""
-    return one is not None and other is not None and one != other

@@ -71,6 +71,12 @@ class TopicWatch:
         self._topics, self._topics_until = found, time.monotonic() + _TOPICS_S
         return found
 
+    def found(self, names: Iterable[str]) -> Topics:
+        """These topics with all their partitions, as they are in this moment, whether they are to be read or not."""
+        found = describe_topics(self._kafka, names, self._timeout_s, missing_ok=True)
+        partitions = {name: list(range(topic.partitions)) for name, topic in found.items()}
+        return Topics(partitions, {name: topic.id for name, topic in found.items()}, cluster_heard(self._kafka))
+
     def expect_all(self) -> None:
         """Raise TopicError (EOS_TOPIC_MISSING) unless there is everything that a new query is to read."""
         lacking = self._selection.lacking(self.topics(now=True).partitions)

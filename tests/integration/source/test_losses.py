@@ -87,6 +87,20 @@ def test_a_topic_that_is_no_longer_subscribed_to(reader, topic):
         run(reader(first), at)
 
 
+def test_a_micro_batch_with_rows_of_a_topic_that_is_no_longer_subscribed_to(reader, topic, write):
+    """What was logged is read as it was logged; the next one finds what is missing."""
+    first, second = topic(), topic()
+    source = reader(f"{first},{second}")
+    _, at = run(source)
+    write(first, "a")
+    write(second, *"xy")
+    end = until_more(source, at)
+    for fails in (True, False):
+        assert sorted(values([rows(reader(first, failOnDataLoss=fails), at, end)])) == ["a", "x", "y"]
+    with pytest.raises(DataLossError, match="no longer includes it"):
+        run(reader(first), end)
+
+
 def test_records_that_expire_between_planning_and_reading(reader, topic, write, admin, way):
     """The task stops and starts nowhere else; of a query that may lose data it reads what is left, or nothing."""
     name = topic()
@@ -171,7 +185,7 @@ def test_a_query_that_may_lose_data_reads_the_new_topic_from_its_beginning(
 
 
 def test_a_deleted_topic_of_a_query_that_may_lose_data(reader, topic, write, admin, cluster):
-    """The others go on; what the query knew of it stays, should it be the cluster that has forgotten it for a while."""
+    """The others go on; where it was stays noted, should it be the cluster that has forgotten it for a while."""
     gone, stays = topic(), topic()
     write(gone, "a")
     write(stays, "b")
@@ -183,11 +197,14 @@ def test_a_deleted_topic_of_a_query_that_may_lose_data(reader, topic, write, adm
     until_more(source, at)
     batches, end = run(source, at)
     assert values(batches) == ["c"]
-    assert topics(end) == {gone: {"0": 1}, stays: {"0": 2}}
+    assert topics(end) == {stays: {"0": 2}}
+    assert end["#left"] == {gone: {"id": at["#ids"][gone], "offsets": {"0": 1}}}
     cluster.create_topic(gone)
     write(gone, *"xy")
     until_more(source, end)
-    assert values(run(source, end)[0]) == ["x", "y"]
+    batches, end = run(fresh(source), end)
+    assert values(batches) == ["x", "y"]
+    assert "#left" not in end
 
 
 def test_records_that_expired_under_a_query_that_may_lose_data(reader, topic, write, admin, caplog):

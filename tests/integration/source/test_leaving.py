@@ -1,0 +1,120 @@
+"""Topics that a query leaves, on purpose or not: a loss that is said once, and what becomes of them later."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from spark_eos.errors import DataLossError
+from spark_eos.source import watch
+from spark_eos.source.reader import EosKafkaStreamReader
+from tests.support.source_calls import anew, delete_before, fresh, run, topics, until_more, until_topic_is_gone, values
+
+
+@pytest.fixture(autouse=True)
+def look_often(monkeypatch):
+    """Topics are looked at every time, not every five seconds."""
+    monkeypatch.setattr(watch, "_TOPICS_S", 0.0)
+
+
+def left(reader, admin, write, name: str, other: str, how: str) -> tuple[EosKafkaStreamReader, dict]:
+    """Of a query that has read two partitions, or topics, and then lost one of them: the reader that goes on without
+    it, and would stop for a loss; and where it is after one start of a query that may lose data."""
+    both, one = {
+        "deleted": ({"topics": f"{name},{other}"}, {"topics": f"{name},{other}"}),
+        "by name": ({"topics": f"{name},{other}"}, {"topics": other}),
+        "by pattern": (
+            {"topics": None, "subscribePattern": f"^({name}|{other})$"},
+            {"topics": None, "subscribePattern": f"^{other}$"},
+        ),
+        "by assignment": (
+            {"topics": None, "assign": json.dumps({name: [0], other: [0, 1]})},
+            {"topics": None, "assign": json.dumps({other: [0, 1]})},
+        ),
+    }[how]
+    write(name, *"abc")
+    _, at = run(reader(**both))
+    if how == "deleted":
+        admin.delete_topics([name])[name].result()
+        until_topic_is_gone(admin, name)
+    with pytest.raises(DataLossError):
+        run(reader(**one), at)
+    assert topics(at)[name] == {"0": 3}
+    batches, end = run(reader(**one, failOnDataLoss=False), at)
+    assert values(batches) == []
+    return reader(**one), end
+
+
+@pytest.mark.parametrize("how", ["deleted", "by name", "by pattern", "by assignment"])
+def test_one_start_that_may_lose_data_is_enough(how, reader, topic, write, admin):
+    """Also where nothing is to be read in it; from then on the query is as strict as before."""
+    name, other = topic(), topic(2)
+    source, at = left(reader, admin, write, name, other, how)
+    assert topics(at) == {other: {"0": 0, "1": 0}}
+    assert fresh(source).latestOffset(at, source.getDefaultReadLimit()) == at
+    write(other, "new", partition=1)
+    until_more(source, at)
+    batches, end = run(fresh(source), at)
+    assert values(batches) == ["new"]
+    assert end["#left"] == {name: {"id": at["#left"][name]["id"], "offsets": {"0": 3}}}
+
+
+def test_a_topic_that_comes_back_goes_on_where_it_was_left(reader, topic, write, admin, caplog):
+    """What came meanwhile is read, nothing twice; in no micro-batch that begins elsewhere than the log says."""
+    name, other = topic(), topic()
+    _, at = left(reader, admin, write, name, other, "by name")
+    write(name, *"de")
+    source = reader(f"{name},{other}")
+    until_more(source, at)
+    batches, end = run(source, at)
+    assert values(batches) == ["d", "e"]
+    assert batches[0] == []
+    assert topics(end) == {name: {"0": 5}, other: {"0": 0}}
+    assert "#left" not in end
+    assert "goes on where it was left, at {0: 3}" in caplog.text
+
+
+def test_a_partition_that_is_assigned_again_goes_on_where_it_was_left(reader, topic, write):
+    """Its topic was read all the time."""
+    name = topic(2)
+    write(name, *"ab", partition=1)
+    both, one = ({"topics": None, "assign": json.dumps({name: numbers})} for numbers in ([0, 1], [0]))
+    _, at = run(reader(**both))
+    _, at = run(reader(**one, failOnDataLoss=False), at)
+    assert topics(at) == {name: {"0": 0}}
+    write(name, "c", partition=1)
+    source = reader(**both)
+    until_more(source, at)
+    batches, end = run(source, at)
+    assert values(batches) == ["c"]
+    assert topics(end) == {name: {"0": 0, "1": 3}}
+
+
+def test_rows_that_expire_while_their_topic_is_left_are_lost(reader, topic, write, admin):
+    """They are said to be, when it comes back."""
+    name, other = topic(), topic()
+    _, at = left(reader, admin, write, name, other, "by name")
+    write(name, *"defg")
+    delete_before(admin, name, 6)
+    source = reader(f"{name},{other}")
+    until_more(source, at)
+    with pytest.raises(DataLossError) as caught:
+        run(source, at)
+    assert (caught.value.parameters["expected"], caught.value.parameters["found"]) == (3, 6)
+
+
+def test_a_topic_that_comes_back_as_another_one_is_read_from_its_beginning(
+    reader, topic, write, admin, cluster, caplog
+):
+    """By its id, however long it is by then; the log says so."""
+    name, other = topic(), topic()
+    _, at = left(reader, admin, write, name, other, "by name")
+    anew(admin, cluster, name)
+    write(name, *"vwxyz")
+    source = reader(f"{name},{other}")
+    until_more(source, at)
+    batches, end = run(source, at)
+    assert values(batches) == list("vwxyz")
+    assert "#left" not in end
+    assert "is another one now" in caplog.text

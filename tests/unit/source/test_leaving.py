@@ -1,0 +1,68 @@
+"""Topics that a query leaves and comes back to, by its position."""
+
+from __future__ import annotations
+
+import json
+
+from spark_eos.source import offsets as formats
+from spark_eos.source.leaving import come_back, left_behind, still_left
+from spark_eos.source.offsets import LeftAt, Position
+
+AT = Position({"a": {0: 5, 1: 6}, "b": {0: 7}}, {"a": "A", "b": "B"})
+
+
+def test_what_is_there_stays():
+    """A position without a loss is the same one; what the cluster has besides is not of it."""
+    assert left_behind(AT, {"a": [0, 1, 2], "b": [0], "c": [0]}, {"a": "A", "b": "B", "c": "C"}) == AT
+
+
+def test_what_is_gone_is_noted_with_its_id():
+    """A whole topic, and a partition of one that stays; again, when more of it goes."""
+    once = left_behind(AT, {"a": [0]}, {"a": "A"})
+    assert once.offsets == {"a": {0: 5}}
+    assert once.left == {"a": LeftAt("A", {1: 6}), "b": LeftAt("B", {0: 7})}
+    assert left_behind(once, {}, {}).left == {"a": LeftAt("A", {0: 5, 1: 6}), "b": LeftAt("B", {0: 7})}
+
+
+def test_partitions_that_a_topic_of_another_id_does_not_have_are_gone_for_good():
+    """There is nothing to come back to."""
+    going = left_behind(AT, {"a": [0], "b": [0]}, {"a": "other", "b": "B"})
+    assert going.offsets == {"a": {0: 5}, "b": {0: 7}}
+    assert going.left == {}
+
+
+def test_a_topic_of_another_id_that_goes_takes_the_place_of_what_was_left_of_the_first():
+    """Offsets of two topics are never mixed."""
+    going = left_behind(Position({"a": {0: 1}}, {"a": "other"}, left={"a": LeftAt("A", {0: 5, 1: 6})}), {}, {})
+    assert going.left == {"a": LeftAt("other", {0: 1})}
+
+
+def test_what_comes_back_is_where_it_was_left():
+    """Only of the same topic, and what the selection includes."""
+    left = {"a": LeftAt("A", {0: 5, 1: 6}), "b": LeftAt("B", {0: 7}), "c": LeftAt("C", {0: 8})}
+    there, ids = {"a": [1, 2], "b": [0]}, {"a": "A", "b": "other"}
+    assert come_back(left, there, ids) == {"a": {1: 6}}
+
+
+def test_what_is_read_again_is_no_longer_left():
+    """The same partitions, and whatever was left of a topic that another one has replaced."""
+    left = {"a": LeftAt("A", {0: 5, 1: 6}), "b": LeftAt("B", {0: 7}), "c": LeftAt("C", {0: 8})}
+    assert still_left(left, {"a": {1: 6}, "b": {1: 0}}, {"a": "A", "b": "other"}) == {
+        "a": LeftAt("A", {0: 5}),
+        "c": LeftAt("C", {0: 8}),
+    }
+
+
+def test_topics_without_an_id_count_as_the_same():
+    """As the built-in source logs them: the ends of their logs tell, as for topics that were never left."""
+    gone = left_behind(Position({"a": {0: 5}}), {}, {})
+    assert gone.left == {"a": LeftAt(None, {0: 5})}
+    assert come_back(gone.left, {"a": [0]}, {"a": "A"}) == {"a": {0: 5}}
+
+
+def test_the_offset_log_says_what_was_left():
+    """Sorted, under a key that no topic can have."""
+    text = json.dumps(formats.to_spark(Position({}, left={"b": LeftAt(None, {0: 7}), "a": LeftAt("A", {10: 5, 9: 6})})))
+    assert text == ('{"#left": {"a": {"id": "A", "offsets": {"9": 6, "10": 5}}, "b": {"offsets": {"0": 7}}}}')
+    left = formats.from_spark(json.loads(text)).left
+    assert left == {"a": LeftAt("A", {9: 6, 10: 5}), "b": LeftAt(None, {0: 7})}
