@@ -34,8 +34,9 @@ trace of its JVM and adds the query's plan to the exception.
 This page is generated from the code by `make docs`. It lists every wording of every message; `{names}` in braces are
 filled in at run time. [stopped.md](stopped.md) explains step by step what to do about each error that ends a query.
 
-- **raised**: *start* is the driver before any task, at the start of a query or when a micro-batch is planned. *task* is
-  a task that reads or writes. *commit* is the driver after the last task. *tool* is a command or a job, not a query.
+- **raised**: *start* is the driver before any task, at the start of a query or when a micro-batch is planned, so also
+  in a query that has been running for long. *task* is a task that reads or writes. *commit* is the driver after the
+  last task. *tool* is a command or a job, not a query.
 - **restart**: *yes* if the same query continues when it is started again with nothing changed, at once or as soon as
   the cluster is healthy. Otherwise something has to be changed first. In code: `reason(error).restart_helps`."""
 

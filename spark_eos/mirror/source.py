@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -13,12 +14,18 @@ from pyspark.sql.types import StructType
 from spark_eos.direct.source import DirectStreamReader, EosDirectDataSource
 from spark_eos.direct.writer import DirectStreamWriter
 from spark_eos.events import NOWHERE, Events
+from spark_eos.log import logger
 from spark_eos.mirror.plan import MirrorPlan
 from spark_eos.mirror.topics import TargetTopics
 from spark_eos.mirror.trimming import Trimming
 from spark_eos.protocol.task import TaskReport
+from spark_eos.source import offsets as formats
 from spark_eos.source.offsets import Position
 from spark_eos.source.planning import OffsetRange
+from spark_eos.source.reader import SparkOffset
+from spark_eos.source.watch import Topics
+from spark_eos.spark import ReadLimit
+from spark_eos.tracebacks import hidden_traceback
 
 if TYPE_CHECKING:
     from spark_eos.sink.job import Identity, SinkJob
@@ -55,9 +62,30 @@ class MirrorStreamReader(DirectStreamReader):
         plan = self._mirror
         return Trimming(plan.source.kafka, plan.sink.kafka, plan.targets.map)
 
+    @hidden_traceback()
+    def latestOffset(self, start: SparkOffset | None = None, limit: ReadLimit | None = None) -> SparkOffset:
+        """Raises TopicError for topics that are refused, before they are in the offset log: without them, the same
+        checkpoint goes on."""
+        end = super().latestOffset(start, limit)
+        if end != start:
+            read = set() if start is None else {r.topic for r in self._between(start, end)}
+            self._targets.check_planned(formats.from_spark(end).offsets, read)
+        return end
+
+    def _check_there(self, position: Position, there: Topics) -> None:
+        """Without those that were taken off the list because they are circles: what is in them is not lost."""
+        gone = position.offsets.keys() - there.partitions.keys()
+        circles = self._targets.circles(gone) if gone else set()
+        for topic in circles:
+            logger.warning("Topic %s, whose rows come from the target's cluster, is no longer mirrored.", topic)
+        kept = {topic: offsets for topic, offsets in position.offsets.items() if topic not in circles}
+        super()._check_there(replace(position, offsets=kept), there)
+
     def _prepare(self, ranges: Sequence[OffsetRange], end: Position) -> None:
-        if end.offsets:  # else there is no topic to mirror yet
-            self._targets.prepare(end.offsets)
+        read = {r.topic for r in ranges}
+        followed = end.offsets.keys() & self._watch.topics().partitions.keys()
+        if read or followed:  # else there is no topic to mirror yet
+            self._targets.prepare(followed, read)
             self._trimming.now_and_then()
 
 

@@ -32,27 +32,48 @@ def check_not_to_itself(plan: MirrorPlan) -> None:
 
 
 class TargetTopics:
-    """Remembers what it has prepared: a topic is checked again when its id or its number of partitions changes."""
+    """Remembers what it has checked and prepared: a topic is looked at when it is new to the mirror, when its id or its
+    number of partitions changes, and when its first rows are read. A mirror notes the origin of a topic before its
+    first row: so where there are rows of one, its origin is known."""
 
     def __init__(self, plan: MirrorPlan) -> None:
         self._plan, self._source, self._target = plan, plan.source.kafka, plan.sink.kafka
-        self._ready: dict[str, Topic] = {}
+        self._checked: set[tuple[str, bool]] = set()
+        self._ready: dict[tuple[str, bool], Topic] = {}
 
     def check(self, names: Iterable[str]) -> None:
         """Refuse sources that must not be mirrored. Raises TopicError (EOS_MIRROR_TOPIC_REFUSED, EOS_MIRROR_CIRCLE)."""
         found = describe_topics(self._source, names, missing_ok=True)
         self._check_kind(found)
-        self._chains(found)
+        self._check_circles(self._chains(found))
 
-    def prepare(self, names: Iterable[str]) -> None:
-        """Prepare the targets of these topics of the source. Raises what `check` does, and TopicError
-        (EOS_MIRROR_TARGET_SETTINGS, EOS_MIRROR_TARGET_RECREATED, EOS_MIRROR_TOPIC_NOT_MADE, EOS_MIRROR_MAP_…)."""
+    def check_planned(self, names: Iterable[str], read: Collection[str]) -> None:
+        """As `check`, for topics of a micro-batch that is planned and not logged yet. ``read``: those that it reads."""
+        new = {(name, name in read) for name in names if (name, True) not in self._checked} - self._checked
+        if new:
+            self.check({name for name, _ in new})
+            self._checked |= new
+
+    def circles(self, names: Iterable[str]) -> set[str]:
+        """Those of these topics of the source whose rows come from the target's cluster."""
         found = describe_topics(self._source, names, missing_ok=True)
-        new = {name: topic for name, topic in found.items() if self._ready.get(name) != topic}
+        return {name for name, chain in self._chains(found).items() if self._plan.target_cluster in chain}
+
+    def prepare(self, followed: Iterable[str], read: Collection[str]) -> None:
+        """Prepare the targets of topics: of those that the mirror follows, and of those that a micro-batch reads.
+
+        One that it reads and that is not followed was logged before it was taken off the list. It is no circle that
+        goes on: what was logged is mirrored, as it may be decided already. Raises what `check` does, and TopicError
+        (EOS_MIRROR_TARGET_SETTINGS, EOS_MIRROR_TARGET_RECREATED, EOS_MIRROR_TOPIC_NOT_MADE, EOS_MIRROR_MAP_…).
+        """
+        followed = set(followed)
+        found = describe_topics(self._source, followed | set(read), missing_ok=True)
+        new = {name: topic for name, topic in found.items() if not self._is_ready(name, topic, read)}
         if not new:
             return
         self._check_kind(new)
         chains = self._chains(new)
+        self._check_circles({name: chain for name, chain in chains.items() if name in followed})
         make_map(self._target, self._plan.targets.map, self._plan.targets.replication)
         known = origins(self._target, self._plan.targets.map)
         there = self._there({self._plan.target(name) for name in new}, known)
@@ -63,7 +84,10 @@ class TargetTopics:
             origin = Origin(self._plan.target(name), made.id, name, topic.id, chain)
             if origin not in known:
                 write_origin(self._target, self._plan.targets.map, origin)
-            self._ready[name] = topic
+            self._ready[name, name in read] = topic
+
+    def _is_ready(self, name: str, topic: Topic, read: Collection[str]) -> bool:
+        return topic in (self._ready.get((name, True)), self._ready.get((name, name in read)))
 
     def _there(self, targets: set[str], known: Collection[Origin]) -> dict[str, Topic]:
         """Those that are there. One that is made now may be missing at the first look, as the controller knows better;
@@ -86,17 +110,19 @@ class TargetTopics:
     def _chains(self, found: Mapping[str, Topic]) -> dict[str, tuple[str, ...]]:
         """The clusters that the rows of each topic come from."""
         known = origins(self._source, self._plan.targets.map)
-        chains = {name: chain_of(known, topic.id) for name, topic in found.items()}
+        return {name: chain_of(known, topic.id) for name, topic in found.items()}
+
+    def _check_circles(self, chains: Mapping[str, tuple[str, ...]]) -> None:
         for name, chain in chains.items():
             if self._plan.target_cluster in chain:
                 raise TopicError(
                     "EOS_MIRROR_CIRCLE",
                     f"Topic {name} is itself mirrored from cluster {self._plan.target_cluster}, to which it would be "
                     "mirrored: its rows would go round in circles forever.",
-                    hint="Leave it out of the mirror: a pattern such as ^(?!prefix\\.) leaves out what has a prefix.",
+                    hint="Leave it out of the mirror, which then goes on from the same checkpoint: a pattern such as "
+                    "^(?!prefix\\.) leaves out what has a prefix.",
                     topic=name,
                 )
-        return chains
 
     def _check_same(self, name: str, topic: Topic, there: Topic | None, known: Collection[Origin]) -> None:
         """A target that is not the one to which this source was mirrored before lacks what went there."""

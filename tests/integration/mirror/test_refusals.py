@@ -50,6 +50,21 @@ def test_topics_that_mean_nothing_elsewhere(mirror, view):
         refused(mirror(name), "EOS_MIRROR_TOPIC_REFUSED")
 
 
+@pytest.mark.parametrize("by_pattern", [False, True])
+@pytest.mark.parametrize("what", ["map", "ledger"])
+def test_maps_and_ledgers_of_any_name(what, by_pattern, mirror, topic, write):
+    """Those of the mirror's own names, on the source, where other queries have theirs; nothing is written."""
+    name = topic(1, retention_ms=-1)
+    write(name, b"row")
+    copies = mirror(name, **({"map": name} if what == "map" else {}))
+    if what == "ledger":
+        copies.writes = {"ledger.topic": name}
+    if by_pattern:
+        copies.reads = {"subscribePattern": f"^{name}$"}
+    assert name in refused(copies, "EOS_MIRROR_TOPIC_REFUSED").message
+    assert name not in copies.there.admin.list_topics(timeout=30).topics
+
+
 def test_there_and_back(mirror, topic, write, view, there, spark, tmp_path):
     """A → B → A would never end, whatever the prefix."""
     name = topic(1, retention_ms=-1)
