@@ -11,7 +11,6 @@ import pyarrow as pa
 from spark_eos.direct.copying import Copied, copy_range
 from spark_eos.direct.plan import DirectPlan, Transform
 from spark_eos.direct.transforming import chunks, of_place, transformed
-from spark_eos.errors import KafkaError
 from spark_eos.kafka.admin.topics import cluster_id, describe_topics
 from spark_eos.kafka.producer.arrow import ArrowProducer
 from spark_eos.protocol.direct import assign_ranges
@@ -25,6 +24,7 @@ from spark_eos.sink.rows import RowBatch
 from spark_eos.sink.session import session_for
 from spark_eos.sink.task import opened, producer_for, write_with
 from spark_eos.sink.telling import size_of
+from spark_eos.source.diagnosis import recreated
 from spark_eos.source.fetch import read_range
 from spark_eos.source.losses import Losses, data_loss
 from spark_eos.source.planning import OffsetRange
@@ -89,7 +89,7 @@ class Parts:
                 what = "the topic was deleted or recreated"
                 self._losses.report(data_loss(r.topic, r.partition, r.start, None, what))
                 continue
-            range_ = OffsetRange(r.topic, r.partition, r.start, r.end)
+            range_ = OffsetRange(r.topic, r.partition, r.start, r.end, self._ids.get(r.topic, ""))
             transform = self._plan.transform
             if transform is None:
                 copied = self._copied(range_)
@@ -99,7 +99,7 @@ class Parts:
                 yield from self._transformed(range_, transform)
         changed = self._gone(ranges) - gone
         if changed:
-            raise _changed(sorted(changed))
+            raise recreated(min(changed))
 
     def _gone(self, ranges: Iterable[Range]) -> set[str]:
         """Topics that are not what they were."""
@@ -140,12 +140,3 @@ def arrow_producer(producer: TaskProducer) -> ArrowProducer:
 
 #: Makes `Parts`, or what does more.
 PartsOf = Callable[[DirectPlan, SinkJob, TaskProducer, Digest, dict[str, str]], Parts]
-
-
-def _changed(topics: list[str]) -> KafkaError:
-    return KafkaError(
-        "EOS_SOURCE_RECREATED",
-        f"While {topics[0]} was read, it was deleted or recreated, or the servers became those of another cluster.",
-        hint="Nothing of what the task has read becomes visible. The next start finds what is lost.",
-        topic=topics[0],
-    )

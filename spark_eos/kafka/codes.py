@@ -162,6 +162,8 @@ ABOUT_THE_ROWS = frozenset(
 )
 #: Fetch and ListOffsets: a new leader may know less than there is, until its followers have caught up (KIP-207).
 FETCH_RETRIES = LEADER_MOVED | {Code.REQUEST_TIMED_OUT, Code.OFFSET_NOT_AVAILABLE}
+#: Fetch by a topic's id: the broker has no log of that topic, or not yet.
+ANOTHER_TOPIC = frozenset({Code.UNKNOWN_TOPIC_ID, Code.INCONSISTENT_TOPIC_ID})
 
 #: Metadata: there is no such topic, as far as this broker knows.
 UNKNOWN_TOPIC = frozenset({Code.UNKNOWN_TOPIC_OR_PARTITION, Code.UNKNOWN_TOPIC_ID})

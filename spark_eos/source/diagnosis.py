@@ -3,10 +3,37 @@
 from __future__ import annotations
 
 from spark_eos.errors import KafkaError
-from spark_eos.kafka.admin.topics import begin_offsets, end_offsets
+from spark_eos.kafka.admin.topics import begin_offsets, describe_topics, end_offsets, id_bytes, topic_of_leader
 from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.kafka.net.client import broker_client
 from spark_eos.source.losses import data_loss
 from spark_eos.source.planning import OffsetRange
+
+
+def check_id(kafka: KafkaProperties, range_: OffsetRange) -> None:
+    """Raises KafkaError (EOS_SOURCE_RECREATED) where brokers know another topic than the range's by that name; one that
+    has just started may know none."""
+    there = describe_topics(kafka, [range_.topic], missing_ok=True).get(range_.topic)
+    if there is not None and there.id != range_.topic_id:
+        raise recreated(range_.topic)
+
+
+def check_id_by_leader(kafka: KafkaProperties, range_: OffsetRange) -> None:
+    """As `check_id`, by the partition's leader. Asks nobody where the range has no id."""
+    if id_bytes(range_.topic_id):
+        broker_client(kafka).forget_leader(range_.topic, range_.partition)
+        if topic_of_leader(kafka, range_.topic, range_.partition).id != range_.topic_id:
+            raise recreated(range_.topic)
+
+
+def recreated(topic: str) -> KafkaError:
+    """For a topic of the direct way, which is read by its id."""
+    return KafkaError(
+        "EOS_SOURCE_RECREATED",
+        f"While {topic} was read, it was deleted or recreated, or the servers became those of another cluster.",
+        hint="Nothing of what the task has read becomes visible. The next start finds what is lost.",
+        topic=topic,
+    )
 
 
 def why_not(kafka: KafkaProperties, range_: OffsetRange, position: int, refusal: str | None = None) -> KafkaError:

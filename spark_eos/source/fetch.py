@@ -16,6 +16,7 @@ import pyarrow as pa
 from spark_eos.errors import DataLossError
 from spark_eos.kafka.records.batches import UnsupportedFormat
 from spark_eos.options.parse import Fetching
+from spark_eos.source.diagnosis import check_id_by_leader
 from spark_eos.source.gathered import gather, take
 from spark_eos.source.losses import Losses
 from spark_eos.source.nearest import rack_here
@@ -72,10 +73,16 @@ def read_range(fetching: Fetching, range_: OffsetRange) -> Iterator[pa.RecordBat
 
 
 def through_consumer(fetching: Fetching, range_: OffsetRange) -> Iterator[pa.RecordBatch]:
-    """As `read_by_consumer`, whose librdkafka is loaded only where a range needs it."""
+    """As `read_by_consumer`, whose librdkafka is loaded only where a range needs it.
+
+    librdkafka reads from the topic that has the name. So where only one with this id will do, the leader is asked
+    before and after: a broker hears of a topic before it has a log of it. Raises KafkaError (EOS_SOURCE_RECREATED).
+    """
     from spark_eos.source.consumer import read_by_consumer
 
-    return read_by_consumer(fetching, range_)
+    check_id_by_leader(fetching.kafka, range_)
+    yield from read_by_consumer(fetching, range_)
+    check_id_by_leader(fetching.kafka, range_)
 
 
 def resuming(fetching: Fetching, range_: OffsetRange, read: Read[T], by_consumer: Read[T]) -> Iterator[T]:

@@ -23,12 +23,14 @@ FEW = 512
 
 @dataclass(frozen=True)
 class OffsetRange:
-    """The offsets of one partition from ``start`` up to, not including, ``end``."""
+    """The offsets of one partition from ``start`` up to, not including, ``end``. ``topic_id``: of the only topic that
+    will do, as Kafka's tools print it; empty where the name will do."""
 
     topic: str
     partition: int
     start: int
     end: int
+    topic_id: str = ""
 
 
 @dataclass(frozen=True)

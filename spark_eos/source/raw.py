@@ -15,18 +15,26 @@ import pyarrow as pa
 
 from spark_eos import system
 from spark_eos.errors import DataLossError
-from spark_eos.kafka.codes import FETCH_RETRIES, OK, Code, name_of
+from spark_eos.kafka.admin.topics import id_bytes
+from spark_eos.kafka.codes import ANOTHER_TOPIC, FETCH_RETRIES, OK, Code, name_of
 from spark_eos.kafka.config.handshake import silence_seconds
 from spark_eos.kafka.config.java_names import canonical
 from spark_eos.kafka.config.librdkafka import is_for_librdkafka
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import broker_client
 from spark_eos.kafka.records.batches import Damage, RecordBatch, UnsupportedFormat, find_batches
-from spark_eos.kafka.requests.fetch import FetchConnection, FetchResponse, connect, give_back, is_spoken
+from spark_eos.kafka.requests.fetch import (
+    FetchConnection,
+    FetchResponse,
+    connect,
+    give_back,
+    is_spoken,
+    is_spoken_by_id,
+)
 from spark_eos.options.parse import Fetching
 from spark_eos.retry import FIRST_WAIT_S, LONGEST_WAIT_S
 from spark_eos.source.decode import Decoded, damaged, decode
-from spark_eos.source.diagnosis import why_not
+from spark_eos.source.diagnosis import check_id, why_not
 from spark_eos.source.nearest import NearestReplica
 from spark_eos.source.planning import OffsetRange
 
@@ -108,6 +116,8 @@ class _Fetches:
         self._silence_s = silence_seconds(fetching.kafka)
         self._bytes_per_offset = _BYTES_PER_OFFSET
         self._connection: FetchConnection | None = None
+        id_ = id_bytes(range_.topic_id)
+        self._topic_id = id_ if id_ and is_spoken_by_id(fetching.kafka) else b""
         self._nearest = NearestReplica(fetching.kafka, range_.topic, range_.partition)
         self._at_replica = False
 
@@ -220,6 +230,7 @@ class _Fetches:
             max_bytes=int(min(self._most_bytes, max(_FEWEST_BYTES, left))),
             max_wait_ms=_MAX_WAIT_MS,
             rack=self._nearest.rack,
+            topic_id=self._topic_id,
         )
 
     def decode(self, answer: FetchResponse) -> Decoded:
@@ -264,7 +275,9 @@ class _Fetches:
         """Raise for a response that a retry cannot improve."""
         if answer.error != OK:
             self._disconnect()
-        if answer.error == Code.OFFSET_OUT_OF_RANGE:
+        if answer.error in ANOTHER_TOPIC:  # some brokers may not know of the topic yet, but others do
+            check_id(self._kafka, self._range)
+        elif answer.error == Code.OFFSET_OUT_OF_RANGE:
             cause = why_not(self._kafka, self._range, self.position)
             if isinstance(cause, DataLossError) and cause.parameters["found"] > self.position:
                 raise cause

@@ -22,6 +22,23 @@ if TYPE_CHECKING:
 #: The versions of Produce, and of EndTxn and TxnOffsetCommit, from which on they are of transaction.version 2. Before
 #: those that precede them, they do not know TRANSACTION_ABORTABLE.
 _ADDS, _FENCES = 12, 5
+#: The version of Fetch from which on it names topics by their ids.
+_BY_ID = 13
+#: Id → name, of every topic that anybody has asked about.
+_names: dict[uuid.UUID, str] = {}
+
+
+def id_of(topic: str) -> uuid.UUID:
+    """The id of a topic, the same in each schedule."""
+    id_ = uuid.uuid5(uuid.NAMESPACE_OID, topic)
+    _names[id_] = topic
+    return id_
+
+
+def fetched_topic(asked: Asked, topic: Any) -> str:
+    """The name of a topic that a Fetch request asks for."""
+    name: str = topic.topic if asked.version < _BY_ID else _names.get(topic.topic_id, "")
+    return name
 
 
 def answer(cluster: Cluster, node: int, asked: Asked, code: int | None, throttle_ms: int) -> Any:
@@ -36,7 +53,7 @@ def places_of(asked: Asked) -> list[Place]:
     if asked.api == 0:
         return [(t.name, p.index) for t in asked.body.topic_data for p in t.partition_data]
     if asked.api == 1:
-        return [(t.topic, p.partition) for t in asked.body.topics for p in t.partitions]
+        return [(fetched_topic(asked, t), p.partition) for t in asked.body.topics for p in t.partitions]
     if asked.api == 2:
         return [(t.name, p.partition_index) for t in asked.body.topics for p in t.partitions]
     if asked.api == 61:
@@ -48,7 +65,7 @@ def records_of(cluster: Cluster, asked: Asked) -> bytes:
     """What a Fetch request asks for of its last partition."""
     topic = asked.body.topics[-1]
     row = topic.partitions[-1]
-    log = cluster.partitions.get((topic.topic, row.partition))
+    log = cluster.partitions.get((fetched_topic(asked, topic), row.partition))
     return b"" if log is None else log.fetch(row.fetch_offset, row.partition_max_bytes, True)[0]
 
 
@@ -101,8 +118,10 @@ def _fetch(cluster: Cluster, node: int, asked: Asked, kinds: Any, code: int | No
     for topic in asked.body.topics:
         rows = []
         for row in topic.partitions:
-            place = topic.topic, row.partition
+            place = fetched_topic(asked, topic), row.partition
             found = code if code is not None else _led(cluster, node, place)
+            if found == Code.UNKNOWN_TOPIC_OR_PARTITION and asked.version >= _BY_ID:
+                found = Code.UNKNOWN_TOPIC_ID
             log = cluster.partitions.get(place)
             if found == Code.NONE and not 0 <= row.fetch_offset <= log.end:
                 found = Code.OFFSET_OUT_OF_RANGE
@@ -125,7 +144,8 @@ def _fetch(cluster: Cluster, node: int, asked: Asked, kinds: Any, code: int | No
                     records=data,
                 )
             )
-        topics.append(kinds.FetchableTopicResponse(topic=topic.topic, partitions=tuple(rows)))
+        named = {"topic": topic.topic} if asked.version < _BY_ID else {"topic_id": topic.topic_id}
+        topics.append(kinds.FetchableTopicResponse(**named, partitions=tuple(rows)))
     return {"": kinds.FetchResponse, "error_code": error(0), "responses": tuple(topics)}
 
 
@@ -156,7 +176,7 @@ def _metadata(cluster: Cluster, node: int, asked: Asked, kinds: Any, code: int |
         rows = [] if found else [_partition(cluster, kinds, (name, p)) for p in range(cluster.topics[name])]
         kind = kinds.MetadataResponseTopic
         topics.append(
-            kind(error_code=error(found), name=name, topic_id=uuid.UUID(int=7), partitions=tuple(rows))
+            kind(error_code=error(found), name=name, topic_id=id_of(name), partitions=tuple(rows))
         )  # fmt: skip
     brokers = tuple(
         kinds.MetadataResponseBroker(node_id=n, host=b.place[0], port=b.place[1])

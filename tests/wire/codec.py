@@ -14,7 +14,7 @@ from kio.serial import entity_reader, entity_writer
 
 #: First and last version by API key that these brokers speak; kio has all of them.
 VERSIONS = {
-    0: (0, 12), 1: (4, 11), 2: (1, 7), 3: (0, 12), 9: (1, 8), 10: (0, 4), 18: (0, 3),
+    0: (0, 12), 1: (4, 13), 2: (1, 7), 3: (0, 12), 9: (1, 8), 10: (0, 4), 18: (0, 3),
     22: (0, 5), 24: (0, 5), 25: (0, 4), 26: (0, 5), 28: (0, 5), 61: (0, 0), 65: (0, 0), 66: (0, 2),
 }  # fmt: skip
 #: The same for brokers as those of Kafka 3.7.

@@ -6,9 +6,10 @@ What is in it was written by kafka-python's encoder, and what is expected of it 
 
 from __future__ import annotations
 
+import base64
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kafka.record.memory_records import MemoryRecords
 
@@ -19,6 +20,7 @@ from spark_eos.options.parse import Fetching
 from spark_eos.source.planning import OffsetRange
 from tests.support import record_batches
 
+from .answers import id_of
 from .cluster import Cluster
 from .partition import Batch, Partition
 from .scenarios import Attempt, Scene
@@ -45,7 +47,9 @@ class Copies:
     def write(self, scene: Scene, attempt: Attempt, producer: ArrowProducer) -> None:
         size = scene.chance.choice((1, 300, 1 << 20))
         kafka = KafkaProperties({**scene.kafka, "max.partition.fetch.bytes": str(size)})
+        id_ = base64.urlsafe_b64encode(id_of(SOURCE).bytes).decode().rstrip("=")
         for range_ in self._ranges(attempt.number):
+            range_ = replace(range_, topic_id=id_)  # as tasks have it
             fetching = Fetching(kafka, poll_timeout_s=_POLL_S)
             copy_range(fetching, range_, (scene.topic, range_.partition), producer)
         producer.flush()

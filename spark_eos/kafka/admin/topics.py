@@ -167,6 +167,11 @@ def _readable(topic_id: bytes) -> str:
     return base64.urlsafe_b64encode(topic_id).decode().rstrip("=")
 
 
+def id_bytes(topic_id: str) -> bytes:
+    """The 16 bytes of an id as Kafka's tools print it; none where there is none."""
+    return base64.urlsafe_b64decode(topic_id + "==") if topic_id not in ("", NO_TOPIC_ID) else b""
+
+
 def begin_offsets(
     kafka: KafkaProperties, partitions: Mapping[str, Iterable[int]], timeout_s: float = TIMEOUT_S
 ) -> PartitionOffsets:

@@ -28,6 +28,11 @@ class FieldReader:
     def __init__(self, data: bytes) -> None:
         self._data, self._at = data, 0
 
+    @property
+    def left(self) -> int:
+        """How many bytes were not read yet."""
+        return len(self._data) - self._at
+
     def of(self, form: struct.Struct) -> Sequence[Any]:
         """The next numbers, of a fixed form."""
         found = form.unpack_from(self._data, self._at)

@@ -19,6 +19,8 @@ from spark_eos.kafka.config.properties import Isolation, KafkaProperties
 from spark_eos.kafka.net import sessions
 from spark_eos.kafka.net.client import broker_client
 from spark_eos.kafka.net.pool import ConnectionPool
+from spark_eos.kafka.net.schema import NO_TAGS
+from spark_eos.kafka.requests import fetch_by_id
 from spark_eos.topic_partition import TopicPartition
 
 _FETCH = 1
@@ -72,6 +74,7 @@ class FetchConnection:
         self._socket = broker
         self._number = 0
         self._partition = -1
+        self._topic_id = b""
 
     def fileno(self) -> int:
         return self._socket.fileno()
@@ -94,9 +97,19 @@ class FetchConnection:
         max_bytes: int,
         max_wait_ms: int,
         rack: str = "",
+        topic_id: bytes = b"",
     ) -> None:
-        """Ask for records from ``offset`` on: about ``max_bytes``, but a first batch that is larger comes whole."""
-        self._partition = partition
+        """Ask for records from ``offset`` on: about ``max_bytes``, but a first batch that is larger comes whole.
+
+        With ``topic_id``, of 16 bytes, only those of the topic that has it; brokers have to speak `is_spoken_by_id`.
+        """
+        self._partition, self._topic_id = partition, topic_id
+        if topic_id:
+            committed = isolation == "read_committed"
+            limits = {"max_bytes": max_bytes, "max_wait_ms": max_wait_ms}
+            body = fetch_by_id.body(topic_id, partition, offset, committed=committed, rack=rack, **limits)
+            self._write(fetch_by_id.VERSION, NO_TAGS, body)
+            return
         self.send_many(
             {topic: [(partition, offset, max_bytes)]},
             isolation=isolation,
@@ -116,9 +129,6 @@ class FetchConnection:
     ) -> None:
         """Ask for records of partitions: topic → (partition, offset, bytes), about so many of each, and ``max_bytes``
         in all, in their order: some may come without records then."""
-        self._number += 1
-        self.idle = False
-        head = struct.pack(">hhih", _FETCH, _VERSION, self._number, len(self._client_id)) + self._client_id
         committed = isolation == "read_committed"
         limits = struct.pack(">iiiibii", -1, max_wait_ms, 1, max_bytes, committed, *_NO_SESSION)
         places = [struct.pack(">i", len(wanted))]
@@ -128,12 +138,25 @@ class FetchConnection:
             places += [struct.pack(">iiqqi", number, -1, offset, -1, size) for number, offset, size in partitions]
         own_rack = rack.encode()
         nothing_forgotten = struct.pack(">ih", 0, len(own_rack)) + own_rack
-        body = b"".join([head, limits, *places, nothing_forgotten])
-        self._socket.sendall(struct.pack(">i", len(body)) + body)
+        self._write(_VERSION, limits, *places, nothing_forgotten)
+
+    def _write(self, version: int, *body: bytes) -> None:
+        self._number += 1
+        self.idle = False
+        head = struct.pack(">hhih", _FETCH, version, self._number, len(self._client_id)) + self._client_id
+        request = b"".join([head, *body])
+        self._socket.sendall(struct.pack(">i", len(request)) + request)
 
     def receive(self, timeout_s: float) -> FetchResponse:
         """The answer to what was sent; each piece of it within the time."""
         self._socket.settimeout(timeout_s)
+        if self._topic_id:
+            fields, behind = fetch_by_id.take_head(self._take, self._number, self._topic_id, self._partition)
+            response = FetchResponse(*fields)
+            self._fill_buffer(response.size)
+            fetch_by_id.check_end(self._take(behind))
+            self.idle = True
+            return response
         size, number, _, error, _, topics, name_size = _BEGIN.unpack(self._take(_BEGIN.size))
         if number != self._number:
             raise OSError("the broker answers another request")
@@ -149,9 +172,7 @@ class FetchConnection:
         sizes = _BEGIN.size + name_size + _PARTITION.size + len(aborted) * _ABORTED.size + _END.size + records
         if (partitions, partition) != (1, self._partition) or size + 4 != sizes:
             raise OSError("the broker's answer is not one to this request")
-        if len(self.buffer) < records:
-            self.buffer = bytearray(records)
-        self._fill(memoryview(self.buffer)[:records])
+        self._fill_buffer(records)
         self.idle = True
         return FetchResponse(error, records, aborted, begin, stable, high_watermark, preferred)
 
@@ -185,6 +206,13 @@ class FetchConnection:
         piece = bytearray(size)
         self._fill(memoryview(piece))
         return bytes(piece)
+
+    def _fill_buffer(self, size: int) -> None:
+        if not 0 <= size <= _LARGEST:
+            raise OSError("the broker's answer has an impossible size")
+        if len(self.buffer) < size:
+            self.buffer = bytearray(size)
+        self._fill(memoryview(self.buffer)[:size])
 
     def _fill(self, buffer: memoryview) -> None:
         while buffer:
@@ -248,6 +276,11 @@ def give_back(kafka: KafkaProperties, connection: FetchConnection) -> None:
 def is_spoken(kafka: KafkaProperties) -> bool:
     """Whether the brokers speak this version. Raises ConnectionFailed."""
     return broker_client(kafka).speaks(_FETCH, _VERSION)
+
+
+def is_spoken_by_id(kafka: KafkaProperties) -> bool:
+    """Whether the brokers let topics be fetched by their ids. Raises ConnectionFailed."""
+    return broker_client(kafka).speaks(_FETCH, fetch_by_id.VERSION)
 
 
 #: By (topic, partition), with the records' bytes.

@@ -1,0 +1,139 @@
+"""Fetch of a topic by its id, against schemas that are generated from Kafka's own message definitions (kio)."""
+
+from __future__ import annotations
+
+import socket
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from spark_eos.kafka.requests.fetch import FetchConnection, FetchResponse
+from tests.wire import codec
+
+ID = uuid.uuid4()
+RECORDS = bytes(range(256)) * 40
+KINDS = codec.parts(1, 13)
+
+
+@pytest.fixture
+def pair() -> Iterator[tuple[FetchConnection, socket.socket]]:
+    """A connection and the broker's end of it."""
+    ours, theirs = socket.socketpair()
+    yield FetchConnection(ours, 0), theirs
+    ours.close()
+    theirs.close()
+
+
+def asked(pair: tuple[FetchConnection, socket.socket], rack: str = "") -> codec.Asked:
+    """Send a request; how kio reads it."""
+    fetching, broker = pair
+    limits = {"max_bytes": 1000, "max_wait_ms": 5}
+    fetching.send("töpic", 3, 77, isolation="read_committed", rack=rack, topic_id=ID.bytes, **limits)
+    size = int.from_bytes(broker.recv(4, socket.MSG_WAITALL), "big")
+    return codec.read(broker.recv(size, socket.MSG_WAITALL))
+
+
+def answer(
+    to: codec.Asked,
+    *,
+    number: int | None = None,
+    error: int = 0,
+    topic_id: uuid.UUID = ID,
+    partition: int = 3,
+    partition_error: int = 0,
+    aborted: list[tuple[int, int]] | None = None,
+    records: bytes | None = RECORDS,
+) -> bytes:
+    """By kio."""
+    transactions = None
+    if aborted is not None:
+        transactions = tuple(KINDS.AbortedTransaction(producer_id=p, first_offset=first) for p, first in aborted)
+    row = KINDS.PartitionData(
+        partition_index=partition,
+        error_code=codec.error(partition_error),
+        high_watermark=900,
+        last_stable_offset=800,
+        log_start_offset=700,
+        current_leader=KINDS.LeaderIdAndEpoch(leader_id=7, leader_epoch=9),
+        aborted_transactions=transactions,
+        preferred_read_replica=2,
+        records=records,
+    )
+    topics = (KINDS.FetchableTopicResponse(topic_id=topic_id, partitions=(row,)),)
+    told: Any = KINDS.FetchResponse(
+        throttle_time=codec.milliseconds(0), error_code=codec.error(error), responses=() if error else topics
+    )
+    return codec.write(to, told, number)
+
+
+def test_a_request_has_the_id_in_place_of_the_name(pair):
+    """Every field, no byte more."""
+    body = asked(pair, rack="zöne-a").body
+    (topic,) = body.topics
+    (partition,) = topic.partitions
+    assert (topic.topic_id, partition.partition, partition.fetch_offset) == (ID, 3, 77)
+    assert (partition.current_leader_epoch, partition.last_fetched_epoch, partition.log_start_offset) == (-1, -1, -1)
+    assert (body.max_bytes, partition.partition_max_bytes, body.min_bytes) == (1000, 1000, 1)
+    assert (body.isolation_level, body.session_id, body.session_epoch, body.rack_id) == (1, 0, -1, "zöne-a")
+    assert (body.replica_id, body.forgotten_topics_data) == (-1, ())
+
+
+@pytest.mark.parametrize("records", [RECORDS, b"x" * 100, b"", None])
+@pytest.mark.parametrize("aborted", [None, [], [(5, 70), (6, 71)], [(i, i) for i in range(200)]])
+def test_an_answer_is_read_to_its_end(pair, aborted, records):
+    """Numbers of one byte and of several; newer brokers say behind the records who leads. Twice, on one connection."""
+    fetching, broker = pair
+    for _ in range(2):
+        broker.sendall(answer(asked(pair), aborted=aborted, records=records))
+        wanted = FetchResponse(0, len(records or b""), tuple(aborted or ()), 700, 800, 900, 2)
+        assert fetching.receive(5) == wanted
+        assert fetching.buffer[: wanted.size] == (records or b"")
+        assert fetching.idle
+
+
+def test_an_error_of_the_partition_is_told(pair):
+    """That no topic with this id is there, for example."""
+    fetching, broker = pair
+    broker.sendall(answer(asked(pair), partition_error=100, records=None))
+    assert fetching.receive(5).error == 100
+
+
+@pytest.mark.parametrize(
+    ("wrong", "why"),
+    [
+        ({"number": 9}, "another request"),
+        ({"error": 70}, "error 70"),
+        ({"topic_id": uuid.uuid4()}, "not one to this request"),
+        ({"partition": 4}, "not one to this request"),
+    ],
+)
+def test_answers_that_are_refused(pair, wrong, why):
+    """Number, error, topic, partition."""
+    fetching, broker = pair
+    broker.sendall(answer(asked(pair), **wrong) + bytes(100))
+    with pytest.raises(OSError, match=why):
+        fetching.receive(5)
+    assert not fetching.idle
+
+
+@pytest.mark.parametrize("cut", [3, 30, 80, -1])
+def test_answers_that_are_cut_off(pair, cut):
+    """Wherever it is."""
+    fetching, broker = pair
+    broker.sendall(answer(asked(pair))[:cut])
+    broker.shutdown(socket.SHUT_WR)
+    with pytest.raises(OSError, match="closed"):
+        fetching.receive(5)
+
+
+@pytest.mark.parametrize("more", [-1, 1, 1 << 20, -(1 << 13)])
+def test_an_answer_of_another_size_than_it_says(pair, more):
+    """Its parts must fill it."""
+    fetching, broker = pair
+    whole = answer(asked(pair))
+    size = int.from_bytes(whole[:4], "big") + more
+    broker.sendall(size.to_bytes(4, "big", signed=True) + whole[4:] + bytes(10))
+    with pytest.raises(OSError, match="not one to this request"):
+        fetching.receive(5)
