@@ -6,13 +6,13 @@ With a code there is no effect, and everything that the answer is about has that
 from __future__ import annotations
 
 import re
-import uuid
 from typing import TYPE_CHECKING, Any
 
 from spark_eos.kafka.codes import Code
 
 from .codec import Asked, error, milliseconds, moment, parts
 from .partition import HEADER
+from .topic_ids import BY_ID, fetched_topic, id_of
 from .transactions import Place
 from .world import START_S
 
@@ -22,23 +22,6 @@ if TYPE_CHECKING:
 #: The versions of Produce, and of EndTxn and TxnOffsetCommit, from which on they are of transaction.version 2. Before
 #: those that precede them, they do not know TRANSACTION_ABORTABLE.
 _ADDS, _FENCES = 12, 5
-#: The version of Fetch from which on it names topics by their ids.
-_BY_ID = 13
-#: Id → name, of every topic that anybody has asked about.
-_names: dict[uuid.UUID, str] = {}
-
-
-def id_of(topic: str) -> uuid.UUID:
-    """The id of a topic, the same in each schedule."""
-    id_ = uuid.uuid5(uuid.NAMESPACE_OID, topic)
-    _names[id_] = topic
-    return id_
-
-
-def fetched_topic(asked: Asked, topic: Any) -> str:
-    """The name of a topic that a Fetch request asks for."""
-    name: str = topic.topic if asked.version < _BY_ID else _names.get(topic.topic_id, "")
-    return name
 
 
 def answer(cluster: Cluster, node: int, asked: Asked, code: int | None, throttle_ms: int) -> Any:
@@ -120,7 +103,7 @@ def _fetch(cluster: Cluster, node: int, asked: Asked, kinds: Any, code: int | No
         for row in topic.partitions:
             place = fetched_topic(asked, topic), row.partition
             found = code if code is not None else _led(cluster, node, place)
-            if found == Code.UNKNOWN_TOPIC_OR_PARTITION and asked.version >= _BY_ID:
+            if found == Code.UNKNOWN_TOPIC_OR_PARTITION and asked.version >= BY_ID:
                 found = Code.UNKNOWN_TOPIC_ID
             log = cluster.partitions.get(place)
             if found == Code.NONE and not 0 <= row.fetch_offset <= log.end:
@@ -144,7 +127,7 @@ def _fetch(cluster: Cluster, node: int, asked: Asked, kinds: Any, code: int | No
                     records=data,
                 )
             )
-        named = {"topic": topic.topic} if asked.version < _BY_ID else {"topic_id": topic.topic_id}
+        named = {"topic": topic.topic} if asked.version < BY_ID else {"topic_id": topic.topic_id}
         topics.append(kinds.FetchableTopicResponse(**named, partitions=tuple(rows)))
     return {"": kinds.FetchResponse, "error_code": error(0), "responses": tuple(topics)}
 

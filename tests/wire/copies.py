@@ -20,10 +20,10 @@ from spark_eos.options.parse import Fetching
 from spark_eos.source.planning import OffsetRange
 from tests.support import record_batches
 
-from .answers import id_of
 from .cluster import Cluster
 from .partition import Batch, Partition
 from .scenarios import Attempt, Scene
+from .topic_ids import id_of
 
 SOURCE = "in"
 _FIRST_PRODUCER = 900

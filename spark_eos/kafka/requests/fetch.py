@@ -108,7 +108,7 @@ class FetchConnection:
             committed = isolation == "read_committed"
             limits = {"max_bytes": max_bytes, "max_wait_ms": max_wait_ms}
             body = fetch_by_id.body(topic_id, partition, offset, committed=committed, rack=rack, **limits)
-            self._write(fetch_by_id.VERSION, NO_TAGS, body)
+            self._write(fetch_by_id.BY_ID_VERSION, NO_TAGS, body)
             return
         self.send_many(
             {topic: [(partition, offset, max_bytes)]},
@@ -280,7 +280,7 @@ def is_spoken(kafka: KafkaProperties) -> bool:
 
 def is_spoken_by_id(kafka: KafkaProperties) -> bool:
     """Whether the brokers let topics be fetched by their ids. Raises ConnectionFailed."""
-    return broker_client(kafka).speaks(_FETCH, fetch_by_id.VERSION)
+    return broker_client(kafka).speaks(_FETCH, fetch_by_id.BY_ID_VERSION)
 
 
 #: By (topic, partition), with the records' bytes.

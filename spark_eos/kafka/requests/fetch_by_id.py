@@ -13,7 +13,7 @@ from typing import Any
 
 from spark_eos.kafka.net.schema import INT8, INT32, INT64, STRING, UUID, FieldReader, array, record
 
-VERSION = 13
+BY_ID_VERSION = 13
 
 _PARTITION = record(
     partition=INT32,
