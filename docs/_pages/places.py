@@ -23,6 +23,7 @@ BY_PATH = {
     "spark_eos/mirror/": "start",
     "spark_eos/mirror/groups.py": "tool",
     "spark_eos/mirror/landed.py": "task",
+    "spark_eos/mirror/offset_map.py": "tool",
     "spark_eos/mirror/task.py": "task",
     "spark_eos/mirror/trimming.py": "tool",
     "spark_eos/options/": "start",

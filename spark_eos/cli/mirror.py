@@ -26,8 +26,7 @@ from spark_eos.cli.options import (
 if TYPE_CHECKING:
     from spark_eos.ops.answer import Answer
 
-app = new_app("Move groups to a mirror's target; tell where a mirror is.")
-
+app = new_app("Groups and offsets at the target of a mirror.")
 
 Source = Annotated[
     str, typer.Option("--source", metavar="HOST:PORT[,…]", help="brokers of the source", show_default=False)
@@ -120,5 +119,41 @@ def position(
         )
         finder = Finder(query, here, there, map_ or DEFAULT_MAP, tuple(topic or ()))
         return end_answer(finder.find(settle=yes, wait_s=wait_s))
+
+    return tell(output, found)
+
+
+@app.command()
+def translate(
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="of the source", show_default=False)],
+    partition: Annotated[int, typer.Argument(metavar="PARTITION", min=0, show_default=False)],
+    offset: Annotated[
+        list[int], typer.Argument(metavar="OFFSET", min=0, help="one or more of them", show_default=False)
+    ],
+    servers: Servers,
+    source: Source,
+    kafka: Kafka = None,
+    kafka_file: KafkaFile = None,
+    source_kafka: SourceKafka = None,
+    source_kafka_file: SourceKafkaFile = None,
+    map_: Map = None,
+    topic_id: Annotated[
+        str | None,
+        typer.Option(metavar="ID", help="of a topic that was deleted or recreated since", show_default=False),
+    ] = None,
+    output: Output = Format.TEXT,
+) -> int:
+    """Where offsets of a mirror's source are in its target.
+
+    The cluster of --bootstrap-servers is the target. A reader that has read all before OFFSET in the source goes on
+    there. Changes nothing. Exit code: 0; 2 if one of the offsets cannot be translated.
+    """
+    from spark_eos.mirror.map_topic import DEFAULT_MAP
+    from spark_eos.mirror.positions import translated
+    from spark_eos.mirror.report import positions
+
+    def found() -> Answer:
+        here, there = client(source, source_kafka, source_kafka_file), client(servers, kafka, kafka_file)
+        return positions(translated(here, there, map_ or DEFAULT_MAP, topic, partition, offset, topic_id))
 
     return tell(output, found)

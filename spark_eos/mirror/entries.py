@@ -7,16 +7,19 @@ without a row have a record, too, by which a reader knows that nothing is missin
 
 from __future__ import annotations
 
-import bisect
 import json
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 #: Of one record: with more, a range has several, so that none is too large for a topic.
 MOST_RUNS = 5_000
+
+#: Partitions of the map's topic that have entries, where it has more than that: the mirror makes it with one more.
+ENTRY_PARTITIONS = 8
+
+_FIRST = b',"first":'
 
 #: (first offset, number) of offsets without a gap.
 Stretches = Sequence[tuple[int, int]]
@@ -88,14 +91,36 @@ def cut(entry: MapEntry) -> Iterator[MapEntry]:
 
 def to_record(entry: MapEntry) -> tuple[bytes, bytes]:
     """Key and value, as JSON. Of runs, the differences to the end of the run before."""
-    source = entry.source
-    key = {"cluster": source.cluster, "topic": source.topic_id, "partition": source.partition, "first": entry.first}
     runs, at, there = [], entry.first, 0
     for run in entry.runs:
         runs.append([run.source - at, run.target - there, run.count])
         at, there = run.source + run.count, run.target + run.count
     value = {"topic": entry.topic, "end": entry.end, "target": entry.target, "id": entry.target_id, "runs": runs}
-    return _text(key), _text(value)
+    return key_of(place_of(entry.source), entry.first), _text(value)
+
+
+def place_of(source: SourcePartition) -> bytes:
+    """How the keys of all entries of a partition begin; no other partition's do."""
+    return _text({"cluster": source.cluster, "topic": source.topic_id, "partition": source.partition})[:-1]
+
+
+def key_of(place: bytes, first: int) -> bytes:
+    """Of the entry whose range begins at ``first``; ``place`` as `place_of` says it."""
+    return b"%b%b%d}" % (place, _FIRST, first)
+
+
+def split_key(key: bytes | None) -> tuple[bytes, int] | None:
+    """The inverse of `key_of`; None for a record that is no entry."""
+    place, found, first = (key or b"").rpartition(_FIRST)
+    return (place, int(first[:-1])) if found else None
+
+
+def extent(first: int, value: bytes) -> tuple[int, int, str]:
+    """Of the entry whose range begins at ``first``: the end of its range, the offset behind its last row, which is -1
+    if it has none, and the id of the target. As of `from_record`, for less."""
+    fields = json.loads(value)
+    rows = fields["runs"]
+    return fields["end"], first + sum(gap + count for gap, _, count in rows) if rows else -1, fields["id"]
 
 
 def from_record(key: bytes, value: bytes) -> MapEntry | None:
@@ -114,9 +139,10 @@ def from_record(key: bytes, value: bytes) -> MapEntry | None:
 
 def partition_of(source: SourcePartition, count: int) -> int:
     """Where a map of so many partitions has the entries of a source. The first one is for the origins of topics, which
-    whoever asks for them can read without the rest."""
+    whoever asks for them can read without the rest. A map that gets more partitions than the mirror gives it has its
+    entries where they were."""
     name = f"{source.cluster} {source.topic_id} {source.partition}".encode()
-    return 1 + zlib.crc32(name) % (count - 1) if count > 1 else 0
+    return 1 + zlib.crc32(name) % min(count - 1, ENTRY_PARTITIONS) if count > 1 else 0
 
 
 @dataclass(frozen=True)
@@ -129,38 +155,15 @@ class TargetPosition:
     offset: int
 
 
-class Translation:
-    """The entries of one partition of the source, at least one. ``doubled``: rows of it were mirrored more than once,
-    as by a mirror that was started from the beginning again, so that they are twice in the target."""
-
-    def __init__(self, entries: Iterable[MapEntry]) -> None:
-        self.entries = sorted(entries, key=lambda entry: entry.first)
-        self.begin = self.entries[0].first
-        self.end = max(entry.end for entry in self.entries)
-        self.doubled = any(one.end > after.first for one, after in pairwise(self.entries))
-        self._firsts = [entry.first for entry in self.entries]
-        self._runs = [(run, entry) for entry in self.entries for run in entry.runs]
-        self._lasts = [run.source + run.count for run, _ in self._runs]
-
-    def covers(self, offset: int) -> bool:
-        """Whether all that is before this position, and after the first entry, has been mirrored up to it, once."""
-        before = self.entries[max(0, bisect.bisect_right(self._firsts, offset) - 1)]
-        return not self.doubled and before.first <= offset <= before.end
-
-    def place(self, offset: int) -> TargetPosition:
-        """Where a reader of the target goes on that has read everything before this position of the source."""
-        number = bisect.bisect_right(self._lasts, offset)
-        if number < len(self._runs):
-            run, entry = self._runs[number]
-            return _place(entry, run.target + max(0, offset - run.source))
-        if self._runs:
-            run, entry = self._runs[-1]
-            return _place(entry, run.target + run.count)
-        return _place(self.entries[-1], 0)
-
-
-def _place(entry: MapEntry, offset: int) -> TargetPosition:
-    return TargetPosition(entry.target, entry.target_id, entry.source.partition, offset)
+def position_in(entry: MapEntry, offset: int) -> TargetPosition:
+    """Where a reader of the target goes on that has read all before ``offset``: at the entry's first row that is not
+    before it or, if all are, behind the last one; at the beginning, if it has no row."""
+    there = 0
+    for run in entry.runs:
+        there = run.target + min(max(0, offset - run.source), run.count)
+        if offset < run.source + run.count:
+            break
+    return TargetPosition(entry.target, entry.target_id, entry.source.partition, there)
 
 
 def _text(fields: dict[str, Any]) -> bytes:

@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from spark_eos.errors import KafkaError, TopicError
 from spark_eos.kafka.admin.groups import active_members, commit_offsets, committed_offsets, delete_offsets
 from spark_eos.kafka.admin.topics import cluster_id, describe_topics
 from spark_eos.kafka.config.properties import KafkaProperties
-from spark_eos.mirror.entries import SourcePartition, TargetPosition, Translation
-from spark_eos.mirror.map_topic import DEFAULT_MAP, OffsetMap, not_covered
+from spark_eos.mirror.map_topic import DEFAULT_MAP
+from spark_eos.mirror.origins import origins_from
+from spark_eos.mirror.positions import Positions, Step
 from spark_eos.retry import retrying
-from spark_eos.topic_partition import PartitionOffsets, TopicPartition
-
-
-@dataclass(frozen=True)
-class Step:
-    """One partition: where the group is in the source, and where that is in the target."""
-
-    topic: str
-    partition: int
-    offset: int
-    place: TargetPosition
+from spark_eos.topic_partition import PartitionOffsets
 
 
 @dataclass(frozen=True)
@@ -95,15 +86,15 @@ class Mover:
     def _steps(self, committed: PartitionOffsets, wait_s: float) -> tuple[tuple[Step, ...], tuple[str, ...]]:
         """Of all that is mirrored, when the map covers it; and the topics that are not."""
         cluster = cluster_id(self.source)
-        ids = {name: topic.id for name, topic in describe_topics(self.source, committed, missing_ok=True).items()}
-        for _ in retrying(wait_s):
-            map_ = OffsetMap.read(self.target, cluster, self.map)
-            mirrored = map_.topics()
-            left = tuple(sorted(topic for topic in committed if topic not in mirrored))
-            wanted = {topic: offsets for topic, offsets in committed.items() if topic in mirrored}
-            lacking = _not_yet(map_, wanted, ids)
-            if not lacking:
-                break
+        origins = origins_from(self.target, self.map, cluster)
+        mirrored = {origin.source for origin in origins}
+        left = tuple(sorted(topic for topic in committed if topic not in mirrored))
+        wanted = {
+            (topic, p): offset
+            for topic, offsets in sorted(committed.items())
+            for p, offset in sorted(offsets.items())
+            if topic in mirrored
+        }
         if not wanted:
             raise KafkaError(
                 "EOS_GROUP_WITHOUT_OFFSETS",
@@ -111,12 +102,12 @@ class Mover:
                 hint="Check the group's name, the clusters, and the topic of the offset map.",
                 group=self.group,
             )
-        steps = tuple(
-            Step(topic, p, offset, _place(map_, ids, topic, p, offset))
-            for topic, offsets in sorted(wanted.items())
-            for p, offset in sorted(offsets.items())
-        )
-        return steps, left
+        topics = describe_topics(self.source, {topic for topic, _ in wanted}, missing_ok=True)
+        positions = Positions(self.source, self.target, self.map, cluster, topics, origins)
+        for _ in retrying(wait_s):
+            if not positions.look(wanted):
+                break
+        return tuple(Step(t, p, offset, positions.place(t, p, offset)) for (t, p), offset in wanted.items()), left
 
     def _check_targets(self, steps: Collection[Step], *, overwrite: bool) -> None:
         there = describe_topics(self.target, {step.place.topic for step in steps}, missing_ok=True)
@@ -152,31 +143,3 @@ class Mover:
             hint="Nothing was changed. Stop the consumer that commits them, and try again.",
             group=self.group,
         )
-
-
-def _found(map_: OffsetMap, ids: Mapping[str, str], topic: str, partition: int) -> Translation | None:
-    return map_.translations.get(SourcePartition(map_.cluster, ids.get(topic, ""), partition))
-
-
-def _not_yet(map_: OffsetMap, committed: PartitionOffsets, ids: Mapping[str, str]) -> list[TopicPartition]:
-    """Partitions that the map may still come to cover. Nobody has to wait for one of which nothing was read."""
-    return [
-        (topic, p)
-        for topic, offsets in committed.items()
-        for p, offset in offsets.items()
-        if offset > (0 if (found := _found(map_, ids, topic, p)) is None else found.end)
-    ]
-
-
-def _place(map_: OffsetMap, ids: Mapping[str, str], topic: str, partition: int, offset: int) -> TargetPosition:
-    """Raises KafkaError (EOS_MIRROR_NOT_COVERED)."""
-    found = _found(map_, ids, topic, partition)
-    if found is None and offset == 0:
-        # A partition that had no row so far: all that it gets comes after this.
-        others = [t for source, t in map_.translations.items() if source.topic_id == ids.get(topic)]
-        if others:
-            last = others[0].entries[-1]
-            return TargetPosition(last.target, last.target_id, partition, 0)
-    if found is None or not found.covers(offset):
-        raise not_covered(topic, partition, offset, [] if found is None else [found])
-    return found.place(offset)

@@ -9,12 +9,14 @@ from dataclasses import dataclass
 from confluent_kafka import Producer
 
 from spark_eos.errors import KafkaError
-from spark_eos.kafka.admin.topics import describe_topics
+from spark_eos.kafka.admin.topics import describe_topics, topic_partitions
 from spark_eos.kafka.config.librdkafka import librdkafka_config
 from spark_eos.kafka.config.properties import KafkaProperties
-from spark_eos.mirror.map_topic import ORIGINS, records
+from spark_eos.mirror.map_topic import ORIGINS, MapPartition
 
 _WRITE_S = 30.0
+#: How the key of an origin begins, as `write_origin` writes it.
+_KEY = b'{"origin":'
 
 
 @dataclass(frozen=True)
@@ -30,16 +32,25 @@ class Origin:
 
 
 def origins(kafka: KafkaProperties, map_topic: str) -> list[Origin]:
-    """All of a cluster; none where nothing was ever mirrored to it. Errors as for `records`."""
+    """All of a cluster; none where nothing was ever mirrored to it. Errors as for `MapPartition`."""
     if map_topic not in describe_topics(kafka, [map_topic], missing_ok=True):
         return []
+    newest: dict[bytes, bytes | None] = {}
+    for _, key, value in MapPartition(kafka, map_topic, ORIGINS):
+        if key is not None and key.startswith(_KEY):  # a map of one partition has its entries here, too
+            newest[key] = value
+    found = [(json.loads(key), json.loads(value)) for key, value in newest.items() if value is not None]
     return [
         Origin(fields["target"], place["origin"], fields["source"], place["source"], tuple(fields["chain"]))
-        for place, fields in (
-            (json.loads(key), json.loads(value)) for key, value in records(kafka, map_topic, [ORIGINS])
-        )
-        if "origin" in place
+        for place, fields in found
     ]
+
+
+def origins_from(kafka: KafkaProperties, map_topic: str, cluster: str) -> list[Origin]:
+    """Those of the topics of one cluster that are mirrored straight from it. Raises TopicError (EOS_TOPIC_MISSING)
+    where there is no map, and errors as for `MapPartition`."""
+    topic_partitions(kafka, [map_topic])
+    return [origin for origin in origins(kafka, map_topic) if origin.chain[:1] == (cluster,)]
 
 
 def chain_of(known: Iterable[Origin], topic_id: str) -> tuple[str, ...]:

@@ -6,17 +6,15 @@ under way of the query that has written them: it is closed, and what it has deci
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 from spark_eos.errors import CommandError, KafkaError, TopicError
 from spark_eos.kafka.admin.topics import Topic, cluster_id, describe_topics, end_offsets
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.ports.owners import Cluster
-from spark_eos.mirror.entries import SourcePartition, Translation
-from spark_eos.mirror.map_topic import OffsetMap
-from spark_eos.mirror.origins import Origin, origins
+from spark_eos.mirror.offset_map import OffsetMap, Translation
+from spark_eos.mirror.origins import Origin, origins_from
 from spark_eos.ops.checkpoint.heads import OwnHead, check_prefix
 from spark_eos.options.offsets import EARLIEST
 from spark_eos.protocol.clearing import undecided
@@ -67,10 +65,13 @@ class Finder:
         decision = self._settled(settle=settle)
         if decision is None or decision.direct is None or decision.direct.cluster != cluster:
             raise self._not_of(cluster, decision)
-        map_ = self._map(cluster, wait_s)
-        names = self.topics or tuple(sorted(map_.topics()))
+        known = origins_from(self.target.kafka, self.map, cluster)
+        names = self.topics or {origin.source for origin in known}
         sources = describe_topics(self.source, names, missing_ok=not self.topics)
-        known = [origin for origin in origins(self.target.kafka, self.map) if origin.chain[:1] == (cluster,)]
+        places = {(name, p) for name, topic in sources.items() for p in range(topic.partitions)}
+        map_ = self._map(cluster, places | {(r.topic, r.partition) for w in decision.written for r in w.ranges}, wait_s)
+        if not self.topics:
+            sources = {name: topic for name, topic in sources.items() if name in map_.mirrored()}
         targets = describe_topics(self.target.kafka, {origin.target for origin in known}, missing_ok=True)
         look = MirrorLook(map_, decision, sources, known, targets)
         look.check_decided()
@@ -92,14 +93,14 @@ class Finder:
             raise self._not_settled("a run has begun, or a transaction could not be ended")
         return None if ended.head.decision is None else ended.head.decision.judged(dict(ended.verdicts))
 
-    def _map(self, cluster: str, wait_s: float) -> OffsetMap:
-        """All of it: what others have open there would hide what is behind."""
+    def _map(self, cluster: str, places: Collection[TopicPartition], wait_s: float) -> OffsetMap:
+        """To its end: what others have open there would hide what is behind."""
         numbers = {self.map: range(describe_topics(self.target.kafka, [self.map])[self.map].partitions)}
         ends = end_offsets(self.target.kafka, numbers, "read_uncommitted")[self.map]
         for _ in retrying(wait_s):
             stable = end_offsets(self.target.kafka, numbers)[self.map]
             if all(stable[p] >= end for p, end in ends.items()):
-                return OffsetMap.read(self.target.kafka, cluster, self.map)
+                return OffsetMap.read(self.target.kafka, cluster, dict.fromkeys(places, ()), self.map)
         raise self._not_settled(f"another mirror's transaction is open in {self.map} for {wait_s:.0f} s")
 
     def _check_unread(self, look: MirrorLook, unread: Sequence[TopicPartition]) -> None:
@@ -156,7 +157,7 @@ class MirrorLook:
         ids = dict(direct.topics)
         for w in self.decision.written:
             for r in w.ranges:
-                found = self.map_.translations.get(SourcePartition(self.map_.cluster, ids[r.topic], r.partition))
+                found = self.map_.of(ids[r.topic], r.partition)
                 end = r.start if found is None else found.end
                 if end != (r.end if w.verdict is Verdict.COMMITTED else r.start):
                     why = f"it ends at offset {end}, and micro-batch {self.decision.batch} has {r.start} to {r.end}"
@@ -206,15 +207,14 @@ class MirrorLook:
             return self._lost()[topic, partition]
         if found.doubled:
             raise unknown(topic, partition, "its rows were mirrored more than once")
-        for one, after in pairwise(found.entries):
-            if one.end != after.first:
-                raise unknown(topic, partition, f"it has nothing of the offsets {one.end} to {after.first}")
-        if len({entry.target_id for entry in found.entries}) > 1:
+        if found.hole is not None:
+            raise unknown(topic, partition, "it has nothing of the offsets {} to {}".format(*found.hole))
+        if len(found.targets) > 1:
             raise unknown(topic, partition, "it was mirrored to several topics")
         return found.end
 
     def _entries(self, topic: str, partition: int) -> Translation | None:
-        return self.map_.translations.get(SourcePartition(self.map_.cluster, self.sources[topic].id, partition))
+        return self.map_.of(self.sources[topic].id, partition)
 
     def _lost(self) -> dict[TopicPartition, int]:
         """Where rows begin that brokers have lost after the decision."""

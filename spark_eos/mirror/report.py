@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import asdict
 
 from spark_eos.mirror.groups import Move
 from spark_eos.mirror.position import MirrorEnd
+from spark_eos.mirror.positions import Step
 from spark_eos.ops.answer import Answer
 
 
 def answer(move: Move) -> Answer:
     """A group's move, as it was done or would be."""
     verb = "is at" if move.done else "would be at"
-    lines = [
-        f"{step.topic}-{step.partition} offset {step.offset}: {verb} offset {step.place.offset} of "
-        f"{step.place.topic}-{step.place.partition}"
-        for step in move.steps
-    ]
+    lines = [_line(step, verb) for step in move.steps]
     lines += [f"{topic} is not mirrored: its offsets stay as they are" for topic in move.left]
     if move.done:
         lines.append(f"{move.group} was moved{', and deleted at the source for these topics' if move.deletes else ''}")
@@ -47,3 +45,18 @@ def end_answer(end: MirrorEnd) -> Answer:
         "written_again": [list(place) for place in end.again],
     }
     return Answer(data, "\n".join(lines))
+
+
+def positions(steps: Iterable[Step]) -> Answer:
+    """Where offsets are in the target."""
+    found = list(steps)
+    data = {"positions": [asdict(step) for step in found]}
+    return Answer(data, "\n".join(_line(step, "is at") for step in found))
+
+
+def _line(step: Step, verb: str) -> str:
+    place = step.place
+    return (
+        f"{step.topic}-{step.partition} offset {step.offset}: {verb} offset {place.offset} of "
+        f"{place.topic}-{place.partition}"
+    )

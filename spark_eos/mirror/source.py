@@ -70,7 +70,14 @@ class MirrorStreamReader(DirectStreamReader):
         if end != start:
             read = set() if start is None else {r.topic for r in self._between(start, end)}
             self._targets.check_planned(formats.from_spark(end).offsets, read)
+        elif self._watch.pinned:
+            self._trimming.finish()  # Spark ends this process when there is nothing left
         return end
+
+    def stop(self) -> None:
+        """The query has ended."""
+        if "_trimming" in vars(self):
+            self._trimming.stop()
 
     def _check_there(self, position: Position, there: Topics) -> None:
         """Without those that were taken off the list because they are circles: what is in them is not lost."""

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import random
+import threading
 import time
-from collections.abc import Iterable, Iterator
+from array import array
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+import numpy as np
 from confluent_kafka import Producer
 
 from spark_eos.errors import EosError, KafkaError
@@ -13,83 +17,177 @@ from spark_eos.kafka.admin.topics import begin_offsets, cluster_id, describe_top
 from spark_eos.kafka.config.librdkafka import librdkafka_config
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.log import logger
-from spark_eos.mirror.entries import MapEntry, partition_of, to_record
-from spark_eos.mirror.map_topic import OffsetMap
+from spark_eos.mirror.entries import SourcePartition, extent, key_of, place_of, split_key
+from spark_eos.mirror.extents import newest_of_each
+from spark_eos.mirror.map_topic import MapPartition
+from spark_eos.mirror.origins import origins_from
 
 #: How often a mirror looks, from its start on.
 EVERY_S = 6 * 3600.0
 
 _WRITE_S = 60.0
+#: So many are written at once, and no more are in memory.
+_AT_ONCE = 10_000
+#: A run that ends by itself waits for it, but not longer: what is left is for the next one.
+_LAST_S = 60.0
+_STOP_S = 5.0
+_GONE = -1
 
 
-def trim(source: KafkaProperties, target: KafkaProperties, map_topic: str) -> int:
+def _never() -> bool:
+    return False
+
+
+def trim(source: KafkaProperties, target: KafkaProperties, map_topic: str, stopped: Callable[[], bool] = _never) -> int:
     """Delete the entries of ranges that end where the source's log starts, or before; their number.
 
-    The newest entry of each partition stays: it says how far the mirror is. So do those of topics that are gone. May be
-    repeated, and interrupted. Raises TopicError, ConnectionFailed, KafkaError.
+    The newest entry of each partition stays: it says how far the mirror is. So do those of topics that are gone. One
+    partition of the map is read after the other, in any order, and of its entries only those that are deleted are kept,
+    16 bytes for each. May be repeated, and ``stopped``. Raises TopicError, ConnectionFailed, KafkaError.
     """
-    passed = list(_passed(source, OffsetMap.read(target, cluster_id(source), map_topic)))
-    if passed:
-        _delete(target, map_topic, passed)
-    return len(passed)
+    begins = _begins(source, target, map_topic)
+    count = topic_partitions(target, [map_topic])[map_topic]
+    tombstones = _Tombstones(target, map_topic)
+    for number in random.sample(range(count), count):
+        for key in _passed(MapPartition(target, map_topic, number), begins, stopped):
+            if stopped():
+                break
+            tombstones.write(number, key)
+        tombstones.flush()
+    return tombstones.written
 
 
-def _passed(source: KafkaProperties, map_: OffsetMap) -> Iterator[MapEntry]:
-    there = describe_topics(source, map_.topics(), missing_ok=True)
-    known = {topic.id: (name, topic.partitions) for name, topic in there.items()}
-    places = {
-        (known[of.topic_id][0], of.partition): translation
-        for of, translation in map_.translations.items()
-        if of.topic_id in known and of.partition < known[of.topic_id][1]
+def _begins(source: KafkaProperties, target: KafkaProperties, map_topic: str) -> dict[bytes, int]:
+    """Where the logs of all mirrored partitions start that are still there, by how keys of their entries begin."""
+    cluster = cluster_id(source)
+    known = origins_from(target, map_topic, cluster)
+    ids = {origin.source_id for origin in known}
+    there = describe_topics(source, {origin.source for origin in known}, missing_ok=True)
+    topics = {name: topic for name, topic in there.items() if topic.id in ids}
+    begins = begin_offsets(source, {name: range(topic.partitions) for name, topic in topics.items()})
+    return {
+        place_of(SourcePartition(cluster, topics[name].id, partition)): offset
+        for name, offsets in begins.items()
+        for partition, offset in offsets.items()
     }
-    asked: dict[str, list[int]] = {}
-    for name, partition in places:
-        asked.setdefault(name, []).append(partition)
-    begins = begin_offsets(source, asked) if asked else {}
-    for (name, partition), translation in places.items():
-        yield from (entry for entry in translation.entries[:-1] if entry.end <= begins[name][partition])
-
-
-def _delete(target: KafkaProperties, map_topic: str, entries: Iterable[MapEntry]) -> None:
-    """Returns when the brokers have the tombstones. Raises KafkaError (EOS_MIRROR_MAP_NOT_TRIMMED)."""
-    partitions = topic_partitions(target, [map_topic])[map_topic]
-    own = {"enable.idempotence": True, "queue.buffering.max.messages": 0}
-    producer, refused = Producer(librdkafka_config(target, "producer", own)), set[str]()
-    for entry in entries:
-        producer.produce(
-            map_topic,
-            None,
-            to_record(entry)[0],
-            partition=partition_of(entry.source, partitions),
-            on_delivery=lambda error, _: refused.add(str(error)) if error is not None else None,
-        )
-    if producer.flush(_WRITE_S) or refused:
-        raise KafkaError(
-            "EOS_MIRROR_MAP_NOT_TRIMMED",
-            f"Old entries could not be taken out of {map_topic}: {'; '.join(sorted(refused)) or 'no answer'}.",
-            hint="The mirror goes on, and tries again later. Check that the target's cluster is healthy, and grant "
-            "WRITE on that topic.",
-            topic=map_topic,
-        )
 
 
 @dataclass
-class Trimming:
-    """Of one mirror, on the driver: `trim`, now and then. A failure is a warning: the map is right as it is."""
+class _Old:
+    """The entries of one partition that begin before ``begin``, in the order of the map's log, and the ``last`` one."""
 
-    source: KafkaProperties
-    target: KafkaProperties
-    map_topic: str
-    _next: float = field(default=0.0)
+    begin: int
+    last: int = _GONE
+    fields: array[int] = field(default_factory=lambda: array("q"))
+
+    def add(self, first: int, value: bytes | None) -> None:
+        if value is not None:
+            self.last = max(self.last, first)
+        if first < self.begin:
+            self.fields.extend((first, _GONE if value is None else extent(first, value)[0]))
+
+    def passed(self) -> np.ndarray:
+        """The first offsets of those to delete."""
+        found = np.frombuffer(self.fields, np.int64, len(self.fields)).reshape(-1, 2)
+        found = found[newest_of_each(found[:, 0])]
+        found = found[found[:, 1] != _GONE]
+        if self.last < self.begin:  # so that it is among these
+            self.last = int(found[-1, 0]) if len(found) else _GONE
+        passed: np.ndarray = found[(found[:, 1] <= self.begin) & (found[:, 0] != self.last), 0]
+        return passed
+
+
+def _passed(part: MapPartition, begins: Mapping[bytes, int], stopped: Callable[[], bool]) -> Iterator[bytes]:
+    """The keys of what is to be deleted. Ends early where it is stopped."""
+    old: dict[bytes, _Old] = {}
+    for _, key, value in part:
+        if stopped():
+            return
+        split = split_key(key)
+        if split is not None and split[0] in begins:
+            place, first = split
+            if place not in old:
+                old[place] = _Old(begins[place])
+            old[place].add(first, value)
+    while old:
+        place, entries = old.popitem()
+        yield from (key_of(place, int(first)) for first in entries.passed())
+
+
+class _Tombstones:
+    """Deletes by keys. Raises KafkaError (EOS_MIRROR_MAP_NOT_TRIMMED)."""
+
+    def __init__(self, target: KafkaProperties, map_topic: str) -> None:
+        own = {"enable.idempotence": True, "queue.buffering.max.messages": 0}
+        self._producer = Producer(librdkafka_config(target, "producer", own))
+        self._topic = map_topic
+        self._refused: set[str] = set()
+        self.written = 0
+
+    def write(self, number: int, key: bytes) -> None:
+        """To this partition of the map."""
+        self._producer.produce(self._topic, None, key, partition=number, on_delivery=self._told)
+        self.written += 1
+        if self.written % _AT_ONCE == 0:
+            self.flush()
+
+    def flush(self) -> None:
+        """Returns when the brokers have all."""
+        if self._producer.flush(_WRITE_S) or self._refused:
+            raise KafkaError(
+                "EOS_MIRROR_MAP_NOT_TRIMMED",
+                f"Old entries could not be taken out of {self._topic}: "
+                f"{'; '.join(sorted(self._refused)) or 'no answer'}.",
+                hint="The mirror goes on, and tries again later. Check that the target's cluster is healthy, and grant "
+                "WRITE on that topic.",
+                topic=self._topic,
+            )
+
+    def _told(self, error: object, _: object) -> None:
+        if error is not None:
+            self._refused.add(str(error))
+
+
+class Trimming:
+    """Of one mirror, on the driver: `trim`, now and then, in the background, for as long as the query runs.
+
+    A failure is a warning, and it may be stopped anywhere: the map is right with the old entries as without them, and
+    each of them goes by a record of its own.
+    """
+
+    def __init__(self, source: KafkaProperties, target: KafkaProperties, map_topic: str) -> None:
+        self._source, self._target, self._topic = source, target, map_topic
+        self._next = 0.0
+        self._thread: threading.Thread | None = None
+        self._stopped = threading.Event()
 
     def now_and_then(self) -> None:
-        """To be called often: does nothing until `EVERY_S` seconds after the last time. Never raises EosError."""
-        if time.monotonic() < self._next:
+        """To be called often: does nothing until `EVERY_S` seconds after the last time. Neither raises nor waits."""
+        busy = self._thread is not None and self._thread.is_alive()
+        if busy or self._stopped.is_set() or time.monotonic() < self._next:
             return
         self._next = time.monotonic() + EVERY_S
+        self._thread = threading.Thread(target=self._work, name="eos trimming", daemon=True)
+        self._thread.start()
+
+    def finish(self) -> None:
+        """Wait, for a minute at the most, until what was begun is done: the process may end now."""
+        if self._thread is not None:
+            self._thread.join(_LAST_S)
+
+    def stop(self) -> None:
+        """The query has ended: nothing is deleted any more after some seconds at the most."""
+        self._stopped.set()
+        if self._thread is not None:
+            self._thread.join(_STOP_S)
+
+    def _work(self) -> None:
         try:
-            count = trim(self.source, self.target, self.map_topic)
+            count = trim(self._source, self._target, self._topic, self._stopped.is_set)
         except EosError as error:
-            logger.warning("the offset map %s was not trimmed: %s", self.map_topic, error)
+            logger.warning("the offset map %s was not trimmed: %s", self._topic, error)
+        except Exception as error:  # a thread that dies would say so in a stack, and to nobody who knows what it means
+            logger.warning("the offset map %s was not trimmed: %s: %s", self._topic, type(error).__name__, error)
         else:
-            logger.info("the offset map %s was trimmed by %d entries", self.map_topic, count)
+            left = ", and not to its end: the query has ended" if self._stopped.is_set() else ""
+            logger.info("the offset map %s was trimmed by %d entries%s", self._topic, count, left)

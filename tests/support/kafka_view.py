@@ -17,7 +17,8 @@ from kafka.protocol.producer.transaction import EndTxnRequest
 
 from tests.support.waiting import TIMEOUT, wait_for
 
-_COORDINATOR_MOVES = {
+#: What a broker answers that does not coordinate a group any more, or not yet.
+COORDINATOR_MOVES = {
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
     KafkaError.COORDINATOR_NOT_AVAILABLE,
     KafkaError.NOT_COORDINATOR,
@@ -135,7 +136,7 @@ class KafkaView:
             try:
                 return consumer.committed(places, timeout=TIMEOUT)
             except KafkaException as error:
-                if error.args[0].code() not in _COORDINATOR_MOVES:
+                if error.args[0].code() not in COORDINATOR_MOVES:
                     raise
                 return None
 

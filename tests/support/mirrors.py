@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from spark_eos.kafka.config.properties import KafkaProperties
-from spark_eos.mirror.map_topic import OffsetMap
+from spark_eos.mirror.entries import MapEntry, from_record
+from spark_eos.mirror.offset_map import OffsetMap
 from spark_eos.mirror.plan import Targets
 from spark_eos.mirror.start import mirror
 from tests.support.direct_queries import copied
@@ -65,9 +67,16 @@ class Mirror:
             self.start().awaitTermination(SECONDS)
         return str(caught.value)
 
-    def map(self) -> OffsetMap:
-        """The offset map as it is now."""
-        return OffsetMap.read(self.kafka, cluster_of(self.here), self.targets.map)
+    def map(self, topic: str, offsets: Mapping[int, Collection[int]]) -> OffsetMap:
+        """The offset map as it is now, for offsets of partitions of a topic of the source."""
+        wanted = {(topic, partition): some for partition, some in offsets.items()}
+        return OffsetMap.read(self.kafka, cluster_of(self.here), wanted, self.targets.map)
+
+    def entries(self) -> list[MapEntry]:
+        """Those of the offset map, ascending, as a plain consumer sees them."""
+        newest = {row.key: row.value for row in self.there.rows(self.targets.map)}
+        found = (from_record(key, value) for key, value in newest.items() if key is not None and value is not None)
+        return sorted((entry for entry in found if entry is not None), key=lambda entry: entry.first)
 
     @property
     def kafka(self) -> KafkaProperties:
@@ -92,7 +101,16 @@ def check_same(mirror: Mirror, *topics: str) -> None:
     for topic in topics:
         source, result = seen(mirror.here, topic), seen(mirror.there, mirror.targets.name(topic))
         assert copied(result) == copied(source)
-        assert misplaced(mirror.map(), topic, mirror.targets.name(topic), source, result) == []
+        map_ = mirror.map(topic, offsets_of(source))
+        assert misplaced(map_, topic, mirror.targets.name(topic), source, result) == []
+
+
+def offsets_of(rows: Iterable[Row]) -> dict[int, list[int]]:
+    """The offsets of rows of one topic, by partition."""
+    found: dict[int, list[int]] = {}
+    for row in rows:
+        found.setdefault(row.partition, []).append(row.offset)
+    return found
 
 
 def misplaced(map_: OffsetMap, topic: str, target: str, source: list[Row], result: list[Row]) -> list[str]:
@@ -113,10 +131,13 @@ def misplaced(map_: OffsetMap, topic: str, target: str, source: list[Row], resul
 def misplaced_by(view: KafkaView, spec: Spec) -> list[str]:
     """See `misplaced`, of a mirror within one cluster. Where its source ends is covered, too."""
     kafka = KafkaProperties({"bootstrap.servers": view.bootstrap_servers})
-    map_ = OffsetMap.read(kafka, cluster_of(view))
-    for (topic, partition), end in view.ends(spec.input).items():
+    ends, rows = view.ends(spec.input), view.rows(spec.input)
+    offsets = offsets_of(rows)
+    wanted = {(topic, p): [*offsets.get(p, ()), end] for (topic, p), end in ends.items()}
+    map_ = OffsetMap.read(kafka, cluster_of(view), wanted)
+    for (topic, partition), end in ends.items():
         map_.translate(topic, partition, end)
-    return misplaced(map_, spec.input, spec.output, view.rows(spec.input), view.rows(spec.output))
+    return misplaced(map_, spec.input, spec.output, rows, view.rows(spec.output))
 
 
 def beside(view: KafkaView, topic: str, **config: str) -> str:

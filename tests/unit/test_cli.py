@@ -54,6 +54,7 @@ KNOWN = {
         *("--source", "--source-kafka", "--source-kafka-file", "--query", "--topic", "--map", "--wait", "--yes"),
         *("--ledger-topic", "--prefix", "--format"),
     },
+    "mirror translate": {"--source", "--source-kafka", "--source-kafka-file", "--map", "--topic-id", "--format"},
     "replay": {
         *("--to-batch", "--to-timestamp", "--to-offsets", "--new", "--again", "--topic", "--in-place", "--finish"),
         *("--yes", "--storage", "--ledger-topic", "--prefix", "--format"),

@@ -23,7 +23,8 @@ from spark_eos.retry import retrying
 
 READ_S = 60.0
 
-_FETCH_BYTES = 4 << 20
+#: How much is fetched at once.
+LOG_FETCH_BYTES = 4 << 20
 
 
 class KafkaLog:
@@ -57,8 +58,8 @@ class KafkaLog:
         place = {self.topic: [partition]}
         return end_offsets(self._kafka, place, "read_uncommitted", READ_S)[self.topic][partition]
 
-    def fetch(self, partition: int, offset: int) -> Fetched | None:
-        fetched = fetch_once(self._kafka, self.topic, partition, offset, _FETCH_BYTES)
+    def fetch(self, partition: int, offset: int, max_bytes: int = LOG_FETCH_BYTES) -> Fetched | None:
+        fetched = fetch_once(self._kafka, self.topic, partition, offset, max_bytes)
         if fetched is None:
             return None
         answer, data = fetched

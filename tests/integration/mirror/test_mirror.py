@@ -79,7 +79,7 @@ def test_ranges_without_a_row_are_in_the_map(mirror, topic, transactions, there,
     query = copies.run()
     end = view.ends(name, committed=True)[name, 0]
     assert end == 2
-    place = copies.map().translate(name, 0, end)
+    place = copies.map(name, {0: [end]}).translate(name, 0, end)
     assert (place.topic, place.partition, place.offset) == (name, 0, 0)
     assert seen(there, name) == []
     assert not there.open_transactions(query)
@@ -102,19 +102,20 @@ def test_entries_that_the_source_has_passed_are_deleted(mirror, topic, write, vi
     write(name, *(b"%d" % i for i in range(10)))
     copies.run()
     assert first_offsets(copies) == [10, 20]
-    assert copies.map().translate(name, 0, 17).offset == seen(there, name)[17].offset
+    assert copies.map(name, {0: [17]}).translate(name, 0, 17).offset == seen(there, name)[17].offset
     with pytest.raises(EosError, match="EOS_MIRROR_NOT_COVERED"):
-        copies.map().translate(name, 0, 9)
+        copies.map(name, {0: [9]}).translate(name, 0, 9)
     delete_before(view.admin, name, 30)
     assert [trim(source, copies.kafka, copies.targets.map) for _ in range(2)] == [1, 0]
     assert first_offsets(copies) == [20]
-    assert copies.map().translate(name, 0, 30).offset == there.ends(name)[name, 0] - 1  # before the last marker
+    assert (
+        copies.map(name, {0: [30]}).translate(name, 0, 30).offset == there.ends(name)[name, 0] - 1
+    )  # before the last marker
 
 
 def first_offsets(copies: Mirror) -> list[int]:
     """Of the entries that are left."""
-    (translation,) = copies.map().translations.values()
-    return [entry.first for entry in translation.entries]
+    return [entry.first for entry in copies.entries()]
 
 
 def set_of_topic(view: KafkaView, topic: str, setting: str, value: str) -> None:

@@ -12,9 +12,9 @@ from spark_eos.kafka.codes import OK, Code
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.ports.ledger_reader import Fetched
 from spark_eos.mirror import groups, map_topic, origins, task
-from spark_eos.mirror.entries import MapEntry, OffsetRun, SourcePartition
+from spark_eos.mirror.entries import SourcePartition, TargetPosition
 from spark_eos.mirror.groups import Mover
-from spark_eos.mirror.map_topic import OffsetMap
+from spark_eos.mirror.offset_map import OffsetMap, Translation
 from spark_eos.mirror.origins import Origin
 
 KAFKA = KafkaProperties({"bootstrap.servers": "127.0.0.1:1"})
@@ -27,7 +27,7 @@ def test_a_map_that_cannot_be_read(error, damage, monkeypatch):
     monkeypatch.setattr(map_topic, "end_offsets", lambda *_: {"map": {0: 5}})
     monkeypatch.setattr(map_topic.KafkaLog, "fetch", lambda *_: Fetched(error, damage=damage))
     with pytest.raises(KafkaError, match="EOS_MIRROR_MAP_UNREADABLE"):
-        list(map_topic.records(KAFKA, "map", [0]))
+        list(map_topic.MapPartition(KAFKA, "map", 0))
 
 
 def test_a_map_that_cannot_be_made(monkeypatch):
@@ -69,12 +69,14 @@ def test_a_target_that_changes_while_a_task_writes(monkeypatch):
 def test_a_group_that_commits_meanwhile(monkeypatch):
     """What it commits after it was looked at would be read twice: nothing is committed for it at the target."""
     offsets: Iterator[int] = iter([3, 4])
-    there = MapEntry(SourcePartition("c", "id", 0), "in", 0, 9, "out", "o", (OffsetRun(0, 0, 9),))
+    there = Translation(0, 9, doubled=False, positions={3: TargetPosition("out", "o", 0, 3)})
+    map_ = OffsetMap("c", {SourcePartition("c", "id", 0): there}, {}, {})
     monkeypatch.setattr(groups, "active_members", lambda *_, **__: [])
     monkeypatch.setattr(groups, "cluster_id", lambda _: "c")
     topics = {"in": SimpleNamespace(id="id", partitions=1), "out": SimpleNamespace(id="o", partitions=1)}
     monkeypatch.setattr(groups, "describe_topics", lambda *_, **__: topics)
-    monkeypatch.setattr(OffsetMap, "read", classmethod(lambda cls, *_: cls([there], "c")))
+    monkeypatch.setattr(groups, "origins_from", lambda *_: [Origin("out", "o", "in", "id", ("c",))])
+    monkeypatch.setattr(OffsetMap, "read", lambda *_, **__: map_)
     monkeypatch.setattr(groups, "committed_offsets", lambda _, __, places: {} if places else {"in": {0: next(offsets)}})
     monkeypatch.setattr(groups, "commit_offsets", lambda *_: pytest.fail("committed"))
     with pytest.raises(EosError, match="EOS_MIRROR_GROUP_MOVES"):

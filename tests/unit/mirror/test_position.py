@@ -13,11 +13,12 @@ from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.ports.owners import Cluster
 from spark_eos.mirror import position
 from spark_eos.mirror.entries import MapEntry, OffsetRun, SourcePartition
-from spark_eos.mirror.map_topic import OffsetMap
+from spark_eos.mirror.offset_map import OffsetMap
 from spark_eos.mirror.origins import Origin
 from spark_eos.mirror.position import Finder, MirrorLook
 from spark_eos.protocol.head import NOBODY, Decision, Head, Pair, Probe, Verdict, Written
 from spark_eos.protocol.ranges import Direct, Range
+from tests.support.map_logs import MapLog, reading
 
 KAFKA = KafkaProperties({"bootstrap.servers": "127.0.0.1:1"})
 OTHER = KafkaProperties({"bootstrap.servers": "127.0.0.1:2"})
@@ -33,12 +34,19 @@ def written(partition: int, start: int, end: int, verdict: Verdict | None = Verd
     return replace(own, ranges=(Range("in", partition, start, end),))
 
 
+def map_of(*entries: MapEntry) -> OffsetMap:
+    log = MapLog()
+    log.write(*entries)
+    with reading(log):
+        return OffsetMap.read(KAFKA, "here", {("in", p): () for p in range(2)}, "map", ids={"in": "in-id"})
+
+
 def look(*entries: MapEntry, decided: tuple[Written, ...] = (), **changed: object) -> MirrorLook:
     direct = Direct("here", (("in", "in-id"),), None)
     decision = Decision(7, 0, 1, 1, 1, None, decided, direct=direct)
     topics = {"in": Topic("in-id", 2, internal=False)}
     known = [Origin("out", "out-id", "in", "in-id", ("here",))]
-    made = MirrorLook(OffsetMap(entries, "here"), decision, topics, known, {"out": Topic("out-id", 2, internal=False)})
+    made = MirrorLook(map_of(*entries), decision, topics, known, {"out": Topic("out-id", 2, internal=False)})
     return replace(made, **changed)
 
 
@@ -96,8 +104,9 @@ def finder(monkeypatch) -> Finder:
     topics = {"in": Topic("in-id", 2, internal=False), "out": Topic("out-id", 2, internal=False)}
     topics["map"] = Topic("map-id", 1, internal=False)
     monkeypatch.setattr(position, "describe_topics", lambda kafka, names, **_: {name: topics[name] for name in names})
-    monkeypatch.setattr(position, "origins", lambda *_: [Origin("out", "out-id", "in", "in-id", ("here",))])
-    monkeypatch.setattr(position.OffsetMap, "read", lambda *_: OffsetMap([entry(0, 5)], "here"))
+    monkeypatch.setattr(position, "origins_from", lambda *_: [Origin("out", "out-id", "in", "in-id", ("here",))])
+    map_ = map_of(entry(0, 5))
+    monkeypatch.setattr(position.OffsetMap, "read", lambda *_: map_)
     head = Head(NOBODY, 3, (), 5, look().decision, prefix="p")
     ports = SimpleNamespace(ledger=SimpleNamespace(read=lambda: head))
     monkeypatch.setattr(Cluster, "ports", lambda *_: ports)

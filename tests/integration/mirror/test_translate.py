@@ -1,0 +1,55 @@
+"""``spark-eos mirror translate``, on two clusters."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import pytest
+
+from spark_eos import cli
+from tests.support.mirrors import Mirror
+
+
+@pytest.fixture
+def asked(mirror, topic, write, transactions) -> tuple[Mirror, Callable[..., int]]:
+    """A mirror that has seen ten rows, a marker and ten more; and the command, for offsets of its topic: the exit
+    code."""
+    name = topic(1, retention_ms=-1)
+    copies = mirror(name, prefix="copy.")
+    transactions.commit(name, *(str(i) for i in range(10)))
+    write(name, *(b"%d" % i for i in range(10)))
+    copies.run()
+
+    def translate(*words: object) -> int:
+        servers = ["--source", copies.here.bootstrap_servers, "--bootstrap-servers", copies.there.bootstrap_servers]
+        return cli.main(["mirror", "translate", name, "0", *map(str, words), *servers, "--map", copies.targets.map])
+
+    return copies, translate
+
+
+def test_offsets_are_looked_up(asked, there, capsys):
+    """As text and as JSON; several at once, in their order."""
+    copies, translate = asked
+    at = [row.offset for row in there.rows(f"copy.{copies.topics}")]
+    assert translate(11, 3) == 0
+    assert capsys.readouterr().out == (
+        f"{copies.topics}-0 offset 11: is at offset {at[10]} of copy.{copies.topics}-0\n"
+        f"{copies.topics}-0 offset 3: is at offset {at[3]} of copy.{copies.topics}-0\n"
+    )
+    assert translate(20, "--format", "json") == 0
+    (found,) = json.loads(capsys.readouterr().out)["positions"]
+    target_id = copies.entries()[0].target_id
+    place = {"topic": f"copy.{copies.topics}", "topic_id": target_id, "partition": 0, "offset": at[19]}
+    assert found == {"topic": copies.topics, "partition": 0, "offset": 20, "place": place}
+
+
+def test_what_cannot_be_translated(asked, view, capsys):
+    """One offset of several is enough; also where the topic is gone, or another one has its name by now."""
+    copies, translate = asked
+    assert translate(3, 22, "--format", "json") == 2
+    assert json.loads(capsys.readouterr().out)["error"]["condition"] == "EOS_MIRROR_NOT_COVERED"
+    assert translate(3, "--topic-id", "another") == 2
+    view.admin.delete_topics([copies.topics])[copies.topics].result()
+    assert translate(3) == 0
+    assert translate(3, "--topic-id", copies.entries()[0].source.topic_id) == 0

@@ -1,0 +1,125 @@
+"""Trimming without a cluster: what it deletes, and that it is in nobody's way."""
+
+from __future__ import annotations
+
+import threading
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spark_eos.errors import EosError
+from spark_eos.mirror import trimming
+from spark_eos.mirror.entries import split_key
+from spark_eos.mirror.plan import Targets
+from spark_eos.mirror.source import MirrorStreamReader
+from spark_eos.mirror.trimming import Trimming, trim
+from spark_eos.source.offsets import Position
+from tests.support.map_logs import MapLog, reading
+from tests.unit.mirror.test_offset_map import HERE, KAFKA, ORIGIN, WholeMap, logs
+
+
+class Brokers:
+    """They take tombstones for the log."""
+
+    def __init__(self, log: MapLog) -> None:
+        self._log = log
+
+    def produce(self, _topic, _value, key, partition, on_delivery):
+        self._log.put(partition, (key, None))
+        on_delivery(None, None)
+
+    def flush(self, _timeout_s):
+        return 0
+
+
+@given(logs(), st.integers(0, 60))
+def test_what_the_source_has_passed_is_deleted(log, begin):
+    """And nothing else: not the newest entry, nor other partitions'. A second time, nothing is left to do."""
+    before = WholeMap.of(log, HERE)
+    wanted = [entry.first for entry in before.entries[:-1] if entry.end <= begin]
+    rows = [len(rows) for rows in log.rows]
+    with pytest.MonkeyPatch.context() as patch, reading(log, [ORIGIN]):
+        patch.setattr(trimming, "cluster_id", lambda _: HERE.cluster)
+        patch.setattr(trimming, "describe_topics", lambda *_, **__: {"in": SimpleNamespace(id="id", partitions=4)})
+        patch.setattr(trimming, "begin_offsets", lambda *_: {"in": {3: begin}})
+        patch.setattr(trimming, "Producer", lambda _: Brokers(log))
+        patch.setattr(trimming, "_AT_ONCE", 2)
+        assert [trim(KAFKA, KAFKA, "map") for _ in range(2)] == [len(wanted), 0]
+    written = [key for number, after in enumerate(log.rows) for _, key, _ in after[rows[number] :]]
+    assert sorted(split_key(key)[1] for key in written) == wanted
+    assert WholeMap.of(log, HERE).entries == [entry for entry in before.entries if entry.first not in wanted]
+
+
+def test_nobody_waits_for_it(monkeypatch):
+    """It goes on in the background, once at a time, until the query ends."""
+    begun, let = threading.Event(), threading.Event()
+    ends: list[bool] = []
+
+    def endless(source, target, map_topic, stopped):
+        begun.set()
+        let.wait(60)
+        ends.append(stopped())
+        return 0
+
+    monkeypatch.setattr(trimming, "trim", endless)
+    monkeypatch.setattr(trimming, "EVERY_S", 0.0)
+    monkeypatch.setattr(trimming, "_STOP_S", 0.0)
+    own = Trimming(KAFKA, KAFKA, "map")
+    own.now_and_then()
+    assert begun.wait(60)
+    begun.clear()
+    own.now_and_then()
+    assert not begun.is_set()
+    own.stop()
+    let.set()
+    own.finish()
+    assert ends == [True]
+    own.now_and_then()
+    assert not begun.is_set()
+
+
+def test_it_ends_with_the_query(monkeypatch):
+    """Spark stops the reader."""
+    monkeypatch.setattr(trimming, "trim", lambda *_: 0)
+    ends = SimpleNamespace(kafka=KAFKA, fail_on_data_loss=True)
+    reader = MirrorStreamReader(SimpleNamespace(source=ends, sink=ends, targets=Targets()))
+    reader.stop()
+    reader._targets = SimpleNamespace(prepare=lambda _: None)
+    reader._prepare([], Position({"in": {0: 1}}))
+    working = reader._trimming._thread
+    reader.stop()
+    assert not working.is_alive()
+    reader._trimming._next = 0.0
+    reader._prepare([], Position({"in": {0: 1}}))
+    assert reader._trimming._thread is working
+
+
+@pytest.mark.parametrize("error", [EosError("EOS_X", "no.", hint="do."), ValueError("what")])
+def test_a_failure_is_a_warning(error, monkeypatch, caplog):
+    """Whatever it is; and the next time comes."""
+
+    def failing(*_):
+        raise error
+
+    monkeypatch.setattr(trimming, "trim", failing)
+    monkeypatch.setattr(trimming, "EVERY_S", 0.0)
+    own = Trimming(KAFKA, KAFKA, "map")
+    for _ in range(2):
+        own.now_and_then()
+        own.finish()
+    assert [record.levelname for record in caplog.records] == ["WARNING"] * 2
+    assert all("the offset map map was not trimmed" in record.getMessage() for record in caplog.records)
+
+
+def test_it_can_be_stopped_anywhere(monkeypatch):
+    """What is deleted by then is deleted; the rest is there."""
+    log = MapLog()
+    log.put(0, (b'{"cluster":"c","topic":"id","partition":0,"first":0}', b'{"end":1,"id":"o","runs":[]}'))
+    log.put(0, (b'{"cluster":"c","topic":"id","partition":0,"first":1}', b'{"end":2,"id":"o","runs":[]}'))
+    place = b'{"cluster":"c","topic":"id","partition":0'
+    with reading(log):
+        part = trimming.MapPartition(KAFKA, "map", 0)
+        assert list(trimming._passed(part, {place: 9}, lambda: False)) == [log.rows[0][0][1]]
+        assert list(trimming._passed(part, {place: 9}, lambda: True)) == []
