@@ -6,20 +6,23 @@
 from __future__ import annotations
 
 import json
-import resource
 import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from statistics import median
 
 from jobs._bench import copying
+from spark_eos.kafka.admin.topics import end_offsets
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.ports.ledger import KafkaLedger
 from spark_eos.kafka.ports.ledger_log import KafkaLog
 from spark_eos.kafka.ports.ledger_reader import LedgerReader
 from spark_eos.kafka.ports.owners import Cluster
+from spark_eos.mirror.positions import translated
+from spark_eos.mirror.trimming import trim
 from spark_eos.ops.ledger.command import entries
 from spark_eos.options.parse import stream_options
 from spark_eos.options.table import DEFAULT_PREFIX
@@ -34,7 +37,8 @@ _AT_ONCE = 16
 @dataclass(frozen=True)
 class LookSpec:
     """``what`` is a key of `LOOKS`. ``name``: a topic, or the beginning of the names of some; ``query``: whose head is
-    looked for; ``queries``: how many have a head there, by `name_of_query`."""
+    looked for, or the source's topic, where ``name`` is that of an offset map; ``queries``: how many have a head there,
+    by `name_of_query`."""
 
     what: str
     bootstrap_servers: str
@@ -109,6 +113,22 @@ def _copy(spec: LookSpec) -> float:
     return 1000 * (done[-1].end - done[0].begin) * 100_000 / sum(one.rows for one in done)
 
 
+def _translate(spec: LookSpec) -> float:
+    """What ``spark-eos mirror translate`` does, for a position near the end of a partition."""
+    at = end_offsets(spec.kafka, {spec.query: [0]})[spec.query][0] - 2  # before the marker
+    return _median_ms(lambda: translated(spec.kafka, spec.kafka, spec.name, spec.query, 0, [at]), 3)
+
+
+def _trim(spec: LookSpec) -> float:
+    """What a mirror does every six hours."""
+
+    def once() -> None:
+        if not trim(spec.kafka, spec.kafka, spec.name):
+            raise RuntimeError("nothing was to be deleted")
+
+    return _median_ms(once, 1)
+
+
 def _median_ms(step: Callable[[], object], times: int = _TIMES) -> float:
     found = []
     for _ in range(times):
@@ -118,10 +138,23 @@ def _median_ms(step: Callable[[], object], times: int = _TIMES) -> float:
     return median(found)
 
 
-LOOKS = {"planning": _planning, "head": _head, "heads": _heads, "decide": _decide, "copy": _copy}
+def _peak_mib() -> float:
+    """The largest size of this process so far. (That of `resource` may be the size of whoever has started it.)"""
+    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    return int(status["VmHWM"].split()[0]) / 1024
+
+
+LOOKS = {
+    "planning": _planning,
+    "head": _head,
+    "heads": _heads,
+    "decide": _decide,
+    "copy": _copy,
+    "translate": _translate,
+    "trim": _trim,
+}
 
 if __name__ == "__main__":
     asked = LookSpec(**json.loads(sys.argv[1]))
     took_ms = LOOKS[asked.what](asked)
-    mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    print(json.dumps({"took_ms": took_ms, "peak_mib": mib}), flush=True)
+    print(json.dumps({"took_ms": took_ms, "peak_mib": _peak_mib()}), flush=True)

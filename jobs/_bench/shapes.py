@@ -13,7 +13,8 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-from confluent_kafka import Producer
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from jobs._bench import queries, shape
 from jobs._bench.child import python_child
@@ -25,8 +26,11 @@ from jobs._bench.result import ModeResult, Series, cell
 from jobs._bench.session import Bench
 from jobs._bench.source import PARTITIONS
 from jobs._bench.turns import BenchPlan
+from spark_eos.kafka.admin.topics import cluster_id, describe_topics
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.producer.arrow import ArrowProducer
+from spark_eos.mirror.entries import MapEntry, OffsetRun, SourcePartition, partition_of, to_record
+from spark_eos.mirror.origins import Origin, write_origin
 from spark_eos.protocol.head import FENCING_END, Decision, Head, Pair, Probe, Written
 from spark_eos.protocol.head_json import encode
 
@@ -38,6 +42,8 @@ _ROW = bytes(i % 251 for i in range(100))
 _MOST_PARTITIONS = 1_000
 #: How far a running query's head is from the ledger's end, at most.
 _BEHIND = 1_000
+#: Partitions whose entries are in an offset map.
+_MAPPED = 10
 _RETAINED = "spark.sql.streaming.minBatchesToRetain"
 #: With less than this share of the rows it is about whether it runs.
 _SHORT = 0.1
@@ -88,7 +94,7 @@ def _looked(bench: Bench, what: str, name: str, query: str = "", queries: int = 
 
 
 def _planning(bench: Bench, size: int) -> Iterator[tuple[str, Callable[[], Measurements]]]:
-    name = f"plan-{uuid.uuid4().hex[:8]}"
+    name = _fresh("plan")
     counts = [min(_MOST_PARTITIONS, size - start) for start in range(0, size, _MOST_PARTITIONS)]
     producer = Producer({"bootstrap.servers": bench.bootstrap_servers, "broker.address.family": "v4", "log_level": 3})
     with _topics(bench, {f"{name}-{n}": count for n, count in enumerate(counts)}) as topics:
@@ -102,7 +108,7 @@ def _planning(bench: Bench, size: int) -> Iterator[tuple[str, Callable[[], Measu
 
 def _ledger(bench: Bench, size: int) -> Iterator[tuple[str, Callable[[], Measurements]]]:
     """One that was never compacted: the heads of other queries, and of two that are looked for."""
-    name = f"ledger-{uuid.uuid4().hex[:8]}"
+    name = _fresh("ledger")
     behind = min(_BEHIND, size // 10)
     others = [(f"other-{n}".encode(), _head(n)) for n in range(100)]
     with _topics(bench, {name: 1}, cleanup_policy="compact"), _pouring(bench, name, 1) as pour:
@@ -117,7 +123,7 @@ def _ledger(bench: Bench, size: int) -> Iterator[tuple[str, Callable[[], Measure
 
 
 def _queries(bench: Bench, size: int) -> Iterator[tuple[str, Callable[[], Measurements]]]:
-    name = f"ledger-{uuid.uuid4().hex[:8]}"
+    name = _fresh("ledger")
     with _topics(bench, {name: 1}, cleanup_policy="compact"), _pouring(bench, name, 1) as pour:
         pour([(shape.name_of_query(n).encode(), _head(n)) for n in range(size)], 10 * size)
         pour.done()
@@ -127,7 +133,7 @@ def _queries(bench: Bench, size: int) -> Iterator[tuple[str, Callable[[], Measur
 
 def _batches(bench: Bench, size: int) -> Iterator[tuple[str, Callable[[], Measurements]]]:
     """Record batches of so many rows, copied; the fewer there are, the more is written at once."""
-    name = f"in-{uuid.uuid4().hex[:8]}"
+    name = _fresh("in")
     with _topics(bench, {name: PARTITIONS, f"{name}-copy": PARTITIONS}):
         own = {"bootstrap.servers": bench.bootstrap_servers, "broker.address.family": "v4", "log_level": 3}
         producer = Producer({**own, "enable.idempotence": True, "linger.ms": 5, "batch.num.messages": size})
@@ -156,10 +162,14 @@ def _one_partition(bench: Bench, size: int) -> Iterator[tuple[str, Callable[[], 
             yield what, lambda flow=flow: _copied(bench, flow, 1, size)  # type: ignore[misc]  # mypy cannot infer it
 
 
+def _fresh(kind: str) -> str:
+    return f"{kind}-{uuid.uuid4().hex[:8]}"
+
+
 @contextmanager
 def _filled(bench: Bench, partitions: int, size: int) -> Iterator[str]:
     """A topic of so many rows."""
-    name = f"in-{uuid.uuid4().hex[:8]}"
+    name = _fresh("in")
     with _topics(bench, {name: partitions}), _pouring(bench, name, partitions) as pour:
         for start in range(0, size, _AT_ONCE):
             pour([(None, _ROW)], min(_AT_ONCE, size - start))
@@ -169,7 +179,7 @@ def _filled(bench: Bench, partitions: int, size: int) -> Iterator[str]:
 
 def _copied(bench: Bench, flow: Flow, partitions: int, size: int) -> Measurements:
     """To a new topic, in micro-batches of the default size."""
-    flow = replace(flow, output=f"out-{uuid.uuid4().hex[:8]}")
+    flow = replace(flow, output=_fresh("out"))
     with (
         _topics(bench, {str(flow.output): partitions}),
         tempfile.TemporaryDirectory(prefix="spark-eos-bench-") as checkpoint,
@@ -189,7 +199,7 @@ def _copied(bench: Bench, flow: Flow, partitions: int, size: int) -> Measurement
 
 def _checkpoint(bench: Bench, size: int) -> Iterator[tuple[str, Callable[[], Measurements]]]:
     """A query that goes on from a checkpoint with so many micro-batches, as Spark keeps them where it is told to."""
-    flow = Flow(COPY, EOS_KAFKA, f"in-{uuid.uuid4().hex[:8]}", f"out-{uuid.uuid4().hex[:8]}")
+    flow = Flow(COPY, EOS_KAFKA, _fresh("in"), _fresh("out"))
 
     def run(checkpoint: str) -> float:
         with _pouring(bench, flow.input, PARTITIONS) as pour:
@@ -214,11 +224,44 @@ def _checkpoint(bench: Bench, size: int) -> Iterator[tuple[str, Callable[[], Mea
             bench.spark.conf.unset(_RETAINED)
 
 
+def _map(bench: Bench, size: int) -> Iterator[tuple[str, Callable[[], Measurements]]]:
+    """One of a topic of `_MAPPED` partitions, with an entry for each row."""
+    each, map_topic, kafka = size // _MAPPED, _fresh("map"), _kafka(bench)
+    with (
+        _filled(bench, _MAPPED, each * _MAPPED) as name,
+        _topics(bench, {map_topic: 9}, cleanup_policy="compact"),
+        _pouring(bench, map_topic, 9) as pour,
+    ):
+        cluster, topic = cluster_id(kafka), describe_topics(kafka, [name])[name]
+        write_origin(kafka, map_topic, Origin(name, topic.id, name, topic.id, (cluster,)))
+        for source in (SourcePartition(cluster, topic.id, partition) for partition in range(_MAPPED)):
+            entries = (
+                MapEntry(source, name, at, at + 1, name, topic.id, (OffsetRun(at, at, 1),)) for at in range(each)
+            )
+            pour([to_record(entry) for entry in entries], partition=partition_of(source, 9))
+        pour.done()
+        yield "translating a position", lambda: _looked(bench, "translate", map_topic, name)
+        passed = iter(range(each // 10, each, each // 10))
+        admin = AdminClient({"bootstrap.servers": bench.bootstrap_servers, "log_level": 3})
+
+        def trimmed() -> Measurements:
+            at = next(passed)
+            for future in admin.delete_records([TopicPartition(name, p, at) for p in range(_MAPPED)]).values():
+                future.result(_SECONDS)
+            return _looked(bench, "trim", map_topic)
+
+        yield "trimming a tenth", trimmed
+
+
 def _head(batch: int) -> bytes:
     """That of a query with four tasks."""
     pairs = [Pair(f"spark-eos-task-{task}", 1_000 + task, batch) for task in range(PARTITIONS)]
     written = tuple(Written(n, pair, 1_000, batch, Probe("out", n, batch)) for n, pair in enumerate(pairs))
     return encode(Head("run", 1, (), FENCING_END, Decision(batch, 0, len(written), 4_000, batch, None, written)))
+
+
+def _kafka(bench: Bench) -> KafkaProperties:
+    return KafkaProperties({"bootstrap.servers": bench.bootstrap_servers})
 
 
 @contextmanager
@@ -241,13 +284,15 @@ class _Pouring:
         self._producer = ArrowProducer(kafka, f"pouring-{topic}", 1000 * _SECONDS)
         self._producer.init()
 
-    def __call__(self, rows: Sequence[tuple[bytes | None, bytes]], number: int | None = None) -> None:
-        """These rows once, or again and again up to so many."""
+    def __call__(
+        self, rows: Sequence[tuple[bytes | None, bytes]], number: int | None = None, partition: int | None = None
+    ) -> None:
+        """These rows once, or again and again up to so many; to one partition, or to each in turn."""
         number = len(rows) if number is None else number
         turns = pa.array(np.arange(number) % len(rows))
         keys, values = (pa.array(column, pa.binary()).take(turns) for column in zip(*rows, strict=True))
-        partition = pa.array(np.arange(number) % self._partitions, pa.int32())
-        self._producer.write(self._topic, self._partitions, key=keys, value=values, partition=partition)
+        to = np.arange(number) % self._partitions if partition is None else np.full(number, partition)
+        self._producer.write(self._topic, self._partitions, key=keys, value=values, partition=pa.array(to, pa.int32()))
 
     def done(self) -> None:
         self._producer.flush()
@@ -259,7 +304,7 @@ class _Pouring:
 
 @contextmanager
 def _pouring(bench: Bench, topic: str, partitions: int) -> Iterator[_Pouring]:
-    pouring = _Pouring(KafkaProperties({"bootstrap.servers": bench.bootstrap_servers}), topic, partitions)
+    pouring = _Pouring(_kafka(bench), topic, partitions)
     try:
         yield pouring
     finally:
@@ -274,4 +319,5 @@ SHAPES = (
     Shape("rows", 1_000_000, (1, 10, 100), _rows),
     Shape("rows in one partition", 1_000_000, (1, 10), _one_partition),
     Shape("micro-batches in a checkpoint", 100, (1, 10, 1_000), _checkpoint),
+    Shape("entries in an offset map", 10_000, (1, 10, 100), _map),
 )
