@@ -21,7 +21,7 @@ from spark_eos.kafka.ports.ledger import KafkaLedger
 from spark_eos.kafka.ports.ledger_log import KafkaLog
 from spark_eos.kafka.ports.ledger_reader import LedgerReader
 from spark_eos.kafka.ports.owners import Cluster
-from spark_eos.mirror.positions import translated
+from spark_eos.mirror.translating import translated
 from spark_eos.mirror.trimming import trim
 from spark_eos.ops.ledger.command import entries
 from spark_eos.options.parse import stream_options

@@ -149,8 +149,8 @@ def translate(
     there. Changes nothing. Exit code: 0; 2 if one of the offsets cannot be translated.
     """
     from spark_eos.mirror.map_topic import DEFAULT_MAP
-    from spark_eos.mirror.positions import translated
     from spark_eos.mirror.report import positions
+    from spark_eos.mirror.translating import translated
 
     def found() -> Answer:
         here, there = client(source, source_kafka, source_kafka_file), client(servers, kafka, kafka_file)

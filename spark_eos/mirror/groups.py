@@ -11,7 +11,7 @@ from spark_eos.kafka.admin.topics import cluster_id, describe_topics
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.mirror.map_topic import DEFAULT_MAP
 from spark_eos.mirror.origins import origins_from
-from spark_eos.mirror.positions import Positions, Step
+from spark_eos.mirror.translating import Positions, Step
 from spark_eos.retry import retrying
 from spark_eos.topic_partition import PartitionOffsets
 

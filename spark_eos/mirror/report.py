@@ -8,7 +8,7 @@ from dataclasses import asdict
 
 from spark_eos.mirror.groups import Move
 from spark_eos.mirror.position import MirrorEnd
-from spark_eos.mirror.positions import Step
+from spark_eos.mirror.translating import Step
 from spark_eos.ops.answer import Answer
 
 
