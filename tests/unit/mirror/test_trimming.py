@@ -16,6 +16,7 @@ from spark_eos.mirror.plan import Targets
 from spark_eos.mirror.source import MirrorStreamReader
 from spark_eos.mirror.trimming import Trimming, trim
 from spark_eos.source.offsets import Position
+from spark_eos.source.watch import Topics
 from tests.support.map_logs import MapLog, reading
 from tests.unit.mirror.test_offset_map import HERE, KAFKA, ORIGIN, WholeMap, logs
 
@@ -86,7 +87,8 @@ def test_it_ends_with_the_query(monkeypatch):
     ends = SimpleNamespace(kafka=KAFKA, fail_on_data_loss=True)
     reader = MirrorStreamReader(SimpleNamespace(source=ends, sink=ends, targets=Targets()))
     reader.stop()
-    reader._targets = SimpleNamespace(prepare=lambda _: None)
+    reader._targets = SimpleNamespace(prepare=lambda *_: None)
+    reader._watch = SimpleNamespace(topics=lambda: Topics({"in": [0]}, {}))
     reader._prepare([], Position({"in": {0: 1}}))
     working = reader._trimming._thread
     reader.stop()
