@@ -14,6 +14,7 @@ from spark_eos.protocol.direct import source_changed
 from spark_eos.protocol.freshness import Starts, began_ms, fresh_for_ms, not_whole
 from spark_eos.protocol.head import NEWEST_DIGEST, Decision, Head, Offsets, Pair, Verdict
 from spark_eos.protocol.micro_batch import MicroBatch
+from spark_eos.protocol.newest import take
 from spark_eos.protocol.notes import Notes
 from spark_eos.protocol.ports import Description, NotPublished, Ports, State, Term
 from spark_eos.protocol.repair import repairs, tasks_with_lost_rows
@@ -47,12 +48,13 @@ class CommitReport:
 
 
 def take_ahead(ports: Ports, run: str) -> Term | None:
-    """Take the ledger for the run's next commit, while nobody waits for it; None when the run was replaced."""
+    """Take the ledger for the run's next commit, while nobody waits for it; None when the run was replaced. Raises as
+    `take` does."""
     head = ports.ledger.read()
     if head is None or head.run != run:
         return None
     ports.reach("ahead.read")
-    term = ports.ledger.take()
+    term = take(ports, head)
     ports.reach("ahead.taken")
     return term
 
@@ -146,11 +148,11 @@ def _authority(
         head = _own_head(ports, batch, ahead.read())
         if head.decision is None or head.decision.batch < batch.id:
             return ahead, head, ongoing
-    else:
-        _own_head(ports, batch, ports.ledger.read())
-    term = ports.ledger.take()
-    head = _own_head(ports, batch, term.read())
-    return term, head, ongoing
+    for _ in ports.retrying():
+        term = take(ports, _own_head(ports, batch, ports.ledger.read()))
+        if term is not None:
+            return term, _own_head(ports, batch, term.read()), ongoing
+    raise decision_unclear(batch.id)
 
 
 def _own_head(ports: Ports, batch: MicroBatch, head: Head | None) -> Head:

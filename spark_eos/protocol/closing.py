@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from spark_eos.errors import EosError, LedgerError
 from spark_eos.protocol.clearing import clear_earlier, undecided
 from spark_eos.protocol.head import NOBODY, Decision, Head, Pair, Verdict
+from spark_eos.protocol.newest import agrees, take, take_and_read
 from spark_eos.protocol.ports import NotPublished, Ports
 from spark_eos.protocol.stops import ledger_busy
 from spark_eos.protocol.verdicts import abort_broken, settle
@@ -23,10 +24,12 @@ def close(ports: Ports, run: str | None = None, given_up: int | None = None) -> 
     published. With ``run``, only where the query's run is that one. ``given_up``: the micro-batch that the run has
     given up, if Spark may pass it all the same.
 
-    From then on, no run before it can decide anything: each finds itself replaced.
+    From then on, no run before it can decide anything: each finds itself replaced. Raises as `take` does.
     """
-    term = ports.ledger.take()
-    head = term.read()
+    taken = take_and_read(ports)
+    if taken is None:
+        return None
+    term, head = taken
     if head is None or (run is not None and head.run != run):
         return None
     closed = head.succeeded_by(NOBODY, head.endtxn_version)
@@ -108,6 +111,8 @@ def settle_decided(ports: Ports, query: str, *, and_abort_broken: bool = False) 
     """
     for _ in ports.retrying():
         head = known_head(ports.ledger.read(), query)
+        if not agrees(ports, head, ports.coordinator.of_ledger()):
+            continue
         decision = head.decision
         written = decision.written if decision is not None else ()
         known = {w.pair: w.verdict for w in written if w.verdict is not None}
@@ -118,17 +123,19 @@ def settle_decided(ports: Ports, query: str, *, and_abort_broken: bool = False) 
         if decision is None or len(known) == len(verdicts) or Verdict.LOST in verdicts.values():
             return ended  # what is lost is noted by the run that writes it again
         ports.reach("recover.committed")
-        if _note(ports, decision, verdicts):
+        if _note(ports, head, verdicts):
             return ended
     raise ledger_busy()
 
 
-def _note(ports: Ports, decision: Decision, verdicts: Mapping[Pair, Verdict]) -> bool:
+def _note(ports: Ports, read: Head, verdicts: Mapping[Pair, Verdict]) -> bool:
     """Try once to publish the verdicts, with the head as it is otherwise. True also where there is another decision by
     now, which was made on these verdicts."""
-    term = ports.ledger.take()
-    head = term.read()
-    if head is None or head.decision != decision:
+    term = take(ports, read)
+    if term is None:
+        return False
+    head, decision = term.read(), read.decision
+    if head is None or decision is None or head.decision != decision:
         return True
     noted = head.succeeded_by(NOBODY, head.endtxn_version) if head.run == NOBODY else head
     try:

@@ -15,6 +15,7 @@ from spark_eos.protocol.clearing import clear_earlier
 from spark_eos.protocol.closing import known_head
 from spark_eos.protocol.head import NOBODY, Head, Pair
 from spark_eos.protocol.marks import Unfinished
+from spark_eos.protocol.newest import take, take_and_read
 from spark_eos.protocol.ports import NotPublished, Ports
 from spark_eos.protocol.replaying import check_not_halted
 from spark_eos.protocol.stops import ledger_busy
@@ -29,8 +30,9 @@ def halt(ports: Ports, unfinished: Unfinished) -> Collection[Pair]:
     """
     for _ in ports.retrying():
         # Whoever takes the ledger ends its last transaction, which tells of a ledger that was lost.
-        known_head(ports.ledger.read(), unfinished.of)
-        term = ports.ledger.take()
+        term = take(ports, known_head(ports.ledger.read(), unfinished.of))
+        if term is None:
+            continue
         head = known_head(term.read(), unfinished.of)
         if head.marks.unfinished != unfinished:
             check_not_halted(head)
@@ -51,8 +53,11 @@ def resume(ports: Ports, unfinished: Unfinished) -> Head:
     """Publish the head without the mark: from here on, a start plans the micro-batch anew. Where that is done already,
     it changes nothing. Raises Unclear."""
     for _ in ports.retrying():
-        term = ports.ledger.take()
-        head = known_head(term.read(), unfinished.of)
+        taken = take_and_read(ports)
+        if taken is None:
+            continue
+        term, found = taken
+        head = known_head(found, unfinished.of)
         if head.marks.unfinished != unfinished:
             return head  # by somebody who has finished it at the same time
         resumed = replace(head.succeeded_by(NOBODY, head.endtxn_version), marks=replace(head.marks, unfinished=None))

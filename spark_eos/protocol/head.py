@@ -79,6 +79,10 @@ class Pair:
     producer_id: int
     epoch: int
 
+    def committed_by(self, endtxn_version: int) -> tuple[int, int]:
+        """Producer id and epoch of the transactional id once this version of EndTxn has committed the transaction."""
+        return self.producer_id, self.epoch + (endtxn_version >= FENCING_END)
+
 
 @dataclass(frozen=True)
 class Probe:
@@ -185,7 +189,9 @@ class Head:
     user chooses another: a key whose rows are in one partition must not continue in another unasked. ``two_phase``:
     this run, or one before it, begins transactions that never expire. ``job``: the query is a batch write, of the one
     micro-batch 0; when all of that is committed, its decision has no transactions any more. ``given_up``: the
-    micro-batch of which a write within foreachBatch failed. ``marks`` stay from run to run.
+    micro-batch of which a write within foreachBatch failed. ``marks`` stay from run to run. ``committed_as``: producer
+    id and epoch of the ledger's transactional id once the transaction that wrote this head was committed; None before,
+    and in heads of versions that did not say it.
     """
 
     run: str
@@ -200,6 +206,7 @@ class Head:
     job: Job | None = None
     given_up: int | None = None
     marks: Marks = NO_MARKS
+    committed_as: tuple[int, int] | None = field(default=None, compare=False)
 
     @property
     def unwritten(self) -> int | None:

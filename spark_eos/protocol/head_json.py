@@ -71,6 +71,7 @@ def encode(head: Head) -> bytes:
             **_if_true("two_phase", head.two_phase),
             **({} if head.job is None else {"job": asdict(head.job)}),
             **({} if head.given_up is None else {"given_up": head.given_up}),
+            **({} if head.committed_as is None else {"committed_as": head.committed_as}),
             **({} if decision is None else _if_any("dead_letters", [w.dead_letters for w in decision.written])),
             **({} if decision is None else _if_any("begins", _begins_to_json(decision))),
             **({} if decision is None else _if_any("lasts", _lasts_to_json(decision))),
@@ -102,6 +103,7 @@ def decode(data: bytes) -> Head:
             job=Job(raw["job"]["id"], raw["job"]["topic"], raw["job"]["opened_ms"]) if "job" in raw else None,
             given_up=raw.get("given_up"),
             marks=marks_of(raw),
+            committed_as=tuple(raw["committed_as"]) if "committed_as" in raw else None,
         )
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise LedgerError(

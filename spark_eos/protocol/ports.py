@@ -123,9 +123,12 @@ class Coordinator(Protocol):
         """What the coordinators hold of these transactional ids; ids that they do not know are left out."""
         ...
 
+    def of_ledger(self) -> Description | None:
+        """What its coordinator holds of the id under which the ledger is taken; None where it does not know it."""
+        ...
+
     def known(self) -> Collection[Description]:
-        """Every transactional id of this query that has had a transaction within a week; where brokers do not list by
-        pattern, only those of its ledger and of its first run's first tasks."""
+        """Every transactional id of this query that has had a transaction within a week."""
         ...
 
     def generations(self, decided: Collection[str] = (), *, since: int = 0) -> Generations:

@@ -12,12 +12,12 @@ from spark_eos.protocol.head import DEFAULT_PARTITIONER, Decision, Head, Job, Pa
 from spark_eos.protocol.marks import EachSink
 from spark_eos.protocol.names import is_ledger_name
 from spark_eos.protocol.new_checkpoint import FROM_GROUP
-from spark_eos.protocol.ports import Generations, NotPublished, Ports, State
+from spark_eos.protocol.newest import agrees, is_newest
+from spark_eos.protocol.ports import NotPublished, Ports, State
 from spark_eos.protocol.stops import (
     check_halts,
     checkpoint_ahead,
     checkpoint_behind,
-    heads_lost,
     ledger_busy,
     left_behind,
     lost_head,
@@ -57,8 +57,9 @@ def open_run(
     telling, and with two-phase commit for ever. So the query is closed, that is ended, and all is tried once more.
 
     1. Read the head; a head that names the run ends it, one that has replaced the run stops it.
-    2. Take the ledger and read again: from here on, nobody else has decided anything. Ask the coordinators whether
-       there was a newer head than this.
+    2. Ask the coordinator whether the ledger's id has committed a newer head than this. Take the ledger and read again:
+       from here on, nobody else has decided anything. Ask the coordinators whether their transactions tell of a newer
+       head.
     3. Settle the last decision.
     4. Publish the run. From here on, no run before it can decide anything.
     5. Describe what earlier generations have open and not decided, and abort it. That is safe however long it takes:
@@ -102,8 +103,12 @@ def _open(ports: Ports, start: _Start) -> Head:
         if head is not None and head.run == start.run:
             return head
         first = head is None and start.batch != start.begin_at
-        if first and _was_published(ports) and _checked(ports, ports.ledger.read(), start) is None:
-            raise _lost(start)
+        if first and _was_published(ports):
+            head = _checked(ports, ports.ledger.read(), start)
+            if head is None:
+                raise _lost(start)
+        if not agrees(ports, head, ports.coordinator.of_ledger()):
+            continue
         term = ports.ledger.take()
         head = _checked(ports, term.read(), start)
         # To take the ledger ends what its own id tells. Between the look and this, there may have been a decision, in a
@@ -112,7 +117,7 @@ def _open(ports: Ports, start: _Start) -> Head:
             raise _lost(start)
         if head is not None and head.run == start.run:
             return head
-        if head is not None and not _is_newest(ports, head):
+        if head is not None and not is_newest(ports, head):
             continue
         ports.reach("open.taken")
         new = _successor(ports, head, start)
@@ -167,34 +172,6 @@ def _was_published(ports: Ports) -> bool:
         found.state.commits or (found.state is not State.EMPTY and not is_ledger_name(found.pair.id))
         for found in ports.coordinator.known()
     )
-
-
-def _is_newest(ports: Ports, head: Head) -> bool:
-    """Whether nothing that the coordinators know of says that there was a newer head than this: no task begins a
-    transaction before its run is published, and none is committed before it is decided. False where there is one by
-    now, or the first look was at a leader that had been replaced.
-
-    Raises LedgerError where there is none: the ledger has lost its newest records, as by an unclean leader election.
-    What the last decision's own run has decided after it leaves no such trace.
-    """
-    if head.job is not None and head.decision is not None and not head.decision.written:
-        return True  # a batch write that is completed: nothing is decided after that
-    decided = [w.pair.id for w in head.decision.written] if head.decision is not None else []
-    since = 0 if decided else head.generation + (head.decision is not None)
-    if not _is_outrun(head, ports.coordinator.generations(decided, since=since)):
-        return True
-    for _ in ports.retrying():
-        if ports.ledger.read() != head:
-            return False
-    raise heads_lost(head)
-
-
-def _is_outrun(head: Head, known: Generations) -> bool:
-    if known.begun > head.generation:
-        return True
-    if head.decision is None:
-        return known.committed == head.generation
-    return bool(head.decision.written) and known.committed > known.decided
 
 
 def _checked(ports: Ports, head: Head | None, start: _Start) -> Head | None:

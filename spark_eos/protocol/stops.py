@@ -60,13 +60,13 @@ def lost_head() -> LedgerError:
     )
 
 
-def heads_lost(head: Head) -> LedgerError:
-    """The error where the brokers know of decisions, or of runs, that are newer than the newest head."""
+def heads_lost(head: Head, known: str) -> LedgerError:
+    """The error where the brokers know of decisions, or of runs, that are newer than the newest head; ``known``: by
+    what."""
     return LedgerError(
         "EOS_LEDGER_TRUNCATED",
-        f"The newest head of the query is of generation {head.generation}, but the brokers know transactions of its "
-        "tasks that a later run began, or a later decision committed: the ledger has lost its newest records, as after "
-        "an unclean leader election.",
+        f"The newest head of the query is of generation {head.generation}, but the brokers know {known}: the ledger "
+        "has lost its newest records, as after an unclean leader election.",
         hint=f"Bring back the replica that has them. {OR_COMPARE}",
         generation=head.generation,
     )

@@ -38,7 +38,7 @@ class Producer:
     its first record in each partition. ``handed_over_with``: the version of EndTxn that ends it once it is decided."""
 
     def __init__(self, world: World, cluster: Cluster, name: str, timeout_ms: int, version: int = PLAIN_END) -> None:
-        self.name, self._timeout_ms, self._version = name, timeout_ms, version
+        self.name, self._timeout_ms, self.version = name, timeout_ms, version
         self._world, self._cluster = world, cluster
         self._pair: Pair | None = None
         self._added: set[Place] = set()
@@ -65,7 +65,7 @@ class Producer:
 
     def produce(self, place: Place, payload: Any) -> int:
         """Acknowledged when it returns; the offset. Raises Refused."""
-        if self._version < FENCING_END:
+        if self.version < FENCING_END:
             self._add(place)
         if not self._begun:
             self._begun, self.began_ms = True, self._world.now
@@ -106,7 +106,7 @@ class Producer:
             if what == "offsets" and refused != OK:
                 self._cluster.refuses_offsets = OK
                 return Reply(refused)
-            if what == "produce" and self._version >= FENCING_END:
+            if what == "produce" and self.version >= FENCING_END:
                 pair = own.producer_id, own.epoch
                 return produce_adding(self._world, self._cluster, self.name, pair, place, sequence, payload)
             return self._cluster.produce(self.name, own.producer_id, own.epoch, place, sequence, payload)
@@ -122,7 +122,7 @@ class Producer:
         self._ask(
             "end",
             lambda: self._cluster.end(
-                self.name, own.producer_id, own.epoch, commit=commit, version=self._version, who=who
+                self.name, own.producer_id, own.epoch, commit=commit, version=self.version, who=who
             ),
         )
 

@@ -110,6 +110,7 @@ class Cluster:
         self.stale = 0  # so many EndTxns meet a coordinator that knows nothing of their transaction
         self.ended: Ended = lambda name, before, after, cause: None
         self.marked: Callable[[Place, PartitionLog], None] = lambda place, log: None
+        self.taken: Callable[[str], None] = lambda name: None
 
     def log(self, place: Place) -> PartitionLog:
         return self.logs.setdefault(place, PartitionLog(strict=self.transaction_version > 1))
@@ -131,6 +132,7 @@ class Cluster:
         if entry.state is State.ONGOING:
             self._fence(name, slot, f"InitProducerId by {who if self._world.acting else 'nobody any more'}")
             return Reply(CONCURRENT)
+        self.taken(name)
         new = Entry(entry.producer_id, entry.epoch + 1, timeout_ms, updated_ms=self._world.now)
         new = replace(new, previous_id=entry.producer_id)
         if entry.epoch >= LAST_EPOCH:
@@ -379,10 +381,8 @@ class Cluster:
         slot.pending = None
 
     def _find(self, name: str, absent: int = UNKNOWN_MAPPING) -> tuple[_Slot | None, int]:
-        if (code := self._code_away(name)) is not None:
-            return None, code
-        slot = self._slots.get(name)
-        return slot, absent
+        code = self._code_away(name)
+        return (self._slots.get(name), absent) if code is None else (None, code)
 
     def _code_away(self, name: str) -> int | None:
         until, code = self._away.get(self._shard(name), (0, 0))

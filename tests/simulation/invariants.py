@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from spark_eos.errors import EosError
 from spark_eos.protocol.head import NOBODY, Decision, Head, Pair, Verdict
 from spark_eos.protocol.head_json import decode
-from spark_eos.protocol.names import is_name_of, ledger_name, newest_generation, parse_task_name
+from spark_eos.protocol.names import is_name_of, ledger_name, parse_task_name
 from spark_eos.protocol.notes import digest_of
-from spark_eos.protocol.ports import Generations, State
-from spark_eos.protocol.run import _is_outrun
+from spark_eos.protocol.ports import State
 
+from . import traces
 from .coordinator import Cluster, Entry
 from .ledger import GROUP, LEDGER_TOPIC, PREFIX
 from .lost import Losses
@@ -64,6 +64,7 @@ class Watch:
     ledger_lost: bool = False
     excused: bool = False
     lost: Losses = field(default_factory=Losses)
+    _told_at: int | None = None
     _values: list[bytes] = field(default_factory=list)
     _topics: dict[int, set[str]] = field(default_factory=dict)
     _read: dict[Place, int] = field(default_factory=dict)
@@ -137,9 +138,9 @@ class Watch:
             self._decide(head.run, head.decision, last.decision if last is not None else None)
 
     def cut_off(self, *, forgotten: bool) -> None:
-        """The ledger has lost its newest records. A start must notice a decision that is gone if the coordinators know
-        of one by a later run; of those by the same run as the last one that is left, they know nothing else than of
-        earlier ones. And only a start asks them. ``forgotten``: they knew of it for a week, which has passed."""
+        """The ledger has lost its newest records. Whoever takes it next must notice a decision that is gone if the
+        coordinators know of one, by a later run, or by what the ledger's own id has committed last. ``forgotten``: they
+        knew of tasks for a week, which has passed."""
         logs = [log for place, log in self.cluster.logs.items() if place[0] == LEDGER_TOPIC]
         left = {record.payload[1] for log in logs for record in log.records[log.begin :] if not record.control}
         kept = [n for n, value in enumerate(self._values) if value in left]
@@ -151,9 +152,25 @@ class Watch:
             self.excused = self.excused or (forgotten and bool(decisions))
             return
         last = self.heads[-1].decision
-        newer = [decision for decision in decisions if last is None or decision.pairs != last.pairs]
-        if newer and (self._goes_on(self.heads[-1].run) or not _is_outrun(self.heads[-1], self._generations(last))):
+        if any(last is None or decision.pairs != last.pairs for decision in decisions) and not traces.by_tasks(
+            *self._newest
+        ):
+            self.excused = self.excused or not traces.by_ledger(*self._newest)
+            self._told_at = self.of.world.step
+
+    def taken(self, name: str) -> None:
+        """Somebody takes an id. That of the ledger tells nothing after that: by who has looked after the loss, it must
+        have been asked before."""
+        if self._told_at is None or name != ledger_name(PREFIX, self.query):
+            return
+        actor = self.of.world.acting
+        looked = actor is not None and actor.looked >= self._told_at
+        if not looked and traces.by_ledger(*self._newest) and not traces.by_tasks(*self._newest):
             self.excused = True
+
+    @property
+    def _newest(self) -> tuple[Cluster, str, Head]:
+        return self.cluster, self.query, self.heads[-1]
 
     def lose_ledger(self) -> None:
         """The heads are gone. Where that is so for the second time, and the micro-batch of ``ledger.begin`` was decided
@@ -162,19 +179,6 @@ class Watch:
         begin_at = self.of.begin_at
         if begin_at in self.deciders and begin_at not in self.of.committed:
             self.excused = True
-
-    def _goes_on(self, run: str) -> bool:
-        """Whether this run is alive, to which the ledger belongs once more: only who opens a run asks."""
-        return any(driver.may_commit for driver in self.of.drivers if driver.run == run)
-
-    def _generations(self, last: Decision | None) -> Generations:
-        """What the coordinators know."""
-        states = {name: slot.entry.state for name, slot in self.cluster._slots.items()}
-        begun = [name for name, state in states.items() if state is not State.EMPTY]
-        committed = [name for name in begun if states[name].commits]
-        decided = [pair.id for pair in last.pairs] if last is not None else []
-        newest = (newest_generation(PREFIX, self.query, of) for of in (begun, committed, decided))
-        return Generations(*newest)
 
     def _note(self, head: Head) -> None:
         """After the loss of the ledger, what matters of a decision is who made it, and whose rows may be visible."""

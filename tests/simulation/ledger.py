@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import NoReturn
 
@@ -108,6 +109,7 @@ class SimulatedTerm:
 
     def publish(self, head: Head, offsets: Offsets | None = None, notes: Notes | None = None) -> None:
         partition = self._ledger.reader.partition
+        head = replace(head, committed_as=self._producer.pair.committed_by(self._producer.version))
         try:
             for note in () if notes is None else notes.records:
                 self._producer.produce((notes.topic, notes.partition), note)
@@ -176,6 +178,9 @@ class SimulatedCoordinator:
         (listed,) = self._listed(states)
         own = [name for name in listed if is_task_name(PREFIX, self._query, name, before=before, of=of)]
         return [found for found in self.describe(own).values() if found.state in states]
+
+    def of_ledger(self) -> Description | None:
+        return self._describe(ledger_name(PREFIX, self._query))
 
     def known(self) -> Collection[Description]:
         (listed,) = self._listed(_LASTING)

@@ -72,6 +72,7 @@ class SimulatedLog:
         return Reply(code) if code is not None else Reply(OK, self._cluster.log(place).begin)
 
     def _end(self, place: Place) -> Reply:
+        self._world.current.looked = self._world.step
         code = self._cluster.leaders.code_of_offsets(place)
         if (end := self._cluster.leaders.isolated_at(place)) is not None:
             return Reply(OK, end)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from spark_eos.kafka.ports.ledger_reader import LedgerReader
-from spark_eos.protocol import batch, run
+from spark_eos.protocol import batch, newest, run
 from spark_eos.protocol.head_json import decode
 from spark_eos.protocol.names import first_names
 from spark_eos.protocol.ports import Description
@@ -87,10 +87,23 @@ def a_new_ledger_for_the_first_micro_batch(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(run, "_was_published", lambda *_: False)
 
 
+def newest_head_believed(patch: pytest.MonkeyPatch) -> None:
+    """Whatever head is the newest one now is gone on from: nobody asks whether there was a newer one."""
+    patch.setattr(newest, "is_outrun", lambda *_: False)
+    own_id_not_asked(patch)
+
+
+def own_id_not_asked(patch: pytest.MonkeyPatch) -> None:
+    """Whoever takes the ledger does not ask what was committed last under the ledger's own id."""
+    patch.setattr(newest, "_is_later", lambda *_: False)
+
+
 def taken_as_the_ledger_that_was_read(patch: pytest.MonkeyPatch) -> None:
-    """Nobody who takes the ledger asks whether it is another one by now. If it is as long as the old one was, the old
-    one's head is gone on from; if a run could begin anew in it, as whatever has not committed leaves no trace."""
+    """Nobody who takes the ledger asks whether it is another one by now, or whether there was a newer head. If it is as
+    long as the old one was, the old one's head is gone on from; if a run could begin anew in it, as whatever has not
+    committed leaves no trace."""
     patch.setattr(LedgerReader, "check_taken", lambda self, taken_by: None)
+    newest_head_believed(patch)
     patch.setattr(run, "_was_published", lambda own: any(map(_is_committed, own.coordinator.known())))
 
 
@@ -102,7 +115,7 @@ def taken_as_the_coordinator_knows_it(patch: pytest.MonkeyPatch) -> None:
     """The ledger's leader is not asked, and the coordinator may not have heard of a new topic."""
     topic_id = ledger_log.SimulatedLog.topic_id
     patch.setattr(ledger_log.SimulatedLog, "topic_id", lambda self, told_by=None: topic_id(self))
-    patch.setattr(run, "_is_newest", lambda *_: True)
+    newest_head_believed(patch)
     patch.setattr(run, "_was_published", lambda own: any(map(_is_committed, own.coordinator.known())))
 
 

@@ -48,6 +48,7 @@ class Run:
         self.watches = [self._watch(query) for query in self.queries]
         self.watch = self.watches[0]
         self.cluster.ended, self.cluster.marked = self.watch.ended, self.watch.marked
+        self.cluster.taken = self._taken
         if schedule.others:
             self.cluster.ended, self.cluster.marked = self._ended, self._marked
             watch_neighbours(self.cluster, [query.id for query in self.queries])
@@ -125,6 +126,10 @@ class Run:
     def _ended(self, name: str, before: Entry, after: Entry, cause: str) -> None:
         for watch in self.watches:
             watch.ended(name, before, after, cause)
+
+    def _taken(self, name: str) -> None:
+        for watch in self.watches:
+            watch.taken(name)
 
     def _marked(self, place: Place, log: PartitionLog) -> None:
         for watch in self.watches:

@@ -21,7 +21,7 @@ from . import driver, ledger, ledger_log
 from . import task as tasks
 from .client import Producer
 from .codes import INVALID_STATE, OK
-from .ledger_mistakes import published_on_whatever_was_read
+from .ledger_mistakes import newest_head_believed, published_on_whatever_was_read
 from .world import Reply
 
 Patch = Callable[[pytest.MonkeyPatch], None]
@@ -128,13 +128,14 @@ def id_without_the_attempt(patch: pytest.MonkeyPatch) -> None:
 
 
 def read_that_does_not_wait(patch: pytest.MonkeyPatch) -> None:
-    """The newest head below the last stable offset, whatever is open above it."""
+    """The newest head below the last stable offset, whatever is open above it, and whatever others know of it."""
 
     def stable(self: Any, place: Any) -> Reply:
         return Reply(OK, self._cluster.leaders.stable(place, self._cluster.log(place)))
 
     patch.setattr(ledger_log.SimulatedLog, "_end", stable)
     published_on_whatever_was_read(patch)
+    newest_head_believed(patch)
 
 
 def answered(code: int, answer: EndTxnAnswer) -> Patch:

@@ -56,14 +56,22 @@ LEDGER_LOST: tuple[Scene, ...] = (
     ((Strike.DRIVER_DIES, SIZES, (*DECIDED, END)), (Strike.LEDGER_LOST, SIZES, ("", "ledger ", "offset log"))),
     ((Strike.LEDGER_LOST, SIZES, DECIDED), (Strike.QUERY_STOPPED, SIZES, ("commit.", "commit log", "ledger "))),
     ((Strike.QUERY_STOPPED, SIZES, ("commit.",)), (Strike.LEDGER_LOST, SIZES, ("ledger ", "offset log", "abort."))),
+    # The first run has begun no transaction, the second one has decided, the third one has taken the ledger
+    (
+        (Strike.DRIVER_DIES, SIZES, ("open.published", "open.cleaned")),
+        (Strike.DRIVER_DIES, SIZES, ("commit.ended",)),
+        (Strike.DRIVER_DIES, SIZES, ("open.taken",)),
+        (Strike.LEDGER_LOST, SIZES, ("offset log", "ledger ")),
+    ),
 )
+_TAKES = f"abort: {INIT}ledger", f"commit: {INIT}ledger"
 LEDGER_REPLACED: tuple[Scene, ...] = (
     # A run is about to take the ledger, while another one decides in a new one, which becomes as long as the old one;
     # of which brokers hear at once, or late
     *(
         (
             (Strike.QUERY_STOPPED, (3, 15), ("prepare.",)),
-            (Strike.STALL, (70_000, 400_001), ("abort: ledger ", "commit: ledger ")),
+            (Strike.STALL, (70_000, 400_001), (*_TAKES, "abort: ledger ", "commit: ledger ")),
             (Strike.SECOND_DRIVER, SIZES, ("abort: ledger ", "commit: ledger ", "")),
             (Strike.LEDGER_LOST, sizes, ("ledger ", "offset log", "task: ledger ")),
         )
@@ -164,6 +172,7 @@ LEDGER_CUT = (
     "commit.ended",
     f"commit: {END}",
     "commit log",
+    "ahead.",
     "open.published",
     "ledger ",
     "prepare.",

@@ -20,7 +20,12 @@ _UNTRUE = (
 
 MISTAKES = (
     Mistake("half a search is kept", ledger_mistakes.half_a_search_is_kept, _UNTRUE, scenes.LEDGER_HELD),
-    Mistake("whatever end is told", ledger_mistakes.whatever_end_is_told, _UNTRUE, scenes.LEADER_STALE),
+    Mistake(
+        "whatever end is told",
+        ledger_mistakes.whatever_end_is_told,
+        (*_UNTRUE, invariants.OFFSETS),
+        scenes.LEADER_STALE,
+    ),
     Mistake(
         "a head published on whatever was read",
         ledger_mistakes.published_on_whatever_was_read,

@@ -53,7 +53,8 @@ class Reply:
 
 @dataclass(eq=False)
 class Actor:
-    """A process, or as much of one as matters. ``waits`` holds it until it is true or the clock is past ``wake``."""
+    """A process, or as much of one as matters. ``waits`` holds it until it is true or the clock is past ``wake``.
+    ``looked``: at which step it has asked last where the ledger ends."""
 
     name: str
     role: str
@@ -63,6 +64,7 @@ class Actor:
     done: bool = False
     born_ms: int = 0
     turn: greenlet | None = None
+    looked: int = -1
 
 
 Handler = Callable[[Actor, Fault], bool]

@@ -22,7 +22,7 @@ from spark_eos.kafka.requests.fetch import fetch_once
 from spark_eos.kafka.requests.init_producer_id import ask_init
 from spark_eos.kafka.requests.list_transactions import ids_by_state
 from spark_eos.protocol.head import Pair, Probe
-from spark_eos.protocol.names import first_names, is_name_of, is_task_name, newest_generation, tasks_since
+from spark_eos.protocol.names import first_names, is_name_of, is_task_name, ledger_name, newest_generation, tasks_since
 from spark_eos.protocol.ports import Description, EndTxnAnswer, Generations, State
 from spark_eos.retry import retrying
 
@@ -81,6 +81,10 @@ class TransactionCoordinator:
         listed = self._listed(self._pattern, states, only_matching=False)
         own = [name for name, _ in listed if is_task_name(self._prefix, self._query, name, before=before, of=of)]
         return [found for found in self.describe(own).values() if found.state in states]
+
+    def of_ledger(self) -> Description | None:
+        name = ledger_name(self._prefix, self._query)
+        return self.describe([name]).get(name)
 
     def known(self) -> Collection[Description]:
         listed = self._listed(self._pattern, _LASTING, only_matching=True)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import astuple
+from dataclasses import astuple, replace
 
 import numpy as np
 import pyarrow as pa
@@ -84,6 +84,7 @@ class KafkaTerm:
 
     def publish(self, head: Head, offsets: Offsets | None = None, notes: Notes | None = None) -> None:
         partition = self._reader.partition
+        head = replace(head, committed_as=self._producer.committed_by(self._version))
         offset = self._write(head, offsets, notes)
         error = self._end(commit=True)
         if error != OK:

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Collection
 
 import pytest
 
-from spark_eos.protocol.batch import abort, commit
+from spark_eos.protocol.batch import abort, commit, take_ahead
+from spark_eos.protocol.closing import abort_undecided, settle_decided
 from spark_eos.protocol.head import PLAIN_END
+from spark_eos.protocol.head_json import decode
+from spark_eos.protocol.marks import Successor
 from spark_eos.protocol.ports import Generations
+from spark_eos.protocol.replaying import retire
 from tests.simulation.client import Producer
+from tests.simulation.coordinator import LAST_EPOCH
 from tests.simulation.ledger import LEDGER, SimulatedCoordinator
 from tests.simulation.partition_log import PartitionLog
+from tests.simulation.plan import QUERY
 from tests.unit.protocol.test_stops import TIMEOUT_MS, Brokers, on_brokers, stopped
 
 CONDITION = "EOS_LEDGER_TRUNCATED"
@@ -65,13 +72,103 @@ def test_a_loss_that_the_coordinators_give_away(lose: Callable[[Brokers], None])
     on_brokers(steps)
 
 
-def test_a_decision_of_the_same_run_leaves_no_trace():
-    """The one that is left was its own, too, and what it had committed before looks the same: see docs/design.md."""
+@pytest.mark.parametrize("level", [0, 2])
+def test_a_decision_of_the_same_run_is_told_by_the_ledgers_own_id(level: int):
+    """The head that is left was its own, too, and what it had committed before looks the same; but under the ledger's
+    id, something was committed later than that. So it is at each start, and for whoever else takes the ledger."""
+
+    def steps(brokers: Brokers) -> None:
+        brokers.cluster.transaction_version = level
+        decide(brokers, "r1", 0, 1)
+        cut(brokers, 1)
+        heads = brokers.heads
+        for run in ("r8", "r9"):
+            stopped(CONDITION, lambda run=run: brokers.open(run, 1))
+            stopped(CONDITION, lambda: abort(brokers.ports(), "r1", 1))
+            stopped(CONDITION, lambda: abort_undecided(brokers.ports(), QUERY))
+            stopped(CONDITION, lambda: settle_decided(brokers.ports(), QUERY))
+            stopped(CONDITION, lambda: retire(brokers.ports(), QUERY, Successor("other", "there")))
+        assert brokers.heads == heads
+
+    on_brokers(steps)
+
+
+def test_a_decision_of_the_same_run_leaves_no_trace_once_the_ledger_is_taken():
+    """As it is ahead of the run's next commit: see docs/design.md."""
 
     def steps(brokers: Brokers) -> None:
         decide(brokers, "r1", 0, 1)
+        assert take_ahead(brokers.ports(), "r1") is not None
         cut(brokers, 1)
         assert brokers.open("r2", 1).generation == 2
+
+    on_brokers(steps)
+
+
+@pytest.mark.parametrize("is_ahead", [False, True])
+def test_a_replaced_run_that_gets_the_ledger_back(is_ahead: bool):
+    """The run that has replaced it had decided the micro-batch; whether that one had taken the ledger again or not."""
+
+    def steps(brokers: Brokers) -> None:
+        own = brokers.ports()
+        head = brokers.open("r1", own=own)
+        ahead = own.ledger.take()
+        body = brokers.prepared(head)
+        decide(brokers, "r2", 0)
+        if is_ahead:
+            assert take_ahead(brokers.ports(), "r2") is not None
+        cut(brokers, 2)
+        stopped(CONDITION, lambda: take_ahead(brokers.ports(), "r1"))
+        stopped(CONDITION, lambda: commit(brokers.ports(), body, ahead))
+
+    on_brokers(steps)
+
+
+def test_whoever_closes_a_query_leaves_what_tells():
+    """The later run's tasks, where the ledger's own id does not tell any more: a head that belonged to no run would be
+    of that run's generation, too."""
+
+    def steps(brokers: Brokers) -> None:
+        decide(brokers, "r1", 0)
+        decide(brokers, "r2", 1)
+        brokers.take_the_ledger()
+        cut(brokers, 2)
+        stopped(CONDITION, lambda: abort_undecided(brokers.ports(), QUERY))
+        stopped(CONDITION, lambda: abort(brokers.ports(), "r1", 1))
+        stopped(CONDITION, lambda: brokers.open("r3", 1))
+
+    on_brokers(steps)
+
+
+def test_a_head_of_a_version_that_does_not_say_how_it_was_committed():
+    """Its successor does."""
+
+    def steps(brokers: Brokers) -> None:
+        decide(brokers, "r1", 0)
+        record = next(r for r in reversed(brokers.cluster.log(LEDGER).records) if not r.control)
+        said = json.loads(record.payload[1])
+        del said["committed_as"]
+        record.payload = record.payload[0], json.dumps(said).encode()
+        assert brokers.open("r2", 1).generation == 2
+        assert decode(brokers.heads[-1]).committed_as is not None
+
+    on_brokers(steps)
+
+
+@pytest.mark.parametrize("level", [0, 2])
+@pytest.mark.parametrize("epochs", range(5))
+def test_a_producer_id_whose_epochs_end(level: int, epochs: int):
+    """The ledger's id gets another producer id, by its end or when it is taken: no loss. One is noticed there, too."""
+
+    def steps(brokers: Brokers) -> None:
+        brokers.cluster.transaction_version = level
+        brokers.cluster.first_epoch = LAST_EPOCH - epochs
+        for batch, run in enumerate(("r1", "r2", "r3")):
+            decide(brokers, run, batch)
+        brokers.open("r4", 3)
+        decide(brokers, "r5", 3, 4)
+        cut(brokers, 1)
+        stopped(CONDITION, lambda: brokers.open("r6", 4))
 
     on_brokers(steps)
 

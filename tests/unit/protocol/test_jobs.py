@@ -42,6 +42,7 @@ class Forgetful:
 
     def __init__(self, coordinator: Coordinator) -> None:
         self.ongoing, self.begin_ongoing = coordinator.ongoing, coordinator.begin_ongoing
+        self.of_ledger = coordinator.of_ledger
 
     def describe(self, ids: Collection[str]) -> Mapping[str, Description]:
         assert not ids

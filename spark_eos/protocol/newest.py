@@ -1,0 +1,102 @@
+"""Whether a head is the newest that the ledger ever had: an unclean leader election takes the newest records, and the
+head before them looks like any other.
+
+The coordinators tell for a week of the transactions of tasks, of which none is begun before its run is published, and
+none is committed before it is decided; and of the last transaction under the ledger's own id, until the ledger is taken
+again. So whoever takes it asks for that before.
+"""
+
+from __future__ import annotations
+
+from spark_eos.protocol.head import Head
+from spark_eos.protocol.ports import Description, Generations, Ports, Term
+from spark_eos.protocol.stops import heads_lost
+
+#: The epoch in which a producer id ends whose epochs are used up: the transactional id has another one by then.
+_LAST_EPOCH = 32_767
+
+
+def take(ports: Ports, head: Head) -> Term | None:
+    """Take the ledger, by who has read ``head`` and is about to go on from it; None where there is another one by now.
+
+    Raises LedgerError where there was a newer one that is lost.
+    """
+    found = ports.coordinator.of_ledger()
+    goes_on = agrees(ports, head, found) and (_proves(found, head) or is_newest(ports, head))
+    return ports.ledger.take() if goes_on else None
+
+
+def take_and_read(ports: Ports) -> tuple[Term, Head | None] | None:
+    """The same, by who has not read it, as somebody may hold it: that ends only where it is taken."""
+    found = ports.coordinator.of_ledger()
+    if found is not None and found.state.commits and not agrees(ports, ports.ledger.read(), found):
+        return None
+    term = ports.ledger.take()
+    head = term.read()
+    return (term, head) if head is None or _proves(found, head) or is_newest(ports, head) else None
+
+
+def agrees(ports: Ports, head: Head | None, found: Description | None) -> bool:
+    """Whether the ledger's own id, as ``found`` before it is taken, has committed nothing that is newer than this head.
+    False where there is another head by now, or the first look was at a leader that had been replaced.
+
+    Raises LedgerError where there is none.
+    """
+    if head is None or not _is_later(found, head):
+        return True
+    for _ in ports.retrying():
+        again = ports.ledger.read()
+        if again is None or again.committed_as != head.committed_as:
+            return False
+        if not _is_later(ports.coordinator.of_ledger(), head):
+            return True
+    raise heads_lost(head, "that something was committed to the ledger after it")
+
+
+def _proves(found: Description | None, head: Head) -> bool:
+    """Whether the last commit under the ledger's id was that of the head."""
+    return found is not None and head.committed_as is not None and _age(found, head.committed_as) == 0
+
+
+def _is_later(found: Description | None, head: Head) -> bool:
+    """Whether it was after that of the head."""
+    return found is not None and head.committed_as is not None and (_age(found, head.committed_as) or 0) > 0
+
+
+def _age(found: Description, committed_as: tuple[int, int]) -> int | None:
+    """Above 0 where the last commit under an id was after the one that left it so, 0 where it was that one; below where
+    a coordinator does not know of that, as it was replaced and has not noticed. None where it tells of no commit."""
+    producer_id, epoch = committed_as
+    if not found.state.commits:
+        return None
+    if found.pair.producer_id == producer_id:
+        return found.pair.epoch - epoch
+    # An end that uses up the epochs of a producer id leaves the transactional id with another one, at epoch 0.
+    return found.pair.epoch if epoch == _LAST_EPOCH else 1
+
+
+def is_newest(ports: Ports, head: Head) -> bool:
+    """Whether nothing that the coordinators know of tasks says that there was a newer head than this. False where there
+    is one by now, or the first look was at a leader that had been replaced.
+
+    Raises LedgerError where there is none. What the last decision's own run has decided after it leaves no such trace.
+    """
+    if head.job is not None and head.decision is not None and not head.decision.written:
+        return True  # a batch write that is completed: nothing is decided after that
+    decided = [w.pair.id for w in head.decision.written] if head.decision is not None else []
+    since = 0 if decided else head.generation + (head.decision is not None)
+    if not is_outrun(head, ports.coordinator.generations(decided, since=since)):
+        return True
+    for _ in ports.retrying():
+        if ports.ledger.read() != head:
+            return False
+    raise heads_lost(head, "transactions of its tasks that a later run began, or a later decision committed")
+
+
+def is_outrun(head: Head, known: Generations) -> bool:
+    """Whether these are of a later run than the head's, or were committed by a later decision."""
+    if known.begun > head.generation:
+        return True
+    if head.decision is None:
+        return known.committed == head.generation
+    return bool(head.decision.written) and known.committed > known.decided

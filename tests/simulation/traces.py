@@ -1,0 +1,33 @@
+"""What the coordinators tell of heads that a ledger has lost."""
+
+from __future__ import annotations
+
+from spark_eos.protocol.head import Head
+from spark_eos.protocol.names import ledger_name, newest_generation
+from spark_eos.protocol.newest import is_outrun
+from spark_eos.protocol.ports import Generations, State
+
+from .coordinator import WEEK_MS, Cluster, Entry
+from .ledger import PREFIX
+
+
+def by_ledger(cluster: Cluster, query: str, head: Head) -> bool:
+    """Whether the ledger's own id has committed something after this head."""
+    entry = _kept(cluster).get(ledger_name(PREFIX, query))
+    return entry is not None and entry.state.commits and (entry.producer_id, entry.epoch) != head.committed_as
+
+
+def by_tasks(cluster: Cluster, query: str, head: Head) -> bool:
+    """Whether tasks of a later run have begun transactions, or a later decision has committed some."""
+    states = {name: entry.state for name, entry in _kept(cluster).items()}
+    begun = [name for name, state in states.items() if state is not State.EMPTY]
+    committed = [name for name in begun if states[name].commits]
+    decided = [pair.id for pair in head.decision.pairs] if head.decision is not None else []
+    newest = (newest_generation(PREFIX, query, of) for of in (begun, committed, decided))
+    return is_outrun(head, Generations(*newest))
+
+
+def _kept(cluster: Cluster) -> dict[str, Entry]:
+    """What is held of each id, without those that are about to be forgotten."""
+    entries = {name: slot.entry for name, slot in cluster._slots.items()}
+    return {name: entry for name, entry in entries.items() if entry.updated_ms > cluster._world.now - WEEK_MS}
