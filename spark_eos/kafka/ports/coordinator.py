@@ -87,7 +87,8 @@ class TransactionCoordinator:
         return self.describe([name]).get(name)
 
     def known(self) -> Collection[Description]:
-        listed = self._listed(self._pattern, _LASTING, only_matching=True)
+        # Brokers that do not know patterns list what there is of everybody: only where a query has no head.
+        listed = self._listed(self._pattern, _LASTING, only_matching=False)
         own = {name for name, _ in listed if is_name_of(self._prefix, self._query, name)}
         return self.describe(sorted({*own, *first_names(self._prefix, self._query)})).values()
 
