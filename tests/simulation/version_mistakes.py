@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from spark_eos.protocol import clearing, verdicts, whole
+from spark_eos.protocol.head import Probe, Written
 from spark_eos.protocol.ports import EndTxnAnswer
 
 from . import ledger
@@ -42,8 +43,14 @@ def ended_by_the_version_at_hand(patch: pytest.MonkeyPatch) -> None:
 
 
 def handed_over_wherever_it_begins(patch: pytest.MonkeyPatch) -> None:
-    """What the coordinator describes is handed over, whatever its partitions' leaders have of it."""
+    """What the coordinator describes is handed over, whatever its partitions' leaders have of it; a decision that comes
+    late, which would notice it, asks for the first record only."""
     patch.setattr(tasks, "check_begins", lambda *_: None)
+
+    def noted(w: Written, topic: str, partition: int) -> Probe | None:
+        return w.probe if (w.probe.topic, w.probe.partition) == (topic, partition) else None
+
+    patch.setattr(whole, "_noted", noted)
 
 
 def aborted_without_fencing(patch: pytest.MonkeyPatch) -> None:
