@@ -109,7 +109,7 @@ def _dies_and_stalls(chance: random.Random) -> Schedule:
 
 
 MISTAKES = (
-    Mistake("number not checked", mistakes.number_not_checked, _repeated_and_refused, "partition"),
+    Mistake("number not checked", mistakes.number_not_checked, _repeated_and_refused, "that were acknowledged"),
     Mistake("late answer", mistakes.late_answer_on_a_kept_connection, _late_and_lost, "told that it is committed"),
     Mistake("partial write", mistakes.partial_write_taken_for_whole, _narrow, "for no good reason"),
     Mistake("new sequence", mistakes.retry_with_a_new_sequence, _struck(PRODUCE, Kind.ANSWER_LOST), "partition"),

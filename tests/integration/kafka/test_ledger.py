@@ -396,6 +396,5 @@ def test_a_view_of_a_ledger_is_what_a_consumer_sees(ledger, ledger_topic, query,
     """The head under the query's id, and nothing that only the library could read."""
     ledger().take().publish(head(1))
     wait_for(lambda: not view.held(ledger_topic), "the marker")
-    published = ledger().read()
-    assert published == head(1)
-    assert [(row.key, row.value) for row in view.rows(ledger_topic)] == [(query.encode(), encode(published))]
+    assert (read := ledger().read()) == head(1)
+    assert [(row.key, row.value) for row in view.rows(ledger_topic)] == [(query.encode(), encode(read))]
