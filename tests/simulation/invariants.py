@@ -283,7 +283,7 @@ class Watch:
     def _read_rows(self, place: Place, log: PartitionLog) -> None:
         for offset in range(max(log.begin, self._read.get(place, 0)), log.stable):
             record = log.records[offset]
-            if self._is_own(record):
+            if self._is_own(place, record):
                 batch, row, _ = record.payload
                 self._see(record.producer_id, record.epoch, batch, row)
                 if not self.ledger_lost and place != place_of(row, self.heads[0].partitioner, place[0]):
@@ -291,9 +291,9 @@ class Watch:
                 self._topics.setdefault(batch, set()).add(place[0])
         self._read[place] = max(self._read.get(place, 0), log.stable)
 
-    def _is_own(self, record: Record) -> bool:
-        """Whether it is a visible row of this query, and its transaction was ended once."""
-        reopened = (record.producer_id, record.epoch) in self.lost.reopened
+    def _is_own(self, place: Place, record: Record) -> bool:
+        """Whether it is a visible row of this query, and its transaction was ended once in that partition."""
+        reopened = (place, (record.producer_id, record.epoch)) in self.lost.reopened
         return bool(record.visible) and record.payload[2] == self.query and not reopened
 
     def _see(self, producer_id: int, epoch: int, batch: int, row: int) -> None:
@@ -353,7 +353,7 @@ class Watch:
     def cut(self, place: Place, log: PartitionLog, lost: Collection[Record]) -> None:
         """An output partition has lost its newest records; a reader goes on at its new end."""
         self._read[place] = min(self._read.get(place, 0), log.end)
-        self.lost.cut(log, lost, self._own(lost), self.of.world.now)
+        self.lost.cut(place, log, lost, self._own(lost), self.of.world.now)
 
     def _own(self, records: Iterable[Record]) -> list[Record]:
         return [record for record in records if not record.control and record.payload[2] == self.query]
@@ -365,7 +365,7 @@ class Watch:
             if place[0] in self.plan.outputs and log.open:
                 names = [self.cluster.owner(producer_id)[0] for producer_id in log.open]
                 if not any(is_name_of(PREFIX, self.query, name) for name in names):
-                    rows |= {record.payload[1] for record in log.records[log.stable :] if self._is_own(record)}
+                    rows |= {record.payload[1] for record in log.records[log.stable :] if self._is_own(place, record)}
         return rows
 
     def _check_notes(self, query: Query) -> None:
@@ -387,7 +387,7 @@ class Watch:
 
     def _check_order(self, place: Place) -> None:
         """Within a task's transaction as the task wrote them, and micro-batches one after the other."""
-        visible = [r for r in self.cluster.log(place).records if self._is_own(r)]
+        visible = [r for r in self.cluster.log(place).records if self._is_own(place, r)]
         batches = [record.payload[0] for record in visible]
         if batches != sorted(batches):
             raise Violation(IN_ORDER, f"{place}: batches {batches}")

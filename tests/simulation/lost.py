@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from spark_eos.protocol.head import Pair
 from spark_eos.protocol.whole import FRESH_MS
 
-from .partition_log import PartitionLog, Record
+from .partition_log import PartitionLog, Place, Record
 from .world import Actor, Violation
 
 WHOLE = "whoever has to look at a transaction does not commit it without its rows"
@@ -26,24 +26,26 @@ Producer = tuple[int, int]
 @dataclass
 class Losses:
     """Of one query. ``gone``: rows that were lost, by their transaction; ``cut_ms``: when it lost some in an unclean
-    election. ``reopened``: transactions without a marker."""
+    election. ``reopened``: transactions without a marker, by the partition that lacks it."""
 
     gone: dict[Producer, set[int]] = field(default_factory=dict)
     cut_ms: dict[Producer, int] = field(default_factory=dict)
-    reopened: set[Producer] = field(default_factory=set)
+    reopened: set[tuple[Place, Producer]] = field(default_factory=set)
 
     def deleted(self, records: Iterable[Record]) -> None:
         """Own rows that were in a topic."""
         for record in records:
             self.gone.setdefault(_producer(record), set()).add(record.payload[1])
 
-    def cut(self, log: PartitionLog, lost: Collection[Record], own: Collection[Record], now_ms: int) -> None:
+    def cut(
+        self, place: Place, log: PartitionLog, lost: Collection[Record], own: Collection[Record], now_ms: int
+    ) -> None:
         """``lost`` from the log's end on, of which ``own`` are rows of the query."""
         self.deleted(own)
         self.cut_ms |= dict.fromkeys(map(_producer, own), now_ms)
         ended = {record.producer_id for record in lost if record.control}
         again = [record for record in log.records if record.producer_id in ended and record.visible is None]
-        self.reopened |= set(map(_producer, again))
+        self.reopened |= {(place, _producer(record)) for record in again}
         self.deleted(again)
 
     def ended(self, pair: Pair, started_ms: int, by: Actor | None, logs: Iterable[PartitionLog]) -> None:

@@ -11,11 +11,14 @@ from typing import Any
 
 import pytest
 
+from spark_eos.protocol.names import ledger_name
+
 from . import ledger, lost
 from . import task as tasks
+from .ledger import PREFIX
 from .machine import Run, play
 from .partition_log import PartitionLog
-from .plan import Plan
+from .plan import QUERY, Plan
 from .scenes import SIZES, Scene
 from .schedule import Extras, Schedule, draw
 from .test_known_mistakes import Mistake, see
@@ -97,6 +100,19 @@ def test_a_marker_that_is_lost_leaves_rows_to_an_operator() -> None:
     run = _run("commit log", 1 + 1, then=None)
     assert run.query.stops == ["done"]
     assert run.watch.lost.reopened
+
+
+def test_a_marker_that_is_lost_in_one_partition_is_there_in_the_other() -> None:
+    """Rows that stand behind an attempt that is still open are read after the loss."""
+    faults = (
+        Fault(60, Strike.ANSWER_LOST, 3, f"commit: end {ledger_name(PREFIX, QUERY)}"),
+        Fault(2, Strike.RESULT_LOST, 15),
+        Fault(124, Strike.OPERATOR_SETTLES, 15),
+        Fault(60, Strike.OUTPUT_CUT, 21, "commit.decided"),
+    )
+    run = play(Schedule(Plan((4,), (2,), groups=(None,), idle_ms=45_000, timeout_ms=900_000), faults, quantum=1))
+    assert run.watch.lost.reopened
+    assert run.watch.seen.keys() == {0, 2, 3}
 
 
 def test_many_lose_rows_and_some_are_told_of_it() -> None:
