@@ -6,12 +6,15 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
 from spark_eos.devcluster import probe
 from spark_eos.errors import DevClusterError
+
+_STOPS_S, _LOOK_S = 5.0, 0.002
 
 
 @dataclass
@@ -74,9 +77,11 @@ class Broker:
         self.paused = False
 
     def send(self, signal_number: signal.Signals) -> None:
-        """Sends a signal to the broker's JVM, if it runs."""
+        """Sends a signal to the broker's JVM, if it runs. SIGSTOP returns when all of its threads have stopped."""
         if self.running and self.pid is not None:
             os.kill(self.pid, signal_number)
+            if signal_number == signal.SIGSTOP:
+                _wait_until_stopped(self.pid)
             if signal_number in (signal.SIGSTOP, signal.SIGCONT):
                 self.paused = signal_number == signal.SIGSTOP
 
@@ -137,3 +142,22 @@ class Broker:
             broker=self.id,
             log_file=str(self.log_file),
         )
+
+
+def _wait_until_stopped(pid: int) -> None:
+    """A thread may run on for a moment, and answer. Where the system does not tell (it is not Linux), or after some
+    seconds, nobody waits."""
+    deadline = time.monotonic() + _STOPS_S
+    while time.monotonic() < deadline:
+        states = [_state(thread) for thread in Path(f"/proc/{pid}/task").glob("*/stat")]
+        if all(state in ("T", "") for state in states):
+            return
+        time.sleep(_LOOK_S)
+
+
+def _state(stat: Path) -> str:
+    """A letter, behind the name in parentheses; empty for a thread that is gone."""
+    try:
+        return stat.read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return ""

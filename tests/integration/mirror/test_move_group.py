@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from spark_eos.errors import EosError
 from spark_eos.kafka.config.properties import KafkaProperties
-from spark_eos.mirror import positions
+from spark_eos.mirror import translating
 from spark_eos.mirror.entries import OffsetRun, partition_of, to_record
 from spark_eos.mirror.groups import Mover
 from tests.support.kafka_view import COORDINATOR_MOVES, KafkaView
@@ -241,7 +241,7 @@ def test_a_row_that_is_mirrored_while_its_partition_is_looked_at(look, idle, wri
     """Before each look at an end. The group reads it: the end of the target's partition is not taken for where the
     partition begins when that row is before it."""
     copies, name, group = idle(5)
-    ends = positions.end_offsets
+    ends = translating.end_offsets
 
     def late(*places):
         if late.looks == look:
@@ -251,7 +251,7 @@ def test_a_row_that_is_mirrored_while_its_partition_is_looked_at(look, idle, wri
         return ends(*places)
 
     late.looks = 0
-    monkeypatch.setattr(positions, "end_offsets", late)
+    monkeypatch.setattr(translating, "end_offsets", late)
     assert mover(copies, group).move(apply=True, wait_s=60).done
     assert late.looks > look
     assert there.group(group.name, f"moved.{name}")[f"moved.{name}", 1] == 3
