@@ -300,7 +300,7 @@ def soak(seconds: float, seed: str, way: str, two_phase: bool = False) -> bool:
     print(f"seed {seed}, {how}, {seconds:.0f} s", flush=True)
     with (
         _query(seed, way, two_phase) as (one, feeder),
-        Recorder(one.view, Recorded(one.spec, PAUSE_S, WINDOW)) as recorder,
+        Recorder(one.view, Recorded(one.spec, PAUSE_S, window=WINDOW)) as recorder,
     ):
         deadline = time.monotonic() + seconds
         feeder.start()
