@@ -28,8 +28,7 @@ app = new_app(
     """Show a checkpoint, take one over, drop a micro-batch.
 
     What it and the ledger hold of a query; taking over a checkpoint of another sink; and dropping a micro-batch that is
-    too large. Exit code: 0 if it is done, 1
-    if --yes is missing, 2 if the answer is unknown, or nothing may be done.
+    too large. Exit code: 0 if it is done, 1 if --yes is missing, 2 if the answer is unknown, or nothing may be done.
     """
 )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from spark_eos.errors import ReplayError
 from spark_eos.protocol.head import DEFAULT_PARTITIONER, NEWEST_DIGEST, NOBODY, Decision, Head, Offsets
-from spark_eos.protocol.newest import take_and_read
+from spark_eos.protocol.newest import taking
 from spark_eos.protocol.ports import NotPublished, Ports
 from spark_eos.protocol.stops import ledger_busy
 
@@ -18,11 +18,7 @@ def adopt(ports: Ports, batch: int, offsets: Offsets | None, prefix: str, group:
     done = Decision(
         batch, 0, 0, 0, 0, offsets, (), digest_by=NEWEST_DIGEST, partitioner=DEFAULT_PARTITIONER, group=group
     )
-    for _ in ports.retrying():
-        taken = take_and_read(ports)
-        if taken is None:
-            continue
-        term, head = taken
+    for term, head in taking(ports):
         if head is not None:
             if head.decision == done:
                 return head

@@ -15,7 +15,7 @@ from spark_eos.protocol.clearing import clear_earlier
 from spark_eos.protocol.closing import known_head
 from spark_eos.protocol.head import NOBODY, Head, Pair
 from spark_eos.protocol.marks import Unfinished
-from spark_eos.protocol.newest import take, take_and_read
+from spark_eos.protocol.newest import take, taking
 from spark_eos.protocol.ports import NotPublished, Ports
 from spark_eos.protocol.replaying import check_not_halted
 from spark_eos.protocol.stops import ledger_busy
@@ -52,11 +52,7 @@ def halt(ports: Ports, unfinished: Unfinished) -> Collection[Pair]:
 def resume(ports: Ports, unfinished: Unfinished) -> Head:
     """Publish the head without the mark: from here on, a start plans the micro-batch anew. Where that is done already,
     it changes nothing. Raises Unclear."""
-    for _ in ports.retrying():
-        taken = take_and_read(ports)
-        if taken is None:
-            continue
-        term, found = taken
+    for term, found in taking(ports):
         head = known_head(found, unfinished.of)
         if head.marks.unfinished != unfinished:
             return head  # by somebody who has finished it at the same time

@@ -8,7 +8,7 @@ from dataclasses import replace
 from spark_eos.errors import Diverged, ProtocolStop
 from spark_eos.protocol.clearing import clear_earlier
 from spark_eos.protocol.head import Head, Job, Pair
-from spark_eos.protocol.newest import take_and_read
+from spark_eos.protocol.newest import taking
 from spark_eos.protocol.ports import NotPublished, Ports
 from spark_eos.protocol.stops import ledger_busy
 
@@ -25,11 +25,7 @@ def complete(ports: Ports, run: str) -> None:
 
     Raises Unclear (EOS_LEDGER_BUSY); the rows are visible then.
     """
-    for _ in ports.retrying():
-        taken = take_and_read(ports)
-        if taken is None:
-            continue
-        term, head = taken
+    for term, head in taking(ports):
         if head is None or head.run != run or head.decision is None or not head.decision.written:
             return
         try:

@@ -8,6 +8,8 @@ again. So whoever takes it asks for that before.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from spark_eos.protocol.head import Head
 from spark_eos.protocol.ports import Description, Generations, Ports, Term
 from spark_eos.protocol.stops import heads_lost
@@ -34,6 +36,14 @@ def take_and_read(ports: Ports) -> tuple[Term, Head | None] | None:
     term = ports.ledger.take()
     head = term.read()
     return (term, head) if head is None or _proves(found, head) or is_newest(ports, head) else None
+
+
+def taking(ports: Ports) -> Iterator[tuple[Term, Head | None]]:
+    """`take_and_read` again and again, for whoever publishes next: until that has worked, or time is up."""
+    for _ in ports.retrying():
+        taken = take_and_read(ports)
+        if taken is not None:
+            yield taken
 
 
 def agrees(ports: Ports, head: Head | None, found: Description | None) -> bool:

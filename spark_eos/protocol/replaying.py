@@ -15,7 +15,7 @@ from spark_eos.protocol.clearing import clear_earlier
 from spark_eos.protocol.closing import known_head
 from spark_eos.protocol.head import NEWEST_DIGEST, NOBODY, Decision, Head, Offsets
 from spark_eos.protocol.marks import EachSink, Marks, Successor, Unfinished
-from spark_eos.protocol.newest import take_and_read
+from spark_eos.protocol.newest import taking
 from spark_eos.protocol.ports import NotPublished, Ports
 from spark_eos.protocol.run import verdicts_of
 from spark_eos.protocol.stops import finishing, ledger_busy
@@ -27,11 +27,7 @@ def intend(ports: Ports, unfinished: Unfinished, old: Head, each: EachSink | Non
 
     Raises ReplayError (EOS_REPLAY_TARGET_USED) where the ledger knows a query there, and Unclear.
     """
-    for _ in ports.retrying():
-        taken = take_and_read(ports)
-        if taken is None:
-            continue
-        term, head = taken
+    for term, head in taking(ports):
         if head is not None:
             if head.marks.unfinished == unfinished:
                 return head
@@ -74,11 +70,7 @@ def go_back(ports: Ports, query: str, unfinished: Unfinished, passed: int | None
 
 
 def _halt(ports: Ports, query: str, mark: Marks, passed: int | None, absent: Head | None = None) -> Head:
-    for _ in ports.retrying():
-        taken = take_and_read(ports)
-        if taken is None:
-            continue
-        term, found = taken
+    for term, found in taking(ports):
         head = known_head(found or absent, query)
         marks = replace(mark, each=head.marks.each, topic=head.marks.topic)
         if head.marks != marks:
@@ -102,11 +94,7 @@ def begin(ports: Ports, unfinished: Unfinished, offsets: Offsets | None) -> Head
 
     Repeated after it has been done, it changes nothing. Raises Unclear, and ReplayError (EOS_REPLAY_TARGET_USED).
     """
-    for _ in ports.retrying():
-        taken = take_and_read(ports)
-        if taken is None:
-            continue
-        term, found = taken
+    for term, found in taking(ports):
         head = known_head(found, unfinished.of)
         if head.marks.unfinished is None:
             return head  # by somebody who has finished it at the same time
