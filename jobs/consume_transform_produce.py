@@ -167,7 +167,7 @@ def clusters_of(config: ConsumeTransformProduceConfig, source_format: str, sink_
     if source_format == "eos-kafka":
         reads = stream_options(source_settings(config, source_format))
         if config.is_direct:
-            check_source(reads, ordered=config.source.ordered, unordered_by="set 'source.ordered: false'")
+            check_source(reads, ordered=config.source.ordered, keeps_order="Remove it, or set 'source.ordered: false'.")
         source = reads.kafka
         check(source, "consumer")
         topics.setdefault(source, []).extend(config.source.topics)

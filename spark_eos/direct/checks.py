@@ -36,13 +36,13 @@ def checked_ends(
     *,
     ordered: bool,
     copies: bool,
-    unordered_by: str | None = None,
+    keeps_order: str,
 ) -> Ends:
-    """From the options of both. ``session``: its settings of file systems; ``ordered``, ``unordered_by``: see
+    """From the options of both. ``session``: its settings of file systems; ``ordered``, ``keeps_order``: see
     `check_source`; ``copies``: records are copied as whole batches. Raises OptionError, ConnectionFailed.
     """
     reads, writes = bounded(stream_options(source)), sink_options(sink, session)
-    check_source(reads, ordered=ordered, unordered_by=unordered_by)
+    check_source(reads, ordered=ordered, keeps_order=keeps_order)
     check_sink(reads, writes, copies=copies)
     cluster = cluster_id(reads.kafka)
     return Ends(reads, writes, cluster, check_clusters(reads, writes, cluster))
@@ -68,11 +68,11 @@ def check_trigger(trigger: Mapping[str, object]) -> None:
         )
 
 
-def check_source(options: SourceOptions, *, ordered: bool, unordered_by: str | None = None) -> None:
+def check_source(options: SourceOptions, *, ordered: bool, keeps_order: str) -> None:
     """Refuse to read rows that are aborted later, or that lose their order. Raises OptionError.
 
-    ``ordered``: the rows of a source partition keep their order; ``unordered_by``: what users do who need no order,
-    None where it is always kept, as by mirrors.
+    ``ordered``: the rows of a source partition keep their order; ``keeps_order``: the hint for options that give it
+    up, as it depends on what the user has called.
     """
     if options.isolation != "read_committed":
         raise OptionError(
@@ -89,9 +89,7 @@ def check_source(options: SourceOptions, *, ordered: bool, unordered_by: str | N
             "EOS_OPTION_CONFLICT",
             f"Option '{given[0]}' of the source lets several tasks write the rows of one partition, which then lose "
             "their order.",
-            hint=f"Remove it, or {unordered_by}."
-            if unordered_by
-            else "Remove it: a mirror keeps the order of each partition.",
+            hint=keeps_order,
             option=given[0],
         )
 

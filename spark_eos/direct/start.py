@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from spark_eos.direct.source import EosDirectDataSource
 
 _NAME = "eos-kafka-direct"
-_UNORDERED_BY = "call spark_eos.direct with ordered=False"
+_KEEPS_ORDER = "Remove it, or call spark_eos.direct with ordered=False."
 
 
 def direct(
@@ -104,7 +104,7 @@ def _plan(
         of_session(spark),
         ordered=ordered,
         copies=copies,
-        unordered_by=_UNORDERED_BY,
+        keeps_order=_KEEPS_ORDER,
     )
     reads, writes = ends.source, ends.sink
     check_rule(partition, writes, copies=transform is None)

@@ -16,6 +16,8 @@ from spark_eos.mirror.topics import TargetTopics, check_not_to_itself
 from spark_eos.source.watch import TopicWatch
 from spark_eos.storage.settings import of_session
 
+_KEEPS_ORDER = "Remove it: a mirror keeps the order of each partition."
+
 
 def mirror(
     spark: SparkSession,
@@ -34,7 +36,7 @@ def mirror(
     """
     check_trigger(trigger or {})
     written = {**target, "checkpointLocation": checkpoint}
-    ends = checked_ends(source, written, of_session(spark), ordered=True, copies=True)
+    ends = checked_ends(source, written, of_session(spark), ordered=True, copies=True, keeps_order=_KEEPS_ORDER)
     reads, writes = ends.source, ends.sink
     plan = MirrorPlan(reads, writes, ends.cluster, None, True, targets, cluster_id(writes.kafka))
     check_not_to_itself(plan)

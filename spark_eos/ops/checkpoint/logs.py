@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -33,13 +33,15 @@ class OffsetLogEntry:
 @dataclass(frozen=True)
 class QuerySource:
     """A line of the offset log. ``kind``: `OURS`, `BUILT_IN` or `OTHER`; topic → id in ``ids``, if they are there;
-    ``cluster``: the id of the cluster, of queries of the direct way."""
+    ``cluster``: the id of the cluster, where it is noted; ``left``: where the query has left topics, and partitions of
+    topics, that it no longer reads."""
 
     line: str
     kind: str
     offsets: Offsets
     ids: Mapping[str, str]
     cluster: str | None = None
+    left: Offsets = field(default_factory=dict)
 
 
 class Logs:
@@ -95,14 +97,15 @@ def source_of(line: str) -> QuerySource:
         raw = None
     marks = {key: raw[key] for key in raw if key.startswith("#")} if isinstance(raw, dict) else {}
     topics = {key: raw[key] for key in raw if not key.startswith("#")} if isinstance(raw, dict) else {}
-    shaped = bool(topics) and all(
+    shaped = bool(topics or marks) and all(
         isinstance(partitions, dict) and all(p.isdigit() and type(at) is int for p, at in partitions.items())
         for partitions in topics.values()
     )
     if not shaped:
         return QuerySource(line, OTHER, {}, {})
     cluster = marks.get("#cluster", {}).get("id")
-    return QuerySource(line, OURS if marks else BUILT_IN, topics, marks.get("#ids", {}), cluster)
+    left = {topic: at["offsets"] for topic, at in marks.get("#left", {}).items()}
+    return QuerySource(line, OURS if marks else BUILT_IN, topics, marks.get("#ids", {}), cluster, left)
 
 
 def merged(sources: Sequence[QuerySource]) -> dict[str, dict[str, int]]:

@@ -24,6 +24,7 @@ def as_json(shown: Shown) -> dict[str, Any]:
         "sources": list(shown.kinds),
         "partitions": [asdict(place) for place in shown.places],
         "recreated_topics": list(shown.recreated),
+        "left": {topic: dict(partitions) for topic, partitions in shown.left.items()},
         "heads": [_head_as_json(own) for own in shown.heads],
         "open": [transactions.as_json(t) for t in shown.open],
         "next": shown.next,
@@ -70,6 +71,11 @@ def as_text(shown: Shown) -> str:
     lines += [f"source      {kind}" for kind in shown.kinds]
     lines += _table(shown)
     lines += [f"  {topic}: was deleted or recreated since it was read" for topic in shown.recreated]
+    lines += [
+        f"  {topic}-{p}: no longer read; if it is again, the query goes on at offset {at}"
+        for topic, partitions in sorted(shown.left.items())
+        for p, at in sorted(partitions.items(), key=lambda item: int(item[0]))
+    ]
     for own in shown.heads:
         lines += ["", *_head_as_text(own)]
     if not shown.heads:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from spark_eos.checkpoint import Checkpoint
 from spark_eos.kafka.admin.topics import begin_offsets, describe_topics, end_offsets
 from spark_eos.kafka.ports.owners import Cluster, Transaction, find
 from spark_eos.ops.checkpoint.heads import OwnHead, heads_of
 from spark_eos.ops.checkpoint.logs import Logs, QuerySource, merged
-from spark_eos.protocol.head import Decision
+from spark_eos.protocol.head import Decision, Offsets
 from spark_eos.protocol.new_checkpoint import is_visible
 from spark_eos.protocol.stops import finishing
 from spark_eos.topic_partition import PartitionOffsets
@@ -32,7 +32,8 @@ class InputPartition:
 @dataclass(frozen=True)
 class Shown:
     """Everything. ``query`` is None before the first start; ``kinds`` are those of the sources; ``recreated`` the
-    topics that have another id than the offset log says."""
+    topics that have another id than the offset log says; ``left`` where the query has left topics that it no longer
+    reads, and goes on if it reads them again."""
 
     location: str
     query: str | None
@@ -44,6 +45,7 @@ class Shown:
     recreated: Sequence[str]
     heads: Sequence[OwnHead]
     open: Sequence[Transaction]
+    left: Offsets = field(default_factory=dict)
 
     @property
     def next(self) -> str:
@@ -69,6 +71,7 @@ def show(checkpoint: Checkpoint, cluster: Cluster) -> Shown:
         sorted(t for s in sources for t, known in s.ids.items() if t not in there or there[t].id != known),
         heads,
         find(cluster, [own.key for own in heads]) if heads else [],
+        {topic: at for source in sources for topic, at in source.left.items()},
     )
 
 

@@ -52,19 +52,8 @@ def test_triggers_without_limits_are_refused(trigger):
 def test_what_takes_the_order_of_a_partition_has_to_be_asked_for():
     """Two tasks that write the rows of one partition interleave them."""
     for name in ("minPartitions", "maxRecordsPerPartition"):
-        assert conflict(check_source, source(**{name: 4}), ordered=True) == name
-        check_source(source(**{name: 4}), ordered=False)
-
-
-def test_whoever_starts_the_query_says_how_to_ask_for_it():
-    """A job has a key of its own for it; a mirror, which keeps the order, has none."""
-    for how, hint in (
-        ("set 'source.ordered: false'", "Remove it, or set 'source.ordered: false'."),
-        (None, "Remove it: a mirror keeps the order of each partition."),
-    ):
-        with pytest.raises(OptionError) as caught:
-            check_source(source(minPartitions=4), ordered=True, unordered_by=how)
-        assert caught.value.hint == hint
+        assert conflict(check_source, source(**{name: 4}), ordered=True, keeps_order="Remove it.") == name
+        check_source(source(**{name: 4}), ordered=False, keeps_order="Remove it.")
 
 
 def test_what_chooses_the_partition_of_a_copy():
@@ -81,7 +70,7 @@ def test_what_chooses_the_partition_of_a_copy():
 def test_rows_that_may_be_aborted_are_not_copied():
     """They would stay."""
     options = source(kafka__isolation__level="read_uncommitted")
-    assert conflict(check_source, options, ordered=True) == "kafka.isolation.level"
+    assert conflict(check_source, options, ordered=True, keeps_order="Remove it.") == "kafka.isolation.level"
 
 
 def test_a_copy_cannot_leave_rows_out():

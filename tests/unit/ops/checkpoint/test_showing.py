@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -70,3 +71,14 @@ def test_lines_of_the_offset_log():
     assert topic_twice([ours]) is None
     for line in ('{"logOffset":3}', "-", "17", "{", '{"t":{"x":1}}', "[]"):
         assert source_of(line).kind == OTHER
+
+
+def test_topics_that_a_query_no_longer_reads():
+    """They stand in the offset log, and whoever looks at the checkpoint sees them, even if nothing else is left."""
+    line = source_of('{"#cluster": {"id": "c"}, "#left": {"t": {"id": "x", "offsets": {"1": 5, "0": 7}}}}')
+    assert (line.kind, line.offsets, line.left) == (OURS, {}, {"t": {"1": 5, "0": 7}})
+    state = replace(shown([0], [0]), left=line.left)
+    assert as_json(state)["left"] == {"t": {"0": 7, "1": 5}}
+    first, second = (found for found in as_text(state).splitlines() if "no longer read" in found)
+    assert first.strip().startswith("t-0: ") and first.endswith("offset 7")
+    assert second.strip().startswith("t-1: ") and second.endswith("offset 5")
