@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -91,10 +92,12 @@ class Checkpoint:
         if len(lines) < 3 or not lines[0].startswith("v"):
             raise self.damaged(name, "it does not have a version, metadata and one line for each source")
         merged: dict[str, Mapping[str, int]] = {}
+        of_kafka = False
         for line in lines[2:]:
             offsets = _kafka_source(line)
             if offsets is None:
                 raise self.damaged(name, "the line of a source is truncated")
+            of_kafka = of_kafka or bool(offsets) or _is_ours(line)
             for topic, partitions in offsets.items():
                 if topic in merged:
                     raise CheckpointError(
@@ -103,7 +106,7 @@ class Checkpoint:
                         hint="Read it once, or remove 'offsets.group.id'.",
                     )
                 merged[topic] = partitions
-        if not merged:
+        if not of_kafka:
             raise CheckpointError(
                 "EOS_CHECKPOINT_WITHOUT_KAFKA",
                 f"'offsets.group.id' is set, but none of the sources of the query in {self.location} is a Kafka "
@@ -192,10 +195,18 @@ class Checkpoint:
         )
 
 
+def _is_ours(line: str) -> bool:
+    """Whether a line that is sound is of our source: even where all its topics are gone, its marks are there."""
+    with suppress(ValueError):
+        raw: Any = json.loads(line)
+        return isinstance(raw, dict) and any(name.startswith("#") for name in raw)
+    return False
+
+
 def _kafka_source(line: str) -> Offsets | None:
     """A line of the offset log, if it belongs to a Kafka source: {"topic":{"0":123}}; an empty mapping otherwise.
 
-    Keys that begin with # are not topics.
+    Keys that begin with # are not topics. Of our source, it may be empty: then none of its topics is left.
 
     None for a truncated JSON object, which may have belonged to a Kafka source.
     """

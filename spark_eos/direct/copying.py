@@ -105,7 +105,9 @@ class _Copy:
     def _count(self, batch: RecordBatch) -> None:
         first, stop = max(batch.base, self._range.start), min(batch.last + 1, self._range.end)
         self.digest += self._hash(_BATCH.pack(batch.base, first, stop, batch.count, batch.checksum))
-        self._note_age(batch.time if batch.append_time is None else batch.append_time)
+        # A batch with a cleaner's mark begins with the time at which that is due.
+        begins = min(batch.time, batch.max_time)
+        self._note_age(begins if batch.append_time is None else batch.append_time)
 
     def _encode_anew(self, data: bytearray, batches: Sequence[RecordBatch]) -> None:
         for codec, same in groupby(batches, lambda batch: batch.codec):

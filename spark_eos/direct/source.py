@@ -26,6 +26,7 @@ from spark_eos.source import planning
 from spark_eos.source.losses import check_cluster
 from spark_eos.source.offsets import Position
 from spark_eos.source.reader import EosKafkaStreamReader, SparkOffset
+from spark_eos.source.watch import Topics
 from spark_eos.spark import ReadLimit
 from spark_eos.tracebacks import hidden_traceback
 
@@ -109,8 +110,8 @@ class DirectStreamReader(EosKafkaStreamReader):
     def __reduce__(self) -> tuple[Any, ...]:
         return DirectStreamReader, (self._plan, self._events)
 
-    def _noting(self, position: Position) -> Position:
-        return replace(super()._noting(position), direct=True)
+    def _noting(self, position: Position, there: Topics) -> Position:
+        return replace(super()._noting(position, there), direct=True)
 
     @hidden_traceback()
     def latestOffset(self, start: SparkOffset | None = None, limit: ReadLimit | None = None) -> SparkOffset:

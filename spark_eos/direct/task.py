@@ -17,6 +17,7 @@ from spark_eos.protocol.direct import assign_ranges
 from spark_eos.protocol.head import Digest
 from spark_eos.protocol.ranges import Direct, Range
 from spark_eos.protocol.task import TaskReport
+from spark_eos.retry import retrying
 from spark_eos.sink.attempt import Attempt, Part, RowWriter
 from spark_eos.sink.job import Identity, SinkJob
 from spark_eos.sink.producers import TaskProducer
@@ -26,7 +27,7 @@ from spark_eos.sink.task import opened, producer_for, write_with
 from spark_eos.sink.telling import size_of
 from spark_eos.source.diagnosis import recreated
 from spark_eos.source.fetch import read_range
-from spark_eos.source.losses import Losses, data_loss
+from spark_eos.source.losses import HIDDEN_S, Losses, check_cluster, data_loss
 from spark_eos.source.planning import OffsetRange
 
 
@@ -82,8 +83,9 @@ class Parts:
         self._losses = Losses(plan.source.fail_on_data_loss)
 
     def of(self, ranges: Iterable[Range]) -> Iterator[Part]:
-        """Every range, in order. At the end, the topics must still be the same: then they were the same throughout."""
-        gone = self._gone(ranges)
+        """Every range, in order. At the end, the topics must still be the same: then they were the same throughout, and
+        what is left out was not there."""
+        gone = self._gone_for_good(ranges)
         for r in ranges:
             if r.topic in gone:
                 what = "the topic was deleted or recreated"
@@ -97,17 +99,25 @@ class Parts:
                 yield Part(copied.rows, digest, copied.oldest_ms)
             else:
                 yield from self._transformed(range_, transform)
-        changed = self._gone(ranges) - gone
+        changed = self._gone(ranges) ^ gone
         if changed:
             raise recreated(min(changed))
 
+    def _gone_for_good(self, ranges: Iterable[Range]) -> set[str]:
+        """The same where they are left out: what is only hidden for a moment would be lost."""
+        gone = self._gone(ranges)
+        for _ in retrying(0 if self._losses.fail else HIDDEN_S):
+            if not gone:
+                break
+            gone = self._gone(ranges)
+        return gone
+
     def _gone(self, ranges: Iterable[Range]) -> set[str]:
-        """Topics that are not what they were."""
+        """Topics that are not what they were. Raises CheckpointError where the servers are those of another cluster."""
         kafka = self._plan.source.kafka
         names = {r.topic for r in ranges}
         there = describe_topics(kafka, sorted(names), missing_ok=True)
-        if self._plan.cluster and cluster_id(kafka) != self._plan.cluster:
-            return names
+        check_cluster(self._plan.cluster, cluster_id(kafka))
         return {name for name in names if name not in there or there[name].id != self._ids.get(name)}
 
     def _copied(self, range_: OffsetRange) -> Copied:

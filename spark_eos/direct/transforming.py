@@ -183,6 +183,14 @@ def _as_batch(result: Any) -> pa.RecordBatch:  # noqa: ANN401  # whatever the us
         result = pa.table(result)
     if isinstance(result, pa.Table):
         batches = result.combine_chunks().to_batches()
+        if len(batches) > 1:
+            raise RowError(
+                "EOS_TRANSFORM_RESULT",
+                f"The transform has returned {result.num_rows:,} rows for one batch, with more than 2 GiB in a column, "
+                "which Arrow cannot hold in one piece.",
+                hint="Nothing is written. Return smaller or fewer rows for the batch: it has at most "
+                f"{CHUNK_OFFSETS:,} records, and {CHUNK_BYTES >> 20} MiB of keys and values.",
+            )
         return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=result.schema)
     raise RowError(
         "EOS_TRANSFORM_RESULT",

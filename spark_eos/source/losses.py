@@ -5,6 +5,10 @@ from __future__ import annotations
 from spark_eos.errors import CheckpointError, DataLossError
 from spark_eos.log import logger
 
+#: Seconds in which something must not be seen once, so that it counts as gone where it is left out for good: a broker
+#: that lags behind the others does not know the newest topics yet, or still knows the old ones.
+HIDDEN_S = 5.0
+
 
 class Losses:
     """If ``fail``, an error for the first loss; otherwise one warning for each, and a count."""

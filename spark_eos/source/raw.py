@@ -141,6 +141,12 @@ class _Fetches:
                 result = self._reading(read, answer)
                 self._step(result.next_offset, answer.size)
                 return result
+            if answer is not None and answer.throttle_ms:
+                # The broker is there, and says when it goes on: that time does not count.
+                system.sleep(answer.throttle_ms / 1000)
+                deadline += answer.throttle_ms / 1000
+                self._try(self._send)
+                continue
             if answer is not None:
                 self._check(answer)
                 deadline = min(deadline, self._deadline_after(answer, began))

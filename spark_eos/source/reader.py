@@ -31,12 +31,13 @@ from spark_eos.log import logger
 from spark_eos.options.bounds import ByTime
 from spark_eos.options.offsets import LATEST
 from spark_eos.options.parse import SourceOptions
+from spark_eos.retry import retrying
 from spark_eos.source import leaving, planning
 from spark_eos.source import offsets as formats
 from spark_eos.source.group import GroupReport
 from spark_eos.source.lag import LagWatch
 from spark_eos.source.limits import resolve_start
-from spark_eos.source.losses import Losses, check_cluster, data_loss
+from spark_eos.source.losses import HIDDEN_S, Losses, check_cluster, data_loss
 from spark_eos.source.offsets import Position, TopicIds
 from spark_eos.source.sizes import Sizes, look_at
 from spark_eos.source.watch import Topics, TopicWatch
@@ -96,11 +97,8 @@ class EosKafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> SparkOffset:
         """Where a new query begins. Asked for more than once; the answer of this run stays the same."""
         if self._initial is None:
-            options = self._options
-            start = resolve_start(
-                options.starting_option, options.starting, self._watch, options.kafka, options.group_id, self._losses
-            )
-            self._initial = formats.to_spark(self._noting(Position(start, self._watch.topics().ids)))
+            start, there = self._resolved()
+            self._initial = formats.to_spark(self._noting(Position(start, there.ids), there))
         return self._initial
 
     def getDefaultReadLimit(self) -> ReadLimit:
@@ -130,27 +128,27 @@ class EosKafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if not self._begun and not once and start == self._initial:
             self._begun = True
             return start
-        ends = self._watch.ends()
+        there, ends = self._watch.look()
         if self._lag.watch(ends) and self._events:
             report = self._lag.report(position.offsets, ends, self._losses.count)
             self._events.tell("lag", source=self._name, **_unmarked(report))
-        going = self._go_on_from(position, ends)
+        going = self._go_on_from(position, there, ends)
         waits = not isinstance(limit, ReadAllAvailable) and going.left == position.left
         if waits and self._waits_for_more(going.offsets, ends):
             return start
         end = self._limited(going.offsets, ends, limit)
-        end = planning.merge(end, self._newcomers(going))
+        end = planning.merge(end, self._newcomers(going, there))
         if end == position.offsets:
             self._planned = start
             if self._group is not None and self._watch.pinned:
                 self._group.finish()  # Spark ends this process when there is nothing left
             return start
-        if not self._lives_on(position, end):
+        if not self._lives_on(position, there, end):
             return start
         self._last_batch = time.monotonic()
-        ids = {**position.ids, **self._watch.topics().ids}
+        ids = {**position.ids, **there.ids}
         left = leaving.still_left(going.left, end, ids)
-        self._planned = formats.to_spark(self._noting(Position(end, ids, left=left)))
+        self._planned = formats.to_spark(self._noting(Position(end, ids, left=left), there))
         return self._planned
 
     @hidden_traceback()
@@ -158,6 +156,7 @@ class EosKafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The ranges of one micro-batch. Raises DataLossError (EOS_SOURCE_DATA_LOSS) and CheckpointError
         (EOS_SOURCE_CLUSTER_CHANGED) before any task."""
         reads = self._logged(start, end)
+        check_cluster(formats.from_spark(start).cluster, formats.from_spark(end).cluster or "")
         if reads:
             reads = self._readable(reads, formats.from_spark(end), planned_now=end == self._planned)
         return planning.tasks(reads, self._options.min_partitions, self._options.max_records_per_partition)
@@ -189,9 +188,21 @@ class EosKafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # Steps
 
-    def _noting(self, position: Position) -> Position:
+    def _resolved(self) -> tuple[PartitionOffsets, Topics]:
+        """Where a new query begins, and in which topics: they were the same before and after."""
+        options = self._options
+        while True:
+            before = self._watch.topics()
+            start = resolve_start(
+                options.starting_option, options.starting, self._watch, options.kafka, options.group_id, self._losses
+            )
+            after = self._watch.topics(now=True)
+            if all(before.ids.get(topic) == after.ids.get(topic) for topic in start):
+                return start, after
+
+    def _noting(self, position: Position, there: Topics) -> Position:
         """With what else the offset log is to say."""
-        return replace(position, group=self._options.report_group, cluster=self._watch.topics().cluster)
+        return replace(position, group=self._options.report_group, cluster=there.cluster)
 
     def _logged(self, start: SparkOffset, end: SparkOffset) -> list[planning.OffsetRange]:
         """The ranges of a micro-batch as the offset log has them, whatever is left of them."""
@@ -232,9 +243,8 @@ class EosKafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return wanted == "earliest"
         return not any(at == LATEST for partitions in wanted.values() for at in partitions.values())
 
-    def _go_on_from(self, position: Position, ends: PartitionOffsets) -> Position:
+    def _go_on_from(self, position: Position, there: Topics, ends: PartitionOffsets) -> Position:
         """From where to go on, by what is there now. What is not there is reported as lost, and left."""
-        there = self._watch.topics()
         self._check_there(position, there)
         position = leaving.left_behind(position, there.partitions, there.ids)
         at = _reborn_at_zero(position, there.ids)
@@ -262,13 +272,14 @@ class EosKafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 return []
         return found if behind else []
 
-    def _lives_on(self, position: Position, end: PartitionOffsets) -> bool:
-        """Whether the topics are still those whose ends were looked at: ids as fresh as the ends.
+    def _lives_on(self, position: Position, planned: Topics, end: PartitionOffsets) -> bool:
+        """Whether the topics are still those whose ends were looked at: then they were when the ends were asked for.
 
         If not, the next look is at what is there now. Where all is pinned there is no other look: what is gone is
-        reported as lost, and stays where it is.
+        reported as lost, and stays where it is. Raises CheckpointError (EOS_SOURCE_CLUSTER_CHANGED).
         """
-        planned, now = self._watch.topics(), self._watch.topics(now=True)
+        now = self._watch.topics(now=True)
+        check_cluster(planned.cluster, now.cluster)
         gone = [topic for topic in end if planned.ids.get(topic) != now.ids.get(topic)]
         if gone and self._watch.pinned:
             self._check_there(position, now)
@@ -284,7 +295,7 @@ class EosKafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for topic, partitions in position.offsets.items():
             for p, offset in partitions.items():
                 if p not in there.partitions.get(topic, ()):
-                    self._losses.report(data_loss(topic, p, offset, None, self._why_not_there(topic)))
+                    self._losses.report(data_loss(topic, p, offset, None, self._why_not_there(topic, there)))
 
     def _check_lives(self, position: Position, there: Topics) -> None:
         """A topic that was created anew has nothing of what the query has not read of the old one; nor has one of the
@@ -294,14 +305,16 @@ class EosKafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for topic, known in position.ids.items():
             if leaving.differ(known, ids.get(topic)):
                 p, offset = min(position.offsets[topic].items())
-                found = self._watch.high_watermarks({topic: [p]})[topic][p]
-                what = f"the topic was recreated: its id was {known} and is now {ids[topic]}; the log ends at {found}"
+                found = None  # of the partitions that are read, it may have none
+                if p in there.partitions.get(topic, ()):
+                    found = self._watch.high_watermarks({topic: [p]})[topic][p]
+                ending = f"the log ends at {found}" if found is not None else "it has no such partition"
+                what = f"the topic was recreated: its id was {known} and is now {ids[topic]}; {ending}"
                 self._losses.report(data_loss(topic, p, offset, found, what))
 
-    def _why_not_there(self, topic: str) -> str:
-        if topic in self._watch.topics().partitions:
-            return "the partition is gone; the partitions read of its topic are "
-            f"{self._watch.topics().partitions[topic]}"
+    def _why_not_there(self, topic: str, there: Topics) -> str:
+        if topic in there.partitions:
+            return f"the partition is gone; the partitions read of its topic are {there.partitions[topic]}"
         return f"it does not exist: the topic was deleted, or {self._options.selection} no longer includes it"
 
     def _waits_for_more(self, at: PartitionOffsets, ends: PartitionOffsets) -> bool:
@@ -312,13 +325,13 @@ class EosKafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         waited_s = time.monotonic() - self._last_batch
         return waited_s < self._options.max_trigger_delay_s and sum(planning.in_wait(at, ends).values()) < least
 
-    def _newcomers(self, going: Position) -> PartitionOffsets:
+    def _newcomers(self, going: Position, looked: Topics) -> PartitionOffsets:
         """Partitions and topics that are not in the position, with the offset at which they are taken up.
 
         One that was left, and is still the same topic, goes on where it was left. Another new partition of a known
         topic begins at 0: in both cases, if its log begins later, that shows as the data loss that it is.
         """
-        known, there, ids = going.offsets, self._watch.topics().partitions, self._watch.topics().ids
+        known, there, ids = going.offsets, looked.partitions, looked.ids
         back = leaving.come_back(going.left, there, ids)
         new_topics = {topic: numbers for topic, numbers in there.items() if topic not in known and numbers}
         begins = {topic: numbers for topic, numbers in new_topics.items() if topic not in back}
@@ -336,13 +349,13 @@ class EosKafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self, reads: list[planning.OffsetRange], logged: Position, *, planned_now: bool
     ) -> list[planning.OffsetRange]:
         # What was logged is read as it was logged, also of a topic that the selection no longer includes.
-        names = {r.topic for r in reads}
-        there = self._watch.topics() if planned_now else self._watch.found(names)
+        there = self._there_of(reads, logged, planned_now=planned_now)
         self._check_lives(logged, there)
         kept = []
         for r in reads:
             if r.partition not in there.partitions.get(r.topic, ()):
-                self._losses.report(data_loss(r.topic, r.partition, r.start, None, self._why_not_there(r.topic)))
+                what = self._why_not_there(r.topic, there)
+                self._losses.report(data_loss(r.topic, r.partition, r.start, None, what))
             elif not leaving.differ(logged.ids.get(r.topic), there.ids[r.topic]):
                 kept.append(r)
         places: dict[str, list[int]] = {}
@@ -354,6 +367,18 @@ class EosKafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if not planned_now or self._watch.pinned:
             kept = planning.up_to_the_end(kept, self._watch.high_watermarks(places), self._losses)
         return kept
+
+    def _there_of(self, reads: list[planning.OffsetRange], logged: Position, *, planned_now: bool) -> Topics:
+        """What is there of the topics that are to be read. What is left out of them now is behind the query for good,
+        so that something that is only hidden for a moment is looked for once more."""
+        names = {r.topic for r in reads}
+        there = self._watch.topics() if planned_now else self._watch.found(names)
+        for _ in retrying(0 if self._losses.fail else HIDDEN_S):
+            same = not any(leaving.differ(logged.ids.get(name), there.ids.get(name)) for name in names)
+            if same and all(r.partition in there.partitions.get(r.topic, ()) for r in reads):
+                break
+            there = self._watch.found(names)
+        return there
 
 
 def _reborn_at_zero(position: Position, ids: TopicIds) -> PartitionOffsets:

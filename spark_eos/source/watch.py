@@ -89,20 +89,29 @@ class TopicWatch:
                 topic=lacking[0],
             )
 
-    def ends(self) -> PartitionOffsets:
-        """Where every partition ends for this query, exclusive, at most 50 ms old: its last stable offset, or its high
-        watermark for a query that reads uncommitted rows."""
-        partitions = self.topics().partitions
+    def look(self) -> tuple[Topics, PartitionOffsets]:
+        """What is there, and where every partition of it ends for this query, exclusive, at most 50 ms old: its last
+        stable offset, or its high watermark for a query that reads uncommitted rows.
+
+        The topics are those that the ends were asked for. Whoever puts both together must not ask `topics` for them,
+        which may have looked again since.
+        """
+        there = self.topics()
         if not self._pinned and time.monotonic() >= self._ends_until:
             try:
-                self._ends = self._list_ends(partitions, self._isolation)
+                self._ends = self._list_ends(there.partitions, self._isolation)
             except TopicError:  # deleted within these five seconds
-                self._ends = self._list_ends(self.topics(now=True).partitions, self._isolation)
+                there = self.topics(now=True)
+                self._ends = self._list_ends(there.partitions, self._isolation)
             self._ends_until = time.monotonic() + _ENDS_S
-        return self._ends
+        return there, self._ends
+
+    def ends(self) -> PartitionOffsets:
+        """Where every partition ends, as `look` says."""
+        return self.look()[1]
 
     def known_ends(self) -> PartitionOffsets:
-        """What `ends` said last, without asking."""
+        """What `look` said last, without asking."""
         return self._ends
 
     def pin(self) -> None:

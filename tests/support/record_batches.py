@@ -31,7 +31,8 @@ class Record:
 
 @dataclass(frozen=True)
 class Batch:
-    """A record batch as a broker holds it; without records what compaction leaves of one, up to ``last``."""
+    """A record batch as a broker holds it; without records what compaction leaves of one, up to ``last``.
+    ``horizon``: when a cleaner that has been there takes its tombstones."""
 
     records: tuple[Record, ...]
     base: int
@@ -40,6 +41,7 @@ class Batch:
     append_time: int | None = None
     producer: int = -1
     control: bool = False
+    horizon: int | None = None
 
 
 def xerial(data: bytes) -> bytes:
@@ -74,15 +76,20 @@ CODECS: dict[str, tuple[int, Callable[[bytes], bytes]]] = {
 def encode(batch: Batch) -> bytes:
     """The batch's bytes. Its records by kafka-python; its header, which a broker completes, here."""
     builder = DefaultRecordBatchBuilder(2, 0, False, -1, -1, -1, 2**31)
+    if batch.horizon is not None:  # which times are relative to, as if it were that of a first record
+        builder.append(0, batch.horizon, None, None, [])
     for r in batch.records:
         builder.append(r.offset - batch.base, r.time, r.key, r.value, list(r.headers))
+    body = bytes(builder.build()[HEADER.size :])
     codec, compress = CODECS[batch.codec]
-    records = compress(bytes(builder.build()[HEADER.size :]))
+    records = compress(body if batch.horizon is None else body[1 + body[0] // 2 :])
     flags = codec | (batch.append_time is not None) << 3 | (batch.producer >= 0) << 4 | batch.control << 5
+    flags |= (batch.horizon is not None) << 6
     times = [r.time for r in batch.records] or [TIME]
     last_time = max(times) if batch.append_time is None else batch.append_time
+    first_time = times[0] if batch.horizon is None else batch.horizon
     writer = (batch.producer, 0, 0)
-    header = (flags, batch.last - batch.base, times[0], last_time, *writer, len(batch.records))
+    header = (flags, batch.last - batch.base, first_time, last_time, *writer, len(batch.records))
     return seal(HEADER.pack(batch.base, 0, 7, 2, 0, *header) + records)
 
 

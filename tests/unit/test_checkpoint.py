@@ -75,6 +75,12 @@ def test_no_kafka_source_at_all(checkpoint):
     assert caught.value.condition == "EOS_CHECKPOINT_WITHOUT_KAFKA"
 
 
+def test_our_source_without_topics_is_one_all_the_same(checkpoint):
+    """All that it has read were deleted, or its pattern includes none of them any more."""
+    log(checkpoint, 0, OTHER, '{"#cluster":{"id":"c"},"#left":{"t":{"id":"x","offsets":{"0":7}}}}')
+    assert checkpoint.kafka_offsets(0) == {}
+
+
 def test_a_topic_that_two_sources_read(checkpoint):
     """There is one committed offset for each partition of a group."""
     log(checkpoint, 0, KAFKA, '{"flights":{"0":20}}')

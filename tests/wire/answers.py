@@ -22,12 +22,15 @@ if TYPE_CHECKING:
 #: The versions of Produce, and of EndTxn and TxnOffsetCommit, from which on they are of transaction.version 2. Before
 #: those that precede them, they do not know TRANSACTION_ABORTABLE.
 _ADDS, _FENCES = 12, 5
+_FETCHES = 1
 
 
 def answer(cluster: Cluster, node: int, asked: Asked, code: int | None, throttle_ms: int) -> Any:
-    """The answer of this broker."""
+    """The answer of this broker. A client that is throttled is told nothing of what it fetches."""
     made = _ANSWERS[asked.api](cluster, node, asked, parts(asked.api, asked.version), code)
     kind = made.pop("")
+    if throttle_ms and asked.api == _FETCHES and code is None:
+        made["responses"] = ()
     return kind(throttle_time=milliseconds(throttle_ms), **made)
 
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from spark_eos import system
-from spark_eos.kafka.codes import LEADER_MOVED
+from spark_eos.kafka.codes import LEADER_MOVED, OK
 from spark_eos.kafka.config.handshake import silence_seconds
 from spark_eos.kafka.config.properties import Isolation, KafkaProperties
 from spark_eos.kafka.net import sessions
@@ -30,8 +30,8 @@ _NO_SESSION = (0, -1)
 #: A size in an answer beyond this is no size: an answer is as large as asked for, or as one record batch.
 _LARGEST = 1 << 30
 
-#: Of the answer: its size and the request's number; throttle time, error, session, one topic …
-_BEGIN = struct.Struct(">iiihiih")
+#: Of the answer: its size and the request's number; throttle time, error, session, number of topics …
+_BEGIN = struct.Struct(">iiihii")
 #: … of this name, and one partition: number, error, high watermark, last stable offset, log start, aborted transactions
 _PARTITION = struct.Struct(">iihqqqi")
 #: The same of many: all before the topics without the size; a topic's name; the number of partitions; one of these.
@@ -48,7 +48,8 @@ class FetchResponse:
 
     ``begin``, ``stable`` and ``high_watermark`` are the partition's first offset, last stable offset and high watermark
     at that moment; -1 with an error. ``preferred``: the replica that the leader names as the nearest to the rack that
-    asks (KIP-392), without any records; -1 where it is itself to be asked.
+    asks (KIP-392), without any records; -1 where it is itself to be asked. ``throttle_ms``: by the user's quota the
+    broker answers without a word of the partition, and reads the next request after this time; 0 else.
     """
 
     error: int
@@ -58,6 +59,7 @@ class FetchResponse:
     stable: int = -1
     high_watermark: int = -1
     preferred: int = -1
+    throttle_ms: int = 0
 
 
 class FetchConnection:
@@ -151,17 +153,22 @@ class FetchConnection:
         """The answer to what was sent; each piece of it within the time."""
         self._socket.settimeout(timeout_s)
         if self._topic_id:
-            fields, behind = fetch_by_id.take_head(self._take, self._number, self._topic_id, self._partition)
-            response = FetchResponse(*fields)
+            head = fetch_by_id.take_head(self._take, self._number, self._topic_id, self._partition)
+            if isinstance(head, int):
+                return self._throttled(head)
+            response, behind = FetchResponse(*head[0]), head[1]
             self._fill_buffer(response.size)
             fetch_by_id.check_end(self._take(behind))
             self.idle = True
             return response
-        size, number, _, error, _, topics, name_size = _BEGIN.unpack(self._take(_BEGIN.size))
+        size, number, throttle_ms, error, _, topics = _BEGIN.unpack(self._take(_BEGIN.size))
         if number != self._number:
             raise OSError("the broker answers another request")
+        if throttle_ms > 0 and (error, topics, size + 4) == (OK, 0, _BEGIN.size):
+            return self._throttled(throttle_ms)
         if error or topics != 1:
             raise OSError(f"the broker refuses to fetch (error {error})")
+        (name_size,) = _NAME.unpack(self._take(_NAME.size))
         self._take(name_size)
         partitions, partition, error, high_watermark, stable, begin, count = _PARTITION.unpack(
             self._take(_PARTITION.size)
@@ -169,12 +176,18 @@ class FetchConnection:
         aborted = tuple(_ABORTED.iter_unpack(self._take(max(count, 0) * _ABORTED.size)))
         preferred, records = _END.unpack(self._take(_END.size))
         records = max(records, 0)
-        sizes = _BEGIN.size + name_size + _PARTITION.size + len(aborted) * _ABORTED.size + _END.size + records
+        sizes = (
+            _BEGIN.size + _NAME.size + name_size + _PARTITION.size + len(aborted) * _ABORTED.size + _END.size + records
+        )
         if (partitions, partition) != (1, self._partition) or size + 4 != sizes:
             raise OSError("the broker's answer is not one to this request")
         self._fill_buffer(records)
         self.idle = True
         return FetchResponse(error, records, aborted, begin, stable, high_watermark, preferred)
+
+    def _throttled(self, millis: int) -> FetchResponse:
+        self.idle = True
+        return FetchResponse(OK, 0, throttle_ms=millis)
 
     def receive_many(self, timeout_s: float) -> dict[TopicPartition, tuple[FetchResponse, bytes]]:
         """The answer to what was sent by `send_many`, with the records' bytes, by (topic, partition)."""
@@ -354,4 +367,4 @@ def fetch_once(
     give_back(kafka, connection)
     if answer.error in LEADER_MOVED:
         broker_client(kafka).forget_leader(topic, partition)
-    return answer, data
+    return None if answer.throttle_ms else (answer, data)

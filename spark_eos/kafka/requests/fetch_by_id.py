@@ -11,6 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+from spark_eos.kafka.codes import OK
 from spark_eos.kafka.net.schema import INT8, INT32, INT64, STRING, UUID, FieldReader, array, record
 
 BY_ID_VERSION = 13
@@ -43,8 +44,8 @@ _PLACE = struct.Struct(">16sBihqqq")
 #: An aborted transaction, and no tags.
 _ABORTED = struct.Struct(">qqB")
 _REPLICA = struct.Struct(">i")
-#: One of something, as counts are written.
-_ONE = 2
+#: None and one of something, as counts are written.
+_NONE, _ONE = 1, 2
 #: Behind the records: the tags of partition, topic and answer. Newer brokers say there who leads.
 _MOST_BEHIND = 1 << 16
 
@@ -78,12 +79,16 @@ def body(
     return _ASKS.write(asks)
 
 
-def take_head(take: Take, number: int, topic_id: bytes, partition: int) -> tuple[tuple[Any, ...], int]:
+def take_head(take: Take, number: int, topic_id: bytes, partition: int) -> tuple[tuple[Any, ...], int] | int:
     """An answer up to its records: the fields of `FetchResponse`, in their order; and how many bytes are behind the
-    records. ``take``: the next so many bytes. Raises OSError for what is no answer to the request."""
-    size, answers, _, _, error, _, topics = _BEGIN.unpack(take(_BEGIN.size))
+    records. Of a whole answer without a word of the topic the milliseconds for which the user is throttled. ``take``:
+    the next so many bytes. Raises OSError for what is no answer to the request."""
+    size, answers, _, throttle_ms, error, _, topics = _BEGIN.unpack(take(_BEGIN.size))
     if answers != number:
         raise OSError("the broker answers another request")
+    if throttle_ms > 0 and (error, topics, size + 4) == (OK, _NONE, _BEGIN.size + 1):
+        take(1)  # no tags
+        return int(throttle_ms)
     if error or topics != _ONE:
         raise OSError(f"the broker refuses to fetch (error {error})")
     id_, partitions, found, error, high_watermark, stable, begin = _PLACE.unpack(take(_PLACE.size))

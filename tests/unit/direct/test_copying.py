@@ -160,6 +160,14 @@ def test_only_what_may_not_pass_is_encoded_anew(copy):
     assert said == replace(said, rows=9, oldest_ms=TIME)
 
 
+def test_the_age_of_rows_is_theirs_where_a_cleaner_has_been(copy):
+    """It puts the time at which it takes tombstones in the place of the first row's time, days ahead."""
+    old = tuple(Record(n, time=TIME - 86_400_000 + n, value=b"v") for n in range(2))
+    said, written = copy(encode(Batch(old, 0, 1, horizon=TIME + 86_400_000)), 0, 2)
+    assert [row[2] for row in written.rows] == [record.time for record in old]
+    assert said.oldest_ms <= old[0].time + 1  # the header has the newest one
+
+
 def test_small_batches_are_put_together(copy):
     """Those of a codec, where several follow one another; large ones and lone ones pass as they are."""
     log = [

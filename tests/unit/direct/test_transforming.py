@@ -159,3 +159,11 @@ def test_a_function_that_is_none_of_each_row_is_found_by_two_cuts():
         assert caught.value.condition == "EOS_TRANSFORM_NOT_BY_ROW"
     with pytest.raises(IndexError):
         check_transform(lambda batch: [batch["value"][0].as_py(), batch.select(["value"])][1], batch)
+
+
+def test_a_result_that_arrow_cannot_hold_in_one_piece():
+    """Beyond 2 GiB in a column, Arrow cuts: nothing of it may be left out."""
+    piece = pa.array([bytes(1 << 20)] * 64, pa.binary())
+    with pytest.raises(RowError, match="2 GiB") as caught:
+        conformed(pa.table({"value": pa.chunked_array([piece] * 33)}))
+    assert caught.value.condition == "EOS_TRANSFORM_RESULT"

@@ -82,6 +82,19 @@ def test_a_rack_is_told_and_the_replica_that_is_named_is_taken(pair):
     assert fetching.receive(5) == FetchResponse(0, 0, (), 700, 800, 900, preferred=2)
 
 
+def test_a_user_who_is_throttled_gets_an_answer_without_a_word_of_the_partition(pair):
+    """Of his quota: no error, and no topic. The connection is as good as before."""
+    fetching, broker = pair
+    ask(fetching)
+    body = struct.pack(">iihii", 1, 900, 0, 0, 0)
+    broker.sendall(struct.pack(">i", len(body)) + body)
+    assert fetching.receive(5) == FetchResponse(0, 0, throttle_ms=900)
+    assert fetching.idle
+    ask(fetching)
+    broker.sendall(answer(2))
+    assert fetching.receive(5).size == len(RECORDS)
+
+
 def test_answers_one_after_the_other(pair):
     """A short one after a long one; an error of the partition; no records at all."""
     fetching, broker = pair

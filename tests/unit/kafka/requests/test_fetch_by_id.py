@@ -137,3 +137,15 @@ def test_an_answer_of_another_size_than_it_says(pair, more):
     broker.sendall(size.to_bytes(4, "big", signed=True) + whole[4:] + bytes(10))
     with pytest.raises(OSError, match="not one to this request"):
         fetching.receive(5)
+
+
+def test_a_user_who_is_throttled_gets_an_answer_without_a_word_of_the_partition(pair):
+    """Of his quota: no error, and no topic. The connection is as good as before."""
+    fetching, broker = pair
+    to = asked(pair)
+    told: Any = KINDS.FetchResponse(throttle_time=codec.milliseconds(900), error_code=codec.error(0), responses=())
+    broker.sendall(codec.write(to, told))
+    assert fetching.receive(5) == FetchResponse(0, 0, throttle_ms=900)
+    assert fetching.idle
+    broker.sendall(answer(asked(pair)))
+    assert fetching.receive(5).size == len(RECORDS)

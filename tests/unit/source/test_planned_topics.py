@@ -1,0 +1,138 @@
+"""Topics and clusters that change while a micro-batch is planned: whatever a look saw is put together with itself."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from spark_eos.errors import CheckpointError, DataLossError
+from spark_eos.kafka.admin.topics import Topic
+from spark_eos.options.parse import stream_options
+from spark_eos.source import reader as reader_module
+from spark_eos.source import watch
+from spark_eos.source.reader import EosKafkaStreamReader
+
+HERE = {"#cluster": {"id": "c"}, "#ids": {"t": "id1"}, "t": {"0": 100}}
+SOON = {"#cluster": {"id": "c"}, "#ids": {"t": "id1"}, "t": {"0": 200}}
+
+
+class Cluster:
+    """One topic, t, and the time. ``hidden``: how many looks do not see it."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.cluster, self.id, self.partitions, self.end = "c", "id1", 1, 200
+        self.now, self.hidden = 1000.0, 0
+        monkeypatch.setattr(watch, "time", SimpleNamespace(monotonic=lambda: self.now))
+        monkeypatch.setattr(watch, "describe_topics", self._topics)
+        monkeypatch.setattr(watch, "topic_names", lambda *_: ["t"])
+        monkeypatch.setattr(watch, "cluster_heard", lambda _: self.cluster)
+        monkeypatch.setattr(watch, "end_offsets", self._offsets)
+        monkeypatch.setattr(
+            watch, "begin_offsets", lambda kafka, asked, *_: {t: dict.fromkeys(asked[t], 0) for t in asked}
+        )
+        monkeypatch.setattr(reader_module, "HIDDEN_S", 0.05)
+
+    def _topics(self, kafka: Any, names: Any, *_: Any, **__: Any) -> dict[str, Topic]:
+        if self.hidden:
+            self.hidden -= 1
+            return {}
+        return {name: Topic(self.id, self.partitions, internal=False) for name in names}
+
+    def _offsets(self, kafka: Any, asked: dict[str, list[int]], *_: Any) -> dict[str, dict[int, int]]:
+        assert all(p < self.partitions for numbers in asked.values() for p in numbers), "there is no such partition"
+        return {topic: dict.fromkeys(numbers, self.end) for topic, numbers in asked.items()}
+
+    def reader(self, fail: bool, **options: str) -> EosKafkaStreamReader:
+        given = {"kafka.bootstrap.servers": "127.0.0.1:1", "maxBytesPerTrigger": "1g", "failOnDataLoss": str(fail)}
+        return EosKafkaStreamReader(stream_options({**given, **(options or {"subscribe": "t"})}))
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
+    return Cluster(monkeypatch)
+
+
+def planned_slowly(cluster: Cluster, fail: bool) -> Any:
+    """What is planned where looking at the log takes until the topics are looked at anew; the change came before the
+    ends were asked for."""
+    reader = cluster.reader(fail)
+
+    def within(at: Any, end: Any, most: int) -> Any:
+        cluster.now += 10
+        return end
+
+    reader._sizes = SimpleNamespace(within=within)
+    reader._watch.topics()
+    return reader, lambda: reader.latestOffset(HERE, reader.getDefaultReadLimit())
+
+
+def test_a_topic_that_is_recreated_while_a_micro_batch_is_planned_is_noticed(cluster):
+    """The ends are those of the new topic, and the ids were those of the old one: nothing is planned of them."""
+    _, plan = planned_slowly(cluster, fail=True)
+    cluster.id, cluster.end = "id2", 300
+    assert plan() == HERE
+    with pytest.raises(DataLossError, match="recreated"):
+        plan()
+
+
+def test_a_cluster_that_changes_while_a_micro_batch_is_planned_is_noticed(cluster):
+    """Whatever failOnDataLoss says: its rows are others."""
+    _, plan = planned_slowly(cluster, fail=False)
+    cluster.cluster, cluster.id, cluster.end = "d", "id-d", 500
+    with pytest.raises(CheckpointError) as caught:
+        plan()
+    assert caught.value.condition == "EOS_SOURCE_CLUSTER_CHANGED"
+
+
+def test_a_micro_batch_does_not_reach_from_one_cluster_to_another(cluster):
+    """Even if somebody has logged one."""
+    with pytest.raises(CheckpointError) as caught:
+        cluster.reader(fail=False).partitions(HERE, {**SOON, "#cluster": {"id": "d"}})
+    assert caught.value.condition == "EOS_SOURCE_CLUSTER_CHANGED"
+
+
+def test_a_new_query_begins_in_one_life_of_a_topic(cluster, monkeypatch):
+    """The offsets of the old topic are never noted with the id of the new one."""
+    find = reader_module.resolve_start
+
+    def found(*given: Any) -> Any:
+        start = find(*given)
+        if cluster.id == "id1":
+            cluster.id, cluster.end = "id2", 3
+        return start
+
+    monkeypatch.setattr(reader_module, "resolve_start", found)
+    initial = cluster.reader(fail=True, subscribe="t", startingOffsets="latest").initialOffset()
+    assert initial == {"#cluster": {"id": "c"}, "#ids": {"t": "id2"}, "t": {"0": 3}}
+
+
+@pytest.mark.parametrize("planned", [False, True])
+def test_a_replay_reads_what_is_only_hidden_for_a_moment(cluster, planned):
+    """Left out once, it is behind the query for good, so that failOnDataLoss = false does not mean it."""
+    reader = cluster.reader(fail=False)
+    if planned:
+        reader._planned = SOON
+    cluster.hidden = 3
+    (task,) = reader.partitions(HERE, SOON)
+    assert [(r.start, r.end) for r in task.ranges] == [(100, 200)]
+
+
+def test_a_replay_leaves_out_what_stays_away(cluster):
+    """With failOnDataLoss = false, after a while."""
+    cluster.hidden = 10**6
+    assert cluster.reader(fail=False).partitions(HERE, SOON) == []
+
+
+@pytest.mark.parametrize("fail", [True, False])
+def test_a_topic_that_is_recreated_with_fewer_partitions_is_a_data_loss(cluster, fail):
+    """Nothing is asked of the partition that it does not have."""
+    cluster.id, cluster.partitions = "id2", 3
+    reader = cluster.reader(fail, assign='{"t": [5]}')
+    at = {**HERE, "t": {"5": 100}}
+    if fail:
+        with pytest.raises(DataLossError, match="no such partition"):
+            reader.latestOffset(at, reader.getDefaultReadLimit())
+    else:
+        assert "t" not in reader.latestOffset(at, reader.getDefaultReadLimit())
