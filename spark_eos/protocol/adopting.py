@@ -29,7 +29,7 @@ def adopt(ports: Ports, batch: int, offsets: Offsets | None, prefix: str, group:
             )
         new = Head(
             NOBODY,
-            1 + ports.coordinator.generations().begun,
+            1 + ports.coordinator.generations(thorough=True).begun,
             (),
             ports.coordinator.endtxn_version(),
             decision=done,

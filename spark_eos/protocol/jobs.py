@@ -71,7 +71,8 @@ def check_time(job: Job, timeout_ms: int, now_ms: int) -> None:
             "EOS_JOB_TOO_LONG",
             f"The batch write has gone on for {age_ms // 1000:,} s, by the clocks of two tasks, and its transactions "
             f"expire after {timeout_ms // 1000:,} s: those of its first tasks are gone.",
-            hint="Nothing was decided. All tasks have to end within 'transaction.timeout.ms', at most the brokers' "
+            hint="Nothing was decided. If it did not take that long, the clocks of the executors' machines differ: set "
+            "them. Else all tasks have to end within 'transaction.timeout.ms', at most the brokers' "
             "transaction.max.timeout.ms: raise both, write fewer rows at a time, give Spark more cores, or use "
             "'transaction.two.phase.commit', with which transactions do not expire.",
         )

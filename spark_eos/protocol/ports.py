@@ -131,10 +131,11 @@ class Coordinator(Protocol):
         """Every transactional id of this query that has had a transaction within a week."""
         ...
 
-    def generations(self, decided: Collection[str] = (), *, since: int = 0) -> Generations:
+    def generations(self, decided: Collection[str] = (), *, since: int = 0, thorough: bool = False) -> Generations:
         """The newest generations of this query of which there has been a transaction of a task within a week; of those
         ids that are ``decided``, whenever that was. Only those after the decided ones, and from ``since`` on, are
-        looked for: a week of short runs has many. Brokers that do not list by pattern tell of none."""
+        looked for: a week of short runs has many. Brokers that do not list by pattern tell of none; with ``thorough``,
+        they list what there is of everybody."""
         ...
 
     def ongoing(

@@ -20,6 +20,7 @@ from spark_eos.protocol.stops import (
     checkpoint_behind,
     ledger_busy,
     left_behind,
+    lost_first,
     lost_head,
     missing_head,
     never_written,
@@ -134,7 +135,7 @@ def _open(ports: Ports, start: _Start) -> Head:
 
 
 def _lost(start: _Start) -> LedgerError:
-    return lost_head() if start.job is not None or start.one_of_several else missing_head(start.batch)
+    return lost_head() if start.job is not None or start.one_of_several else lost_first(start.batch)
 
 
 def _cleared(ports: Ports, run: str) -> bool:
@@ -208,7 +209,7 @@ def _successor(ports: Ports, head: Head | None, start: _Start) -> Head:
     """The head to publish, with the last decision settled."""
     if head is None:
         # Where a ledger was lost, what was begun before has generations of earlier runs, as ever.
-        before = ports.coordinator.generations().begun if start.batch == start.begin_at else 0
+        before = ports.coordinator.generations(thorough=True).begun if start.batch == start.begin_at else 0
         new = Head(start.run, 1 + before, (), start.endtxn_version, driver=start.driver, partitioner=start.partitioner)
     else:
         new = head.succeeded_by(start.run, start.endtxn_version, start.driver)

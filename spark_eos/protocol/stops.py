@@ -85,6 +85,20 @@ def missing_head(batch: int) -> LedgerError:
     )
 
 
+def lost_first(batch: int) -> LedgerError:
+    """The same for the first micro-batch of a query that has written before, as brokers know."""
+    return LedgerError(
+        "EOS_LEDGER_HEAD_MISSING",
+        f"The ledger knows nothing of this query, but the brokers know of its transactions: it has run before, and "
+        f"micro-batch {batch}, at which its checkpoint is, may be decided.",
+        hint="The ledger topic was lost, or is another one (option 'ledger.topic'; 'spark-eos ledger show' lists the "
+        "queries in one): put it back. Otherwise look whether the output has rows of the query ('spark-eos verify'). "
+        f"Only if it has none, set 'ledger.begin' to {batch}, which writes all rows of that micro-batch. If it has, "
+        "begin with a new checkpoint behind them.",
+        batch=batch,
+    )
+
+
 def superseded(run: str, head: Head) -> Superseded:
     halted = _halted(head)
     if halted is not None:

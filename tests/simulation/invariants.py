@@ -174,10 +174,11 @@ class Watch:
 
     def lose_ledger(self) -> None:
         """The heads are gone. Where that is so for the second time, and the micro-batch of ``ledger.begin`` was decided
-        since the first, a start that has it still in its options may begin there once more."""
+        since the first, a start that has it still in its options may begin there once more; also where Spark has
+        committed it, as the start may have planned it before."""
         self.ledger_lost = True
         begin_at = self.of.begin_at
-        if begin_at in self.deciders and begin_at not in self.of.committed:
+        if begin_at in self.deciders:
             self.excused = True
 
     def _note(self, head: Head) -> None:

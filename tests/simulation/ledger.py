@@ -187,9 +187,11 @@ class SimulatedCoordinator:
         own = {name for name in listed if is_name_of(PREFIX, self._query, name)}
         return self.describe(sorted({*own, *first_names(PREFIX, self._query)})).values()
 
-    def generations(self, decided: Collection[str] = (), *, since: int = 0) -> Generations:
+    def generations(self, decided: Collection[str] = (), *, since: int = 0, thorough: bool = False) -> Generations:
         newest = partial(newest_generation, PREFIX, self._query)
         said = newest(decided)
+        if not (thorough or self._cluster.lists_by_pattern):
+            return Generations(0, 0, said)
         later = re.compile(tasks_since(PREFIX, self._query, max(since, said + 1)))
         begun, committed = (newest(filter(later.fullmatch, ids)) for ids in self._listed(_LASTING, _COMMITTED))
         return Generations(begun, committed, said)

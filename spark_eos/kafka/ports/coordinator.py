@@ -92,11 +92,11 @@ class TransactionCoordinator:
         own = {name for name, _ in listed if is_name_of(self._prefix, self._query, name)}
         return self.describe(sorted({*own, *first_names(self._prefix, self._query)})).values()
 
-    def generations(self, decided: Collection[str] = (), *, since: int = 0) -> Generations:
+    def generations(self, decided: Collection[str] = (), *, since: int = 0, thorough: bool = False) -> Generations:
         newest = partial(newest_generation, self._prefix, self._query)
         said = newest(decided)
         pattern = tasks_since(self._prefix, self._query, max(since, said + 1))
-        listed = self._listed(pattern, _LASTING, only_matching=True)
+        listed = self._listed(pattern, _LASTING, only_matching=not thorough)
         committed = [name for name, state in listed if state in _COMMITTED]
         return Generations(newest(name for name, _ in listed), newest(committed), said)
 

@@ -57,12 +57,16 @@ def plan(checkpoint: Checkpoint, cluster: Cluster, location: str) -> Drop:
     """Check that there is something that may be dropped. ``location``: the checkpoint's, as the ledger is to name it.
     Changes nothing. Raises EosError."""
     logs, query = Logs(checkpoint), checkpoint.query_id()
-    if query is None or not logs.planned:
+    if query is None:
+        raise _nothing(location, "no micro-batch is planned")
+    if not logs.planned and not heads_of(cluster, query):
         raise _nothing(location, "no micro-batch is planned")
     head = _head(cluster, query)
     mark = head.head.marks.unfinished
     if mark is not None and mark.drops and mark.checkpoint == location:
         return Drop(query, mark.dropped, mark, _ranges(logs, mark.dropped))
+    if not logs.planned:
+        raise _nothing(location, "no micro-batch is planned")
     check_not_halted(head.head)
     batch = logs.planned[-1]
     if logs.done and logs.done[-1] >= batch:

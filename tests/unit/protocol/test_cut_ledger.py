@@ -72,6 +72,34 @@ def test_a_loss_that_the_coordinators_give_away(lose: Callable[[Brokers], None])
     on_brokers(steps)
 
 
+def test_a_ledger_that_is_begun_anew_before_brokers_list_by_pattern():
+    """And they do at the next start, after an upgrade: what they tell then is of earlier generations."""
+
+    def steps(brokers: Brokers) -> None:
+        decide(brokers, "r1", 0)
+        decide(brokers, "r2", 1)
+        brokers.cluster.lists_by_pattern = False
+        cut(brokers, 4)
+        assert brokers.open("r3", 2, begin_at=2).generation == 3
+        brokers.cluster.lists_by_pattern = True
+        assert brokers.open("r4", 2).generation == 4
+
+    on_brokers(steps)
+
+
+def test_the_first_micro_batch_of_a_ledger_that_is_lost():
+    """It may be decided: nobody is told to begin there without a look at the output."""
+
+    def steps(brokers: Brokers) -> None:
+        decide(brokers, "r1", 0)
+        cut(brokers, 2)
+        error = stopped("EOS_LEDGER_HEAD_MISSING", lambda: brokers.open("r2", 0))
+        assert "may be decided" in error.message
+        assert "this start has planned" not in error.hint
+
+    on_brokers(steps)
+
+
 @pytest.mark.parametrize("level", [0, 2])
 def test_a_decision_of_the_same_run_is_told_by_the_ledgers_own_id(level: int):
     """The head that is left was its own, too, and what it had committed before looks the same; but under the ledger's
