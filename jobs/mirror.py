@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import signal
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,14 +34,34 @@ from spark_eos.kafka.config.librdkafka import check
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.mirror.map_topic import DEFAULT_MAP
 from spark_eos.mirror.plan import Targets
+from spark_eos.mirror.settings import not_numbers
 from spark_eos.mirror.start import mirror
 from spark_eos.options.parse import sink_options, stream_options
+from spark_eos.options.selection import LEDGERS
 
 from .checks import check_master
 from .cluster import JobCluster
 from .config import Rejected
 from .job import JobCommand, Plan, until_it_ends
 from .sections import MetricsConfig, RestartConfig, TriggerConfig, beginning, check_servers, is_new, with_prefix
+
+#: Options that have keys of their own, by their names in lower case.
+_SOURCE_KEYS = {
+    "subscribe": "Use 'source.topics'.",
+    "subscribepattern": "Use 'source.pattern'.",
+    "startingoffsets": "Use 'source.startingOffsets'.",
+    "maxoffsetspertrigger": "Use 'source.maxOffsetsPerTrigger'.",
+    "offsets.group.id": "Use 'source.group'.",
+    "kafka.bootstrap.servers": "Use 'source.kafka'.",
+}
+_TARGET_KEYS = {
+    "topic": "Remove it: topics have the names of their sources, with 'target.prefix' before them.",
+    "checkpointlocation": "Use 'checkpoint'.",
+    "kafka.bootstrap.servers": "Use 'target.kafka'.",
+}
+_LONGEST_NAME = 249
+_NAMES = f"Topics have names of letters, digits, '.', '_' and '-', {_LONGEST_NAME} at the most."
+_NAME = re.compile(rf"(?!\.{{1,2}}$)[a-zA-Z0-9._-]{{1,{_LONGEST_NAME}}}")
 
 
 @dataclass(frozen=True)
@@ -56,6 +78,7 @@ class MirrorSourceConfig:
 
     def __post_init__(self) -> None:
         check_servers(self.kafka)
+        _check_options(self.options, _SOURCE_KEYS)
         if (self.topics is None) == (self.pattern is None):
             raise Rejected(
                 "WRONG_VALUE", "requires either 'topics' or 'pattern'.", "Use {topics: [one, two]} or {pattern: ^one}."
@@ -88,6 +111,23 @@ class MirrorTargetConfig:
 
     def __post_init__(self) -> None:
         check_servers(self.kafka)
+        _check_options(self.options, _TARGET_KEYS)
+        for name in not_numbers(self.settings):
+            raise Rejected("WRONG_VALUE", "is not a whole number.", "Use a number, without a unit.", ["settings", name])
+        if self.replication != -1 and self.replication < 1:
+            hint = "Use a number from 1 on, or -1 for the brokers' default."
+            raise Rejected("WRONG_VALUE", "is no replication factor.", hint, ["replication"])
+        if self.prefix and not _NAME.fullmatch(self.prefix + "x"):
+            raise Rejected("WRONG_VALUE", "makes names that no topic can have.", _NAMES, ["prefix"])
+        if not _NAME.fullmatch(self.map):
+            raise Rejected("WRONG_VALUE", "is a name that no topic can have.", _NAMES, ["map"])
+        if self.map in self._ledgers() or (self.map.startswith(LEDGERS) and not self.map.startswith(DEFAULT_MAP)):
+            hint = f"Use another name, such as {DEFAULT_MAP}."
+            raise Rejected("WRONG_VALUE", "is the name of a ledger.", hint, ["map"])
+
+    def _ledgers(self) -> list[str]:
+        """The ledger's name, if it is given."""
+        return [value for name, value in self.options.items() if name.lower() == "ledger.topic"]
 
     def targets(self) -> Targets:
         return Targets(self.prefix, dict(self.settings), self.replication, self.map)
@@ -107,6 +147,9 @@ class MirrorConfig:
 
     def __post_init__(self) -> None:
         check_master(self.spark, ["spark"])
+        longest = max(map(len, self.source.topics or ()), default=0)
+        if self.target.prefix and len(self.target.prefix) + longest > _LONGEST_NAME:
+            raise Rejected("WRONG_VALUE", "makes names that no topic can have.", _NAMES, ["target", "prefix"])
 
     def __str__(self) -> str:
         """The job's first line."""
@@ -117,6 +160,13 @@ class MirrorConfig:
     def sink_settings(self) -> dict[str, str]:
         """Every option of the sink, by its name."""
         return {"checkpointLocation": self.checkpoint} | with_prefix(self.target.kafka) | dict(self.target.options)
+
+
+def _check_options(options: Mapping[str, str], own: Mapping[str, str]) -> None:
+    """``own``: what to use in place of options that the job itself sets. Raises Rejected."""
+    for name in options:
+        if name.lower() in own:
+            raise Rejected("WRONG_VALUE", "is an option that this job sets.", own[name.lower()], ["options", name])
 
 
 def plan(config: MirrorConfig, args: argparse.Namespace) -> Plan:

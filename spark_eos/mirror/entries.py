@@ -115,12 +115,32 @@ def split_key(key: bytes | None) -> tuple[bytes, int] | None:
     return (place, int(first[:-1])) if found else None
 
 
-def extent(first: int, value: bytes) -> tuple[int, int, str]:
-    """Of the entry whose range begins at ``first``: the end of its range, the offset behind its last row, which is -1
-    if it has none, and the id of the target. As of `from_record`, for less."""
+@dataclass(frozen=True)
+class Extent:
+    """Of an entry, what is needed to find it: the ``end`` of its range; the offset behind its last row, in the source
+    (``rows``) and in the target (``target_end``), and the target's of its first row, all -1 if it has none; and the
+    target's id."""
+
+    end: int
+    rows: int
+    target_begin: int
+    target_end: int
+    target_id: str
+
+
+def extent(first: int, value: bytes) -> Extent:
+    """Of the entry whose range begins at ``first``. As of `from_record`, for less."""
     fields = json.loads(value)
-    rows = fields["runs"]
-    return fields["end"], first + sum(gap + count for gap, _, count in rows) if rows else -1, fields["id"]
+    runs = fields["runs"]
+    if not runs:
+        return Extent(fields["end"], -1, -1, -1, fields["id"])
+    rows = first + sum(gap + count for gap, _, count in runs)
+    return Extent(fields["end"], rows, runs[0][1], sum(jump + count for _, jump, count in runs), fields["id"])
+
+
+def has_rows(value: bytes) -> bool:
+    """Whether an entry has any, by its value as `to_record` writes it."""
+    return not value.endswith(b'"runs":[]}')
 
 
 def from_record(key: bytes, value: bytes) -> MapEntry | None:
@@ -156,9 +176,9 @@ class TargetPosition:
 
 
 def position_in(entry: MapEntry, offset: int) -> TargetPosition:
-    """Where a reader of the target goes on that has read all before ``offset``: at the entry's first row that is not
-    before it or, if all are, behind the last one; at the beginning, if it has no row."""
-    there = 0
+    """Where a reader of the target goes on that has read all before ``offset``, by an entry with rows: at its first row
+    that is not before it or, if all are, behind the last one."""
+    there = entry.runs[0].target
     for run in entry.runs:
         there = run.target + min(max(0, offset - run.source), run.count)
         if offset < run.source + run.count:

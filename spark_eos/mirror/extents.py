@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Collection
+from collections.abc import Sequence
 
 import numpy as np
 
-from spark_eos.mirror.entries import extent
+from spark_eos.mirror.entries import Extent, extent
 
 _GONE = -1
-_FIELDS = 5
+_FIELDS = 7
 
 
 class Extents:
-    """Of one partition of the source, the entries of the map in the order of the map's log: 40 bytes for each."""
+    """Of one partition of the source, the entries of the map in the order of the map's log: 56 bytes for each."""
 
     def __init__(self) -> None:
         self._found = array("q")
@@ -23,49 +23,61 @@ class Extents:
     def add(self, at: int, first: int, value: bytes | None) -> None:
         """The record at offset ``at`` of the map's log. What has the same ``first`` takes the place of what came before
         it; None deletes it."""
-        end, rows, target = (_GONE, _GONE, "") if value is None else extent(first, value)
-        self._found.extend((first, end, rows, at, self._targets.setdefault(target, len(self._targets))))
+        found = Extent(_GONE, _GONE, _GONE, _GONE, "") if value is None else extent(first, value)
+        target = self._targets.setdefault(found.target_id, len(self._targets))
+        self._found.extend((first, found.end, found.rows, found.target_begin, found.target_end, target, at))
 
     def newest(self) -> Ranges | None:
         """What counts of all this; None, if there is nothing."""
         found = np.frombuffer(self._found, np.int64, len(self._found)).reshape(-1, _FIELDS)
         found = found[newest_of_each(found[:, 0])]
         found = found[found[:, 1] != _GONE]
-        ids = list(self._targets)
-        return Ranges(found[:, :-1], {ids[number] for number in np.unique(found[:, -1])}) if len(found) else None
+        return Ranges(found, list(self._targets)) if len(found) else None
 
 
 class Ranges:
-    """Ranges that are in the map, at least one: rows of (first offset, end, offset behind the last row or -1, place in
-    the map's log), by their first offsets.
+    """Ranges that are in the map, at least one: rows of (first offset, end, offset behind the last row or -1, the same
+    of the first and behind the last row in the target, number of the target's id, place in the map's log), by their
+    first offsets.
 
     ``doubled``: rows were mirrored more than once, as by a mirror that was started from the beginning again, so that
-    they are twice in the target. ``hole``: the first offsets of which the map has nothing, between two ranges.
-    ``targets``: the ids of the topics that the rows are in.
+    they are twice in the target. ``holes``: the offsets of which the map has nothing, each between two ranges.
+    ``targets``: the ids of the topics that the rows are in, each with the offset behind the last of them.
+    ``rowless``: no range has a row.
     """
 
-    def __init__(self, ranges: np.ndarray, targets: Collection[str]) -> None:
-        self._firsts, self._ends, rows, self._at = np.ascontiguousarray(ranges.T)
+    def __init__(self, ranges: np.ndarray, targets: Sequence[str]) -> None:
+        self._firsts, self._ends, rows, target_begins, target_ends, numbers, self._at = np.ascontiguousarray(ranges.T)
         self.begin, self.end = int(self._firsts[0]), int(self._ends.max())
-        self.doubled = bool((self._ends[:-1] > self._firsts[1:]).any())
-        gaps = np.flatnonzero(self._ends[:-1] < self._firsts[1:])
-        self.hole = (int(self._ends[gaps[0]]), int(self._firsts[gaps[0] + 1])) if len(gaps) else None
-        self.targets = frozenset(targets)
         self._filled = np.flatnonzero(rows != _GONE)
-        self._last_rows = rows[self._filled]
+        self._last_rows, self._numbers = rows[self._filled], numbers[self._filled]
+        self.rowless = not len(self._filled)
+        same = self._numbers[:-1] == self._numbers[1:]
+        # One mirror writes what it reads later behind what it has read before.
+        back = same & (target_ends[self._filled][:-1] > target_begins[self._filled][1:])
+        self.doubled = bool((self._ends[:-1] > self._firsts[1:]).any() or back.any())
+        gaps = np.flatnonzero(self._ends[:-1] < self._firsts[1:])
+        self.holes = tuple((int(self._ends[gap]), int(self._firsts[gap + 1])) for gap in gaps)
+        self.targets = {targets[n]: int(self._last_rows[self._numbers == n].max()) for n in np.unique(self._numbers)}
+        #: The number of filled ranges up to the last one that is not in the same topic as the one behind it.
+        self._mixed = int(np.flatnonzero(~same)[-1]) + 1 if not same.all() else 0
 
     def covers(self, offset: int) -> bool:
-        """Whether all that is before this position, and after the first range, has been mirrored up to it, once."""
+        """Whether all that is before this position, and after the first range, has been mirrored up to it, once; and
+        what comes behind it to one topic."""
         before = max(0, int(np.searchsorted(self._firsts, offset, "right")) - 1)
-        return not self.doubled and bool(self._firsts[before] <= offset <= self._ends[before])
+        there = bool(self._firsts[before] <= offset <= self._ends[before])
+        return there and not self.doubled and self._next(offset) >= self._mixed
 
     def place(self, offset: int) -> int:
         """The place in the map's log of the entry that says where a reader goes on, by `position_in`, which has read
-        everything before this position: one that is covered."""
-        if not len(self._filled):
-            return int(self._at[-1])
+        everything before this position: one that is covered, where there are rows."""
+        return int(self._at[self._filled[self._next(offset)]])
+
+    def _next(self, offset: int) -> int:
+        """Of the ranges with rows, the number of the first with rows from there on, or of the last one; 0 for none."""
         number = int(np.searchsorted(self._last_rows, offset, "right"))
-        return int(self._at[self._filled[min(number, len(self._filled) - 1)]])
+        return max(0, min(number, len(self._filled) - 1))
 
 
 def newest_of_each(firsts: np.ndarray) -> np.ndarray:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from spark_eos.errors import KafkaError, TopicError
 from spark_eos.kafka.admin.groups import active_members, commit_offsets, committed_offsets, delete_offsets
-from spark_eos.kafka.admin.topics import cluster_id, describe_topics
+from spark_eos.kafka.admin.topics import begin_offsets, cluster_id, describe_topics
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.mirror.map_topic import DEFAULT_MAP
 from spark_eos.mirror.origins import origins_from
@@ -49,7 +49,7 @@ class Mover:
            group's offsets for other topics stay.
 
         Raises KafkaError: EOS_GROUP_ACTIVE, EOS_GROUP_WITHOUT_OFFSETS, EOS_MIRROR_NOT_COVERED,
-        EOS_MIRROR_GROUP_HAS_OFFSETS, EOS_MIRROR_GROUP_MOVES, EOS_MIRROR_TARGET_RECREATED.
+        EOS_MIRROR_GROUP_HAS_OFFSETS, EOS_MIRROR_GROUP_MOVES, EOS_MIRROR_GROUP_BEHIND, EOS_MIRROR_TARGET_RECREATED.
         """
         self._check_empty(self.source, "source")
         committed = committed_offsets(self.source, self.group, None)
@@ -107,7 +107,18 @@ class Mover:
         for _ in retrying(wait_s):
             if not positions.look(wanted):
                 break
-        return tuple(Step(t, p, offset, positions.place(t, p, offset)) for (t, p), offset in wanted.items()), left
+        steps = tuple(Step(t, p, offset, positions.place(t, p, offset)) for (t, p), offset in wanted.items())
+        for (topic, p), (begin, end) in positions.holes(wanted).items():
+            raise KafkaError(
+                "EOS_MIRROR_NOT_COVERED",
+                f"Offsets {begin} to {end} of {topic}-{p} were never mirrored: consumer group {self.group}, which is "
+                f"at offset {wanted[topic, p]}, would miss them at the target.",
+                hint="Let the group read on at the source, up to the end of these at least; then move it.",
+                topic=topic,
+                partition=p,
+                offset=wanted[topic, p],
+            )
+        return steps, left
 
     def _check_targets(self, steps: Collection[Step], *, overwrite: bool) -> None:
         there = describe_topics(self.target, {step.place.topic for step in steps}, missing_ok=True)
@@ -120,6 +131,7 @@ class Mover:
                     hint="What the group has not read yet is not there. Mirror the topic again first.",
                     topic=place.topic,
                 )
+        self._check_whole(steps)
         numbers = {name: range(topic.partitions) for name, topic in there.items()}
         has = committed_offsets(self.target, self.group, numbers)
         unlike = [
@@ -135,6 +147,37 @@ class Mover:
                 "read rows once more, or never.",
                 group=self.group,
             )
+
+    def _check_whole(self, steps: Collection[Step]) -> None:
+        """Each topic goes to one, and what the group has not read is still there."""
+        places: dict[str, list[int]] = {}
+        for step in steps:
+            places.setdefault(step.place.topic, []).append(step.partition)
+        begins = begin_offsets(self.target, places)
+        into = {step.topic: step.place.topic for step in steps}
+        for step in steps:
+            place = step.place
+            if place.topic != into[step.topic]:
+                raise KafkaError(
+                    "EOS_MIRROR_NOT_COVERED",
+                    f"Partitions of {step.topic} were mirrored to different topics, {place.topic} and "
+                    f"{into[step.topic]}: no topic has all that consumer group {self.group} has not read.",
+                    hint="Let the group read on at the source.",
+                    topic=step.topic,
+                )
+            begin = begins[place.topic][step.partition]
+            if place.offset < begin:
+                raise KafkaError(
+                    "EOS_MIRROR_GROUP_BEHIND",
+                    f"Consumer group {self.group} would go on at offset {place.offset} of {place.topic}-"
+                    f"{step.partition}, which begins at offset {begin} by now: what it has not read has expired there.",
+                    hint="Nothing was changed. Let the group read on at the source if that has the rows; or give up "
+                    "what has expired, by moving its offset there forward with kafka-consumer-groups "
+                    "--reset-offsets, and try again.",
+                    group=self.group,
+                    topic=place.topic,
+                    partition=step.partition,
+                )
 
     def _moves(self) -> KafkaError:
         return KafkaError(

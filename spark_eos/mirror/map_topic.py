@@ -67,7 +67,11 @@ class MapPartition:
     def __iter__(self) -> Iterator[Row]:
         """All records, of each key the newest one last; one without a value deletes what has its key. Raises
         ConnectionFailed, KafkaError (EOS_MIRROR_MAP_UNREADABLE)."""
-        at = self._begin
+        return self.since(self._begin)
+
+    def since(self, offset: int) -> Iterator[Row]:
+        """As above, without the records before this offset."""
+        at = max(offset, self._begin)
         while at < self.end:
             found = self._fetch(at)
             yield from (row for row in found.rows if row[0] < self.end)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from spark_eos.errors import KafkaError
 from spark_eos.kafka.admin.topics import topic_partitions
@@ -30,16 +30,21 @@ _TRIES = 3
 
 @dataclass(frozen=True)
 class Translation:
-    """What the map has of one partition of the source: offsets ``begin`` to ``end``; ``doubled``, ``hole`` and
-    ``targets`` as of `Ranges`. ``positions``: where each offset that was asked for is in the target, None for those
-    that are not covered."""
+    """What the map has of one partition of the source: offsets ``begin`` to ``end``; ``doubled``, ``holes``,
+    ``targets`` and ``rowless`` as of `Ranges`. ``positions``: where each offset that was asked for is in the target,
+    None for those that are not covered, and for all where no range has a row."""
 
     begin: int
     end: int
     doubled: bool
     positions: Mapping[int, TargetPosition | None]
-    hole: tuple[int, int] | None = None
-    targets: frozenset[str] = frozenset()
+    holes: tuple[tuple[int, int], ...] = ()
+    targets: Mapping[str, int] = field(default_factory=dict)
+    rowless: bool = False
+
+    def reaches(self, offset: int) -> bool:
+        """Whether the map has all that is right before this position, if anything is."""
+        return self.begin <= offset <= self.end and not any(begin < offset < end for begin, end in self.holes)
 
 
 class OffsetMap:
@@ -123,14 +128,29 @@ def not_covered(topic: str, partition: int, offset: int, there: Sequence[Transla
     return KafkaError(
         "EOS_MIRROR_NOT_COVERED",
         f"Offset {offset} of {topic}-{partition} cannot be translated: the offset map has {spans}.",
-        hint="Its rows were mirrored more than once, as by a mirror that has begun anew: they are at two places in the "
-        "target, and it is not known which ones the group wants."
-        if any(found.doubled for found in there)
-        else "Beyond the end, wait for the mirror. Before the beginning, the rows were never mirrored. Where a topic "
-        "was recreated, give its id.",
+        hint=_why_not(there),
         topic=topic,
         partition=partition,
         offset=offset,
+    )
+
+
+def _why_not(there: Sequence[Translation]) -> str:
+    if any(found.doubled for found in there):
+        return (
+            "Its rows were mirrored more than once, as by a mirror that has begun anew: they are at two places in the "
+            "target, and it is not known which ones the group wants."
+        )
+    if any(len(found.targets) > 1 for found in there):
+        return (
+            "Its rows were mirrored to several topics, as by mirrors with different prefixes: from there on, none of "
+            "them has all. Let the group read on at the source."
+        )
+    if any(found.rowless for found in there):
+        return "No row of it was mirrored so far: wait for the first one."
+    return (
+        "Beyond the end, wait for the mirror. Before the beginning, the rows were never mirrored, or their entries are "
+        "gone, as the source has deleted them: then read on at the source. Where a topic was recreated, give its id."
     )
 
 
@@ -172,12 +192,14 @@ def _extents(part: MapPartition, places: Collection[bytes]) -> dict[bytes, Exten
 
 
 def _translation(part: MapPartition, ranges: Ranges, offsets: Collection[int]) -> Translation:
-    covered = {offset: ranges.place(offset) for offset in offsets if ranges.covers(offset)}
+    covered = {offset: ranges.place(offset) for offset in offsets if ranges.covers(offset) and not ranges.rowless}
     entries = {at: _entry(part, at) for at in sorted(set(covered.values()))}
     positions = {
         offset: position_in(entries[covered[offset]], offset) if offset in covered else None for offset in offsets
     }
-    return Translation(ranges.begin, ranges.end, ranges.doubled, positions, ranges.hole, ranges.targets)
+    return Translation(
+        ranges.begin, ranges.end, ranges.doubled, positions, ranges.holes, ranges.targets, ranges.rowless
+    )
 
 
 def _entry(part: MapPartition, at: int) -> MapEntry:

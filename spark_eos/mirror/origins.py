@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from confluent_kafka import Producer
 
-from spark_eos.errors import KafkaError
+from spark_eos import system
+from spark_eos.errors import ConnectionFailed, KafkaError
 from spark_eos.kafka.admin.topics import describe_topics, topic_partitions
 from spark_eos.kafka.config.librdkafka import librdkafka_config
 from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.log import logger
 from spark_eos.mirror.map_topic import ORIGINS, MapPartition
 
 _WRITE_S = 30.0
+#: Seconds for which a map's topic must be unknown to count as one that is not there.
+_UNKNOWN_S = 1.0
 #: How the key of an origin begins, as `write_origin` writes it.
 _KEY = b'{"origin":'
 
@@ -31,19 +36,51 @@ class Origin:
     chain: tuple[str, ...]
 
 
+class OriginsLog:
+    """All origins of a cluster, asked for again and again: of what was read before, only what is new is read."""
+
+    def __init__(self, kafka: KafkaProperties, map_topic: str) -> None:
+        self._kafka, self._topic = kafka, map_topic
+        self._id, self._end = "", 0
+        self._newest: dict[bytes, bytes | None] = {}
+        self._known: list[Origin] = []
+        self._asked_s = -math.inf
+
+    def read(self, unknown_s: float = _UNKNOWN_S) -> list[Origin]:
+        """What is there now. Where there is no topic, or no longer, what was known. ``unknown_s`` as of
+        `describe_topics`; errors as for `MapPartition`."""
+        self._asked_s = system.monotonic()
+        there = describe_topics(self._kafka, [self._topic], missing_ok=True, unknown_s=unknown_s).get(self._topic)
+        if there is None:
+            return self._known
+        part = MapPartition(self._kafka, self._topic, ORIGINS)
+        if there.id != self._id or part.end < self._end:
+            self._id, self._end, self._newest = there.id, 0, {}
+        rows = part.since(self._end)
+        # A map of one partition has its entries here, too.
+        self._newest |= {key: value for _, key, value in rows if key is not None and key.startswith(_KEY)}
+        self._end = part.end
+        self._known = [_origin(key, value) for key, value in self._newest.items() if value is not None]
+        return self._known
+
+    def lately(self, age_s: float) -> list[Origin]:
+        """What was read ``age_s`` seconds ago or later. Where no broker answers, what was known before."""
+        if system.monotonic() - self._asked_s >= age_s:
+            try:
+                return self.read(unknown_s=0)
+            except ConnectionFailed as error:
+                logger.warning("whether mirrors have begun that lead in a circle is not known now: %s", error.message)
+        return self._known
+
+
+def _origin(key: bytes, value: bytes) -> Origin:
+    place, fields = json.loads(key), json.loads(value)
+    return Origin(fields["target"], place["origin"], fields["source"], place["source"], tuple(fields["chain"]))
+
+
 def origins(kafka: KafkaProperties, map_topic: str) -> list[Origin]:
     """All of a cluster; none where nothing was ever mirrored to it. Errors as for `MapPartition`."""
-    if map_topic not in describe_topics(kafka, [map_topic], missing_ok=True):
-        return []
-    newest: dict[bytes, bytes | None] = {}
-    for _, key, value in MapPartition(kafka, map_topic, ORIGINS):
-        if key is not None and key.startswith(_KEY):  # a map of one partition has its entries here, too
-            newest[key] = value
-    found = [(json.loads(key), json.loads(value)) for key, value in newest.items() if value is not None]
-    return [
-        Origin(fields["target"], place["origin"], fields["source"], place["source"], tuple(fields["chain"]))
-        for place, fields in found
-    ]
+    return OriginsLog(kafka, map_topic).read()
 
 
 def origins_from(kafka: KafkaProperties, map_topic: str, cluster: str) -> list[Origin]:
@@ -53,9 +90,12 @@ def origins_from(kafka: KafkaProperties, map_topic: str, cluster: str) -> list[O
     return [origin for origin in origins(kafka, map_topic) if origin.chain[:1] == (cluster,)]
 
 
-def chain_of(known: Iterable[Origin], topic_id: str) -> tuple[str, ...]:
-    """Clusters that rows of this topic may come from, besides the one that it is on."""
-    return tuple(sorted({cluster for origin in known if origin.target_id == topic_id for cluster in origin.chain}))
+def chains_of(known: Iterable[Origin]) -> dict[str, tuple[str, ...]]:
+    """By the id of each topic that is mirrored to a cluster, the other clusters that its rows may come from."""
+    found: dict[str, set[str]] = {}
+    for origin in known:
+        found.setdefault(origin.target_id, set()).update(origin.chain)
+    return {topic_id: tuple(sorted(clusters)) for topic_id, clusters in found.items()}
 
 
 def write_origin(kafka: KafkaProperties, map_topic: str, origin: Origin) -> None:

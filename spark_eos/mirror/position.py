@@ -164,22 +164,25 @@ class MirrorLook:
                     raise unknown(r.topic, r.partition, why)
 
     def target(self, topic: str) -> str:
-        """The name of the one target of a topic. Raises TopicError if it is another topic by now, and KafkaError where
-        there is none, or more than one."""
+        """The name of the one target of a topic. Those that are gone do not count, if there is another one: it was
+        mirrored again, with another prefix. Raises TopicError if all are gone, and KafkaError where there are none, or
+        more than one is left."""
         found = {(o.target, o.target_id) for o in self.known if o.source_id == self.sources[topic].id}
-        if len(found) != 1:
+        left = [name for name, id_ in found if name in self.targets and self.targets[name].id == id_]
+        if not found or len(left) > 1:
             why = "it was mirrored to several topics" if found else "it was never mirrored, or recreated since"
             raise unknown(topic, None, why)
-        ((name, id_),) = found
-        if name not in self.targets or self.targets[name].id != id_:
+        if not left:
+            gone = min(name for name, _ in found)
             raise TopicError(
                 "EOS_MIRROR_TARGET_RECREATED",
-                f"The target topic {name} was deleted or recreated since {topic} was mirrored to it.",
+                f"The target topic {gone} was deleted or recreated since {topic} was mirrored to it.",
                 hint="What was mirrored is not there. To mirror all of it again, begin with a new checkpoint, "
-                "'startingOffsets' = earliest, and with another prefix or another topic for the offset map.",
-                topic=name,
+                "'startingOffsets' = earliest, another prefix, and another topic for the offset map, in all mirrors of "
+                "a chain.",
+                topic=gone,
             )
-        return name
+        return left[0]
 
     def unread(self) -> list[TopicPartition]:
         """Partitions of which neither the map nor the last decision has anything."""
@@ -207,9 +210,9 @@ class MirrorLook:
             return self._lost()[topic, partition]
         if found.doubled:
             raise unknown(topic, partition, "its rows were mirrored more than once")
-        if found.hole is not None:
-            raise unknown(topic, partition, "it has nothing of the offsets {} to {}".format(*found.hole))
-        if len(found.targets) > 1:
+        if found.holes:
+            raise unknown(topic, partition, "it has nothing of the offsets {} to {}".format(*found.holes[0]))
+        if set(found.targets) - {self.targets[self.target(topic)].id}:
             raise unknown(topic, partition, "it was mirrored to several topics")
         return found.end
 

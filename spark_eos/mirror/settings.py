@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from spark_eos.errors import TopicError
@@ -27,6 +28,9 @@ CHANGED = {
     "message.timestamp.after.max.ms": _ANY_TIME,
 }
 
+#: How the names of settings end whose values are numbers.
+_NUMBERS = (".ms", ".bytes")
+
 
 def wanted(source: Mapping[str, str], overrides: Mapping[str, str]) -> dict[str, str]:
     """What to make a target with. ``source``: the settings of the source topic; ``overrides``: the user's."""
@@ -41,9 +45,21 @@ def check(topic: str, source: Mapping[str, str], target: Mapping[str, str]) -> N
     if "compact" in target.get("cleanup.policy", "") and "compact" not in source.get("cleanup.policy", ""):
         why = "rows without a key would be refused, and of others only the newest kept"
         raise _unfit(topic, "cleanup.policy", target["cleanup.policy"], source.get("cleanup.policy", "delete"), why)
+    check_numbers(topic, {name: value for name, value in target.items() if name == "max.message.bytes"})
     ours, theirs = (int(of.get("max.message.bytes", 0)) for of in (target, source))
     if ours < theirs:
         raise _unfit(topic, "max.message.bytes", str(ours), f"at least {theirs}", "the source may hold larger batches")
+
+
+def not_numbers(settings: Mapping[str, str]) -> list[str]:
+    """The names of settings that take a whole number, and have none."""
+    return [name for name, value in settings.items() if name.endswith(_NUMBERS) and not re.fullmatch(r"-?\d+", value)]
+
+
+def check_numbers(topic: str, overrides: Mapping[str, str]) -> None:
+    """Raises TopicError (EOS_MIRROR_TARGET_SETTINGS) for the first of `not_numbers`."""
+    for name in not_numbers(overrides):
+        raise _unfit(topic, name, overrides[name], "a whole number", "brokers would refuse it")
 
 
 def _unfit(topic: str, setting: str, has: str, needed: str, why: str) -> TopicError:

@@ -10,6 +10,7 @@ from pyspark.sql.streaming import StreamingQuery
 from spark_eos.direct.checks import check_trigger, checked_ends
 from spark_eos.direct.start import started
 from spark_eos.kafka.admin.topics import cluster_id
+from spark_eos.mirror.beginning import check_beginning, is_new
 from spark_eos.mirror.plan import MirrorPlan, Targets
 from spark_eos.mirror.source import MirrorDataSource
 from spark_eos.mirror.topics import TargetTopics, check_not_to_itself
@@ -41,4 +42,6 @@ def mirror(
     plan = MirrorPlan(reads, writes, ends.cluster, None, True, targets, cluster_id(writes.kafka))
     check_not_to_itself(plan)
     TargetTopics(plan).check(TopicWatch(reads.kafka, reads.selection).topics().partitions)
+    if is_new(checkpoint, writes.storage):
+        check_beginning(plan)
     return started(spark, plan, MirrorDataSource, checkpoint, trigger, name)

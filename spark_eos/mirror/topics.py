@@ -5,6 +5,7 @@ would go in circles, or be refused, changed or deleted. On the driver.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
 
 from spark_eos.errors import OptionError, TopicError
 from spark_eos.kafka.admin.configs import add_partitions, create_topic, topic_config
@@ -12,12 +13,15 @@ from spark_eos.kafka.admin.topics import Topic, describe_topics
 from spark_eos.kafka.codes import OK, Code, name_of
 from spark_eos.mirror import settings
 from spark_eos.mirror.map_topic import make_map, not_made
-from spark_eos.mirror.origins import Origin, chain_of, origins, write_origin
+from spark_eos.mirror.origins import Origin, OriginsLog, chains_of, origins, write_origin
 from spark_eos.mirror.plan import MirrorPlan
 from spark_eos.options.selection import LEDGERS
 from spark_eos.retry import retrying
+from spark_eos.source.losses import HIDDEN_S
 
 _VISIBLE_S = 15.0
+#: How often a running mirror asks whether topics of its source have become copies, or copies of copies from elsewhere.
+_ORIGINS_S = 10.0
 
 
 def check_not_to_itself(plan: MirrorPlan) -> None:
@@ -31,24 +35,42 @@ def check_not_to_itself(plan: MirrorPlan) -> None:
         )
 
 
+@dataclass(frozen=True)
+class _Ready:
+    """A topic whose target is prepared: the topic as it was then, the clusters that its rows came from, and the id of
+    its target."""
+
+    topic: Topic
+    chain: tuple[str, ...]
+    target_id: str
+
+
 class TargetTopics:
-    """Remembers what it has checked and prepared: a topic is looked at when it is new to the mirror, when its id or its
-    number of partitions changes, and when its first rows are read. A mirror notes the origin of a topic before its
-    first row: so where there are rows of one, its origin is known."""
+    """Remembers what it has checked and prepared: a topic is looked at when it is new to the mirror, when its first
+    rows are read, and when its id, its number of partitions, its target or what it comes from changes. A mirror notes
+    the origin of a topic before its first row: so where there are rows of one, its origin is known. What that one comes
+    from may change later, as mirrors begin."""
 
     def __init__(self, plan: MirrorPlan) -> None:
         self._plan, self._source, self._target = plan, plan.source.kafka, plan.sink.kafka
+        self._origins = OriginsLog(self._source, plan.targets.map)
+        self._chains: dict[str, tuple[str, ...]] = {}
         self._checked: set[tuple[str, bool]] = set()
-        self._ready: dict[tuple[str, bool], Topic] = {}
+        self._ready: dict[tuple[str, bool], _Ready] = {}
 
     def check(self, names: Iterable[str]) -> None:
-        """Refuse sources that must not be mirrored. Raises TopicError (EOS_MIRROR_TOPIC_REFUSED, EOS_MIRROR_CIRCLE)."""
+        """Refuse sources that must not be mirrored, and settings that no target can have. Raises TopicError
+        (EOS_MIRROR_TOPIC_REFUSED, EOS_MIRROR_CIRCLE, EOS_MIRROR_TARGET_SETTINGS)."""
         found = describe_topics(self._source, names, missing_ok=True)
         self._check_kind(found)
-        self._check_circles(self._chains(found))
+        for name in found:
+            settings.check_numbers(self._plan.target(name), self._plan.targets.settings)
+        self._learn(self._origins.read())
+        self._check_circles(found)
 
     def check_planned(self, names: Iterable[str], read: Collection[str]) -> None:
         """As `check`, for topics of a micro-batch that is planned and not logged yet. ``read``: those that it reads."""
+        self._learn(self._origins.lately(_ORIGINS_S))
         new = {(name, name in read) for name in names if (name, True) not in self._checked} - self._checked
         if new:
             self.check({name for name, _ in new})
@@ -57,7 +79,8 @@ class TargetTopics:
     def circles(self, names: Iterable[str]) -> set[str]:
         """Those of these topics of the source whose rows come from the target's cluster."""
         found = describe_topics(self._source, names, missing_ok=True)
-        return {name for name, chain in self._chains(found).items() if self._plan.target_cluster in chain}
+        self._learn(self._origins.read())
+        return {name for name, topic in found.items() if self._plan.target_cluster in self._chain(topic)}
 
     def prepare(self, followed: Iterable[str], read: Collection[str]) -> None:
         """Prepare the targets of topics: of those that the mirror follows, and of those that a micro-batch reads.
@@ -68,33 +91,56 @@ class TargetTopics:
         """
         followed = set(followed)
         found = describe_topics(self._source, followed | set(read), missing_ok=True)
-        new = {name: topic for name, topic in found.items() if not self._is_ready(name, topic, read)}
+        self._learn(self._origins.lately(_ORIGINS_S))
+        new = self._not_ready(found, read)
         if not new:
             return
         self._check_kind(new)
-        chains = self._chains(new)
-        self._check_circles({name: chain for name, chain in chains.items() if name in followed})
+        self._learn(self._origins.read())
+        self._check_circles({name: topic for name, topic in new.items() if name in followed})
         make_map(self._target, self._plan.targets.map, self._plan.targets.replication)
         known = origins(self._target, self._plan.targets.map)
         there = self._there({self._plan.target(name) for name in new}, known)
         for name, topic in new.items():
             self._check_same(name, topic, there.get(self._plan.target(name)), known)
             made = self._make(name, topic.partitions, there.get(self._plan.target(name)))
-            chain = (self._plan.cluster, *(one for one in chains[name] if one != self._plan.cluster))
+            chain = (self._plan.cluster, *(one for one in self._chain(topic) if one != self._plan.cluster))
             origin = Origin(self._plan.target(name), made.id, name, topic.id, chain)
             if origin not in known:
                 write_origin(self._target, self._plan.targets.map, origin)
-            self._ready[name, name in read] = topic
+            self._ready[name, name in read] = _Ready(topic, self._chain(topic), made.id)
 
-    def _is_ready(self, name: str, topic: Topic, read: Collection[str]) -> bool:
-        return topic in (self._ready.get((name, True)), self._ready.get((name, name in read)))
+    def _learn(self, known: Iterable[Origin]) -> None:
+        """What topics of the source come from. Where that has changed, all of them are checked again."""
+        chains = chains_of(known)
+        if chains != self._chains:
+            self._chains = chains
+            self._checked.clear()
+
+    def _chain(self, topic: Topic) -> tuple[str, ...]:
+        """The clusters that the rows of a topic of the source come from."""
+        return self._chains.get(topic.id, ())
+
+    def _not_ready(self, found: Mapping[str, Topic], read: Collection[str]) -> dict[str, Topic]:
+        """Those of these topics that were not prepared as they are now, or whose targets are no longer there."""
+        ids: dict[str, str] = {}
+        for name, topic in found.items():
+            for ready in (self._ready.get((name, True)), self._ready.get((name, name in read))):
+                if ready is not None and (ready.topic, ready.chain) == (topic, self._chain(topic)):
+                    ids[name] = ready.target_id
+        there = describe_topics(self._target, {self._plan.target(name) for name in ids}, missing_ok=True)
+        return {
+            name: topic
+            for name, topic in found.items()
+            if (target := there.get(self._plan.target(name))) is None or target.id != ids.get(name)
+        }
 
     def _there(self, targets: set[str], known: Collection[Origin]) -> dict[str, Topic]:
         """Those that are there. One that is made now may be missing at the first look, as the controller knows better;
-        not so one that was there before."""
+        not so one that was there before, which is hidden at the most."""
         found = describe_topics(self._target, targets, missing_ok=True, unknown_s=0)
         before = {origin.target for origin in known} & targets - found.keys()
-        return found | describe_topics(self._target, before, missing_ok=True)
+        return found | describe_topics(self._target, before, missing_ok=True, unknown_s=HIDDEN_S)
 
     def _check_kind(self, found: Mapping[str, Topic]) -> None:
         own = {self._plan.sink.ledger_topic, self._plan.targets.map}
@@ -106,15 +152,18 @@ class TargetTopics:
                     hint="Leave it out.",
                     topic=name,
                 )
+            target = self._plan.target(name)
+            if target.startswith(LEDGERS) or target in own:
+                raise TopicError(
+                    "EOS_MIRROR_TOPIC_REFUSED",
+                    f"Topic {name} would be mirrored to {target}, the name of a ledger or an offset map.",
+                    hint="Leave it out, or take another prefix.",
+                    topic=name,
+                )
 
-    def _chains(self, found: Mapping[str, Topic]) -> dict[str, tuple[str, ...]]:
-        """The clusters that the rows of each topic come from."""
-        known = origins(self._source, self._plan.targets.map)
-        return {name: chain_of(known, topic.id) for name, topic in found.items()}
-
-    def _check_circles(self, chains: Mapping[str, tuple[str, ...]]) -> None:
-        for name, chain in chains.items():
-            if self._plan.target_cluster in chain:
+    def _check_circles(self, found: Mapping[str, Topic]) -> None:
+        for name, topic in found.items():
+            if self._plan.target_cluster in self._chain(topic):
                 raise TopicError(
                     "EOS_MIRROR_CIRCLE",
                     f"Topic {name} is itself mirrored from cluster {self._plan.target_cluster}, to which it would be "
@@ -133,8 +182,8 @@ class TargetTopics:
                 "EOS_MIRROR_TARGET_RECREATED",
                 f"The target topic {target} was deleted{'' if there is None else ' and recreated'} since rows of "
                 f"{name} were mirrored to it: they are no longer there.",
-                hint="To mirror them again, begin with a new checkpoint, which reads from 'startingOffsets' on, and "
-                "with another prefix or another topic for the offset map.",
+                hint="To mirror all of it again, begin with a new checkpoint, 'startingOffsets' = earliest, another "
+                "prefix, and another topic for the offset map, in all mirrors of a chain.",
                 topic=target,
             )
 

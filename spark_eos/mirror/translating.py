@@ -50,7 +50,7 @@ def translated(
 
 @dataclass(frozen=True)
 class Start:
-    """Where a reader of the target goes on, if the partition of the map called ``number`` has nothing of the source's
+    """Where a reader of the target goes on, if the partition of the map called ``number`` has no row of the source's
     partition up to ``map_end``."""
 
     place: TargetPosition
@@ -84,10 +84,23 @@ class Positions:
     def look(self, wanted: Mapping[TopicPartition, int]) -> list[TopicPartition]:
         """Look for what is not known yet; what the map may still come to cover."""
         lacking = self._read(wanted)
-        idle = {place: wanted[place] for place in lacking if self._found[place] is None and place not in self._starts}
+        idle = {place: wanted[place] for place in lacking if place not in self._starts and self._has_no_row(place)}
         new = self._begun(idle)
         self._starts |= new
         return self._read(wanted) if new else lacking
+
+    def holes(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, tuple[int, int]]:
+        """Of what was looked for, where the source has offsets behind the position that were never mirrored, and others
+        behind them were: the first such gap of each partition."""
+        gaps = {
+            place: [hole for hole in found.holes if hole[1] > wanted[place]]
+            for place, found in self._found.items()
+            if found is not None and place in wanted
+        }
+        gaps = {place: holes for place, holes in gaps.items() if holes}
+        begins = begin_offsets(self.source, _by_topic(gaps)) if gaps else {}
+        there = {(t, p): [hole for hole in holes if hole[1] > begins[t][p]] for (t, p), holes in gaps.items()}
+        return {place: holes[0] for place, holes in there.items() if holes}
 
     def place(self, topic: str, partition: int, offset: int) -> TargetPosition:
         """Of what was looked for. Raises KafkaError (EOS_MIRROR_NOT_COVERED)."""
@@ -106,21 +119,27 @@ class Positions:
         for (topic, p), offset in left.items():
             found = self._found[topic, p] = map_.of(ids.get(topic, ""), p)
             start = self._starts.get((topic, p))
-            if found is not None and offset <= found.end:
+            if found is not None and offset <= found.end and not found.rowless:
                 self._known[topic, p] = found.positions[offset]
-            elif found is None and start is not None and map_.ends[start.number] >= start.map_end:
+            elif self._has_no_row((topic, p)) and start is not None and map_.ends[start.number] >= start.map_end:
                 self._known[topic, p] = start.place
             else:
                 lacking.append((topic, p))
         return lacking
 
+    def _has_no_row(self, place: TopicPartition) -> bool:
+        found = self._found[place]
+        return found is None or found.rowless
+
     def _begun(self, idle: Mapping[TopicPartition, int]) -> dict[TopicPartition, Start]:
-        """Where partitions begin that are empty at this offset, and that a mirror follows: it has made their targets.
+        """Where partitions begin that have no row before this offset, and that a mirror follows: it has made their
+        targets. They are empty, or all that the map has up to there are ranges without rows.
 
         That is the end of the target's partition, by three looks in this order. (1) That end, as far as it is stable.
-        (2) The source ends at this offset: so what is before (1) in the target was before the offset in the source,
-        and what comes later is not before (1). (3) The end of the map's partition: a transaction that is open at (1),
-        and may have rows of before the offset, has its entries before (3); they are seen when it is stable up to there.
+        (2) The source ends at this offset, or the map has no row: so what is before (1) in the target is no row from
+        behind the offset in the source, and what comes later is not before (1). (3) The end of the map's partition: a
+        transaction that is open at (1), and may have rows of before the offset, has its entries before (3); they are
+        seen when it is stable up to there.
         """
         targets = self._targets({topic for topic, _ in idle if topic in self.topics})
         here = {(t, p): o for (t, p), o in idle.items() if t in targets and p < targets[t].partitions}
@@ -139,11 +158,12 @@ class Positions:
         return starts
 
     def _empty(self, idle: Mapping[TopicPartition, int]) -> list[TopicPartition]:
-        """Those whose logs, in the source, begin and end at this offset."""
-        there = [(t, p) for t, p in idle if p < self.topics[t].partitions]
+        """Those whose logs, in the source, begin and end at this offset, and those up to which the map has no row."""
+        rowless = [place for place in idle if (found := self._found[place]) is not None and found.reaches(idle[place])]
+        there = [(t, p) for t, p in idle if p < self.topics[t].partitions and (t, p) not in rowless]
         begins = begin_offsets(self.source, _by_topic(there))
         ends = end_offsets(self.source, _by_topic(there), "read_uncommitted")
-        return [(t, p) for t, p in there if begins[t][p] == ends[t][p] == idle[t, p]]
+        return rowless + [(t, p) for t, p in there if begins[t][p] == ends[t][p] == idle[t, p]]
 
     def _targets(self, topics: Collection[str]) -> dict[str, _Target]:
         """Of each topic the target, if there is just one that is what the mirror has made."""

@@ -17,7 +17,7 @@ from spark_eos.kafka.admin.topics import begin_offsets, cluster_id, describe_top
 from spark_eos.kafka.config.librdkafka import librdkafka_config
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.log import logger
-from spark_eos.mirror.entries import SourcePartition, extent, key_of, place_of, split_key
+from spark_eos.mirror.entries import SourcePartition, extent, has_rows, key_of, place_of, split_key
 from spark_eos.mirror.extents import newest_of_each
 from spark_eos.mirror.map_topic import MapPartition
 from spark_eos.mirror.origins import origins_from
@@ -41,9 +41,11 @@ def _never() -> bool:
 def trim(source: KafkaProperties, target: KafkaProperties, map_topic: str, stopped: Callable[[], bool] = _never) -> int:
     """Delete the entries of ranges that end where the source's log starts, or before; their number.
 
-    The newest entry of each partition stays: it says how far the mirror is. So do those of topics that are gone. One
-    partition of the map is read after the other, in any order, and of its entries only those that are deleted are kept,
-    16 bytes for each. May be repeated, and ``stopped``. Raises TopicError, ConnectionFailed, KafkaError.
+    The newest entry of each partition stays: it says how far the mirror is. So does the newest one of these that has
+    rows, with all behind it, if no later one has: it says where a reader goes on who has read them all. And so do those
+    of topics that are gone. One partition of the map is read after the other, in any order, and of its entries only
+    those that are deleted are kept, 24 bytes for each. May be repeated, and ``stopped``. Raises TopicError,
+    ConnectionFailed, KafkaError.
     """
     begins = _begins(source, target, map_topic)
     count = topic_partitions(target, [map_topic])[map_topic]
@@ -74,27 +76,36 @@ def _begins(source: KafkaProperties, target: KafkaProperties, map_topic: str) ->
 
 @dataclass
 class _Old:
-    """The entries of one partition that begin before ``begin``, in the order of the map's log, and the ``last`` one."""
+    """The entries of one partition that begin before ``begin``, in the order of the map's log, and the ``last`` one.
+    ``goes_on``: one that begins later has rows."""
 
     begin: int
     last: int = _GONE
+    goes_on: bool = False
     fields: array[int] = field(default_factory=lambda: array("q"))
 
     def add(self, first: int, value: bytes | None) -> None:
         if value is not None:
             self.last = max(self.last, first)
         if first < self.begin:
-            self.fields.extend((first, _GONE if value is None else extent(first, value)[0]))
+            found = None if value is None else extent(first, value)
+            self.fields.extend((first, _GONE, _GONE) if found is None else (first, found.end, found.rows))
+        elif value is not None:
+            self.goes_on = self.goes_on or has_rows(value)
 
     def passed(self) -> np.ndarray:
         """The first offsets of those to delete."""
-        found = np.frombuffer(self.fields, np.int64, len(self.fields)).reshape(-1, 2)
+        found = np.frombuffer(self.fields, np.int64, len(self.fields)).reshape(-1, 3)
         found = found[newest_of_each(found[:, 0])]
         found = found[found[:, 1] != _GONE]
         if self.last < self.begin:  # so that it is among these
             self.last = int(found[-1, 0]) if len(found) else _GONE
-        passed: np.ndarray = found[(found[:, 1] <= self.begin) & (found[:, 0] != self.last), 0]
-        return passed
+        passed = found[(found[:, 1] <= self.begin) & (found[:, 0] != self.last)]
+        filled = np.flatnonzero(passed[:, 2] != _GONE)
+        if len(filled) and not self.goes_on and (found[found[:, 0] == self.last, 2] == _GONE).all():
+            passed = passed[: filled[-1]]
+        firsts: np.ndarray = passed[:, 0]
+        return firsts
 
 
 def _passed(part: MapPartition, begins: Mapping[bytes, int], stopped: Callable[[], bool]) -> Iterator[bytes]:

@@ -97,8 +97,7 @@ class Cluster:
         self.first_epoch, self._double_fence = first_epoch, double_fence
         self._slots: dict[str, _Slot] = {}
         self._next_producer_id = 1000
-        self.ledgers_lost = self.ledger_told_ms = 0
-        self.lists_by_pattern = True  # as brokers do since Kafka 4.1
+        self.ledgers_lost, self.ledger_told_ms, self.lists_by_pattern = 0, 0, True  # the latter since Kafka 4.1
         self.transaction_version = 2  # the finalized feature: what clients go by
         self._away: dict[int, tuple[int, int]] = {}
         self.logs: dict[Place, PartitionLog] = {}

@@ -22,11 +22,12 @@ and all that was sent after it must be answered, too. Else the attempt fails.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable
 from dataclasses import astuple
 
 from spark_eos import system
-from spark_eos.errors import EosError
+from spark_eos.errors import ConnectionFailed, EosError
 from spark_eos.kafka.codes import LEADER_MOVED, NOT_APPENDED, OK, PRODUCE_RETRIES, REFUSED_FOR_GOOD, Code
 from spark_eos.kafka.config.handshake import silence_seconds
 from spark_eos.kafka.config.properties import KafkaProperties
@@ -48,6 +49,8 @@ _TRIES = 3
 #: The share of a request's timeout that a broker gives its replicas.
 _REPLICAS_SHARE = 0.6
 _SETTLE_S = 5.0
+#: For how long no broker may say who leads a partition.
+_UNHEARD_S = 60.0
 _ABORT_S = 10.0
 #: Seconds for which a leader may not know its partition, as when it has just started.
 _UNKNOWN_PLACE_S = 30.0
@@ -76,6 +79,7 @@ class Sender:
         self._client = broker_client(kafka)
         self._name = transactional_id
         self._timeout_s = timeout_s
+        self._unheard_since = math.inf
         self._silence_s = min(silence_seconds(kafka), silence_s or timeout_s / _TRIES)
         self._version = FENCING_END
         self._additions: Additions | None = None
@@ -211,10 +215,23 @@ class Sender:
             queue.awaited += 1
         self._requests[connection.node, number] = list(batches.values())
 
+    def _leader(self, place: TopicPartition, now: float) -> int | None:
+        """None where it has none now, or nobody tells. Raises ConnectionFailed where nobody has told for long: brokers
+        that are restarted one by one do, and whoever begins a transaction would not wait longer either."""
+        try:
+            found = self._client.leaders([place])[0].get(place)
+        except ConnectionFailed:
+            self._unheard_since = min(self._unheard_since, now)
+            if system.monotonic() - self._unheard_since > _UNHEARD_S:
+                raise
+            return None
+        self._unheard_since = math.inf
+        return found
+
     def _find_node(self, queue: PartitionQueue, now: float) -> bool:
         """Whether the partition's leader is known and connected; it does not change while responses are awaited."""
         if not queue.awaited:
-            node = self._client.leader(*queue.place)
+            node = self._leader(queue.place, now)
             if node is None:
                 self._turn([queue], now)
                 return False

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from confluent_kafka.admin import NewPartitions, NewTopic
 
 from spark_eos.devcluster import DevCluster
 from spark_eos.errors import EosError
+from spark_eos.kafka.admin.topics import describe_topics
+from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.mirror.map_topic import make_map
+from spark_eos.mirror.origins import Origin, origins, write_origin
 from tests.support.arming import armed
 from tests.support.direct_queries import copied
 from tests.support.kafka_view import KafkaView
 from tests.support.kafka_view import write as put
-from tests.support.mirrors import Mirror, check_same, seen
+from tests.support.mirrors import Mirror, check_same, cluster_of, seen
 from tests.support.sink_queries import SECONDS, ended_by
 from tests.support.waiting import wait_for
 
@@ -69,6 +75,47 @@ def test_a_running_mirror_follows_what_appears(mirror, topic, write, admin, othe
     copies.run()
     check_same(copies, name, new)
     assert f"live.{name}-back.its-own" not in there.admin.list_topics(timeout=30).topics
+
+
+def test_a_topic_that_becomes_a_copy_while_it_is_mirrored(mirror, topic, there):
+    """What it comes from is passed on, for whoever mirrors the target; and it stops where that is the target itself."""
+    name = topic(1, retention_ms=-1)
+    copies = mirror(name, prefix="grows.")
+    copies.trigger = RUNNING
+    query = copies.start()
+    here, map_ = KafkaProperties({"bootstrap.servers": copies.here.bootstrap_servers}), copies.targets.map
+
+    def fed() -> bool:
+        put(copies.here.bootstrap_servers, name, [(0, "row")])
+        return True
+
+    def chain() -> tuple[str, ...]:
+        return next((o.chain for o in origins(copies.kafka, map_) if o.source == name), ())
+
+    wait_for(lambda: fed() and len(chain()) == 1, "its origin", SECONDS)
+    make_map(here, map_, 1)
+    of_c = Origin(name, describe_topics(here, [name])[name].id, "x", "x-id", ("c",))
+    write_origin(here, map_, of_c)
+    wait_for(lambda: fed() and chain() == (cluster_of(copies.here), "c"), "the longer chain", SECONDS)
+    write_origin(here, map_, replace(of_c, chain=("c", cluster_of(there))))
+    wait_for(lambda: fed() and not query.isActive, "its end", SECONDS)
+    ended_by(query, "EOS_MIRROR_CIRCLE")
+
+
+def test_a_target_that_is_created_anew_while_the_mirror_runs(mirror, topic, write, there):
+    """The next micro-batch writes nothing to it, as it lacks what was mirrored before."""
+    name = topic(1, retention_ms=-1)
+    write(name, b"row")
+    copies = mirror(name, prefix="anew.")
+    copies.trigger = RUNNING
+    query, target = copies.start(), f"anew.{name}"
+    until_there(there, target, 1)
+    there.admin.delete_topics([target])[target].result()
+    wait_for(lambda: target not in there.admin.list_topics(timeout=30).topics, "the end of the topic")
+    make(there, target)
+    write(name, b"more")
+    ended_by(query, "EOS_MIRROR_TARGET_RECREATED")
+    assert there.rows(target) == []
 
 
 def make(view: KafkaView, name: str) -> None:

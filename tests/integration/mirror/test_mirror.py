@@ -79,8 +79,8 @@ def test_ranges_without_a_row_are_in_the_map(mirror, topic, transactions, there,
     query = copies.run()
     end = view.ends(name, committed=True)[name, 0]
     assert end == 2
-    place = copies.map(name, {0: [end]}).translate(name, 0, end)
-    assert (place.topic, place.partition, place.offset) == (name, 0, 0)
+    (entry,) = copies.entries()
+    assert copies.map(name, {0: [end]}).of(entry.source.topic_id, 0).reaches(end)
     assert seen(there, name) == []
     assert not there.open_transactions(query)
 

@@ -279,6 +279,20 @@ def test_a_row_whose_entry_is_not_visible_yet(idle, there):
     assert {step.partition: step.place.offset for step in moved.steps} == {0: 1, 1: 3}
 
 
+def test_a_partition_of_which_no_row_was_mirrored(mirror, topic, transactions, view, there):
+    """Only aborted ones: the group goes on behind what others have written to the target."""
+    name = topic(1, retention_ms=-1)
+    transactions.abort(name, "aborted")
+    copies = mirror(name)
+    copies.run()
+    put(there.bootstrap_servers, name, [(0, "another's")], commit=True)
+    group = Group(name)
+    group.commit(view, name, {0: view.ends(name, committed=True)[name, 0]})
+    (step,) = mover(copies, group).move(apply=True).steps
+    assert step.place.offset == there.ends(name, committed=True)[name, 0] > 0
+    assert there.group(group.name, name) == {(name, 0): step.place.offset}
+
+
 def test_rows_before_the_mirror_began(mirror, topic, write, view):
     """Nothing of a partition was mirrored, but it has rows which the group has not read: they never will be."""
     name = topic(2, retention_ms=-1)

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from types import SimpleNamespace
 
 import pytest
 
-from spark_eos.errors import EosError, KafkaError, TopicError
+from spark_eos.errors import KafkaError, TopicError
 from spark_eos.kafka.codes import OK, Code
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.ports.ledger_reader import Fetched
-from spark_eos.mirror import groups, map_topic, origins, task
-from spark_eos.mirror.entries import SourcePartition, TargetPosition
-from spark_eos.mirror.groups import Mover
-from spark_eos.mirror.offset_map import OffsetMap, Translation
+from spark_eos.mirror import map_topic, origins, task
 from spark_eos.mirror.origins import Origin
 
 KAFKA = KafkaProperties({"bootstrap.servers": "127.0.0.1:1"})
@@ -64,20 +60,3 @@ def test_a_target_that_changes_while_a_task_writes(monkeypatch):
     parts._producer = SimpleNamespace(flush=lambda: None)
     with pytest.raises(KafkaError, match="EOS_MIRROR_TARGET_CHANGED"):
         list(parts.of([SimpleNamespace(topic="in")]))
-
-
-def test_a_group_that_commits_meanwhile(monkeypatch):
-    """What it commits after it was looked at would be read twice: nothing is committed for it at the target."""
-    offsets: Iterator[int] = iter([3, 4])
-    there = Translation(0, 9, doubled=False, positions={3: TargetPosition("out", "o", 0, 3)})
-    map_ = OffsetMap("c", {SourcePartition("c", "id", 0): there}, {}, {})
-    monkeypatch.setattr(groups, "active_members", lambda *_, **__: [])
-    monkeypatch.setattr(groups, "cluster_id", lambda _: "c")
-    topics = {"in": SimpleNamespace(id="id", partitions=1), "out": SimpleNamespace(id="o", partitions=1)}
-    monkeypatch.setattr(groups, "describe_topics", lambda *_, **__: topics)
-    monkeypatch.setattr(groups, "origins_from", lambda *_: [Origin("out", "o", "in", "id", ("c",))])
-    monkeypatch.setattr(OffsetMap, "read", lambda *_, **__: map_)
-    monkeypatch.setattr(groups, "committed_offsets", lambda _, __, places: {} if places else {"in": {0: next(offsets)}})
-    monkeypatch.setattr(groups, "commit_offsets", lambda *_: pytest.fail("committed"))
-    with pytest.raises(EosError, match="EOS_MIRROR_GROUP_MOVES"):
-        Mover("g", KAFKA, KAFKA).move(apply=True)

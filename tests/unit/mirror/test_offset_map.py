@@ -43,8 +43,10 @@ class WholeMap:
 
     def __init__(self, entries: Iterable[MapEntry]) -> None:
         self.entries = sorted(entries, key=lambda entry: entry.first)
-        self.doubled = any(one.end > after.first for one, after in pairwise(self.entries))
         self.runs = [(run, entry) for entry in self.entries for run in entry.runs]
+        self.doubled = any(one.end > after.first for one, after in pairwise(self.entries)) or any(
+            one.target + one.count > after.target for (one, _), (after, _) in pairwise(self.runs)
+        )
 
     @classmethod
     def of(cls, log: MapLog, source: SourcePartition) -> WholeMap:
@@ -63,10 +65,10 @@ class WholeMap:
         for run, entry in self.runs:
             if offset < run.source + run.count:
                 return _place(entry, run.target + max(0, offset - run.source))
-        if self.runs:
-            run, entry = self.runs[-1]
-            return _place(entry, run.target + run.count)
-        return _place(self.entries[-1], 0)
+        if not self.runs:
+            return None
+        run, entry = self.runs[-1]
+        return _place(entry, run.target + run.count)
 
 
 def _place(entry: MapEntry, offset: int) -> TargetPosition:
@@ -89,17 +91,24 @@ def ranges(draw: st.DrawFn, source: SourcePartition, at: int, target: int) -> li
     return found
 
 
+def _moved(entry: MapEntry, by: int) -> MapEntry:
+    runs = tuple(OffsetRun(run.source, run.target + by, run.count) for run in entry.runs)
+    return MapEntry(entry.source, "in", entry.first, entry.end, "out", "out-id", runs)
+
+
 @st.composite
 def logs(draw: st.DrawFn) -> MapLog:
     """What a mirror writes, with what else happens: repairs, trimming, mirrors that begin anew, other partitions."""
     log = MapLog(draw(st.sampled_from([1, 2, 9])))
     mine = draw(ranges(HERE, draw(st.integers(0, 5)), 0))
     log.write(*draw(ranges(SourcePartition(CLUSTER, "id", 4), 0, 0)))
-    for number, entry in enumerate(mine):
-        log.write(entry)
-        if draw(st.integers(0, 5)) == 0:  # a repair: the same range again, elsewhere in the target
-            moved = tuple(OffsetRun(run.source, run.target + 100 * number + 100, run.count) for run in entry.runs)
-            mine[number] = MapEntry(HERE, "in", entry.first, entry.end, "out", "out-id", moved)
+    lost = 0
+    for number, planned in enumerate(mine):
+        mine[number] = _moved(planned, lost)
+        log.write(mine[number])
+        if draw(st.integers(0, 5)) == 0:  # a repair: the same range again, behind what was lost in the target
+            lost += 10
+            mine[number] = _moved(planned, lost)
             log.write(mine[number])
     for entry in mine[: draw(st.integers(0, max(0, len(mine) - 1)))] if draw(st.booleans()) else []:
         log.delete(entry)
@@ -129,9 +138,9 @@ def test_what_is_read_translates_as_the_whole_map(log):
         assert span in caught.value.message
 
 
-def entry(first: int, end: int, target: int = 0, source: SourcePartition = HERE) -> MapEntry:
+def entry(first: int, end: int, target: int = 0, source: SourcePartition = HERE, into: str = "out") -> MapEntry:
     """A range that has a row at each offset."""
-    return MapEntry(source, "in", first, end, "out", "out-id", (OffsetRun(first, target, end - first),))
+    return MapEntry(source, "in", first, end, into, f"{into}-id", (OffsetRun(first, target, end - first),))
 
 
 def read(log: MapLog, offsets: Iterable[int], *known: Origin, **more: object) -> OffsetMap:
@@ -148,6 +157,34 @@ def test_rows_that_were_mirrored_twice_are_not_translated():
         with pytest.raises(KafkaError, match="EOS_MIRROR_NOT_COVERED") as caught:
             map_.translate("in", 3, offset)
         assert "mirrored more than once" in caught.value.hint
+
+
+@pytest.mark.parametrize("again", [entry(0, 2, 4), entry(2, 4, 6)])
+def test_rows_that_were_mirrored_twice_with_the_same_cuts_are_not_translated(again):
+    """The new entry has taken the place of the old one; but no mirror writes what it reads later before the rest, nor
+    leaves a range for the next one's rows. What comes behind all of it is as it was."""
+    log = MapLog()
+    log.write(entry(0, 2), entry(2, 4, 2), entry(4, 6, 4), again)
+    assert read(log, range(7)).of("id", 3).doubled
+
+
+def test_rows_that_went_to_several_topics():
+    """Before the change, no topic has all that a reader has not read; behind it, one has."""
+    log = MapLog()
+    log.write(entry(0, 2), entry(2, 4, 2), entry(4, 6, 0, into="new"), entry(6, 8, 2, into="new"))
+    found = read(log, range(9)).of("id", 3)
+    assert [offset for offset in range(9) if found.positions[offset] is not None] == [4, 5, 6, 7, 8]
+    assert found.positions[4] == TargetPosition("new", "new-id", 3, 0)
+    assert found.targets == {"out-id": 4, "new-id": 8}
+
+
+def test_ranges_without_a_row_say_nothing_of_the_target():
+    """Where a reader goes on there is not in the map: the target may have had records before."""
+    log = MapLog()
+    log.write(MapEntry(HERE, "in", 3, 9, "out", "out-id", ()))
+    found = read(log, range(11)).of("id", 3)
+    assert (found.rowless, set(found.positions.values()), found.targets) == (True, {None}, {})
+    assert [offset for offset in range(11) if found.reaches(offset)] == [3, 4, 5, 6, 7, 8, 9]
 
 
 def test_a_hole_is_not_covered():

@@ -52,6 +52,11 @@ def look(*entries: MapEntry, decided: tuple[Written, ...] = (), **changed: objec
     return replace(made, **changed)
 
 
+#: Where a topic goes that was mirrored once more, with another prefix.
+AGAIN = [Origin(f"{name}out", id_, "in", "in-id", ("here",)) for name, id_ in (("", "out-id"), ("old.", "gone"))]
+BOTH = {"out": Topic("out-id", 2, internal=False), "old.out": Topic("gone", 2, internal=False)}
+
+
 def end(of: MirrorLook) -> position.MirrorEnd:
     of.check_decided()
     return of.end("q", of.unread())
@@ -81,8 +86,10 @@ def test_what_was_lost_is_mirrored_again():
         (look(entry(0, 5), decided=(written(0, 5, 9),)), "ends at offset 5, and micro-batch 7 has 5 to 9"),
         (look(decided=(written(0, 5, 9),)), "ends at offset 5, and micro-batch 7 has 5 to 9"),
         (look(entry(0, 9), decided=(written(0, 5, 9, Verdict.LOST),)), "ends at offset 9"),
+        (look(entry(0, 5), known=AGAIN, targets=BOTH), "to several topics"),
+        (look(entry(0, 5, target_id="gone"), known=AGAIN), "to several topics"),
         (look(entry(0, 5), known=[]), "never mirrored"),
-        (look(entry(0, 5), known=[Origin(t, t, "in", "in-id", ("here",)) for t in "ab"]), "to several topics"),
+        (look(entry(0, 5), known=AGAIN, targets={}), "EOS_MIRROR_TARGET_RECREATED"),
         (look(entry(0, 5), sources={"in": Topic("new-id", 1, internal=False)}), "recreated since"),
         (look(entry(0, 5), targets={"out": Topic("new-id", 2, internal=False)}), "EOS_MIRROR_TARGET_RECREATED"),
         (look(entry(0, 5), targets={}), "EOS_MIRROR_TARGET_RECREATED"),
@@ -93,6 +100,13 @@ def test_what_the_map_does_not_tell(of, why):
     with pytest.raises(KafkaError, match=why) as caught:
         end(of)
     assert caught.value.condition in ("EOS_MIRROR_POSITION_UNKNOWN", "EOS_MIRROR_TARGET_RECREATED")
+
+
+def test_a_target_that_is_gone_and_was_replaced():
+    """The topic was mirrored again, with another prefix: its origin is noted beside the old one."""
+    for targets in ({}, {"old.out": Topic("new-id", 1, internal=False)}):
+        found = end(look(entry(0, 5), known=AGAIN, targets={"out": BOTH["out"]} | targets))
+        assert found.offsets == {"in": {0: 5, 1: -2}}
 
 
 @pytest.fixture

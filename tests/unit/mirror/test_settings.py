@@ -20,7 +20,13 @@ def test_what_a_target_is_made_with():
 
 
 @pytest.mark.parametrize(
-    "unfit", [{"message.timestamp.type": "LogAppendTime"}, {"cleanup.policy": "compact"}, {"max.message.bytes": "8"}]
+    "unfit",
+    [
+        {"message.timestamp.type": "LogAppendTime"},
+        {"cleanup.policy": "compact"},
+        {"max.message.bytes": "8"},
+        {"max.message.bytes": "10MB"},
+    ],
 )
 def test_what_is_refused(unfit):
     """By the setting's name."""

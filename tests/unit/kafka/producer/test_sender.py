@@ -12,12 +12,13 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from spark_eos.errors import EosError
+from spark_eos.errors import ConnectionFailed, EosError
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.producer import partition_queue
 from spark_eos.kafka.producer import sender as module
@@ -71,8 +72,8 @@ class Brokers:
 
     # As the client
 
-    def leader(self, topic: str, partition: int) -> int | None:
-        return self.partitions[topic, partition].leader
+    def leaders(self, places: list[TopicPartition]) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
+        return {place: self.partitions[place].leader for place in places}, {}
 
     def forget_leader(self, topic: str, partition: int) -> None:
         pass
@@ -329,3 +330,27 @@ def test_a_leader_that_has_lost_all_and_accepts_what_comes_next(monkeypatch):
     monkeypatch.setattr(Partition, "append", lose)
     with pytest.raises(EosError, match="t-0 has lost rows up to offset 3 that were acknowledged, and goes on at 0"):
         _deliver([], [0, 0, 0], bound=1)
+
+
+class Silent(Brokers):
+    """Nobody answers: each question takes 15 seconds."""
+
+    now = 0.0
+
+    def leaders(self, places: list[TopicPartition]) -> Any:
+        self.now += 15
+        raise ConnectionFailed("EOS_KAFKA_UNREACHABLE", "No answer.", hint="Look.")
+
+
+def test_a_cluster_that_nobody_hears_of_is_not_waited_for_as_long_as_transactions_live(monkeypatch):
+    """Which is a quarter of an hour by default: the query would seem to hang, and its error says what is wrong."""
+    brokers = Silent([])
+    monkeypatch.setattr(module, "broker_client", lambda _: brokers)
+    monkeypatch.setattr(module, "system", SimpleNamespace(monotonic=lambda: brokers.now))
+    monkeypatch.setattr(module, "wait", lambda _, until: setattr(brokers, "now", until))
+    sender = Sender(KAFKA, "id", 900)
+    sender.add(("t", 0), Sealed(b"rows", 0, 1))
+    with pytest.raises(ConnectionFailed):
+        sender.wait_until_below(0)
+    os.close(brokers.readable)
+    assert brokers.now < 120

@@ -1,0 +1,142 @@
+"""Groups that must not be moved, by answers that are put in place of the clusters'."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from spark_eos.errors import EosError
+from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.mirror import groups, translating
+from spark_eos.mirror.entries import MapEntry, OffsetRun, SourcePartition, partition_of
+from spark_eos.mirror.groups import Mover
+from spark_eos.mirror.origins import Origin
+from tests.support.map_logs import CLUSTER, MapLog, reading
+
+MAP = "map"
+SOURCE, TARGET = (KafkaProperties({"bootstrap.servers": f"127.0.0.1:{port}"}) for port in (1, 2))
+ORIGINS = [Origin(into, f"{into}-id", "in", "id", (CLUSTER,)) for into in ("out", "new")]
+
+
+def entry(first: int, end: int, target: int = 0, partition: int = 0, into: str = "out", rows: bool = True) -> MapEntry:
+    runs = (OffsetRun(first, target, end - first),) if rows else ()
+    return MapEntry(SourcePartition(CLUSTER, "id", partition), "in", first, end, into, f"{into}-id", runs)
+
+
+class Clusters:
+    """A source topic, in, and targets that it was mirrored to. ``begins``: by topic, where logs start; ``ends``: of
+    targets."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, committed: Mapping[int, int] | Iterator[Mapping[int, int]]):
+        self.log, self.moved = MapLog(9), {}
+        self.begins, self.ends = {"in": 0, "out": 0, "new": 0}, {"in": 99, "out": 99, "new": 99}
+        self._committed = committed
+        self.origins = ORIGINS[:1]
+        topics = {name: SimpleNamespace(id=f"{name}-id", partitions=4) for name in ("out", "new")}
+        topics["in"] = SimpleNamespace(id="id", partitions=4)
+        for module in (groups, translating):
+            monkeypatch.setattr(module, "describe_topics", lambda _, names, **__: {n: topics[n] for n in names})
+            monkeypatch.setattr(module, "begin_offsets", lambda _, places: self._at(self.begins, places))
+        monkeypatch.setattr(translating, "end_offsets", lambda _, places, *__: self._at(self.ends, places))
+        monkeypatch.setattr(translating, "topic_partitions", lambda *_: {MAP: 9})
+        monkeypatch.setattr(groups, "active_members", lambda *_, **__: [])
+        monkeypatch.setattr(groups, "cluster_id", lambda _: CLUSTER)
+        monkeypatch.setattr(groups, "origins_from", lambda *_: self.origins)
+        monkeypatch.setattr(groups, "committed_offsets", self._commits)
+        monkeypatch.setattr(groups, "commit_offsets", lambda _, __, offsets: self.moved.update(offsets))
+
+    def _at(self, known: Mapping[str, int], places: Mapping[str, Any]) -> dict[str, dict[int, int]]:
+        ends = {MAP: {p: len(rows) for p, rows in enumerate(self.log.rows)}}
+        return {
+            name: {p: ends[name][p] if name in ends else known[name] for p in numbers}
+            for name, numbers in places.items()
+        }
+
+    def _commits(self, _: Any, __: Any, places: Any) -> dict[str, Mapping[int, int]]:
+        if places:
+            return {}
+        return {"in": self._committed if isinstance(self._committed, Mapping) else next(self._committed)}
+
+    def move(self) -> dict[str, dict[int, int]]:
+        with reading(self.log, self.origins):
+            Mover("g", SOURCE, TARGET, MAP).move(apply=True)
+        return self.moved
+
+    def refusal(self) -> EosError:
+        with pytest.raises(EosError) as caught:
+            self.move()
+        assert self.moved == {}
+        return caught.value
+
+
+def test_a_group_that_commits_meanwhile(monkeypatch):
+    """What it commits after it was looked at would be read twice: nothing is committed for it at the target."""
+    clusters = Clusters(monkeypatch, iter([{0: 3}, {0: 4}]))
+    clusters.log.write(entry(0, 9))
+    assert clusters.refusal().condition == "EOS_MIRROR_GROUP_MOVES"
+
+
+def test_rows_that_have_expired_at_the_target(monkeypatch):
+    """By a shorter retention than the source's: an offset before the log's start is one from which readers jump."""
+    clusters = Clusters(monkeypatch, {0: 3})
+    clusters.log.write(entry(0, 9))
+    clusters.begins["out"] = 4
+    assert clusters.refusal().condition == "EOS_MIRROR_GROUP_BEHIND"
+    clusters.begins["out"] = 3
+    assert clusters.move() == {"out": {0: 3}}
+
+
+@pytest.mark.parametrize("at", [1, 2])
+def test_rows_that_were_never_mirrored_and_are_still_to_be_read(at, monkeypatch):
+    """A mirror that was begun anew has left a gap. Where the source has lost it, too, nobody misses it."""
+    clusters = Clusters(monkeypatch, {0: at})
+    clusters.log.write(entry(0, 2), entry(5, 9, 2))
+    assert "Offsets 2 to 5" in clusters.refusal().message
+    clusters.begins["in"] = 5
+    assert clusters.move() == {"out": {0: at}}
+
+
+def test_a_group_behind_a_gap(monkeypatch):
+    """It is none of its business any more."""
+    clusters = Clusters(monkeypatch, {0: 6})
+    clusters.log.write(entry(0, 2), entry(5, 9, 2))
+    assert clusters.move() == {"out": {0: 3}}
+
+
+def test_partitions_that_went_to_different_topics(monkeypatch):
+    """By two mirrors with two prefixes: a reader of either would lack the other's."""
+    clusters = Clusters(monkeypatch, {0: 1, 1: 1})
+    clusters.origins = ORIGINS
+    clusters.log.write(entry(0, 9), entry(0, 9, partition=1, into="new"))
+    assert "different topics" in clusters.refusal().message
+
+
+def test_a_partition_of_which_the_map_has_no_row(monkeypatch):
+    """Only transactions that were aborted: the group goes on behind what the target has, which is not the mirror's; if
+    a row is mirrored meanwhile, at that."""
+    clusters = Clusters(monkeypatch, {0: 5})
+    clusters.log.write(entry(0, 5, rows=False))
+    clusters.ends["out"] = 7
+    assert clusters.move() == {"out": {0: 7}}
+    ends = translating.end_offsets
+    number = partition_of(SourcePartition(CLUSTER, "id", 0), 9)
+
+    def late(kafka: Any, places: Any, *more: Any) -> Any:
+        found = ends(kafka, places, *more)
+        if "out" in places and len(clusters.log.rows[number]) == 1:
+            clusters.log.write(entry(5, 6, 7))
+            found["out"][0] = 8
+        return found
+
+    monkeypatch.setattr(translating, "end_offsets", late)
+    assert clusters.move() == {"out": {0: 7}}
+
+
+def test_a_group_before_ranges_without_rows(monkeypatch):
+    """What is before the map's beginning was never mirrored."""
+    clusters = Clusters(monkeypatch, {0: 2})
+    clusters.log.write(entry(3, 5, rows=False))
+    assert clusters.refusal().condition == "EOS_MIRROR_NOT_COVERED"
