@@ -19,14 +19,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_eos.kafka.producer.arrow import ArrowProducer
-from spark_eos.kafka.records.batches import Damage, RecordBatch
-from spark_eos.kafka.records.columns import groups, read_tails
+from spark_eos.kafka.records.batches import RecordBatch
+from spark_eos.kafka.records.columns import RecordGroup, read_tails
 from spark_eos.kafka.records.encode import NUMBERS, Rows, Tails
 from spark_eos.kafka.records.headers import encode_headers
 from spark_eos.kafka.records.passing import is_small, passes
 from spark_eos.options.parse import Fetching
 from spark_eos.protocol.head import DIGEST_BITS
-from spark_eos.source.decode import damaged
+from spark_eos.source.decode import read_groups
 from spark_eos.source.fetch import resuming, through_consumer
 from spark_eos.source.planning import OffsetRange
 from spark_eos.source.raw import FetchedBatches, read_batches
@@ -111,12 +111,11 @@ class _Copy:
 
     def _encode_anew(self, data: bytearray, batches: Sequence[RecordBatch]) -> None:
         for codec, same in groupby(batches, lambda batch: batch.codec):
-            for group in groups(same):
-                try:
-                    rows = read_tails(data, group, self._range.start, self._range.end)
-                except Damage as damage:
-                    raise damaged(self._range, group[0].base, damage) from damage
+            for rows in read_groups(data, list(same), self._range, self._tails):
                 self._write(rows, codec, rows.offsets)
+
+    def _tails(self, group: RecordGroup) -> Tails:
+        return read_tails(group, self._range.start, self._range.end)
 
     def _write(self, rows: Rows | Tails, codec: int, offsets: np.ndarray) -> None:
         if len(rows):

@@ -5,7 +5,14 @@ from __future__ import annotations
 from spark_eos.errors import LedgerError, ProtocolStop, Superseded, Unclear
 from spark_eos.protocol.head import NOBODY, Decision, Head
 from spark_eos.protocol.marks import Unfinished
-from spark_eos.protocol.new_checkpoint import FROM_GROUP, OR_COMPARE, is_visible, what_waits, where_it_ended
+from spark_eos.protocol.new_checkpoint import (
+    FROM_GROUP,
+    IF_COMPLETE,
+    OR_COMPARE,
+    is_visible,
+    what_waits,
+    where_it_ended,
+)
 
 
 def checkpoint_ahead(batch: int, last: Decision) -> ProtocolStop:
@@ -93,8 +100,7 @@ def lost_first(batch: int) -> LedgerError:
         f"micro-batch {batch}, at which its checkpoint is, may be decided.",
         hint="The ledger topic was lost, or is another one (option 'ledger.topic'; 'spark-eos ledger show' lists the "
         "queries in one): put it back. Otherwise look whether the output has rows of the query ('spark-eos verify'). "
-        f"Only if it has none, set 'ledger.begin' to {batch}, which writes all rows of that micro-batch. If it has, "
-        "begin with a new checkpoint behind them.",
+        f"Only if it has none, set 'ledger.begin' to {batch}, which writes all rows of that micro-batch. {IF_COMPLETE}",
         batch=batch,
     )
 

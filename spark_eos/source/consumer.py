@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from confluent_kafka import Consumer, Message, TopicPartition
@@ -23,6 +24,7 @@ from spark_eos.kafka.config.java_names import canonical
 from spark_eos.kafka.config.librdkafka import librdkafka_config
 from spark_eos.kafka.messages import headers_of, offset_of
 from spark_eos.options.parse import Fetching
+from spark_eos.source.decode import beyond_spark
 from spark_eos.source.diagnosis import why_not
 from spark_eos.source.nearest import rack_here
 from spark_eos.source.planning import OffsetRange
@@ -143,18 +145,26 @@ class _Progress:
 
 
 def to_arrow(messages: list[Message], topic: str, partition: int, include_headers: bool = False) -> pa.RecordBatch:
-    """Messages without errors, of one partition, as a batch of `arrow_schema`. One pass per field, none per row."""
+    """Messages without errors, of one partition, as a batch of `arrow_schema`. One pass per field, none per row.
+
+    Raises KafkaError (EOS_SOURCE_TIMESTAMP).
+    """
     count = len(messages)
     times = list(map(Message.timestamp, messages))  # (kind, milliseconds)
     millis = pa.array([at for _, at in times], pa.timestamp("ms", tz="UTC"))
     kinds = pa.array([kind for kind, _ in times], pa.int32())
+    offsets = pa.array(list(map(Message.offset, messages)), pa.int64())
+    try:
+        micros = millis.cast(pa.timestamp("us", tz="UTC"))
+    except pa.ArrowInvalid:
+        raise beyond_spark(topic, partition, np.asarray(offsets), np.asarray(millis.view(pa.int64()))) from None
     columns = [
         pa.array(list(map(Message.key, messages)), pa.binary()),
         pa.array(list(map(Message.value, messages)), pa.binary()),
         pa.repeat(topic, count),
         pa.repeat(pa.scalar(partition, pa.int32()), count),
-        pa.array(list(map(Message.offset, messages)), pa.int64()),
-        millis.cast(pa.timestamp("us", tz="UTC")),
+        offsets,
+        micros,
         pc.subtract(kinds, pa.scalar(1, pa.int32())),  # librdkafka counts the kinds from 0, Spark from -1
     ]
     if include_headers:

@@ -7,19 +7,23 @@ found as arrays (`kafka.records.fields`), and Arrow copies keys and values direc
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
 
 from spark_eos.errors import KafkaError
-from spark_eos.kafka.records.batches import Damage, RecordBatch, find_batches
-from spark_eos.kafka.records.columns import Records, groups, read_records
+from spark_eos.kafka.records.batches import MOST_MIB, Damage, RecordBatch, TooLargeBatch, find_batches
+from spark_eos.kafka.records.columns import RecordGroup, Records, groups, read_records
 from spark_eos.kafka.records.fields import RecordFields, read_headers
 from spark_eos.source.planning import OffsetRange
 from spark_eos.source.schema import ARROW_HEADERS, arrow_schema
 
+T = TypeVar("T")
+
+#: That Spark can hold, as it counts microseconds in 64 bits; the first one is as far from 1970.
 _LAST_MILLISECOND = (2**63 - 1) // 1000
 
 
@@ -44,7 +48,8 @@ def decode(
     ``size``: how many bytes of the data are valid, by default all; they must not change before the last batch is
     decoded. ``aborted``: the response's aborted transactions, as (producer id, first offset); none for
     read_uncommitted. The batches are of `arrow_schema`. Raises KafkaError (EOS_SOURCE_DAMAGED), immediately or with a
-    batch; rows before that are valid. Raises UnsupportedFormat, immediately, for formats that only librdkafka reads.
+    batch; rows before that are valid. So are those before EOS_SOURCE_BATCH_TOO_LARGE and EOS_SOURCE_TIMESTAMP, which
+    come with a batch. Raises UnsupportedFormat, immediately, for formats that only librdkafka reads.
     """
     try:
         found, next_offset = find_batches(data, len(data) if size is None else size, range_.start, range_.end, aborted)
@@ -56,19 +61,30 @@ def decode(
 def _decode_groups(
     data: bytes | bytearray, found: list[RecordBatch], range_: OffsetRange, with_headers: bool
 ) -> Iterator[pa.RecordBatch]:
-    for group in groups(found):
-        try:
-            batch = _decode_group(data, group, range_, with_headers)
-        except Damage as damage:
-            raise damaged(range_, group[0].base, damage) from damage
+    for batch in read_groups(data, found, range_, lambda group: _decode_group(group, range_, with_headers)):
         if batch.num_rows:
             yield batch
 
 
-def _decode_group(
-    data: bytes | bytearray, group: list[RecordBatch], range_: OffsetRange, with_headers: bool
-) -> pa.RecordBatch:
-    records = read_records(data, group)
+def read_groups(
+    data: bytes | bytearray, batches: Sequence[RecordBatch], range_: OffsetRange, read: Callable[[RecordGroup], T]
+) -> Iterator[T]:
+    """What ``read`` makes of batches in ``data``, group by group. Raises KafkaError where they, or records in them, are
+    damaged, or a batch is too large."""
+    at = batches[0].base if batches else range_.start
+    try:
+        for group in groups(data, batches):
+            at, behind = group.batches[0].base, group.batches[-1].last + 1
+            result = read(group)
+            del group  # which may be large, before the next one is decompressed
+            yield result
+            at = behind
+    except Damage as damage:
+        raise damaged(range_, at, damage) from damage
+
+
+def _decode_group(group: RecordGroup, range_: OffsetRange, with_headers: bool) -> pa.RecordBatch:
+    records = read_records(group)
     rows = slice(*np.searchsorted(records.offsets, (range_.start, range_.end)))
     count = len(records.offsets)
     keys, values = records.keys_and_values()
@@ -78,7 +94,7 @@ def _decode_group(
         pa.repeat(range_.topic, count),
         pa.repeat(pa.scalar(range_.partition, pa.int32()), count),
         pa.array(records.offsets),
-        *_times(records),
+        *_times(records, rows, range_),
     ]
     if with_headers:
         columns.append(_headers(records.data, records.fields))
@@ -86,11 +102,13 @@ def _decode_group(
     return batch.slice(rows.start, rows.stop - rows.start)
 
 
-def _times(records: Records) -> tuple[pa.Array, pa.Array]:
-    """Timestamp and its type: 0 where the writer gave it, 1 where the broker did. Raises Damage."""
+def _times(records: Records, rows: slice, range_: OffsetRange) -> tuple[pa.Array, pa.Array]:
+    """Timestamp and its type: 0 where the writer gave it, 1 where the broker did. Raises KafkaError where one of
+    ``rows``, which alone are asked for, has a timestamp that Spark cannot hold."""
     millis, by_broker = records.times_ms()
-    if millis.max() > _LAST_MILLISECOND or millis.min() < -_LAST_MILLISECOND:
-        raise Damage("a timestamp is beyond what Spark can hold")
+    asked = millis[rows]
+    if asked.max(initial=0) > _LAST_MILLISECOND or asked.min(initial=0) < -_LAST_MILLISECOND:
+        raise beyond_spark(range_.topic, range_.partition, records.offsets[rows], asked)
     return pa.array(millis * 1000).view(pa.timestamp("us", tz="UTC")), pa.array(by_broker.astype(np.int32))
 
 
@@ -104,13 +122,47 @@ def _headers(data: bytes | bytearray, fields: RecordFields) -> pa.Array:
     return pa.array(headers, ARROW_HEADERS.type)
 
 
+def beyond_spark(topic: str, partition: int, offsets: np.ndarray, millis: np.ndarray) -> KafkaError:
+    """The error for the first of these timestamps that Spark cannot hold; there is one."""
+    first = int(((millis > _LAST_MILLISECOND) | (millis < -_LAST_MILLISECOND)).argmax())
+    offset, at = int(offsets[first]), int(millis[first])
+    return KafkaError(
+        "EOS_SOURCE_TIMESTAMP",
+        f"The record at offset {offset} of {topic}-{partition} has the timestamp {at}, in milliseconds, and Spark "
+        "holds those of the years -290308 to 294247.",
+        hint="Its producer writes another unit than milliseconds, perhaps nanoseconds: correct it. For the records "
+        "that are there, either copy them by the direct way without a transform, which keeps timestamps as they are, "
+        "or begin with a new checkpoint and 'startingOffsets' behind them.",
+        topic=topic,
+        partition=partition,
+        offset=offset,
+        timestamp=at,
+    )
+
+
 def damaged(range_: OffsetRange, offset: int, damage: Damage | str) -> KafkaError:
-    """The error for bytes that are not sound, from an offset on."""
+    """The error for bytes that are not sound, from an offset on, or for a batch that has too many."""
+    if isinstance(damage, TooLargeBatch):
+        return _too_large(range_, damage.base)
     return KafkaError(
         "EOS_SOURCE_DAMAGED",
         f"The records of {range_.topic}-{range_.partition} from offset {offset} on are damaged: {damage}.",
         hint="A restart fetches them again. If the error recurs, the log of the partition's leader is damaged: make "
         "another replica the leader.",
+        topic=range_.topic,
+        partition=range_.partition,
+        offset=offset,
+    )
+
+
+def _too_large(range_: OffsetRange, offset: int) -> KafkaError:
+    return KafkaError(
+        "EOS_SOURCE_BATCH_TOO_LARGE",
+        f"The record batch at offset {offset} of {range_.topic}-{range_.partition} has more than {MOST_MIB} MiB when "
+        "it is decompressed.",
+        hint="Let its producer write smaller batches. For the one that is there, either copy it by the direct way "
+        "without a transform, which passes whole batches on as they are, or begin with a new checkpoint and "
+        "'startingOffsets' behind it.",
         topic=range_.topic,
         partition=range_.partition,
         offset=offset,

@@ -23,6 +23,8 @@ from spark_eos.source.planning import OffsetRange
 MOST_BYTES = 4 * 1024 * 1024
 #: Of each range: so many, and so many more for each of its offsets.
 _BYTES, _BYTES_PER_OFFSET = 16 * 1024, 1280
+#: Of the rows of a range, decoded: what compresses well may be a thousand times as large as the answer.
+_DECODED_BYTES = 16 * 1024 * 1024
 #: Seconds for all leaders together. The reading of a range alone may wait for longer.
 _ANSWER_S = 5.0
 
@@ -44,13 +46,19 @@ def gather(fetching: Fetching, ranges: Sequence[OffsetRange]) -> Answers:
 
 
 def take(fetching: Fetching, range_: OffsetRange, answers: Answers) -> list[pa.RecordBatch] | None:
-    """The rows of a range, in order, taken out of the answers; None where they have not come whole."""
+    """The rows of a range, in order, taken out of the answers; None where they have not come whole, or are large."""
     answer, data = answers.pop((range_.topic, range_.partition), (None, b""))
     if answer is None or answer.error != OK or not answer.size:
         return None
+    batches: list[pa.RecordBatch] = []
+    size = 0
     try:
         decoded = decode(data, range_, answer.aborted, with_headers=fetching.include_headers)
-        batches = list(decoded.batches)
+        for batch in decoded.batches:
+            batches.append(batch)
+            size += batch.nbytes
+            if size > _DECODED_BYTES:
+                return None
     except (EosError, UnsupportedFormat):
         return None
     return batches if decoded.next_offset >= range_.end else None

@@ -2,7 +2,7 @@
 
 While a fetch is decoded, the next one is in progress in the broker and in the sockets' buffers. Memory of a task: the
 bytes of one fetch (``kafka.max.partition.fetch.bytes``, by default `FETCH_BYTES`, or one record batch if that is
-larger), its decompressed records, and one Arrow batch.
+larger), the records of 1 MiB of it and one record batch, decompressed, and one Arrow batch.
 """
 
 from __future__ import annotations

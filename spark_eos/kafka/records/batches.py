@@ -34,10 +34,22 @@ LAST_CODEC = max(_STREAMED)
 _XERIAL = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = 16
 _SNAPPY_MOST = 22  # a copy of 3 bytes makes 64
+#: Of a batch, decompressed, so that positions within a group of which it is the last one have 31 bits.
+MOST_MIB = 2046
+_MOST_BYTES = MOST_MIB * 1024 * 1024
+_PIECE_BYTES = 256 * 1024
 
 
 class Damage(Exception):
     """The bytes are damaged: no correct broker sends them."""
+
+
+class TooLargeBatch(Damage):
+    """The batch at offset ``base`` has more than `MOST_MIB`, decompressed."""
+
+    def __init__(self, base: int) -> None:
+        super().__init__(f"the batch at offset {base} is too large, decompressed")
+        self.base = base
 
 
 class UnsupportedFormat(Exception):
@@ -180,20 +192,32 @@ def _other_magic(magic: int) -> Exception:
     return Damage(f"there is no message format v{magic}")
 
 
-def decompress(section: memoryview, codec: int) -> bytes:
-    """The records of a compressed batch. Raises Damage."""
+def decompress(data: bytes | bytearray, batch: RecordBatch) -> bytes:
+    """The records of a compressed batch in ``data``. Raises Damage, TooLargeBatch."""
+    section = memoryview(data)[batch.start : batch.stop]
+    pieces, size = [], 0
     try:
-        if codec == _SNAPPY:
-            return _xerial(section) if section[:8] == _XERIAL else _snappy(section)
-        plain: bytes = pa.CompressedInputStream(pa.BufferReader(section), _STREAMED[codec]).read()
-        return plain
+        for piece in _decompressed(section, batch.codec):
+            pieces.append(piece)
+            size += len(piece)
+            if size > _MOST_BYTES:
+                raise TooLargeBatch(batch.base)
     except (pa.ArrowException, OSError, MemoryError) as error:
-        raise Damage(f"records cannot be decompressed ({error})") from error
+        raise Damage(f"the records of the batch at offset {batch.base} cannot be decompressed ({error})") from error
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
-def _xerial(section: memoryview) -> bytes:
+def _decompressed(section: memoryview, codec: int) -> Iterator[bytes]:
+    """Piece by piece. Raises Damage, and the errors of the codec."""
+    if codec == _SNAPPY:
+        return _xerial(section) if section[:8] == _XERIAL else iter((_snappy(section),))
+    stream = pa.CompressedInputStream(pa.BufferReader(section), _STREAMED[codec])
+    return iter(lambda: stream.read(_PIECE_BYTES), b"")
+
+
+def _xerial(section: memoryview) -> Iterator[bytes]:
     """Java's framing of snappy: a header, then blocks, each behind its size."""
-    blocks, at = [], _XERIAL_HEADER
+    at = _XERIAL_HEADER
     while at < len(section):
         if len(section) - at < 4:
             raise Damage("a block of compressed records is cut off")
@@ -201,9 +225,8 @@ def _xerial(section: memoryview) -> bytes:
         at += 4
         if not 0 < size <= len(section) - at:
             raise Damage("a block of compressed records has a wrong size")
-        blocks.append(_snappy(section[at : at + size]))
+        yield _snappy(section[at : at + size])
         at += size
-    return b"".join(blocks)
 
 
 def _snappy(block: memoryview) -> bytes:

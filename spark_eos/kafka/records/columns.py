@@ -12,10 +12,20 @@ from spark_eos.kafka.records.batches import Damage, RecordBatch, decompress
 from spark_eos.kafka.records.encode import Rows, Tails
 from spark_eos.kafka.records.fields import RecordFields, find_records, read_deltas, read_fields
 
-#: Record batches are decoded together up to this many rows or bytes. Much more does not fit into the processor's
-#: caches.
+#: Record batches are decoded together up to this many rows or bytes, decompressed, and the rest of the last batch. Much
+#: more does not fit into the processor's caches.
 _GROUP_ROWS = 8192
 _GROUP_BYTES = 1024 * 1024
+
+
+@dataclass(frozen=True)
+class RecordGroup:
+    """Record batches to be decoded together. ``data``: where their records are, decompressed; ``places``: where in it
+    those of each batch begin and end."""
+
+    batches: Sequence[RecordBatch]
+    data: bytes | bytearray
+    places: Sequence[tuple[int, int]]
 
 
 @dataclass(frozen=True)
@@ -46,45 +56,62 @@ class Records:
         return Rows(key, value, self.times_ms()[0], headers if f.header_count.any() else None)
 
 
-def groups(batches: Iterable[RecordBatch]) -> Iterator[list[RecordBatch]]:
-    """Batches that follow one another, to be decoded together: either all compressed or none."""
-    group: list[RecordBatch] = []
+def groups(data: bytes | bytearray, batches: Iterable[RecordBatch]) -> Iterator[RecordGroup]:
+    """Batches in ``data`` that follow one another, together: either all compressed or none.
+
+    They are decompressed one by one until their group is full, so that little is in memory at a time. Raises Damage,
+    TooLargeBatch.
+    """
+    held: list[RecordBatch] = []
+    sections: list[bytes] = []
     rows = size = 0
     for batch in batches:
         full = rows >= _GROUP_ROWS or size >= _GROUP_BYTES
-        if group and (full or bool(group[0].codec) != bool(batch.codec)):
-            yield group
-            group, rows, size = [], 0, 0
-        group.append(batch)
-        rows, size = rows + batch.count, size + batch.stop - batch.start
-    if group:
-        yield group
+        if held and (full or bool(held[0].codec) != bool(batch.codec)):
+            yield _group(data, held, sections)
+            held, rows, size = [], 0, 0
+        if batch.codec:
+            sections.append(decompress(data, batch))
+        held.append(batch)
+        rows, size = rows + batch.count, size + (len(sections[-1]) if batch.codec else batch.stop - batch.start)
+    if held:
+        yield _group(data, held, sections)
 
 
-def read_records(data: bytes | bytearray, group: Sequence[RecordBatch]) -> Records:
-    """The records of batches that lie in ``data``, either all compressed or none. Raises Damage."""
-    data, begins, ends = _find(data, group)
-    fields = read_fields(np.frombuffer(data, np.uint8), begins, ends)
-    return Records(data, fields, _offsets(group, fields.offset_delta), group)
+def _group(data: bytes | bytearray, batches: list[RecordBatch], sections: list[bytes]) -> RecordGroup:
+    """``sections``: the batches' records, decompressed, which are taken out of the list; none if they lie in ``data``
+    as they are."""
+    if not sections:
+        return RecordGroup(batches, data, [(batch.start, batch.stop) for batch in batches])
+    ends = np.cumsum([len(section) for section in sections]).tolist()
+    joined = sections[0] if len(sections) == 1 else b"".join(sections)
+    sections.clear()
+    return RecordGroup(batches, joined, list(zip([0, *ends[:-1]], ends, strict=True)))
 
 
-def read_tails(data: bytes | bytearray, group: Sequence[RecordBatch], start: int, end: int) -> Tails:
-    """The records of offsets ``start`` to ``end``, exclusive, in such batches, from their keys on. Raises Damage."""
-    data, begins, ends = _find(data, group)
-    time_delta, offset_delta, tail_at = read_deltas(np.frombuffer(data, np.uint8), begins, ends)
-    offsets = _offsets(group, offset_delta)
+def read_records(group: RecordGroup) -> Records:
+    """The records of some batches. Raises Damage."""
+    begins, ends = _find(group)
+    fields = read_fields(np.frombuffer(group.data, np.uint8), begins, ends)
+    return Records(group.data, fields, _offsets(group.batches, fields.offset_delta), group.batches)
+
+
+def read_tails(group: RecordGroup, start: int, end: int) -> Tails:
+    """The records of offsets ``start`` to ``end``, exclusive, in some batches, from their keys on. Raises Damage."""
+    begins, ends = _find(group)
+    time_delta, offset_delta, tail_at = read_deltas(np.frombuffer(group.data, np.uint8), begins, ends)
+    offsets = _offsets(group.batches, offset_delta)
     some = slice(*np.searchsorted(offsets, (start, end)))
-    (tails,) = _pieces(data, [(tail_at[some], (ends - tail_at)[some])])
-    return Tails(tails, _times_ms(group, time_delta)[0][some], offsets[some])
+    (tails,) = _pieces(group.data, [(tail_at[some], (ends - tail_at)[some])])
+    return Tails(tails, _times_ms(group.batches, time_delta)[0][some], offsets[some])
 
 
-def _find(data: bytes | bytearray, group: Sequence[RecordBatch]) -> tuple[bytes | bytearray, np.ndarray, np.ndarray]:
-    """Bytes with the records of the batches, decompressed, and where in them each record begins and ends: where the
-    next one begins, or its batch ends."""
-    data, places = _sections(data, group)
-    parts = [find_records(data, start, stop, batch.count) for batch, (start, stop) in zip(group, places, strict=True)]
-    ends = [np.append(begins[1:], stop) for begins, (_, stop) in zip(parts, places, strict=True)]
-    return data, np.concatenate(parts), np.concatenate(ends)
+def _find(group: RecordGroup) -> tuple[np.ndarray, np.ndarray]:
+    """Where each record begins and ends: where the next one begins, or its batch ends."""
+    placed = list(zip(group.batches, group.places, strict=True))
+    parts = [find_records(group.data, start, stop, batch.count) for batch, (start, stop) in placed]
+    ends = [np.append(begins[1:], stop) for begins, (_, stop) in zip(parts, group.places, strict=True)]
+    return np.concatenate(parts), np.concatenate(ends)
 
 
 def _times_ms(group: Sequence[RecordBatch], time_delta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -94,17 +121,6 @@ def _times_ms(group: Sequence[RecordBatch], time_delta: np.ndarray) -> tuple[np.
     by_broker = np.repeat(np.logical_not(given), counts)
     millis += time_delta if all(given) else np.where(by_broker, 0, time_delta)
     return millis, by_broker
-
-
-def _sections(data: bytes | bytearray, group: Sequence[RecordBatch]) -> tuple[bytes | bytearray, list[tuple[int, int]]]:
-    """Bytes with the records of the batches, decompressed, and where in them those of each batch begin and end."""
-    if not group[0].codec:
-        return data, [(batch.start, batch.stop) for batch in group]
-    view = memoryview(data)
-    sections = [decompress(view[batch.start : batch.stop], batch.codec) for batch in group]
-    ends = np.cumsum([len(section) for section in sections]).tolist()
-    joined = sections[0] if len(sections) == 1 else b"".join(sections)
-    return joined, list(zip([0, *ends[:-1]], ends, strict=True))
 
 
 def _offsets(group: Sequence[RecordBatch], offset_delta: np.ndarray) -> np.ndarray:

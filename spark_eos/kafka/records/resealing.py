@@ -8,8 +8,8 @@ from dataclasses import replace
 
 from fastcrc.crc32 import iscsi as crc32c
 
-from spark_eos.kafka.records.batches import RecordBatch, walk_batches
-from spark_eos.kafka.records.columns import read_records, read_tails
+from spark_eos.kafka.records.batches import walk_batches
+from spark_eos.kafka.records.columns import RecordGroup, groups, read_records, read_tails
 from spark_eos.kafka.records.encode import SEQUENCES, Encoder, Rows, Sealed
 
 #: Where a batch has its checksum, what the checksum covers, and the sequence number of its first record.
@@ -27,18 +27,20 @@ def later(sealed: Sealed, rows: int) -> Sealed:
 
 def halves(sealed: Sealed, encoder: Encoder) -> Iterator[Sealed]:
     """The rows of a batch of several, in order, under the same sequence numbers, in smaller ones of the same codec."""
-    batch, middle = _header(sealed), sealed.count // 2
-    own = encoder.with_codec(batch.codec)
+    group, middle = _group(sealed), sealed.count // 2
+    own = encoder.with_codec(group.batches[0].codec)
     for start, stop in ((0, middle), (middle, sealed.count)):
-        rows, sequence = read_tails(bytes(sealed.data), [batch], start, stop), (sealed.sequence + start) % SEQUENCES
+        rows, sequence = read_tails(group, start, stop), (sealed.sequence + start) % SEQUENCES
         yield from (half for _, half in own.encode(rows, [len(rows)], [sequence]))
 
 
 def rows_of(sealed: Sealed) -> Rows:
     """The rows that a batch was made of."""
-    return read_records(bytes(sealed.data), [_header(sealed)]).rows()
+    return read_records(_group(sealed)).rows()
 
 
-def _header(sealed: Sealed) -> RecordBatch:
-    (batch,) = walk_batches(sealed.data, len(sealed.data), ())
-    return batch
+def _group(sealed: Sealed) -> RecordGroup:
+    """Of this batch alone."""
+    data = bytes(sealed.data)
+    (group,) = groups(data, walk_batches(data, len(data), ()))
+    return group

@@ -22,9 +22,7 @@ def read_dated_rows(data: bytes, batch: RecordBatch) -> Iterator[tuple[int, Row]
     """Each record with its time, in milliseconds since 1970. Raises Damage and UnsupportedFormat."""
     if batch.codec > LAST_CODEC:
         raise UnsupportedFormat(f"compression codec {batch.codec}")
-    records = bytes(memoryview(data)[batch.start : batch.stop])
-    if batch.codec:
-        records = decompress(memoryview(records), batch.codec)
+    records = decompress(data, batch) if batch.codec else bytes(memoryview(data)[batch.start : batch.stop])
     begins = find_records(records, 0, len(records), batch.count)
     fields = read_fields(np.frombuffer(records, np.uint8), begins, np.append(begins[1:], len(records)))
     keys = zip(fields.key_at.tolist(), fields.key_size.tolist(), strict=True)

@@ -18,6 +18,7 @@ from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.records.batches import RecordBatch, find_batches
 from spark_eos.kafka.records.encode import Encoder, Rows, Sealed
 from spark_eos.kafka.records.passing import reseal
+from spark_eos.kafka.records.rows import read_dated_rows
 from spark_eos.options.parse import Fetching
 from spark_eos.source.decode import decode
 from spark_eos.source.planning import OffsetRange
@@ -239,6 +240,29 @@ def test_records_that_are_damaged_are_not_copied(copy):
         copy(seal(bytes(data)), 0, 7)
     assert caught.value.condition == "EOS_SOURCE_DAMAGED"
     assert "in-3 from offset 4" in str(caught.value)
+
+
+def test_a_batch_that_is_too_large_to_be_encoded_anew(copy, monkeypatch):
+    """It is named; as long as it passes as it is, its size does not matter."""
+    monkeypatch.setattr("spark_eos.kafka.records.batches._MOST_BYTES", 1000)
+    data = encode(plain(0, b"a", b"b", codec="zstd")) + encode(plain(2, bytes(999), b"c", codec="zstd"))
+    assert copy(data, 1, 4)[0].rows == 3
+    with pytest.raises(KafkaError, match="The record batch at offset 2 of in-3") as caught:
+        copy(data, 1, 3)
+    assert caught.value.condition == "EOS_SOURCE_BATCH_TOO_LARGE"
+
+
+def test_timestamps_that_spark_cannot_hold_are_copied(copy):
+    """As they are, in whole batches and in those that are encoded anew."""
+    nanos = TIME * 1_000_000
+    log = [Batch(tuple(Record(at + i, nanos + at + i) for i in range(2)), at, at + 1) for at in (0, 2)]
+    _, written = copy(b"".join(map(encode, log)), 1, 4)
+    assert written.ways == "rw"
+    times = []
+    for data in (bytes(sealed.data) for sealed in written.batches):
+        ((batch,), _) = find_batches(data, len(data), 0, 9, ())
+        times += [time for time, _ in read_dated_rows(data, batch)]
+    assert times == [nanos + 1, nanos + 2, nanos + 3]
 
 
 def test_rows_from_librdkafka(monkeypatch):

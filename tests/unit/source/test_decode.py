@@ -6,14 +6,18 @@ import struct
 from dataclasses import replace
 from itertools import pairwise
 
+import pyarrow as pa
 import pytest
+from confluent_kafka import Message
 from fastcrc.crc32 import iscsi as crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kafka.record._crc32c import crc as slow_crc32c
 
 from spark_eos.errors import KafkaError
+from spark_eos.kafka.records import columns
 from spark_eos.kafka.records.batches import UnsupportedFormat
+from spark_eos.source.consumer import to_arrow
 from spark_eos.source.decode import decode
 from spark_eos.source.planning import OffsetRange
 from tests.support.record_batches import (
@@ -30,6 +34,9 @@ from tests.support.record_batches import (
     seal,
     values,
 )
+
+#: Milliseconds that are microseconds in 64 bits.
+LAST_TIME = (2**63 - 1) // 1000
 
 # Against the other encoder
 
@@ -194,10 +201,28 @@ def test_both_kinds_of_timestamps():
     }
 
 
-def test_a_timestamp_that_spark_cannot_hold():
-    """Microseconds in 64 bits end in the year 294247; the time of another unit is later."""
-    with pytest.raises(KafkaError, match="beyond what Spark can hold"):
-        rows(encode(Batch((Record(0, TIME * 1_000_000),), 0, 0)))
+@pytest.mark.parametrize("time", [TIME * 1_000_000, LAST_TIME + 1, -LAST_TIME - 1])
+def test_a_timestamp_that_spark_cannot_hold(time):
+    """Microseconds in 64 bits end in the year 294247; nanoseconds, taken for milliseconds, are later. Only what is
+    asked for counts: so a query can begin behind the record, and end before it."""
+    records = (Record(4), Record(5, LAST_TIME), Record(6, time), Record(7, -LAST_TIME), Record(8, time))
+    data = encode(plain(0, b"a", b"b")) + encode(Batch(records, 4, 8))
+    with pytest.raises(KafkaError, match=f"at offset 6 of t-3 has the timestamp {time}") as caught:
+        rows(data)
+    assert caught.value.condition == "EOS_SOURCE_TIMESTAMP"
+    assert not caught.value.restart_helps
+    assert caught.value.parameters == {"topic": "t", "partition": 3, "offset": 6, "timestamp": time}
+    assert [row["offset"] for row in rows(data, OffsetRange("t", 3, 0, 6))] == [0, 1, 4, 5]
+    assert [row["timestamp"] for row in rows(data, OffsetRange("t", 3, 7, 8))] == [-LAST_TIME]
+
+
+def test_a_timestamp_that_spark_cannot_hold_from_librdkafka():
+    """The same error."""
+    messages = [Message("t", 3, offset, timestamp=(1, time)) for offset, time in ((6, LAST_TIME), (9, LAST_TIME + 1))]
+    assert to_arrow(messages[:1], "t", 3)["timestamp"].cast(pa.int64()).to_pylist() == [LAST_TIME * 1000]
+    with pytest.raises(KafkaError, match="at offset 9 of t-3") as caught:
+        to_arrow(messages, "t", 3)
+    assert caught.value.condition == "EOS_SOURCE_TIMESTAMP"
 
 
 def test_batches_that_compaction_left_without_records_move_the_position_on():
@@ -269,3 +294,21 @@ def test_many_rows_come_in_several_batches_of_the_right_rows():
     assert rows(data) == expected(log)
     offsets = [row["offset"] for row in rows(data)]
     assert all(one < two for one, two in pairwise(offsets))
+
+
+@pytest.mark.parametrize("codec", ["gzip", "lz4", "xerial", "zstd"])
+def test_little_is_decompressed_at_a_time(codec, monkeypatch):
+    """Batches that are small only as they are compressed are not decoded together; each is decompressed once, when it
+    is its turn."""
+    decompressed = []
+    whole = columns.decompress
+    monkeypatch.setattr(
+        columns, "decompress", lambda data, batch: decompressed.append(batch.base) or whole(data, batch)
+    )
+    log = [plain(at, b"%d" % at * 700_000, codec=codec) for at in range(9)]
+    came = []
+    for batch in decode(b"".join(map(encode, log)), EVERYTHING).batches:
+        came += batch["value"].to_pylist()
+        assert batch.num_rows <= 2
+        assert decompressed == list(range(len(came)))
+    assert came == [b"%d" % at * 700_000 for at in range(9)]

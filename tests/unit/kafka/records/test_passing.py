@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from kafka.record import MemoryRecords
 
 from spark_eos.kafka.records.batches import Damage, RecordBatch, find_batches
-from spark_eos.kafka.records.columns import read_tails
+from spark_eos.kafka.records.columns import groups, read_tails
 from spark_eos.kafka.records.encode import SEQUENCES, Encoder, Sealed
 from spark_eos.kafka.records.passing import is_small, passes, reseal
 from tests.support.record_batches import CODECS, HEADER, TIME, Batch, Record, encode, marker, plain, rows, seal
@@ -81,7 +81,8 @@ def test_what_passes_and_what_is_encoded_anew_is_what_was_there(log, edges, sequ
             assert (sealed.sequence, sealed.count) == (sequence, batch.count)
             seen += read(sealed)
             continue
-        tails = read_tails(data, [batch], start, end)
+        (group,) = groups(data, [batch])
+        tails = read_tails(group, start, end)
         anew = ENCODER.with_codec(batch.codec).encode(tails, [len(tails)], [0]) if len(tails) else ()
         seen += [row for _, sealed in anew for row in read(sealed)]
     assert seen == wanted(committed, start, end)

@@ -1,0 +1,23 @@
+"""Rows of many small ranges, out of the answers to one request."""
+
+from __future__ import annotations
+
+import pytest
+
+from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.kafka.requests.fetch import FetchResponse
+from spark_eos.options.parse import Fetching
+from spark_eos.source.gathered import take
+from spark_eos.source.planning import OffsetRange
+from tests.support.record_batches import encode, plain
+
+FETCHING = Fetching(KafkaProperties({"bootstrap.servers": "nobody"}))
+
+
+@pytest.mark.parametrize(("batches", "rows"), [(3, 3), (40, None)])
+def test_what_is_large_only_when_it_is_decompressed_is_left_to_a_reading_of_its_own(batches, rows):
+    """An answer of some KiB would fill the memory; the range alone is read piece by piece."""
+    data = b"".join(encode(plain(at, bytes(1_000_000), codec="zstd")) for at in range(batches))
+    range_ = OffsetRange("t", 3, 0, batches)
+    taken = take(FETCHING, range_, {("t", 3): (FetchResponse(0, len(data)), data)})
+    assert rows == (None if taken is None else sum(batch.num_rows for batch in taken))
