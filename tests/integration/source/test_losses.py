@@ -248,7 +248,7 @@ def test_a_leader_that_knows_less_for_a_moment_is_asked_again(reader, topic, wri
         return {name: {0: 2}} if len(looks) == 1 else real(partitions)
 
     monkeypatch.setattr(source._watch, "high_watermarks", high_watermarks)
-    monkeypatch.setattr(source._watch, "ends", lambda: {name: {0: 2}})
+    monkeypatch.setattr(source._watch, "look", lambda: (source._watch.topics(), {name: {0: 2}}))
     monkeypatch.setattr(source._lag, "watch", lambda ends: None)
     assert source.latestOffset(at, source.getDefaultReadLimit()) == at
     assert len(looks) == 2
