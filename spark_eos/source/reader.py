@@ -189,7 +189,8 @@ class EosKafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # Steps
 
     def _resolved(self) -> tuple[PartitionOffsets, Topics]:
-        """Where a new query begins, and in which topics: they were the same before and after."""
+        """Where a new query begins, and in which topics: they were the same before and after. Where all is pinned, the
+        plan of the first micro-batch finds what has changed since."""
         options = self._options
         while True:
             before = self._watch.topics()
@@ -197,8 +198,8 @@ class EosKafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 options.starting_option, options.starting, self._watch, options.kafka, options.group_id, self._losses
             )
             after = self._watch.topics(now=True)
-            if all(before.ids.get(topic) == after.ids.get(topic) for topic in start):
-                return start, after
+            if self._watch.pinned or all(before.ids.get(topic) == after.ids.get(topic) for topic in start):
+                return start, before
 
     def _noting(self, position: Position, there: Topics) -> Position:
         """With what else the offset log is to say."""

@@ -108,6 +108,14 @@ def test_a_new_query_begins_in_one_life_of_a_topic(cluster, monkeypatch):
     assert initial == {"#cluster": {"id": "c"}, "#ids": {"t": "id2"}, "t": {"0": 3}}
 
 
+def test_a_run_that_is_pinned_begins_in_what_was_pinned(cluster):
+    """Also if the topic was recreated since: that is a loss, once something is planned."""
+    reader = cluster.reader(fail=True, subscribe="t", startingOffsets="latest")
+    reader.prepareForTriggerAvailableNow()
+    cluster.id = "id2"
+    assert reader.initialOffset() == SOON
+
+
 @pytest.mark.parametrize("planned", [False, True])
 def test_a_replay_reads_what_is_only_hidden_for_a_moment(cluster, planned):
     """Left out once, it is behind the query for good, so that failOnDataLoss = false does not mean it."""
