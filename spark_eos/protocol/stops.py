@@ -7,7 +7,6 @@ from spark_eos.protocol.head import NOBODY, Decision, Head
 from spark_eos.protocol.marks import Unfinished
 from spark_eos.protocol.new_checkpoint import (
     FROM_GROUP,
-    IF_COMPLETE,
     OR_COMPARE,
     is_visible,
     what_waits,
@@ -99,8 +98,8 @@ def lost_first(batch: int) -> LedgerError:
         f"The ledger knows nothing of this query, but the brokers know of its transactions: it has run before, and "
         f"micro-batch {batch}, at which its checkpoint is, may be decided.",
         hint="The ledger topic was lost, or is another one (option 'ledger.topic'; 'spark-eos ledger show' lists the "
-        "queries in one): put it back. Otherwise look whether the output has rows of the query ('spark-eos verify'). "
-        f"Only if it has none, set 'ledger.begin' to {batch}, which writes all rows of that micro-batch. {IF_COMPLETE}",
+        "queries in one): put it back. Do not set 'ledger.begin', by which the micro-batch would be written once more. "
+        f"{OR_COMPARE}",
         batch=batch,
     )
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
+from itertools import chain
 
 import pyarrow as pa
 from fastcrc.crc32 import iscsi as crc32c
@@ -195,24 +197,27 @@ def _other_magic(magic: int) -> Exception:
 def decompress(data: bytes | bytearray, batch: RecordBatch) -> bytes:
     """The records of a compressed batch in ``data``. Raises Damage, TooLargeBatch."""
     section = memoryview(data)[batch.start : batch.stop]
-    pieces, size = [], 0
     try:
-        for piece in _decompressed(section, batch.codec):
-            pieces.append(piece)
-            size += len(piece)
-            if size > _MOST_BYTES:
-                raise TooLargeBatch(batch.base)
+        if batch.codec == _SNAPPY:
+            return _joined(batch, _xerial(section) if section[:8] == _XERIAL else (_snappy(section),))
+        stream = pa.CompressedInputStream(pa.BufferReader(section), _STREAMED[batch.codec])
+        first: bytes = stream.read(_PIECE_BYTES)
+        if len(first) < _PIECE_BYTES:  # as only at the end of the stream
+            return first
+        return _joined(batch, chain((first,), iter(partial(stream.read, _PIECE_BYTES), b"")))
     except (pa.ArrowException, OSError, MemoryError) as error:
         raise Damage(f"the records of the batch at offset {batch.base} cannot be decompressed ({error})") from error
-    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
-def _decompressed(section: memoryview, codec: int) -> Iterator[bytes]:
-    """Piece by piece. Raises Damage, and the errors of the codec."""
-    if codec == _SNAPPY:
-        return _xerial(section) if section[:8] == _XERIAL else iter((_snappy(section),))
-    stream = pa.CompressedInputStream(pa.BufferReader(section), _STREAMED[codec])
-    return iter(lambda: stream.read(_PIECE_BYTES), b"")
+def _joined(batch: RecordBatch, pieces: Iterable[bytes]) -> bytes:
+    """The records of the batch, from the pieces in which they are decompressed. Raises TooLargeBatch."""
+    held, size = [], 0
+    for piece in pieces:
+        held.append(piece)
+        size += len(piece)
+        if size > _MOST_BYTES:
+            raise TooLargeBatch(batch.base)
+    return b"".join(held)
 
 
 def _xerial(section: memoryview) -> Iterator[bytes]:

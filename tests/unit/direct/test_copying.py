@@ -244,8 +244,8 @@ def test_records_that_are_damaged_are_not_copied(copy):
 
 def test_a_batch_that_is_too_large_to_be_encoded_anew(copy, monkeypatch):
     """It is named; as long as it passes as it is, its size does not matter."""
-    monkeypatch.setattr("spark_eos.kafka.records.batches._MOST_BYTES", 1000)
-    data = encode(plain(0, b"a", b"b", codec="zstd")) + encode(plain(2, bytes(999), b"c", codec="zstd"))
+    monkeypatch.setattr("spark_eos.kafka.records.batches._MOST_BYTES", 300_000)
+    data = encode(plain(0, b"a", b"b", codec="zstd")) + encode(plain(2, bytes(300_000), b"c", codec="zstd"))
     assert copy(data, 1, 4)[0].rows == 3
     with pytest.raises(KafkaError, match="The record batch at offset 2 of in-3") as caught:
         copy(data, 1, 3)

