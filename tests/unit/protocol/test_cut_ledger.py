@@ -87,6 +87,19 @@ def test_a_ledger_that_is_begun_anew_before_brokers_list_by_pattern():
     on_brokers(steps)
 
 
+def test_a_driver_that_is_still_before_the_micro_batch_at_which_a_ledger_is_begun_anew():
+    """What it writes was decided in the ledger that is lost: the new one knows that much."""
+
+    def steps(brokers: Brokers) -> None:
+        decide(brokers, "r1", 0, 1)
+        cut(brokers, 3)
+        brokers.open("r2", 2, begin_at=2)
+        stopped("EOS_CHECKPOINT_BEHIND", lambda: brokers.open("r3", 0))
+        assert brokers.open("r4", 1).decision is not None  # its rows are compared with those of none
+
+    on_brokers(steps)
+
+
 def test_the_first_micro_batch_of_a_ledger_that_is_lost():
     """It may be decided: nobody is told to begin there without a look at the output."""
 
