@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 #: The name of a topic and the number of a partition.
 TopicPartition = tuple[str, int]
 #: Topic → partition → offset.
 PartitionOffsets = dict[str, dict[int, int]]
+
+
+def by_topic(places: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    """The numbers of the partitions, by topic, in their order."""
+    found: dict[str, list[int]] = {}
+    for topic, partition in places:
+        found.setdefault(topic, []).append(partition)
+    return found

@@ -28,20 +28,17 @@ def is_new(checkpoint: str, settings: HadoopSettings) -> bool:
         return False
 
 
-def check_beginning(plan: MirrorPlan) -> None:
+def check_beginning(plan: MirrorPlan, watch: TopicWatch) -> None:
     """Refuse a new mirror that would write rows once more which are in its targets, by the offset map: those of a
-    mirror whose checkpoint was lost, or of another one. Raises KafkaError (EOS_MIRROR_ROWS_THERE), and what looking for
-    the start of a query does."""
+    mirror whose checkpoint was lost, or of another one. ``watch``: of the source. Raises KafkaError
+    (EOS_MIRROR_ROWS_THERE), and what looking for the start of a query does."""
     source, target = plan.source, plan.sink.kafka
-    known = [origin for origin in origins(target, plan.targets.map) if origin.chain[:1] == (plan.cluster,)]
-    watch = TopicWatch(source.kafka, source.selection)
-    ids = watch.topics().ids if known else {}
+    known = [origin for origin in origins(target, plan.targets.map) if origin.is_from(plan.cluster)]
+    ids = watch.topics().ids
     before = {o.source for o in known if ids.get(o.source) == o.source_id and o.target == plan.target(o.source)}
     if not before:
         return
-    start = resolve_start(
-        source.starting_option, source.starting, watch, source.kafka, source.group_id, Losses(source.fail_on_data_loss)
-    )
+    start = resolve_start(source, watch, Losses(source.fail_on_data_loss))
     there = describe_topics(target, {plan.target(topic) for topic in before}, missing_ok=True)
     places = {(topic, p): () for topic in before for p in start.get(topic, ())}
     map_ = OffsetMap.read(target, plan.cluster, places, plan.targets.map, ids={topic: ids[topic] for topic in before})

@@ -13,7 +13,7 @@ from spark_eos.mirror.map_topic import DEFAULT_MAP
 from spark_eos.mirror.origins import origins_from
 from spark_eos.mirror.translating import Positions, Step
 from spark_eos.retry import retrying
-from spark_eos.topic_partition import PartitionOffsets
+from spark_eos.topic_partition import PartitionOffsets, by_topic
 
 
 @dataclass(frozen=True)
@@ -63,13 +63,11 @@ class Mover:
         if committed_offsets(self.source, self.group, None) != committed:
             raise self._moves()
         offsets: PartitionOffsets = {}
-        moved: dict[str, list[int]] = {}
         for step in steps:
             offsets.setdefault(step.place.topic, {})[step.partition] = step.place.offset
-            moved.setdefault(step.topic, []).append(step.partition)
         commit_offsets(self.target, self.group, offsets)
         if delete:
-            delete_offsets(self.source, self.group, moved)
+            delete_offsets(self.source, self.group, by_topic((step.topic, step.partition) for step in steps))
         return Move(self.group, steps, left, delete, done=True)
 
     def _check_empty(self, kafka: KafkaProperties, side: str) -> None:
@@ -150,10 +148,7 @@ class Mover:
 
     def _check_whole(self, steps: Collection[Step]) -> None:
         """Each topic goes to one, and what the group has not read is still there."""
-        places: dict[str, list[int]] = {}
-        for step in steps:
-            places.setdefault(step.place.topic, []).append(step.partition)
-        begins = begin_offsets(self.target, places)
+        begins = begin_offsets(self.target, by_topic((step.place.topic, step.partition) for step in steps))
         into = {step.topic: step.place.topic for step in steps}
         for step in steps:
             place = step.place

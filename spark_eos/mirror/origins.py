@@ -35,6 +35,10 @@ class Origin:
     source_id: str
     chain: tuple[str, ...]
 
+    def is_from(self, cluster: str) -> bool:
+        """Whether the rows come straight from this cluster."""
+        return self.chain[:1] == (cluster,)
+
 
 class OriginsLog:
     """All origins of a cluster, asked for again and again: of what was read before, only what is new is read."""
@@ -87,7 +91,7 @@ def origins_from(kafka: KafkaProperties, map_topic: str, cluster: str) -> list[O
     """Those of the topics of one cluster that are mirrored straight from it. Raises TopicError (EOS_TOPIC_MISSING)
     where there is no map, and errors as for `MapPartition`."""
     topic_partitions(kafka, [map_topic])
-    return [origin for origin in origins(kafka, map_topic) if origin.chain[:1] == (cluster,)]
+    return [origin for origin in origins(kafka, map_topic) if origin.is_from(cluster)]
 
 
 def chains_of(known: Iterable[Origin]) -> dict[str, tuple[str, ...]]:

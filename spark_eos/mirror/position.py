@@ -197,14 +197,14 @@ class MirrorLook:
         """Raises as `target` does, and KafkaError where rows were mirrored twice, or are missing in between."""
         offsets: PartitionOffsets = {}
         for name, topic in sorted(self.sources.items()):
-            self.target(name)
+            target_id = self.targets[self.target(name)].id
             offsets[name] = {
-                p: EARLIEST if (name, p) in unread else self._end(name, p) for p in range(topic.partitions)
+                p: EARLIEST if (name, p) in unread else self._end(name, p, target_id) for p in range(topic.partitions)
             }
         again = tuple(sorted(place for place in self._lost() if place[0] in self.sources))
         return MirrorEnd(query, self.decision.batch, offsets, tuple(unread), again)
 
-    def _end(self, topic: str, partition: int) -> int:
+    def _end(self, topic: str, partition: int, target_id: str) -> int:
         found = self._entries(topic, partition)
         if found is None:
             return self._lost()[topic, partition]
@@ -212,7 +212,7 @@ class MirrorLook:
             raise unknown(topic, partition, "its rows were mirrored more than once")
         if found.holes:
             raise unknown(topic, partition, "it has nothing of the offsets {} to {}".format(*found.holes[0]))
-        if set(found.targets) - {self.targets[self.target(topic)].id}:
+        if set(found.targets) - {target_id}:
             raise unknown(topic, partition, "it was mirrored to several topics")
         return found.end
 

@@ -41,7 +41,8 @@ def mirror(
     reads, writes = ends.source, ends.sink
     plan = MirrorPlan(reads, writes, ends.cluster, None, True, targets, cluster_id(writes.kafka))
     check_not_to_itself(plan)
-    TargetTopics(plan).check(TopicWatch(reads.kafka, reads.selection).topics().partitions)
+    watch = TopicWatch(reads.kafka, reads.selection)
+    TargetTopics(plan).check(watch.topics().partitions)
     if is_new(checkpoint, writes.storage):
-        check_beginning(plan)
+        check_beginning(plan, watch)
     return started(spark, plan, MirrorDataSource, checkpoint, trigger, name)

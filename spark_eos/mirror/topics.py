@@ -176,7 +176,11 @@ class TargetTopics:
     def _check_same(self, name: str, topic: Topic, there: Topic | None, known: Collection[Origin]) -> None:
         """A target that is not the one to which this source was mirrored before lacks what went there."""
         target = self._plan.target(name)
-        before = [o.target_id for o in known if (o.target, o.source_id) == (target, topic.id) and self._is_ours(o)]
+        before = [
+            o.target_id
+            for o in known
+            if (o.target, o.source_id) == (target, topic.id) and o.is_from(self._plan.cluster)
+        ]
         if before and (there is None or there.id not in before):
             raise TopicError(
                 "EOS_MIRROR_TARGET_RECREATED",
@@ -186,9 +190,6 @@ class TargetTopics:
                 "prefix, and another topic for the offset map, in all mirrors of a chain.",
                 topic=target,
             )
-
-    def _is_ours(self, origin: Origin) -> bool:
-        return origin.chain[:1] == (self._plan.cluster,)
 
     def _make(self, name: str, partitions: int, there: Topic | None) -> Topic:
         """The target as it is now: created, or given partitions, where that is needed. It is never made smaller."""

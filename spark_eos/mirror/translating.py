@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from spark_eos.kafka.admin.topics import (
@@ -17,7 +17,7 @@ from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.mirror.entries import SourcePartition, TargetPosition, partition_of
 from spark_eos.mirror.offset_map import OffsetMap, Translation, not_covered
 from spark_eos.mirror.origins import Origin
-from spark_eos.topic_partition import TopicPartition
+from spark_eos.topic_partition import TopicPartition, by_topic
 
 
 @dataclass(frozen=True)
@@ -92,14 +92,11 @@ class Positions:
     def holes(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, tuple[int, int]]:
         """Of what was looked for, where the source has offsets behind the position that were never mirrored, and others
         behind them were: the first such gap of each partition."""
-        gaps = {
-            place: [hole for hole in found.holes if hole[1] > wanted[place]]
-            for place, found in self._found.items()
-            if found is not None and place in wanted
-        }
-        gaps = {place: holes for place, holes in gaps.items() if holes}
-        begins = begin_offsets(self.source, _by_topic(gaps)) if gaps else {}
-        there = {(t, p): [hole for hole in holes if hole[1] > begins[t][p]] for (t, p), holes in gaps.items()}
+        gaps = {place: found.holes for place, found in self._found.items() if found is not None and place in wanted}
+        ahead = [place for place, holes in gaps.items() if holes and holes[-1][1] > wanted[place]]
+        begins = begin_offsets(self.source, by_topic(ahead)) if ahead else {}
+        firsts = {(t, p): max(wanted[t, p], begins[t][p]) for t, p in ahead}
+        there = {place: [hole for hole in gaps[place] if hole[1] > first] for place, first in firsts.items()}
         return {place: holes[0] for place, holes in there.items() if holes}
 
     def place(self, topic: str, partition: int, offset: int) -> TargetPosition:
@@ -143,7 +140,7 @@ class Positions:
         """
         targets = self._targets({topic for topic, _ in idle if topic in self.topics})
         here = {(t, p): o for (t, p), o in idle.items() if t in targets and p < targets[t].partitions}
-        ends = end_offsets(self.target, _by_topic((targets[t].origin.target, p) for t, p in here))
+        ends = end_offsets(self.target, by_topic((targets[t].origin.target, p) for t, p in here))
         empty = self._empty(here)
         if not empty:
             return {}
@@ -161,8 +158,8 @@ class Positions:
         """Those whose logs, in the source, begin and end at this offset, and those up to which the map has no row."""
         rowless = [place for place in idle if (found := self._found[place]) is not None and found.reaches(idle[place])]
         there = [(t, p) for t, p in idle if p < self.topics[t].partitions and (t, p) not in rowless]
-        begins = begin_offsets(self.source, _by_topic(there))
-        ends = end_offsets(self.source, _by_topic(there), "read_uncommitted")
+        begins = begin_offsets(self.source, by_topic(there))
+        ends = end_offsets(self.source, by_topic(there), "read_uncommitted")
         return rowless + [(t, p) for t, p in there if begins[t][p] == ends[t][p] == idle[t, p]]
 
     def _targets(self, topics: Collection[str]) -> dict[str, _Target]:
@@ -175,10 +172,3 @@ class Positions:
             if len(made) == 1:
                 found[topic] = _Target(made[0], there[made[0].target].partitions)
         return found
-
-
-def _by_topic(places: Iterable[TopicPartition]) -> dict[str, list[int]]:
-    found: dict[str, list[int]] = {}
-    for topic, partition in places:
-        found.setdefault(topic, []).append(partition)
-    return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from spark_eos.errors import ReplayError
-from spark_eos.protocol.head import DEFAULT_PARTITIONER, NEWEST_DIGEST, NOBODY, Decision, Head, Offsets
+from spark_eos.protocol.head import DEFAULT_PARTITIONER, NOBODY, Decision, Head, Offsets
 from spark_eos.protocol.newest import taking
 from spark_eos.protocol.ports import NotPublished, Ports
 from spark_eos.protocol.stops import ledger_busy
@@ -15,9 +15,7 @@ def adopt(ports: Ports, batch: int, offsets: Offsets | None, prefix: str, group:
 
     Raises ReplayError (EOS_LEDGER_BEGUN) where the query has another head by now, and Unclear.
     """
-    done = Decision(
-        batch, 0, 0, 0, 0, offsets, (), digest_by=NEWEST_DIGEST, partitioner=DEFAULT_PARTITIONER, group=group
-    )
+    done = Decision.without_rows(batch, offsets, DEFAULT_PARTITIONER, group)
     for term, head in taking(ports):
         if head is not None:
             if head.decision == done:

@@ -155,6 +155,12 @@ class Decision:
     noted: Noted | None = None
     direct: Direct | None = None
 
+    @classmethod
+    def without_rows(cls, batch: int, offsets: Offsets | None, partitioner: str, group: str | None = None) -> Decision:
+        """Of a micro-batch that somebody else has brought to its end, or that lies before a new beginning, as if it had
+        been decided here: a start that is still at it, or before, must not write it."""
+        return cls(batch, 0, 0, 0, 0, offsets, (), NEWEST_DIGEST, partitioner, group)
+
     @property
     def lost(self) -> tuple[Written, ...]:
         return tuple(w for w in self.written if w.verdict is Verdict.LOST)

@@ -13,7 +13,7 @@ from dataclasses import replace
 from spark_eos.errors import ReplayError
 from spark_eos.protocol.clearing import clear_earlier
 from spark_eos.protocol.closing import known_head
-from spark_eos.protocol.head import NEWEST_DIGEST, NOBODY, Decision, Head, Offsets
+from spark_eos.protocol.head import NOBODY, Decision, Head, Offsets
 from spark_eos.protocol.marks import EachSink, Marks, Successor, Unfinished
 from spark_eos.protocol.newest import taking
 from spark_eos.protocol.ports import NotPublished, Ports
@@ -100,7 +100,9 @@ def begin(ports: Ports, unfinished: Unfinished, offsets: Offsets | None) -> Head
             return head  # by somebody who has finished it at the same time
         if head.marks.unfinished != unfinished:
             raise _used(unfinished, head)
-        done = _done(unfinished, head, offsets) if head.marks.each is None else None
+        done = None  # of writes within foreachBatch
+        if head.marks.each is None:
+            done = Decision.without_rows(unfinished.batch, offsets, head.partitioner, unfinished.group)
         begun = replace(
             head.succeeded_by(NOBODY, head.endtxn_version),
             decision=done,
@@ -114,22 +116,6 @@ def begin(ports: Ports, unfinished: Unfinished, offsets: Offsets | None) -> Head
         ports.reach("replay.begun")
         return begun
     raise ledger_busy()
-
-
-def _done(unfinished: Unfinished, head: Head, offsets: Offsets | None) -> Decision:
-    """A micro-batch without rows that ended at these offsets: what is before them is no business of the query."""
-    return Decision(
-        unfinished.batch,
-        0,
-        0,
-        0,
-        0,
-        offsets,
-        (),
-        digest_by=NEWEST_DIGEST,
-        partitioner=head.partitioner,
-        group=unfinished.group,
-    )
 
 
 def _settled(ports: Ports, head: Head, passed: int | None) -> Head:

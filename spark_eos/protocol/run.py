@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from spark_eos.errors import LedgerError, Unclear
 from spark_eos.protocol.clearing import clear_earlier, clear_found, undecided
 from spark_eos.protocol.closing import close
-from spark_eos.protocol.head import DEFAULT_PARTITIONER, NEWEST_DIGEST, Decision, Head, Job, Pair, Verdict
+from spark_eos.protocol.head import DEFAULT_PARTITIONER, Decision, Head, Job, Pair, Verdict
 from spark_eos.protocol.marks import EachSink
 from spark_eos.protocol.names import is_ledger_name
 from spark_eos.protocol.new_checkpoint import FROM_GROUP
@@ -213,7 +213,7 @@ def _successor(ports: Ports, head: Head | None, start: _Start) -> Head:
         before = ports.coordinator.generations(thorough=True).begun if begins else 0
         new = Head(start.run, 1 + before, (), start.endtxn_version, driver=start.driver, partitioner=start.partitioner)
         if begins and start.batch:
-            new = replace(new, decision=_passed(start))
+            new = replace(new, decision=Decision.without_rows(start.batch - 1, None, start.partitioner))
     else:
         new = head.succeeded_by(start.run, start.endtxn_version, start.driver)
     new = replace(new, job=_of_job(start.job, new), prefix=start.prefix, two_phase=start.two_phase or new.two_phase)
@@ -226,13 +226,6 @@ def _successor(ports: Ports, head: Head | None, start: _Start) -> Head:
     if settled.lost and behind:
         raise left_behind(start.batch, settled) if start.one_of_several else checkpoint_ahead(start.batch, settled)
     return replace(new, decision=settled)
-
-
-def _passed(start: _Start) -> Decision:
-    """The micro-batch before the one that ``ledger.begin`` names, as if it had been decided here, without rows: a start
-    that is still at it, or before, must not write it again."""
-    batch = start.batch - 1
-    return Decision(batch, 0, 0, 0, 0, None, (), digest_by=NEWEST_DIGEST, partitioner=start.partitioner)
 
 
 def verdicts_of(ports: Ports, last: Decision, *, passed: bool) -> dict[Pair, Verdict]:

@@ -5,13 +5,7 @@ from __future__ import annotations
 from spark_eos.errors import LedgerError, ProtocolStop, Superseded, Unclear
 from spark_eos.protocol.head import NOBODY, Decision, Head
 from spark_eos.protocol.marks import Unfinished
-from spark_eos.protocol.new_checkpoint import (
-    FROM_GROUP,
-    OR_COMPARE,
-    is_visible,
-    what_waits,
-    where_it_ended,
-)
+from spark_eos.protocol.new_checkpoint import FROM_GROUP, OR_COMPARE, is_visible, what_waits, where_it_ended
 
 
 def checkpoint_ahead(batch: int, last: Decision) -> ProtocolStop:
@@ -95,7 +89,7 @@ def lost_first(batch: int) -> LedgerError:
     """The same for the first micro-batch of a query that has written before, as brokers know."""
     return LedgerError(
         "EOS_LEDGER_HEAD_MISSING",
-        f"The ledger knows nothing of this query, but the brokers know of its transactions: it has run before, and "
+        "The ledger knows nothing of this query, but the brokers know of its transactions: it has run before, and "
         f"micro-batch {batch}, at which its checkpoint is, may be decided.",
         hint="The ledger topic was lost, or is another one (option 'ledger.topic'; 'spark-eos ledger show' lists the "
         "queries in one): put it back. Do not set 'ledger.begin', by which the micro-batch would be written once more. "

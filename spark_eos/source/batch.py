@@ -28,8 +28,7 @@ class EosKafkaBatchReader(DataSourceReader):
         """The ranges to read. Errors as for `resolve_start` and `resolve_end`."""
         options = self._options
         watch = TopicWatch(options.kafka, options.selection, options.isolation)
-        losses = Losses(options.fail_on_data_loss)
-        start = resolve_start(options.starting_option, options.starting, watch, options.kafka, options.group_id, losses)
+        start = resolve_start(options, watch, Losses(options.fail_on_data_loss))
         assert options.ending is not None
         end = resolve_end(options.ending_option, options.ending, watch)
         self._check_order(start, end)

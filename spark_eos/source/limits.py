@@ -12,19 +12,19 @@ from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.log import logger
 from spark_eos.options.bounds import ByTime, Limit
 from spark_eos.options.offsets import bad, check_known, check_same_partitions, fill_in
+from spark_eos.options.parse import SourceOptions
 from spark_eos.source.losses import Losses, data_loss
 from spark_eos.source.watch import TopicWatch
 from spark_eos.topic_partition import PartitionOffsets
 
 
-def resolve_start(
-    option: str, limit: Limit, watch: TopicWatch, kafka: KafkaProperties, group: str | None, losses: Losses
-) -> PartitionOffsets:
+def resolve_start(options: SourceOptions, watch: TopicWatch, losses: Losses) -> PartitionOffsets:
     """The offset of every partition at which a new query begins.
 
     Raises OptionError (EOS_OPTION_OFFSETS), TopicError, KafkaError (EOS_GROUP_ACTIVE, EOS_GROUP_WITHOUT_OFFSETS,
     EOS_SOURCE_NO_RECORD_AT_TIME), and DataLossError for offsets that are gone.
     """
+    option, limit = options.starting_option, options.starting
     watch.expect_all()
     if limit == "latest":
         return watch.ends()
@@ -35,8 +35,8 @@ def resolve_start(
         return _at_times(option, limit, watch)
     high = watch.high_watermarks()
     if limit == "group":
-        assert group is not None  # the options say so
-        wanted = _of_group(kafka, group, begin, high)
+        assert options.group_id is not None  # as they are checked
+        wanted = _of_group(options.kafka, options.group_id, begin, high)
     else:
         wanted = fill_in(option, limit, begin, watch.ends())
     wanted = _begin_or_later(wanted, begin, losses)

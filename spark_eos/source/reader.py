@@ -48,7 +48,7 @@ from spark_eos.spark import (
     SupportsTriggerAvailableNow,
     worker_uses_tcp,
 )
-from spark_eos.topic_partition import PartitionOffsets
+from spark_eos.topic_partition import PartitionOffsets, by_topic
 from spark_eos.tracebacks import hidden_traceback
 
 _NO_LIMIT = 2**63 - 1
@@ -191,12 +191,9 @@ class EosKafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _resolved(self) -> tuple[PartitionOffsets, Topics]:
         """Where a new query begins, and in which topics: they were the same before and after. Where all is pinned, the
         plan of the first micro-batch finds what has changed since."""
-        options = self._options
         while True:
             before = self._watch.topics()
-            start = resolve_start(
-                options.starting_option, options.starting, self._watch, options.kafka, options.group_id, self._losses
-            )
+            start = resolve_start(self._options, self._watch, self._losses)
             after = self._watch.topics(now=True)
             if self._watch.pinned or all(before.ids.get(topic) == after.ids.get(topic) for topic in start):
                 return start, before
@@ -359,11 +356,9 @@ class EosKafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 self._losses.report(data_loss(r.topic, r.partition, r.start, None, what))
             elif not leaving.differ(logged.ids.get(r.topic), there.ids[r.topic]):
                 kept.append(r)
-        places: dict[str, list[int]] = {}
-        for r in kept:
-            places.setdefault(r.topic, []).append(r.partition)
         if not kept:
             return []
+        places = by_topic((r.topic, r.partition) for r in kept)
         kept = planning.from_the_log(kept, self._watch.begins(places), self._losses)
         if not planned_now or self._watch.pinned:
             kept = planning.up_to_the_end(kept, self._watch.high_watermarks(places), self._losses)

@@ -16,7 +16,7 @@ from spark_eos.kafka.ports.owners import Cluster, Transaction, find
 from spark_eos.ops.checkpoint.heads import OwnHead
 from spark_eos.ops.ledger.command import entries
 from spark_eos.protocol.head import NOBODY
-from spark_eos.topic_partition import TopicPartition
+from spark_eos.topic_partition import TopicPartition, by_topic
 
 
 @dataclass(frozen=True)
@@ -86,8 +86,6 @@ def _look(checkpoint: Checkpoint, cluster: Cluster, heads: Sequence[OwnHead]) ->
 
 def _ends(cluster: Cluster, transactions: Sequence[Transaction]) -> frozenset[tuple[str, int, int]]:
     """Where the partitions end that these transactions write to."""
-    asked: dict[str, list[int]] = {}
-    for topic, partition in sorted({place for t in transactions for place in t.places}):
-        asked.setdefault(topic, []).append(partition)
+    asked = by_topic(sorted({place for t in transactions for place in t.places}))
     found = end_offsets(cluster.kafka, asked, "read_uncommitted") if asked else {}
     return frozenset((topic, partition, at) for topic, of in found.items() for partition, at in of.items())

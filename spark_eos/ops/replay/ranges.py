@@ -23,6 +23,7 @@ from spark_eos.kafka.requests.fetch import fetch_once
 from spark_eos.ops.checkpoint.logs import OTHER, Logs, QuerySource, source_of
 from spark_eos.options.offsets import EARLIEST, parse_offsets
 from spark_eos.protocol.head import Offsets
+from spark_eos.topic_partition import by_topic
 
 _LOOK_BYTES = 64 * 1024
 #: From where to begin in one partition, by topic and number; None leaves it where the query is.
@@ -146,9 +147,7 @@ def ranges(kafka: KafkaProperties, lines: Sequence[str], position: Sequence[Quer
     # What was added since is read from its beginning, as it was then.
     known = {(topic, p) for topic, p, _ in wanted}
     wanted += [(topic, int(p), 0) for topic, p in ends if (topic, int(p)) not in known]
-    places: dict[str, list[int]] = {}
-    for topic, p in dict.fromkeys((topic, p) for topic, p, _ in wanted):
-        places.setdefault(topic, []).append(p)
+    places = by_topic(dict.fromkeys((topic, p) for topic, p, _ in wanted))
     begin, end = begin_offsets(kafka, places), end_offsets(kafka, places, "read_uncommitted")
     found = []
     for topic, p, at in wanted:
