@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -94,11 +93,12 @@ class Checkpoint:
         merged: dict[str, Mapping[str, int]] = {}
         of_kafka = False
         for line in lines[2:]:
-            offsets = _kafka_source(line)
-            if offsets is None:
-                raise self.damaged(name, "the line of a source is truncated")
-            of_kafka = of_kafka or bool(offsets) or _is_ours(line)
-            for topic, partitions in offsets.items():
+            try:
+                offsets = _kafka_source(line)
+            except ValueError:
+                raise self.damaged(name, "the line of a source is truncated") from None
+            of_kafka = of_kafka or offsets is not None
+            for topic, partitions in (offsets or {}).items():
                 if topic in merged:
                     raise CheckpointError(
                         "EOS_CHECKPOINT_TOPIC_TWICE",
@@ -195,30 +195,24 @@ class Checkpoint:
         )
 
 
-def _is_ours(line: str) -> bool:
-    """Whether a line that is sound is of our source: even where all its topics are gone, its marks are there."""
-    with suppress(ValueError):
-        raw: Any = json.loads(line)
-        return isinstance(raw, dict) and any(name.startswith("#") for name in raw)
-    return False
-
-
 def _kafka_source(line: str) -> Offsets | None:
-    """A line of the offset log, if it belongs to a Kafka source: {"topic":{"0":123}}; an empty mapping otherwise.
+    """A line of the offset log, if it belongs to a Kafka source: {"topic":{"0":123}}; None otherwise.
 
-    Keys that begin with # are not topics. Of our source, it may be empty: then none of its topics is left.
-
-    None for a truncated JSON object, which may have belonged to a Kafka source.
+    Keys that begin with # are our source's, and no topics: its line may have nothing else, where none of its topics is
+    left. Raises ValueError for a truncated JSON object, which may have belonged to a Kafka source.
     """
     try:
         raw: Any = json.loads(line)
     except ValueError:
-        return None if line.startswith("{") else {}
-    if isinstance(raw, dict):
-        raw = {topic: partitions for topic, partitions in raw.items() if not topic.startswith("#")}
-    shaped = isinstance(raw, dict) and all(
+        if line.startswith("{"):
+            raise
+        return None
+    if not isinstance(raw, dict) or not raw:
+        return None
+    topics = {topic: partitions for topic, partitions in raw.items() if not topic.startswith("#")}
+    shaped = all(
         isinstance(partitions, dict)
         and all(p.isdigit() and isinstance(offset, int) for p, offset in partitions.items())
-        for partitions in raw.values()
+        for partitions in topics.values()
     )
-    return raw if shaped else {}
+    return topics if shaped else None

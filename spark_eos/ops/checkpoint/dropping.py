@@ -57,9 +57,7 @@ def plan(checkpoint: Checkpoint, cluster: Cluster, location: str) -> Drop:
     """Check that there is something that may be dropped. ``location``: the checkpoint's, as the ledger is to name it.
     Changes nothing. Raises EosError."""
     logs, query = Logs(checkpoint), checkpoint.query_id()
-    if query is None:
-        raise _nothing(location, "no micro-batch is planned")
-    if not logs.planned and not heads_of(cluster, query):
+    if query is None or not (logs.planned or heads_of(cluster, query)):
         raise _nothing(location, "no micro-batch is planned")
     head = _head(cluster, query)
     mark = head.head.marks.unfinished
