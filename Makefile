@@ -28,6 +28,8 @@ TWO_AT_ONCE := --numprocesses auto --maxprocesses 2 --dist worksteal
 # All others wait a third of their time, so two cores have three processes. They share the tests' files, in the order of
 # collection: the long ones come first. ARGS=-n0 runs all in one process.
 THREE_AT_ONCE := --numprocesses 3 --dist loadfile --no-loadscope-reorder
+# Kills and faults wait most of their time and are long: three processes, each with its own brokers, take them one by one.
+ONE_BY_ONE := --numprocesses 3 --dist load --maxschedchunk 1
 # Makes, once on a machine, what the many JVMs of the tests start from in half the time. Nothing fails without it.
 PREPARE := $(BIN)/python -m jobs.fast_start > /dev/null
 
@@ -85,7 +87,7 @@ format: $(STAMP) ## lay out the code as `make lint` wants it, and mend what ruff
 
 chaos: java $(STAMP) ## run the slow share of the tests: kills and faults on real brokers
 	@$(PREPARE) || true
-	@$(PYTEST) -m chaos $(ARGS); code=$$?; \
+	@$(PYTEST) -m chaos $(ONE_BY_ONE) $(ARGS); code=$$?; \
 	if [ $$code = 5 ]; then echo "chaos: no test has the marker 'chaos' yet"; else exit $$code; fi
 
 matrix: java $(STAMP) ## run suites on each version of Kafka, and write the table of docs/versions.md; ARGS="--only 3.9.2"

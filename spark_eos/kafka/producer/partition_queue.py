@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
-from spark_eos.kafka.producer.refusals import Splitting, unclear
+from spark_eos.kafka.producer.refusals import Splitting, damaged, unclear
+from spark_eos.kafka.records.batches import Damage
 from spark_eos.kafka.records.encode import SEQUENCES, Sealed
 from spark_eos.kafka.records.resealing import later
 from spark_eos.retry import FIRST_WAIT_S, LONGEST_WAIT_S
@@ -97,7 +98,10 @@ class PartitionQueue:
         if self.unsure or self.sent[0] is not refused:
             raise unclear(self.place, code)
         after = [*self.sent, *self.waiting][1:]
-        parts = refusals.take(self.place, refused, code)
+        try:
+            parts = refusals.take(self.place, refused, code)
+        except Damage as damage:
+            raise damaged(self.place, refused, code, damage) from None
         if not parts:
             self.removed += refused.count
             after = [later(sealed, -refused.count) for sealed in after]

@@ -16,6 +16,7 @@ import pyarrow as pa
 from spark_eos.errors import KafkaError, TopicError
 from spark_eos.kafka.codes import REFUSED_FOR_GOOD, TOO_LARGE, Code, name_of
 from spark_eos.kafka.errors import too_large
+from spark_eos.kafka.records.batches import Damage
 from spark_eos.kafka.records.encode import Encoder, Sealed
 from spark_eos.kafka.records.fields import read_headers, read_varints
 from spark_eos.kafka.records.headers import encode_headers
@@ -166,5 +167,20 @@ def unclear(place: TopicPartition, code: int) -> KafkaError:
         "for rows after them, was not answered.",
         hint="Nothing of this attempt becomes visible; the next attempt finds out which rows are refused.",
         topic=topic,
+        reason=name_of(code),
+    )
+
+
+def damaged(place: TopicPartition, sealed: Sealed, code: int, damage: Damage) -> KafkaError:
+    """The error for a refused batch of which nobody can make smaller ones: it was copied as it is, and is not sound."""
+    topic, partition = place
+    return KafkaError(
+        "EOS_SOURCE_DAMAGED",
+        f"Partition {partition} of topic {topic} refuses {sealed.count} rows ({name_of(code)}), which cannot be sent "
+        f"one by one, as their record batch is damaged: {damage}.",
+        hint="It was copied from the source as it is, so the log of that partition's leader is damaged: make another "
+        "replica the leader, and start the query again.",
+        topic=topic,
+        partition=partition,
         reason=name_of(code),
     )

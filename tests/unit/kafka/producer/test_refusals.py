@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -18,9 +18,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from spark_eos.errors import EosError, RowError, TopicError
+from spark_eos.errors import EosError, KafkaError, RowError, TopicError
 from spark_eos.kafka.producer import partition_queue
 from spark_eos.kafka.producer import sender as module
+from spark_eos.kafka.producer.partition_queue import PartitionQueue
 from spark_eos.kafka.producer.refusals import Refusals, Splitting
 from spark_eos.kafka.producer.sender import Sender
 from spark_eos.kafka.records.encode import SEQUENCES, Encoder, Rows, Sealed
@@ -299,6 +300,16 @@ def test_batches_anew(codec):
     assert later(later(batch, 7), -7) == batch
     parts = [Rows(key[some], value[some], rows.time[some], headers[some]) for some in (slice(1), slice(1, 3))]
     assert list(halves(batch, encoder)) == [sealed(parts[0], SEQUENCES - 2), sealed(parts[1], SEQUENCES - 1)]
+
+
+def test_a_refused_batch_that_is_damaged():
+    """It was copied as it is: no smaller batch can be made of it, and the error names where it comes from."""
+    whole = seal([b"x" * 100, b"y" * 100], 0)
+    queue = PartitionQueue(("t", 3), 0.0)
+    queue.sent.append(replace(whole, data=whole.data[:61] + b"\x01" + whole.data[62:]))
+    queue.refused = (queue.sent[0], TOO_LARGE)
+    with pytest.raises(KafkaError, match=r"EOS_SOURCE_DAMAGED.*Partition 3 of topic t refuses 2 rows.*checksum"):
+        queue.replace_refused(Splitting(ENCODER))
 
 
 def test_what_a_dead_letter_says():
