@@ -158,7 +158,7 @@ def _unsecured(settings: Mapping[str, str]) -> Token:
     now, principal = time.time(), given.get("principal", "")
     claims: dict[str, object] = {
         given.get("principalClaimName", "sub"): principal,
-        "iat": now,
+        "iat": int(now),  # brokers, which look in whole milliseconds, refuse what is of later than now
         "exp": now + life_s,
     }
     if "scope" in given:

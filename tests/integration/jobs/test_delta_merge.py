@@ -71,7 +71,7 @@ def test_rows_that_no_key_or_no_order_is_known_of_are_refused(job: ToDelta, writ
     write(job.topic, "5", partition=1, key="a")
     two = job.run(some, target=MERGE)
     assert two.condition == "EOS_DELTA_KEY_IN_TWO_PLACES"
-    assert f"topic {job.topic}, partition 0, and topic {job.topic}, partition 1, so nobody knows" in two.text
+    assert f"topic {job.topic}, partition 0, and topic {job.topic}, partition 1, so it is not known" in two.text
     assert job.rows() == [("a", "3")]
 
 

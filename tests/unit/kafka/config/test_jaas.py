@@ -61,6 +61,15 @@ def test_an_unsecured_token_of_the_login_module():
     assert tokens.token(found).principal == "ann"
 
 
+def test_an_unsecured_token_is_not_of_later_than_now(monkeypatch):
+    """Brokers look at their clock in whole milliseconds, within the same one perhaps: they refuse what begins later."""
+    monkeypatch.setattr(tokens.time, "time", lambda: 1700000000.1239)
+    made = tokens.token({"enable.sasl.oauthbearer.unsecure.jwt": "true", "sasl.oauthbearer.config": "principal=early"})
+    claims = tokens._claims(made.value)
+    assert 1000 * claims["iat"] <= 1700000000123
+    assert claims["exp"] >= 1700003600
+
+
 @pytest.mark.parametrize(
     ("key", "name"),
     [
