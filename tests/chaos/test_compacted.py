@@ -67,14 +67,14 @@ class Compacted:
         ends, before = self.view.ends(self.name), self.visible()
         self._set("min.compaction.lag.ms", "0")
         for p in range(PARTITIONS):
-            own = [row for row in before if row.partition == p]
+            own = [row for row in before if row.partition == p and row.key != ROLL]
             last = {row.key: row.offset for row in own}
             wanted = {row.offset for row in own if last[row.key] == row.offset}
 
             def cleaned(p: int = p, wanted: set[int] = wanted) -> bool:
                 self._plain.put(self.name, b"roll", partition=p, key=ROLL)
-                left = {r.offset for r in self.visible() if r.partition == p and r.offset < ends[self.name, p]}
-                return left == wanted
+                rows = [row for row in self.visible() if row.partition == p and row.key != ROLL]
+                return {row.offset for row in rows if row.offset < ends[self.name, p]} == wanted
 
             wait_for(cleaned, f"the cleaner in partition {p}", 300.0)
         self._set("min.compaction.lag.ms", str(10**9))
