@@ -162,6 +162,11 @@ class Decision:
         return cls(batch, 0, 0, 0, 0, offsets, (), NEWEST_DIGEST, partitioner, group)
 
     @property
+    def is_assumed(self) -> bool:
+        """Whether it was never decided here, see `without_rows`: Spark has a task for each micro-batch, if not more."""
+        return self.tasks == 0
+
+    @property
     def lost(self) -> tuple[Written, ...]:
         return tuple(w for w in self.written if w.verdict is Verdict.LOST)
 

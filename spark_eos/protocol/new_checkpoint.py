@@ -48,6 +48,11 @@ def is_visible(decision: Decision) -> bool:
     return all(w.verdict is Verdict.COMMITTED for w in decision.written)
 
 
+def is_untold(decision: Decision) -> bool:
+    """Whether the ledger begins behind it, and does not know what became of its rows, or where its input ended."""
+    return decision.is_assumed and decision.offsets is None
+
+
 def where_it_ended(decision: Decision) -> str:
     """Where the decided micro-batch left its input: what 'startingOffsets' takes, or where to find it."""
     if decision.offsets is not None:
@@ -60,6 +65,11 @@ def where_it_ended(decision: Decision) -> str:
 
 def instead_of_replay(decision: Decision) -> str:
     """Whether a new checkpoint may take the place of one whose replay is not what was decided, and where it begins."""
+    if is_untold(decision):
+        return (
+            "The ledger was begun behind it, and does not know what of it is in the output: if nothing goes on with "
+            f"this checkpoint or another, compare the output with the input (spark-eos verify). {IF_COMPLETE}"
+        )
     if not is_visible(decision):
         return f"Do not begin with a new one: {what_waits(decision)}. The group's offsets are past those rows."
     if decision.offsets is None:

@@ -94,7 +94,7 @@ def is_newest(ports: Ports, head: Head) -> bool:
     if head.job is not None and head.decision is not None and not head.decision.written:
         return True  # a batch write that is completed: nothing is decided after that
     decided = [w.pair.id for w in head.decision.written] if head.decision is not None else []
-    since = 0 if decided else head.generation + (head.decision is not None)
+    since = 0 if decided else head.generation + (not _has_none(head))
     if not is_outrun(head, ports.coordinator.generations(decided, since=since)):
         return True
     for _ in ports.retrying():
@@ -107,6 +107,12 @@ def is_outrun(head: Head, known: Generations) -> bool:
     """Whether these are of a later run than the head's, or were committed by a later decision."""
     if known.begun > head.generation:
         return True
-    if head.decision is None:
+    if _has_none(head):
         return known.committed == head.generation
+    assert head.decision is not None
     return bool(head.decision.written) and known.committed > known.decided
+
+
+def _has_none(head: Head) -> bool:
+    """Whether no task has committed anything by what the head says: no micro-batch was decided in this ledger."""
+    return head.decision is None or head.decision.is_assumed

@@ -135,7 +135,8 @@ class Coordinator(Protocol):
         """The newest generations of this query of which there has been a transaction of a task within a week; of those
         ids that are ``decided``, whenever that was. Only those after the decided ones, and from ``since`` on, are
         looked for: a week of short runs has many. Brokers that do not list by pattern tell of none; with ``thorough``,
-        they list what there is of everybody."""
+        they list what there is of everybody. With it, an id under which nothing was written yet counts, too: what
+        comes late may do that."""
         ...
 
     def ongoing(

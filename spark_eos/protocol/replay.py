@@ -9,7 +9,7 @@ from spark_eos.protocol.direct import differences as differences_of_ranges
 from spark_eos.protocol.direct import diverged
 from spark_eos.protocol.head import Decision, Digest
 from spark_eos.protocol.micro_batch import MicroBatch
-from spark_eos.protocol.new_checkpoint import as_json, instead_of_replay, is_visible
+from spark_eos.protocol.new_checkpoint import as_json, instead_of_replay, is_untold, is_visible
 from spark_eos.protocol.repair import differences
 
 _MOST_LISTED = 20
@@ -52,7 +52,7 @@ def compare(batch: MicroBatch, last: Decision) -> None:
 
 
 def _diverged(batch: MicroBatch, last: Decision, differences: str) -> Diverged:
-    seen = " and made visible" if is_visible(last) else ""
+    seen = " and made visible" if is_visible(last) and not is_untold(last) else ""
     return Diverged(
         "EOS_REPLAY_DIVERGED",
         f"The replay of micro-batch {batch.id} is not what was decided{seen}: {differences}.",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from spark_eos.errors import LedgerError, ProtocolStop, Superseded, Unclear
 from spark_eos.protocol.head import NOBODY, Decision, Head
 from spark_eos.protocol.marks import Unfinished
-from spark_eos.protocol.new_checkpoint import FROM_GROUP, OR_COMPARE, is_visible, what_waits, where_it_ended
+from spark_eos.protocol.new_checkpoint import FROM_GROUP, OR_COMPARE, is_untold, is_visible, what_waits, where_it_ended
 
 
 def checkpoint_ahead(batch: int, last: Decision) -> ProtocolStop:
@@ -88,7 +88,7 @@ def missing_head(batch: int) -> LedgerError:
 def lost_first(batch: int) -> LedgerError:
     """The same for the first micro-batch of a query that has written before, as brokers know."""
     return LedgerError(
-        "EOS_LEDGER_HEAD_MISSING",
+        "EOS_LEDGER_HEAD_LOST",
         "The ledger knows nothing of this query, but the brokers know of its transactions: it has run before, and "
         f"micro-batch {batch}, at which its checkpoint is, may be decided.",
         hint="The ledger topic was lost, or is another one (option 'ledger.topic'; 'spark-eos ledger show' lists the "
@@ -175,6 +175,14 @@ def finishing(unfinished: Unfinished) -> str:
 def checkpoint_behind(last: Decision, batch: int) -> ProtocolStop:
     """The error for a checkpoint at ``batch``, which is before the last decision."""
     said = {"batch": batch, "decided": last.batch, "offsets": last.offsets}
+    if is_untold(last):
+        return ProtocolStop(
+            "EOS_CHECKPOINT_BEHIND",
+            f"The checkpoint is at micro-batch {batch}, but the query's ledger begins behind micro-batch {last.batch}.",
+            hint="The checkpoint is older than the one with which that was begun: going on could write rows twice. Use "
+            f"the newest checkpoint. {OR_COMPARE}",
+            **said,
+        )
     if not is_visible(last):
         return ProtocolStop(
             "EOS_CHECKPOINT_BEHIND",

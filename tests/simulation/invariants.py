@@ -146,9 +146,10 @@ class Watch:
         kept = [n for n, value in enumerate(self._values) if value in left]
         lost = [head for n, head in enumerate(self.heads) if n not in kept]
         self.heads, self._values = [self.heads[n] for n in kept], [self._values[n] for n in kept]
-        self.lose_ledger()
+        self.ledger_lost = True
         decisions = [head.decision for head in lost if head.decision is not None]
         if not self.heads:
+            self.lose_ledger()
             self.excused = self.excused or (forgotten and bool(decisions))
             return
         last = self.heads[-1].decision

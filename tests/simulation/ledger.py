@@ -193,7 +193,8 @@ class SimulatedCoordinator:
         if not (thorough or self._cluster.lists_by_pattern):
             return Generations(0, 0, said)
         later = re.compile(tasks_since(PREFIX, self._query, max(since, said + 1)))
-        begun, committed = (newest(filter(later.fullmatch, ids)) for ids in self._listed(_LASTING, _COMMITTED))
+        states = list(State) if thorough else _LASTING
+        begun, committed = (newest(filter(later.fullmatch, ids)) for ids in self._listed(states, _COMMITTED))
         return Generations(begun, committed, said)
 
     def _listed(self, *states: Collection[State]) -> list[Collection[str]]:

@@ -54,7 +54,7 @@ def test_a_decision_that_its_run_has_made_first() -> None:
 
 def test_all_heads_of_a_query() -> None:
     """As if the ledger topic was lost."""
-    assert _after(6, "commit.ended").query.stops == ["died", "EOS_LEDGER_HEAD_MISSING"]
+    assert _after(6, "commit.ended").query.stops == ["died", "EOS_LEDGER_HEAD_LOST"]
 
 
 def test_a_decision_of_which_nothing_is_committed() -> None:

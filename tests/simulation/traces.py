@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from spark_eos.protocol.head import Head
 from spark_eos.protocol.names import ledger_name, newest_generation
-from spark_eos.protocol.newest import is_outrun
-from spark_eos.protocol.ports import Generations, State
+from spark_eos.protocol.ports import State
 
 from .coordinator import WEEK_MS, Cluster, Entry
 from .ledger import PREFIX
@@ -18,13 +17,18 @@ def by_ledger(cluster: Cluster, query: str, head: Head) -> bool:
 
 
 def by_tasks(cluster: Cluster, query: str, head: Head) -> bool:
-    """Whether tasks of a later run have begun transactions, or a later decision has committed some."""
+    """Whether tasks of a later run have begun transactions, or a later decision has committed some. Of the run's own,
+    that is seen only where it had none before."""
     states = {name: entry.state for name, entry in _kept(cluster).items()}
     begun = [name for name, state in states.items() if state is not State.EMPTY]
-    committed = [name for name in begun if states[name].commits]
-    decided = [pair.id for pair in head.decision.pairs] if head.decision is not None else []
-    newest = (newest_generation(PREFIX, query, of) for of in (begun, committed, decided))
-    return is_outrun(head, Generations(*newest))
+    if newest_generation(PREFIX, query, begun) > head.generation:
+        return True
+    committed = newest_generation(PREFIX, query, [name for name in begun if states[name].commits])
+    decision = head.decision
+    if decision is None or not decision.tasks:
+        return committed == head.generation
+    written = [pair.id for pair in decision.pairs]
+    return bool(written) and committed > newest_generation(PREFIX, query, written)
 
 
 def _kept(cluster: Cluster) -> dict[str, Entry]:

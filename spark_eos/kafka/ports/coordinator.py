@@ -96,7 +96,8 @@ class TransactionCoordinator:
         newest = partial(newest_generation, self._prefix, self._query)
         said = newest(decided)
         pattern = tasks_since(self._prefix, self._query, max(since, said + 1))
-        listed = self._listed(pattern, _LASTING, only_matching=not thorough)
+        states = (*_LASTING, State.EMPTY) if thorough else _LASTING
+        listed = self._listed(pattern, states, only_matching=not thorough)
         committed = [name for name, state in listed if state in _COMMITTED]
         return Generations(newest(name for name, _ in listed), newest(committed), said)
 

@@ -7,19 +7,21 @@ from collections.abc import Callable, Collection
 
 import pytest
 
+from spark_eos.protocol.adopting import adopt
 from spark_eos.protocol.batch import abort, commit, take_ahead
 from spark_eos.protocol.closing import abort_undecided, settle_decided
-from spark_eos.protocol.head import PLAIN_END
+from spark_eos.protocol.head import FENCING_END, PLAIN_END
 from spark_eos.protocol.head_json import decode
 from spark_eos.protocol.marks import Successor
+from spark_eos.protocol.names import TaskId, task_name
 from spark_eos.protocol.ports import Generations
 from spark_eos.protocol.replaying import retire
 from tests.simulation.client import Producer
 from tests.simulation.coordinator import LAST_EPOCH
-from tests.simulation.ledger import LEDGER, SimulatedCoordinator
+from tests.simulation.ledger import LEDGER, PREFIX, SimulatedCoordinator
 from tests.simulation.partition_log import PartitionLog
 from tests.simulation.plan import QUERY
-from tests.unit.protocol.test_stops import TIMEOUT_MS, Brokers, on_brokers, stopped
+from tests.unit.protocol.test_stops import OUTPUT, TIMEOUT_MS, Brokers, on_brokers, stopped
 
 CONDITION = "EOS_LEDGER_TRUNCATED"
 #: Records: the head itself, and its marker.
@@ -100,13 +102,51 @@ def test_a_driver_that_is_still_before_the_micro_batch_at_which_a_ledger_is_begu
     on_brokers(steps)
 
 
+@pytest.mark.parametrize("behind", [True, False], ids=["begun-by-an-option", "adopted"])
+def test_a_ledger_that_is_begun_anew_loses_its_first_decision(behind: bool):
+    """The head that is left has a decision, but none that a run of its generation could have made before."""
+
+    def steps(brokers: Brokers) -> None:
+        decide(brokers, "r1", 0)
+        cut(brokers, 2)
+        if behind:
+            begun = brokers.open("r2", 1, begin_at=1)
+        else:
+            adopt(brokers.ports(), 0, {"source": {"0": 2}}, PREFIX, None)
+            begun = brokers.open("r2", 1)
+        commit(brokers.ports(), brokers.prepared(begun, 1))
+        assert take_ahead(brokers.ports(), "r2") is not None  # which ends what the ledger's own id tells
+        cut(brokers, 1)
+        stopped(CONDITION, lambda: brokers.open("r3", 1, begin_at=1))
+
+    on_brokers(steps)
+
+
+def test_a_ledger_that_is_begun_anew_while_a_task_of_a_lost_run_has_only_its_id():
+    """That run is counted, so that what its task writes later is not of a run that comes after the new ones."""
+
+    def steps(brokers: Brokers) -> None:
+        decide(brokers, "r1", 0)
+        brokers.open("r2", 1)
+        later = brokers.open("r3", 1)
+        name = task_name(PREFIX, QUERY, TaskId(later.generation, 0, 1))
+        task = Producer(brokers.world, brokers.cluster, name, TIMEOUT_MS, FENCING_END)
+        task.init()
+        cut(brokers, 4)
+        assert brokers.open("r4", 1, begin_at=1).generation == later.generation + 1
+        task.produce(OUTPUT, (1, 0))
+        assert brokers.open("r5", 1).generation == later.generation + 2
+
+    on_brokers(steps)
+
+
 def test_the_first_micro_batch_of_a_ledger_that_is_lost():
     """It may be decided: nobody is told to begin there without a look at the output."""
 
     def steps(brokers: Brokers) -> None:
         decide(brokers, "r1", 0)
         cut(brokers, 2)
-        error = stopped("EOS_LEDGER_HEAD_MISSING", lambda: brokers.open("r2", 0))
+        error = stopped("EOS_LEDGER_HEAD_LOST", lambda: brokers.open("r2", 0))
         assert "may be decided" in error.message
         assert "this start has planned" not in error.hint
 

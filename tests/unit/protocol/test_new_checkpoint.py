@@ -11,13 +11,14 @@ import pytest
 
 from spark_eos.checkpoint import Checkpoint
 from spark_eos.errors import CheckpointError, Diverged, EosError, LedgerError, Unclear
-from spark_eos.protocol.head import Decision, Head, Offsets, Pair, Probe, Verdict, Written
+from spark_eos.protocol.head import DEFAULT_PARTITIONER, Decision, Head, Offsets, Pair, Probe, Verdict, Written
 from spark_eos.protocol.micro_batch import MicroBatch
 from spark_eos.protocol.new_checkpoint import FROM_GROUP, OFFSETS_CHARS, as_json
 from spark_eos.protocol.ports import EndTxnAnswer, Found
 from spark_eos.protocol.replay import compare
 from spark_eos.protocol.run import open_run
 from spark_eos.protocol.stops import checkpoint_ahead, checkpoint_behind, missing_head
+from spark_eos.protocol.task import TaskReport, Work
 from spark_eos.source.losses import data_loss
 
 COMMITTED, LOST = Verdict.COMMITTED, Verdict.LOST
@@ -77,6 +78,17 @@ def test_behind_without_a_group():
     """The ledger has no offsets then; the offset log has."""
     error = checkpoint_behind(decided(COMMITTED, offsets=None), 3)
     assert "offsets/7 of the checkpoint that decided it" in error.message
+
+
+def test_a_micro_batch_that_was_never_decided_here():
+    """A ledger that was begun behind it does not know whether its rows are visible, nor where its input ended."""
+    begun = Decision.without_rows(7, None, DEFAULT_PARTITIONER)
+    behind = checkpoint_behind(begun, 3)
+    with pytest.raises(Diverged) as diverged:
+        compare(MicroBatch("r", 7, (TaskReport(Work.COUNT, 0, 1, 1, None),), ENDS), begun)
+    for error in (behind, diverged.value):
+        assert "visible" not in str(error)
+        assert "continues exactly" in str(error) and "compare the output with the input" in str(error)
 
 
 @pytest.mark.parametrize(

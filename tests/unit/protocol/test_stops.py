@@ -247,7 +247,7 @@ def test_a_ledger_that_was_lost_with_the_first_decision():
     def steps(brokers: Brokers) -> None:
         commit(brokers.ports(), brokers.prepared(brokers.open("r1")))
         brokers.cluster.logs[LEDGER] = PartitionLog()
-        stopped("EOS_LEDGER_HEAD_MISSING", lambda: brokers.open("r2"))
+        stopped("EOS_LEDGER_HEAD_LOST", lambda: brokers.open("r2"))
         assert brokers.open("r3", begin_at=0).generation == 2
 
     on_brokers(steps)

@@ -125,7 +125,7 @@ def test_a_lost_ledger_is_noticed_by_what_tasks_have_aborted(raised_to: int):
         brokers.take_the_ledger()
         brokers.cluster.logs[LEDGER] = PartitionLog()
         brokers.cluster.transaction_version = raised_to
-        stopped("EOS_LEDGER_HEAD_MISSING", lambda: brokers.open("r2"))
+        stopped("EOS_LEDGER_HEAD_LOST", lambda: brokers.open("r2"))
 
     plain(steps)
 
@@ -187,7 +187,7 @@ def test_a_ledger_that_was_lost_is_missed_by_what_was_opened_once_more(timed_out
             time_out(brokers)
         brokers.take_the_ledger()
         brokers.cluster.logs[LEDGER] = PartitionLog()
-        stopped("EOS_LEDGER_HEAD_MISSING", lambda: brokers.open("r2"))
+        stopped("EOS_LEDGER_HEAD_LOST", lambda: brokers.open("r2"))
         assert brokers.open("r3", begin_at=0).generation == 2
 
     plain(steps)
