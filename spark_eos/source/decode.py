@@ -25,6 +25,12 @@ T = TypeVar("T")
 
 #: That Spark can hold, as it counts microseconds in 64 bits; the first one is as far from 1970.
 _LAST_MILLISECOND = (2**63 - 1) // 1000
+#: What no restart reads may stand behind rows that are not written yet, as its micro-batch was never decided.
+_LEFT_OUT = (
+    "leave them out by a new checkpoint. Its 'startingOffsets' are those at which the output ends, which are those of "
+    "the last micro-batch in 'commits', but behind them in this partition; read what lies between there by a batch, "
+    "with 'startingOffsets' and 'endingOffsets'."
+)
 
 
 @dataclass(frozen=True)
@@ -132,7 +138,7 @@ def beyond_spark(topic: str, partition: int, offsets: np.ndarray, millis: np.nda
         "holds those of the years -290308 to 294247.",
         hint="Its producer writes another unit than milliseconds, perhaps nanoseconds: correct it. For the records "
         "that are there, either copy them by the direct way without a transform, which keeps timestamps as they are, "
-        "or begin with a new checkpoint and 'startingOffsets' behind them.",
+        f"or {_LEFT_OUT}",
         topic=topic,
         partition=partition,
         offset=offset,
@@ -143,7 +149,7 @@ def beyond_spark(topic: str, partition: int, offsets: np.ndarray, millis: np.nda
 def damaged(range_: OffsetRange, offset: int, damage: Damage | str) -> KafkaError:
     """The error for bytes that are not sound, from an offset on, or for a batch that has too many."""
     if isinstance(damage, TooLargeBatch):
-        return _too_large(range_, damage.base)
+        return _too_large(range_, damage)
     return KafkaError(
         "EOS_SOURCE_DAMAGED",
         f"The records of {range_.topic}-{range_.partition} from offset {offset} on are damaged: {damage}.",
@@ -155,15 +161,15 @@ def damaged(range_: OffsetRange, offset: int, damage: Damage | str) -> KafkaErro
     )
 
 
-def _too_large(range_: OffsetRange, offset: int) -> KafkaError:
+def _too_large(range_: OffsetRange, batch: TooLargeBatch) -> KafkaError:
     return KafkaError(
         "EOS_SOURCE_BATCH_TOO_LARGE",
-        f"The record batch at offset {offset} of {range_.topic}-{range_.partition} has more than {MOST_MIB} MiB when "
-        "it is decompressed.",
+        f"The record batch of offsets {batch.base} to {batch.last} of {range_.topic}-{range_.partition} has more than "
+        f"{MOST_MIB} MiB when it is decompressed.",
         hint="Let its producer write smaller batches. For the one that is there, either copy it by the direct way "
-        "without a transform, which passes whole batches on as they are, or begin with a new checkpoint and "
-        "'startingOffsets' behind it.",
+        f"without a transform, which passes whole batches on as they are, or {_LEFT_OUT}",
         topic=range_.topic,
         partition=range_.partition,
-        offset=offset,
+        offset=batch.base,
+        last=batch.last,
     )

@@ -143,8 +143,9 @@ class _Fetches:
                 return result
             if answer is not None and answer.throttle_ms:
                 # The broker is there, and says when it goes on: that time does not count.
-                system.sleep(answer.throttle_ms / 1000)
-                deadline += answer.throttle_ms / 1000
+                throttled_s = answer.throttle_ms / 1000
+                system.sleep(throttled_s)
+                began, deadline = began + throttled_s, deadline + throttled_s
                 self._try(self._send)
                 continue
             if answer is not None:

@@ -143,10 +143,10 @@ class EosKafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if self._group is not None and self._watch.pinned:
                 self._group.finish()  # Spark ends this process when there is nothing left
             return start
-        if not self._lives_on(position, there, end):
+        ids = self._still_there(position, there, end)
+        if ids is None:
             return start
         self._last_batch = time.monotonic()
-        ids = {**position.ids, **there.ids}
         left = leaving.still_left(going.left, end, ids)
         self._planned = formats.to_spark(self._noting(Position(end, ids, left=left), there))
         return self._planned
@@ -270,23 +270,30 @@ class EosKafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 return []
         return found if behind else []
 
-    def _lives_on(self, position: Position, planned: Topics, end: PartitionOffsets) -> bool:
-        """Whether the topics are still those whose ends were looked at: then they were when the ends were asked for.
+    def _still_there(self, position: Position, planned: Topics, end: PartitionOffsets) -> TopicIds | None:
+        """The ids to note with the end, if the topics are still those whose ends were looked at: then they were when
+        the ends were asked for. None where nothing is to be read.
 
-        If not, the next look is at what is there now. Where all is pinned there is no other look: what is gone is
-        reported as lost, and stays where it is. Raises CheckpointError (EOS_SOURCE_CLUSTER_CHANGED).
+        If they are not, the next look is at what is there now. Where all is pinned there is no other look: what is gone
+        is reported as lost, and stays where and what it is. Raises CheckpointError (EOS_SOURCE_CLUSTER_CHANGED).
         """
         now = self._watch.topics(now=True)
         check_cluster(planned.cluster, now.cluster)
+        ids = {**position.ids, **planned.ids}
         gone = [topic for topic in end if planned.ids.get(topic) != now.ids.get(topic)]
-        if gone and self._watch.pinned:
-            self._check_there(position, now)
-            for topic in gone:
-                del end[topic]
-                if topic in position.offsets:
-                    end[topic] = dict(position.offsets[topic])
-            return end != position.offsets
-        return not gone
+        if not gone:
+            return ids
+        if not self._watch.pinned:
+            return None
+        self._check_there(position, now)
+        for topic in gone:
+            del end[topic]
+            ids.pop(topic, None)
+            if topic in position.offsets:
+                end[topic] = dict(position.offsets[topic])
+            if topic in position.ids:
+                ids[topic] = position.ids[topic]
+        return ids if end != position.offsets else None
 
     def _check_there(self, position: Position, there: Topics) -> None:
         self._check_lives(position, there)

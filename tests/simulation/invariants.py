@@ -178,9 +178,7 @@ class Watch:
         since the first, a start that has it still in its options may begin there once more; also where Spark has
         committed it, as the start may have planned it before."""
         self.ledger_lost = True
-        begin_at = self.of.begin_at
-        if begin_at in self.deciders:
-            self.excused = True
+        self.excused = self.excused or self.of.begin_at in self.deciders
 
     def _note(self, head: Head) -> None:
         """After the loss of the ledger, what matters of a decision is who made it, and whose rows may be visible."""

@@ -47,11 +47,11 @@ class Damage(Exception):
 
 
 class TooLargeBatch(Damage):
-    """The batch at offset ``base`` has more than `MOST_MIB`, decompressed."""
+    """The batch of offsets ``base`` to ``last`` has more than `MOST_MIB`, decompressed."""
 
-    def __init__(self, base: int) -> None:
+    def __init__(self, base: int, last: int) -> None:
         super().__init__(f"the batch at offset {base} is too large, decompressed")
-        self.base = base
+        self.base, self.last = base, last
 
 
 class UnsupportedFormat(Exception):
@@ -216,7 +216,7 @@ def _joined(batch: RecordBatch, pieces: Iterable[bytes]) -> bytes:
         held.append(piece)
         size += len(piece)
         if size > _MOST_BYTES:
-            raise TooLargeBatch(batch.base)
+            raise TooLargeBatch(batch.base, batch.last)
     return b"".join(held)
 
 

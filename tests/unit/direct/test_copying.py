@@ -247,7 +247,7 @@ def test_a_batch_that_is_too_large_to_be_encoded_anew(copy, monkeypatch):
     monkeypatch.setattr("spark_eos.kafka.records.batches._MOST_BYTES", 300_000)
     data = encode(plain(0, b"a", b"b", codec="zstd")) + encode(plain(2, bytes(300_000), b"c", codec="zstd"))
     assert copy(data, 1, 4)[0].rows == 3
-    with pytest.raises(KafkaError, match="The record batch at offset 2 of in-3") as caught:
+    with pytest.raises(KafkaError, match="The record batch of offsets 2 to 3 of in-3") as caught:
         copy(data, 1, 3)
     assert caught.value.condition == "EOS_SOURCE_BATCH_TOO_LARGE"
 

@@ -210,10 +210,10 @@ def test_a_batch_that_is_too_large_decompressed(codec, monkeypatch):
     monkeypatch.setattr("spark_eos.kafka.records.batches._MOST_BYTES", 1_000_000)
     fine = [encode(plain(at, bytes(999_900), codec=codec)) for at in range(3)]
     assert len(values(b"".join(fine))) == 3
-    with pytest.raises(KafkaError, match="The record batch at offset 3 of t-3 has more than") as caught:
+    with pytest.raises(KafkaError, match="The record batch of offsets 3 to 3 of t-3 has more than") as caught:
         values(b"".join(fine) + encode(plain(3, bytes(1_000_000), codec=codec)))
     assert caught.value.condition == "EOS_SOURCE_BATCH_TOO_LARGE"
-    assert caught.value.parameters["offset"] == 3
+    assert (caught.value.parameters["offset"], caught.value.parameters["last"]) == (3, 3)
     assert not caught.value.restart_helps
 
 

@@ -19,14 +19,15 @@ SOON = {"#cluster": {"id": "c"}, "#ids": {"t": "id1"}, "t": {"0": 200}}
 
 
 class Cluster:
-    """One topic, t, and the time. ``hidden``: how many looks do not see it."""
+    """One topic, t, maybe another one ``beside`` it, and the time. ``hidden``: how many looks do not see t."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.cluster, self.id, self.partitions, self.end = "c", "id1", 1, 200
         self.now, self.hidden = 1000.0, 0
+        self.beside: list[str] = []
         monkeypatch.setattr(watch, "time", SimpleNamespace(monotonic=lambda: self.now))
         monkeypatch.setattr(watch, "describe_topics", self._topics)
-        monkeypatch.setattr(watch, "topic_names", lambda *_: ["t"])
+        monkeypatch.setattr(watch, "topic_names", lambda *_: ["t", *self.beside])
         monkeypatch.setattr(watch, "cluster_heard", lambda _: self.cluster)
         monkeypatch.setattr(watch, "end_offsets", self._offsets)
         monkeypatch.setattr(
@@ -35,10 +36,13 @@ class Cluster:
         monkeypatch.setattr(reader_module, "HIDDEN_S", 0.05)
 
     def _topics(self, kafka: Any, names: Any, *_: Any, **__: Any) -> dict[str, Topic]:
+        found = {
+            name: Topic(self.id if name == "t" else "id-beside", self.partitions, internal=False) for name in names
+        }
         if self.hidden:
             self.hidden -= 1
-            return {}
-        return {name: Topic(self.id, self.partitions, internal=False) for name in names}
+            del found["t"]
+        return found
 
     def _offsets(self, kafka: Any, asked: dict[str, list[int]], *_: Any) -> dict[str, dict[int, int]]:
         assert all(p < self.partitions for numbers in asked.values() for p in numbers), "there is no such partition"
@@ -114,6 +118,26 @@ def test_a_run_that_is_pinned_begins_in_what_was_pinned(cluster):
     reader.prepareForTriggerAvailableNow()
     cluster.id = "id2"
     assert reader.initialOffset() == SOON
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["hidden", "recreated-once-more"])
+def test_a_pinned_run_leaves_a_recreated_topic_where_it_was(cluster, again):
+    """When it cannot read what was pinned: with the id of the topic that the offset belongs to, so that the next run
+    reads the new one from its beginning. What is pinned of another topic is read."""
+    cluster.beside = ["other"]
+    here = {"#cluster": {"id": "c"}, "#ids": {"t": "id0", "other": "id-beside"}, "t": {"0": 50}, "other": {"0": 100}}
+    reader, later = (cluster.reader(fail=False, subscribe="t,other") for _ in range(2))
+    reader._sizes = later._sizes = SimpleNamespace(within=lambda at, end, most: end)
+    reader.prepareForTriggerAvailableNow()
+    if again:
+        cluster.id, cluster.end = "id2", 20
+    else:
+        cluster.hidden = 1
+    end = reader.latestOffset(here, reader.getDefaultReadLimit())
+    assert end == {**here, "other": {"0": 200}}
+    planned = later.latestOffset(end, later.getDefaultReadLimit())
+    (task,) = [task for task in later.partitions(end, planned) if any(r.topic == "t" for r in task.ranges)]
+    assert [(r.start, r.end) for r in task.ranges] == [(0, cluster.end)]
 
 
 @pytest.mark.parametrize("planned", [False, True])

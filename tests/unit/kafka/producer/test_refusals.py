@@ -312,6 +312,16 @@ def test_a_refused_batch_that_is_damaged():
         queue.replace_refused(Splitting(ENCODER))
 
 
+def test_a_refused_batch_that_is_too_large_to_be_sent_in_parts(monkeypatch):
+    """It is sound: nobody is sent to look for damage."""
+    monkeypatch.setattr("spark_eos.kafka.records.batches._MOST_BYTES", 300_000)
+    queue = PartitionQueue(("t", 3), 0.0)
+    queue.sent.append(seal([bytes(200_000), bytes(200_000)], 0, Encoder(7, 3, "lz4")))
+    queue.refused = (queue.sent[0], TOO_LARGE)
+    with pytest.raises(KafkaError, match=r"EOS_SOURCE_BATCH_TOO_LARGE.*refuses a record batch of 2 rows.*max\.message"):
+        queue.replace_refused(Splitting(ENCODER))
+
+
 def test_what_a_dead_letter_says():
     """The row as it was, its own headers first; why it was refused, and where."""
     headers = encode_headers(

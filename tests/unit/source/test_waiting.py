@@ -1,0 +1,89 @@
+"""How long a fetch without rows is repeated: a broker gives answers one after the other, by a clock of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from spark_eos.kafka.codes import Code
+from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.kafka.requests.fetch import FetchResponse
+from spark_eos.source import raw
+from spark_eos.source.fetch import Fetching
+from spark_eos.source.planning import OffsetRange
+
+KAFKA = KafkaProperties({"bootstrap.servers": "127.0.0.1:1"})
+EMPTY, ROWS = FetchResponse(0, 0), FetchResponse(0, 100)
+OUT_OF_RANGE = FetchResponse(Code.OFFSET_OUT_OF_RANGE, 0)
+#: Longer than what a leader that lags behind is given.
+THROTTLED = FetchResponse(0, 0, throttle_ms=6_000)
+
+
+class GivenUp(Exception):
+    pass
+
+
+class Broker:
+    """Gives these answers, the last one for ever."""
+
+    node = 1
+    due = False
+    buffer = bytearray()
+
+    def __init__(self, answers: list[FetchResponse]) -> None:
+        self._answers = self._given(answers)
+
+    def _given(self, answers: list[FetchResponse]) -> Iterator[FetchResponse]:
+        yield from answers
+        while True:
+            yield answers[-1]
+
+    def receive(self, timeout_s: float) -> FetchResponse:
+        raw.system.sleep(0.01)
+        return next(self._answers)
+
+    def send(self, *_: Any, **__: Any) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+def waited(monkeypatch: pytest.MonkeyPatch, *answers: FetchResponse) -> float:
+    """For how long it was asked, in seconds, until there were rows. Raises GivenUp."""
+    now = [0.0]
+    clock = SimpleNamespace(monotonic=lambda: now[0], sleep=lambda s: now.__setitem__(0, now[0] + s))
+
+    def given_up(*_: Any) -> GivenUp:
+        return GivenUp(now[0])
+
+    monkeypatch.setattr(raw, "system", clock)
+    broker = Broker(list(answers))
+    monkeypatch.setattr(raw, "connect", lambda *_: broker)
+    monkeypatch.setattr(raw, "broker_client", lambda _: SimpleNamespace(forget_leader=lambda *_: None))
+    monkeypatch.setattr(raw, "why_not", given_up)
+    monkeypatch.setattr(raw, "is_spoken_by_id", lambda _: False)
+    monkeypatch.setattr(raw._Fetches, "_reading", lambda self, read, answer: SimpleNamespace(next_offset=100))
+    raw._Fetches(Fetching(KAFKA), OffsetRange("t", 0, 0, 100), 1 << 20).next(lambda answer: answer)  # type: ignore
+    return now[0]
+
+
+@pytest.mark.parametrize("answer", [EMPTY, OUT_OF_RANGE], ids=["empty", "out-of-range"])
+def test_a_leader_that_lags_behind_gets_some_seconds(answer, monkeypatch):
+    """Then it is no leader that will have the rows."""
+    assert waited(monkeypatch, answer, ROWS) < 1
+    with pytest.raises(GivenUp) as caught:
+        waited(monkeypatch, answer)
+    assert 4 < caught.value.args[0] < 6
+
+
+@pytest.mark.parametrize("answer", [EMPTY, OUT_OF_RANGE], ids=["empty", "out-of-range"])
+def test_the_time_of_a_throttle_does_not_count(answer, monkeypatch):
+    """The broker has said when it goes on; what it answers then is the first answer."""
+    assert 6 < waited(monkeypatch, THROTTLED, answer, ROWS) < 7
+    with pytest.raises(GivenUp) as caught:
+        waited(monkeypatch, THROTTLED, answer)
+    assert 10 < caught.value.args[0] < 12
