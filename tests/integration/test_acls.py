@@ -186,7 +186,7 @@ def test_the_printed_commands_are_those_rights(capsys):
     assert capsys.readouterr().out.splitlines() == as_commands(ALL, "User:bob", "kafka:1")
 
 
-def test_the_transactions_of_others_are_out_of_reach(copied, secure, view):
+def test_the_transactions_of_others_are_out_of_reach(copied, secure, view, capsys):
     """Another query's, under a prefix of its own: they cannot be listed, described, ended or fenced, and its ledger
     cannot be read."""
     query, topic = str(uuid.uuid4()), f"other-{uuid.uuid4()}"
@@ -207,6 +207,12 @@ def test_the_transactions_of_others_are_out_of_reach(copied, secure, view):
     ):
         with pytest.raises(EosError, match="TRANSACTIONAL_ID_AUTHORIZATION_FAILED"):
             call()
+    # That the list is empty is no answer, as brokers leave out what this user may not see.
+    given = [f"--kafka={key}={value}" for key, value in secure.limited().items() if key != "bootstrap.servers"]
+    servers = ["--bootstrap-servers", secure.limited()["bootstrap.servers"], "--prefix", "other", *given]
+    for more in ([], ["--query", query]):
+        assert cli.main(["transactions", "list", *servers, *more]) == 2
+        assert "TRANSACTIONAL_ID_AUTHORIZATION_FAILED" in capsys.readouterr().err
     # Who has found out the rest elsewhere, and knows the coordinator, is refused by it.
     limited._coordinators[CoordinatorKind.TRANSACTION, name] = 0
     with pytest.raises(EosError, match=f"end transaction {name}"):

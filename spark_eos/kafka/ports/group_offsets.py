@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import astuple
 
 from spark_eos import system
@@ -28,13 +27,14 @@ _LATER = COORDINATOR_RETRIES | {Code.UNKNOWN_TOPIC_OR_PARTITION}
 class GroupOffsets:
     """Offsets for one group, sent within ledger transactions.
 
-    The offsets of topics that the sink's cluster does not have are left out, with a warning: of topics that were
-    deleted, or that the query reads on another cluster. The checkpoint has them all the same.
+    The offsets of topics and partitions that the sink's cluster does not have are left out, with a warning: of topics
+    that were deleted, or created anew with fewer partitions, or that the query reads on another cluster. The checkpoint
+    has them all the same.
     """
 
     def __init__(self, kafka: KafkaProperties, group: str) -> None:
         self._kafka, self._group = kafka, group
-        self._left_out: set[str] = set()
+        self._left_out: set[tuple[str, str]] = set()
 
     def send(self, producer: Pair, version: int, offsets: Offsets, timeout_s: float) -> None:
         """Add the offsets to this producer's transaction, which this version of EndTxn will end.
@@ -44,7 +44,7 @@ class GroupOffsets:
         began = system.monotonic()
         error: int | None = None
         for _ in retrying(timeout_s):
-            known = {topic: of for topic, of in offsets.items() if topic not in self._left_out}
+            known = self._known(offsets)
             if not known:
                 return
             error = self._ask(producer, version, known, timeout_s / _TRIES)
@@ -62,14 +62,20 @@ class GroupOffsets:
             broker_client(self._kafka), astuple(producer), self._group, numbered, timeout_s, version
         )
 
-    def _leave_out(self, offsets: Mapping[str, object]) -> None:
-        missing = offsets.keys() - describe_topics(self._kafka, offsets, missing_ok=True)
+    def _known(self, offsets: Offsets) -> Offsets:
+        kept = {t: {p: at for p, at in of.items() if (t, p) not in self._left_out} for t, of in offsets.items()}
+        return {topic: of for topic, of in kept.items() if of}
+
+    def _leave_out(self, offsets: Offsets) -> None:
+        there = describe_topics(self._kafka, offsets, missing_ok=True)
+        counts = {topic: there[topic].partitions if topic in there else 0 for topic in offsets}
+        missing = {(topic, p) for topic, of in offsets.items() for p in of if int(p) >= counts[topic]}
         if missing:
             logger.warning(
-                "the group %s does not get the offsets of %s: the sink's cluster has no such topic. The checkpoint has "
-                "them; until the query is started again, they are left out.",
+                "the group %s does not get the offsets of %s: the sink's cluster has no such topic or partition. The "
+                "checkpoint has them; until the query is started again, they are left out.",
                 self._group,
-                ", ".join(sorted(missing)),
+                ", ".join(sorted({f"{t}-{p}" if counts[t] else t for t, p in missing})),
             )
             self._left_out |= missing
 

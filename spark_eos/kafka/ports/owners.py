@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+import uuid
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -100,6 +101,13 @@ def find(
     return [t for query, of in sorted(by_query.items()) for t in _of_query(cluster, query, of)]
 
 
+def check_listed(cluster: Cluster, queries: Collection[str]) -> None:
+    """Raise EosError where this user is not told of transactions: brokers leave out what it may not describe."""
+    for query in queries or [str(uuid.UUID(int=0))]:
+        coordinator = TransactionCoordinator(broker_client(cluster.kafka), cluster.prefix, query)
+        coordinator.describe([ledger_name(cluster.prefix, query)])
+
+
 def decided_elsewhere(cluster: Cluster, topic: str, own_query: str | None) -> list[Transaction]:
     """Decided transactions of other queries that never expire and are open in the topic: until somebody commits them,
     no reader gets past them."""
@@ -150,12 +158,13 @@ def _transaction(prefix: str, query: str, d: Description, head: Head | None, pro
     if head is not None and task is not None:
         last = head.decision.batch if head.decision is not None else -1
         decided = is_waiting(head.decision, d.pair.id)
+        of_newest, newest = _newest_run(head)
         if decided:
             batch = last
-        elif task.generation == head.generation:
+        elif task.generation == of_newest:
             batch = last + 1 if (last + 1) % SLOTS == task.slot else last
-        if task.generation == head.generation and head.run != NOBODY:
-            run = head.run
+        if task.generation == of_newest:
+            run = newest
     return Transaction(
         d.pair.id,
         query,
@@ -173,6 +182,13 @@ def _transaction(prefix: str, query: str, d: Description, head: Head | None, pro
         problem,
         head.job.id if head is not None and head.job is not None else None,
     )
+
+
+def _newest_run(head: Head) -> tuple[int, str | None]:
+    """The newest run that may have begun transactions, by generation and name. Whoever has closed it has the next."""
+    if head.run != NOBODY:
+        return head.generation, head.run
+    return (head.generation - 1, head.earlier[0]) if head.earlier else (head.generation, None)
 
 
 def parts(cluster: Cluster, transaction: Transaction) -> list[TransactionPart]:

@@ -5,20 +5,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from spark_eos.kafka.ports.owners import Cluster, find, parts
+from spark_eos.kafka.ports.owners import Cluster, Transaction, check_listed, find, parts
 from spark_eos.ops.answer import Answer
 from spark_eos.ops.transactions import ending, report
 
 
 def list_open(cluster: Cluster, queries: Sequence[str], open_for_s: float) -> Answer:
     """Every open transaction of the queries, or of all. Raises EosError."""
-    found = [t for t in find(cluster, queries) if t.open_s >= open_for_s]
+    found = [t for t in _found(cluster, queries) if t.open_s >= open_for_s]
     return Answer([report.as_json(t) for t in found], report.as_text(found), 1 if found else 0)
 
 
 def describe(cluster: Cluster, queries: Sequence[str], ids: Sequence[str]) -> Answer:
     """The same with producers and partitions; with ``ids``, only of these. Raises EosError."""
-    found = [t for t in find(cluster, queries) if not ids or t.id in ids]
+    found = [t for t in _found(cluster, queries) if not ids or t.id in ids]
     details = {t: parts(cluster, t) for t in found}
     data = [report.as_json(t, of) for t, of in details.items()]
     return Answer(data, report.details_as_text(details), 1 if found else 0)
@@ -38,6 +38,14 @@ def settle(cluster: Cluster, queries: Sequence[str], *, yes: bool, abort_broken:
         verb = "commit, or abort if broken," if abort_broken else "commit"
         return _plans([ending.plan_settle(cluster, query) for query in queries], verb)
     return _results([ending.settle(cluster, query, and_abort_broken=abort_broken) for query in queries], "committed")
+
+
+def _found(cluster: Cluster, queries: Sequence[str]) -> list[Transaction]:
+    """Those that are open; an error where there are none only because this user is not told."""
+    found = find(cluster, queries)
+    if not found:
+        check_listed(cluster, queries)
+    return found
 
 
 def _plans(plans: Sequence[ending.EndPlan], verb: str) -> Answer:

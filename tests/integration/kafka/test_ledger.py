@@ -383,6 +383,15 @@ def test_offsets_of_topics_that_the_cluster_does_not_have_are_left_out(cluster, 
     assert caplog.text.count("not-here") == 1
 
 
+def test_offsets_of_partitions_that_a_topic_does_not_have_are_left_out(cluster, ledger, topic, view, caplog):
+    """As of one that was created anew with fewer; the others are committed."""
+    source, group = topic(2), f"group-{uuid.uuid4()}"
+    writer = ledger(group=group)
+    writer.take().publish(head(1), {source: {"0": 1, "1": 2, "2": 3, "10": 4}})
+    wait_for(lambda: view.group(group, source) == {(source, 0): 1, (source, 1): 2}, "the group's offsets")
+    assert caplog.text.count(f"{source}-10, {source}-2: the sink's cluster") == 1
+
+
 def test_a_decision_on_very_many_transactions_fits(ledger):
     """More tasks than anybody has: the head is larger than a producer's usual limit, but it is compressed."""
     one = Written(7, Pair(f"spark-eos-{uuid.uuid4()}-3-7-1", 4711, 9), 10, 2**40, Probe("t", 1, 9))

@@ -90,6 +90,7 @@ def test_only_what_is_undecided_is_aborted_and_then_the_decided_is_committed(lef
     assert left.state(other) is State.COMPLETE_ABORT
     assert left.state(decided) is State.ONGOING
     assert left.ports.ledger.read().run == NOBODY
+    assert listed(left, capsys)[decided.pair.id]["run"] == RUN
     assert left.view.values(left.topic) == []
     assert left.command("settle", "--yes") == 0
     wait_for(lambda: left.view.values(left.topic) == [f"{decided.pair.id}.0"], "the decided row")
