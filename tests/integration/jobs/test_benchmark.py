@@ -51,7 +51,8 @@ def rows_of(case: str, unit: int = source.UNIT, workloads: Sequence[source.Workl
     "modes",
     [
         ["source"],
-        pytest.param(["pipeline", "latency", "commit", "writes", "shapes"], marks=pytest.mark.chaos),
+        pytest.param(["pipeline"], marks=pytest.mark.chaos),
+        pytest.param(["latency", "commit", "writes", "shapes"], marks=pytest.mark.chaos),
         pytest.param(["ingest", "to-delta", "from-delta"], marks=pytest.mark.chaos),
     ],
     ids=" ".join,
