@@ -13,20 +13,24 @@ from .faults import Schedule
 from .play import broken, play
 from .sockets import Line
 
-#: One of so many bytes; a prime, so that in time all kinds of fields are struck.
-STRIDE = 1 if os.environ.get("SPARK_EOS_WIRE_EVERY_BYTE") else 151
+#: Of each scenario, one of so many bytes; a prime, so that in time all kinds of fields are struck. Those of a query are
+#: the requests of the ledger, of offsets, and of whoever looks transactions up.
+STRIDES = {"writes": 151, "query": 307, "copies": 307}
+EVERY = bool(os.environ.get("SPARK_EOS_WIRE_EVERY_BYTE"))
 SEED = 11
 
 
+@pytest.mark.parametrize("name", STRIDES)
 @pytest.mark.parametrize("where", ["cut_up", "cut_down", "mute_up", "mute_down"])
-def test_a_connection_may_end_at_any_byte(where: str) -> None:
+def test_a_connection_may_end_at_any_byte(where: str, name: str) -> None:
     """Whichever byte of whichever connection is the last: rows are there once, and what is told is true."""
-    lengths = play(Schedule(SEED), "writes").cluster.travelled()
+    lengths = play(Schedule(SEED), name).cluster.travelled()
     direction = 0 if where.endswith("up") else 1
-    begin = sum(map(ord, where)) % STRIDE
+    stride = 1 if EVERY else STRIDES[name]
+    begin = sum(map(ord, where)) % stride
     places = [(n, byte) for n, both in enumerate(lengths) for byte in range(both[direction])]
     assert len(places) > 1000
-    for n, byte in places[begin::STRIDE]:
+    for n, byte in places[begin::stride]:
         for reset in (False, True) if where.startswith("cut") else (False,):
             schedule = Schedule(SEED, lines=((n, Line(**{where: byte}, reset=reset)),))
-            assert broken(schedule, "writes") is None, f"connection {n}, byte {byte}, {reset=}"
+            assert broken(schedule, name) is None, f"connection {n}, byte {byte}, {reset=}"

@@ -171,7 +171,7 @@ MISTAKES = (
     Mistake("error swallowed", mistakes.error_of_a_flush_swallowed, _struck(PRODUCE, Kind.CODE, 87), "partition"),
     Mistake("no answer is done", mistakes.no_answer_taken_for_done, _drawn, "partition", "query"),
     Mistake("decision unheard", mistakes.decision_without_an_answer, _ends_unheard, "EOS_LEDGER_TRUNCATED", "query"),
-    Mistake("aborted heads", mistakes.aborted_heads_read, _ends_unheard, "", "query"),
+    Mistake("aborted heads", mistakes.aborted_heads_read, _ends_unheard, "the group is at", "query"),
     Mistake("aborted rows gathered", mistakes.aborted_rows_gathered, _drawn, "together"),
     Mistake("a part taken for all", mistakes.a_part_taken_for_all, _calm, "together"),
     Mistake("memory used again", mistakes.memory_used_again, _calm, "for no good reason", "copies"),
@@ -185,7 +185,7 @@ MISTAKES = (
     Mistake("prepared transaction kept", mistakes.prepared_transaction_kept, _offered, "for no good reason"),
     Mistake("forgotten", mistakes.forgotten_after_a_restart, _dies_and_stalls, "never expires was lost", "query"),
     Mistake("left to a timeout", mistakes.leftovers_left_to_their_timeout, _dies_and_stalls, "is held", "query"),
-    Mistake("ledger not fenced", mistakes.ledger_under_changing_names, _drawn, "", "query"),
+    Mistake("ledger not fenced", mistakes.ledger_under_changing_names, _drawn, "too many rows", "query"),
 )
 
 
