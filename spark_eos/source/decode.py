@@ -27,9 +27,9 @@ T = TypeVar("T")
 _LAST_MILLISECOND = (2**63 - 1) // 1000
 #: What no restart reads may stand behind rows that are not written yet, as its micro-batch was never decided.
 _LEFT_OUT = (
-    "leave them out by a new checkpoint. Its 'startingOffsets' are those at which the output ends, which are those of "
-    "the last micro-batch in 'commits', but behind them in this partition; read what lies between there by a batch, "
-    "with 'startingOffsets' and 'endingOffsets'."
+    "leave them out by a new checkpoint, whose 'startingOffsets' are those at which the output ends, which are those "
+    "of the last micro-batch in 'commits', but behind them in this partition. Read what lies between there by a "
+    "batch, with 'startingOffsets' and 'endingOffsets'."
 )
 
 

@@ -155,10 +155,11 @@ def _unsecured(settings: Mapping[str, str]) -> Token:
     """An unsigned JSON web token, for brokers of a test, from ``sasl.oauthbearer.config`` as librdkafka reads it."""
     given = _unsecured_claims(settings)
     life_s = int(given.get("lifeSeconds", "3600"))
-    now, principal = time.time(), given.get("principal", "")
+    # Brokers look at their clock in whole milliseconds, and refuse what begins later.
+    now, principal = int(time.time()), given.get("principal", "")
     claims: dict[str, object] = {
         given.get("principalClaimName", "sub"): principal,
-        "iat": int(now),  # brokers, which look in whole milliseconds, refuse what is of later than now
+        "iat": now,
         "exp": now + life_s,
     }
     if "scope" in given:

@@ -370,26 +370,17 @@ def test_offsets_are_committed_with_the_head_or_not_at_all(cluster, ledger, topi
 
 
 def test_offsets_of_topics_that_the_cluster_does_not_have_are_left_out(cluster, ledger, topic, view, caplog):
-    """A deleted topic, or one of another cluster, does not keep the query from deciding; it is told once."""
+    """A deleted topic, one of another cluster, or one with fewer partitions than before, is told of, and no more."""
     source, group = topic(1), f"group-{uuid.uuid4()}"
     writer = ledger(group=group)
-    writer.take().publish(head(1), {source: {"0": 1}, "not-here": {"0": 9}})
+    writer.take().publish(head(1), {source: {"0": 1, "7": 3, "10": 4}, "not-here": {"0": 9}})
     wait_for(lambda: view.group(group, source) == {(source, 0): 1}, "the group's offsets")
-    assert caplog.text.count("not-here") == 1
+    assert caplog.text.count(f"not-here, {source}-10, {source}-7: the sink's") == caplog.text.count("not-here") == 1
     writer.take().publish(head(2), {source: {"0": 2}, "not-here": {"0": 10}})
     writer.take().publish(head(3), {"not-here": {"0": 11}})
     assert writer.read() == head(3)
     assert view.group(group, source) == {(source, 0): 2}
     assert caplog.text.count("not-here") == 1
-
-
-def test_offsets_of_partitions_that_a_topic_does_not_have_are_left_out(cluster, ledger, topic, view, caplog):
-    """As of one that was created anew with fewer; the others are committed."""
-    source, group = topic(2), f"group-{uuid.uuid4()}"
-    writer = ledger(group=group)
-    writer.take().publish(head(1), {source: {"0": 1, "1": 2, "2": 3, "10": 4}})
-    wait_for(lambda: view.group(group, source) == {(source, 0): 1, (source, 1): 2}, "the group's offsets")
-    assert caplog.text.count(f"{source}-10, {source}-2: the sink's cluster") == 1
 
 
 def test_a_decision_on_very_many_transactions_fits(ledger):
