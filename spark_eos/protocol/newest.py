@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from spark_eos.protocol.head import Head
+from spark_eos.protocol.head import Decision, Head
 from spark_eos.protocol.ports import Description, Generations, Ports, Term
 from spark_eos.protocol.stops import heads_lost
 
@@ -93,8 +93,9 @@ def is_newest(ports: Ports, head: Head) -> bool:
     """
     if head.job is not None and head.decision is not None and not head.decision.written:
         return True  # a batch write that is completed: nothing is decided after that
-    decided = [w.pair.id for w in head.decision.written] if head.decision is not None else []
-    since = 0 if decided else head.generation + (not _has_none(head))
+    decision = _decided_here(head)
+    decided = [w.pair.id for w in decision.written] if decision is not None else []
+    since = 0 if decided else head.generation + (decision is not None)
     if not is_outrun(head, ports.coordinator.generations(decided, since=since)):
         return True
     for _ in ports.retrying():
@@ -107,12 +108,12 @@ def is_outrun(head: Head, known: Generations) -> bool:
     """Whether these are of a later run than the head's, or were committed by a later decision."""
     if known.begun > head.generation:
         return True
-    if _has_none(head):
+    decision = _decided_here(head)
+    if decision is None:
         return known.committed == head.generation
-    assert head.decision is not None
-    return bool(head.decision.written) and known.committed > known.decided
+    return bool(decision.written) and known.committed > known.decided
 
 
-def _has_none(head: Head) -> bool:
-    """Whether no task has committed anything by what the head says: no micro-batch was decided in this ledger."""
-    return head.decision is None or head.decision.is_assumed
+def _decided_here(head: Head) -> Decision | None:
+    """The last decision, if it was made in this ledger; else, by what the head says, no task has committed anything."""
+    return None if head.decision is None or head.decision.is_assumed else head.decision

@@ -103,9 +103,8 @@ def find(
 
 def check_listed(cluster: Cluster, queries: Collection[str]) -> None:
     """Raise EosError where this user is not told of transactions: brokers leave out what it may not describe."""
-    for query in queries or [str(uuid.UUID(int=0))]:
-        coordinator = TransactionCoordinator(broker_client(cluster.kafka), cluster.prefix, query)
-        coordinator.describe([ledger_name(cluster.prefix, query)])
+    coordinator = TransactionCoordinator(broker_client(cluster.kafka), cluster.prefix, "")
+    coordinator.describe([ledger_name(cluster.prefix, query) for query in queries or [str(uuid.UUID(int=0))]])
 
 
 def decided_elsewhere(cluster: Cluster, topic: str, own_query: str | None) -> list[Transaction]:
@@ -159,12 +158,10 @@ def _transaction(prefix: str, query: str, d: Description, head: Head | None, pro
         last = head.decision.batch if head.decision is not None else -1
         decided = is_waiting(head.decision, d.pair.id)
         of_newest, newest = _newest_run(head)
+        if task.generation == of_newest:
+            run, batch = newest, last + 1 if (last + 1) % SLOTS == task.slot else last
         if decided:
             batch = last
-        elif task.generation == of_newest:
-            batch = last + 1 if (last + 1) % SLOTS == task.slot else last
-        if task.generation == of_newest:
-            run = newest
     return Transaction(
         d.pair.id,
         query,

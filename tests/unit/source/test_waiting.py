@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from itertools import chain, repeat
 from types import SimpleNamespace
 from typing import Any
 
@@ -34,12 +34,7 @@ class Broker:
     buffer = bytearray()
 
     def __init__(self, answers: list[FetchResponse]) -> None:
-        self._answers = self._given(answers)
-
-    def _given(self, answers: list[FetchResponse]) -> Iterator[FetchResponse]:
-        yield from answers
-        while True:
-            yield answers[-1]
+        self._answers = chain(answers, repeat(answers[-1]))
 
     def receive(self, timeout_s: float) -> FetchResponse:
         raw.system.sleep(0.01)
