@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from pyspark.errors import PySparkException
 
 from spark_eos.errors import DataLossError, EosError, TableError
-from spark_eos.reasons import PLAN, reason
+from spark_eos.reasons import error_itself, reason
 
 _CLASS = re.compile(r"\[((?:DIFFERENT_)?DELTA_[A-Z_]+|FAILED_READ_FILE\.FILE_NOT_EXIST)[\].A-Z_]*\s*")
 #: What Delta says ends here: a blank line, the stack of the JVM, Spark's state.
@@ -38,9 +38,9 @@ def named(error: BaseException) -> EosError | None:
         made = _made(_condition(cause) or "", str(getattr(cause, "_desc", cause)))
         if made is not None:
             return made
-    text = str(error).partition(PLAN)[0]
-    found = (_made(each[1], text[each.end() :]) for each in _CLASS.finditer(text))
-    return next(filter(None, found), None)
+    text = error_itself(str(error))
+    found = _CLASS.match(text)
+    return _made(found[1], text[found.end() :]) if found is not None else None
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:

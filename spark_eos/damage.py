@@ -11,16 +11,18 @@ import re
 from spark_eos.errors import CheckpointError
 from spark_eos.protocol.new_checkpoint import FROM_GROUP
 
-_PATH = re.compile(r"(?:Failed to read log file|Checksum error:) (?P<path>\S*?(?P<log>offsets|commits)/\d+)\b")
-_MISSING = re.compile(r"\bbatch (?P<one>\d+) doesn't exist|Previous batch (?P<other>\d+) not found in offset log")
-#: By the text: a log entry without a source, and a source's line that Python was given and could not parse.
-_OFFSETS = re.compile(
-    r"There are \[0\] sources in the checkpoint offsets"
-    r"|Python streaming data source perform .*\bjson\.decoder\.JSONDecodeError",
-    re.DOTALL,
+#: Before its own words, Spark may say which kind of check this is.
+_NAMED = "(?:(?:requirement|assertion) failed: )?"
+_PATH = re.compile(_NAMED + r"(?:Failed to read log file|Checksum error:) (?P<path>\S*?(?P<log>offsets|commits)/\d+)\b")
+_MISSING = re.compile(
+    _NAMED + r"(?:batch (?P<one>\d+) doesn't exist|Previous batch (?P<other>\d+) not found in offset log)"
 )
-_METADATA = "[STREAMING_CHECKPOINT_MISSING_METADATA_FILE]"
-_CONCURRENT = "Multiple streaming queries are concurrently using"
+#: A log entry without a source.
+_NO_SOURCE = re.compile(_NAMED + r"There are \[0\] sources in the checkpoint offsets")
+#: A source's line that Python was given and could not parse: what Spark was doing, and the error.
+_PERFORMING, _JSON = "Failed when Python streaming data source perform ", "json.decoder.JSONDecodeError"
+_METADATA = re.compile(r"\[STREAMING_CHECKPOINT_MISSING_METADATA_FILE\]")
+_CONCURRENT = re.compile(_NAMED + "Multiple streaming queries are concurrently using")
 #: What parsers raise; a store that cannot be reached raises in the same places.
 _PARSER = r"\b(?:fasterxml\.jackson|json4s|NoSuchElementException|NumberFormatException)\b.*"
 #: By the stack: what was being parsed.
@@ -30,24 +32,39 @@ _COMMITS_FRAME = re.compile(_PARSER + r"\bat \S+\bCommitLog\$?\.(?:deserialize|r
 _NO_OFFSETS_FRAME = re.compile(
     r"\bAssertionError: assertion failed\n.*\n\s*at \S+\bMicroBatchExecution\.initializeExecution\("
 )
+#: Where nothing tells the file's number.
+_NEWEST_OFFSETS = "The newest file in 'offsets' of the checkpoint, or the one before,"
 _METADATA_FRAME = re.compile(_PARSER + r"\bat \S+\bStreamMetadata\$\.read\(", re.DOTALL)
 
 
-def damage(text: str, stack: str) -> CheckpointError | None:
-    """The error for what Spark says of a damaged checkpoint, by its text and the stack of its JVM; else None."""
-    path, missing = _PATH.search(text), _MISSING.search(text)
+def damage(around: str, text: str, stack: str) -> CheckpointError | None:
+    """The error for what Spark says of a damaged checkpoint; else None.
+
+    ``around``: what Spark has put before the error. ``text``: the error, whose beginning says what it is; the rest may
+    quote anything. ``stack``: that of the JVM.
+    """
+    path, missing = _PATH.match(text), _MISSING.match(text)
     if path is not None:
         return (_of_offsets if path["log"] == "offsets" else _of_commits)(path["path"])
     if missing is not None:
         return _missing(missing["one"] or missing["other"])
-    if _CONCURRENT in text:
+    if _CONCURRENT.match(text):
         return _concurrent()
-    if _METADATA in text or _METADATA_FRAME.search(stack):
+    if _METADATA.match(text):
+        return _of_metadata()
+    if _NO_SOURCE.match(text) or (_PERFORMING in around and text.startswith(_JSON)):
+        return _of_offsets(_NEWEST_OFFSETS)
+    # Errors that quote a row come from Python or have one of Spark's conditions; those of its log parsers have none.
+    return None if text.startswith("[") or "Python" in around or "PYTHON" in around else _by_stack(stack)
+
+
+def _by_stack(stack: str) -> CheckpointError | None:
+    if _METADATA_FRAME.search(stack):
         return _of_metadata()
     if _NO_OFFSETS_FRAME.search(stack):
         return _no_offsets()
-    if _OFFSETS.search(text) or _OFFSETS_FRAME.search(stack):
-        return _of_offsets("The newest file in 'offsets' of the checkpoint, or the one before,")
+    if _OFFSETS_FRAME.search(stack):
+        return _of_offsets(_NEWEST_OFFSETS)
     if _COMMITS_FRAME.search(stack):
         return _of_commits("The newest file in 'commits' of the checkpoint")
     return None

@@ -1,7 +1,8 @@
 """Why a query failed: the error of spark-eos inside the exception that Spark raises.
 
 Errors cross process boundaries as text only, from Python workers to the JVM and from there to the user's Python.
-`EosError` writes a text that can be parsed: ``[CONDITION] message Hint: hint``.
+`EosError` writes a text that can be parsed: ``[CONDITION] message Hint: hint``. Python puts the class before it, and
+Spark its own words before that. Only a text of exactly this form counts: errors of others may quote any record.
 """
 
 from __future__ import annotations
@@ -11,11 +12,41 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from spark_eos import errors
 from spark_eos.damage import damage
 from spark_eos.errors import HINT, RESTART_HELPS, EosError, UnsupportedError, WorkerError
 
-#: An error of spark-eos inside Spark's text: up to the end of its line, or to what Spark appends to it.
-_OURS = re.compile(r"\[(?P<condition>EOS_[A-Z0-9_]+)\] (?P<said>.+?)(?=\s*SQLSTATE: |\s*\n|\s*$)")
+#: What Spark puts before the text of an error that it passes on, by the templates of its versions. A text consists of
+#: any number of these, one after the other, and then of the error itself. None of them has room for a record's content.
+_AROUND = re.compile(
+    r"""
+      \[STREAM_FAILED\]\ Query\ [^\n]*?\[id\ =\ [\w-]+,\ runId\ =\ [\w-]+\]\ terminated\ with\ exception:\s
+    | \[FOREACH_BATCH_USER_FUNCTION_ERROR\]\ An\ error\ occurred\ in\ the\ user\ provided\ function\ [^:\n]*?Reason:\s
+    | \[WRITING_JOB_ABORTED\]\ [^:\n]*?\.\s
+    | \[PYTHON_\w+\]\ [^:\n]*:\s+
+    | \[STREAMING_PYTHON_RUNNER_INITIALIZATION_\w+\]\ [^:\n]*?Cause:\s+
+    | An\ exception\ was\ (?:thrown\ from\ the\ Python\ worker:|raised\ by\ the\ Python\ Proxy\.\ Return\ Message:)\s+
+    | An\ error\ occurred\ while\ calling\ [\w.$]+\.\s*(?::\s)?
+    | Job\ aborted\ due\ to\ stage\ failure:\ Task\ \d+\ in\ stage\ [\d.]+\ failed\ \d+\ times?,
+      \ most\ recent\ failure:\ Lost\ task\ [\d.]+\ in\ stage\ [\d.]+\ \(TID\ \d+\)\ \([^()\n]*\):\s
+    | \((?:org|java|py4j)\.[\w.$]+\)\s
+    | (?:org\.apache\.spark\.(?:SparkException|api\.python\.PythonException)
+      |org\.apache\.spark\.sql\.(?:AnalysisException|[\w.]*QueryException)
+      |py4j\.Py4JException|pyspark\.errors\.exceptions\.[\w.]+|delta\.exceptions\.[\w.]+):\s
+    | Traceback\ \(most\ recent\ call\ last\):\n(?:[ ][^\n]*\n)+
+    """,
+    re.VERBOSE,
+)
+#: An error of spark-eos, as Python prints it: up to the end of its line, or to what Spark appends to it.
+_OURS = re.compile(
+    r"spark_eos\.errors\.(?P<type>\w+): \[(?P<condition>EOS_[A-Z0-9_]+)\] (?P<text>.+?)"
+    r"(?=\s*SQLSTATE: |\s*\n|\s*$)"
+)
+#: An error that a job's plan raises for a row, by SQL's raise_error. A restart never helps there.
+_RAISED_BY_PLAN = re.compile(
+    r"\[USER_RAISED_EXCEPTION\] \[(?P<condition>EOS_(?:JOB|DELTA|FILE)_[A-Z0-9_]+)\] (?P<text>.+?)"
+    r"(?=\s*SQLSTATE: |\s*\n|\s*$)"
+)
 #: What `setup.cfg` requires, as Python names it where it is not there.
 _MISSING = re.compile(
     r"ModuleNotFoundError: No module named '(?P<module>spark_eos|pyarrow|numpy|confluent_kafka|fastcrc)(?:\.[.\w]+)?'"
@@ -47,14 +78,37 @@ def reason(error: BaseException) -> Reason | None:
     """
     if isinstance(error, EosError):
         return Reason(error.condition, error.message, error.hint, error.restart_helps)
-    text = str(error).partition(PLAN)[0]
-    found = _OURS.search(text)
-    if found is not None:
-        message, _, hint = found["said"].partition(HINT)
-        return Reason(found["condition"], message, hint, found["condition"] in RESTART_HELPS)
-    ours: EosError | None = damage(text, _stack(error)) or _without_package(text)
-    ours = ours or next((make() for theirs, make in _SPARKS if theirs in text), None)
+    around, text = _parts(str(error))
+    found, raised = _OURS.match(text), _RAISED_BY_PLAN.match(text)
+    if found is not None and found["type"] in _TYPES:
+        return _reason(found, found["condition"] in RESTART_HELPS)
+    if raised is not None:
+        return _reason(raised, restart_helps=False)
+    ours: EosError | None = damage(around, text, _stack(error)) or _without_package(text)
+    ours = ours or next((make() for theirs, make in _SPARKS if theirs.match(text)), None)
     return reason(ours) if ours is not None else None
+
+
+def _reason(found: re.Match[str], restart_helps: bool) -> Reason:
+    message, _, hint = found["text"].partition(HINT)
+    return Reason(found["condition"], message, hint, restart_helps)
+
+
+def error_itself(text: str) -> str:
+    """The text of the error that was raised, in a text of Spark's: its beginning tells what it is."""
+    return _parts(text)[1]
+
+
+def _parts(text: str) -> tuple[str, str]:
+    """What Spark puts before the error that was raised, and the rest, which begins with that error.
+
+    What else the rest contains is up to whoever raised the error, who may quote a record. So a reason is never searched
+    for: a record could choose whether a query is started again.
+    """
+    at = 0
+    while (around := _AROUND.match(text, at)) is not None:
+        at = around.end()
+    return text[:at], text[at:]
 
 
 def _stack(error: BaseException | None) -> str:
@@ -122,7 +176,7 @@ def worker_late() -> WorkerError:
 
 def _without_package(text: str) -> WorkerError | None:
     """Of the stack of a worker that cannot import what a task needs."""
-    found = _MISSING.search(text)
+    found = _MISSING.match(text)
     if found is None:
         return None
     return WorkerError(
@@ -144,12 +198,24 @@ def format_not_found() -> WorkerError:
     )
 
 
+def _begins(text: str, condition: str = "") -> re.Pattern[str]:
+    """A text that begins so, after Spark's own name of the error where it has one."""
+    named = rf"(?:\[{condition}\] )?" if condition else ""
+    return re.compile(named + r"(?:(?:java\.lang\.IllegalArgumentException: )?requirement failed: )?" + re.escape(text))
+
+
+#: The classes of errors, by which one is told from a text that only has a condition in it.
+_TYPES = frozenset(name for name, value in vars(errors).items() if isinstance(value, type))
+
 #: Errors that Spark raises before it calls spark-eos, and the equivalent errors of spark-eos.
-_SPARKS: tuple[tuple[str, Callable[[], EosError]], ...] = (
-    ("eos-kafka does not support Update mode", update_mode),
-    ("eos-kafka does not support continuous processing", continuous_trigger),
-    ('The data source "eos-kafka" cannot be written in the "', batch_mode),
-    ("Failed to find the data source: eos-kafka", format_not_found),
-    ("Python worker exited unexpectedly", worker_died),
-    ("Python worker failed to connect back", worker_late),
+_SPARKS: tuple[tuple[re.Pattern[str], Callable[[], EosError]], ...] = (
+    (_begins("eos-kafka does not support Update mode"), update_mode),
+    (_begins("Data source eos-kafka does not support continuous processing"), continuous_trigger),
+    (
+        _begins('The data source "eos-kafka" cannot be written in the "', "UNSUPPORTED_DATA_SOURCE_SAVE_MODE"),
+        batch_mode,
+    ),
+    (_begins("Failed to find the data source: eos-kafka", "DATA_SOURCE_NOT_FOUND"), format_not_found),
+    (_begins("Python worker exited unexpectedly"), worker_died),
+    (_begins("Python worker failed to connect back"), worker_late),
 )

@@ -30,6 +30,7 @@ def hidden_traceback() -> Iterator[None]:
 
 
 def _in_a_worker() -> bool:
-    """Whether this process is a Python worker of Spark's, started as a module of pyspark."""
+    """Whether this process is a Python worker of Spark's: started as a module of pyspark, or forked by a daemon, which
+    may be ours, or the user's own, and has imported pyspark's worker by then."""
     spec = getattr(sys.modules["__main__"], "__spec__", None)
-    return spec is not None and spec.name.startswith("pyspark.")
+    return "pyspark.worker" in sys.modules or (spec is not None and spec.name.startswith("pyspark."))

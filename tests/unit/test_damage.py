@@ -8,6 +8,7 @@ import spark_eos
 
 STREAMING = "org.apache.spark.sql.execution.streaming"
 CHECKPOINTING = f"{STREAMING}.checkpointing"
+CALLING = "An error occurred while calling o1.start.\n: "
 FAILED = "[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: "
 JSON = "Unexpected end-of-input in field name\n at [Source: REDACTED; line: 1, column: 58] SQLSTATE: XXKST"
 JSON_STACK = "Caused by: com.fasterxml.jackson.core.io.JsonEOFException: Unexpected end-of-input in field name\n"
@@ -20,7 +21,8 @@ NO_OFFSETS = f"""java.lang.AssertionError: assertion failed
 \tat scala.Predef$.assert(Predef.scala:264)
 \tat {STREAMING}.runtime.MicroBatchExecution.initializeExecution(MicroBatchExecution.scala:525)
 """
-PLANNING = """[X] Failed when Python streaming data source perform planPartitions: Traceback (most recent call last):
+PLANNING = """[PYTHON_STREAMING_DATA_SOURCE_RUNTIME_ERROR] Failed when Python streaming data source perform \
+planPartitions: Traceback (most recent call last):
   File "json/decoder.py", line 355, in raw_decode
     raise JSONDecodeError("Expecting value", s, err.value) from None
 json.decoder.JSONDecodeError: Expecting value: line 1 column 1 (char 0)
@@ -54,8 +56,8 @@ class Captured(Exception):
         (Captured(JSON, READS_COMMITS), "in 'commits'", "replays"),
         (Captured("batch 2 doesn't exist SQLSTATE: XXKST"), "offsets/2", "backup"),
         (Captured("requirement failed: Previous batch 12 not found in offset log"), "offsets/12", "backup"),
-        (Exception(f"calling o1.start.\n: com.fasterxml.jackson.X: No content\n{READS_METADATA}"), "'metadata'", "id"),
-        (Exception(f"calling o1.start.\n: org.json4s.MappingException: id\n{READS_METADATA}"), "'metadata'", "id"),
+        (Exception(f"{CALLING}com.fasterxml.jackson.X: No content\n{READS_METADATA}"), "'metadata'", "id"),
+        (Exception(f"{CALLING}org.json4s.MappingException: id\n{READS_METADATA}"), "'metadata'", "id"),
         (Exception("[STREAMING_CHECKPOINT_MISSING_METADATA_FILE] Checkpoint location x"), "'metadata'", "id"),
     ],
 )
@@ -81,7 +83,7 @@ def test_a_file_that_is_there_already():
         Captured("There are [1] sources in the checkpoint offsets and now there are [2] sources requested"),
         Captured("Failed when Python streaming data source perform planPartitions: ValueError: x"),
         Captured("x json.decoder.JSONDecodeError: of somebody's function"),
-        Exception(f"calling o1.start.\n: java.io.IOException: unreachable\n{READS_METADATA}"),
+        Exception(f"{CALLING}java.io.IOException: unreachable\n{READS_METADATA}"),
         Captured("assertion failed", NO_OFFSETS.replace("initializeExecution", "runBatch")),
         Captured("unreachable", f"Caused by: java.io.IOException: unreachable\n{OFFSETS_FRAME}"),
         Captured("unreachable", f"Caused by: java.net.SocketTimeoutException: unreachable\n{COMMITS_FRAME}"),

@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import spark_eos
 from spark_eos.errors import Superseded, TransactionLost
@@ -12,12 +14,75 @@ from spark_eos.reasons import Reason
 
 OURS = Reason("EOS_SUPERSEDED", "Another run has taken over.", "Stop this one.", restart_helps=False)
 TEXT = "[EOS_SUPERSEDED] Another run has taken over. Hint: Stop this one."
-IN_SPARK = f"""[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: Error in Python: Traceback (…):
-  File "pyspark/worker.py", line 1, in main
-    writer.commit(messages, batch)
-spark_eos.errors.Superseded: {TEXT}
- SQLSTATE: XXKST
+IN_PYTHON = f"spark_eos.errors.Superseded: {TEXT}"
+TRACE = """Traceback (most recent call last):
+  File "spark_eos/sink/writer.py", line 72, in write
+    report = self._run(job, attempt, batches)
+             ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
 """
+STREAM = "[STREAM_FAILED] Query [id = 1c-2, runId = 3d-4] terminated with exception: "
+#: Spark's words before an error of Python's, as its versions have printed them; the last one only before a traceback.
+AROUND = {
+    "a task": f"{STREAM}[PYTHON_EXCEPTION] An exception was thrown from the Python worker: ",
+    "a named query": STREAM.replace("[id", "my query [id")
+    + "[PYTHON_EXCEPTION] An exception was thrown from the Python worker: ",
+    "a task of a batch": "An exception was thrown from the Python worker:\n",
+    "a task that was tried four times": f"{STREAM}Job aborted due to stage failure: Task 0 in stage 1.0 failed 4 "
+    "times, most recent failure: Lost task 0.3 in stage 1.0 (TID 7) (127.0.0.1 executor 0): "
+    "org.apache.spark.api.python.PythonException: [PYTHON_EXCEPTION] An exception was thrown from the Python worker: ",
+    "the start of a write": f"{STREAM}[PYTHON_DATA_SOURCE_ERROR] Failed to initialize Python data source writer: ",
+    "a source": f"{STREAM}[PYTHON_STREAMING_DATA_SOURCE_RUNTIME_ERROR] Failed when Python streaming data source "
+    "perform initialOffset: ",
+    "Spark Connect": "(org.apache.spark.sql.streaming.StreamingQueryException) " + STREAM,
+    "foreachBatch": f"{STREAM}[FOREACH_BATCH_USER_FUNCTION_ERROR] An error occurred in the user provided function in "
+    f"foreach batch sink. Reason: An exception was raised by the Python Proxy. Return Message: {TRACE}",
+    "foreachBatch, by what Spark raises in it": f"{STREAM}[FOREACH_BATCH_USER_FUNCTION_ERROR] An error occurred in the "
+    "user provided function in foreach batch sink. Reason: An exception was raised by the Python Proxy. Return "
+    f"Message: {TRACE}pyspark.errors.exceptions.captured.AnalysisException: [PYTHON_DATA_SOURCE_ERROR] Failed to "
+    "initialize Python data source writer: ",
+}
+#: Errors of others that quote a record.
+QUOTING = (
+    STREAM
+    + '[CAST_INVALID_INPUT] The value \'{}\' of the type "STRING" cannot be cast to "INT" because it is malformed.',
+    STREAM + "[USER_RAISED_EXCEPTION] {}",
+    STREAM + "[FAILED_EXECUTE_UDF] User defined function (`f`) failed due to: java.lang.NumberFormatException: {}.",
+    "[MALFORMED_RECORD_IN_PARSING.WITHOUT_SUGGESTION] Malformed records are detected in record parsing: {}.",
+    *(
+        AROUND[where] + error
+        for where in AROUND
+        if where != "Spark Connect"
+        for error in (
+            "ValueError: {}",
+            TRACE + "ValueError: {}",
+            TRACE
+            + "a.B: {}\n\nThe above exception was the direct cause of the following exception:\n\n"
+            + TRACE
+            + "X: {}",
+            TRACE + "json.decoder.JSONDecodeError: {}",
+        )
+        if not (where == "a source" and "JSON" in error)  # that is a line of the offset log
+    ),
+)
+#: What makes a reason where Spark or this package says it.
+TELLING = (
+    TEXT,
+    TEXT.replace("SUPERSEDED", "RUN_CLOSED"),
+    IN_PYTHON,
+    IN_PYTHON.replace("SUPERSEDED", "RUN_CLOSED"),
+    TRACE + IN_PYTHON,
+    AROUND["a task"] + IN_PYTHON,
+    "Python worker exited unexpectedly (crashed)",
+    "Python worker failed to connect back",
+    "ModuleNotFoundError: No module named 'pyarrow'",
+    "Multiple streaming queries are concurrently using file:/c",
+    "Failed to read log file file:/c/offsets/3",
+    "[STREAMING_CHECKPOINT_MISSING_METADATA_FILE]",
+    "There are [0] sources in the checkpoint offsets",
+    "\tat org.apache.spark.sql.execution.streaming.checkpointing.OffsetSeqLog.deserialize(OffsetSeqLog.scala:100)",
+    "com.fasterxml.jackson.core.io.JsonEOFException: x",
+    "eos-kafka does not support Update mode",
+)
 
 
 def test_an_error_of_ours_is_its_own_reason():
@@ -27,9 +92,28 @@ def test_an_error_of_ours_is_its_own_reason():
     assert str(OURS) == str(error) == TEXT
 
 
-def test_the_reason_is_found_inside_what_spark_raises():
-    """Between a traceback and Spark's own state."""
-    assert spark_eos.reason(Exception(IN_SPARK)) == OURS
+@pytest.mark.parametrize(
+    "end", ["", "\n SQLSTATE: 38000 SQLSTATE: XXKST\n=== Streaming Query ===\nplan", "\n\nJVM stacktrace:\n"]
+)
+@pytest.mark.parametrize("where", AROUND)
+@pytest.mark.parametrize("trace", ["", TRACE])
+def test_the_reason_is_found_inside_what_spark_raises(where, trace, end):
+    """Behind Spark's own words and, where it is not hidden, a traceback; before Spark's own state."""
+    if not (trace and AROUND[where].endswith(TRACE)):
+        assert spark_eos.reason(Exception(AROUND[where] + trace + IN_PYTHON + end)) == OURS
+
+
+@given(
+    quoting=st.sampled_from(QUOTING),
+    record=st.lists(st.one_of(st.text(max_size=20), st.sampled_from(TELLING)), min_size=1, max_size=4),
+    joined=st.sampled_from(["", "\n", " ", "'\n", ": "]),
+)
+def test_a_record_that_an_error_quotes_is_no_reason(quoting, record, joined):
+    """Whatever is in it: otherwise whoever writes records would choose whether a query is started again, or what
+    somebody does to its checkpoint."""
+    error = Exception(quoting.replace("{}", joined.join(["", *record])))
+    error._stackTrace = str(error)
+    assert spark_eos.reason(error) is None
 
 
 @pytest.mark.parametrize(
@@ -37,7 +121,11 @@ def test_the_reason_is_found_inside_what_spark_raises():
 )
 def test_an_executor_without_the_package(module, ours):
     """A worker's stack names the module; other modules are somebody else's."""
-    found = spark_eos.reason(Exception(f"[X] …\nModuleNotFoundError: No module named '{module}'\n SQLSTATE: 38000"))
+    found = spark_eos.reason(
+        Exception(
+            f"{AROUND['the start of a write']}{TRACE}ModuleNotFoundError: No module named '{module}'\n SQLSTATE: 38000"
+        )
+    )
     assert (found is not None) == ours
     if found is not None:
         assert (found.condition, found.restart_helps) == ("EOS_EXECUTOR_WITHOUT_PACKAGE", False)
@@ -47,7 +135,11 @@ def test_an_executor_without_the_package(module, ours):
 def test_a_reason_says_whether_a_restart_helps():
     """Of an error as of its text."""
     lost = TransactionLost("EOS_TRANSACTION_LOST", "Two were aborted.", hint="Start it again.")
-    found = [spark_eos.reason(lost), spark_eos.reason(Exception(f"x\n{lost}\n")), spark_eos.reason(Exception(TEXT))]
+    found = [
+        spark_eos.reason(lost),
+        spark_eos.reason(Exception(f"{STREAM}spark_eos.errors.TransactionLost: {lost}\n")),
+        spark_eos.reason(Exception(IN_PYTHON)),
+    ]
     assert [reason.restart_helps for reason in found] == [True, True, False]
     assert lost.restart_helps
 
@@ -63,11 +155,15 @@ def test_the_plan_that_spark_prints_is_no_reason():
         ("requirement failed: eos-kafka does not support Update mode. SQLSTATE: X", "EOS_UPDATE_MODE", "withWatermark"),
         ("Data source eos-kafka does not support continuous processing.", "EOS_CONTINUOUS_TRIGGER", "processingTime"),
         (
-            '[UNSUPPORTED_…_MODE] The data source "eos-kafka" cannot be written in the "ErrorIfExists" mode.',
+            '[UNSUPPORTED_DATA_SOURCE_SAVE_MODE] The data source "eos-kafka" cannot be written in the "Ignore" mode.',
             "EOS_WRITE_MODE",
             '.mode("append"); within foreachBatch, use spark_eos.batch_writer',
         ),
-        ("[X] Failed to find the data source: eos-kafka. Make sure …", "EOS_FORMAT_NOT_FOUND", sys.executable),
+        (
+            "[DATA_SOURCE_NOT_FOUND] Failed to find the data source: eos-kafka. Make sure …",
+            "EOS_FORMAT_NOT_FOUND",
+            sys.executable,
+        ),
     ],
 )
 def test_what_spark_refuses_by_itself_has_our_reason(text, condition, says):
@@ -81,14 +177,14 @@ def test_what_spark_refuses_by_itself_has_our_reason(text, condition, says):
 def test_a_worker_that_died_is_a_reason_to_start_again():
     """Spark says no more than that it is gone; nothing was decided by it."""
     text = "Python worker exited unexpectedly (crashed). Consider setting …"
-    found = spark_eos.reason(Exception(f"[STREAM_FAILED] Query x terminated with exception: {text}"))
+    found = spark_eos.reason(Exception(STREAM + text))
     assert (found.condition, found.restart_helps) == ("EOS_WORKER_DIED", True)
     assert "out-of-memory" in found.hint
 
 
 def test_a_worker_that_does_not_start_in_time_is_a_reason_to_start_again():
     """As on a machine that has too much to do."""
-    found = spark_eos.reason(Exception("[STREAM_FAILED] Query x …: Python worker failed to connect back. SQLSTATE: X"))
+    found = spark_eos.reason(Exception(f"{STREAM}Python worker failed to connect back. SQLSTATE: X"))
     assert (found.condition, found.restart_helps) == ("EOS_WORKER_LATE", True)
 
 

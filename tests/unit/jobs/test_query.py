@@ -13,7 +13,8 @@ from jobs.query import Stop, failed, failure_text, interruptible
 from spark_eos.errors import ConnectionFailed, Superseded
 
 OURS = "[EOS_SUPERSEDED] Another run has taken over. Hint: Stop this one."
-IN_SPARK = f"""[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: Error in Python: Traceback (…):
+IN_SPARK = f"""[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: [PYTHON_EXCEPTION] An exception \
+was thrown from the Python worker: Traceback (most recent call last):
   File "pyspark/worker.py", line 1, in main
     writer.commit(messages, batch)
 spark_eos.errors.Superseded: {OURS}
