@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import logging
 import os
+import shlex
 import socket
+import string
 import sys
+import tempfile
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from pyspark import SparkConf, SparkContext
@@ -15,11 +19,16 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 import spark_eos
+from spark_eos.errors import ConfigError
 from spark_eos.log import LEVEL_VARIABLE
 
 ROOT = Path(__file__).resolve().parent.parent
 #: Set by spark-submit, whose JVM has started this process.
 _GATEWAY = "PYSPARK_GATEWAY_PORT"
+#: Read by pyspark when it starts a JVM.
+_SUBMIT_ARGUMENTS = "PYSPARK_SUBMIT_ARGS"
+#: What stands for itself in a file of Java's Properties, wherever it is.
+_PLAIN = frozenset(string.ascii_letters + string.digits + "._-/")
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _LOG_SETTINGS = Path(spark_eos.__file__).with_name("log4j2.properties")
 #: What the job says itself is not said once more by workers: a line for each commit.
@@ -36,13 +45,51 @@ def start(name: str, conf: Mapping[str, str], *, verbose: bool = False, stderr: 
     # A worker of another interpreter lacks our packages and shows up as "Python worker failed to connect back".
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     settings = SparkConf(loadDefaults=False).setAppName(name).setAll(list(_with_defaults(conf, verbose).items()))
-    if stderr is not None and _GATEWAY not in os.environ and SparkContext._gateway is None:  # noqa: SLF001  # no other way
-        # As getOrCreate does it, which then finds this context, but for where the JVM's stderr goes.
-        SparkContext(conf=settings, gateway=launch_gateway(settings, {"stderr": stderr}))  # type: ignore[no-untyped-call]
+    if _GATEWAY not in os.environ and SparkContext._gateway is None:  # noqa: SLF001  # no other way
+        # As getOrCreate does it, which then finds this context, but for where the JVM's stderr and its settings go.
+        SparkContext(conf=settings, gateway=_launch(dict(settings.getAll()), stderr))
     spark = SparkSession.builder.config(conf=settings).getOrCreate()
     _quieten(spark, verbose)
     spark_eos.register(spark)
     return spark
+
+
+def _launch(settings: Mapping[str, str], stderr: int | None) -> object:
+    """Start Spark's JVM with settings from a file that only this user can read. PySpark itself puts all of them on the
+    JVM's command line, which every user of the machine can read."""
+    with tempfile.TemporaryDirectory(prefix="spark-eos-") as folder, _submit_arguments() as arguments:
+        file = Path(folder) / "spark.conf"
+        file.write_text("".join(f"{_escaped(name)}={_escaped(value)}\n" for name, value in settings.items()))
+        os.environ[_SUBMIT_ARGUMENTS] = f"--properties-file {shlex.quote(str(file))} --load-spark-defaults {arguments}"
+        return launch_gateway(None, None if stderr is None else {"stderr": stderr})  # type: ignore[no-untyped-call]
+
+
+@contextmanager
+def _submit_arguments() -> Iterator[str]:
+    """What spark-submit is to be given by the user's own variable, which is as before afterwards.
+
+    Raises ConfigError for a second file of settings, of which spark-submit would read one only.
+    """
+    given = os.environ.get(_SUBMIT_ARGUMENTS)
+    if given is not None and "--properties-file" in given:
+        raise ConfigError(
+            "EOS_CONFIG_SUBMIT_ARGUMENTS",
+            f"The variable {_SUBMIT_ARGUMENTS} has --properties-file, but a job gives spark-submit its own.",
+            hint="Put these settings into the section 'spark' of the job's file, or start the job by spark-submit.",
+        )
+    try:
+        yield given or "pyspark-shell"
+    finally:
+        os.environ.pop(_SUBMIT_ARGUMENTS, None)
+        if given is not None:
+            os.environ[_SUBMIT_ARGUMENTS] = given
+
+
+def _escaped(text: str) -> str:
+    """A key or value in a file of Java's Properties."""
+    utf_16 = text.encode("utf-16-be", "surrogatepass")
+    units = (int.from_bytes(utf_16[at : at + 2], "big") for at in range(0, len(utf_16), 2))
+    return "".join(chr(unit) if chr(unit) in _PLAIN else f"\\u{unit:04x}" for unit in units)
 
 
 def _with_defaults(conf: Mapping[str, str], verbose: bool) -> dict[str, str]:

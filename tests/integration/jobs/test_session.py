@@ -1,0 +1,79 @@
+"""The settings of a job's Spark session on their way to its JVM."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from jobs.session import start
+from spark_eos.errors import ConfigError
+
+ROOT = Path(__file__).parents[3]
+#: Prints the settings that the JVM has, and who has the secret on the command line.
+PROGRAM = """
+import json, sys
+from pathlib import Path
+from jobs.session import start
+
+given = json.loads(sys.stdin.read())
+spark = start("settings", given)
+lines = {}
+for file in Path("/proc").glob("[0-9]*/cmdline"):
+    try:
+        lines[file.parent.name] = file.read_bytes().decode("utf-8", "replace")
+    except OSError:
+        pass
+java = spark._jvm.java.lang
+heap = java.Runtime.getRuntime().maxMemory()
+print(json.dumps({
+    "got": {name: spark.sparkContext.getConf().get(name) for name in given},
+    "hadoop": spark._jsc.hadoopConfiguration().get("fs.s3a.secret.key"),
+    "seen": [line for line in lines.values() if "VERY-" + "SECRET" in line],
+    "looked": sum("spark-submit" in line or "SparkSubmit" in line for line in lines.values()),
+    "heap": heap,
+}))
+spark.stop()
+"""
+
+
+def test_settings_reach_the_jvm_and_no_command_line():
+    """Whatever characters they have, and also those that only the start of a JVM can heed, such as its memory."""
+    given = {
+        "spark.master": "local[1]",
+        "spark.ui.enabled": "false",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.memory": "600m",
+        "spark.hadoop.fs.s3a.secret.key": "VERY-SECRET: a=b#c!d\\e\"f'g $HOME %x é 日本 😀",
+    }
+    environment = {name: value for name, value in os.environ.items() if name != "PYSPARK_SUBMIT_ARGS"}
+    environment |= {"PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable}
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM],
+        input=json.dumps(given),
+        capture_output=True,
+        text=True,
+        env=environment,
+        timeout=240,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    answer = json.loads(done.stdout.splitlines()[-1])
+    assert answer["got"] == given
+    assert answer["hadoop"] == given["spark.hadoop.fs.s3a.secret.key"]
+    assert answer["looked"] and answer["seen"] == []
+    assert answer["heap"] < 700 * 2**20
+
+
+def test_a_second_file_of_settings_is_refused(monkeypatch):
+    """spark-submit would read only one of the two, and say nothing."""
+    monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", "--properties-file mine.conf pyspark-shell")
+    monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
+    monkeypatch.setattr("pyspark.SparkContext._gateway", None)
+    with pytest.raises(ConfigError, match="EOS_CONFIG_SUBMIT_ARGUMENTS"):
+        start("settings", {"spark.master": "local[1]"})
+    assert os.environ["PYSPARK_SUBMIT_ARGS"] == "--properties-file mine.conf pyspark-shell"
