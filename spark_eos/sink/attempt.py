@@ -28,7 +28,7 @@ from spark_eos.retry import retrying
 from spark_eos.sink.dead_letters import limits
 from spark_eos.sink.job import Identity, SinkJob
 from spark_eos.sink.producers import TaskProducer
-from spark_eos.sink.rows import RowBatch, check_partitions
+from spark_eos.sink.rows import RowBatch, check_partitions, check_topic_names
 from spark_eos.sink.session import Session
 from spark_eos.topic_partition import TopicPartition
 
@@ -81,7 +81,9 @@ class RowWriter:
         topics = [self._job.options.topic] if columns.topics is None else columns.topics
         unknown = set(topics) - self._counts.keys()
         if unknown:
-            self._learn(sorted(filter(None, unknown)))
+            names = sorted(topic for topic in unknown if topic is not None)
+            check_topic_names(names)
+            self._learn(names)
 
     def _learn(self, topics: list[str]) -> None:
         self._counts |= topic_partitions(self._job.options.kafka, topics)

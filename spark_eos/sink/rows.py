@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 from itertools import repeat
@@ -20,6 +21,10 @@ from spark_eos.sink.digests import digest
 from spark_eos.sink.schema import Columns
 
 P = ParamSpec("P")
+
+#: What Kafka takes for the name of a topic, apart from "." and "..".
+_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
+_SHOWN_BYTES = 60
 
 
 class RowBatch:
@@ -40,7 +45,7 @@ class RowBatch:
         self.key = _as_bytes(batch.column("key")) if columns.key else None
         self.partition_column = batch.column("partition") if columns.partition else None
         self.timestamp_column = batch.column("timestamp") if columns.timestamp else None
-        self.headers_column = batch.column("headers") if columns.headers else None
+        self.headers_column = _checked_headers(batch.column("headers")) if columns.headers else None
 
     @cached_property
     def headers(self) -> list[Any] | None:
@@ -52,9 +57,6 @@ class RowBatch:
         """As they stand in records; no headers for null. Raises RowError."""
         if self.headers_column is None:
             return None
-        each = self.headers_column.flatten()
-        if each.null_count or each.field("key").null_count:
-            raise _null_header()
         return encode_headers(self.headers_column)
 
     def digest(self, by: Digest) -> int:
@@ -176,8 +178,60 @@ def _topics(batch: pa.RecordBatch, rows: int) -> list[str]:
             f"{column.null_count} of {rows} rows have no topic.",
             hint="Set the column 'topic', filter these rows, or set the option 'topic'.",
         )
-    topics: list[str] = column.to_pylist()
-    return topics
+    names = column.dictionary_encode()
+    topics = [_decoded(name) for name in names.dictionary.cast(pa.binary()).to_pylist()]
+    return [topics[place] for place in names.indices.to_pylist()]
+
+
+def _decoded(name: bytes) -> str:
+    """A text of Spark's may be any bytes."""
+    try:
+        return name.decode()
+    except UnicodeDecodeError:
+        raise _no_topic(name) from None
+
+
+def check_topic_names(topics: Iterable[str]) -> None:
+    """Raises RowError for a name that no topic can have."""
+    for name in topics:
+        if not _TOPIC.fullmatch(name) or name in (".", ".."):
+            raise _no_topic(name.encode())
+
+
+def _no_topic(name: bytes) -> RowError:
+    return RowError(
+        "EOS_ROW_TOPIC_INVALID",
+        f"A row has the topic {_shown(name)}, and Kafka has no topics of such names.",
+        hint="A name has 1 to 249 letters of ASCII, digits, dots, underscores and hyphens, and is neither '.' nor "
+        "'..': correct the column 'topic', or filter these rows.",
+    )
+
+
+def _shown(text: bytes) -> str:
+    """A text of a row, for a message: without control characters, and short."""
+    return repr(text[:_SHOWN_BYTES])[1:] + ("…" if len(text) > _SHOWN_BYTES else "")
+
+
+def _checked_headers(column: pa.Array) -> pa.Array:
+    """Raises RowError for a header that no record can have."""
+    each = column.flatten()
+    keys = each.field("key")
+    if each.null_count or keys.null_count:
+        raise RowError(
+            "EOS_ROW_HEADER_NULL",
+            "A row has a null header, or a header with a null key.",
+            hint="Kafka requires a key for each header: filter such entries out of the column 'headers'.",
+        )
+    try:
+        keys.validate(full=True)
+    except pa.ArrowInvalid:
+        wrong = next(key for key in keys.cast(pa.binary()).to_pylist() if key.decode(errors="replace").encode() != key)
+        raise RowError(
+            "EOS_ROW_HEADER_KEY",
+            f"A row has a header with the key {_shown(wrong)}, which is not UTF-8.",
+            hint="Make a text of it before it becomes a header's key: hex(…), base64(…), or decode(…, 'ISO-8859-1').",
+        ) from None
+    return column
 
 
 def _as_bytes(column: pa.Array) -> pa.Array:
@@ -192,21 +246,10 @@ def _milliseconds(column: pa.Array) -> list[int]:
     return times
 
 
-def _headers(headers: list[dict[str, Any] | None] | None) -> list[tuple[str, bytes | None]] | None:
+def _headers(headers: list[dict[str, Any]] | None) -> list[tuple[str, bytes | None]] | None:
     if headers is None:
         return None
-    pairs = [(header["key"], header["value"]) for header in headers if header is not None and header["key"] is not None]
-    if len(pairs) < len(headers):
-        raise _null_header()
-    return pairs
-
-
-def _null_header() -> RowError:
-    return RowError(
-        "EOS_ROW_HEADER_NULL",
-        "A row has a null header, or a header with a null key.",
-        hint="Kafka requires a key for each header: filter such entries out of the column 'headers'.",
-    )
+    return [(header["key"], header["value"]) for header in headers]
 
 
 def _refused(error: ClientError, topic: str | None, value: bytes | None) -> RowError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import random
+import string
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,7 +18,7 @@ from hypothesis import strategies as st
 
 from spark_eos.errors import RowError
 from spark_eos.protocol.head import DIGEST_BITS, NEWEST_DIGEST, Digest
-from spark_eos.sink.rows import RowBatch, check_partitions, produce_all
+from spark_eos.sink.rows import RowBatch, check_partitions, check_topic_names, produce_all
 from spark_eos.sink.schema import Columns
 
 #: What `RowBatch` digests by, and those of them that are sums over rows.
@@ -40,6 +41,8 @@ FULL = {
     "headers": [{"key": "h", "value": b"x"}],
     "timestamp": datetime.datetime(2024, 5, 6, 7, 8, 9, 123_456, tzinfo=datetime.UTC),
 }
+#: What the name of a topic consists of (Kafka's Topic.LEGAL_CHARS).
+LEGAL = set(string.ascii_letters + string.digits + "._-")
 FULL_MS = 1_714_979_289_123
 
 
@@ -130,15 +133,66 @@ def test_a_null_topic_is_refused_before_any_row_is_taken():
     assert caught.value.condition == "EOS_ROW_TOPIC_NULL"
 
 
+def texts(*values: bytes) -> pa.StringArray:
+    """Texts as Spark hands them over: any bytes, as a cast from binary checks nothing."""
+    return pa.array(values, pa.binary()).view(pa.string())
+
+
+@given(
+    st.lists(
+        st.one_of(st.binary(max_size=300), st.from_regex(r"[A-Za-z0-9._-]{1,249}", fullmatch=True).map(str.encode))
+    )
+)
+def test_names_that_no_topic_can_have_are_refused_by_name(names):
+    """Empty, not UTF-8, too long, or with other letters: what a broker would not create. All others come back as they
+    are."""
+    rows = pa.RecordBatch.from_arrays([pa.array([b"v"] * len(names)), texts(*names)], ["value", "topic"])
+    columns = Columns(key=False, topic=True, partition=False, headers=False, timestamp=False)
+    allowed = [
+        1 <= len(name) <= 249 and name not in (b".", b"..") and set(name.decode("latin-1")) <= LEGAL for name in names
+    ]
+    if all(allowed):
+        found = RowBatch(rows, columns, None).topics
+        check_topic_names(found)
+        assert found == [name.decode() for name in names]
+        return
+    with pytest.raises(RowError) as caught:
+        check_topic_names(RowBatch(rows, columns, None).topics)
+    assert caught.value.condition == "EOS_ROW_TOPIC_INVALID"
+    assert str(caught.value).isprintable()
+
+
 @pytest.mark.parametrize("headers", [[None], [{"key": None, "value": b"x"}]])
 def test_a_header_without_a_name_is_refused(headers):
     """Kafka knows none."""
-    rows = batch([FULL | {"headers": headers}])
-    recorder = Recorder()
-    for use in (lambda: produce_all(recorder.produce, recorder.wait, rows), lambda: list(rows.by_topic())):
-        with pytest.raises(RowError, match="header") as caught:
-            use()
-        assert caught.value.condition == "EOS_ROW_HEADER_NULL"
+    with pytest.raises(RowError, match="header") as caught:
+        batch([FULL | {"headers": headers}])
+    assert caught.value.condition == "EOS_ROW_HEADER_NULL"
+
+
+@given(st.lists(st.one_of(st.binary(max_size=9), st.text(max_size=9).map(str.encode))))
+def test_a_header_whose_name_is_not_utf_8_is_refused(keys):
+    """Readers would not get the bytes that were written."""
+    pair = pa.StructArray.from_arrays([texts(*keys), pa.array([b"x"] * len(keys))], ["key", "value"])
+    headers = pa.ListArray.from_arrays([0, len(keys)], pair)
+    rows = pa.RecordBatch.from_arrays([pa.array([b"v"]), headers], ["value", "headers"])
+    columns = Columns(key=False, topic=False, partition=False, headers=True, timestamp=False)
+    if all(is_utf_8(key) for key in keys):
+        assert [key.encode() for key, _ in next(iter(RowBatch(rows, columns, "t").arguments()))[-1]] == keys
+        return
+    with pytest.raises(RowError, match="not UTF-8") as caught:
+        RowBatch(rows, columns, "t")
+    assert caught.value.condition == "EOS_ROW_HEADER_KEY"
+    assert str(caught.value).isprintable()
+
+
+def is_utf_8(text: bytes) -> bool:
+    """By Python's own decoder."""
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 @pytest.mark.parametrize(("partition", "fits"), [(0, True), (3, True), (4, False), (-1, False), (None, True)])
