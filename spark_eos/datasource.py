@@ -49,10 +49,13 @@ class EosKafkaDataSource(DataSource):
 
     @hidden_traceback()
     def schema(self) -> StructType:
-        """Called by ``load()``, which therefore refuses bad options of the source."""
+        """Called by ``load()``, which therefore refuses bad options of the source, and by CREATE TABLE."""
+        from spark_eos import tables
         from spark_eos.options.parse import source_options
         from spark_eos.source.schema import schema
 
+        if tables.is_created(self.options):
+            return tables.columns(self.options)
         return schema(source_options(self.options).include_headers)
 
     @hidden_traceback()
@@ -60,8 +63,9 @@ class EosKafkaDataSource(DataSource):
         from spark_eos.options.parse import batch_options
         from spark_eos.source.batch import EosKafkaBatchReader
         from spark_eos.source.schema import check_given
+        from spark_eos.tables import options_of
 
-        options = batch_options(self.options)
+        options = batch_options(options_of(schema, self.options))
         check_given(schema, options.include_headers)
         return EosKafkaBatchReader(options)
 
@@ -71,9 +75,10 @@ class EosKafkaDataSource(DataSource):
         from spark_eos.options.parse import stream_options
         from spark_eos.source.reader import EosKafkaStreamReader
         from spark_eos.source.schema import check_given
+        from spark_eos.tables import options_of
 
         try:
-            options = stream_options(self.options)
+            options = stream_options(options_of(schema, self.options))
             check_given(schema, options.include_headers)
         except EosError as error:
             return _Refused(error)
@@ -86,10 +91,11 @@ class EosKafkaDataSource(DataSource):
         from spark_eos.options.writes import write_options
         from spark_eos.reasons import batch_overwrite
         from spark_eos.sink.batch_writer import EosKafkaBatchWriter
+        from spark_eos.tables import options_of
 
         if overwrite:
             raise batch_overwrite()
-        return EosKafkaBatchWriter(write_options(self.options), schema, self._events)
+        return EosKafkaBatchWriter(write_options(options_of(schema, self.options)), schema, self._events)
 
     @hidden_traceback()
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
@@ -97,8 +103,10 @@ class EosKafkaDataSource(DataSource):
         called for a commit or an abort, on a data source sent to another process: this uses the tasks' reports."""
         from spark_eos.options.parse import sink_options
         from spark_eos.sink.writer import EosKafkaStreamWriter
+        from spark_eos.tables import options_of
 
-        writer = EosKafkaStreamWriter(sink_options(self.options, self._settings), schema, self._events)
+        options = sink_options(options_of(schema, self.options), self._settings)
+        writer = EosKafkaStreamWriter(options, schema, self._events)
         if not self._was_sent:
             writer.plan()
         return writer

@@ -1,0 +1,97 @@
+"""Tables of Spark's catalog on topics: ``CREATE TABLE … USING `eos-kafka` OPTIONS (…)``.
+
+When such a table is used, Spark hands a Python data source the table's columns, but none of its options. So a table has
+them in the metadata of its columns, where Spark keeps them in the catalog. They go wherever the columns go, as into
+the files of another table. So none of them may be a secret.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from pyspark.sql.types import BinaryType, IntegerType, StructField, StructType, TimestampType
+
+from spark_eos.errors import OptionError
+from spark_eos.kafka.config.properties import is_secret
+from spark_eos.options.parse import source_options
+from spark_eos.options.writes import write_options
+from spark_eos.source.schema import HEADERS, schema
+
+#: Each column's metadata has the options under this key, as JSON.
+_KEY = "eos-kafka"
+#: With this key Spark names the format of a table that it creates; there it also adds the table's properties, and its
+#: options once more, behind a prefix.
+_PROVIDER, _OPTION = "provider", "option."
+#: What makes a table one to be read.
+_SELECTIONS = ("assign", "subscribe", "subscribepattern")
+
+
+def is_created(given: Mapping[str, str]) -> bool:
+    """Whether Spark asks for the columns of a table that it is about to create."""
+    return _PROVIDER in given
+
+
+def columns(given: Mapping[str, str]) -> StructType:
+    """The columns of a table, which carry its options: those of a record that is read, or for a table with the option
+    'topic' those of a row to be written.
+
+    ``given``: all that Spark hands over of CREATE TABLE. Raises OptionError for what a table cannot have, or a query
+    with these options could not.
+    """
+    options = {key.removeprefix(_OPTION): value for key, value in given.items() if key.startswith(_OPTION)}
+    secret = next((key for key, value in options.items() if _is_secret(key, value)), None)
+    if secret is not None:
+        raise OptionError(
+            "EOS_TABLE_SECRET",
+            f"The option '{secret}' of a table holds a secret, and Spark copies a table's options with its columns.",
+            hint=f"Leave it out, and give it with each use: SELECT … FROM table WITH ('{secret}' = …), "
+            f'spark.read.option("{secret}", …).table(…). Or let the driver and tasks find it elsewhere, such as in a '
+            "file of the client's key.",
+            option=secret,
+        )
+    if "topic" in options and not any(key in options for key in _SELECTIONS):
+        write_options(options)
+        fields = _WRITTEN
+    else:
+        fields = schema(source_options(options).include_headers).fields
+    metadata = {_KEY: json.dumps(options, sort_keys=True)}
+    return StructType([StructField(field.name, field.dataType, field.nullable, metadata) for field in fields])
+
+
+_WRITTEN = [
+    StructField("key", BinaryType()),
+    StructField("value", BinaryType()),
+    HEADERS,
+    StructField("partition", IntegerType()),
+    StructField("timestamp", TimestampType()),
+]
+
+
+def _is_secret(key: str, value: str) -> bool:
+    name = key.removeprefix("kafka.")
+    return is_secret(name) or "PRIVATE KEY" in value
+
+
+def options_of(columns: StructType, given: Mapping[str, str]) -> Mapping[str, str]:
+    """The options of a use of a table: those that it was created with, and over them those that the use is given; of
+    what is no table, those that it is given.
+
+    Raises OptionError where it seems to be a table whose options Spark has not handed over.
+    """
+    texts = [field.metadata[_KEY] for field in columns.fields if _KEY in (field.metadata or {})]
+    if texts:
+        own: dict[str, str] = json.loads(texts[0])
+        lower = {key.lower() for key in given}
+        return {key: value for key, value in own.items() if key.lower() not in lower} | dict(given)
+    if {key.lower() for key in given} <= {"checkpointlocation", "queryname", "path"}:
+        raise OptionError(
+            "EOS_TABLE_WITHOUT_OPTIONS",
+            "There are no options of eos-kafka here, not even 'kafka.bootstrap.servers'. If this is a table: Spark "
+            "does not pass its options to formats written in Python, for CREATE TABLE … AS SELECT, saveAsTable, "
+            "writeTo and toTable, nor for a table that was created with a list of columns.",
+            hint="Create the table without columns and without AS SELECT, and write by INSERT INTO table (key, value) "
+            'SELECT …. Or give the options with the use: .option("kafka.bootstrap.servers", …). Streams are written '
+            'by .writeStream.format("eos-kafka") with its options.',
+        )
+    return given
