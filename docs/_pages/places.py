@@ -34,6 +34,7 @@ BY_PATH = {
     "spark_eos/source/diagnosis.py": "task",
     "spark_eos/source/fetch.py": "task",
     "spark_eos/source/raw.py": "task",
+    "spark_eos/tables.py": "start",
     "spark_eos/sink/": "task",
     "spark_eos/sink/batch_writer.py": "task commit",
     "spark_eos/sink/ledger_topic.py": "start",
