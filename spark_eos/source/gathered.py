@@ -13,6 +13,7 @@ import pyarrow as pa
 from spark_eos.errors import ConnectionFailed, EosError
 from spark_eos.kafka.codes import OK
 from spark_eos.kafka.config.java_names import canonical
+from spark_eos.kafka.config.values import integer
 from spark_eos.kafka.records.batches import UnsupportedFormat
 from spark_eos.kafka.requests.fetch import Answers, fetch_many
 from spark_eos.options.parse import Fetching
@@ -32,8 +33,8 @@ _ANSWER_S = 5.0
 def gather(fetching: Fetching, ranges: Sequence[OffsetRange]) -> Answers:
     """What leaders say of these ranges, of other partitions each; nothing of those that have not answered."""
     user = canonical(fetching.kafka)
-    most = min(MOST_BYTES, int(user.get("fetch.max.bytes", MOST_BYTES)))
-    each = min(most, int(user.get("max.partition.fetch.bytes", most)))
+    most = min(MOST_BYTES, integer(user, "fetch.max.bytes", MOST_BYTES))
+    each = min(most, integer(user, "max.partition.fetch.bytes", most))
     wanted = {
         (r.topic, r.partition): (r.start, min(each, _BYTES + _BYTES_PER_OFFSET * (r.end - r.start))) for r in ranges
     }

@@ -21,6 +21,7 @@ from spark_eos.kafka.config.handshake import silence_seconds
 from spark_eos.kafka.config.java_names import canonical
 from spark_eos.kafka.config.librdkafka import is_for_librdkafka
 from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.kafka.config.values import integer
 from spark_eos.kafka.net.client import broker_client
 from spark_eos.kafka.records.batches import Damage, RecordBatch, UnsupportedFormat, find_batches
 from spark_eos.kafka.requests.fetch import (
@@ -111,8 +112,8 @@ class _Fetches:
         self._kafka = fetching.kafka
         self._range = range_
         user = canonical(fetching.kafka)
-        limits = (user.get("max.partition.fetch.bytes", most_bytes), user.get("fetch.max.bytes", _NO_LIMIT))
-        self._most_bytes = min(map(int, limits))
+        each, all_ = integer(user, "max.partition.fetch.bytes", most_bytes), integer(user, "fetch.max.bytes", _NO_LIMIT)
+        self._most_bytes = min(each, all_)
         self._silence_s = silence_seconds(fetching.kafka)
         self._bytes_per_offset = _BYTES_PER_OFFSET
         self._connection: FetchConnection | None = None

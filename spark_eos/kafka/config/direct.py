@@ -46,7 +46,7 @@ _OF_CONSUMERS = frozenset(
         *("queued.max.messages.kbytes", "queued.min.messages", "consume.callback.max.messages", "max.poll.records"),
         "check.crcs",  # they are always checked
         # Groups: none is joined, and the checkpoint has the offsets.
-        *("auto.commit.enable", "auto.commit.interval.ms", "auto.offset.reset", "coordinator.query.interval.ms"),
+        *("auto.commit.interval.ms", "auto.offset.reset", "coordinator.query.interval.ms"),
         *("enable.auto.commit", "enable.auto.offset.store", "enable.partition.eof", "group.id", "group.instance.id"),
         *("group.protocol", "group.protocol.type", "group.remote.assignor", "heartbeat.interval.ms"),
         *("isolation.level", "max.poll.interval.ms", "offset.store.method", "offset.store.path"),
@@ -57,8 +57,7 @@ _OF_CONSUMERS = frozenset(
 _OF_PRODUCERS = frozenset(
     [
         # Retries: a batch is sent again, unchanged and in order, until the transaction's time is over.
-        *("max.in.flight", "max.in.flight.requests.per.connection", "message.send.max.retries", "request.timeout.ms"),
-        *("retries", "retry.backoff.max.ms", "retry.backoff.ms"),
+        *("max.in.flight.requests.per.connection", "retries", "retry.backoff.max.ms", "retry.backoff.ms"),
         # Queues: batches are sealed and sent as rows come, and the memory for them is fixed.
         *("queue.buffering.backpressure.threshold", "queue.buffering.max.kbytes", "queue.buffering.max.messages"),
         *("produce.offset.report", "queuing.strategy", "delivery.report.only.error"),

@@ -14,6 +14,7 @@ from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.config.tls import Tls
 from spark_eos.kafka.config.tokens import token_settings
 from spark_eos.kafka.config.unsupported import unreadable_certificates, unsupported
+from spark_eos.kafka.config.values import enumerated, integer
 
 _SILENCE_S = 30.0
 _DEFAULT_PORT = 9092
@@ -58,7 +59,7 @@ class Handshake:
 
 def silence_seconds(properties: KafkaProperties) -> float:
     """For how long a broker that has been asked may be silent, by our own sockets."""
-    return min(_SILENCE_S, int(canonical(properties).get("socket.timeout.ms", 60_000)) / 1000)
+    return min(_SILENCE_S, integer(canonical(properties), "socket.timeout.ms", 60_000) / 1000)
 
 
 def client_id(properties: KafkaProperties) -> str:
@@ -68,13 +69,13 @@ def client_id(properties: KafkaProperties) -> str:
 def handshake(kafka: KafkaProperties) -> Handshake:
     """Raises OptionError for a mechanism that is not spoken here, an address or a certificate that cannot be read."""
     user = canonical(kafka)
-    protocol = user.get("security.protocol", "PLAINTEXT").upper()
+    protocol = enumerated(user, "security.protocol", "plaintext")
     return Handshake(
         servers=tuple(_address(server.strip()) for server in kafka.bootstrap_servers.split(",") if server.strip()),
         client_id=client_id(kafka),
-        family=_FAMILIES.get(user.get("broker.address.family", "any"), socket.AF_UNSPEC),
-        tls=_tls(user) if protocol.endswith("SSL") else None,
-        sasl=_sasl(user) if protocol.startswith("SASL") else None,
+        family=_FAMILIES[enumerated(user, "broker.address.family", "any")],
+        tls=_tls(user) if protocol.endswith("ssl") else None,
+        sasl=_sasl(user) if protocol.startswith("sasl") else None,
     )
 
 
@@ -90,7 +91,7 @@ def _address(server: str) -> Address:
 
 
 def _sasl(user: Mapping[str, str]) -> Sasl:
-    mechanism = user.get("sasl.mechanism", "GSSAPI").upper()
+    mechanism = user.get("sasl.mechanism", "GSSAPI")
     if mechanism == "GSSAPI":
         return Sasl(mechanism, kerberos=_kerberos(user))
     if mechanism in ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"):

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass, field
 
 from spark_eos.kafka.config.unsupported import unsupported
+from spark_eos.kafka.config.values import boolean
 
 _OPTION = re.compile(r"([\w.]+)\s*=\s*(?:\"((?:\\.|[^\"\\])*)\"|'((?:\\.|[^'\\])*)'|([^\s;]+))")
 
@@ -82,7 +83,7 @@ def login_properties(login: Login) -> dict[str, str]:
 
 
 def _password(login: Login) -> dict[str, str]:
-    if login.options.get("tokenauth", "").lower() == "true":
+    if boolean(login.options, "tokenauth", False):
         raise _refused("asks for a delegation token", "Use the user's own password, or certificates.")
     if not {"username", "password"} <= login.options.keys():
         raise _refused(f"has no username and password for {login.module}", "Add both.")

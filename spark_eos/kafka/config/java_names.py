@@ -6,17 +6,28 @@ its clients: Java's stores (`stores`), and what tokens are made of (`tokens`).
 
 from __future__ import annotations
 
+import functools
 import re
 
+from spark_eos.errors import OptionError
 from spark_eos.kafka.config.jaas import login_properties, parse_jaas
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.config.unsupported import unsupported
+from spark_eos.kafka.config.values import normalized, parse_integer
 
 #: Alternative names of a property, of the Java client or aliases of librdkafka, with the name used internally.
 RENAMED = {
+    "auto.commit.enable": "enable.auto.commit",
+    "compression.codec": "compression.type",
     "fetch.max.wait.ms": "fetch.wait.max.ms",
     "fetch.message.max.bytes": "max.partition.fetch.bytes",
+    "max.in.flight": "max.in.flight.requests.per.connection",
+    "message.send.max.retries": "retries",
+    "message.timeout.ms": "delivery.timeout.ms",
+    "metadata.broker.list": "bootstrap.servers",
+    "queue.buffering.max.ms": "linger.ms",
     "receive.buffer.bytes": "socket.receive.buffer.bytes",
+    "request.required.acks": "acks",
     "request.timeout.ms": "socket.timeout.ms",
     "sasl.mechanisms": "sasl.mechanism",
     "sasl.oauthbearer.client.credentials.client.id": "sasl.oauthbearer.client.id",
@@ -116,24 +127,76 @@ _ALTERNATIVES = (
 )
 
 
+#: Properties that say the same thing in different ways. librdkafka follows one of them and passes over the others.
+_ALTERNATIVES_OF = (
+    ("ssl.ca.location", "ssl.ca.pem", "ssl.truststore.location"),
+    ("ssl.certificate.location", "ssl.certificate.pem", "ssl.keystore.location"),
+    ("ssl.key.location", "ssl.key.pem", "ssl.keystore.location"),
+    ("https.ca.location", "https.ca.pem"),
+)
+
+
 def canonical(kafka: KafkaProperties) -> dict[str, str]:
-    """The properties under librdkafka's names, and those of `OWN`. Raises OptionError for properties that cannot be
-    translated."""
+    """The properties under librdkafka's names, and those of `OWN`; what `values` knows is in its one spelling.
+
+    Raises OptionError for properties that cannot be translated, for values that are none of the property, and for two
+    names of one property with different values.
+    """
+    return dict(_canonical(kafka))
+
+
+@functools.lru_cache(maxsize=64)
+def _canonical(kafka: KafkaProperties) -> dict[str, str]:
     for key, why in _REFUSED.items():
         if key in kafka:
             raise unsupported(key, f"cannot be used: {why}.", hint="Remove it.")
-    result = {key: value for key, value in kafka.items() if key not in RENAMED and key not in WITHOUT_TWIN}
-    for java, name in RENAMED.items():
-        if java in kafka:
-            result.setdefault(name, kafka[java])  # librdkafka's own name takes precedence
-    if "buffer.memory" in result:
-        bytes_ = result.pop("buffer.memory")
-        result.setdefault("queue.buffering.max.kbytes", str(int(bytes_) // 1024) if bytes_.isdigit() else bytes_)
+    result = _renamed(kafka)
     _translate_handlers(result)
     _translate_jaas(result)
     _translate_protocols(result)
     _translate_stores(result)
+    for names in _ALTERNATIVES_OF:
+        given = [name for name in names if name in result]
+        if len(given) > 1:
+            raise _conflict(given[0], given[1])
     return result
+
+
+def _renamed(kafka: KafkaProperties) -> dict[str, str]:
+    result: dict[str, str] = {}
+    given_as: dict[str, str] = {}
+    for key, given in kafka.items():
+        name, value = _translated(key, given)
+        if key in WITHOUT_TWIN or _is_unset(name, value):
+            continue
+        value = normalized(key, name, value)
+        if result.get(name, value) != value:
+            raise _conflict(given_as[name], key)
+        result[name], given_as[name] = value, key
+    return result
+
+
+def _translated(key: str, value: str) -> tuple[str, str]:
+    if key == "buffer.memory":
+        bytes_ = parse_integer(value)
+        return "queue.buffering.max.kbytes", value if bytes_ is None else str(bytes_ // 1024)
+    name = RENAMED.get(key, key)
+    if name == "ssl.endpoint.identification.algorithm":  # the Java client disables it with an empty string
+        return name, value or "none"
+    return name, value.strip().upper() if name == "sasl.mechanism" else value
+
+
+def _is_unset(name: str, value: str) -> bool:
+    """librdkafka takes an empty text as no value, which matters where an empty path would be the working directory."""
+    return not value and name.startswith(("ssl.", "https.ca.")) and not name.endswith("password")
+
+
+def _conflict(one: str, other: str) -> OptionError:
+    return OptionError(
+        "EOS_OPTION_CONFLICT",
+        f"The options 'kafka.{one}' and 'kafka.{other}' say the same thing in different ways.",
+        hint="Keep one of them.",
+    )
 
 
 def _translate_handlers(properties: dict[str, str]) -> None:
@@ -144,16 +207,23 @@ def _translate_handlers(properties: dict[str, str]) -> None:
         if given and name not in known:
             raise unsupported(key, f"is {given}, and there is no JVM client to run it.", hint=_ALTERNATIVES)
         if name.startswith("IAM"):
-            properties["sasl.mechanism"] = "AWS_MSK_IAM"
+            _set_iam(properties, key)
 
 
 def _translate_jaas(properties: dict[str, str]) -> None:
     text = properties.pop("sasl.jaas.config", None)
     for name, value in login_properties(parse_jaas(text)).items() if text is not None else ():
         if name == "sasl.mechanism":
-            properties[name] = value
-        else:
-            properties.setdefault(name, value)
+            _set_iam(properties, "sasl.jaas.config")
+        elif value and properties.setdefault(name, value) != value:
+            raise _conflict(name, "sasl.jaas.config")
+
+
+def _set_iam(properties: dict[str, str], key: str) -> None:
+    """Java names the mechanism of AWS's tokens by that of all tokens, or by AWS's own."""
+    if properties.get("sasl.mechanism", "OAUTHBEARER") not in ("OAUTHBEARER", "AWS_MSK_IAM"):
+        raise _conflict("sasl.mechanism", key)
+    properties["sasl.mechanism"] = "AWS_MSK_IAM"
 
 
 def _translate_protocols(properties: dict[str, str]) -> None:
@@ -172,9 +242,6 @@ def _translate_protocols(properties: dict[str, str]) -> None:
 def _translate_stores(properties: dict[str, str]) -> None:
     """``ssl.truststore.*`` and ``ssl.keystore.*``. Those of type PEM are plain files; what kind the others are is seen
     when they are read."""
-    if "ssl.endpoint.identification.algorithm" in properties:  # the Java client disables it with an empty string
-        algorithm = properties["ssl.endpoint.identification.algorithm"].strip().lower()
-        properties["ssl.endpoint.identification.algorithm"] = algorithm or "none"
     for key in ("ssl.ca.pem", "ssl.certificate.pem", "ssl.key.pem"):
         if key in properties:
             properties[key] = _wrapped(properties[key])
@@ -194,7 +261,8 @@ def _translate_stores(properties: dict[str, str]) -> None:
             location = properties.pop(f"ssl.{store}.location", None)
             properties.pop(f"ssl.{store}.password", None)
             for name in files if location is not None else ():
-                properties.setdefault(name, location or "")
+                if properties.setdefault(name, location or "") != location:
+                    raise _conflict(name, f"ssl.{store}.location")
 
 
 def _wrapped(pem: str) -> str:

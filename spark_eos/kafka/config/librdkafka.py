@@ -30,6 +30,7 @@ from spark_eos.kafka.config.properties import Codec, KafkaProperties, is_secret
 from spark_eos.kafka.config.stores import without_stores
 from spark_eos.kafka.config.tokens import token, token_settings
 from spark_eos.kafka.config.unsupported import unreadable_certificates
+from spark_eos.kafka.config.values import enumerated
 
 ClientKind = Literal["consumer", "producer", "admin"]
 
@@ -59,11 +60,10 @@ _CONNECTION = frozenset(
 #: Properties without a meaning for the other kind of client; and for each kind, those supported without librdkafka.
 _OF_PRODUCERS = frozenset(
     [
-        *("acks", "batch.num.messages", "batch.size", "compression.codec", "compression.level", "compression.type"),
-        *("delivery.timeout.ms", "enable.gapless.guarantee", "enable.idempotence", "linger.ms", "max.in.flight"),
-        *("max.in.flight.requests.per.connection", "message.max.bytes", "message.send.max.retries", "partitioner"),
-        *("message.timeout.ms", "queue.buffering.max.kbytes", "queue.buffering.max.messages", "retries"),
-        *("queue.buffering.max.ms", "request.required.acks", "retry.backoff.max.ms", "retry.backoff.ms"),
+        *("acks", "batch.num.messages", "batch.size", "compression.level", "compression.type", "linger.ms"),
+        *("delivery.timeout.ms", "enable.gapless.guarantee", "enable.idempotence", "retries"),
+        *("max.in.flight.requests.per.connection", "message.max.bytes", "partitioner"),
+        *("queue.buffering.max.kbytes", "queue.buffering.max.messages", "retry.backoff.max.ms", "retry.backoff.ms"),
         *("sticky.partitioning.linger.ms", "transaction.timeout.ms", "transactional.id"),
     ]
 )
@@ -80,8 +80,8 @@ _FOLLOWED = {
     "consumer": _CONNECTION | _OF_PRODUCERS | {"client.rack", "fetch.max.bytes", "max.partition.fetch.bytes"},
     "producer": _CONNECTION
     | _OF_CONSUMERS.union(
-        ["batch.size", "compression.codec", "compression.level", "compression.type"],
-        ["linger.ms", "queue.buffering.max.ms"],  # batches are never delayed
+        ["batch.size", "compression.level", "compression.type"],
+        ["linger.ms"],  # batches are never delayed
         ["partitioner", "sticky.partitioning.linger.ms"],  # rows without keys change partitions with every batch
     ),
 }
@@ -122,7 +122,7 @@ def _for_librdkafka(user: Mapping[str, str]) -> dict[str, Any]:
         config: dict[str, Any] = without_stores(user)
     except OSError as error:
         raise unreadable_certificates(error) from None
-    if config.get("sasl.mechanism", "").upper() in ("OAUTHBEARER", "AWS_MSK_IAM"):
+    if config.get("sasl.mechanism") in ("OAUTHBEARER", "AWS_MSK_IAM"):
         settings = token_settings(user)
         config = {key: value for key, value in config.items() if not key.startswith(("sasl.oauthbearer.", "https.ca."))}
         config.pop("enable.sasl.oauthbearer.unsecure.jwt", None)
@@ -141,18 +141,16 @@ def _token(settings: Mapping[str, str], _: str) -> tuple[str, float, str, dict[s
 def is_for_librdkafka(kafka: KafkaProperties, kind: Literal["consumer", "producer"]) -> bool:
     """Whether some of the properties are supported by librdkafka only: `BY_LIBRDKAFKA`, and those not known here."""
     user = canonical(kafka)
-    if user.get("client.dns.lookup") == _ALL_ADDRESSES:
-        del user["client.dns.lookup"]
+    if enumerated(user, "client.dns.lookup", _ALL_ADDRESSES) == _ALL_ADDRESSES:
+        user.pop("client.dns.lookup", None)
     if not user.keys() <= _FOLLOWED[kind] | WITHOUT_EFFECT[kind]:
         return True
     return kind == "producer" and codec(kafka) is None
 
 
 def codec(kafka: KafkaProperties) -> Codec | None:
-    """What record batches are to be compressed with, by either of librdkafka's names for it; None for a codec that is
-    left to librdkafka."""
-    user = canonical(kafka)
-    name = user.get("compression.type", user.get("compression.codec", "none"))
+    """What record batches are to be compressed with; None for a codec that is left to librdkafka."""
+    name = enumerated(canonical(kafka), "compression.type", "none")
     return next((known for known in _CODECS if known == name), None)
 
 
@@ -175,10 +173,10 @@ def _check(kafka: KafkaProperties, kind: ClientKind) -> None:
             raise _unknown(key)
     config = librdkafka_config(kafka, kind)
     config.pop("oauth_cb", None)  # it would be waited for
-    protocol = config.get("security.protocol", "").upper()
-    if protocol.startswith("SASL") and config.get("sasl.mechanism", "GSSAPI").upper() == "GSSAPI":
+    protocol = enumerated(config, "security.protocol", "plaintext")
+    if protocol.startswith("sasl") and config.get("sasl.mechanism", "GSSAPI") == "GSSAPI":
         # librdkafka as pip brings it has no Kerberos, and needs none.
-        config["security.protocol"] = protocol.removeprefix("SASL_")
+        config["security.protocol"] = protocol.removeprefix("sasl_")
         config.pop("sasl.mechanism", None)
     del config["bootstrap.servers"]
     try:

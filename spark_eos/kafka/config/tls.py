@@ -13,6 +13,7 @@ from pathlib import Path
 from spark_eos.errors import OptionError
 from spark_eos.kafka.config.stores import without_stores
 from spark_eos.kafka.config.unsupported import unsupported
+from spark_eos.kafka.config.values import boolean, enumerated
 
 _FILES = (
     "ssl.ca.location",
@@ -74,8 +75,8 @@ def _load(given: Mapping[str, str]) -> ssl.SSLContext:
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     if location is not None or "ssl.ca.pem" in user:
         context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
-    verify = user.get("enable.ssl.certificate.verification", "true").lower() == "true"
-    context.check_hostname = verify and user.get("ssl.endpoint.identification.algorithm", "https") == "https"
+    verify = boolean(user, "enable.ssl.certificate.verification", True)
+    context.check_hostname = verify and enumerated(user, "ssl.endpoint.identification.algorithm", "https") == "https"
     context.verify_mode = ssl.CERT_REQUIRED if verify else ssl.CERT_NONE
     if "ssl.crl.location" in user:
         context.load_verify_locations(user["ssl.crl.location"])

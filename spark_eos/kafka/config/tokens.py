@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import http.client
 import json
+import re
 import ssl
 import threading
 import time
@@ -23,6 +24,7 @@ from typing import Any
 from spark_eos.errors import OptionError
 from spark_eos.kafka.config import msk
 from spark_eos.kafka.config.unsupported import unsupported
+from spark_eos.kafka.config.values import boolean, enumerated
 
 _TIMEOUT_S = 10.0
 #: Of a token's life, after which a new one is asked for.
@@ -30,6 +32,7 @@ _FRESH_SHARE = 0.8
 #: For how long a token is good of which nobody says it.
 _UNKNOWN_LIFE_S = 60.0
 _LARGEST = 1 << 20
+_LIFE = re.compile("[0-9]{1,9}")
 
 
 class TokenRefused(OSError):
@@ -48,10 +51,10 @@ class Token:
 def token_settings(user: Mapping[str, str]) -> dict[str, str]:
     """What a token is made of, of the properties by their internal names. Raises OptionError where it is too little."""
     found = {key: value for key, value in user.items() if "oauthbearer" in key or key.startswith(("aws.", "https.ca"))}
-    if user.get("sasl.mechanism", "").upper() == "AWS_MSK_IAM":
+    if user.get("sasl.mechanism", "") == "AWS_MSK_IAM":
         found["aws.region"] = msk.region(found, user.get("bootstrap.servers", ""))
     elif _is_unsecured(found):
-        _check_claims(found)
+        _check_unsecured(found)
     else:
         _check_endpoint(found)
     return found
@@ -99,16 +102,22 @@ def _endpoint(settings: Mapping[str, str]) -> str:
 
 
 def _is_unsecured(settings: Mapping[str, str]) -> bool:
-    return settings.get("enable.sasl.oauthbearer.unsecure.jwt", "false").lower() == "true"
+    return boolean(settings, "enable.sasl.oauthbearer.unsecure.jwt", False)
 
 
 def _unsecured_claims(settings: Mapping[str, str]) -> dict[str, str]:
     return dict(part.partition("=")[::2] for part in settings.get("sasl.oauthbearer.config", "").split())
 
 
-def _check_claims(settings: Mapping[str, str]) -> None:
+def _check_unsecured(settings: Mapping[str, str]) -> None:
+    if _endpoint(settings):
+        raise OptionError(
+            "EOS_OPTION_CONFLICT",
+            f"Options 'kafka.enable.sasl.oauthbearer.unsecure.jwt' and 'kafka.{_ENDPOINT}' are both set.",
+            hint="Keep the one that says where tokens come from.",
+        )
     given = _unsecured_claims(settings)
-    if not given.get("principal") or not given.get("lifeSeconds", "3600").isdigit():
+    if not given.get("principal") or not _LIFE.fullmatch(given.get("lifeSeconds", "3600")):
         raise OptionError(
             "EOS_OPTION_KAFKA_INVALID",
             "The claims of an unsecured token have no principal, or a lifetime that is not a number of seconds.",
@@ -122,7 +131,7 @@ def _check_endpoint(settings: Mapping[str, str]) -> None:
         ("sasl.oauthbearer.grant.type", "client_credentials"),
         ("sasl.oauthbearer.metadata.authentication.type", "none"),
     ):
-        if settings.get(key, only) != only:
+        if enumerated(settings, key, only) != only:
             raise unsupported(
                 key,
                 f"is {settings[key]}; tokens are issued for client credentials only.",
@@ -181,7 +190,7 @@ def _issued(settings: Mapping[str, str]) -> Token:
     """Client credentials (RFC 6749, 4.4). Like the Java client, without encoding them, unless it is told to."""
     url = _endpoint(settings)
     pair = [settings.get(f"sasl.oauthbearer.client.{what}", "") for what in ("id", "secret")]
-    if settings.get("sasl.oauthbearer.header.urlencode", "false").lower() == "true":
+    if boolean(settings, "sasl.oauthbearer.header.urlencode", False):
         pair = [urllib.parse.quote_plus(part) for part in pair]
     form = {"grant_type": "client_credentials"}
     if settings.get("sasl.oauthbearer.scope"):

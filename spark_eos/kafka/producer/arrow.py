@@ -19,6 +19,7 @@ from spark_eos.kafka.codes import Code
 from spark_eos.kafka.config.java_names import canonical
 from spark_eos.kafka.config.librdkafka import codec, is_for_librdkafka
 from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.kafka.config.values import integer
 from spark_eos.kafka.errors import too_large
 from spark_eos.kafka.net.client import broker_client
 from spark_eos.kafka.producer.partitioner import Partitioner
@@ -92,8 +93,8 @@ class ArrowProducer:
         self._in_flight_bytes = in_flight_bytes
         self._dead_letters = dead_letters
         user = canonical(kafka)
-        level = int(user.get("compression.level", -1))
-        self._batch_bytes = int(user.get("batch.size", BATCH_BYTES))
+        level = integer(user, "compression.level", -1)
+        self._batch_bytes = integer(user, "batch.size", BATCH_BYTES)
         compression = codec(kafka)
         assert compression is not None  # else `supports` has said no
         self._make_encoder = partial(

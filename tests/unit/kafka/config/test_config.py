@@ -9,8 +9,9 @@ import pytest
 from spark_eos.errors import OptionError
 from spark_eos.kafka.config import handshake, librdkafka
 from spark_eos.kafka.config.direct import BY_LIBRDKAFKA, WITHOUT_EFFECT
-from spark_eos.kafka.config.java_names import canonical
+from spark_eos.kafka.config.java_names import RENAMED, canonical
 from spark_eos.kafka.config.properties import KafkaProperties, is_secret
+from spark_eos.kafka.config.values import BOOLEANS, ENUMERATIONS, INTEGERS
 from spark_eos.options.table import SINK_OWNED, SOURCE_OWNED
 
 
@@ -42,12 +43,6 @@ def test_a_java_name_means_its_librdkafka_twin(java, value, name, expected):
     result = librdkafka.librdkafka_config(properties(**{java: value}), "producer")
     assert result[name] == expected
     assert java == name or java not in result
-
-
-def test_librdkafkas_own_name_goes_before_the_java_name():
-    """Who writes both means the precise one."""
-    kafka = dotted(request__timeout__ms="1000", socket__timeout__ms="2000")
-    assert canonical(kafka)["socket.timeout.ms"] == "2000"
 
 
 @pytest.mark.parametrize("module", ["plain.PlainLoginModule", "scram.ScramLoginModule"])
@@ -284,18 +279,27 @@ def _settable(kind: str) -> list[str]:
     rows = [[cell.strip() for cell in line.split("|")] for line in librdkafka._librdkafka_table().splitlines()]
     names = {row[0] for row in rows if len(row) >= 6 and row[1] in ("*", letter)}
     owned = SOURCE_OWNED if kind == "consumer" else SINK_OWNED
+    names = {RENAMED.get(name, name) for name in names}
     return sorted(n for n in names - _NOT_BY_USERS - owned.keys() if not n.endswith("_cb") and not _is_refused(n))
+
+
+def _value(name: str) -> str:
+    """One that is not a default, where a name is one of a few."""
+    if name == "compression.type":
+        return "x"
+    return "1" if name in BOOLEANS | INTEGERS.keys() else ENUMERATIONS.get(name, ("x",))[-1]
 
 
 def _is_refused(name: str) -> bool:
     try:
-        canonical(properties(**{name: "x"}))
+        canonical(properties(**{name: "1000" if name == "socket.timeout.ms" else _value(name)}))
     except OptionError:
         return True
     return False
 
 
 def _needs_librdkafka(kind: str, name: str, value: str) -> bool:
+    value = "1000" if name == "socket.timeout.ms" else value
     return librdkafka.is_for_librdkafka(KafkaProperties({"bootstrap.servers": "host", name: value}), kind)
 
 
@@ -305,10 +309,10 @@ def test_what_needs_librdkafka_is_in_the_table_with_its_reason(kind, side):
     table = [name for sides, names, _ in BY_LIBRDKAFKA if side in sides for name in names]
     for name in table:
         property_, _, value = name.partition("=")
-        assert _needs_librdkafka(kind, property_, value or "x"), name
+        assert _needs_librdkafka(kind, property_, value or _value(property_)), name
     known = _settable(kind)
     assert len(known) > 100
-    forced = {name for name in known if _needs_librdkafka(kind, name, "x")}
+    forced = {name for name in known if _needs_librdkafka(kind, name, _value(name))}
     by_value = {name.partition("=")[0] for name in table if "=" in name} | {"compression.type", "compression.codec"}
     assert forced - by_value == {name for name in table if "=" not in name} - by_value
     assert not _needs_librdkafka(kind, "client.dns.lookup", "use_all_dns_ips")
