@@ -33,6 +33,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from spark_eos.printable import printable
+
 #: Separates message and hint in the text of an error.
 HINT = " Hint: "
 
@@ -84,10 +86,12 @@ class EosError(Exception):
 
     ``condition``: the stable name. ``message``: what is wrong and where. ``hint``: what to do. ``parameters``: the
     values in the message, for programs. None of them may contain a secret. ``restart_helps``: whether the same query
-    continues when it is started again with nothing changed.
+    continues when it is started again with nothing changed. Message and hint are each on one line, whatever a broker or
+    a file has put into them.
     """
 
     def __init__(self, condition: str, message: str, *, hint: str, **parameters: object) -> None:
+        message, hint = printable(message), printable(hint)
         super().__init__(f"[{condition}] {message}{HINT}{hint}")
         self.condition = condition
         self.message = message

@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import os
 
+from spark_eos.printable import printable
+
 #: Environment variable with the level: DEBUG, INFO (default), WARNING, ERROR.
 LEVEL_VARIABLE = "SPARK_EOS_LOG"
 
@@ -22,7 +24,16 @@ class _SparkFormatter(logging.Formatter):
         return super().format(record)
 
 
+def _on_one_line(record: logging.LogRecord) -> bool:
+    """Keeps every record, and puts what other people have written into it on its one line."""
+    text = record.getMessage()
+    if not text.isprintable():
+        record.msg, record.args = printable(text), ()
+    return True
+
+
 def _set_up() -> None:
+    logger.addFilter(_on_one_line)
     if logger.handlers or logging.getLogger().handlers:
         return
     handler = logging.StreamHandler()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import json
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from spark_eos.errors import EosError
+from spark_eos.printable import json_text, printable_lines
 
 if TYPE_CHECKING:
     from spark_eos.checkpoint import Checkpoint
@@ -149,7 +149,7 @@ def tell(output: Format, answering: Callable[[], Answer], *, failed: int = 2) ->
         answer = answering()
     except EosError as error:
         return fail(output, error, failed)
-    print(json.dumps(answer.data, indent=2, ensure_ascii=False) if output is Format.JSON else answer.text)
+    print(json_text(answer.data) if output is Format.JSON else printable_lines(answer.text))
     return answer.code
 
 
@@ -158,5 +158,5 @@ def fail(output: Format, error: EosError, code: int) -> int:
     print(f"spark-eos: {error}", file=sys.stderr)
     if output is Format.JSON:
         fields = {"condition": error.condition, "message": error.message, "hint": error.hint}
-        print(json.dumps({"error": fields}, indent=2, ensure_ascii=False))
+        print(json_text({"error": fields}))
     return code

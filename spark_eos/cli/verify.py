@@ -13,6 +13,7 @@ import typer
 
 from spark_eos.cli.options import Format, Kafka, KafkaFile, Output, Servers, client, fail
 from spark_eos.errors import EosError
+from spark_eos.printable import printable_lines
 
 if TYPE_CHECKING:
     from spark_eos.ops.verify import Question
@@ -86,7 +87,7 @@ def _answer(question: Question, file: str | None, output: Format) -> int:
     with _progress_line() as progress:
         report = ops.verify(question, progress)
     text = json.dumps(ops.as_json(question, report), indent=2, ensure_ascii=False)
-    print(text if output is Format.JSON else ops.as_text(question, report))
+    print(printable_lines(text if output is Format.JSON else ops.as_text(question, report)))
     if file:
         try:
             Path(file).write_text(text + "\n", encoding="utf-8")

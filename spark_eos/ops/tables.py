@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from spark_eos.printable import printable
+
 
 def table(rows: Sequence[Sequence[str]]) -> list[str]:
     """A line for each row, in columns; the first row is the heading."""
+    rows = [[printable(cell) for cell in row] for row in rows]
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
 

@@ -15,6 +15,7 @@ from spark_eos.kafka.net.schema import Record
 from spark_eos.kafka.requests.create_partitions import CREATE_PARTITIONS
 from spark_eos.kafka.requests.create_topics import CREATE_TOPICS
 from spark_eos.kafka.requests.describe_configs import DESCRIBE_CONFIGS, ConfigResource
+from spark_eos.printable import excerpt
 from spark_eos.retry import retrying
 
 _TRY_S = 4.0
@@ -146,7 +147,7 @@ def _asked(ask: Callable[[], Record]) -> tuple[int, str]:
     code, said = int(Code.REQUEST_TIMED_OUT), ""
     for _ in retrying(TIMEOUT_S):
         answer = ask()
-        code, said = answer.error_code, answer.error_message or ""
+        code, said = answer.error_code, excerpt(answer.error_message or "")
         if code not in ADMIN_RETRIES:
             break
     return code, said

@@ -17,6 +17,7 @@ from spark_eos.kafka.requests.describe_groups import CONSUMER_GROUP_DESCRIBE, DE
 from spark_eos.kafka.requests.offset_commit import offset_commit
 from spark_eos.kafka.requests.offset_delete import OFFSET_DELETE
 from spark_eos.kafka.requests.offset_fetch import OFFSET_FETCH
+from spark_eos.printable import excerpt
 from spark_eos.retry import retrying
 from spark_eos.topic_partition import PartitionOffsets
 
@@ -31,8 +32,9 @@ _NO_SUCH_GROUP = frozenset({Code.GROUP_ID_NOT_FOUND, Code.UNSUPPORTED_VERSION})
 def active_members(
     kafka: KafkaProperties, group: str, timeout_s: float = TIMEOUT_S, *, to_commit: bool = False
 ) -> list[str]:
-    """Who is in the group, of either protocol of groups, as "client id at host"; empty for a group without members and
-    for one that is not there. ``to_commit``: this user is to have the right to commit offsets for it.
+    """Who is in the group, of either protocol of groups, as "client id at host", to be printed; empty for a group
+    without members and for one that is not there. ``to_commit``: this user is to have the right to commit offsets for
+    it.
 
     Raises KafkaError (EOS_KAFKA_REFUSED, EOS_GROUP_UNAUTHORIZED) and ConnectionFailed.
     """
@@ -41,7 +43,7 @@ def active_members(
     if found is None and broker_client(kafka).speaks(CONSUMER_GROUP_DESCRIBE.api, CONSUMER_GROUP_DESCRIBE.last):
         found = _ask(kafka, group, CONSUMER_GROUP_DESCRIBE, {"group_ids": [group], **flags}, timeout_s)
     members = found.members if found is not None else ()
-    return [f"{member.client_id} at {member.client_host}" for member in members]
+    return [f"{excerpt(member.client_id, 100)} at {excerpt(member.client_host, 100)}" for member in members]
 
 
 def committed_offsets(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import http.client
 import json
+import math
 import re
 import ssl
 import threading
@@ -25,6 +26,7 @@ from spark_eos.errors import OptionError
 from spark_eos.kafka.config import msk
 from spark_eos.kafka.config.unsupported import unsupported
 from spark_eos.kafka.config.values import boolean, enumerated
+from spark_eos.printable import excerpt
 
 _TIMEOUT_S = 10.0
 #: Of a token's life, after which a new one is asked for.
@@ -33,6 +35,11 @@ _FRESH_SHARE = 0.8
 _UNKNOWN_LIFE_S = 60.0
 _LARGEST = 1 << 20
 _LIFE = re.compile("[0-9]{1,9}")
+#: Of a token by what its server says: more is as good as for ever.
+_LONGEST_LIFE_S = 10.0 * 365 * 86_400
+_NUMBER = re.compile(r"[0-9]{1,15}(?:\.[0-9]{1,15})?")
+#: RFC 6750: what may stand behind the word Bearer, and so nothing that would end the message to the broker.
+_BEARER = re.compile(r"[A-Za-z0-9\-._~+/]{1,1000000}=*")
 
 
 class TokenRefused(OSError):
@@ -181,9 +188,12 @@ def _unsecured(settings: Mapping[str, str]) -> Token:
 def _in_file(settings: Mapping[str, str]) -> Token:
     """A JSON web token that something else renews, such as the service account's of a pod."""
     path = urllib.request.url2pathname(urllib.parse.urlsplit(_endpoint(settings)).path)
-    text = Path(path).read_text(encoding="ascii", errors="replace").strip()
+    with Path(path).open("rb") as file:
+        text = file.read(_LARGEST + 1).decode(errors="replace").strip()
+    if not _BEARER.fullmatch(text):
+        raise OSError(f"{path} holds no token")
     claims = _claims(text)
-    return Token(text, _expiry(claims), str(claims.get("sub", "")))
+    return Token(text, _expiry(claims), _principal(claims))
 
 
 def _issued(settings: Mapping[str, str]) -> Token:
@@ -199,18 +209,57 @@ def _issued(settings: Mapping[str, str]) -> Token:
     try:
         request = urllib.request.Request(url, urllib.parse.urlencode(form).encode(), head)
         with _opener(settings).open(request, timeout=_TIMEOUT_S) as answer:
-            said = json.loads(answer.read(_LARGEST))
-        text = str(said["access_token"])
+            data = _read(answer)
     except urllib.error.HTTPError as error:
         failure = TokenRefused if 400 <= error.code < 500 and error.code not in (408, 429) else OSError
-        raise failure(f"{_shown(url)} issues no token: {error.code} {error.reason}") from None
-    except (OSError, http.client.HTTPException, ValueError, KeyError, TypeError) as error:
-        why = "its answer has no access_token" if isinstance(error, (KeyError, TypeError)) else error
-        raise OSError(f"no token from {_shown(url)}: {why}") from None
+        raise failure(f"{_shown(url)} issues no token: {error.code} {excerpt(str(error.reason))}") from None
+    except (OSError, http.client.HTTPException) as error:
+        raise OSError(f"no token from {_shown(url)}: {excerpt(str(error))}") from None
+    return _token_of(data, _shown(url))
+
+
+def _read(answer: http.client.HTTPResponse) -> bytes:
+    """The whole answer. Raises OSError where it is too large, or takes too long: each piece may come in time."""
+    until, data = time.monotonic() + _TIMEOUT_S, b""
+    while piece := answer.read1(1 << 16):
+        data += piece
+        if len(data) > _LARGEST or time.monotonic() > until:
+            raise OSError("its answer is too large" if len(data) > _LARGEST else "its answer does not come to an end")
+    return data
+
+
+def _token_of(data: bytes, server: str) -> Token:
+    """Of a token server's answer (RFC 6749, 5.1). Raises OSError where it is none."""
+    try:
+        said = json.loads(data)
+    except (ValueError, RecursionError):
+        said = None
+    text = said.get("access_token") if isinstance(said, dict) else None
+    if not isinstance(text, str) or not _BEARER.fullmatch(text):
+        raise OSError(f"no token from {server}: its answer has no access_token")
+    kind, life_s = said.get("token_type", "bearer"), said.get("expires_in")
+    if not isinstance(kind, str) or kind.lower() != "bearer":
+        raise OSError(f"no token from {server}: its token is none of type bearer: {excerpt(str(kind), 40)}")
     claims = _claims(text)
-    life_s = said.get("expires_in")
-    expires_at = time.time() + float(life_s) if life_s is not None else _expiry(claims)
-    return Token(text, expires_at, str(claims.get("sub", "")))
+    if life_s is None:
+        return Token(text, _expiry(claims), _principal(claims))
+    seconds = _seconds(life_s)
+    if seconds is None:
+        raise OSError(f"no token from {server}: its expires_in is no number of seconds: {excerpt(str(life_s), 40)}")
+    return Token(text, time.time() + seconds, _principal(claims))
+
+
+def _seconds(value: object) -> float | None:
+    """A number of JSON, or one that some servers write as a text, at most `_LONGEST_LIFE_S`; None for anything else."""
+    if isinstance(value, str) and _NUMBER.fullmatch(value):
+        value = float(value)
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
+        return None
+    return float(min(value, _LONGEST_LIFE_S))
+
+
+def _principal(claims: Mapping[str, Any]) -> str:
+    return str(claims.get("sub", ""))
 
 
 def _signed(settings: Mapping[str, str]) -> Token:
@@ -235,14 +284,17 @@ def _claims(text: str) -> dict[str, Any]:
     try:
         part = text.split(".")[1]
         claims = json.loads(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4)))
-    except (IndexError, ValueError):
+    except (IndexError, ValueError, RecursionError):
         return {}
     return claims if isinstance(claims, dict) else {}
 
 
 def _expiry(claims: Mapping[str, Any]) -> float:
+    """When it expires; what has no sensible time is used as if nobody had said it."""
     found = claims.get("exp")
-    return float(found) if isinstance(found, (int, float)) else time.time() + _UNKNOWN_LIFE_S
+    if isinstance(found, bool) or not isinstance(found, (int, float)) or not 0 < found < math.inf:
+        return time.time() + _UNKNOWN_LIFE_S
+    return float(min(found, time.time() + _LONGEST_LIFE_S))
 
 
 def _shown(url: str) -> str:

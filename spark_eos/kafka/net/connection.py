@@ -99,22 +99,26 @@ class Connection(Generic[A]):
                 self._unsent[0] = self._unsent[0][sent:]
 
     def receive(self, read: Callable[[FieldReader], T]) -> list[tuple[int, A, T]]:
-        """The answers that are there, in the order of the requests: number, note, what ``read`` makes of the body."""
+        """The answers that are there, in the order of the requests: number, note, what ``read`` makes of the body.
+
+        A broker that never stops sending is noticed by the first answer that was not asked for, or that is too large.
+        """
+        complete: list[tuple[int, A, T]] = []
         while True:
             try:
                 data = self._socket.recv(_RECEIVED)
             except _LATER:
-                return self._complete(read)
+                return complete
             except OSError:
                 data = b""
             if not data:
                 # What came before the end still counts; the next call says that this is the end.
-                complete = self._complete(read)
                 if complete:
                     return complete
                 raise OSError("the broker has closed the connection")
             self.moved_at = system.monotonic()
             self._received += data
+            complete += self._complete(read)
 
     def _complete(self, read: Callable[[FieldReader], T]) -> list[tuple[int, A, T]]:
         answers, at = [], 0

@@ -28,11 +28,12 @@ from spark_eos.kafka.net.schema import (
     array,
     record,
 )
+from spark_eos.printable import excerpt
 
 T = TypeVar("T")
 
-#: An answer of a handshake that says it has more than this is none.
-_LARGEST = 1 << 24
+#: An answer of a handshake that says it has more than this is none: there are some hundred bytes in one.
+_LARGEST = 1 << 20
 _SASL_HANDSHAKE, _SASL_HANDSHAKE_VERSION = 17, 1
 
 _API_VERSIONS = Request(
@@ -111,17 +112,19 @@ def _connect(how: Handshake, address: Address, until: float) -> socket.socket:
     failure: OSError = OSError(f"{host} has no address")
     try:
         found = system.getaddrinfo(host, port, how.family, socket.SOCK_STREAM)
-    except UnicodeError as error:  # the name cannot be asked for, as with two dots in a row
+    except ValueError as error:  # the name cannot be asked for, as with two dots in a row
         raise OSError(f"{host} cannot be the name of a host: {error}") from None
+    except OverflowError:
+        raise OSError(f"{host} has no port {port}") from None
     for family, kind, protocol, _, place in found:
         broker = system.socket(family, kind, protocol)
         try:
             broker.settimeout(_left(until))
             broker.connect(place)
             return broker
-        except OSError as error:
+        except (OSError, OverflowError) as error:  # a broker may advertise a port beyond 65535
             broker.close()
-            failure = error
+            failure = error if isinstance(error, OSError) else OSError(f"{host} has no port {port}")
     raise failure
 
 
@@ -160,7 +163,8 @@ def _authenticate(broker: socket.socket, how: Handshake, host: str, until: float
         api, version = _SASL_AUTHENTICATE.api, _SASL_AUTHENTICATE.last
         answer = _exchange(broker, how.client_id, api, version, request, _read_authenticate, until)
         if answer.error_code != OK:
-            refusal = Refused(f"SASL authentication failed: {answer.error_message or name_of(answer.error_code)}")
+            why = excerpt(answer.error_message or "") or name_of(answer.error_code)
+            refusal = Refused(f"SASL authentication failed: {why}")
             talk.throw(refusal)
             raise refusal
         lifetime_ms = answer.session_lifetime_ms
@@ -194,8 +198,11 @@ def _exchange(
     (size,) = struct.unpack(">i", _receive(broker, 4, until))
     if not 4 <= size <= _LARGEST:
         raise ConnectionError("the broker's answer has an impossible size: it may not speak Kafka's protocol, or TLS")
+    answer = _receive(broker, size, until)
+    if answer[:4] != bytes(4):  # the request's number
+        raise OSError("the broker answers another request")
     try:
-        return read(FieldReader(_receive(broker, size, until)[4:]))
+        return read(FieldReader(answer[4:]))
     except (struct.error, IndexError, UnicodeDecodeError):
         raise OSError("the broker's answer makes no sense") from None
 

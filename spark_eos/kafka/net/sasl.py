@@ -11,17 +11,25 @@ import base64
 import hashlib
 import hmac
 import importlib
+import re
 import secrets
 from collections.abc import Generator, Mapping
 from types import ModuleType
 
 from spark_eos.kafka.config.handshake import Kerberos, Sasl
 from spark_eos.kafka.config.tokens import TokenRefused, forget, token
+from spark_eos.printable import excerpt
 
 Conversation = Generator[bytes, bytes, None]
 
 #: Fewer iterations make a stolen exchange too easy to search (RFC 7677).
 _FEWEST_ITERATIONS = 4096
+#: More keep a client busy for seconds, before it knows whom it talks to. Kafka's own tool sets 16384 at the most.
+_MOST_ITERATIONS = 1_000_000
+_CHALLENGE = re.compile(
+    rb"r=(?P<nonce>[\x21-\x2b\x2d-\x7e]{1,512}),s=(?P<salt>[A-Za-z0-9+/=]{1,1024}),i=(?P<iterations>[1-9][0-9]{0,9})"
+    rb"(?:,[^m][\x20-\x7e]*)?"
+)
 #: GSSAPI: no security layer, as Kafka has none.
 _NO_LAYER = b"\x01\x00\x00\x00"
 #: Minor codes of MIT Kerberos, which may be signed: no server of the realm answers, or its name cannot be resolved.
@@ -54,27 +62,39 @@ def _scram(sasl: Sasl) -> Conversation:
     nonce = secrets.token_urlsafe(24)
     user = sasl.username.replace("=", "=3D").replace(",", "=2C")
     first = f"n={user},r={nonce}"
-    server_first = (yield f"n,,{first}".encode()).decode()
-    said = _attributes(server_first)
-    salt, iterations = base64.b64decode(said.get("s", "")), int(said.get("i", "0"))
-    if not said.get("r", "").startswith(nonce) or said["r"] == nonce or not salt or iterations < _FEWEST_ITERATIONS:
-        raise Refused("the broker's SCRAM challenge is not one to this client")
+    server_first = yield f"n,,{first}".encode()
+    both, salt, iterations = _challenge(server_first, nonce)
     salted = hashlib.pbkdf2_hmac(algorithm, sasl.password.encode(), salt, iterations)
     client_key = hmac.digest(salted, b"Client Key", algorithm)
-    final = f"c=biws,r={said['r']}"
-    exchange = f"{first},{server_first},{final}".encode()
+    final = f"c=biws,r={both}"
+    exchange = b",".join([first.encode(), server_first, final.encode()])
     signature = hmac.digest(hashlib.new(algorithm, client_key).digest(), exchange, algorithm)
     proof = base64.b64encode(bytes(a ^ b for a, b in zip(client_key, signature, strict=True))).decode()
-    server_final = _attributes((yield f"{final},p={proof}".encode()).decode())
-    if "e" in server_final:
-        raise Refused(f"SASL authentication failed: {server_final['e']}")
+    server_final = yield f"{final},p={proof}".encode()
+    if server_final.startswith(b"e="):
+        raise Refused(f"SASL authentication failed: {excerpt(server_final[2:])}")
     expected = hmac.digest(hmac.digest(salted, b"Server Key", algorithm), exchange, algorithm)
-    if not hmac.compare_digest(base64.b64decode(server_final.get("v", "")), expected):
+    if not hmac.compare_digest(server_final.partition(b",")[0], b"v=" + base64.b64encode(expected)):
         raise Refused("the broker does not know this user's password, though it says so: it is not to be trusted")
 
 
-def _attributes(message: str) -> dict[str, str]:
-    return dict(part.partition("=")[::2] for part in message.split(","))
+def _challenge(message: bytes, nonce: str) -> tuple[str, bytes, int]:
+    """The nonce of both, salt and iterations of a server's first message. Raises `Refused` for one that is not to this
+    client, that asks for what no sensible server does, or that has an extension which must be understood (``m=``)."""
+    found = _CHALLENGE.fullmatch(message)
+    both = found["nonce"].decode() if found else ""
+    try:
+        salt = base64.b64decode(found["salt"], validate=True) if found else b""
+    except ValueError:
+        salt = b""
+    if found is None or not both.startswith(nonce) or both == nonce or not salt:
+        raise Refused("the broker's SCRAM challenge is not one to this client")
+    iterations = int(found["iterations"])
+    if not _FEWEST_ITERATIONS <= iterations <= _MOST_ITERATIONS:
+        raise Refused(
+            f"the broker asks for {iterations} iterations of SCRAM; {_FEWEST_ITERATIONS} to {_MOST_ITERATIONS} are done"
+        )
+    return both, salt, iterations
 
 
 def _oauthbearer(settings: Mapping[str, str]) -> Conversation:
@@ -92,7 +112,7 @@ def _oauthbearer(settings: Mapping[str, str]) -> Conversation:
     if answer:
         forget(settings, bearer)
         yield b"\x01"
-        raise Refused(f"SASL authentication failed: {answer.decode(errors='replace')}")
+        raise Refused(f"SASL authentication failed: {excerpt(answer)}")
 
 
 def _gssapi(kerberos: Kerberos, host: str) -> Conversation:

@@ -16,6 +16,7 @@ from types import SimpleNamespace
 from typing import Any
 
 NO_TAGS = b"\x00"
+_VARINT_BYTES = 5
 
 
 class Record(SimpleNamespace):
@@ -40,19 +41,25 @@ class FieldReader:
         return found
 
     def varint(self) -> int:
-        """The next unsigned variable-length number."""
-        number = shift = 0
-        while True:
+        """The next unsigned variable-length number, of 32 bits at most."""
+        number = 0
+        for shift in range(0, 7 * _VARINT_BYTES, 7):
             byte = self._data[self._at]
             self._at += 1
             number |= (byte & 0x7F) << shift
             if byte < 0x80:
                 return number
-            shift += 7
+        raise IndexError("a number without an end")
 
     def count(self) -> int:
         """Of an array or of bytes; 0 also for null."""
-        return max(0, self.varint() - 1)
+        return self.possible(max(0, self.varint() - 1))
+
+    def possible(self, count: int) -> int:
+        """The count. Raises IndexError where there are fewer bytes than that, as everything that is counted has one."""
+        if count > self.left:
+            raise IndexError(count)
+        return count
 
     def text(self) -> str:
         """Empty for null."""
@@ -70,9 +77,11 @@ class FieldReader:
 
     def tags(self) -> dict[int, bytes]:
         """Tagged fields, by their number."""
-        found = {}
-        for _ in range(self.varint()):
+        found: dict[int, bytes] = {}
+        for _ in range(self.possible(self.varint())):
             number = self.varint()
+            if number in found:
+                raise IndexError("a tagged field twice")
             found[number] = self.skip(self.varint())
         return found
 
@@ -134,6 +143,19 @@ def array(of: FieldType) -> FieldType:
     return FieldType(write, lambda fields: [of.read(fields) for _ in range(fields.count())])
 
 
+def some(of: FieldType) -> FieldType:
+    """As `array`, where an answer has at least one: that about what was asked for."""
+    listed = array(of)
+
+    def read(fields: FieldReader) -> list[Any]:
+        found: list[Any] = listed.read(fields)
+        if not found:
+            raise IndexError("nothing about what was asked for")
+        return found
+
+    return FieldType(listed.write, read)
+
+
 def record(_tagged: Mapping[int, tuple[str, FieldType]] | None = None, /, **kinds: FieldType) -> FieldType:
     """A mapping of these fields, in this order; read as a `Record`.
 
@@ -193,7 +215,10 @@ def fixed_array(of: FieldType) -> FieldType:
     def write(values: Sequence[Any]) -> bytes:
         return struct.pack(">i", len(values)) + b"".join(map(of.write, values))
 
-    return FieldType(write, lambda fields: [of.read(fields) for _ in range(fields.of(_INT)[0])])
+    def read(fields: FieldReader) -> list[Any]:
+        return [of.read(fields) for _ in range(fields.possible(fields.of(_INT)[0]))]
+
+    return FieldType(write, read)
 
 
 def fixed_record(**kinds: FieldType) -> FieldType:

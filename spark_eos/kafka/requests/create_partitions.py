@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from spark_eos.kafka.net.schema import BOOL, INT16, INT32, NULLABLE_STRING, STRING, Request, array, record
+from spark_eos.kafka.net.schema import BOOL, INT16, INT32, NULLABLE_STRING, STRING, Request, array, record, some
 
 #: Since Kafka 2.4. Any broker takes it, and asks the controller. A count that is not higher is INVALID_PARTITIONS.
 CREATE_PARTITIONS = Request(
@@ -17,6 +17,6 @@ CREATE_PARTITIONS = Request(
     ),
     answers=record(
         throttle_time_ms=INT32,
-        results=array(record(name=STRING, error_code=INT16, error_message=NULLABLE_STRING)),
+        results=some(record(name=STRING, error_code=INT16, error_message=NULLABLE_STRING)),
     ),
 )

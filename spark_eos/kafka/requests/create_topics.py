@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
-from spark_eos.kafka.net.schema import BOOL, INT8, INT16, INT32, NULLABLE_STRING, STRING, UUID, Request, array, record
+from spark_eos.kafka.net.schema import (
+    BOOL,
+    INT8,
+    INT16,
+    INT32,
+    NULLABLE_STRING,
+    STRING,
+    UUID,
+    Request,
+    array,
+    record,
+    some,
+)
 
 #: Since Kafka 2.8. Any broker takes it, and asks the controller.
 CREATE_TOPICS = Request(
@@ -25,7 +37,7 @@ CREATE_TOPICS = Request(
     ),
     answers=record(
         throttle_time_ms=INT32,
-        topics=array(
+        topics=some(
             record(
                 {0: ("topic_config_error_code", INT16)},
                 name=STRING,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from spark_eos.kafka.net.schema import BOOL, INT8, INT16, INT32, NULLABLE_STRING, STRING, Request, array, record
+from spark_eos.kafka.net.schema import BOOL, INT8, INT16, INT32, NULLABLE_STRING, STRING, Request, array, record, some
 
 
 class ConfigResource(IntEnum):
@@ -27,7 +27,7 @@ DESCRIBE_CONFIGS = Request(
     ),
     answers=record(
         throttle_time_ms=INT32,
-        results=array(
+        results=some(
             record(
                 error_code=INT16,
                 error_message=NULLABLE_STRING,

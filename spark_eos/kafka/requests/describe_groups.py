@@ -13,6 +13,7 @@ from spark_eos.kafka.net.schema import (
     Request,
     array,
     record,
+    some,
 )
 
 #: Groups of the classic protocol. One that is not there is of state "Dead".
@@ -24,7 +25,7 @@ DESCRIBE_GROUPS = Request(
     asks=record(groups=array(STRING), include_authorized_operations=BOOL),
     answers=record(
         throttle_time_ms=INT32,
-        groups=array(
+        groups=some(
             record(
                 error_code=INT16,
                 group_id=STRING,
@@ -57,7 +58,7 @@ CONSUMER_GROUP_DESCRIBE = Request(
     asks=record(group_ids=array(STRING), include_authorized_operations=BOOL),
     answers=record(
         throttle_time_ms=INT32,
-        groups=array(
+        groups=some(
             record(
                 error_code=INT16,
                 error_message=NULLABLE_STRING,

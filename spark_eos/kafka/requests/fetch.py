@@ -29,6 +29,8 @@ _VERSION = 11
 _NO_SESSION = (0, -1)
 #: A size in an answer beyond this is no size: an answer is as large as asked for, or as one record batch.
 _LARGEST = 1 << 30
+#: Bytes a second, on average after the first seconds: a broker that sends less keeps a connection for nothing.
+_SLOWEST = 1024
 
 #: Of the answer: its size and the request's number; throttle time, error, session, number of topics …
 _BEGIN = struct.Struct(">iiihii")
@@ -77,6 +79,7 @@ class FetchConnection:
         self._number = 0
         self._partition = -1
         self._topic_id = b""
+        self._until = 0.0
 
     def fileno(self) -> int:
         return self._socket.fileno()
@@ -150,8 +153,8 @@ class FetchConnection:
         self._socket.sendall(struct.pack(">i", len(request)) + request)
 
     def receive(self, timeout_s: float) -> FetchResponse:
-        """The answer to what was sent; each piece of it within the time."""
-        self._socket.settimeout(timeout_s)
+        """The answer to what was sent; each piece of it within the time, and all of it within a time by its size."""
+        self._begin_answer(timeout_s)
         if self._topic_id:
             head = fetch_by_id.take_head(self._take, self._number, self._topic_id, self._partition)
             if isinstance(head, int):
@@ -173,6 +176,8 @@ class FetchConnection:
         partitions, partition, error, high_watermark, stable, begin, count = _PARTITION.unpack(
             self._take(_PARTITION.size)
         )
+        if max(count, 0) * _ABORTED.size > size:
+            raise OSError("the broker's answer is not one to this request")
         aborted = tuple(_ABORTED.iter_unpack(self._take(max(count, 0) * _ABORTED.size)))
         preferred, records = _END.unpack(self._take(_END.size))
         records = max(records, 0)
@@ -185,13 +190,17 @@ class FetchConnection:
         self.idle = True
         return FetchResponse(error, records, aborted, begin, stable, high_watermark, preferred)
 
+    def _begin_answer(self, timeout_s: float) -> None:
+        self._socket.settimeout(timeout_s)
+        self._until = system.monotonic() + timeout_s
+
     def _throttled(self, millis: int) -> FetchResponse:
         self.idle = True
         return FetchResponse(OK, 0, throttle_ms=millis)
 
     def receive_many(self, timeout_s: float) -> dict[TopicPartition, tuple[FetchResponse, bytes]]:
         """The answer to what was sent by `send_many`, with the records' bytes, by (topic, partition)."""
-        self._socket.settimeout(timeout_s)
+        self._begin_answer(timeout_s)
         (size,) = _COUNT.unpack(self._take(_COUNT.size))
         answer = self._take(size)
         try:
@@ -233,6 +242,9 @@ class FetchConnection:
             if not count:
                 raise OSError("the broker has closed the connection")
             buffer = buffer[count:]
+            self._until += count / _SLOWEST
+            if buffer and system.monotonic() > self._until:
+                raise TimeoutError("the broker's answer does not come to an end")
 
 
 def _places(answer: bytes, topics: int) -> tuple[dict[TopicPartition, tuple[FetchResponse, bytes]], int]:
@@ -241,6 +253,8 @@ def _places(answer: bytes, topics: int) -> tuple[dict[TopicPartition, tuple[Fetc
     at = _MANY.size
     for _ in range(topics):
         (length,) = _NAME.unpack_from(answer, at)
+        if length < 0:  # it would lead back
+            raise struct.error("a topic without a name")
         topic = answer[at + _NAME.size : at + _NAME.size + length].decode()
         at += _NAME.size + length
         (partitions,) = _COUNT.unpack_from(answer, at)

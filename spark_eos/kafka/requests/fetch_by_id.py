@@ -95,6 +95,8 @@ def take_head(take: Take, number: int, topic_id: bytes, partition: int) -> tuple
     left = size + 4 - _BEGIN.size - _PLACE.size
     count, used = _varint(take)
     transactions = max(count - 1, 0)
+    if transactions * _ABORTED.size > left:
+        raise OSError("the broker's answer is not one to this request")
     aborted = tuple(
         (producer, first) for producer, first, _ in _ABORTED.iter_unpack(take(transactions * _ABORTED.size))
     )

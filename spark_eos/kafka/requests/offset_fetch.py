@@ -12,6 +12,7 @@ from spark_eos.kafka.net.schema import (
     Request,
     array,
     record,
+    some,
 )
 
 _PARTITION = record(
@@ -34,7 +35,7 @@ OFFSET_FETCH = Request(
     ),
     answers=record(
         throttle_time_ms=INT32,
-        groups=array(
+        groups=some(
             record(
                 group_id=STRING,
                 topics=array(record(name=STRING, partitions=array(_PARTITION))),

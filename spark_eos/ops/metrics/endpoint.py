@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
+import socket
 import threading
+import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from prometheus_client import CollectorRegistry
@@ -11,7 +15,12 @@ from prometheus_client.exposition import choose_encoder
 from spark_eos.ops.metrics.recording import Recent
 
 _PLAIN, _LINES = "text/plain; charset=utf-8", "application/x-ndjson"
-_SILENT_S = 10.0
+#: For a whole request, and again for its answer.
+_REQUEST_S = 10.0
+_LARGEST_REQUEST = 1 << 13
+_END = b"\r\n\r\n"
+#: Connections at a time: for one more, the oldest is closed.
+_MOST = 8
 _CLOSE_S = 0.1
 
 
@@ -33,6 +42,19 @@ class Endpoint:
 
 
 class _Server(ThreadingHTTPServer):
+    def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
+        super().__init__(address, handler)
+        self._open: list[socket.socket] = []
+
+    def process_request(self, request: socket.socket, client_address: tuple[str, int]) -> None:  # type: ignore[override]
+        """In a thread of its own; there are never more than `_MOST`."""
+        self._open = [known for known in self._open if known.fileno() != -1]
+        for oldest in self._open[: 1 - _MOST]:
+            with contextlib.suppress(OSError):  # its thread may just have closed it
+                oldest.shutdown(socket.SHUT_RDWR)
+        self._open.append(request)
+        super().process_request(request, client_address)
+
     def handle_error(self, request: object, client_address: object) -> None:
         """Whoever asked has gone away: no stack for that."""
 
@@ -53,7 +75,20 @@ class _Pages:
 
 class _Handler(BaseHTTPRequestHandler):
     pages: _Pages
-    timeout = _SILENT_S
+
+    def handle(self) -> None:
+        """One request, whose head comes in time and is small, however its bytes come."""
+        until, head = time.monotonic() + _REQUEST_S, b""
+        while _END not in head and len(head) <= _LARGEST_REQUEST:
+            self.connection.settimeout(max(0.001, until - time.monotonic()))
+            piece = self.connection.recv(_LARGEST_REQUEST)
+            if not piece:
+                return
+            head += piece
+        self.connection.settimeout(_REQUEST_S)  # of the whole answer
+        self.rfile = io.BufferedReader(io.BytesIO(head))
+        if _END in head:
+            self.handle_one_request()
 
     def do_GET(self) -> None:
         status, content_type, content = self.pages.page(self.path.partition("?")[0], self.headers.get("Accept", ""))

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from spark_eos.ops.metrics.endpoint import Endpoint
     from spark_eos.ops.metrics.otlp import OtlpSender
 
-_ALL_INTERFACES = "0.0.0.0"
+#: Whoever can reach the endpoint can read names, and keep the driver busy: others are let in by the user alone.
+_THIS_MACHINE = "127.0.0.1"
 _LAST_EVENT_S = 1.0
 
 
@@ -80,7 +81,7 @@ def start(
     endpoint, sender = None, None
     if port is not None or otlp is not None:
         registry = _registry(consumers)
-        endpoint = _endpoint(host or _ALL_INTERFACES, port, registry, recent) if port is not None else None
+        endpoint = _endpoint(host or _THIS_MACHINE, port, registry, recent) if port is not None else None
         sender = _sender(otlp, registry, spark) if otlp is not None else None
     if file is not None:
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import socket
@@ -20,6 +21,7 @@ from pyspark.sql.streaming.listener import QueryStartedEvent, QueryTerminatedEve
 
 from spark_eos.errors import UnsupportedError
 from spark_eos.events import NOWHERE, Events
+from spark_eos.ops.metrics import endpoint as module
 from spark_eos.ops.metrics import start
 from spark_eos.ops.metrics.endpoint import Endpoint
 from spark_eos.ops.metrics.exporter import Exporter
@@ -250,6 +252,69 @@ def test_the_endpoint_serves_metrics_and_events(recent, counted):
         assert b"/metrics" in caught.value.read()
     finally:
         endpoint.close()
+
+
+def test_only_this_machine_is_answered_by_default(session):
+    """Whoever is to scrape from elsewhere is let in by ``host``."""
+    metrics = start(session, 0, None, None)
+    try:
+        listens = metrics._endpoint._server.socket.getsockname()
+        assert listens == ("127.0.0.1", metrics.port)
+    finally:
+        metrics.close()
+
+
+@pytest.fixture
+def small_endpoint(recent, counted, monkeypatch):
+    """One whose requests have half a second."""
+    monkeypatch.setattr(module, "_REQUEST_S", 0.5)
+    endpoint = Endpoint("127.0.0.1", 0, counted._registry, recent)
+    yield endpoint
+    endpoint.close()
+
+
+def closed_within(connection: socket.socket, seconds: float) -> bool:
+    """Whether the other side ends the connection; what it sends before is passed over."""
+    connection.settimeout(seconds)
+    try:
+        while connection.recv(4096):
+            pass
+    except TimeoutError:
+        return False
+    except ConnectionError:
+        pass
+    return True
+
+
+def test_a_request_that_drips_has_an_end(small_endpoint):
+    """Each byte comes in time, and the request never; one without an end of its head is too large."""
+    for piece, pause_s in ((b"G", 0.05), (b"x" * 1000, 0.0)):
+        with socket.create_connection(("127.0.0.1", small_endpoint.port)) as connection:
+            over = threading.Event()
+
+            def drip(connection=connection, piece=piece, pause_s=pause_s, over=over) -> None:
+                with contextlib.suppress(OSError):
+                    while not over.wait(pause_s):
+                        connection.sendall(piece)
+
+            thread = threading.Thread(target=drip)
+            thread.start()
+            assert closed_within(connection, 3.0)
+            over.set()
+            thread.join()
+
+
+def test_many_connections_hold_no_more_than_a_few_threads(small_endpoint, monkeypatch):
+    """The oldest go, so that somebody who asks something is answered at once."""
+    monkeypatch.setattr(module, "_REQUEST_S", 60.0)
+    before = threading.active_count()
+    with contextlib.ExitStack() as stack:
+        address = ("127.0.0.1", small_endpoint.port)
+        held = [stack.enter_context(socket.create_connection(address)) for _ in range(50)]
+        with urllib.request.urlopen(f"http://127.0.0.1:{small_endpoint.port}/metrics", timeout=10) as answer:
+            assert answer.status == 200
+        assert all(closed_within(connection, 5.0) for connection in held[:40])
+        assert threading.active_count() - before <= module._MOST
 
 
 def test_metrics_are_on_until_they_are_closed(session):

@@ -6,9 +6,12 @@ import base64
 import json
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from spark_eos.kafka.config.handshake import Sasl
 from spark_eos.kafka.net import sasl as module
@@ -47,16 +50,41 @@ def test_scram_says_what_the_standard_says(scram):
     [
         (CHALLENGE.replace(NONCE, "another"), None, "not one to this client"),
         (CHALLENGE.partition("%")[0] + CHALLENGE[CHALLENGE.index(",s=") :], None, "not one to this client"),
-        (CHALLENGE.replace("4096", "1"), None, "not one to this client"),
+        (CHALLENGE.replace("4096", "1"), None, "1 iterations"),
+        (CHALLENGE.replace("4096", "50000000"), None, "50000000 iterations"),
+        (CHALLENGE.replace("4096", "9" * 5000), None, "not one to this client"),
+        (CHALLENGE.replace("4096", "4_096"), None, "not one to this client"),
+        (CHALLENGE.replace("4096", "-4096"), None, "not one to this client"),
+        ("m=ext," + CHALLENGE, None, "not one to this client"),
+        (CHALLENGE + ",m=ext", None, "not one to this client"),
+        (CHALLENGE.replace("W22ZaJ0SNY7soEsUEjb6gQ==", ""), None, "not one to this client"),
+        (CHALLENGE.replace("W22ZaJ0SNY7soEsUEjb6gQ==", "W22Za"), None, "not one to this client"),
+        (CHALLENGE, "", "not to be trusted"),
+        (CHALLENGE, "v=", "not to be trusted"),
+        (CHALLENGE, "e=\x1b[2Jno\nforged", r"no\\nforged"),
         (CHALLENGE, "v=" + base64.b64encode(bytes(32)).decode(), "not to be trusted"),
         (CHALLENGE, "e=invalid-proof", "invalid-proof"),
     ],
 )
 def test_scram_trusts_no_broker_that_does_not_know_the_password(scram, challenge, final, why):
-    """A foreign nonce, none of its own, too few iterations, a wrong signature, and a refusal."""
+    """A foreign nonce, none of its own, too few or too many iterations, an extension that has to be understood, no
+    salt, a wrong signature, and a refusal, whose words cannot move a terminal's cursor."""
     with pytest.raises(Refused, match=why):
         scram.send(challenge.encode())
         scram.send(final.encode())
+
+
+@given(st.binary(max_size=200) | st.text("rsimv=,0123456789A+/", max_size=80).map(lambda t: f"r={NONCE}x{t}".encode()))
+@settings(max_examples=300, deadline=None)
+def test_any_challenge_ends_in_the_next_message_or_a_refusal(challenge):
+    """Nothing else is raised, and nothing takes long."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module.secrets, "token_urlsafe", lambda size: NONCE)
+        talk = conversation(Sasl("SCRAM-SHA-512", "user", "pencil"), "broker")
+        next(talk)
+        with suppress(Refused):
+            assert talk.send(challenge).startswith(b"c=biws,r=" + NONCE.encode())
+            talk.send(challenge)
 
 
 def test_scram_escapes_what_has_a_meaning(monkeypatch):
@@ -101,6 +129,8 @@ class Tokens(BaseHTTPRequestHandler):
     """Issues a new token to one client, and refuses all others."""
 
     asked: list[str]
+    #: Instead of what else would be answered.
+    answer: bytes | None = None
 
     def do_POST(self) -> None:
         form = self.rfile.read(int(self.headers["Content-Length"])).decode()
@@ -109,7 +139,7 @@ class Tokens(BaseHTTPRequestHandler):
         body = json.dumps({"access_token": f"token-{len(self.asked)}", "expires_in": 100}).encode()
         self.send_response(200 if known else 401)
         self.end_headers()
-        self.wfile.write(body if known else b"")
+        self.wfile.write((body if self.answer is None else self.answer) if known else b"")
 
     def log_message(self, *_: object) -> None:
         pass
@@ -117,7 +147,7 @@ class Tokens(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def token_server() -> Iterator[HTTPServer]:
-    Tokens.asked = []
+    Tokens.asked, Tokens.answer = [], None
     server = HTTPServer(("127.0.0.1", 0), Tokens)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
@@ -142,6 +172,50 @@ def test_a_token_is_issued_once_for_many_connections(token_server):
     messages = {next(conversation(oidc(token_server, "hunter2"), "broker")) for _ in range(3)}
     assert messages == {b"n,,\x01auth=Bearer token-1\x01\x01"}
     assert Tokens.asked == ["grant_type=client_credentials&scope=kafka"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        (b"<html>", "no access_token"),
+        (b"[" * 100_000, "no access_token"),
+        (b"[1]", "no access_token"),
+        (b'{"access_token": 1}', "no access_token"),
+        (b'{"access_token": ""}', "no access_token"),
+        (b'{"access_token": "a b\\u0001auth=x"}', "no access_token"),
+        (b'{"access_token": "a", "token_type": "mac"}', "bearer"),
+        (b'{"access_token": "a", "token_type": null}', "bearer"),
+        (b'{"access_token": "a", "expires_in": "soon\\u001b[2J"}', r"soon\\x1b\[2J"),
+        (b'{"access_token": "a", "expires_in": NaN}', "expires_in"),
+        (b'{"access_token": "a", "expires_in": Infinity}', "expires_in"),
+        (b'{"access_token": "a", "expires_in": -1}', "expires_in"),
+        (b'{"access_token": "a", "expires_in": true}', "expires_in"),
+        (b'{"access_token": "a", "expires_in": [1]}', "expires_in"),
+        (b'{"access_token": "a", "expires_in": "nan"}', "expires_in"),
+        (b'{"access_token": "' + b"a" * (1 << 20) + b'"}', "too large"),
+    ],
+)
+def test_an_answer_that_is_no_token_is_told_as_that(token_server, answer, why):
+    """Whatever a token server sends, it is an error that may go away, and it names the server."""
+    Tokens.answer = answer
+    with pytest.raises(OSError, match=f"no token from http://127.0.0.1:.*{why}") as caught:
+        next(conversation(oidc(token_server, "hunter2"), "broker"))
+    assert not isinstance(caught.value, Refused)
+
+
+@pytest.mark.parametrize("life", ["100", '"100"', "100.5", "1e300", "9" * 400])
+def test_a_life_is_a_number_in_any_form(token_server, life):
+    """Also as a text, as some servers write it; a life without an end has one."""
+    Tokens.answer = b'{"access_token": "a", "expires_in": %b, "token_type": "BEARER"}' % life.encode()
+    assert next(conversation(oidc(token_server, "hunter2"), "broker")) == b"n,,\x01auth=Bearer a\x01\x01"
+
+
+@pytest.mark.parametrize("exp", ["null", "true", "-1", "NaN", "Infinity", "9" * 400, '"x"', "[]"])
+def test_a_token_may_claim_any_time(token_server, exp):
+    """It is used as one whose time is not known."""
+    part = base64.urlsafe_b64encode(b'{"sub": "ann", "exp": %b}' % exp.encode()).rstrip(b"=")
+    Tokens.answer = b'{"access_token": "h.%b.s"}' % part
+    assert next(conversation(oidc(token_server, "hunter2"), "broker")).startswith(b"n,,\x01auth=Bearer h.")
 
 
 def test_a_client_without_a_token_is_told_why(token_server):

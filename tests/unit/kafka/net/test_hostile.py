@@ -1,0 +1,262 @@
+"""Whatever a peer sends, a client is done with it in time, and raises nothing but an OSError.
+
+A peer may be a broker that is broken, a port that somebody else has taken, or an attacker.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kafka.protocol.metadata import FindCoordinatorResponse, MetadataResponse
+
+import spark_eos.kafka
+from spark_eos.errors import KafkaError
+from spark_eos.kafka.admin.topics import describe_topics
+from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.kafka.net.connection import Connection
+from spark_eos.kafka.net.metadata import FIND_COORDINATOR, METADATA
+from spark_eos.kafka.net.schema import INT8, STRING, FieldReader, Record, Request, array, fixed_array, record, varint
+from spark_eos.kafka.requests import produce
+from spark_eos.kafka.requests.fetch import FetchConnection
+
+#: What a reader raises for bytes that are none of its kind; `Connection` makes an OSError of it.
+MALFORMED = (IndexError, struct.error, UnicodeDecodeError)
+
+
+def requests() -> list[Request]:
+    """Every request of the package."""
+    found: dict[int, Request] = {}
+    for module in pkgutil.walk_packages(spark_eos.kafka.__path__, "spark_eos.kafka."):
+        for value in vars(importlib.import_module(module.name)).values():
+            if isinstance(value, Request):
+                found[id(value)] = value
+    return list(found.values())
+
+
+REQUESTS = requests()
+READERS: list[Callable[[FieldReader], object]] = [request.answers.read for request in REQUESTS] + [produce._read]
+#: Bytes as they might be of answers: small numbers, texts, ends of arrays, and varints of any size.
+PIECES = st.one_of(
+    st.binary(max_size=12),
+    st.sampled_from(
+        [b"\x00", b"\x01", b"\x02", b"\x03", b"\xff" * 4, b"\xff" * 5, b"\xff\xff\xff\xff\x0f", b"\x80\x01"]
+    ),
+    st.integers(0, 40).map(lambda n: varint(n + 1) + b"x" * n),
+    st.integers(-2, 5).map(lambda n: struct.pack(">i", n)),
+)
+HOSTILE = st.lists(PIECES, max_size=60).map(b"".join)
+
+
+def test_there_are_readers_for_all_requests():
+    """The tests below go over all of them."""
+    assert len(REQUESTS) >= 20
+
+
+@settings(max_examples=200, deadline=1000)
+@given(HOSTILE)
+def test_any_bytes_are_an_answer_or_malformed(data):
+    """By every reader, without an error of another kind."""
+    for read in READERS:
+        with suppress(*MALFORMED):
+            read(FieldReader(data))
+
+
+METADATA_ANSWER = MetadataResponse(
+    throttle_time_ms=0,
+    brokers=[MetadataResponse.MetadataResponseBroker(node_id=1, host="a", port=9092, rack=None)],
+    cluster_id="c",
+    controller_id=1,
+    topics=[],
+).encode(version=12)
+FOUND_ANSWER = FindCoordinatorResponse(
+    throttle_time_ms=0,
+    coordinators=[
+        FindCoordinatorResponse.Coordinator(key="k", node_id=1, host="a", port=1, error_code=0, error_message="x")
+    ],
+).encode(version=4)
+
+
+@settings(max_examples=300, deadline=1000)
+@given(
+    st.sampled_from([(METADATA, bytes(METADATA_ANSWER)), (FIND_COORDINATOR, bytes(FOUND_ANSWER))]),
+    st.lists(st.tuples(st.integers(0, 200), st.integers(0, 255)), max_size=4),
+    st.integers(0, 300),
+)
+def test_changed_bytes_of_an_answer_are_an_answer_or_malformed(answer, changes, end):
+    """Those of kafka-python, which are read as they are, with some bytes changed, and cut off somewhere."""
+    request, data = answer
+    assert isinstance(request.answers.read(FieldReader(data)), Record)
+    changed = bytearray(data)
+    for at, byte in changes:
+        changed[at % len(changed)] = byte
+    with suppress(*MALFORMED):
+        request.answers.read(FieldReader(bytes(changed[:end])))
+
+
+@pytest.mark.parametrize(
+    ("kind", "data"),
+    [
+        (STRING, b"\xff" * 250_000),
+        (record(a=INT8), b"\x00" + b"\xff" * 250_000),
+        (array(STRING), b"\xff\xff\xff\xff\x0f" + b"\x00" * 1000),
+        (fixed_array(INT8), struct.pack(">i", 2**31 - 1) + b"\x00" * 1000),
+        (record(a=INT8), b"\x00\xff\xff\xff\xff\x0f" + b"\x00" * 1000),
+        (record(a=INT8), b"\x00\x02\x01\x00\x01\x00"),
+    ],
+    ids=["text", "tags", "array", "fixed array", "many tags", "a tag twice"],
+)
+def test_what_says_that_there_is_more_than_there_is_takes_no_time(kind, data):
+    """Numbers without an end, counts beyond the end, and a tagged field that is there twice."""
+    began = time.process_time()
+    with pytest.raises(MALFORMED):
+        kind.read(FieldReader(data))
+    assert time.process_time() - began < 0.1
+
+
+class Hostile:
+    """A port that answers each request with the same bytes; ``answer`` gets the request's API key and number."""
+
+    def __init__(self, answer: Callable[[int, int], bytes], endless: bool = False) -> None:
+        self._answer, self._endless = answer, endless
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listener.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def close(self) -> None:
+        """No connections any more."""
+        with suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                threading.Thread(target=self._serve, args=self._listener.accept()[:1], daemon=True).start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        with connection, suppress(OSError):
+            while len(size := connection.recv(4, socket.MSG_WAITALL)) == 4:
+                body = connection.recv(struct.unpack(">i", size)[0], socket.MSG_WAITALL)
+                api, _, number = struct.unpack_from(">hhi", body)
+                answer = self._answer(api, number)
+                connection.sendall(answer)
+                while self._endless and api != 18:
+                    connection.sendall(answer)
+
+
+def framed(number: int, body: bytes) -> bytes:
+    """An answer with its size."""
+    return struct.pack(">ii", 4 + len(body), number) + body
+
+
+#: ApiVersions: no error, and one request that is spoken, Metadata.
+SPEAKS = struct.pack(">h", 0) + b"\x02" + struct.pack(">hhh", 3, 0, 12) + b"\x00" + struct.pack(">i", 0) + b"\x00"
+ENDLESS_NUMBER = b"\x00\x00\x00\x00\x00" + b"\xff" * 250_000
+
+
+@pytest.mark.parametrize(
+    ("answer", "endless"),
+    [
+        (lambda api, number: framed(number, b"\x00\x00" + b"\xff" * 250_000), False),
+        (lambda api, number: struct.pack(">i", 2**31 - 1), False),
+        (lambda api, number: struct.pack(">i", -1), False),
+        (lambda api, number: framed(number + 1, SPEAKS), False),
+        (lambda api, number: framed(number, SPEAKS if api == 18 else ENDLESS_NUMBER), False),
+        (lambda api, number: framed(number, SPEAKS if api == 18 else b"\x00\x00" + bytes(1000)), True),
+        (lambda api, number: framed(number, SPEAKS) if api == 18 else struct.pack(">i", 1 << 26) + bytes(9999), True),
+        (lambda api, number: b"HTTP/1.1 400 Bad Request\r\n\r\n", False),
+    ],
+    ids=["number", "2 GB", "negative", "another", "metadata", "endless answers", "endless answer", "HTTP"],
+)
+def test_a_hostile_broker_is_given_up_in_time(answer, endless):
+    """By a named error, whatever it sends, and however much of it."""
+    hostile = Hostile(answer, endless)
+    kafka = KafkaProperties({"bootstrap.servers": f"127.0.0.1:{hostile.port}"})
+    began, worked = time.monotonic(), time.process_time()
+    with pytest.raises(KafkaError, match=r"EOS_KAFKA_UNREACHABLE|EOS_TOPIC_MISSING"):
+        describe_topics(kafka, ["t"], 1.0)
+    hostile.close()
+    assert time.monotonic() - began < 3.0 and time.process_time() - worked < 3.0
+
+
+@settings(max_examples=300, deadline=1000)
+@given(HOSTILE)
+def test_any_frame_is_an_answer_or_an_error_of_the_connection(data):
+    """With the right number at its head, and whatever behind it."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        connection: Connection[None] = Connection(ours, 1)
+        connection.ask(METADATA.api, 12, [b""], None)
+        theirs.sendall(framed(1, data))
+        theirs.close()
+        with suppress(OSError):
+            connection.receive(METADATA.answers.read)
+
+
+_ID = bytes(range(16))
+
+
+@settings(max_examples=300, deadline=1000)
+@given(HOSTILE, st.sampled_from(["name", "id", "many"]), st.integers(-10, 10))
+def test_any_frame_is_an_answer_of_fetch_or_an_error_of_the_connection(data, way, off):
+    """In all three ways of fetching, with a size that is right or not."""
+    head = struct.pack(">iihii", 1, 0, 0, 0, 1) if way != "id" else struct.pack(">iBihiB", 1, 0, 0, 0, 0, 2)
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        connection = FetchConnection(ours, 1)
+        limits = {"isolation": "read_committed", "max_bytes": 1000, "max_wait_ms": 0}
+        if way == "many":
+            connection.send_many({"t": [(0, 0, 100)]}, **limits)
+        else:
+            connection.send("t", 0, 0, topic_id=_ID if way == "id" else b"", **limits)
+        theirs.sendall(struct.pack(">i", max(0, len(head + data) + off)) + head + data)
+        theirs.close()
+        with suppress(OSError):
+            connection.receive_many(1.0) if way == "many" else connection.receive(1.0)
+
+
+def test_a_topic_of_negative_length_leads_nowhere():
+    """It would lead the reader back to where it was, two billion times."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        connection = FetchConnection(ours, 1)
+        limits = {"isolation": "read_committed", "max_bytes": 1000, "max_wait_ms": 0}
+        connection.send_many({"t": [(0, 0, 100)]}, **limits)
+        body = struct.pack(">iihii", 1, 0, 0, 0, 2**31 - 1) + struct.pack(">hi", -6, 0)
+        theirs.sendall(struct.pack(">i", len(body)) + body)
+        with pytest.raises(OSError, match="cannot be read"):
+            connection.receive_many(1.0)
+
+
+def test_an_answer_that_drips_has_an_end():
+    """Each of its bytes comes in time, and the whole never."""
+    ours, theirs = socket.socketpair()
+    over = threading.Event()
+
+    def drip() -> None:
+        theirs.sendall(struct.pack(">i", 1 << 20))
+        with suppress(OSError):
+            while not over.wait(0.02):
+                theirs.sendall(b"x")
+
+    thread = threading.Thread(target=drip)
+    with ours, theirs:
+        connection = FetchConnection(ours, 1)
+        connection.send_many({"t": [(0, 0, 100)]}, isolation="read_committed", max_bytes=1000, max_wait_ms=0)
+        thread.start()
+        began = time.monotonic()
+        with pytest.raises(TimeoutError):
+            connection.receive_many(0.3)
+        over.set()
+        thread.join()
+    assert time.monotonic() - began < 2.0

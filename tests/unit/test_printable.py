@@ -1,0 +1,89 @@
+"""What other people wrote, as it may be printed."""
+
+from __future__ import annotations
+
+import json
+import logging
+import unicodedata
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spark_eos.cli.options import Format, tell
+from spark_eos.errors import EosError
+from spark_eos.log import logger
+from spark_eos.ops.answer import Answer
+from spark_eos.ops.tables import table
+from spark_eos.printable import excerpt, json_text, printable, printable_lines
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("client-1", "client-1"),
+        ("töpic ✓", "töpic ✓"),
+        ("\x1b[2J\x1b]0;title\x07", r"\x1b[2J\x1b]0;title\x07"),
+        ("a\nERROR forged\r", r"a\nERROR forged\r"),
+        ("\x9b31m\u202egnp.exe\u2028\ud800", r"\x9b31m\u202egnp.exe\u2028\ud800"),
+    ],
+)
+def test_nothing_moves_the_cursor_or_begins_a_line(text, shown):
+    """Escapes of terminals, of eight bits too, ends of lines, and marks that turn the reading direction around."""
+    assert printable(text) == shown
+
+
+def is_plain(text: str) -> bool:
+    """By Unicode's own categories: no control, no format, no surrogate, no separator but the space."""
+    return all(unicodedata.category(c)[0] not in "CZ" or c == " " for c in text)
+
+
+@given(st.text())
+def test_any_text_is_on_one_line_and_can_be_encoded(text):
+    """However it is shown."""
+    for shown in (printable(text), excerpt(text), *printable_lines(text).split("\n"), *json_text([text]).split("\n")):
+        shown.encode()
+        assert is_plain(shown)
+    assert json.loads(json_text([text])) == [text]
+
+
+@pytest.mark.parametrize(("sent", "shown"), [(b"\xff\x1b", r"\xff\x1b"), ("x" * 5000, "x" * 1000 + "…")])
+def test_what_a_peer_has_sent_is_cut(sent, shown):
+    """Bytes that are no text are escaped, too."""
+    assert excerpt(sent) == shown
+
+
+@given(st.binary())
+def test_any_bytes_have_an_excerpt(data):
+    """On one line."""
+    assert is_plain(excerpt(data))
+
+
+HOSTILE = "c\x1b[2J\x9b31m\n26/11/25 10:15:00 ERROR forged\u202e"
+
+
+def test_errors_have_one_line():
+    """Whoever has written a part of them."""
+    error = EosError("EOS_TEST", f"in use by {HOSTILE}.", hint=f"Stop {HOSTILE}.")
+    assert is_plain(str(error)) and is_plain(error.message) and is_plain(error.hint)
+
+
+def test_a_line_of_the_log_is_one_line(caplog):
+    """Also where it has a stack below it, and whoever's handler writes it."""
+    with caplog.at_level(logging.WARNING, "spark_eos"):
+        logger.warning("member %s of %d", HOSTILE, 3)
+    assert [is_plain(record.getMessage()) for record in caplog.records] == [True]
+
+
+def test_cells_of_tables_have_one_line():
+    """Ids of transactions and names of groups may hold anything."""
+    assert all(is_plain(line) for line in table([["id", "x"], [HOSTILE, "y"]]))
+
+
+@pytest.mark.parametrize("output", list(Format))
+def test_commands_print_no_escapes(output, capsys):
+    """In either format; JSON can be read back."""
+    assert tell(output, lambda: Answer({"member": HOSTILE}, f"first\n{HOSTILE}")) == 0
+    printed = capsys.readouterr().out
+    assert all(is_plain(line) for line in printed.split("\n"))
+    assert output is Format.TEXT or json.loads(printed) == {"member": HOSTILE}
