@@ -46,6 +46,7 @@ HINT = " Hint: "
 RESTART_HELPS: frozenset[str] = frozenset(
     {
         # The cluster did not respond or failed. Clients have retried for seconds by then: wait, and start again.
+        "EOS_BROKER_UNREACHABLE",
         "EOS_CHECKPOINT_UNREACHABLE",
         "EOS_COORDINATOR_UNREACHABLE",
         "EOS_DELIVERY_FAILED",

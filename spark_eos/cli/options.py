@@ -124,7 +124,7 @@ def cluster(
     from spark_eos.options.table import DEFAULT_LEDGER_TOPIC, DEFAULT_PREFIX
 
     properties = client(servers, kafka, kafka_file)
-    broker_client(properties).brokers()
+    broker_client(properties).reach()
     return Cluster(properties, ledger_topic or DEFAULT_LEDGER_TOPIC, prefix or DEFAULT_PREFIX)
 
 

@@ -23,6 +23,7 @@ from spark_eos.errors import KafkaError
 from spark_eos.kafka.config.java_names import canonical
 from spark_eos.kafka.config.librdkafka import librdkafka_config
 from spark_eos.kafka.messages import headers_of, offset_of
+from spark_eos.kafka.net.client import broker_client
 from spark_eos.options.parse import Fetching
 from spark_eos.source.decode import beyond_spark
 from spark_eos.source.diagnosis import why_not
@@ -203,7 +204,10 @@ _MAX_IDLE = 2
 @contextlib.contextmanager
 def _borrowed_consumer(fetching: Fetching) -> Iterator[Consumer]:
     key = (fetching, os.getpid())
-    consumer = _idle_consumers.pop(key, None) or Consumer(_config(fetching))
+    consumer = _idle_consumers.pop(key, None)
+    if consumer is None:
+        broker_client(fetching.kafka).reach()
+        consumer = Consumer(_config(fetching))
     try:
         yield consumer
     except BaseException:  # including GeneratorExit: a reader that stops early leaves a filled queue

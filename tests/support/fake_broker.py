@@ -55,6 +55,8 @@ class FakeBroker:
         self.topics: dict[str, list[int]] = {}
         self.coordinators: dict[str, int] = {}
         self.asked: list[int] = []
+        #: Where it says that it can be reached, if not where it listens.
+        self.advertised: tuple[str, int] | None = None
         self.mechanism = "OAUTHBEARER"
         self.said: list[bytes] = []
         self.connections = 0
@@ -144,7 +146,11 @@ class FakeBroker:
         names = list(self.topics) if request.topics is None else [asked.name for asked in request.topics]
         return MetadataResponse(
             throttle_time_ms=0,
-            brokers=[broker(node_id=n, host="127.0.0.1", port=b.port, rack=None) for n, b in self.cluster.items()],
+            brokers=[
+                broker(node_id=n, host=host, port=port, rack=None)
+                for n, b in self.cluster.items()
+                for host, port in [b.advertised or ("127.0.0.1", b.port)]
+            ],
             cluster_id="fake",
             controller_id=min(self.cluster),
             topics=[
@@ -172,14 +178,15 @@ class FakeBroker:
 
     def _coordinator_of(self, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
         row = FindCoordinatorResponse.Coordinator
+        places = {n: b.advertised or ("127.0.0.1", b.port) for n, b in self.cluster.items()} | {-1: ("127.0.0.1", -1)}
         return FindCoordinatorResponse(
             throttle_time_ms=0,
             coordinators=[
                 row(
                     key=key,
                     node_id=self.coordinators.get(key, -1),
-                    host="127.0.0.1",
-                    port=self.cluster[self.coordinators[key]].port if key in self.coordinators else -1,
+                    host=places[self.coordinators.get(key, -1)][0],
+                    port=places[self.coordinators.get(key, -1)][1],
                     error_code=0 if key in self.coordinators else 15,
                     error_message=None,
                 )

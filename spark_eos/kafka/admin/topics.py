@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from spark_eos import system
-from spark_eos.kafka.codes import OK, TOPIC_RETRIES, UNKNOWN_TOPIC, Code
+from spark_eos.kafka.codes import OK, TOPIC_RETRIES, UNKNOWN_TOPIC, Code, name_of
 from spark_eos.kafka.config.properties import Isolation, KafkaProperties
 from spark_eos.kafka.errors import refusal
 from spark_eos.kafka.net.client import broker_client
@@ -256,4 +256,7 @@ def _ask(
                 raise refusal(kafka, name(item), error, system.monotonic() - began)
         if not waiting:
             return answers
-    raise refusal(kafka, name(waiting[0]), errors[waiting[0]], system.monotonic() - began)
+    code = errors[waiting[0]]
+    away = broker_client(kafka).unreached()
+    reason = f"{name_of(code)}; no answer from {away}" if away else None
+    raise refusal(kafka, name(waiting[0]), code, system.monotonic() - began, reason)

@@ -45,6 +45,9 @@ _REFRESH_S = 1.0
 #: For so long the level of transaction.version is taken to stay as it is. Whoever begins a transaction by an older one
 #: ends it by that, which brokers take unless it was lowered to 0.
 LEVEL_S = 30.0
+#: Once no broker was reached for so long at the address that it advertises, it is found out whether that is the reason.
+_ADVERTISED_S = 5.0
+_PROBE_S, _PROBED = 1.5, 3
 _CLIENTS = 4
 
 
@@ -65,6 +68,9 @@ class BrokerClient:
         self._avoided: dict[int, float] = {}
         self._last: int | None = None
         self._refreshed_at = -_REFRESH_S
+        self._reached = False
+        self._unreached_since: float | None = None
+        self._failures: dict[int, OSError] = {}
         #: The cluster's id by the newest answer of one of its brokers; empty where they have none.
         self.cluster_id = ""
         self._pool: ConnectionPool[Connection[None]] = ConnectionPool(Connection, each=2)
@@ -85,8 +91,13 @@ class BrokerClient:
         self, asked: Mapping[int, Mapping[str, Any]], request: Request, timeout_s: float | None = None
     ) -> dict[int, Record | None]:
         """What each of these brokers answers to its question, all at once; None for those that do not within the time,
-        by default `ANSWER_S`, or as long as a broker may be silent, if that is less."""
-        answers, _ = self._ask(asked, request, timeout_s or min(ANSWER_S, self._silence_s))
+        by default `ANSWER_S`, or as long as a broker may be silent, if that is less.
+
+        Raises ConnectionFailed (EOS_BROKER_UNREACHABLE) where no broker was ever reached by what it advertises.
+        """
+        answers, failures = self._ask(asked, request, timeout_s or min(ANSWER_S, self._silence_s))
+        if failures:
+            self._check_advertised()
         return answers
 
     def ask_any(self, request: Request, values: Mapping[str, Any], timeout_s: float = ANY_BROKER_S) -> Record:
@@ -112,11 +123,12 @@ class BrokerClient:
 
     def _candidates(self) -> list[int]:
         """The broker that answered last, then the others, then those that were silent a moment ago, then the
-        addresses that the user gave, which have negative numbers."""
+        addresses that the user gave, which have negative numbers. These go first while no broker can be reached."""
         now = system.monotonic()
         known = random.sample(list(self._brokers), len(self._brokers))
         known.sort(key=lambda node: (self._avoided.get(node, 0.0) > now, node != self._last))
-        return known + [-1 - i for i in range(len(self._how.servers))]
+        given = [-1 - i for i in range(len(self._how.servers))]
+        return given + known if self._failures and not self._reached else known + given
 
     def _ask(
         self, asked: Mapping[int, Mapping[str, Any]], request: Request, timeout_s: float
@@ -152,6 +164,8 @@ class BrokerClient:
         return connection
 
     def _silent(self, node: int, error: OSError) -> OSError:
+        if node >= 0:
+            self._failures[node] = error
         self._avoided[node] = system.monotonic() + _AVOIDED_S
         self._abilities.pop(node, None)
         return error
@@ -159,10 +173,25 @@ class BrokerClient:
     # Connections
 
     def connect(self, node: int, timeout_s: float | None = None) -> socket.socket:
-        """A socket to a broker, past every handshake, that belongs to the caller. Raises OSError."""
-        broker = open_socket(self._how, self._address(node), timeout_s or _CONNECT_S)
+        """A socket to a broker, past every handshake, that belongs to the caller. Raises OSError, and ConnectionFailed
+        as `ask_each`."""
+        try:
+            broker = self._open(node, min(timeout_s or _CONNECT_S, self._connect_s(node)))
+        except OSError as error:
+            self._silent(node, error)
+            self._check_advertised()
+            raise
         broker.settimeout(_CONNECT_S)
         return broker
+
+    def _open(self, node: int, timeout_s: float) -> socket.socket:
+        address = self._address(node)
+        if node >= 0 and not self._reached:
+            self._unreached_since = self._unreached_since or system.monotonic()
+        return open_socket(self._how, address, timeout_s)
+
+    def _connect_s(self, node: int) -> float:
+        return _ADVERTISED_S if node >= 0 and not self._reached else _CONNECT_S
 
     def _control(self, node: int, timeout_s: float) -> tuple[Connection[None], Abilities]:
         """A connection for questions, and what the broker speaks, which is asked on each new one."""
@@ -170,8 +199,8 @@ class BrokerClient:
         connection = self._pool.take(self.properties, node) if known is not None else None
         if known is not None and connection is not None:
             return connection, known
-        until = system.monotonic() + min(timeout_s, _CONNECT_S)
-        broker = open_socket(self._how, self._address(node), until - system.monotonic())
+        until = system.monotonic() + min(timeout_s, self._connect_s(node))
+        broker = self._open(node, until - system.monotonic())
         try:
             spoken = abilities(broker, self._how.client_id, until - system.monotonic())
         except BaseException:
@@ -180,6 +209,9 @@ class BrokerClient:
         if not self._abilities:
             self._learned_at = system.monotonic()
         self._abilities[node] = spoken
+        if node >= 0:
+            self._reached = True
+            self._failures.pop(node, None)
         return Connection(broker, node, self._how.client_id), spoken
 
     def _address(self, node: int) -> Address:
@@ -190,6 +222,51 @@ class BrokerClient:
         if node not in self._brokers:
             raise OSError(f"broker {node} is not known")
         return self._brokers[node]
+
+    def reach(self, timeout_s: float = ANY_BROKER_S) -> None:
+        """Reach one of the brokers at the address that it advertises, unless one was reached before: for those who
+        leave the rest to librdkafka, which does not tell one kind of silence from another.
+
+        Raises ConnectionFailed, as `ask_any` and `ask_each`.
+        """
+        for _ in retrying(timeout_s):
+            if self._reached or any(self._answers(node) for node in self.brokers()):
+                return
+            self._check_advertised()
+
+    def _answers(self, node: int) -> bool:
+        return self._ask({node: about_topics([])}, METADATA, _PROBE_S)[0][node] is not None
+
+    def _check_advertised(self) -> None:
+        """A broker that is away is waited for. But where the user's address answers, and no broker was ever reached at
+        the address that it advertises, waiting does not help."""
+        since = self._unreached_since
+        if self._reached or since is None or system.monotonic() - since < _ADVERTISED_S or not self._brokers:
+            return
+        if any(self._answers(node) for node in random.sample(list(self._brokers), min(_PROBED, len(self._brokers)))):
+            return
+        for i, (host, port) in enumerate(self._how.servers):
+            if self._answers(-1 - i):
+                raise self._advertised_wrongly(f"{host}:{port}")
+        self._unreached_since = system.monotonic()  # nobody answers: not to be found out each time
+
+    def _advertised_wrongly(self, answering: str) -> ConnectionFailed:
+        return ConnectionFailed(
+            "EOS_BROKER_UNREACHABLE",
+            f"{answering} answers, and names addresses of brokers that cannot be reached from this machine: "
+            f"{self.unreached()}.",
+            hint="Set the brokers' advertised.listeners to addresses that driver and executors can resolve and reach, "
+            "of a listener for this kafka.security.protocol; or let DNS and firewalls make these such addresses.",
+            bootstrap_servers=self.properties.bootstrap_servers,
+        )
+
+    def unreached(self) -> str:
+        """The brokers that did not answer when they were last asked, with the addresses that they advertise."""
+        failing = [(node, self._brokers[node]) for node in sorted(self._failures) if node in self._brokers]
+        return ", ".join(
+            f"broker {node} at {host}:{port} ({str(self._failures[node]) or type(self._failures[node]).__name__})"
+            for node, (host, port) in failing[:_PROBED]
+        )
 
     # What is known of the cluster
 

@@ -76,6 +76,7 @@ class LibrdkafkaProducer:
 
     def init(self) -> None:
         """InitProducerId: fences the previous producer with this name, and aborts its open transaction."""
+        broker_client(self._kafka).reach()
         for _ in retrying(INIT_S):
             try:
                 self._producer.init_transactions(INIT_S)

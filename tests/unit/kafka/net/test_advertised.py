@@ -1,0 +1,193 @@
+"""Brokers that advertise an address which nobody can reach, the commonest mistake with Kafka in a container: an error
+that names broker and address, in time."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from spark_eos.errors import ConnectionFailed
+from spark_eos.kafka.admin.topics import end_offsets
+from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.kafka.net import client as module
+from spark_eos.kafka.net.client import BrokerClient, broker_client
+from spark_eos.kafka.producer.librdkafka import LibrdkafkaProducer
+from spark_eos.kafka.requests.init_producer_id import init_producer_id
+from tests.support.certificates import Authority
+from tests.support.fake_broker import FakeBroker
+
+Address = tuple[str, int]
+#: Wanted of all variants.
+IN_TIME_S = 15.0
+
+
+@contextlib.contextmanager
+def refused() -> Iterator[Address]:
+    """A port at which nobody listens."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        yield free.getsockname()
+
+
+@contextlib.contextmanager
+def unresolved() -> Iterator[Address]:
+    """The name of a container, outside of its network."""
+    yield "kafka-0.invalid", 9092
+
+
+@contextlib.contextmanager
+def dropped() -> Iterator[Address]:
+    """Packets go nowhere: a port whose queue of connections is full."""
+    with contextlib.ExitStack() as stack:
+        listener = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
+        for _ in range(4):
+            waiting = stack.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex(listener.getsockname())
+        yield listener.getsockname()
+
+
+@contextlib.contextmanager
+def answering(talk: Callable[[socket.socket], None]) -> Iterator[Address]:
+    """A port that does this with each connection."""
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def serve(connection: socket.socket) -> None:
+        with connection, contextlib.suppress(OSError):
+            talk(connection)
+
+    def accept() -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                threading.Thread(target=serve, args=listener.accept()[:1], daemon=True).start()
+
+    threading.Thread(target=accept, daemon=True).start()
+    yield listener.getsockname()
+    with contextlib.suppress(OSError):
+        listener.shutdown(socket.SHUT_RDWR)
+    listener.close()
+
+
+def mute() -> contextlib.AbstractContextManager[Address]:
+    """Takes connections, and never answers."""
+    return answering(lambda connection: [None for _ in iter(lambda: connection.recv(99), b"")].clear())
+
+
+def http() -> contextlib.AbstractContextManager[Address]:
+    """Speaks another protocol."""
+    return answering(
+        lambda connection: connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n" * bool(connection.recv(9)))
+    )
+
+
+@contextlib.contextmanager
+def encrypted(tmp_path) -> Iterator[Address]:
+    """Speaks TLS, where the user's address does not."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(Authority().sign("127.0.0.1").write_pem(tmp_path / "own.pem"))
+    with answering(lambda connection: context.wrap_socket(connection, server_side=True).close()) as address:
+        yield address
+
+
+PLACES = {"refused": refused, "unresolved": unresolved, "dropped": dropped, "mute": mute, "http": http}
+
+
+@pytest.fixture(params=[*PLACES, "encrypted"])
+def elsewhere(request, tmp_path) -> Iterator[Address]:
+    """An address at which no broker can be reached."""
+    with encrypted(tmp_path) if request.param == "encrypted" else PLACES[request.param]() as address:
+        yield address
+
+
+@pytest.fixture
+def cluster() -> Iterator[dict[int, FakeBroker]]:
+    """Two brokers, of which the first leads and coordinates everything."""
+    brokers: dict[int, FakeBroker] = {}
+    made = [
+        FakeBroker(number, brokers, {2: (0, 7), 3: (0, 12), 10: (0, 4), 18: (0, 4), 22: (0, 5)}) for number in (0, 1)
+    ]
+    for broker in made:
+        broker.topics, broker.coordinators = {"t": [0]}, {"name": 0}
+    yield brokers
+    for broker in made:
+        broker.close()
+
+
+def properties(broker: FakeBroker) -> KafkaProperties:
+    return KafkaProperties({"bootstrap.servers": f"127.0.0.1:{broker.port}"})
+
+
+def ask_offsets(kafka: KafkaProperties) -> None:
+    """As a source does."""
+    end_offsets(kafka, {"t": [0]}, timeout_s=60.0)
+
+
+def init(kafka: KafkaProperties) -> None:
+    """As a sink does."""
+    init_producer_id(broker_client(kafka), "name", 60_000)
+
+
+def by_librdkafka(kafka: KafkaProperties) -> None:
+    """As a sink does whose properties are librdkafka's affair."""
+    producer = LibrdkafkaProducer(kafka, "name", 60_000)
+    try:
+        producer.init()
+    finally:
+        producer.close()
+
+
+def connect(kafka: KafkaProperties) -> None:
+    """As a task does, which retries."""
+    client = BrokerClient(kafka)
+    client.brokers()
+    while True:
+        with contextlib.suppress(OSError):
+            client.connect(0).close()
+            client.reach()
+        time.sleep(0.1)
+
+
+@pytest.mark.parametrize("work", [ask_offsets, init, by_librdkafka, connect])
+@pytest.mark.parametrize("advertised_s", [0.6, pytest.param(5.0, marks=pytest.mark.chaos)])
+def test_an_address_that_nobody_can_reach_is_named(cluster, elsewhere, work, advertised_s, monkeypatch):
+    """With the broker's id, that the user's address answers, and before half a minute of retries is over."""
+    if advertised_s != module._ADVERTISED_S:
+        monkeypatch.setattr(module, "_ADVERTISED_S", advertised_s)
+        monkeypatch.setattr(module, "_PROBE_S", 0.3)
+        monkeypatch.setattr(module, "_FIRST_TRY_S", 0.5)
+    first = cluster[0]
+    first.advertised = cluster[1].advertised = elsewhere
+    began = time.monotonic()
+    with pytest.raises(ConnectionFailed, match="EOS_BROKER_UNREACHABLE") as caught:
+        work(properties(first))
+    assert time.monotonic() - began < IN_TIME_S
+    text = caught.value.message
+    assert f"broker 0 at {elsewhere[0]}:{elsewhere[1]} (" in text and f"127.0.0.1:{first.port} answers" in text
+    assert "advertised.listeners" in caught.value.hint and caught.value.restart_helps
+
+
+def test_a_broker_that_is_away_is_waited_for(cluster, monkeypatch):
+    """Where another one can be reached, a broker may be starting again; and it is named when the time is up."""
+    monkeypatch.setattr(module, "_ADVERTISED_S", 0.2)
+    with refused() as nowhere:
+        cluster[0].advertised = nowhere
+        with pytest.raises(ConnectionFailed, match="EOS_KAFKA_UNREACHABLE") as caught:
+            end_offsets(properties(cluster[1]), {"t": [0]}, timeout_s=1.5)
+    assert f"broker 0 at 127.0.0.1:{nowhere[1]} (" in caught.value.message
+
+
+def test_a_cluster_that_is_away_is_waited_for(cluster, monkeypatch):
+    """Nobody answers, neither at the user's address nor elsewhere: this is about no advertised address."""
+    monkeypatch.setattr(module, "_ADVERTISED_S", 0.2)
+    client = BrokerClient(properties(cluster[0]))
+    client.brokers()
+    cluster[0].close()
+    client._unreached_since = 0.001
+    with pytest.raises(OSError, match="refused"):
+        client.connect(0)
