@@ -10,6 +10,11 @@ TopicPartition = tuple[str, int]
 PartitionOffsets = dict[str, dict[int, int]]
 
 
+def name_of_place(place: TopicPartition) -> str:
+    """As Kafka's tools write it: ``topic-0``."""
+    return f"{place[0]}-{place[1]}"
+
+
 def by_topic(places: Iterable[TopicPartition]) -> dict[str, list[int]]:
     """The numbers of the partitions, by topic, in their order."""
     found: dict[str, list[int]] = {}

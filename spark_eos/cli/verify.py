@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import sys
 from collections.abc import Callable, Iterator
 from enum import StrEnum
@@ -13,7 +12,7 @@ import typer
 
 from spark_eos.cli.options import Format, Kafka, KafkaFile, Output, Servers, client, fail
 from spark_eos.errors import EosError
-from spark_eos.printable import printable_lines
+from spark_eos.printable import json_text, printable_lines
 
 if TYPE_CHECKING:
     from spark_eos.ops.verify import Question
@@ -82,12 +81,14 @@ def verify(
 def _answer(question: Question, file: str | None, output: Format) -> int:
     from pathlib import Path
 
+    from spark_eos.kafka.net.client import ANY_BROKER_S, broker_client
     from spark_eos.ops import verify as ops
 
+    broker_client(question.kafka).reach(min(ANY_BROKER_S, question.timeout_s))
     with _progress_line() as progress:
         report = ops.verify(question, progress)
-    text = json.dumps(ops.as_json(question, report), indent=2, ensure_ascii=False)
-    print(printable_lines(text if output is Format.JSON else ops.as_text(question, report)))
+    text = json_text(ops.as_json(question, report))
+    print(text if output is Format.JSON else printable_lines(ops.as_text(question, report)))
     if file:
         try:
             Path(file).write_text(text + "\n", encoding="utf-8")

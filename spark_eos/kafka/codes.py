@@ -184,3 +184,19 @@ def name_of(code: int) -> str:
         return Code(code).name
     except ValueError:
         return f"ERROR_{code}"
+
+
+_MEANINGS = {
+    Code.NOT_ENOUGH_REPLICAS: "fewer replicas are in sync than min.insync.replicas asks for",
+    Code.NOT_ENOUGH_REPLICAS_AFTER_APPEND: "fewer replicas are in sync than min.insync.replicas asks for",
+    Code.LEADER_NOT_AVAILABLE: "the partition has no leader",
+    Code.COORDINATOR_LOAD_IN_PROGRESS: "the coordinator has just started",
+    Code.CONCURRENT_TRANSACTIONS: "an earlier transaction is still being ended",
+    Code.THROTTLING_QUOTA_EXCEEDED: "this user's quota is used up",
+}
+
+
+def meaning_of(code: int) -> str:
+    """Kafka's name for a code, with a few words for those that brokers may answer for long."""
+    words = next((text for known, text in _MEANINGS.items() if known == code), "")
+    return f"{name_of(code)}: {words}" if words else name_of(code)

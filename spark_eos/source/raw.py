@@ -16,7 +16,7 @@ import pyarrow as pa
 from spark_eos import system
 from spark_eos.errors import DataLossError
 from spark_eos.kafka.admin.topics import id_bytes
-from spark_eos.kafka.codes import ANOTHER_TOPIC, FETCH_RETRIES, OK, Code, name_of
+from spark_eos.kafka.codes import ANOTHER_TOPIC, FETCH_RETRIES, OK, Code, meaning_of, name_of
 from spark_eos.kafka.config.handshake import silence_seconds
 from spark_eos.kafka.config.java_names import canonical
 from spark_eos.kafka.config.librdkafka import is_for_librdkafka
@@ -33,11 +33,12 @@ from spark_eos.kafka.requests.fetch import (
     is_spoken_by_id,
 )
 from spark_eos.options.parse import Fetching
-from spark_eos.retry import FIRST_WAIT_S, LONGEST_WAIT_S
+from spark_eos.retry import FIRST_WAIT_S, LONGEST_WAIT_S, Waiting
 from spark_eos.source.decode import Decoded, damaged, decode
 from spark_eos.source.diagnosis import check_id, why_not
 from spark_eos.source.nearest import NearestReplica
 from spark_eos.source.planning import OffsetRange
+from spark_eos.topic_partition import name_of_place
 
 T = TypeVar("T")
 R = TypeVar("R", Decoded, "FetchedBatches")
@@ -102,6 +103,12 @@ class FetchedBatches:
     next_offset: int
 
 
+def _why_waiting(answer: FetchResponse | None) -> str:
+    if answer is None:
+        return "no answer from its leader"
+    return "its answers hold no rows" if answer.error == OK else meaning_of(answer.error)
+
+
 class _Fetches:
     """The fetches of a range, one of them always in progress. ``position``: the first offset not received yet;
     ``most_bytes``: of a fetch, unless the user says otherwise."""
@@ -134,12 +141,14 @@ class _Fetches:
         may be no rows, but always progress."""
         began = system.monotonic()
         deadline, pause_s = began + self._options.poll_timeout_s, FIRST_WAIT_S
+        delay, place = Waiting("reading"), name_of_place((self._range.topic, self._range.partition))
         while True:
             answer = self._answer(deadline)
             if answer is not None and self._ask_another(answer, system.monotonic() - began):
                 continue
             if answer is not None and answer.error == OK and answer.size:
                 result = self._reading(read, answer)
+                delay.over(place)
                 self._step(result.next_offset, answer.size)
                 return result
             if answer is not None and answer.throttle_ms:
@@ -156,6 +165,7 @@ class _Fetches:
                     self._try(self._send)
             if system.monotonic() + pause_s > deadline:
                 raise why_not(self._kafka, self._range, self.position)
+            delay.note({place: _why_waiting(answer)}, began)
             system.sleep(pause_s)
             pause_s = min(2 * pause_s, LONGEST_WAIT_S)
 

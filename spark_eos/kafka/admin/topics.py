@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from spark_eos import system
-from spark_eos.kafka.codes import OK, TOPIC_RETRIES, UNKNOWN_TOPIC, Code, name_of
+from spark_eos.kafka.codes import OK, TOPIC_RETRIES, UNKNOWN_TOPIC, Code, meaning_of, name_of
 from spark_eos.kafka.config.properties import Isolation, KafkaProperties
 from spark_eos.kafka.errors import refusal
 from spark_eos.kafka.net.client import broker_client
 from spark_eos.kafka.net.metadata import METADATA, about_topics
 from spark_eos.kafka.net.schema import Record
 from spark_eos.kafka.requests.list_offsets import EARLIEST, LATEST, ask_offsets
-from spark_eos.retry import retrying
+from spark_eos.retry import Waiting, retrying
 from spark_eos.topic_partition import PartitionOffsets, TopicPartition
 
 #: What `offsets_at` says of a partition without a record of that time or later.
@@ -241,6 +241,7 @@ def _ask(
     waiting, errors = items, dict[K, int]()
     if not items:
         return answers
+    delay = Waiting("asking about topics")
     for _ in retrying(timeout_s):
         found = ask(waiting, max(0.1, began + timeout_s - system.monotonic()))
         answers |= {item: answer for item, (error, answer) in found.items() if error == OK}
@@ -248,6 +249,7 @@ def _ask(
         waiting = []
         for item, error in errors.items():
             if error == OK:
+                delay.over(name(item))
                 continue
             gone = error in UNKNOWN_TOPIC and system.monotonic() - began >= unknown_s
             if error in TOPIC_RETRIES and not gone:
@@ -256,6 +258,7 @@ def _ask(
                 raise refusal(kafka, name(item), error, system.monotonic() - began)
         if not waiting:
             return answers
+        delay.note({name(item): meaning_of(errors[item]) for item in waiting})
     code = errors[waiting[0]]
     away = broker_client(kafka).unreached()
     reason = f"{name_of(code)}; no answer from {away}" if away else None

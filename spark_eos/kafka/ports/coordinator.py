@@ -24,7 +24,7 @@ from spark_eos.kafka.requests.list_transactions import ids_by_state
 from spark_eos.protocol.head import Pair, Probe
 from spark_eos.protocol.names import first_names, is_name_of, is_task_name, ledger_name, newest_generation, tasks_since
 from spark_eos.protocol.ports import Description, EndTxnAnswer, Generations, State
-from spark_eos.retry import retrying
+from spark_eos.retry import Waiting, retrying
 
 RETRY_S = 30.0
 
@@ -56,6 +56,7 @@ class TransactionCoordinator:
     def describe(self, ids: Collection[str]) -> Mapping[str, Description]:
         found: dict[str, Description] = {}
         missing = set(ids)
+        delay = Waiting("describing transactions")
         for _ in retrying(RETRY_S):
             coordinators, errors = self._client.coordinators(missing, LOOK_UP_S)
             for name, code in errors.items():
@@ -70,8 +71,10 @@ class TransactionCoordinator:
                     self._client.forget([state.transactional_id])
                 elif state.error_code != Code.CONCURRENT_TRANSACTIONS:
                     raise _refused("describe", state.transactional_id, state.error_code)
+            delay.over(*found)
             if not missing:
                 return found
+            delay.note(dict.fromkeys(sorted(missing), "no final answer from their coordinators"))
         raise _silent("describe", missing)
 
     def ongoing(

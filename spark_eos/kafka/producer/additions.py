@@ -11,11 +11,12 @@ from spark_eos.kafka.errors import Cause
 from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.kafka.requests.add_partitions_to_txn import add_partitions_to_txn
 from spark_eos.protocol.head import Pair
-from spark_eos.retry import retrying
+from spark_eos.retry import Waiting, retrying
 from spark_eos.topic_partition import TopicPartition
 
 #: Seconds for which a broker may not know a partition, as when it has just started.
 _UNKNOWN_PLACE_S = 30.0
+_COORDINATOR = "its coordinator"
 #: Another partition of the request is at fault.
 _RETRIES = COORDINATOR_RETRIES | UNKNOWN_TOPIC | {Code.OPERATION_NOT_ATTEMPTED}
 
@@ -42,11 +43,13 @@ class Additions:
             return None
         began, why = system.monotonic(), "the coordinator did not answer"
         self.asked = True
+        delay = Waiting(f"adding partitions to the transaction of {self._pair.id}")
         for _ in retrying(self._timeout_s):
             codes = add_partitions_to_txn(self._client, astuple(self._pair), waiting, self._silence_s) or {}
             self._added |= {place for place in waiting if codes.get(place) == OK}
             waiting -= self._added
             if not waiting:
+                delay.over(_COORDINATOR)
                 return None
             wrong = sorted({code for place, code in codes.items() if place in waiting})
             final = [code for code in wrong if code not in _RETRIES]
@@ -55,6 +58,7 @@ class Additions:
             if final:
                 return Cause.of(final[0])
             why = f"the coordinator answered {name_of(wrong[0])}" if wrong else why
+            delay.note({_COORDINATOR: why})
         return Cause.timed_out(
             f"the transaction could not be told of its partitions within {self._timeout_s:.0f} s: {why}"
         )

@@ -26,7 +26,8 @@ class PartitionQueue:
     may be under way, or written. ``refused``: the first one that was refused for its rows, and the broker's code;
     ``removed``: rows that were refused, by which the sequence numbers of later batches are lower than they were.
     ``runs``: see `Sender.runs` (kafka/producer/sender.py); ``bytes``: of what was written; ``last``: the sequence
-    number of the last row of that; ``end``: the offset after the last batch of which one was told."""
+    number of the last row of that; ``end``: the offset after the last batch of which one was told; ``why``: what has
+    kept its batches from being written, the last time that something did."""
 
     place: TopicPartition
     moved_at: float
@@ -45,6 +46,7 @@ class PartitionQueue:
     last: int = -1
     end: int = -1
     unknown_since: float | None = None
+    why: str = ""
     not_before: float = 0.0
     pause_s: float = 0.0
 
@@ -67,7 +69,7 @@ class PartitionQueue:
                 self.end = offset + done.count
         self.bytes += size
         self.begun, self.doubtful, self.moved_at = True, False, now
-        self.unknown_since, self.pause_s = None, 0.0
+        self.unknown_since, self.pause_s, self.why = None, 0.0, ""
         return size
 
     def _note_run(self, first: int, rows: int) -> None:

@@ -28,7 +28,7 @@ from dataclasses import astuple
 
 from spark_eos import system
 from spark_eos.errors import ConnectionFailed, EosError
-from spark_eos.kafka.codes import LEADER_MOVED, NOT_APPENDED, OK, PRODUCE_RETRIES, REFUSED_FOR_GOOD, Code
+from spark_eos.kafka.codes import LEADER_MOVED, NOT_APPENDED, OK, PRODUCE_RETRIES, REFUSED_FOR_GOOD, Code, meaning_of
 from spark_eos.kafka.config.handshake import silence_seconds
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.errors import Cause, delivery_error, too_large
@@ -42,7 +42,8 @@ from spark_eos.kafka.records.resealing import later
 from spark_eos.kafka.requests.end_txn import end_own_txn
 from spark_eos.kafka.requests.produce import ProduceConnection, ProduceResponse, connection_pool, version
 from spark_eos.protocol.head import FENCING_END, Pair
-from spark_eos.topic_partition import TopicPartition
+from spark_eos.retry import TOLD_AFTER_S, Waiting
+from spark_eos.topic_partition import TopicPartition, name_of_place
 
 #: Connections that a partition can try, one after the other, before its timeout.
 _TRIES = 3
@@ -87,6 +88,7 @@ class Sender:
         self._busy: dict[TopicPartition, PartitionQueue] = {}
         self._connections: dict[int, ProduceConnection] = {}
         self._requests: dict[tuple[int, int], list[tuple[PartitionQueue, Sealed]]] = {}
+        self._waiting = Waiting(f"writing as {transactional_id}")
 
     def begin(self, pair: Pair, endtxn_version: int) -> None:
         """The transaction is one of this producer, and will be ended by this version of EndTxn."""
@@ -146,6 +148,7 @@ class Sender:
                 self._disconnect(connection)
         while self._send_round():
             pass
+        self._tell_delays()
 
     def wait_until_below(self, size: int) -> None:
         """Wait until fewer bytes than this are in flight, or none for 0."""
@@ -233,6 +236,7 @@ class Sender:
         if not queue.awaited:
             node = self._leader(queue.place, now)
             if node is None:
+                queue.why = meaning_of(Code.LEADER_NOT_AVAILABLE)
                 self._turn([queue], now)
                 return False
             queue.node = node
@@ -247,7 +251,8 @@ class Sender:
             connection = connection_pool.connect(self._client, queue.node)
             self._connections[queue.node] = connection
             connection.version = version(self._client, queue.node, self._version)
-        except OSError:
+        except OSError as error:
+            queue.why = f"broker {queue.node} cannot be reached: {error}"
             self._connections.pop(queue.node, None)
             self._client.forget_leader(*queue.place)
             self._turn([queue], now)
@@ -283,6 +288,8 @@ class Sender:
             if sealed in queue.sent and UNKNOWN_OFFSET < offset < queue.end:
                 raise self._failure(_truncated(queue, offset))
             self.size -= queue.written(sealed, now, offset)
+            if self._waiting.told:
+                self._waiting.over(name_of_place(queue.place))
         elif self.refusals is not None and error in self.refusals.codes:
             if not queue.turning:  # else it is sent again, and refused again
                 queue.refused = sealed, error
@@ -305,6 +312,7 @@ class Sender:
     def _retry(self, queue: PartitionQueue, sealed: Sealed, error: int, now: float) -> None:
         if error not in NOT_APPENDED:
             queue.unsure.add(sealed.sequence)
+        queue.why = meaning_of(error)
         if error in LEADER_MOVED:
             self._client.forget_leader(*queue.place)
         if error == Code.UNKNOWN_TOPIC_OR_PARTITION:
@@ -330,12 +338,28 @@ class Sender:
         moments += [c.moved_at + self._silence_s for c in self._connections.values() if not c.idle]
         moments += [queue.not_before for queue in self._busy.values() if queue.may_send(queue.not_before)]
         moments += [queue.moved_at + self._timeout_s for queue in self._busy.values()]
+        moments += [at for queue in self._busy.values() if (at := queue.moved_at + TOLD_AFTER_S) > now]
         return min(moments)
+
+    def _tell_delays(self) -> None:
+        late = system.monotonic() - TOLD_AFTER_S
+        for queue in self._busy.values():
+            if queue.moved_at <= late and name_of_place(queue.place) not in self._waiting.told:
+                self._note_delays(late)
+                return
+
+    def _note_delays(self, late: float) -> None:
+        """All of them at once: they have waited for long when one of them has."""
+        delayed = [queue for queue in self._busy.values() if queue.moved_at <= late]
+        places = {name_of_place(queue.place): queue.why or "no answer from the leader" for queue in delayed}
+        self._waiting.note(places, min(queue.moved_at for queue in delayed))
 
     def _check_progress(self) -> None:
         now = system.monotonic()
         if any(now - queue.moved_at > self._timeout_s for queue in self._busy.values()):
-            why = f"the brokers did not acknowledge them within {self._timeout_s:.0f} s"
+            reasons = sorted({queue.why for queue in self._busy.values() if queue.why})
+            because = f" ({', '.join(reasons)})" if reasons else ""
+            why = f"the brokers did not acknowledge them within {self._timeout_s:.0f} s{because}"
             raise self._failure(Cause.timed_out(why))
 
     def _disconnect(self, connection: ProduceConnection) -> None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from spark_eos.errors import KafkaError
-from spark_eos.kafka.codes import COORDINATOR_MOVED, COORDINATOR_RETRIES, OK, Code
+from spark_eos.kafka.codes import COORDINATOR_MOVED, COORDINATOR_RETRIES, OK, Code, meaning_of
 from spark_eos.kafka.errors import Cause, init_error, no_coordinator, two_phase_refused, two_phase_unavailable
 from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.kafka.net.schema import BOOL, INT16, INT32, INT64, NULLABLE_STRING, Request, record
 from spark_eos.protocol.head import Pair
-from spark_eos.retry import retrying
+from spark_eos.retry import Waiting, retrying
 
 INIT_S = 30.0
 
@@ -46,18 +46,22 @@ def init_producer_id(client: BrokerClient, name: str, timeout_ms: int, *, two_ph
     (EOS_COORDINATOR_UNREACHABLE).
     """
     last: int | None = None
+    delay = Waiting("taking a transactional id")
     for _ in retrying(INIT_S):
         answer = ask_init(client, name, timeout_ms, two_phase=two_phase)
         last = None if answer is None else answer[0]
         if answer is None:
+            delay.note({name: "no answer from its coordinator"})
             continue
         error, producer_id, epoch = answer
         if error == OK:
+            delay.over(name)
             return Pair(name, producer_id, epoch)
         if two_phase and error == Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
             raise two_phase_refused(name)
         if error not in COORDINATOR_RETRIES:
             raise init_error(name, timeout_ms, Cause.of(error))
+        delay.note({name: meaning_of(error)})
         if error in COORDINATOR_MOVED:
             client.forget([name])
     raise no_coordinator(name, INIT_S, last)

@@ -14,7 +14,6 @@ from pathlib import Path
 
 from spark_eos.errors import EosError
 from spark_eos.kafka.config.librdkafka import check
-from spark_eos.kafka.net.client import broker_client
 from spark_eos.ops.verify.bounds import take_bounds
 from spark_eos.ops.verify.intake import Intake
 from spark_eos.ops.verify.judge import Findings, judge_history
@@ -30,7 +29,6 @@ def verify(question: Question, progress: Callable[[str], None] = lambda text: No
     Needs about 100 bytes of disk for each row; raises EosError (EOS_VERIFY_ROOM) if there is not enough space.
     """
     check(question.kafka, "consumer")
-    broker_client(question.kafka).reach()
     bounds = take_bounds(question)
     findings = Findings(question.limit)
     try:

@@ -18,6 +18,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from spark_eos import retry
 from spark_eos.errors import ConnectionFailed, EosError
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.producer import partition_queue
@@ -273,6 +274,56 @@ def test_errors_that_should_have_passed(error, limit, monkeypatch):
         _deliver([], [0])
     assert caught.value.condition == "EOS_DELIVERY_FAILED"
     assert caught.value.parameters["reason"] == ("UNKNOWN_TOPIC_OR_PARTITION" if limit else "REQUEST_TIMED_OUT")
+
+
+@pytest.mark.parametrize(
+    ("error", "why"),
+    [
+        (19, "NOT_ENOUGH_REPLICAS: fewer replicas are in sync than min.insync.replicas asks for"),
+        (20, "NOT_ENOUGH_REPLICAS_AFTER_APPEND: fewer replicas are in sync than min.insync.replicas asks for"),
+        (5, "LEADER_NOT_AVAILABLE: the partition has no leader"),
+        (6, "NOT_LEADER_OR_FOLLOWER"),
+    ],
+)
+def test_rows_that_wait_for_long_are_told_with_the_reason(error, why, monkeypatch, caplog):
+    """Once, with topic, partition and what the brokers say; and once when they are written."""
+    monkeypatch.setattr(module, "TOLD_AFTER_S", 0.05)
+    monkeypatch.setattr(retry, "TOLD_AFTER_S", 0.05)
+    append, began = Partition.append, time.monotonic()
+
+    def late(self: Partition, sealed: Sealed) -> int:
+        return append(self, sealed) if time.monotonic() - began > 0.3 else error
+
+    monkeypatch.setattr(Partition, "append", late)
+    with caplog.at_level("WARNING", "spark_eos"):
+        _deliver([], [0, 0, 1], every=100)
+    first, *_, last = [record.getMessage() for record in caplog.records]
+    assert first == f"writing as id has waited for 0 s: t-0, t-1 ({why})"
+    assert last.startswith("writing as id goes on after 0 s: t-") and len(caplog.records) == 2
+
+
+def test_rows_without_any_answer_are_told_as_that(monkeypatch, caplog):
+    """A leader that takes them, and whose followers do not."""
+    monkeypatch.setattr(module, "TOLD_AFTER_S", 0.05)
+    monkeypatch.setattr(retry, "TOLD_AFTER_S", 0.05)
+    answers, began = Connection.answers, time.monotonic()
+    monkeypatch.setattr(Connection, "answers", lambda self: answers(self) if time.monotonic() - began > 0.3 else [])
+    with caplog.at_level("WARNING", "spark_eos"):
+        _deliver([], [0], every=100)
+    told = [record.getMessage() for record in caplog.records]
+    assert told == [
+        "writing as id has waited for 0 s: t-0 (no answer from the leader)",
+        "writing as id goes on after 0 s: t-0",
+    ]
+
+
+def test_rows_that_were_never_written_are_told_with_the_reason(monkeypatch):
+    """The error at the end says what the brokers said."""
+    monkeypatch.setattr(Partition, "append", lambda self, sealed: 19)
+    make = Sender.__init__
+    monkeypatch.setattr(Sender, "__init__", lambda self, kafka, name, _: make(self, kafka, name, 0.1))
+    with pytest.raises(EosError, match=r"EOS_DELIVERY_FAILED.*min\.insync\.replicas"):
+        _deliver([], [0])
 
 
 def test_a_duplicate_counts_as_written(monkeypatch):
