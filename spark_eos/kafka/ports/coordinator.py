@@ -10,7 +10,7 @@ from functools import partial
 
 from spark_eos import failpoints
 from spark_eos.errors import ConnectionFailed, KafkaError
-from spark_eos.kafka.codes import COORDINATOR_MOVED, COORDINATOR_RETRIES, OK, UNAUTHORIZED, Code, name_of
+from spark_eos.kafka.codes import COORDINATOR_MOVED, COORDINATOR_RETRIES, OK, UNAUTHORIZED, Code, meaning_of, name_of
 from spark_eos.kafka.errors import ACLS, Cause, init_error
 from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.kafka.net.schema import Record
@@ -52,6 +52,7 @@ class TransactionCoordinator:
     def __init__(self, client: BrokerClient, prefix: str, query: str) -> None:
         self._client = client
         self._prefix, self._query = prefix, query
+        self._ending = Waiting("ending transactions")
 
     def describe(self, ids: Collection[str]) -> Mapping[str, Description]:
         found: dict[str, Description] = {}
@@ -157,11 +158,15 @@ class TransactionCoordinator:
         return {pair: self._judge(pair, codes[pair.id]) for pair in pairs}
 
     def _judge(self, pair: Pair, code: int | None) -> EndTxnAnswer:
-        if code is None or code in COORDINATOR_MOVED:
-            return EndTxnAnswer.PENDING
-        if code not in _ANSWERS:
+        pending = code is None or code in COORDINATOR_MOVED
+        if code is not None and not pending and code not in _ANSWERS:
             raise _refused("end", pair.id, code)
-        return _ANSWERS[code]
+        answer = EndTxnAnswer.PENDING if code is None or pending else _ANSWERS[code]
+        if answer is EndTxnAnswer.PENDING:
+            self._ending.note({pair.id: "no answer from its coordinator" if code is None else meaning_of(code)})
+        else:
+            self._ending.over(pair.id)
+        return answer
 
     def first_record(self, pair: Pair, places: Iterable[tuple[str, int]]) -> Probe | None:
         """Where the open transaction of ``pair`` begins in one of these partitions, and ends; None when no leader says

@@ -26,7 +26,7 @@ from spark_eos.kafka.net.client import broker_client
 from spark_eos.kafka.requests.end_txn import endtxn_version
 from spark_eos.kafka.requests.init_producer_id import INIT_S
 from spark_eos.protocol.head import FENCING_END, Pair
-from spark_eos.retry import retrying
+from spark_eos.retry import Waiting, retrying
 from spark_eos.topic_partition import TopicPartition
 
 T = TypeVar("T")
@@ -139,10 +139,13 @@ class LibrdkafkaProducer:
     def _drain(self, timeout_s: float) -> ClientError | None:
         """Wait until every row is acknowledged. Returns the first failure, a timeout, or None."""
         deadline, look = time.monotonic() + timeout_s, _FIRST_LOOK
+        delay = Waiting("writing through librdkafka")
         try:
             # A flush checks only every 10 ms whether it is done, too rarely for a transaction with a few rows.
             while (remaining := _call(self._producer, Producer.flush, look)) and time.monotonic() < deadline:
                 look = min(2 * look, _POLL_S)
+                delay.note({self.name: f"{remaining} rows are not acknowledged: see the leaders and replicas in sync"})
+            delay.over(self.name)
         except KafkaException as error:
             fatal: ClientError = error.args[0]
             return fatal
