@@ -33,7 +33,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from spark_eos.printable import printable
+from spark_eos.printable import printable, printable_lines
 
 #: Separates message and hint in the text of an error.
 HINT = " Hint: "
@@ -88,11 +88,13 @@ class EosError(Exception):
     ``condition``: the stable name. ``message``: what is wrong and where. ``hint``: what to do. ``parameters``: the
     values in the message, for programs. None of them may contain a secret. ``restart_helps``: whether the same query
     continues when it is started again with nothing changed. Message and hint are each on one line, whatever a broker or
-    a file has put into them.
+    a file has put into them; where ``with_log``, the message ends with lines of a program's log.
     """
 
+    with_log = False
+
     def __init__(self, condition: str, message: str, *, hint: str, **parameters: object) -> None:
-        message, hint = printable(message), printable(hint)
+        message, hint = (printable_lines if self.with_log else printable)(message), printable(hint)
         super().__init__(f"[{condition}] {message}{HINT}{hint}")
         self.condition = condition
         self.message = message
@@ -197,3 +199,5 @@ class ConfigError(EosError):
 
 class DevClusterError(EosError):
     """The development cluster cannot run."""
+
+    with_log = True

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_eos.cli.options import Format, tell
-from spark_eos.errors import EosError
+from spark_eos.errors import DevClusterError, EosError
 from spark_eos.log import logger
 from spark_eos.ops.answer import Answer
 from spark_eos.ops.tables import table
@@ -66,6 +66,12 @@ def test_errors_have_one_line():
     """Whoever has written a part of them."""
     error = EosError("EOS_TEST", f"in use by {HOSTILE}.", hint=f"Stop {HOSTILE}.")
     assert is_plain(str(error)) and is_plain(error.message) and is_plain(error.hint)
+
+
+def test_the_end_of_a_log_keeps_its_lines():
+    """Of a broker of the development cluster, without what a terminal would obey."""
+    error = DevClusterError("EOS_TEST", "It ends with:\nfirst\n\x1b[2Jsecond\n", hint="Look.")
+    assert error.message == "It ends with:\nfirst\n\\x1b[2Jsecond\n"
 
 
 def test_a_line_of_the_log_is_one_line(caplog):
