@@ -81,10 +81,8 @@ def verify(
 def _answer(question: Question, file: str | None, output: Format) -> int:
     from pathlib import Path
 
-    from spark_eos.kafka.net.client import ANY_BROKER_S, broker_client
     from spark_eos.ops import verify as ops
 
-    broker_client(question.kafka).reach(min(ANY_BROKER_S, question.timeout_s))
     with _progress_line() as progress:
         report = ops.verify(question, progress)
     text = json_text(ops.as_json(question, report))

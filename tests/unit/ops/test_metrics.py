@@ -314,7 +314,7 @@ def test_many_connections_hold_no_more_than_a_few_threads(small_endpoint, monkey
         with urllib.request.urlopen(f"http://127.0.0.1:{small_endpoint.port}/metrics", timeout=10) as answer:
             assert answer.status == 200
         assert all(closed_within(connection, 5.0) for connection in held[:40])
-        assert threading.active_count() - before <= module._MOST
+        wait_for(lambda: threading.active_count() - before <= module._MOST, "the end of the others' threads")
 
 
 def test_metrics_are_on_until_they_are_closed(session):
