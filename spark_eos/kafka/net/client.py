@@ -243,7 +243,9 @@ class BrokerClient:
         since = self._unreached_since
         if self._reached or since is None or system.monotonic() - since < _ADVERTISED_S or not self._brokers:
             return
-        if any(self._answers(node) for node in random.sample(list(self._brokers), min(_PROBED, len(self._brokers)))):
+        nodes = random.sample(list(self._brokers), len(self._brokers))
+        nodes.sort(key=lambda node: self._brokers[node] not in self._how.servers)  # these may well answer
+        if any(self._answers(node) for node in nodes[:_PROBED]):
             return
         for i, (host, port) in enumerate(self._how.servers):
             if self._answers(-1 - i):
