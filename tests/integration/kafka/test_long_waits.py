@@ -24,7 +24,7 @@ from .test_raw_producer import numbers
 
 
 def test_a_broker_that_advertises_a_dead_port(capsys):
-    """By an admin question, a sink's first request, and a command; each within 15 seconds."""
+    """By an admin question and a sink's first request, each within 15 seconds; and by a command."""
     with socket.socket() as dead:
         dead.bind(("127.0.0.1", 0))
         port = dead.getsockname()[1]
@@ -43,9 +43,7 @@ def test_a_broker_that_advertises_a_dead_port(capsys):
                 assert time.monotonic() - began < 15
                 assert f"broker 0 at 127.0.0.1:{port} (" in caught.value.message
                 assert f"{servers} answers" in caught.value.message
-            began = time.monotonic()
             assert run(["transactions", "list", "--bootstrap-servers", servers]) == 2
-            assert time.monotonic() - began < 15
             assert f"EOS_BROKER_UNREACHABLE] {servers} answers" in capsys.readouterr().err
 
 
