@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from confluent_kafka import KafkaError as ClientError
 from confluent_kafka import KafkaException, Message, Producer
 
-from spark_eos.errors import ProtocolStop
+from spark_eos.errors import ConnectionFailed, ProtocolStop
 from spark_eos.kafka.codes import Code
 from spark_eos.kafka.config.librdkafka import librdkafka_config
 from spark_eos.kafka.config.properties import KafkaProperties
@@ -76,7 +76,12 @@ class LibrdkafkaProducer:
 
     def init(self) -> None:
         """InitProducerId: fences the previous producer with this name, and aborts its open transaction."""
-        broker_client(self._kafka).reach()
+        try:
+            broker_client(self._kafka).reach(INIT_S)
+        except ConnectionFailed as error:
+            if error.condition == "EOS_BROKER_UNREACHABLE":
+                raise
+            raise no_coordinator(self.name, INIT_S) from None
         for _ in retrying(INIT_S):
             try:
                 self._producer.init_transactions(INIT_S)
