@@ -24,7 +24,7 @@ from spark_eos.reasons import Reason, reason
 from spark_eos.storage.settings import HadoopSettings, here, of_session
 
 from .checks import seconds_of
-from .files_input import FilesConfig, parsed
+from .files_input import FilesConfig, accepted, malformed, parsed
 from .job import JobContext
 from .lines import Batch
 from .sections import TriggerConfig
@@ -162,14 +162,18 @@ class Taking:
     def _write(self, splits: Splits) -> None:
         began = time.monotonic()
         number, read, written = self._owner.batch, Observation(), Observation()
-        rows = parsed(self._rows(splits).observe(read, F.count(F.lit(1)).alias("rows")), self._files)
+        rows = parsed(self._rows(splits), self._files)
+        bad = F.count_if(malformed(self._files)).alias("malformed")
+        rows = accepted(rows.observe(read, F.count(F.lit(1)).alias("rows"), bad), self._files)
         rows = transformed(rows, self._transform).observe(written, F.count(F.lit(1)).alias("rows"))
         with self._cancelled_by_stop():
             rows.write.format("eos-kafka").mode("append").options(**self._owner.options_for(splits)).save()
         self._owner.took(splits)
         took_s = time.monotonic() - began
         files = sum(map(len, splits))
-        self._context.lines.add(Batch(number, read.get["rows"], written.get["rows"], took_s, None, 0, files))
+        came, went = read.get, written.get["rows"]
+        bad_rows = came["malformed"]
+        self._context.lines.add(Batch(number, came["rows"], went, took_s, None, 0, files, malformed=bad_rows))
         self.recentProgress = [{"durationMs": {"addBatch": int(1000 * took_s)}}]
 
     def _rows(self, splits: Splits) -> DataFrame:

@@ -7,6 +7,7 @@ and compares the digest of all bytes.
 from __future__ import annotations
 
 import csv
+import io
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -37,21 +38,31 @@ _PARQUET_ROWS = 10_000
 
 @dataclass(frozen=True)
 class Form:
-    """What is in the files. ``parquet``, or else text: with ``quote`` and ``backslash`` as in `TextForm`; ``header``:
-    the first record of each file has these names, separated by ``delimiter``, and is no row; ``blank``: a line of
-    blanks is a row."""
+    """What is in the files. ``parquet``, or else text: with ``quote``, ``backslash``, ``delimiter`` and ``skip_space``
+    as in `TextForm`, but ``multi_line`` says whether a line break may be quoted; ``header``: the first record of each
+    file has these names, and is no row; ``blank``: a line is a row though it is empty, or only has spaces and tabs."""
 
     parquet: bool = False
     quote: str = ""
     backslash: bool = False
-    header: tuple[str, ...] = ()
     delimiter: str = ","
+    skip_space: bool = False
+    multi_line: bool = False
+    header: tuple[str, ...] = ()
     blank: bool = False
 
     @property
     def text(self) -> TextForm:
         """How the rows of text files are told apart."""
-        return TextForm(self.quote.encode(), self.backslash)
+        quote = self.quote if self.multi_line else ""
+        return TextForm(quote.encode(), self.backslash, self.delimiter.encode(), self.skip_space)
+
+    def rows(self, records: pa.RecordBatch) -> pa.RecordBatch:
+        """Without lines that are blank. A delimiter is not: it is between two empty fields."""
+        if self.blank:
+            return records
+        blanks = " \t".replace(self.delimiter, "")
+        return records.filter(pc.not_equal(pc.utf8_trim(records.column(0), blanks), ""))
 
 
 def options_of(form: Form, splits: Splits) -> dict[str, str]:
@@ -139,18 +150,22 @@ def _text(file: File, hashed: Hashed, form: Form) -> Iterator[pa.RecordBatch]:
     try:
         header_due = bool(form.header)
         for batch in records(hashed.blocks(), form.text):
-            if header_due:
+            batch = form.rows(batch)
+            if header_due and batch.num_rows:
                 _check_header(file, batch.column(0)[0].as_py(), form)
                 batch, header_due = batch.slice(1), False
-            if not form.blank:
-                batch = batch.filter(pc.not_equal(pc.utf8_trim_whitespace(batch.column(0)), ""))
             yield _with_place(batch.select(["value"]), file, batch.column(1))
     except BadText as bad:
-        raise _malformed(file, f"line {bad.line}: {bad}") from None
+        raise _malformed(file, f"line {bad.line}: {bad}", _UNQUOTED if form.text.quote else "") from None
 
 
 def _check_header(file: File, header: str, form: Form) -> None:
-    names = next(csv.reader([header], delimiter=form.delimiter, quotechar=form.quote or None, strict=False), [])
+    escape = {"escapechar": "\\", "doublequote": False} if form.backslash else {}
+    lines = io.StringIO(header, newline="")
+    try:
+        names = next(csv.reader(lines, delimiter=form.delimiter, quotechar=form.quote, **escape), [])  # type: ignore[arg-type]
+    except csv.Error as error:
+        raise _malformed(file, f"its header is not CSV: {error}") from None
     if tuple(names) != form.header:
         raise _malformed(file, f"its header is {', '.join(names)}, not {', '.join(form.header)}")
 
@@ -196,11 +211,17 @@ def _fitted(batch: pa.RecordBatch, schema: pa.Schema, file: File) -> pa.RecordBa
         raise _malformed(file, f"its columns do not fit the schema: {error}") from None
 
 
-def _malformed(file: File, why: str) -> FileError:
+_UNQUOTED = (
+    " Where no field has line breaks, 'files.options.multiLine: false' makes each line a record, which "
+    "'files.onMalformed' is then about."
+)
+
+
+def _malformed(file: File, why: str, more: str = "") -> FileError:
     return FileError(
         "EOS_FILE_MALFORMED",
         f"{file.uri} is not what 'files' says: {' '.join(why.split())}.",
         hint="Nothing of this micro-batch was written. Correct 'files.format', 'files.schema' or 'files.options', or "
-        "take the file away.",
+        f"take the file away.{more}",
         uri=file.uri,
     )

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import csv
 import io
+import os
+import re
+from dataclasses import dataclass
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spark_eos.ingest import records as module
@@ -54,9 +57,104 @@ def test_a_quoted_line_break_belongs_to_its_record(rows: list[list[str]], size: 
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 1000])
-def test_line_breaks_of_two_bytes_and_a_byte_order_mark(size: int):
-    """Neither is part of a record; a carriage return elsewhere is."""
-    assert cut(b"\xef\xbb\xbfa\r\nb\rc\n\r\nlast", size) == [("a", 1), ("b\rc", 2), ("", 3), ("last", 4)]
+def test_line_breaks_of_each_kind_and_a_byte_order_mark(size: int):
+    """None is part of a record. A carriage return alone ends a line, too, as it does for Spark and Python."""
+    data = b"\xef\xbb\xbfa\r\nb\rc\n\r\n\r\rlast\r"
+    expected = ["a", "b", "c", "", "", "", "last"]
+    assert cut(data, size) == [(text, number) for number, text in enumerate(expected, 1)]
+
+
+@dataclass
+class Reader:
+    """CSV one character after the other: the lines where records begin and end, or why that is not clear."""
+
+    form: TextForm
+
+    def spans(self, text: str) -> list[tuple[int, int]] | str:
+        quote, delimiter = self.form.quote.decode(), self.form.delimiter.decode()
+        found: list[tuple[int, int]] = []
+        at, line, start, begun = 0, 1, 1, False
+        while at < len(text):
+            begun = True
+            if self.form.skip_space:
+                while text[at : at + 1] and text[at] <= " " and text[at] not in delimiter + quote + "\r\n":
+                    at += 1
+            if text[at : at + 1] == quote:
+                first, at = line, at + 1
+                while text[at : at + 1] != quote or (not self.form.backslash and text[at : at + 2] == quote * 2):
+                    if at >= len(text):
+                        return "not closed"
+                    escaped = text[at] == ("\\" if self.form.backslash else quote)
+                    inner = text[at + 1 : at + 2] if escaped else text[at]
+                    line += inner == "\n" or (inner == "\r" and text[at + 1 + escaped : at + 2 + escaped] != "\n")
+                    at += 1 + escaped
+                at += 1
+                rest = re.match(rf"[ \t]*", text[at:])[0].partition(delimiter)[0]
+                after = text[at + len(rest) : at + len(rest) + 1]
+                if after not in ("", delimiter, "\r", "\n") and line != first:
+                    return "text follows"
+            while at < len(text) and text[at] not in delimiter + "\r\n":
+                at += 1
+            if at < len(text) and text[at] != delimiter:
+                at += 2 if text[at : at + 2] == "\r\n" else 1
+                found.append((start, line))
+                line += 1
+                start, begun = line, False
+            else:
+                at += 1
+        return [*found, (start, line)] if begun else found
+
+
+PIECES = ["a", "1", " ", "\t", '"', '"', '""', ",", ";", "'", "\\", "\n", "\r", "\r\n", "\x00", "\x0b", "\x0c", "\x1c"]
+PIECES += ["\x85", "\xa0", "\u2028", "\u3000", "\ufeff", "\U0001f600", '"x"', ',"', '",', '"\n', '6" pipe']
+TEXT = st.lists(st.sampled_from(PIECES), max_size=14).map("".join).filter(lambda text: not text.startswith("\ufeff"))
+FORMS = st.builds(
+    TextForm, st.sampled_from([b'"', b"'"]), st.booleans(), st.sampled_from([b",", b";", b"\t", b" "]), st.booleans()
+)
+
+
+@settings(max_examples=int(os.environ.get("SPARK_EOS_CSV_TEXTS", "2000")))
+@given(TEXT, FORMS, st.integers(1, 20))
+def test_records_begin_and_end_where_a_reader_of_characters_says(text: str, form: TextForm, size: int):
+    """Whatever the quotes and line breaks, and each character is in a record or a line break."""
+    expected = Reader(form).spans(text)
+    if isinstance(expected, str):
+        with pytest.raises(BadText, match=expected):
+            cut(text.encode(), size, form)
+        return
+    found = cut(text.encode(), size, form)
+    assert [line for _, line in found] == [first for first, _ in expected]
+    rest = text
+    for value, _ in found:
+        assert rest.startswith(value)
+        rest = re.sub(r"\A(\r\n|\r|\n)", "", rest.removeprefix(value))
+    assert rest == ""
+
+
+@settings(max_examples=int(os.environ.get("SPARK_EOS_CSV_TEXTS", "2000")))
+@given(TEXT, st.integers(1, 20))
+def test_records_are_those_of_pythons_csv(text: str, size: int):
+    """Wherever they are clear."""
+    try:
+        found = cut(text.encode(), size, CSV)
+    except BadText:
+        return
+    rows = list(csv.reader(io.StringIO(text, newline="")))
+    assert [next(csv.reader(io.StringIO(value, newline="")), []) for value, _ in found] == rows
+
+
+def test_a_quote_in_mid_field_is_a_character():
+    """As it is to Spark: it joins no lines."""
+    data = b'1,"5"" pipe"\n2,6" pipe\n3,copper\n4,8" pipe\n5,steel\n'
+    assert [line for _, line in cut(data, 7, CSV)] == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("size", [1, 5, 1000])
+def test_where_a_quoted_field_ends_is_not_clear(size: int):
+    """The lines between two stray quotes would look like one field."""
+    with pytest.raises(BadText, match="text follows the closing quote") as bad:
+        cut(b'1,a\n2,"6 pipe\n3,copper\n4,8" pipe\n', size, CSV)
+    assert bad.value.line == 2
 
 
 def test_a_backslash_takes_the_meaning_of_a_quote():
