@@ -6,13 +6,16 @@ from dataclasses import dataclass
 from typing import Literal
 
 from pyspark.errors import ParseException
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
+from pyspark.sql.types import LongType, StringType, StructType
 
-from spark_eos.errors import ConfigError
-from spark_eos.ingest.source import FILE, LINE, Form
+from spark_eos.errors import ConfigError, FileError
+from spark_eos.ingest.folder import File
+from spark_eos.ingest.source import FILE, FILES_FORMAT, LINE, Form, options_of, parquet_schema, spark_schema
+from spark_eos.ingest.taken import Splits
 from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.storage.settings import HadoopSettings
 
 from .checks import check_interval, seconds_of
 from .config import Rejected
@@ -172,6 +175,28 @@ def _bad_schema(why: str) -> ConfigError:
         f"'files.schema' cannot be used: {why}",
         hint="Use DDL: id BIGINT, name STRING.",
         key="files.schema",
+    )
+
+
+def rows_of(spark: SparkSession, config: FilesConfig, splits: Splits, settings: HadoopSettings) -> DataFrame:
+    """What the tasks read: a row for each record, not yet parsed. Raises FileError for columns that Spark has no type
+    for."""
+    reader = spark.read.format(FILES_FORMAT).options(**options_of(config.form(), splits))
+    if config.format == "parquet":
+        file = splits[0][0]
+        struct = spark_schema(file, parquet_schema(file, settings))
+        if {FILE, LINE} & set(struct.names):
+            raise _reserved(file)
+        reader = reader.schema(struct.add(FILE, StringType()).add(LINE, LongType()))
+    return reader.load()
+
+
+def _reserved(file: File) -> FileError:
+    return FileError(
+        "EOS_FILE_MALFORMED",
+        f"{file.uri} has a column {FILE} or {LINE}, which are those of the file's place.",
+        hint="Rename it in the program that writes the files.",
+        uri=file.uri,
     )
 
 

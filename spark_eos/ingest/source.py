@@ -15,8 +15,10 @@ from dataclasses import asdict, dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
-from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema
 from pyspark.sql.types import StructType
 
 from spark_eos.by_value import by_value
@@ -178,11 +180,14 @@ def _parquet(file: File, hashed: Hashed, settings: HadoopSettings) -> Iterator[p
     line = 1
     try:
         with store.files.open_input_file(store.root) as data:
-            for batch in pq.ParquetFile(data).iter_batches(_PARQUET_ROWS):
+            parquet = pq.ParquetFile(data, page_checksum_verification=True)
+            for batch in parquet.iter_batches(_PARQUET_ROWS):
                 yield _with_place(batch, file, pa.array(range(line, line + batch.num_rows), pa.int64()))
                 line += batch.num_rows
     except (pa.ArrowException, OSError) as error:
         raise _malformed(file, f"{type(error).__name__}: {error}") from None
+    if line - 1 != parquet.metadata.num_rows:
+        raise _malformed(file, f"it has {line - 1:,} rows, not {parquet.metadata.num_rows:,} as its footer says")
 
 
 def parquet_schema(file: File, settings: HadoopSettings) -> pa.Schema:
@@ -194,6 +199,40 @@ def parquet_schema(file: File, settings: HadoopSettings) -> pa.Schema:
     except (pa.ArrowException, OSError) as error:
         raise _malformed(file, f"{type(error).__name__}: {error}") from None
     return schema
+
+
+#: Types that Spark has no equal of, and the ones that have room for their values, as Spark's own reader has it.
+_WIDER = {
+    pa.uint8(): pa.int16(),
+    pa.uint16(): pa.int32(),
+    pa.uint32(): pa.int64(),
+    pa.uint64(): pa.decimal128(20, 0),
+    pa.float16(): pa.float32(),
+}
+
+
+def spark_schema(file: File, schema: pa.Schema) -> StructType:
+    """The columns of a Parquet file as Spark has them. Raises FileError for one of a type that it does not have."""
+    struct = StructType()
+    for field in schema:
+        kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
+        try:
+            found = from_arrow_type(_WIDER.get(kind, kind))
+            StructType.fromDDL(f"x {found.simpleString()}")
+        except (PySparkException, Py4JJavaError):
+            raise _unknown_type(file, field) from None
+        struct.add(field.name, found)
+    return struct
+
+
+def _unknown_type(file: File, field: pa.Field) -> FileError:
+    return FileError(
+        "EOS_FILE_MALFORMED",
+        f"{file.uri} has a column {field.name} of type {field.type}, which Spark does not have.",
+        hint="Write the column in another type, or without it, in the program that writes the files; or take the file "
+        "away.",
+        uri=file.uri,
+    )
 
 
 def _with_place(batch: pa.RecordBatch, file: File, lines: pa.Array) -> pa.RecordBatch:

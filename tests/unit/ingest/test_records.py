@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-import os
 import re
-from dataclasses import dataclass
 
 import pytest
 from hypothesis import given, settings
@@ -14,6 +12,7 @@ from hypothesis import strategies as st
 
 from spark_eos.ingest import records as module
 from spark_eos.ingest.records import BadText, TextForm, records
+from tests.support.text_readers import CSV_PIECES, csv_records
 
 LINES, CSV = TextForm(), TextForm(b'"')
 
@@ -64,66 +63,23 @@ def test_line_breaks_of_each_kind_and_a_byte_order_mark(size: int):
     assert cut(data, size) == [(text, number) for number, text in enumerate(expected, 1)]
 
 
-@dataclass
-class Reader:
-    """CSV one character after the other: the lines where records begin and end, or why that is not clear."""
-
-    form: TextForm
-
-    def spans(self, text: str) -> list[tuple[int, int]] | str:
-        quote, delimiter = self.form.quote.decode(), self.form.delimiter.decode()
-        found: list[tuple[int, int]] = []
-        at, line, start, begun = 0, 1, 1, False
-        while at < len(text):
-            begun = True
-            if self.form.skip_space:
-                while text[at : at + 1] and text[at] <= " " and text[at] not in delimiter + quote + "\r\n":
-                    at += 1
-            if text[at : at + 1] == quote:
-                first, at = line, at + 1
-                while text[at : at + 1] != quote or (not self.form.backslash and text[at : at + 2] == quote * 2):
-                    if at >= len(text):
-                        return "not closed"
-                    escaped = text[at] == ("\\" if self.form.backslash else quote)
-                    inner = text[at + 1 : at + 2] if escaped else text[at]
-                    line += inner == "\n" or (inner == "\r" and text[at + 1 + escaped : at + 2 + escaped] != "\n")
-                    at += 1 + escaped
-                at += 1
-                rest = re.match(rf"[ \t]*", text[at:])[0].partition(delimiter)[0]
-                after = text[at + len(rest) : at + len(rest) + 1]
-                if after not in ("", delimiter, "\r", "\n") and line != first:
-                    return "text follows"
-            while at < len(text) and text[at] not in delimiter + "\r\n":
-                at += 1
-            if at < len(text) and text[at] != delimiter:
-                at += 2 if text[at : at + 2] == "\r\n" else 1
-                found.append((start, line))
-                line += 1
-                start, begun = line, False
-            else:
-                at += 1
-        return [*found, (start, line)] if begun else found
-
-
-PIECES = ["a", "1", " ", "\t", '"', '"', '""', ",", ";", "'", "\\", "\n", "\r", "\r\n", "\x00", "\x0b", "\x0c", "\x1c"]
-PIECES += ["\x85", "\xa0", "\u2028", "\u3000", "\ufeff", "\U0001f600", '"x"', ',"', '",', '"\n', '6" pipe']
-TEXT = st.lists(st.sampled_from(PIECES), max_size=14).map("".join).filter(lambda text: not text.startswith("\ufeff"))
 FORMS = st.builds(
     TextForm, st.sampled_from([b'"', b"'"]), st.booleans(), st.sampled_from([b",", b";", b"\t", b" "]), st.booleans()
 )
+TEXT = st.lists(st.sampled_from(CSV_PIECES), max_size=14).map("".join)
 
 
-@settings(max_examples=int(os.environ.get("SPARK_EOS_CSV_TEXTS", "2000")))
+@settings(max_examples=400)
 @given(TEXT, FORMS, st.integers(1, 20))
 def test_records_begin_and_end_where_a_reader_of_characters_says(text: str, form: TextForm, size: int):
     """Whatever the quotes and line breaks, and each character is in a record or a line break."""
-    expected = Reader(form).spans(text)
+    expected = csv_records(text, form)
     if isinstance(expected, str):
         with pytest.raises(BadText, match=expected):
             cut(text.encode(), size, form)
         return
     found = cut(text.encode(), size, form)
-    assert [line for _, line in found] == [first for first, _ in expected]
+    assert [(record.text, record.line) for record in expected] == found
     rest = text
     for value, _ in found:
         assert rest.startswith(value)
@@ -131,7 +87,7 @@ def test_records_begin_and_end_where_a_reader_of_characters_says(text: str, form
     assert rest == ""
 
 
-@settings(max_examples=int(os.environ.get("SPARK_EOS_CSV_TEXTS", "2000")))
+@settings(max_examples=400)
 @given(TEXT, st.integers(1, 20))
 def test_records_are_those_of_pythons_csv(text: str, size: int):
     """Wherever they are clear."""
