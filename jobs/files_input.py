@@ -121,14 +121,26 @@ class FilesConfig:
         for name in ("quote", "delimiter", "escape"):
             text = self.options.get(name, "x")
             if len(text.encode()) != 1 or text in _NOT_SPECIAL:
-                hint = "Use one ASCII character, and no line break."
-                raise Rejected("WRONG_VALUE", "is not one byte.", hint, ["options", name])
+                raise Rejected(
+                    "WRONG_VALUE",
+                    "is not one byte.",
+                    "Use one ASCII character, and no line break.",
+                    ["options", name],
+                )
         if self._delimiter in (self._quote, "\\", self.options.get("escape")) or self._quote in " \t\\":
-            hint = "Use different characters: a backslash is for 'escape' alone, and a space or tab for 'delimiter'."
-            raise Rejected("WRONG_VALUE", "have a 'quote' and a 'delimiter' that do not fit.", hint, ["options"])
+            raise Rejected(
+                "WRONG_VALUE",
+                "have a 'quote' and a 'delimiter' that do not fit.",
+                "Use different characters: a backslash is for 'escape' alone, and a space or tab for 'delimiter'.",
+                ["options"],
+            )
         if self.options.get("escape", self._quote) not in (self._quote, "\\"):
-            hint = "Leave it out where quotes are doubled, which is the default, or use '\\\\'."
-            raise Rejected("WRONG_VALUE", "is neither the quote nor a backslash.", hint, ["options", "escape"])
+            raise Rejected(
+                "WRONG_VALUE",
+                "is neither the quote nor a backslash.",
+                "Leave it out where quotes are doubled, which is the default, or use '\\\\'.",
+                ["options", "escape"],
+            )
         for name in ("header", "multiLine", "ignoreLeadingWhiteSpace", "ignoreTrailingWhiteSpace"):
             if self.options.get(name, "true").lower() not in ("true", "false"):
                 raise Rejected("WRONG_VALUE", "is neither true nor false.", "Use one of them.", ["options", name])

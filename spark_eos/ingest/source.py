@@ -158,7 +158,7 @@ def _text(file: File, hashed: Hashed, form: Form) -> Iterator[pa.RecordBatch]:
                 batch, header_due = batch.slice(1), False
             yield _with_place(batch.select(["value"]), file, batch.column(1))
     except BadText as bad:
-        raise _malformed(file, f"line {bad.line}: {bad}", _UNQUOTED if form.text.quote else "") from None
+        raise _bad_text(file, bad, form.text) from None
 
 
 def _check_header(file: File, header: str, form: Form) -> None:
@@ -250,17 +250,24 @@ def _fitted(batch: pa.RecordBatch, schema: pa.Schema, file: File) -> pa.RecordBa
         raise _malformed(file, f"its columns do not fit the schema: {error}") from None
 
 
-_UNQUOTED = (
-    " Where no field has line breaks, 'files.options.multiLine: false' makes each line a record, which "
-    "'files.onMalformed' is then about."
-)
-
-
-def _malformed(file: File, why: str, more: str = "") -> FileError:
+def _malformed(file: File, why: str) -> FileError:
     return FileError(
         "EOS_FILE_MALFORMED",
         f"{file.uri} is not what 'files' says: {' '.join(why.split())}.",
         hint="Nothing of this micro-batch was written. Correct 'files.format', 'files.schema' or 'files.options', or "
-        f"take the file away.{more}",
+        "take the file away.",
+        uri=file.uri,
+    )
+
+
+def _bad_text(file: File, bad: BadText, form: TextForm) -> FileError:
+    if not form.quote:
+        return _malformed(file, f"line {bad.line}: {bad}")
+    return FileError(
+        "EOS_FILE_MALFORMED",
+        f"{file.uri} is not what 'files' says: line {bad.line}: {bad}.",
+        hint="Nothing of this micro-batch was written. Correct the file, or take it away. Where no field has line "
+        "breaks, set 'files.options.multiLine: false': each line is then a record, and 'files.onMalformed' says what "
+        "to do with one whose quotes are wrong.",
         uri=file.uri,
     )
