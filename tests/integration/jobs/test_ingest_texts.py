@@ -111,6 +111,10 @@ def check_csv(record: Record, fields: list[str | None] | None, delimiter: str, p
         assert wanted == fields, record
 
 
+def visible(field: str | None) -> str | None:
+    return field and field.replace("\0", "")
+
+
 def check_by_spark(own: DataFrame, found: Mapping[int, dict[int, list[str | None] | None]], texts: list[str]) -> None:
     by_spark: dict[int, list[tuple[str | None, ...]]] = defaultdict(list)
     for row in own.select("_metadata.file_path", "a", "b").collect():
@@ -121,7 +125,8 @@ def check_by_spark(own: DataFrame, found: Mapping[int, dict[int, list[str | None
         assert len(by_spark[number]) == len(seen), text
         for line, theirs in zip(seen, by_spark[number], strict=True):
             ours = found[number][line]
-            assert ours is None or tuple(ours) == theirs, (text, line)
+            # A NUL that begins a quoted field is only in ours.
+            assert ours is None or [visible(a) for a in ours] == [visible(a) for a in theirs], (text, line)
 
 
 @pytest.mark.parametrize(("number", "count"), rounds((1, 500), (15, 1000)))
@@ -168,14 +173,16 @@ def test_each_line_of_text_is_a_row(number: int, count: int, spark: SparkSession
 
 
 def test_each_character_is_in_its_field(spark: SparkSession):
-    """None of them ends a record that is parsed, whatever Spark's parser takes for an end of lines."""
+    """None of them ends a record that is parsed. For one that Univocity takes for the end of its input, the record is
+    malformed."""
     chars = [chr(n) for n in range(0x10000) if not 0xD800 <= n < 0xE000]
     values = spark.createDataFrame([(char,) for char in chars], "char STRING")
-    for before, after in (("1,a", "b"), ('1,"a', 'b"')):
+    for before, after, special in (("1,a", "b", ","), ('1,"a', 'b"', '"')):
         text = F.concat(F.lit(before), "char", F.lit(after))
         rows = with_fields(values, text, "csv", CSV, {}).select("char", PARSED).collect()
-        odd = [row["char"] for row in rows if row[PARSED] is None or row[PARSED]["b"] != f"a{row['char']}b"]
-        assert odd == ([","] if before == "1,a" else ['"'])
+        found = {row["char"]: row[PARSED] and row[PARSED]["b"] for row in rows}
+        del found[special]
+        assert found == {char: f"a{char}b" for char in found} | {"\uffff": None}
 
 
 BAD_VALUES = [
