@@ -15,7 +15,6 @@ from dataclasses import asdict, dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema
@@ -219,7 +218,7 @@ def spark_schema(file: File, schema: pa.Schema) -> StructType:
         try:
             found = from_arrow_type(_WIDER.get(kind, kind))
             StructType.fromDDL(f"x {found.simpleString()}")
-        except (PySparkException, Py4JJavaError):
+        except PySparkException:
             raise _unknown_type(file, field) from None
         struct.add(field.name, found)
     return struct
