@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from pyspark.errors import ParseException
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
+from pyspark.sql.types import LongType, StringType, StructType
 
-from spark_eos.errors import ConfigError
-from spark_eos.ingest.source import FILE, LINE, Form
+from spark_eos.errors import ConfigError, FileError
+from spark_eos.ingest.folder import File
+from spark_eos.ingest.source import FILE, FILES_FORMAT, LINE, Form, options_of, parquet_schema, spark_schema
+from spark_eos.ingest.taken import Splits
 from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.storage.settings import HadoopSettings
 
 from .checks import check_interval, seconds_of
 from .config import Rejected
+from .parsing import PARSED, RESERVED, with_fields
 
 _OF_BOTH = ("dateFormat", "timestampFormat", "timestampNTZFormat", "locale")
 #: What may be said to Spark's parsers. The others would leave rows out, or read them in another way from day to day.
@@ -24,6 +27,7 @@ OPTIONS: dict[str, tuple[str, ...]] = {
     "csv": (
         *(
             "header",
+            "multiLine",
             "delimiter",
             "quote",
             "escape",
@@ -45,7 +49,10 @@ OPTIONS: dict[str, tuple[str, ...]] = {
     "text": (),
     "parquet": (),
 }
-_CORRUPT, _PARSED = "_malformed", "_parsed"
+#: Of these, the first is for us alone, and the second asks Spark's parser for more than one record.
+_OURS = ("header", "multiLine")
+#: What a line break, or Spark's parser, needs for itself.
+_NOT_SPECIAL = "\r\n\0"
 
 
 @dataclass(frozen=True)
@@ -103,20 +110,51 @@ class FilesConfig:
                 raise Rejected(
                     "UNKNOWN_KEY", "is not an option of this format.", f"Options: {known}.", ["options", name]
                 )
-        for name in ("quote", "delimiter", "escape"):
-            if len(self.options.get(name, "x").encode()) != 1:
-                raise Rejected("WRONG_VALUE", "is not one byte.", "Use one ASCII character.", ["options", name])
-        if self.options.get("escape", '"') not in ('"', "\\"):
-            hint = "Use '\"' for quotes that are doubled, which is the default, or '\\\\'."
-            raise Rejected("WRONG_VALUE", "is neither a quote nor a backslash.", hint, ["options", "escape"])
+        if self.format == "csv":
+            self._check_csv()
         for field, key in (("max_files_per_trigger", "maxFilesPerTrigger"), ("tasks", "tasks")):
             value = getattr(self, field)
             if value is not None and value < 1:
                 raise Rejected("WRONG_VALUE", "is below 1.", "Use a whole number of at least 1.", [key])
 
+    def _check_csv(self) -> None:
+        for name in ("quote", "delimiter", "escape"):
+            text = self.options.get(name, "x")
+            if len(text.encode()) != 1 or text in _NOT_SPECIAL:
+                raise Rejected(
+                    "WRONG_VALUE",
+                    "is not one byte.",
+                    "Use one ASCII character, and no line break.",
+                    ["options", name],
+                )
+        if self._delimiter in (self._quote, "\\", self.options.get("escape")) or self._quote in " \t\\":
+            raise Rejected(
+                "WRONG_VALUE",
+                "have a 'quote' and a 'delimiter' that do not fit.",
+                "Use different characters: a backslash is for 'escape' alone, and a space or tab for 'delimiter'.",
+                ["options"],
+            )
+        if self.options.get("escape", self._quote) not in (self._quote, "\\"):
+            raise Rejected(
+                "WRONG_VALUE",
+                "is neither the quote nor a backslash.",
+                "Leave it out where quotes are doubled, which is the default, or use '\\\\'.",
+                ["options", "escape"],
+            )
+        for name in ("header", "multiLine", "ignoreLeadingWhiteSpace", "ignoreTrailingWhiteSpace"):
+            if self.options.get(name, "true").lower() not in ("true", "false"):
+                raise Rejected("WRONG_VALUE", "is neither true nor false.", "Use one of them.", ["options", name])
+
     @property
-    def header(self) -> bool:
-        return self.options.get("header", "false") == "true"
+    def _quote(self) -> str:
+        return self.options.get("quote", '"')
+
+    @property
+    def _delimiter(self) -> str:
+        return self.options.get("delimiter", ",")
+
+    def _is_set(self, option: str, default: str) -> bool:
+        return self.options.get(option, default).lower() == "true"
 
     def struct(self) -> StructType:
         """The schema of csv and json. Raises ConfigError."""
@@ -124,7 +162,7 @@ class FilesConfig:
             struct = StructType.fromDDL(str(self.schema))
         except ParseException as error:
             raise _bad_schema(f"Spark rejects it: {str(error).strip().partition(chr(10))[0].rstrip(';')}") from None
-        taken = {FILE, LINE, _CORRUPT, _PARSED}
+        taken = {FILE, LINE, *RESERVED}
         if not isinstance(struct, StructType) or {name.lower() for name in struct.names} & taken:
             raise _bad_schema(f"it has to name fields, and none of {', '.join(sorted(taken))}.")
         return struct
@@ -134,10 +172,12 @@ class FilesConfig:
         if self.format != "csv":
             return Form(parquet=self.format == "parquet", blank=self.format == "text")
         return Form(
-            quote=self.options.get("quote", '"'),
+            quote=self._quote,
             backslash=self.options.get("escape") == "\\",
-            header=tuple(self.struct().names) if self.header else (),
-            delimiter=self.options.get("delimiter", ","),
+            delimiter=self._delimiter,
+            skip_space=self._is_set("ignoreLeadingWhiteSpace", "false"),
+            multi_line=self._is_set("multiLine", "true"),
+            header=tuple(self.struct().names) if self._is_set("header", "false") else (),
         )
 
 
@@ -150,36 +190,64 @@ def _bad_schema(why: str) -> ConfigError:
     )
 
 
+def rows_of(spark: SparkSession, config: FilesConfig, splits: Splits, settings: HadoopSettings) -> DataFrame:
+    """What the tasks read: a row for each record, not yet parsed. Raises FileError for columns that Spark has no type
+    for."""
+    reader = spark.read.format(FILES_FORMAT).options(**options_of(config.form(), splits))
+    if config.format == "parquet":
+        file = splits[0][0]
+        struct = spark_schema(file, parquet_schema(file, settings))
+        if {FILE, LINE} & set(struct.names):
+            raise _reserved(file)
+        reader = reader.schema(struct.add(FILE, StringType()).add(LINE, LongType()))
+    return reader.load()
+
+
+def _reserved(file: File) -> FileError:
+    return FileError(
+        "EOS_FILE_MALFORMED",
+        f"{file.uri} has a column {FILE} or {LINE}, which are those of the file's place.",
+        hint="Rename it in the program that writes the files.",
+        uri=file.uri,
+    )
+
+
 def parsed(rows: DataFrame, config: FilesConfig) -> DataFrame:
-    """The rows of the data source, with the fields of their files as columns."""
+    """The rows of the data source; of csv and json with the column `PARSED`, null where a row is malformed."""
     if config.format in ("text", "parquet"):
         return rows
-    struct = config.struct()
-    options = {name: value for name, value in config.options.items() if name != "header"}
-    options |= {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
-    parse = F.from_json if config.format == "json" else F.from_csv
-    if config.format == "csv":
-        options.setdefault("escape", '"')
-    read = rows.withColumn(_PARSED, parse(F.col("value"), f"{config.schema}, {_CORRUPT} STRING", options))
-    fields = [F.col(_PARSED)[name].alias(name) for name in struct.names]
-    return _accepted(read, config).select(*fields, *_places())
+    options = {name: value for name, value in config.options.items() if name not in _OURS}
+    return with_fields(rows, F.col("value"), config.format, str(config.schema), options)
 
 
-def _places() -> Sequence[str]:
-    return FILE, LINE
+def malformed(config: FilesConfig) -> Column:
+    """Of the rows of `parsed`, those that do not fit the schema."""
+    return F.lit(False) if config.format in ("text", "parquet") else F.col(PARSED).isNull()
 
 
-def _accepted(read: DataFrame, config: FilesConfig) -> DataFrame:
-    fits = F.col(_PARSED).isNotNull() & F.col(_PARSED)[_CORRUPT].isNull()
+def accepted(rows: DataFrame, config: FilesConfig) -> DataFrame:
+    """The rows of `parsed` with the fields of their files as columns, without those that are malformed. One of these is
+    an error with ``onMalformed: fail``. With ``drop`` it is, too, if it has several lines: good ones may be among them,
+    behind a quote that should not be there."""
+    if config.format in ("text", "parquet"):
+        return rows
+    fields = [F.col(PARSED)[name].alias(name) for name in config.struct().names]
+    hint = "Mend the schema, or leave such rows out by 'onMalformed: drop'."
     if config.on_malformed == "drop":
-        return read.where(fits)
+        hint = (
+            "It has several lines, which are not left out as one row, as a quote may have joined them. Mend the "
+            "file, or set 'files.options.multiLine: false' where no field has line breaks."
+        )
     message = F.concat(
         F.lit("[EOS_JOB_MALFORMED_ROW] Line "),
         F.col(LINE),
         F.lit(" of "),
         F.col(FILE),
-        F.lit(" does not fit 'files.schema'. Hint: Mend the schema, or leave such rows out by 'onMalformed: drop'."),
+        F.lit(f" does not fit 'files.schema'. Hint: {hint}"),
     )
     # rand() keeps the optimizer from moving another filter before this one, as in jobs/transform.py.
     failure = F.raise_error(message).isNull() & (F.rand() < 0.5)
-    return read.where(F.when(fits, F.lit(True)).otherwise(failure))
+    decided = F.when(~malformed(config), F.lit(True))
+    if config.on_malformed == "drop":
+        decided = decided.when(~F.col("value").rlike(r"[\r\n]"), F.lit(False))
+    return rows.where(decided.otherwise(failure)).select(*fields, FILE, LINE)

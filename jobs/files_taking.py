@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+import uuid
 from collections import ChainMap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -12,19 +13,17 @@ from itertools import takewhile
 
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import from_arrow_schema
-from pyspark.sql.types import LongType, StringType, StructType
 
 from spark_eos.errors import FileError
 from spark_eos.ingest.folder import Complete, File, Folder, as_it_is, with_digest
 from spark_eos.ingest.owner import Ingest, Owner
-from spark_eos.ingest.source import FILE, FILES_FORMAT, LINE, options_of, parquet_schema, source_for
+from spark_eos.ingest.source import parquet_schema, source_for
 from spark_eos.ingest.taken import Splits
 from spark_eos.reasons import Reason, reason
 from spark_eos.storage.settings import HadoopSettings, here, of_session
 
 from .checks import seconds_of
-from .files_input import FilesConfig, parsed
+from .files_input import FilesConfig, accepted, malformed, parsed, rows_of
 from .job import JobContext
 from .lines import Batch
 from .sections import TriggerConfig
@@ -32,6 +31,11 @@ from .transform import TransformConfig, transformed
 
 _CANCEL_S = 0.5
 _LOOK_S = 0.25
+#: How the names of observations of what is read begin.
+_READ = "spark_eos_files_read_"
+#: A rule of Spark's that, when a join turns out to be empty, drops what it has not begun to read.
+_AQE_RULES = "spark.sql.adaptive.optimizer.excludedRules"
+_DROPS_READS = "org.apache.spark.sql.execution.adaptive.AQEPropagateEmptyRelation"
 
 
 class Taking:
@@ -49,6 +53,9 @@ class Taking:
         self._context, self._files, self._transform, self._trigger = context, files, transform, trigger
         self._settings = here(HadoopSettings(of_session(context.spark)))
         context.spark.dataSource.register(source_for(self._settings))
+        rules = context.spark.conf.get(_AQE_RULES, None)
+        if _DROPS_READS not in (rules or ""):
+            context.spark.conf.set(_AQE_RULES, ",".join(filter(None, (rules, _DROPS_READS))))
         self._folder = Folder(files.path, files.pattern, self._settings)
         self._complete = Complete(files.complete.unchanged_s, files.complete.marker)
         self._owner = Owner(ingest)
@@ -161,25 +168,22 @@ class Taking:
 
     def _write(self, splits: Splits) -> None:
         began = time.monotonic()
-        number, read, written = self._owner.batch, Observation(), Observation()
-        rows = parsed(self._rows(splits).observe(read, F.count(F.lit(1)).alias("rows")), self._files)
-        rows = transformed(rows, self._transform).observe(written, F.count(F.lit(1)).alias("rows"))
+        number, read, written = self._owner.batch, Observation(f"{_READ}{uuid.uuid4()}"), Observation()
+        rows = parsed(rows_of(self._context.spark, self._files, splits, self._settings), self._files)
+        bad = F.count_if(malformed(self._files)).alias("malformed")
+        rows = accepted(rows.observe(read, F.count(F.lit(1)).alias("rows"), bad), self._files)
+        result = transformed(rows, self._transform).observe(written, F.count(F.lit(1)).alias("rows"))
         with self._cancelled_by_stop():
-            rows.write.format("eos-kafka").mode("append").options(**self._owner.options_for(splits)).save()
+            if not _reads_all(result):
+                rows.write.format("noop").mode("overwrite").save()
+            result.write.format("eos-kafka").mode("append").options(**self._owner.options_for(splits)).save()
         self._owner.took(splits)
         took_s = time.monotonic() - began
         files = sum(map(len, splits))
-        self._context.lines.add(Batch(number, read.get["rows"], written.get["rows"], took_s, None, 0, files))
+        came, went = read.get, written.get["rows"]
+        bad_rows = came["malformed"]
+        self._context.lines.add(Batch(number, came["rows"], went, took_s, None, 0, files, malformed=bad_rows))
         self.recentProgress = [{"durationMs": {"addBatch": int(1000 * took_s)}}]
-
-    def _rows(self, splits: Splits) -> DataFrame:
-        reader = self._context.spark.read.format(FILES_FORMAT).options(**options_of(self._files.form(), splits))
-        if self._files.format == "parquet":
-            struct = from_arrow_schema(parquet_schema(splits[0][0], self._settings))
-            if {FILE, LINE} & set(struct.names):
-                raise _reserved(splits[0][0])
-            reader = reader.schema(StructType([*struct.fields]).add(FILE, StringType()).add(LINE, LongType()))
-        return reader.load()
 
     @contextmanager
     def _cancelled_by_stop(self) -> Iterator[None]:
@@ -198,6 +202,13 @@ class Taking:
         finally:
             end.set()
             watching.join()
+
+
+def _reads_all(rows: DataFrame) -> bool:
+    """Whether Spark reads the files whole for these rows. It leaves out what a filter that is always false, a join with
+    nothing or a limit makes unnecessary: then nobody would have looked for malformed rows, or compared the digests."""
+    plan = rows._jdf.queryExecution().optimizedPlan().toString()  # noqa: SLF001  # nothing public leads there
+    return _READ in plan and "LocalLimit" not in plan
 
 
 def _dealt(files: Sequence[File], tasks: int) -> list[list[File]]:
@@ -239,14 +250,5 @@ def _copied(file: File, original: str) -> FileError:
         "EOS_FILE_COPIED",
         f"{file.uri} has the same content as {original}, which was taken, or is about to be.",
         hint="Take one of them away, or set 'files.onCopy: take' where files may be alike.",
-        uri=file.uri,
-    )
-
-
-def _reserved(file: File) -> FileError:
-    return FileError(
-        "EOS_FILE_MALFORMED",
-        f"{file.uri} has a column {FILE} or {LINE}, which are those of the file's place.",
-        hint="Rename it in the program that writes the files.",
         uri=file.uri,
     )

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.streaming import StreamingQueryListener
 from pyspark.sql.streaming.listener import (
@@ -25,6 +25,8 @@ from pyspark.sql.streaming.listener import (
 #: Name of the observation that counts the rows which go to the sink. Spark's progress has no such number for sinks
 #: written in Python.
 _OUT = "spark_eos_job_out"
+#: That of the rows that do not parse and are left out.
+_MALFORMED = "spark_eos_job_malformed"
 _LINE = threading.Lock()
 
 
@@ -43,6 +45,11 @@ def counted(rows: DataFrame, letters: str | None = None) -> DataFrame:
     return rows.observe(_OUT, *counts)
 
 
+def malformed_counted(rows: DataFrame, malformed: Column) -> DataFrame:
+    """The same rows, and in each micro-batch's progress how many of them are malformed."""
+    return rows.observe(_MALFORMED, F.count_if(malformed).alias("rows"))
+
+
 @dataclass(frozen=True)
 class Batch:
     """One micro-batch as its line shows it.
@@ -50,8 +57,9 @@ class Batch:
     ``rows_in``: rows that were read, those of each reading where the transform reads its input twice. ``lag``: offsets
     that were there to read when the micro-batch was planned, and that it left; None where the source does not say.
     ``held``: offsets behind these, which open transactions hold back. ``files``: how many were read, if any.
-    ``letters``: rows that do not parse, among those that go out. ``ranges``: of a query whose rows do not pass through
-    Spark, which counts ranges of offsets as rows; ``rows_in`` are then offsets, and nobody tells how many rows go out.
+    ``letters``: rows that do not parse, among those that go out; ``malformed``: those that are left out. ``ranges``: of
+    a query whose rows do not pass through Spark, which counts ranges of offsets as rows; ``rows_in`` are then offsets,
+    and nobody tells how many rows go out.
     """
 
     number: int
@@ -63,11 +71,12 @@ class Batch:
     files: int | None = None
     letters: int = 0
     ranges: int | None = None
+    malformed: int = 0
 
     @classmethod
     def of(cls, progress: StreamingQueryProgress) -> Batch:
         sources = [(_json(source.latestOffset), _json(source.endOffset)) for source in progress.sources]
-        observed = progress.observedMetrics.get(_OUT)
+        observed, malformed = map(progress.observedMetrics.get, (_OUT, _MALFORMED))
         direct = any("#direct" in end for _, end in sources)
         read = sum(_behind(_json(source.endOffset), _json(source.startOffset)) for source in progress.sources)
         return cls(
@@ -79,13 +88,15 @@ class Batch:
             lag=sum(_behind(latest, end) for latest, end in sources) if all(latest for latest, _ in sources) else None,
             held=sum(_held(latest) for latest, _ in sources),
             letters=observed["letters"] if observed and "letters" in observed else 0,
+            malformed=malformed["rows"] if malformed else 0,
         )
 
     def __str__(self) -> str:
         parts = [] if self.files is None else [f"{self.files:,} file{'' if self.files == 1 else 's'}"]
         letters = f" ({self.letters:,} dead letter{'' if self.letters == 1 else 's'})" if self.letters else ""
         if self.ranges is None:
-            parts += [f"{self.rows_in:,} in", f"{self.rows_out:,} out{letters}"]
+            malformed = f" ({self.malformed:,} malformed)" if self.malformed else ""
+            parts += [f"{self.rows_in:,} in{malformed}", f"{self.rows_out:,} out{letters}"]
         else:
             parts += [f"{self.rows_in:,} offsets in {self.ranges:,} range{'' if self.ranges == 1 else 's'}"]
         if self.duration_s:
@@ -107,7 +118,7 @@ class BatchLines(StreamingQueryListener):
         self._ended: set[UUID] = set()
         self._end = threading.Condition()
         self._idle = False
-        self._batches = self._rows_in = self._rows_out = self._ranges = 0
+        self._batches = self._rows_in = self._rows_out = self._ranges = self._malformed = 0
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
         self.heard = time.monotonic()
@@ -127,6 +138,7 @@ class BatchLines(StreamingQueryListener):
         self._rows_in += batch.rows_in
         self._rows_out += batch.rows_out
         self._ranges += batch.ranges or 0
+        self._malformed += batch.malformed
         say(str(batch))
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
@@ -157,7 +169,8 @@ class BatchLines(StreamingQueryListener):
         batches = f"{self._batches:,} micro-batch{'' if self._batches == 1 else 'es'}"
         if self._ranges:
             return f"{self._rows_in:,} offsets read in {batches}"
-        return f"{self._rows_in:,} rows in, {self._rows_out:,} out, in {batches}"
+        malformed = f" ({self._malformed:,} malformed)" if self._malformed else ""
+        return f"{self._rows_in:,} rows in{malformed}, {self._rows_out:,} out, in {batches}"
 
 
 def _json(text: str | None) -> Mapping[str, Any]:

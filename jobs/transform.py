@@ -18,16 +18,16 @@ from spark_eos.errors import ConfigError
 
 from .checks import check_function
 from .config import Rejected
+from .lines import malformed_counted
+from .parsing import PARSED, RESERVED, with_fields
 
 #: The name of the stream in a SQL text.
 VIEW = "input"
 SINK_COLUMNS = ("key", "value", "topic", "partition", "headers", "timestamp")
 #: Files whose lines in a stack say nothing about the user's function.
 _NOT_THE_USERS = re.compile(rf"/(pyspark|py4j)/|^<frozen |^{re.escape(__file__)}$")
-_CORRUPT = "_malformed"
 _MALFORMED = "[EOS_JOB_MALFORMED_ROW]"
 _DDL = "Use DDL: id BIGINT, name STRING."
-_PARSED = "_parsed"
 
 
 @dataclass(frozen=True)
@@ -251,26 +251,23 @@ def _parsed(source: DataFrame, config: ParseConfig) -> DataFrame:
     text = F.col("value").cast("string")
     if config.format == "string":
         return source.withColumn("value", text)
-    names = _schema(config, source.columns).names
-    checked = _checked(source, config).where(_accepts(config.on_malformed))
-    return checked.select(*source.columns, *(F.col(_PARSED)[name].alias(name) for name in names))
+    names = _schema(config, [*source.columns, *RESERVED]).names
+    checked = _checked(source, config)
+    if config.on_malformed == "drop":
+        checked = malformed_counted(checked, ~_is_well_formed())
+    checked = checked.where(_accepts(config.on_malformed))
+    return checked.select(*source.columns, *(F.col(PARSED)[name].alias(name) for name in names))
 
 
 def _checked(source: DataFrame, config: ParseConfig) -> DataFrame:
     """The source with its value as a struct, which `_is_well_formed` looks at."""
-    parse = F.from_json if config.format == "json" else F.from_csv
-    # With options, the optimizer parses all fields, whichever of them are used.
-    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
-    struct = parse(F.col("value").cast("string"), f"{config.schema}, {_CORRUPT} STRING", options)
-    return source.withColumn(_PARSED, struct)
+    return with_fields(source, F.col("value").cast("string"), config.format, str(config.schema), {})
 
 
 def _is_well_formed() -> Column:
     """True or false, never null, so that it and its negation part the rows in two."""
-    parsed = F.col(_PARSED)
-    empty = F.trim(F.col("value").cast("string")) == ""  # which Spark takes for a CSV row of nulls
-    well_formed = F.col("value").isNull() | (parsed.isNotNull() & parsed[_CORRUPT].isNull() & ~empty)
-    return F.coalesce(well_formed, F.lit(False))
+    empty = F.trim(F.col("value").cast("string")) == ""  # else a row of one field
+    return F.col("value").isNull() | (F.col(PARSED).isNotNull() & ~empty)
 
 
 def _accepts(on_malformed: str | LettersConfig) -> Column:
@@ -314,7 +311,7 @@ def _schema(config: ParseConfig, reserved: list[str]) -> StructType:
     if clash:
         raise ConfigError(
             "EOS_CONFIG_SCHEMA",
-            f"'transform.parse.schema' has fields with the names of source columns: {', '.join(clash)}.",
+            f"'transform.parse.schema' has fields with names that are taken: {', '.join(clash)}.",
             hint="Set 'format: string', and parse the value in the SQL text under other names.",
             key="transform.parse.schema",
         )

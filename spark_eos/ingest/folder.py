@@ -60,15 +60,45 @@ class Folder:
         return frozenset(file.uri for file in self._all())
 
     def _all(self) -> list[File]:
-        """Every file below the folder."""
+        """Every file below the folder. Raises FileError for one that fits, but whose name is not UTF-8."""
         with _told(self._uri, self._settings):
             infos = self._store.files.get_file_info(pyarrow.fs.FileSelector(self._root, recursive=True))
         start, store = len(self._root), self._store
-        return [_file(self._uri + info.path[start:], info, store) for info in infos if info.is_file]
+        files, unnamed = [], False
+        for info in infos:
+            if info.is_file:
+                try:
+                    files.append(_file(self._uri + info.path[start:], info, store))
+                except UnicodeDecodeError:
+                    unnamed = True
+        if unnamed:
+            self._check_names()
+        return files
+
+    def _check_names(self) -> None:
+        """Raise FileError for a file of a local folder that fits, but whose name is not UTF-8."""
+        for folder, _, names in os.walk(os.fsencode(self._root), followlinks=True):
+            for path in (os.path.join(folder, name) for name in names):  # noqa: PTH118  # of bytes
+                if _is_utf8(path) or not self._fits(os.fsdecode(path)[len(self._root) :]):
+                    continue
+                raise FileError(
+                    "EOS_FILE_UNREADABLE",
+                    f"{path!r} cannot be read: its name is not UTF-8.",
+                    hint="Rename it, or leave it out by 'files.pattern'.",
+                    uri=repr(path),
+                )
 
     def _fits(self, path: str) -> bool:
         *_, name = parts = path.strip("/").split("/")
         return fnmatch.fnmatchcase(name, self._pattern) and not any(part.startswith(_HIDDEN) for part in parts)
+
+
+def _is_utf8(name: bytes) -> bool:
+    try:
+        name.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def store_of(location: str, settings: HadoopSettings) -> Store:

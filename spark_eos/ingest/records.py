@@ -1,6 +1,7 @@
 """Bytes of a text file to records, block by block, as Arrow columns. No I/O, and no Python per record.
 
-A record is a line without its line break. In CSV, a line break between quotes belongs to the record.
+A record is a line without its line break, which is a line feed, a carriage return, or both. In CSV, a line break within
+a quoted field belongs to the record.
 """
 
 from __future__ import annotations
@@ -8,17 +9,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 #: A record may be so long. More has no end: the rest of the file, behind a quote that is not closed.
 LONGEST_BYTES = 16 << 20
 
 _BOM = b"\xef\xbb\xbf"
-_NEWLINE = 10
-_QUOTED_BY_BACKSLASH = re.compile(rb"\\.", re.DOTALL)
+_LF, _CR = b"\n\r"
 
 
 class BadText(ValueError):
@@ -31,11 +31,36 @@ class BadText(ValueError):
 
 @dataclass(frozen=True)
 class TextForm:
-    """``quote``: between two of these, a line break is part of the record; empty where it never is. ``backslash``: a
-    backslash escapes the byte after it, so that a quote after a backslash is literal."""
+    """How fields are quoted: each of ``quote`` and ``delimiter`` is one byte, and an empty ``quote`` makes each line a
+    record. ``backslash``: within quotes, a backslash escapes the byte after it; otherwise a quote is escaped by another
+    one. ``skip_space``: white space between a delimiter and a quote does not count.
+
+    A quote is only special where a field begins. Elsewhere it is a character like others, as it is to Spark.
+    """
 
     quote: bytes = b""
     backslash: bool = False
+    delimiter: bytes = b","
+    skip_space: bool = False
+
+    @cached_property
+    def around(self) -> np.ndarray:
+        """For each byte, whether it may be next to a quoted field, or is a quote."""
+        return np.isin(np.arange(256), list(self.delimiter + self.quote + b"\r\n"))
+
+    @cached_property
+    def quoted(self) -> re.Pattern[bytes]:
+        """What is before a quoted field and the field (1), its closing quote (2), if any, and whether the field ends
+        there (3)."""
+        quote, border = re.escape(self.quote), rb"[%s\r\n]" % re.escape(self.delimiter)
+        space = b"".join(rb"\x%02x" % n for n in range(33) if n not in self.delimiter + self.quote + b"\r\n")
+        before = rb"[%s]*+" % space if self.skip_space else b""
+        after = b"".join(rb"\x%02x" % n for n in b" \t" if n not in self.delimiter)
+        plain = rb"[^%s\\]*+" % quote if self.backslash else rb"[^%s]*+" % quote
+        escaped = rb"\\." if self.backslash else quote * 2
+        ends = rb"(%s|\\?\Z)" % quote if self.backslash else rb"(%s|\Z)" % quote
+        inner = rb"(%s%s(?:%s%s)*+%s)" % (quote, plain, escaped, plain, ends)
+        return re.compile(rb"%s%s%s([%s]*+(?:(?=%s)|\Z))?" % (border, before, inner, after, border), re.DOTALL)
 
 
 def records(blocks: Iterable[bytes], form: TextForm = TextForm()) -> Iterator[pa.RecordBatch]:
@@ -49,7 +74,7 @@ def records(blocks: Iterable[bytes], form: TextForm = TextForm()) -> Iterator[pa
         data = rest + block
         if first and len(data) >= len(_BOM):
             data, first = data.removeprefix(_BOM), False
-        batch, rest, line = _cut(data, line, form)
+        batch, rest, line = _cut(data, line, form, last=False)
         if batch is not None:
             first = False
             yield batch
@@ -58,52 +83,103 @@ def records(blocks: Iterable[bytes], form: TextForm = TextForm()) -> Iterator[pa
     if first:
         rest = rest.removeprefix(_BOM)
     if rest:
-        batch, rest, line = _cut(rest + b"\n", line, form)
-        if rest or batch is None:
+        batch, rest, line = _cut(rest, line, form, last=True)
+        if batch is not None:
+            yield batch
+        if rest:
             raise BadText("a quote is not closed before the end of the file", line)
-        yield batch
 
 
-def _cut(data: bytes, line: int, form: TextForm) -> tuple[pa.RecordBatch | None, bytes, int]:
-    """The whole records of some bytes that begin with one, what is left, and the line where that begins."""
-    breaks = np.flatnonzero(np.frombuffer(data, np.uint8) == _NEWLINE)
-    ends = np.flatnonzero(_outside(data, breaks, form))
+def _cut(data: bytes, line: int, form: TextForm, *, last: bool) -> tuple[pa.RecordBatch | None, bytes, int]:
+    """The whole records of some bytes that begin with one, what is left, and the line where that begins. ``last``: the
+    file ends here."""
+    breaks, nexts = _breaks(data, last)
+    ends = np.flatnonzero(_outside(data, breaks, form, line))
     if not len(ends):
         return None, data, line
-    stops = breaks[ends] + 1
-    offsets = np.concatenate(([0], stops)).astype(np.int32)
-    text = pa.Array.from_buffers(pa.string(), len(stops), [None, pa.py_buffer(offsets), pa.py_buffer(data)])
+    stops = nexts[ends]
+    # Records and line breaks by turns, so that each byte is in one of them.
+    offsets = np.empty(2 * len(ends) + 1, np.int32)
+    offsets[0], offsets[1::2], offsets[2::2] = 0, breaks[ends], stops
+    text = pa.Array.from_buffers(pa.string(), 2 * len(ends), [None, pa.py_buffer(offsets), pa.py_buffer(data)])
     first_lines = line + np.concatenate(([0], ends[:-1] + 1))
     try:
         text.validate(full=True)
     except pa.ArrowInvalid:
         raise BadText("it is not UTF-8", int(first_lines[_first_bad(data, offsets)])) from None
-    batch = pa.record_batch({"value": _without_breaks(text, data), "line": pa.array(first_lines, pa.int64())})
+    values = text.take(pa.array(np.arange(0, 2 * len(ends), 2)))
+    batch = pa.record_batch({"value": values, "line": pa.array(first_lines, pa.int64())})
     return batch, data[int(stops[-1]) :], line + int(ends[-1]) + 1
 
 
-def _outside(data: bytes, breaks: np.ndarray, form: TextForm) -> np.ndarray:
-    """Which of the line breaks end a record: those before which the number of quotes is even."""
+def _breaks(data: bytes, last: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Where each line ends, and where the next one begins."""
+    octets = np.frombuffer(data, np.uint8)
+    if b"\r" not in data:
+        breaks = np.flatnonzero(octets == _LF)
+        nexts = breaks + 1
+    else:
+        found = np.flatnonzero((octets == _LF) | (octets == _CR))
+        kinds = octets[found]
+        both = (kinds[:-1] == _CR) & (kinds[1:] == _LF) & (found[1:] == found[:-1] + 1)
+        first = np.concatenate(([True], ~both))
+        breaks = found[first]
+        nexts = breaks + 1 + np.concatenate((both, [False]))[first]
+        if not last and data.endswith(b"\r"):  # a line feed may follow
+            breaks, nexts = breaks[:-1], nexts[:-1]
+    if last and not data.endswith((b"\n", b"\r")):
+        breaks, nexts = np.append(breaks, len(data)), np.append(nexts, len(data))
+    return breaks, nexts
+
+
+def _outside(data: bytes, breaks: np.ndarray, form: TextForm, line: int) -> np.ndarray:
+    """Which of the line breaks end a record: those outside quoted fields. Raises BadText."""
     if not form.quote or form.quote not in data:
         return np.ones(len(breaks), bool)
-    plain = _QUOTED_BY_BACKSLASH.sub(b"  ", data) if form.backslash else data
-    quotes = np.flatnonzero(np.frombuffer(plain, np.uint8) == form.quote[0])
-    outside: np.ndarray = np.searchsorted(quotes, breaks) % 2 == 0
+    spans = None if form.backslash else _paired(data, form)
+    begins, ends = _matched(data, breaks, form, line) if spans is None else spans
+    if not len(begins):
+        return np.ones(len(breaks), bool)
+    before = np.searchsorted(begins, breaks) - 1
+    outside: np.ndarray = (before < 0) | (breaks >= ends[before])
     return outside
 
 
-def _without_breaks(text: pa.StringArray, data: bytes) -> pa.StringArray:
-    """Without the line break at the end of each record, which may be of one byte or of two."""
-    cut = pc.utf8_slice_codeunits(text, 0, -1)
-    if b"\r\n" in data:
-        cut = pc.if_else(pc.ends_with(cut, "\r"), pc.utf8_slice_codeunits(cut, 0, -1), cut)
-    return cut
+def _paired(data: bytes, form: TextForm) -> tuple[np.ndarray, np.ndarray] | None:
+    """Begins and ends of the quoted fields, in parts where quotes are doubled in them; None unless each quote opens or
+    closes a field, or is doubled, so that every second one closes."""
+    octets = np.frombuffer(data, np.uint8)
+    quotes = np.flatnonzero(octets == form.quote[0])
+    begins, ends = quotes[0::2], quotes[1::2]
+    fits = (
+        form.around[octets[begins[begins > 0] - 1]].all() and form.around[octets[ends[ends < len(data) - 1] + 1]].all()
+    )
+    if not fits:
+        return None
+    return begins, ends if len(ends) == len(begins) else np.append(ends, len(data) + 1)
+
+
+def _matched(data: bytes, breaks: np.ndarray, form: TextForm, line: int) -> tuple[np.ndarray, np.ndarray]:
+    """Begins and ends of the quoted fields, whatever else there is. Raises BadText where it is not clear which line
+    breaks are quoted."""
+    begins, ends = [], []
+    for found in form.quoted.finditer(b"\n" + data):
+        begin, end = found.start(1) - 1, found.end(1) - 1
+        closed = found[2] == form.quote
+        if closed and found[3] is None:  # a quote in mid-field, or the first one was none that opens
+            lines = np.searchsorted(breaks, (begin, end))
+            if lines[0] != lines[1]:
+                raise BadText("text follows the closing quote of a field with line breaks", line + int(lines[0]))
+            continue
+        begins.append(begin)
+        ends.append(end if closed else len(data) + 1)
+    return np.array(begins, np.int64), np.array(ends, np.int64)
 
 
 def _first_bad(data: bytes, offsets: np.ndarray) -> int:
-    for index in range(len(offsets) - 1):
+    for index in range(0, len(offsets) - 1, 2):
         try:
             data[offsets[index] : offsets[index + 1]].decode()
         except UnicodeDecodeError:
-            return index
+            return index // 2
     return 0

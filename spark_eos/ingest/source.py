@@ -7,6 +7,7 @@ and compares the digest of all bytes.
 from __future__ import annotations
 
 import csv
+import io
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -14,8 +15,9 @@ from dataclasses import asdict, dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from pyspark.errors import PySparkException
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
-from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema
 from pyspark.sql.types import StructType
 
 from spark_eos.by_value import by_value
@@ -37,21 +39,31 @@ _PARQUET_ROWS = 10_000
 
 @dataclass(frozen=True)
 class Form:
-    """What is in the files. ``parquet``, or else text: with ``quote`` and ``backslash`` as in `TextForm`; ``header``:
-    the first record of each file has these names, separated by ``delimiter``, and is no row; ``blank``: a line of
-    blanks is a row."""
+    """What is in the files. ``parquet``, or else text: with ``quote``, ``backslash``, ``delimiter`` and ``skip_space``
+    as in `TextForm`, but ``multi_line`` says whether a line break may be quoted; ``header``: the first record of each
+    file has these names, and is no row; ``blank``: a line is a row though it is empty, or only has spaces and tabs."""
 
     parquet: bool = False
     quote: str = ""
     backslash: bool = False
-    header: tuple[str, ...] = ()
     delimiter: str = ","
+    skip_space: bool = False
+    multi_line: bool = False
+    header: tuple[str, ...] = ()
     blank: bool = False
 
     @property
     def text(self) -> TextForm:
         """How the rows of text files are told apart."""
-        return TextForm(self.quote.encode(), self.backslash)
+        quote = self.quote if self.multi_line else ""
+        return TextForm(quote.encode(), self.backslash, self.delimiter.encode(), self.skip_space)
+
+    def rows(self, records: pa.RecordBatch) -> pa.RecordBatch:
+        """Without lines that are blank. A delimiter is not: it is between two empty fields."""
+        if self.blank:
+            return records
+        blanks = " \t".replace(self.delimiter, "")
+        return records.filter(pc.not_equal(pc.utf8_trim(records.column(0), blanks), ""))
 
 
 def options_of(form: Form, splits: Splits) -> dict[str, str]:
@@ -139,18 +151,22 @@ def _text(file: File, hashed: Hashed, form: Form) -> Iterator[pa.RecordBatch]:
     try:
         header_due = bool(form.header)
         for batch in records(hashed.blocks(), form.text):
-            if header_due:
+            batch = form.rows(batch)
+            if header_due and batch.num_rows:
                 _check_header(file, batch.column(0)[0].as_py(), form)
                 batch, header_due = batch.slice(1), False
-            if not form.blank:
-                batch = batch.filter(pc.not_equal(pc.utf8_trim_whitespace(batch.column(0)), ""))
             yield _with_place(batch.select(["value"]), file, batch.column(1))
     except BadText as bad:
-        raise _malformed(file, f"line {bad.line}: {bad}") from None
+        raise _bad_text(file, bad, form.text) from None
 
 
 def _check_header(file: File, header: str, form: Form) -> None:
-    names = next(csv.reader([header], delimiter=form.delimiter, quotechar=form.quote or None, strict=False), [])
+    escape = {"escapechar": "\\", "doublequote": False} if form.backslash else {}
+    lines = io.StringIO(header, newline="")
+    try:
+        names = next(csv.reader(lines, delimiter=form.delimiter, quotechar=form.quote, **escape), [])  # type: ignore[arg-type]
+    except csv.Error as error:
+        raise _malformed(file, f"its header is not CSV: {error}") from None
     if tuple(names) != form.header:
         raise _malformed(file, f"its header is {', '.join(names)}, not {', '.join(form.header)}")
 
@@ -163,11 +179,14 @@ def _parquet(file: File, hashed: Hashed, settings: HadoopSettings) -> Iterator[p
     line = 1
     try:
         with store.files.open_input_file(store.root) as data:
-            for batch in pq.ParquetFile(data).iter_batches(_PARQUET_ROWS):
+            parquet = pq.ParquetFile(data, page_checksum_verification=True)
+            for batch in parquet.iter_batches(_PARQUET_ROWS):
                 yield _with_place(batch, file, pa.array(range(line, line + batch.num_rows), pa.int64()))
                 line += batch.num_rows
     except (pa.ArrowException, OSError) as error:
         raise _malformed(file, f"{type(error).__name__}: {error}") from None
+    if line - 1 != parquet.metadata.num_rows:
+        raise _malformed(file, f"it has {line - 1:,} rows, not {parquet.metadata.num_rows:,} as its footer says")
 
 
 def parquet_schema(file: File, settings: HadoopSettings) -> pa.Schema:
@@ -179,6 +198,40 @@ def parquet_schema(file: File, settings: HadoopSettings) -> pa.Schema:
     except (pa.ArrowException, OSError) as error:
         raise _malformed(file, f"{type(error).__name__}: {error}") from None
     return schema
+
+
+#: Types that Spark has no equal of, and the ones that have room for their values, as Spark's own reader has it.
+_WIDER = {
+    pa.uint8(): pa.int16(),
+    pa.uint16(): pa.int32(),
+    pa.uint32(): pa.int64(),
+    pa.uint64(): pa.decimal128(20, 0),
+    pa.float16(): pa.float32(),
+}
+
+
+def spark_schema(file: File, schema: pa.Schema) -> StructType:
+    """The columns of a Parquet file as Spark has them. Raises FileError for one of a type that it does not have."""
+    struct = StructType()
+    for field in schema:
+        kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
+        try:
+            found = from_arrow_type(_WIDER.get(kind, kind))
+            StructType.fromDDL(f"x {found.simpleString()}")
+        except PySparkException:
+            raise _unknown_type(file, field) from None
+        struct.add(field.name, found)
+    return struct
+
+
+def _unknown_type(file: File, field: pa.Field) -> FileError:
+    return FileError(
+        "EOS_FILE_MALFORMED",
+        f"{file.uri} has a column {field.name} of type {field.type}, which Spark does not have.",
+        hint="Write the column in another type, or without it, in the program that writes the files; or take the file "
+        "away.",
+        uri=file.uri,
+    )
 
 
 def _with_place(batch: pa.RecordBatch, file: File, lines: pa.Array) -> pa.RecordBatch:
@@ -202,5 +255,18 @@ def _malformed(file: File, why: str) -> FileError:
         f"{file.uri} is not what 'files' says: {' '.join(why.split())}.",
         hint="Nothing of this micro-batch was written. Correct 'files.format', 'files.schema' or 'files.options', or "
         "take the file away.",
+        uri=file.uri,
+    )
+
+
+def _bad_text(file: File, bad: BadText, form: TextForm) -> FileError:
+    if not form.quote:
+        return _malformed(file, f"line {bad.line}: {bad}")
+    return FileError(
+        "EOS_FILE_MALFORMED",
+        f"{file.uri} is not what 'files' says: line {bad.line}: {bad}.",
+        hint="Nothing of this micro-batch was written. Correct the file, or take it away. Where no field has line "
+        "breaks, set 'files.options.multiLine: false': each line is then a record, and 'files.onMalformed' says what "
+        "to do with one whose quotes are wrong.",
         uri=file.uri,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from spark_eos.errors import LedgerError, ProtocolStop, Superseded, Unclear
 from spark_eos.protocol.head import NOBODY, Decision, Head
-from spark_eos.protocol.marks import Unfinished
+from spark_eos.protocol.marks import INGEST, Unfinished
 from spark_eos.protocol.new_checkpoint import FROM_GROUP, OR_COMPARE, is_untold, is_visible, what_waits, where_it_ended
 
 
@@ -109,11 +109,16 @@ def superseded(run: str, head: Head) -> Superseded:
             hint="Nothing is lost: the next start replays the batch.",
             run=run,
         )
+    each = head.marks.each
+    what, hint = "this query", "The same checkpoint, or the same job, was started twice"
+    if each is not None and each.query.startswith(INGEST):
+        what = f"{each.query} into {each.name}"
+        hint = "The ingest was started twice under the same name, with the same topic"
     return Superseded(
         "EOS_SUPERSEDED",
-        f"Run {run} of this query was replaced by run {head.run} (generation {head.generation}).",
-        hint="The same checkpoint was started twice: one start goes on, this one stops. Nothing is doubled. 'spark-eos "
-        "query status' says which run has it.",
+        f"Run {run} of {what} was replaced by run {head.run} (generation {head.generation}).",
+        hint=f"{hint}: one start goes on, this one stops. Nothing is doubled. 'spark-eos query status' says which run "
+        "goes on.",
         run=run,
         by=head.run,
     )

@@ -177,7 +177,7 @@ def test_two_at_once(setting: Setting):
     setting.put("b", "b")
     planned = first._plan([file for file in first._folder.files() if first._is_due(file)])
     second = setting.taking()
-    with pytest.raises(FAILED, match="EOS_SUPERSEDED"):
+    with pytest.raises(FAILED, match=r"EOS_SUPERSEDED.*The ingest was started twice"):
         first._write(planned)
     second.awaitTermination()
     with pytest.raises(FAILED, match="EOS_SUPERSEDED"):
@@ -186,6 +186,54 @@ def test_two_at_once(setting: Setting):
     second.awaitTermination()
     assert setting.there() == ["a", "b", "c"]
     assert setting.names() == ["a", "b", "c"]
+
+
+NOTHING = [
+    "SELECT string(n) AS value FROM input WHERE 1 = 0",
+    "SELECT string(n) AS value FROM input WHERE n IS NULL AND n IS NOT NULL",
+    "SELECT string(n) AS value FROM input LIMIT 0",
+    "SELECT string(n) AS value FROM VALUES (1) AS t(n) WHERE 1 = 0",
+    "SELECT string(n) AS value FROM input JOIN (SELECT id AS n FROM range(9) WHERE rand() > 1) USING (n)",
+]
+
+
+@pytest.mark.parametrize("sql", NOTHING)
+def test_a_transform_that_makes_no_rows(sql: str, setting: Setting, capsys: pytest.CaptureFixture[str]):
+    """The files are read all the same, one micro-batch after the other: so a malformed row is an error."""
+    setting.put("a", "1", "2")
+    setting.put("b", "3")
+    how = {"format": "csv", "schema": "n INT", "sql": sql, "max_files_per_trigger": 1}
+    setting.run(**how)
+    said = capsys.readouterr().err
+    assert ("1 file, 2 in, 0 out" in said, "1 file, 1 in, 0 out" in said) == (True, True), said
+    assert (setting.there(), setting.names()) == ([], ["a", "b"])
+    setting.put("c", "x")
+    setting.fails("EOS_JOB_MALFORMED_ROW", **how)
+    assert setting.names() == ["a", "b"]
+
+
+def test_a_limit_does_not_hide_malformed_rows(setting: Setting):
+    """Spark would end reading before it comes to them."""
+    setting.put("a", *map(str, range(100)), "x")
+    setting.fails(
+        "EOS_JOB_MALFORMED_ROW", format="csv", schema="n INT", sql="SELECT string(n) AS value FROM input LIMIT 1"
+    )
+
+
+def test_rows_that_are_left_out_are_counted(setting: Setting, capsys: pytest.CaptureFixture[str]):
+    """Two values on a line are no row, nor is one with something behind it."""
+    setting.put("a", '{"n": 1}', '{"n": 2}{"n": 3}', '{"n": 4} ]', "\u3000", '{"n": 5}\r{"n": 6}')
+    setting.run(format="json", schema="n INT", on_malformed="drop", sql="SELECT string(n) AS value FROM input")
+    assert setting.there() == ["1", "5", "6"]
+    assert "1 file, 6 in (3 malformed), 3 out" in capsys.readouterr().err
+
+
+def test_fields_that_are_empty_make_a_row(setting: Setting):
+    """Also where the delimiter is white space; only lines without any delimiter can be blank."""
+    setting.put("a", "1\tone", "\t", "", "  ", "2\t")
+    how = {"format": "csv", "schema": "n INT, t STRING", "options": KafkaProperties({"delimiter": "\t"})}
+    setting.run(**how, sql="SELECT string(_line) AS value FROM input")
+    assert setting.there() == ["1", "2", "5"]
 
 
 def test_notes_in_another_topic(setting: Setting, topic: Callable[..., str]):

@@ -57,6 +57,7 @@ def test_string_makes_the_value_text(rows):
 
 
 MALFORMED_JSON = ("no", "", '{"id": 1', '{"id": "x", "delay": 20}', '[{"id": 1, "delay": 20}]', "null", "7")
+MALFORMED_JSON += ('{"id": 1}{"id": 2}', '{"id": 1}, {"id": 2}', '{"id": 1} x', '{"id": 1}]} x', '{"id": 1}\u3000')
 
 
 @pytest.mark.parametrize("value", MALFORMED_JSON)
@@ -68,7 +69,7 @@ def test_a_malformed_value_fails_the_query_though_a_filter_would_drop_it(rows, v
     assert failure_text(caught.value).startswith("[EOS_JOB_MALFORMED_ROW] The value of topic t, partition 0, offset 1 ")
 
 
-@pytest.mark.parametrize("value", ["1", "1,2,3", "x,1", ""])
+@pytest.mark.parametrize("value", ["1", "1,2,3", "x,1", "", '1,"2', "1,2\\n3,4"])
 def test_a_malformed_csv_value_fails_the_query(rows, value):
     """Too few, too many and wrong fields of a CSV line are malformed."""
     with pytest.raises(PySparkException, match=r"EOS_JOB_MALFORMED_ROW.*offset 1 "):
@@ -80,6 +81,14 @@ def test_malformed_values_are_dropped_where_the_config_says_so(rows):
     frame = rows(*MALFORMED_JSON, '{"id": 9, "delay": 20}', None)
     everything = TransformConfig(sql="SELECT id AS value FROM input", parse=ParseConfig("json", JSON, "drop"))
     assert values(transformed(frame, everything)) == [9, None]
+
+
+def test_what_is_left_out_is_counted_though_the_sql_reads_its_input_twice(rows):
+    """Spark takes two counts of one name for a mistake, unless they are the same."""
+    frame = rows(*MALFORMED_JSON, '{"id": 9}')
+    sql = "SELECT a.id AS value FROM input a JOIN input b USING (offset) UNION ALL SELECT id FROM input"
+    config = TransformConfig(sql=sql, parse=ParseConfig("json", JSON, "drop"))
+    assert values(transformed(frame, config)) == [9, 9]
 
 
 LETTERS = LettersConfig("dead")
@@ -196,6 +205,7 @@ def failing(frame: DataFrame) -> DataFrame:
         (TransformConfig(sql="SELECT key FROM input"), "EOS_CONFIG_TRANSFORM_COLUMNS", "no column 'value'"),
         (TransformConfig(sql=LATE, parse=ParseConfig("json", "id BIGNT")), "EOS_CONFIG_SCHEMA", "BIGNT"),
         (TransformConfig(sql=LATE, parse=ParseConfig("json", "Offset INT")), "EOS_CONFIG_SCHEMA", "offset"),
+        (TransformConfig(sql=LATE, parse=ParseConfig("csv", "_malformed INT")), "EOS_CONFIG_SCHEMA", "_malformed"),
         (TransformConfig(function=f"{__name__}:nothing"), "EOS_CONFIG_FUNCTION", "returned NoneType, not a DataFrame"),
         (TransformConfig(function=f"{__name__}:JSON"), "EOS_CONFIG_FUNCTION", "TypeError: it is of type str"),
         (

@@ -103,6 +103,19 @@ def test_a_file_with_a_marker_beside_it_is_complete():
     assert Complete().of(files) == files
 
 
+def test_a_name_that_is_not_utf_8(tmp_path: Path):
+    """The error names such a file, or its folder, where it would be taken; all others are."""
+    (tmp_path / "a.csv").write_text("1")
+    (tmp_path / os.fsdecode(b"b\xff.csv")).write_text("2")
+    (tmp_path / "below").mkdir()
+    (tmp_path / "below" / os.fsdecode(b"\xfe.txt")).write_text("3")
+    assert [Path(file.uri).name for file in Folder(str(tmp_path), "a*").files()] == ["a.csv"]
+    for pattern, name in (("*.csv", r"b\xff.csv"), ("*.txt", r"below/\xfe.txt")):
+        with pytest.raises(FileError, match=r"EOS_FILE_UNREADABLE.*its name is not UTF-8") as raised:
+            Folder(str(tmp_path), pattern).files()
+        assert name in raised.value.message
+
+
 @pytest.mark.parametrize("marker", [None, ".done"])
 def test_a_file_with_a_time_in_whole_seconds_is_seen_for_a_second(marker: str | None):
     """Of two contents of one size that an object store was given within a second, the first is never taken."""

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spark_eos.ingest import records as module
 from spark_eos.ingest.records import BadText, TextForm, records
+from tests.support.text_readers import CSV_PIECES, csv_records
 
 LINES, CSV = TextForm(), TextForm(b'"')
 
@@ -54,9 +56,61 @@ def test_a_quoted_line_break_belongs_to_its_record(rows: list[list[str]], size: 
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 1000])
-def test_line_breaks_of_two_bytes_and_a_byte_order_mark(size: int):
-    """Neither is part of a record; a carriage return elsewhere is."""
-    assert cut(b"\xef\xbb\xbfa\r\nb\rc\n\r\nlast", size) == [("a", 1), ("b\rc", 2), ("", 3), ("last", 4)]
+def test_line_breaks_of_each_kind_and_a_byte_order_mark(size: int):
+    """None is part of a record. A carriage return alone ends a line, too, as it does for Spark and Python."""
+    data = b"\xef\xbb\xbfa\r\nb\rc\n\r\n\r\rlast\r"
+    expected = ["a", "b", "c", "", "", "", "last"]
+    assert cut(data, size) == [(text, number) for number, text in enumerate(expected, 1)]
+
+
+FORMS = st.builds(
+    TextForm, st.sampled_from([b'"', b"'"]), st.booleans(), st.sampled_from([b",", b";", b"\t", b" "]), st.booleans()
+)
+TEXT = st.lists(st.sampled_from(CSV_PIECES), max_size=14).map("".join)
+
+
+@settings(max_examples=400)
+@given(TEXT, FORMS, st.integers(1, 20))
+def test_records_begin_and_end_where_a_reader_of_characters_says(text: str, form: TextForm, size: int):
+    """Whatever the quotes and line breaks, and each character is in a record or a line break."""
+    expected = csv_records(text, form)
+    if isinstance(expected, str):
+        with pytest.raises(BadText, match=expected):
+            cut(text.encode(), size, form)
+        return
+    found = cut(text.encode(), size, form)
+    assert [(record.text, record.line) for record in expected] == found
+    rest = text
+    for value, _ in found:
+        assert rest.startswith(value)
+        rest = re.sub(r"\A(\r\n|\r|\n)", "", rest.removeprefix(value))
+    assert rest == ""
+
+
+@settings(max_examples=400)
+@given(TEXT, st.integers(1, 20))
+def test_records_are_those_of_pythons_csv(text: str, size: int):
+    """Wherever they are clear."""
+    try:
+        found = cut(text.encode(), size, CSV)
+    except BadText:
+        return
+    rows = list(csv.reader(io.StringIO(text, newline="")))
+    assert [next(csv.reader(io.StringIO(value, newline="")), []) for value, _ in found] == rows
+
+
+def test_a_quote_in_mid_field_is_a_character():
+    """As it is to Spark: it joins no lines."""
+    data = b'1,"5"" pipe"\n2,6" pipe\n3,copper\n4,8" pipe\n5,steel\n'
+    assert [line for _, line in cut(data, 7, CSV)] == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("size", [1, 5, 1000])
+def test_where_a_quoted_field_ends_is_not_clear(size: int):
+    """The lines between two stray quotes would look like one field."""
+    with pytest.raises(BadText, match="text follows the closing quote") as bad:
+        cut(b'1,a\n2,"6 pipe\n3,copper\n4,8" pipe\n', size, CSV)
+    assert bad.value.line == 2
 
 
 def test_a_backslash_takes_the_meaning_of_a_quote():

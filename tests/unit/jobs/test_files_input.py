@@ -43,9 +43,16 @@ def test_the_example_is_right_and_says_the_defaults(tmp_path: Path):
     [
         ("schema: n INT, ", "", "line 4: 'files': 'csv' requires a schema"),
         ("format: csv", "format: text", "'files.schema' 'text' does not take a schema"),
-        ("header: true", "multiLine: true", "'files.options.multiLine' is not an option of this format"),
+        ("header: true", "lineSep: x", "'files.options.lineSep' is not an option of this format"),
+        ("header: true", "multiLine: 1", "'files.options.multiLine' is neither true nor false"),
         ("header: true", "quote: «", "'files.options.quote' is not one byte"),
-        ("header: true", "escape: x", "'files.options.escape' is neither a quote nor a backslash"),
+        ("header: true", 'quote: "\\0"', "'files.options.quote' is not one byte"),
+        ("header: true", 'delimiter: "\\r"', "'files.options.delimiter' is not one byte"),
+        ("header: true", "delimiter: '||'", "'files.options.delimiter' is not one byte"),
+        ("header: true", "delimiter: '\"'", "'files.options' have a 'quote' and a 'delimiter' that do not fit"),
+        ("header: true", "quote: ' '", "'files.options' have a 'quote' and a 'delimiter' that do not fit"),
+        ("header: true", "escape: x", "'files.options.escape' is neither the quote nor a backslash"),
+        ("header: true", "quote: x, escape: '\"'", "'files.options.escape' is neither the quote nor a backslash"),
         ("path: /data", "path: /data, tasks: 0", "'files.tasks' is below 1"),
         ("path: /data", "path: /data, complete: {}", "'files.complete': requires just one of"),
         (

@@ -69,6 +69,15 @@ def test_a_micro_batch_is_one_line(sources, line):
     assert str(Batch.of(progress(*sources))) == line
 
 
+def test_malformed_rows_that_are_left_out_are_counted(capsys: pytest.CaptureFixture[str]):
+    """In the line of their micro-batch, and in the sums at the end."""
+    batch = Batch(3, 10_000, 9_990, 1.0, None, 0, files=4, malformed=10)
+    assert str(batch) == "batch 3: 4 files, 10,000 in (10 malformed), 9,990 out, 10 k rows/s"
+    lines = BatchLines()
+    lines.add(batch)
+    assert lines.total == "10,000 rows in (10 malformed), 9,990 out, in 1 micro-batch"
+
+
 @pytest.mark.parametrize(("letters", "said"), [(0, "3,588 out,"), (1, "(1 dead letter),"), (2, "(2 dead letters),")])
 def test_dead_letters_are_counted_among_what_goes_out(letters, said):
     """Where the job writes some."""

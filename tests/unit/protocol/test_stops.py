@@ -11,9 +11,11 @@ from spark_eos.errors import EosError, ProtocolStop, Superseded, Unclear
 from spark_eos.protocol.age import age_ms
 from spark_eos.protocol.batch import CommitReport, MicroBatch, abort, commit
 from spark_eos.protocol.head import Head, Pair, Probe, Verdict, Written
+from spark_eos.protocol.marks import EachSink, Marks
 from spark_eos.protocol.names import TaskId, task_name
 from spark_eos.protocol.ports import EndTxnAnswer, Ports, State
 from spark_eos.protocol.run import open_run
+from spark_eos.protocol.stops import superseded
 from spark_eos.protocol.task import TaskReport, Work
 from tests.simulation.client import Producer
 from tests.simulation.codes import NOT_AVAILABLE
@@ -155,6 +157,15 @@ def test_a_run_that_was_replaced_decides_nothing():
         assert commit(brokers.ports(), brokers.prepared(newer)).transactions == 1
 
     on_brokers(steps)
+
+
+def test_what_was_started_twice_is_named():
+    """An ingest has neither checkpoint nor job."""
+    head = Head("r2", 3, (), 5, marks=Marks(each=EachSink("ingest invoices", "t")))
+    error = superseded("r1", head)
+    assert error.message == "Run r1 of ingest invoices into t was replaced by run r2 (generation 3)."
+    assert "started twice under the same name" in error.hint and "checkpoint" not in error.hint
+    assert "The same checkpoint" in superseded("r1", replace(head, marks=Marks())).hint
 
 
 def test_a_ledger_that_is_taken_away_each_time_is_busy():

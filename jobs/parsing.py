@@ -1,0 +1,70 @@
+"""The text of a record to the fields of a schema, by Spark's parsers, and the proof that they have read all of it.
+
+Spark's parser of JSON takes the first value and leaves what follows it unread; that of CSV takes the rest of a text for
+a field whose quote is not closed. So a record is parsed between marks which its writer cannot know, and it only fits if
+they come out where they were put.
+"""
+
+from __future__ import annotations
+
+import secrets
+import string
+from collections.abc import Mapping
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import ArrayType, BooleanType, StringType, StructField, StructType
+
+#: The column of the parsed fields: a struct, or null where the text does not fit.
+PARSED = "_parsed"
+_CORRUPT, _RAW, _ALL = "_malformed", "_raw", "all"
+#: Names that no field of a schema may have.
+RESERVED = (PARSED, _CORRUPT, _RAW)
+_MARK_LENGTH = 24
+#: Univocity, which is Spark's parser of CSV, fails with an error of its own at 20,480.
+_MOST_COLUMNS = 20_000
+
+
+def with_fields(rows: DataFrame, text: Column, form: str, schema: str, options: Mapping[str, str]) -> DataFrame:
+    """The rows with the column `PARSED`. ``form`` is ``json`` or ``csv``, ``schema`` is DDL, ``options`` are those of
+    Spark's parser. The column is also null where the text is null, or not UTF-8."""
+    # Without options, the optimizer would parse only those fields that are used.
+    options = dict(options) | {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
+    # Bytes that are no text would be replaced by others.
+    text = F.when(F.is_valid_utf8(text), text)
+    raw, fits, fields = _json(text, schema, options) if form == "json" else _csv(text, schema, options)
+    fits = F.col(_RAW)[_CORRUPT].isNull() & fits
+    return rows.withColumn(_RAW, raw).withColumn(PARSED, F.when(fits, fields)).drop(_RAW)
+
+
+def _json(text: Column, schema: str, options: Mapping[str, str]) -> tuple[Column, Column, Column]:
+    """The record as the second of three values in an array. What ends the array within the text ends it before the
+    second mark, and what is more than one value makes the array longer."""
+    mark = _mark()
+    struct = StructType.fromDDL(schema)
+    assert isinstance(struct, StructType)
+    values = ArrayType(StructType([*struct.fields, StructField(mark, BooleanType())]))
+    whole = F.concat(F.lit(f'{{"{_ALL}":[{{"{mark}":true}},'), text, F.lit(f',{{"{mark}":true}}]}}'))
+    raw = F.from_json(whole, StructType().add(_ALL, values).add(_CORRUPT, StringType()), options)
+    found = F.col(_RAW)[_ALL]
+    first, value, last = (F.get(found, F.lit(n)) for n in range(3))
+    return raw, (F.size(found) == 3) & first[mark] & last[mark] & value.isNotNull(), value
+
+
+def _csv(text: Column, schema: str, options: dict[str, str]) -> tuple[Column, Column, Column]:
+    """The record with one field more at its end, which is swallowed where a quote is not closed."""
+    delimiter = options.get("delimiter", ",")
+    quote = options.get("quote", '"')
+    options.setdefault("escape", quote)
+    mark = _mark(delimiter + quote)
+    whole = F.concat(text, F.lit(delimiter + mark))
+    delimiters = F.length(text) - F.length(F.replace(text, F.lit(delimiter), F.lit("")))
+    parsable = F.when(F.length(text) < _MOST_COLUMNS, whole).when(delimiters < _MOST_COLUMNS, whole)
+    raw = F.from_csv(parsable, f"{schema}, `{mark}` STRING, {_CORRUPT} STRING", options)
+    return raw, F.col(_RAW)[mark] == mark, F.col(_RAW)
+
+
+def _mark(special: str = "") -> str:
+    """A text that nobody can guess, without letters that are special."""
+    letters = sorted(set(string.ascii_lowercase) - set(special))
+    return "".join(secrets.choice(letters) for _ in range(_MARK_LENGTH))
