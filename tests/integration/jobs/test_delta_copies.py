@@ -9,9 +9,7 @@ import pytest
 from tests.support.delta import ToDelta
 
 APPEND = "SELECT string(key) AS k, string(value) AS v FROM input"
-MERGE = (
-    "SELECT string(key) AS k, string(value) AS v, topic, partition, offset, value IS NULL AS deleted FROM input"
-)
+MERGE = "SELECT string(key) AS k, string(value) AS v, topic, partition, offset, value IS NULL AS deleted FROM input"
 WAYS = pytest.mark.parametrize(
     ("sql", "target"), [(APPEND, ""), (MERGE, ", merge: {keys: [k]}")], ids=["append", "merge"]
 )
@@ -76,4 +74,3 @@ def test_a_commit_that_says_nothing_of_its_rows_is_not_taken_for_them(job: ToDel
     unknown = job.run(APPEND)
     assert unknown.condition == "EOS_DELTA_BATCH_UNKNOWN", unknown
     assert f"is no longer in the log. Here, it has offsets {job.topic}/0 0 to 1" in unknown.text
-
