@@ -16,16 +16,15 @@ from dataclasses import dataclass
 from typing import Any, Self
 from uuid import uuid4
 
-from py4j.protocol import Py4JError, Py4JJavaError
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from spark_eos.checkpoint import Checkpoint
 from spark_eos.errors import TableError, UnsupportedError
-from spark_eos.reasons import reason
 from spark_eos.storage.settings import HadoopSettings, of_session
 
-from .delta_errors import failed, java_text, named, two_queries
+from .delta_errors import of_write, two_queries
 from .delta_table import TXN_APP_ID, TXN_VERSION, Commit, Table, no_table, table_behind
 
 _QUERY = "sql.streaming.queryId"
@@ -37,6 +36,8 @@ _RECORDED = {
 }
 #: The key of the note in a commit's ``userMetadata``, and beside it that of what the session sets there.
 _NOTE, _THEIRS = "spark-eos", "userMetadata"
+#: Spark's line for a source that has had no offset.
+_NOTHING_YET = "-"
 #: Ranges that a message shows.
 _SHOWN = 4
 
@@ -56,15 +57,19 @@ class Note:
     @classmethod
     def of(cls, checkpoint: Checkpoint, batch: int, counts: Mapping[str, int]) -> Self:
         """By the offset log, which is the same whenever the micro-batch is run again."""
-        start, end = checkpoint.kafka_offsets(batch - 1) if batch else {}, checkpoint.kafka_offsets(batch)
-        known = json.dumps([start, end, checkpoint.topic_ids(batch)], sort_keys=True)
-        ranges = {
-            f"{topic}/{partition}": (start.get(topic, {}).get(partition, 0), offset)
-            for topic, partitions in sorted(end.items())
-            for partition, offset in sorted(partitions.items())
-            if start.get(topic, {}).get(partition) != offset
-        }
-        return cls(batch, hashlib.sha256(known.encode()).hexdigest(), ranges, counts, uuid4().hex)
+        end = logged(checkpoint, batch)
+        start = logged(checkpoint, batch - 1) if batch else [{} for _ in end]
+        known = [{name: found for name, found in source.items() if _tells(name)} for source in (*start, *end)]
+        ranges = {}
+        for number, (first, last) in enumerate(zip(start, end, strict=True)):
+            for topic in sorted(topic for topic in last if not topic.startswith("#")):
+                for partition, offset in sorted(last[topic].items()):
+                    before = int(first.get(topic, {}).get(partition, 0))
+                    place = f"{topic}/{partition}" + (f" (source {number + 1})" if number else "")
+                    if before != offset:
+                        ranges[place] = (before, int(offset))
+        known_text = json.dumps(known, sort_keys=True)
+        return cls(batch, hashlib.sha256(known_text.encode()).hexdigest(), ranges, counts, uuid4().hex)
 
     @classmethod
     def read(cls, text: object) -> Self | None:
@@ -74,7 +79,7 @@ class Note:
             ranges = {str(place): (int(first), int(end)) for place, (first, end) in raw["ranges"].items()}
             counts = {str(name): int(count) for name, count in raw["counts"].items()}
             return cls(int(raw["batch"]), str(raw["digest"]), ranges, counts, str(raw["attempt"]))
-        except (ValueError, TypeError, KeyError, AttributeError):
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
             return None
 
     def text(self, theirs: str | None) -> str:
@@ -115,10 +120,7 @@ class Batches:
         try:
             self._once(spark, batch, write, counts, check)
         except (PySparkException, Py4JError) as error:
-            found = named(error, self.path)
-            if found is None and isinstance(error, Py4JJavaError) and reason(error) is None:
-                found = failed(f"{java_text(error)}, table {self.path}")
-            raise found or error from error
+            raise of_write(error, self.path) or error from error
 
     def _once(
         self,
@@ -174,6 +176,23 @@ class Batches:
         if there.digest != note.digest:
             raise two_queries(f"micro-batch {note.batch} in the table {self.path} has {there}, and here it has {note}")
         return commit, there
+
+
+def logged(checkpoint: Checkpoint, batch: int) -> list[dict[str, Any]]:
+    """What each source of the query has in the offset log of a micro-batch: end offsets by topic and partition, and by
+    names with # at their head, what else it notes there. Raises CheckpointError."""
+    try:
+        found = [{} if line == _NOTHING_YET else json.loads(line) for line in checkpoint.sources(batch)]
+    except ValueError:
+        found = []
+    if not found or not all(isinstance(source, dict) for source in found):
+        raise checkpoint.damaged(f"offsets/{batch}", "it does not have the offsets of each source")
+    return found
+
+
+def _tells(name: str) -> bool:
+    """Whether this part of an offset log tells rows apart: offsets, and the ids of topics."""
+    return not name.startswith("#") or name == "#ids"
 
 
 def _query_of(spark: SparkSession) -> str:

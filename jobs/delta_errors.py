@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from py4j.java_gateway import is_instance_of
+from py4j.protocol import Py4JJavaError
 from pyspark import SparkContext
-from pyspark.errors import PySparkException
+from pyspark.errors import AnalysisException, PySparkException
 
 from spark_eos.errors import DataLossError, EosError, TableError
 from spark_eos.reasons import error_itself, reason
@@ -48,10 +49,19 @@ def named(error: BaseException, table: str = "") -> EosError | None:
     return next(filter(None, made), None)
 
 
-def java_text(error: BaseException) -> str:
-    """What the innermost Java exception of an error says, with the name of its class; else the error's own text."""
-    *_, last = _chain(error)
-    return f"{last.getClass().getSimpleName()}: {last.getMessage()}" if hasattr(last, "getClass") else str(last)
+def of_write(error: BaseException, table: str) -> EosError | None:
+    """The error for what a write to the table failed with; None where it is one of spark-eos, one of Spark about a row,
+    or the end of the JVM."""
+    found = named(error, table)
+    if found is not None or reason(error) is not None:
+        return found
+    where = f", table {table}"
+    if isinstance(error, AnalysisException):  # Spark has made no plan of it
+        return columns(_shortened(str(getattr(error, "_desc", error))) + where)
+    if isinstance(error, Py4JJavaError):
+        *_, last = _chain(error)
+        return failed(f"{last.getClass().getSimpleName()}: {_shortened(last.getMessage() or '')}{where}")
+    return None
 
 
 def _causes(error: BaseException) -> Iterator[tuple[str, str]]:
@@ -98,10 +108,13 @@ def _short(condition: str) -> str:
 def _made(condition: str, text: str, table: str) -> EosError | None:
     for conditions, make in _NAMED:
         if re.fullmatch(conditions, condition):
-            said = " ".join(_END.split(_CLASS.sub("", text, count=1), maxsplit=1)[0].split())
-            said = said[:_MOST_CHARACTERS].rstrip(".:")
+            said = _shortened(_CLASS.sub("", text, count=1))
             return make(f"{said} ({condition}{f', table {table}' if table and table not in said else ''})")
     return None
+
+
+def _shortened(text: str) -> str:
+    return " ".join(_END.split(text, maxsplit=1)[0].split())[:_MOST_CHARACTERS].rstrip(".:")
 
 
 def rows_changed(said: str) -> EosError:

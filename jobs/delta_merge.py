@@ -17,7 +17,7 @@ from spark_eos.errors import SchemaError, TableError, TopicError
 from spark_eos.storage.settings import HadoopSettings, of_session
 
 from .config import Rejected
-from .delta_batches import Batches, Note
+from .delta_batches import Batches, Note, logged
 from .delta_table import Commit, quoted
 
 #: Under which a query commits its merges. A new checkpoint is a new query, whose batches begin with 0 again.
@@ -179,17 +179,21 @@ class Merger:
         if batch == 0:
             return
         checkpoint = Checkpoint(self.checkpoint, HadoopSettings(of_session(spark)))
-        before, now = checkpoint.kafka_offsets(batch - 1), checkpoint.kafka_offsets(batch)
-        for topic in before.keys() & now.keys():
-            if len(before[topic]) < len(now[topic]):
-                raise TopicError(
-                    "EOS_DELTA_TOPIC_GREW",
-                    f"Topic {topic} has {len(now[topic])} partitions, no longer {len(before[topic])}: the rows of a "
-                    "key may be in two of them, and it is not known which is the last.",
-                    hint="Create a topic with as many partitions as needed, let the producers send every key's rows "
-                    "there anew, and merge them into a new table with a new checkpoint and 'source.startingOffsets' = "
-                    "earliest. In this table, everything before this micro-batch is merged.",
-                )
+        for before, now in zip(logged(checkpoint, batch - 1), logged(checkpoint, batch), strict=True):
+            for topic in before.keys() & now.keys():
+                if not topic.startswith("#") and len(before[topic]) < len(now[topic]):
+                    raise _grew(topic, len(before[topic]), len(now[topic]))
+
+
+def _grew(topic: str, before: int, now: int) -> TopicError:
+    return TopicError(
+        "EOS_DELTA_TOPIC_GREW",
+        f"Topic {topic} has {now} partitions, no longer {before}: the rows of a key may be in two of them, and it is "
+        "not known which is the last.",
+        hint="Create a topic with as many partitions as needed, let the producers send every key's rows there anew, "
+        "and merge them into a new table with a new checkpoint and 'source.startingOffsets' = earliest. In this table, "
+        "everything before this micro-batch is merged.",
+    )
 
 
 def counted(source: DataFrame) -> dict[str, int]:

@@ -2,60 +2,80 @@
 
 from __future__ import annotations
 
-import shutil
+from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
-from tests.support.delta import ToDelta
+from tests.support.delta import DeltaSpark, Failed, ToDelta, rows_of, session
 
 APPEND = "SELECT string(key) AS k, string(value) AS v FROM input"
-MERGE = "SELECT string(key) AS k, string(value) AS v, topic, partition, offset, value IS NULL AS deleted FROM input"
-WAYS = pytest.mark.parametrize(
-    ("sql", "target"), [(APPEND, ""), (MERGE, ", merge: {keys: [k]}")], ids=["append", "merge"]
-)
+WAYS = pytest.mark.parametrize("merged", [False, True], ids=["append", "merge"])
+FROM = "'topic' AS topic, 0 AS partition, 0L AS offset, false AS deleted"
 
 
-def as_copy(job: ToDelta, name: str) -> None:
-    """Let the job go on with its checkpoint as it is now, under another name."""
-    shutil.copytree(job.checkpoint, job.checkpoint.with_name(name))
-    job.checkpoint = job.checkpoint.with_name(name)
+def turn(path: str, checkpoint: str, batch: int, key: str, merged: bool) -> Failed | None:
+    """In the process: how a micro-batch of the one query with this key ends."""
+    from jobs.delta_merge import MergeConfig, Merger
+    from jobs.kafka_to_delta import Appender
+    from spark_eos.errors import EosError
+
+    spark = session()
+    spark.sparkContext.setLocalProperty("sql.streaming.queryId", "a query")
+    rows = spark.sql(f"SELECT '{key}' AS k" + (f", {FROM}" if merged else ""))
+    try:
+        if merged:
+            Merger(path, MergeConfig(("k",)), checkpoint).merge(rows, batch)
+        else:
+            Appender(path, checkpoint).append(rows, batch)
+    except EosError as error:
+        return Failed(error.condition, str(error))
+    return None
 
 
-@pytest.mark.chaos
+@dataclass
+class Copies:
+    """A table, and checkpoints of one query, each with its own offset log."""
+
+    delta: DeltaSpark
+    folder: Path
+    merged: bool
+
+    def turn(self, name: str, batch: int, end: int, key: str, topic_id: str = "id") -> Failed | None:
+        """A micro-batch of the query with this checkpoint, up to this offset."""
+        offsets = self.folder / name / "offsets"
+        offsets.mkdir(parents=True, exist_ok=True)
+        (offsets / str(batch)).write_text(f'v1\n{{}}\n{{"#ids":{{"topic":"{topic_id}"}},"topic":{{"0":{end}}}}}')
+        return self.delta(turn, str(self.folder / "table"), str(self.folder / name), batch, key, self.merged)
+
+    def keys(self) -> list[str]:
+        return [key for (key,) in rows_of(self.folder / "table")]
+
+
 @WAYS
-def test_a_copy_that_goes_on_over_other_rows_is_refused(job: ToDelta, write, sql: str, target: str):
-    """Both take the next number, the second one over more rows; neither before nor after a restart is it skipped."""
-    write(job.topic, "1", key="a")
-    assert job.run(sql, target=target) is None
-    first = job.checkpoint
-    as_copy(job, "copy")
-    write(job.topic, "2", key="b")
-    assert job.run(sql, target=target) is None  # the copy
-    job.checkpoint = first
-    write(job.topic, "3", key="c")
-    for _ in range(2):
-        refused = job.run(sql, target=target)
-        assert refused.condition == "EOS_DELTA_TWO_QUERIES", refused
-        assert f"{job.topic}/0 1 to 2, and here it has offsets {job.topic}/0 1 to 3" in refused.text
-    job.checkpoint = first.with_name("copy")
-    assert job.run(sql, target=target) is None
-    assert job.rows() == [("a", "1"), ("b", "2"), ("c", "3")]
-
-
-@pytest.mark.chaos
-@WAYS
-def test_copies_over_the_same_rows_go_on_side_by_side(job: ToDelta, write, sql: str, target: str):
-    """What one has written, the other one skips, as it does after a crash of its own."""
-    write(job.topic, "1", key="a")
-    assert job.run(sql, target=target) is None
-    first = job.checkpoint
-    as_copy(job, "copy")
-    for n in range(2):
-        write(job.topic, "2", key=f"b{n}")
-        for checkpoint in (first, first.with_name("copy")):
-            job.checkpoint = checkpoint
-            assert job.run(sql, target=target) is None
-    assert job.rows() == [("a", "1"), ("b0", "2"), ("b1", "2")]
+def test_a_copy_that_goes_on_over_other_rows_is_refused(delta, tmp_path: Path, merged: bool):
+    """Over more rows, over fewer, over those of a topic of the same name, and when it is micro-batches behind: however
+    often it is tried. Over the same rows, each skips what the other has written."""
+    delta.sql(f"CREATE TABLE delta.`{tmp_path / 'table'}` (k STRING) USING delta")
+    copies = Copies(delta, tmp_path, merged)
+    for name in ("first", "copy"):
+        assert copies.turn(name, 0, 1, "a") is None
+    assert copies.turn("copy", 1, 3, "b") is None
+    for end, topic_id in ((4, "id"), (2, "id"), (3, "another"), (4, "id")):
+        refused = copies.turn("first", 1, end, "not b", topic_id)
+        assert refused is not None and refused.condition == "EOS_DELTA_TWO_QUERIES", refused
+        assert f"micro-batch 1 in the table {tmp_path / 'table'} has offsets topic/0 1 to 3, and here" in refused.text
+    assert copies.turn("first", 1, 3, "b") is None
+    assert copies.turn("first", 2, 4, "c") is None
+    assert copies.turn("first", 3, 5, "d") is None
+    behind = copies.turn("copy", 2, 4, "c")
+    assert behind is not None and behind.condition == "EOS_DELTA_TWO_QUERIES"
+    assert "has micro-batch 3, and this job is at 2: offsets topic/0 3 to 4" in behind.text
+    assert copies.turn("copy", 4, 8, "not there") is None
+    (tmp_path / "copy" / "offsets" / "5").write_text('v1\n{}\n{"topic":{"0":9}}')
+    skipped = copies.turn("copy", 6, 9, "e")
+    assert skipped is not None and skipped.condition == "EOS_DELTA_TABLE_BEHIND"
+    assert copies.keys() == ["a", "b", "c", "d", "not there"]
 
 
 @pytest.mark.chaos
