@@ -25,6 +25,8 @@ APPLICATION = "spark-eos merge {}"
 
 #: Columns that say where a row is from, and whether it deletes its key. They are not written to the table.
 CONTROL_COLUMNS = {"topic": StringType(), "partition": IntegerType(), "offset": LongType(), "deleted": BooleanType()}
+#: Of a column's metadata: the type by which it was declared, if that is CHAR or VARCHAR.
+_STORED_AS = "__CHAR_VARCHAR_TYPE_STRING"
 _PLACE = ("topic", "partition", "offset")
 #: Columns beside the user's own.
 ROWS, _LAST_TWO, _ONE, _OTHER = "__eos_rows", "__eos_last_two", "__eos_one", "__eos_other"
@@ -37,6 +39,10 @@ class MergeConfig:
     keys: tuple[str, ...]
 
     def __post_init__(self) -> None:
+        if not self.keys:
+            raise Rejected("WRONG_VALUE", "is empty.", "Name the columns by which rows are merged.", ["keys"])
+        if len({key.lower() for key in self.keys}) < len(self.keys):
+            raise Rejected("WRONG_VALUE", "names a column twice.", "Name it once.", ["keys"])
         wrong = [key for key in self.keys if key.lower() in CONTROL_COLUMNS]
         if wrong:
             raise Rejected(
@@ -64,6 +70,26 @@ def table_columns(rows: DataFrame, merge: MergeConfig) -> StructType:
             hint=f"It has: {', '.join(fields)}.",
         )
     return StructType([field for name, field in fields.items() if name not in CONTROL_COLUMNS])
+
+
+def check_keys(merge: MergeConfig, rows: StructType, table: StructType) -> None:
+    """The table finds a key where its rows have it: what it stores is equal to what was written, and to nothing else.
+
+    Raises SchemaError (EOS_DELTA_MERGE_COLUMNS).
+    """
+    there = {field.name.lower(): field for field in table}
+    for key in merge.keys:
+        column = there[key.lower()]
+        stored = str(column.metadata.get(_STORED_AS, "")) or column.dataType.simpleString()
+        here = rows[key].dataType.simpleString()
+        if stored.startswith("char(") or column.dataType.simpleString() != here:
+            raise SchemaError(
+                "EOS_DELTA_MERGE_COLUMNS",
+                f"Column '{key}' of 'target.merge.keys' is {stored} in the table and {here} here: a key that "
+                "is written would not be found again, or another one would be.",
+                hint="Merge into a table whose column has the type that it has in the result of 'transform'. CHAR adds "
+                "blanks, and a collation takes different texts as equal.",
+            )
 
 
 def last_rows(rows: DataFrame, keys: Sequence[str]) -> DataFrame:

@@ -245,6 +245,18 @@ def create(table: Table, schema: StructType, partitions: Sequence[str], properti
     builder.execute()
 
 
+def check_names(rows: StructType) -> None:
+    """No two columns have one name, in which Delta does not tell capital letters apart. Raises TableError."""
+    names = [field.name.lower() for field in rows]
+    twice = [field.name for field in rows if names.count(field.name.lower()) > 1]
+    if twice:
+        raise TableError(
+            "EOS_DELTA_COLUMNS",
+            f"The result of 'transform' has more than one column of a name: {', '.join(twice)}.",
+            hint="Name them differently there: a table does not tell capital letters apart in names.",
+        )
+
+
 def fit(table: Table, schema: StructType, *, evolve: bool) -> None:
     """The table has exactly these columns. With ``evolve``, it is given those that it lacks, and may have others.
 

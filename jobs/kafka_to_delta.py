@@ -37,10 +37,11 @@ from .cluster import JobCluster
 from .config import Rejected
 from .delta_batches import Batches
 from .delta_errors import named
-from .delta_merge import APPLICATION, MergeConfig, Merger, table_columns
+from .delta_merge import APPLICATION, MergeConfig, Merger, check_keys, table_columns
 from .delta_table import (
     Table,
     check_batches,
+    check_names,
     check_session,
     check_settings,
     create,
@@ -167,11 +168,14 @@ def table_rows(source: DataFrame, config: KafkaToDeltaConfig) -> DataFrame:
 
 def prepare(table: Table, rows: DataFrame, target: TableTargetConfig) -> None:
     """Create the table where there is none; else see whether it fits these rows. Raises TableError, SchemaError."""
+    check_names(rows.schema)
     columns = nullable(table_columns(rows, target.merge) if target.merge else rows.schema)
     if not table.exists():
         create(table, columns, target.partition_by, target.properties)
     table.check_remembers()
     fit(table, columns, evolve=target.schema_changes == "evolve")
+    if target.merge:
+        check_keys(target.merge, rows.schema, table.schema())
 
 
 def writer(rows: DataFrame, config: KafkaToDeltaConfig) -> DataStreamWriter:
