@@ -156,11 +156,11 @@ def killed_at(point: str, config: Path, folder: Path) -> None:
         job.wait()
 
 
-#: What a job may say in good order; the last is of the JVM.
+#: What a job may say in good order.
 LINES = re.compile(
     r"\S+ → (appended to|merged by k into) \S+; no group; .+|(rows|changes) of \S+ → \S+; .+"
     r"|starting Spark .+|Spark is up after .+|batch \d+: .+|idle: .+|done: .+"
-    r"|stopping: SIGTERM; .+|stopped by SIGTERM: .+|WARNING: Using incubator modules: jdk.incubator.vector"
+    r"|stopping: SIGTERM; .+|stopped by SIGTERM: .+"
 )
 
 
