@@ -23,6 +23,7 @@ from confluent_kafka import Message, Producer
 from deltalake import DeltaTable
 
 from jobs._demo import processes
+from jobs.delta_table import PACKAGE
 from jobs.local_checkpoint import LOCK
 from tests.support.delta import ToDelta, ToKafka, history, rows_of, settings
 from tests.support.recorder import judged, of_topics
@@ -160,7 +161,7 @@ def killed_at(point: str, config: Path, folder: Path) -> None:
 LINES = re.compile(
     r"\S+ → (appended to|merged by k into) \S+; no group; .+|(rows|changes) of \S+ → \S+; .+"
     r"|starting Spark .+|Spark is up after .+|batch \d+: .+|idle: .+|done: .+"
-    r"|stopping: SIGTERM; .+|stopped by SIGTERM: .+"
+    r"|stopping: SIGTERM; .+|stopped by SIGTERM: .+|Spark downloads spark.jars.packages, once: it keeps them in \S+"
 )
 
 
@@ -307,3 +308,29 @@ def test_a_signal_stops_both_jobs_and_leaves_nothing_open(there: ToDelta, back: 
         assert strange(log) == [] and "stopped by SIGTERM" in log.read_text()
     assert view.open_transactions("") == set()
     assert everything(view.rows(back.topic)) == everything(view.rows(there.topic))
+
+
+def test_a_package_is_fetched_in_silence_and_its_failure_is_told(there: ToDelta, view, tmp_path):
+    """As the docs have it: the first start fetches Delta's jar, the second one has it, and neither says more than a
+    line about it. Of a package that there is not, Ivy's whole report is seen, and the job's last words come after it."""
+    producer = Producer({"bootstrap.servers": view.bootstrap_servers})
+    producer.produce(there.topic, "v", "k", partition=0)
+    assert producer.flush(30) == 0
+    packages = {name: value for name, value in settings().items() if name != "spark.jars"}
+    packages |= {"spark.jars.packages": PACKAGE, "spark.jars.ivy": str(tmp_path / "ivy")}
+    log = tmp_path / "kafka_to_delta.log"
+    for _ in range(2):
+        drained("kafka_to_delta", there.config("SELECT string(key) AS k FROM input", more=conf(packages)), tmp_path)
+    assert strange(log) == [] and rows_of(there.table) == [("k",)]
+    assert log.read_text().count("Spark downloads") <= 1
+    log.unlink()
+    packages["spark.jars.packages"] = PACKAGE.replace(":4.4.0", ":0.0.0")
+    with started("kafka_to_delta", there.config(more=conf(packages)), tmp_path) as job:
+        assert job.wait(SECONDS) == 1
+    said = log.read_text()
+    assert ":: problems summary ::" in said and "not found" in said
+    assert said.rindex("unresolved dependency") < said.rindex("failed: ")
+
+
+def conf(settings: dict[str, str]) -> str:
+    return f"spark: {json.dumps(settings)}"
