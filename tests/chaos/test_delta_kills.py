@@ -173,8 +173,8 @@ def everything(rows) -> list[tuple]:
     return sorted(((r.partition, r.key, r.value, r.timestamp, r.headers) for r in rows), key=repr)
 
 
-def spark() -> str:
-    return f"spark: {json.dumps(settings())}"
+def spark(conf: dict[str, str] | None = None) -> str:
+    return f"spark: {json.dumps(conf or settings())}"
 
 
 @pytest.mark.parametrize(
@@ -312,7 +312,7 @@ def test_a_signal_stops_both_jobs_and_leaves_nothing_open(there: ToDelta, back: 
 
 def test_a_package_is_fetched_in_silence_and_its_failure_is_told(there: ToDelta, view, tmp_path):
     """As the docs have it: the first start fetches Delta's jar, the second one has it, and neither says more than a
-    line about it. Of a package that there is not, Ivy's whole report is seen, and the job's last words come after it."""
+    line about it. Of a package that there is not, Ivy's whole report is seen, then the job's last words."""
     producer = Producer({"bootstrap.servers": view.bootstrap_servers})
     producer.produce(there.topic, "v", "k", partition=0)
     assert producer.flush(30) == 0
@@ -320,17 +320,13 @@ def test_a_package_is_fetched_in_silence_and_its_failure_is_told(there: ToDelta,
     packages |= {"spark.jars.packages": PACKAGE, "spark.jars.ivy": str(tmp_path / "ivy")}
     log = tmp_path / "kafka_to_delta.log"
     for _ in range(2):
-        drained("kafka_to_delta", there.config("SELECT string(key) AS k FROM input", more=conf(packages)), tmp_path)
+        drained("kafka_to_delta", there.config("SELECT string(key) AS k FROM input", more=spark(packages)), tmp_path)
     assert strange(log) == [] and rows_of(there.table) == [("k",)]
     assert log.read_text().count("Spark downloads") <= 1
     log.unlink()
     packages["spark.jars.packages"] = PACKAGE.replace(":4.4.0", ":0.0.0")
-    with started("kafka_to_delta", there.config(more=conf(packages)), tmp_path) as job:
+    with started("kafka_to_delta", there.config(more=spark(packages)), tmp_path) as job:
         assert job.wait(SECONDS) == 1
     said = log.read_text()
     assert ":: problems summary ::" in said and "not found" in said
     assert said.rindex("unresolved dependency") < said.rindex("failed: ")
-
-
-def conf(settings: dict[str, str]) -> str:
-    return f"spark: {json.dumps(settings)}"
