@@ -27,6 +27,8 @@ APPLICATION = "spark-eos merge {}"
 CONTROL_COLUMNS = {"topic": StringType(), "partition": IntegerType(), "offset": LongType(), "deleted": BooleanType()}
 #: Of a column's metadata: the type by which it was declared, if that is CHAR or VARCHAR.
 _STORED_AS = "__CHAR_VARCHAR_TYPE_STRING"
+#: What Delta counts of a merge.
+_METRICS = ("numSourceRows", "numTargetRowsInserted", "numTargetRowsUpdated", "numTargetRowsDeleted")
 _PLACE = ("topic", "partition", "offset")
 #: Columns beside the user's own.
 ROWS, _LAST_TWO, _ONE, _OTHER = "__eos_rows", "__eos_last_two", "__eos_one", "__eos_other"
@@ -249,12 +251,17 @@ class Proof:
         then the keys are looked for in the table; fewer than there are is an error at once.
         """
         keys, deletes = note.counts["keys"], note.counts["deletes"]
-        seen, deleted = commit.metric("numSourceRows"), commit.metric("numTargetRowsDeleted")
-        written = commit.metric("numTargetRowsInserted") + commit.metric("numTargetRowsUpdated")
-        if (seen, written) == (keys, keys - deletes) and deleted <= deletes:
-            return
-        said = f"Delta has merged {seen:,} keys, inserted or updated {written:,} rows and deleted {deleted:,}"
-        if seen >= keys and written >= keys - deletes:
+        found = [commit.metric(name) for name in _METRICS]
+        numbers = [number for number in found if number is not None]
+        fewer, said = False, ""
+        if len(numbers) == len(found):
+            seen, inserted, updated, deleted = numbers
+            written = inserted + updated
+            if (seen, written) == (keys, keys - deletes) and deleted <= deletes:
+                return
+            fewer = seen < keys or written < keys - deletes
+            said = f"Delta has merged {seen:,} keys, inserted or updated {written:,} rows and deleted {deleted:,}"
+        if not fewer:
             missing, more, left = self._looked_for(commit.version)
             if not (missing or left or (more and not again)):
                 return

@@ -98,9 +98,10 @@ class Commit:
     def user_metadata(self) -> str | None:
         return self.info.get("userMetadata")
 
-    def metric(self, name: str) -> int:
-        """A number of the operation's metrics. Raises KeyError."""
-        return int(self.info["operationMetrics"][name])
+    def metric(self, name: str) -> int | None:
+        """A number of the operation's metrics; None where Delta has not written it."""
+        found = (self.info.get("operationMetrics") or {}).get(name)
+        return None if found is None else int(found)
 
 
 class State:

@@ -34,7 +34,7 @@ from spark_eos.options.parse import sink_options
 
 from .cluster import JobCluster
 from .config import Rejected
-from .delta_changes import CHANGE_COLUMNS, Changes, of_changes
+from .delta_changes import CHANGE_COLUMNS, Changes, check_columns, of_changes
 from .delta_errors import named
 from .delta_table import Table, check_session, check_settings, no_table, with_delta
 from .job import JobCommand, Plan, until_it_ends
@@ -173,6 +173,7 @@ def write(rows: DataFrame, config: DeltaToKafkaConfig) -> StreamingQuery:
     if config.source.changes:
         changes = Changes(config.source.path, config.checkpoint, config.sink.tasks, sink_settings(config))
         ready = transformed(rows, config.transform, CHANGE_COLUMNS)
+        check_columns(ready)
         writer = counted(ready).writeStream.foreachBatch(changes.write)
     else:
         ready = transformed(rows, config.transform)
