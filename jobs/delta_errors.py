@@ -55,6 +55,10 @@ def of_write(error: BaseException, table: str) -> EosError | None:
     found = named(error, table)
     if found is not None or reason(error) is not None:
         return found
+    for _, said in _causes(error):  # of a row, by what the job's plan raises for it
+        ours = reason(RuntimeError(said))
+        if ours is not None:
+            return TableError(ours.condition, ours.message, hint=ours.hint)
     where = f", table {table}"
     if isinstance(error, AnalysisException):  # Spark has made no plan of it
         return columns(_shortened(str(getattr(error, "_desc", error))) + where)

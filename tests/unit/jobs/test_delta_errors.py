@@ -65,7 +65,12 @@ def test_what_delta_says_has_a_name(text: str, condition: str) -> None:
 @given(st.from_regex(r"DELTA_[A-Z0-9]+(_[A-Z0-9]+){0,4}(\.[A-Z_]+)?", fullmatch=True), st.text())
 def test_whatever_delta_says_is_no_exception_by_itself(condition: str, text: str) -> None:
     """Also what it says first in its next version: with its own name for it, the table, and something to do."""
-    error = named(Exception(f"An error occurred while calling o557.execute.\n: x.Y: [{condition}] {text}"), "/a table")
+    error = named(
+        Exception(
+            f"An error occurred while calling o557.execute.\n: org.apache.spark.SparkException: [{condition}] {text}"
+        ),
+        "/a table",
+    )
     assert error is not None and error.hint and "\n" not in str(error).rstrip()
     assert f"({condition.partition('.')[0]}, table /a table)" in error.message or "/a table" in text
 
