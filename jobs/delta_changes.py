@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming import DataStreamReader
+from pyspark.sql.types import LongType, StringType
 
 import spark_eos
 from spark_eos.checkpoint import Checkpoint
-from spark_eos.errors import TableError
+from spark_eos.errors import SchemaError, TableError
 from spark_eos.storage.settings import HadoopSettings, of_session
 
 VERSION, KIND = "_commit_version", "_change_type"
@@ -52,7 +53,7 @@ class Changes:
     def write(self, rows: DataFrame, batch: int) -> None:
         """The function of foreachBatch: a key's changes are in one task, which writes them in their order."""
         self._check_whole(rows.sparkSession, batch)
-        ordered = rows.repartition(self.tasks, "key").sortWithinPartitions(VERSION, _rank())
+        ordered = rows.repartition(self.tasks, "key").sortWithinPartitions(_version(), _rank())
         writer = spark_eos.batch_writer(_with_headers(ordered), batch, sink=_SINK)
         writer.options(**self.settings).save()
 
@@ -82,8 +83,36 @@ def _changes_data(action: object) -> bool:
     return isinstance(action, dict) and action.get("dataChange") is True
 
 
+def check_columns(rows: DataFrame) -> None:
+    """The columns that order changes are of the types that Delta gives them: as texts, version 10 would come before 9.
+
+    Raises SchemaError.
+    """
+    for name, kind in ((VERSION, LongType()), (KIND, StringType())):
+        if rows.schema[name].dataType != kind:
+            raise SchemaError(
+                "EOS_DELTA_CHANGE_COLUMNS",
+                f"The result of 'transform' has changes, but its column '{name}' is of type "
+                f"{rows.schema[name].dataType.simpleString()}, by which they cannot be put into order.",
+                hint=f"Select {VERSION} and {KIND} as they are in 'input'.",
+            )
+
+
+def _version() -> Column:
+    return F.coalesce(F.col(VERSION), _not_ordered().cast("bigint"))
+
+
+def _not_ordered() -> Column:
+    words = (
+        F.lit("[EOS_DELTA_NULL_ORDER] A change to be written does not say its version and its kind: version "),
+        *(F.coalesce(F.col(VERSION).cast("string"), F.lit("NULL")), F.lit(", kind "), F.coalesce(KIND, F.lit("NULL"))),
+        F.lit(f". Hint: Select {VERSION} and {KIND} in 'transform' as they are in 'input'."),
+    )
+    return F.raise_error(F.concat(*words))
+
+
 def _rank() -> Column:
-    rank = F.lit(len(_ORDER))
+    rank = _not_ordered().cast("int")
     for place, kind in enumerate(_ORDER):
         rank = F.when(F.col(KIND) == kind, F.lit(place)).otherwise(rank)
     return rank

@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from typing import Any
 
-from pyspark.errors import PySparkException
+from py4j.java_gateway import is_instance_of
+from py4j.protocol import Py4JJavaError
+from pyspark import SparkContext
+from pyspark.errors import AnalysisException, PySparkException
 
 from spark_eos.errors import DataLossError, EosError, TableError
 from spark_eos.reasons import error_itself, reason
 
-_CLASS = re.compile(r"\[((?:DIFFERENT_)?DELTA_[A-Z_]+|FAILED_READ_FILE\.FILE_NOT_EXIST)[\].A-Z_]*\s*")
+#: Spark's own names for rows that a table does not take.
+_SPARKS = "EXCEED_LIMIT_LENGTH|CAST_OVERFLOW_IN_TABLE_INSERT|NOT_NULL_ASSERT_VIOLATION"
+_CLASS = re.compile(rf"\[((?:DIFFERENT_)?DELTA_[A-Z0-9_]+|FAILED_READ_FILE\.FILE_NOT_EXIST|{_SPARKS})[\].A-Z0-9_]*\s*")
 #: What Delta says ends here: a blank line, the stack of the JVM, Spark's state.
 _END = re.compile(r"\n\s*\n|\n\s+at |\s*SQLSTATE: ")
 _MOST_CHARACTERS = 400
-#: Classes of Delta's Python package, by which it replaces those of the JVM. They have no condition.
+#: Exceptions of Java may name each other as causes.
+_MOST_CAUSES = 50
+#: Exceptions of Delta that may have no condition, by the names of their classes, in Java and in its Python package.
 _CLASSES = {
     "ConcurrentAppendException": "DELTA_CONCURRENT_APPEND",
     "ConcurrentDeleteDeleteException": "DELTA_CONCURRENT_DELETE_DELETE",
@@ -26,43 +34,91 @@ _CLASSES = {
 }
 
 
-def named(error: BaseException) -> EosError | None:
-    """The error for what Delta says; None for errors that are not Delta's, or have no name here.
+def named(error: BaseException, table: str = "") -> EosError | None:
+    """The error for what Delta says; None for errors that are not Delta's. ``table``: the path of the job's table.
 
     Known by the condition of a cause, or by its class in Java; by its text where only that has come through, as from
     the Python of a foreachBatch.
     """
     if isinstance(error, EosError) or reason(error) is not None:
         return None
-    for cause in _causes(error):
-        made = _made(_condition(cause) or "", str(getattr(cause, "_desc", cause)))
-        if made is not None:
-            return made
     text = error_itself(str(error))
-    found = _CLASS.match(text)
-    return _made(found[1], text[found.end() :]) if found is not None else None
+    at_its_head = _CLASS.match(text)
+    found = [*_causes(error), *([(at_its_head[1], text[at_its_head.end() :])] if at_its_head else [])]
+    made = (_made(condition, said, table) for condition, said in found)
+    return next(filter(None, made), None)
 
 
-def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    while error is not None:
-        yield error
-        error = getattr(error, "_cause", None) or error.__cause__
+def of_write(error: BaseException, table: str) -> EosError | None:
+    """The error for what a write to the table failed with; None where it is one of spark-eos, one of Spark about a row,
+    or the end of the JVM."""
+    found = named(error, table)
+    if found is not None or reason(error) is not None:
+        return found
+    for _, said in _causes(error):  # of a row, by what the job's plan raises for it
+        ours = reason(RuntimeError(said))
+        if ours is not None:
+            return TableError(ours.condition, ours.message, hint=ours.hint)
+    where = f", table {table}"
+    if isinstance(error, AnalysisException):  # Spark has made no plan of it
+        return columns(_shortened(str(getattr(error, "_desc", error))) + where)
+    if isinstance(error, Py4JJavaError):
+        *_, last = _chain(error)
+        return failed(f"{last.getClass().getSimpleName()}: {_shortened(last.getMessage() or '')}{where}")
+    return None
+
+
+def _causes(error: BaseException) -> Iterator[tuple[str, str]]:
+    """Condition and text of the error and its causes, in Python and in Java."""
+    for cause in _chain(error):
+        if isinstance(cause, BaseException):
+            yield _condition(cause) or "", str(getattr(cause, "_desc", cause))
+        else:
+            name = cause.getClass().getSimpleName()
+            condition = cause.getCondition() if _is_sparks(cause) else None
+            yield _short(_CLASSES.get(name) or condition or ""), cause.getMessage() or ""
+
+
+def _chain(error: BaseException) -> Iterator[Any]:
+    """The error and its causes: exceptions of Python, then those of Java that they stand for."""
+    each: BaseException | None = error
+    java: Any = None
+    while each is not None:
+        yield each
+        java = java or getattr(each, "java_exception", None)
+        each = getattr(each, "_cause", None) or each.__cause__
+    seen = 0
+    while java is not None and seen < _MOST_CAUSES:
+        yield java
+        java, seen = java.getCause(), seen + 1
+
+
+def _is_sparks(java: Any) -> bool:  # noqa: ANN401  # Py4J's view of the JVM
+    gateway = SparkContext._gateway  # noqa: SLF001  # nothing public leads there
+    return gateway is not None and is_instance_of(gateway, java, "org.apache.spark.SparkThrowable")
 
 
 def _condition(error: BaseException) -> str | None:
     """Of an exception of the JVM: Delta's or Spark's name for it, without what follows a dot; or that of its class."""
     if type(error).__module__.startswith("delta.exceptions"):
         return _CLASSES.get(type(error).__name__)
-    condition: str | None = error.getCondition() if isinstance(error, PySparkException) else None
-    return condition if not condition or condition.startswith("FAILED_READ_FILE") else condition.partition(".")[0]
+    return _short((error.getCondition() if isinstance(error, PySparkException) else None) or "")
 
 
-def _made(condition: str, text: str) -> EosError | None:
+def _short(condition: str) -> str:
+    return condition if condition.startswith("FAILED_READ_FILE") else condition.partition(".")[0]
+
+
+def _made(condition: str, text: str, table: str) -> EosError | None:
     for conditions, make in _NAMED:
         if re.fullmatch(conditions, condition):
-            said = " ".join(_END.split(_CLASS.sub("", text, count=1), maxsplit=1)[0].split())
-            return make(said[:_MOST_CHARACTERS].rstrip(".:"))
+            said = _shortened(_CLASS.sub("", text, count=1))
+            return make(f"{said} ({condition}{f', table {table}' if table and table not in said else ''})")
     return None
+
+
+def _shortened(text: str) -> str:
+    return " ".join(_END.split(text, maxsplit=1)[0].split())[:_MOST_CHARACTERS].rstrip(".:")
 
 
 def rows_changed(said: str) -> EosError:
@@ -152,11 +208,58 @@ def conflict(said: str) -> EosError:
 def columns(said: str) -> EosError:
     return TableError(
         "EOS_DELTA_COLUMNS",
-        f"The columns of the table no longer match the rows: {said}.",
-        hint="The table was changed while the query was running. Start the job again: it says what differs.",
+        f"The columns of the rows do not fit the table: {said}.",
+        hint="Change 'transform' or the table. If the table was changed while the query was running, start the job "
+        "again: it says what differs.",
     )
 
 
+def constraint(said: str) -> EosError:
+    return TableError(
+        "EOS_DELTA_CONSTRAINT",
+        f"A micro-batch breaks a rule of the table: {said}.",
+        hint="Nothing of the micro-batch is in the table. Leave such rows out in 'transform' or change them there; or "
+        "change the table (ALTER TABLE … DROP CONSTRAINT, … ALTER COLUMN, … SET TBLPROPERTIES). Then start the job "
+        "again.",
+    )
+
+
+def too_new(said: str) -> EosError:
+    return TableError(
+        "EOS_DELTA_TOO_NEW",
+        f"The table needs what this version of Delta does not have: {said}.",
+        hint="Use a newer version of Delta's jar for this Spark, or DROP the table's FEATURE (ALTER TABLE … DROP "
+        "FEATURE).",
+    )
+
+
+def no_such_table(said: str) -> EosError:
+    return TableError(
+        "EOS_DELTA_NO_TABLE",
+        f"There is no Delta table: {said}.",
+        hint="Correct the path, or create the table. If it was there before, restore it: a job that finds another one "
+        "in its place stops.",
+    )
+
+
+def log_damaged(said: str) -> EosError:
+    return TableError(
+        "EOS_DELTA_LOG_DAMAGED",
+        f"The log of the table cannot be read: {said}.",
+        hint="Files of _delta_log are missing or damaged. Restore them from a backup, and start the job again.",
+    )
+
+
+def failed(said: str) -> EosError:
+    return TableError(
+        "EOS_DELTA_FAILED",
+        f"The table could not be read or written: {said}.",
+        hint="Remove the cause, and start the job again: it sees by the table's log whether the micro-batch is in the "
+        "table. --verbose shows all that Delta says.",
+    )
+
+
+#: The first that fits a condition names it.
 _NAMED: tuple[tuple[str, Callable[[str], EosError]], ...] = (
     ("DELTA_SOURCE_IGNORE_DELETE|DELTA_SOURCE_TABLE_IGNORE_CHANGES", rows_changed),
     (r"FAILED_READ_FILE\.FILE_NOT_EXIST|DELTA_FILE_NOT_FOUND", files_gone),
@@ -172,8 +275,39 @@ _NAMED: tuple[tuple[str, Callable[[str], EosError]], ...] = (
     ),
     ("DIFFERENT_DELTA_TABLE_READ_BY_STREAMING_SOURCE", other_table),
     ("DELTA_VERSION_NOT_FOUND", no_version),
-    ("DELTA_MISSING_CHANGE_DATA", no_change_feed),
+    ("DELTA_MISSING_CHANGE_DATA|DELTA_CHANGE_TABLE_FEED_DISABLED", no_change_feed),
     ("DELTA_CONCURRENT_TRANSACTION", two_queries),
-    ("DELTA_CONCURRENT_.*|DELTA_METADATA_CHANGED|DELTA_PROTOCOL_CHANGED", conflict),
-    ("DELTA_FAILED_TO_MERGE_FIELDS|DELTA_METADATA_MISMATCH|DELTA_MERGE_.*", columns),
+    (
+        "DELTA_CONCURRENT_.*|DELTA_METADATA_CHANGED|DELTA_PROTOCOL_CHANGED|DELTA_MAX_COMMIT_RETRIES_EXCEEDED"
+        "|DELTA_COMMAND_INVARIANT_VIOLATION|DELTA_MERGE_MATERIALIZE_SOURCE_FAILED_REPEATEDLY",
+        conflict,
+    ),
+    (
+        "DELTA_VIOLATE_.*|DELTA_NOT_NULL_CONSTRAINT_VIOLATED|DELTA_EXCEED_CHAR_VARCHAR_LIMIT"
+        f"|DELTA_CAST_OVERFLOW_IN_TABLE_WRITE|DELTA_CANNOT_MODIFY_APPEND_ONLY|{_SPARKS}",
+        constraint,
+    ),
+    (
+        "DELTA_INVALID_PROTOCOL_VERSION|DELTA_UNSUPPORTED_FEATURES_.*|DELTA_FEATURES_PROTOCOL_METADATA_MISMATCH"
+        "|DELTA_UNRECOGNIZED_INVARIANT|DELTA_.*CATALOG_MANAGED.*|DELTA_UNSUPPORTED_WRITES_.*",
+        too_new,
+    ),
+    (
+        "DELTA_(MISSING_DELTA_TABLE|NOT_A_DELTA_TABLE|PATH_DOES_NOT_EXIST|TABLE_NOT_FOUND|NO_RELATION_TABLE"
+        "|SCHEMA_NOT_SET|ONLY_OPERATION|TABLE_ONLY_OPERATION|FILE_OR_DIR_NOT_FOUND|EMPTY_DIRECTORY"
+        "|CREATE_TABLE_WITH_NON_EMPTY_LOCATION|READ_TABLE_WITHOUT_COLUMNS)",
+        no_such_table,
+    ),
+    (
+        "DELTA_(STATE_RECOVER_ERROR|MISSING_PART_FILES|TXN_LOG_FAILED_INTEGRITY|NO_COMMITS_FOUND|METADATA_ABSENT"
+        "|CHECKPOINT_SNAPSHOT_MISMATCH|DUPLICATE_ACTIONS_FOUND|UNRECOGNIZED_.*|INVALID_COMMITTED_VERSION"
+        "|DELETION_VECTOR_.*|NO_RECREATABLE_HISTORY_FOUND|MISSING_COMMIT_.*)",
+        log_damaged,
+    ),
+    (
+        "DELTA_.*(COLUMN|SCHEMA|FIELD|DATA_?TYPE|MERGE_).*|DELTA_METADATA_MISMATCH|DELTA_.*TYPE_CHANGE.*"
+        "|DELTA_.*PARTITION.*",
+        columns,
+    ),
+    ("DELTA_.*", failed),
 )

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import or_
 
 from delta.tables import DeltaTable
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -12,18 +13,25 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, IntegerType, LongType, StringType, StructType
 
 from spark_eos.checkpoint import Checkpoint
-from spark_eos.errors import SchemaError, TopicError, UnsupportedError
+from spark_eos.errors import SchemaError, TableError, TopicError
 from spark_eos.storage.settings import HadoopSettings, of_session
 
 from .config import Rejected
-from .delta_table import TXN_APP_ID, TXN_VERSION, quoted
+from .delta_batches import Batches, Note, logged
+from .delta_table import Commit, quoted
 
 #: Under which a query commits its merges. A new checkpoint is a new query, whose batches begin with 0 again.
 APPLICATION = "spark-eos merge {}"
 
 #: Columns that say where a row is from, and whether it deletes its key. They are not written to the table.
 CONTROL_COLUMNS = {"topic": StringType(), "partition": IntegerType(), "offset": LongType(), "deleted": BooleanType()}
-_QUERY = "sql.streaming.queryId"
+#: Of a column's metadata: the type by which it was declared, if that is CHAR or VARCHAR.
+_STORED_AS = "__CHAR_VARCHAR_TYPE_STRING"
+#: What Delta counts of a merge.
+_METRICS = ("numSourceRows", "numTargetRowsInserted", "numTargetRowsUpdated", "numTargetRowsDeleted")
+_PLACE = ("topic", "partition", "offset")
+#: Columns beside the user's own.
+ROWS, _LAST_TWO, _ONE, _OTHER = "__eos_rows", "__eos_last_two", "__eos_one", "__eos_other"
 
 
 @dataclass(frozen=True)
@@ -33,6 +41,10 @@ class MergeConfig:
     keys: tuple[str, ...]
 
     def __post_init__(self) -> None:
+        if not self.keys:
+            raise Rejected("WRONG_VALUE", "is empty.", "Name the columns by which rows are merged.", ["keys"])
+        if len({key.lower() for key in self.keys}) < len(self.keys):
+            raise Rejected("WRONG_VALUE", "names a column twice.", "Name it once.", ["keys"])
         wrong = [key for key in self.keys if key.lower() in CONTROL_COLUMNS]
         if wrong:
             raise Rejected(
@@ -62,65 +74,102 @@ def table_columns(rows: DataFrame, merge: MergeConfig) -> StructType:
     return StructType([field for name, field in fields.items() if name not in CONTROL_COLUMNS])
 
 
-def last_rows(rows: DataFrame, keys: Sequence[str]) -> DataFrame:
-    """One row for each key, the last one by its offset, whatever the order of the rows and the number of tasks.
+def check_keys(merge: MergeConfig, rows: StructType, table: StructType) -> None:
+    """The table finds a key where its rows have it: what it stores is equal to what was written, and to nothing else.
 
-    A key that is null, or whose rows are in two partitions, so that nobody knows which is the last one, fails the
-    micro-batch.
+    Raises SchemaError (EOS_DELTA_MERGE_COLUMNS).
+    """
+    there = {field.name.lower(): field for field in table}
+    for key in merge.keys:
+        column = there[key.lower()]
+        stored = str(column.metadata.get(_STORED_AS, "")) or column.dataType.simpleString()
+        here = rows[key].dataType.simpleString()
+        if stored.startswith("char(") or column.dataType.simpleString() != here:
+            raise SchemaError(
+                "EOS_DELTA_MERGE_COLUMNS",
+                f"Column '{key}' of 'target.merge.keys' is {stored} in the table and {here} here: a key that "
+                "is written would not be found again, or another one would be.",
+                hint="Merge into a table whose column has the type that it has in the result of 'transform'. CHAR adds "
+                "blanks, and a collation takes different texts as equal.",
+            )
+
+
+def last_rows(rows: DataFrame, keys: Sequence[str]) -> DataFrame:
+    """One row for each key, the last one by its offset, whatever the order of the rows and the number of tasks; and
+    `ROWS`, how many rows the key had.
+
+    A key that is null, or whose last row is not known, fails the micro-batch: its rows are in two partitions, two of
+    them have one offset, or one has none.
     """
     columns = rows.columns
-    checked = rows.select(*(_not_null(rows, keys, name) if name in keys else F.col(quoted(name)) for name in columns))
+    checked = rows.select(*(_checked(rows, keys, name) for name in columns))
     place = F.struct("topic", "partition")
     found = checked.groupBy(*map(quoted, keys)).agg(
-        F.max_by(F.struct(*map(quoted, columns)), F.col("offset")).alias("row"),
-        F.min(place).alias("one"),
-        F.max(place).alias("other"),
+        F.max_by(F.struct(*map(quoted, columns)), F.col("offset"), 2).alias(_LAST_TWO),
+        F.min(place).alias(_ONE),
+        F.max(place).alias(_OTHER),
+        F.count(F.lit(1)).alias(ROWS),
     )
-    deleted = F.when(F.col("one") == F.col("other"), F.col("row.deleted")).otherwise(_in_two_partitions())
-    return found.select(
-        *(F.col(f"row.{quoted(name)}") for name in columns if name not in CONTROL_COLUMNS), deleted.alias("deleted")
+    last, other = F.get(_LAST_TWO, F.lit(0)), F.get(_LAST_TWO, F.lit(1))
+    deleted = (
+        F.when(F.col(_ONE) != F.col(_OTHER), _in_two_partitions())
+        .when(last["offset"] == other["offset"], _at_one_offset(last))
+        # As in the condition of a deletion in SQL, what is not known to be one is none.
+        .otherwise(F.coalesce(last["deleted"], F.lit(False)))
     )
+    kept = (last[name].alias(name) for name in columns if name not in CONTROL_COLUMNS)
+    return found.select(*kept, deleted.alias("deleted"), ROWS)
 
 
-def _not_null(rows: DataFrame, keys: Sequence[str], name: str) -> Column:
-    null = F.lit(False)
-    for key in keys:
-        null |= F.col(quoted(key)).isNull()
-    failure = F.raise_error(
-        F.concat(
-            F.lit(f"[EOS_DELTA_NULL_KEY] A row to be merged by {', '.join(keys)} has no key: topic "),
-            *_place(F.col("topic"), F.col("partition")),
-            F.lit(", offset "),
-            F.col("offset"),
-            F.lit(". Hint: Leave such rows out in 'transform', or give them a key there."),
-        )
-    )
-    kind = rows.schema[name].dataType
-    return F.when(null, failure.cast(kind)).otherwise(F.col(quoted(name))).alias(name)
+def _checked(rows: DataFrame, keys: Sequence[str], name: str) -> Column:
+    """A column of which no value that tells keys or their order apart is null."""
+    kind, column = rows.schema[name].dataType, F.col(quoted(name))
+    if name in keys:
+        said = f"[EOS_DELTA_NULL_KEY] A row to be merged by {', '.join(keys)} has no key: topic "
+        hint = ". Hint: Leave such rows out in 'transform', or give them a key there."
+        null = reduce(or_, (F.col(quoted(key)).isNull() for key in keys))
+    elif name == "offset":
+        said = "[EOS_DELTA_NULL_ORDER] A row to be merged does not say where it is from: topic "
+        hint = ". Hint: Select topic, partition and offset in 'transform' as they are in 'input'."
+        null = reduce(or_, (F.col(each).isNull() for each in _PLACE))
+    else:
+        return column
+    here = (F.coalesce(F.col(each).cast("string"), F.lit("NULL")) for each in _PLACE)
+    topic, partition, offset = here
+    words = (F.lit(said), topic, F.lit(", partition "), partition, F.lit(", offset "), offset, F.lit(hint))
+    return F.when(null, F.raise_error(F.concat(*words)).cast(kind)).otherwise(column).alias(name)
 
 
 def _in_two_partitions() -> Column:
-    return F.raise_error(
-        F.concat(
-            F.lit("[EOS_DELTA_KEY_IN_TWO_PLACES] Two rows of one key are in topic "),
-            *_place(F.col("one.topic"), F.col("one.partition")),
-            F.lit(", and topic "),
-            *_place(F.col("other.topic"), F.col("other.partition")),
-            F.lit(
-                ", so it is not known which is the last. Hint: Merge by what the producers use as key: it decides on "
-                "the partition."
-            ),
-        )
-    ).cast(BooleanType())
+    one, other = F.col(_ONE), F.col(_OTHER)
+    words = (
+        F.lit("[EOS_DELTA_KEY_IN_TWO_PLACES] Two rows of one key are in topic "),
+        *(one["topic"], F.lit(", partition "), one["partition"]),
+        F.lit(", and topic "),
+        *(other["topic"], F.lit(", partition "), other["partition"]),
+        F.lit(
+            ", so it is not known which is the last. Hint: Merge by what the producers use as key: it decides on the "
+            "partition."
+        ),
+    )
+    return F.raise_error(F.concat(*words)).cast(BooleanType())
 
 
-def _place(topic: Column, partition: Column) -> list[Column]:
-    return [topic, F.lit(", partition "), partition]
+def _at_one_offset(row: Column) -> Column:
+    words = (
+        F.lit(
+            "[EOS_DELTA_KEY_TWICE] 'transform' has made two rows of one key from one record, so it is not known which "
+            "is the last: topic "
+        ),
+        *(row["topic"], F.lit(", partition "), row["partition"], F.lit(", offset "), row["offset"]),
+        F.lit(". Hint: Select one of them there, or merge by further columns, which tell them apart."),
+    )
+    return F.raise_error(F.concat(*words)).cast(BooleanType())
 
 
 @dataclass(frozen=True)
 class Merger:
-    """Merges a query's micro-batches, each once."""
+    """Merges a query's micro-batches, each once, and proves that nothing of them was left out."""
 
     path: str
     config: MergeConfig
@@ -129,55 +178,124 @@ class Merger:
     def merge(self, rows: DataFrame, batch: int) -> None:
         """The function of foreachBatch."""
         spark = rows.sparkSession
-        query = spark.sparkContext.getLocalProperty(_QUERY)
-        if query is None:
-            raise UnsupportedError(
-                "EOS_DELTA_WITHOUT_QUERY",
-                "Spark does not say which query a micro-batch belongs to.",
-                hint="Set spark.pyspark.driver.pin.thread (PYSPARK_PIN_THREAD) back to true.",
-            )
         self._check_partitions(spark, batch)
-        columns = [name for name in rows.columns if name not in CONTROL_COLUMNS]
-        values = {f"t.{quoted(name)}": f"s.{quoted(name)}" for name in columns}
-        same = " AND ".join(f"t.{quoted(key)} = s.{quoted(key)}" for key in self.config.keys)
-        source = last_rows(rows, self.config.keys).alias("s")
-        with _once(spark, APPLICATION.format(query), batch):
-            (
-                DeltaTable.forPath(spark, self.path)
-                .alias("t")
-                .merge(source, same)
-                .whenMatchedDelete("s.deleted")
-                .whenMatchedUpdate(set=values)  # type: ignore[arg-type]  # texts are columns, too
-                .whenNotMatchedInsert("NOT s.deleted", values=values)  # type: ignore[arg-type]
-                .execute()
+        source = last_rows(rows, self.config.keys)
+
+        proof = Proof(self.path, self.config.keys, source)
+        try:
+            Batches(self.path, self.checkpoint, APPLICATION).once(
+                spark, batch, lambda: self._merge(source), lambda: counted(source.persist()), proof.check
             )
+        finally:
+            source.unpersist()
+
+    def _merge(self, source: DataFrame) -> None:
+        columns = [name for name in source.columns if name not in (*CONTROL_COLUMNS, ROWS)]
+        values: dict[str, str | Column] = {f"t.{quoted(name)}": f"s.{quoted(name)}" for name in columns}
+        (
+            DeltaTable.forPath(source.sparkSession, self.path)
+            .alias("t")
+            .merge(source.alias("s"), _same(self.config.keys))
+            .whenMatchedDelete("s.deleted")
+            .whenMatchedUpdate(set=values)
+            .whenNotMatchedInsert("NOT s.deleted", values=values)
+            .execute()
+        )
 
     def _check_partitions(self, spark: SparkSession, batch: int) -> None:
         """Since partitions were added to a topic, its producers send keys to other partitions than before."""
         if batch == 0:
             return
         checkpoint = Checkpoint(self.checkpoint, HadoopSettings(of_session(spark)))
-        before, now = checkpoint.kafka_offsets(batch - 1), checkpoint.kafka_offsets(batch)
-        for topic in before.keys() & now.keys():
-            if len(before[topic]) < len(now[topic]):
-                raise TopicError(
-                    "EOS_DELTA_TOPIC_GREW",
-                    f"Topic {topic} has {len(now[topic])} partitions, no longer {len(before[topic])}: the rows of a "
-                    "key may be in two of them, and it is not known which is the last.",
-                    hint="Create a topic with as many partitions as needed, let the producers send every key's rows "
-                    "there anew, and merge them into a new table with a new checkpoint and 'source.startingOffsets' = "
-                    "earliest. In this table, everything before this micro-batch is merged.",
-                )
+        for before, now in zip(logged(checkpoint, batch - 1), logged(checkpoint, batch), strict=True):
+            for topic in before.keys() & now.keys():
+                if not topic.startswith("#") and len(before[topic]) < len(now[topic]):
+                    raise _grew(topic, len(before[topic]), len(now[topic]))
 
 
-@contextmanager
-def _once(spark: SparkSession, application: str, batch: int) -> Iterator[None]:
-    """Within, one change of a table is done if its log does not have this batch yet, and notes it there. A second one
-    would be skipped."""
-    spark.conf.set(TXN_APP_ID, application)
-    spark.conf.set(TXN_VERSION, str(batch))
-    try:
-        yield
-    finally:
-        spark.conf.unset(TXN_APP_ID)
-        spark.conf.unset(TXN_VERSION)
+def _grew(topic: str, before: int, now: int) -> TopicError:
+    return TopicError(
+        "EOS_DELTA_TOPIC_GREW",
+        f"Topic {topic} has {now} partitions, no longer {before}: the rows of a key may be in two of them, and it is "
+        "not known which is the last.",
+        hint="Create a topic with as many partitions as needed, let the producers send every key's rows there anew, "
+        "and merge them into a new table with a new checkpoint and 'source.startingOffsets' = earliest. In this table, "
+        "everything before this micro-batch is merged.",
+    )
+
+
+def counted(source: DataFrame) -> dict[str, int]:
+    """Of a micro-batch whose `last_rows` these are: its rows, its keys, and how many of these it deletes."""
+    found = source.agg(
+        F.coalesce(F.sum(ROWS), F.lit(0)).alias("rows"),
+        F.count(F.lit(1)).alias("keys"),
+        F.count_if("deleted").alias("deletes"),
+    ).collect()[0]
+    return {name: int(count) for name, count in found.asDict().items()}
+
+
+@dataclass(frozen=True)
+class Proof:
+    """That a merge has done what it should: every row is inserted, updates or deletes a row of its key, deletes a key
+    that is not there, or comes before a later row of its key. ``source``: the `last_rows` of the micro-batch."""
+
+    path: str
+    keys: Sequence[str]
+    source: DataFrame
+
+    def check(self, commit: Commit, note: Note, again: bool) -> None:
+        """Raises TableError (EOS_DELTA_MERGE_COUNTS). ``again``: the table had the micro-batch before, so that somebody
+        has been told of keys that are there twice.
+
+        Delta counts more than there are where Spark runs tasks again, and where the table has two rows of one key. So
+        then the keys are looked for in the table; fewer than there are is an error at once.
+        """
+        keys, deletes = note.counts["keys"], note.counts["deletes"]
+        found = [commit.metric(name) for name in _METRICS]
+        numbers = [number for number in found if number is not None]
+        fewer, said = False, ""
+        if len(numbers) == len(found):
+            seen, inserted, updated, deleted = numbers
+            written = inserted + updated
+            if (seen, written) == (keys, keys - deletes) and deleted <= deletes:
+                return
+            fewer = seen < keys or written < keys - deletes
+            said = f"Delta has merged {seen:,} keys, inserted or updated {written:,} rows and deleted {deleted:,}"
+        if not fewer:
+            missing, more, left = self._looked_for(commit.version)
+            if not (missing or left or (more and not again)):
+                return
+            said = (
+                f"{missing:,} of its keys are not in the table, {more:,} are there in more than one row, and {left:,} "
+                "that it deletes are there"
+            )
+        raise TableError(
+            "EOS_DELTA_MERGE_COUNTS",
+            f"The merge of micro-batch {note.batch} into {self.path}, version {commit.version}, does not add up. It "
+            f"has {note.counts['rows']:,} rows, which are {keys:,} keys to be merged, {deletes:,} of them deletes: "
+            f"{said}. It has {note}.",
+            hint="If the table has more than one row of a key, remove all but one, and start the job again. If rows "
+            "are missing, RESTORE the table to the version before, and begin with a new checkpoint, with the first "
+            "offsets of this micro-batch as 'source.startingOffsets'.",
+        )
+
+    def _looked_for(self, version: int) -> tuple[int, int, int]:
+        """Keys that are missing, are there more than once, and are there although they were deleted."""
+        table = self.source.sparkSession.read.format("delta").option("versionAsOf", version).load(self.path)
+        there = table.groupBy(*map(quoted, self.keys)).agg(F.count(F.lit(1)).alias(ROWS)).alias("t")
+        number = F.coalesce(F.col(f"t.{ROWS}"), F.lit(0))
+        found = (
+            self.source.alias("s")
+            .join(there, F.expr(_same(self.keys)), "left")
+            .agg(
+                F.count_if(~F.col("s.deleted") & (number == 0)),
+                F.count_if(~F.col("s.deleted") & (number > 1)),
+                F.count_if(F.col("s.deleted") & (number > 0)),
+            )
+        )
+        missing, more, left = found.collect()[0]
+        return int(missing), int(more), int(left)
+
+
+def _same(keys: Sequence[str]) -> str:
+    return " AND ".join(f"t.{quoted(key)} = s.{quoted(key)}" for key in keys)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from delta.tables import DeltaTable
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructField, StructType
 
@@ -39,6 +43,8 @@ _UNSAFE: Mapping[str, str | None] = {
     TXN_APP_ID: None,
     TXN_VERSION: None,
 }
+#: Lines of a commit that are no files.
+_FEW = re.compile(r'\{"(?:commitInfo|txn)":')
 _RETENTION = "delta.setTransactionRetentionDuration"
 _CHANGE_FEED = "delta.enableChangeDataFeed"
 
@@ -82,6 +88,37 @@ def check_session(spark: SparkSession) -> None:
 
 
 @dataclass(frozen=True)
+class Commit:
+    """A commit of a table: its version, and what Delta has written about it."""
+
+    version: int
+    info: Mapping[str, Any]
+
+    @property
+    def user_metadata(self) -> str | None:
+        return self.info.get("userMetadata")
+
+    def metric(self, name: str) -> int | None:
+        """A number of the operation's metrics; None where Delta has not written it."""
+        found = (self.info.get("operationMetrics") or {}).get(name)
+        return None if found is None else int(found)
+
+
+class State:
+    """A table as it is at one version of it."""
+
+    def __init__(self, snapshot: Any) -> None:  # noqa: ANN401  # Py4J's view of the JVM
+        self._snapshot = snapshot
+        self.version: int = snapshot.version()
+        self.id: str = snapshot.metadata().id()
+
+    def transactions(self, application: str) -> int | None:
+        """The last batch that this application has committed."""
+        found = self._snapshot.transactions().get(application)
+        return int(found.get()) if found.isDefined() else None
+
+
+@dataclass(frozen=True)
 class Table:
     """The Delta table at a path."""
 
@@ -97,12 +134,38 @@ class Table:
     def schema(self) -> StructType:
         return self.spark.read.format("delta").load(self.path).schema
 
+    def state(self) -> State | None:
+        """The table by its log as it is now; None where there is none."""
+        log = self._log()
+        snapshot = log.update(*(getattr(log, f"update$default${n}")() for n in (1, 2, 3)))
+        return None if snapshot.version() < 0 else State(snapshot)
+
     def last_batch(self, application: str) -> int | None:
         """The last batch that this application has committed to the table, by the table's log as it is now."""
-        log = _jvm(self.spark).org.apache.spark.sql.delta.DeltaLog.forTable(self.spark._jsparkSession, self.path)
-        snapshot = log.update(*(getattr(log, f"update$default${n}")() for n in (1, 2, 3)))
-        found = snapshot.transactions().get(application)
-        return int(found.get()) if found.isDefined() else None
+        state = self.state()
+        return None if state is None else state.transactions(application)
+
+    def commit_of(self, application: str, batch: int, *, newest: int, oldest: int = 0) -> Commit | None:
+        """The commit by which this application has written a batch, among these versions; None where there is none, or
+        it is no longer in the log."""
+        log, jvm = self._log(), _jvm(self.spark)
+        hadoop = self.spark._jsparkSession.sessionState().newHadoopConf()
+        for version in range(newest, oldest - 1, -1):
+            file = jvm.org.apache.hadoop.fs.Path(log.logPath(), f"{version:020d}.json")
+            try:
+                text: str = log.store().read(file, hadoop).mkString("\n")
+            except (Py4JJavaError, PySparkException) as error:
+                if "FileNotFoundException" in str(error):
+                    return None
+                raise
+            actions: list[dict[str, Any]] = [json.loads(line) for line in text.splitlines() if _FEW.match(line)]
+            done = [action["txn"] for action in actions if "txn" in action]
+            if any(each["appId"] == application and each["version"] == batch for each in done):
+                return Commit(version, next((each["commitInfo"] for each in actions if "commitInfo" in each), {}))
+        return None
+
+    def _log(self) -> Any:  # noqa: ANN401  # Py4J's view of the JVM
+        return _jvm(self.spark).org.apache.spark.sql.delta.DeltaLog.forTable(self.spark._jsparkSession, self.path)
 
     @property
     def name(self) -> str:
@@ -144,14 +207,7 @@ def check_batches(table: Table, location: str, application: str) -> None:
     finished, planned = checkpoint.last_batch("commits"), checkpoint.last_batch("offsets")
     there = table.last_batch(application.format(query))
     if finished is not None and (there is None or there < finished):
-        raise TableError(
-            "EOS_DELTA_TABLE_BEHIND",
-            f"By its checkpoint, the query has finished micro-batch {finished}, but the table {table.path} has "
-            f"{'none' if there is None else f'only {there}'} of it. It is another table, was recreated, or was "
-            "restored.",
-            hint="Correct 'target', or restore the checkpoint that belongs to this state of the table. To fill "
-            "an empty table anew, begin with a new checkpoint, which reads from 'source.startingOffsets' on.",
-        )
+        raise table_behind(table.path, finished, there)
     if there is not None and there > (-1 if planned is None else planned):
         raise TableError(
             "EOS_DELTA_CHECKPOINT_BEHIND",
@@ -162,6 +218,24 @@ def check_batches(table: Table, location: str, application: str) -> None:
         )
 
 
+def table_behind(path: str, finished: int, there: int | None) -> TableError:
+    return TableError(
+        "EOS_DELTA_TABLE_BEHIND",
+        f"By its checkpoint, the query has finished micro-batch {finished}, but the table {path} has "
+        f"{'none' if there is None else f'only {there}'} of it. It is another table, was recreated, or was restored.",
+        hint="Correct 'target', or restore the checkpoint that belongs to this state of the table. To fill "
+        "an empty table anew, begin with a new checkpoint, which reads from 'source.startingOffsets' on.",
+    )
+
+
+def no_table(path: str, more: str = "") -> TableError:
+    return TableError(
+        "EOS_DELTA_NO_TABLE",
+        f"There is no Delta table at {path}. {more}".rstrip(),
+        hint="Correct the path, or create the table.",
+    )
+
+
 def create(table: Table, schema: StructType, partitions: Sequence[str], properties: Mapping[str, str]) -> None:
     """Create the table where there is none."""
     builder = DeltaTable.createIfNotExists(table.spark).location(table.path).addColumns(nullable(schema))
@@ -170,6 +244,18 @@ def create(table: Table, schema: StructType, partitions: Sequence[str], properti
     for key, value in properties.items():
         builder = builder.property(key, value)
     builder.execute()
+
+
+def check_names(rows: StructType) -> None:
+    """No two columns have one name, in which Delta does not tell capital letters apart. Raises TableError."""
+    names = [field.name.lower() for field in rows]
+    twice = [field.name for field in rows if names.count(field.name.lower()) > 1]
+    if twice:
+        raise TableError(
+            "EOS_DELTA_COLUMNS",
+            f"The result of 'transform' has more than one column of a name: {', '.join(twice)}.",
+            hint="Name them differently there: a table does not tell capital letters apart in names.",
+        )
 
 
 def fit(table: Table, schema: StructType, *, evolve: bool) -> None:

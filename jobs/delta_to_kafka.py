@@ -28,16 +28,15 @@ if not __package__:
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
-from spark_eos.errors import TableError
 from spark_eos.kafka.config.librdkafka import check
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.options.parse import sink_options
 
 from .cluster import JobCluster
 from .config import Rejected
-from .delta_changes import CHANGE_COLUMNS, Changes, of_changes
+from .delta_changes import CHANGE_COLUMNS, Changes, check_columns, of_changes
 from .delta_errors import named
-from .delta_table import Table, check_session, check_settings, with_delta
+from .delta_table import Table, check_session, check_settings, no_table, with_delta
 from .job import JobCommand, Plan, until_it_ends
 from .lines import counted
 from .sections import MetricsConfig, RestartConfig, TriggerConfig, beginning, check_kafka_and_spark, with_prefix
@@ -134,7 +133,7 @@ def plan(config: DeltaToKafkaConfig, args: argparse.Namespace) -> Plan:
         str(config),
         [cluster_of(config)],
         with_delta(config.spark),
-        until_it_ends(start, config.restart, named),
+        until_it_ends(start, config.restart, lambda error: named(error, config.source.path)),
         beginning(config.checkpoint, first),
         config.metrics,
         config.checkpoint,
@@ -159,11 +158,7 @@ def read(spark: SparkSession, source: TableSourceConfig) -> DataFrame:
     """The stream of the table's rows or changes. Raises TableError where there is no such table."""
     table = Table(spark, source.path)
     if not table.exists():
-        raise TableError(
-            "EOS_DELTA_NO_TABLE",
-            f"There is no Delta table at {source.path}.",
-            hint="Correct 'source.path', or create the table.",
-        )
+        raise no_table(source.path)
     reader = spark.readStream.format("delta").options(**source.options)
     if source.starting_version is not None:
         reader = reader.option("startingVersion", source.starting_version)
@@ -178,6 +173,7 @@ def write(rows: DataFrame, config: DeltaToKafkaConfig) -> StreamingQuery:
     if config.source.changes:
         changes = Changes(config.source.path, config.checkpoint, config.sink.tasks, sink_settings(config))
         ready = transformed(rows, config.transform, CHANGE_COLUMNS)
+        check_columns(ready)
         writer = counted(ready).writeStream.foreachBatch(changes.write)
     else:
         ready = transformed(rows, config.transform)

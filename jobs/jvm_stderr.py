@@ -1,7 +1,8 @@
-"""What Spark's JVM writes to stderr, passed on without stacks that tell nothing.
+"""What Spark's JVM writes to stderr, passed on without what tells nothing.
 
 Spark lets Python workers go whose answers it has, and they print a BrokenPipeError, stack and all. A signal to all
-processes of a job, as systemd sends it, ends the JVM in mid-work, and its threads print stacks about that.
+processes of a job, as systemd sends it, ends the JVM in mid-work, and its threads print stacks about that. Each JVM of
+Spark warns of a module that Spark itself asks for; and where there are `spark.jars.packages`, Ivy reports on them.
 """
 
 from __future__ import annotations
@@ -23,14 +24,25 @@ _DRAIN_S = 5.0
 _HEAD = r"^Traceback \(most recent call last\):\n(?:[ \t].*\n)*"
 _LOST_CONNECTION = re.compile(rf"{_HEAD}(?:BrokenPipe|ConnectionReset|ConnectionAborted)Error\b.*\n", re.MULTILINE)
 _STACK = re.compile(_HEAD, re.MULTILINE)
+_MODULES = re.compile(r"^WARNING: Using incubator modules: jdk\.incubator\.vector\n", re.MULTILINE)
+#: Ivy's report from its first line on, and that line alone.
+_REPORT = re.compile(
+    r"^:: loading settings :: (?:.*\n)*?\t\d+ artifacts copied, \d+ already retrieved .*\n", re.MULTILINE
+)
+_REPORT_BEGINS = re.compile(r"^:: loading settings :: ", re.MULTILINE)
+#: What a report has where something is wrong.
+_PROBLEM = re.compile(r"^:: problems summary ::|^\s*(?:WARN|ERROR|Exception)", re.MULTILINE)
+_DOWNLOAD = re.compile(r"^downloading http", re.MULTILINE)
+_CACHE = re.compile(r"^Ivy Default Cache set to: (.+)$", re.MULTILINE)
 
 
 class JvmStderr:
     """Takes what a JVM writes to `fd`, and writes it to this process's stderr, in a thread, until all writers are gone.
 
     Stacks of workers that have lost their connection to Spark are left out, and so is a stack that the end cuts off;
-    everything is while ``stopping()``. At the end of ``with``, what was written until then has been passed on, and
-    nothing is after it: the JVM ends after the job's last line.
+    everything is while ``stopping()``. A report of Ivy is kept back until it ends, and left out if all has gone well.
+    At the end of ``with``, what was written until then has been passed on, and nothing is after it: the JVM ends after
+    the job's last line.
     """
 
     def __init__(self, stopping: Callable[[], bool]) -> None:
@@ -41,6 +53,7 @@ class JvmStderr:
         #: Whether all that was read is passed on, as far as it may be.
         self._quiet = True
         self._ended = False
+        self._downloads = False
 
     def __enter__(self) -> JvmStderr:
         threading.Thread(target=self._run, name="stderr of the JVM", daemon=True).start()
@@ -70,10 +83,22 @@ class JvmStderr:
         return bool(select.select([self._read], [], [], timeout_s)[0])
 
     def _pass_on(self) -> None:
-        text = _LOST_CONNECTION.sub("", self._text)
+        text = _MODULES.sub("", _LOST_CONNECTION.sub("", self._text))
+        text = _REPORT.sub(lambda found: found[0] if _PROBLEM.search(found[0]) else "", text)
         lines = text.rfind("\n") + 1
         last = [found.start() for found in _STACK.finditer(text) if found.end() == lines]
         end = last[0] if last else len(text) if self._ended else lines
-        known, self._text = text[:end], text[end:]  # of a last line, or a last stack, more may come
+        if not self._ended:
+            end = min(end, self._report(text))
+        known, self._text = text[:end], text[end:]  # of a last line, a last stack or a report, more may come
         if known and not self._stopping():
             say(known.removesuffix("\n"))
+
+    def _report(self, text: str) -> int:
+        """Where a report begins that has not ended yet. Says so, once, when it takes its time."""
+        begun = [found.start() for found in _REPORT_BEGINS.finditer(_REPORT.sub(lambda each: " " * len(each[0]), text))]
+        if begun and _DOWNLOAD.search(text) and not self._downloads and not self._stopping():
+            self._downloads = True
+            cache = _CACHE.search(text)
+            say(f"Spark downloads spark.jars.packages, once{f': it keeps them in {cache[1]}' if cache else ''}")
+        return begun[0] if begun else len(text)

@@ -35,11 +35,13 @@ from spark_eos.options.parse import stream_options
 
 from .cluster import JobCluster
 from .config import Rejected
+from .delta_batches import Batches
 from .delta_errors import named
-from .delta_merge import APPLICATION, MergeConfig, Merger, table_columns
+from .delta_merge import APPLICATION, MergeConfig, Merger, check_keys, table_columns
 from .delta_table import (
     Table,
     check_batches,
+    check_names,
     check_session,
     check_settings,
     create,
@@ -60,7 +62,7 @@ from .sections import (
 )
 from .transform import TransformConfig, result
 
-#: Under which Delta's own sink commits the batches of a query.
+#: Under which appends are committed: as by Delta's own sink.
 _APPEND = "{}"
 
 
@@ -130,7 +132,7 @@ def plan(config: KafkaToDeltaConfig, args: argparse.Namespace) -> Plan:
         str(config),
         [cluster_of(config)],
         with_delta(config.spark),
-        until_it_ends(start, config.restart, named),
+        until_it_ends(start, config.restart, lambda error: named(error, config.target.path)),
         beginning(config.checkpoint, config.source.starting_offsets),
         config.metrics,
         config.checkpoint,
@@ -166,20 +168,37 @@ def table_rows(source: DataFrame, config: KafkaToDeltaConfig) -> DataFrame:
 
 def prepare(table: Table, rows: DataFrame, target: TableTargetConfig) -> None:
     """Create the table where there is none; else see whether it fits these rows. Raises TableError, SchemaError."""
+    check_names(rows.schema)
     columns = nullable(table_columns(rows, target.merge) if target.merge else rows.schema)
     if not table.exists():
         create(table, columns, target.partition_by, target.properties)
     table.check_remembers()
     fit(table, columns, evolve=target.schema_changes == "evolve")
+    if target.merge:
+        check_keys(target.merge, rows.schema, table.schema())
 
 
 def writer(rows: DataFrame, config: KafkaToDeltaConfig) -> DataStreamWriter:
-    """Delta's own sink, which is exactly once by the query's id and the number of the micro-batch; or a merge."""
-    to_checkpoint = rows.writeStream.option("checkpointLocation", config.checkpoint)
-    if config.target.merge is None:
-        return to_checkpoint.format("delta").option("path", config.target.path)
-    merger = Merger(config.target.path, config.target.merge, config.checkpoint)
-    return to_checkpoint.foreachBatch(merger.merge)
+    """Each micro-batch is appended or merged in one commit of the table."""
+    path, checkpoint, merge = config.target.path, config.checkpoint, config.target.merge
+    work = Merger(path, merge, checkpoint).merge if merge else Appender(path, checkpoint).append
+    return rows.writeStream.option("checkpointLocation", checkpoint).foreachBatch(work)
+
+
+@dataclass(frozen=True)
+class Appender:
+    """Appends a query's micro-batches, each once."""
+
+    path: str
+    checkpoint: str
+
+    def append(self, rows: DataFrame, batch: int) -> None:
+        """The function of foreachBatch."""
+
+        def write() -> None:
+            rows.write.format("delta").mode("append").save(self.path)
+
+        Batches(self.path, self.checkpoint, _APPEND).once(rows.sparkSession, batch, write)
 
 
 main = JobCommand("kafka_to_delta", __doc__, KafkaToDeltaConfig, plan).main

@@ -20,6 +20,9 @@ from spark_eos.errors import CheckpointError
 #: The file in the checkpoint that is locked; what is in it says who holds the lock.
 LOCK = ".spark-eos.lock"
 
+#: A property of the JVM that has the lock of the file that is known by this.
+_HELD = "spark-eos.lock.{}"
+
 MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
 CHECKSUMS = "spark.sql.streaming.checkpoint.fileChecksum.enabled"
 #: Spark's own choice for a local disk starts a program for most steps of writing a file, and this one for few of them.
@@ -34,18 +37,30 @@ _WAIT_S, _POLL_S = 5.0, 0.2
 
 class LocalCheckpoint:
     """A context manager: after `take`, Spark's JVM holds the checkpoint's lock until the end of the block, or its own
-    end, however that comes. Elsewhere than on a local disk, or where files cannot be locked, it does nothing."""
+    end, however that comes. Elsewhere than on a local disk, or where files cannot be locked, it does nothing.
+
+    The system takes all locks of a file from a process that closes the file once, wherever else in it the file is open.
+    So a JVM opens the file of a lock only when it has no lock of it: who has which one is noted in its properties.
+    """
 
     def __init__(self) -> None:
         self._file: Any = None
+        self._note: Any = None
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        with contextlib.suppress(Py4JError, ConnectionError):  # a JVM that has ended holds no lock
+            self._release()
+
+    def _release(self) -> None:
         if self._file is not None:
-            with contextlib.suppress(Py4JError, ConnectionError):  # a JVM that has ended holds no lock
-                self._file.close()
+            self._file.close()
+            self._file = None
+        if self._note is not None:
+            self._note()
+            self._note = None
 
     def take(self, spark: SparkSession, location: str, wait_s: float = _WAIT_S) -> None:
         """Before the first query starts. Waits for a process that is about to end, and else raises CheckpointError."""
@@ -60,25 +75,49 @@ class LocalCheckpoint:
     def _lock(self, spark: SparkSession, folder: Path, wait_s: float) -> bool:
         """Whether files can be locked there. By the JVM and not by this process: it writes the checkpoint's files, and
         may live on when this process has been killed."""
-        folder.mkdir(parents=True, exist_ok=True)
         deadline = time.monotonic() + wait_s
         jvm: Any = spark.sparkContext._jvm
-        self._file = jvm.java.io.RandomAccessFile(str(folder / LOCK), "rw")
         while True:
+            note = _HELD.format(_identity(folder / LOCK))
             try:
-                locked = self._file.getChannel().tryLock() is not None
-            except (Py4JJavaError, PySparkException) as error:
-                if "OverlappingFileLockException" not in str(error):
-                    return False
-                locked = False  # it is this JVM that has it
-            if locked:
-                owner = {"host": platform.node(), "pid": os.getpid()}
-                self._file.setLength(0)
-                self._file.writeBytes(json.dumps(owner))
-                return True
+                if self._locked(jvm, folder / LOCK, note):
+                    owner = {"host": platform.node(), "pid": os.getpid()}
+                    self._file.setLength(0)
+                    self._file.writeBytes(json.dumps(owner))
+                    return True
+            except (Py4JJavaError, PySparkException):
+                self._release()
+                return False
+            self._release()
             if time.monotonic() > deadline:
                 raise _in_use(folder)
             time.sleep(_POLL_S)
+
+    def _locked(self, jvm: Any, lock: Path, note: str) -> bool:  # noqa: ANN401  # Py4J's view of the JVM
+        properties = jvm.java.lang.System.getProperties()
+        if properties.putIfAbsent(note, str(lock)) is not None:
+            return False
+        self._note = lambda: properties.remove(note)
+        self._file = jvm.java.io.RandomAccessFile(str(lock), "rw")
+        # Another file may have come to its place meanwhile, with the folder that it is in.
+        return self._file.getChannel().tryLock() is not None and _HELD.format(_identity(lock)) == note
+
+
+def _identity(lock: Path) -> str:
+    """What the file is known by, whatever the names by which it is found; made where there is none. By this process,
+    which has no locks to lose. Raises CheckpointError."""
+    try:
+        lock.parent.mkdir(parents=True, exist_ok=True)
+        with lock.open("ab"):
+            found = lock.stat()
+    except OSError as error:
+        raise CheckpointError(
+            "EOS_CHECKPOINT_LOCK",
+            f"The file {lock}, which is locked while a job runs, cannot be opened: {error.strerror}.",
+            hint="Start the job as the user to whom the checkpoint belongs, and see whether its disk is writable.",
+            location=str(lock.parent),
+        ) from None
+    return f"{found.st_dev}:{found.st_ino}"
 
 
 def _has_class(spark: SparkSession, name: str) -> bool:

@@ -24,6 +24,8 @@ DONE, FAILED, TRY_AGAIN = 0, 1, os.EX_TEMPFAIL
 
 #: The last line of a Python traceback inside the text of Spark's error: `package.Error: what is wrong`.
 _PYTHON = re.compile(r"^(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception): .+$", re.MULTILINE)
+#: The line before an exception of Java that Py4J has brought to Python: it says only what was called.
+_CALLED = re.compile(r"^(?:py4j\.protocol\.Py4JJavaError: )?An error occurred while calling .+\n: ", re.MULTILINE)
 _STOP_POLL_S = 0.5
 
 
@@ -122,10 +124,7 @@ def jvm_has_ended(error: BaseException) -> bool:
 def _spark_text(error: BaseException, said: str) -> str:
     if jvm_has_ended(error):
         return "Spark's JVM has ended."
+    said = _CALLED.sub("", said)
     python = _PYTHON.findall(said)
-    if python:
-        return f"{python[-1]} (--verbose shows all)"
-    first, _, rest = said.strip().partition("\n")
-    if isinstance(error, Py4JJavaError) and rest.startswith(": "):  # the first line is what was called
-        first = rest[2:].partition("\n")[0]
+    first = python[-1] if python else said.strip().partition("\n")[0]
     return f"{first} (--verbose shows all)"

@@ -9,11 +9,12 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pyarrow as pa
@@ -22,6 +23,8 @@ from confluent_kafka import Message, Producer
 from deltalake import DeltaTable
 
 from jobs._demo import processes
+from jobs.delta_table import PACKAGE
+from jobs.local_checkpoint import LOCK
 from tests.support.delta import ToDelta, ToKafka, history, rows_of, settings
 from tests.support.recorder import judged, of_topics
 from tests.support.waiting import wait_for
@@ -154,11 +157,11 @@ def killed_at(point: str, config: Path, folder: Path) -> None:
         job.wait()
 
 
-#: What a job may say in good order; the last is of the JVM.
+#: What a job may say in good order.
 LINES = re.compile(
     r"\S+ → (appended to|merged by k into) \S+; no group; .+|(rows|changes) of \S+ → \S+; .+"
     r"|starting Spark .+|Spark is up after .+|batch \d+: .+|idle: .+|done: .+"
-    r"|stopping: SIGTERM; .+|stopped by SIGTERM: .+|WARNING: Using incubator modules: jdk.incubator.vector"
+    r"|stopping: SIGTERM; .+|stopped by SIGTERM: .+|Spark downloads spark.jars.packages, once: it keeps them in \S+"
 )
 
 
@@ -170,8 +173,8 @@ def everything(rows) -> list[tuple]:
     return sorted(((r.partition, r.key, r.value, r.timestamp, r.headers) for r in rows), key=repr)
 
 
-def spark() -> str:
-    return f"spark: {json.dumps(settings())}"
+def spark(conf: dict[str, str] | None = None) -> str:
+    return f"spark: {json.dumps(conf or settings())}"
 
 
 @pytest.mark.parametrize(
@@ -237,6 +240,52 @@ def test_merges_and_changes_come_through_once(there: ToDelta, back: ToKafka, vie
         assert [version for version, _, _ in all_] == sorted(version for version, _, _ in all_)
 
 
+def test_a_copy_of_a_checkpoint_that_goes_on_beside_it_ends(there: ToDelta, view, tmp_path):
+    """Two jobs live with a checkpoint each, one of them the other's copy, and take turns: the one whose micro-batch has
+    other rows than the table's stops by name, and the other one writes every row."""
+    producer = Producer({"bootstrap.servers": view.bootstrap_servers})
+
+    def send(key: str) -> None:
+        producer.produce(there.topic, "v", key, partition=0)
+        assert producer.flush(30) == 0
+
+    sql = "SELECT string(key) AS k FROM input"
+    send("a")
+    drained("kafka_to_delta", there.config(sql, more=spark()), tmp_path)
+    first, copy = tmp_path / "first", tmp_path / "copy"
+    first.mkdir()
+    copy.mkdir()
+    shutil.copytree(there.checkpoint, copy / "checkpoint", ignore=shutil.ignore_patterns(LOCK))
+    configs = {}
+    for folder, checkpoint in ((first, there.checkpoint), (copy, copy / "checkpoint")):
+        there.checkpoint = checkpoint
+        text = there.config(sql, more=spark()).read_text()
+        configs[folder] = folder / "job.yaml"
+        configs[folder].write_text(text.replace("{availableNow: true}", '{processingTime: "100 milliseconds"}'))
+
+    def says(folder: Path, text: str) -> None:
+        log = folder / "kafka_to_delta.log"
+        wait_for(lambda: text in log.read_text(), log.read_text, SECONDS)
+
+    with (
+        started("kafka_to_delta", configs[first], first) as one,
+        started("kafka_to_delta", configs[copy], copy) as other,
+    ):
+        for folder in (first, copy):
+            says(folder, "idle: ")
+        with ExitStack() as first_stands_still, ExitStack() as copy_stands_still:
+            first_stands_still.enter_context(processes.frozen(one.pid))
+            send("b")
+            says(copy, "1 in, 1 out")
+            copy_stands_still.enter_context(processes.frozen(other.pid))
+            send("c")
+            first_stands_still.close()
+            assert one.wait(SECONDS) == 1, (first / "kafka_to_delta.log").read_text()
+        wait_for(lambda: len(rows_of(there.table)) == 3, lambda: str(rows_of(there.table)), SECONDS)
+    assert "EOS_DELTA_TWO_QUERIES" in (first / "kafka_to_delta.log").read_text()
+    assert rows_of(there.table) == [("a",), ("b",), ("c",)]
+
+
 def test_a_signal_stops_both_jobs_and_leaves_nothing_open(there: ToDelta, back: ToKafka, view, tmp_path):
     """SIGTERM while they wait for rows: exit code 0, their own lines and nothing else, no transaction is open, and the
     next start goes on without a row lost or doubled."""
@@ -259,3 +308,25 @@ def test_a_signal_stops_both_jobs_and_leaves_nothing_open(there: ToDelta, back: 
         assert strange(log) == [] and "stopped by SIGTERM" in log.read_text()
     assert view.open_transactions("") == set()
     assert everything(view.rows(back.topic)) == everything(view.rows(there.topic))
+
+
+def test_a_package_is_fetched_in_silence_and_its_failure_is_told(there: ToDelta, view, tmp_path):
+    """As the docs have it: the first start fetches Delta's jar, the second one has it, and neither says more than a
+    line about it. Of a package that there is not, Ivy's whole report is seen, then the job's last words."""
+    producer = Producer({"bootstrap.servers": view.bootstrap_servers})
+    producer.produce(there.topic, "v", "k", partition=0)
+    assert producer.flush(30) == 0
+    packages = {name: value for name, value in settings().items() if name != "spark.jars"}
+    packages |= {"spark.jars.packages": PACKAGE, "spark.jars.ivy": str(tmp_path / "ivy")}
+    log = tmp_path / "kafka_to_delta.log"
+    for _ in range(2):
+        drained("kafka_to_delta", there.config("SELECT string(key) AS k FROM input", more=spark(packages)), tmp_path)
+    assert strange(log) == [] and rows_of(there.table) == [("k",)]
+    assert log.read_text().count("Spark downloads") <= 1
+    log.unlink()
+    packages["spark.jars.packages"] = PACKAGE.replace(":4.4.0", ":0.0.0")
+    with started("kafka_to_delta", there.config(more=spark(packages)), tmp_path) as job:
+        assert job.wait(SECONDS) == 1
+    said = log.read_text()
+    assert ":: problems summary ::" in said and "not found" in said
+    assert said.rindex("unresolved dependency") < said.rindex("failed: ")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import json
 import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
@@ -167,6 +168,13 @@ def forget_the_last_commit(checkpoint: Path) -> None:
     (commits / f".{last}.crc").unlink()
 
 
+def noted(path: Path | str) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+    """Note and metrics of each of a job's commits, the newest first, by delta-rs."""
+    history = DeltaTable(str(path)).history()
+    found = [(json.loads(each.get("userMetadata") or "{}"), each.get("operationMetrics", {})) for each in history]
+    return [(note["spark-eos"], metrics) for note, metrics in found if "spark-eos" in note]
+
+
 def versions_of(path: Path | str) -> int:
     """The table's newest version, by delta-rs."""
     return DeltaTable(str(path)).version()
@@ -201,6 +209,11 @@ class ToDelta:
     def run(self, sql: str | None = None, **parts: str) -> Failed | None:
         assert self._delta is not None
         return self._delta.job("kafka_to_delta", self.config(sql, **parts))
+
+    def sql(self, text: str) -> list[tuple[Any, ...]]:
+        """``{t}`` stands for the table."""
+        assert self._delta is not None
+        return self._delta.sql(text.format(t=f"delta.`{self.table}`"))
 
     def rows(self, *columns: str) -> list[tuple]:
         return rows_of(self.table, *columns)

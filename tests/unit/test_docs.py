@@ -58,7 +58,8 @@ def test_what_to_do_is_told_for_every_condition_that_ends_a_query() -> None:
     """With what it means, what is lost or doubled, what to do and whether a restart helps; and for no other."""
     told = stopped()
     expected = {c.name for c in MADE["conditions"]() if c.kind in _END_A_QUERY and not c.name.startswith("EOS_VERIFY")}
-    raised_by_sql = {"EOS_JOB_MALFORMED_ROW", "EOS_DELTA_NULL_KEY", "EOS_DELTA_KEY_IN_TWO_PLACES"}
+    merges = {"EOS_DELTA_NULL_KEY", "EOS_DELTA_NULL_ORDER", "EOS_DELTA_KEY_IN_TWO_PLACES", "EOS_DELTA_KEY_TWICE"}
+    raised_by_sql = {"EOS_JOB_MALFORMED_ROW", *merges}
     assert told.keys() - raised_by_sql == expected
     for name, text in told.items():
         for part in ("What it means", "Lost or doubled", "Do", "A restart helps"):

@@ -93,3 +93,39 @@ def test_changes_need_the_columns_that_order_them(back: ToKafka):
     refused = back.run("SELECT k AS key, v AS value FROM input", source=", changes: true")
     assert refused.condition == "EOS_CONFIG_TRANSFORM_COLUMNS"
     assert "has no column '_commit_version', '_change_type'" in refused.text
+
+
+@pytest.mark.chaos
+@pytest.mark.parametrize(
+    ("sql", "condition", "says"),
+    [
+        (
+            CHANGES.replace("_commit_version", "string(_commit_version) AS _commit_version"),
+            "EOS_DELTA_CHANGE_COLUMNS",
+            "type string",
+        ),
+        (
+            CHANGES.replace("_change_type", "nullif(_change_type, 'insert') AS _change_type"),
+            "EOS_DELTA_NULL_ORDER",
+            "kind NULL. Hint",
+        ),
+        (
+            CHANGES.replace("_change_type", "upper(_change_type) AS _change_type"),
+            "EOS_DELTA_NULL_ORDER",
+            "version 1, kind INSERT",
+        ),
+        (
+            CHANGES.replace("_commit_version", "nullif(_commit_version, 1) AS _commit_version"),
+            "EOS_DELTA_NULL_ORDER",
+            "version NULL",
+        ),
+    ],
+    ids=["version as a text", "no kind", "another kind", "no version"],
+)
+def test_changes_whose_order_is_not_known_are_refused(back: ToKafka, view, sql: str, condition: str, says: str):
+    """A transformation that changes what orders them: nothing of the micro-batch is in the topic."""
+    back.sql("CREATE TABLE {t} (k STRING, v STRING) USING delta TBLPROPERTIES (delta.enableChangeDataFeed = true)")
+    back.sql("INSERT INTO {t} VALUES ('a', '1')")
+    refused = back.run(sql, source=", changes: true")
+    assert refused.condition == condition and says in refused.text, refused
+    assert view.rows(back.topic) == []

@@ -6,7 +6,7 @@ import pytest
 from confluent_kafka.admin import NewPartitions
 from deltalake import DeltaTable
 
-from tests.support.delta import ToDelta, versions_of
+from tests.support.delta import ToDelta, noted, versions_of
 from tests.support.source_calls import Writer
 from tests.support.waiting import wait_for
 
@@ -125,7 +125,8 @@ def outside_of_a_query() -> str:
     from tests.support.delta import session
 
     try:
-        Merger("table", MergeConfig(("k",)), "checkpoint").merge(session().range(1), 0)
+        rows = session().sql("SELECT 'a' AS k, 't' AS topic, 0 AS partition, 0L AS offset, false AS deleted")
+        Merger("table", MergeConfig(("k",)), "checkpoint").merge(rows, 0)
     except UnsupportedError as error:
         return error.condition
     return "merged"
@@ -135,3 +136,133 @@ def outside_of_a_query() -> str:
 def test_a_merge_needs_to_know_its_query(delta):
     """No identity is invented for it, as a replay would not have the same."""
     assert delta(outside_of_a_query) == "EOS_DELTA_WITHOUT_QUERY"
+
+
+def test_a_row_of_which_it_is_not_known_whether_it_deletes_deletes_nothing(job: ToDelta, write):
+    """``deleted`` is NULL: of a new key, of one that is there, and beside a row that does delete. The commit holds how
+    many rows there were, and its metrics add up to them."""
+    sql = SQL.replace("value IS NULL AS deleted", "string(value) = 'd' AS deleted")
+    write(job.topic, "1", None, key="a")
+    write(job.topic, "d", None, key="b")
+    write(job.topic, None, "d", key="c")
+    write(job.topic, "d", key="d")
+    assert job.run(sql, target=MERGE) is None
+    assert job.rows() == [("a", None), ("b", None)]
+    note, metrics = noted(job.table)[0]
+    assert note["counts"] == {"rows": 7, "keys": 4, "deletes": 2}
+    assert note["ranges"] == {f"{job.topic}/0": [0, 7]}
+    assert int(metrics["numTargetRowsInserted"]) == 2 and int(metrics["numTargetRowsDeleted"]) == 0
+
+
+@pytest.mark.chaos
+@pytest.mark.parametrize(
+    ("sql", "condition", "says"),
+    [
+        (SQL.replace("offset,", "nullif(offset, 1) AS offset,"), "EOS_DELTA_NULL_ORDER", "partition 0, offset NULL. H"),
+        (SQL.replace("topic,", "nullif(topic, topic) AS topic,"), "EOS_DELTA_NULL_ORDER", "topic NULL, partition 0, "),
+        (
+            SQL.replace("partition,", "nullif(partition, 0) AS partition,").replace("string(key)", "nullif(key, key)"),
+            "EOS_DELTA_NULL_KEY",
+            "partition NULL, offset ",
+        ),
+        (SQL + " LATERAL VIEW explode(array(1, 2)) AS twice", "EOS_DELTA_KEY_TWICE", "partition 0, offset 1. Hint"),
+        (SQL.replace("input", "(SELECT * FROM input UNION ALL SELECT * FROM input)"), "EOS_DELTA_KEY_TWICE", "offset"),
+    ],
+    ids=["offset", "topic", "key and partition", "exploded", "union"],
+)
+def test_rows_whose_order_is_not_known_are_refused(job: ToDelta, write, sql: str, condition: str, says: str):
+    """An error that names the row, or one of them; nothing is merged."""
+    write(job.topic, "1", "2", key="a")
+    refused = job.run(sql, target=MERGE)
+    assert refused.condition == condition and says in refused.text, refused
+    assert job.rows() == []
+
+
+@pytest.mark.chaos
+def test_keys_of_any_kind_are_told_apart_as_the_table_does(job: ToDelta, write):
+    """NaN is one key and 0.0 is -0.0, within a micro-batch and from one to the next; blanks and letters count; names
+    that the job uses itself are columns like any others."""
+    sql = (
+        "SELECT double(string(key)) AS `one`, concat(string(key), ' ') AS `row`, named_struct('n', string(key), 'x', "
+        "nullif(1, 1)) AS `__t`, string(value) AS n, topic, partition, offset, value IS NULL AS deleted FROM input"
+    )
+    merge = ", merge: {keys: [one, row, __t]}"
+    for key in ("NaN", "0.0", "-0.0", "1"):
+        write(job.topic, "old", "first", key=key)
+    assert job.run(sql, target=merge) is None
+    for key in ("NaN", "0.0", "-0.0"):
+        write(job.topic, "new", key=key)
+    write(job.topic, None, key="1")
+    assert job.run(sql, target=merge) is None
+    assert [(row[1], row[-1]) for row in sorted(job.rows("one", "row", "__t", "n"), key=lambda row: row[1])] == [
+        ("-0.0 ", "new"),
+        ("0.0 ", "new"),
+        ("NaN ", "new"),
+    ]
+
+
+@pytest.mark.chaos
+def test_zeros_of_both_signs_and_nan_are_one_key_each(job: ToDelta, write):
+    """The last row of it is the one that stays."""
+    sql = SQL.replace("string(key) AS k", "double(string(key)) AS k")
+    for batch in ("first", "second"):
+        for key in ("NaN", "0.0", "nan", "-0.0"):
+            write(job.topic, f"{batch} {key}", key=key)
+        assert job.run(sql, target=MERGE) is None
+        assert sorted(row[0] for row in job.rows("v")) == [f"{batch} -0.0", f"{batch} nan"]
+
+
+@pytest.mark.chaos
+def test_a_key_that_is_in_the_table_twice_is_told(job: ToDelta, write):
+    """Somebody has inserted it: the job stops after the merge, and goes on when it is started again, until it meets
+    such a key once more."""
+    write(job.topic, "1", key="a")
+    write(job.topic, "1", key="b")
+    assert job.run(SQL, target=MERGE) is None
+    job.sql("INSERT INTO {t} VALUES ('a', 'again')")
+    write(job.topic, "2", key="a")
+    write(job.topic, None, key="b")
+    twice = job.run(SQL, target=MERGE)
+    assert twice.condition == "EOS_DELTA_MERGE_COUNTS", twice
+    assert "0 of its keys are not in the table, 1 are there in more than one row" in twice.text
+    assert job.run(SQL, target=MERGE) is None
+    assert job.rows() == [("a", "2"), ("a", "2")]
+
+
+def counts_that_do_not_add_up(path: str, metrics: dict[str, int]) -> str | None:
+    """In the process: what `Proof` says of a merge of keys 1 to 3, of which 3 is deleted, into a table with 1 and 2."""
+    from jobs.delta_batches import Note
+    from jobs.delta_merge import Proof
+    from jobs.delta_table import Commit
+    from spark_eos.errors import TableError
+    from tests.support.delta import session
+
+    spark = session()
+    source = spark.sql("SELECT id AS k, id = 3 AS deleted, 1L AS __eos_rows FROM range(1, 4)")
+    note = Note(0, "", {}, {"rows": 3, "keys": 3, "deletes": 1}, "")
+    try:
+        Proof(path, ["k"], source).check(Commit(1, {"operationMetrics": metrics}), note, False)
+    except TableError as error:
+        return error.message
+    return None
+
+
+@pytest.mark.chaos
+@pytest.mark.parametrize(
+    ("keys", "inserted", "deleted", "there", "says"),
+    [
+        (3, 2, 0, (1, 2), None),
+        (6, 4, 2, (1, 2), None),
+        (6, 4, 2, (1, 3), "1 of its keys are not in the table, 0 are there in more than one row, and 1"),
+        (3, 1, 0, (1, 2), "inserted or updated 1 rows"),
+        (2, 2, 0, (1, 2), "Delta has merged 2 keys"),
+    ],
+)
+def test_a_merge_that_does_not_add_up_is_an_error(tmp_path, delta, keys, inserted, deleted, there, says):
+    """Fewer than there are at once. More, as by tasks that run again, only if the keys are not in the table."""
+    table = f"delta.`{tmp_path / 'table'}`"
+    delta.sql(f"CREATE TABLE {table} (k BIGINT) USING delta")
+    delta.sql(f"INSERT INTO {table} VALUES {', '.join(f'({k})' for k in there)}")
+    metrics = {"numSourceRows": keys, "numTargetRowsInserted": inserted, "numTargetRowsUpdated": 0}
+    found = delta(counts_that_do_not_add_up, str(tmp_path / "table"), metrics | {"numTargetRowsDeleted": deleted})
+    assert found is None if says is None else says in found

@@ -35,7 +35,7 @@ LINES = re.compile(
     r"\S+ → \S+; ingest \S+; (every .+|until all that is there now is read)"
     r"|starting Spark \S+ on local\[2\] …|Spark is up after \d+ s"
     r"|batch \d+: \d+ files?, [\d,]+ in, [\d,]+ out, [\d.]+( k)? rows/s|idle: there is nothing to read"
-    r"|done: .+|stopping: SIGTERM; .+|stopped by SIG.+|WARNING: Using incubator modules: jdk.incubator.vector"
+    r"|done: .+|stopping: SIGTERM; .+|stopped by SIG.+"
 )
 
 

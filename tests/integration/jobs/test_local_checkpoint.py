@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import threading
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -76,10 +79,13 @@ def job(config: dict[str, str], folder: Path) -> Iterator[tuple[subprocess.Popen
 
 
 def test_a_job_leaves_a_checkpoint_alone_that_another_process_has(fresh, view, config, tmp_path):
-    """It stops by name, says who has it, and has written nothing; when the other is done, it does its work."""
+    """It stops by name, says who has it, and has written nothing, also when a second one in that process has been
+    refused before; when the other is done, it does its work."""
     write(view.bootstrap_servers, config["source"], [(0, str(i)) for i in range(20)], commit=True)
     with LocalCheckpoint() as first:
         first.take(fresh, config["checkpoint"])
+        with LocalCheckpoint() as refused, pytest.raises(CheckpointError, match="EOS_CHECKPOINT_IN_USE"):
+            refused.take(fresh, config["checkpoint"], wait_s=0)
         with job(config, tmp_path) as (second, log):
             code = second.wait(SECONDS)
         said = log.read_text()
@@ -111,16 +117,105 @@ def test_a_job_waits_for_the_jvm_of_one_that_was_killed(view, config, tmp_path):
     assert Counter(view.values(config["target"])) == Counter(map(str, range(40)))
 
 
+#: Of a process of its own: it takes the lock, says so, and holds it until its input ends.
+HOLDER = """
+import fcntl, sys
+with open(sys.argv[1], "r+") as file:
+    try:
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        print("locked", flush=True)
+    except OSError:
+        print("refused", flush=True)
+    sys.stdin.read()
+"""
+
+
+@contextmanager
+def another_process(folder: Path) -> Iterator[str]:
+    """Whether another process gets the lock, which it then holds during the block."""
+    command = [sys.executable, "-c", HOLDER, str(folder / LOCK)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        yield process.stdout.readline().strip()
+        process.communicate(timeout=SECONDS)
+
+
+def looked(folder: Path) -> str:
+    with another_process(folder) as found:
+        return found
+
+
+def refused(spark: SparkSession, place: str) -> None:
+    with LocalCheckpoint() as second, pytest.raises(CheckpointError, match="EOS_CHECKPOINT_IN_USE"):
+        second.take(spark, place, wait_s=0)
+
+
 def test_the_same_jvm_does_not_take_a_checkpoint_twice(fresh, tmp_path):
-    """Nor does it hold one when the block has ended."""
-    place = tmp_path.as_uri() + "/a checkpoint"
+    """By none of its names. Those that are refused do not cost the first one its lock, and it has none when its block
+    has ended."""
+    place, folder = tmp_path.as_uri() + "/a checkpoint", tmp_path / "a checkpoint"
     with LocalCheckpoint() as first:
         first.take(fresh, place, wait_s=0)
-        with LocalCheckpoint() as second, pytest.raises(CheckpointError, match="EOS_CHECKPOINT_IN_USE"):
-            second.take(fresh, place, wait_s=0)
+        (tmp_path / "another name").symlink_to(folder)
+        for name in (place, str(folder), str(tmp_path / "another name"), f"{tmp_path}/../{tmp_path.name}/a checkpoint"):
+            refused(fresh, name)
+            assert looked(folder) == "refused", name
+    assert looked(folder) == "locked"
     with LocalCheckpoint() as third:
         third.take(fresh, place, wait_s=0)
+        assert looked(folder) == "refused"
     assert {name: fresh.conf.get(name) for name in FASTER} == FASTER
+
+
+def test_a_lock_of_another_process_is_not_taken(fresh, tmp_path):
+    """However often it is tried, and by whom; it is there to be taken when that process has ended."""
+    folder = tmp_path / "checkpoint"
+    folder.mkdir()
+    (folder / LOCK).touch()
+    with another_process(folder) as found:
+        assert found == "locked"
+        for _ in range(2):
+            refused(fresh, str(folder))
+            assert looked(folder) == "refused"
+    with LocalCheckpoint() as taken:
+        taken.take(fresh, str(folder), wait_s=0)
+        assert looked(folder) == "refused"
+
+
+def test_of_many_threads_one_has_the_lock_at_a_time(fresh, tmp_path):
+    """Each gets it in its turn, and as long as one has it, no other process does."""
+    folder, inside, seen = tmp_path / "checkpoint", threading.Semaphore(1), []
+
+    def work(n: int) -> None:
+        with LocalCheckpoint() as taken:
+            taken.take(fresh, str(folder), wait_s=SECONDS)
+            alone = inside.acquire(blocking=False)
+            seen.append((alone, looked(folder)))
+            inside.release()
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(work, range(4)))
+    assert seen == [(True, "refused")] * 4
+
+
+def test_a_folder_that_was_made_again_is_another_one(fresh, tmp_path):
+    """Its lock is taken anew, and the end of the first one does not cost the second one its lock."""
+    folder = tmp_path / "checkpoint"
+    with LocalCheckpoint() as second:
+        with LocalCheckpoint() as first:
+            first.take(fresh, str(folder), wait_s=0)
+            shutil.rmtree(folder)
+            second.take(fresh, str(folder), wait_s=0)
+            assert looked(folder) == "refused"
+        assert looked(folder) == "refused"
+    assert looked(folder) == "locked"
+
+
+def test_a_lock_that_cannot_be_opened_is_told(fresh, tmp_path):
+    """By name: here there is a folder in its place."""
+    (tmp_path / LOCK).mkdir()
+    with LocalCheckpoint() as taken, pytest.raises(CheckpointError, match=r"EOS_CHECKPOINT_LOCK.*Is a directory"):
+        taken.take(fresh, str(tmp_path))
 
 
 def test_settings_of_the_user_stay(fresh, tmp_path):

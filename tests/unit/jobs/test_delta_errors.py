@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from jobs.delta_errors import named
 from spark_eos.errors import TableError
@@ -33,6 +35,22 @@ SAYS = {
     "[DELTA_CONCURRENT_APPEND.WITHOUT_HINT] Transaction conflict detected. a concurrent WRITE added data":
         "EOS_DELTA_CONFLICT",
     "[DELTA_FAILED_TO_MERGE_FIELDS] Failed to merge fields 'v' and 'v'": "EOS_DELTA_COLUMNS",
+    "[DELTA_SCHEMA_CHANGE_SINCE_ANALYSIS] The schema of your Delta table has changed": "EOS_DELTA_COLUMNS",
+    "[DELTA_IDENTITY_COLUMNS_EXPLICIT_INSERT_NOT_SUPPORTED] Providing values for GENERATED ALWAYS": "EOS_DELTA_COLUMNS",
+    "[DELTA_VIOLATE_CONSTRAINT_WITH_VALUES] CHECK constraint positive (n > 0) violated by row with values: - n : -1":
+        "EOS_DELTA_CONSTRAINT",
+    "[DELTA_NOT_NULL_CONSTRAINT_VIOLATED] NOT NULL constraint violated for column: n": "EOS_DELTA_CONSTRAINT",
+    "[DELTA_EXCEED_CHAR_VARCHAR_LIMIT] Value \"long\" exceeds char/varchar type length limitation":
+        "EOS_DELTA_CONSTRAINT",
+    "[EXCEED_LIMIT_LENGTH] Exceeds char/varchar type length limitation: 2": "EOS_DELTA_CONSTRAINT",
+    "[DELTA_CANNOT_MODIFY_APPEND_ONLY] This table is configured to only allow appends": "EOS_DELTA_CONSTRAINT",
+    "[DELTA_UNSUPPORTED_FEATURES_FOR_WRITE] Unsupported Delta write feature": "EOS_DELTA_TOO_NEW",
+    "[DELTA_INVALID_PROTOCOL_VERSION] Unsupported Delta protocol version": "EOS_DELTA_TOO_NEW",
+    "[DELTA_PATH_DOES_NOT_EXIST] /t doesn't exist, or is not a Delta table": "EOS_DELTA_NO_TABLE",
+    "[DELTA_MISSING_DELTA_TABLE] t is not a Delta table": "EOS_DELTA_NO_TABLE",
+    "[DELTA_STATE_RECOVER_ERROR] The protocol of your Delta table could not be recovered": "EOS_DELTA_LOG_DAMAGED",
+    "[DELTA_MAX_COMMIT_RETRIES_EXCEEDED] This commit has failed as it has been tried 10 times": "EOS_DELTA_CONFLICT",
+    "[DELTA_POST_COMMIT_HOOK_FAILED] Committing to the Delta table version 3 succeeded": "EOS_DELTA_FAILED",
 }  # fmt: skip
 
 
@@ -42,6 +60,19 @@ def test_what_delta_says_has_a_name(text: str, condition: str) -> None:
     error = named(Exception(f"{STREAM}{text} SQLSTATE: XXKST\nmore\n{PLAN}\n"))
     assert error is not None and error.condition == condition and error.hint
     assert text.partition("] ")[2].rstrip(".:") in error.message
+
+
+@given(st.from_regex(r"DELTA_[A-Z0-9]+(_[A-Z0-9]+){0,4}(\.[A-Z_]+)?", fullmatch=True), st.text())
+def test_whatever_delta_says_is_no_exception_by_itself(condition: str, text: str) -> None:
+    """Also what it says first in its next version: with its own name for it, the table, and something to do."""
+    error = named(
+        Exception(
+            f"An error occurred while calling o557.execute.\n: org.apache.spark.SparkException: [{condition}] {text}"
+        ),
+        "/a table",
+    )
+    assert error is not None and error.hint and "\n" not in str(error).rstrip()
+    assert f"({condition.partition('.')[0]}, table /a table)" in error.message or "/a table" in text
 
 
 def test_only_a_conflict_with_another_writer_is_tried_again() -> None:

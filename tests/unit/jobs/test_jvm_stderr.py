@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from jobs.jvm_stderr import JvmStderr
+from tests.support.waiting import wait_for
 
 LOST = """\
 Traceback (most recent call last):
@@ -18,6 +19,44 @@ Traceback (most recent call last):
 BrokenPipeError: [Errno 32] Broken pipe
 """
 OTHER = LOST.replace("BrokenPipeError: [Errno 32] Broken pipe", "ValueError: of its own")
+MODULES = "WARNING: Using incubator modules: jdk.incubator.vector\n"
+#: Ivy's report where it has to download, and where it has all.
+REPORT = """\
+:: loading settings :: url = jar:file:/spark/jars/ivy-2.5.3.jar!/org/apache/ivy/core/settings/ivysettings.xml
+Ivy Default Cache set to: /home/somebody/.ivy2.5.2/cache
+The jars for the packages stored in: /home/somebody/.ivy2.5.2/jars
+io.delta#delta-spark_4.2_2.13 added as a dependency
+:: resolving dependencies :: org.apache.spark#spark-submit-parent-1;1.0
+\tconfs: [default]
+\tfound io.delta#delta-spark_4.2_2.13;4.4.0 in central
+downloading https://repo1.maven.org/maven2/io/delta/delta-storage/4.4.0/delta-storage-4.4.0.jar ...
+\t[SUCCESSFUL ] io.delta#delta-storage;4.4.0!delta-storage.jar (123ms)
+:: resolution report :: resolve 1000ms :: artifacts dl 1000ms
+\t:: modules in use:
+\tio.delta#delta-storage;4.4.0 from central in [default]
+\t---------------------------------------------------------------------
+\t|                  |            modules            ||   artifacts   |
+\t---------------------------------------------------------------------
+:: retrieving :: org.apache.spark#spark-submit-parent-1
+\tconfs: [default]
+\t3 artifacts copied, 0 already retrieved (7000kB/30ms)
+"""
+QUIET_REPORT = "".join(
+    line for line in REPORT.splitlines(keepends=True) if not line.startswith(("downloading", "\t[SUCC"))
+)
+DOWNLOADS = "Spark downloads spark.jars.packages, once: it keeps them in /home/somebody/.ivy2.5.2/cache\n"
+PROBLEM = """\
+:: problems summary ::
+:::: WARNINGS
+\t\tmodule not found: io.delta#delta-spark_4.2_2.13;9.9.9
+
+:: USE VERBOSE OR DEBUG MESSAGE LEVEL FOR MORE DETAILS
+"""
+FAILED = (
+    REPORT[: REPORT.index("\tfound")]
+    + PROBLEM
+    + 'Exception in thread "main" java.lang.RuntimeException: [unresolved dependency]\n\tat org.apache.spark\n'
+)
 CUT = "Traceback (most recent call last):\n  File"
 JVM = 'Exception in thread "stream": SparkException\n\tat org.apache.spark\n'
 
@@ -59,3 +98,38 @@ def test_a_jvm_that_lives_on_is_seen_up_to_the_end_of_the_job_and_is_not_held_up
     os.write(fd, b"after it\n" * 100_000)
     os.close(fd)
     assert capfd.readouterr().err == "while it runs\n"
+
+
+@pytest.mark.parametrize("texts", [[QUIET_REPORT], [MODULES, QUIET_REPORT[:900], QUIET_REPORT[900:]], [MODULES]])
+def test_what_every_start_prints_is_not_seen(capfd, texts):
+    """A module that Spark asks for itself, and the report of a package that is there."""
+    assert seen(capfd, *texts, "after\n") == "after\n"
+
+
+def test_a_download_is_told_in_one_line(capfd):
+    """While it takes its time, and once."""
+    told, begins = "", REPORT.index("\t[SUCCESSFUL ]")
+    with JvmStderr(lambda: False) as jvm:
+        os.write(jvm.fd, (MODULES + REPORT[:begins]).encode())
+
+        def heard() -> bool:
+            nonlocal told
+            told += capfd.readouterr().err
+            return told == DOWNLOADS
+
+        wait_for(heard, lambda: told)
+        os.write(jvm.fd, (REPORT[begins:] + REPORT).encode())
+    assert told + capfd.readouterr().err == DOWNLOADS
+
+
+@pytest.mark.parametrize("cut", [0, 700, len(FAILED) - 3])
+def test_a_report_of_a_package_that_is_not_found_is_seen(capfd, cut):
+    """All of it, when the JVM ends; a report with a problem that came to its end, too."""
+    assert seen(capfd, MODULES, FAILED[:cut], FAILED[cut:]) == FAILED
+    warned = QUIET_REPORT.replace(":: retrieving", f"{PROBLEM}:: retrieving")
+    assert seen(capfd, warned) == warned
+
+
+def test_a_report_that_does_not_end_is_seen_at_the_end_of_the_jvm(capfd):
+    """What has cut it off may be in its last lines."""
+    assert seen(capfd, "before\n", QUIET_REPORT[:700]) == f"before\n{QUIET_REPORT[:700]}".rstrip("\n") + "\n"

@@ -1,0 +1,229 @@
+"""Micro-batches in a Delta table: each is committed once, and what is skipped has the rows that are there.
+
+A commit holds the number of its micro-batch, under the query's application id, and Delta skips a change whose number
+the table already has. The number says nothing about rows: a copy of a checkpoint that goes on beside the first one
+counts on from the same number, over other rows. So each commit also holds a note of the offsets that its micro-batch
+covers, and a micro-batch counts as done only where that note has the same ones.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Self
+from uuid import uuid4
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from spark_eos.checkpoint import Checkpoint
+from spark_eos.errors import TableError, UnsupportedError
+from spark_eos.storage.settings import HadoopSettings, of_session
+
+from .delta_errors import of_write, two_queries
+from .delta_table import TXN_APP_ID, TXN_VERSION, Commit, Table, no_table, table_behind
+
+_QUERY = "sql.streaming.queryId"
+_USER_METADATA = "spark.databricks.delta.commitInfo.userMetadata"
+#: What a commit has to hold, so that it can be looked at later.
+_RECORDED = {
+    "spark.databricks.delta.commitInfo.enabled": "true",
+    "spark.databricks.delta.history.metricsEnabled": "true",
+}
+#: The key of the note in a commit's ``userMetadata``, and beside it that of what the session sets there.
+_NOTE, _THEIRS = "spark-eos", "userMetadata"
+#: Spark's line for a source that has had no offset.
+_NOTHING_YET = "-"
+#: Ranges that a message shows.
+_SHOWN = 4
+
+
+@dataclass(frozen=True)
+class Note:
+    """What the commit of a micro-batch says about it. ``ranges``: ``topic/partition`` → first offset and end, of the
+    partitions that have new ones. ``digest``: of all offsets before and after, and the topics' ids. ``counts``: of its
+    rows. ``attempt`` is another one for each try, and shows whether a commit is its own."""
+
+    batch: int
+    digest: str
+    ranges: Mapping[str, tuple[int, int]]
+    counts: Mapping[str, int]
+    attempt: str
+
+    @classmethod
+    def of(cls, checkpoint: Checkpoint, batch: int, counts: Mapping[str, int]) -> Self:
+        """By the offset log, which is the same whenever the micro-batch is run again."""
+        end = logged(checkpoint, batch)
+        start = logged(checkpoint, batch - 1) if batch else [{} for _ in end]
+        known = [{name: found for name, found in source.items() if _tells(name)} for source in (*start, *end)]
+        ranges = {}
+        for number, (first, last) in enumerate(zip(start, end, strict=True)):
+            for topic in sorted(topic for topic in last if not topic.startswith("#")):
+                for partition, offset in sorted(last[topic].items()):
+                    before = int(first.get(topic, {}).get(partition, 0))
+                    place = f"{topic}/{partition}" + (f" (source {number + 1})" if number else "")
+                    if before != offset:
+                        ranges[place] = (before, int(offset))
+        known_text = json.dumps(known, sort_keys=True)
+        return cls(batch, hashlib.sha256(known_text.encode()).hexdigest(), ranges, counts, uuid4().hex)
+
+    @classmethod
+    def read(cls, text: object) -> Self | None:
+        """Of a commit's ``userMetadata``; None where there is none of this job."""
+        try:
+            raw = json.loads(str(text))[_NOTE]
+            ranges = {str(place): (int(first), int(end)) for place, (first, end) in raw["ranges"].items()}
+            counts = {str(name): int(count) for name, count in raw["counts"].items()}
+            return cls(int(raw["batch"]), str(raw["digest"]), ranges, counts, str(raw["attempt"]))
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            return None
+
+    def text(self, theirs: str | None) -> str:
+        """As ``userMetadata``, beside what the session sets there."""
+        note = {_NOTE: self.__dict__}
+        return json.dumps(note if theirs is None else note | {_THEIRS: theirs}, separators=(",", ":"))
+
+    def __str__(self) -> str:
+        """Its first ranges."""
+        places = [f"{place} {first:,} to {end:,}" for place, (first, end) in self.ranges.items()]
+        more = f" and {len(places) - _SHOWN} more" if len(places) > _SHOWN else ""
+        return "offsets " + ", ".join(places[:_SHOWN]) + more if places else "no new offsets"
+
+
+@dataclass(frozen=True)
+class Batches:
+    """The micro-batches of a query in a table. ``application``, with ``{}`` for the query's id: under which they are
+    committed."""
+
+    path: str
+    checkpoint: str
+    application: str
+
+    def once(
+        self,
+        spark: SparkSession,
+        batch: int,
+        write: Callable[[], object],
+        counts: Callable[[], Mapping[str, int]] = dict,
+        check: Callable[[Commit, Note, bool], None] = lambda commit, note, again: None,
+    ) -> None:
+        """``write`` the micro-batch in one change of the table, unless the table has it. ``counts`` are noted with it;
+        ``check`` is given the commit that has it, what that notes, and whether the table had it before; it raises what
+        is wrong with them.
+
+        Raises TableError, CheckpointError, and Delta's errors by the job's names.
+        """
+        try:
+            self._once(spark, batch, write, counts, check)
+        except (PySparkException, Py4JError) as error:
+            raise of_write(error, self.path) or error from error
+
+    def _once(
+        self,
+        spark: SparkSession,
+        batch: int,
+        write: Callable[[], object],
+        counts: Callable[[], Mapping[str, int]],
+        check: Callable[[Commit, Note, bool], None],
+    ) -> None:
+        table = Table(spark, self.path)
+        application = self.application.format(_query_of(spark))
+        before = table.state()
+        if before is None:
+            raise no_table(self.path, "It was there when the job started.")
+        checkpoint = Checkpoint(self.checkpoint, HadoopSettings(of_session(spark)))
+        last = before.transactions(application)
+        if last is not None and last >= batch:
+            note = Note.of(checkpoint, batch, {})
+            commit = table.commit_of(application, last, newest=before.version) if last == batch else None
+            check(*self._same_rows(commit, note, last), True)
+            return
+        if batch and last != batch - 1:
+            raise table_behind(self.path, batch - 1, last)
+        note = Note.of(checkpoint, batch, counts())
+        with _recorded(spark, application, note):
+            write()
+        after = table.state()
+        if after is None or after.id != before.id:
+            raise TableError(
+                "EOS_DELTA_OTHER_TABLE",
+                f"The table {self.path} was deleted and recreated while micro-batch {batch} was written to it.",
+                hint="Rows of earlier micro-batches are gone with it. Fill a new table with a new checkpoint, which "
+                "reads from 'source.startingOffsets' on.",
+            )
+        commit = table.commit_of(application, batch, newest=after.version, oldest=before.version + 1)
+        check(*self._same_rows(commit, note, batch), False)
+
+    def _same_rows(self, commit: Commit | None, note: Note, last: int) -> tuple[Commit, Note]:
+        """The commit that has the micro-batch, and its note, which has the same offsets as this one."""
+        if last > note.batch:
+            raise two_queries(f"the table {self.path} has micro-batch {last}, and this job is at {note.batch}: {note}")
+        there = Note.read(commit.user_metadata) if commit is not None else None
+        if commit is None or there is None:
+            raise TableError(
+                "EOS_DELTA_BATCH_UNKNOWN",
+                f"The table {self.path} has micro-batch {note.batch} of the query, but not which rows it had: its "
+                f"commit {'is no longer in the log' if commit is None else 'has no note of this job'}. Here, it has "
+                f"{note}.",
+                hint="Look whether the rows of these offsets are in the table. Then begin with a new checkpoint and "
+                "'source.startingOffsets': at the ends of these ranges if they are there, and else at their first "
+                "offsets.",
+            )
+        if there.digest != note.digest:
+            raise two_queries(f"micro-batch {note.batch} in the table {self.path} has {there}, and here it has {note}")
+        return commit, there
+
+
+def logged(checkpoint: Checkpoint, batch: int) -> list[dict[str, Any]]:
+    """What each source of the query has in the offset log of a micro-batch: end offsets by topic and partition, and by
+    names with # at their head, what else it notes there. Raises CheckpointError."""
+    try:
+        found = [{} if line == _NOTHING_YET else json.loads(line) for line in checkpoint.sources(batch)]
+    except ValueError:
+        found = []
+    if not found or not all(isinstance(source, dict) for source in found):
+        raise checkpoint.damaged(f"offsets/{batch}", "it does not have the offsets of each source")
+    return found
+
+
+def _tells(name: str) -> bool:
+    """Whether this part of an offset log tells rows apart: offsets, and the ids of topics."""
+    return not name.startswith("#") or name == "#ids"
+
+
+def _query_of(spark: SparkSession) -> str:
+    """The id of the query whose micro-batch this thread works on."""
+    query = spark.sparkContext.getLocalProperty(_QUERY)
+    if query is None:
+        raise UnsupportedError(
+            "EOS_DELTA_WITHOUT_QUERY",
+            "Spark does not say which query a micro-batch belongs to.",
+            hint="Set spark.pyspark.driver.pin.thread (PYSPARK_PIN_THREAD) back to true.",
+        )
+    return query
+
+
+@contextmanager
+def _recorded(spark: SparkSession, application: str, note: Note) -> Iterator[None]:
+    """Within, one change of a table is done if its log does not have this micro-batch yet, and is noted there. A second
+    one would be skipped."""
+    before: dict[str, Any] = {name: spark.conf.get(name, None) for name in (*_RECORDED, _USER_METADATA)}
+    settings = {
+        TXN_APP_ID: application,
+        TXN_VERSION: str(note.batch),
+        _USER_METADATA: note.text(before[_USER_METADATA]),
+    }
+    try:
+        for name, value in (settings | _RECORDED).items():
+            spark.conf.set(name, value)
+        yield
+    finally:
+        for name in settings | _RECORDED:
+            if before.get(name) is None:
+                spark.conf.unset(name)
+            else:
+                spark.conf.set(name, before[name])

@@ -1,0 +1,96 @@
+"""Copies of a checkpoint that go on beside the first one, each in its turn: every row is in the table, or it stops."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.support.delta import DeltaSpark, Failed, ToDelta, rows_of, session
+
+APPEND = "SELECT string(key) AS k, string(value) AS v FROM input"
+WAYS = pytest.mark.parametrize("merged", [False, True], ids=["append", "merge"])
+FROM = "'topic' AS topic, 0 AS partition, 0L AS offset, false AS deleted"
+
+
+def turn(path: str, checkpoint: str, batch: int, key: str, merged: bool) -> Failed | None:
+    """In the process: how a micro-batch of the one query with this key ends."""
+    from jobs.delta_merge import MergeConfig, Merger
+    from jobs.kafka_to_delta import Appender
+    from spark_eos.errors import EosError
+
+    spark = session()
+    spark.sparkContext.setLocalProperty("sql.streaming.queryId", "a query")
+    rows = spark.sql(f"SELECT '{key}' AS k" + (f", {FROM}" if merged else ""))
+    try:
+        if merged:
+            Merger(path, MergeConfig(("k",)), checkpoint).merge(rows, batch)
+        else:
+            Appender(path, checkpoint).append(rows, batch)
+    except EosError as error:
+        return Failed(error.condition, str(error))
+    return None
+
+
+@dataclass
+class Copies:
+    """A table, and checkpoints of one query, each with its own offset log."""
+
+    delta: DeltaSpark
+    folder: Path
+    merged: bool
+
+    def turn(self, name: str, batch: int, end: int, key: str, topic_id: str = "id") -> Failed | None:
+        """A micro-batch of the query with this checkpoint, up to this offset."""
+        offsets = self.folder / name / "offsets"
+        offsets.mkdir(parents=True, exist_ok=True)
+        (offsets / str(batch)).write_text(f'v1\n{{}}\n{{"#ids":{{"topic":"{topic_id}"}},"topic":{{"0":{end}}}}}')
+        return self.delta(turn, str(self.folder / "table"), str(self.folder / name), batch, key, self.merged)
+
+    def keys(self) -> list[str]:
+        return [key for (key,) in rows_of(self.folder / "table")]
+
+
+@WAYS
+def test_a_copy_that_goes_on_over_other_rows_is_refused(delta, tmp_path: Path, merged: bool):
+    """Over more rows, over fewer, over those of a topic of the same name, and when it is micro-batches behind: however
+    often it is tried. Over the same rows, each skips what the other has written."""
+    delta.sql(f"CREATE TABLE delta.`{tmp_path / 'table'}` (k STRING) USING delta")
+    copies = Copies(delta, tmp_path, merged)
+    for name in ("first", "copy"):
+        assert copies.turn(name, 0, 1, "a") is None
+    assert copies.turn("copy", 1, 3, "b") is None
+    for end, topic_id in ((4, "id"), (2, "id"), (3, "another"), (4, "id")):
+        refused = copies.turn("first", 1, end, "not b", topic_id)
+        assert refused is not None and refused.condition == "EOS_DELTA_TWO_QUERIES", refused
+        assert f"micro-batch 1 in the table {tmp_path / 'table'} has offsets topic/0 1 to 3, and here" in refused.text
+    assert copies.turn("first", 1, 3, "b") is None
+    assert copies.turn("first", 2, 4, "c") is None
+    assert copies.turn("first", 3, 5, "d") is None
+    behind = copies.turn("copy", 2, 4, "c")
+    assert behind is not None and behind.condition == "EOS_DELTA_TWO_QUERIES"
+    assert "has micro-batch 3, and this job is at 2: offsets topic/0 3 to 4" in behind.text
+    assert copies.turn("copy", 3, 5, "d") is None
+    assert copies.turn("copy", 4, 8, "e") is None
+    skipped = copies.turn("copy", 6, 9, "f")
+    assert skipped is not None and skipped.condition == "EOS_DELTA_TABLE_BEHIND"
+    assert copies.keys() == ["a", "b", "c", "d", "e"]
+
+
+@pytest.mark.chaos
+def test_a_commit_that_says_nothing_of_its_rows_is_not_taken_for_them(job: ToDelta, write):
+    """As after a crash whose commit the log's retention has removed before the job was started again."""
+    write(job.topic, "1", key="a")
+    assert job.run(APPEND) is None
+    job.sql("INSERT INTO {t} VALUES ('x', 'of somebody else')")
+    commits = sorted((job.table / "_delta_log").glob("*.json"))
+    job.sql("ALTER TABLE {t} SET TBLPROPERTIES ('delta.checkpointInterval' = '1')")
+    job.sql("INSERT INTO {t} VALUES ('y', 'of somebody else')")
+    for commit in commits:
+        commit.unlink()
+        commit.with_name(f".{commit.name}.crc").unlink(missing_ok=True)
+    job.forget_the_last_commit()
+    unknown = job.run(APPEND)
+    assert unknown.condition == "EOS_DELTA_BATCH_UNKNOWN", unknown
+    assert f"is no longer in the log. Here, it has offsets {job.topic}/0 0 to 1" in unknown.text

@@ -1,0 +1,163 @@
+"""What a table refuses ends a job by name: never an exception of Java's or Python's by itself."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.support.delta import DeltaSpark, Failed, ToDelta, session
+
+OFFSETS = 'v1\n{"batchWatermarkMs":0}\n{"topic":{"0":1}}'
+FROM = "'topic' AS topic, 0 AS partition, 0L AS offset, false AS deleted"
+
+
+def outcome(path: str, checkpoint: str, rows: str, merged: bool, meanwhile: str = "") -> Failed | None:
+    """In the process: how a micro-batch of these rows ends. ``meanwhile``: what somebody does before its commit."""
+    from jobs.delta_batches import Batches
+    from jobs.delta_merge import MergeConfig, Merger
+    from jobs.kafka_to_delta import Appender
+    from spark_eos.errors import EosError
+
+    spark = session()
+    spark.sparkContext.setLocalProperty("sql.streaming.queryId", "a query")
+    try:
+        if meanwhile:
+            work = {"dropped": lambda: shutil.rmtree(path), "recreated": lambda: _recreated(path), "nothing": dict}
+            Batches(path, checkpoint, "{}").once(spark, 0, work[meanwhile])
+        elif merged:
+            Merger(path, MergeConfig(("k",)), checkpoint).merge(spark.sql(f"{rows}, {FROM}"), 0)
+        else:
+            Appender(path, checkpoint).append(spark.sql(rows), 0)
+    except EosError as error:
+        return Failed(error.condition, str(error))
+    except Exception as error:  # none of them is to come through
+        return Failed(type(error).__name__, str(error))
+    return None
+
+
+def _recreated(path: str) -> None:
+    shutil.rmtree(path)
+    session().sql(f"CREATE TABLE delta.`{path}` (k STRING) USING delta")
+
+
+@dataclass(frozen=True)
+class Micro:
+    """A table, and one micro-batch for it. ``{t}`` stands for the table."""
+
+    delta: DeltaSpark
+    folder: Path
+
+    @property
+    def table(self) -> Path:
+        return self.folder / "table"
+
+    def sql(self, *texts: str) -> None:
+        for text in texts:
+            self.delta.sql(text.format(t=f"delta.`{self.table}`"))
+
+    def outcome(self, rows: str, *, merged: bool = False, meanwhile: str = "") -> Failed | None:
+        return self.delta(outcome, str(self.table), str(self.folder / "checkpoint"), rows, merged, meanwhile)
+
+    def commit(self, **actions: object) -> None:
+        """Another writer's, by hand."""
+        log = self.table / "_delta_log"
+        version = len(list(log.glob("*.json")))
+        (log / f"{version:020d}.json").write_text("\n".join(json.dumps({name: it}) for name, it in actions.items()))
+
+
+@pytest.fixture
+def micro(delta, tmp_path) -> Iterator[Micro]:
+    (tmp_path / "checkpoint" / "offsets").mkdir(parents=True)
+    (tmp_path / "checkpoint" / "offsets" / "0").write_text(OFFSETS)
+    yield Micro(delta, tmp_path)
+
+
+def test_a_constraint_of_the_table_is_named(micro: Micro):
+    """With the table and what to do, by a merge and by an append; nothing of the micro-batch is there."""
+    micro.sql("CREATE TABLE {t} (k STRING, n INT) USING delta", "ALTER TABLE {t} ADD CONSTRAINT positive CHECK (n > 0)")
+    for merged in (True, False):
+        broken = micro.outcome("SELECT 'a' AS k, -1 AS n", merged=merged)
+        assert broken is not None and broken.condition == "EOS_DELTA_CONSTRAINT", broken
+        assert "positive" in broken.text and str(micro.table) in broken.text and "DROP CONSTRAINT" in broken.text
+        assert "Py4J" not in broken.text and "\n" not in broken.text
+
+
+@pytest.mark.chaos
+@pytest.mark.parametrize("merged", [True, False], ids=["merge", "append"])
+@pytest.mark.parametrize(
+    ("table", "rows", "condition"),
+    [
+        ("(k STRING, n INT NOT NULL)", "SELECT 'a' AS k, int(null) AS n", "EOS_DELTA_CONSTRAINT"),
+        ("(k VARCHAR(2))", "SELECT 'long' AS k", "EOS_DELTA_CONSTRAINT"),
+        ("(k STRING, n INT GENERATED ALWAYS AS (length(k)))", "SELECT 'a' AS k, 5 AS n", "EOS_DELTA_CONSTRAINT"),
+        ("(k STRING, n TINYINT)", "SELECT 'a' AS k, 1000 AS n", "EOS_DELTA_CONSTRAINT|EOS_DELTA_COLUMNS"),
+        ("(k STRING, n INT)", "SELECT 'a' AS k, array(1) AS n", "EOS_DELTA_COLUMNS"),
+        ("(k STRING)", "SELECT 'a' AS k, 1 AS n", "EOS_DELTA_COLUMNS"),
+        ("(k STRING, n BIGINT GENERATED ALWAYS AS IDENTITY)", "SELECT 'a' AS k, 5L AS n", "EOS_DELTA_COLUMNS"),
+    ],
+    ids=["not null", "length", "generated", "overflow", "type", "missing", "identity"],
+)
+def test_rows_that_the_table_does_not_take_are_named(micro: Micro, table: str, rows: str, condition: str, merged: bool):
+    """As it is after a change of the table while the query runs, which the look at the start has not seen."""
+    micro.sql(f"CREATE TABLE {{t}} {table} USING delta")
+    refused = micro.outcome(rows, merged=merged)
+    assert refused is not None and refused.condition in condition.split("|"), refused
+    assert str(micro.table) in refused.text and "\n" not in refused.text and "o557" not in refused.text
+
+
+@pytest.mark.chaos
+def test_a_table_of_appends_only_is_named(micro: Micro):
+    """A merge that updates a row of it."""
+    micro.sql("CREATE TABLE {t} (k STRING, n INT) USING delta TBLPROPERTIES (delta.appendOnly = true)")
+    micro.sql("INSERT INTO {t} VALUES ('a', 1)")
+    refused = micro.outcome("SELECT 'a' AS k, 2 AS n", merged=True)
+    assert refused is not None and refused.condition == "EOS_DELTA_CONSTRAINT", refused
+
+
+@pytest.mark.chaos
+def test_a_table_that_needs_a_newer_delta_is_named(micro: Micro):
+    """And one whose log has been damaged, or is gone."""
+    micro.sql("CREATE TABLE {t} (k STRING) USING delta")
+    features = {"readerFeatures": ["ofTheFuture"], "writerFeatures": ["ofTheFuture"]}
+    micro.commit(protocol={"minReaderVersion": 3, "minWriterVersion": 7, **features})
+    too_new = micro.outcome("SELECT 'a' AS k")
+    assert too_new is not None and too_new.condition == "EOS_DELTA_TOO_NEW" and "ofTheFuture" in too_new.text, too_new
+    newest = max((micro.table / "_delta_log").glob("*.json"))
+    newest.write_text('{"protocol": {"minRe')
+    damaged = micro.outcome("SELECT 'a' AS k")
+    assert damaged is not None and damaged.condition in ("EOS_DELTA_LOG_DAMAGED", "EOS_DELTA_FAILED"), damaged
+    assert str(micro.table) in damaged.text and "\n" not in damaged.text
+
+
+@pytest.mark.chaos
+def test_a_table_that_goes_away_is_named(micro: Micro):
+    """It is not there, goes while a micro-batch is written, or is another one afterwards; and a micro-batch that wrote
+    nothing, which no job does."""
+    gone = micro.outcome("SELECT 'a' AS k")
+    assert gone is not None and gone.condition == "EOS_DELTA_NO_TABLE", gone
+    for meanwhile, condition in (
+        ("dropped", "EOS_DELTA_OTHER_TABLE"),
+        ("recreated", "EOS_DELTA_OTHER_TABLE"),
+        ("nothing", "EOS_DELTA_BATCH_UNKNOWN"),
+    ):
+        shutil.rmtree(micro.table, ignore_errors=True)
+        micro.sql("CREATE TABLE {t} (k STRING) USING delta")
+        found = micro.outcome("SELECT 'a' AS k", meanwhile=meanwhile)
+        assert found is not None and found.condition == condition, (meanwhile, found)
+
+
+@pytest.mark.chaos
+def test_a_job_says_what_the_table_refuses_in_one_line(job: ToDelta, write):
+    """From the row in a topic to the job's last words."""
+    sql = "SELECT string(key) AS k, int(string(value)) AS n FROM input"
+    write(job.topic, "1", key="a")
+    assert job.run(sql) is None
+    job.sql("ALTER TABLE {t} ADD CONSTRAINT positive CHECK (n > 0)")
+    write(job.topic, "-1", key="a")
+    broken = job.run(sql)
+    assert broken is not None and broken.condition == "EOS_DELTA_CONSTRAINT" and "positive" in broken.text, broken
