@@ -20,7 +20,7 @@ from .machine import Run
 from .schedule import Extras, draw
 from .world import Actor, Fault, Strike, Violation
 
-SCHEDULES = 300
+SCHEDULES = 150
 SEEDS = 1_000
 AT = ("", "", "commit.entered", "commit.taken", "commit.verified", "commit.decided", "commit.ended", "open.taken")
 DECIDES_NOTHING = "who was taken over decides nothing"

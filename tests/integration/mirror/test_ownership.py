@@ -76,7 +76,7 @@ def test_a_mirror_that_was_believed_dead(mirror, topic, replica, capsys):
         return started[-1]
 
     query = start()
-    wait_for(lambda: _has_rows(old, f"p.{name}"), "the rows", 60)
+    wait_for(lambda: _has_rows(old, f"p.{name}"), "the rows", 240)
     words = ["--source", old.here.bootstrap_servers, "--bootstrap-servers", old.there.bootstrap_servers]
     words += ["--query", query.id, "--map", old.targets.map, "--yes", "--format", "json"]
     capsys.readouterr()
