@@ -110,11 +110,11 @@ def told(claim: Claim) -> str:
     return f"query {claim.query} (since {since}, on {claim.host}, checkpoint {claim.checkpoint})"
 
 
-def held(map_topic: str, partition: int, seconds: float) -> KafkaError:
+def held(map_topic: str, partition: int, wait_s: float) -> KafkaError:
     """For what lies behind an open transaction in the topic of the map."""
     return KafkaError(
         "EOS_MIRROR_MAP_HELD",
-        f"An open transaction in {map_topic}-{partition} hides what is behind it, for {seconds:.0f} s by now.",
+        f"An open transaction in {map_topic}-{partition} hides what is behind it, for {wait_s:.0f} s by now.",
         hint="Nothing was mirrored. It is another mirror's that is about to commit, or of one that was killed: "
         "'spark-eos transactions list' names its query. Start the mirror again when it has ended.",
         topic=map_topic,

@@ -10,7 +10,7 @@ A query that holds its claims looks no further: whoever takes a topic from it ha
 
 from __future__ import annotations
 
-import contextlib
+import math
 import socket
 import time
 from collections.abc import Collection, Iterable, Mapping
@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 from spark_eos import failpoints
 from spark_eos.checkpoint import Checkpoint
-from spark_eos.errors import CheckpointError, EosError, KafkaError
+from spark_eos.errors import CheckpointError, KafkaError
 from spark_eos.kafka.admin.configs import broker_config
 from spark_eos.kafka.admin.topics import describe_topics
 from spark_eos.kafka.ports.owners import Cluster
@@ -72,17 +72,17 @@ class Ownership:
             return
         make_map(self._kafka, self._map, self._plan.targets.replication)
         query = self._own_query()
-        before = [claim for claim in read_claims(self._kafka, self._map) if claim.query == query]
-        there = {claim.what for claim in before if not claim.released}
-        fresh = [claim for claim in self._claims(query, asked) if claim.what not in there]
+        taking = _Taking(self._plan, query, asked, followed, read_claims(self._kafka, self._map))
+        taking.look()
+        fresh = taking.fresh()
         if fresh:
             write_claims(self._kafka, self._map, fresh)
             failpoints.reach("mirror.claimed")
-        try:
-            _Taking(self._plan, query, asked, followed, bool(before)).take()
-        except EosError:
-            self._withdraw(fresh, before)
-            raise
+            taking = _Taking(self._plan, query, asked, followed, read_claims(self._kafka, self._map))
+            if taking.fresh():
+                self._check_own_head(query)
+                raise ledger_busy()  # by another start of this query, which is refused
+        taking.take()
         self._held |= set(asked.items())
 
     def release(self, followed: Collection[str]) -> None:
@@ -93,32 +93,6 @@ class Ownership:
         if gone:
             release_claims(self._kafka, self._map, gone)
             self._held -= {(claim.source, claim.source_id) for claim in gone}
-
-    def _withdraw(self, fresh: Iterable[Claim], before: Iterable[Claim]) -> None:
-        """Without them, the next one is not stopped by a query that has not gone on. May fail: they are then those of a
-        query that can be retired."""
-        released = {claim.what for claim in before}
-        with contextlib.suppress(EosError):
-            release_claims(self._kafka, self._map, [claim for claim in fresh if claim.what in released])
-            remove_claims(self._kafka, self._map, [claim for claim in fresh if claim.what not in released])
-
-    def _claims(self, query: str, topics: Mapping[str, str]) -> list[Claim]:
-        sink, now_ms = self._plan.sink, int(time.time() * 1000)
-        checkpoint = _location(self._plan)
-        return [
-            Claim(
-                query=query,
-                source_id=id_,
-                target=self._plan.target(name),
-                source=name,
-                ledger=sink.ledger_topic,
-                prefix=sink.prefix,
-                checkpoint=checkpoint,
-                host=socket.gethostname(),
-                since_ms=now_ms,
-            )
-            for name, id_ in sorted(topics.items())
-        ]
 
     def _own_query(self) -> str:
         """The id of this query, which Spark has noted by now."""
@@ -133,9 +107,14 @@ class Ownership:
                     "in a store that Python can read.",
                 )
             ledger_partitions(sink.kafka, sink.ledger_topic, broker_config(sink.kafka))
-            check_halts(Cluster(sink.kafka, sink.ledger_topic, sink.prefix).ports(query).ledger.read(), None)
+            self._check_own_head(query)
             self._query = query
         return self._query
+
+    def _check_own_head(self, query: str) -> None:
+        """Raise Superseded where the query is retired."""
+        sink = self._plan.sink
+        check_halts(Cluster(sink.kafka, sink.ledger_topic, sink.prefix).ports(query).ledger.read(), None)
 
 
 def _location(plan: MirrorPlan) -> str:
@@ -143,13 +122,41 @@ def _location(plan: MirrorPlan) -> str:
 
 
 class _Taking:
-    """One try to take topics, which ``query`` has claimed. ``asked``: their ids, by name. ``known``: it has claimed
-    something before, so that its offset log may be behind what others have mirrored since."""
+    """One try to take topics. ``asked``: their ids, by name; ``claims``: all that there are."""
 
-    def __init__(self, plan: MirrorPlan, query: str, asked: Mapping[str, str], followed: Followed, known: bool) -> None:
-        self._plan, self._query, self._asked, self._followed, self._known = plan, query, asked, followed, known
-        self._claims = read_claims(plan.sink.kafka, plan.targets.map)
+    def __init__(
+        self, plan: MirrorPlan, query: str, asked: Mapping[str, str], followed: Followed, claims: Collection[Claim]
+    ) -> None:
+        self._plan, self._query, self._asked, self._followed, self._claims = plan, query, asked, followed, claims
+        own = [claim for claim in claims if claim.query == query]
+        # Then its offset log may be behind what others have mirrored since.
+        self._known = bool(own)
+        self._own = {claim.what: claim.at for claim in own if not claim.released}
+        self._wanted = {(id_, plan.target(name)): name for name, id_ in asked.items()}
         self._rivals = self._earlier()
+
+    def fresh(self) -> list[Claim]:
+        """The claims that the query lacks."""
+        sink, now_ms = self._plan.sink, int(time.time() * 1000)
+        return [
+            Claim(
+                query=self._query,
+                source_id=what[0],
+                target=what[1],
+                source=name,
+                ledger=sink.ledger_topic,
+                prefix=sink.prefix,
+                checkpoint=_location(self._plan),
+                host=socket.gethostname(),
+                since_ms=now_ms,
+            )
+            for what, name in sorted(self._wanted.items())
+            if what not in self._own
+        ]
+
+    def look(self) -> None:
+        """Refuse, before anything is noted or anybody is stopped, what `take` would."""
+        self._seen()
 
     def take(self) -> None:
         """1. Look at who has claimed the same before: what it has decided is settled, and may not be the last.
@@ -157,13 +164,11 @@ class _Taking:
         3. Retire it, unless it has decided something since the look: then look again.
         4. From here on nobody else can decide anything: look once more at where it has ended, in all that is visible.
         """
+        if not self._rivals:
+            return
         successor = Successor(self._query, _location(self._plan))
-        live: dict[str, Standing] = {}
         for _ in retrying(_TAKE_S):
-            seen = {query: standing(self._ports(query)) for query in self._rivals}
-            live = {query: one for query, one in seen.items() if not one.retired}
-            self._check_live(live)
-            checked = self._check_positions(seen)
+            live, checked = self._seen()
             if all(
                 hand_over(self._ports(query), successor, one, self._rivals[query][0].prefix)
                 for query, one in live.items()
@@ -171,13 +176,8 @@ class _Taking:
                 break
         else:
             raise ledger_busy()
-        if not self._rivals:
-            return
         if live:
-            held_at = held_partition(self._plan.sink.kafka, self._plan.targets.map, _STABLE_S)
-            if held_at is not None:
-                raise held(self._plan.targets.map, held_at, _STABLE_S)
-            self._check(checked)
+            self._check_again(checked)
             logger.warning(
                 "query=%s mirrors %s from here on: %s", self._query, ", ".join(sorted(self._asked)), self._who(live)
             )
@@ -185,14 +185,19 @@ class _Taking:
             self._plan.sink.kafka, self._plan.targets.map, [claim for some in self._rivals.values() for claim in some]
         )
 
+    def _seen(self) -> tuple[dict[str, Standing], list[str]]:
+        """How those stand that are not retired, and the topics of which it was looked where they have ended."""
+        seen = {query: standing(self._ports(query)) for query in self._rivals}
+        live = {query: one for query, one in seen.items() if not one.retired}
+        self._check_live(live)
+        return live, self._check_positions(seen)
+
     def _earlier(self) -> dict[str, list[Claim]]:
         """By query, the claims of others on what is asked for that come before its own."""
-        own = {claim.what: claim.at for claim in self._claims if claim.query == self._query}
-        wanted = {(id_, self._plan.target(name)) for name, id_ in self._asked.items()}
         found: dict[str, list[Claim]] = {}
         for claim in self._claims:
             theirs = claim.query != self._query and not claim.released
-            if theirs and claim.what in wanted and claim.at < own[claim.what]:
+            if theirs and claim.what in self._wanted and claim.at < self._own.get(claim.what, math.inf):
                 found.setdefault(claim.query, []).append(claim)
         return found
 
@@ -245,6 +250,13 @@ class _Taking:
     def _check(self, names: Collection[str]) -> None:
         ids = {name: self._asked[name] for name in names}
         check_positions(self._plan, ids, {name: self._followed.at[name] for name in names}, self._followed.new)
+
+    def _check_again(self, names: Collection[str]) -> None:
+        """Others' open transactions may have hidden a part of the map. Raises as `hold` does."""
+        held_at = held_partition(self._plan.sink.kafka, self._plan.targets.map, _STABLE_S)
+        if held_at is not None:
+            raise held(self._plan.targets.map, held_at, _STABLE_S)
+        self._check(names)
 
     def _who(self, queries: Iterable[str]) -> str:
         return "; ".join(f"{told(self._rivals[query][0])} was retired" for query in queries)
