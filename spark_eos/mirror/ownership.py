@@ -81,7 +81,7 @@ class Ownership:
             taking = _Taking(self._plan, query, asked, followed, read_claims(self._kafka, self._map))
             if taking.fresh():
                 self._check_own_head(query)
-                raise ledger_busy()  # by another start of this query, which is refused
+                raise ledger_busy()  # another start of this query, with other topics, has released them
         taking.take()
         self._held |= set(asked.items())
 
