@@ -268,7 +268,7 @@ def _owned(claim: Claim, why: str) -> KafkaError:
         f"Topic {claim.source} is mirrored to {claim.target} by {told(claim)}, {why}.",
         hint="Two mirrors would write every row twice. Take the topic off one of them, or give all of its topics to "
         f"this one. If that query is gone for good: 'spark-eos mirror position --query {claim.query} --yes' closes it, "
-        "and says where a new checkpoint begins.",
+        "and says where a new one begins ('startingOffsets').",
         topic=claim.source,
         target=claim.target,
         query=claim.query,

@@ -167,8 +167,8 @@ def test_a_pattern_that_grows_into_the_topic_of_another_mirror(mirror, topic, re
     check_same(other, a, b)
 
 
-@pytest.mark.parametrize("point", ["mirror.claimed", "mirror.retired"])
-def test_a_taker_that_is_killed(point, mirror, topic, replica, tmp_path):
+@pytest.mark.parametrize("fault", ["mirror.claimed=die", "mirror.retired=die"])
+def test_a_taker_that_is_killed(fault, mirror, topic, replica, tmp_path):
     """Half-way, and started again: it goes on. Whoever had the topic goes on until it is retired, not after that."""
     name = topic(1, retention_ms=-1)
     first = mirror(name, prefix="p.")
@@ -176,9 +176,9 @@ def test_a_taker_that_is_killed(point, mirror, topic, replica, tmp_path):
     first_id = first.run()
     taker = replica(first, name)
     taker.reads["startingOffsets"] = ends(first, name)
-    with armed(first.spark, f"{point}=fail", tmp_path / "faults"), pytest.raises(StreamingQueryException):
+    with armed(first.spark, fault, tmp_path / "faults"), pytest.raises(StreamingQueryException):
         taker.start().awaitTermination(60)
-    if point == "mirror.claimed":
+    if fault == "mirror.claimed=die":
         assert first.run() == first_id
     else:
         feed(first, name)
