@@ -56,6 +56,7 @@ RESTART_HELPS: frozenset[str] = frozenset(
         "EOS_LEDGER_HELD",
         "EOS_LEDGER_NOT_READABLE",
         "EOS_LEDGER_NOT_WRITABLE",
+        "EOS_MIRROR_MAP_HELD",
         "EOS_SOURCE_DAMAGED",
         "EOS_SOURCE_STALLED",
         "EOS_WORKER_DIED",

@@ -53,6 +53,8 @@ POINTS = {
     "replay.halted": "replay: no start gets past the old query's head, and what it has open is not aborted yet",
     "replay.moved": "replay in place: a file was moved out of the checkpoint",
     "replay.begun": "replay: the head from which the query goes on is published",
+    "mirror.claimed": "mirror: its claims are noted, who had the topics before may still decide",
+    "mirror.retired": "mirror: no start gets past the head of who had the topics, what it has open is not aborted",
     "drop.halted": "drop: no start gets past the query's head, and what it has open is not aborted yet",
     "drop.moved": "drop: a file of the micro-batch was moved out of the offset log",
     "drop.resumed": "drop: the head from which the query goes on is published",
@@ -61,12 +63,11 @@ POINTS = {
     "recover.committed": "recover: what is decided is committed, the ledger does not say so yet",
 }
 
+_OF_COMMANDS = ("replay.", "drop.", "recover.", "mirror.")
 _OF_OTHERS = ("commit.noted", "commit.completed", "prepare.mapped")
 
 #: The points that every streaming query can come to; the others are of commands, batch writes, ingests and mirrors.
-IN_QUERIES = tuple(
-    point for point in POINTS if not point.startswith(("replay.", "drop.", "recover.")) and point not in _OF_OTHERS
-)
+IN_QUERIES = tuple(point for point in POINTS if not point.startswith(_OF_COMMANDS) and point not in _OF_OTHERS)
 
 _ACTIONS = ("hold", "fail", "die")
 

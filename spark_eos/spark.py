@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import os
 import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 try:
     from pyspark.sql.streaming.datasource import (
@@ -36,8 +42,32 @@ __all__ = [
     "ReadLimit",
     "ReadMaxRows",
     "SupportsTriggerAvailableNow",
+    "in_session",
     "worker_uses_tcp",
 ]
+
+
+@contextmanager
+def in_session(spark: SparkSession) -> Iterator[None]:
+    """Make the session the active one of this thread, for as long as this lasts.
+
+    Spark looks up data sources that were registered with a session in the active session of the thread, of which a
+    thread that the user has started has none (DATA_SOURCE_NOT_FOUND). With Spark Connect, the server sees to it.
+    """
+    own = getattr(spark, "_jsparkSession", None)
+    if own is None:
+        yield
+        return
+    sessions = spark._jvm.org.apache.spark.sql.classic.SparkSession  # type: ignore[union-attr]  # there is a JVM
+    before = sessions.getActiveSession()
+    sessions.setActiveSession(own)
+    try:
+        yield
+    finally:
+        if before.isDefined():
+            sessions.setActiveSession(before.get())
+        else:
+            sessions.clearActiveSession()
 
 
 def worker_uses_tcp() -> bool:

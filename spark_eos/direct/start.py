@@ -65,16 +65,18 @@ def started(
     from spark_eos import events
     from spark_eos.direct.source import data_source_of
     from spark_eos.direct.written import of_one_query
+    from spark_eos.spark import in_session
 
     format_ = f"{_NAME}-{uuid.uuid4().hex[:8]}"
     spark.dataSource.register(data_source_of(replace(plan, written=of_one_query()), format_, events.here(), base))
-    ranges = spark.readStream.format(format_).load()
-    writer = ranges.writeStream.format(format_).option("checkpointLocation", checkpoint)
-    if name is not None:
-        writer = writer.queryName(name)
-    if trigger:
-        writer = writer.trigger(**trigger)  # type: ignore[call-overload]  # `check_trigger` has seen it
-    return writer.start()
+    with in_session(spark):
+        ranges = spark.readStream.format(format_).load()
+        writer = ranges.writeStream.format(format_).option("checkpointLocation", checkpoint)
+        if name is not None:
+            writer = writer.queryName(name)
+        if trigger:
+            writer = writer.trigger(**trigger)  # type: ignore[call-overload]  # `check_trigger` has seen it
+        return writer.start()
 
 
 def _plan(

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+
+from confluent_kafka import Producer
 
 from spark_eos.errors import ConnectionFailed, KafkaError, TopicError
 from spark_eos.kafka.admin.configs import create_topic, topic_config
-from spark_eos.kafka.admin.topics import begin_offsets, describe_topics, end_offsets
+from spark_eos.kafka.admin.topics import begin_offsets, describe_topics, end_offsets, topic_partitions
 from spark_eos.kafka.codes import FETCH_RETRIES, OK, name_of
+from spark_eos.kafka.config.librdkafka import librdkafka_config
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.ports.ledger_log import LOG_FETCH_BYTES, KafkaLog
 from spark_eos.kafka.ports.ledger_reader import Fetched
 from spark_eos.kafka.records.rows import Row
 from spark_eos.mirror.entries import ENTRY_PARTITIONS
+from spark_eos.retry import retrying
 
 DEFAULT_MAP = "__spark_eos_mirror"
-#: The partition of the map that has the origins of topics.
+#: The partition of the map that has the origins of topics, and who mirrors them.
 ORIGINS = 0
+
+_WRITE_S = 30.0
 
 #: A record is in the first batch of what is fetched, and brokers send that one whole, however large it is.
 _ONE_RECORD = 1 << 10
@@ -45,6 +51,28 @@ def make_map(kafka: KafkaProperties, topic: str, replication: int) -> None:
         )
 
 
+def write_notes(kafka: KafkaProperties, topic: str, records: Iterable[tuple[bytes, bytes | None]], what: str) -> None:
+    """Write records, of key and value, to the partition `ORIGINS`. Returns when the brokers have them, once or more
+    often. ``what`` they say, for the error. Raises KafkaError (EOS_MIRROR_ORIGIN_NOT_WRITTEN)."""
+    refused: list[str] = []
+    producer = Producer(librdkafka_config(kafka, "producer", {"acks": "all", "linger.ms": 0}))
+    for key, value in records:
+        producer.produce(
+            topic,
+            value,
+            key,
+            partition=ORIGINS,
+            on_delivery=lambda error, _: refused.append(str(error)) if error is not None else None,
+        )
+    if producer.flush(_WRITE_S) or refused:
+        raise KafkaError(
+            "EOS_MIRROR_ORIGIN_NOT_WRITTEN",
+            f"{what} could not be noted in {topic}: {'; '.join(refused) or 'no answer'}.",
+            hint="Nothing was mirrored. Check that the target's cluster is healthy, and grant WRITE on that topic.",
+            topic=topic,
+        )
+
+
 def not_made(topic: str, why: str) -> TopicError:
     """``why``: what the broker says, or its error code's name."""
     return TopicError(
@@ -53,6 +81,19 @@ def not_made(topic: str, why: str) -> TopicError:
         hint="Create it, or grant CREATE on the target's cluster, and ALTER on the topic.",
         topic=topic,
     )
+
+
+def held_partition(kafka: KafkaProperties, topic: str, wait_s: float) -> int | None:
+    """Wait until readers of the map get to where it ends now, for so many seconds; a partition in which they do not."""
+    numbers = {topic: range(topic_partitions(kafka, [topic])[topic])}
+    ends = end_offsets(kafka, numbers, "read_uncommitted")[topic]
+    behind: list[int] = []
+    for _ in retrying(wait_s):
+        stable = end_offsets(kafka, numbers)[topic]
+        behind = [p for p, end in ends.items() if stable[p] < end]
+        if not behind:
+            return None
+    return behind[0]
 
 
 class MapPartition:

@@ -7,17 +7,13 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from confluent_kafka import Producer
-
 from spark_eos import system
-from spark_eos.errors import ConnectionFailed, KafkaError
+from spark_eos.errors import ConnectionFailed
 from spark_eos.kafka.admin.topics import describe_topics, topic_partitions
-from spark_eos.kafka.config.librdkafka import librdkafka_config
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.log import logger
-from spark_eos.mirror.map_topic import ORIGINS, MapPartition
+from spark_eos.mirror.map_topic import ORIGINS, MapPartition, write_notes
 
-_WRITE_S = 30.0
 #: Seconds for which a map's topic must be unknown to count as one that is not there.
 _UNKNOWN_S = 1.0
 #: How the key of an origin begins, as `write_origin` writes it.
@@ -106,19 +102,4 @@ def write_origin(kafka: KafkaProperties, map_topic: str, origin: Origin) -> None
     """Returns when the brokers have it, once or more often. Raises KafkaError (EOS_MIRROR_ORIGIN_NOT_WRITTEN)."""
     key = json.dumps({"origin": origin.target_id, "source": origin.source_id}).encode()
     fields = {"target": origin.target, "source": origin.source, "chain": origin.chain}
-    refused: list[str] = []
-    producer = Producer(librdkafka_config(kafka, "producer", {"acks": "all", "linger.ms": 0}))
-    producer.produce(
-        map_topic,
-        json.dumps(fields).encode(),
-        key,
-        partition=ORIGINS,
-        on_delivery=lambda error, _: refused.append(str(error)) if error is not None else None,
-    )
-    if producer.flush(_WRITE_S) or refused:
-        raise KafkaError(
-            "EOS_MIRROR_ORIGIN_NOT_WRITTEN",
-            f"Where {origin.target} comes from could not be noted in {map_topic}: {'; '.join(refused) or 'no answer'}.",
-            hint="Nothing was mirrored. Check that the target's cluster is healthy, and grant WRITE on that topic.",
-            topic=map_topic,
-        )
+    write_notes(kafka, map_topic, [(key, json.dumps(fields).encode())], f"Where {origin.target} comes from")

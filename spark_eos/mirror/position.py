@@ -13,15 +13,18 @@ from spark_eos.errors import CommandError, KafkaError, TopicError
 from spark_eos.kafka.admin.topics import Topic, cluster_id, describe_topics, end_offsets
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.ports.owners import Cluster
+from spark_eos.mirror.claims import read_claims
+from spark_eos.mirror.map_topic import held_partition
 from spark_eos.mirror.offset_map import OffsetMap, Translation
 from spark_eos.mirror.origins import Origin, origins_from
 from spark_eos.ops.checkpoint.heads import OwnHead, check_prefix
 from spark_eos.options.offsets import EARLIEST
 from spark_eos.protocol.clearing import undecided
 from spark_eos.protocol.closing import known_head, recover
+from spark_eos.protocol.handing_over import Standing, hand_over
 from spark_eos.protocol.head import NOBODY, Decision, Head, Verdict
+from spark_eos.protocol.marks import Successor
 from spark_eos.protocol.ports import Ports
-from spark_eos.retry import retrying
 from spark_eos.topic_partition import PartitionOffsets, TopicPartition
 
 _BY_HAND = (
@@ -57,12 +60,15 @@ class Finder:
         """1. Nothing of the query is under way; with ``settle``, it is closed, and what it has decided is committed.
         2. Wait until readers of the map get to its end, for ``wait_s`` seconds.
         3. Each partition ends where its entries do, which must be without gaps and of one target.
+        4. With ``settle``, it is retired: whoever starts it again would mirror what a new checkpoint does.
 
         Raises EosError: LedgerError (EOS_LEDGER_NO_QUERY), CommandError (EOS_MIRROR_NOT_SETTLED), TopicError, and
         KafkaError (EOS_MIRROR_POSITION_UNKNOWN) where the map does not tell.
         """
         cluster = cluster_id(self.source)
         decision = self._settled(settle=settle)
+        if decision is None and settle and self._has_claimed():
+            self._retire(None)
         if decision is None or decision.direct is None or decision.direct.cluster != cluster:
             raise self._not_of(cluster, decision)
         known = origins_from(self.target.kafka, self.map, cluster)
@@ -77,12 +83,32 @@ class Finder:
         look.check_decided()
         unread = look.unread()
         self._check_unread(look, unread)
-        return look.end(self.query, unread)
+        end = look.end(self.query, unread)
+        if settle:
+            self._retire(decision)
+        return end
+
+    def _has_claimed(self) -> bool:
+        """Whether the query is a mirror to this target, with this ledger and prefix, that may have decided nothing."""
+        if not describe_topics(self.target.kafka, [self.map], missing_ok=True):
+            return False
+        own = self.query, self.target.ledger, self.target.prefix
+        return any((c.query, c.ledger, c.prefix) == own for c in read_claims(self.target.kafka, self.map))
+
+    def _retire(self, decision: Decision | None) -> None:
+        """Nobody goes on with its checkpoint any more, whatever restarts it; unless it has decided something since."""
+        ports = self.target.ports(self.query)
+        if not hand_over(ports, Successor("", ""), Standing(decision), self.target.prefix):
+            raise self._not_settled("a run has begun, and decided something")
 
     def _settled(self, *, settle: bool) -> Decision | None:
         """The last decision with its verdicts."""
         ports = self.target.ports(self.query)
-        head = known_head(ports.ledger.read(), self.query)
+        found = ports.ledger.read()
+        if found is None and settle and self._has_claimed():
+            self._retire(None)
+            found = ports.ledger.read()
+        head = known_head(found, self.query)
         check_prefix([OwnHead(self.query, None, head)], self.target)
         if _is_settled(ports, head):
             return head.decision
@@ -95,13 +121,9 @@ class Finder:
 
     def _map(self, cluster: str, places: Collection[TopicPartition], wait_s: float) -> OffsetMap:
         """To its end: what others have open there would hide what is behind."""
-        numbers = {self.map: range(describe_topics(self.target.kafka, [self.map])[self.map].partitions)}
-        ends = end_offsets(self.target.kafka, numbers, "read_uncommitted")[self.map]
-        for _ in retrying(wait_s):
-            stable = end_offsets(self.target.kafka, numbers)[self.map]
-            if all(stable[p] >= end for p, end in ends.items()):
-                return OffsetMap.read(self.target.kafka, cluster, dict.fromkeys(places, ()), self.map)
-        raise self._not_settled(f"another mirror's transaction is open in {self.map} for {wait_s:.0f} s")
+        if held_partition(self.target.kafka, self.map, wait_s) is not None:
+            raise self._not_settled(f"another mirror's transaction is open in {self.map} for {wait_s:.0f} s")
+        return OffsetMap.read(self.target.kafka, cluster, dict.fromkeys(places, ()), self.map)
 
     def _check_unread(self, look: MirrorLook, unread: Sequence[TopicPartition]) -> None:
         """Raise KafkaError where the target has something in a partition of which the map has nothing."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -15,11 +15,13 @@ from spark_eos.direct.source import DirectStreamReader, EosDirectDataSource
 from spark_eos.direct.writer import DirectStreamWriter
 from spark_eos.events import NOWHERE, Events
 from spark_eos.log import logger
+from spark_eos.mirror.ownership import Followed, Ownership
 from spark_eos.mirror.plan import MirrorPlan
 from spark_eos.mirror.topics import TargetTopics
 from spark_eos.mirror.trimming import Trimming
 from spark_eos.protocol.task import TaskReport
 from spark_eos.source import offsets as formats
+from spark_eos.source.leaving import differ
 from spark_eos.source.offsets import Position
 from spark_eos.source.planning import OffsetRange
 from spark_eos.source.reader import SparkOffset
@@ -49,6 +51,7 @@ class MirrorStreamReader(DirectStreamReader):
     def __init__(self, plan: MirrorPlan, events: Events = NOWHERE) -> None:
         super().__init__(plan, events)
         self._mirror = plan
+        self._released = False  # what was taken off the mirror while it did not run
 
     def __reduce__(self) -> tuple[Any, ...]:
         return MirrorStreamReader, (self._mirror, self._events)
@@ -58,21 +61,35 @@ class MirrorStreamReader(DirectStreamReader):
         return TargetTopics(self._mirror)
 
     @cached_property
+    def _ownership(self) -> Ownership:
+        return Ownership(self._mirror)
+
+    @cached_property
     def _trimming(self) -> Trimming:
         plan = self._mirror
         return Trimming(plan.source.kafka, plan.sink.kafka, plan.targets.map)
 
     @hidden_traceback()
     def latestOffset(self, start: SparkOffset | None = None, limit: ReadLimit | None = None) -> SparkOffset:
-        """Raises TopicError for topics that are refused, before they are in the offset log: without them, the same
-        checkpoint goes on."""
+        """Raises TopicError for topics that are refused, and KafkaError for those that another mirror has, before they
+        are in the offset log: without them, the same checkpoint goes on."""
+        before = (start or self._reached) if self._begun else None
         end = super().latestOffset(start, limit)
         if end != start:
             read = set() if start is None else {r.topic for r in self._between(start, end)}
             self._targets.check_planned(formats.from_spark(end).offsets, read)
-        elif self._watch.pinned:
+        self._own(before, formats.from_spark(end))
+        if end == start and self._watch.pinned:
             self._trimming.finish()  # Spark ends this process when there is nothing left
         return end
+
+    def _own(self, before: SparkOffset | None, end: Position) -> None:
+        """Hold the topics that are followed. ``before``: where the query goes on in them; None if it begins."""
+        there = self._watch.topics().partitions.keys()
+        self._ownership.hold(_followed(there, before, formats.from_spark(self._initial or {}), end))
+        if before is not None and not self._released:
+            self._ownership.release(there)
+            self._released = True
 
     def stop(self) -> None:
         """The query has ended."""
@@ -91,9 +108,32 @@ class MirrorStreamReader(DirectStreamReader):
     def _prepare(self, ranges: Sequence[OffsetRange], end: Position) -> None:
         read = {r.topic for r in ranges}
         followed = end.offsets.keys() & self._watch.topics().partitions.keys()
+        if read:
+            self._ownership.hold(Followed({topic: end.ids.get(topic, "") for topic in read}))
         if read or followed:  # else there is no topic to mirror yet
             self._targets.prepare(followed, read)
             self._trimming.now_and_then()
+
+
+def _followed(there: Collection[str], before: SparkOffset | None, initial: Position, end: Position) -> Followed:
+    """Of topics that are there, those that the offset log is about to have. ``before``: its last position, None where
+    it has none and the query begins at ``initial``. Up to ``end``, nothing is read of a topic that has just appeared,
+    or has come back; one that was recreated begins at 0."""
+    known = Position({}) if before is None else formats.from_spark(before)
+    ids = {topic: end.ids.get(topic, "") for topic in end.offsets if topic in there}
+    new, at = set(), {}
+    for topic, id_ in ids.items():
+        offsets, left = known.offsets.get(topic), known.left.get(topic)
+        if offsets is not None and not differ(known.ids.get(topic), id_):
+            at[topic] = offsets
+        elif left is not None and not differ(left.id, id_):
+            at[topic] = end.offsets[topic]
+        else:
+            new.add(topic)
+            start = initial.offsets.get(topic) if before is None else None
+            reborn = None if offsets is None else dict.fromkeys(end.offsets[topic], 0)
+            at[topic] = start or reborn or end.offsets[topic]
+    return Followed(ids, at, new)
 
 
 class MirrorStreamWriter(DirectStreamWriter):

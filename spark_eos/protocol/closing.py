@@ -19,10 +19,13 @@ from spark_eos.protocol.stops import ledger_busy
 from spark_eos.protocol.verdicts import abort_broken, settle
 
 
-def close(ports: Ports, run: str | None = None, given_up: int | None = None) -> Head | None:
+def close(
+    ports: Ports, run: str | None = None, given_up: int | None = None, *, by_operator: bool = False
+) -> Head | None:
     """Try once to take the ledger and publish a head that belongs to no run; returns it, or None when it was not
     published. With ``run``, only where the query's run is that one. ``given_up``: the micro-batch that the run has
-    given up, if Spark may pass it all the same.
+    given up, if Spark may pass it all the same. ``by_operator``: a command does it, after which the run does not start
+    again by itself.
 
     From then on, no run before it can decide anything: each finds itself replaced. Raises as `take` does.
     """
@@ -32,7 +35,7 @@ def close(ports: Ports, run: str | None = None, given_up: int | None = None) -> 
     term, head = taken
     if head is None or (run is not None and head.run != run):
         return None
-    closed = head.succeeded_by(NOBODY, head.endtxn_version)
+    closed = head.closed(by_operator=by_operator)
     if given_up is not None:
         closed = replace(closed, given_up=given_up)
     try:
@@ -53,15 +56,15 @@ class Ended:
 
 
 def abort_undecided(ports: Ports, query: str) -> Ended:
-    """Close the query and abort all that it has open and not decided. A run that is alive stops (EOS_RUN_CLOSED); its
-    next start goes on.
+    """Close the query and abort all that it has open and not decided. A run that is alive stops
+    (EOS_CLOSED_BY_OPERATOR); its next start goes on.
 
     Raises LedgerError (EOS_LEDGER_NO_QUERY) where the ledger knows nothing of the query, and Unclear
     (EOS_LEDGER_BUSY).
     """
     for _ in ports.retrying():
         _check_known(ports, query)
-        closed = close(ports)
+        closed = close(ports, by_operator=True)
         if closed is not None:
             ports.reach("recover.closed")
             return Ended(closed, frozenset(clear_earlier(ports, closed)))
@@ -137,7 +140,7 @@ def _note(ports: Ports, read: Head, verdicts: Mapping[Pair, Verdict]) -> bool:
     head, decision = term.read(), read.decision
     if head is None or decision is None or head.decision != decision:
         return True
-    noted = head.succeeded_by(NOBODY, head.endtxn_version) if head.run == NOBODY else head
+    noted = head.closed(by_operator=head.closed_by_operator) if head.run == NOBODY else head
     try:
         term.publish(replace(noted, decision=decision.judged(verdicts)))
     except NotPublished:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from spark_eos.errors import ReplayError
 from spark_eos.protocol.clearing import clear_earlier
 from spark_eos.protocol.closing import known_head
-from spark_eos.protocol.head import NOBODY, Head, Pair
+from spark_eos.protocol.head import Head, Pair
 from spark_eos.protocol.marks import Unfinished
 from spark_eos.protocol.newest import take, taking
 from spark_eos.protocol.ports import NotPublished, Ports
@@ -37,8 +37,7 @@ def halt(ports: Ports, unfinished: Unfinished) -> Collection[Pair]:
         if head.marks.unfinished != unfinished:
             check_not_halted(head)
             check_undecided(head, unfinished.dropped)
-            halted = head.succeeded_by(NOBODY, head.endtxn_version)
-            halted = replace(halted, marks=replace(head.marks, unfinished=unfinished))
+            halted = replace(head.closed(by_operator=True), marks=replace(head.marks, unfinished=unfinished))
             try:
                 term.publish(halted)
             except NotPublished:
@@ -56,7 +55,7 @@ def resume(ports: Ports, unfinished: Unfinished) -> Head:
         head = known_head(found, unfinished.of)
         if head.marks.unfinished != unfinished:
             return head  # by somebody who has finished it at the same time
-        resumed = replace(head.succeeded_by(NOBODY, head.endtxn_version), marks=replace(head.marks, unfinished=None))
+        resumed = replace(head.closed(by_operator=True), marks=replace(head.marks, unfinished=None))
         try:
             term.publish(resumed)
         except NotPublished:

@@ -202,7 +202,7 @@ class Head:
     micro-batch 0; when all of that is committed, its decision has no transactions any more. ``given_up``: the
     micro-batch of which a write within foreachBatch failed. ``marks`` stay from run to run. ``committed_as``: producer
     id and epoch of the ledger's transactional id once the transaction that wrote this head was committed; None before,
-    and in heads of versions that did not say it.
+    and in heads of versions that did not say it. ``closed_by_operator``: a command has closed the last run.
     """
 
     run: str
@@ -218,6 +218,7 @@ class Head:
     given_up: int | None = None
     marks: Marks = NO_MARKS
     committed_as: tuple[int, int] | None = field(default=None, compare=False)
+    closed_by_operator: bool = False
 
     @property
     def unwritten(self) -> int | None:
@@ -225,6 +226,10 @@ class Head:
         if self.given_up is None or (self.decision is not None and self.decision.batch >= self.given_up):
             return None
         return self.given_up
+
+    def closed(self, *, by_operator: bool = False) -> Head:
+        """The head of a query whose run was closed."""
+        return replace(self.succeeded_by(NOBODY, self.endtxn_version), closed_by_operator=by_operator)
 
     def succeeded_by(self, run: str, endtxn_version: int, driver: str = "") -> Head:
         """The head that a new run publishes: the same decision, the next generation."""
@@ -236,4 +241,5 @@ class Head:
             earlier=earlier,
             endtxn_version=endtxn_version,
             driver=driver,
+            closed_by_operator=False,
         )

@@ -72,6 +72,7 @@ def encode(head: Head) -> bytes:
             **({} if head.job is None else {"job": asdict(head.job)}),
             **({} if head.given_up is None else {"given_up": head.given_up}),
             **({} if head.committed_as is None else {"committed_as": head.committed_as}),
+            **_if_true("closed_by_operator", head.closed_by_operator),
             **({} if decision is None else _if_any("dead_letters", [w.dead_letters for w in decision.written])),
             **({} if decision is None else _if_any("begins", _begins_to_json(decision))),
             **({} if decision is None else _if_any("lasts", _lasts_to_json(decision))),
@@ -104,6 +105,7 @@ def decode(data: bytes) -> Head:
             given_up=raw.get("given_up"),
             marks=marks_of(raw),
             committed_as=tuple(raw["committed_as"]) if "committed_as" in raw else None,
+            closed_by_operator=raw.get("closed_by_operator", False),
         )
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise LedgerError(

@@ -66,7 +66,8 @@ class Unfinished:
 
 @dataclass(frozen=True)
 class Successor:
-    """The query that goes on in place of a retired one, and where its checkpoint is."""
+    """The query that goes on in place of a retired one, and where its checkpoint is; both are empty where an operator
+    has closed a mirror for good, and its successor is not known yet."""
 
     query: str
     checkpoint: str

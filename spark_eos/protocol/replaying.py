@@ -18,7 +18,7 @@ from spark_eos.protocol.marks import EachSink, Marks, Successor, Unfinished
 from spark_eos.protocol.newest import taking
 from spark_eos.protocol.ports import NotPublished, Ports
 from spark_eos.protocol.run import verdicts_of
-from spark_eos.protocol.stops import finishing, ledger_busy
+from spark_eos.protocol.stops import finishing, goes_on, ledger_busy
 
 
 def intend(ports: Ports, unfinished: Unfinished, old: Head, each: EachSink | None = None) -> Head:
@@ -76,7 +76,7 @@ def _halt(ports: Ports, query: str, mark: Marks, passed: int | None, absent: Hea
         if head.marks != marks:
             check_not_halted(head)
             head = _settled(ports, head, passed)
-            closed = replace(head.succeeded_by(NOBODY, head.endtxn_version), marks=marks)
+            closed = replace(head.closed(by_operator=True), marks=marks)
             try:
                 term.publish(closed)
             except NotPublished:
@@ -104,7 +104,7 @@ def begin(ports: Ports, unfinished: Unfinished, offsets: Offsets | None) -> Head
         if head.marks.each is None:
             done = Decision.without_rows(unfinished.batch, offsets, head.partitioner, unfinished.group)
         begun = replace(
-            head.succeeded_by(NOBODY, head.endtxn_version),
+            head.closed(by_operator=True),
             decision=done,
             given_up=None,
             marks=replace(head.marks, unfinished=None, topic=unfinished.topic or head.marks.topic),
@@ -146,8 +146,7 @@ def check_not_halted(head: Head) -> None:
     if successor is not None:
         raise ReplayError(
             "EOS_REPLAY_OF_RETIRED",
-            f"The query was retired by another replay: query {successor.query}, with the checkpoint "
-            f"{successor.checkpoint}, goes on in its place.",
+            f"The query was retired: {goes_on(successor)}.",
             hint="Nothing was changed. Replay that one.",
             by=successor.query,
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from spark_eos.errors import LedgerError, ProtocolStop, Superseded, Unclear
 from spark_eos.protocol.head import NOBODY, Decision, Head
-from spark_eos.protocol.marks import INGEST, Unfinished
+from spark_eos.protocol.marks import INGEST, Successor, Unfinished
 from spark_eos.protocol.new_checkpoint import FROM_GROUP, OR_COMPARE, is_untold, is_visible, what_waits, where_it_ended
 
 
@@ -102,6 +102,15 @@ def superseded(run: str, head: Head) -> Superseded:
     halted = _halted(head)
     if halted is not None:
         return halted
+    if head.run == NOBODY and head.closed_by_operator:
+        return Superseded(
+            "EOS_CLOSED_BY_OPERATOR",
+            f"Run {run} of this query was closed by a command: 'spark-eos transactions', 'recover', 'checkpoint' or "
+            "'replay'.",
+            hint="Nothing is lost, and it does not start again by itself, as somebody may have begun elsewhere what it "
+            "would do once more. If it is to go on from this checkpoint, start it again.",
+            run=run,
+        )
     if head.run == NOBODY:
         return Superseded(
             "EOS_RUN_CLOSED",
@@ -148,8 +157,7 @@ def _halted(head: Head) -> Superseded | None:
     if successor is not None:
         return Superseded(
             "EOS_QUERY_RETIRED",
-            f"This query was retired by 'spark-eos replay': query {successor.query}, with the checkpoint "
-            f"{successor.checkpoint}, goes on in its place.",
+            f"This query was retired, by 'spark-eos replay' or as a mirror: {goes_on(successor)}.",
             hint="Start the query with that checkpoint. If it stops with EOS_REPLAY_UNFINISHED, the replay was "
             "interrupted: run the command that the error names. With this checkpoint, rows would be doubled.",
             by=successor.query,
@@ -167,6 +175,13 @@ def _halted(head: Head) -> Superseded | None:
             hint=f"Nothing was written. Finish it: {finishing(unfinished)}",
         )
     return None
+
+
+def goes_on(successor: Successor) -> str:
+    """Who does, in place of a query that was retired."""
+    if not successor.query:
+        return "'spark-eos mirror position' has closed it for good, and a new checkpoint goes on in its place"
+    return f"query {successor.query}, with the checkpoint {successor.checkpoint}, goes on in its place"
 
 
 def finishing(unfinished: Unfinished) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from spark_eos import system
+from spark_eos.errors import KafkaError
 from spark_eos.kafka.admin.topics import TIMEOUT_S
 from spark_eos.kafka.codes import ADMIN_RETRIES, COORDINATOR_MOVED, OK, Code
 from spark_eos.kafka.config.properties import Isolation, KafkaProperties
@@ -14,6 +15,7 @@ from spark_eos.kafka.net.client import BrokerClient, broker_client
 from spark_eos.kafka.net.metadata import CoordinatorKind
 from spark_eos.kafka.net.schema import Record, Request
 from spark_eos.kafka.requests.describe_groups import CONSUMER_GROUP_DESCRIBE, DESCRIBE_GROUPS
+from spark_eos.kafka.requests.list_groups import LIST_GROUPS
 from spark_eos.kafka.requests.offset_commit import offset_commit
 from spark_eos.kafka.requests.offset_delete import OFFSET_DELETE
 from spark_eos.kafka.requests.offset_fetch import OFFSET_FETCH
@@ -25,6 +27,9 @@ _TRY_S = 4.0
 #: Among the operations that this user may do; and that nothing is said of them.
 _READ = 1 << 3
 _NOT_TOLD = -(2**31)
+#: Types of groups whose offsets are those of consumers, and states of groups without members.
+_HAVE_OFFSETS = frozenset({"classic", "consumer", "streams"})
+_WITHOUT_MEMBERS = frozenset({"Empty", "Dead"})
 #: The second is for groups of the protocol of KIP-848, from brokers that have it switched off, as Kafka 3 by default.
 _NO_SUCH_GROUP = frozenset({Code.GROUP_ID_NOT_FOUND, Code.UNSUPPORTED_VERSION})
 
@@ -32,18 +37,39 @@ _NO_SUCH_GROUP = frozenset({Code.GROUP_ID_NOT_FOUND, Code.UNSUPPORTED_VERSION})
 def active_members(
     kafka: KafkaProperties, group: str, timeout_s: float = TIMEOUT_S, *, to_commit: bool = False
 ) -> list[str]:
-    """Who is in the group, of either protocol of groups, as "client id at host", to be printed; empty for a group
-    without members and for one that is not there. ``to_commit``: this user is to have the right to commit offsets for
-    it.
+    """Who is in the group, as "client id at host", to be printed; empty for a group without members and for one that is
+    not there. Of a group by the protocol of Kafka Streams (KIP-1071), the state is told. ``to_commit``: this user is to
+    have the right to commit offsets for the group.
 
-    Raises KafkaError (EOS_KAFKA_REFUSED, EOS_GROUP_UNAUTHORIZED) and ConnectionFailed.
+    Raises KafkaError (EOS_KAFKA_REFUSED, EOS_GROUP_UNAUTHORIZED, EOS_GROUP_TYPE) and ConnectionFailed.
     """
     flags = {"include_authorized_operations": to_commit}
     found = _ask(kafka, group, DESCRIBE_GROUPS, {"groups": [group], **flags}, timeout_s)
     if found is None and broker_client(kafka).speaks(CONSUMER_GROUP_DESCRIBE.api, CONSUMER_GROUP_DESCRIBE.last):
         found = _ask(kafka, group, CONSUMER_GROUP_DESCRIBE, {"group_ids": [group], **flags}, timeout_s)
+    if found is None and broker_client(kafka).speaks(LIST_GROUPS.api, LIST_GROUPS.last):
+        return _members_by_state(kafka, group, timeout_s)
     members = found.members if found is not None else ()
     return [f"{excerpt(member.client_id, 100)} at {excerpt(member.client_host, 100)}" for member in members]
+
+
+def _members_by_state(kafka: KafkaProperties, group: str, timeout_s: float) -> list[str]:
+    """As `active_members`, of a group that is of neither protocol of consumers, or was of none a moment ago."""
+    listed = _ask(kafka, group, LIST_GROUPS, {"states_filter": [], "types_filter": []}, timeout_s)
+    found = next((one for one in (listed.groups if listed is not None else ()) if one.group_id == group), None)
+    if found is None:
+        return []
+    kind = found.group_type.lower()
+    if kind not in _HAVE_OFFSETS:
+        raise KafkaError(
+            "EOS_GROUP_TYPE",
+            f"Group {group} is of the type '{found.group_type}', which does not have the offsets of a consumer group.",
+            hint=f"Name another group. Groups of the types {', '.join(sorted(_HAVE_OFFSETS))} can be used.",
+            group=group,
+            type=found.group_type,
+        )
+    empty = found.group_state in _WITHOUT_MEMBERS
+    return [] if empty else [f"members of a {kind} group, which is {found.group_state}"]
 
 
 def committed_offsets(
@@ -118,7 +144,7 @@ def _ask(
     for _ in retrying(timeout_s):
         left = min(_TRY_S, max(0.1, began + timeout_s - system.monotonic()))
         answer, code = _of_coordinator(client, group, request, values, left)
-        found: Record | None = answer.groups[0] if answer is not None else None
+        found: Record | None = _of_group(answer, request)
         code = code if found is None else _code(found)
         allowed = getattr(found, "authorized_operations", _NOT_TOLD)
         if allowed != _NOT_TOLD and not allowed & _READ:
@@ -132,6 +158,11 @@ def _ask(
     stable = code == Code.UNSTABLE_OFFSET_COMMIT
     why = "an open transaction may hold newer ones" if stable else None
     raise refusal(kafka, f"group {group}", code, system.monotonic() - began, why)
+
+
+def _of_group(answer: Record | None, request: Request) -> Record | None:
+    """What an answer says of the group that it was asked for; ListGroups is not asked for one."""
+    return answer if answer is None or request is LIST_GROUPS else answer.groups[0]
 
 
 def _of_coordinator(

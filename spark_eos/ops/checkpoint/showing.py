@@ -12,7 +12,7 @@ from spark_eos.ops.checkpoint.heads import OwnHead, heads_of
 from spark_eos.ops.checkpoint.logs import Logs, QuerySource, merged
 from spark_eos.protocol.head import Decision, Offsets
 from spark_eos.protocol.new_checkpoint import is_visible
-from spark_eos.protocol.stops import finishing
+from spark_eos.protocol.stops import finishing, goes_on
 from spark_eos.topic_partition import PartitionOffsets
 
 
@@ -102,7 +102,7 @@ def next_step(shown: Shown) -> str:
     for own in shown.heads:
         successor, unfinished = own.head.marks.successor, own.head.marks.unfinished
         if successor is not None:
-            return f"stops (EOS_QUERY_RETIRED): query {successor.query} at {successor.checkpoint} goes on in its place"
+            return f"stops (EOS_QUERY_RETIRED): {goes_on(successor)}"
         if unfinished is not None and unfinished.drops:
             return f"stops (EOS_DROP_UNFINISHED); to finish the drop: {finishing(unfinished)}"
         if unfinished is not None:

@@ -106,7 +106,7 @@ def _running(query: str, life: Life) -> CommandError:
         "EOS_RECOVER_RUNNING",
         f"Query {query} seems to be running: {signs}.",
         hint="Nothing was done. A running query recovers by itself. If none is running, try again in a minute, or add "
-        "--even-if-running: a run that is alive then stops (EOS_RUN_CLOSED), and its next start continues.",
+        "--even-if-running: a run that is alive then stops (EOS_CLOSED_BY_OPERATOR), and its next start continues.",
         query=query,
     )
 

@@ -82,7 +82,7 @@ def test_a_driver_that_lives_decides_no_more(life, tmp_path):
         fault.wait()
         assert life.command(*drop(life, "--yes")) == 0
         fault.release()
-        ended_by(query, "EOS_RUN_CLOSED")
+        ended_by(query, "EOS_CLOSED_BY_OPERATOR")
     assert life.counts() == life.expected(1, 1, 1)
     run_smaller(life)
 

@@ -90,7 +90,7 @@ def test_a_query_that_somebody_runs_is_left_alone(left, tmp_path, capsys):
     assert "--even-if-running" in capsys.readouterr().out
     assert left.ask(*words, "--even-if-running") == 0
     assert left.state(prepared) is State.COMPLETE_ABORT
-    with pytest.raises(Superseded, match="EOS_RUN_CLOSED"):
+    with pytest.raises(Superseded, match="EOS_CLOSED_BY_OPERATOR"):
         commit(left.ports, MicroBatch(RUN, 0, ()))
 
 

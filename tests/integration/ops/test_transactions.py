@@ -116,7 +116,7 @@ def test_a_run_that_lives_can_decide_nothing_after_an_abort(left):
     assert left.command("abort", "--yes") == 0
     with pytest.raises(NotPublished):
         term.publish(replace(left.head, decision=Decision(0, 0, 0, 0, 0, None, ())))
-    with pytest.raises(Superseded, match="EOS_RUN_CLOSED"):
+    with pytest.raises(Superseded, match="EOS_CLOSED_BY_OPERATOR"):
         commit(left.ports, MicroBatch(RUN, 0, ()))
 
 

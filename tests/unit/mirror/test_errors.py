@@ -45,7 +45,7 @@ def test_a_map_that_deletes(monkeypatch):
 def test_an_origin_that_nobody_has(monkeypatch):
     """Without it, nobody would notice a circle."""
     silent = SimpleNamespace(produce=lambda *_, **__: None, flush=lambda _: 1)
-    monkeypatch.setattr(origins, "Producer", lambda _: silent)
+    monkeypatch.setattr(map_topic, "Producer", lambda _: silent)
     with pytest.raises(KafkaError, match="EOS_MIRROR_ORIGIN_NOT_WRITTEN"):
         origins.write_origin(KAFKA, "map", Origin("out", "o", "in", "i", ("c",)))
 

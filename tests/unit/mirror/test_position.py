@@ -120,6 +120,7 @@ def finder(monkeypatch) -> Finder:
     topics = {"in": Topic("in-id", 2, internal=False), "out": Topic("out-id", 2, internal=False)}
     topics["map"] = Topic("map-id", 1, internal=False)
     monkeypatch.setattr(position, "describe_topics", lambda kafka, names, **_: {name: topics[name] for name in names})
+    monkeypatch.setattr(position, "held_partition", lambda *_: None)
     monkeypatch.setattr(position, "origins_from", lambda *_: [Origin("out", "out-id", "in", "in-id", ("here",))])
     map_ = map_of(entry(0, 5))
     monkeypatch.setattr(position.OffsetMap, "read", lambda *_: map_)
@@ -146,10 +147,7 @@ def test_rows_in_a_partition_of_which_the_map_has_nothing(finder, monkeypatch):
 def test_a_map_that_is_held_by_another_mirror(finder, monkeypatch):
     """What is behind its open transaction cannot be read."""
 
-    def ends(kafka, asked, isolation="read_committed"):
-        return {topic: dict.fromkeys(p, 8 if isolation == "read_uncommitted" else 7) for topic, p in asked.items()}
-
-    monkeypatch.setattr(position, "end_offsets", ends)
+    monkeypatch.setattr(position, "held_partition", lambda *_: 3)
     with pytest.raises(EosError, match=r"EOS_MIRROR_NOT_SETTLED.*another mirror"):
         finder.find(settle=True, wait_s=0)
 

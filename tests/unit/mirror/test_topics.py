@@ -12,7 +12,7 @@ from spark_eos.errors import ConnectionFailed, TopicError
 from spark_eos.kafka.admin.topics import Topic
 from spark_eos.kafka.codes import OK
 from spark_eos.kafka.config.properties import KafkaProperties
-from spark_eos.mirror import origins, topics
+from spark_eos.mirror import map_topic, origins, topics
 from spark_eos.mirror.origins import Origin, OriginsLog, write_origin
 from spark_eos.mirror.plan import MirrorPlan, Targets
 from spark_eos.mirror.topics import TargetTopics
@@ -87,7 +87,7 @@ def clusters(monkeypatch) -> Clusters:
     made = Clusters()
     for module in (origins, topics):
         monkeypatch.setattr(module, "describe_topics", made.describe)
-    monkeypatch.setattr(origins, "Producer", made.producer)
+    monkeypatch.setattr(map_topic, "Producer", made.producer)
     monkeypatch.setattr(origins, "MapPartition", made.partition)
     monkeypatch.setattr(topics, "create_topic", made.create)
     monkeypatch.setattr(topics, "topic_config", lambda *_: {})

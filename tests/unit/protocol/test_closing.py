@@ -79,8 +79,11 @@ def test_what_is_not_decided_is_aborted_and_cannot_be_decided_any_more():
         own = brokers.ports()
         abort_undecided(own, QUERY)
         assert own.coordinator.describe([pair.id])[pair.id].state is State.COMPLETE_ABORT
-        with pytest.raises(Superseded, match="EOS_RUN_CLOSED"):
+        with pytest.raises(Superseded, match="EOS_CLOSED_BY_OPERATOR") as caught:
             commit(own, batch)
+        assert not caught.value.restart_helps
+        assert commit(own, brokers.prepared(brokers.open("r2"))).transactions == 1  # who starts it again goes on
+        assert not own.ledger.read().closed_by_operator
 
     on_brokers(steps)
 
@@ -104,7 +107,7 @@ def test_a_ledger_that_cannot_be_written(monkeypatch):
         batch = brokers.prepared(brokers.open("r1"))
         (pair,) = batch.pairs
         own = brokers.ports()
-        monkeypatch.setattr(closing, "close", lambda ports: None)
+        monkeypatch.setattr(closing, "close", lambda *_, **__: None)
         with pytest.raises(Unclear, match="EOS_LEDGER_BUSY"):
             abort_undecided(own, QUERY)
         assert own.coordinator.describe([pair.id])[pair.id].state is State.ONGOING

@@ -51,7 +51,7 @@ def test_a_run_that_is_alive_decides_nothing_after_that():
         halt(brokers.ports(), FIRST)
         assert isinstance(stopped("EOS_DROP_UNFINISHED", lambda: commit(brokers.ports(), batch)), Superseded)
         resume(brokers.ports(), FIRST)
-        stopped("EOS_RUN_CLOSED", lambda: commit(brokers.ports(), batch))
+        stopped("EOS_CLOSED_BY_OPERATOR", lambda: commit(brokers.ports(), batch))
         after = brokers.open("r2")
         stopped("EOS_SUPERSEDED", lambda: commit(brokers.ports(), batch))
         commit(brokers.ports(), brokers.prepared(after))

@@ -70,6 +70,7 @@ heads = st.builds(
     two_phase=st.booleans(),
     job=st.none() | st.builds(Job, id=names, topic=st.none() | names, opened_ms=counts),
     given_up=st.none() | counts,
+    closed_by_operator=st.booleans(),
 )
 
 

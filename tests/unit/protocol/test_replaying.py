@@ -280,7 +280,7 @@ def test_a_run_that_is_alive_finds_that_its_query_goes_back():
         go_back(brokers.ports(), QUERY, IN_PLACE)
         stopped("EOS_REPLAY_UNFINISHED", lambda: commit(brokers.ports(), batch))
         begin(brokers.ports(), IN_PLACE, OFFSETS)
-        stopped("EOS_RUN_CLOSED", lambda: commit(brokers.ports(), batch))
+        stopped("EOS_CLOSED_BY_OPERATOR", lambda: commit(brokers.ports(), batch))
 
     on_brokers(steps)
 

@@ -48,7 +48,7 @@ OK, LOST = Verdict.COMMITTED, Verdict.LOST
         (shown([0, 1], [0], own(decision(0, OK))), "runs micro-batch 1 again"),
         (shown([0, 1], [0], own()), "runs micro-batch 1 again"),
         (shown([0, 1], [0], own(sink="s", each=EachSink("q", "s"))), "each sink within foreachBatch"),
-        (shown([0, 1], [0], own(successor=Successor("n", "/n"))), "EOS_QUERY_RETIRED): query n at /n"),
+        (shown([0, 1], [0], own(successor=Successor("n", "/n"))), "EOS_QUERY_RETIRED): query n, with"),
         (shown([0, 1], [0], own(unfinished=Unfinished("q", "/c", "/n", 0, ()))), "replay /c --new /n --finish"),
         (shown([0, 1], [0], own(unfinished=Unfinished("q", "/c", "/c", 0, ()))), "checkpoint drop /c --yes"),
     ],

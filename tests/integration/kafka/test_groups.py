@@ -1,0 +1,153 @@
+"""Who is in a group, of each type that brokers have: members join by requests after Kafka's own definitions (kio)."""
+
+from __future__ import annotations
+
+import io
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer
+from kio.schema.share_group_heartbeat.v1.request import ShareGroupHeartbeatRequest
+from kio.schema.streams_group_heartbeat.v0.request import StreamsGroupHeartbeatRequest, Subtopology, Topology
+from kio.serial import entity_writer
+from kio.static.primitive import i32, i32Timedelta
+
+from spark_eos.errors import EosError, KafkaError
+from spark_eos.kafka.admin.groups import active_members
+from spark_eos.kafka.codes import OK
+from spark_eos.kafka.net.client import BrokerClient
+from spark_eos.kafka.net.metadata import CoordinatorKind
+from spark_eos.kafka.net.schema import INT16, INT32, FieldType, Record, Request
+from spark_eos.mirror.groups import Mover
+from spark_eos.sink.preflight import check_group
+from tests.support.waiting import wait_for
+
+JOINS, LEAVES = 0, -1
+
+
+def _write(entity: Any) -> bytes:
+    data = io.BytesIO()
+    entity_writer(type(entity))(data, entity)
+    return data.getvalue()
+
+
+def _read(fields: Any) -> Record:
+    """Of the answer to a heartbeat, the error only."""
+    INT32.read(fields)
+    found = Record(error_code=INT16.read(fields))
+    fields.skip(fields.left)
+    return found
+
+
+def heartbeat(client: BrokerClient, entity: Any) -> None:
+    kind = type(entity)
+    version = int(kind.__version__)
+    form = FieldType(_write, _read)
+    request = Request(kind.__name__, int(kind.__api_key__), version, version, asks=form, answers=form)
+    if not client.speaks(request.api, version):
+        pytest.skip(f"these brokers do not know {kind.__name__}")
+
+    def beat() -> bool:
+        nodes, _ = client.coordinators([entity.group_id], 10.0, CoordinatorKind.GROUP)
+        answer = client.ask(next(iter(nodes)), request, entity, 10.0) if nodes else None
+        if answer is not None and answer.error_code == 35:  # UNSUPPORTED_VERSION: switched off
+            pytest.skip(f"these brokers have {kind.__name__} switched off")
+        return answer is not None and answer.error_code == OK
+
+    wait_for(beat, "the answer to a heartbeat")
+
+
+def streams(group: str, member: str, epoch: int, topic: str) -> StreamsGroupHeartbeatRequest:
+    own = Subtopology(
+        subtopology_id="0",
+        source_topics=(topic,),
+        source_topic_regex=(),
+        state_changelog_topics=(),
+        repartition_sink_topics=(),
+        repartition_source_topics=(),
+        copartition_groups=(),
+    )
+    joins = epoch == JOINS
+    return StreamsGroupHeartbeatRequest(
+        group_id=group,
+        member_id=member,
+        member_epoch=i32(epoch),
+        endpoint_information_epoch=i32(0),
+        rebalance_timeout=i32Timedelta.parse(timedelta(minutes=5)),
+        topology=Topology(epoch=i32(0), subtopologies=(own,)) if joins else None,
+        active_tasks=() if joins else None,
+        standby_tasks=() if joins else None,
+        warmup_tasks=() if joins else None,
+        process_id="process" if joins else None,
+        user_endpoint=None,
+        client_tags=() if joins else None,
+        task_offsets=None,
+        task_end_offsets=None,
+        shutdown_application=False,
+    )
+
+
+def share(group: str, member: str, epoch: int, topic: str) -> ShareGroupHeartbeatRequest:
+    topics = (topic,) if epoch == JOINS else None
+    return ShareGroupHeartbeatRequest(
+        group_id=group, member_id=member, member_epoch=i32(epoch), rack_id=None, subscribed_topic_names=topics
+    )
+
+
+@pytest.fixture
+def group() -> str:
+    return f"group-{uuid.uuid4()}"
+
+
+def test_a_streams_group(kafka, client, topic, group):
+    """While it runs, nobody may commit for it or move it; when it has ended, it is as one of consumers."""
+    name, member = topic(1), str(uuid.uuid4())
+    heartbeat(client, streams(group, member, JOINS, name))
+    (found,) = active_members(kafka, group)
+    assert "streams" in found
+    with pytest.raises(KafkaError, match="EOS_GROUP_ACTIVE"):
+        check_group(kafka, group)
+    with pytest.raises(EosError, match="EOS_GROUP_ACTIVE"):
+        Mover(group, kafka, kafka).move()
+    heartbeat(client, streams(group, member, LEAVES, name))
+    wait_for(lambda: active_members(kafka, group) == [], "the end of the member")
+    check_group(kafka, group)
+
+
+def test_a_share_group(kafka, client, topic, group):
+    """It has no offsets that a query could read or commit, with members or without."""
+    name, member = topic(1), str(uuid.uuid4())
+    for epoch in (JOINS, LEAVES):
+        heartbeat(client, share(group, member, epoch, name))
+        for refuses in (active_members, check_group):
+            with pytest.raises(KafkaError, match=r"EOS_GROUP_TYPE.*share"):
+                refuses(kafka, group)
+
+
+@contextmanager
+def consuming(servers: str, group: str, topic: str, protocol: str) -> Iterator[None]:
+    consumer = Consumer(
+        {"bootstrap.servers": servers, "group.id": group, "client.id": "one", "group.protocol": protocol}
+    )
+    consumer.subscribe([topic])
+    try:
+        wait_for(lambda: consumer.poll(0.1) is not None or consumer.assignment(), "the assignment")
+        yield
+    finally:
+        consumer.close()
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_groups_of_consumers(protocol, kafka, client, topic, group):
+    """Members have names; a group that nobody knows has none."""
+    if protocol == "consumer" and not client.speaks(68, 1):
+        pytest.skip("these brokers know no groups of this protocol")
+    assert active_members(kafka, group) == []
+    with consuming(kafka.bootstrap_servers, group, topic(1), protocol):
+        (found,) = active_members(kafka, group)
+        assert found.startswith("one at ")
+    wait_for(lambda: active_members(kafka, group) == [], "the end of the member")

@@ -1,0 +1,171 @@
+"""A query that another one takes over from, on the simulated cluster: at each step of its run, and killed between any
+two steps of the taker's."""
+
+from __future__ import annotations
+
+import pytest
+
+from spark_eos.errors import Superseded
+from spark_eos.protocol.batch import commit
+from spark_eos.protocol.dropping import halt
+from spark_eos.protocol.handing_over import Standing, hand_over, standing
+from spark_eos.protocol.head import NOBODY, Verdict
+from spark_eos.protocol.marks import Successor, Unfinished
+from spark_eos.protocol.ports import State
+from tests.simulation.ledger import PREFIX, QUERY
+from tests.support.dying import Killed, kill
+from tests.unit.protocol.test_replaying import decided_and_dead, state, stopped
+from tests.unit.protocol.test_stops import Brokers, on_brokers
+
+HEIR = Successor("another", "/new")
+
+
+def taken(brokers: Brokers, seen: Standing | None = None) -> bool:
+    own = brokers.ports()
+    return hand_over(own, HEIR, standing(own) if seen is None else seen, PREFIX)
+
+
+def test_a_run_that_is_alive_decides_nothing_after_that():
+    """It is told who goes on, and no restart helps: neither that of the run nor one at any other micro-batch."""
+
+    def steps(brokers: Brokers) -> None:
+        commit(brokers.ports(), brokers.prepared(brokers.open("r1")))
+        batch = brokers.prepared(brokers.ports().ledger.read(), batch=1)
+        assert taken(brokers)
+        error = stopped("EOS_QUERY_RETIRED", lambda: commit(brokers.ports(), batch))
+        assert isinstance(error, Superseded)
+        assert "/new" in error.message
+        assert not error.restart_helps
+        assert state(brokers.ports(), next(iter(batch.pairs))) is State.COMPLETE_ABORT
+        for number in (0, 1, 2):
+            stopped("EOS_QUERY_RETIRED", lambda number=number: brokers.open("r2", number))
+        assert brokers.ports().ledger.read().decision.batch == 0
+
+    on_brokers(steps)
+
+
+def test_what_is_decided_counts_before_anybody_looks_at_it():
+    """A run has died before it committed: who looks at how the query stands commits that first."""
+
+    def steps(brokers: Brokers) -> None:
+        pair = decided_and_dead(brokers)
+        seen = standing(brokers.ports())
+        assert {w.verdict for w in seen.decision.written} == {Verdict.COMMITTED}
+        assert state(brokers.ports(), pair) is State.COMPLETE_COMMIT
+        assert taken(brokers, seen)
+        head = brokers.ports().ledger.read()
+        assert (head.run, head.marks.successor, head.decision) == (NOBODY, HEIR, seen.decision)
+        assert standing(brokers.ports()) == Standing(seen.decision, retired=True, successor="another")
+
+    on_brokers(steps)
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_decision_since_the_look(first):
+    """What was read by then is out of date: nothing is changed, and the query goes on."""
+
+    def steps(brokers: Brokers) -> None:
+        head = brokers.open("r1")
+        if not first:
+            commit(brokers.ports(), brokers.prepared(head))
+        seen = standing(brokers.ports())
+        number = 0 if first else 1
+        commit(brokers.ports(), brokers.prepared(brokers.ports().ledger.read(), number))
+        before = brokers.heads
+        assert not taken(brokers, seen)
+        assert brokers.heads == before
+        commit(brokers.ports(), brokers.prepared(brokers.ports().ledger.read(), number + 1))
+        assert taken(brokers)
+
+    on_brokers(steps)
+
+
+@pytest.mark.parametrize("point", ["commit.entered", "commit.taken", "commit.verified", "commit.decided"])
+def test_at_each_step_of_a_commit(point):
+    """Either the decision comes first, and the taker has to look again; or the query decides nothing more."""
+
+    def steps(brokers: Brokers) -> None:
+        batch = brokers.prepared(brokers.open("r1"))
+        seen = standing(brokers.ports())
+        found = []
+        own = brokers.ports(point, lambda: found or found.append(taken(brokers, seen)))
+        if point == "commit.decided":
+            assert commit(own, batch).transactions == 1
+            assert found == [False]
+        else:
+            gone = "EOS_TRANSACTION_EXPIRED" if point == "commit.taken" else "EOS_QUERY_RETIRED"
+            stopped(gone, lambda: commit(own, batch))
+            stopped("EOS_QUERY_RETIRED", lambda: brokers.open("r2"))
+            assert found == [True]
+            assert brokers.ports().ledger.read().decision is None
+
+    on_brokers(steps)
+
+
+@pytest.mark.parametrize("point", ["open.taken", "open.settled", "open.published"])
+def test_at_each_step_of_a_start(point):
+    """A run that opens is fenced, or finds the mark; one that has opened has not decided anything yet."""
+
+    def steps(brokers: Brokers) -> None:
+        commit(brokers.ports(), brokers.prepared(brokers.open("r1")))
+        own = brokers.ports(point, lambda: taken(brokers))
+        if point == "open.published":
+            batch = brokers.prepared(brokers.open("r2", 1, own), 1)
+            stopped("EOS_QUERY_RETIRED", lambda: commit(brokers.ports(), batch))
+        else:
+            stopped("EOS_QUERY_RETIRED", lambda: brokers.open("r2", 1, own))
+        assert brokers.ports().ledger.read().decision.batch == 0
+
+    on_brokers(steps)
+
+
+def test_a_query_that_has_no_head_yet():
+    """It has claimed topics, and its first task comes late: it never opens."""
+
+    def steps(brokers: Brokers) -> None:
+        assert standing(brokers.ports()) == Standing(None)
+        assert taken(brokers)
+        stopped("EOS_QUERY_RETIRED", lambda: brokers.open("r1"))
+        assert taken(brokers)  # once more, which changes nothing
+
+    on_brokers(steps)
+
+
+def test_killed_when_it_was_published():
+    """Whoever does it again ends what is left open."""
+
+    def steps(brokers: Brokers) -> None:
+        batch = brokers.prepared(brokers.open("r1"))
+        with pytest.raises(Killed):
+            hand_over(brokers.ports("mirror.retired", kill), HEIR, Standing(None), PREFIX)
+        (pair,) = batch.pairs
+        assert state(brokers.ports(), pair) is State.ONGOING
+        assert taken(brokers)
+        assert state(brokers.ports(), pair) is State.COMPLETE_ABORT
+
+    on_brokers(steps)
+
+
+def test_a_drop_that_is_not_finished():
+    """It says by name what has to be done first."""
+
+    def steps(brokers: Brokers) -> None:
+        commit(brokers.ports(), brokers.prepared(brokers.open("r1")))
+        halt(brokers.ports(), Unfinished(QUERY, "/old", "/old", 0, ()))
+        stopped("EOS_REPLAY_NOT_FINISHED", lambda: taken(brokers))
+
+    on_brokers(steps)
+
+
+def test_closed_by_an_operator_for_good():
+    """`spark-eos mirror position` does not know who goes on."""
+
+    def steps(brokers: Brokers) -> None:
+        commit(brokers.ports(), brokers.prepared(brokers.open("r1")))
+        own = brokers.ports()
+        assert hand_over(own, Successor("", ""), standing(own), PREFIX)
+        error = stopped("EOS_QUERY_RETIRED", lambda: brokers.open("r2", 1))
+        assert "mirror position" in error.message
+        assert not error.restart_helps
+
+    on_brokers(steps)
