@@ -48,6 +48,7 @@ def decode(
     *,
     size: int | None = None,
     with_headers: bool = False,
+    see: Callable[[RecordBatch], None] | None = None,
 ) -> Decoded:
     """The rows of a range in a Fetch response's records (v2 record batches, the last one possibly truncated).
 
@@ -55,10 +56,13 @@ def decode(
     decoded. ``aborted``: the response's aborted transactions, as (producer id, first offset); none for
     read_uncommitted. The batches are of `arrow_schema`. Raises KafkaError (EOS_SOURCE_DAMAGED), immediately or with a
     batch; rows before that are valid. So are those before EOS_SOURCE_BATCH_TOO_LARGE and EOS_SOURCE_TIMESTAMP, which
-    come with a batch. Raises UnsupportedFormat, immediately, for formats that only librdkafka reads.
+    come with a batch. Raises UnsupportedFormat, immediately, for formats that only librdkafka reads; and OtherEpoch,
+    immediately, if ``see`` does, which is called as by `find_batches`.
     """
     try:
-        found, next_offset = find_batches(data, len(data) if size is None else size, range_.start, range_.end, aborted)
+        found, next_offset = find_batches(
+            data, len(data) if size is None else size, range_.start, range_.end, aborted, see
+        )
     except Damage as damage:
         raise damaged(range_, range_.start, damage) from damage
     return Decoded(_decode_groups(data, found, range_, with_headers), next_offset)

@@ -8,7 +8,7 @@ left by compaction.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -54,6 +54,14 @@ class TooLargeBatch(Damage):
         self.base, self.last = base, last
 
 
+class OtherEpoch(Exception):
+    """The batch at offset ``base`` was written by the leader of an epoch that does not belong there."""
+
+    def __init__(self, base: int, epoch: int) -> None:
+        super().__init__(f"the batch at offset {base} is of leader epoch {epoch}")
+        self.base, self.epoch = base, epoch
+
+
 class UnsupportedFormat(Exception):
     """The bytes have a format that only librdkafka reads: messages before v2, or a new codec.
 
@@ -70,7 +78,8 @@ class RecordBatch:
     ``time``: milliseconds to which the records' deltas are relative; ``append_time``: the timestamp of all records if
     the broker set it, otherwise None. ``codec``: 0 if the records are not compressed. ``control``: it holds a marker,
     no rows; ``sequence``: its producer's number of its first record; ``aborted``: its transaction was aborted.
-    ``attributes``, ``max_time`` (milliseconds) and ``checksum`` are as they stand in its header.
+    ``attributes``, ``max_time`` (milliseconds) and ``checksum`` are as they stand in its header. ``leader_epoch``: of
+    the leader that has written it, which the checksum does not cover; -1 where it is not known.
     """
 
     base: int
@@ -89,6 +98,7 @@ class RecordBatch:
     attributes: int
     max_time: int
     checksum: int
+    leader_epoch: int
 
     @property
     def size(self) -> int:
@@ -102,24 +112,32 @@ class RecordBatch:
 
 
 def find_batches(
-    data: bytes | bytearray, size: int, start: int, end: int, aborted: Iterable[tuple[int, int]]
+    data: bytes | bytearray,
+    size: int,
+    start: int,
+    end: int,
+    aborted: Iterable[tuple[int, int]],
+    see: Callable[[RecordBatch], None] | None = None,
 ) -> tuple[list[RecordBatch], int]:
     """The batches with rows of offsets ``start`` to ``end``, exclusive, and the offset to fetch next.
 
     Left out are control batches, those of aborted transactions, and a last batch that is cut off. The next offset is
-    behind the last whole batch, whatever it was; it is ``start`` where there is none. Raises Damage; UnsupportedFormat,
-    where that is what the first batch has, and else stops before it; as `walk_batches`.
+    behind the last whole batch, whatever it was; it is ``start`` where there is none. ``see`` is called with each whole
+    batch, and may raise OtherEpoch. Raises Damage; UnsupportedFormat or OtherEpoch, where that is what the first batch
+    has, and else stops before it; as `walk_batches`.
     """
     found: list[RecordBatch] = []
     position = start
     try:
         for batch in walk_batches(data, size, aborted):
+            if see is not None:
+                see(batch)
             if batch.visible and batch.last >= start and batch.base < end:
                 if batch.codec > LAST_CODEC:
                     raise UnsupportedFormat(f"compression codec {batch.codec}")
                 found.append(batch)
             position = max(position, batch.last + 1)
-    except UnsupportedFormat:
+    except (UnsupportedFormat, OtherEpoch):
         if position == start:
             raise
     return found, position
@@ -142,7 +160,7 @@ def walk_batches(
         if stop > size:
             return
         fields = _HEADER.unpack_from(view, at)
-        base, _, _, _, checksum, flags, delta, time, max_time, producer, epoch, sequence, count = fields
+        base, _, leader_epoch, _, checksum, flags, delta, time, max_time, producer, epoch, sequence, count = fields
         if crc32c(view[at + _CHECKED_FROM : stop]) != checksum:
             raise Damage(f"the checksum of the batch at offset {base} does not match")
         if flags & ~_KNOWN or delta < 0 or not 0 <= count <= delta + 1:
@@ -173,6 +191,7 @@ def walk_batches(
             flags,
             max_time,
             checksum,
+            leader_epoch,
         )
         at = stop
 
