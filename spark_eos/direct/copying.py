@@ -54,7 +54,7 @@ def copy_range(fetching: Fetching, range_: OffsetRange, target: TopicPartition, 
     ``producer`` has begun; to wait until it has written them (`flush`) is left to the caller. Nothing is handed over
     where there are no rows. Raises the errors of `read_range`, and those of the producer's `write`.
     """
-    copy = _Copy(range_, target, producer)
+    copy = _Copy(range_, target, producer, fetching.max_decompressed_bytes)
     for piece in resuming(fetching, range_, read_batches, _by_consumer):
         copy.take(piece)
     return Copied(copy.rows, copy.digest % (1 << DIGEST_BITS), copy.oldest_ms, tuple(copy.runs))
@@ -72,11 +72,13 @@ class _Copy:
     limit there, or another attempt, may change that; nor how the batches were fetched.
     """
 
-    def __init__(self, range_: OffsetRange, target: TopicPartition, producer: ArrowProducer) -> None:
+    def __init__(
+        self, range_: OffsetRange, target: TopicPartition, producer: ArrowProducer, most_bytes: int | None = None
+    ) -> None:
         self.rows = self.digest = 0
         self.oldest_ms: int | None = None
         self.runs: list[tuple[int, int]] = []
-        self._range, self._target, self._producer = range_, target, producer
+        self._range, self._target, self._producer, self._most_bytes = range_, target, producer, most_bytes
         self._seed = blake2b(repr((range_.topic, range_.partition, *target)).encode(), digest_size=16).digest()
 
     def take(self, piece: FetchedBatches | pa.RecordBatch) -> None:
@@ -111,7 +113,7 @@ class _Copy:
 
     def _encode_anew(self, data: bytearray, batches: Sequence[RecordBatch]) -> None:
         for codec, same in groupby(batches, lambda batch: batch.codec):
-            for rows in read_groups(data, list(same), self._range, self._tails):
+            for rows in read_groups(data, list(same), self._range, self._tails, self._most_bytes):
                 self._write(rows, codec, rows.offsets)
 
     def _tails(self, group: RecordGroup) -> Tails:

@@ -56,7 +56,14 @@ def take(fetching: Fetching, range_: OffsetRange, answers: Answers) -> list[pa.R
     size = 0
     epochs = RangeEpochs(range_)
     try:
-        decoded = decode(data, range_, answer.aborted, with_headers=fetching.include_headers, see=epochs.see)
+        decoded = decode(
+            data,
+            range_,
+            answer.aborted,
+            with_headers=fetching.include_headers,
+            see=epochs.see,
+            most_bytes=fetching.max_decompressed_bytes,
+        )
         for batch in decoded.batches:
             batches.append(batch)
             size += batch.nbytes

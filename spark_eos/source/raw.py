@@ -254,9 +254,14 @@ class _Fetches:
 
     def decode(self, answer: FetchResponse) -> Decoded:
         """The rows, to be taken before the next answer is."""
-        data, headers = self._connected.buffer, self._options.include_headers
         return decode(
-            data, self._unread, answer.aborted, size=answer.size, with_headers=headers, see=self._epochs.see
+            self._connected.buffer,
+            self._unread,
+            answer.aborted,
+            size=answer.size,
+            with_headers=self._options.include_headers,
+            see=self._epochs.see,
+            most_bytes=self._options.max_decompressed_bytes,
         )
 
     def verify(self, answer: FetchResponse) -> FetchedBatches:
