@@ -54,11 +54,12 @@ def decode(
     """The rows of a range in a Fetch response's records (v2 record batches, the last one possibly truncated).
 
     ``size``: how many bytes of the data are valid, by default all; they must not change before the last batch is
-    decoded. ``most_bytes``: of a batch, decompressed. ``aborted``: the response's aborted transactions, as (producer id, first offset); none for
-    read_uncommitted. The batches are of `arrow_schema`. Raises KafkaError (EOS_SOURCE_DAMAGED), immediately or with a
-    batch; rows before that are valid. So are those before EOS_SOURCE_BATCH_TOO_LARGE and EOS_SOURCE_TIMESTAMP, which
-    come with a batch. Raises UnsupportedFormat, immediately, for formats that only librdkafka reads; and OtherEpoch,
-    immediately, if ``see`` does, which is called as by `find_batches`.
+    decoded. ``most_bytes``: of a batch, decompressed. ``aborted``: the response's aborted transactions, as (producer
+    id, first offset); none for read_uncommitted. The batches are of `arrow_schema`. Raises KafkaError
+    (EOS_SOURCE_DAMAGED), immediately or with a batch; rows before that are valid. So are those before
+    EOS_SOURCE_BATCH_TOO_LARGE and EOS_SOURCE_TIMESTAMP, which come with a batch. Raises UnsupportedFormat,
+    immediately, for formats that only librdkafka reads; and OtherEpoch, immediately, if ``see`` does, which is called
+    as by `find_batches`.
     """
     try:
         found, next_offset = find_batches(
@@ -181,8 +182,9 @@ def too_large(range_: OffsetRange, base: int, last: int, most_bytes: int) -> Kaf
         f"The record batch of offsets {base} to {last} of {range_.topic}-{range_.partition} has more than "
         f"{most_bytes:,} bytes when it is decompressed.",
         hint="If it is to be read, set 'maxDecompressedBytes' of the source to more, which takes memory of about four "
-        "times as much in each task. Otherwise let its producer write smaller batches, and, for the one that is there, "
-        f"either copy it by the direct way without a transform, which passes whole batches on as they are, or {_LEFT_OUT}",
+        "times as much in each task. Otherwise let its producer write smaller batches. For the one that is there, "
+        "either copy it by the direct way without a transform, which passes whole batches on as they are, or "
+        f"{_LEFT_OUT}",
         topic=range_.topic,
         partition=range_.partition,
         offset=base,

@@ -104,8 +104,8 @@ class LeaderEpochs:
         }
         found: dict[TopicPartition, EpochEnd] = {}
         for _ in retrying(HIDDEN_S):  # an old leader that has not noticed knows only smaller epochs
-            questions = {place: _ask_one(noted[place].epoch) for place in waiting if found.get(place) in (None, NOTHING)}
-            found |= self._answered(questions, leaders)
+            asked = [place for place in waiting if found.get(place, NOTHING) == NOTHING]
+            found |= self._answered({place: _ask_one(noted[place].epoch) for place in asked}, leaders)
             if NOTHING not in found.values():
                 break
         other = {place: at.offset for place, at in waiting.items() if not self._same(place, at, found[place])}

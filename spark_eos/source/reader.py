@@ -153,8 +153,8 @@ class EosKafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ids = self._still_there(position, there, end)
         if ids is None:
             return start
-        if not self._watch.pinned and self._watch.diverged(flat(going.offsets), flat(going.epochs)):
-            return start  # a leader that is new since the ends were asked for: the next look tells
+        if self._watch.diverged(flat(going.offsets), flat(going.epochs)):
+            return self.latestOffset(start, limit)  # of a leader that was heard of since
         self._last_batch = time.monotonic()
         left = leaving.still_left(going.left, end, ids)
         epochs = self._epochs_at(end, going)
@@ -293,10 +293,11 @@ class EosKafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             and not leaving.differ(position.ids.get(place[0]), there.ids.get(place[0]))
         }
         lacking = {place: offset for place, offset in offsets.items() if place not in noted}
-        new = {place: offset for place, offset in lacking.items() if self._seen_at.get(place, _NOWHERE).offset != offset}
+        seen = self._seen_at
+        new = {place: offset for place, offset in lacking.items() if seen.get(place, _NOWHERE).offset != offset}
         found = self._watch.epochs_at(new, {}) if new else {}
-        self._seen_at |= {place: Noted(offset, found.get(place, UNKNOWN)) for place, offset in new.items()}
-        return noted | {place: self._seen_at[place].epoch for place in lacking if self._seen_at[place].epoch != UNKNOWN}
+        seen |= {place: Noted(offset, found.get(place, UNKNOWN)) for place, offset in new.items()}
+        return noted | {place: seen[place].epoch for place in lacking if seen[place].epoch != UNKNOWN}
 
     def _epochs_at(self, end: PartitionOffsets, going: Position) -> PartitionOffsets:
         """The leader epochs of the records before the end of a micro-batch that begins at ``going``."""
