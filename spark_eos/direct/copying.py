@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from spark_eos.errors import KafkaError
 from spark_eos.kafka.producer.arrow import ArrowProducer
 from spark_eos.kafka.records.batches import RecordBatch
 from spark_eos.kafka.records.columns import RecordGroup, read_tails
@@ -89,10 +90,7 @@ class _Copy:
             for batch in batches:
                 self._count(batch)
             if whole:
-                self._producer.write_whole(*self._target, piece.data, batches)
-                self.rows += sum(batch.count for batch in batches)
-                for batch in batches:
-                    self._note_run(batch.base, batch.count)
+                self._pass_on(piece.data, batches)
             else:
                 self._encode_anew(piece.data, batches)
 
@@ -111,13 +109,42 @@ class _Copy:
         begins = min(batch.time, batch.max_time)
         self._note_age(begins if batch.append_time is None else batch.append_time)
 
+    def _pass_on(self, data: bytearray, batches: Sequence[RecordBatch]) -> None:
+        self._producer.write_whole(*self._target, data, batches)
+        self.rows += sum(batch.count for batch in batches)
+        for batch in batches:
+            self._note_run(batch.base, batch.count)
+
     def _encode_anew(self, data: bytearray, batches: Sequence[RecordBatch]) -> None:
         for codec, same in groupby(batches, lambda batch: batch.codec):
-            for rows in read_groups(data, list(same), self._range, self._tails, self._most_bytes):
-                self._write(rows, codec, rows.offsets)
+            left = list(same)
+            while left:
+                left = self._encode_some(data, left, codec)
 
-    def _tails(self, group: RecordGroup) -> Tails:
-        return read_tails(group, self._range.start, self._range.end)
+    def _encode_some(self, data: bytearray, batches: Sequence[RecordBatch], codec: int) -> list[RecordBatch]:
+        """Those of the batches that come behind one that is too large when it is decompressed. Such a batch passes as
+        it is, if it may; small ones come here only to be put together."""
+        reached = -1
+
+        def tails(group: RecordGroup) -> Tails:
+            nonlocal reached
+            found = read_tails(group, self._range.start, self._range.end)
+            reached = group.batches[-1].last
+            return found
+
+        try:
+            for rows in read_groups(data, batches, self._range, tails, self._most_bytes):
+                self._write(rows, codec, rows.offsets)
+        except KafkaError as error:
+            large = next((batch for batch in batches if batch.base == error.parameters.get("offset")), None)
+            is_large = error.condition == "EOS_SOURCE_BATCH_TOO_LARGE"
+            if large is None or not is_large or not passes(large, self._range.start, self._range.end):
+                raise
+            between = [batch for batch in batches if reached < batch.base < large.base]
+            self._encode_some(data, between, codec)
+            self._pass_on(data, [large])
+            return [batch for batch in batches if batch.base > large.base]
+        return []
 
     def _write(self, rows: Rows | Tails, codec: int, offsets: np.ndarray) -> None:
         if len(rows):
