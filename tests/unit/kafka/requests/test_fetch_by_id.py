@@ -168,7 +168,11 @@ def test_a_request_with_the_last_epoch(pair, by_id, diverging):
     assert (topic.topic_id == ID) if by_id else (topic.topic == "töpic")
     assert (partition.fetch_offset, partition.last_fetched_epoch, partition.current_leader_epoch) == (77, 5, -1)
     kinds: Any = KINDS if by_id else NAMED
-    more = {} if diverging is None else {"diverging_epoch": kinds.EpochEndOffset(epoch=diverging[0], end_offset=diverging[1])}
+    more = (
+        {}
+        if diverging is None
+        else {"diverging_epoch": kinds.EpochEndOffset(epoch=diverging[0], end_offset=diverging[1])}
+    )
     row = kinds.PartitionData(
         partition_index=3,
         error_code=codec.error(0),
