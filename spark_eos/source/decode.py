@@ -181,8 +181,8 @@ def too_large(range_: OffsetRange, base: int, last: int, most_bytes: int) -> Kaf
         "EOS_SOURCE_BATCH_TOO_LARGE",
         f"The record batch of offsets {base} to {last} of {range_.topic}-{range_.partition} has more than "
         f"{most_bytes:,} bytes when it is decompressed.",
-        hint="If it is to be read, set 'maxDecompressedBytes' of the source to more, which takes memory of about four "
-        "times as much in each task. Otherwise let its producer write smaller batches. For the one that is there, "
+        hint="If it is to be read, set 'maxDecompressedBytes' of the source to more, which takes memory of more than "
+        "twice as much in each task. Otherwise let its producer write smaller batches. For the one that is there, "
         "either copy it by the direct way without a transform, which passes whole batches on as they are, or "
         f"{_LEFT_OUT}",
         topic=range_.topic,

@@ -146,7 +146,8 @@ class _Fetches:
             if answer is not None and answer.diverging is not None:
                 self._check_log()
                 self._epochs.last = UNKNOWN  # as in a log that was compacted
-                self._try(self._send)
+                if self._connection is not None:
+                    self._try(self._send)
                 continue
             if answer is not None and answer.error == OK and answer.size:
                 result = self._reading(read, answer)
