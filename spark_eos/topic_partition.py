@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 #: The name of a topic and the number of a partition.
 TopicPartition = tuple[str, int]
@@ -20,4 +20,17 @@ def by_topic(places: Iterable[TopicPartition]) -> dict[str, list[int]]:
     found: dict[str, list[int]] = {}
     for topic, partition in places:
         found.setdefault(topic, []).append(partition)
+    return found
+
+
+def flat(numbers: Mapping[str, Mapping[int, int]]) -> dict[TopicPartition, int]:
+    """The number of each partition, by topic and partition in one."""
+    return {(topic, p): number for topic, partitions in numbers.items() for p, number in partitions.items()}
+
+
+def nested(numbers: Mapping[TopicPartition, int]) -> PartitionOffsets:
+    """The inverse of `flat`."""
+    found: PartitionOffsets = {}
+    for (topic, p), number in numbers.items():
+        found.setdefault(topic, {})[p] = number
     return found

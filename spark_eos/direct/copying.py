@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from spark_eos.errors import KafkaError
 from spark_eos.kafka.producer.arrow import ArrowProducer
 from spark_eos.kafka.records.batches import RecordBatch
 from spark_eos.kafka.records.columns import RecordGroup, read_tails
@@ -54,7 +55,7 @@ def copy_range(fetching: Fetching, range_: OffsetRange, target: TopicPartition, 
     ``producer`` has begun; to wait until it has written them (`flush`) is left to the caller. Nothing is handed over
     where there are no rows. Raises the errors of `read_range`, and those of the producer's `write`.
     """
-    copy = _Copy(range_, target, producer)
+    copy = _Copy(range_, target, producer, fetching.max_decompressed_bytes)
     for piece in resuming(fetching, range_, read_batches, _by_consumer):
         copy.take(piece)
     return Copied(copy.rows, copy.digest % (1 << DIGEST_BITS), copy.oldest_ms, tuple(copy.runs))
@@ -72,11 +73,13 @@ class _Copy:
     limit there, or another attempt, may change that; nor how the batches were fetched.
     """
 
-    def __init__(self, range_: OffsetRange, target: TopicPartition, producer: ArrowProducer) -> None:
+    def __init__(
+        self, range_: OffsetRange, target: TopicPartition, producer: ArrowProducer, most_bytes: int | None = None
+    ) -> None:
         self.rows = self.digest = 0
         self.oldest_ms: int | None = None
         self.runs: list[tuple[int, int]] = []
-        self._range, self._target, self._producer = range_, target, producer
+        self._range, self._target, self._producer, self._most_bytes = range_, target, producer, most_bytes
         self._seed = blake2b(repr((range_.topic, range_.partition, *target)).encode(), digest_size=16).digest()
 
     def take(self, piece: FetchedBatches | pa.RecordBatch) -> None:
@@ -87,10 +90,7 @@ class _Copy:
             for batch in batches:
                 self._count(batch)
             if whole:
-                self._producer.write_whole(*self._target, piece.data, batches)
-                self.rows += sum(batch.count for batch in batches)
-                for batch in batches:
-                    self._note_run(batch.base, batch.count)
+                self._pass_on(piece.data, batches)
             else:
                 self._encode_anew(piece.data, batches)
 
@@ -109,13 +109,42 @@ class _Copy:
         begins = min(batch.time, batch.max_time)
         self._note_age(begins if batch.append_time is None else batch.append_time)
 
+    def _pass_on(self, data: bytearray, batches: Sequence[RecordBatch]) -> None:
+        self._producer.write_whole(*self._target, data, batches)
+        self.rows += sum(batch.count for batch in batches)
+        for batch in batches:
+            self._note_run(batch.base, batch.count)
+
     def _encode_anew(self, data: bytearray, batches: Sequence[RecordBatch]) -> None:
         for codec, same in groupby(batches, lambda batch: batch.codec):
-            for rows in read_groups(data, list(same), self._range, self._tails):
-                self._write(rows, codec, rows.offsets)
+            left = list(same)
+            while left:
+                left = self._encode_some(data, left, codec)
 
-    def _tails(self, group: RecordGroup) -> Tails:
-        return read_tails(group, self._range.start, self._range.end)
+    def _encode_some(self, data: bytearray, batches: Sequence[RecordBatch], codec: int) -> list[RecordBatch]:
+        """Those of the batches that come behind one that is too large when it is decompressed. Such a batch passes as
+        it is, if it may; small ones come here only to be put together."""
+        reached = -1
+
+        def tails(group: RecordGroup) -> Tails:
+            nonlocal reached
+            found = read_tails(group, self._range.start, self._range.end)
+            reached = group.batches[-1].last
+            return found
+
+        try:
+            for rows in read_groups(data, batches, self._range, tails, self._most_bytes):
+                self._write(rows, codec, rows.offsets)
+        except KafkaError as error:
+            large = next((batch for batch in batches if batch.base == error.parameters.get("offset")), None)
+            is_large = error.condition == "EOS_SOURCE_BATCH_TOO_LARGE"
+            if large is None or not is_large or not passes(large, self._range.start, self._range.end):
+                raise
+            between = [batch for batch in batches if reached < batch.base < large.base]
+            self._encode_some(data, between, codec)
+            self._pass_on(data, [large])
+            return [batch for batch in batches if batch.base > large.base]
+        return []
 
     def _write(self, rows: Rows | Tails, codec: int, offsets: np.ndarray) -> None:
         if len(rows):

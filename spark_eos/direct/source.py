@@ -41,6 +41,9 @@ RANGE_SCHEMA = StructType(
         StructField("partition", IntegerType()),
         StructField("start", LongType()),
         StructField("end", LongType()),
+        StructField("first_epoch", IntegerType()),
+        StructField("last_epoch", IntegerType()),
+        StructField("most_epoch", IntegerType()),
         StructField("tasks", IntegerType()),
     ]
 )
@@ -51,6 +54,9 @@ _ARROW_SCHEMA = pa.schema(
         ("partition", pa.int32()),
         ("start", pa.int64()),
         ("end", pa.int64()),
+        ("first_epoch", pa.int32()),
+        ("last_epoch", pa.int32()),
+        ("most_epoch", pa.int32()),
         ("tasks", pa.int32()),
     ]
 )
@@ -155,7 +161,10 @@ class DirectStreamReader(EosKafkaStreamReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """In a task: its ranges, a row each. The sink fetches their records."""
         assert isinstance(partition, RangesOfTask)
-        rows = [(r.topic, id_, r.partition, r.start, r.end, partition.tasks) for r, id_ in partition.ranges]
+        rows = [
+            (r.topic, id_, r.partition, r.start, r.end, r.first_epoch, r.last_epoch, r.most_epoch, partition.tasks)
+            for r, id_ in partition.ranges
+        ]
         columns = [
             pa.array(column, field.type) for column, field in zip(zip(*rows, strict=True), _ARROW_SCHEMA, strict=True)
         ]
@@ -163,4 +172,4 @@ class DirectStreamReader(EosKafkaStreamReader):
 
 
 def _range(r: planning.OffsetRange) -> Range:
-    return Range(r.topic, r.partition, r.start, r.end)
+    return Range(r.topic, r.partition, r.start, r.end, r.first_epoch, r.last_epoch, r.most_epoch)

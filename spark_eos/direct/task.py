@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Protocol, runtime_checkable
 
 import pyarrow as pa
@@ -43,7 +43,7 @@ def requested_by(plan: DirectPlan, batches: Iterable[pa.RecordBatch]) -> TaskReq
     """The rows of one task: each is a range (`spark_eos.direct.source.RANGE_SCHEMA`)."""
     rows = [row for batch in batches for row in batch.to_pylist()]
     topics = tuple(sorted({(row["topic"], row["id"]) for row in rows}))
-    ranges = tuple(Range(row["topic"], row["partition"], row["start"], row["end"]) for row in rows)
+    ranges = tuple(Range(**{field.name: row[field.name] for field in fields(Range)}) for row in rows)
     tasks = max((row["tasks"] for row in rows), default=1)
     return TaskRequest(Direct(plan.cluster, topics, plan.transform_name, ranges), tasks)
 
@@ -91,7 +91,8 @@ class Parts:
                 what = "the topic was deleted or recreated"
                 self._losses.report(data_loss(r.topic, r.partition, r.start, None, what))
                 continue
-            range_ = OffsetRange(r.topic, r.partition, r.start, r.end, self._ids.get(r.topic, ""))
+            epochs = r.first_epoch, r.last_epoch, r.most_epoch
+            range_ = OffsetRange(r.topic, r.partition, r.start, r.end, self._ids.get(r.topic, ""), *epochs)
             transform = self._plan.transform
             if transform is None:
                 copied = self._copied(range_)

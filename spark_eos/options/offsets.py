@@ -24,7 +24,8 @@ _PARTITIONS_EXAMPLE = '{"topic1":[0,1],"topic2":[2,4]}'
 
 
 def parse_offsets(option: str, text: str) -> PartitionOffsets:
-    """JSON with an offset for each partition, which may be EARLIEST or LATEST.
+    """JSON with an offset for each partition, which may be EARLIEST or LATEST; also a line of this source's offset log,
+    of which only the offsets count.
 
     Raises OptionError: EOS_OPTION_OFFSETS_JSON with line and column, EOS_OPTION_OFFSETS with the topic and partition.
     """
@@ -135,6 +136,8 @@ def _numbers(option: str, text: str, check: Callable[[str, str, object], int], e
     """The value of each partition, as ``check(topic, partition, value)`` passes it on."""
     result: PartitionOffsets = {}
     for topic, partitions in _object(option, text, example).items():
+        if topic.startswith("#"):  # as no topic does
+            continue
         if not isinstance(partitions, dict) or not partitions:
             raise bad(option, f"has no partitions for topic '{topic}'.", hint=f"Write it like {example}.", topic=topic)
         result[topic] = {_partition(option, topic, key): check(topic, key, at) for key, at in partitions.items()}

@@ -38,9 +38,14 @@ _SCHEMES = ("", "plaintext", "ssl", "sasl_plaintext", "sasl_ssl")
 _SERVER = re.compile(r"(?:\[[^\]\s]+\]|(?!\d+(?::|$))[^\s:;/\[\]]+)(?::(?P<port>\d{1,5}))?")
 
 
+#: A record batch that brokers take by default has 1 MiB, compressed, and seldom a hundred times as much.
+MAX_DECOMPRESSED_BYTES = 128 << 20
+
+
 @dataclass(frozen=True)
 class Fetching:
-    """How a task reads. ``poll_timeout_s``: seconds without progress after which it fails."""
+    """How a task reads. ``poll_timeout_s``: seconds without progress after which it fails; ``max_decompressed_bytes``:
+    of a record batch, decompressed."""
 
     kafka: KafkaProperties
     isolation: Isolation = "read_committed"
@@ -48,6 +53,7 @@ class Fetching:
     fail_on_data_loss: bool = True
     poll_timeout_s: float = 60.0
     group_id: str | None = None
+    max_decompressed_bytes: int = MAX_DECOMPRESSED_BYTES
 
 
 @dataclass(frozen=True)
@@ -78,6 +84,7 @@ class SourceOptions:
     poll_timeout_ms: int = 60_000
     open_transaction_warn_ms: int = 60_000
     report_group: str | None = None
+    max_decompressed_bytes: int = MAX_DECOMPRESSED_BYTES
 
     @property
     def fetching(self) -> Fetching:
@@ -89,6 +96,7 @@ class SourceOptions:
             self.fail_on_data_loss,
             self.poll_timeout_ms / 1000,
             self.group_id,
+            self.max_decompressed_bytes,
         )
 
 

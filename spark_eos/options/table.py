@@ -223,6 +223,15 @@ SOURCE = (
         "same; the built-in source's default is spark.network.timeout, 120 s",
     ),
     Option(
+        "maxDecompressedBytes",
+        "max_decompressed_bytes",
+        parse_size,
+        "128m",
+        "Maximum size of a record batch when it is decompressed: a number of bytes, or one with a unit, up to `2046m`. "
+        "A few kilobytes may become gigabytes, and take a task's memory; a larger batch is an error, which names its "
+        "offsets (EOS_SOURCE_BATCH_TOO_LARGE).",
+    ),
+    Option(
         "groupIdPrefix",
         "group_id_prefix",
         parse_text,

@@ -7,7 +7,7 @@ which rows count with their places in the source.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from spark_eos.errors import Diverged
 from spark_eos.protocol.head import Decision, Digest, Head
@@ -50,9 +50,23 @@ def differences(last: Decision, now: Direct | None) -> list[str]:
         unlike.append(f"topics and their ids: decided {_named(last.direct)}, now {_named(now)}")
     decided = merged([*last.direct.ranges, *(r for w in last.written for r in w.ranges)])
     current = merged(now.ranges)
+    unlike += _other_logs(decided, current)
     if decided != current:
         unlike.append(f"ranges: decided {_told(decided, current)}, now {_told(current, decided)}")
     return unlike
+
+
+def _other_logs(decided: Iterable[Range], now: Iterable[Range]) -> Iterator[str]:
+    """The same offsets are other rows where a partition's log was cut and has grown again: as its epochs tell, where
+    both are known."""
+    known = {(r.topic, r.partition, r.end): r.last_epoch for r in decided}
+    for r in now:
+        before = known.get((r.topic, r.partition, r.end), -1)
+        if min(before, r.last_epoch) >= 0 and before != r.last_epoch:
+            yield (
+                f"the log of {r.topic}-{r.partition} up to offset {r.end}: decided with leader epoch {before}, now "
+                f"{r.last_epoch}, as it was cut and has grown again"
+            )
 
 
 def _kinds(decided: Direct | None, now: Direct | None) -> Iterator[str]:

@@ -7,18 +7,25 @@ to tasks. Rows are read again only where some were lost.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 
 @dataclass(frozen=True, order=True)
 class Range:
-    """Offsets of a partition of the source, from ``start`` up to, not including, ``end``."""
+    """Offsets of a partition of the source, from ``start`` up to, not including, ``end``.
+
+    ``first_epoch``, ``last_epoch``: the leader epochs of the records before ``start`` and before ``end``; no record of
+    the range has a later one than ``most_epoch``. -1 where one is not known.
+    """
 
     topic: str
     partition: int
     start: int
     end: int
+    first_epoch: int = field(default=-1, compare=False)
+    last_epoch: int = field(default=-1, compare=False)
+    most_epoch: int = field(default=-1, compare=False)
 
 
 @dataclass(frozen=True)
@@ -42,7 +49,7 @@ def merged(ranges: Iterable[Range]) -> tuple[Range, ...]:
     for r in sorted(ranges):
         last = result[-1] if result else None
         if last is not None and (last.topic, last.partition, last.end) == (r.topic, r.partition, r.start):
-            result[-1] = Range(r.topic, r.partition, last.start, r.end)
+            result[-1] = replace(r, start=last.start, first_epoch=last.first_epoch)
         else:
             result.append(r)
     return tuple(result)
@@ -56,7 +63,9 @@ def union(parts: Iterable[Direct]) -> Direct:
 
 
 def to_json(direct: Direct, written: Sequence[Sequence[Range]]) -> dict[str, Any]:
-    """For the ledger. ``written``: the ranges of each transaction of the decision. Topics are named once."""
+    """For the ledger. ``written``: the ranges of each transaction of the decision. Topics are named once. ``epochs``:
+    the last leader epoch of each range, in order, where any is known."""
+    epochs = [r.last_epoch for ranges in (*written, direct.ranges) for r in ranges]
     place = {name: number for number, (name, _) in enumerate(direct.topics)}
 
     def listed(ranges: Sequence[Range]) -> list[list[int]]:
@@ -68,15 +77,20 @@ def to_json(direct: Direct, written: Sequence[Sequence[Range]]) -> dict[str, Any
         "transform": direct.transform,
         "written": [listed(ranges) for ranges in written],
         "rest": listed(direct.ranges),
+        **({"epochs": epochs} if any(epoch >= 0 for epoch in epochs) else {}),
     }
 
 
 def from_json(raw: Mapping[str, Any]) -> tuple[Direct, list[tuple[Range, ...]]]:
     """The inverse of `to_json`."""
     topics = tuple((name, id_) for name, id_ in raw["topics"])
+    epochs = iter(raw.get("epochs", ()))
 
     def ranges(listed: Sequence[Sequence[int]]) -> tuple[Range, ...]:
-        return tuple(Range(topics[topic][0], partition, start, end) for topic, partition, start, end in listed)
+        return tuple(
+            Range(topics[topic][0], partition, start, end, last_epoch=(last := next(epochs, -1)), most_epoch=last)
+            for topic, partition, start, end in listed
+        )
 
     written = [ranges(listed) for listed in raw["written"]]
     return Direct(raw["cluster"], topics, raw["transform"], ranges(raw["rest"])), written

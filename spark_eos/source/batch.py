@@ -13,7 +13,7 @@ from spark_eos.source import planning
 from spark_eos.source.limits import resolve_end, resolve_start
 from spark_eos.source.losses import Losses
 from spark_eos.source.watch import TopicWatch
-from spark_eos.topic_partition import PartitionOffsets
+from spark_eos.topic_partition import PartitionOffsets, flat, nested
 from spark_eos.tracebacks import hidden_traceback
 
 
@@ -32,7 +32,9 @@ class EosKafkaBatchReader(DataSourceReader):
         assert options.ending is not None
         end = resolve_end(options.ending_option, options.ending, watch)
         self._check_order(start, end)
-        reads = planning.ranges(start, end)
+        first = watch.epochs_at(flat(start), {})
+        last = watch.epochs_at(flat(end), first)
+        reads = planning.ranges(start, end, nested(first), nested(last))
         return list(planning.tasks(reads, options.min_partitions, options.max_records_per_partition))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

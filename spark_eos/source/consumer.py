@@ -25,7 +25,7 @@ from spark_eos.kafka.config.librdkafka import librdkafka_config
 from spark_eos.kafka.messages import headers_of, offset_of
 from spark_eos.kafka.net.client import broker_client
 from spark_eos.options.parse import Fetching
-from spark_eos.source.decode import beyond_spark
+from spark_eos.source.decode import beyond_spark, too_large
 from spark_eos.source.diagnosis import why_not
 from spark_eos.source.nearest import rack_here
 from spark_eos.source.planning import OffsetRange
@@ -64,11 +64,23 @@ def read_by_consumer(fetching: Fetching, range_: OffsetRange) -> Iterator[pa.Rec
             with _without_gc():
                 batch = progress.take(_poll(consumer, range_.end - progress.position))
             if batch is not None:
+                _check_sizes(batch, range_, fetching.max_decompressed_bytes)
                 yield batch
             elif progress.error is not None or progress.stalled:
                 error = progress.error
                 refusal = None if error is None else f"{error.str()} ({error.name()})"
                 raise why_not(fetching.kafka, range_, progress.position, refusal)
+
+
+def _check_sizes(batch: pa.RecordBatch, range_: OffsetRange, most_bytes: int) -> None:
+    """Raises KafkaError (EOS_SOURCE_BATCH_TOO_LARGE) for a record that no batch of so many bytes can hold. librdkafka
+    has decompressed it by then, and says nothing of batches: the memory is not bounded here."""
+    if batch.nbytes > most_bytes:
+        sizes = [pc.fill_null(pc.binary_length(batch.column(name)), 0) for name in ("key", "value")]
+        too_long = np.flatnonzero(np.asarray(pc.add(*sizes)).astype(np.int64) > most_bytes)
+        if len(too_long):
+            offset = batch.column("offset")[int(too_long[0])].as_py()
+            raise too_large(range_, offset, offset, most_bytes)
 
 
 def _poll(consumer: Consumer, wanted: int) -> list[Message]:

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from spark_eos.errors import KafkaError
-from spark_eos.kafka.records.batches import MOST_MIB, Damage, RecordBatch, TooLargeBatch, find_batches
+from spark_eos.kafka.records.batches import Damage, RecordBatch, TooLargeBatch, find_batches
 from spark_eos.kafka.records.columns import RecordGroup, Records, groups, read_records
 from spark_eos.kafka.records.fields import RecordFields, read_headers
 from spark_eos.source.planning import OffsetRange
@@ -48,38 +48,52 @@ def decode(
     *,
     size: int | None = None,
     with_headers: bool = False,
+    see: Callable[[RecordBatch], None] | None = None,
+    most_bytes: int | None = None,
 ) -> Decoded:
     """The rows of a range in a Fetch response's records (v2 record batches, the last one possibly truncated).
 
     ``size``: how many bytes of the data are valid, by default all; they must not change before the last batch is
-    decoded. ``aborted``: the response's aborted transactions, as (producer id, first offset); none for
-    read_uncommitted. The batches are of `arrow_schema`. Raises KafkaError (EOS_SOURCE_DAMAGED), immediately or with a
-    batch; rows before that are valid. So are those before EOS_SOURCE_BATCH_TOO_LARGE and EOS_SOURCE_TIMESTAMP, which
-    come with a batch. Raises UnsupportedFormat, immediately, for formats that only librdkafka reads.
+    decoded. ``most_bytes``: of a batch, decompressed. ``aborted``: the response's aborted transactions, as (producer
+    id, first offset); none for read_uncommitted. The batches are of `arrow_schema`. Raises KafkaError
+    (EOS_SOURCE_DAMAGED), immediately or with a batch; rows before that are valid. So are those before
+    EOS_SOURCE_BATCH_TOO_LARGE and EOS_SOURCE_TIMESTAMP, which come with a batch. Raises UnsupportedFormat,
+    immediately, for formats that only librdkafka reads; and OtherEpoch, immediately, if ``see`` does, which is called
+    as by `find_batches`.
     """
     try:
-        found, next_offset = find_batches(data, len(data) if size is None else size, range_.start, range_.end, aborted)
+        found, next_offset = find_batches(
+            data, len(data) if size is None else size, range_.start, range_.end, aborted, see
+        )
     except Damage as damage:
         raise damaged(range_, range_.start, damage) from damage
-    return Decoded(_decode_groups(data, found, range_, with_headers), next_offset)
+    return Decoded(_decode_groups(data, found, range_, with_headers, most_bytes), next_offset)
 
 
 def _decode_groups(
-    data: bytes | bytearray, found: list[RecordBatch], range_: OffsetRange, with_headers: bool
+    data: bytes | bytearray,
+    found: list[RecordBatch],
+    range_: OffsetRange,
+    with_headers: bool,
+    most_bytes: int | None,
 ) -> Iterator[pa.RecordBatch]:
-    for batch in read_groups(data, found, range_, lambda group: _decode_group(group, range_, with_headers)):
+    for batch in read_groups(data, found, range_, lambda group: _decode_group(group, range_, with_headers), most_bytes):
         if batch.num_rows:
             yield batch
 
 
 def read_groups(
-    data: bytes | bytearray, batches: Sequence[RecordBatch], range_: OffsetRange, read: Callable[[RecordGroup], T]
+    data: bytes | bytearray,
+    batches: Sequence[RecordBatch],
+    range_: OffsetRange,
+    read: Callable[[RecordGroup], T],
+    most_bytes: int | None = None,
 ) -> Iterator[T]:
     """What ``read`` makes of batches in ``data``, group by group. Raises KafkaError where they, or records in them, are
-    damaged, or a batch is too large."""
+    damaged, or a batch has more than ``most_bytes``, decompressed."""
     at = batches[0].base if batches else range_.start
     try:
-        for group in groups(data, batches):
+        for group in groups(data, batches, most_bytes):
             at, behind = group.batches[0].base, group.batches[-1].last + 1
             result = read(group)
             del group  # which may be large, before the next one is decompressed
@@ -149,7 +163,7 @@ def beyond_spark(topic: str, partition: int, offsets: np.ndarray, millis: np.nda
 def damaged(range_: OffsetRange, offset: int, damage: Damage | str) -> KafkaError:
     """The error for bytes that are not sound, from an offset on, or for a batch that has too many."""
     if isinstance(damage, TooLargeBatch):
-        return _too_large(range_, damage)
+        return too_large(range_, damage.base, damage.last, damage.most)
     return KafkaError(
         "EOS_SOURCE_DAMAGED",
         f"The records of {range_.topic}-{range_.partition} from offset {offset} on are damaged: {damage}.",
@@ -161,15 +175,18 @@ def damaged(range_: OffsetRange, offset: int, damage: Damage | str) -> KafkaErro
     )
 
 
-def _too_large(range_: OffsetRange, batch: TooLargeBatch) -> KafkaError:
+def too_large(range_: OffsetRange, base: int, last: int, most_bytes: int) -> KafkaError:
+    """The error for a record batch that has more than so many bytes when it is decompressed."""
     return KafkaError(
         "EOS_SOURCE_BATCH_TOO_LARGE",
-        f"The record batch of offsets {batch.base} to {batch.last} of {range_.topic}-{range_.partition} has more than "
-        f"{MOST_MIB} MiB when it is decompressed.",
-        hint="Let its producer write smaller batches. For the one that is there, either copy it by the direct way "
-        f"without a transform, which passes whole batches on as they are, or {_LEFT_OUT}",
+        f"The record batch of offsets {base} to {last} of {range_.topic}-{range_.partition} has more than "
+        f"{most_bytes:,} bytes when it is decompressed.",
+        hint="If it is to be read, set 'maxDecompressedBytes' of the source to more, which takes memory of more than "
+        "twice as much in each task. Otherwise let its producer write smaller batches. For the one that is there, "
+        "either copy it by the direct way without a transform, which passes whole batches on as they are, or "
+        f"{_LEFT_OUT}",
         topic=range_.topic,
         partition=range_.partition,
-        offset=batch.base,
-        last=batch.last,
+        offset=base,
+        last=last,
     )

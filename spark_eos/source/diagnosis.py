@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 from spark_eos.errors import KafkaError
-from spark_eos.kafka.admin.topics import begin_offsets, describe_topics, end_offsets, id_bytes, topic_of_leader
+from spark_eos.kafka.admin.topics import (
+    TIMEOUT_S,
+    begin_offsets,
+    describe_topics,
+    end_offsets,
+    id_bytes,
+    topic_of_leader,
+)
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import broker_client
-from spark_eos.source.losses import data_loss
+from spark_eos.source.epochs import ANY_LEADER, LeaderEpochs, Noted, leaders_of
+from spark_eos.source.losses import data_loss, log_diverged
 from spark_eos.source.planning import OffsetRange
 
 
@@ -24,6 +32,15 @@ def check_id_by_leader(kafka: KafkaProperties, range_: OffsetRange) -> None:
         broker_client(kafka).forget_leader(range_.topic, range_.partition)
         if topic_of_leader(kafka, range_.topic, range_.partition).id != range_.topic_id:
             raise recreated(range_.topic)
+
+
+def check_epoch(kafka: KafkaProperties, range_: OffsetRange, offset: int, epoch: int) -> None:
+    """Raises DataLossError (EOS_SOURCE_LOG_DIVERGED) where the leader's log does not have a record of this epoch before
+    an offset of the range. Asks nobody where the epoch is not known."""
+    place = range_.topic, range_.partition
+    found = LeaderEpochs(leaders_of(kafka, TIMEOUT_S)).diverged({place: Noted(offset, epoch)}, {place: ANY_LEADER})
+    if found:
+        raise log_diverged(*place, offset, found[place], epoch)
 
 
 def recreated(topic: str) -> KafkaError:

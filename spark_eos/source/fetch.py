@@ -8,7 +8,6 @@ user's properties are for librdkafka only.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import TypeVar
 
 import pyarrow as pa
@@ -16,7 +15,7 @@ import pyarrow as pa
 from spark_eos.errors import DataLossError
 from spark_eos.kafka.records.batches import UnsupportedFormat
 from spark_eos.options.parse import Fetching
-from spark_eos.source.diagnosis import check_id_by_leader
+from spark_eos.source.diagnosis import check_epoch, check_id_by_leader
 from spark_eos.source.gathered import gather, take
 from spark_eos.source.losses import Losses
 from spark_eos.source.nearest import rack_here
@@ -64,7 +63,8 @@ def _merged(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
 def read_range(fetching: Fetching, range_: OffsetRange) -> Iterator[pa.RecordBatch]:
     """The records of a range, in order, as batches of `arrow_schema`; the committed ones, unless told otherwise.
 
-    Raises DataLossError (EOS_SOURCE_DATA_LOSS) where the log does not hold the range any more, KafkaError
+    Raises DataLossError where the log does not hold the range any more (EOS_SOURCE_DATA_LOSS) or is another one than
+    when it was planned (EOS_SOURCE_LOG_DIVERGED), KafkaError
     (EOS_SOURCE_STALLED) where nothing comes for ``poll_timeout_s``, (EOS_SOURCE_DAMAGED) on bytes that are not sound,
     (EOS_SOURCE_FETCH) on what else the broker refuses. Where data loss is not to fail, what the log still holds of the
     range is read.
@@ -76,12 +76,15 @@ def through_consumer(fetching: Fetching, range_: OffsetRange) -> Iterator[pa.Rec
     """As `read_by_consumer`, whose librdkafka is loaded only where a range needs it.
 
     librdkafka reads from the topic that has the name. So where only one with this id will do, the leader is asked
-    before and after: a broker hears of a topic before it has a log of it. Raises KafkaError (EOS_SOURCE_RECREATED).
+    before and after: a broker hears of a topic before it has a log of it. So it is where leader epochs are noted.
+    Raises KafkaError (EOS_SOURCE_RECREATED), DataLossError (EOS_SOURCE_LOG_DIVERGED).
     """
     from spark_eos.source.consumer import read_by_consumer
 
     check_id_by_leader(fetching.kafka, range_)
+    check_epoch(fetching.kafka, range_, range_.start, range_.first_epoch)
     yield from read_by_consumer(fetching, range_)
+    check_epoch(fetching.kafka, range_, range_.end, range_.last_epoch)
     check_id_by_leader(fetching.kafka, range_)
 
 
@@ -97,8 +100,8 @@ def resuming(fetching: Fetching, range_: OffsetRange, read: Read[T], by_consumer
         except UnsupportedFormat as unsupported:
             assert unsupported.position is not None
             read = by_consumer
-            left = replace(left, start=unsupported.position)
+            left = left.cut(unsupported.position, left.end)
         except DataLossError as loss:
             losses.report(loss)
             expected, found = loss.parameters["expected"], loss.parameters["found"]
-            left = replace(left, start=found if found > expected else left.end)
+            left = left.cut(found if found > expected else left.end, left.end)

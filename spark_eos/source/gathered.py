@@ -14,10 +14,12 @@ from spark_eos.errors import ConnectionFailed, EosError
 from spark_eos.kafka.codes import OK
 from spark_eos.kafka.config.java_names import canonical
 from spark_eos.kafka.config.values import integer
-from spark_eos.kafka.records.batches import UnsupportedFormat
+from spark_eos.kafka.records.batches import OtherEpoch, UnsupportedFormat
 from spark_eos.kafka.requests.fetch import Answers, fetch_many
+from spark_eos.kafka.requests.offset_for_leader_epoch import UNKNOWN
 from spark_eos.options.parse import Fetching
 from spark_eos.source.decode import decode
+from spark_eos.source.epochs import RangeEpochs
 from spark_eos.source.planning import OffsetRange
 
 #: Of each leader, at the most. There may be deep backlogs behind the ranges, of which nothing is wanted.
@@ -53,13 +55,23 @@ def take(fetching: Fetching, range_: OffsetRange, answers: Answers) -> list[pa.R
         return None
     batches: list[pa.RecordBatch] = []
     size = 0
+    epochs = RangeEpochs(range_)
     try:
-        decoded = decode(data, range_, answer.aborted, with_headers=fetching.include_headers)
+        decoded = decode(
+            data,
+            range_,
+            answer.aborted,
+            with_headers=fetching.include_headers,
+            see=epochs.see,
+            most_bytes=fetching.max_decompressed_bytes,
+        )
         for batch in decoded.batches:
             batches.append(batch)
             size += batch.nbytes
             if size > _DECODED_BYTES:
                 return None
-    except (EosError, UnsupportedFormat):
+    except (EosError, UnsupportedFormat, OtherEpoch):
         return None
-    return batches if decoded.next_offset >= range_.end else None
+    # The last record of the range is of the leader that it had, so that all before it is what it was, too.
+    same = epochs.at_end or range_.last_epoch == UNKNOWN
+    return batches if same and decoded.next_offset >= range_.end else None

@@ -36,7 +36,10 @@ def left_behind(position: Position, there: Mapping[str, Collection[int]], ids: T
         if gone and not differ(id_, ids.get(topic)):
             before = left.get(topic)
             same = before is not None and not differ(before.id, id_)
-            left[topic] = LeftAt(id_, {**(before.offsets if before is not None and same else {}), **gone})
+            earlier = before if before is not None and same else LeftAt(id_, {})
+            epochs = {p: epoch for p, epoch in earlier.epochs.items() if p not in gone}
+            epochs |= {p: epoch for p, epoch in position.epochs.get(topic, {}).items() if p in gone}
+            left[topic] = LeftAt(id_, {**earlier.offsets, **gone}, epochs)
     return replace(position, offsets=offsets, left=left)
 
 
@@ -58,5 +61,6 @@ def still_left(left: Mapping[str, LeftAt], read: PartitionOffsets, ids: TopicIds
             continue
         offsets = {p: at for p, at in was.offsets.items() if p not in read.get(topic, {})}
         if offsets:
-            result[topic] = replace(was, offsets=offsets)
+            epochs = {p: epoch for p, epoch in was.epochs.items() if p in offsets}
+            result[topic] = replace(was, offsets=offsets, epochs=epochs)
     return result

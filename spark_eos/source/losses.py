@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from spark_eos.errors import CheckpointError, DataLossError
+from spark_eos.kafka.records.batches import OtherEpoch
 from spark_eos.log import logger
 
 #: Seconds in which something must not be seen once, so that it counts as gone where it is left out for good: a broker
@@ -52,6 +53,36 @@ def data_loss(topic: str, partition: int, expected: int, found: int | None, what
         "EOS_SOURCE_DATA_LOSS",
         f"Expected offset {expected} of {topic}-{partition}, but {what}.",
         hint=_GONE if found is None else _LACKS,
+        topic=topic,
+        partition=partition,
+        expected=expected,
+        found=found,
+    )
+
+
+def log_diverged(topic: str, partition: int, expected: int, found: int, epoch: int) -> DataLossError:
+    """The error for a log that was cut before an offset up to which it was read or planned, and has grown again.
+    ``found``: from where on it is another log; ``epoch``: that of the record before ``expected``, as it was."""
+    what = f"it had a record of leader epoch {epoch} before that offset, and from offset {found} on it now has others"
+    return _diverged(topic, partition, expected, found, what)
+
+
+def epoch_diverged(topic: str, partition: int, position: int, other: OtherEpoch) -> DataLossError:
+    """As `log_diverged`, for a batch that is not of the log for which the range was planned. What of the range was read
+    before ``position`` is."""
+    what = f"the batch at offset {other.base} is of leader epoch {other.epoch}, and there was another one"
+    return _diverged(topic, partition, position, min(other.base, position), what)
+
+
+def _diverged(topic: str, partition: int, expected: int, found: int, what: str) -> DataLossError:
+    return DataLossError(
+        "EOS_SOURCE_LOG_DIVERGED",
+        f"The log of {topic}-{partition} up to offset {expected} is not the one that was there: {what}. It has lost "
+        "its newest records, as by an unclean leader election or a power failure, and new ones have the same offsets.",
+        hint="Nothing was read or skipped since. Rows that were read of the old log stay where they were written. Set "
+        f"'failOnDataLoss' to false for one start: the query then continues at offset {min(found, expected)}, with "
+        "what is there now. To keep brokers from losing records, set 'unclean.leader.election.enable' to false and "
+        "'min.insync.replicas' to 2, with three replicas.",
         topic=topic,
         partition=partition,
         expected=expected,

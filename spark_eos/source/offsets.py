@@ -9,7 +9,8 @@ with partitions as strings, plus the ids of the topics under a key that cannot b
 ``"#group": {"id": "…"}`` is there, too, if the source reports to a consumer group, so that the sink can tell;
 ``"#direct": {}`` of queries of the direct way, so that whoever sees their progress knows that Spark's rows are ranges;
 and of topics that the query no longer reads, in case they come back, ``"#left": {"carriers": {"id": "…", "offsets":
-{"0": 7}}}``.
+{"0": 7}}}``. ``"#epochs": {"flights": {"0": 4}}`` has the leader epochs of the records before these offsets, where they
+are known, by which a log that was cut and has grown again is recognised (`spark_eos.source.epochs`).
 Spark compares offsets as JSON text: the order of keys is fixed here.
 """
 
@@ -31,21 +32,25 @@ _GROUP = MARK + "group"
 _CLUSTER = MARK + "cluster"
 _DIRECT = MARK + "direct"
 _LEFT = MARK + "left"
+_EPOCHS = MARK + "epochs"
 
 
 @dataclass(frozen=True)
 class LeftAt:
-    """Where a query has left partitions of a topic that it no longer reads: partition → offset. ``id``: the topic's."""
+    """Where a query has left partitions of a topic that it no longer reads: partition → offset. ``id``: the topic's;
+    ``epochs``: partition → leader epoch of the record before that offset, where it is known."""
 
     id: str | None
     offsets: dict[int, int]
+    epochs: dict[int, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Position:
     """The position of a query: one line of the offset log. ``ids`` is empty if the log has none. ``group`` and
     ``direct`` are only written. ``cluster``: the id of the cluster, where it is noted. ``left``: topics, and partitions
-    of topics, that the selection no longer includes or the cluster no longer has."""
+    of topics, that the selection no longer includes or the cluster no longer has. ``epochs``: of the records before
+    the offsets, where they are known."""
 
     offsets: PartitionOffsets
     ids: TopicIds = field(default_factory=dict)
@@ -53,34 +58,51 @@ class Position:
     cluster: str | None = None
     direct: bool = False
     left: dict[str, LeftAt] = field(default_factory=dict)
+    epochs: PartitionOffsets = field(default_factory=dict)
 
 
 def to_spark(position: Position) -> dict[str, dict[str, Any]]:
     """The line for the offset log, with topics sorted by name and partitions by number."""
     offsets = position.offsets
     ids = {topic: position.ids[topic] for topic in sorted(offsets) if topic in position.ids}
-    topics = {topic: {str(p): offsets[topic][p] for p in sorted(offsets[topic])} for topic in sorted(offsets)}
+    topics = {topic: _by_text(offsets[topic]) for topic in sorted(offsets)}
+    epochs = {
+        topic: _by_text({p: epoch for p, epoch in position.epochs[topic].items() if p in offsets[topic] and epoch >= 0})
+        for topic in sorted(offsets.keys() & position.epochs.keys())
+    }
     noted = {_CLUSTER: position.cluster, _GROUP: position.group}
     marks: dict[str, dict[str, Any]] = {name: {"id": value} for name, value in noted.items() if value}
     if position.direct:
         marks[_DIRECT] = {}
     if position.left:
         marks[_LEFT] = {topic: _to_json(position.left[topic]) for topic in sorted(position.left)}
+    if any(epochs.values()):
+        marks[_EPOCHS] = {topic: found for topic, found in epochs.items() if found}
     return {**marks, _IDS: ids, **topics} if ids else {**marks, **topics}
 
 
 def from_spark(logged: Mapping[str, Mapping[str, Any]]) -> Position:
     """The position from a line that `to_spark` or the built-in source has written."""
     topics = {topic: partitions for topic, partitions in logged.items() if not topic.startswith(MARK)}
-    offsets = {topic: {int(p): offset for p, offset in partitions.items()} for topic, partitions in topics.items()}
+    offsets = {topic: _by_number(partitions) for topic, partitions in topics.items()}
+    epochs = {topic: _by_number(found) for topic, found in logged.get(_EPOCHS, {}).items()}
     cluster = logged.get(_CLUSTER, {}).get("id")
     left = {
-        topic: LeftAt(found.get("id"), {int(p): offset for p, offset in found["offsets"].items()})
+        topic: LeftAt(found.get("id"), _by_number(found["offsets"]), _by_number(found.get("epochs", {})))
         for topic, found in logged.get(_LEFT, {}).items()
     }
-    return Position(offsets, dict(logged.get(_IDS, {})), cluster=cluster, left=left)
+    return Position(offsets, dict(logged.get(_IDS, {})), cluster=cluster, left=left, epochs=epochs)
 
 
 def _to_json(left: LeftAt) -> dict[str, Any]:
-    offsets = {str(p): left.offsets[p] for p in sorted(left.offsets)}
-    return {"offsets": offsets} if left.id is None else {"id": left.id, "offsets": offsets}
+    id_ = {} if left.id is None else {"id": left.id}
+    epochs = {"epochs": _by_text(left.epochs)} if left.epochs else {}
+    return {**id_, "offsets": _by_text(left.offsets), **epochs}
+
+
+def _by_text(numbers: Mapping[int, int]) -> dict[str, int]:
+    return {str(p): numbers[p] for p in sorted(numbers)}
+
+
+def _by_number(numbers: Mapping[str, int]) -> dict[int, int]:
+    return {int(p): number for p, number in numbers.items()}

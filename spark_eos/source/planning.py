@@ -24,13 +24,26 @@ FEW = 512
 @dataclass(frozen=True)
 class OffsetRange:
     """The offsets of one partition from ``start`` up to, not including, ``end``. ``topic_id``: of the only topic that
-    will do, as Kafka's tools print it; empty where the name will do."""
+    will do, as Kafka's tools print it; empty where the name will do.
+
+    ``first_epoch``, ``last_epoch``: the leader epochs of the records before ``start`` and before ``end``; no record of
+    the range has a later one than ``most_epoch``. -1 where one is not known.
+    """
 
     topic: str
     partition: int
     start: int
     end: int
     topic_id: str = ""
+    first_epoch: int = -1
+    last_epoch: int = -1
+    most_epoch: int = -1
+
+    def cut(self, start: int, end: int) -> OffsetRange:
+        """A part of it."""
+        first = self.first_epoch if start == self.start else -1
+        last = self.last_epoch if end == self.end else -1
+        return replace(self, start=start, end=end, first_epoch=first, last_epoch=last)
 
 
 @dataclass(frozen=True)
@@ -70,10 +83,25 @@ def merge(one: PartitionOffsets, other: PartitionOffsets) -> PartitionOffsets:
     return {topic: {**one.get(topic, {}), **other.get(topic, {})} for topic in {**one, **other}}
 
 
-def ranges(start: PartitionOffsets, end: PartitionOffsets) -> list[OffsetRange]:
-    """A range for each partition with offsets to read. Partitions that are not in ``start`` are not read yet."""
+def ranges(
+    start: PartitionOffsets,
+    end: PartitionOffsets,
+    first_epochs: PartitionOffsets | None = None,
+    last_epochs: PartitionOffsets | None = None,
+) -> list[OffsetRange]:
+    """A range for each partition with offsets to read. Partitions that are not in ``start`` are not read yet.
+    ``first_epochs``, ``last_epochs``: of the records before the starts and ends, as far as they are known."""
+
+    def epochs(topic: str, p: int) -> dict[str, int]:
+        last = (last_epochs or {}).get(topic, {}).get(p, -1)
+        return {
+            "first_epoch": (first_epochs or {}).get(topic, {}).get(p, -1),
+            "last_epoch": last,
+            "most_epoch": last,
+        }
+
     return [
-        OffsetRange(topic, p, start[topic][p], stop)
+        OffsetRange(topic, p, start[topic][p], stop, **epochs(topic, p))  # type: ignore[arg-type]  # all are numbers
         for topic, partitions in sorted(end.items())
         for p, stop in sorted(partitions.items())
         if start.get(topic, {}).get(p, stop) < stop
@@ -88,7 +116,7 @@ def from_the_log(reads: Iterable[OffsetRange], begin: PartitionOffsets, losses: 
         if first > r.start:
             what = f"its log now starts at {first} (retention or deleted records)"
             losses.report(data_loss(r.topic, r.partition, r.start, first, what))
-            r = replace(r, start=min(first, r.end))
+            r = r.cut(min(first, r.end), r.end)
         kept.append(r)
     return [r for r in kept if r.start < r.end]
 
@@ -100,7 +128,7 @@ def up_to_the_end(reads: Iterable[OffsetRange], high_watermark: PartitionOffsets
         last = high_watermark[r.topic][r.partition]
         if last < r.end:
             losses.report(data_loss(r.topic, r.partition, r.end, last, ends_early(last)))
-            r = replace(r, end=max(last, r.start))
+            r = r.cut(r.start, max(last, r.start))
         kept.append(r)
     return [r for r in kept if r.start < r.end]
 
@@ -151,4 +179,4 @@ def _parts(r: OffsetRange, count: int) -> list[OffsetRange]:
     size = r.end - r.start
     count = min(count, size)
     cuts = [r.start + size * i // count for i in range(count + 1)]
-    return [replace(r, start=start, end=end) for start, end in itertools.pairwise(cuts)]
+    return [r.cut(start, end) for start, end in itertools.pairwise(cuts)]

@@ -23,7 +23,7 @@ from spark_eos.kafka.config.librdkafka import is_for_librdkafka
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.config.values import integer
 from spark_eos.kafka.net.client import broker_client
-from spark_eos.kafka.records.batches import Damage, RecordBatch, UnsupportedFormat, find_batches
+from spark_eos.kafka.records.batches import Damage, OtherEpoch, RecordBatch, UnsupportedFormat, find_batches
 from spark_eos.kafka.requests.fetch import (
     FetchConnection,
     FetchResponse,
@@ -32,10 +32,13 @@ from spark_eos.kafka.requests.fetch import (
     is_spoken,
     is_spoken_by_id,
 )
+from spark_eos.kafka.requests.offset_for_leader_epoch import UNKNOWN
 from spark_eos.options.parse import Fetching
 from spark_eos.retry import FIRST_WAIT_S, LONGEST_WAIT_S, Waiting
 from spark_eos.source.decode import Decoded, damaged, decode
-from spark_eos.source.diagnosis import check_id, why_not
+from spark_eos.source.diagnosis import check_epoch, check_id, why_not
+from spark_eos.source.epochs import RangeEpochs
+from spark_eos.source.losses import epoch_diverged
 from spark_eos.source.nearest import NearestReplica
 from spark_eos.source.planning import OffsetRange
 from spark_eos.topic_partition import name_of_place
@@ -71,6 +74,7 @@ def read_raw(fetching: Fetching, range_: OffsetRange) -> Iterator[pa.RecordBatch
     with _Fetches(fetching, range_, FETCH_BYTES) as fetches:
         while fetches.position < range_.end:
             yield from fetches.next(fetches.decode).batches
+        fetches.check_end()
 
 
 def read_batches(fetching: Fetching, range_: OffsetRange) -> Iterator[FetchedBatches]:
@@ -83,6 +87,7 @@ def read_batches(fetching: Fetching, range_: OffsetRange) -> Iterator[FetchedBat
             fetched = fetches.next(fetches.verify)
             if fetched.batches:
                 yield fetched
+        fetches.check_end()
 
 
 def supports(kafka: KafkaProperties) -> bool:
@@ -115,6 +120,7 @@ class _Fetches:
 
     def __init__(self, fetching: Fetching, range_: OffsetRange, most_bytes: int) -> None:
         self.position = range_.start
+        self._epochs = RangeEpochs(range_)
         self._options = fetching
         self._kafka = fetching.kafka
         self._range = range_
@@ -145,6 +151,12 @@ class _Fetches:
         while True:
             answer = self._answer(deadline)
             if answer is not None and self._ask_another(answer, system.monotonic() - began):
+                continue
+            if answer is not None and answer.diverging is not None:
+                self._check_log()
+                self._epochs.last = UNKNOWN  # as in a log that was compacted
+                if self._connection is not None:
+                    self._try(self._send)
                 continue
             if answer is not None and answer.error == OK and answer.size:
                 result = self._reading(read, answer)
@@ -249,18 +261,28 @@ class _Fetches:
             max_wait_ms=_MAX_WAIT_MS,
             rack=self._nearest.rack,
             topic_id=self._topic_id,
+            last_epoch=self._epochs.last,
         )
 
     def decode(self, answer: FetchResponse) -> Decoded:
         """The rows, to be taken before the next answer is."""
-        data, headers = self._connected.buffer, self._options.include_headers
-        return decode(data, self._unread, answer.aborted, size=answer.size, with_headers=headers)
+        return decode(
+            self._connected.buffer,
+            self._unread,
+            answer.aborted,
+            size=answer.size,
+            with_headers=self._options.include_headers,
+            see=self._epochs.see,
+            most_bytes=self._options.max_decompressed_bytes,
+        )
 
     def verify(self, answer: FetchResponse) -> FetchedBatches:
         """The record batches, in memory of their own."""
         data, unread = self._connected.take_buffer(), self._unread
         try:
-            found, next_offset = find_batches(data, answer.size, unread.start, unread.end, answer.aborted)
+            found, next_offset = find_batches(
+                data, answer.size, unread.start, unread.end, answer.aborted, self._epochs.see
+            )
         except Damage as damage:
             raise damaged(unread, unread.start, damage) from damage
         return FetchedBatches(data, found, next_offset)
@@ -275,6 +297,8 @@ class _Fetches:
         except UnsupportedFormat as unsupported:
             unsupported.position = self.position
             raise
+        except OtherEpoch as other:
+            raise epoch_diverged(self._range.topic, self._range.partition, self.position, other) from other
         if result.next_offset <= self.position:
             raise damaged(
                 self._unread,
@@ -288,6 +312,20 @@ class _Fetches:
         self.position = position
         if position < self._range.end and not self._moved():
             self._try(self._send)
+
+    def check_end(self) -> None:
+        """When all was read: raises DataLossError (EOS_SOURCE_LOG_DIVERGED) where there was nothing to see of the last
+        offset, as in a log that was compacted, and the log is not the one for which the range was planned."""
+        if not self._epochs.at_end:
+            check_epoch(self._kafka, self._range, self._range.end, self._range.last_epoch)
+
+    def _check_log(self) -> None:
+        """The broker says that its log is another one before the position: perhaps as it was compacted. A replica that
+        is not the leader may only be behind."""
+        if self._at_replica:
+            self._nearest.leave()
+            self._moved()
+        check_epoch(self._kafka, self._range, self.position, self._epochs.last)
 
     def _check(self, answer: FetchResponse) -> None:
         """Raise for a response that a retry cannot improve."""

@@ -27,6 +27,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from spark_eos.events import NOWHERE, Events
+from spark_eos.kafka.requests.offset_for_leader_epoch import UNKNOWN
 from spark_eos.log import logger
 from spark_eos.options.bounds import ByTime
 from spark_eos.options.offsets import LATEST
@@ -34,10 +35,11 @@ from spark_eos.options.parse import SourceOptions
 from spark_eos.retry import retrying
 from spark_eos.source import leaving, planning
 from spark_eos.source import offsets as formats
+from spark_eos.source.epochs import Noted
 from spark_eos.source.group import GroupReport
 from spark_eos.source.lag import LagWatch
 from spark_eos.source.limits import resolve_start
-from spark_eos.source.losses import HIDDEN_S, Losses, check_cluster, data_loss
+from spark_eos.source.losses import HIDDEN_S, Losses, check_cluster, data_loss, log_diverged
 from spark_eos.source.offsets import Position, TopicIds
 from spark_eos.source.sizes import Sizes, look_at
 from spark_eos.source.watch import Topics, TopicWatch
@@ -48,10 +50,11 @@ from spark_eos.spark import (
     SupportsTriggerAvailableNow,
     worker_uses_tcp,
 )
-from spark_eos.topic_partition import PartitionOffsets, by_topic
+from spark_eos.topic_partition import PartitionOffsets, TopicPartition, by_topic, flat, nested
 from spark_eos.tracebacks import hidden_traceback
 
 _NO_LIMIT = 2**63 - 1
+_NOWHERE = Noted(UNKNOWN, UNKNOWN)
 
 SparkOffset = dict[str, dict[str, Any]]
 
@@ -69,6 +72,7 @@ class EosKafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._planned: SparkOffset | None = None
         self._reached: SparkOffset | None = None
         self._hinted = False
+        self._seen_at: dict[TopicPartition, Noted] = {}  # where the offset log has no epoch
         self._last_batch = float("-inf")
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -98,7 +102,8 @@ class EosKafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Where a new query begins. Asked for more than once; the answer of this run stays the same."""
         if self._initial is None:
             start, there = self._resolved()
-            self._initial = formats.to_spark(self._noting(Position(start, there.ids), there))
+            position = Position(start, there.ids, epochs=nested(self._watch.epochs_at(flat(start), {})))
+            self._initial = formats.to_spark(self._noting(position, there))
         return self._initial
 
     def getDefaultReadLimit(self) -> ReadLimit:
@@ -132,13 +137,15 @@ class EosKafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._lag.watch(ends) and self._events:
             report = self._lag.report(position.offsets, ends, self._losses.count)
             self._events.tell("lag", source=self._name, **_unmarked(report))
-        going = self._go_on_from(position, there, ends)
-        waits = not isinstance(limit, ReadAllAvailable) and going.left == position.left
+        going, diverged = self._go_on_from(position, there, ends)
+        # A range begins at an offset of the log, so that such a partition is only moved now, and read the next time.
+        ends = nested(flat(ends) | {(topic, p): going.offsets[topic][p] for topic, p in diverged})
+        waits = not isinstance(limit, ReadAllAvailable) and going.left == position.left and not diverged
         if waits and self._waits_for_more(going.offsets, ends):
             return start
         end = self._limited(going.offsets, ends, limit)
         end = planning.merge(end, self._newcomers(going, there))
-        if end == position.offsets:
+        if end == position.offsets and not diverged:
             self._planned = start
             if self._group is not None and self._watch.pinned:
                 self._group.finish()  # Spark ends this process when there is nothing left
@@ -146,9 +153,12 @@ class EosKafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ids = self._still_there(position, there, end)
         if ids is None:
             return start
+        if self._watch.diverged(flat(going.offsets), flat(going.epochs)):
+            return self.latestOffset(start, limit)  # of a leader that was heard of since
         self._last_batch = time.monotonic()
         left = leaving.still_left(going.left, end, ids)
-        self._planned = formats.to_spark(self._noting(Position(end, ids, left=left), there))
+        epochs = self._epochs_at(end, going)
+        self._planned = formats.to_spark(self._noting(Position(end, ids, left=left, epochs=epochs), there))
         return self._planned
 
     @hidden_traceback()
@@ -209,7 +219,12 @@ class EosKafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _between(self, start: SparkOffset, end: SparkOffset) -> list[planning.OffsetRange]:
         before, after = formats.from_spark(start), formats.from_spark(end)
-        return planning.ranges(_reborn_at_zero(before, after.ids), after.offsets)
+        first = {
+            topic: epochs
+            for topic, epochs in before.epochs.items()
+            if not leaving.differ(before.ids.get(topic), after.ids.get(topic))
+        }
+        return planning.ranges(_reborn_at_zero(before, after.ids), after.offsets, first, after.epochs)
 
     def _hint(self) -> None:
         """What would make the query faster, once for each start of it."""
@@ -241,8 +256,11 @@ class EosKafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return wanted == "earliest"
         return not any(at == LATEST for partitions in wanted.values() for at in partitions.values())
 
-    def _go_on_from(self, position: Position, there: Topics, ends: PartitionOffsets) -> Position:
-        """From where to go on, by what is there now. What is not there is reported as lost, and left."""
+    def _go_on_from(
+        self, position: Position, there: Topics, ends: PartitionOffsets
+    ) -> tuple[Position, set[TopicPartition]]:
+        """From where to go on, by what is there now, and the partitions whose log is another one than before. What is
+        not there is reported as lost, and left."""
         self._check_there(position, there)
         position = leaving.left_behind(position, there.partitions, there.ids)
         at = _reborn_at_zero(position, there.ids)
@@ -250,10 +268,45 @@ class EosKafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             topic: [p for p, offset in partitions.items() if ends.get(topic, {}).get(p, offset) < offset]
             for topic, partitions in at.items()
         }
+        epochs = self._known_epochs(position, at, there)
+        diverged = self._watch.diverged(flat(at), epochs)
         for topic, p, high in self._really_behind(at, {t: numbers for t, numbers in behind.items() if numbers}):
-            self._losses.report(data_loss(topic, p, at[topic][p], high, planning.ends_early(high)))
-            at[topic][p] = ends[topic][p]
-        return replace(position, offsets=at)
+            if diverged.get((topic, p), high) >= ends[topic][p]:  # nothing was written anew
+                self._losses.report(data_loss(topic, p, at[topic][p], high, planning.ends_early(high)))
+                at[topic][p] = ends[topic][p]
+                epochs.pop((topic, p), None)
+                diverged.pop((topic, p), None)
+        for (topic, p), found in diverged.items():
+            self._losses.report(log_diverged(topic, p, at[topic][p], found, epochs.pop((topic, p))))
+            at[topic][p] = found
+        return replace(position, offsets=at, epochs=nested(epochs)), set(diverged)
+
+    def _known_epochs(self, position: Position, at: PartitionOffsets, there: Topics) -> dict[TopicPartition, int]:
+        """The leader epochs of the records before ``at``: as they are noted, or as they were when this run saw the
+        position first. Those of another topic of that name say nothing."""
+        offsets, before = flat(at), flat(position.offsets)
+        noted = {
+            place: epoch
+            for place, epoch in flat(position.epochs).items()
+            if place in offsets
+            and offsets[place] == before[place]
+            and not leaving.differ(position.ids.get(place[0]), there.ids.get(place[0]))
+        }
+        lacking = {place: offset for place, offset in offsets.items() if place not in noted}
+        seen = self._seen_at
+        new = {place: offset for place, offset in lacking.items() if seen.get(place, _NOWHERE).offset != offset}
+        found = self._watch.epochs_at(new, {}) if new else {}
+        seen |= {place: Noted(offset, found.get(place, UNKNOWN)) for place, offset in new.items()}
+        return noted | {place: seen[place].epoch for place in lacking if seen[place].epoch != UNKNOWN}
+
+    def _epochs_at(self, end: PartitionOffsets, going: Position) -> PartitionOffsets:
+        """The leader epochs of the records before the end of a micro-batch that begins at ``going``."""
+        offsets, known, before = flat(end), flat(going.epochs), flat(going.offsets)
+        kept = {place: epoch for place, epoch in known.items() if offsets.get(place) == before[place]}
+        for topic, was in going.left.items():
+            kept |= {(topic, p): was.epochs[p] for p in was.epochs if offsets.get((topic, p)) == was.offsets[p]}
+        moved = {place: offset for place, offset in offsets.items() if place not in kept}
+        return nested(kept | self._watch.epochs_at(moved, known))
 
     def _really_behind(self, at: PartitionOffsets, behind: dict[str, list[int]]) -> list[tuple[str, int, int]]:
         """(topic, partition, high watermark) where the log ends before the query's offset.
@@ -367,6 +420,12 @@ class EosKafkaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return []
         places = by_topic((r.topic, r.partition) for r in kept)
         kept = planning.from_the_log(kept, self._watch.begins(places), self._losses)
+        if not planned_now:
+            for (topic, p), found in self._watch.diverged(
+                {(r.topic, r.partition): r.end for r in kept}, flat(logged.epochs)
+            ).items():
+                end, epoch = logged.offsets[topic][p], logged.epochs[topic][p]
+                self._losses.report(log_diverged(topic, p, end, found, epoch))  # where it goes on, tasks stop
         if not planned_now or self._watch.pinned:
             kept = planning.up_to_the_end(kept, self._watch.high_watermarks(places), self._losses)
         return kept

@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from spark_eos.errors import TopicError
 from spark_eos.kafka.admin.topics import (
     TIMEOUT_S,
+    Topic,
     begin_offsets,
     cluster_heard,
     describe_topics,
     end_offsets,
+    ends_and_epochs,
     offsets_at,
     topic_names,
 )
 from spark_eos.kafka.config.librdkafka import check
 from spark_eos.kafka.config.properties import Isolation, KafkaProperties
+from spark_eos.kafka.requests.offset_for_leader_epoch import UNKNOWN
 from spark_eos.options.selection import Pattern, Selection
+from spark_eos.source.epochs import LeaderEpochs, Noted, leaders_of
 from spark_eos.source.offsets import TopicIds
-from spark_eos.topic_partition import PartitionOffsets
+from spark_eos.topic_partition import PartitionOffsets, TopicPartition
 
 #: Spark asks an idle stream for its end every 10 ms; the cluster is asked every 50 ms.
 _ENDS_S = 0.05
@@ -33,11 +37,12 @@ _PATIENCE_S = 60.0
 @dataclass(frozen=True)
 class Topics:
     """The topics that are there, of those to read: the partitions to read of each, and its id. ``cluster``: the id of
-    the cluster that they are on; empty where brokers do not tell."""
+    the cluster that they are on; empty where brokers do not tell. ``leader_epochs``: of each partition's leader."""
 
     partitions: dict[str, list[int]]
     ids: TopicIds
     cluster: str = ""
+    leader_epochs: PartitionOffsets = field(default_factory=dict)
 
 
 class TopicWatch:
@@ -57,6 +62,10 @@ class TopicWatch:
         self._topics_until = 0.0
         self._ends: PartitionOffsets = {}
         self._ends_until = 0.0
+        self._heard_of: TopicIds = {}
+        #: The newest epoch of each partition's leader, by all answers.
+        self._leaders: dict[TopicPartition, int] = {}
+        self._epochs = LeaderEpochs(leaders_of(kafka, _PATIENCE_S))
         self._pinned = False
 
     def topics(self, *, now: bool = False) -> Topics:
@@ -64,6 +73,7 @@ class TopicWatch:
         if not now and time.monotonic() < self._topics_until:
             return self._topics
         found = self._look()
+        self._hear_of(found)
         if self._pinned:
             return found
         if found != self._topics:
@@ -75,7 +85,9 @@ class TopicWatch:
         """These topics with all their partitions, as they are in this moment, whether they are to be read or not."""
         found = describe_topics(self._kafka, names, self._timeout_s, missing_ok=True)
         partitions = {name: list(range(topic.partitions)) for name, topic in found.items()}
-        return Topics(partitions, {name: topic.id for name, topic in found.items()}, cluster_heard(self._kafka))
+        there = self._topics_of(partitions, found)
+        self._hear_of(there)
+        return there
 
     def expect_all(self) -> None:
         """Raise TopicError (EOS_TOPIC_MISSING) unless there is everything that a new query is to read."""
@@ -99,12 +111,42 @@ class TopicWatch:
         there = self.topics()
         if not self._pinned and time.monotonic() >= self._ends_until:
             try:
-                self._ends = self._list_ends(there.partitions, self._isolation)
+                self._ends, epochs = self._list_ends_and_epochs(there.partitions)
             except TopicError:  # deleted within these five seconds
                 there = self.topics(now=True)
-                self._ends = self._list_ends(there.partitions, self._isolation)
+                self._ends, epochs = self._list_ends_and_epochs(there.partitions)
+            self._hear(epochs)
             self._ends_until = time.monotonic() + _ENDS_S
         return there, self._ends
+
+    def epochs_at(
+        self, offsets: Mapping[TopicPartition, int], least: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, int]:
+        """The leader epochs of the records before these offsets, where they are known. ``least``: epochs that they
+        cannot be smaller than. A leader is asked once for as long as it leads, and for offsets before its time."""
+        found = self._epochs.at(offsets, self._leaders, least)
+        return {place: epoch for place, epoch in found.items() if epoch != UNKNOWN}
+
+    def diverged(
+        self, offsets: Mapping[TopicPartition, int], epochs: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, int]:
+        """The partitions whose log before these offsets is not the one that had these epochs there, and the offset
+        from which on it is another one. A leader that is new since then is asked once."""
+        noted = {place: Noted(offsets[place], epoch) for place, epoch in epochs.items() if place in offsets}
+        return self._epochs.diverged(noted, self._leaders)
+
+    def _hear_of(self, there: Topics) -> None:
+        for topic, id_ in there.ids.items():
+            if self._heard_of.get(topic, id_) != id_:
+                self._leaders = {place: epoch for place, epoch in self._leaders.items() if place[0] != topic}
+                self._epochs.forget(topic)
+        self._heard_of |= there.ids
+        self._hear(there.leader_epochs)
+
+    def _hear(self, epochs: PartitionOffsets) -> None:
+        for topic, partitions in epochs.items():
+            for p, epoch in partitions.items():
+                self._leaders[topic, p] = max(epoch, self._leaders.get((topic, p), UNKNOWN))
 
     def ends(self) -> PartitionOffsets:
         """Where every partition ends, as `look` says."""
@@ -141,6 +183,16 @@ class TopicWatch:
     def _list_ends(self, partitions: Mapping[str, Iterable[int]], isolation: Isolation) -> PartitionOffsets:
         return end_offsets(self._kafka, partitions, isolation, self._timeout_s)
 
+    def _list_ends_and_epochs(
+        self, partitions: Mapping[str, Iterable[int]]
+    ) -> tuple[PartitionOffsets, PartitionOffsets]:
+        return ends_and_epochs(self._kafka, partitions, self._isolation, self._timeout_s)
+
+    def _topics_of(self, partitions: dict[str, list[int]], found: Mapping[str, Topic]) -> Topics:
+        ids = {name: topic.id for name, topic in found.items()}
+        epochs = {name: topic.leader_epochs for name, topic in found.items()}
+        return Topics(partitions, ids, cluster_heard(self._kafka), epochs)
+
     def _look(self) -> Topics:
         by_pattern = isinstance(self._selection, Pattern)
         if isinstance(self._selection, Pattern):
@@ -155,4 +207,4 @@ class TopicWatch:
         self._missing = set(asked) - found.keys() | self._missing - found.keys()
         there = {name: topic for name, topic in found.items() if not (topic.internal and by_pattern)}
         partitions = {name: list(self._selection.of(name, topic.partitions)) for name, topic in there.items()}
-        return Topics(partitions, {name: topic.id for name, topic in there.items()}, cluster_heard(self._kafka))
+        return self._topics_of(partitions, there)

@@ -43,8 +43,12 @@ def test_end_offsets_of_a_micro_batch(checkpoint):
 
 
 def test_what_is_no_topic_is_left_out(checkpoint):
-    """Beside its offsets the source keeps the ids of its topics."""
-    log(checkpoint, 7, '{"#ids":{"flights":"3Tj0bsHXT0Cgee9iL2NdFg"},"flights":{"0":23,"1":5}}')
+    """Beside its offsets the source keeps the ids of its topics, and leader epochs."""
+    log(
+        checkpoint,
+        7,
+        '{"#epochs":{"flights":{"0":2}},"#ids":{"flights":"3Tj0bsHXT0Cgee9iL2NdFg"},"flights":{"0":23,"1":5}}',
+    )
     assert checkpoint.kafka_offsets(7) == {"flights": {"0": 23, "1": 5}}
 
 

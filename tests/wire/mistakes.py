@@ -351,7 +351,7 @@ def edges_passed_on(patch: pytest.MonkeyPatch) -> None:
 
 def aborted_rows_copied(patch: pytest.MonkeyPatch) -> None:
     find = raw.find_batches
-    patch.setattr(raw, "find_batches", lambda data, size, start, end, aborted: find(data, size, start, end, ()))
+    patch.setattr(raw, "find_batches", lambda data, size, start, end, _, see: find(data, size, start, end, (), see))
 
 
 def whole_batches_not_counted(patch: pytest.MonkeyPatch) -> None:

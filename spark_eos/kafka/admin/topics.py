@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from spark_eos import system
@@ -17,7 +17,8 @@ from spark_eos.kafka.errors import refusal
 from spark_eos.kafka.net.client import broker_client
 from spark_eos.kafka.net.metadata import METADATA, about_topics
 from spark_eos.kafka.net.schema import Record
-from spark_eos.kafka.requests.list_offsets import EARLIEST, LATEST, ask_offsets
+from spark_eos.kafka.requests.list_offsets import EARLIEST, LATEST, Found, ask_offsets
+from spark_eos.kafka.requests.offset_for_leader_epoch import EpochEnd, ask_epoch_ends
 from spark_eos.retry import Waiting, retrying
 from spark_eos.topic_partition import PartitionOffsets, TopicPartition
 
@@ -45,11 +46,13 @@ NO_TOPIC_ID = "A" * 22
 
 @dataclass(frozen=True)
 class Topic:
-    """One life of a topic: a topic that is deleted and created again has another ``id``."""
+    """One life of a topic: a topic that is deleted and created again has another ``id``. ``leader_epochs``: partition →
+    how many leaders it has had, roughly: each has a larger number than the one before."""
 
     id: str
     partitions: int
     internal: bool
+    leader_epochs: dict[int, int] = field(default_factory=dict, compare=False)
 
 
 def describe_topics(
@@ -114,7 +117,8 @@ def _told_by(
 
 
 def _of(found: Record) -> Topic:
-    return Topic(_readable(found.topic_id), len(found.partitions), found.is_internal)
+    epochs = {p.partition_index: p.leader_epoch for p in found.partitions}
+    return Topic(_readable(found.topic_id), len(found.partitions), found.is_internal, epochs)
 
 
 def _metadata(
@@ -192,6 +196,33 @@ def end_offsets(
     return _list_offsets(kafka, _each(partitions, LATEST), isolation, timeout_s)
 
 
+def ends_and_epochs(
+    kafka: KafkaProperties,
+    partitions: Mapping[str, Iterable[int]],
+    isolation: Isolation = "read_committed",
+    timeout_s: float = TIMEOUT_S,
+) -> tuple[PartitionOffsets, PartitionOffsets]:
+    """As `end_offsets`, and for each partition the epoch of the leader that said so."""
+    found = _ask_offsets(kafka, _each(partitions, LATEST), isolation, timeout_s)
+    ends, epochs = dict[str, dict[int, int]](), dict[str, dict[int, int]]()
+    for (topic, p), end in found.items():
+        ends.setdefault(topic, {})[p] = end.offset
+        epochs.setdefault(topic, {})[p] = end.leader_epoch
+    return ends, epochs
+
+
+def epoch_ends(
+    kafka: KafkaProperties, epochs: Mapping[TopicPartition, int], timeout_s: float = TIMEOUT_S
+) -> dict[TopicPartition, EpochEnd]:
+    """What the leader of each partition says of one epoch of its log. Errors as for `topic_partitions`."""
+    client = broker_client(kafka)
+
+    def ask(places: list[TopicPartition], timeout_s: float) -> dict[TopicPartition, tuple[int, EpochEnd]]:
+        return ask_epoch_ends(client, {place: epochs[place] for place in places}, timeout_s)
+
+    return _ask(kafka, list(epochs), ask, timeout_s, name=lambda place: f"{place[0]}-{place[1]}")
+
+
 def offsets_at(
     kafka: KafkaProperties,
     times: Mapping[str, Mapping[int, int]],
@@ -213,16 +244,21 @@ def _each(partitions: Mapping[str, Iterable[int]], time_: int) -> dict[TopicPart
 def _list_offsets(
     kafka: KafkaProperties, times: Mapping[TopicPartition, int], isolation: Isolation, timeout_s: float
 ) -> PartitionOffsets:
+    result: PartitionOffsets = {}
+    for (topic, partition), found in _ask_offsets(kafka, times, isolation, timeout_s).items():
+        result.setdefault(topic, {})[partition] = found.offset
+    return result
+
+
+def _ask_offsets(
+    kafka: KafkaProperties, times: Mapping[TopicPartition, int], isolation: Isolation, timeout_s: float
+) -> dict[TopicPartition, Found]:
     client = broker_client(kafka)
 
-    def ask(places: list[TopicPartition], timeout_s: float) -> dict[TopicPartition, tuple[int, int]]:
+    def ask(places: list[TopicPartition], timeout_s: float) -> dict[TopicPartition, tuple[int, Found]]:
         return ask_offsets(client, {place: times[place] for place in places}, isolation, timeout_s)
 
-    result: PartitionOffsets = {}
-    found = _ask(kafka, list(times), ask, timeout_s, name=lambda place: f"{place[0]}-{place[1]}")
-    for (topic, partition), offset in found.items():
-        result.setdefault(topic, {})[partition] = offset
-    return result
+    return _ask(kafka, list(times), ask, timeout_s, name=lambda place: f"{place[0]}-{place[1]}")
 
 
 def _ask(

@@ -16,7 +16,7 @@ import pyarrow as pa
 from spark_eos.errors import KafkaError, TopicError
 from spark_eos.kafka.codes import REFUSED_FOR_GOOD, TOO_LARGE, Code, name_of
 from spark_eos.kafka.errors import too_large
-from spark_eos.kafka.records.batches import MOST_MIB, Damage, TooLargeBatch
+from spark_eos.kafka.records.batches import Damage, TooLargeBatch
 from spark_eos.kafka.records.encode import Encoder, Sealed
 from spark_eos.kafka.records.fields import read_headers, read_varints
 from spark_eos.kafka.records.headers import encode_headers
@@ -179,7 +179,7 @@ def damaged(place: TopicPartition, sealed: Sealed, code: int, damage: Damage) ->
         return KafkaError(
             "EOS_SOURCE_BATCH_TOO_LARGE",
             f"Partition {partition} of topic {topic} refuses a record batch of {sealed.count} rows ({name_of(code)}), "
-            f"which has more than {MOST_MIB} MiB when it is decompressed, and so cannot be sent in parts.",
+            f"which has more than {damage.most:,} bytes when it is decompressed, and so cannot be sent in parts.",
             hint="It was copied as it is: let the topic take what the source takes (max.message.bytes, and what it "
             "asks of rows), and start the query again.",
             topic=topic,

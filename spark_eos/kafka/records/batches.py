@@ -8,7 +8,7 @@ left by compaction.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -47,11 +47,19 @@ class Damage(Exception):
 
 
 class TooLargeBatch(Damage):
-    """The batch of offsets ``base`` to ``last`` has more than `MOST_MIB`, decompressed."""
+    """The batch of offsets ``base`` to ``last`` has more than ``most`` bytes, decompressed."""
 
-    def __init__(self, base: int, last: int) -> None:
-        super().__init__(f"the batch at offset {base} is too large, decompressed")
-        self.base, self.last = base, last
+    def __init__(self, base: int, last: int, most: int) -> None:
+        super().__init__(f"the batch at offset {base} has more than {most:,} bytes, decompressed")
+        self.base, self.last, self.most = base, last, most
+
+
+class OtherEpoch(Exception):
+    """The batch at offset ``base`` was written by the leader of an epoch that does not belong there."""
+
+    def __init__(self, base: int, epoch: int) -> None:
+        super().__init__(f"the batch at offset {base} is of leader epoch {epoch}")
+        self.base, self.epoch = base, epoch
 
 
 class UnsupportedFormat(Exception):
@@ -70,7 +78,8 @@ class RecordBatch:
     ``time``: milliseconds to which the records' deltas are relative; ``append_time``: the timestamp of all records if
     the broker set it, otherwise None. ``codec``: 0 if the records are not compressed. ``control``: it holds a marker,
     no rows; ``sequence``: its producer's number of its first record; ``aborted``: its transaction was aborted.
-    ``attributes``, ``max_time`` (milliseconds) and ``checksum`` are as they stand in its header.
+    ``attributes``, ``max_time`` (milliseconds) and ``checksum`` are as they stand in its header. ``leader_epoch``: of
+    the leader that has written it, which the checksum does not cover; -1 where it is not known.
     """
 
     base: int
@@ -89,6 +98,7 @@ class RecordBatch:
     attributes: int
     max_time: int
     checksum: int
+    leader_epoch: int
 
     @property
     def size(self) -> int:
@@ -102,24 +112,32 @@ class RecordBatch:
 
 
 def find_batches(
-    data: bytes | bytearray, size: int, start: int, end: int, aborted: Iterable[tuple[int, int]]
+    data: bytes | bytearray,
+    size: int,
+    start: int,
+    end: int,
+    aborted: Iterable[tuple[int, int]],
+    see: Callable[[RecordBatch], None] | None = None,
 ) -> tuple[list[RecordBatch], int]:
     """The batches with rows of offsets ``start`` to ``end``, exclusive, and the offset to fetch next.
 
     Left out are control batches, those of aborted transactions, and a last batch that is cut off. The next offset is
-    behind the last whole batch, whatever it was; it is ``start`` where there is none. Raises Damage; UnsupportedFormat,
-    where that is what the first batch has, and else stops before it; as `walk_batches`.
+    behind the last whole batch, whatever it was; it is ``start`` where there is none. ``see`` is called with each whole
+    batch, and may raise OtherEpoch. Raises Damage; UnsupportedFormat or OtherEpoch, where that is what the first batch
+    has, and else stops before it; as `walk_batches`.
     """
     found: list[RecordBatch] = []
     position = start
     try:
         for batch in walk_batches(data, size, aborted):
+            if see is not None:
+                see(batch)
             if batch.visible and batch.last >= start and batch.base < end:
                 if batch.codec > LAST_CODEC:
                     raise UnsupportedFormat(f"compression codec {batch.codec}")
                 found.append(batch)
             position = max(position, batch.last + 1)
-    except UnsupportedFormat:
+    except (UnsupportedFormat, OtherEpoch):
         if position == start:
             raise
     return found, position
@@ -142,7 +160,7 @@ def walk_batches(
         if stop > size:
             return
         fields = _HEADER.unpack_from(view, at)
-        base, _, _, _, checksum, flags, delta, time, max_time, producer, epoch, sequence, count = fields
+        base, _, leader_epoch, _, checksum, flags, delta, time, max_time, producer, epoch, sequence, count = fields
         if crc32c(view[at + _CHECKED_FROM : stop]) != checksum:
             raise Damage(f"the checksum of the batch at offset {base} does not match")
         if flags & ~_KNOWN or delta < 0 or not 0 <= count <= delta + 1:
@@ -173,6 +191,7 @@ def walk_batches(
             flags,
             max_time,
             checksum,
+            leader_epoch,
         )
         at = stop
 
@@ -194,33 +213,42 @@ def _other_magic(magic: int) -> Exception:
     return Damage(f"there is no message format v{magic}")
 
 
-def decompress(data: bytes | bytearray, batch: RecordBatch) -> bytes:
-    """The records of a compressed batch in ``data``. Raises Damage, TooLargeBatch."""
+def decompress(data: bytes | bytearray, batch: RecordBatch, most_bytes: int | None = None) -> bytes:
+    """The records of a compressed batch in ``data``; at most so many bytes, and never more than `MOST_MIB`.
+
+    Some kilobytes may be gigabytes when they are decompressed. So no size that the bytes themselves claim is believed,
+    and nothing is decompressed much beyond the limit: the memory is at most twice the limit. Raises Damage,
+    TooLargeBatch.
+    """
     section = memoryview(data)[batch.start : batch.stop]
+    most = min(most_bytes or _MOST_BYTES, _MOST_BYTES)
+    too_large = TooLargeBatch(batch.base, batch.last, most)
     try:
         if batch.codec == _SNAPPY:
-            return _joined(batch, _xerial(section) if section[:8] == _XERIAL else (_snappy(section),))
+            blocks = _xerial_blocks(section) if section[:8] == _XERIAL else (section,)
+            return _joined(_snappy_pieces(blocks, most, too_large), most, too_large)
         stream = pa.CompressedInputStream(pa.BufferReader(section), _STREAMED[batch.codec])
-        first: bytes = stream.read(_PIECE_BYTES)
-        if len(first) < _PIECE_BYTES:  # as only at the end of the stream
+        piece_bytes = min(_PIECE_BYTES, most + 1)
+        first: bytes = stream.read(piece_bytes)
+        if len(first) < piece_bytes:  # as only at the end of the stream
             return first
-        return _joined(batch, chain((first,), iter(partial(stream.read, _PIECE_BYTES), b"")))
+        return _joined(chain((first,), iter(partial(stream.read, piece_bytes), b"")), most, too_large)
     except (pa.ArrowException, OSError, MemoryError) as error:
         raise Damage(f"the records of the batch at offset {batch.base} cannot be decompressed ({error})") from error
 
 
-def _joined(batch: RecordBatch, pieces: Iterable[bytes]) -> bytes:
-    """The records of the batch, from the pieces in which they are decompressed. Raises TooLargeBatch."""
+def _joined(pieces: Iterable[bytes], most: int, too_large: TooLargeBatch) -> bytes:
+    """The records of a batch, from the pieces in which they are decompressed. Raises ``too_large``."""
     held, size = [], 0
     for piece in pieces:
         held.append(piece)
         size += len(piece)
-        if size > _MOST_BYTES:
-            raise TooLargeBatch(batch.base, batch.last)
+        if size > most:
+            raise too_large
     return b"".join(held)
 
 
-def _xerial(section: memoryview) -> Iterator[bytes]:
+def _xerial_blocks(section: memoryview) -> Iterator[memoryview]:
     """Java's framing of snappy: a header, then blocks, each behind its size."""
     at = _XERIAL_HEADER
     while at < len(section):
@@ -230,19 +258,24 @@ def _xerial(section: memoryview) -> Iterator[bytes]:
         at += 4
         if not 0 < size <= len(section) - at:
             raise Damage("a block of compressed records has a wrong size")
-        yield _snappy(section[at : at + size])
+        yield section[at : at + size]
         at += size
 
 
-def _snappy(block: memoryview) -> bytes:
-    """One block; it begins with its decompressed size, which is not believed beyond what is possible."""
-    size, shift = 0, 0
-    for byte in block[:5]:
-        size |= (byte & 0x7F) << shift
-        shift += 7
-        if byte < 0x80:
-            break
-    if size > _SNAPPY_MOST * len(block):
-        raise Damage("a block of compressed records says that it is larger than it can be")
-    plain: bytes = pa.decompress(block, decompressed_size=size, codec="snappy", asbytes=True)
-    return plain
+def _snappy_pieces(blocks: Iterable[memoryview], most: int, too_large: TooLargeBatch) -> Iterator[bytes]:
+    """Each block begins with its decompressed size, which is not believed beyond what is possible. Raises
+    ``too_large`` before a block that goes beyond the limit is decompressed."""
+    left = most
+    for block in blocks:
+        size, shift = 0, 0
+        for byte in block[:5]:
+            size |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
+                break
+        if size > _SNAPPY_MOST * len(block):
+            raise Damage("a block of compressed records says that it is larger than it can be")
+        if size > left:
+            raise too_large
+        left -= size
+        yield pa.decompress(block, decompressed_size=size, codec="snappy", asbytes=True)

@@ -56,11 +56,13 @@ class Records:
         return Rows(key, value, self.times_ms()[0], headers if f.header_count.any() else None)
 
 
-def groups(data: bytes | bytearray, batches: Iterable[RecordBatch]) -> Iterator[RecordGroup]:
+def groups(
+    data: bytes | bytearray, batches: Iterable[RecordBatch], most_bytes: int | None = None
+) -> Iterator[RecordGroup]:
     """Batches in ``data`` that follow one another, together: either all compressed or none.
 
-    They are decompressed one by one until their group is full, so that little is in memory at a time. Raises Damage,
-    TooLargeBatch.
+    They are decompressed one by one until their group is full, so that little is in memory at a time; each has at most
+    ``most_bytes`` then. Raises Damage, TooLargeBatch.
     """
     held: list[RecordBatch] = []
     sections: list[bytes] = []
@@ -71,7 +73,7 @@ def groups(data: bytes | bytearray, batches: Iterable[RecordBatch]) -> Iterator[
             yield _group(data, held, sections)
             held, rows, size = [], 0, 0
         if batch.codec:
-            sections.append(decompress(data, batch))
+            sections.append(decompress(data, batch, most_bytes))
         held.append(batch)
         rows, size = rows + batch.count, size + (len(sections[-1]) if batch.codec else batch.stop - batch.start)
     if held:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import socket
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from spark_eos import system
 from spark_eos.kafka.codes import LEADER_MOVED, OK
@@ -51,7 +51,8 @@ class FetchResponse:
     ``begin``, ``stable`` and ``high_watermark`` are the partition's first offset, last stable offset and high watermark
     at that moment; -1 with an error. ``preferred``: the replica that the leader names as the nearest to the rack that
     asks (KIP-392), without any records; -1 where it is itself to be asked. ``throttle_ms``: by the user's quota the
-    broker answers without a word of the partition, and reads the next request after this time; 0 else.
+    broker answers without a word of the partition, and reads the next request after this time; 0 else. ``diverging``:
+    epoch and offset from which on the log is another one than that of the request, without any records.
     """
 
     error: int
@@ -62,6 +63,7 @@ class FetchResponse:
     high_watermark: int = -1
     preferred: int = -1
     throttle_ms: int = 0
+    diverging: tuple[int, int] | None = None
 
 
 class FetchConnection:
@@ -78,7 +80,7 @@ class FetchConnection:
         self._socket = broker
         self._number = 0
         self._partition = -1
-        self._topic_id = b""
+        self._topic = b""
         self._until = 0.0
 
     def fileno(self) -> int:
@@ -103,17 +105,20 @@ class FetchConnection:
         max_wait_ms: int,
         rack: str = "",
         topic_id: bytes = b"",
+        last_epoch: int = -1,
     ) -> None:
         """Ask for records from ``offset`` on: about ``max_bytes``, but a first batch that is larger comes whole.
 
         With ``topic_id``, of 16 bytes, only those of the topic that has it; brokers have to speak `is_spoken_by_id`.
+        With ``last_epoch``, only those of a log that has a record of that leader epoch before the offset.
         """
-        self._partition, self._topic_id = partition, topic_id
-        if topic_id:
+        self._partition, self._topic = partition, b""
+        if topic_id or last_epoch >= 0:
             committed = isolation == "read_committed"
             limits = {"max_bytes": max_bytes, "max_wait_ms": max_wait_ms}
-            body = fetch_by_id.body(topic_id, partition, offset, committed=committed, rack=rack, **limits)
-            self._write(fetch_by_id.BY_ID_VERSION, NO_TAGS, body)
+            version, self._topic = named = fetch_by_id.topic_of(topic, topic_id)
+            body = fetch_by_id.body(named, partition, offset, last_epoch, committed=committed, rack=rack, **limits)
+            self._write(version, NO_TAGS, body)
             return
         self.send_many(
             {topic: [(partition, offset, max_bytes)]},
@@ -155,15 +160,15 @@ class FetchConnection:
     def receive(self, timeout_s: float) -> FetchResponse:
         """The answer to what was sent; each piece of it within the time, and all of it within a time by its size."""
         self._begin_answer(timeout_s)
-        if self._topic_id:
-            head = fetch_by_id.take_head(self._take, self._number, self._topic_id, self._partition)
+        if self._topic:
+            head = fetch_by_id.take_head(self._take, self._number, self._topic, self._partition)
             if isinstance(head, int):
                 return self._throttled(head)
             response, behind = FetchResponse(*head[0]), head[1]
             self._fill_buffer(response.size)
-            fetch_by_id.check_end(self._take(behind))
+            diverging = fetch_by_id.read_end(self._take(behind))
             self.idle = True
-            return response
+            return response if diverging is None else replace(response, diverging=diverging)
         size, number, throttle_ms, error, _, topics = _BEGIN.unpack(self._take(_BEGIN.size))
         if number != self._number:
             raise OSError("the broker answers another request")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from spark_eos.kafka.codes import Code
 from spark_eos.kafka.config.properties import Isolation
@@ -46,9 +47,18 @@ LIST_OFFSETS = Request(
 )
 
 
+@dataclass(frozen=True)
+class Found:
+    """An offset. ``leader_epoch``: of the leader that answers where `LATEST` was asked for, else of the record there;
+    -1 where it is not known."""
+
+    offset: int
+    leader_epoch: int
+
+
 def ask_offsets(
     client: BrokerClient, times: Mapping[TopicPartition, int], isolation: Isolation, timeout_s: float
-) -> dict[TopicPartition, tuple[int, int]]:
+) -> dict[TopicPartition, tuple[int, Found]]:
     """Error code and offset of each partition, by its leader, for a time in milliseconds, `EARLIEST` or `LATEST`.
 
     All leaders are asked at once. A partition whose leader does not answer has the code REQUEST_TIMED_OUT; the leader
@@ -59,12 +69,12 @@ def ask_offsets(
     for (topic, partition), node in leaders.items():
         by_node.setdefault(node, {}).setdefault(topic, []).append(partition)
     asked = {node: _values(topics, times, isolation) for node, topics in by_node.items()}
-    found = {place: (error, -1) for place, error in errors.items()}
-    found |= {place: (int(Code.REQUEST_TIMED_OUT), -1) for place in leaders}
+    found = {place: (error, Found(-1, -1)) for place, error in errors.items()}
+    found |= {place: (int(Code.REQUEST_TIMED_OUT), Found(-1, -1)) for place in leaders}
     for answer in client.ask_each(asked, LIST_OFFSETS, min(timeout_s, _TRY_S)).values():
         for topic in answer.topics if answer is not None else ():
             for p in topic.partitions:
-                found[topic.name, p.partition_index] = p.error_code, p.offset
+                found[topic.name, p.partition_index] = p.error_code, Found(p.offset, p.leader_epoch)
     for place, (error, _) in found.items():
         if error:
             client.forget_leader(*place)

@@ -95,6 +95,8 @@ def moved(sources: Iterable[QuerySource], choice: Choice) -> tuple[str, ...]:
             for p, at in partitions.items():
                 wanted = choice(topic, int(p))
                 raw[topic][p] = at if wanted is None else min(at, wanted)
+                if raw[topic][p] != at:  # the leader epoch is that of the record before the offset
+                    raw.get("#epochs", {}).get(topic, {}).pop(p, None)
         compact = {"separators": (",", ":")} if '": ' not in source.line else {}
         lines.append(json.dumps(raw, **compact))  # type: ignore[arg-type]  # as whoever wrote the line
     return tuple(lines)

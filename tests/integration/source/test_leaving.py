@@ -57,7 +57,7 @@ def test_one_start_that_may_lose_data_is_enough(how, reader, topic, write, admin
     until_more(source, at)
     batches, end = run(fresh(source), at)
     assert values(batches) == ["new"]
-    assert end["#left"] == {name: {"id": at["#left"][name]["id"], "offsets": {"0": 3}}}
+    assert end["#left"] == {name: {"id": at["#left"][name]["id"], "offsets": {"0": 3}, "epochs": {"0": 0}}}
 
 
 def test_a_topic_that_comes_back_goes_on_where_it_was_left(reader, topic, write, admin, caplog):

@@ -82,8 +82,8 @@ def test_a_start_inside_an_open_transaction_waits_for_it(reader, topic, transact
 def test_an_idle_stream_asks_the_broker_at_most_every_50_ms(reader, topic, monkeypatch):
     """Spark asks the reader every 10 ms."""
     asked = []
-    real = watch.end_offsets
-    monkeypatch.setattr(watch, "end_offsets", lambda *args: asked.append(time.monotonic()) or real(*args))
+    real = watch.ends_and_epochs
+    monkeypatch.setattr(watch, "ends_and_epochs", lambda *args: asked.append(time.monotonic()) or real(*args))
     source = reader(topic())
     _, at = run(source)
     asked.clear()

@@ -252,6 +252,20 @@ def test_a_batch_that_is_too_large_to_be_encoded_anew(copy, monkeypatch):
     assert caught.value.condition == "EOS_SOURCE_BATCH_TOO_LARGE"
 
 
+def test_a_small_batch_that_is_large_decompressed_is_not_put_together_with_others(copy, monkeypatch):
+    """It passes between those that are, in order, though it would be smaller than a batch of its own should be."""
+    monkeypatch.setattr("spark_eos.kafka.records.batches._MOST_BYTES", 300_000)
+    bomb = encode(plain(4, bytes(300_000), b"x", codec="zstd"))
+    assert len(bomb) < 1000
+    others = [encode(plain(at, b"a", b"b", codec="zstd")) for at in (0, 2, 6, 8)]
+    copied, written = copy(b"".join([*others[:2], bomb, *others[2:]]), 0, 10, small=5000)
+    assert copied.rows == 10
+    assert copied.runs == ((0, 10),)
+    assert written.ways == "rwr"
+    with pytest.raises(KafkaError, match="The record batch of offsets 4 to 5 of in-3"):
+        copy(b"".join([*others[:2], bomb, *others[2:]]), 0, 5, small=5000)
+
+
 def test_timestamps_that_spark_cannot_hold_are_copied(copy):
     """As they are, in whole batches and in those that are encoded anew."""
     nanos = TIME * 1_000_000

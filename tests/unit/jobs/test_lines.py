@@ -40,7 +40,7 @@ def progress(
 
 AT = {"flights": {"0": 100, "1": 200}}
 FURTHER = {"flights": {"0": 10100, "1": 2210}}
-IDS = {"#ids": {"flights": "6xQ"}}
+IDS = {"#ids": {"flights": "6xQ"}, "#epochs": {"flights": {"0": 4, "1": 2}}}
 OF_DELTA = {"sourceVersion": 1, "reservoirId": "dfb777ce", "reservoirVersion": 6, "index": -1}
 LAG = {"#lag": {"flights": {"0": {"stable": 10000, "high": 10007, "heldMs": 9}}}, "#losses": 0}
 

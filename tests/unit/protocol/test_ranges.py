@@ -103,3 +103,25 @@ def test_a_task_of_another_way_writes_nothing_at_all():
     with pytest.raises(Diverged) as caught:
         assign_ranges(head(replace(last, direct=None)), 7, 0, 1, 0, given(A0))
     assert caught.value.condition == "EOS_REPLAY_DIVERGED"
+
+
+def test_a_decision_has_the_epochs_of_its_ranges():
+    """By which the same offsets of a log that was cut and has grown again are not the same."""
+    here, part = replace(A0, first_epoch=2, last_epoch=4, most_epoch=4), replace(A1, most_epoch=4)
+    last = decision(written(0, here, B0), written(1, part), rest=(replace(Range("b", 1, 0, 9), last_epoch=0),))
+    found = decode(encode(head(last))).decision
+    assert [[r.last_epoch for r in w.ranges] for w in found.written] == [[4, -1], [-1]]
+    assert [r.last_epoch for r in found.direct.ranges] == [0]
+    assert b"epochs" not in encode(head(decision(written(0, A0))))
+    same = given(here, B0, part, Range("b", 1, 0, 9))
+    assert differences(found, same) == []
+    other = given(replace(here, last_epoch=6), B0, part, Range("b", 1, 0, 9))
+    (unlike,) = differences(found, other)
+    assert "decided with leader epoch 4, now 6" in unlike
+
+
+def test_merged_ranges_have_the_epochs_of_their_ends():
+    """The first one's of the start, the last one's of the end."""
+    parts = [Range("a", 0, 7, 9, -1, 4, 4), Range("a", 0, 5, 7, 2, -1, 4)]
+    (whole,) = merged(parts)
+    assert (whole.first_epoch, whole.last_epoch, whole.most_epoch) == (2, 4, 4)

@@ -9,7 +9,7 @@ from spark_eos.kafka.requests.fetch import FetchResponse
 from spark_eos.options.parse import Fetching
 from spark_eos.source.gathered import take
 from spark_eos.source.planning import OffsetRange
-from tests.support.record_batches import encode, plain
+from tests.support.record_batches import Batch, encode, plain
 
 FETCHING = Fetching(KafkaProperties({"bootstrap.servers": "nobody"}))
 
@@ -19,5 +19,16 @@ def test_what_is_large_only_when_it_is_decompressed_is_left_to_a_reading_of_its_
     """An answer of some KiB would fill the memory; the range alone is read piece by piece."""
     data = b"".join(encode(plain(at, bytes(1_000_000), codec="zstd")) for at in range(batches))
     range_ = OffsetRange("t", 3, 0, batches)
+    taken = take(FETCHING, range_, {("t", 3): (FetchResponse(0, len(data)), data)})
+    assert rows == (None if taken is None else sum(batch.num_rows for batch in taken))
+
+
+@pytest.mark.parametrize(("last_epoch", "end", "rows"), [(-1, 3, 3), (7, 3, 3), (8, 3, None), (7, 2, 2), (7, 5, None)])
+def test_only_what_is_of_the_log_for_which_the_range_was_planned_is_used(last_epoch, end, rows):
+    """By the leader epoch of its last record, 7 in these batches; where that is not there, the range is read alone."""
+    data = b"".join(encode(plain(at, b"x")) for at in range(3)) + encode(Batch((), 3, 9))
+    range_ = OffsetRange("t", 3, 0, end, "", 7, last_epoch, last_epoch)
+    if end == 5:
+        data = data[: len(data) - len(encode(Batch((), 3, 9)))]
     taken = take(FETCHING, range_, {("t", 3): (FetchResponse(0, len(data)), data)})
     assert rows == (None if taken is None else sum(batch.num_rows for batch in taken))

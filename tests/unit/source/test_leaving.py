@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 from spark_eos.source import offsets as formats
 from spark_eos.source.leaving import come_back, left_behind, still_left
@@ -66,3 +67,15 @@ def test_the_offset_log_says_what_was_left():
     assert text == ('{"#left": {"a": {"id": "A", "offsets": {"9": 6, "10": 5}}, "b": {"offsets": {"0": 7}}}}')
     left = formats.from_spark(json.loads(text)).left
     assert left == {"a": LeftAt("A", {9: 6, 10: 5}), "b": LeftAt(None, {0: 7})}
+
+
+def test_leader_epochs_stay_with_the_offsets_at_which_partitions_were_left():
+    """So that a log that was cut meanwhile is recognised when it comes back."""
+    before = Position({"a": {0: 5, 1: 6, 2: 7}}, {"a": "A"}, epochs={"a": {0: 3, 1: 4}})
+    gone = left_behind(before, {"a": [2]}, {"a": "A"})
+    assert gone.left == {"a": LeftAt("A", {0: 5, 1: 6}, {0: 3, 1: 4})}
+    assert still_left(gone.left, {"a": {0: 9}}, {"a": "A"}) == {"a": LeftAt("A", {1: 6}, {1: 4})}
+    text = json.dumps(formats.to_spark(replace(gone, epochs={})))
+    assert formats.from_spark(json.loads(text)).left == gone.left
+    again = left_behind(replace(gone, offsets={"a": {0: 8}}, epochs={}), {}, {})
+    assert again.left == {"a": LeftAt("A", {0: 8, 1: 6}, {1: 4})}  # the old epoch is not that of the new offset

@@ -48,3 +48,12 @@ def test_the_offset_log_marks_the_direct_way():
     text = json.dumps(formats.to_spark(Position({"a": {0: 2}}, direct=True)))
     assert text == '{"#direct": {}, "a": {"0": 2}}'
     assert formats.from_spark(json.loads(text)) == Position({"a": {0: 2}})
+
+
+def test_leader_epochs_are_noted_where_they_are_known():
+    """Under a key that no topic can have, sorted; lines without them are read, too."""
+    position = Position({"b": {0: 1}, "a": {10: 2, 9: 3}}, epochs={"a": {10: 4, 9: 5}, "gone": {0: 1}})
+    text = json.dumps(formats.to_spark(position))
+    assert text == '{"#epochs": {"a": {"9": 5, "10": 4}}, "a": {"9": 3, "10": 2}, "b": {"0": 1}}'
+    assert formats.from_spark(json.loads(text)).epochs == {"a": {9: 5, 10: 4}}
+    assert formats.from_spark({"a": {"0": 1}}).epochs == {}

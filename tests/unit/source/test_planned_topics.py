@@ -30,6 +30,7 @@ class Cluster:
         monkeypatch.setattr(watch, "topic_names", lambda *_: ["t", *self.beside])
         monkeypatch.setattr(watch, "cluster_heard", lambda _: self.cluster)
         monkeypatch.setattr(watch, "end_offsets", self._offsets)
+        monkeypatch.setattr(watch, "ends_and_epochs", lambda *asked: (self._offsets(*asked), {}))
         monkeypatch.setattr(
             watch, "begin_offsets", lambda kafka, asked, *_: {t: dict.fromkeys(asked[t], 0) for t in asked}
         )

@@ -149,3 +149,50 @@ def test_a_user_who_is_throttled_gets_an_answer_without_a_word_of_the_partition(
     assert fetching.idle
     broker.sendall(answer(asked(pair)))
     assert fetching.receive(5).size == len(RECORDS)
+
+
+NAMED = codec.parts(1, 12)
+
+
+@pytest.mark.parametrize("by_id", [True, False], ids=["by id", "by name"])
+@pytest.mark.parametrize("diverging", [None, (3, 1 << 40), (-1, -1)])
+def test_a_request_with_the_last_epoch(pair, by_id, diverging):
+    """By the topic's id or its name. A broker whose log is another one says where, behind the records; -1 is none."""
+    fetching, broker = pair
+    limits = {"max_bytes": 1000, "max_wait_ms": 5, "topic_id": ID.bytes if by_id else b""}
+    fetching.send("töpic", 3, 77, isolation="read_committed", last_epoch=5, **limits)
+    size = int.from_bytes(broker.recv(4, socket.MSG_WAITALL), "big")
+    to = codec.read(broker.recv(size, socket.MSG_WAITALL))
+    (topic,) = to.body.topics
+    (partition,) = topic.partitions
+    assert (topic.topic_id == ID) if by_id else (topic.topic == "töpic")
+    assert (partition.fetch_offset, partition.last_fetched_epoch, partition.current_leader_epoch) == (77, 5, -1)
+    kinds: Any = KINDS if by_id else NAMED
+    more = (
+        {}
+        if diverging is None
+        else {"diverging_epoch": kinds.EpochEndOffset(epoch=diverging[0], end_offset=diverging[1])}
+    )
+    row = kinds.PartitionData(
+        partition_index=3,
+        error_code=codec.error(0),
+        high_watermark=900,
+        last_stable_offset=800,
+        log_start_offset=700,
+        aborted_transactions=None,
+        preferred_read_replica=-1,
+        records=RECORDS if diverging is None else b"",
+        **more,
+    )
+    named = {"topic_id": ID} if by_id else {"topic": "töpic"}
+    told: Any = kinds.FetchResponse(
+        throttle_time=codec.milliseconds(0),
+        error_code=codec.error(0),
+        responses=(kinds.FetchableTopicResponse(partitions=(row,), **named),),
+    )
+    broker.sendall(codec.write(to, told, None))
+    found = fetching.receive(5)
+    assert found.diverging == (diverging if diverging == (3, 1 << 40) else None)
+    assert found.size == (len(RECORDS) if diverging is None else 0)
+    assert (found.begin, found.stable, found.high_watermark, found.preferred) == (700, 800, 900, -1)
+    assert fetching.idle

@@ -14,7 +14,12 @@ from kafka.protocol.admin.transactions import (
     ListTransactionsRequest,
 )
 from kafka.protocol.api_message import ApiMessage
-from kafka.protocol.consumer import ListOffsetsRequest, OffsetCommitRequest, OffsetFetchRequest
+from kafka.protocol.consumer import (
+    ListOffsetsRequest,
+    OffsetCommitRequest,
+    OffsetFetchRequest,
+    OffsetForLeaderEpochRequest,
+)
 from kafka.protocol.metadata import FindCoordinatorRequest, MetadataRequest
 from kafka.protocol.producer.transaction import (
     AddOffsetsToTxnRequest,
@@ -37,6 +42,7 @@ from spark_eos.kafka.requests.list_transactions import LIST_TRANSACTIONS, LIST_T
 from spark_eos.kafka.requests.offset_commit import OFFSET_COMMIT
 from spark_eos.kafka.requests.offset_delete import OFFSET_DELETE
 from spark_eos.kafka.requests.offset_fetch import OFFSET_FETCH
+from spark_eos.kafka.requests.offset_for_leader_epoch import OFFSET_FOR_LEADER_EPOCH
 from spark_eos.kafka.requests.txn_offset_commit import TXN_OFFSET_COMMIT
 
 
@@ -137,6 +143,16 @@ CASES = [
             "isolation_level": 1,
             "topics": [
                 {"name": "t", "partitions": [{"partition_index": 9, "current_leader_epoch": -1, "timestamp": -2}]}
+            ],
+        },
+    ),
+    (
+        OFFSET_FOR_LEADER_EPOCH,
+        OffsetForLeaderEpochRequest,
+        {
+            "replica_id": -1,
+            "topics": [
+                {"topic": LONG, "partitions": [{"partition": 9, "current_leader_epoch": -1, "leader_epoch": 1 << 30}]}
             ],
         },
     ),

@@ -62,7 +62,7 @@ def test_what_a_start_would_do(state, does):
 
 def test_lines_of_the_offset_log():
     """Of our source, by its marks; of the built-in one; and of others."""
-    ours = source_of('{"#ids": {"t": "x"}, "t": {"0": 4, "1": 5}}')
+    ours = source_of('{"#epochs": {"t": {"0": 7}}, "#ids": {"t": "x"}, "t": {"0": 4, "1": 5}}')
     built_in = source_of('{"t":{"1":3},"u":{"0":6}}')
     assert (ours.kind, ours.ids, ours.offsets) == (OURS, {"t": "x"}, {"t": {"0": 4, "1": 5}})
     assert (built_in.kind, built_in.ids) == (BUILT_IN, {})

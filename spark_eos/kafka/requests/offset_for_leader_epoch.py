@@ -1,0 +1,97 @@
+"""OffsetForLeaderEpoch (KIP-101, KIP-320): where the records of a leader epoch end in a partition's log."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from spark_eos.kafka.codes import Code
+from spark_eos.kafka.net.client import BrokerClient
+from spark_eos.kafka.net.schema import INT16, INT32, INT64, STRING, Request, array, record
+from spark_eos.topic_partition import TopicPartition
+
+#: What stands for an epoch or an offset that is not known.
+UNKNOWN = -1
+#: Seconds that a leader has for its answer before the question is asked again, of who leads then.
+_TRY_S = 4.0
+
+#: Since Kafka 2.8; a user needs DESCRIBE on the topic. Version 3 of Kafka 2.3 is the first with ``replica_id``, by
+#: which brokers tell clients from replicas; 4 has the same fields. An answer is taken from the leader's list of epochs
+#: and where each begins, which it extends when it becomes leader and cuts wherever it cuts its log.
+OFFSET_FOR_LEADER_EPOCH = Request(
+    "OffsetForLeaderEpoch",
+    23,
+    4,
+    4,
+    asks=record(
+        replica_id=INT32,
+        topics=array(
+            record(
+                topic=STRING,
+                partitions=array(record(partition=INT32, current_leader_epoch=INT32, leader_epoch=INT32)),
+            )
+        ),
+    ),
+    answers=record(
+        throttle_time_ms=INT32,
+        topics=array(
+            record(
+                topic=STRING,
+                partitions=array(record(error_code=INT16, partition=INT32, leader_epoch=INT32, end_offset=INT64)),
+            )
+        ),
+    ),
+)
+
+
+@dataclass(frozen=True)
+class EpochEnd:
+    """The answer about one epoch. ``epoch``: the largest in the log that is not larger than the one asked about, or
+    that one itself where the log begins with a larger one. ``end``: the first offset of a larger epoch, or the log's
+    end. Both are `UNKNOWN` where the log has only epochs smaller than the one asked about, or none at all."""
+
+    epoch: int
+    end: int
+
+
+NOTHING = EpochEnd(UNKNOWN, UNKNOWN)
+
+
+def ask_epoch_ends(
+    client: BrokerClient, epochs: Mapping[TopicPartition, int], timeout_s: float
+) -> dict[TopicPartition, tuple[int, EpochEnd]]:
+    """Error code and answer of each partition's leader about one epoch of its log.
+
+    All leaders are asked at once. A partition whose leader does not answer has the code REQUEST_TIMED_OUT; the leader
+    of one with an error is looked for anew the next time. Raises ConnectionFailed where no broker knows the leaders.
+    """
+    leaders, errors = client.leaders(epochs, timeout_s)
+    by_node: dict[int, dict[str, list[int]]] = {}
+    for (topic, partition), node in leaders.items():
+        by_node.setdefault(node, {}).setdefault(topic, []).append(partition)
+    asked = {node: _values(topics, epochs) for node, topics in by_node.items()}
+    found = {place: (error, NOTHING) for place, error in errors.items()}
+    found |= {place: (int(Code.REQUEST_TIMED_OUT), NOTHING) for place in leaders}
+    for answer in client.ask_each(asked, OFFSET_FOR_LEADER_EPOCH, min(timeout_s, _TRY_S)).values():
+        for topic in answer.topics if answer is not None else ():
+            for p in topic.partitions:
+                found[topic.topic, p.partition] = p.error_code, EpochEnd(p.leader_epoch, p.end_offset)
+    for place, (error, _) in found.items():
+        if error:
+            client.forget_leader(*place)
+    return found
+
+
+def _values(topics: Mapping[str, list[int]], epochs: Mapping[TopicPartition, int]) -> dict[str, object]:
+    return {
+        "replica_id": -1,
+        "topics": [
+            {
+                "topic": topic,
+                "partitions": [
+                    {"partition": p, "current_leader_epoch": -1, "leader_epoch": epochs[topic, p]} for p in partitions
+                ],
+            }
+            for topic, partitions in topics.items()
+        ],
+    }

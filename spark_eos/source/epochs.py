@@ -1,0 +1,231 @@
+"""Whether a log still is the one that was read, by the epochs of its leaders (KIP-101, KIP-320).
+
+Each record batch bears the epoch of the leader that wrote it. An epoch has one leader, and a replica that follows
+another leader first cuts off what that one does not have. So two logs that have a batch of one epoch at one offset are
+the same up to there. An unclean leader election, or a broker that loses what it had not synced, cuts a log; what is
+written after that has a later epoch. So an offset is noted with the epoch of the record before it: as long as the
+leader's log has records of that epoch up to there, everything before the offset is what it was.
+
+No answer of a leader maps an offset to an epoch, but OffsetForLeaderEpoch maps an epoch to where it ends. A query that
+keeps up is behind the offset at which its leader's own epoch began, which is asked for once for each leader.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
+
+from spark_eos.kafka.admin.topics import begin_offsets, epoch_ends
+from spark_eos.kafka.codes import OK
+from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.kafka.records.batches import Damage, OtherEpoch, RecordBatch, UnsupportedFormat, walk_batches
+from spark_eos.kafka.requests.fetch import fetch_once
+from spark_eos.kafka.requests.offset_for_leader_epoch import NOTHING, UNKNOWN, EpochEnd
+from spark_eos.retry import retrying
+from spark_eos.source.losses import HIDDEN_S
+from spark_eos.source.planning import OffsetRange
+from spark_eos.topic_partition import TopicPartition, by_topic, flat
+
+T = TypeVar("T")
+
+#: Stands for the epoch of whoever leads, which differs from any epoch that is noted: the leader is asked.
+ANY_LEADER = 2**31 - 1
+_LOOK_BYTES = 64 * 1024
+#: Asks about one epoch, and is sent what the leader says of it.
+_Question = Generator[int, EpochEnd, T]
+
+
+@dataclass(frozen=True)
+class Noted:
+    """An offset of a partition, and the epoch of the record before it; `UNKNOWN` where that is not known."""
+
+    offset: int
+    epoch: int
+
+
+@dataclass(frozen=True)
+class Leaders:
+    """What leaders are asked. ``ends``: about one epoch of each partition; ``begins``: the first offset of each of
+    these partitions; ``first_batch``: base offset and epoch of the batch at an offset or, where there is none, of the
+    next one; None where nothing can be seen."""
+
+    ends: Callable[[Mapping[TopicPartition, int]], Mapping[TopicPartition, EpochEnd]]
+    begins: Callable[[Iterable[TopicPartition]], Mapping[TopicPartition, int]]
+    first_batch: Callable[[TopicPartition, int], tuple[int, int] | None]
+
+
+class LeaderEpochs:
+    """The epochs in the logs of some partitions. What a leader has said is remembered for as long as it leads.
+
+    ``leaders`` is, in each call, the newest epoch of each partition's leader that is known. Errors are those of
+    `spark_eos.kafka.admin.topics.epoch_ends`.
+    """
+
+    def __init__(self, ask: Leaders) -> None:
+        self._ask = ask
+        self._heard: dict[TopicPartition, tuple[int, dict[int, EpochEnd]]] = {}
+
+    def at(
+        self,
+        offsets: Mapping[TopicPartition, int],
+        leaders: Mapping[TopicPartition, int],
+        least: Mapping[TopicPartition, int],
+    ) -> dict[TopicPartition, int]:
+        """The epoch of the record before each offset; `UNKNOWN` where the log begins there, or does not tell.
+
+        ``least``: an epoch that it cannot be smaller than, where one is known.
+        """
+        questions = {
+            place: _search(offset, leaders.get(place, UNKNOWN), least.get(place, UNKNOWN))
+            for place, offset in offsets.items()
+        }
+        found = self._answered(questions, leaders)
+        doubtful = [place for place, (_, sure) in found.items() if not sure]
+        begins = self._ask.begins(doubtful) if doubtful else {}
+        return {
+            place: epoch if sure or offsets[place] > begins[place] else UNKNOWN
+            for place, (epoch, sure) in found.items()
+        }
+
+    def diverged(
+        self, noted: Mapping[TopicPartition, Noted], leaders: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, int]:
+        """The partitions whose log is another one before the noted offset, and from where on it is, as far as known.
+
+        A log that was compacted may have lost all records of an epoch, and a replica that was filled from it never
+        heard of that epoch. So nothing counts as another record where there is none.
+        """
+        waiting = {
+            place: at
+            for place, at in noted.items()
+            if UNKNOWN not in (at.epoch, leaders.get(place, UNKNOWN)) and at.offset and at.epoch != leaders[place]
+        }
+        found: dict[TopicPartition, EpochEnd] = {}
+        for _ in retrying(HIDDEN_S):  # an old leader that has not noticed knows only smaller epochs
+            asked = [place for place in waiting if found.get(place, NOTHING) == NOTHING]
+            found |= self._answered({place: _ask_one(noted[place].epoch) for place in asked}, leaders)
+            if NOTHING not in found.values():
+                break
+        other = {place: at.offset for place, at in waiting.items() if not self._same(place, at, found[place])}
+        return {
+            place: offset if found[place] == NOTHING else min(offset, found[place].end)
+            for place, offset in other.items()
+        }
+
+    def forget(self, topic: str) -> None:
+        """The topic is another one now."""
+        self._heard = {place: heard for place, heard in self._heard.items() if place[0] != topic}
+
+    def _same(self, place: TopicPartition, at: Noted, said: EpochEnd) -> bool:
+        if said == NOTHING:
+            return False
+        if said.epoch == at.epoch and said.end >= at.offset:
+            return True
+        there = self._ask.first_batch(place, min(said.end, at.offset - 1))
+        return there is not None and (there[0] >= at.offset or (said.end >= at.offset and there[1] == at.epoch))
+
+    def _answered(
+        self, questions: dict[TopicPartition, _Question[T]], leaders: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, T]:
+        """What comes of all questions. Those of all partitions are asked together."""
+        found: dict[TopicPartition, T] = {}
+        asked: dict[TopicPartition, int] = {}
+
+        def go_on(place: TopicPartition, said: EpochEnd | None) -> None:
+            try:
+                epoch = next(questions[place]) if said is None else questions[place].send(said)
+                while (known := self._of(place, leaders[place]).get(epoch)) is not None:
+                    epoch = questions[place].send(known)
+                asked[place] = epoch
+            except StopIteration as stop:
+                found[place] = stop.value
+
+        for place in questions:
+            go_on(place, None)
+        while asked:
+            epochs, asked = asked, {}
+            for place, said in self._ask.ends(epochs).items():
+                if said != NOTHING:
+                    self._of(place, leaders[place])[epochs[place]] = said
+                go_on(place, said)
+        return found
+
+    def _of(self, place: TopicPartition, leader: int) -> dict[int, EpochEnd]:
+        if self._heard.get(place, (UNKNOWN,))[0] != leader:
+            self._heard[place] = leader, {}
+        return self._heard[place][1]
+
+
+def _ask_one(epoch: int) -> _Question[EpochEnd]:
+    return (yield epoch)
+
+
+def _search(offset: int, leader: int, least: int) -> _Question[tuple[int, bool]]:
+    """The smallest epoch that does not end before an offset, and whether it is sure that the log has it: where the log
+    begins with a later one, an answer repeats the epoch that was asked about."""
+    if leader == UNKNOWN or offset <= 0:
+        return UNKNOWN, True
+    if leader == 0:
+        return 0, True
+    before = yield leader - 1
+    if before == NOTHING:
+        return UNKNOWN, True
+    if before.end < offset:
+        return leader, True
+    low, high, sure = max(least, 0), before.epoch, least != UNKNOWN
+    if low > high:  # as in a log that was compacted
+        return UNKNOWN, True
+    middle = low
+    while low < high:
+        said = yield middle
+        if said.end >= offset:
+            high = max(low, min(middle, said.epoch))
+        else:
+            low, sure = middle + 1, True
+        middle = (low + high) // 2
+    return high, sure
+
+
+def leaders_of(kafka: KafkaProperties, timeout_s: float) -> Leaders:
+    """The leaders of a cluster."""
+
+    def begins(places: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        return flat(begin_offsets(kafka, by_topic(places), timeout_s))
+
+    return Leaders(lambda epochs: epoch_ends(kafka, epochs, timeout_s), begins, partial(_first_batch, kafka))
+
+
+def _first_batch(kafka: KafkaProperties, place: TopicPartition, offset: int) -> tuple[int, int] | None:
+    fetched = fetch_once(kafka, *place, offset, _LOOK_BYTES, isolation="read_uncommitted")
+    if fetched is None or fetched[0].error != OK:
+        return None
+    try:
+        for batch in walk_batches(fetched[1], fetched[0].size, ()):
+            if batch.last >= offset:
+                return batch.base, batch.leader_epoch
+    except (Damage, UnsupportedFormat):
+        pass
+    return None
+
+
+class RangeEpochs:
+    """The epochs of the batches of one range, as they are read in order. ``last``: that of the record before the next
+    offset to read, `UNKNOWN` where it is not known. ``at_end``: whether the batch with the last offset was there."""
+
+    def __init__(self, range_: OffsetRange) -> None:
+        self.last = range_.first_epoch
+        self.at_end = False
+        self._range = range_
+
+    def see(self, batch: RecordBatch) -> None:
+        """Raises OtherEpoch where this is not the log for which the range was planned."""
+        epoch, r = batch.leader_epoch, self._range
+        if epoch == UNKNOWN or batch.base >= r.end:
+            return
+        ends_here = batch.last >= r.end - 1
+        later = r.most_epoch != UNKNOWN and epoch > r.most_epoch
+        if later or epoch < self.last or (ends_here and r.last_epoch not in (UNKNOWN, epoch)):
+            raise OtherEpoch(batch.base, epoch)
+        self.last, self.at_end = epoch, ends_here

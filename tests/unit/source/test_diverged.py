@@ -1,0 +1,170 @@
+"""A log that loses its newest records and grows again, as the driver's side of the source sees it."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from spark_eos.errors import DataLossError
+from spark_eos.kafka.admin.topics import Topic
+from spark_eos.options.parse import stream_options
+from spark_eos.source import reader as reader_module
+from spark_eos.source import watch
+from spark_eos.source.reader import EosKafkaStreamReader
+from tests.support.replicas import Model
+
+
+class Cluster(Model):
+    """Topic t, of one partition, and the time."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        super().__init__()
+        self.now = 1000.0
+        monkeypatch.setattr(watch, "time", SimpleNamespace(monotonic=lambda: self.now))
+        monkeypatch.setattr(reader_module, "time", SimpleNamespace(monotonic=lambda: self.now, sleep=lambda _: None))
+        monkeypatch.setattr(watch, "describe_topics", self._topics)
+        monkeypatch.setattr(watch, "cluster_heard", lambda _: "c")
+        monkeypatch.setattr(watch, "end_offsets", lambda *_: {"t": {0: len(self.log)}})
+        monkeypatch.setattr(watch, "ends_and_epochs", lambda *_: ({"t": {0: len(self.log)}}, {"t": {0: self.epoch}}))
+        monkeypatch.setattr(watch, "begin_offsets", lambda *_: {"t": {0: 0}})
+        monkeypatch.setattr(watch, "leaders_of", lambda *_: self.leaders())
+
+    def _topics(self, *_: Any, **__: Any) -> dict[str, Topic]:
+        return {"t": Topic("id", 1, internal=False, leader_epochs={0: self.epoch})}
+
+    def reader(self, **options: str) -> EosKafkaStreamReader:
+        given = {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t", "startingOffsets": "earliest"}
+        return EosKafkaStreamReader(stream_options({**given, **options}))
+
+    def lose(self, records: int) -> None:
+        self.replicas[self.leader].cut(len(self.log) - records)
+        self.elect(self.leader)
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
+    return Cluster(monkeypatch)
+
+
+def next_of(cluster: Cluster, reader: EosKafkaStreamReader, at: dict[str, Any] | None = None) -> dict[str, Any]:
+    """The end of the next micro-batch, as Spark has it in the offset log."""
+    cluster.now += 10
+    start = reader.latestOffset(None if at is None else at, reader.getDefaultReadLimit())
+    end: dict[str, Any] = json.loads(json.dumps(start))
+    return end
+
+
+def at_100(cluster: Cluster) -> tuple[EosKafkaStreamReader, dict[str, Any]]:
+    """A query that has read 100 records of epoch 1."""
+    cluster.elect(0)
+    cluster.write(100)
+    reader = cluster.reader()
+    begin = next_of(cluster, reader)
+    end = next_of(cluster, reader, begin)
+    assert end == {"#cluster": {"id": "c"}, "#epochs": {"t": {"0": 1}}, "#ids": {"t": "id"}, "t": {"0": 100}}
+    return reader, end
+
+
+def condition_of(caught: pytest.ExceptionInfo[DataLossError]) -> tuple[str, object, object]:
+    return caught.value.condition, caught.value.parameters["expected"], caught.value.parameters["found"]
+
+
+@pytest.mark.parametrize("grown", [1, 40, 41, 300])
+@pytest.mark.parametrize("again", [True, False], ids=["started again", "running"])
+def test_it_is_named_however_long_the_log_is_by_now(cluster, again, grown):
+    """Shorter than before, as long, or longer."""
+    reader, at = at_100(cluster)
+    cluster.lose(40)
+    cluster.write(grown)
+    reader = cluster.reader() if again else reader
+    with pytest.raises(DataLossError) as caught:
+        next_of(cluster, reader, at)
+    assert condition_of(caught) == ("EOS_SOURCE_LOG_DIVERGED", 100, 60)
+
+
+def test_a_log_that_has_only_lost_its_end_is_data_loss_as_before(cluster):
+    """Nothing is there that was written anew."""
+    reader, at = at_100(cluster)
+    cluster.lose(40)
+    with pytest.raises(DataLossError) as caught:
+        next_of(cluster, reader, at)
+    assert condition_of(caught) == ("EOS_SOURCE_DATA_LOSS", 100, 60)
+
+
+def test_leaders_that_change_cleanly_are_none_of_it(cluster):
+    """With more rows, and without."""
+    reader, at = at_100(cluster)
+    cluster.elect(0)
+    assert next_of(cluster, reader, at) == at
+    cluster.write(5)
+    at = next_of(cluster, reader, at)
+    assert (at["t"], at["#epochs"]) == ({"0": 105}, {"t": {"0": 2}})
+    cluster.elect(0)
+    assert next_of(cluster, cluster.reader(), at) == at
+
+
+@pytest.mark.parametrize("grown", [20, 300])
+def test_without_failing_it_goes_on_where_the_logs_part(cluster, grown):
+    """Once is enough, and everything that was written anew is read, once."""
+    _, at = at_100(cluster)
+    cluster.lose(40)
+    cluster.write(grown)
+    lenient = cluster.reader(failOnDataLoss="false")
+    moved = next_of(cluster, lenient, at)
+    assert (moved["t"], moved["#epochs"]) == ({"0": 60}, {"t": {"0": 1}})
+    assert lenient.partitions(at, moved) == []
+    strict = cluster.reader()
+    end = next_of(cluster, strict, moved)
+    assert (end["t"], end["#epochs"]) == ({"0": 60 + grown}, {"t": {"0": 2}})
+    ((range_,),) = (task.ranges for task in strict.partitions(moved, end))
+    assert (range_.start, range_.end, range_.first_epoch, range_.last_epoch) == (60, 60 + grown, 1, 2)
+
+
+def test_a_micro_batch_that_was_planned_of_another_log_is_not_read_again(cluster):
+    """It may be in the output already, as it was."""
+    _, at = at_100(cluster)
+    cluster.write(20)
+    end = next_of(cluster, cluster.reader(), at)
+    cluster.lose(10)
+    cluster.write(300)
+    with pytest.raises(DataLossError) as caught:
+        cluster.reader().partitions(at, end)
+    assert condition_of(caught) == ("EOS_SOURCE_LOG_DIVERGED", 120, 110)
+
+
+def test_an_offset_log_without_epochs_goes_on(cluster):
+    """What is lost after the start is noticed; with the next micro-batch the log has them."""
+    _, at = at_100(cluster)
+    old = {key: value for key, value in at.items() if key != "#epochs"}
+    reader = cluster.reader()
+    assert next_of(cluster, reader, old) == old
+    cluster.lose(40)
+    cluster.write(300)
+    with pytest.raises(DataLossError):
+        next_of(cluster, reader, old)
+    end = next_of(cluster, cluster.reader(), old)
+    assert end["#epochs"] == {"t": {"0": 2}}
+
+
+def test_ends_that_are_pinned_are_of_one_log(cluster):
+    """A query with availableNow asks for its ends once: leaders are looked at for each micro-batch."""
+    _, at = at_100(cluster)
+    cluster.write(50)
+    reader = cluster.reader(maxOffsetsPerTrigger="10")
+    reader.prepareForTriggerAvailableNow()
+    at = next_of(cluster, reader, at)
+    assert at["t"] == {"0": 110}
+    cluster.lose(60)
+    cluster.write(300)
+    with pytest.raises(DataLossError) as caught:
+        next_of(cluster, reader, at)
+    assert condition_of(caught) == ("EOS_SOURCE_LOG_DIVERGED", 110, 90)
+
+
+def test_a_line_of_the_offset_log_serves_as_starting_offsets(cluster):
+    """Of which the offsets count."""
+    _, at = at_100(cluster)
+    assert next_of(cluster, cluster.reader(startingOffsets=json.dumps(at)))["t"] == {"0": 100}

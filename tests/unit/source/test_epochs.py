@@ -1,0 +1,183 @@
+"""Whether a log is still the one that was read: asked of a model of replicas, of which nothing else is known here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from spark_eos.kafka.records.batches import OtherEpoch
+from spark_eos.kafka.requests.offset_for_leader_epoch import UNKNOWN, EpochEnd
+from spark_eos.source import epochs as epochs_module
+from spark_eos.source.epochs import LeaderEpochs, Leaders, Noted, RangeEpochs
+from spark_eos.source.planning import OffsetRange
+from tests.support.replicas import PLACE, Model
+
+STEP = st.one_of(
+    st.tuples(st.just("write"), st.integers(1, 6), st.just(0)),
+    st.tuples(st.just("follow"), st.integers(0, 2), st.integers(0, 6)),
+    st.tuples(st.just("elect"), st.integers(0, 2), st.integers(0, 1)),
+    st.tuples(st.just("lose"), st.integers(1, 6), st.integers(0, 1)),
+    st.tuples(st.just("note"), st.integers(0, 100), st.just(0)),
+    st.tuples(st.just("restart"), st.just(0), st.just(0)),
+)
+
+
+@given(st.lists(STEP, max_size=60))
+@settings(max_examples=150, deadline=None)
+def test_a_log_that_was_cut_below_an_offset_is_noticed_and_no_other(steps):
+    """Any elections, clean or not, of replicas that lag behind, come back with old ends or lose their newest records in
+    a power failure; the query reads anywhere, and may be started anew at any time."""
+    model, epochs = Model(), None
+    noted: dict[int, tuple[Noted, list[object]]] = {}
+    for kind, one, other in steps:
+        if kind == "write":
+            model.write(one)
+        elif kind == "follow" and one != model.leader:
+            model.replicas[one].follow(model.replicas[model.leader], other)
+        elif kind == "elect":
+            model.elect(one, skipped=other)
+        elif kind == "lose":
+            replica = model.replicas[model.leader]
+            replica.cut(max(0, len(replica.log) - one))
+            model.elect(model.leader, skipped=other)
+        elif kind == "restart":
+            epochs = None
+        epochs = epochs or LeaderEpochs(model.leaders())
+        newest = {PLACE: model.epoch}
+        if kind == "note":
+            offset = one % (len(model.log) + 1)
+            lower = [at for at, (_, read) in noted.items() if at <= offset and model.log[:at] == read]
+            least = {PLACE: noted[max(lower)][0].epoch} if lower else {}
+            epoch = epochs.at({PLACE: offset}, newest, least)[PLACE]
+            assert epoch == (model.log[offset - 1][1] if offset else UNKNOWN)
+            noted[offset] = Noted(offset, epoch), model.log[:offset]
+        for at, read in noted.values():
+            found = epochs.diverged({PLACE: at}, newest)
+            assert bool(found) == (model.log[: at.offset] != read)
+            if found:
+                same = next(i for i in range(at.offset + 1) if model.log[: i + 1] != read[: i + 1])
+                assert found[PLACE] >= same  # nothing is read twice
+
+
+def test_a_query_that_keeps_up_asks_each_leader_once():
+    """Whatever the number of micro-batches."""
+    model = Model()
+    model.write(5)
+    model.elect(0)
+    epochs = LeaderEpochs(model.leaders())
+    at = Noted(0, UNKNOWN)
+    for _ in range(20):
+        model.write(3)
+        newest = {PLACE: model.epoch}
+        assert not epochs.diverged({PLACE: at}, newest)
+        at = Noted(len(model.log), epochs.at({PLACE: len(model.log)}, newest, {})[PLACE])
+    assert model.asked == 1
+    model.elect(0)
+    for _ in range(20):
+        assert not epochs.diverged({PLACE: at}, {PLACE: model.epoch})
+    assert model.asked == 2
+
+
+def test_a_replica_that_comes_back_with_an_old_end_is_told_by_its_epochs():
+    """Its log ends behind the offset, so that its end says nothing: two unclean elections, from one to the other."""
+    model = Model()
+    model.write(50)
+    model.replicas[1].follow(model.replicas[0], 50)
+    model.write(50)
+    model.elect(1)
+    model.write(50)
+    at = Noted(100, LeaderEpochs(model.leaders()).at({PLACE: 100}, {PLACE: 1}, {})[PLACE])
+    model.elect(0)
+    assert model.replicas[0].answer(at.epoch).end >= at.offset
+    assert LeaderEpochs(model.leaders()).diverged({PLACE: at}, {PLACE: 2}) == {PLACE: 100}
+
+
+def test_a_replica_that_was_filled_from_a_compacted_log_is_not_another_log():
+    """It never heard of an epoch of which no record was left."""
+    model = Model()
+    model.write(5)
+    model.elect(0)
+    model.write(5)
+    at = Noted(10, 1)
+    model.elect(0)
+    model.write(5)
+    model.replicas[0].log[5:10] = [None] * 5
+    model.replicas[1].follow(model.replicas[0], 15)
+    model.elect(1)
+    assert model.replicas[1].answer(1).epoch == 0
+    assert not LeaderEpochs(model.leaders()).diverged({PLACE: at}, {PLACE: model.epoch})
+
+
+def test_where_a_log_begins_nothing_is_noted():
+    """An answer repeats the epoch that was asked about, and another replica may begin earlier."""
+    model = Model()
+    model.elect(0, skipped=2)
+    model.write(9)
+    model.elect(0)
+    model.write(1)
+    model.replicas[0].begun[0] = (3, 4)
+    model.replicas[0].first = 4
+    epochs = LeaderEpochs(model.leaders())
+    assert [epochs.at({PLACE: at}, {PLACE: 4}, {})[PLACE] for at in (4, 5, 9, 10)] == [UNKNOWN, 3, 3, 4]
+
+
+def test_a_leader_that_knows_only_earlier_epochs_is_asked_again_and_then_refused(monkeypatch):
+    """One that has not noticed that there is a newer one; it cannot say whether the log is the same."""
+    monkeypatch.setattr(epochs_module, "HIDDEN_S", 0.05)
+    model = Model()
+    model.write(5)
+    assert LeaderEpochs(model.leaders()).diverged({PLACE: Noted(5, 7)}, {PLACE: 0}) == {PLACE: 5}
+    assert model.asked > 1
+
+
+def test_a_log_without_epochs_tells_nothing():
+    """As of formats before v2: nothing is noted, and nothing asked."""
+    model = Model()
+    model.write(5)
+    epochs = LeaderEpochs(Leaders(lambda asked: dict.fromkeys(asked, EpochEnd(-1, -1)), model._begins, lambda *_: None))
+    assert epochs.at({PLACE: 5}, {PLACE: 3}, {}) == {PLACE: UNKNOWN}
+    assert epochs.at({PLACE: 5}, {}, {}) == {PLACE: UNKNOWN}
+    assert not epochs.diverged({PLACE: Noted(5, UNKNOWN)}, {PLACE: 3})
+
+
+@dataclass
+class Batch:
+    base: int
+    last: int
+    leader_epoch: int
+
+
+@pytest.mark.parametrize(
+    ("batches", "wrong"),
+    [
+        ([(0, 9, 2), (10, 19, 4)], None),
+        ([(0, 9, 2), (10, 25, 4)], None),
+        ([(0, 9, 2), (10, 15, 3), (20, 29, 9)], None),  # behind the range
+        ([(0, 9, 2), (10, 15, 5)], 10),  # later than any that there were
+        ([(0, 9, 1)], 0),  # earlier than the record before the range
+        ([(0, 9, 3), (10, 19, 2)], 10),
+        ([(0, 9, 2), (10, 19, 3)], 10),  # the last record had another one
+        ([(0, 9, -1), (10, 19, -1)], None),
+    ],
+)
+def test_batches_of_a_range_are_those_of_one_log(batches, wrong):
+    """Epochs never fall; the last record of the range has its own."""
+    seen = RangeEpochs(OffsetRange("t", 0, 0, 20, "", 2, 4, 4))
+    for i, batch in enumerate(batches):
+        if batch[0] == wrong:
+            with pytest.raises(OtherEpoch, match=f"offset {wrong}"):
+                seen.see(Batch(*batch))
+            return
+        seen.see(Batch(*batch))
+        assert i < len(batches)
+    assert wrong is None
+
+
+def test_parts_of_a_range_know_what_is_known_of_them():
+    """The first one of its start, the last one of its end, all of them the latest epoch."""
+    whole = OffsetRange("t", 0, 0, 20, "", 2, 4, 4)
+    parts = [whole.cut(0, 5), whole.cut(5, 15), whole.cut(15, 20)]
+    assert [(r.first_epoch, r.last_epoch, r.most_epoch) for r in parts] == [(2, -1, 4), (-1, -1, 4), (-1, 4, 4)]

@@ -1,0 +1,49 @@
+"""Records that are too large when they are decompressed: by the option, named with their offsets, however they come."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from spark_eos.errors import KafkaError
+from spark_eos.options.parse import batch_options, stream_options
+from spark_eos.source.consumer import _check_sizes
+from spark_eos.source.decode import decode
+from spark_eos.source.planning import OffsetRange
+from spark_eos.source.schema import arrow_schema
+from tests.support.record_batches import CODECS, encode, plain
+
+OPTIONS = {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t"}
+RANGE = OffsetRange("t", 3, 0, 1000)
+
+
+@pytest.mark.parametrize("parse", [stream_options, batch_options])
+@pytest.mark.parametrize(("given", "most"), [({}, 128 << 20), ({"maxDecompressedBytes": "2k"}, 2048)])
+def test_the_limit_goes_to_the_tasks(parse, given, most):
+    """Of streams and batches."""
+    assert parse({**OPTIONS, **given}).fetching.max_decompressed_bytes == most
+
+
+@pytest.mark.parametrize("codec", sorted(set(CODECS) - {""}))
+@pytest.mark.parametrize("records", [(bytes(5000),), (bytes(10),) * 500], ids=["one record", "many"])
+def test_the_batch_is_named(codec, records):
+    """Those before it are read; what is not compressed is as large as it is."""
+    data = encode(plain(0, b"a", codec=codec)) + encode(plain(1, *records, codec=codec))
+    decoded = decode(data, RANGE, most_bytes=4000)
+    with pytest.raises(KafkaError) as caught:
+        list(decoded.batches)
+    assert caught.value.condition == "EOS_SOURCE_BATCH_TOO_LARGE"
+    assert f"offsets 1 to {len(records)} of t-3 has more than 4,000 bytes" in caught.value.message
+    assert "maxDecompressedBytes" in str(caught.value)
+    assert sum(b.num_rows for b in decode(data, RANGE, most_bytes=20_000).batches) == 1 + len(records)
+    assert sum(b.num_rows for b in decode(encode(plain(0, *records)), RANGE, most_bytes=10).batches) == len(records)
+
+
+def test_a_record_that_librdkafka_has_decompressed_is_named():
+    """No batch of that size could hold it."""
+    rows = [{"key": b"k", "value": bytes(size), "offset": 7 + i} for i, size in enumerate((10, 3999, 4000))]
+    batch = pa.RecordBatch.from_pylist(rows, schema=pa.schema([arrow_schema(False).field(n) for n in rows[0]]))
+    _check_sizes(batch.slice(0, 2), RANGE, 4000)
+    with pytest.raises(KafkaError, match="offsets 9 to 9 of t-3") as caught:
+        _check_sizes(batch, RANGE, 4000)
+    assert caught.value.condition == "EOS_SOURCE_BATCH_TOO_LARGE"
