@@ -117,15 +117,15 @@ def client(servers: str, kafka: list[Setting] | None, kafka_file: str | None) ->
 def cluster(
     servers: str, kafka: list[Setting] | None, kafka_file: str | None, ledger_topic: str | None, prefix: str | None
 ) -> Cluster:
-    """The cluster with the query's ledger and its prefix, or the defaults. Raises what `client` does, and
-    ConnectionFailed where no broker answers: told here, in plainer words than whatever would be asked first."""
+    """The cluster with the query's ledger, or the default one. Raises what `client` does, and ConnectionFailed where no
+    broker answers: told here, in plainer words than whatever would be asked first."""
     from spark_eos.kafka.net.client import broker_client
     from spark_eos.kafka.ports.owners import Cluster
-    from spark_eos.options.table import DEFAULT_LEDGER_TOPIC, DEFAULT_PREFIX
+    from spark_eos.options.table import DEFAULT_LEDGER_TOPIC
 
     properties = client(servers, kafka, kafka_file)
     broker_client(properties).brokers()
-    return Cluster(properties, ledger_topic or DEFAULT_LEDGER_TOPIC, prefix or DEFAULT_PREFIX)
+    return Cluster(properties, ledger_topic or DEFAULT_LEDGER_TOPIC, prefix)
 
 
 def hadoop(storage: list[Setting] | None) -> HadoopSettings:

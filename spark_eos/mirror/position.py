@@ -15,11 +15,11 @@ from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.ports.owners import Cluster
 from spark_eos.mirror.offset_map import OffsetMap, Translation
 from spark_eos.mirror.origins import Origin, origins_from
-from spark_eos.ops.checkpoint.heads import OwnHead, check_prefix
 from spark_eos.options.offsets import EARLIEST
 from spark_eos.protocol.clearing import undecided
 from spark_eos.protocol.closing import known_head, recover
 from spark_eos.protocol.head import NOBODY, Decision, Head, Verdict
+from spark_eos.protocol.held import closes
 from spark_eos.protocol.ports import Ports
 from spark_eos.retry import retrying
 from spark_eos.topic_partition import PartitionOffsets, TopicPartition
@@ -83,12 +83,11 @@ class Finder:
         """The last decision with its verdicts."""
         ports = self.target.ports(self.query)
         head = known_head(ports.ledger.read(), self.query)
-        check_prefix([OwnHead(self.query, None, head)], self.target)
         if _is_settled(ports, head):
             return head.decision
         if not settle:
             raise self._not_settled("a run of it may be alive, or what it has written is not committed yet")
-        ended = recover(ports, self.query)
+        ended = recover(ports, self.query, closes(head))
         if ended.left or ended.head.run != NOBODY:
             raise self._not_settled("a run has begun, or a transaction could not be ended")
         return None if ended.head.decision is None else ended.head.decision.judged(dict(ended.verdicts))

@@ -17,6 +17,7 @@ from spark_eos.ops.tables import ago
 from spark_eos.ops.transactions.report import remaining
 from spark_eos.protocol.closing import known_head, recover
 from spark_eos.protocol.head import NOBODY, Verdict
+from spark_eos.protocol.held import closes
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,7 @@ def recover_query(
     if yes and needed:
         if life.running(quiet_s) and not even_if_running:
             raise _running(query, life)
-        sinks = [_recovered(cluster, sink) if sink.needed else sink for sink in sinks]
+        sinks = [_recovered(cluster, sink, even_if_running) if sink.needed else sink for sink in sinks]
     data = {
         "dry_run": not yes,
         "checkpoint": checkpoint.location,
@@ -93,8 +94,10 @@ def _plan(own: OwnHead, found: Sequence[Transaction]) -> Sink:
     )
 
 
-def _recovered(cluster: Cluster, sink: Sink) -> Sink:
-    ended = recover(cluster.ports(sink.own.key), sink.own.key)
+def _recovered(cluster: Cluster, sink: Sink, even_if_running: bool) -> Sink:
+    """A run that has begun, or decided, since it was looked at is alive, and is left alone."""
+    check = None if even_if_running else closes(sink.own.head, decided=True)
+    ended = recover(cluster.ports(sink.own.key), sink.own.key, check)
     lost = [pair.id for pair, verdict in ended.verdicts if verdict is Verdict.LOST]
     own = OwnHead(sink.own.key, sink.own.sink, ended.head)
     return Sink(own, sink.aborts, sink.commits, sink.unsettled, lost, sorted(pair.id for pair in ended.left))
