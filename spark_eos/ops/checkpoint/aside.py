@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import uuid
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path, PurePosixPath
 
@@ -172,7 +173,7 @@ def _names(name: str) -> Iterator[str]:
 def put(store: Store, name: str, data: bytes) -> None:
     """Write a file whole: on a disk under another name first, as renaming is atomic there. Raises ReplayError."""
     path = f"{store.root}/{name}"
-    draft = f"{path}.new" if store.local else path
+    draft = f"{path}.{uuid.uuid4().hex}.new" if store.local else path
     try:
         if store.local:  # elsewhere there are no folders, or they come with the file
             store.files.create_dir(str(PurePosixPath(path).parent), recursive=True)

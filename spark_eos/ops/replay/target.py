@@ -56,7 +56,11 @@ class Target:
             if there is not None and there != text:
                 raise self._used(f"{path} is another one")
             if there is None:
-                put(self._store, path, text.encode())
+                try:
+                    put(self._store, path, text.encode())
+                except ReplayError:
+                    still()
+                    raise
             failpoints.reach("replay.filed")
 
     def _used(self, why: str) -> ReplayError:

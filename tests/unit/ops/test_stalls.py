@@ -1,0 +1,337 @@
+"""Commands of which one stalls, before each of its steps in turn, while somebody else runs the same command to its end
+and the query goes on for some micro-batches; then it wakes up. And those that die there.
+
+A step is a request to a broker, or an operation on a file: brokers are simulated, files are real.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow.fs
+import pytest
+
+from spark_eos import checkpoint as checkpoints
+from spark_eos.checkpoint import Checkpoint
+from spark_eos.errors import EosError
+from spark_eos.ops.checkpoint import adopting, aside, dropping
+from spark_eos.ops.checkpoint.heads import OwnHead
+from spark_eos.ops.query import recovery
+from spark_eos.ops.replay import doing, planning, target
+from spark_eos.ops.transactions import ending
+from spark_eos.protocol.batch import commit
+from spark_eos.protocol.closing import settle_decided
+from spark_eos.protocol.head import Head
+from spark_eos.protocol.head_json import decode
+from spark_eos.protocol.marks import Unfinished
+from spark_eos.protocol.names import query_of_replay
+from spark_eos.protocol.ports import Ports
+from spark_eos.storage.settings import HadoopSettings
+from spark_eos.storage.stores import Store, open_store
+from tests.simulation.ledger import PREFIX, QUERY
+from tests.simulation.ledger import ports as simulated
+from tests.unit.protocol.test_stops import OUTPUT, Brokers, on_brokers
+
+SETTINGS = HadoopSettings()
+#: What a command that has stalled may end with; anything else is no answer to an operator.
+NAMED = {
+    "EOS_COMMAND_OVERTAKEN",
+    "EOS_DROP_DECIDED",
+    "EOS_DROP_NOTHING",
+    "EOS_LEDGER_BEGUN",
+    "EOS_ADOPT_KNOWN",
+    "EOS_REPLAY_NOT_BEGUN",
+    "EOS_REPLAY_OF_RETIRED",
+    "EOS_REPLAY_TARGET_USED",
+}
+
+
+class Killed(BaseException):
+    """The command, where it stands."""
+
+
+class Steps:
+    """Counts the steps of the command that is watched; before the n-th one, ``happens`` happens."""
+
+    def __init__(self, at: int, happens: Callable[[], None]) -> None:
+        self.taken, self.watching = 0, False
+        self._at, self._happens = at, happens
+
+    def step(self) -> None:
+        if not self.watching:
+            return
+        self.taken += 1
+        if self.taken == self._at:
+            self.watching = False
+            self._happens()
+            self.watching = True
+
+    def watched(self, of: Any, *results: str) -> Any:
+        """The same object, each call of which is a step; of these methods, so is what they return."""
+
+        def call(name: str) -> Any:
+            method = getattr(of, name)
+            if not callable(method):
+                return method
+
+            def step(*args: Any, **more: Any) -> Any:
+                self.step()
+                found = method(*args, **more)
+                return self.watched(found) if name in results else found
+
+            return step
+
+        return _Proxy(call)
+
+
+class _Proxy:
+    def __init__(self, call: Callable[[str], Any]) -> None:
+        self._call = call
+
+    def __getattr__(self, name: str) -> Any:
+        return self._call(name)
+
+
+class Query:
+    """A query with a checkpoint, of which Spark plans and commits micro-batches, a row in each."""
+
+    def __init__(self, brokers: Brokers, folder: Path, steps: Steps, query: str = QUERY) -> None:
+        self.brokers, self.folder, self.steps, self.id = brokers, folder, steps, query
+        self.runs, self.ends = 0, 0
+        self.written: list[tuple[int, int]] = []
+        self.head: Head | None = None
+
+    @property
+    def cluster(self) -> Any:
+        """Of an operator."""
+        return SimpleNamespace(
+            kafka=None,
+            ledger="ledger",
+            prefix=None,
+            ports=lambda query, group=None, prefix=None: self.ports(query),
+            head=lambda query: self.ports(query).ledger.read(),
+            prefix_of=lambda query: PREFIX,
+            heads=SimpleNamespace(newest_of_all=dict),
+        )
+
+    def ports(self, query: str) -> Ports:
+        own, watched = simulated(self.brokers.world, self.brokers.cluster, query=query), self.steps.watched
+        return replace(
+            own, ledger=watched(own.ledger, "take"), coordinator=watched(own.coordinator), data=watched(own.data)
+        )
+
+    def log(self, name: str, text: str) -> None:
+        """A file of Spark's, with its checksum."""
+        for path, what in ((Path(name), text), (Path(name).with_name(f".{Path(name).name}.crc"), "crc")):
+            (self.folder / path.parent).mkdir(parents=True, exist_ok=True)
+            (self.folder / path).write_text(what)
+
+    def plan(self, batch: int) -> None:
+        self.ends += 1
+        self.log(f"offsets/{batch}", f'v1\n{{"batchTimestampMs":{self.ends}}}\n{{"in":{{"0":{self.ends}}}}}')
+
+    def start(self, batch: int) -> None:
+        self.runs += 1
+        self.head = self.brokers.open(f"{self.id} r{self.runs}", batch, simulated_of(self))
+
+    def goes_on(self, first: int, last: int) -> None:
+        """A run that does these micro-batches."""
+        self.start(first)
+        for batch in range(first, last + 1):
+            self.does(batch)
+
+    def does(self, batch: int) -> None:
+        assert self.head is not None
+        if not (self.folder / "offsets" / str(batch)).exists():
+            self.plan(batch)
+        own = simulated_of(self)
+        commit(own, prepared(self, self.head, batch))
+        self.written.append((self.runs, batch))
+        self.log(f"commits/{batch}", 'v1\n{"nextBatchWatermarkMs":0}')
+
+    def files(self) -> dict[str, str]:
+        """What Spark has in the logs."""
+        found = [path for log in ("offsets", "commits") for path in (self.folder / log).glob("*[!w]")]  # no drafts
+        return {str(path.relative_to(self.folder)): path.read_text() for path in found}
+
+
+def simulated_of(query: Query) -> Ports:
+    return simulated(query.brokers.world, query.brokers.cluster, query=query.id)
+
+
+def prepared(query: Query, head: Head, batch: int) -> Any:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tests.unit.protocol.test_stops.QUERY", query.id)
+        return query.brokers.prepared(head, batch)
+
+
+def before(query: Query) -> None:
+    """Two micro-batches are done, and a third is planned and has something open, when its driver dies."""
+    (query.folder / "metadata").write_text(json.dumps({"id": query.id}))
+    query.goes_on(0, 1)
+    assert query.head is not None
+    query.plan(2)
+    prepared(query, query.head, 2)
+
+
+def drop(query: Query) -> None:
+    where = str(query.folder)
+    dropping.drop(dropping.plan(Checkpoint(where), query.cluster, where), query.cluster, SETTINGS)
+
+
+def replay_in_place(query: Query) -> None:
+    """Back to the end of micro-batch 0; an operator who finds it begun finishes it."""
+    where, cluster = str(query.folder), query.cluster
+    head = cluster.head(query.id)
+    if head.marks.unfinished is not None:
+        plan = planning.begun(Checkpoint(where), cluster, None)
+    else:
+        lines = tuple((query.folder / "offsets" / "0").read_text().splitlines()[2:])
+        unfinished = Unfinished(query.id, where, where, 0, lines)
+        plan = planning.ReplayPlan(query.id, unfinished, 1, [OwnHead(query.id, None, head)])
+    doing.Replay(cluster, plan, SETTINGS).in_place()
+
+
+def new_of(query: Query) -> str:
+    return str(query.folder.with_name("new"))
+
+
+def replay_to_new(query: Query) -> None:
+    where, to, cluster = str(query.folder), new_of(query), query.cluster
+    new = query_of_replay(query.id, to)
+    head = cluster.head(new)
+    if head is not None:
+        plan = planning.begun(Checkpoint(where), cluster, to)
+    else:
+        texts = [(query.folder / log / "0").read_text().splitlines() for log in ("offsets", "commits")]
+        unfinished = Unfinished(query.id, where, to, 0, tuple(texts[0][2:]), tuple(texts[0][:2]), tuple(texts[1]))
+        plan = planning.ReplayPlan(new, unfinished, 1, [OwnHead(query.id, None, cluster.head(query.id))])
+    doing.Replay(cluster, plan, SETTINGS).to_a_new_checkpoint()
+
+
+def abort(query: Query) -> None:
+    ending.abort(query.cluster, query.id)
+
+
+def recover(query: Query) -> None:
+    head = query.cluster.head(query.id)
+    recovery._recovered(query.cluster, recovery.Sink(OwnHead(query.id, None, head), (), (), ()), even_if_running=False)
+
+
+def settle(query: Query) -> None:
+    settle_decided(query.ports(query.id), query.id)
+
+
+def whose(heads: list[bytes]) -> list[object]:
+    """Whose each head is, and what it decides; that a transaction is committed may be noted by anybody."""
+    found = []
+    for head in map(decode, heads):
+        decision = head.decision
+        found.append((head.run, head.generation, head.marks, None if decision is None else decision.batch))
+    return list(dict.fromkeys(found))
+
+
+def goes_on_at(batch: int) -> Callable[[Query], Query]:
+    def after(query: Query) -> Query:
+        query.goes_on(batch, 5)
+        return query
+
+    return after
+
+
+def in_the_new_one(query: Query) -> Query:
+    new = Query(query.brokers, Path(new_of(query)), query.steps, query_of_replay(query.id, new_of(query)))
+    new.ends = 10
+    new.goes_on(1, 4)
+    return new
+
+
+COMMANDS = {
+    drop: goes_on_at(2),
+    replay_in_place: goes_on_at(1),
+    replay_to_new: in_the_new_one,
+    abort: goes_on_at(2),
+    recover: goes_on_at(2),
+    settle: goes_on_at(2),
+}
+
+
+@pytest.fixture
+def stalled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
+    """Runs a command that stalls, or dies, before its n-th step; how many it has taken."""
+    number = 0
+
+    def watched_store(steps: Steps, location: str, settings: HadoopSettings) -> Store:
+        store = open_store(location, settings)
+        return replace(store, files=steps.watched(store.files))
+
+    def play(command: Callable[[Query], None], at: int, *, dies: bool) -> int:
+        nonlocal number
+        number += 1
+        folder = tmp_path / str(number) / "checkpoint"
+        folder.mkdir(parents=True)
+        taken = 0
+
+        def steps_of(brokers: Brokers) -> None:
+            nonlocal taken
+            after: list[tuple[Query, dict[str, str], list[object]]] = []
+
+            def happens() -> None:
+                if dies:
+                    raise Killed
+                another()
+
+            def another() -> None:
+                try:
+                    command(query)
+                except EosError as error:
+                    assert error.condition in NAMED, error
+                goes_on = COMMANDS[command](query)
+                after.append((goes_on, goes_on.files(), whose(brokers.heads)))
+
+            steps = Steps(at, happens)
+            query = Query(brokers, folder, steps)
+            for module in (aside, target, checkpoints):
+                monkeypatch.setattr(module, "open_store", lambda *of: watched_store(steps, *of))
+            monkeypatch.setattr(ending, "find", lambda *_: [])
+            before(query)
+            steps.watching = True
+            try:
+                command(query)
+            except EosError as error:
+                assert after, error
+                assert error.condition in NAMED, error
+            except Killed:
+                steps.watching = False
+                another()
+            taken, steps.watching = steps.taken, False
+            if after:
+                goes_on, files, heads = after[0]
+                assert goes_on.files() == files
+                assert whose(brokers.heads) == heads
+                goes_on.does(6)
+                assert goes_on.written[-1] == (goes_on.runs, 6)
+            seen = [r.payload for r in brokers.cluster.log(OUTPUT).records if r.visible and not r.control]
+            assert len(seen) == 2 + (len(after[0][0].written) - (2 if after[0][0] is query else 0) if after else 0)
+
+        on_brokers(steps_of)
+        return taken
+
+    return play
+
+
+@pytest.mark.parametrize("dies", [False, True], ids=["stalls", "dies"])
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.__name__)
+def test_a_command_that_stalls_or_dies_at_any_step(command, dies, stalled):
+    """It either is done before the other one begins, or stops with a named error; it changes no file and no head of the
+    query that has gone on, whose run continues."""
+    at, taken = 1, 0
+    while at <= taken + 1:
+        taken = stalled(command, at, dies=dies) if at > 1 else stalled(command, 10_000, dies=False)
+        at += 1
+    assert taken > 5
