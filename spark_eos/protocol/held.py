@@ -12,7 +12,7 @@ from collections.abc import Callable
 from spark_eos.errors import CommandError
 from spark_eos.protocol.closing import known_head
 from spark_eos.protocol.head import NOBODY, Head, Offsets
-from spark_eos.protocol.newest import taking
+from spark_eos.protocol.newest import take
 from spark_eos.protocol.ports import NotPublished, Ports
 from spark_eos.protocol.stops import ledger_busy
 
@@ -27,8 +27,12 @@ def publish_next(
     Unclear (EOS_LEDGER_BUSY).
     """
     published: Head | None = None
-    for term, found in taking(ports):
-        head = known_head(found, query)
+    for _ in ports.retrying():
+        # Whoever takes the ledger ends its last transaction, which tells of a ledger that was lost.
+        term = take(ports, known_head(ports.ledger.read(), query))
+        if term is None:
+            continue
+        head = known_head(term.read(), query)
         if head == published:
             return head  # it was not known whether this had worked
         check_held(head, judged)

@@ -13,13 +13,12 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import pyarrow.fs
 import pytest
 
 from spark_eos import checkpoint as checkpoints
 from spark_eos.checkpoint import Checkpoint
 from spark_eos.errors import EosError
-from spark_eos.ops.checkpoint import adopting, aside, dropping
+from spark_eos.ops.checkpoint import aside, dropping
 from spark_eos.ops.checkpoint.heads import OwnHead
 from spark_eos.ops.query import recovery
 from spark_eos.ops.replay import doing, planning, target

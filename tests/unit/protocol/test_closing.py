@@ -104,7 +104,7 @@ def test_a_ledger_that_cannot_be_written(monkeypatch):
         batch = brokers.prepared(brokers.open("r1"))
         (pair,) = batch.pairs
         own = brokers.ports()
-        monkeypatch.setattr(closing, "close", lambda ports: None)
+        monkeypatch.setattr(closing, "close", lambda ports, check: None)
         with pytest.raises(Unclear, match="EOS_LEDGER_BUSY"):
             abort_undecided(own, QUERY)
         assert own.coordinator.describe([pair.id])[pair.id].state is State.ONGOING
