@@ -90,6 +90,16 @@ LedgerTopic = Annotated[
 Prefix = Annotated[
     str | None, typer.Option("--prefix", metavar="PREFIX", help="transactionalIdPrefix", show_default=False)
 ]
+#: Of commands about queries that a ledger knows.
+KnownPrefix = Annotated[
+    str | None,
+    typer.Option(
+        "--prefix",
+        metavar="PREFIX",
+        help="transactionalIdPrefix: the ledger knows it, another one is refused",
+        show_default=False,
+    ),
+]
 Group = Annotated[str | None, typer.Option("--group", metavar="GROUP", help="offsets.group.id", show_default=False)]
 Output = Annotated[Format, typer.Option("--format", metavar="text|json", parser=_format, help="how to print it")]
 Location = Annotated[

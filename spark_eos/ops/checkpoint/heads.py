@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from spark_eos.errors import LedgerError
+from spark_eos.errors import ReplayError
 from spark_eos.kafka.ports.owners import Cluster
 from spark_eos.protocol.head import NOBODY, Head
 from spark_eos.protocol.head_json import decode
@@ -51,7 +51,7 @@ def with_the_whole(heads: list[OwnHead], query: str) -> list[OwnHead]:
 
 
 def check_named(mark: Unfinished, query: str, checkpoint: str, to: str | None = None) -> None:
-    """Raise LedgerError where a mark in the ledger names another query, or another place, than the command was told:
+    """Raise ReplayError where a mark in the ledger names another query, or another place, than the command was told:
     whoever may write to the ledger must not choose whose files a command changes. ``to``: of a new checkpoint."""
     asked = {"query": query, "checkpoint": checkpoint, "new checkpoint": checkpoint if to is None else to}
     named = {"query": mark.of, "checkpoint": mark.checkpoint, "new checkpoint": mark.to}
@@ -62,7 +62,7 @@ def check_agree(named: Mapping[str, object], asked: Mapping[str, object]) -> Non
     """The same for anything that a mark says, each by what it is."""
     for what, value in asked.items():
         if named[what] != value:
-            raise LedgerError(
+            raise ReplayError(
                 "EOS_LEDGER_MARK_DIFFERS",
                 f"By the ledger, the {what} of what has begun is {named[what]}; by the command and the checkpoint, it "
                 f"is {value}.",

@@ -44,8 +44,8 @@ class Sink:
 def recover_query(
     checkpoint: Checkpoint, cluster: Cluster, *, yes: bool, even_if_running: bool, watch_s: float, quiet_s: float
 ) -> Answer:
-    """Exit code: 0 where nothing is left to be done, 1 where ``yes`` is missing or something is left. Raises EosError;
-    where somebody runs the query, CommandError (EOS_RECOVER_RUNNING), unless asked to go on."""
+    """Exit code: 0 where it is done, or, without ``yes``, can be; 1 where something is left that it cannot do. Raises
+    EosError; where somebody runs the query, CommandError (EOS_RECOVER_RUNNING), unless asked to go on."""
     query = checkpoint.query_id()
     if query is None:
         raise CommandError(
@@ -70,7 +70,7 @@ def recover_query(
         "running": life.running(quiet_s),
         "sinks": [as_json(sink) for sink in sinks],
     }
-    incomplete = any(sink.lost or sink.left for sink in sinks) or (needed and not yes)
+    incomplete = any(sink.lost or sink.left for sink in sinks)
     return Answer(data, as_text(query, sinks, life, quiet_s, yes=yes), 1 if incomplete else 0)
 
 

@@ -121,19 +121,21 @@ def _check_begun(unfinished: Unfinished, logs: Logs, query: str, heads: Sequence
         named = {"micro-batch": unfinished.batch if there else None, "entry of the offset log": unfinished.lines}
         check_agree(named, {"micro-batch": unfinished.batch, "entry of the offset log": lines})
         return
-    entry = logs.entry(last_done(logs, heads))
+    entry, done = logs.entry(last_done(logs, heads)), logs.commit_entry(logs.done[-1])
     check_agree(
         {
             "micro-batch": unfinished.batch,
             "version of the offset log": unfinished.metadata[:1],
             "version of the commit log": unfinished.done[:1],
+            "number of lines in the commit log": len(unfinished.done),
             "number of lines before the sources": len(unfinished.metadata),
             "number of sources": len(unfinished.lines),
         },
         {
             "micro-batch": 0,
             "version of the offset log": (entry.version,),
-            "version of the commit log": tuple(logs.commit_entry(logs.done[-1])[:1]),
+            "version of the commit log": tuple(done[:1]),
+            "number of lines in the commit log": len(done),
             "number of lines before the sources": 2,
             "number of sources": len(entry.lines),
         },

@@ -6,6 +6,7 @@ A step is a request to a broker, or an operation on a file: brokers are simulate
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable
 from dataclasses import replace
@@ -260,77 +261,80 @@ COMMANDS = {
 }
 
 
-@pytest.fixture
-def stalled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
-    """Runs a command that stalls, or dies, before its n-th step; how many it has taken."""
-    number = 0
+class Play:
+    """A command that stalls, or dies, before its n-th step, and what is so afterwards. ``taken``: its steps; ``after``:
+    the query that has gone on meanwhile, its files, and all heads by then."""
 
-    def watched_store(steps: Steps, location: str, settings: HadoopSettings) -> Store:
-        store = open_store(location, settings)
-        return replace(store, files=steps.watched(store.files))
-
-    def play(command: Callable[[Query], None], at: int, *, dies: bool) -> int:
-        nonlocal number
-        number += 1
-        folder = tmp_path / str(number) / "checkpoint"
+    def __init__(self, command: Callable[[Query], None], folder: Path, at: int, *, dies: bool) -> None:
         folder.mkdir(parents=True)
-        taken = 0
+        self.command, self.dies, self.folder = command, dies, folder
+        self.steps = Steps(at, self._happens)
+        self.after: tuple[Query, dict[str, str], list[object]] | None = None
 
-        def steps_of(brokers: Brokers) -> None:
-            nonlocal taken
-            after: list[tuple[Query, dict[str, str], list[object]]] = []
+    def _happens(self) -> None:
+        if self.dies:
+            raise Killed
+        self._another()
 
-            def happens() -> None:
-                if dies:
-                    raise Killed
-                another()
+    def _another(self) -> None:
+        self._run(self.command)
+        goes_on = COMMANDS[self.command](self.query)
+        self.after = goes_on, goes_on.files(), whose(self.brokers.heads)
 
-            def another() -> None:
-                try:
-                    command(query)
-                except EosError as error:
-                    assert error.condition in NAMED, error
-                goes_on = COMMANDS[command](query)
-                after.append((goes_on, goes_on.files(), whose(brokers.heads)))
+    def _run(self, command: Callable[[Query], None]) -> None:
+        try:
+            command(self.query)
+        except EosError as error:
+            assert error.condition in NAMED, error
 
-            steps = Steps(at, happens)
-            query = Query(brokers, folder, steps)
-            for module in (aside, target, checkpoints):
-                monkeypatch.setattr(module, "open_store", lambda *of: watched_store(steps, *of))
-            monkeypatch.setattr(ending, "find", lambda *_: [])
-            before(query)
-            steps.watching = True
-            try:
-                command(query)
-            except EosError as error:
-                assert after, error
-                assert error.condition in NAMED, error
-            except Killed:
-                steps.watching = False
-                another()
-            taken, steps.watching = steps.taken, False
-            if after:
-                goes_on, files, heads = after[0]
-                assert goes_on.files() == files
-                assert whose(brokers.heads) == heads
-                goes_on.does(6)
-                assert goes_on.written[-1] == (goes_on.runs, 6)
-            seen = [r.payload for r in brokers.cluster.log(OUTPUT).records if r.visible and not r.control]
-            assert len(seen) == 2 + (len(after[0][0].written) - (2 if after[0][0] is query else 0) if after else 0)
+    def play(self, brokers: Brokers) -> None:
+        self.brokers, self.query = brokers, Query(brokers, self.folder, self.steps)
+        before(self.query)
+        self.steps.watching = True
+        try:
+            self._run(self.command)
+        except Killed:
+            self.steps.watching = False
+            self._another()
+        self.steps.watching = False
+        if self.after is not None:
+            self._check(*self.after)
 
-        on_brokers(steps_of)
-        return taken
+    def _check(self, goes_on: Query, files: dict[str, str], heads: list[object]) -> None:
+        assert goes_on.files() == files
+        assert whose(self.brokers.heads) == heads
+        goes_on.does(6)
+        written = {id(query): len(query.written) for query in (self.query, goes_on)}
+        seen = [r for r in self.brokers.cluster.log(OUTPUT).records if r.visible and not r.control]
+        assert len(seen) == sum(written.values())
+
+
+@pytest.fixture
+def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Play]:
+    numbers = itertools.count()
+
+    def play(command: Callable[[Query], None], at: int, *, dies: bool) -> Play:
+        found = Play(command, tmp_path / str(next(numbers)) / "checkpoint", at, dies=dies)
+
+        def watched_store(location: str, settings: HadoopSettings) -> Store:
+            store = open_store(location, settings)
+            return replace(store, files=found.steps.watched(store.files))
+
+        for module in (aside, target, checkpoints):
+            monkeypatch.setattr(module, "open_store", watched_store)
+        monkeypatch.setattr(ending, "find", lambda *_: [])
+        on_brokers(found.play)
+        return found
 
     return play
 
 
 @pytest.mark.parametrize("dies", [False, True], ids=["stalls", "dies"])
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.__name__)
-def test_a_command_that_stalls_or_dies_at_any_step(command, dies, stalled):
+def test_a_command_that_stalls_or_dies_at_any_step(command, dies, play):
     """It either is done before the other one begins, or stops with a named error; it changes no file and no head of the
     query that has gone on, whose run continues."""
-    at, taken = 1, 0
-    while at <= taken + 1:
-        taken = stalled(command, at, dies=dies) if at > 1 else stalled(command, 10_000, dies=False)
-        at += 1
-    assert taken > 5
+    steps = play(command, 10_000, dies=False).steps.taken
+    assert steps > 5
+    for at in range(2, steps + 1):  # before the first one, it has judged nothing
+        assert play(command, at, dies=dies).after is not None

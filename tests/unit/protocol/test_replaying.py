@@ -13,6 +13,7 @@ from spark_eos.protocol.batch import commit
 from spark_eos.protocol.closing import known_head
 from spark_eos.protocol.head import DEFAULT_PARTITIONER, NOBODY, Decision, Head, Pair, Probe, Verdict, Written
 from spark_eos.protocol.head_json import decode, encode
+from spark_eos.protocol.held import overtaken
 from spark_eos.protocol.marks import WHOLE, EachSink, Marks, Successor, Unfinished
 from spark_eos.protocol.ports import Ports, State
 from spark_eos.protocol.replaying import begin, check_not_halted, go_back, intend, retire, rows_lost
@@ -307,6 +308,32 @@ def test_the_first_head_of_a_checkpoint_of_another_sink():
         stopped("EOS_CHECKPOINT_BEHIND", lambda: brokers.open("r0", 6))
         commit(own, brokers.prepared(brokers.open("r1", 8), 8))
         stopped("EOS_LEDGER_BEGUN", lambda: adopt(own, 7, OFFSETS, PREFIX, None))
+
+    on_brokers(steps)
+
+
+def test_a_checkpoint_that_was_taken_over_by_a_command_without_the_prefix():
+    """The first run brings it; from then on, the query keeps that."""
+
+    def steps(brokers: Brokers) -> None:
+        own = brokers.ports()
+        adopt(own, 7, OFFSETS, "not it", None)
+        assert brokers.open("r1", 8).prefix == PREFIX
+        with pytest.raises(LedgerError, match=f"EOS_LEDGER_PREFIX_CHANGED.*'{PREFIX}'"):
+            open_run(own, "r2", 8, endtxn_version=5, prefix="not it")
+
+    on_brokers(steps)
+
+
+def test_a_checkpoint_that_goes_on_while_it_is_taken_over():
+    """What was judged is looked at again when the ledger is taken; nothing is published."""
+
+    def steps(brokers: Brokers) -> None:
+        def gone_on() -> None:
+            raise overtaken("it has gone on")
+
+        stopped("EOS_COMMAND_OVERTAKEN", lambda: adopt(brokers.ports(), 7, OFFSETS, PREFIX, None, gone_on))
+        assert brokers.heads == []
 
     on_brokers(steps)
 
