@@ -59,11 +59,10 @@ def check_held(head: Head, judged: Head) -> None:
 def closes(judged: Head, *, decided: bool = False) -> Callable[[Head], None]:
     """A check for whoever closes the query: that its head is of the run and generation that was ``judged``; with
     ``decided``, also that this run has decided nothing since, as one that is alive does."""
-    closed = judged.succeeded_by(NOBODY, judged.endtxn_version)
 
     def check(head: Head) -> None:
-        if head == closed:
-            return  # it was not known whether that had worked
+        if (head.run, head.generation, head.decision) == (NOBODY, judged.generation + 1, judged.decision):
+            return  # it is closed already, maybe by a try of which nobody knew whether it had worked
         check_held(head, judged)
         if decided and head.decision != judged.decision:
             raise overtaken(f"run {head.run} has decided since then")
