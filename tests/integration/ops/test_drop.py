@@ -15,7 +15,7 @@ import spark_eos
 from tests.support.arming import armed
 from tests.support.kafka_view import write
 from tests.support.object_store import object_store
-from tests.support.replaying import Life, killed
+from tests.support.replaying import Life, killed, stalled
 from tests.support.sink_queries import SECONDS, ended_by
 
 #: A feed is one micro-batch of the life before, and micro-batch 0 is where it begins.
@@ -109,6 +109,21 @@ def test_killed_between_two_steps(fault, life, tmp_path):
         life.refused("EOS_REPLAY_NOT_FINISHED", "replay", str(life.checkpoint), "--in-place", "--finish")
         assert life.command(*drop(life, "--yes")) == 0
     run_smaller(life)
+
+
+@pytest.mark.parametrize("point", ["drop.halted", pytest.param("drop.moved", marks=pytest.mark.chaos), "drop.moved@2"])
+def test_a_command_that_stalls_while_the_query_goes_on(point, life, tmp_path):
+    """It was believed dead, and somebody else has run it to its end. When it wakes up, it takes nothing."""
+    planned(life, tmp_path)
+    with stalled(life, point, tmp_path, *drop(life, "--yes")):
+        assert life.command(*drop(life, "--yes")) == 0
+        run_smaller(life)
+        before = {log: numbers(life.checkpoint / log) for log in ("offsets", "commits")}
+    assert {log: numbers(life.checkpoint / log) for log in ("offsets", "commits")} == before
+    assert numbers(life.checkpoint / "dropped" / "offsets") == [f".{LARGE}.crc", str(LARGE)]
+    life.feed()
+    life.run()
+    assert life.counts() == life.expected(1, 1, 1, 1, 1, 1)
 
 
 def test_the_first_micro_batch_of_a_source_of_sparks(files, sink, topic, view, spark, cluster, tmp_path, capsys):
