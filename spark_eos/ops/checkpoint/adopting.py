@@ -45,6 +45,9 @@ def plan(checkpoint: Checkpoint, cluster: Cluster) -> Adoption:
     check_known(logs)
     last = logs.done[-1]
     if not logs.planned or logs.planned[-1] != last:
+        again = Logs(checkpoint)
+        if (again.planned, again.done) != (logs.planned, logs.done):
+            raise overtaken(f"the query in {where} is running")
         raise ReplayError(
             "EOS_ADOPT_UNDER_WAY",
             f"Micro-batch {logs.planned[-1] if logs.planned else last} of {where} is planned and not committed: what "

@@ -225,7 +225,7 @@ def test_a_batch_write_is_told_by_its_job_id(cluster, view, topic, capsys):
         found = listed(write, capsys)
         assert found[prepared.pair.id]["job"] == "night of the 23rd"
         for action in ("list", "describe"):
-            assert write.command(action) == 0
+            assert write.command(action) == 1
             assert "job.id 'night of the 23rd'" in capsys.readouterr().out
 
 

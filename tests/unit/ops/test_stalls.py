@@ -19,11 +19,12 @@ import pytest
 from spark_eos import checkpoint as checkpoints
 from spark_eos.checkpoint import Checkpoint
 from spark_eos.errors import EosError
-from spark_eos.ops.checkpoint import aside, dropping
+from spark_eos.ops.checkpoint import adopting, aside, dropping
 from spark_eos.ops.checkpoint.heads import OwnHead
 from spark_eos.ops.query import recovery
 from spark_eos.ops.replay import doing, planning, target
 from spark_eos.ops.transactions import ending
+from spark_eos.protocol import held
 from spark_eos.protocol.batch import commit
 from spark_eos.protocol.closing import settle_decided
 from spark_eos.protocol.head import Head
@@ -179,6 +180,18 @@ def before(query: Query) -> None:
     prepared(query, query.head, 2)
 
 
+def before_of_another_sink(query: Query) -> None:
+    """Two micro-batches are done, and the ledger knows nothing of them."""
+    (query.folder / "metadata").write_text(json.dumps({"id": query.id}))
+    for batch in (0, 1):
+        query.plan(batch)
+        query.log(f"commits/{batch}", "v1\n{}")
+
+
+def adopt(query: Query) -> None:
+    adopting.adopt(Checkpoint(str(query.folder)), query.cluster)
+
+
 def drop(query: Query) -> None:
     where = str(query.folder)
     dropping.drop(dropping.plan(Checkpoint(where), query.cluster, where), query.cluster, SETTINGS)
@@ -258,7 +271,9 @@ COMMANDS = {
     abort: goes_on_at(2),
     recover: goes_on_at(2),
     settle: goes_on_at(2),
+    adopt: goes_on_at(2),
 }
+BEFORE = {adopt: before_of_another_sink}
 
 
 class Play:
@@ -289,7 +304,7 @@ class Play:
 
     def play(self, brokers: Brokers) -> None:
         self.brokers, self.query = brokers, Query(brokers, self.folder, self.steps)
-        before(self.query)
+        BEFORE.get(self.command, before)(self.query)
         self.steps.watching = True
         try:
             self._run(self.command)
@@ -323,6 +338,8 @@ def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Play]
         for module in (aside, target, checkpoints):
             monkeypatch.setattr(module, "open_store", watched_store)
         monkeypatch.setattr(ending, "find", lambda *_: [])
+        monkeypatch.setattr(adopting, "ledger_partitions", lambda *_: 1)
+        monkeypatch.setattr(adopting, "broker_config", lambda *_: None)
         on_brokers(found.play)
         return found
 
@@ -338,3 +355,28 @@ def test_a_command_that_stalls_or_dies_at_any_step(command, dies, play):
     assert steps > 5
     for at in range(2, steps + 1):  # before the first one, it has judged nothing
         assert play(command, at, dies=dies).after is not None
+
+
+def _unfenced(patch: pytest.MonkeyPatch) -> None:
+    """A command goes on from where it was, whatever was published since."""
+    patch.setattr(held, "check_held", lambda head, judged: None)
+
+
+def _folders_left(patch: pytest.MonkeyPatch) -> None:
+    """Each file is looked at right before it is moved, which is not enough."""
+    patch.setattr(aside.Aside, "_take_over", lambda self: None)
+
+
+@pytest.mark.parametrize("mistake", [_unfenced, _folders_left])
+@pytest.mark.parametrize("command", [drop, replay_in_place], ids=lambda command: command.__name__)
+def test_known_mistakes_are_seen(command, mistake, play, monkeypatch):
+    """Each is put back, and a stall at some step shows what it would cost."""
+    mistake(monkeypatch)
+    for at in range(2, 200):
+        try:
+            found = play(command, at, dies=False)
+        except AssertionError:
+            return
+        if found.after is None:
+            break
+    pytest.fail("no stall shows it")
