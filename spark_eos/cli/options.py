@@ -135,7 +135,7 @@ def cluster(
 
     properties = client(servers, kafka, kafka_file)
     broker_client(properties).brokers()
-    return Cluster(properties, ledger_topic or DEFAULT_LEDGER_TOPIC, prefix)
+    return Cluster(properties, ledger_topic or DEFAULT_LEDGER_TOPIC, prefix or None)
 
 
 def hadoop(storage: list[Setting] | None) -> HadoopSettings:
