@@ -61,6 +61,12 @@ class Aside:
 
     def move(self, logs: Collection[str], after: int, upto: int | None = None) -> None:
         """Move what these logs have of micro-batches after this one, and up to ``upto``; the latest first."""
+        try:
+            self._move_each(logs, after, upto)
+        finally:
+            self._remove_empty(self._own)
+
+    def _move_each(self, logs: Collection[str], after: int, upto: int | None) -> None:
         self._make(f"{self._own}/offsets")
         self._make(f"{self._own}/commits")
         self._still()
@@ -121,9 +127,13 @@ class Aside:
             for file in self._checkpoint.names(f"{held}/{log}"):
                 self._make(f"{self._folder}/{log}")
                 self._rename(f"{held}/{log}/{file}", f"{self._folder}/{log}/{self._free(log, file)}")
+        self._remove_empty(held)
+
+    def _remove_empty(self, held: str) -> None:
+        """Only what holds nothing; whoever has taken over may have renamed it."""
         if self._store.local:
             for empty in (f"{held}/offsets", f"{held}/commits", held):
-                with contextlib.suppress(OSError):  # who has taken over has renamed it, and removes it
+                with contextlib.suppress(OSError):
                     Path(self._store.root, empty).rmdir()
 
     def _free(self, log: str, file: str) -> str:

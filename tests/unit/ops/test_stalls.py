@@ -317,6 +317,7 @@ class Play:
 
     def _check(self, goes_on: Query, files: dict[str, str], heads: list[object]) -> None:
         assert goes_on.files() == files
+        assert not [*self.folder.glob("*/.moving-*"), *self.folder.glob("*/.overtaken-*")]
         assert whose(self.brokers.heads) == heads
         goes_on.does(6)
         written = {id(query): len(query.written) for query in (self.query, goes_on)}
