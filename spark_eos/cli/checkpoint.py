@@ -10,10 +10,10 @@ from spark_eos.cli.options import (
     Format,
     Kafka,
     KafkaFile,
+    KnownPrefix,
     LedgerTopic,
     Location,
     Output,
-    Prefix,
     Servers,
     Storage,
     Yes,
@@ -28,7 +28,7 @@ app = new_app(
     """Show a checkpoint, take one over, drop a micro-batch.
 
     What it and the ledger hold of a query; taking over a checkpoint of another sink; and dropping a micro-batch that is
-    too large. Exit code: 0 if it is done, 1 if --yes is missing, 2 if the answer is unknown, or nothing may be done.
+    too large. Exit code: 0 if it is done, or can be with --yes, 2 if the answer is unknown, or nothing may be done.
     """
 )
 
@@ -41,7 +41,7 @@ def show(
     kafka: Kafka = None,
     kafka_file: KafkaFile = None,
     ledger_topic: LedgerTopic = None,
-    prefix: Prefix = None,
+    prefix: KnownPrefix = None,
     output: Output = Format.TEXT,
 ) -> int:
     """Micro-batches, offsets, decisions, and what a start would do."""
@@ -70,7 +70,7 @@ def adopt(
     kafka: Kafka = None,
     kafka_file: KafkaFile = None,
     ledger_topic: LedgerTopic = None,
-    prefix: Prefix = None,
+    prefix: KnownPrefix = None,
     output: Output = Format.TEXT,
 ) -> int:
     """Let the ledger begin where another sink has ended."""
@@ -96,7 +96,7 @@ def drop(
     kafka: Kafka = None,
     kafka_file: KafkaFile = None,
     ledger_topic: LedgerTopic = None,
-    prefix: Prefix = None,
+    prefix: KnownPrefix = None,
     output: Output = Format.TEXT,
 ) -> int:
     """Drop the micro-batch that is planned and not decided.

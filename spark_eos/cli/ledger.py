@@ -10,9 +10,9 @@ from spark_eos.cli.options import (
     Format,
     Kafka,
     KafkaFile,
+    KnownPrefix,
     LedgerTopic,
     Output,
-    Prefix,
     Servers,
     cluster,
     new_app,
@@ -36,7 +36,7 @@ def show(
     kafka: Kafka = None,
     kafka_file: KafkaFile = None,
     ledger_topic: LedgerTopic = None,
-    prefix: Prefix = None,
+    prefix: KnownPrefix = None,
     output: Output = Format.TEXT,
 ) -> int:
     """Every query: run, micro-batch, state, and how old that is.

@@ -90,6 +90,16 @@ LedgerTopic = Annotated[
 Prefix = Annotated[
     str | None, typer.Option("--prefix", metavar="PREFIX", help="transactionalIdPrefix", show_default=False)
 ]
+#: Of commands about queries that a ledger knows.
+KnownPrefix = Annotated[
+    str | None,
+    typer.Option(
+        "--prefix",
+        metavar="PREFIX",
+        help="transactionalIdPrefix: the ledger knows it, another one is refused",
+        show_default=False,
+    ),
+]
 Group = Annotated[str | None, typer.Option("--group", metavar="GROUP", help="offsets.group.id", show_default=False)]
 Output = Annotated[Format, typer.Option("--format", metavar="text|json", parser=_format, help="how to print it")]
 Location = Annotated[
@@ -117,15 +127,15 @@ def client(servers: str, kafka: list[Setting] | None, kafka_file: str | None) ->
 def cluster(
     servers: str, kafka: list[Setting] | None, kafka_file: str | None, ledger_topic: str | None, prefix: str | None
 ) -> Cluster:
-    """The cluster with the query's ledger and its prefix, or the defaults. Raises what `client` does, and
-    ConnectionFailed where no broker answers: told here, in plainer words than whatever would be asked first."""
+    """The cluster with the query's ledger, or the default one. Raises what `client` does, and ConnectionFailed where no
+    broker answers: told here, in plainer words than whatever would be asked first."""
     from spark_eos.kafka.net.client import broker_client
     from spark_eos.kafka.ports.owners import Cluster
-    from spark_eos.options.table import DEFAULT_LEDGER_TOPIC, DEFAULT_PREFIX
+    from spark_eos.options.table import DEFAULT_LEDGER_TOPIC
 
     properties = client(servers, kafka, kafka_file)
     broker_client(properties).reach()
-    return Cluster(properties, ledger_topic or DEFAULT_LEDGER_TOPIC, prefix or DEFAULT_PREFIX)
+    return Cluster(properties, ledger_topic or DEFAULT_LEDGER_TOPIC, prefix or None)
 
 
 def hadoop(storage: list[Setting] | None) -> HadoopSettings:

@@ -10,10 +10,10 @@ from spark_eos.cli.options import (
     Format,
     Kafka,
     KafkaFile,
+    KnownPrefix,
     LedgerTopic,
     Location,
     Output,
-    Prefix,
     Servers,
     Storage,
     Yes,
@@ -48,7 +48,7 @@ def status(
     kafka: Kafka = None,
     kafka_file: KafkaFile = None,
     ledger_topic: LedgerTopic = None,
-    prefix: Prefix = None,
+    prefix: KnownPrefix = None,
     output: Output = Format.TEXT,
 ) -> int:
     """Run, micro-batch, open transactions, lag, and who runs it.
@@ -81,13 +81,13 @@ def recover(
     kafka: Kafka = None,
     kafka_file: KafkaFile = None,
     ledger_topic: LedgerTopic = None,
-    prefix: Prefix = None,
+    prefix: KnownPrefix = None,
     output: Output = Format.TEXT,
 ) -> int:
     """Do what a start of a query would do first.
 
-    Without Spark: what is decided is committed, what is not is aborted, and readers go on. Exit code: 0 if nothing
-    is left to be done, 1 if something is, or --yes is missing, 2 if that is unknown, or the query seems to be
+    Without Spark: what is decided is committed, what is not is aborted, and readers go on. Exit code: 0 if it is
+    done, or can be with --yes, 1 if something is left that it cannot do, 2 if that is unknown, or the query seems to be
     running: a run that waits for rows gives no sign, so make sure yourself that there is none.
     """
     from spark_eos.ops.query.recovery import recover_query

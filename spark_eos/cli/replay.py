@@ -10,10 +10,10 @@ from spark_eos.cli.options import (
     Format,
     Kafka,
     KafkaFile,
+    KnownPrefix,
     LedgerTopic,
     Location,
     Output,
-    Prefix,
     Servers,
     Storage,
     Yes,
@@ -49,13 +49,13 @@ def replay(
     kafka: Kafka = None,
     kafka_file: KafkaFile = None,
     ledger_topic: LedgerTopic = None,
-    prefix: Prefix = None,
+    prefix: KnownPrefix = None,
     output: Output = Format.TEXT,
 ) -> int:
     """Make a query begin again where it was before.
 
-    Shows what would be read again, and with --yes makes a checkpoint that begins there. Exit code: 0 if it is done, 1
-    if --yes is missing, 2 if the query cannot be replayed, or not in this way.
+    Shows what would be read again, and with --yes makes a checkpoint that begins there. Exit code: 0 if it is done, or
+    can be with --yes, 2 if the query cannot be replayed, or not in this way.
     """
     from spark_eos.ops.replay import command
 

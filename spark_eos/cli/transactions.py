@@ -10,9 +10,9 @@ from spark_eos.cli.options import (
     Format,
     Kafka,
     KafkaFile,
+    KnownPrefix,
     LedgerTopic,
     Output,
-    Prefix,
     Servers,
     Yes,
     cluster,
@@ -23,8 +23,9 @@ from spark_eos.cli.options import (
 app = new_app(
     """Show and end the open transactions of queries.
 
-    Whose they are, whether they are decided, and how to end them without their query. Exit code: 0 if nothing is open
-    or left to be done, 1 if something is, 2 if that is unknown, or nothing may be ended.
+    Whose they are, whether they are decided, and how to end them without their query. Exit code: 0 if nothing is
+    open, or what was asked is done, or can be with --yes; 1 if something is open or left to be done, 2 if that is
+    unknown, or nothing may be ended.
     """
 )
 
@@ -44,7 +45,7 @@ def list_(
     kafka: Kafka = None,
     kafka_file: KafkaFile = None,
     ledger_topic: LedgerTopic = None,
-    prefix: Prefix = None,
+    prefix: KnownPrefix = None,
     output: Output = Format.TEXT,
 ) -> int:
     """Every open transaction: whose it is, and whether it is decided."""
@@ -67,7 +68,7 @@ def describe(
     kafka: Kafka = None,
     kafka_file: KafkaFile = None,
     ledger_topic: LedgerTopic = None,
-    prefix: Prefix = None,
+    prefix: KnownPrefix = None,
     output: Output = Format.TEXT,
 ) -> int:
     """The same as list, with producers and partitions."""
@@ -87,7 +88,7 @@ def abort(
     kafka: Kafka = None,
     kafka_file: KafkaFile = None,
     ledger_topic: LedgerTopic = None,
-    prefix: Prefix = None,
+    prefix: KnownPrefix = None,
     output: Output = Format.TEXT,
 ) -> int:
     """Close a query and abort what it has open and not decided."""
@@ -115,7 +116,7 @@ def settle(
     kafka: Kafka = None,
     kafka_file: KafkaFile = None,
     ledger_topic: LedgerTopic = None,
-    prefix: Prefix = None,
+    prefix: KnownPrefix = None,
     output: Output = Format.TEXT,
 ) -> int:
     """Commit what a query has decided and left open."""

@@ -10,10 +10,10 @@ from spark_eos.cli.options import (
     Format,
     Kafka,
     KafkaFile,
+    KnownPrefix,
     LedgerTopic,
     MaybeServers,
     Output,
-    Prefix,
     Storage,
     checkpoint_at,
     cluster,
@@ -54,7 +54,7 @@ def plot(
     kafka: Kafka = None,
     kafka_file: KafkaFile = None,
     ledger_topic: LedgerTopic = None,
-    prefix: Prefix = None,
+    prefix: KnownPrefix = None,
     output: Output = Format.TEXT,
 ) -> int:
     """Draw a query: steps, kills, lag, throughput.
@@ -83,7 +83,7 @@ def top(
     kafka: Kafka = None,
     kafka_file: KafkaFile = None,
     ledger_topic: LedgerTopic = None,
-    prefix: Prefix = None,
+    prefix: KnownPrefix = None,
     output: Output = Format.TEXT,
 ) -> int:
     """Watch a query: rate, lag, micro-batches.

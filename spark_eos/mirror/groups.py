@@ -44,9 +44,9 @@ class Mover:
         2. Wait until the map covers that, for ``wait_s`` seconds.
         3. Nobody may be in the group at the target, and it has no other offsets for these topics there, unless they are
            to be overwritten.
-        4. The group at the source has not moved meanwhile. Commit.
-        5. With ``delete``, what was moved is deleted at the source, so that nobody goes on there by mistake. The
-           group's offsets for other topics stay.
+        4. The group has not moved meanwhile, on either side. Commit.
+        5. With ``delete``, what was moved is deleted at the source, so that nobody goes on there by mistake, unless it
+           has moved there since. The group's offsets for other topics stay.
 
         Raises KafkaError: EOS_GROUP_ACTIVE, EOS_GROUP_WITHOUT_OFFSETS, EOS_MIRROR_NOT_COVERED,
         EOS_MIRROR_GROUP_HAS_OFFSETS, EOS_MIRROR_GROUP_MOVES, EOS_MIRROR_GROUP_BEHIND, EOS_MIRROR_TARGET_RECREATED.
@@ -55,20 +55,28 @@ class Mover:
         committed = committed_offsets(self.source, self.group, None)
         steps, left = self._steps(committed, wait_s)
         self._check_empty(self.target, "target")
-        self._check_targets(steps, overwrite=overwrite)
+        has = self._check_targets(steps, overwrite=overwrite)
         move = Move(self.group, steps, left, delete)
         if not apply:
             return move
-        self._check_empty(self.source, "source")
-        if committed_offsets(self.source, self.group, None) != committed:
-            raise self._moves()
+        self._check_still(committed)
+        self._check_empty(self.target, "target")
+        if self._check_targets(steps, overwrite=overwrite) != has:
+            raise self._moves("target")
         offsets: PartitionOffsets = {}
         for step in steps:
             offsets.setdefault(step.place.topic, {})[step.partition] = step.place.offset
         commit_offsets(self.target, self.group, offsets)
         if delete:
+            self._check_still(committed, "It was moved, and is not deleted at the source.")
             delete_offsets(self.source, self.group, by_topic((step.topic, step.partition) for step in steps))
         return Move(self.group, steps, left, delete, done=True)
+
+    def _check_still(self, committed: PartitionOffsets, done: str = "Nothing was changed.") -> None:
+        """Raise KafkaError unless the group is at the source where it was."""
+        self._check_empty(self.source, "source")
+        if committed_offsets(self.source, self.group, None) != committed:
+            raise self._moves("source", done)
 
     def _check_empty(self, kafka: KafkaProperties, side: str) -> None:
         members = active_members(kafka, self.group, to_commit=side == "target")
@@ -118,7 +126,8 @@ class Mover:
             )
         return steps, left
 
-    def _check_targets(self, steps: Collection[Step], *, overwrite: bool) -> None:
+    def _check_targets(self, steps: Collection[Step], *, overwrite: bool) -> PartitionOffsets:
+        """Raise KafkaError and TopicError where the group cannot go on there; what it has committed there."""
         there = describe_topics(self.target, {step.place.topic for step in steps}, missing_ok=True)
         for step in steps:
             place = step.place
@@ -145,6 +154,7 @@ class Mover:
                 "read rows once more, or never.",
                 group=self.group,
             )
+        return has
 
     def _check_whole(self, steps: Collection[Step]) -> None:
         """Each topic goes to one, and what the group has not read is still there."""
@@ -174,10 +184,10 @@ class Mover:
                     partition=step.partition,
                 )
 
-    def _moves(self) -> KafkaError:
+    def _moves(self, side: str, done: str = "Nothing was changed.") -> KafkaError:
         return KafkaError(
             "EOS_MIRROR_GROUP_MOVES",
-            f"Consumer group {self.group} has committed offsets at the source while it was looked at.",
-            hint="Nothing was changed. Stop the consumer that commits them, and try again.",
+            f"The offsets of consumer group {self.group} at the {side} have changed while it was looked at.",
+            hint=f"{done} Stop the consumer that commits them; if another command has moved the group, it is done.",
             group=self.group,
         )

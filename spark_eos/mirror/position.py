@@ -17,12 +17,12 @@ from spark_eos.mirror.claims import read_claims
 from spark_eos.mirror.map_topic import held_partition
 from spark_eos.mirror.offset_map import OffsetMap, Translation
 from spark_eos.mirror.origins import Origin, origins_from
-from spark_eos.ops.checkpoint.heads import OwnHead, check_prefix
 from spark_eos.options.offsets import EARLIEST
 from spark_eos.protocol.clearing import undecided
 from spark_eos.protocol.closing import known_head, recover
 from spark_eos.protocol.handing_over import Standing, hand_over
 from spark_eos.protocol.head import NOBODY, Decision, Head, Verdict
+from spark_eos.protocol.held import closes
 from spark_eos.protocol.marks import Successor
 from spark_eos.protocol.ports import Ports
 from spark_eos.topic_partition import PartitionOffsets, TopicPartition
@@ -92,13 +92,13 @@ class Finder:
         """Whether the query is a mirror to this target, with this ledger and prefix, that may have decided nothing."""
         if not describe_topics(self.target.kafka, [self.map], missing_ok=True):
             return False
-        own = self.query, self.target.ledger, self.target.prefix
+        own = self.query, self.target.ledger, self.target.prefix_of(self.query)
         return any((c.query, c.ledger, c.prefix) == own for c in read_claims(self.target.kafka, self.map))
 
     def _retire(self, decision: Decision | None) -> None:
         """Nobody goes on with its checkpoint any more, whatever restarts it; unless it has decided something since."""
         ports = self.target.ports(self.query)
-        if not hand_over(ports, Successor("", ""), Standing(decision), self.target.prefix):
+        if not hand_over(ports, Successor("", ""), Standing(decision), self.target.prefix_of(self.query)):
             raise self._not_settled("a run has begun, and decided something")
 
     def _settled(self, *, settle: bool) -> Decision | None:
@@ -109,12 +109,11 @@ class Finder:
             self._retire(None)
             found = ports.ledger.read()
         head = known_head(found, self.query)
-        check_prefix([OwnHead(self.query, None, head)], self.target)
         if _is_settled(ports, head):
             return head.decision
         if not settle:
             raise self._not_settled("a run of it may be alive, or what it has written is not committed yet")
-        ended = recover(ports, self.query)
+        ended = recover(ports, self.query, closes(head))
         if ended.left or ended.head.run != NOBODY:
             raise self._not_settled("a run has begun, or a transaction could not be ended")
         return None if ended.head.decision is None else ended.head.decision.judged(dict(ended.verdicts))

@@ -7,7 +7,7 @@ moment by a run that is alive.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from spark_eos.errors import EosError, LedgerError
@@ -20,12 +20,17 @@ from spark_eos.protocol.verdicts import abort_broken, settle
 
 
 def close(
-    ports: Ports, run: str | None = None, given_up: int | None = None, *, by_operator: bool = False
+    ports: Ports,
+    run: str | None = None,
+    given_up: int | None = None,
+    check: Callable[[Head], None] | None = None,
+    *,
+    by_operator: bool = False,
 ) -> Head | None:
     """Try once to take the ledger and publish a head that belongs to no run; returns it, or None when it was not
     published. With ``run``, only where the query's run is that one. ``given_up``: the micro-batch that the run has
-    given up, if Spark may pass it all the same. ``by_operator``: a command does it, after which the run does not start
-    again by itself.
+    given up, if Spark may pass it all the same. ``check`` raises where this head is not to be closed.
+    ``by_operator``: a command does it, after which the run does not start again by itself.
 
     From then on, no run before it can decide anything: each finds itself replaced. Raises as `take` does.
     """
@@ -35,6 +40,8 @@ def close(
     term, head = taken
     if head is None or (run is not None and head.run != run):
         return None
+    if check is not None:
+        check(head)
     closed = head.closed(by_operator=by_operator)
     if given_up is not None:
         closed = replace(closed, given_up=given_up)
@@ -55,16 +62,17 @@ class Ended:
     verdicts: tuple[tuple[Pair, Verdict], ...] = ()
 
 
-def abort_undecided(ports: Ports, query: str) -> Ended:
+def abort_undecided(ports: Ports, query: str, check: Callable[[Head], None] | None = None) -> Ended:
     """Close the query and abort all that it has open and not decided. A run that is alive stops
-    (EOS_CLOSED_BY_OPERATOR); its next start goes on.
+    (EOS_CLOSED_BY_OPERATOR); its next start goes on. ``check`` raises where the query's head is not the one that is to
+    be closed.
 
     Raises LedgerError (EOS_LEDGER_NO_QUERY) where the ledger knows nothing of the query, and Unclear
     (EOS_LEDGER_BUSY).
     """
     for _ in ports.retrying():
         _check_known(ports, query)
-        closed = close(ports, by_operator=True)
+        closed = close(ports, check=check, by_operator=True)
         if closed is not None:
             ports.reach("recover.closed")
             return Ended(closed, frozenset(clear_earlier(ports, closed)))
@@ -72,8 +80,9 @@ def abort_undecided(ports: Ports, query: str) -> Ended:
     raise ledger_busy()
 
 
-def recover(ports: Ports, query: str) -> Ended:
-    """What the next start of the query would do first, without starting it.
+def recover(ports: Ports, query: str, check: Callable[[Head], None] | None = None) -> Ended:
+    """What the next start of the query would do first, without starting it. ``check`` raises where the query's head is
+    not the one that is to be closed.
 
     1. Close the query: from here on, no run before can decide anything.
     2. Abort what is open and not decided.
@@ -82,13 +91,17 @@ def recover(ports: Ports, query: str) -> Ended:
 
     It may be interrupted anywhere, and repeated. Raises as `abort_undecided` and `settle_decided` do.
     """
-    left = abort_undecided(ports, query).left
+    left = abort_undecided(ports, query, check).left
     ports.reach("recover.cleared")
     ended = settle_decided(ports, query)
-    head = known_head(ports.ledger.read(), query)
-    if head.run == NOBODY and undecided(ports, head):  # a run that has begun since then does that itself
-        left = abort_undecided(ports, query).left
-    return replace(ended, head=head, left=left)
+    for _ in ports.retrying():
+        head = known_head(ports.ledger.read(), query)
+        if head.run != NOBODY or not undecided(ports, head):  # a run that has begun since then does that itself
+            return replace(ended, head=head, left=left)
+        closed = close(ports, NOBODY)
+        if closed is not None:
+            return replace(ended, head=closed, left=frozenset(clear_earlier(ports, closed)))
+    raise ledger_busy()
 
 
 def _check_known(ports: Ports, query: str) -> None:
@@ -123,6 +136,8 @@ def settle_decided(ports: Ports, query: str, *, and_abort_broken: bool = False) 
             abort_broken(ports, written)
         verdicts = known | settle(ports, written, thorough=True)
         ended = Ended(head, verdicts=tuple(sorted(verdicts.items(), key=lambda item: item[0].id)))
+        if Verdict.LOST in verdicts.values() and known_head(ports.ledger.read(), query).decision != decision:
+            continue  # the query has gone on meanwhile
         if decision is None or len(known) == len(verdicts) or Verdict.LOST in verdicts.values():
             return ended  # what is lost is noted by the run that writes it again
         ports.reach("recover.committed")
@@ -154,8 +169,8 @@ def known_head(head: Head | None, query: str) -> Head:
         raise LedgerError(
             "EOS_LEDGER_NO_QUERY",
             f"The ledger knows nothing of query {query}, so that nobody can tell what of it is decided.",
-            hint="Nothing was ended. Name the ledger topic of the query (--ledger-topic) and the prefix of its "
-            "transactional ids (--prefix); 'spark-eos ledger show' lists the queries in a ledger.",
+            hint="Nothing was ended. Name the ledger topic of the query (--ledger-topic); 'spark-eos ledger show' "
+            "lists the queries in a ledger.",
             query=query,
         )
     return head

@@ -60,6 +60,22 @@ def query_in(name: str) -> str | None:
     return match and match[1]
 
 
+_UUID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+_OWNED = re.compile(rf"(.*)-({_UUID})-(?:ledger|{_TAIL.pattern})", re.DOTALL)
+
+
+def owner_in(name: str) -> tuple[str, str] | None:
+    """Prefix and query of a transactional id, of a task or of a ledger, whatever the prefix is: a query's id has one
+    shape, and what follows it another, so that there is one way to read it. None for an id that is nobody's."""
+    match = _OWNED.fullmatch(name)
+    return (match[1], match[2]) if match is not None and is_name_of(match[1], match[2], name) else None
+
+
+def names_of(queries: Iterable[str] = ()) -> str:
+    """A pattern, as brokers and Python know it, of all ids of these queries, or of all queries, under any prefix."""
+    return f".*-({'|'.join(sorted(map(re.escape, queries))) or _UUID})-.*"
+
+
 def is_task_name(
     prefix: str, query: str, name: str, *, before: int | None = None, of: tuple[int, int] | None = None
 ) -> bool:

@@ -3,7 +3,8 @@
 The order is what keeps a crash between two steps harmless. The head that no start gets past is published first; then
 the checkpoint is changed, or made; and in the end the head is published from which a query goes on. Where rows are
 written to the same topic again, the old query is retired before the new one may begin, so that the two can never both
-go on. Each step may be repeated.
+go on. The command may be repeated from its beginning, at any step of an earlier one: whoever does so takes over, and
+the earlier one, if it only stalls, stops at its next step (`spark_eos.protocol.held`).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from spark_eos.errors import ReplayError
 from spark_eos.protocol.clearing import clear_earlier
 from spark_eos.protocol.closing import known_head
 from spark_eos.protocol.head import NOBODY, Decision, Head, Offsets
+from spark_eos.protocol.held import publish_next
 from spark_eos.protocol.marks import EachSink, Marks, Successor, Unfinished
 from spark_eos.protocol.newest import taking
 from spark_eos.protocol.ports import NotPublished, Ports
@@ -23,24 +25,22 @@ from spark_eos.protocol.stops import finishing, goes_on, ledger_busy
 
 def intend(ports: Ports, unfinished: Unfinished, old: Head, each: EachSink | None = None) -> Head:
     """Publish the first head of the new query, which no start gets past. What its rows need to be dealt to partitions
-    and told from those of others is as in the ``old`` query's head.
+    and told from those of others is as in the ``old`` query's head. Where an earlier command has published it, the same
+    head is published once more, of the next generation, so that only this command goes on from there.
 
     Raises ReplayError (EOS_REPLAY_TARGET_USED) where the ledger knows a query there, and Unclear.
     """
+    new: Head | None = None
     for term, head in taking(ports):
-        if head is not None:
-            if head.marks.unfinished == unfinished:
-                return head
+        if head is not None and head == new:
+            return head  # it was not known whether this had worked
+        if head is None:
+            marks, version = Marks(each=each, unfinished=unfinished), ports.coordinator.endtxn_version()
+            new = Head(NOBODY, 1, (), version, prefix=old.prefix, partitioner=old.partitioner, marks=marks)
+        elif head.marks.unfinished == unfinished:
+            new = head.succeeded_by(NOBODY, head.endtxn_version)
+        else:
             raise _used(unfinished, head)
-        new = Head(
-            NOBODY,
-            1,
-            (),
-            ports.coordinator.endtxn_version(),
-            prefix=old.prefix,
-            partitioner=old.partitioner,
-            marks=Marks(each=each, unfinished=unfinished),
-        )
         try:
             term.publish(new)
         except NotPublished:
@@ -61,18 +61,9 @@ def retire(
     Raises LedgerError (EOS_LEDGER_NO_QUERY), Unclear, and ReplayError where rows of the last decision are lost, or
     another query is the successor.
     """
-    return _halt(ports, query, Marks(successor=successor), passed, absent)
-
-
-def go_back(ports: Ports, query: str, unfinished: Unfinished, passed: int | None = None) -> Head:
-    """The same for a query that goes back in place: no start gets past its head until `begin`."""
-    return _halt(ports, query, Marks(unfinished=unfinished), passed)
-
-
-def _halt(ports: Ports, query: str, mark: Marks, passed: int | None, absent: Head | None = None) -> Head:
     for term, found in taking(ports):
         head = known_head(found or absent, query)
-        marks = replace(mark, each=head.marks.each, topic=head.marks.topic)
+        marks = Marks(each=head.marks.each, successor=successor, topic=head.marks.topic)
         if head.marks != marks:
             check_not_halted(head)
             head = _settled(ports, head, passed)
@@ -88,34 +79,46 @@ def _halt(ports: Ports, query: str, mark: Marks, passed: int | None, absent: Hea
     raise ledger_busy()
 
 
-def begin(ports: Ports, unfinished: Unfinished, offsets: Offsets | None) -> Head:
-    """Publish the head from which the query goes on, as if it had done ``unfinished.batch`` and stopped, and give the
-    group its offsets. The head of writes within foreachBatch needs no decision: they may begin anywhere.
+def go_back(ports: Ports, query: str, unfinished: Unfinished, judged: Head, passed: int | None = None) -> Head:
+    """The same for a query that goes back in place: no start gets past its head until `begin`. ``judged``: the head by
+    which it was found that the query can go back. Raises CommandError (EOS_COMMAND_OVERTAKEN), too."""
 
-    Repeated after it has been done, it changes nothing. Raises Unclear, and ReplayError (EOS_REPLAY_TARGET_USED).
-    """
-    for term, found in taking(ports):
-        head = known_head(found, unfinished.of)
-        if head.marks.unfinished is None:
-            return head  # by somebody who has finished it at the same time
+    def following(head: Head) -> Head:
         if head.marks.unfinished != unfinished:
-            raise _used(unfinished, head)
-        done = None  # of writes within foreachBatch
-        if head.marks.each is None:
-            done = Decision.without_rows(unfinished.batch, offsets, head.partitioner, unfinished.group)
-        begun = replace(
+            check_not_halted(head)
+            head = _settled(ports, head, passed)
+        marks = Marks(each=head.marks.each, unfinished=unfinished, topic=head.marks.topic)
+        return replace(head.closed(by_operator=True), marks=marks)
+
+    halted = publish_next(ports, query, judged, following)
+    ports.reach("replay.halted")
+    clear_earlier(ports, halted)
+    return halted
+
+
+def begin(ports: Ports, unfinished: Unfinished, offsets: Offsets | None, halted: Head) -> Head:
+    """Publish the head from which the query goes on, as if it had done ``unfinished.batch`` and stopped, and give the
+    group its offsets. The head of writes within foreachBatch needs no decision: they may begin anywhere. ``halted``:
+    what this command has published before, by `intend` or `go_back`.
+
+    Raises Unclear, and CommandError (EOS_COMMAND_OVERTAKEN) where that is not the newest head any more.
+    """
+    done = None  # of writes within foreachBatch
+    if halted.marks.each is None:
+        done = Decision.without_rows(unfinished.batch, offsets, halted.partitioner, unfinished.group)
+
+    def following(head: Head) -> Head:
+        return replace(
             head.closed(by_operator=True),
             decision=done,
             given_up=None,
             marks=replace(head.marks, unfinished=None, topic=unfinished.topic or head.marks.topic),
         )
-        try:
-            term.publish(begun, offsets if done is not None and unfinished.group is not None else None)
-        except NotPublished:
-            continue
-        ports.reach("replay.begun")
-        return begun
-    raise ledger_busy()
+
+    given = offsets if done is not None and unfinished.group is not None else None
+    begun = publish_next(ports, unfinished.of, halted, following, given)
+    ports.reach("replay.begun")
+    return begun
 
 
 def _settled(ports: Ports, head: Head, passed: int | None) -> Head:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from spark_eos.errors import LedgerError, Unclear
 from spark_eos.protocol.clearing import clear_earlier, clear_found, undecided
 from spark_eos.protocol.closing import close
-from spark_eos.protocol.head import DEFAULT_PARTITIONER, Decision, Head, Job, Pair, Verdict
+from spark_eos.protocol.head import DEFAULT_PARTITIONER, NOBODY, Decision, Head, Job, Pair, Verdict
 from spark_eos.protocol.marks import EachSink
 from spark_eos.protocol.names import is_ledger_name
 from spark_eos.protocol.new_checkpoint import FROM_GROUP
@@ -180,13 +180,14 @@ def _checked(ports: Ports, head: Head | None, start: _Start) -> Head | None:
     check_halts(head, start.topic)
     if head is None and batch not in (0, start.begin_at) and not start.one_of_several:
         raise missing_head(batch)
-    if head is not None and head.prefix != start.prefix:
+    # Where no run has begun yet, a command that has published the head did not know the prefix of the option.
+    if head is not None and head.prefix != start.prefix and (head.run != NOBODY or head.earlier):
         raise LedgerError(
             "EOS_LEDGER_PREFIX_CHANGED",
             f"The query has written under the transactional id prefix '{head.prefix}', and now has '{start.prefix}'.",
             hint="Put 'transactionalIdPrefix' back: under another one, a run that is still alive could not be fenced. "
             "To change it, let the query end under the old one, its last micro-batch committed; then begin with a new "
-            f"checkpoint: {FROM_GROUP}.",
+            f"checkpoint: {FROM_GROUP}. 'spark-eos recover' ends what the query has open under the old one.",
             was=head.prefix,
             now=start.prefix,
         )

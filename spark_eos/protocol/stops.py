@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 from spark_eos.errors import LedgerError, ProtocolStop, Superseded, Unclear
 from spark_eos.protocol.head import NOBODY, Decision, Head
 from spark_eos.protocol.marks import INGEST, Successor, Unfinished
@@ -186,10 +188,12 @@ def goes_on(successor: Successor) -> str:
 
 def finishing(unfinished: Unfinished) -> str:
     """The command that finishes a replay, or the drop of a micro-batch."""
+    # Whoever may write to the ledger could else have a shell run what somebody copies from the error.
+    checkpoint, to = shlex.quote(unfinished.checkpoint), shlex.quote(unfinished.to)
     if unfinished.drops:
-        return f"spark-eos checkpoint drop {unfinished.checkpoint} --yes --bootstrap-servers …"
-    target = "--in-place" if unfinished.in_place else f"--new {unfinished.to}"
-    return f"spark-eos replay {unfinished.checkpoint} {target} --finish --yes --bootstrap-servers …"
+        return f"spark-eos checkpoint drop {checkpoint} --yes --bootstrap-servers …"
+    target = "--in-place" if unfinished.in_place else f"--new {to}"
+    return f"spark-eos replay {checkpoint} {target} --finish --yes --bootstrap-servers …"
 
 
 def checkpoint_behind(last: Decision, batch: int) -> ProtocolStop:

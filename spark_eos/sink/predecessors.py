@@ -18,7 +18,7 @@ def check_predecessors(options: SinkOptions, query: str | None) -> None:
     """
     if options.topic is None:
         return
-    cluster = Cluster(options.kafka, options.ledger_topic, options.prefix)
+    cluster = Cluster(options.kafka, options.ledger_topic)  # whatever prefix the other query has
     left: list[Transaction] = []
     for _ in retrying(_UNDER_WAY_S):  # a query that is alive commits within a moment
         left = decided_elsewhere(cluster, options.topic, query)

@@ -45,6 +45,12 @@ class Store:
     root: str
     local: bool = False
 
+    @property
+    def renames(self) -> bool:
+        """Whether a file is moved in one step, into a folder that has to be there. Object stores copy it, then delete
+        it, and have no folders."""
+        return self.local or self.files.type_name == "hdfs"
+
 
 def open_store(location: str, settings: HadoopSettings) -> Store:
     """The store at a location. Looks at nothing in it. Raises NoStore."""

@@ -65,7 +65,7 @@ class Left:
         return self.coordinator.describe([transaction.pair.id])[transaction.pair.id].state
 
     def command(self, action: str, *more: str, query: str | None = None, ledger: str | None = None) -> int:
-        common = ["--bootstrap-servers", self.servers, "--prefix", PREFIX, "--ledger-topic", ledger or self.ledger]
+        common = ["--bootstrap-servers", self.servers, "--ledger-topic", ledger or self.ledger]
         return cli.main(["transactions", action, *common, "--query", query or self.query, *more])
 
     def checkpoint(self, folder: Path) -> Path:
@@ -82,7 +82,7 @@ class Left:
 
     def ask(self, *words: str) -> int:
         """Any command about this ledger, unless the words name another one."""
-        common = ["--bootstrap-servers", self.servers, "--prefix", PREFIX, "--ledger-topic", self.ledger]
+        common = ["--bootstrap-servers", self.servers, "--ledger-topic", self.ledger]
         command = [*itertools.takewhile(lambda word: not word.startswith("--"), words)]
         return cli.main([*command, *common, *words[len(command) :]])
 

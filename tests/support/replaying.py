@@ -9,6 +9,8 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,7 @@ from spark_eos import cli
 from spark_eos.devcluster import DevCluster
 from tests.support.kafka_view import KafkaView, write
 from tests.support.sink_queries import Sink, kafka_frame
+from tests.support.waiting import wait_for
 
 ROWS = 3
 
@@ -108,9 +111,30 @@ class Life:
 
 def killed(life: Life, fault: str, folder: Path, *words: str) -> None:
     """The command as a program of its own, which dies at this point."""
+    with _program(life, fault, folder, *words) as command:
+        _, said = command.communicate(timeout=120)
+        assert command.returncode == -signal.SIGKILL, said
+
+
+@contextmanager
+def stalled(life: Life, point: str, folder: Path, *words: str) -> Iterator[None]:
+    """The command as a program of its own, which stalls at this point for as long as the body lasts; then it must find
+    that it was overtaken."""
+    with _program(life, f"{point}=hold", folder, *words) as command:
+        marker = folder / "faults" / point.partition("@")[0]
+        wait_for(lambda: marker.exists() or command.poll() is not None, f"the command at {point}", 120)
+        assert command.poll() is None
+        try:
+            yield
+        finally:
+            marker.unlink()
+        _, said = command.communicate(timeout=120)
+        assert (command.returncode, "EOS_COMMAND_OVERTAKEN" in said) == (2, True), said
+
+
+def _program(life: Life, faults: str, folder: Path, *words: str) -> subprocess.Popen[str]:
     folder = folder / "faults"
     folder.mkdir()
     command = [sys.executable, "-m", "spark_eos.cli", *words, "--bootstrap-servers", life.cluster.bootstrap_servers]
-    environment = os.environ | {"SPARK_EOS_FAULTS": fault, "SPARK_EOS_FAULTS_DIR": str(folder)}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
-    assert done.returncode == -signal.SIGKILL, done.stderr
+    environment = os.environ | {"SPARK_EOS_FAULTS": faults, "SPARK_EOS_FAULTS_DIR": str(folder)}
+    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

@@ -2,55 +2,116 @@
 
 from __future__ import annotations
 
-import re
+import contextlib
 import time
 import uuid
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from spark_eos.errors import EosError
+from spark_eos.errors import CommandError, EosError, KafkaError, LedgerError, TopicError
 from spark_eos.kafka.admin.topics import topic_partitions
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.errors import no_coordinator
 from spark_eos.kafka.net.client import broker_client
 from spark_eos.kafka.ports.coordinator import RETRY_S, TransactionCoordinator
+from spark_eos.kafka.ports.ledger import ledger_partition
 from spark_eos.kafka.ports.ledger_log import KafkaLog
 from spark_eos.kafka.ports.ledger_reader import LedgerReader
 from spark_eos.kafka.ports.query import LedgerPlace, query_ports
 from spark_eos.kafka.requests.list_transactions import open_transactional_ids
 from spark_eos.protocol.closing import is_waiting
 from spark_eos.protocol.head import NOBODY, Head
-from spark_eos.protocol.names import SLOTS, ledger_name, parse_task_name
+from spark_eos.protocol.head_json import decode
+from spark_eos.protocol.names import SLOTS, ledger_name, names_of, owner_in, parse_task_name
 from spark_eos.protocol.ports import Description, Ports, State
 from spark_eos.retry import retrying
 
 #: An end that is under way holds readers, too, until its markers are written.
 _OPEN = (State.ONGOING, State.PREPARE_COMMIT, State.PREPARE_ABORT)
-_QUERY = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+
+#: `transactionalIdPrefix`, where nobody has set it.
+DEFAULT_PREFIX = "spark-eos"
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """Where to look. ``prefix`` is that of the transactional ids (`transactionalIdPrefix`)."""
+    """Where to look. ``prefix`` is that of the transactional ids (`transactionalIdPrefix`), where somebody has named
+    one; which one a query has, its head in the ledger says."""
 
     kafka: KafkaProperties
     ledger: str
-    prefix: str
+    prefix: str | None = None
 
     @cached_property
-    def place(self) -> LedgerPlace:
-        """Raises TopicError without a ledger that can be read."""
-        return LedgerPlace(self.ledger, topic_partitions(self.kafka, [self.ledger])[self.ledger], self.prefix)
+    def partitions(self) -> int:
+        """Of the ledger. Raises TopicError without a ledger that can be read."""
+        return topic_partitions(self.kafka, [self.ledger])[self.ledger]
 
     @cached_property
     def heads(self) -> LedgerReader:
         """Reads the heads of all queries (`newest_of_all`)."""
         return LedgerReader(KafkaLog(self.kafka, self.ledger), 0, "")
 
-    def ports(self, query: str) -> Ports:
-        """Raises TopicError without a ledger that can be read."""
-        return query_ports(self.kafka, self.place, query)[0]
+    @cached_property
+    def _prefixes(self) -> dict[str, str]:
+        """Those that are known; a query keeps its own."""
+        return {}
+
+    def head(self, query: str) -> Head | None:
+        """The query's newest head, which is found without the prefix. Raises as `LedgerReader.read` does."""
+        home = ledger_partition(query, self.partitions)
+        head = LedgerReader(KafkaLog(self.kafka, self.ledger), home, query).read()
+        if head is not None:
+            self._prefixes[query] = head.prefix
+        return head
+
+    def ports(self, query: str, group: str | None = None, prefix: str | None = None) -> Ports:
+        """``prefix``: that of a query which the ledger does not know yet. Raises TopicError without a ledger that can
+        be read, and as `prefix_of` does."""
+        place = LedgerPlace(self.ledger, self.partitions, prefix if prefix is not None else self.prefix_of(query))
+        return query_ports(self.kafka, place, query, group)[0]
+
+    def prefix_of(self, query: str) -> str:
+        """The prefix of the query's transactional ids: by its head, or, where that cannot be read or there is none, by
+        the ids that the coordinators know, or as it was named.
+
+        Whoever took the ledger under another one would fence nobody, and find nothing open. So CommandError
+        (EOS_PREFIX_MISMATCH) is raised where another one was named. Raises as `head` does where nobody else tells.
+        """
+        if query not in self._prefixes:
+            try:
+                known, held = self.head(query) is not None, None
+            except KafkaError as error:
+                if error.condition != "EOS_LEDGER_HELD":
+                    raise
+                known, held = False, error
+            if not known:
+                return self._prefix_by_ids(query, held)
+        self._check_prefix(query, {self._prefixes[query]})
+        return self._prefixes[query]
+
+    def _prefix_by_ids(self, query: str, held: KafkaError | None) -> str:
+        found = {owner[0] for name in _listed(self, [query], list(State)) if (owner := owner_in(name)) is not None}
+        if found:
+            self._check_prefix(query, found)
+        if self.prefix is not None:
+            return self.prefix
+        if len(found) == 1:
+            return found.pop()
+        if held is not None:
+            raise held
+        return DEFAULT_PREFIX
+
+    def _check_prefix(self, query: str, known: Collection[str]) -> None:
+        if self.prefix is not None and self.prefix not in known:
+            names = " or ".join(f"'{prefix}'" for prefix in sorted(known))
+            raise CommandError(
+                "EOS_PREFIX_MISMATCH",
+                f"The transactional ids of query {query} begin with {names}, and --prefix is '{self.prefix}'.",
+                hint="Nothing was done. Leave --prefix out: the ledger knows it.",
+                query=query,
+            )
 
 
 @dataclass(frozen=True)
@@ -91,20 +152,50 @@ class TransactionPart:
 def find(
     cluster: Cluster, queries: Collection[str] = (), *, only: Callable[[Description], bool] = lambda description: True
 ) -> list[Transaction]:
-    """The open transactions of these queries, or of all under the prefix; ``only`` those of which this is true.
+    """The open transactions of these queries, under the prefix that the ledger knows; or of all, under the prefix that
+    was named, if one was. ``only`` those of which this is true.
 
-    Raises ConnectionFailed where a broker does not answer: what it coordinates is not known then.
+    Raises ConnectionFailed where a broker does not answer: what it coordinates is not known then. Raises CommandError
+    (EOS_PREFIX_MISMATCH) as `Cluster.prefix_of` does.
     """
     by_query: dict[str, list[Description]] = {}
     for description in filter(only, _described(cluster, queries)):
-        by_query.setdefault(_query_of(cluster.prefix, description.pair.id), []).append(description)
-    return [t for query, of in sorted(by_query.items()) for t in _of_query(cluster, query, of)]
+        _, query = _owner(description)
+        by_query.setdefault(query, []).append(description)
+    return [t for query, of in sorted(by_query.items()) for t in _of_query(cluster, query, of, named=bool(queries))]
 
 
 def check_listed(cluster: Cluster, queries: Collection[str]) -> None:
-    """Raise EosError where this user is not told of transactions: brokers leave out what it may not describe."""
-    coordinator = TransactionCoordinator(broker_client(cluster.kafka), cluster.prefix, "")
-    coordinator.describe([ledger_name(cluster.prefix, query) for query in queries or [str(uuid.UUID(int=0))]])
+    """Raise EosError where nothing was found, though there may be something: brokers leave out what this user may not
+    describe, and under a prefix that no query has there is nothing at all (EOS_PREFIX_MISMATCH)."""
+    coordinator = TransactionCoordinator(broker_client(cluster.kafka), "", "")
+    if queries:
+        with contextlib.suppress(TopicError):  # without a ledger, there is no query that has one
+            coordinator.describe([ledger_name(cluster.prefix_of(query), query) for query in queries])
+            return
+    known = _prefixes_in_use(cluster)
+    if known and cluster.prefix is not None and cluster.prefix not in known:
+        raise CommandError(
+            "EOS_PREFIX_MISMATCH",
+            f"No query in the ledger {cluster.ledger} has the prefix '{cluster.prefix}' (--prefix); there are: "
+            f"{', '.join(sorted(known))}.",
+            hint="Leave it out to look at all queries, or name one of these.",
+        )
+    asked = known if cluster.prefix is None else {cluster.prefix}
+    coordinator.describe([ledger_name(prefix, str(uuid.UUID(int=0))) for prefix in asked or {DEFAULT_PREFIX}])
+
+
+def _prefixes_in_use(cluster: Cluster) -> set[str]:
+    """By the heads of all queries that can be read; none without a ledger."""
+    try:
+        newest = cluster.heads.newest_of_all().values()
+    except TopicError:
+        return set()
+    found = set()
+    for dated in newest:
+        with contextlib.suppress(LedgerError):  # of another version, or somebody else's record
+            found.add(decode(dated.value).prefix)
+    return found
 
 
 def decided_elsewhere(cluster: Cluster, topic: str, own_query: str | None) -> list[Transaction]:
@@ -118,40 +209,56 @@ def decided_elsewhere(cluster: Cluster, topic: str, own_query: str | None) -> li
 
 
 def _described(cluster: Cluster, queries: Collection[str]) -> list[Description]:
-    client = broker_client(cluster.kafka)
-    for _ in retrying(RETRY_S):
-        names = open_transactional_ids(client, f"{re.escape(cluster.prefix)}-.*", [state.value for state in _OPEN])
-        if names is not None:
-            break
-    else:
-        raise no_coordinator(f"{cluster.prefix}-…", RETRY_S)
-    own = [name for name in names if _is_asked_for(_query_of(cluster.prefix, name), queries)]
-    found = TransactionCoordinator(client, cluster.prefix, "").describe(own).values()
+    names = [name for name in _listed(cluster, queries, _OPEN) if _is_asked_for(cluster, name, queries)]
+    found = TransactionCoordinator(broker_client(cluster.kafka), "", "").describe(names).values()
     return sorted((d for d in found if d.state in _OPEN), key=lambda d: (d.started_ms, d.pair.id))
 
 
-def _is_asked_for(query: str, queries: Collection[str]) -> bool:
-    return bool(query) and (not queries or query in queries)
+def _listed(cluster: Cluster, queries: Collection[str], states: Iterable[State]) -> list[str]:
+    """Transactional ids in these states, those of the queries among them, or of all."""
+    client, pattern = broker_client(cluster.kafka), names_of(queries)
+    for _ in retrying(RETRY_S):
+        names = open_transactional_ids(client, pattern, [state.value for state in states])
+        if names is not None:
+            return names
+    raise no_coordinator("queries", RETRY_S)
 
 
-def _query_of(prefix: str, name: str) -> str:
-    """The query whose id this is; empty for an id that is nobody's."""
-    match = re.match(f"{re.escape(prefix)}-({_QUERY})-", name)
-    query = match[1] if match is not None else ""
-    known = parse_task_name(prefix, query, name) is not None or name == ledger_name(prefix, query)
-    return query if known else ""
+def _is_asked_for(cluster: Cluster, name: str, queries: Collection[str]) -> bool:
+    owner = owner_in(name)
+    if owner is None or (queries and owner[1] not in queries):
+        return False
+    return bool(queries) or cluster.prefix in (None, owner[0])
 
 
-def _of_query(cluster: Cluster, query: str, described: Iterable[Description]) -> list[Transaction]:
+def _owner(description: Description) -> tuple[str, str]:
+    owner = owner_in(description.pair.id)
+    assert owner is not None  # `_described` leaves others out
+    return owner
+
+
+def _of_query(cluster: Cluster, query: str, described: Iterable[Description], *, named: bool) -> list[Transaction]:
+    """``named``: whether the query was asked for. Then what is open under another prefix than the ledger says is not
+    its own; a list of all has it, too, as readers wait for it."""
     head, problem = None, "the ledger knows nothing of the query"
     try:
-        head = cluster.ports(query).ledger.read()
+        head = cluster.head(query)
     except EosError as error:
         problem = str(error)
-    return [_transaction(cluster.prefix, query, d, head, problem if head is None else "") for d in described]
+    if named:
+        prefix = cluster.prefix_of(query) if head is not None else cluster.prefix
+        described = [d for d in described if prefix in (None, _owner(d)[0])]
+    return [_transaction(d, head, problem) for d in described]
 
 
-def _transaction(prefix: str, query: str, d: Description, head: Head | None, problem: str) -> Transaction:
+def _transaction(d: Description, head: Head | None, problem: str) -> Transaction:
+    """``problem``: why there is no head."""
+    prefix, query = _owner(d)
+    if head is not None and head.prefix != prefix:
+        problem = f"by the ledger, the prefix of the query is '{head.prefix}'"
+        head = None
+    elif head is not None:
+        problem = ""
     task = parse_task_name(prefix, query, d.pair.id)
     run = batch = decided = None
     if head is not None and task is not None:

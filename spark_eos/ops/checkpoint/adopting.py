@@ -12,11 +12,11 @@ from spark_eos.checkpoint import Checkpoint
 from spark_eos.errors import CheckpointError, ReplayError, TopicError
 from spark_eos.kafka.admin.configs import broker_config
 from spark_eos.kafka.ports.owners import Cluster
-from spark_eos.kafka.ports.query import query_ports
 from spark_eos.ops.checkpoint.heads import heads_of
 from spark_eos.ops.checkpoint.logs import OTHER, Logs, check_known, merged, topic_twice
 from spark_eos.protocol.adopting import adopt as publish
 from spark_eos.protocol.head import Offsets
+from spark_eos.protocol.held import overtaken
 from spark_eos.sink.ledger_topic import ledger_partitions
 
 
@@ -45,6 +45,9 @@ def plan(checkpoint: Checkpoint, cluster: Cluster) -> Adoption:
     check_known(logs)
     last = logs.done[-1]
     if not logs.planned or logs.planned[-1] != last:
+        again = Logs(checkpoint)
+        if (again.planned, again.done) != (logs.planned, logs.done):
+            raise overtaken(f"the query in {where} is running")
         raise ReplayError(
             "EOS_ADOPT_UNDER_WAY",
             f"Micro-batch {logs.planned[-1] if logs.planned else last} of {where} is planned and not committed: what "
@@ -89,6 +92,13 @@ def adopt(checkpoint: Checkpoint, cluster: Cluster, group: str | None = None) ->
             hint="Leave it out.",
         )
     ledger_partitions(cluster.kafka, cluster.ledger, broker_config(cluster.kafka))
-    ports, _ = query_ports(cluster.kafka, cluster.place, adoption.query, group)
-    publish(ports, adoption.batch, adoption.offsets, cluster.prefix, group)
+
+    def check_files() -> None:
+        logs = Logs(checkpoint)
+        if [logs.planned[-1:], logs.done[-1:]] != [[adoption.batch]] * 2:
+            raise overtaken(f"the query in {checkpoint.location} has gone on after micro-batch {adoption.batch}")
+
+    prefix = cluster.prefix_of(adoption.query)
+    ports = cluster.ports(adoption.query, group, prefix)
+    publish(ports, adoption.batch, adoption.offsets, prefix, group, check_files)
     return adoption

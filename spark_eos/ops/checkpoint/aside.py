@@ -1,45 +1,174 @@
-"""Files of a checkpoint's logs that are moved out of the way, within the checkpoint, each with its checksums."""
+"""Files of a checkpoint's logs that a command moves out of the way, within the checkpoint, each with its checksums.
+
+A command may stall at any moment, while somebody else runs it again and the query goes on; when it wakes up, it must
+not take a file of the query that goes on. To look before a move is not enough, as it may stall after the look. So a
+file is moved into a folder that only this command uses, and that whoever takes over renames before anything else: from
+then on, this command has no place to move a file to.
+
+1. The folder is made.
+2. The head in the ledger is still the one that this command has published. Whoever takes over publishes one first, so
+   that it finds the folder.
+3. Folders of earlier commands are renamed.
+4. Each file is moved, if it is the one that was there when this command had halted the query.
+5. What was moved is kept under its own name, or, if there is one of that name from an earlier time, with a number.
+
+Object stores have no such folders. There a file is copied, compared and then deleted; a command that stalls right
+between its last look and that delete would delete a file of the same name that was written meanwhile.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Iterator
-from pathlib import PurePosixPath
-
-import pyarrow.fs
+import uuid
+from collections.abc import Callable, Collection, Iterator
+from pathlib import Path, PurePosixPath
 
 from spark_eos import failpoints
 from spark_eos.checkpoint import Checkpoint
 from spark_eos.errors import ReplayError
+from spark_eos.protocol.held import overtaken
 from spark_eos.storage.settings import HadoopSettings, here
 from spark_eos.storage.stores import Store, open_store
 
 #: A file of a log, and its checksums: 7, .7.crc, and 7.crc with its own .7.crc.crc.
 _OF_BATCH = re.compile(r"\.?(\d+)(?:\.crc)*")
 
+#: Folders of commands that are moving files, by the generation of the head that they have published.
+_AT_WORK, _OVERTAKEN = ".moving-", ".overtaken-"
 
-def set_aside(location: str, settings: HadoopSettings, after: int, folder: str, point: str) -> None:
-    """Move what the logs have of micro-batches after this one to a folder of the checkpoint, the latest first. Files
-    that are there already are kept. ``point``: the failpoint that is reached after each file. May be repeated.
 
-    Raises CheckpointError and ReplayError.
+class Aside:
+    """What a command moves out of the logs. ``folder``: where it is kept, in the checkpoint; ``generation``: that of
+    the head by which the command has halted the query; ``still`` raises where that is not the newest head any more;
+    ``point``: the failpoint that is reached after each file.
+
+    Raises CheckpointError, ReplayError, and CommandError (EOS_COMMAND_OVERTAKEN).
     """
-    store = open_store(location, here(settings))
-    for name, aside in _later(Checkpoint(location, settings), after, folder):
-        move_aside(store, name, aside)
-        failpoints.reach(point)
 
+    def __init__(
+        self,
+        location: str,
+        settings: HadoopSettings,
+        folder: str,
+        generation: int,
+        still: Callable[[], None],
+        point: str,
+    ) -> None:
+        self._store = open_store(location, here(settings))
+        self._checkpoint = Checkpoint(location, settings)
+        self._folder, self._generation, self._still, self._point = folder, generation, still, point
 
-def _later(checkpoint: Checkpoint, after: int, folder: str) -> Iterator[tuple[str, str]]:
-    """The files, the latest first, and where they are kept. Checksums go before what they are of: Spark reads a file
-    without one, and cannot write one where a checksum was left behind."""
-    for log in ("commits", "offsets"):
-        kept = set(checkpoint.names(f"{folder}/{log}"))
-        found = [(int(m[1]), name) for name in checkpoint.names(log) if (m := _OF_BATCH.fullmatch(name))]
-        for number, name in sorted(found, key=lambda file: (-file[0], -len(file[1]))):
-            if number > after:
-                aside = next(n for n in _names(name) if n not in kept)
-                yield f"{log}/{name}", f"{folder}/{log}/{aside}"
+    def move(self, logs: Collection[str], after: int, upto: int | None = None) -> None:
+        """Move what these logs have of micro-batches after this one, and up to ``upto``; the latest first."""
+        try:
+            self._move_each(logs, after, upto)
+        finally:
+            self._remove_empty(self._own)
+
+    def _move_each(self, logs: Collection[str], after: int, upto: int | None) -> None:
+        self._make(f"{self._own}/offsets")
+        self._make(f"{self._own}/commits")
+        self._still()
+        self._take_over()
+        judged = {name: self._read(name) for name in self._later(logs, after, upto)}
+        for name, content in judged.items():
+            self._still()
+            self._check(name, content)
+            self._move(name, content)
+            failpoints.reach(self._point)
+        self._still()
+        self._keep(self._own)
+
+    @property
+    def _own(self) -> str:
+        return f"{self._folder}/{_AT_WORK}{self._generation}"
+
+    def _take_over(self) -> None:
+        """Leave earlier commands nowhere to move a file to, and keep what they have moved."""
+        if not self._store.renames:
+            return
+        for name in self._checkpoint.names(self._folder):
+            if name.startswith(_AT_WORK) and name != f"{_AT_WORK}{self._generation}":
+                old = f"{self._folder}/{_OVERTAKEN}{name.removeprefix(_AT_WORK)}"
+                self._rename(f"{self._folder}/{name}", old)
+                self._keep(old)
+            elif name.startswith(_OVERTAKEN):
+                self._keep(f"{self._folder}/{name}")
+
+    def _later(self, logs: Collection[str], after: int, upto: int | None) -> Iterator[str]:
+        """The files, the latest first. Checksums go before what they are of: Spark reads a file without one, and cannot
+        write one where a checksum was left behind."""
+        for log in logs:
+            found = [(int(m[1]), name) for name in self._checkpoint.names(log) if (m := _OF_BATCH.fullmatch(name))]
+            for number, name in sorted(found, key=lambda file: (-file[0], -len(file[1]))):
+                if number > after and (upto is None or number <= upto):
+                    yield f"{log}/{name}"
+
+    def _move(self, name: str, content: bytes) -> None:
+        if self._store.renames:
+            self._rename(name, f"{self._own}/{name}")
+            return
+        log, _, file = name.partition("/")
+        kept = f"{self._folder}/{log}/{self._free(log, file)}"
+        put(self._store, kept, content)
+        self._still()
+        self._check(name, content)
+        try:
+            self._store.files.delete_file(f"{self._store.root}/{name}")
+        except OSError as error:
+            raise not_written(self._store, name, error) from None
+
+    def _keep(self, held: str) -> None:
+        """Give what is in this folder of a command its last place."""
+        if not self._store.renames:
+            return
+        for log in ("offsets", "commits"):
+            for file in self._checkpoint.names(f"{held}/{log}"):
+                self._make(f"{self._folder}/{log}")
+                self._rename(f"{held}/{log}/{file}", f"{self._folder}/{log}/{self._free(log, file)}")
+        self._remove_empty(held)
+
+    def _remove_empty(self, held: str) -> None:
+        """Only what holds nothing; whoever has taken over may have renamed it."""
+        if self._store.local:
+            for empty in (f"{held}/offsets", f"{held}/commits", held):
+                with contextlib.suppress(OSError):
+                    Path(self._store.root, empty).rmdir()
+
+    def _free(self, log: str, file: str) -> str:
+        kept = set(self._checkpoint.names(f"{self._folder}/{log}"))
+        return next(name for name in _names(file) if name not in kept)
+
+    def _make(self, folder: str) -> None:
+        if not self._store.renames:
+            return
+        try:
+            self._store.files.create_dir(f"{self._store.root}/{folder}", recursive=True)
+        except OSError as error:
+            raise not_written(self._store, folder, error) from None
+
+    def _check(self, name: str, content: bytes) -> None:
+        """Raise CommandError unless the file is the one that was there when the query was halted."""
+        if self._read(name) != content:
+            raise overtaken(f"{name} is not the file that was there when the query was halted")
+
+    def _read(self, name: str) -> bytes:
+        try:
+            with self._store.files.open_input_stream(f"{self._store.root}/{name}") as stream:
+                return bytes(stream.read())
+        except FileNotFoundError:
+            raise overtaken(f"{name} is not there any more") from None
+        except OSError as error:
+            raise not_written(self._store, name, error) from None
+
+    def _rename(self, name: str, to: str) -> None:
+        """Raises CommandError where this command was overtaken: its folder, or the file, is gone then."""
+        try:
+            self._store.files.move(f"{self._store.root}/{name}", f"{self._store.root}/{to}")
+        except OSError as error:
+            self._still()
+            raise not_written(self._store, name, error) from None
 
 
 def _names(name: str) -> Iterator[str]:
@@ -51,13 +180,17 @@ def _names(name: str) -> Iterator[str]:
         number += 1
 
 
-def move_aside(store: Store, name: str, to: str) -> None:
-    """Move a file within a checkpoint. Raises ReplayError."""
+def put(store: Store, name: str, data: bytes) -> None:
+    """Write a file whole: on a disk under another name first, as renaming is atomic there. Raises ReplayError."""
+    path = f"{store.root}/{name}"
+    draft = f"{path}.{uuid.uuid4().hex}.new" if store.local else path
     try:
-        store.files.create_dir(str(PurePosixPath(f"{store.root}/{to}").parent), recursive=True)
-        info = store.files.get_file_info(f"{store.root}/{name}")
-        if info.type is not pyarrow.fs.FileType.NotFound:
-            store.files.move(f"{store.root}/{name}", f"{store.root}/{to}")
+        if store.local:  # elsewhere there are no folders, or they come with the file
+            store.files.create_dir(str(PurePosixPath(path).parent), recursive=True)
+        with store.files.open_output_stream(draft) as stream:
+            stream.write(data)
+        if store.local:
+            store.files.move(draft, path)
     except OSError as error:
         raise not_written(store, name, error) from None
 

@@ -1,5 +1,5 @@
-"""What each action of ``spark-eos checkpoint`` answers, and its exit code: 0 when it is done; 1 when ``--yes`` is
-missing; 2, by the caller, when the answer is not known, or the checkpoint cannot be taken over."""
+"""What each action of ``spark-eos checkpoint`` answers, and its exit code: 0 when it is done, or can be with ``--yes``;
+2, by the caller, when the answer is not known, or the checkpoint cannot be taken over."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def adopt(checkpoint: Checkpoint, cluster: Cluster, group: str | None, *, yes: b
         "offsets": adoption.offsets,
         "stateful": adoption.stateful,
     }
-    return Answer(data, "\n".join(lines), 0 if yes else 1)
+    return Answer(data, "\n".join(lines))
 
 
 def drop(location: str, settings: HadoopSettings, cluster: Cluster, *, yes: bool) -> Answer:
@@ -56,7 +56,7 @@ def drop(location: str, settings: HadoopSettings, cluster: Cluster, *, yes: bool
         "partitions": [vars(r) for r in planned.ranges],
         "left": list(planned.left),
     }
-    return Answer(data, _dropped_as_text(planned, yes=yes), 0 if yes else 1)
+    return Answer(data, _dropped_as_text(planned, yes=yes))
 
 
 def _dropped_as_text(planned: dropping.Drop, *, yes: bool) -> str:

@@ -7,16 +7,18 @@ its transactions would never be done. Whether it is decided, the ledger says; wh
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from spark_eos.checkpoint import Checkpoint
 from spark_eos.errors import ReplayError
 from spark_eos.kafka.ports.owners import Cluster
-from spark_eos.ops.checkpoint.aside import set_aside
-from spark_eos.ops.checkpoint.heads import OwnHead, check_prefix, heads_of
+from spark_eos.ops.checkpoint.aside import Aside
+from spark_eos.ops.checkpoint.heads import OwnHead, check_named, heads_of
 from spark_eos.ops.checkpoint.logs import Logs, check_known, merged
 from spark_eos.protocol.closing import known_head
 from spark_eos.protocol.dropping import check_undecided, halt, resume
+from spark_eos.protocol.head import Head
+from spark_eos.protocol.held import check_still, overtaken
 from spark_eos.protocol.marks import Unfinished
 from spark_eos.protocol.replaying import check_not_halted
 from spark_eos.storage.settings import HadoopSettings
@@ -38,12 +40,16 @@ class Planned:
 
 @dataclass(frozen=True)
 class Drop:
-    """What is dropped, after all checks. ``ranges`` are those of Kafka's sources, as far as the offset log tells;
-    ``unfinished``: the mark for the ledger; ``left``: transactions of it that could not be aborted yet."""
+    """What is dropped, after all checks. ``judged``: the query's head by which that was found; ``entry``: the
+    micro-batch in the offset log, None where that is not there any more. ``ranges`` are those of Kafka's sources, as
+    far as the offset log tells; ``unfinished``: the mark for the ledger; ``left``: transactions of it that could not be
+    aborted yet."""
 
     query: str
     batch: int
     unfinished: Unfinished
+    judged: Head
+    entry: str | None
     ranges: Sequence[Planned] = ()
     left: Sequence[str] = ()
 
@@ -56,44 +62,68 @@ class Drop:
 def plan(checkpoint: Checkpoint, cluster: Cluster, location: str) -> Drop:
     """Check that there is something that may be dropped. ``location``: the checkpoint's, as the ledger is to name it.
     Changes nothing. Raises EosError."""
-    logs, query = Logs(checkpoint), checkpoint.query_id()
-    if query is None or not (logs.planned or heads_of(cluster, query)):
+    query = checkpoint.query_id()
+    heads = heads_of(cluster, query) if query is not None else []
+    # The files are read after the head: what is the same run's when the ledger is taken has not gone on in between.
+    logs = Logs(checkpoint)
+    if query is None or not (logs.planned or heads):
         raise _nothing(location, "no micro-batch is planned")
-    head = _head(cluster, query)
-    mark = head.head.marks.unfinished
+    own = _head(heads, query)
+    mark = own.head.marks.unfinished
     if mark is not None and mark.drops and mark.checkpoint == location:
-        return Drop(query, mark.dropped, mark, _ranges(logs, mark.dropped))
+        check_named(mark, query, location)
+        _check_last(logs, mark.dropped)
+        return Drop(query, mark.dropped, mark, own.head, None, _ranges(logs, mark.dropped))
     if not logs.planned:
         raise _nothing(location, "no micro-batch is planned")
-    check_not_halted(head.head)
+    check_not_halted(own.head)
     batch = logs.planned[-1]
     if logs.done and logs.done[-1] >= batch:
         raise _nothing(location, f"micro-batch {batch}, the last one that is planned, is committed")
     check_known(logs)
-    check_undecided(head.head, batch)
-    _check_ours(logs, head)
-    return Drop(query, batch, Unfinished(query, location, location, batch - 1, ()), _ranges(logs, batch))
+    check_undecided(own.head, batch)
+    _check_ours(logs, own)
+    unfinished, entry = Unfinished(query, location, location, batch - 1, ()), checkpoint.read(f"offsets/{batch}")
+    return Drop(query, batch, unfinished, own.head, entry, _ranges(logs, batch))
 
 
 def drop(planned: Drop, cluster: Cluster, settings: HadoopSettings) -> Drop:
     """1. The head that no start gets past; what is open and not decided is aborted. 2. The files are moved aside.
     3. The head from which the query goes on.
 
-    Whatever of it is done already is passed over. Raises EosError.
+    Before each of these steps, the command looks whether another one has gone on meanwhile: then it stops. Raises
+    EosError.
     """
     unfinished, ports = planned.unfinished, cluster.ports(planned.query)
-    left = halt(ports, unfinished)
-    set_aside(unfinished.checkpoint, settings, unfinished.batch, DROPPED, "drop.moved")
-    resume(ports, unfinished)
-    return Drop(planned.query, planned.batch, unfinished, planned.ranges, sorted(pair.id for pair in left))
+    checkpoint = Checkpoint(unfinished.checkpoint, settings)
+
+    def check_files() -> None:
+        logs = Logs(checkpoint)
+        _check_last(logs, planned.batch)
+        if planned.entry is not None and checkpoint.read(f"offsets/{planned.batch}") != planned.entry:
+            raise overtaken(f"offsets/{planned.batch} of {unfinished.checkpoint} has changed")
+
+    def still() -> None:
+        check_still(ports, planned.query, halted)
+
+    halted, left = halt(ports, unfinished, planned.judged, check_files)
+    aside = Aside(unfinished.checkpoint, settings, DROPPED, halted.generation, still, "drop.moved")
+    aside.move(["offsets"], unfinished.batch, planned.batch)
+    resume(ports, unfinished, halted)
+    return replace(planned, left=sorted(pair.id for pair in left))
 
 
-def _head(cluster: Cluster, query: str) -> OwnHead:
+def _check_last(logs: Logs, batch: int) -> None:
+    """Raise CommandError where Spark has planned a later micro-batch, or noted this one as committed."""
+    later = [n for n in logs.planned if n > batch] + [n for n in logs.done if n >= batch]
+    if later:
+        raise overtaken(f"the query in {logs.checkpoint.location} is at micro-batch {max(later)} by now")
+
+
+def _head(heads: Sequence[OwnHead], query: str) -> OwnHead:
     """The head of the stream's sink. Raises LedgerError, and ReplayError for writes within foreachBatch."""
-    heads = heads_of(cluster, query)
     if not heads:
         known_head(None, query)
-    check_prefix(heads, cluster)
     if any(own.sink is not None for own in heads):
         raise _other_sink("it writes within foreachBatch, where the function may have written a part of it elsewhere")
     return heads[0]

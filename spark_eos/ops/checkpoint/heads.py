@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from spark_eos.errors import ReplayError
 from spark_eos.kafka.ports.owners import Cluster
 from spark_eos.protocol.head import NOBODY, Head
 from spark_eos.protocol.head_json import decode
-from spark_eos.protocol.marks import WHOLE, EachSink, Marks
+from spark_eos.protocol.marks import WHOLE, EachSink, Marks, Unfinished
 from spark_eos.protocol.names import query_of_sink
 
 
@@ -29,13 +29,15 @@ def heads_of(cluster: Cluster, query: str) -> list[OwnHead]:
 
     Raises EosError where the ledger cannot be read, or one of the heads is not known to this version.
     """
-    own = cluster.ports(query).ledger.read()
+    own = cluster.head(query)
     found = [] if own is None else [OwnHead(query, None if own.marks.each is None else own.marks.each.name, own)]
     for key, newest in cluster.heads.newest_of_all().items():
         name = _sink_of(newest.value, query)
         if name and key == query_of_sink(query, name):
-            head = cluster.ports(key).ledger.read()
+            head = cluster.head(key)
             found.append(OwnHead(key, name, decode(newest.value) if head is None else head))
+    for each in found:
+        cluster.prefix_of(each.key)  # another one that was named is refused at once
     return sorted(found, key=lambda own: own.sink or "")
 
 
@@ -48,14 +50,24 @@ def with_the_whole(heads: list[OwnHead], query: str) -> list[OwnHead]:
     return [OwnHead(query, WHOLE, head), *heads]
 
 
-def check_prefix(heads: Iterable[OwnHead], cluster: Cluster) -> None:
-    """Raise ReplayError where the query has another prefix than the command, which would look for other ids."""
-    for own in heads:
-        if own.head.prefix != cluster.prefix:
+def check_named(mark: Unfinished, query: str, checkpoint: str, to: str | None = None) -> None:
+    """Raise ReplayError where a mark in the ledger names another query, or another place, than the command was told:
+    whoever may write to the ledger must not choose whose files a command changes. ``to``: of a new checkpoint."""
+    asked = {"query": query, "checkpoint": checkpoint, "new checkpoint": checkpoint if to is None else to}
+    named = {"query": mark.of, "checkpoint": mark.checkpoint, "new checkpoint": mark.to}
+    check_agree(named, asked)
+
+
+def check_agree(named: Mapping[str, object], asked: Mapping[str, object]) -> None:
+    """The same for anything that a mark says, each by what it is."""
+    for what, value in asked.items():
+        if named[what] != value:
             raise ReplayError(
-                "EOS_REPLAY_OPTIONS",
-                f"The query's transactional ids begin with '{own.head.prefix}', and --prefix is '{cluster.prefix}'.",
-                hint=f"Set --prefix to {own.head.prefix}.",
+                "EOS_LEDGER_MARK_DIFFERS",
+                f"By the ledger, the {what} of what has begun is {named[what]}; by the command and the checkpoint, it "
+                f"is {value}.",
+                hint="Nothing was changed. If the checkpoint was moved, name it as before. Otherwise somebody else may "
+                "have written to the ledger topic: find out who may, and what its records were before.",
             )
 
 

@@ -43,7 +43,7 @@ def show(cluster: Cluster, queries: Collection[str]) -> Answer:
 
 def entries(cluster: Cluster, keys: Collection[str] | None = None) -> list[NewestHead]:
     """Every head in the ledger, or those under these keys, the newest first. Raises EosError."""
-    _ = cluster.place  # a topic that is not there is an error at once
+    _ = cluster.partitions  # a topic that is not there is an error at once
     now_ms = 1000 * system.time_of_day()
     newest = cluster.heads.newest_of_all()
     found = [_entry(key, dated, now_ms) for key, dated in newest.items() if keys is None or key in keys]

@@ -17,6 +17,7 @@ from spark_eos.ops.tables import ago
 from spark_eos.ops.transactions.report import remaining
 from spark_eos.protocol.closing import known_head, recover
 from spark_eos.protocol.head import NOBODY, Verdict
+from spark_eos.protocol.held import closes
 
 
 @dataclass(frozen=True)
@@ -43,8 +44,8 @@ class Sink:
 def recover_query(
     checkpoint: Checkpoint, cluster: Cluster, *, yes: bool, even_if_running: bool, watch_s: float, quiet_s: float
 ) -> Answer:
-    """Exit code: 0 where nothing is left to be done, 1 where ``yes`` is missing or something is left. Raises EosError;
-    where somebody runs the query, CommandError (EOS_RECOVER_RUNNING), unless asked to go on."""
+    """Exit code: 0 where it is done, or, without ``yes``, can be; 1 where something is left that it cannot do. Raises
+    EosError; where somebody runs the query, CommandError (EOS_RECOVER_RUNNING), unless asked to go on."""
     query = checkpoint.query_id()
     if query is None:
         raise CommandError(
@@ -61,7 +62,7 @@ def recover_query(
     if yes and needed:
         if life.running(quiet_s) and not even_if_running:
             raise _running(query, life)
-        sinks = [_recovered(cluster, sink) if sink.needed else sink for sink in sinks]
+        sinks = [_recovered(cluster, sink, even_if_running) if sink.needed else sink for sink in sinks]
     data = {
         "dry_run": not yes,
         "checkpoint": checkpoint.location,
@@ -69,7 +70,7 @@ def recover_query(
         "running": life.running(quiet_s),
         "sinks": [as_json(sink) for sink in sinks],
     }
-    incomplete = any(sink.lost or sink.left for sink in sinks) or (needed and not yes)
+    incomplete = any(sink.lost or sink.left for sink in sinks)
     return Answer(data, as_text(query, sinks, life, quiet_s, yes=yes), 1 if incomplete else 0)
 
 
@@ -93,8 +94,10 @@ def _plan(own: OwnHead, found: Sequence[Transaction]) -> Sink:
     )
 
 
-def _recovered(cluster: Cluster, sink: Sink) -> Sink:
-    ended = recover(cluster.ports(sink.own.key), sink.own.key)
+def _recovered(cluster: Cluster, sink: Sink, even_if_running: bool) -> Sink:
+    """A run that has begun, or decided, since it was looked at is alive, and is left alone."""
+    check = None if even_if_running else closes(sink.own.head, decided=True)
+    ended = recover(cluster.ports(sink.own.key), sink.own.key, check)
     lost = [pair.id for pair, verdict in ended.verdicts if verdict is Verdict.LOST]
     own = OwnHead(sink.own.key, sink.own.sink, ended.head)
     return Sink(own, sink.aborts, sink.commits, sink.unsettled, lost, sorted(pair.id for pair in ended.left))

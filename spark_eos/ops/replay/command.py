@@ -1,4 +1,4 @@
-"""What ``spark-eos replay`` answers, and its exit code: 0 when it is done; 1 when ``--yes`` is missing; 2, by the
+"""What ``spark-eos replay`` answers, and its exit code: 0 when it is done, or, without ``--yes``, can be; 2, by the
 caller, when the query cannot be replayed, or not in this way."""
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def replay(asked: ReplayOptions, cluster: Cluster, settings: HadoopSettings) -> 
     doing = Replay(cluster, planned, settings)
     if asked.yes:
         doing.in_place() if to is None else doing.to_a_new_checkpoint()
-    return Answer(as_json(planned, done=asked.yes), as_text(planned, done=asked.yes), 0 if asked.yes else 1)
+    return Answer(as_json(planned, done=asked.yes), as_text(planned, done=asked.yes))
 
 
 def milliseconds(text: str) -> int:

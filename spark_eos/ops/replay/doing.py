@@ -1,4 +1,7 @@
-"""Carries a replay out, step by step; whatever of it is done already is passed over."""
+"""Carries a replay out, step by step, from the beginning again where an earlier command has not finished it.
+
+Each step looks whether another command has taken over since the one before (`spark_eos.protocol.held`).
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from spark_eos.kafka.ports.owners import Cluster
-from spark_eos.kafka.ports.query import query_ports
-from spark_eos.ops.checkpoint.aside import set_aside
+from spark_eos.ops.checkpoint.aside import Aside
 from spark_eos.ops.checkpoint.heads import OwnHead, heads_of
 from spark_eos.ops.replay.planning import ReplayPlan
 from spark_eos.ops.replay.ranges import as_offsets
 from spark_eos.ops.replay.target import Target, contents
+from spark_eos.protocol.head import Head
+from spark_eos.protocol.held import check_still
 from spark_eos.protocol.marks import EachSink, Successor
 from spark_eos.protocol.names import query_of_sink
 from spark_eos.protocol.ports import Ports
@@ -38,31 +42,39 @@ class Replay:
         """
         plan, unfinished = self.plan, self.plan.unfinished
         heads = plan.heads
-        for own in heads:
-            self._intend(own)
-        Target(unfinished.to, self.settings).write(contents(plan.query, unfinished))
+        begun = {own.key: self._intend(own) for own in heads}
+
+        def still() -> None:
+            for own in plan.heads:
+                check_still(self._new_ports(own), self._new_key(own), begun[own.key])
+
+        Target(unfinished.to, self.settings).write(contents(plan.query, unfinished), still)
         if unfinished.topic is None:
-            heads = self._retire()
+            still()
+            heads = self._retire(begun)
         for own in reversed(heads):  # the one for all sinks at last
-            begin(self._ports(self._new_key(own), unfinished.group), unfinished, as_offsets(unfinished.lines))
+            ports = self._new_ports(own, unfinished.group)
+            begin(ports, unfinished, as_offsets(unfinished.lines), begun[own.key])
 
-    def _intend(self, own: OwnHead) -> None:
+    def _intend(self, own: OwnHead) -> Head:
         each = None if own.sink is None else EachSink(self.plan.query, own.sink)
-        intend(self._ports(self._new_key(own)), self.plan.unfinished, own.head, each)
+        return intend(self._new_ports(own), self.plan.unfinished, own.head, each)
 
-    def _retire(self) -> Sequence[OwnHead]:
+    def _retire(self, begun: dict[str, Head]) -> Sequence[OwnHead]:
         """Retire the old query; its heads. Within foreachBatch, the one for all sinks goes first. A run that
-        publishes the head of a sink after they were looked up finds that before it decides (`sink.batch_writer`)."""
+        publishes the head of a sink after they were looked up finds that before it decides (`sink.batch_writer`).
+        ``begun``: the heads of the new query by the keys of the old one, to which those of such sinks are added."""
         first, *others = self.plan.heads
         heir = Successor(self.plan.query, self.plan.unfinished.to)
         if first.sink is None:
-            retire(self._ports(first.key), first.key, heir, self.plan.passed)
+            retire(self._ports(first), first.key, heir, self.plan.passed)
             return [first]
-        retire(self._ports(first.key), first.key, heir, absent=first.head)
+        retire(self._ports(first), first.key, heir, absent=first.head)
         others = [own for own in heads_of(self.cluster, self.plan.unfinished.of) if own.sink]
         for own in others:
-            self._intend(own)
-            retire(self._ports(own.key), own.key, heir)
+            if own.key not in begun:
+                begun[own.key] = self._intend(own)
+            retire(self._ports(own), own.key, heir)
         return [first, *others]
 
     def in_place(self) -> None:
@@ -71,13 +83,26 @@ class Replay:
 
         Raises EosError.
         """
-        unfinished = self.plan.unfinished
-        go_back(self._ports(unfinished.of), unfinished.of, unfinished, self.plan.passed)
-        set_aside(unfinished.checkpoint, self.settings, unfinished.batch, ASIDE, "replay.moved")
-        begin(self._ports(unfinished.of, unfinished.group), unfinished, as_offsets(unfinished.lines))
+        unfinished, (own,) = self.plan.unfinished, self.plan.heads
+        ports = self._ports(own, unfinished.group)
+        halted = go_back(ports, own.key, unfinished, own.head, self.plan.passed)
+        aside = Aside(
+            unfinished.checkpoint,
+            self.settings,
+            ASIDE,
+            halted.generation,
+            lambda: check_still(ports, own.key, halted),
+            "replay.moved",
+        )
+        aside.move(["commits", "offsets"], unfinished.batch)
+        begin(ports, unfinished, as_offsets(unfinished.lines), halted)
 
     def _new_key(self, own: OwnHead) -> str:
         return self.plan.query if not own.sink else query_of_sink(self.plan.query, own.sink)
 
-    def _ports(self, key: str, group: str | None = None) -> Ports:
-        return query_ports(self.cluster.kafka, self.cluster.place, key, group)[0]
+    def _ports(self, own: OwnHead, group: str | None = None) -> Ports:
+        return self.cluster.ports(own.key, group, own.head.prefix)
+
+    def _new_ports(self, own: OwnHead, group: str | None = None) -> Ports:
+        """Those of the new query, which keeps the old one's prefix."""
+        return self.cluster.ports(self._new_key(own), group, own.head.prefix)

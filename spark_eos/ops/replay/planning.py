@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from spark_eos.checkpoint import Checkpoint
 from spark_eos.errors import CheckpointError, ReplayError
 from spark_eos.kafka.ports.owners import Cluster
-from spark_eos.ops.checkpoint.heads import OwnHead, check_prefix, heads_of, with_the_whole
+from spark_eos.ops.checkpoint.heads import OwnHead, check_agree, check_named, heads_of, with_the_whole
 from spark_eos.ops.checkpoint.logs import Logs, check_known, source_of, topic_twice
 from spark_eos.ops.replay.ranges import (
     ReplayRange,
@@ -105,7 +105,58 @@ def begun(checkpoint: Checkpoint, cluster: Cluster, to: str | None) -> ReplayPla
         )
     if unfinished.drops:
         check_not_halted(next(own.head for own in new if own.head.marks.unfinished is unfinished))
+    _check_begun(unfinished, logs, old, heads, to)
     return ReplayPlan(query, unfinished, logs.done[-1], heads)
+
+
+def _check_begun(unfinished: Unfinished, logs: Logs, query: str, heads: Sequence[OwnHead], to: str | None) -> None:
+    """Raise EosError where what the ledger says of a replay that has begun is not what a replay of this checkpoint to
+    this place writes there: it must not choose the places, the offsets or the group of a command."""
+    check_named(unfinished, query, logs.checkpoint.location, to)
+    if unfinished.group is not None:
+        check_agree({"group": unfinished.group}, {"group": _group(heads)})
+    if to is None:
+        there = unfinished.batch in logs.planned
+        lines = logs.entry(unfinished.batch).lines if there else None
+        named = {"micro-batch": unfinished.batch if there else None, "entry of the offset log": unfinished.lines}
+        check_agree(named, {"micro-batch": unfinished.batch, "entry of the offset log": lines})
+        return
+    entry, done = logs.entry(last_done(logs, heads)), logs.commit_entry(logs.done[-1])
+    check_agree(
+        {
+            "micro-batch": unfinished.batch,
+            "version of the offset log": unfinished.metadata[:1],
+            "version of the commit log": unfinished.done[:1],
+            "number of lines in the commit log": len(unfinished.done),
+            "number of lines before the sources": len(unfinished.metadata),
+            "number of sources": len(unfinished.lines),
+        },
+        {
+            "micro-batch": 0,
+            "version of the offset log": (entry.version,),
+            "version of the commit log": tuple(done[:1]),
+            "number of lines in the commit log": len(done),
+            "number of lines before the sources": 2,
+            "number of sources": len(entry.lines),
+        },
+    )
+    _check_lines(unfinished, entry.lines)
+
+
+def _check_lines(unfinished: Unfinished, now: Sequence[str]) -> None:
+    """Each source is of the kind that it is now, and goes back."""
+    for line, own in zip(map(source_of, unfinished.lines), map(source_of, now), strict=True):
+        there = {(topic, p): at for topic, parts in own.offsets.items() for p, at in parts.items()}
+        further = [
+            f"{topic}-{p}"
+            for topic, parts in line.offsets.items()
+            for p, at in parts.items()
+            if at > there.get((topic, p), at)
+        ]
+        check_agree(
+            {"kind of source": line.kind, "source that goes forward": further},
+            {"kind of source": own.kind, "source that goes forward": []},
+        )
 
 
 def _check_wish(wish: Wish) -> None:
@@ -144,7 +195,6 @@ def opened(checkpoint: Checkpoint, cluster: Cluster) -> tuple[Logs, str, list[Ow
     heads = with_the_whole(heads_of(cluster, query), query)
     if not heads:
         known_head(None, query)
-    check_prefix(heads, cluster)
     return logs, query, heads
 
 

@@ -7,12 +7,12 @@ which the same Spark has written. Checksums are left out, which Spark does not m
 from __future__ import annotations
 
 import json
-from pathlib import PurePosixPath
+from collections.abc import Callable
 
 from spark_eos import failpoints
 from spark_eos.checkpoint import Checkpoint
 from spark_eos.errors import CheckpointError, ReplayError
-from spark_eos.ops.checkpoint.aside import not_written
+from spark_eos.ops.checkpoint.aside import put
 from spark_eos.protocol.marks import Unfinished
 from spark_eos.storage.settings import HadoopSettings, here
 from spark_eos.storage.stores import NoStore, Store, open_store
@@ -44,17 +44,23 @@ class Target:
         if found:
             raise self._used(f"there is {found[0]}")
 
-    def write(self, files: dict[str, str]) -> None:
-        """Write them, or what an earlier try has left out. Raises ReplayError where one is there and is another.
+    def write(self, files: dict[str, str], still: Callable[[], None] = lambda: None) -> None:
+        """Write them, or what an earlier try has left out. ``still`` is called before each, and raises where another
+        command has taken over. Raises ReplayError where one is there and is another.
 
         What Spark has planned after micro-batch 0, at a start that was refused, stays: it goes on from these files.
         """
         for path, text in files.items():
+            still()
             there = self._checkpoint.read(path)
             if there is not None and there != text:
                 raise self._used(f"{path} is another one")
             if there is None:
-                put(self._store, path, text.encode())
+                try:
+                    put(self._store, path, text.encode())
+                except ReplayError:
+                    still()
+                    raise
             failpoints.reach("replay.filed")
 
     def _used(self, why: str) -> ReplayError:
@@ -73,18 +79,3 @@ def _opened(location: str, settings: HadoopSettings) -> Store:
         raise CheckpointError(
             "EOS_CHECKPOINT_STORE", f"{location} cannot be written: {why}.", hint="See --storage for its settings."
         ) from None
-
-
-def put(store: Store, name: str, data: bytes) -> None:
-    """Write a file whole: on a disk under another name first, as renaming is atomic there. Raises ReplayError."""
-    path = f"{store.root}/{name}"
-    draft = f"{path}.new" if store.local else path
-    try:
-        if store.local:  # elsewhere there are no folders, or they come with the file
-            store.files.create_dir(str(PurePosixPath(path).parent), recursive=True)
-        with store.files.open_output_stream(draft) as stream:
-            stream.write(data)
-        if store.local:
-            store.files.move(draft, path)
-    except OSError as error:
-        raise not_written(store, name, error) from None

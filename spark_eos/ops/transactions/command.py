@@ -1,5 +1,6 @@
-"""What each action of ``spark-eos transactions`` answers, and its exit code: 0 when nothing is open, or is left to be
-done; 1 when something is; 2, by the caller, when that cannot be told, or nothing may be ended."""
+"""What each action of ``spark-eos transactions`` answers, and its exit code: 0 when nothing is open, or what was asked
+is done, or can be with ``--yes``; 1 when something is open, or left to be done; 2, by the caller, when that cannot be
+told, or nothing may be ended."""
 
 from __future__ import annotations
 
@@ -50,7 +51,7 @@ def _found(cluster: Cluster, queries: Sequence[str]) -> list[Transaction]:
 
 def _plans(plans: Sequence[ending.EndPlan], verb: str) -> Answer:
     text = "\n".join(report.plan_as_text(plan, verb) for plan in plans)
-    return Answer([report.plan_as_json(plan) for plan in plans], text, 1 if any(plan.ends for plan in plans) else 0)
+    return Answer([report.plan_as_json(plan) for plan in plans], text)
 
 
 def _results(results: Sequence[ending.Result], verb: str) -> Answer:

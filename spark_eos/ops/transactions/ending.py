@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from spark_eos.errors import EosError
 from spark_eos.kafka.ports.owners import Cluster, Transaction, find
 from spark_eos.protocol.closing import abort_undecided, known_head, settle_decided
-from spark_eos.protocol.head import NOBODY, Verdict
+from spark_eos.protocol.head import NOBODY, Head, Verdict
+from spark_eos.protocol.held import closes
 from spark_eos.protocol.ports import State
 from spark_eos.retry import retrying
 
@@ -19,12 +20,14 @@ _MARKERS_S = 15.0
 
 @dataclass(frozen=True)
 class EndPlan:
-    """What would be ended, and what would stay; ``closes``: the run that would be closed, if one may be alive."""
+    """What would be ended, and what would stay; ``closes``: the run that would be closed, if one may be alive.
+    ``head``: by which that was found, as far as it is known."""
 
     query: str
     ends: Sequence[Transaction]
     stays: Sequence[Transaction]
     closes: str | None = None
+    head: Head | None = None
 
 
 @dataclass(frozen=True)
@@ -56,13 +59,14 @@ def plan_abort(cluster: Cluster, query: str) -> EndPlan:
         # To take the ledger ends what holds it. What is decided is known after that.
         return EndPlan(query, of_ledger, [t for t in found if not t.of_ledger])
     ends = [t for t in found if not t.decided]
-    return EndPlan(query, ends, [t for t in found if t.decided], head.run if head.run != NOBODY else None)
+    return EndPlan(query, ends, [t for t in found if t.decided], head.run if head.run != NOBODY else None, head)
 
 
 def abort(cluster: Cluster, query: str) -> Result:
     """Take the query's ledger, close its run, and abort what is not decided. Raises EosError."""
     plan = plan_abort(cluster, query)  # which refuses, without having taken anything
-    closed = abort_undecided(cluster.ports(query), query).head
+    check = closes(plan.head) if plan.head is not None else None
+    closed = abort_undecided(cluster.ports(query), query, check).head
     # A run that has begun since then has transactions of its own.
     after = [t for t in _after(cluster, query) if t.generation is not None and t.generation < closed.generation]
     still = {t.id for t in after}

@@ -79,8 +79,7 @@ def _planned(checkpoint: Checkpoint, batch: int) -> float | None:
 
 def _history(cluster: Cluster, key: str) -> list[Published]:
     """The records of a query's heads that compaction has left, in order."""
-    place = cluster.place
-    reader = LedgerReader(KafkaLog(cluster.kafka, cluster.ledger), ledger_partition(key, place.partitions), key)
+    reader = LedgerReader(KafkaLog(cluster.kafka, cluster.ledger), ledger_partition(key, cluster.partitions), key)
     reader.read()  # which finds the partition
     return list(_readable(reader))
 

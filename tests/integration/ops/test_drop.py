@@ -15,7 +15,7 @@ import spark_eos
 from tests.support.arming import armed
 from tests.support.kafka_view import write
 from tests.support.object_store import object_store
-from tests.support.replaying import Life, killed
+from tests.support.replaying import Life, killed, stalled
 from tests.support.sink_queries import SECONDS, ended_by
 
 #: A feed is one micro-batch of the life before, and micro-batch 0 is where it begins.
@@ -50,7 +50,7 @@ def run_smaller(life: Life) -> None:
 def test_a_micro_batch_that_is_too_large(life, tmp_path):
     """Whatever the limit is by now, it would be as large at each start; dropped, its rows come in smaller ones."""
     planned(life, tmp_path)
-    assert life.command(*drop(life)) == 1
+    assert life.command(*drop(life)) == 0
     assert f"{life.source}-0" in life.capsys.readouterr().out
     assert {str(LARGE), f".{LARGE}.crc"} <= set(numbers(life.checkpoint / "offsets"))
     told = life.told(*drop(life, "--yes"))
@@ -109,6 +109,21 @@ def test_killed_between_two_steps(fault, life, tmp_path):
         life.refused("EOS_REPLAY_NOT_FINISHED", "replay", str(life.checkpoint), "--in-place", "--finish")
         assert life.command(*drop(life, "--yes")) == 0
     run_smaller(life)
+
+
+@pytest.mark.parametrize("point", ["drop.halted", pytest.param("drop.moved", marks=pytest.mark.chaos), "drop.moved@2"])
+def test_a_command_that_stalls_while_the_query_goes_on(point, life, tmp_path):
+    """It was believed dead, and somebody else has run it to its end. When it wakes up, it takes nothing."""
+    planned(life, tmp_path)
+    with stalled(life, point, tmp_path, *drop(life, "--yes")):
+        assert life.command(*drop(life, "--yes")) == 0
+        run_smaller(life)
+        before = {log: numbers(life.checkpoint / log) for log in ("offsets", "commits")}
+    assert {log: numbers(life.checkpoint / log) for log in ("offsets", "commits")} == before
+    assert numbers(life.checkpoint / "dropped" / "offsets") == [f".{LARGE}.crc", str(LARGE)]
+    life.feed()
+    life.run()
+    assert life.counts() == life.expected(1, 1, 1, 1, 1, 1)
 
 
 def test_the_first_micro_batch_of_a_source_of_sparks(files, sink, topic, view, spark, cluster, tmp_path, capsys):
@@ -174,7 +189,7 @@ def _never_started(copy: Path) -> None:
 def test_what_is_refused(happens, condition, quiet, copy):
     """What else would have to be taken back, and what nobody can tell; nothing is changed."""
     words = ["checkpoint", "drop", str(copy)]
-    assert quiet.command(*words) == 1
+    assert quiet.command(*words) == 0
     happens(copy)
     before = {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()}
     quiet.refused(condition, *words, "--yes")
@@ -183,7 +198,7 @@ def test_what_is_refused(happens, condition, quiet, copy):
 
 def test_another_prefix_is_refused(quiet, copy):
     """It would look for other transactions."""
-    quiet.refused("EOS_REPLAY_OPTIONS", "checkpoint", "drop", str(copy), "--prefix", "other", "--yes")
+    quiet.refused("EOS_PREFIX_MISMATCH", "checkpoint", "drop", str(copy), "--prefix", "other", "--yes")
 
 
 def test_writes_within_foreach_batch_are_refused(spark, cluster, view, sink, topic, tmp_path, capsys):

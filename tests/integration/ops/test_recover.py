@@ -39,7 +39,7 @@ def test_what_is_decided_becomes_visible_and_the_rest_is_aborted(left, tmp_path,
     """Without --yes nothing is done; afterwards there is nothing more to do."""
     decided, other = left.prepare(0), left.prepare(1)
     left.decide(decided)
-    assert recover(left, tmp_path) == 1
+    assert recover(left, tmp_path) == 0
     said = capsys.readouterr().out
     assert decided.pair.id in said and other.pair.id in said
     assert "--yes" in said
@@ -60,7 +60,7 @@ def test_only_what_is_undecided(left, tmp_path, capsys):
     prepared = left.prepare(0)
     code, answer = told(left, capsys, "recover", str(left.checkpoint(tmp_path)), *AT_ONCE)
     (sink,) = answer["sinks"]
-    assert (code, answer["dry_run"], sink["aborts"], sink["commits"]) == (1, True, [prepared.pair.id], [])
+    assert (code, answer["dry_run"], sink["aborts"], sink["commits"]) == (0, True, [prepared.pair.id], [])
     code, answer = told(left, capsys, "recover", str(tmp_path), "--yes", *AT_ONCE)
     assert (code, answer["dry_run"], answer["sinks"][0]["left"]) == (0, False, [])
     assert left.state(prepared) is State.COMPLETE_ABORT
@@ -86,7 +86,7 @@ def test_a_query_that_somebody_runs_is_left_alone(left, tmp_path, capsys):
     assert (code, answer["error"]["condition"]) == (2, "EOS_RECOVER_RUNNING")
     assert left.state(prepared) is State.ONGOING
     assert left.ports.ledger.read() == left.head
-    assert left.ask(*words[:-1]) == 1  # to look is allowed
+    assert left.ask(*words[:-1]) == 0  # to look is allowed
     assert "--even-if-running" in capsys.readouterr().out
     assert left.ask(*words, "--even-if-running") == 0
     assert left.state(prepared) is State.COMPLETE_ABORT
@@ -124,7 +124,7 @@ def killed_at(left: Left, fault: str, checkpoint: Path, folder: Path) -> None:
     """The command as a process of its own, which dies there."""
     folder.mkdir()
     words = ["recover", str(checkpoint), "--yes", *AT_ONCE, "--bootstrap-servers", left.servers]
-    words += ["--prefix", PREFIX, "--ledger-topic", left.ledger]
+    words += ["--ledger-topic", left.ledger]
     faults = {"SPARK_EOS_FAULTS": fault, "SPARK_EOS_FAULTS_DIR": str(folder)}
     command = [sys.executable, "-m", "spark_eos.cli", *words]
     done = subprocess.run(command, env=os.environ | faults, capture_output=True, text=True, timeout=120)

@@ -68,7 +68,7 @@ def test_a_replay_to_the_same_topic(life):
     start, end = life.end // 3, life.end
     assert (place["start"], place["end"], told["at_most_rows"]) == (start, end, end - start)
     assert life.began[1] <= place["first_ms"] < life.began[2] <= place["last_ms"]
-    assert life.command(*words) == 1
+    assert life.command(*words) == 0
     assert "add --yes" in life.capsys.readouterr().out
     assert not life.new.exists()
     life.run()  # the old query is as it was
@@ -140,7 +140,7 @@ def test_a_replay_that_is_killed(fault, life, tmp_path):
         if fault == "replay.filed=die":  # that start has planned a micro-batch 0 of its own
             life.refused("EOS_REPLAY_TARGET_USED", *words, "--finish", "--yes")
             shutil.rmtree(life.new)
-        assert life.command(*words, "--finish") == 1
+        assert life.command(*words, "--finish") == 0
         assert life.command(*words, "--finish", "--yes") == 0
     if not retired:
         life.feed()
@@ -159,7 +159,7 @@ def test_where_a_replay_cannot_go(quiet, tmp_path):
     life.refused("EOS_REPLAY_OPTIONS", *at, "--to-batch", "1", "--again", "--topic", "x")
     life.refused("EOS_REPLAY_OPTIONS", *at, "--to-batch", "1", "--again", "--in-place")
     life.refused("EOS_REPLAY_OPTIONS", *at, "--to-timestamp", "yesterday", "--again")
-    life.refused("EOS_REPLAY_OPTIONS", *at, "--to-batch", "1", "--again", "--prefix", "another")
+    life.refused("EOS_PREFIX_MISMATCH", *at, "--to-batch", "1", "--again", "--prefix", "another")
     life.refused("EOS_REPLAY_NOT_KEPT", *at, "--to-batch", "4", "--again")
     life.refused("EOS_REPLAY_SKIPS", *at, "--to-offsets", json.dumps({life.source: {"0": 10_000}}), "--again")
     life.refused("EOS_REPLAY_SKIPS", *at, "--to-offsets", json.dumps({"unknown": {"0": 0}}), "--again")

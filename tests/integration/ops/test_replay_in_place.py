@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-from tests.support.replaying import Life, killed
+from tests.support.replaying import Life, killed, stalled
 
 
 def back(life: Life, *more: str) -> list[str]:
@@ -19,7 +19,7 @@ def numbers(life: Life, log: str) -> list[str]:
 
 def test_a_query_goes_back(life):
     """What it has done since is written again by the same checkpoint; what was moved is kept, with its checksums."""
-    assert life.command(*back(life)) == 1
+    assert life.command(*back(life)) == 0
     assert len(numbers(life, "offsets")) == 8
     assert life.command(*back(life), "--yes") == 0
     assert numbers(life, "offsets") == numbers(life, "commits") == [".0.crc", ".1.crc", "0", "1"]
@@ -57,6 +57,22 @@ def test_killed_while_it_goes_back(fault, life, tmp_path):
         assert life.command(*back(life, "--finish", "--yes")) == 0
     life.run()
     assert life.counts() == life.expected(1, 2, 2, 1)
+
+
+@pytest.mark.parametrize("point", ["replay.moved@3", pytest.param("replay.halted", marks=pytest.mark.chaos)])
+def test_a_command_that_stalls_while_the_query_goes_on(point, life, tmp_path):
+    """Somebody else has finished it; when it wakes up, it moves nothing of what the query has done since."""
+    with stalled(life, point, tmp_path, *back(life), "--yes"):
+        assert life.command(*back(life, "--finish", "--yes")) == 0
+        life.feed()
+        life.run()
+        life.feed()
+        life.run()
+        before = {log: numbers(life, log) for log in ("offsets", "commits")}
+    assert {log: numbers(life, log) for log in ("offsets", "commits")} == before
+    life.feed()
+    life.run()
+    assert life.counts() == life.expected(1, 2, 2, 1, 1, 1)
 
 
 def test_queries_that_do_not_go_back(quiet, tmp_path):

@@ -6,9 +6,8 @@ import json
 
 import pyarrow.fs
 
-from spark_eos.ops.checkpoint.aside import move_aside
+from spark_eos.ops.checkpoint.aside import Aside
 from spark_eos.storage.settings import HadoopSettings
-from spark_eos.storage.stores import open_store
 from tests.support.object_store import ObjectStore, object_store
 
 
@@ -35,6 +34,7 @@ def test_a_checkpoint_in_an_object_store(quiet, topic, tmp_path):
         with store.files.open_input_stream(f"{store.bucket}/new/metadata") as stream:
             assert json.loads(stream.read())["id"] == told["new_query"]
         quiet.refused("EOS_REPLAY_TARGET_USED", *words)
-        move_aside(open_store(old, HadoopSettings(store.settings)), "commits/3", "replayed/commits/3")
+        settings = HadoopSettings(store.settings)
+        Aside(old, settings, "replayed", 7, lambda: None, "replay.moved").move(["commits"], 2)
         assert f"{store.bucket}/c/commits/3" not in files(store, "c")
         assert f"{store.bucket}/c/replayed/commits/3" in files(store, "c")

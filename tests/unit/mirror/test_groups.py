@@ -72,6 +72,32 @@ class Clusters:
         return caught.value
 
 
+def test_a_group_that_was_moved_and_has_gone_on_at_the_target_meanwhile(monkeypatch):
+    """By another command, while this one has stalled: it would read again what it has read there."""
+    clusters = Clusters(monkeypatch, {0: 3})
+    clusters.log.write(entry(0, 9))
+    found = iter([{}, {"out": {0: 7}}])
+
+    def committed(kafka, group, places):
+        return next(found) if kafka is TARGET else {"in": {0: 3}}
+
+    monkeypatch.setattr(groups, "committed_offsets", committed)
+    assert clusters.refusal().condition == "EOS_MIRROR_GROUP_HAS_OFFSETS"
+    found = iter([{"out": {0: 5}}, {"out": {0: 7}}])
+    with reading(clusters.log, clusters.origins), pytest.raises(EosError, match=r"EOS_MIRROR_GROUP_MOVES.*the target"):
+        Mover("g", SOURCE, TARGET, MAP).move(apply=True, overwrite=True)
+    assert clusters.moved == {}
+
+
+def test_a_group_that_has_gone_on_at_the_source_is_not_deleted_there(monkeypatch):
+    """Somebody reads there again, since it was moved."""
+    clusters = Clusters(monkeypatch, iter([{0: 3}, {0: 3}, {0: 4}]))
+    clusters.log.write(entry(0, 9))
+    with reading(clusters.log, clusters.origins), pytest.raises(EosError, match=r"EOS_MIRROR_GROUP_MOVES.*not deleted"):
+        Mover("g", SOURCE, TARGET, MAP).move(apply=True, delete=True)
+    assert clusters.moved == {"out": {0: 3}}
+
+
 def test_a_group_that_commits_meanwhile(monkeypatch):
     """What it commits after it was looked at would be read twice: nothing is committed for it at the target."""
     clusters = Clusters(monkeypatch, iter([{0: 3}, {0: 4}]))

@@ -7,18 +7,30 @@ from dataclasses import replace
 import pytest
 
 from spark_eos.errors import ReplayError, Superseded
+from spark_eos.protocol import dropping
 from spark_eos.protocol.batch import commit
-from spark_eos.protocol.dropping import halt, resume
-from spark_eos.protocol.head import NOBODY
+from spark_eos.protocol.closing import known_head
+from spark_eos.protocol.dropping import resume
+from spark_eos.protocol.head import NOBODY, Head
 from spark_eos.protocol.head_json import decode, encode
+from spark_eos.protocol.held import overtaken
 from spark_eos.protocol.marks import Marks, Unfinished
-from spark_eos.protocol.ports import State
+from spark_eos.protocol.ports import NotPublished, Ports, State
 from spark_eos.protocol.replaying import begin, go_back
-from tests.simulation.ledger import QUERY
+from tests.simulation.ledger import QUERY, SimulatedTerm
 from tests.support.dying import Killed, kill
 from tests.unit.protocol.test_stops import Brokers, on_brokers, stopped
 
 FIRST, SECOND = (Unfinished(QUERY, "/c", "/c", batch - 1, ()) for batch in (0, 1))
+
+
+def halt(own: Ports, unfinished: Unfinished) -> Head:
+    """By a command that has judged the head that is there now."""
+    return dropping.halt(own, unfinished, known_head(own.ledger.read(), QUERY))[0]
+
+
+def back(own: Ports, unfinished: Unfinished) -> Head:
+    return go_back(own, QUERY, unfinished, known_head(own.ledger.read(), QUERY))
 
 
 def test_a_micro_batch_that_is_not_decided_is_dropped():
@@ -28,14 +40,14 @@ def test_a_micro_batch_that_is_not_decided_is_dropped():
         commit(brokers.ports(), brokers.prepared(brokers.open("r1"), 0))
         batch, own = brokers.prepared(brokers.open("r2", 1), 1), brokers.ports()
         before = own.ledger.read()
-        assert halt(own, SECOND) == set()
+        halted = halt(own, SECOND)
         (pair,) = batch.pairs
         assert brokers.state(pair) is State.COMPLETE_ABORT
         error = stopped("EOS_DROP_UNFINISHED", lambda: brokers.open("r3", 1))
         assert "spark-eos checkpoint drop /c --yes" in error.hint
         assert "micro-batch 1" in error.message
         assert not error.restart_helps
-        head = resume(own, SECOND)
+        head = resume(own, SECOND, halted)
         assert (head.run, head.marks, head.decision) == (NOBODY, Marks(), before.decision)
         commit(own, brokers.prepared(brokers.open("r4", 1), 1))
         assert own.ledger.read().decision.batch == 1
@@ -48,9 +60,9 @@ def test_a_run_that_is_alive_decides_nothing_after_that():
 
     def steps(brokers: Brokers) -> None:
         batch = brokers.prepared(brokers.open("r1"))
-        halt(brokers.ports(), FIRST)
+        halted = halt(brokers.ports(), FIRST)
         assert isinstance(stopped("EOS_DROP_UNFINISHED", lambda: commit(brokers.ports(), batch)), Superseded)
-        resume(brokers.ports(), FIRST)
+        resume(brokers.ports(), FIRST, halted)
         stopped("EOS_CLOSED_BY_OPERATOR", lambda: commit(brokers.ports(), batch))
         after = brokers.open("r2")
         stopped("EOS_SUPERSEDED", lambda: commit(brokers.ports(), batch))
@@ -89,9 +101,9 @@ def test_what_was_decided_last_waits_for_the_next_start():
         with pytest.raises(Killed):
             commit(brokers.ports("commit.decided", kill), batch)
         (pair,) = batch.pairs
-        halt(brokers.ports(), SECOND)
+        halted = halt(brokers.ports(), SECOND)
         assert brokers.state(pair) is State.ONGOING
-        head = resume(brokers.ports(), SECOND)
+        head = resume(brokers.ports(), SECOND, halted)
         assert head.decision.pairs == {pair}
         brokers.open("r2", 1)
         assert brokers.state(pair) is State.COMPLETE_COMMIT
@@ -100,7 +112,7 @@ def test_what_was_decided_last_waits_for_the_next_start():
 
 
 def test_killed_when_it_was_published():
-    """Repeated, it aborts what is left; and a step that is done is not done twice."""
+    """Repeated, it aborts what is left; and whoever had published the mark before can go on no more."""
 
     def steps(brokers: Brokers) -> None:
         batch = brokers.prepared(brokers.open("r1"))
@@ -108,12 +120,15 @@ def test_killed_when_it_was_published():
             halt(brokers.ports("drop.halted", kill), FIRST)
         (pair,) = batch.pairs
         assert brokers.state(pair) is State.ONGOING
-        halt(brokers.ports(), FIRST)
+        before = brokers.ports().ledger.read()
+        halted = halt(brokers.ports(), FIRST)
         assert brokers.state(pair) is State.COMPLETE_ABORT
+        stopped("EOS_COMMAND_OVERTAKEN", lambda: resume(brokers.ports(), FIRST, before))
         with pytest.raises(Killed):
-            resume(brokers.ports("drop.resumed", kill), FIRST)
+            resume(brokers.ports("drop.resumed", kill), FIRST, halted)
         head = brokers.ports().ledger.read()
-        assert resume(brokers.ports(), FIRST) == head
+        stopped("EOS_COMMAND_OVERTAKEN", lambda: resume(brokers.ports(), FIRST, halted))
+        assert brokers.ports().ledger.read() == head
         assert head.marks == Marks()
 
     on_brokers(steps)
@@ -123,15 +138,47 @@ def test_two_commands_do_not_mix():
     """A replay that is not finished, another micro-batch, another place: each names what has to be finished first."""
 
     def steps(brokers: Brokers) -> None:
-        own, back = brokers.ports(), Unfinished(QUERY, "/c", "/c", 0, ("line",))
+        own, to_0 = brokers.ports(), Unfinished(QUERY, "/c", "/c", 0, ("line",))
         brokers.open("r1")
-        halt(own, FIRST)
+        halted = halt(own, FIRST)
         elsewhere = replace(FIRST, checkpoint="/d", to="/d")
-        for step in (lambda: halt(own, elsewhere), lambda: halt(own, SECOND), lambda: go_back(own, QUERY, back)):
+        for step in (lambda: halt(own, elsewhere), lambda: halt(own, SECOND), lambda: back(own, to_0)):
             assert "checkpoint drop /c" in stopped("EOS_REPLAY_NOT_FINISHED", step).hint
-        resume(own, FIRST)
-        go_back(own, QUERY, back)
+        resume(own, FIRST, halted)
+        back(own, to_0)
         assert "replay /c --in-place" in stopped("EOS_REPLAY_NOT_FINISHED", lambda: halt(own, FIRST)).hint
+
+    on_brokers(steps)
+
+
+def test_what_has_changed_since_it_was_judged():
+    """A run that has begun by then, and files that are others: nothing is published. An answer that got lost is no
+    other command's."""
+
+    def steps(brokers: Brokers) -> None:
+        own, judged = brokers.ports(), brokers.open("r1")
+        brokers.open("r2")
+        before = brokers.heads
+        stopped("EOS_COMMAND_OVERTAKEN", lambda: dropping.halt(own, FIRST, judged))
+
+        def changed() -> None:
+            raise overtaken("it has changed")
+
+        judged = own.ledger.read()
+        stopped("EOS_COMMAND_OVERTAKEN", lambda: dropping.halt(own, FIRST, judged, changed))
+        assert brokers.heads == before
+        with pytest.MonkeyPatch.context() as patch:
+            publish, lost = SimulatedTerm.publish, [True]
+
+            def unanswered(term: SimulatedTerm, *of: object) -> None:
+                publish(term, *of)
+                if lost:
+                    lost.pop()
+                    raise NotPublished("no answer")
+
+            patch.setattr(SimulatedTerm, "publish", unanswered)
+            assert halt(own, FIRST) == own.ledger.read()
+        assert len(brokers.heads) == len(before) + 1
 
     on_brokers(steps)
 
@@ -140,7 +187,8 @@ def test_a_query_that_the_ledger_does_not_know():
     """Nobody can tell what of it is decided; and what the coordinators know of a lost ledger stays."""
 
     def steps(brokers: Brokers) -> None:
-        stopped("EOS_LEDGER_NO_QUERY", lambda: halt(brokers.ports(), FIRST))
+        own, judged = brokers.ports(), Head("r1", 1, (), 5)
+        stopped("EOS_LEDGER_NO_QUERY", lambda: dropping.halt(own, FIRST, judged))
         assert not list(brokers.ports().coordinator.known())
 
     on_brokers(steps)
@@ -153,10 +201,9 @@ def test_a_version_that_knows_only_replays_finishes_it():
         commit(brokers.ports(), brokers.prepared(brokers.open("r1"), 0))
         brokers.prepared(brokers.open("r2", 1), 1)
         own = brokers.ports()
-        halt(own, SECOND)
-        head = own.ledger.read()
+        head = halt(own, SECOND)
         assert decode(encode(head)) == head
-        assert begin(own, SECOND, {}).decision.batch == 0
+        assert begin(own, SECOND, {}, head).decision.batch == 0
         commit(own, brokers.prepared(brokers.open("r3", 1), 1))
 
     on_brokers(steps)

@@ -13,6 +13,8 @@ from spark_eos.protocol.names import (
     SLOTS,
     TaskId,
     ledger_name,
+    names_of,
+    owner_in,
     parse_task_name,
     query_in,
     task_name,
@@ -91,6 +93,25 @@ def test_the_query_in_a_transactional_id(task: TaskId):
     query = "0b9d2c46-6f0e-4b0e-9a0b-0f8f4a3d2c11"
     assert query_in(task_name("eos-of-ours", query, task)) == query
     assert query_in(task_name("eos", "q", task)) is None
+
+
+@given(prefixes, queries, tasks)
+def test_the_owner_of_a_transactional_id(prefix, query, task):
+    """Whatever the prefix is, one that ends like another query's id among them; and brokers find it by a pattern."""
+    for start in (prefix, f"{prefix}-{QUERY}", f"{prefix}-{QUERY}-1-0-0"):
+        for name in (task_name(start, query, task), ledger_name(start, query)):
+            assert owner_in(name) == (start, query)
+            for pattern in (names_of(), names_of([query]), names_of([QUERY, query])):
+                assert re.fullmatch(pattern, name)
+    assert not re.fullmatch(names_of([QUERY]), ledger_name("p", str(uuid.uuid5(uuid.UUID(QUERY), query))))
+
+
+@pytest.mark.parametrize(
+    "name", ["", "p", f"p-{QUERY}", f"p-{QUERY}-x", f"p-{QUERY}-01-0-0", f"{QUERY}-ledger", f"p-{QUERY.upper()}-ledger"]
+)
+def test_an_id_that_is_nobodys(name):
+    """Whoever uses such ids is another program."""
+    assert owner_in(name) is None
 
 
 @given(task=tasks, since=st.integers(0, 2_000))

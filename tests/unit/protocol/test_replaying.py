@@ -10,8 +10,10 @@ import pytest
 from spark_eos.errors import EosError, LedgerError, ReplayError, Superseded
 from spark_eos.protocol.adopting import adopt
 from spark_eos.protocol.batch import commit
+from spark_eos.protocol.closing import known_head
 from spark_eos.protocol.head import DEFAULT_PARTITIONER, NOBODY, Decision, Head, Pair, Probe, Verdict, Written
 from spark_eos.protocol.head_json import decode, encode
+from spark_eos.protocol.held import overtaken
 from spark_eos.protocol.marks import WHOLE, EachSink, Marks, Successor, Unfinished
 from spark_eos.protocol.ports import Ports, State
 from spark_eos.protocol.replaying import begin, check_not_halted, go_back, intend, retire, rows_lost
@@ -40,6 +42,11 @@ def decided_and_dead(brokers: Brokers) -> Pair:
     with pytest.raises(Killed):
         commit(brokers.ports("commit.decided", kill), batch)
     return next(iter(batch.pairs))
+
+
+def back(own: Ports, unfinished: Unfinished) -> Head:
+    """By a command that has judged the head that is there now."""
+    return go_back(own, QUERY, unfinished, known_head(own.ledger.read(), QUERY))
 
 
 def state(own: Ports, pair: Pair) -> State:
@@ -123,7 +130,7 @@ def test_killed_when_it_was_published():
         assert retire(own, QUERY, HEIR) == head
         assert state(own, next(iter(batch.pairs))) is State.COMPLETE_ABORT
         stopped("EOS_REPLAY_OF_RETIRED", lambda: retire(own, QUERY, Successor("a third", "/third")))
-        stopped("EOS_REPLAY_OF_RETIRED", lambda: go_back(own, QUERY, IN_PLACE))
+        stopped("EOS_REPLAY_OF_RETIRED", lambda: back(own, IN_PLACE))
 
     on_brokers(steps)
 
@@ -176,12 +183,14 @@ def test_a_new_query_begins_where_the_replay_says():
         own = brokers.ports()
         head = intend(own, UNFINISHED, old)
         assert (head.prefix, head.partitioner, head.decision) == (PREFIX, "fnv1a", None)
-        assert intend(own, UNFINISHED, old) == head
+        again = intend(own, UNFINISHED, old)
+        assert again == head.succeeded_by(NOBODY, head.endtxn_version)
         for batch in (0, 1):
             error = stopped("EOS_REPLAY_UNFINISHED", lambda batch=batch: brokers.open("r1", batch))
             assert "spark-eos replay /old --new /new --finish --yes" in error.hint
-        begun = begin(own, UNFINISHED, OFFSETS)
-        assert begin(own, UNFINISHED, OFFSETS) == begun
+        stopped("EOS_COMMAND_OVERTAKEN", lambda: begin(own, UNFINISHED, OFFSETS, head))
+        begun = begin(own, UNFINISHED, OFFSETS, again)
+        stopped("EOS_COMMAND_OVERTAKEN", lambda: begin(own, UNFINISHED, OFFSETS, again))
         assert (begun.decision.batch, begun.decision.offsets, begun.decision.written) == (0, OFFSETS, ())
         first = brokers.open("r1", 1)
         assert (first.run, first.partitioner) == ("r1", "fnv1a")
@@ -196,8 +205,8 @@ def test_a_start_at_micro_batch_0_after_that():
 
     def steps(brokers: Brokers) -> None:
         own = brokers.ports()
-        intend(own, UNFINISHED, Head("r", 3, (), 5, prefix=PREFIX))
-        begin(own, UNFINISHED, OFFSETS)
+        head = intend(own, UNFINISHED, Head("r", 3, (), 5, prefix=PREFIX))
+        begin(own, UNFINISHED, OFFSETS, head)
         stopped("EOS_REPLAY_DIVERGED", lambda: commit(own, brokers.prepared(brokers.open("r1", 0))))
 
     on_brokers(steps)
@@ -212,7 +221,6 @@ def test_two_replays_to_one_place():
         other = replace(UNFINISHED, lines=("other",))
         error = stopped("EOS_REPLAY_NOT_FINISHED", lambda: intend(own, other, old))
         assert finishing(UNFINISHED) in error.hint
-        stopped("EOS_REPLAY_NOT_FINISHED", lambda: begin(own, other, OFFSETS))
 
     on_brokers(steps)
 
@@ -222,8 +230,8 @@ def test_the_one_topic_of_a_replay():
 
     def steps(brokers: Brokers) -> None:
         own, mark = brokers.ports(), replace(UNFINISHED, topic="copies")
-        intend(own, mark, Head("r", 3, (), 5, prefix=PREFIX))
-        assert begin(own, mark, OFFSETS).marks.topic == "copies"
+        head = intend(own, mark, Head("r", 3, (), 5, prefix=PREFIX))
+        assert begin(own, mark, OFFSETS, head).marks.topic == "copies"
 
         def opened(run: str, topic: str | None) -> Head:
             return open_run(own, run, 1, endtxn_version=5, prefix=PREFIX, topic=topic)
@@ -241,8 +249,8 @@ def test_writes_within_foreach_batch_begin_anywhere():
 
     def steps(brokers: Brokers) -> None:
         own, sink = brokers.ports(), EachSink("new", "gold")
-        intend(own, UNFINISHED, Head("r", 3, (), 5, prefix=PREFIX), sink)
-        begun = begin(own, UNFINISHED, OFFSETS)
+        intended = intend(own, UNFINISHED, Head("r", 3, (), 5, prefix=PREFIX), sink)
+        begun = begin(own, UNFINISHED, OFFSETS, intended)
         assert (begun.decision, begun.marks.each) == (None, sink)
         head = open_run(own, "r1", 7, endtxn_version=5, prefix=PREFIX, one_of_several=True, each=sink)
         assert head.marks == Marks(each=sink)
@@ -260,11 +268,12 @@ def test_a_query_goes_back_in_place():
         for n, run in enumerate(("r1", "r2")):
             commit(brokers.ports(), brokers.prepared(brokers.open(run, n), n))
         own = brokers.ports()
-        assert go_back(own, QUERY, IN_PLACE).decision.batch == 1
+        halted = back(own, IN_PLACE)
+        assert halted.decision.batch == 1
         for batch in (0, 1, 2):
             error = stopped("EOS_REPLAY_UNFINISHED", lambda batch=batch: brokers.open("r3", batch))
             assert "--in-place" in error.hint
-        begun = begin(own, IN_PLACE, OFFSETS)
+        begun = begin(own, IN_PLACE, OFFSETS, halted)
         assert (begun.decision.batch, begun.marks) == (0, Marks())
         commit(own, brokers.prepared(brokers.open("r4", 1), 1))
         assert own.ledger.read().decision.batch == 1
@@ -277,9 +286,9 @@ def test_a_run_that_is_alive_finds_that_its_query_goes_back():
 
     def steps(brokers: Brokers) -> None:
         batch = brokers.prepared(brokers.open("r1"))
-        go_back(brokers.ports(), QUERY, IN_PLACE)
+        halted = back(brokers.ports(), IN_PLACE)
         stopped("EOS_REPLAY_UNFINISHED", lambda: commit(brokers.ports(), batch))
-        begin(brokers.ports(), IN_PLACE, OFFSETS)
+        begin(brokers.ports(), IN_PLACE, OFFSETS, halted)
         stopped("EOS_CLOSED_BY_OPERATOR", lambda: commit(brokers.ports(), batch))
 
     on_brokers(steps)
@@ -299,6 +308,32 @@ def test_the_first_head_of_a_checkpoint_of_another_sink():
         stopped("EOS_CHECKPOINT_BEHIND", lambda: brokers.open("r0", 6))
         commit(own, brokers.prepared(brokers.open("r1", 8), 8))
         stopped("EOS_LEDGER_BEGUN", lambda: adopt(own, 7, OFFSETS, PREFIX, None))
+
+    on_brokers(steps)
+
+
+def test_a_checkpoint_that_was_taken_over_by_a_command_without_the_prefix():
+    """The first run brings it; from then on, the query keeps that."""
+
+    def steps(brokers: Brokers) -> None:
+        own = brokers.ports()
+        adopt(own, 7, OFFSETS, "not it", None)
+        assert brokers.open("r1", 8).prefix == PREFIX
+        with pytest.raises(LedgerError, match=f"EOS_LEDGER_PREFIX_CHANGED.*'{PREFIX}'"):
+            open_run(own, "r2", 8, endtxn_version=5, prefix="not it")
+
+    on_brokers(steps)
+
+
+def test_a_checkpoint_that_goes_on_while_it_is_taken_over():
+    """What was judged is looked at again when the ledger is taken; nothing is published."""
+
+    def steps(brokers: Brokers) -> None:
+        def gone_on() -> None:
+            raise overtaken("it has gone on")
+
+        stopped("EOS_COMMAND_OVERTAKEN", lambda: adopt(brokers.ports(), 7, OFFSETS, PREFIX, None, gone_on))
+        assert brokers.heads == []
 
     on_brokers(steps)
 

@@ -31,7 +31,12 @@ def test_the_first_micro_batch_dropped_by_a_command_that_was_killed(tmp_path: Pa
 
     def steps(brokers: Brokers) -> None:
         heads = SimpleNamespace(newest_of_all=dict)
-        cluster: Any = SimpleNamespace(ports=lambda _: brokers.ports(), prefix=PREFIX, heads=heads)
+        cluster: Any = SimpleNamespace(
+            ports=lambda _: brokers.ports(),
+            head=lambda _: brokers.ports().ledger.read(),
+            prefix_of=lambda _: PREFIX,
+            heads=heads,
+        )
 
         def drop() -> None:
             dropping.drop(dropping.plan(Checkpoint(where), cluster, where), cluster, HadoopSettings())

@@ -1,0 +1,100 @@
+"""Which prefix the transactional ids of a query have: by its head, by the ids that there are, or as it was named."""
+
+from __future__ import annotations
+
+import uuid
+
+import pytest
+
+from spark_eos.errors import EosError, KafkaError
+from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.kafka.ports import owners
+from spark_eos.kafka.ports.owners import DEFAULT_PREFIX, Cluster, find
+from spark_eos.options import table
+from spark_eos.protocol.head import Head, Pair
+from spark_eos.protocol.names import TaskId, ledger_name, task_name
+from spark_eos.protocol.ports import Description, State
+
+KAFKA, QUERY, OTHER = KafkaProperties({"bootstrap.servers": "h:1"}), str(uuid.uuid4()), str(uuid.uuid4())
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:
+    """What the cluster has: ``head`` is the query's, or why it cannot be read; ``ids`` are open."""
+    there: dict[str, object] = {"head": None, "ids": []}
+
+    def head(self: Cluster, query: str) -> Head | None:
+        found = there["head"] if query == QUERY else None
+        if isinstance(found, EosError):
+            raise found
+        if found is not None:
+            self._prefixes[query] = found.prefix
+        return found
+
+    def described(self: object, names: list[str]) -> dict[str, Description]:
+        return {name: Description(Pair(name, 1, 0), State.ONGOING, 0, 1) for name in names}
+
+    monkeypatch.setattr(Cluster, "head", head)
+    monkeypatch.setattr(owners, "broker_client", lambda kafka: None)
+    monkeypatch.setattr(owners, "open_transactional_ids", lambda client, pattern, states: there["ids"])
+    monkeypatch.setattr(owners.TransactionCoordinator, "describe", described)
+    return there
+
+
+def head_of(prefix: str) -> Head:
+    return Head("r", 1, (), 5, prefix=prefix)
+
+
+HELD = KafkaError("EOS_LEDGER_HELD", "It is held.", hint="Wait.")
+
+
+def test_the_default_is_that_of_the_option():
+    """What speaks to Kafka does not know of options."""
+    assert DEFAULT_PREFIX == table.DEFAULT_PREFIX
+
+
+@pytest.mark.parametrize("prefix", ["team-a", "team", "spark-eos", "spark-eos-2", ""])
+def test_the_head_says_it(asked, prefix):
+    """Nobody has to name it; whoever names another one is refused, one that is the beginning of it among them."""
+    asked["head"] = head_of(prefix)
+    assert Cluster(KAFKA, "ledger").prefix_of(QUERY) == prefix
+    assert Cluster(KAFKA, "ledger", prefix).prefix_of(QUERY) == prefix
+    for wrong in ("team-", f"{prefix}-", f"x{prefix}", "other"):
+        with pytest.raises(EosError, match=f"EOS_PREFIX_MISMATCH.*'{prefix}'.*'{wrong}'"):
+            Cluster(KAFKA, "ledger", wrong).prefix_of(QUERY)
+
+
+@pytest.mark.parametrize("why", [None, HELD])
+def test_ids_say_it_where_there_is_no_head(asked, why):
+    """Of a query that was killed before its first one, and where an open transaction hides it."""
+    asked["head"] = why
+    asked["ids"] = [ledger_name("team-a", QUERY), f"x-{QUERY}", "another-program-1"]
+    assert Cluster(KAFKA, "ledger").prefix_of(QUERY) == "team-a"
+    with pytest.raises(EosError, match="EOS_PREFIX_MISMATCH"):
+        Cluster(KAFKA, "ledger", "spark-eos").prefix_of(QUERY)
+    asked["ids"] = []
+    assert Cluster(KAFKA, "ledger", "team-a").prefix_of(QUERY) == "team-a"
+
+
+def test_nobody_says_it(asked):
+    """A query that has never begun has the default one, but one that is hidden may have any."""
+    assert Cluster(KAFKA, "ledger").prefix_of(QUERY) == DEFAULT_PREFIX
+    asked["head"] = HELD
+    with pytest.raises(EosError, match="EOS_LEDGER_HELD"):
+        Cluster(KAFKA, "ledger").prefix_of(QUERY)
+
+
+def test_transactions_of_all_prefixes(asked):
+    """A list of all has all; of a query, what is under its own prefix; and of a prefix, what is under that."""
+    own, stray = (task_name(prefix, QUERY, TaskId(1, 0, 0)) for prefix in ("team-a", "team"))
+    other = task_name("team", OTHER, TaskId(1, 0, 0))
+    asked |= {"head": head_of("team-a"), "ids": [own, stray, other, "another-program-1"]}
+
+    def found(prefix: str | None, *queries: str) -> dict[str, bool | None]:
+        return {t.id: t.decided for t in find(Cluster(KAFKA, "ledger", prefix), queries)}
+
+    assert found(None) == {own: False, stray: None, other: None}
+    assert found(None, QUERY) == found("team-a", QUERY) == found("team-a") == {own: False}
+    assert found("team") == {stray: None, other: None}
+    with pytest.raises(EosError, match="EOS_PREFIX_MISMATCH"):
+        found("team", QUERY)

@@ -1,0 +1,125 @@
+"""What the ledger says of a replay, or a drop, that has begun: it must not choose what a command changes."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from spark_eos.checkpoint import Checkpoint
+from spark_eos.errors import EosError
+from spark_eos.ops.checkpoint import dropping
+from spark_eos.ops.replay import planning
+from spark_eos.protocol.head import NOBODY, Decision, Head
+from spark_eos.protocol.marks import Marks, Unfinished
+from spark_eos.protocol.names import query_of_replay
+from spark_eos.protocol.stops import finishing
+
+QUERY, NEW = "q", "/somewhere/new"
+LINES = ('{"in":{"0":4}}', '{"#ids":{"u":"x"},"u":{"0":7}}')
+METADATA, DONE = ("v1", '{"batchTimestampMs":1}'), ("v1", "{}")
+
+
+@pytest.fixture
+def where(tmp_path: Path) -> str:
+    """A checkpoint that has done micro-batches 0 to 2, each further than the one before."""
+    for log in ("offsets", "commits"):
+        (tmp_path / log).mkdir()
+    (tmp_path / "metadata").write_text(json.dumps({"id": QUERY}))
+    for n in range(3):
+        lines = [line.replace(":4}", f":{4 + n}}}").replace(":7}", f":{7 + n}}}") for line in LINES]
+        (tmp_path / "offsets" / str(n)).write_text("\n".join([*METADATA, *lines]))
+        (tmp_path / "commits" / str(n)).write_text("\n".join(DONE))
+    return str(tmp_path)
+
+
+def cluster(heads: dict[str, Head]) -> Any:
+    """Of an operator; the heads that are in the ledger, by their keys."""
+    return SimpleNamespace(
+        head=heads.get, prefix_of=lambda query: "p", heads=SimpleNamespace(newest_of_all=dict), prefix=None
+    )
+
+
+def finished(where: str, mark: Unfinished, to: str | None) -> planning.ReplayPlan:
+    """What a command with --finish makes of the mark."""
+    done = Decision(2, 0, 1, 1, 1, None, (), group="g")
+    head = Head(NOBODY, 3, (), 5, done, prefix="p")
+    key = QUERY if to is None else query_of_replay(QUERY, to)
+    marked = replace(head if to is None else Head(NOBODY, 1, (), 5, prefix="p"), marks=Marks(unfinished=mark))
+    return planning.begun(Checkpoint(where), cluster({QUERY: head} | {key: marked}), to)
+
+
+def to_new(where: str) -> Unfinished:
+    return Unfinished(QUERY, where, NEW, 0, LINES, METADATA, DONE, None, "g")
+
+
+def in_place(where: str) -> Unfinished:
+    return Unfinished(QUERY, where, where, 0, LINES, group="g")
+
+
+def test_a_replay_that_has_begun_is_finished(where):
+    """As it was begun, with a group and without one."""
+    for mark in (to_new(where), replace(to_new(where), group=None, topic="t")):
+        assert finished(where, mark, NEW).unfinished == mark
+    assert finished(where, in_place(where), None).unfinished == in_place(where)
+
+
+FORGED: dict[str, object] = {
+    "of": "another",
+    "checkpoint": "/etc",
+    "to": "/etc",
+    "batch": -1,
+    "lines": ('{"in":{"0":99}}', LINES[1]),
+    "group": "somebody else's",
+}
+FORGED_FILES: dict[str, object] = {
+    "lines": ("not", "theirs"),
+    "metadata": ("v9", "{}"),
+    "done": ("v9", "{}"),
+}
+
+
+@pytest.mark.parametrize("field", FORGED)
+@pytest.mark.parametrize("to", [NEW, None], ids=["to a new one", "in place"])
+def test_a_forged_mark_is_refused(where, field, to):
+    """Whatever of it names another query, another place, other offsets or another group."""
+    mark = to_new(where) if to else in_place(where)
+    with pytest.raises(EosError, match=r"EOS_LEDGER_MARK_DIFFERS.*Nothing was changed"):
+        finished(where, replace(mark, **{field: FORGED[field]}), to)
+
+
+@pytest.mark.parametrize("field", FORGED_FILES)
+def test_forged_files_of_a_new_checkpoint_are_refused(where, field):
+    """They are what Spark, as it is, reads; also with lines too many or too few."""
+    for value in (FORGED_FILES[field], ("v1",), ()):
+        with pytest.raises(EosError, match="EOS_LEDGER_MARK_DIFFERS"):
+            finished(where, replace(to_new(where), **{field: value}), NEW)
+
+
+@pytest.mark.parametrize("batch", [-5, 0, 1])
+def test_a_forged_drop_takes_nothing_that_is_committed(where, batch):
+    """By the ledger, it has begun; by the checkpoint, that micro-batch is done."""
+    mark = Unfinished(QUERY, where, where, batch - 1, ())
+    head = Head(NOBODY, 3, (), 5, prefix="p", marks=Marks(unfinished=mark))
+    before = {path: path.read_text() for path in Path(where).rglob("*") if path.is_file()}
+    with pytest.raises(EosError, match="EOS_COMMAND_OVERTAKEN"):
+        dropping.plan(Checkpoint(where), cluster({QUERY: head}), where)
+    other = replace(head, marks=Marks(unfinished=replace(mark, of="another", batch=2)))
+    with pytest.raises(EosError, match="EOS_LEDGER_MARK_DIFFERS"):
+        dropping.plan(Checkpoint(where), cluster({QUERY: other}), where)
+    assert {path: path.read_text() for path in Path(where).rglob("*") if path.is_file()} == before
+
+
+@pytest.mark.parametrize("mark", [to_new("/c"), in_place("/c"), Unfinished(QUERY, "/c", "/c", 1, ())])
+def test_a_command_that_is_copied_from_an_error_is_one_command(mark):
+    """Whoever may write to the ledger does not get a word into somebody's shell."""
+    evil = "/c; rm -rf ~ $(id) `id` 'x"
+    to = evil if mark.in_place else "$(id)"
+    words = shlex.split(finishing(replace(mark, checkpoint=evil, to=to)))
+    assert evil in words
+    assert mark.drops or mark.in_place or "$(id)" in words
