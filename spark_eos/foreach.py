@@ -6,7 +6,8 @@ import uuid
 from functools import cache
 from typing import TYPE_CHECKING
 
-from spark_eos.errors import UnsupportedError
+from spark_eos.errors import OptionError, UnsupportedError
+from spark_eos.protocol.names import INGESTS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameWriter
@@ -23,7 +24,7 @@ def batch_writer(df: DataFrame, batch_id: int, *, sink: str | None = None, query
     ``query`` names the query where Spark does not tell, as in Spark Connect: the same text for as long as the
     checkpoint is the same, and another one with a new checkpoint.
 
-    Raises UnsupportedError where nobody says which query this is.
+    Raises UnsupportedError where nobody says which query this is, and OptionError for a name that an ingest has.
     """
     options = {"foreachBatch.batch": str(batch_id)}
     known, run, batch = _here(df)
@@ -40,6 +41,13 @@ def batch_writer(df: DataFrame, batch_id: int, *, sink: str | None = None, query
             "EOS_WRITE_OTHER_BATCH",
             f"spark_eos.batch_writer was given micro-batch {batch_id}, but Spark is at {batch}.",
             hint="Pass on the batch_id that the function of foreachBatch was given.",
+        )
+    if query is not None and query.startswith(INGESTS):
+        raise OptionError(
+            "EOS_OPTION_RESERVED",
+            f"The name '{query}' is reserved: names that begin with '{INGESTS}' are those of ingests of files.",
+            hint="Name the query otherwise.",
+            option="query",
         )
     options |= {"foreachBatch.query": query or str(known), "foreachBatch.run": run or _own_run()}
     if sink is not None:

@@ -16,7 +16,7 @@ from spark_eos.options.parse import SinkOptions
 from spark_eos.options.writes import write_options
 from spark_eos.protocol.head import DEFAULT_PARTITIONER, Head
 from spark_eos.protocol.marks import EachSink
-from spark_eos.protocol.names import query_of_sink
+from spark_eos.protocol.names import INGESTS, query_of_sink
 from spark_eos.protocol.notes import Note, Noted, Notes
 from spark_eos.protocol.run import open_run
 from spark_eos.protocol.stops import ledger_busy
@@ -46,7 +46,7 @@ class Ingest:
     @property
     def each(self) -> EachSink:
         """The query and the sink within foreachBatch that the ingest stands for."""
-        return EachSink(f"ingest {self.name}", self.topic)
+        return EachSink(INGESTS + self.name, self.topic)
 
     def write_options(self, run: str, batch: int, notes: Notes | None) -> dict[str, str]:
         """Options of the write of a micro-batch."""
