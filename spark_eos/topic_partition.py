@@ -9,6 +9,9 @@ TopicPartition = tuple[str, int]
 #: Topic → partition → offset.
 PartitionOffsets = dict[str, dict[int, int]]
 
+#: How the names of the topics begin that spark-eos keeps for itself, unless users choose other ones.
+OWN_NAMES = "__spark_eos_"
+
 
 def by_topic(places: Iterable[TopicPartition]) -> dict[str, list[int]]:
     """The numbers of the partitions, by topic, in their order."""

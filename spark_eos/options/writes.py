@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from spark_eos.errors import OptionError
-from spark_eos.options.parse import SinkOptions, parse_table, refuse_path
+from spark_eos.options.parse import SinkOptions, check_ledger_is_apart, parse_table, refuse_path
 from spark_eos.options.table import SINK, SINK_OWNED, Option
 from spark_eos.options.values import parse_batch, parse_exact, parse_text
 
@@ -74,6 +74,7 @@ def write_options(raw: Mapping[str, str]) -> WriteOptions:
     job_id = values.pop("job_id", None)
     each = {option.attribute: values.pop(option.attribute) for option in EACH if option.attribute in values}
     options = SinkOptions(kafka=kafka, **values)
+    check_ledger_is_apart(options)
     if each and job_id is not None:
         raise OptionError(
             "EOS_OPTION_CONFLICT",

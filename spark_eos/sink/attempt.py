@@ -27,6 +27,7 @@ from spark_eos.protocol.whole import FRESH_MS
 from spark_eos.retry import retrying
 from spark_eos.sink.dead_letters import limits
 from spark_eos.sink.job import Identity, SinkJob
+from spark_eos.sink.outputs import output_partitions
 from spark_eos.sink.producers import TaskProducer
 from spark_eos.sink.rows import RowBatch, check_partitions, check_topic_names
 from spark_eos.sink.session import Session
@@ -86,9 +87,15 @@ class RowWriter:
             self._learn(names)
 
     def _learn(self, topics: list[str]) -> None:
-        self._counts |= topic_partitions(self._job.options.kafka, topics)
+        self._counts |= self._partitions(topics)
         for topic, max_bytes in limits(self._job.options, topics).items():
             self._producer.limit(topic, max_bytes)
+
+    def _partitions(self, topics: list[str]) -> dict[str, int]:
+        """The driver has looked at the option's topic; at those of the column, only a task can."""
+        if self._job.options.topic is not None:
+            return topic_partitions(self._job.options.kafka, topics)
+        return output_partitions(self._job.options, topics)
 
 
 class Attempt:
