@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Mapping
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -52,7 +53,51 @@ def batch_writer(df: DataFrame, batch_id: int, *, sink: str | None = None, query
     options |= {"foreachBatch.query": query or str(known), "foreachBatch.run": run or _own_run()}
     if sink is not None:
         options["foreachBatch.sink"] = sink
-    return df.write.format("eos-kafka").mode("append").options(**options)
+    return _noting(df.write).format("eos-kafka").mode("append").options(**options)
+
+
+def _noting(writer: DataFrameWriter) -> DataFrameWriter:
+    """The same writer, whose ``save()`` notes in the ledger that it has failed.
+
+    Sessions of Spark Connect have another class of writers, so that the writer's own is extended, whichever it is.
+    """
+    given: dict[str, str] = {}  # by names in lower case; Spark keeps the options for itself
+
+    class NotingWriter(type(writer)):  # type: ignore[misc]  # a class that is only known now
+        def option(self, key: str, value: object) -> DataFrameWriter:
+            given.update(_texts({key: value}))
+            super().option(key, value)
+            return self
+
+        def options(self, **options: object) -> DataFrameWriter:
+            given.update(_texts(options))
+            super().options(**options)
+            return self
+
+        def save(self, path: str | None = None, *arguments: object, **options: object) -> None:
+            """See DataFrameWriter. Whatever fails is noted before it is raised."""
+            from spark_eos.sink import unwritten
+
+            given.update(_texts(options))
+            unwritten.check_earlier(given)
+            try:
+                super().save(path, *arguments, **options)
+            except BaseException:
+                unwritten.note(given)
+                raise
+            unwritten.forget(given)
+
+    writer.__class__ = NotingWriter
+    return writer
+
+
+def _texts(options: Mapping[str, object]) -> dict[str, str]:
+    """As Spark takes values of options; those of None are left out."""
+    return {
+        name.lower(): str(value).lower() if isinstance(value, bool) else str(value)
+        for name, value in options.items()
+        if value is not None
+    }
 
 
 def _here(df: DataFrame) -> tuple[str | None, str | None, str | None]:

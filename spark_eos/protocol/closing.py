@@ -33,7 +33,7 @@ def close(ports: Ports, run: str | None = None, given_up: int | None = None) -> 
     if head is None or (run is not None and head.run != run):
         return None
     closed = head.succeeded_by(NOBODY, head.endtxn_version)
-    if given_up is not None:
+    if given_up is not None and head.unwritten is None:  # an earlier one is still missing
         closed = replace(closed, given_up=given_up)
     try:
         term.publish(closed)

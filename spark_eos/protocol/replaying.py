@@ -106,7 +106,7 @@ def begin(ports: Ports, unfinished: Unfinished, offsets: Offsets | None) -> Head
         begun = replace(
             head.succeeded_by(NOBODY, head.endtxn_version),
             decision=done,
-            given_up=None,
+            given_up=None if unfinished.in_place else head.given_up,
             marks=replace(head.marks, unfinished=None, topic=unfinished.topic or head.marks.topic),
         )
         try:

@@ -49,6 +49,12 @@ def never_written(batch: int, unwritten: int) -> ProtocolStop:
     )
 
 
+def check_written(head: Head, batch: int) -> None:
+    """Raise ProtocolStop where a write of an earlier micro-batch failed, and Spark went on all the same."""
+    if head.unwritten is not None and head.unwritten < batch:
+        raise never_written(batch, head.unwritten)
+
+
 def lost_head() -> LedgerError:
     """The error where the brokers know of a write that the ledger does not know."""
     return LedgerError(

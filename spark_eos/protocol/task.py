@@ -11,7 +11,7 @@ from spark_eos.protocol.head import CONSISTENT_RANDOM, NEWEST_DIGEST, Decision, 
 from spark_eos.protocol.names import SLOTS, TaskId, task_name
 from spark_eos.protocol.ports import Coordinator, Description, State
 from spark_eos.protocol.ranges import Direct
-from spark_eos.protocol.stops import checkpoint_behind, expires, missing_head, superseded
+from spark_eos.protocol.stops import check_written, checkpoint_behind, expires, missing_head, superseded
 from spark_eos.topic_partition import TopicPartition
 
 
@@ -71,6 +71,7 @@ def assign(
 
     ``digest_by`` and ``partitioner`` are for new micro-batches; the partitioner is the user's choice, if there is one.
     """
+    check_written(head, batch)
     decision = head.decision
     slot = batch % SLOTS
     if decision is None or decision.batch < batch:
