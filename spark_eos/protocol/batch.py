@@ -101,7 +101,7 @@ def commit(ports: Ports, batch: MicroBatch, ahead: Term | None = None) -> Commit
             verify_ms = clock.lap()
             try:
                 offsets, notes = _offsets_to_give(batch, head.decision), _notes_to_write(batch, head.decision)
-                term.publish(replace(head, decision=mine), offsets, notes)
+                term.publish(replace(head.with_topics(batch.topics), decision=mine), offsets, notes)
             except NotPublished:
                 continue
         decide_ms = clock.lap()

@@ -75,6 +75,8 @@ def encode(head: Head) -> bytes:
             **({} if decision is None else _if_any("dead_letters", [w.dead_letters for w in decision.written])),
             **({} if decision is None else _if_any("begins", _begins_to_json(decision))),
             **({} if decision is None else _if_any("lasts", _lasts_to_json(decision))),
+            **({"topics": head.topics} if head.topics else {}),
+            **_if_true("more_topics", head.more_topics),
             **head.marks.as_json(),
         },
         separators=(",", ":"),
@@ -104,6 +106,8 @@ def decode(data: bytes) -> Head:
             given_up=raw.get("given_up"),
             marks=marks_of(raw),
             committed_as=tuple(raw["committed_as"]) if "committed_as" in raw else None,
+            topics=tuple(raw.get("topics", ())),
+            more_topics=raw.get("more_topics", False),
         )
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise LedgerError(

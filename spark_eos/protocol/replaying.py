@@ -40,6 +40,8 @@ def intend(ports: Ports, unfinished: Unfinished, old: Head, each: EachSink | Non
             prefix=old.prefix,
             partitioner=old.partitioner,
             marks=Marks(each=each, unfinished=unfinished),
+            topics=old.topics if unfinished.topic is None else (unfinished.topic,),
+            more_topics=old.more_topics and unfinished.topic is None,
         )
         try:
             term.publish(new)

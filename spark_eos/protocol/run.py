@@ -218,6 +218,7 @@ def _successor(ports: Ports, head: Head | None, start: _Start) -> Head:
         new = head.succeeded_by(start.run, start.endtxn_version, start.driver)
     new = replace(new, job=_of_job(start.job, new), prefix=start.prefix, two_phase=start.two_phase or new.two_phase)
     new = replace(new, marks=replace(new.marks, each=start.each or new.marks.each))
+    new = new if start.topic is None else new.with_topics([start.topic])
     last = new.decision
     if last is None:
         return new

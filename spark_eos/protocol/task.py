@@ -42,7 +42,7 @@ class TaskReport:
     began; ``timeout_ms`` how long that transaction may live. ``digest_by`` is how ``digest`` was made.
     ``oldest_ms`` is the earliest timestamp that a row was given, if any. ``direct``: of the direct way, what Spark gave
     to the task; there, ``rows`` are those that it wrote, and ``bytes`` their size: of copies, that of the record
-    batches as they were written, and otherwise that of keys and values.
+    batches as they were written, and otherwise that of keys and values. ``topics``: those of its transaction.
     """
 
     work: Work
@@ -56,6 +56,7 @@ class TaskReport:
     oldest_ms: int | None = None
     direct: Direct | None = None
     bytes: int = 0
+    topics: tuple[str, ...] = ()
 
 
 def assign(

@@ -115,6 +115,7 @@ class Attempt:
         self._job, self._session, self._me = job, session, me
         self._assignment, self._producer = assignment, producer
         self._ranges, self._aside = ranges, aside
+        self._topics: tuple[str, ...] = ()
 
     def write(self, parts: Iterator[Part]) -> TaskReport:
         """Let the rows into the transaction, and report on it. Whether there is one is decided by the records that were
@@ -140,7 +141,17 @@ class Attempt:
         failpoints.reach("prepare.prepared")
         timeout_ms = self._job.facts.transaction_timeout_ms
         return TaskReport(
-            self._assignment.work, partition, rows, digest, written, began_ms, timeout_ms, by, oldest_ms, bytes=size
+            self._assignment.work,
+            partition,
+            rows,
+            digest,
+            written,
+            began_ms,
+            timeout_ms,
+            by,
+            oldest_ms,
+            bytes=size,
+            topics=self._topics,
         )
 
     def _check_owner(self) -> None:
@@ -158,6 +169,7 @@ class Attempt:
         check_held(pair, described, two_phase=self._job.options.two_phase)
         assert described is not None
         fresh = int(time.time() * 1000) - began_ms < FRESH_MS
+        self._topics = tuple(sorted({topic for topic, _ in described.places}))
         empty = tuple(sorted(set(described.places) & set(self._producer.empty())))
         places = [place for place in described.places if place not in empty]
         if version >= FENCING_END and fresh:
