@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 from spark_eos.errors import OptionError, UnsupportedError
 from spark_eos.protocol.names import INGESTS
+from spark_eos.reasons import as_error
+from spark_eos.tracebacks import quiet_callbacks
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameWriter
@@ -27,6 +29,7 @@ def batch_writer(df: DataFrame, batch_id: int, *, sink: str | None = None, query
 
     Raises UnsupportedError where nobody says which query this is, and OptionError for a name that an ingest has.
     """
+    quiet_callbacks()
     options = {"foreachBatch.batch": str(batch_id)}
     known, run, batch = _here(df)
     if query is None and known is None:
@@ -75,16 +78,19 @@ def _noting(writer: DataFrameWriter) -> DataFrameWriter:
             return self
 
         def save(self, path: str | None = None, *arguments: object, **options: object) -> None:
-            """See DataFrameWriter. Whatever fails is noted before it is raised."""
+            """See DataFrameWriter. Whatever fails is noted before it is raised; an EosError without Spark's stacks."""
             from spark_eos.sink import unwritten
 
             given.update(_texts(options))
             unwritten.check_earlier(given)
             try:
                 super().save(path, *arguments, **options)
-            except BaseException:
+            except BaseException as error:
                 unwritten.note(given)
-                raise
+                ours = as_error(error)
+                if ours is None:
+                    raise
+                raise ours from None
             unwritten.forget(given)
 
     writer.__class__ = NotingWriter

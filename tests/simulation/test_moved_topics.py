@@ -40,7 +40,7 @@ MISTAKES = (
         "a head that forgets topics",
         mistakes.topics_of_the_last_micro_batch,
         (invariants.TOPICS_KNOWN,),
-        ((Strike.DRIVER_DIES, SIZES, ("commit log",)),),
+        (((Strike.DRIVER_DIES, SIZES, ("commit log",)),),),
         ALWAYS,
     ),
 )

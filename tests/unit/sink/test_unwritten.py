@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import logging
+import traceback
 import uuid
 
 import pytest
 
-from spark_eos.errors import ConnectionFailed, ProtocolStop
+from spark_eos.errors import ConnectionFailed, EosError, ProtocolStop
 from spark_eos.foreach import batch_writer
 from spark_eos.options.writes import WriteOptions
 from spark_eos.protocol.marks import EachSink
+from spark_eos.reasons import reason
 from spark_eos.sink import unwritten
 
 
 class Writer:
     """As Spark's DataFrameWriter. ``fails``: what its ``save()`` raises."""
 
-    fails: Exception | None = None
+    fails: BaseException | None = None
 
     def format(self, source: str) -> Writer:
         return self
@@ -61,7 +64,7 @@ def query() -> str:
     return f"query {uuid.uuid4()}"
 
 
-def save(query: str, batch: int, fails: Exception | None, sink: str | None = "s", **options: object) -> None:
+def save(query: str, batch: int, fails: BaseException | None, sink: str | None = "s", **options: object) -> None:
     frame = type("DataFrame", (), {"write": Writer(), "sparkSession": object()})()
     frame.write.fails = fails
     writer = batch_writer(frame, batch, query=query, sink=sink).option("kafka.bootstrap.servers", "h:1")
@@ -119,3 +122,31 @@ def test_a_sink_that_nobody_has_named(noted, query):
     with pytest.raises(ProtocolStop, match="EOS_WRITE_LEFT_BEHIND"):
         save(query, 4, None, sink=None)
     assert noted.writes == []
+
+
+def test_an_error_of_spark_eos_comes_without_the_stacks_of_spark(noted, query, caplog):
+    """What the JVM says of it is long; Py4J does not print it once more, and the query ends with its text."""
+    text = (
+        "spark_eos.errors.TopicError: [EOS_TOPIC_MISSING] h:1 has no topic t. Hint: Create it. SQLSTATE: 38000\n"
+        + 500 * "\tat org.apache.spark\n"
+    )
+    with pytest.raises(EosError) as caught:
+        save(query, 3, RuntimeError(text))
+    assert str(caught.value) == "[EOS_TOPIC_MISSING] h:1 has no topic t. Hint: Create it."
+    assert caught.value.__suppress_context__
+    assert len("".join(traceback.format_exception(caught.value)).splitlines()) < 12
+    assert reason(caught.value).condition == "EOS_TOPIC_MISSING"
+    for error, logged in ((caught.value, False), (ZeroDivisionError(), True)):
+        caplog.clear()
+        logging.getLogger("py4j.clientserver").error("in a callback", exc_info=error)
+        assert ("in a callback" in caplog.text) == logged
+
+
+def test_what_stops_a_write_anyway_is_raised_as_it_is(noted, query):
+    """An interrupt, and an error of spark-eos from this process; both are noted."""
+    known = ProtocolStop("EOS_WRITE_LEFT_BEHIND", "Micro-batch 3.", hint="Look.", batch=3)
+    for error in (KeyboardInterrupt(), known):
+        with pytest.raises(type(error)) as caught:
+            save(query, 3, error)
+        assert caught.value is error
+    assert len(noted.writes) == 2
