@@ -12,8 +12,10 @@ from dataclasses import replace
 
 from spark_eos.errors import EosError
 from spark_eos.kafka.admin.configs import broker_config
+from spark_eos.kafka.admin.topics import describe_topics
 from spark_eos.kafka.ports.query import LedgerPlace, query_ports
 from spark_eos.log import logger
+from spark_eos.options.parse import SinkOptions
 from spark_eos.options.writes import WriteOptions, write_options
 from spark_eos.protocol.head import DEFAULT_PARTITIONER, NOBODY, Head
 from spark_eos.protocol.jobs import note_unwritten
@@ -63,8 +65,7 @@ def forget(given: Mapping[str, str]) -> None:
 def _note(options: WriteOptions) -> None:
     each, sink = options.each, options.sink
     assert each is not None
-    partitions = ledger_partitions(sink.kafka, sink.ledger_topic, broker_config(sink.kafka))
-    place, key = LedgerPlace(sink.ledger_topic, partitions, sink.prefix), query_of_sink(each.query, each.sink)
+    place, key = _ledger_of(sink), query_of_sink(each.query, each.sink)
     ports, coordinator = query_ports(sink.kafka, place, key)
     head = ports.ledger.read()
     if head is not None and head.prefix != sink.prefix:  # the write failed because of that
@@ -79,6 +80,15 @@ def _note(options: WriteOptions) -> None:
         marks=Marks(each=EachSink(each.query, each.sink)),
     )
     note_unwritten(ports, each.batch, first)
+
+
+def _ledger_of(sink: SinkOptions) -> LedgerPlace:
+    """It is not checked as before a write, as it may be the ledger's settings that have stopped that."""
+    there = describe_topics(sink.kafka, [sink.ledger_topic], missing_ok=True).get(sink.ledger_topic)
+    if there is not None:
+        return LedgerPlace(sink.ledger_topic, there.partitions, sink.prefix)
+    partitions = ledger_partitions(sink.kafka, sink.ledger_topic, broker_config(sink.kafka))
+    return LedgerPlace(sink.ledger_topic, partitions, sink.prefix)
 
 
 def _options_of(given: Mapping[str, str]) -> WriteOptions:
