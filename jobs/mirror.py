@@ -37,7 +37,7 @@ from spark_eos.mirror.plan import Targets
 from spark_eos.mirror.settings import not_numbers
 from spark_eos.mirror.start import mirror
 from spark_eos.options.parse import sink_options, stream_options
-from spark_eos.options.selection import LEDGERS
+from spark_eos.topic_partition import OWN_NAMES
 
 from .checks import check_master
 from .cluster import JobCluster
@@ -121,7 +121,7 @@ class MirrorTargetConfig:
             raise Rejected("WRONG_VALUE", "makes names that no topic can have.", _NAMES, ["prefix"])
         if not _NAME.fullmatch(self.map):
             raise Rejected("WRONG_VALUE", "is a name that no topic can have.", _NAMES, ["map"])
-        if self.map in self._ledgers() or (self.map.startswith(LEDGERS) and not self.map.startswith(DEFAULT_MAP)):
+        if self.map in self._ledgers() or (self.map.startswith(OWN_NAMES) and not self.map.startswith(DEFAULT_MAP)):
             hint = f"Use another name, such as {DEFAULT_MAP}."
             raise Rejected("WRONG_VALUE", "is the name of a ledger.", hint, ["map"])
 

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Mapping
 from functools import cache
 from typing import TYPE_CHECKING
 
-from spark_eos.errors import UnsupportedError
+from spark_eos.errors import OptionError, UnsupportedError
+from spark_eos.protocol.names import INGESTS
+from spark_eos.reasons import as_error
+from spark_eos.tracebacks import quiet_callbacks
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameWriter
@@ -23,8 +27,9 @@ def batch_writer(df: DataFrame, batch_id: int, *, sink: str | None = None, query
     ``query`` names the query where Spark does not tell, as in Spark Connect: the same text for as long as the
     checkpoint is the same, and another one with a new checkpoint.
 
-    Raises UnsupportedError where nobody says which query this is.
+    Raises UnsupportedError where nobody says which query this is, and OptionError for a name that an ingest has.
     """
+    quiet_callbacks()
     options = {"foreachBatch.batch": str(batch_id)}
     known, run, batch = _here(df)
     if query is None and known is None:
@@ -41,10 +46,64 @@ def batch_writer(df: DataFrame, batch_id: int, *, sink: str | None = None, query
             f"spark_eos.batch_writer was given micro-batch {batch_id}, but Spark is at {batch}.",
             hint="Pass on the batch_id that the function of foreachBatch was given.",
         )
+    if query is not None and query.startswith(INGESTS):
+        raise OptionError(
+            "EOS_OPTION_RESERVED",
+            f"The name '{query}' is reserved: names that begin with '{INGESTS}' are those of ingests of files.",
+            hint="Name the query otherwise.",
+            option="query",
+        )
     options |= {"foreachBatch.query": query or str(known), "foreachBatch.run": run or _own_run()}
     if sink is not None:
         options["foreachBatch.sink"] = sink
-    return df.write.format("eos-kafka").mode("append").options(**options)
+    return _noting(df.write).format("eos-kafka").mode("append").options(**options)
+
+
+def _noting(writer: DataFrameWriter) -> DataFrameWriter:
+    """The same writer, whose ``save()`` notes in the ledger that it has failed.
+
+    Sessions of Spark Connect have another class of writers, so that the writer's own is extended, whichever it is.
+    """
+    given: dict[str, str] = {}  # by names in lower case; Spark keeps the options for itself
+
+    class NotingWriter(type(writer)):  # type: ignore[misc]  # a class that is only known now
+        def option(self, key: str, value: object) -> DataFrameWriter:
+            given.update(_texts({key: value}))
+            super().option(key, value)
+            return self
+
+        def options(self, **options: object) -> DataFrameWriter:
+            given.update(_texts(options))
+            super().options(**options)
+            return self
+
+        def save(self, path: str | None = None, *arguments: object, **options: object) -> None:
+            """See DataFrameWriter. Whatever fails is noted before it is raised; an EosError without Spark's stacks."""
+            from spark_eos.sink import unwritten
+
+            given.update(_texts(options))
+            unwritten.check_earlier(given)
+            try:
+                super().save(path, *arguments, **options)
+            except BaseException as error:
+                unwritten.note(given)
+                ours = as_error(error)
+                if ours is None:
+                    raise
+                raise ours from None
+            unwritten.forget(given)
+
+    writer.__class__ = NotingWriter
+    return writer
+
+
+def _texts(options: Mapping[str, object]) -> dict[str, str]:
+    """As Spark takes values of options; those of None are left out."""
+    return {
+        name.lower(): str(value).lower() if isinstance(value, bool) else str(value)
+        for name, value in options.items()
+        if value is not None
+    }
 
 
 def _here(df: DataFrame) -> tuple[str | None, str | None, str | None]:

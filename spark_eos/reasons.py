@@ -111,6 +111,19 @@ def _parts(text: str) -> tuple[str, str]:
     return text[:at], text[at:]
 
 
+def as_error(error: BaseException) -> EosError | None:
+    """The error of spark-eos that ``error`` is or contains, to be raised in its place without the stacks of Spark's
+    JVM; None where Spark's own words, or those of the user's plan, say what is wrong."""
+    if isinstance(error, EosError):
+        return error
+    found = _OURS.match(error_itself(str(error)))
+    if found is None or found["type"] not in _TYPES:
+        return None
+    message, _, hint = found["text"].partition(HINT)
+    kind: type[EosError] = getattr(errors, found["type"])
+    return kind(found["condition"], message, hint=hint)
+
+
 def _stack(error: BaseException | None) -> str:
     """The stack of Spark's JVM, with that of its causes: PySpark has it beside the text, Py4J in the text."""
     if error is None:

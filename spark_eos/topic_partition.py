@@ -9,6 +9,9 @@ TopicPartition = tuple[str, int]
 #: Topic → partition → offset.
 PartitionOffsets = dict[str, dict[int, int]]
 
+#: How the names of the topics begin that spark-eos keeps for itself, unless users choose other ones.
+OWN_NAMES = "__spark_eos_"
+
 
 def name_of_place(place: TopicPartition) -> str:
     """As Kafka's tools write it: ``topic-0``."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 
 from spark_eos.errors import EosError
 
@@ -27,6 +29,19 @@ def hidden_traceback() -> Iterator[None]:
         if _in_a_worker():
             os.environ[_HIDDEN] = "1"
         raise
+
+
+class _WithoutOurs(logging.Filter):
+    def filter(self, record: logging.LogRecord) -> bool:
+        return record.exc_info is None or not isinstance(record.exc_info[1], EosError)
+
+
+@cache
+def quiet_callbacks() -> None:
+    """Let Py4J not print the stack of an EosError that a function called by the JVM has raised, as that of
+    foreachBatch: the JVM is given it, and the query ends with it. Once in a process."""
+    for name in ("py4j.clientserver", "py4j.java_gateway"):
+        logging.getLogger(name).addFilter(_WithoutOurs())
 
 
 def _in_a_worker() -> bool:

@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 
 from spark_eos.direct.plan import DirectPlan
 from spark_eos.errors import OptionError, TopicError
-from spark_eos.kafka.admin.topics import cluster_id, topic_partitions
+from spark_eos.kafka.admin.topics import cluster_id
 from spark_eos.options.parse import SinkOptions, SourceOptions, sink_options, stream_options
+from spark_eos.sink.outputs import output_partitions
 from spark_eos.source.planning import OffsetRange
 
 #: Bytes of a micro-batch where the user says nothing: the end of a micro-batch is logged before it runs, so one that no
@@ -161,7 +162,8 @@ def check_copy(sink: SinkOptions, topics: Iterable[str], *, same_cluster: bool) 
 
 
 def check_targets(plan: DirectPlan, ranges: Iterable[OffsetRange]) -> None:
-    """A partition is copied to that of the same number. Raises TopicError (EOS_TARGET_PARTITIONS)."""
+    """A partition is copied to that of the same number. Raises TopicError (EOS_TARGET_PARTITIONS,
+    EOS_TOPIC_RESERVED)."""
     if plan.transform is not None:
         return
     highest: dict[str, OffsetRange] = {}
@@ -169,7 +171,7 @@ def check_targets(plan: DirectPlan, ranges: Iterable[OffsetRange]) -> None:
         target = plan.target(r.topic)
         if target not in highest or highest[target].partition < r.partition:
             highest[target] = r
-    there = topic_partitions(plan.sink.kafka, highest) if highest else {}
+    there = output_partitions(plan.sink, sorted(highest)) if highest else {}
     for target, r in highest.items():
         if r.partition >= there[target]:
             raise TopicError(

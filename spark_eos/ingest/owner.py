@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from spark_eos.errors import LedgerError, ProtocolStop
+from spark_eos.errors import LedgerError, OptionError, ProtocolStop
 from spark_eos.ingest.taken import Splits, Taken, notes_of
 from spark_eos.kafka.admin.configs import broker_config
 from spark_eos.kafka.ports.ledger import ledger_partition
@@ -15,9 +15,10 @@ from spark_eos.kafka.ports.ledger_reader import LedgerReader
 from spark_eos.options.parse import SinkOptions
 from spark_eos.options.writes import write_options
 from spark_eos.protocol.head import DEFAULT_PARTITIONER, Head
-from spark_eos.protocol.marks import INGEST, EachSink
-from spark_eos.protocol.names import query_of_sink
+from spark_eos.protocol.marks import EachSink
+from spark_eos.protocol.names import INGESTS, query_of_sink
 from spark_eos.protocol.notes import Note, Noted, Notes
+from spark_eos.protocol.own_records import OwnTopic
 from spark_eos.protocol.run import open_run
 from spark_eos.protocol.stops import ledger_busy
 from spark_eos.sink.ledger_topic import ledger_partitions
@@ -46,7 +47,7 @@ class Ingest:
     @property
     def each(self) -> EachSink:
         """The query and the sink within foreachBatch that the ingest stands for."""
-        return EachSink(f"{INGEST}{self.name}", self.topic)
+        return EachSink(INGESTS + self.name, self.topic)
 
     def write_options(self, run: str, batch: int, notes: Notes | None) -> dict[str, str]:
         """Options of the write of a micro-batch."""
@@ -68,7 +69,8 @@ class Owner:
         self.run = str(uuid.uuid4())
         options = write_options(ingest.write_options(self.run, 0, None)).sink
         facts = preflight(options)
-        partitions = ledger_partitions(options.kafka, ingest.notes, broker_config(options.kafka))
+        _check_notes(ingest, options)
+        partitions = ledger_partitions(options.kafka, ingest.notes, broker_config(options.kafka), OwnTopic.NOTES)
         session = session_for(options, facts.ledger_partitions, ingest.query)
         head = self._opened(session, options)
         decision = head.decision
@@ -130,3 +132,16 @@ def _moved(was: str, now: str) -> LedgerError:
         was=was,
         now=now,
     )
+
+
+def _check_notes(ingest: Ingest, options: SinkOptions) -> None:
+    """Raise OptionError where the topic of the notes is one that something else is written to."""
+    others = {"topic": options.topic, "ledger.topic": options.ledger_topic, "deadLetters.topic": options.dead_letters}
+    for name, other in others.items():
+        if other == ingest.notes:
+            raise OptionError(
+                "EOS_OPTION_CONFLICT",
+                f"What was taken is to be noted in {ingest.notes}, which is the option '{name}', too.",
+                hint="Give the notes a topic of their own ('notes').",
+                option=name,
+            )

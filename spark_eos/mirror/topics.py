@@ -9,15 +9,17 @@ from dataclasses import dataclass
 
 from spark_eos.errors import OptionError, TopicError
 from spark_eos.kafka.admin.configs import add_partitions, create_topic, topic_config
+from spark_eos.kafka.admin.own_topics import not_for_rows
 from spark_eos.kafka.admin.topics import Topic, describe_topics
 from spark_eos.kafka.codes import OK, Code, name_of
 from spark_eos.mirror import settings
 from spark_eos.mirror.map_topic import make_map, not_made
 from spark_eos.mirror.origins import Origin, OriginsLog, chains_of, origins, write_origin
 from spark_eos.mirror.plan import MirrorPlan
-from spark_eos.options.selection import LEDGERS
 from spark_eos.retry import retrying
+from spark_eos.sink.outputs import check_outputs
 from spark_eos.source.losses import HIDDEN_S
+from spark_eos.topic_partition import OWN_NAMES
 
 _VISIBLE_S = 15.0
 #: How often a running mirror asks whether topics of its source have become copies, or copies of copies from elsewhere.
@@ -101,6 +103,7 @@ class TargetTopics:
         make_map(self._target, self._plan.targets.map, self._plan.targets.replication)
         known = origins(self._target, self._plan.targets.map)
         there = self._there({self._plan.target(name) for name in new}, known)
+        check_outputs(self._plan.sink, there)
         for name, topic in new.items():
             self._check_same(name, topic, there.get(self._plan.target(name)), known)
             made = self._make(name, topic.partitions, there.get(self._plan.target(name)))
@@ -144,16 +147,18 @@ class TargetTopics:
 
     def _check_kind(self, found: Mapping[str, Topic]) -> None:
         own = {self._plan.sink.ledger_topic, self._plan.targets.map}
-        for name, topic in found.items():
-            if topic.internal or name.startswith(LEDGERS) or name in own:
+        kept = not_for_rows(self._source, found)
+        for name in found:
+            if name in kept or name in own:
                 raise TopicError(
                     "EOS_MIRROR_TOPIC_REFUSED",
-                    f"Topic {name} is Kafka's own, a ledger or an offset map, which mean nothing on another cluster.",
+                    f"Topic {name} is {kept.get(name, 'a ledger or an offset map')}, which means nothing on another "
+                    "cluster.",
                     hint="Leave it out.",
                     topic=name,
                 )
             target = self._plan.target(name)
-            if target.startswith(LEDGERS) or target in own:
+            if target.startswith(OWN_NAMES) or target in own:
                 raise TopicError(
                     "EOS_MIRROR_TOPIC_REFUSED",
                     f"Topic {name} would be mirrored to {target}, the name of a ledger or an offset map.",

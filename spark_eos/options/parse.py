@@ -250,7 +250,19 @@ def sink_options(raw: Mapping[str, str], session: Mapping[str, str] = _NO_SETTIN
             hint='The offsets are read from the checkpoint\'s offset log: add .option("checkpointLocation", …) to the '
             "writer (a location set for the session is not passed to the sink).",
         )
+    check_ledger_is_apart(options)
     return options
+
+
+def check_ledger_is_apart(options: SinkOptions) -> None:
+    """Raise OptionError where rows would go to the ledger: nobody could read it while a task writes."""
+    if options.topic == options.ledger_topic:
+        raise OptionError(
+            "EOS_OPTION_CONFLICT",
+            f"Options 'topic' and 'ledger.topic' are the same topic: {options.topic}.",
+            hint="Give the ledger a topic of its own.",
+            option="ledger.topic",
+        )
 
 
 def _path(raw: Mapping[str, str]) -> str:

@@ -8,12 +8,10 @@ from dataclasses import dataclass
 
 from spark_eos.errors import OptionError
 from spark_eos.options.offsets import parse_partitions
+from spark_eos.topic_partition import OWN_NAMES
 
 #: Topic → its partitions.
 Partitions = Mapping[str, Collection[int]]
-
-#: Never matched by a pattern, like Kafka's internal topics: decisions of queries are not input.
-LEDGERS = "__spark_eos_"
 
 
 @dataclass(frozen=True)
@@ -45,7 +43,7 @@ class Pattern:
 
     def matching(self, names: Iterable[str]) -> list[str]:
         found = re.compile(self.regex)
-        return sorted(name for name in names if found.search(name) and not name.startswith(LEDGERS))
+        return sorted(name for name in names if found.search(name) and not name.startswith(OWN_NAMES))
 
     def of(self, topic: str, count: int) -> Iterable[int]:
         return range(count)

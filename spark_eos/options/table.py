@@ -55,7 +55,7 @@ SOURCE = (
         parse_pattern,
         "(one of three)",
         "Regular expression. Reads every topic whose name contains a match, including topics created later. Internal "
-        "topics and ledger topics are excluded.",
+        "topics and [topics of spark-eos](sink.md#topics-that-are-not-for-rows) are excluded.",
         "same, but in Python's syntax; a pattern that matches no topic when the query starts is an error",
     ),
     Option(

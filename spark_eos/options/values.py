@@ -16,6 +16,12 @@ def parse_text(name: str, value: str) -> str:
     return value.strip()
 
 
+def parse_exact(name: str, value: str) -> str:
+    """A name that somebody compares, or makes an id of: spaces around it belong to it. Raises OptionError."""
+    parse_text(name, value)
+    return value
+
+
 def parse_positive(name: str, value: str) -> int:
     try:
         number = int(value)

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from spark_eos.errors import OptionError
-from spark_eos.options.parse import SinkOptions, parse_table, refuse_path
+from spark_eos.options.parse import SinkOptions, check_ledger_is_apart, parse_table, refuse_path
 from spark_eos.options.table import SINK, SINK_OWNED, Option
-from spark_eos.options.values import parse_batch, parse_text
+from spark_eos.options.values import parse_batch, parse_exact, parse_text
 
 #: Options of the sink that a batch write has, too. The others are about a checkpoint, which it has none of.
 _OF_WRITES = frozenset(["topic", "dead_letters", "prefix", "transaction_timeout_ms", "two_phase", "ledger_topic"])
@@ -28,10 +28,10 @@ WRITE = (
 
 #: What `spark_eos.batch_writer` sets beside them: which write of which micro-batch it is.
 EACH = (
-    Option("foreachBatch.query", "query", parse_text, "", ""),
+    Option("foreachBatch.query", "query", parse_exact, "", ""),
     Option("foreachBatch.run", "run", parse_text, "", ""),
     Option("foreachBatch.batch", "batch", parse_batch, "", ""),
-    Option("foreachBatch.sink", "sink", parse_text, "", ""),
+    Option("foreachBatch.sink", "sink", parse_exact, "", ""),
     Option("foreachBatch.notes", "notes", parse_text, "", ""),
 )
 
@@ -74,6 +74,7 @@ def write_options(raw: Mapping[str, str]) -> WriteOptions:
     job_id = values.pop("job_id", None)
     each = {option.attribute: values.pop(option.attribute) for option in EACH if option.attribute in values}
     options = SinkOptions(kafka=kafka, **values)
+    check_ledger_is_apart(options)
     if each and job_id is not None:
         raise OptionError(
             "EOS_OPTION_CONFLICT",

@@ -20,6 +20,7 @@ from spark_eos.protocol.ports import Description, NotPublished, Ports, State, Te
 from spark_eos.protocol.repair import repairs, tasks_with_lost_rows
 from spark_eos.protocol.replay import check_versions, compare, listed, needs_same_tasks
 from spark_eos.protocol.stops import (
+    check_written,
     checkpoint_ahead,
     checkpoint_behind,
     decided_unheard,
@@ -100,7 +101,7 @@ def commit(ports: Ports, batch: MicroBatch, ahead: Term | None = None) -> Commit
             verify_ms = clock.lap()
             try:
                 offsets, notes = _offsets_to_give(batch, head.decision), _notes_to_write(batch, head.decision)
-                term.publish(replace(head, decision=mine), offsets, notes)
+                term.publish(replace(head.with_topics(batch.topics), decision=mine), offsets, notes)
             except NotPublished:
                 continue
         decide_ms = clock.lap()
@@ -169,6 +170,7 @@ def _own_head(ports: Ports, batch: MicroBatch, head: Head | None) -> Head:
 def _next_decision(ports: Ports, batch: MicroBatch, head: Head, term: Term) -> Decision | None:
     """The decision to publish; None when the batch was decided before, and nothing of that is to be changed. Raises
     ProtocolStop, NotPublished."""
+    check_written(head, batch.id)
     last = head.decision
     if last is not None and last.batch < batch.id:
         if batch.one_of_several:

@@ -43,7 +43,7 @@ def close(
     if check is not None:
         check(head)
     closed = head.closed(by_operator=by_operator)
-    if given_up is not None:
+    if given_up is not None and head.unwritten is None:  # an earlier one is still missing
         closed = replace(closed, given_up=given_up)
     try:
         term.publish(closed)

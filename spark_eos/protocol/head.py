@@ -6,7 +6,7 @@ replay, repeats it. Every default below is what the first version of the library
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
@@ -18,6 +18,9 @@ from spark_eos.topic_partition import TopicPartition
 #: How many earlier runs a head remembers. A zombie of a run older than that opens as a new one would: the living run
 #: then stops as replaced, and no row is at stake.
 EARLIER_RUNS = 32
+
+#: How many topics a head names: with names as long as Kafka allows, 50 kB before it is compressed.
+MOST_TOPICS = 200
 
 #: The run of a head whose last run was closed after a failed micro-batch.
 NOBODY = ""
@@ -202,7 +205,9 @@ class Head:
     micro-batch 0; when all of that is committed, its decision has no transactions any more. ``given_up``: the
     micro-batch of which a write within foreachBatch failed. ``marks`` stay from run to run. ``committed_as``: producer
     id and epoch of the ledger's transactional id once the transaction that wrote this head was committed; None before,
-    and in heads of versions that did not say it. ``closed_by_operator``: a command has closed the last run.
+    and in heads of versions that did not say it. ``closed_by_operator``: a command has closed the last run. ``topics``:
+    every topic that the query's rows were to go to since its heads say it, sorted; ``more_topics``: there were others,
+    more than `MOST_TOPICS`.
     """
 
     run: str
@@ -219,6 +224,22 @@ class Head:
     marks: Marks = NO_MARKS
     committed_as: tuple[int, int] | None = field(default=None, compare=False)
     closed_by_operator: bool = False
+    topics: tuple[str, ...] = ()
+    more_topics: bool = False
+
+    def with_topics(self, topics: Iterable[str]) -> Head:
+        """The head of a query that writes to these topics, too."""
+        every = sorted({*self.topics, *topics})
+        if len(every) == len(self.topics):
+            return self
+        if len(every) > MOST_TOPICS:
+            return replace(self, more_topics=True)
+        return replace(self, topics=tuple(every))
+
+    def may_write_to(self, topic: str) -> bool:
+        """Whether rows of the query may be in this topic, or are to go there."""
+        written = () if self.decision is None else self.decision.written
+        return self.more_topics or topic in self.topics or any(w.probe.topic == topic for w in written)
 
     @property
     def unwritten(self) -> int | None:

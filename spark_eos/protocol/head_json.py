@@ -76,6 +76,8 @@ def encode(head: Head) -> bytes:
             **({} if decision is None else _if_any("dead_letters", [w.dead_letters for w in decision.written])),
             **({} if decision is None else _if_any("begins", _begins_to_json(decision))),
             **({} if decision is None else _if_any("lasts", _lasts_to_json(decision))),
+            **({"topics": head.topics} if head.topics else {}),
+            **_if_true("more_topics", head.more_topics),
             **head.marks.as_json(),
         },
         separators=(",", ":"),
@@ -106,6 +108,8 @@ def decode(data: bytes) -> Head:
             marks=marks_of(raw),
             committed_as=tuple(raw["committed_as"]) if "committed_as" in raw else None,
             closed_by_operator=raw.get("closed_by_operator", False),
+            topics=tuple(raw.get("topics", ())),
+            more_topics=raw.get("more_topics", False),
         )
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise LedgerError(

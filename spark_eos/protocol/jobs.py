@@ -10,7 +10,8 @@ from spark_eos.protocol.clearing import clear_earlier
 from spark_eos.protocol.head import Head, Job, Pair
 from spark_eos.protocol.newest import taking
 from spark_eos.protocol.ports import NotPublished, Ports
-from spark_eos.protocol.stops import ledger_busy
+from spark_eos.protocol.run import was_published
+from spark_eos.protocol.stops import ledger_busy, lost_head
 
 #: The one micro-batch of a batch write.
 BATCH = 0
@@ -47,6 +48,30 @@ def clear_late(ports: Ports) -> Collection[Pair]:
     ports.ledger.check_topic()
     head = ports.ledger.read()
     return () if head is None else clear_earlier(ports, head, empty=True)
+
+
+def note_unwritten(ports: Ports, batch: int, first: Head) -> None:
+    """Note that a write within foreachBatch failed, before its error is raised: whoever catches that lets Spark pass
+    the micro-batch, and later writes of the sink then stop. The run stays as it is, so that the write can be repeated.
+
+    Nothing is changed where the micro-batch is decided, or an earlier one is noted already. ``first``: what is
+    published where the sink has no head yet. Raises LedgerError (EOS_LEDGER_HEAD_LOST) where it has had one, Unclear,
+    and what the ledger raises.
+    """
+    ports.ledger.check_topic()
+    if ports.ledger.read() is None and was_published(ports):
+        raise lost_head()
+    for term, found in taking(ports):
+        head = found or first
+        decided = head.decision is not None and head.decision.batch >= batch
+        if decided or head.unwritten is not None or head.marks.successor is not None:
+            return
+        try:
+            term.publish(replace(head, given_up=batch))
+        except NotPublished:
+            continue
+        return
+    raise ledger_busy()
 
 
 def check_target(head: Head, job: Job) -> None:

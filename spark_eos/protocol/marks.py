@@ -15,10 +15,6 @@ from typing import Any
 WHOLE = ""
 
 
-#: The query of a head that is an ingest's begins so, and goes on with the ingest's name.
-INGEST = "ingest "
-
-
 @dataclass(frozen=True)
 class EachSink:
     """The head is that of the writes to one sink within the foreachBatch of a query; with `WHOLE` as the name, it only

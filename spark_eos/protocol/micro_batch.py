@@ -74,6 +74,11 @@ class MicroBatch:
         return frozenset(w.pair for w in self.written)
 
     @property
+    def topics(self) -> frozenset[str]:
+        """Of all transactions: where rows went, and what was written beside them."""
+        return frozenset(topic for report in self.reports for topic in report.topics)
+
+    @property
     def replayed(self) -> bool:
         """Whether its tasks were not simply to write."""
         return any(report.work is not Work.WRITE for report in self.reports)

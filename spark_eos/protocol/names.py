@@ -140,14 +140,25 @@ _IDS = uuid.UUID("6b0f3b0e-6d0c-5c55-9c0b-6f1f6a2f3c11")
 
 def query_of_job(job_id: str) -> str:
     """That of a batch write."""
-    return str(uuid.uuid5(_IDS, f"job {job_id}"))
+    return str(uuid.uuid5(_IDS, joined("job", job_id)))
 
 
 def query_of_sink(query: str, sink: str) -> str:
     """That of the writes to one sink within the foreachBatch of a query."""
-    return str(uuid.uuid5(_IDS, f"sink {query} {sink}"))
+    return str(uuid.uuid5(_IDS, joined("sink", query, sink)))
+
+
+#: How the names begin by which ingests of files are told from queries that users name.
+INGESTS = "ingest "
 
 
 def query_of_replay(query: str, checkpoint: str) -> str:
     """That of the query which a replay makes at a new checkpoint: the same one whenever the command is repeated."""
-    return str(uuid.uuid5(_IDS, f"replay {query} {checkpoint}"))
+    return str(uuid.uuid5(_IDS, joined("replay", query, checkpoint)))
+
+
+def joined(*texts: str) -> str:
+    """Texts of users as one, separated by spaces, so that other texts, as many, never give the same one: only the last
+    one keeps its own spaces, which are %20 in the others."""
+    *others, last = texts
+    return " ".join([*(text.replace("%", "%25").replace(" ", "%20") for text in others), last])

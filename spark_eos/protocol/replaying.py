@@ -36,7 +36,17 @@ def intend(ports: Ports, unfinished: Unfinished, old: Head, each: EachSink | Non
             return head  # it was not known whether this had worked
         if head is None:
             marks, version = Marks(each=each, unfinished=unfinished), ports.coordinator.endtxn_version()
-            new = Head(NOBODY, 1, (), version, prefix=old.prefix, partitioner=old.partitioner, marks=marks)
+            new = Head(
+                NOBODY,
+                1,
+                (),
+                version,
+                prefix=old.prefix,
+                partitioner=old.partitioner,
+                marks=marks,
+                topics=old.topics if unfinished.topic is None else (unfinished.topic,),
+                more_topics=old.more_topics and unfinished.topic is None,
+            )
         elif head.marks.unfinished == unfinished:
             new = head.succeeded_by(NOBODY, head.endtxn_version)
         else:
@@ -111,7 +121,7 @@ def begin(ports: Ports, unfinished: Unfinished, offsets: Offsets | None, halted:
         return replace(
             head.closed(by_operator=True),
             decision=done,
-            given_up=None,
+            given_up=None if unfinished.in_place else head.given_up,
             marks=replace(head.marks, unfinished=None, topic=unfinished.topic or head.marks.topic),
         )
 

@@ -16,6 +16,7 @@ from spark_eos.protocol.newest import agrees, is_newest
 from spark_eos.protocol.ports import NotPublished, Ports, State
 from spark_eos.protocol.stops import (
     check_halts,
+    check_written,
     checkpoint_ahead,
     checkpoint_behind,
     ledger_busy,
@@ -23,7 +24,6 @@ from spark_eos.protocol.stops import (
     lost_first,
     lost_head,
     missing_head,
-    never_written,
     superseded,
 )
 from spark_eos.protocol.verdicts import settle
@@ -104,7 +104,7 @@ def _open(ports: Ports, start: _Start) -> Head:
         if head is not None and head.run == start.run:
             return head
         first = head is None and start.batch != start.begin_at
-        if first and _was_published(ports):
+        if first and was_published(ports):
             head = _checked(ports, ports.ledger.read(), start)
             if head is None:
                 raise _lost(start)
@@ -114,7 +114,7 @@ def _open(ports: Ports, start: _Start) -> Head:
         head = _checked(ports, term.read(), start)
         # To take the ledger ends what its own id tells. Between the look and this, there may have been a decision, in a
         # ledger that is lost by now; unless somebody else has taken it since, and begun.
-        if head is None and first and _was_published(ports) and _checked(ports, ports.ledger.read(), start) is None:
+        if head is None and first and was_published(ports) and _checked(ports, ports.ledger.read(), start) is None:
             raise _lost(start)
         if head is not None and head.run == start.run:
             return head
@@ -162,7 +162,7 @@ def _of_job(job: Job | None, new: Head) -> Job | None:
     return replace(job, topic=new.job.topic)
 
 
-def _was_published(ports: Ports) -> bool:
+def was_published(ports: Ports) -> bool:
     """Whether the coordinators know, as they do for a week, of a head of the query, or of a task that it has decided
     on: a head that is not there any more was lost with the ledger, and maybe the decision of the first micro-batch.
 
@@ -191,8 +191,8 @@ def _checked(ports: Ports, head: Head | None, start: _Start) -> Head | None:
             was=head.prefix,
             now=start.prefix,
         )
-    if head is not None and head.unwritten is not None and head.unwritten < batch:
-        raise never_written(batch, head.unwritten)
+    if head is not None:
+        check_written(head, batch)
     if head is not None and run in head.earlier:
         raise superseded(run, head)
     if head is not None and head.decision is not None and head.decision.batch > batch:
@@ -219,6 +219,7 @@ def _successor(ports: Ports, head: Head | None, start: _Start) -> Head:
         new = head.succeeded_by(start.run, start.endtxn_version, start.driver)
     new = replace(new, job=_of_job(start.job, new), prefix=start.prefix, two_phase=start.two_phase or new.two_phase)
     new = replace(new, marks=replace(new.marks, each=start.each or new.marks.each))
+    new = new if start.topic is None else new.with_topics([start.topic])
     last = new.decision
     if last is None:
         return new

@@ -6,7 +6,8 @@ import shlex
 
 from spark_eos.errors import LedgerError, ProtocolStop, Superseded, Unclear
 from spark_eos.protocol.head import NOBODY, Decision, Head
-from spark_eos.protocol.marks import INGEST, Successor, Unfinished
+from spark_eos.protocol.marks import Successor, Unfinished
+from spark_eos.protocol.names import INGESTS
 from spark_eos.protocol.new_checkpoint import FROM_GROUP, OR_COMPARE, is_untold, is_visible, what_waits, where_it_ended
 
 
@@ -49,6 +50,12 @@ def never_written(batch: int, unwritten: int) -> ProtocolStop:
         hint=_SWALLOWED,
         batch=batch,
     )
+
+
+def check_written(head: Head, batch: int) -> None:
+    """Raise ProtocolStop where a write of an earlier micro-batch failed, and Spark went on all the same."""
+    if head.unwritten is not None and head.unwritten < batch:
+        raise never_written(batch, head.unwritten)
 
 
 def lost_head() -> LedgerError:
@@ -122,7 +129,7 @@ def superseded(run: str, head: Head) -> Superseded:
         )
     each = head.marks.each
     what, hint = "this query", "The same checkpoint, or the same job, was started twice"
-    if each is not None and each.query.startswith(INGEST):
+    if each is not None and each.query.startswith(INGESTS):
         what = f"{each.query} into {each.name}"
         hint = "The ingest was started twice under the same name, with the same topic"
     return Superseded(

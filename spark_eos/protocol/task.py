@@ -11,7 +11,7 @@ from spark_eos.protocol.head import CONSISTENT_RANDOM, NEWEST_DIGEST, Decision, 
 from spark_eos.protocol.names import SLOTS, TaskId, task_name
 from spark_eos.protocol.ports import Coordinator, Description, State
 from spark_eos.protocol.ranges import Direct
-from spark_eos.protocol.stops import checkpoint_behind, expires, missing_head, superseded
+from spark_eos.protocol.stops import check_written, checkpoint_behind, expires, missing_head, superseded
 from spark_eos.topic_partition import TopicPartition
 
 
@@ -42,7 +42,7 @@ class TaskReport:
     began; ``timeout_ms`` how long that transaction may live. ``digest_by`` is how ``digest`` was made.
     ``oldest_ms`` is the earliest timestamp that a row was given, if any. ``direct``: of the direct way, what Spark gave
     to the task; there, ``rows`` are those that it wrote, and ``bytes`` their size: of copies, that of the record
-    batches as they were written, and otherwise that of keys and values.
+    batches as they were written, and otherwise that of keys and values. ``topics``: those of its transaction.
     """
 
     work: Work
@@ -56,6 +56,7 @@ class TaskReport:
     oldest_ms: int | None = None
     direct: Direct | None = None
     bytes: int = 0
+    topics: tuple[str, ...] = ()
 
 
 def assign(
@@ -71,6 +72,7 @@ def assign(
 
     ``digest_by`` and ``partitioner`` are for new micro-batches; the partitioner is the user's choice, if there is one.
     """
+    check_written(head, batch)
     decision = head.decision
     slot = batch % SLOTS
     if decision is None or decision.batch < batch:

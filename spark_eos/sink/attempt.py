@@ -27,6 +27,7 @@ from spark_eos.protocol.whole import FRESH_MS
 from spark_eos.retry import retrying
 from spark_eos.sink.dead_letters import limits
 from spark_eos.sink.job import Identity, SinkJob
+from spark_eos.sink.outputs import output_partitions
 from spark_eos.sink.producers import TaskProducer
 from spark_eos.sink.rows import RowBatch, check_partitions, check_topic_names
 from spark_eos.sink.session import Session
@@ -86,9 +87,15 @@ class RowWriter:
             self._learn(names)
 
     def _learn(self, topics: list[str]) -> None:
-        self._counts |= topic_partitions(self._job.options.kafka, topics)
+        self._counts |= self._partitions(topics)
         for topic, max_bytes in limits(self._job.options, topics).items():
             self._producer.limit(topic, max_bytes)
+
+    def _partitions(self, topics: list[str]) -> dict[str, int]:
+        """The driver has looked at the option's topic; at those of the column, only a task can."""
+        if self._job.options.topic is not None:
+            return topic_partitions(self._job.options.kafka, topics)
+        return output_partitions(self._job.options, topics)
 
 
 class Attempt:
@@ -108,6 +115,7 @@ class Attempt:
         self._job, self._session, self._me = job, session, me
         self._assignment, self._producer = assignment, producer
         self._ranges, self._aside = ranges, aside
+        self._topics: tuple[str, ...] = ()
 
     def write(self, parts: Iterator[Part]) -> TaskReport:
         """Let the rows into the transaction, and report on it. Whether there is one is decided by the records that were
@@ -133,7 +141,17 @@ class Attempt:
         failpoints.reach("prepare.prepared")
         timeout_ms = self._job.facts.transaction_timeout_ms
         return TaskReport(
-            self._assignment.work, partition, rows, digest, written, began_ms, timeout_ms, by, oldest_ms, bytes=size
+            self._assignment.work,
+            partition,
+            rows,
+            digest,
+            written,
+            began_ms,
+            timeout_ms,
+            by,
+            oldest_ms,
+            bytes=size,
+            topics=self._topics,
         )
 
     def _check_owner(self) -> None:
@@ -151,6 +169,7 @@ class Attempt:
         check_held(pair, described, two_phase=self._job.options.two_phase)
         assert described is not None
         fresh = int(time.time() * 1000) - began_ms < FRESH_MS
+        self._topics = tuple(sorted({topic for topic, _ in described.places}))
         empty = tuple(sorted(set(described.places) & set(self._producer.empty())))
         places = [place for place in described.places if place not in empty]
         if version >= FENCING_END and fresh:

@@ -6,6 +6,7 @@ from functools import lru_cache
 
 from spark_eos.errors import LedgerError
 from spark_eos.kafka.admin.configs import BrokerConfig, create_topic, topic_config
+from spark_eos.kafka.admin.own_topics import INTERNAL, samples
 from spark_eos.kafka.admin.topics import allowed_operations, describe_topic, describe_topics
 from spark_eos.kafka.codes import OK, name_of
 from spark_eos.kafka.config.properties import KafkaProperties
@@ -13,6 +14,7 @@ from spark_eos.kafka.errors import ledger_unauthorized
 from spark_eos.kafka.net.client import broker_client
 from spark_eos.kafka.net.schema import Record
 from spark_eos.log import logger
+from spark_eos.protocol.own_records import OwnTopic, is_query, own_topic_of
 from spark_eos.retry import retrying
 
 LEDGER_PARTITIONS = 8
@@ -33,14 +35,17 @@ _CONFIG = {
 }
 
 
-def ledger_partitions(kafka: KafkaProperties, topic: str, broker: BrokerConfig) -> int:
-    """The number of partitions of the ledger topic, which is created if it is missing.
+def ledger_partitions(
+    kafka: KafkaProperties, topic: str, broker: BrokerConfig, kind: OwnTopic = OwnTopic.LEDGER
+) -> int:
+    """The number of partitions of the ledger topic, which is created if it is missing. ``kind``: or of a topic that is
+    to be as durable.
 
     Raises LedgerError, TopicError, KafkaError and ConnectionFailed.
     """
     if not describe_topics(kafka, [topic], missing_ok=True, unknown_s=0):
         _create(kafka, topic, broker)
-    return len(check_ledger(kafka, topic, broker).partitions)
+    return len(check_ledger(kafka, topic, broker, kind).partitions)
 
 
 def _create(kafka: KafkaProperties, topic: str, broker: BrokerConfig) -> None:
@@ -60,9 +65,9 @@ def _create(kafka: KafkaProperties, topic: str, broker: BrokerConfig) -> None:
         )
 
 
-def check_ledger(kafka: KafkaProperties, topic: str, broker: BrokerConfig) -> Record:
+def check_ledger(kafka: KafkaProperties, topic: str, broker: BrokerConfig, kind: OwnTopic = OwnTopic.LEDGER) -> Record:
     """A ledger topic that is there: its description, or LedgerError, TopicError. Warns where it is less durable than
-    the coordinators' own state, and of what cannot be compared."""
+    the coordinators' own state, and of what cannot be compared. ``kind``: see `ledger_partitions`."""
     config = topic_config(kafka, topic)
     policy = config["cleanup.policy"]
     if policy != "compact":
@@ -88,7 +93,26 @@ def check_ledger(kafka: KafkaProperties, topic: str, broker: BrokerConfig) -> Re
     lacking = sorted({"READ", "WRITE"} - allowed) if allowed is not None else []
     if lacking:
         raise ledger_unauthorized(f"{' and '.join(lacking)} the ledger topic {topic}")
+    other = INTERNAL if description.is_internal else _other(kafka, topic, len(description.partitions), kind)
+    if other is not None:
+        raise LedgerError(
+            "EOS_LEDGER_OTHER_RECORDS",
+            f"Topic {topic} cannot be {kind.value}: it is {other}.",
+            hint="Nothing was written. Name a topic that is only for this, or one that does not exist yet, which is "
+            "then created.",
+        )
     return description
+
+
+@lru_cache(maxsize=16)
+def _other(kafka: KafkaProperties, topic: str, partitions: int, kind: OwnTopic) -> str | None:
+    """What the topic holds, if it is no topic of this kind; looked for once in a process. One that also has a record
+    of this kind is one, whoever has written the others."""
+    rows = [row for row in samples(kafka, {topic: partitions})[topic] if row[2] is not None]
+    found = {own_topic_of(key, value) for _, key, value in rows}
+    if kind in found or not rows or any(is_query(key) for _, key, _ in rows):
+        return None
+    return next((other.value for other in found if other is not None), "a topic with rows of somebody else")
 
 
 def _check_in_sync(kafka: KafkaProperties, topic: str, needed: int) -> Record:

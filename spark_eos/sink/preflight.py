@@ -12,7 +12,8 @@ from spark_eos.checkpoint import Checkpoint
 from spark_eos.errors import CheckpointError, KafkaError, OptionError, TopicError
 from spark_eos.kafka.admin.configs import BrokerConfig, broker_config
 from spark_eos.kafka.admin.groups import active_members
-from spark_eos.kafka.admin.topics import allowed_operations, cluster_id, describe_topic, describe_topics
+from spark_eos.kafka.admin.own_topics import check_for_rows
+from spark_eos.kafka.admin.topics import allowed_operations, cluster_id, describe_topic, describe_topics, topic_of
 from spark_eos.kafka.codes import UNAUTHORIZED
 from spark_eos.kafka.config.librdkafka import check
 from spark_eos.kafka.config.properties import KafkaProperties
@@ -108,8 +109,10 @@ def _go_on_without(location: str, message: str) -> None:
 
 
 def check_output(kafka: KafkaProperties, topic: str) -> None:
-    """Raise TopicError where the topic is missing, or this user lacks a right that the sink needs on it."""
-    allowed = allowed_operations(describe_topic(kafka, topic))
+    """Raise TopicError where the topic is missing or not for rows, or this user lacks a right that the sink needs on
+    it."""
+    described = describe_topic(kafka, topic)
+    allowed = allowed_operations(described)
     for operation, why in _NEEDED.items():
         if allowed is not None and operation not in allowed:
             raise TopicError(
@@ -118,6 +121,7 @@ def check_output(kafka: KafkaProperties, topic: str) -> None:
                 hint=f"Grant READ, WRITE and DESCRIBE on it; {why}; {ACLS}.",
                 topic=topic,
             )
+    check_for_rows(kafka, {topic: topic_of(described)})
 
 
 def transaction_timeout(options: SinkOptions, broker: BrokerConfig) -> int:

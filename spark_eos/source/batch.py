@@ -27,7 +27,7 @@ class EosKafkaBatchReader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         """The ranges to read. Errors as for `resolve_start` and `resolve_end`."""
         options = self._options
-        watch = TopicWatch(options.kafka, options.selection, options.isolation)
+        watch = TopicWatch(options.kafka, options.selection, options.isolation, looks_only=True)
         start = resolve_start(options, watch, Losses(options.fail_on_data_loss))
         assert options.ending is not None
         end = resolve_end(options.ending_option, options.ending, watch)

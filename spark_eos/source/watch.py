@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from spark_eos.errors import TopicError
+from spark_eos.kafka.admin.own_topics import not_for_rows, reserved
 from spark_eos.kafka.admin.topics import (
     TIMEOUT_S,
     Topic,
@@ -51,8 +52,19 @@ class TopicWatch:
     Every question raises ConnectionFailed or TopicError as `spark_eos.kafka.admin.topics` does.
     """
 
-    def __init__(self, kafka: KafkaProperties, selection: Selection, isolation: Isolation = "read_committed") -> None:
+    def __init__(
+        self,
+        kafka: KafkaProperties,
+        selection: Selection,
+        isolation: Isolation = "read_committed",
+        *,
+        looks_only: bool = False,
+    ) -> None:
+        """``looks_only``: for a batch, which may read whatever it names. A stream would never come to the end of a
+        topic that it writes to itself, with each decision."""
         check(kafka, "consumer")
+        self._looks_only = looks_only
+        self._not_for_rows: dict[tuple[str, str], str | None] = {}
         self._kafka = kafka
         self._selection = selection
         self._isolation: Isolation = isolation
@@ -194,7 +206,6 @@ class TopicWatch:
         return Topics(partitions, ids, cluster_heard(self._kafka), epochs)
 
     def _look(self) -> Topics:
-        by_pattern = isinstance(self._selection, Pattern)
         if isinstance(self._selection, Pattern):
             asked = self._selection.matching(topic_names(self._kafka, self._timeout_s))
         else:
@@ -205,6 +216,23 @@ class TopicWatch:
         found = describe_topics(self._kafka, asked, self._timeout_s, missing_ok=True)
         self._timeout_s = _PATIENCE_S
         self._missing = set(asked) - found.keys() | self._missing - found.keys()
-        there = {name: topic for name, topic in found.items() if not (topic.internal and by_pattern)}
+        there = self._for_rows(found)
         partitions = {name: list(self._selection.of(name, topic.partitions)) for name, topic in there.items()}
         return self._topics_of(partitions, there)
+
+    def _for_rows(self, found: Mapping[str, Topic]) -> dict[str, Topic]:
+        """Those that hold rows; a pattern leaves out the others, as Kafka's own consumers leave out internal topics.
+        Each topic is looked into once. Raises TopicError (EOS_TOPIC_RESERVED) where one of the others is named."""
+        by_pattern = isinstance(self._selection, Pattern)
+        if self._looks_only and not by_pattern:
+            return dict(found)
+        new = {name: topic for name, topic in found.items() if (name, topic.id) not in self._not_for_rows}
+        others = not_for_rows(self._kafka, new) if new else {}
+        self._not_for_rows |= {(name, topic.id): others.get(name) for name, topic in new.items()}
+        kinds = {
+            name: kind for name, topic in found.items() if (kind := self._not_for_rows[name, topic.id]) is not None
+        }
+        if not by_pattern:
+            for name, kind in sorted(kinds.items()):
+                raise reserved(name, kind)
+        return {name: topic for name, topic in found.items() if name not in kinds}

@@ -37,6 +37,7 @@ NOT_REWRITTEN = "what a reader has seen is not rewritten"
 NOTES_GO_ALONG = "notes go with the decision"
 NEIGHBOURS = "queries leave each other alone"
 SAME_PARTITION = "a key stays in its partition"
+TOPICS_KNOWN = "a head names every topic that its query has written to"
 ONE_TOPIC = "a micro-batch is in the topic of the run that decided it"
 
 
@@ -68,6 +69,7 @@ class Watch:
     _values: list[bytes] = field(default_factory=list)
     _topics: dict[int, set[str]] = field(default_factory=dict)
     _read: dict[Place, int] = field(default_factory=dict)
+    _wrote: set[str] = field(default_factory=set)
     _names: dict[tuple[int, int], str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -136,6 +138,9 @@ class Watch:
             raise Violation(OWN_GENERATION, f"{head.run} has {head.generation}, {last.run} {last.generation}")
         if head.decision is not None:
             self._decide(head.run, head.decision, last.decision if last is not None else None)
+            self._wrote |= {probe.topic for w in head.decision.written for probe in w.begins}
+        if not self._wrote <= {*head.topics}:
+            raise Violation(TOPICS_KNOWN, f"{sorted(self._wrote)} were written to, and {head.topics} are known")
 
     def cut_off(self, *, forgotten: bool) -> None:
         """The ledger has lost its newest records. Whoever takes it next must notice a decision that is gone if the

@@ -84,7 +84,7 @@ def only_the_partitions_known(patch: pytest.MonkeyPatch) -> None:
 
 def a_new_ledger_for_the_first_micro_batch(patch: pytest.MonkeyPatch) -> None:
     """Where there is no head, there never was one."""
-    patch.setattr(run, "_was_published", lambda *_: False)
+    patch.setattr(run, "was_published", lambda *_: False)
 
 
 def newest_head_believed(patch: pytest.MonkeyPatch) -> None:
@@ -104,7 +104,7 @@ def taken_as_the_ledger_that_was_read(patch: pytest.MonkeyPatch) -> None:
     committed leaves no trace."""
     patch.setattr(LedgerReader, "check_taken", lambda self, taken_by: None)
     newest_head_believed(patch)
-    patch.setattr(run, "_was_published", lambda own: any(map(_is_committed, own.coordinator.known())))
+    patch.setattr(run, "was_published", lambda own: any(map(_is_committed, own.coordinator.known())))
 
 
 def _is_committed(found: Description) -> bool:
@@ -116,7 +116,7 @@ def taken_as_the_coordinator_knows_it(patch: pytest.MonkeyPatch) -> None:
     topic_id = ledger_log.SimulatedLog.topic_id
     patch.setattr(ledger_log.SimulatedLog, "topic_id", lambda self, told_by=None: topic_id(self))
     newest_head_believed(patch)
-    patch.setattr(run, "_was_published", lambda own: any(map(_is_committed, own.coordinator.known())))
+    patch.setattr(run, "was_published", lambda own: any(map(_is_committed, own.coordinator.known())))
 
 
 def traces_of_the_first_run_only(patch: pytest.MonkeyPatch) -> None:

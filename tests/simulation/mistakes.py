@@ -11,7 +11,7 @@ import pytest
 
 from spark_eos.errors import Unclear
 from spark_eos.protocol import batch, freshness, run, sweep, verdicts
-from spark_eos.protocol.head import FENCING_END, NOBODY, PLAIN_END, Digest, Verdict, Written
+from spark_eos.protocol.head import FENCING_END, NOBODY, PLAIN_END, Digest, Head, Verdict, Written
 from spark_eos.protocol.names import task_name
 from spark_eos.protocol.ports import EndTxnAnswer, NotPublished
 from spark_eos.protocol.repair import repairs
@@ -311,3 +311,8 @@ def late_end_believed(patch: pytest.MonkeyPatch) -> None:
 def fresh_by_the_tasks_clock(patch: pytest.MonkeyPatch) -> None:
     """A transaction is as old as the clock of its task makes it."""
     patch.setattr(batch, "began_ms", lambda now, began, started: began)
+
+
+def topics_of_the_last_micro_batch(patch: pytest.MonkeyPatch) -> None:
+    """A head names the topics of its own decision, or those that its run begins with, and forgets all others."""
+    patch.setattr(Head, "with_topics", lambda own, topics: replace(own, topics=tuple(sorted(topics))))

@@ -163,6 +163,7 @@ def _write(task: Task, own: Ports, assignment: Assignment, producer: Producer, r
         written=written,
         began_ms=began_ms,
         timeout_ms=query.plan.timeout_ms,
+        topics=tuple(sorted({topic for topic, _ in producer.firsts})),
     )
 
 

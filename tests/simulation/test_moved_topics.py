@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from . import invariants
+from . import invariants, mistakes
 from . import task as tasks
 from .machine import play
 from .plan import OWN_TOPIC, TOPIC, Plan, digest
@@ -36,12 +36,20 @@ MISTAKES = (
         (_HALF_LOST,),
         ALWAYS,
     ),
+    Mistake(
+        "a head that forgets topics",
+        mistakes.topics_of_the_last_micro_batch,
+        (invariants.TOPICS_KNOWN,),
+        (((Strike.DRIVER_DIES, SIZES, ("commit log",)),),),
+        ALWAYS,
+    ),
 )
 
 
 @pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.name)
 def test_the_mistake_is_seen(mistake: Mistake, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the mistake put back, lost rows of a micro-batch are repaired in another topic than the others are in."""
+    """With the mistake put back, lost rows of a micro-batch are repaired in another topic than the others are in; or a
+    replay to a topic that the query has written to would double rows."""
     see(mistake, monkeypatch)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from spark_eos import system
 from spark_eos.kafka.admin.topics import TIMEOUT_S, describe_topics
@@ -19,6 +19,7 @@ from spark_eos.printable import excerpt
 from spark_eos.retry import retrying
 
 _TRY_S = 4.0
+_CLEANUP = "cleanup.policy"
 
 #: The settings of a broker; None where this user may not read them.
 BrokerConfig = dict[str, str] | None
@@ -100,6 +101,20 @@ def topic_config(kafka: KafkaProperties, topic: str) -> dict[str, str]:
     raise refusal(kafka, topic, code, system.monotonic() - began)
 
 
+def cleanup_policies(kafka: KafkaProperties, topics: Iterable[str]) -> dict[str, str]:
+    """The cleanup.policy of each topic, by one request; those that this user may not ask for are left out.
+
+    Raises ConnectionFailed.
+    """
+    names = list(topics)
+    if not names:
+        return {}
+    asked = [_resource(ConfigResource.TOPIC, name, [_CLEANUP]) for name in names]
+    answer = broker_client(kafka).ask_any(DESCRIBE_CONFIGS, _asking(asked), TIMEOUT_S)
+    told = {of.resource_name: of.configs for of in answer.results if of.error_code == OK}
+    return {name: c.value or "" for name, configs in told.items() for c in configs if c.name == _CLEANUP}
+
+
 def create_topic(
     kafka: KafkaProperties, topic: str, partitions: int, replication: int, config: Mapping[str, str]
 ) -> tuple[int, str]:
@@ -155,8 +170,12 @@ def _asked(ask: Callable[[], Record]) -> tuple[int, str]:
 
 def _describe(kind: ConfigResource, name: str, keys: list[str] | None = None) -> dict[str, object]:
     """``keys``: of the settings; None for all."""
-    return {
-        "resources": [{"resource_type": int(kind), "resource_name": name, "configuration_keys": keys}],
-        "include_synonyms": False,
-        "include_documentation": False,
-    }
+    return _asking([_resource(kind, name, keys)])
+
+
+def _asking(resources: Sequence[dict[str, object]]) -> dict[str, object]:
+    return {"resources": resources, "include_synonyms": False, "include_documentation": False}
+
+
+def _resource(kind: ConfigResource, name: str, keys: list[str] | None) -> dict[str, object]:
+    return {"resource_type": int(kind), "resource_name": name, "configuration_keys": keys}

@@ -145,6 +145,11 @@ def describe_topic(kafka: KafkaProperties, topic: str, timeout_s: float = TIMEOU
     return _metadata(kafka, [topic], timeout_s, include_topic_authorized_operations=True)[topic]
 
 
+def topic_of(described: Record) -> Topic:
+    """The same, of what `describe_topic` has returned."""
+    return _of(described)
+
+
 def allowed_operations(topic: Record) -> frozenset[str] | None:
     """Those of READ and WRITE that this user may do with a topic; None where the cluster does not tell."""
     allowed = topic.topic_authorized_operations

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from spark_eos.errors import ConnectionFailed, EosError, TopicError
-from spark_eos.kafka.admin.topics import allowed_operations, describe_topic
+from spark_eos.kafka.admin.own_topics import check_for_rows
+from spark_eos.kafka.admin.topics import allowed_operations, describe_topic, topic_of
 from spark_eos.kafka.config.librdkafka import check as check_client
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.log import logger
@@ -86,8 +87,10 @@ def acls_command(asked: PlannedQuery) -> str:
 
 
 def check_input(kafka: KafkaProperties, topic: str) -> None:
-    """Raise TopicError where the topic is missing, or this user may not read it."""
-    allowed = allowed_operations(describe_topic(kafka, topic))
+    """Raise TopicError where the topic is missing or not for rows, or this user may not read it."""
+    described = describe_topic(kafka, topic)
+    check_for_rows(kafka, {topic: topic_of(described)})
+    allowed = allowed_operations(described)
     if allowed is not None and "READ" not in allowed:
         raise TopicError(
             "EOS_TOPIC_UNAUTHORIZED",

@@ -21,6 +21,7 @@ from spark_eos.ops.replay.ranges import (
     ranges,
 )
 from spark_eos.protocol.closing import known_head
+from spark_eos.protocol.head import MOST_TOPICS
 from spark_eos.protocol.marks import Unfinished
 from spark_eos.protocol.names import query_of_replay
 from spark_eos.protocol.replaying import check_not_halted, rows_lost
@@ -252,9 +253,13 @@ def check_heads(heads: Sequence[OwnHead], wish: Wish) -> None:
                 "--topic is set, but the query writes within foreachBatch, where the code says to which topics.",
                 hint="Use --again.",
             )
-        if wish.topic is not None and last is not None and any(w.probe.topic == wish.topic for w in last.written):
+        if wish.topic is not None and own.head.may_write_to(wish.topic):
             raise ReplayError(
                 "EOS_REPLAY_SAME_TOPIC",
-                f"The query writes to {wish.topic} already, so that rows would be there twice while it goes on.",
-                hint="Nothing was changed. Use another topic, or --again, which retires the query.",
+                f"The query writes to {wish.topic}, or did, so that rows would be there twice."
+                if not own.head.more_topics
+                else f"The query has written to more than {MOST_TOPICS} topics, and {wish.topic} may be one of them.",
+                hint="Nothing was changed. Use another topic, or --again, which retires the query."
+                if not own.head.more_topics
+                else "Nothing was changed. Use --again, which retires the query.",
             )

@@ -9,6 +9,7 @@ import pytest
 
 from spark_eos import system
 from spark_eos.errors import ConnectionFailed, TopicError
+from spark_eos.kafka.admin import own_topics
 from spark_eos.kafka.admin.topics import Topic
 from spark_eos.kafka.codes import OK
 from spark_eos.kafka.config.properties import KafkaProperties
@@ -17,6 +18,7 @@ from spark_eos.mirror.origins import Origin, OriginsLog, write_origin
 from spark_eos.mirror.plan import MirrorPlan, Targets
 from spark_eos.mirror.topics import TargetTopics
 from spark_eos.options.parse import sink_options, stream_options
+from spark_eos.protocol.own_records import OwnTopic, own_topic_of
 
 MAP = "__spark_eos_mirror"
 
@@ -92,6 +94,7 @@ def clusters(monkeypatch) -> Clusters:
     monkeypatch.setattr(topics, "create_topic", made.create)
     monkeypatch.setattr(topics, "topic_config", lambda *_: {})
     monkeypatch.setattr(topics, "make_map", lambda *_: None)
+    monkeypatch.setattr(own_topics, "own_topics", lambda *_: {})
     monkeypatch.setattr(system, "monotonic", lambda: made.now_s)
     return made
 
@@ -224,6 +227,28 @@ def test_targets_that_are_ledgers_or_maps(clusters, name, targets):
     clusters.make("a", name)
     with pytest.raises(TopicError, match="EOS_MIRROR_TOPIC_REFUSED"):
         mirror("a", "b", **targets).check([name])
+
+
+def test_a_source_or_a_target_that_is_another_ones_ledger_by_its_records(clusters, monkeypatch):
+    """Whatever it is called."""
+    clusters.make("a", "X")
+    clusters.make("b", "X")
+    for cluster, condition in (("a", "EOS_MIRROR_TOPIC_REFUSED"), ("b", "EOS_TOPIC_RESERVED")):
+
+        def of(kafka, asked, cluster=cluster):
+            return {"X": OwnTopic.LEDGER} if "X" in asked and kafka == kafka_of(cluster) else {}
+
+        monkeypatch.setattr(own_topics, "own_topics", of)
+        with pytest.raises(TopicError, match=condition) as caught:
+            mirror("a", "b").prepare(["X"], {"X"})
+        assert "a ledger of spark-eos" in caught.value.message
+
+
+def test_an_origin_is_known_for_what_it_is(clusters):
+    """So that no query reads or writes rows in an offset map with another name."""
+    write_origin(kafka_of("a"), MAP, Origin("X", "id", "X", "source", ("c",)))
+    ((_, key, value),) = clusters.records["a"]
+    assert own_topic_of(key, value) is OwnTopic.OFFSET_MAP
 
 
 def test_settings_that_are_no_numbers(clusters):

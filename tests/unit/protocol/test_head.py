@@ -14,6 +14,7 @@ from spark_eos.protocol.head import (
     CONSISTENT_RANDOM,
     EARLIER_RUNS,
     FENCING_END,
+    MOST_TOPICS,
     NOBODY,
     PARTITIONERS,
     PLAIN_END,
@@ -71,6 +72,8 @@ heads = st.builds(
     job=st.none() | st.builds(Job, id=names, topic=st.none() | names, opened_ms=counts),
     given_up=st.none() | counts,
     closed_by_operator=st.booleans(),
+    topics=st.lists(names, max_size=3, unique=True).map(sorted).map(tuple),
+    more_topics=st.booleans(),
 )
 
 
@@ -270,3 +273,21 @@ def test_a_transaction_takes_about_a_hundred_bytes():
     one = Written(7, Pair("spark-eos-0b9d2c46-6f0e-4b0e-9a0b-0f8f4a3d2c11-3-7-1", 4711, 9), 10, 2**40, Probe("t", 1, 9))
     sizes = [len(encode(Head("r", 1, (), 5, Decision(1, 0, n, 1, 1, None, (one,) * n)))) for n in (0, 1000)]
     assert (sizes[1] - sizes[0]) / 1000 < 150
+
+
+@given(heads, st.lists(st.lists(names, max_size=4), max_size=4))
+def test_a_head_knows_every_topic_that_it_was_given(head, given):
+    """From run to run, and whatever is decided."""
+    for topics in given:
+        head = replace(head.with_topics(topics).succeeded_by("next", 5), decision=None)
+    assert all(head.may_write_to(topic) for topics in given for topic in topics)
+
+
+def test_a_head_with_too_many_topics_may_write_to_any():
+    """It stays small enough to be written with each decision."""
+    head = Head("r", 1, (), 5).with_topics(str(n) for n in range(MOST_TOPICS))
+    assert not head.may_write_to("another")
+    head = head.with_topics(["0", "1"])
+    assert (len(head.topics), head.more_topics) == (MOST_TOPICS, False)
+    assert head.with_topics(["another"]).may_write_to("any")
+    assert len(head.with_topics(["another"]).topics) == MOST_TOPICS

@@ -9,11 +9,13 @@ import pytest
 
 from spark_eos.protocol import jobs
 from spark_eos.protocol.batch import abort, commit
-from spark_eos.protocol.head import FENCING_END, Decision, Head, Job, Pair
+from spark_eos.protocol.head import FENCING_END, NOBODY, Decision, Head, Job, Pair
+from spark_eos.protocol.marks import EachSink, Marks
 from spark_eos.protocol.micro_batch import MicroBatch
 from spark_eos.protocol.names import TaskId, task_name
 from spark_eos.protocol.ports import Coordinator, Description, EndTxnAnswer, State
 from spark_eos.protocol.run import open_run
+from spark_eos.protocol.task import assign
 from tests.simulation.client import Producer, Refused
 from tests.simulation.ledger import LEDGER, PREFIX, QUERY
 from tests.simulation.partition_log import PartitionLog
@@ -21,6 +23,7 @@ from tests.support.dying import Killed, kill
 from tests.unit.protocol.test_stops import OUTPUT, TIMEOUT_MS, Brokers, on_brokers, stopped
 
 JOB = Job("the job", "t", 1_000)
+FIRST = Head(NOBODY, 1, (), 5, prefix=PREFIX, marks=Marks(each=EachSink("q", "s")))
 
 
 def open_one(brokers: Brokers, run: str, batch: int = 0) -> Head:
@@ -127,6 +130,64 @@ def test_what_was_given_up_and_passed_stops_every_write():
         stopped("EOS_RUN_CLOSED", lambda: open_one(brokers, "r1", 3))
         commit(brokers.ports(), one(brokers, open_one(brokers, "r2", 3), 3))
         assert open_one(brokers, "r3", 4).unwritten is None
+
+    on_brokers(steps)
+
+
+def test_a_write_that_failed_before_any_run_was_opened_stops_every_later_one():
+    """The sink has no head yet; the write can be repeated, by the same start and by others."""
+
+    def steps(brokers: Brokers) -> None:
+        jobs.note_unwritten(brokers.ports(), 3, FIRST)
+        assert brokers.ports().ledger.read().marks.each == FIRST.marks.each
+        error = stopped("EOS_WRITE_LEFT_BEHIND", lambda: open_one(brokers, "r1", 4))
+        assert "The write of micro-batch 3 failed, and was not repeated" in error.message
+        commit(brokers.ports(), one(brokers, open_one(brokers, "r1", 3), 3))
+        assert open_one(brokers, "r2", 4).unwritten is None
+
+    on_brokers(steps)
+
+
+def test_a_run_that_goes_on_after_a_write_failed_writes_no_more():
+    """No task had begun, so that nobody has closed the run: it may repeat that write, and decide nothing later."""
+
+    def steps(brokers: Brokers) -> None:
+        commit(brokers.ports(), one(brokers, open_one(brokers, "r1"), 0))
+        jobs.note_unwritten(brokers.ports(), 1, FIRST)
+        head = brokers.ports().ledger.read()
+        assert (head.run, head.unwritten) == ("r1", 1)
+        stopped("EOS_WRITE_LEFT_BEHIND", lambda: assign(head, 2, 0, 0))
+        stopped("EOS_WRITE_LEFT_BEHIND", lambda: commit(brokers.ports(), one(brokers, head, 2)))
+        commit(brokers.ports(), one(brokers, head, 1))
+        commit(brokers.ports(), one(brokers, head, 2))
+
+    on_brokers(steps)
+
+
+def test_the_first_write_that_failed_stays_noted():
+    """Whatever fails after it, and whoever aborts that; what is decided was written."""
+
+    def steps(brokers: Brokers) -> None:
+        commit(brokers.ports(), one(brokers, open_one(brokers, "r1"), 0))
+        jobs.note_unwritten(brokers.ports(), 0, FIRST)
+        assert brokers.ports().ledger.read().given_up is None
+        for batch in (2, 3):
+            jobs.note_unwritten(brokers.ports(), batch, FIRST)
+        abort(brokers.ports(), "r1", 4, one_of_several=True)
+        jobs.note_unwritten(brokers.ports(), 5, FIRST)
+        assert brokers.ports().ledger.read().unwritten == 2
+
+    on_brokers(steps)
+
+
+def test_a_failure_is_not_noted_in_a_ledger_that_has_lost_the_sink():
+    """Its first head would hide the loss from the next start."""
+
+    def steps(brokers: Brokers) -> None:
+        commit(brokers.ports(), one(brokers, open_one(brokers, "r1"), 0))
+        brokers.cluster.logs[LEDGER] = PartitionLog()
+        stopped("EOS_LEDGER_HEAD_LOST", lambda: jobs.note_unwritten(brokers.ports(), 1, FIRST))
+        stopped("EOS_LEDGER_HEAD_LOST", lambda: open_one(brokers, "r2", 2))
 
     on_brokers(steps)
 

@@ -4,24 +4,30 @@ from __future__ import annotations
 
 import re
 import uuid
+from urllib.parse import unquote
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from spark_eos.protocol.names import (
     SLOTS,
     TaskId,
+    joined,
     ledger_name,
     names_of,
     owner_in,
     parse_task_name,
     query_in,
+    query_of_job,
+    query_of_replay,
+    query_of_sink,
     task_name,
     tasks_since,
 )
 
 QUERY = "0b9d2c46-6f0e-4b0e-9a0b-0f8f4a3d2c11"
+IDS = uuid.UUID("6b0f3b0e-6d0c-5c55-9c0b-6f1f6a2f3c11")
 
 tasks = st.builds(
     TaskId,
@@ -128,3 +134,42 @@ def test_each_number_is_in_the_pattern_or_not():
         pattern = re.compile(tasks_since("eos", QUERY, since))
         found = [n for n in range(1_200) if pattern.fullmatch(task_name("eos", QUERY, TaskId(n, 0, 0)))]
         assert found == list(range(since, 1_200))
+
+
+#: With many spaces, and much of what the encoding itself uses.
+names = st.text("a %025\n", max_size=6) | st.text()
+
+
+def split(text: str, count: int) -> list[str]:
+    """The inverse of `joined`, by another library's decoder."""
+    *others, last = text.split(" ", count - 1)
+    return [*map(unquote, others), last]
+
+
+@given(st.lists(names, min_size=1, max_size=4))
+def test_texts_that_are_joined_come_apart_again(texts):
+    """So that no two lists of texts, as long as each other, are joined to the same one."""
+    assert split(joined(*texts), len(texts)) == texts
+
+
+@given(st.tuples(names, names), st.tuples(names, names))
+@example(("flights 1", "all"), ("flights", "1 all"))
+@example(("flights%20", "all"), ("flights ", "all"))
+@example(("", " all"), (" ", "all"))
+def test_no_two_sinks_share_a_ledger_key(one, other):
+    """Else each would take the other's decisions for its own, and leave out what the other one has written."""
+    assert (query_of_sink(*one) == query_of_sink(*other)) == (one == other)
+
+
+@given(names, names)
+def test_no_two_kinds_of_queries_share_a_ledger_key(one, other):
+    """Whatever users call them."""
+    sink, replay = query_of_sink(one, other), query_of_replay(one, other)
+    assert len({sink, replay, query_of_job(one), query_of_job(f"{one} {other}")}) == 4
+
+
+def test_ledger_keys_of_queries_of_spark_are_as_they_ever_were():
+    """A version that looked under another key would find no head, and write once more what is decided."""
+    assert query_of_sink(QUERY, "all of 2013 %") == str(uuid.uuid5(IDS, f"sink {QUERY} all of 2013 %"))
+    assert query_of_replay(QUERY, "/data/a b") == str(uuid.uuid5(IDS, f"replay {QUERY} /data/a b"))
+    assert query_of_job("flights 2013-01-01") == str(uuid.uuid5(IDS, "job flights 2013-01-01"))

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from spark_eos.errors import CheckpointError, DataLossError
+from spark_eos.kafka.admin import own_topics
 from spark_eos.kafka.admin.topics import Topic
 from spark_eos.options.parse import stream_options
 from spark_eos.source import reader as reader_module
@@ -27,6 +28,7 @@ class Cluster:
         self.beside: list[str] = []
         monkeypatch.setattr(watch, "time", SimpleNamespace(monotonic=lambda: self.now))
         monkeypatch.setattr(watch, "describe_topics", self._topics)
+        monkeypatch.setattr(own_topics, "own_topics", lambda *_: {})
         monkeypatch.setattr(watch, "topic_names", lambda *_: ["t", *self.beside])
         monkeypatch.setattr(watch, "cluster_heard", lambda _: self.cluster)
         monkeypatch.setattr(watch, "end_offsets", self._offsets)

@@ -1,0 +1,116 @@
+"""Which topics are not for rows: Kafka's internal ones, and those that spark-eos keeps for itself.
+
+These are known by name where it begins with `OWN_NAMES`. A ledger, an offset map or notes with another name are known
+by their records: such a topic is compacted, so that no other topic is looked into.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from spark_eos.errors import TopicError
+from spark_eos.kafka.admin.configs import cleanup_policies
+from spark_eos.kafka.admin.topics import Topic, begin_offsets, end_offsets
+from spark_eos.kafka.codes import OK
+from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.kafka.records.batches import Damage, UnsupportedFormat, walk_batches
+from spark_eos.kafka.records.rows import Row, read_rows
+from spark_eos.kafka.requests.fetch import FetchResponse, fetch_many
+from spark_eos.protocol.own_records import OwnTopic, own_topic_of
+from spark_eos.topic_partition import OWN_NAMES, TopicPartition
+
+#: What a topic is that brokers keep for themselves.
+INTERNAL = "an internal topic of Kafka"
+
+_COMPACTED = "compact"
+#: So many offsets before the end of a partition, there is a record that is visible, if it is a ledger: each is followed
+#: by a marker, and few are aborted.
+_NEAR_END = 16
+_PART_BYTES, _ALL_BYTES = 256 << 10, 4 << 20
+_FETCH_S = 10.0
+
+
+def not_for_rows(kafka: KafkaProperties, topics: Mapping[str, Topic]) -> dict[str, str]:
+    """What each of these topics is, in a few words, of those that are not for rows.
+
+    What is in a partition whose leader does not answer, or that this user may not read, is not known. Errors as for
+    `describe_topics`.
+    """
+    found = {name: what for name, topic in topics.items() if (what := _by_name(name, topic.internal)) is not None}
+    others = {name: topic.partitions for name, topic in topics.items() if name not in found}
+    return found | {name: kind.value for name, kind in own_topics(kafka, others).items()}
+
+
+def _by_name(name: str, internal: bool) -> str | None:
+    if internal:
+        return INTERNAL
+    return f"a topic of spark-eos, as its name begins with {OWN_NAMES}" if name.startswith(OWN_NAMES) else None
+
+
+def check_for_rows(kafka: KafkaProperties, topics: Mapping[str, Topic], *, ledger: str | None = None) -> None:
+    """Raise TopicError (EOS_TOPIC_RESERVED) where one of these topics is not for rows. ``ledger``: the query's own."""
+    found = not_for_rows(kafka, topics)
+    if ledger is not None and ledger in topics:
+        found[ledger] = "the query's own ledger"
+    for name, what in sorted(found.items()):
+        raise reserved(name, what)
+
+
+def reserved(topic: str, what: str) -> TopicError:
+    """``what``: see `not_for_rows`."""
+    return TopicError(
+        "EOS_TOPIC_RESERVED",
+        f"Topic {topic} is {what}: no query reads or writes its rows there.",
+        hint="Use another topic. 'spark-eos ledger show' prints what a ledger holds.",
+        topic=topic,
+    )
+
+
+def own_topics(kafka: KafkaProperties, partitions: Mapping[str, int]) -> dict[str, OwnTopic]:
+    """The kind of each of these topics, by its records, where spark-eos keeps it. Errors as for `describe_topics`."""
+    policies = cleanup_policies(kafka, partitions)
+    compacted = {name: n for name, n in partitions.items() if _COMPACTED in policies.get(name, _COMPACTED)}
+    kinds = {topic: kind_of(rows) for topic, rows in samples(kafka, compacted).items()}
+    return {topic: kind for topic, kind in kinds.items() if kind is not None}
+
+
+def kind_of(rows: Iterable[Row]) -> OwnTopic | None:
+    """The kind of topic that has such a record among others; None where none tells."""
+    return next(filter(None, (own_topic_of(key, value) for _, key, value in rows)), None)
+
+
+def samples(kafka: KafkaProperties, partitions: Mapping[str, int]) -> dict[str, list[Row]]:
+    """Some records of each of these topics, from the end and from the beginning of each partition."""
+    every = {name: range(count) for name, count in partitions.items()}
+    if not every:
+        return {}
+    begins, ends = begin_offsets(kafka, every), end_offsets(kafka, every)
+    places = [(name, p) for name, numbers in every.items() for p in numbers if begins[name][p] < ends[name][p]]
+    near = {(name, p): max(begins[name][p], ends[name][p] - _NEAR_END) for name, p in places}
+    first = {(name, p): begins[name][p] for name, p in places if begins[name][p] < near[name, p]}
+    found: dict[str, list[Row]] = {name: [] for name in every}
+    for (name, _), rows in (*_rows(kafka, near), *_rows(kafka, first)):
+        found[name] += rows
+    return found
+
+
+def _rows(kafka: KafkaProperties, at: Mapping[TopicPartition, int]) -> Iterator[tuple[TopicPartition, list[Row]]]:
+    if not at:
+        return
+    wanted = {place: (offset, _PART_BYTES) for place, offset in at.items()}
+    answers = fetch_many(kafka, wanted, isolation="read_committed", max_bytes=_ALL_BYTES, timeout_s=_FETCH_S)
+    for place, (answer, data) in answers.items():
+        yield place, _visible(answer, data)
+
+
+def _visible(answer: FetchResponse, data: bytes) -> list[Row]:
+    if answer.error != OK:
+        return []
+    rows: list[Row] = []
+    try:
+        for batch in walk_batches(data, answer.size, answer.aborted):
+            if batch.visible:
+                rows += read_rows(data, batch)
+    except (Damage, UnsupportedFormat):
+        pass  # what comes before it tells as well
+    return rows

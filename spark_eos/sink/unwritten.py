@@ -1,0 +1,106 @@
+"""Writes within foreachBatch that failed: noted in the ledger before the error is raised, as the function may catch it.
+
+Spark then passes the micro-batch, and nothing but the note tells that its rows are missing. What a task has begun is
+noted when Spark aborts the write (`spark_eos.protocol.batch.abort`). Without a task there is no abort: when a topic is
+missing, a stage before the write fails, or Spark cannot plan it. So the process that calls ``save()`` looks as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from spark_eos.errors import EosError
+from spark_eos.kafka.admin.configs import broker_config
+from spark_eos.kafka.admin.topics import describe_topics
+from spark_eos.kafka.ports.query import LedgerPlace, query_ports
+from spark_eos.log import logger
+from spark_eos.options.parse import SinkOptions
+from spark_eos.options.writes import WriteOptions, write_options
+from spark_eos.protocol.head import DEFAULT_PARTITIONER, NOBODY, Head
+from spark_eos.protocol.jobs import note_unwritten
+from spark_eos.protocol.marks import EachSink, Marks
+from spark_eos.protocol.names import query_of_sink
+from spark_eos.protocol.stops import never_written
+from spark_eos.sink.ledger_topic import ledger_partitions
+
+#: Options that say which write it is, and where its ledger is; others may be what is wrong with it.
+_TELLING = ("kafka.", "ledger.topic", "transactionalidprefix", "foreachbatch.query", "foreachbatch.run")
+
+#: The query and sink of writes that failed and could not be noted, with their micro-batch.
+_not_noted: dict[tuple[str, str], int] = {}
+
+
+def check_earlier(given: Mapping[str, str]) -> None:
+    """Before a write: raise ProtocolStop where one of an earlier micro-batch failed in this process and could not be
+    noted then; it is noted now, if that works by now. ``given``: the options by their names in lower case."""
+    batch, failed = _batch(given), _not_noted.get(_sink(given))
+    if failed is None or failed >= batch:
+        return
+    note({**given, "foreachbatch.batch": str(failed)})
+    raise never_written(batch, failed)
+
+
+def note(given: Mapping[str, str]) -> None:
+    """After a write has failed. Never raises: where the ledger cannot be written, this process remembers it."""
+    try:
+        _note(_options_of(given))
+        _not_noted.pop(_sink(given), None)
+    except Exception as error:
+        _not_noted.setdefault(_sink(given), _batch(given))
+        logger.warning(
+            "micro-batch %d of sink '%s' was not written, which could not be noted in the ledger: %s. Later writes of "
+            "this process stop all the same.",
+            _batch(given),
+            _sink(given)[1],
+            error if isinstance(error, EosError) else type(error).__name__,
+        )
+
+
+def forget(given: Mapping[str, str]) -> None:
+    """A write has returned."""
+    _not_noted.pop(_sink(given), None)
+
+
+def _note(options: WriteOptions) -> None:
+    each, sink = options.each, options.sink
+    assert each is not None
+    place, key = _ledger_of(sink), query_of_sink(each.query, each.sink)
+    ports, coordinator = query_ports(sink.kafka, place, key)
+    head = ports.ledger.read()
+    if head is not None and head.prefix != sink.prefix:  # the write failed because of that
+        ports, coordinator = query_ports(sink.kafka, replace(place, prefix=head.prefix), key)
+    first = Head(
+        NOBODY,
+        1,
+        (),
+        coordinator.endtxn_version(),
+        prefix=sink.prefix,
+        partitioner=sink.partitioner or DEFAULT_PARTITIONER,
+        marks=Marks(each=EachSink(each.query, each.sink)),
+    )
+    note_unwritten(ports, each.batch, first)
+
+
+def _ledger_of(sink: SinkOptions) -> LedgerPlace:
+    """It is not checked as before a write, as it may be the ledger's settings that have stopped that."""
+    there = describe_topics(sink.kafka, [sink.ledger_topic], missing_ok=True).get(sink.ledger_topic)
+    if there is not None:
+        return LedgerPlace(sink.ledger_topic, there.partitions, sink.prefix)
+    partitions = ledger_partitions(sink.kafka, sink.ledger_topic, broker_config(sink.kafka))
+    return LedgerPlace(sink.ledger_topic, partitions, sink.prefix)
+
+
+def _options_of(given: Mapping[str, str]) -> WriteOptions:
+    """Raises OptionError where the ledger is not told."""
+    telling = {name: value for name, value in given.items() if name.startswith(_TELLING)}
+    return write_options({**telling, "foreachbatch.batch": str(_batch(given)), "foreachbatch.sink": _sink(given)[1]})
+
+
+def _sink(given: Mapping[str, str]) -> tuple[str, str]:
+    """The query's name and the sink's, which is empty where nobody has told it."""
+    return given["foreachbatch.query"], given.get("foreachbatch.sink") or given.get("topic", "").strip()
+
+
+def _batch(given: Mapping[str, str]) -> int:
+    return int(given["foreachbatch.batch"])

@@ -1,0 +1,196 @@
+"""Writes within foreachBatch of which some fail, at any step, while the function catches what it likes: once rows of a
+micro-batch are missing that Spark has passed, no later write of the sink is decided."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from enum import Enum
+
+import pytest
+
+from spark_eos.errors import EosError
+from spark_eos.protocol import batch as batch_module
+from spark_eos.protocol import closing, jobs
+from spark_eos.protocol import task as task_module
+from spark_eos.protocol.batch import abort, commit
+from spark_eos.protocol.head import NOBODY, Head
+from spark_eos.protocol.marks import EachSink, Marks
+from spark_eos.protocol.micro_batch import MicroBatch
+from spark_eos.protocol.newest import taking
+from spark_eos.protocol.ports import Ports
+from spark_eos.protocol.run import open_run
+from spark_eos.protocol.task import assign
+from tests.support.dying import Killed, kill
+from tests.unit.protocol.test_stops import Brokers, on_brokers
+
+from .ledger import PREFIX
+
+BATCHES = 6
+SEEDS = 200
+#: In so many schedules, each known mistake is seen.
+ENOUGH = 600
+FIRST = Head(NOBODY, 1, (), 5, prefix=PREFIX, marks=Marks(each=EachSink("q", "s")))
+NONE_LEFT_BEHIND = "no write is decided after one that failed and was passed"
+
+
+class Fails(Enum):
+    """How far a write comes."""
+
+    NOT = "it is written"
+    PLANNED = "no task runs"
+    OPENED = "a stage before the write fails when a task has opened the run"
+    PREPARED = "a task fails when another one has handed over its transaction"
+    VERIFIED = "the commit raises before the decision"
+    DECIDED = "the commit raises after the decision"
+
+
+class Left(Exception):
+    """`NONE_LEFT_BEHIND` is broken."""
+
+
+class Failed(Exception):
+    """What the write's caller is told."""
+
+
+@dataclass
+class Sink:
+    """One sink of a query, which somebody starts again whenever it has ended. ``decided``: its micro-batches;
+    ``missing``: the first one that failed, was passed, and was not decided."""
+
+    brokers: Brokers
+    chance: random.Random
+    runs: int = 0
+    missing: int | None = None
+
+    def live(self) -> None:
+        """Until all micro-batches are passed."""
+        batch = 0
+        while batch < BATCHES and self.runs < 20:
+            self.runs += 1
+            batch = self._run(f"r{self.runs}", batch)
+
+    def _run(self, run: str, batch: int) -> int:
+        """One start, from a micro-batch on; the one that comes next."""
+        while batch < BATCHES:
+            try:
+                if self.chance.random() < 0.8:  # or the function leaves the sink out
+                    self._save(run, batch)
+            except Failed:
+                if self.chance.random() < 0.5:
+                    return batch  # Spark replays it
+                self._passed(batch)
+            batch += 1
+            if self.chance.random() < 0.2:
+                break  # it is started anew
+        return batch
+
+    def _passed(self, batch: int) -> None:
+        if not self._is_decided(batch) and self.missing is None:
+            self.missing = batch
+
+    def _is_decided(self, batch: int) -> bool:
+        head = self.brokers.ports().ledger.read()
+        return head is not None and head.decision is not None and head.decision.batch >= batch
+
+    def _save(self, run: str, batch: int) -> None:
+        """As `save()` of a writer within foreachBatch; once more within the same micro-batch, sometimes."""
+        try:
+            self._write(run, batch, self.chance.choice([*Fails, Fails.NOT, Fails.NOT, Fails.NOT]))
+        except (EosError, Killed):
+            jobs.note_unwritten(self.brokers.ports(), batch, FIRST)
+            if self.chance.random() < 0.2:
+                return self._save(run, batch)
+            raise Failed from None
+        if self.missing is not None and self.missing < batch:
+            raise Left(f"micro-batch {batch} is written, and {self.missing} never was")
+        return None
+
+    def _write(self, run: str, batch: int, fails: Fails) -> None:
+        if fails is Fails.PLANNED:
+            raise Killed
+        try:
+            head = self._opened(run, batch)
+            assign(head, batch, 0, 0)
+            if fails is Fails.OPENED:
+                raise Killed
+            body = self._prepared(head, batch)
+            if fails is Fails.PREPARED:
+                raise Killed
+            point = {Fails.VERIFIED: "commit.verified", Fails.DECIDED: "commit.decided"}.get(fails, "")
+            commit(self.brokers.ports(point, kill), body)
+        except (EosError, Killed):
+            abort(self.brokers.ports(), run, batch, one_of_several=True)
+            raise
+
+    def _opened(self, run: str, batch: int) -> Head:
+        head = self.brokers.ports().ledger.read()
+        if head is not None and head.run == run:
+            return head
+        own = self.brokers.ports()
+        return open_run(own, run, batch, endtxn_version=5, prefix=PREFIX, one_of_several=True)
+
+    def _prepared(self, head: Head, batch: int) -> MicroBatch:
+        body = self.brokers.prepared(head, batch)
+        if head.decision is not None and head.decision.batch == batch:
+            reports = tuple(replace(report, written=None) for report in body.reports)
+            body = replace(body, reports=reports)
+        return replace(body, one_of_several=True)
+
+
+def play(seed: int) -> Sink:
+    sinks: list[Sink] = []
+
+    def steps(brokers: Brokers) -> None:
+        sinks.append(Sink(brokers, random.Random(seed)))
+        sinks[0].live()
+
+    on_brokers(steps)
+    return sinks[0]
+
+
+def test_no_write_is_decided_after_one_that_failed_and_was_passed():
+    """At whatever step it fails; and schedules in which rows are missing are many."""
+    found = [play(seed) for seed in range(SEEDS)]
+    assert sum(sink.missing is not None for sink in found) > SEEDS // 4
+
+
+def _not_noted(patch: pytest.MonkeyPatch) -> None:
+    """Only what Spark aborts is noted, and that only if a task has opened the run."""
+    patch.setattr(jobs, "note_unwritten", lambda *_: None)
+
+
+def _noted_for_the_last(patch: pytest.MonkeyPatch) -> None:
+    """The abort of a later micro-batch takes the place of the first one, and a write of the later one clears it."""
+
+    def close(ports: Ports, run: str, given_up: int) -> Head | None:
+        closed = closing.close(ports, run)
+        for term, head in taking(ports) if closed is not None else ():
+            assert head is not None
+            term.publish(replace(head, given_up=given_up))
+            break
+        return closed
+
+    patch.setattr(batch_module, "close", close)
+
+
+def _same_run_trusted(patch: pytest.MonkeyPatch) -> None:
+    """Only a start looks at what was noted; a run that goes on does not."""
+    patch.setattr(task_module, "check_written", lambda *_: None)
+    patch.setattr(batch_module, "check_written", lambda *_: None)
+
+
+@pytest.mark.parametrize("mistake", [_not_noted, _noted_for_the_last, _same_run_trusted])
+def test_known_mistakes_are_seen(mistake: Callable[[pytest.MonkeyPatch], None]):
+    """Each is put back, and rows stay missing in silence."""
+    for seed in range(ENOUGH):
+        with pytest.MonkeyPatch.context() as patch:
+            mistake(patch)
+            try:
+                play(seed)
+            except Left:
+                break
+    else:
+        pytest.fail(f"no schedule of {ENOUGH} sees it")
+    play(seed)

@@ -1,0 +1,51 @@
+"""Which write within foreachBatch it is: as users name it, to the last space, in options and in the ledger."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spark_eos.errors import OptionError
+from spark_eos.foreach import batch_writer
+from spark_eos.ingest.owner import Ingest
+from spark_eos.options.writes import write_options
+from spark_eos.protocol.marks import EachSink
+from spark_eos.protocol.names import INGESTS, query_of_sink
+
+SERVERS = {"kafka.bootstrap.servers": "127.0.0.1:1"}
+
+
+def each_of(options: dict[str, str]) -> EachSink:
+    """The write that these options describe, as the writer parses them."""
+    each = write_options(options).each
+    assert each is not None
+    return EachSink(each.query, each.sink)
+
+
+@given(st.tuples(st.text(" a\t", min_size=1), st.text(" a\t", min_size=1)))
+def test_the_write_that_options_describe_is_the_one_that_was_named(names):
+    """Two sinks whose names differ by a space are two: the second one's rows are not those of the first one."""
+    query, sink = names
+    options = {f"foreachBatch.{name}": text for name, text in {"query": query, "sink": sink, "run": "r"}.items()}
+    if query.strip() and sink.strip():
+        assert each_of(SERVERS | options | {"foreachBatch.batch": "0"}) == EachSink(query, sink)
+    else:
+        with pytest.raises(OptionError, match="EOS_OPTION_EMPTY"):
+            write_options(SERVERS | options | {"foreachBatch.batch": "0"})
+
+
+@pytest.mark.parametrize("name", ["flights", " flights ", "flights 1 all"])
+def test_an_ingest_opens_the_query_that_its_writes_belong_to(name):
+    """Its start looks under the ledger key under which its writes decide."""
+    ingest = Ingest(name, SERVERS | {"topic": "all"}, "notes")
+    each = each_of(ingest.write_options("r", 3, None))
+    assert (query_of_sink(each.query, each.name), each) == (ingest.query, ingest.each)
+
+
+def test_a_query_that_is_named_like_an_ingest_is_refused():
+    """Its writes would be taken for the ingest's."""
+    nobody = type("DataFrame", (), {"sparkSession": type("Session", (), {})()})()
+    with pytest.raises(OptionError, match="EOS_OPTION_RESERVED") as raised:
+        batch_writer(nobody, 0, query=f"{INGESTS}flights")
+    assert "names that begin with 'ingest '" in raised.value.message
