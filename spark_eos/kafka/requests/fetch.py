@@ -50,6 +50,7 @@ class FetchResponse:
     at that moment; -1 with an error. ``preferred``: the replica that the leader names as the nearest to the rack that
     asks (KIP-392), without any records; -1 where it is itself to be asked. ``throttle_ms``: by the user's quota the
     broker answers without a word of the partition, and reads the next request after this time; 0 else.
+    ``lists_aborted``: of answers about many partitions, whether the broker has looked for aborted transactions at all.
     """
 
     error: int
@@ -60,6 +61,7 @@ class FetchResponse:
     high_watermark: int = -1
     preferred: int = -1
     throttle_ms: int = 0
+    lists_aborted: bool = True
 
 
 class FetchConnection:
@@ -254,7 +256,8 @@ def _places(answer: bytes, topics: int) -> tuple[dict[TopicPartition, tuple[Fetc
             at = ends + _END.size
             data = answer[at : at + max(records, 0)]
             at += max(records, 0)
-            response = FetchResponse(error, len(data), aborted, begin, stable, high_watermark, preferred)
+            offsets = begin, stable, high_watermark
+            response = FetchResponse(error, len(data), aborted, *offsets, preferred, lists_aborted=count >= 0)
             found[topic, number] = response, data
     return found, at
 
