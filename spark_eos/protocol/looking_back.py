@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from spark_eos.errors import EosError, ProtocolStop, Unclear
-from spark_eos.protocol.head import Decision, Head, Pair, Verdict
+from spark_eos.protocol.head import NOBODY, Decision, Head, Pair, Verdict
 from spark_eos.protocol.marks import Missing
 from spark_eos.protocol.newest import taking
 from spark_eos.protocol.ports import Found, NotPublished, Place, Ports, Term
@@ -128,7 +128,8 @@ def mark_missing(term: Term, head: Head, error: ProtocolStop) -> None:
     NotPublished."""
     missing = missing_in(error)
     if missing is not None:
-        term.publish(replace(head, marks=replace(head.marks, missing=missing)))
+        own = head.succeeded_by(NOBODY, head.endtxn_version) if head.run == NOBODY else head
+        term.publish(replace(own, marks=replace(own.marks, missing=missing)))
 
 
 def mark_missing_of(ports: Ports, run: str, error: ProtocolStop) -> None:

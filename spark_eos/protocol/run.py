@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -124,7 +123,7 @@ def _open(ports: Ports, start: _Start) -> Head:
         if head is not None and not is_newest(ports, head):
             continue
         ports.reach("open.taken")
-        new = _marking(term, head, lambda head=head: _successor(ports, head, start))
+        new = _succeeding(ports, term, head, start)
         ports.reach("open.settled")
         try:
             term.publish(new)
@@ -137,10 +136,11 @@ def _open(ports: Ports, start: _Start) -> Head:
     raise ledger_busy()
 
 
-def _marking(term: Term, head: Head | None, successor: Callable[[], Head]) -> Head:
-    """The successor of the head; where rows are found to be missing on the way to it, the head says so from then on."""
+def _succeeding(ports: Ports, term: Term, head: Head | None, start: _Start) -> Head:
+    """The head to publish. Where rows of the last decision are found to be missing, its own head says so from then
+    on."""
     try:
-        return successor()
+        return _successor(ports, head, start)
     except ProtocolStop as error:
         with suppress(NotPublished):
             if head is not None:

@@ -46,8 +46,8 @@ def _options_of(query: Any) -> SinkOptions | None:  # noqa: ANN401
         written = query._jsq.streamingQuery().lastExecution().logical()  # noqa: SLF001  # PySpark does not tell
         if written.table().name() != _FORMAT:
             return None
-        jvm = SparkSession.getActiveSession()._jvm  # type: ignore[union-attr]  # noqa: SLF001
-        options = jvm.scala.jdk.javaapi.CollectionConverters.asJava(written.writeOptions())
+        spark: Any = SparkSession.getActiveSession()
+        options = spark._jvm.scala.jdk.javaapi.CollectionConverters.asJava(written.writeOptions())
         found = {str(name): str(options[name]) for name in options}
     except Exception:  # there was no micro-batch, or the query is one of Spark Connect
         return None

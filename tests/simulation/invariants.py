@@ -229,11 +229,22 @@ class Watch:
         broken = error.parameters.get("transactional_id") if error.condition == "EOS_DECISION_BROKEN" else None
         if broken is not None and any(pair.id == broken and self.fates.get(pair) for pair in self._last_pairs()):
             raise Violation(TRUE_STOPS, f"{broken} has been committed: {error.message}")
+        if error.condition == "EOS_ROWS_MISSING" and not self._are_missing(error):
+            raise Violation(TRUE_STOPS, f"the rows are there: {error.message}")
         if error.condition == "EOS_REPLAY_DIVERGED" and self._is_as_decided(error.parameters["batch"], topic):
             raise Violation(TRUE_STOPS, f"the plan is deterministic: {error.message}")
         conditions = ("EOS_CHECKPOINT_BEHIND", "EOS_REPLAY_DIVERGED")
         if error.condition in conditions and "that was decided is visible" in error.hint:
             self._check_visible(error)
+
+    def _are_missing(self, error: EosError) -> bool:
+        """Whether a transaction was committed, and aborted where an error says; of a topic that is gone, nobody can
+        tell any more."""
+        said = error.parameters
+        log = self.cluster.logs.get((said["topic"], said["partition"]))
+        committed = any(pair.id == said["transactional_id"] and done for pair, done in self.fates.items())
+        there = log is not None and said["offset"] < log.end
+        return committed and (not there or log.records[said["offset"]].visible is False)
 
     def _is_as_decided(self, batch: int, topic: str) -> bool:
         """Whether what the checkpoint has of a micro-batch is what was decided last."""
