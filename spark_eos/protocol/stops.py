@@ -127,7 +127,7 @@ def rows_missing(missing: Missing, *, batch: int | None = None, more: int = 0) -
     """The error where rows of a committed transaction were aborted in a partition; ``batch``: its micro-batch, if that
     is known, and ``more``: in how many places besides."""
     return ProtocolStop(
-        ROWS_MISSING,
+        "EOS_ROWS_MISSING",
         f"Transaction {missing.transaction}{'' if batch is None else f' of micro-batch {batch}'} was committed, but "
         f"its rows from offset {missing.offset} of {missing.topic}-{missing.partition} on had been aborted there by "
         f"then{f'; so in {more} more places' if more else ''}: readers never see them.",

@@ -2,8 +2,8 @@
 
 EndTxn's answer 0 says that the coordinator has ended a transaction, not that its rows are there: somebody may have
 aborted it in one partition (``kafka-transactions.sh abort``), of which the coordinator knows nothing, and retention
-does not wait for a commit. While a transaction is fresh, nobody has a reason for the one, and there is hardly time for
-the other. After that the leaders of its partitions are asked.
+does not wait for a commit. Once a transaction is a minute old, the leaders of its partitions are asked before its end;
+a younger one is only looked at after it (`spark_eos.protocol.looking_back`), so that no commit waits for that.
 """
 
 from __future__ import annotations
