@@ -190,7 +190,7 @@ class Watch:
 
     def _decide(self, run: str, new: Decision, last: Decision | None) -> None:
         for w in new.written:
-            if w.verdict is not None and self.fates.get(w.pair) is not (w.verdict is Verdict.COMMITTED):
+            if w.verdict is not None and self._fate(w.pair) is not (w.verdict is Verdict.COMMITTED):
                 raise Violation(TRUE_VERDICTS, f"{w.pair} is {w.verdict.value}, by the log {self.fates.get(w.pair)}")
         if last is not None and (new.batch, new.rev) == (last.batch, last.rev):
             if self.is_job and not new.written:
@@ -200,7 +200,7 @@ class Watch:
             return
         if last is not None and new.batch == last.batch:
             gone = last.pairs - new.pairs
-            if new.rev != last.rev + 1 or any(self.fates.get(pair) is not False for pair in gone):
+            if new.rev != last.rev + 1 or any(self._fate(pair) is not False for pair in gone):
                 fates = {pair: self.fates.get(pair) for pair in gone}
                 raise Violation(NOT_REWRITTEN, f"batch {new.batch} revision {new.rev} replaces {fates}")
         if new.batch != (last.batch + 1 if last is not None else 0) and not (last and new.batch == last.batch):
@@ -208,6 +208,14 @@ class Watch:
         for pair in new.pairs:
             self.decided.setdefault(pair, new)
         self.deciders[new.batch] = run
+
+    def _fate(self, pair: Pair) -> bool | None:
+        """Whether it was committed. What an operator has aborted in each of its partitions counts as lost, whatever its
+        coordinator has done with it: who goes by the log alone writes its rows again, which nobody has seen."""
+        logs = (log for place, log in self.cluster.logs.items() if place[0] in self.plan.outputs)
+        own = (record for log in logs for record in log.records if not record.control)
+        seen = [r.visible for r in own if (r.producer_id, r.epoch) == (pair.producer_id, pair.epoch)]
+        return self.fates.get(pair) and not (seen and not any(visible is not False for visible in seen))
 
     def _check_complete(self, decision: Decision) -> None:
         left = [pair for pair in decision.pairs if self.fates.get(pair) is not True]
