@@ -23,6 +23,7 @@ import spark_eos
 from spark_eos.errors import ConfigError, EosError
 from spark_eos.ops.metrics import Metrics
 from spark_eos.ops.metrics.session import check as check_metrics
+from spark_eos.protocol.stops import ROWS_MISSING
 
 from . import query, session
 from .cluster import JobCluster
@@ -126,7 +127,7 @@ class JobCommand(Generic[C]):
         except (EosError, PySparkException, Py4JError, ConnectionError) as error:
             if isinstance(error, ConnectionError) and not query.jvm_has_ended(error):
                 raise
-            if not stop.asked():
+            if not stop.asked() or getattr(error, "condition", None) == ROWS_MISSING:
                 return failed(error, verbose=args.verbose)
         if stop.asked():
             say(f"stopped by {stop.signal}: restart it, and it resumes where it stopped")

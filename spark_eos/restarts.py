@@ -60,6 +60,9 @@ def run(
     ``factory`` builds and starts the query, everything in it anew: reader, views, static DataFrames, writer, with the
     same checkpoint. Spark's cache is emptied before it is called again, as the end of the process would have done.
 
+    When it has ended, what it has committed last is looked at once more (`spark_eos.sink.ended`): an error of that is
+    treated as the query's own.
+
     After ``attempts`` restarts without a finished micro-batch in between, the query's error is raised. The pause
     before a restart begins with ``pause_s`` seconds, and doubles each time, up to five minutes. An error that
     `spark_eos.reason` does not know, or whose ``restart_helps`` is false, is raised at once. Where ``stop()`` becomes
@@ -72,7 +75,7 @@ def run(
         query = None
         try:
             query = factory()
-            _wait(query, stop)
+            _check_end(query, stopped=_wait(query, stop))
             return
         except Exception as error:
             why = explain(error)
@@ -89,12 +92,20 @@ def run(
         _empty_cache()
 
 
-def _wait(query: Running, stop: Callable[[], bool]) -> None:
-    """Until the query has ended, which is after its last micro-batch was committed or aborted. Raises its error."""
+def _wait(query: Running, stop: Callable[[], bool]) -> bool:
+    """Until the query has ended, which is after its last micro-batch was committed or aborted; whether it was stopped.
+    Raises its error."""
     while not query.awaitTermination(_POLL_S):
         if stop():
             query.stop()
-            return
+            return True
+    return False
+
+
+def _check_end(query: StreamingQuery | Running, *, stopped: bool) -> None:
+    from spark_eos.sink.ended import check_end
+
+    check_end(query, stopped=stopped)
 
 
 def _has_finished_a_batch(query: Running) -> bool:

@@ -65,6 +65,7 @@ def started(
     from spark_eos import events
     from spark_eos.direct.source import data_source_of
     from spark_eos.direct.written import of_one_query
+    from spark_eos.sink.ended import remember
     from spark_eos.spark import in_session
 
     format_ = f"{_NAME}-{uuid.uuid4().hex[:8]}"
@@ -76,7 +77,9 @@ def started(
             writer = writer.queryName(name)
         if trigger:
             writer = writer.trigger(**trigger)  # type: ignore[call-overload]  # `check_trigger` has seen it
-        return writer.start()
+        query = writer.start()
+    remember(str(query.runId), plan.sink)
+    return query
 
 
 def _plan(

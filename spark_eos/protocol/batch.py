@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from spark_eos.errors import ProtocolStop, TransactionLost, Unclear
 from spark_eos.protocol.age import too_old
@@ -13,6 +13,7 @@ from spark_eos.protocol.closing import close
 from spark_eos.protocol.direct import source_changed
 from spark_eos.protocol.freshness import Starts, began_ms, fresh_for_ms, not_whole
 from spark_eos.protocol.head import NEWEST_DIGEST, Decision, Head, Offsets, Pair, Verdict
+from spark_eos.protocol.looking_back import Places, look_back, marked, places_of
 from spark_eos.protocol.micro_batch import MicroBatch
 from spark_eos.protocol.newest import take
 from spark_eos.protocol.notes import Notes
@@ -20,6 +21,7 @@ from spark_eos.protocol.ports import Description, NotPublished, Ports, State, Te
 from spark_eos.protocol.repair import repairs, tasks_with_lost_rows
 from spark_eos.protocol.replay import check_versions, compare, listed, needs_same_tasks
 from spark_eos.protocol.stops import (
+    check_missing,
     check_written,
     checkpoint_ahead,
     checkpoint_behind,
@@ -36,7 +38,9 @@ from spark_eos.protocol.verdicts import abort_all, settle
 @dataclass(frozen=True)
 class CommitReport:
     """How a commit went. Times are milliseconds: to take the ledger and verify, to decide, to end. ``leftovers``: what
-    attempts had left open besides; ``still_open``: how many of these could not be aborted. ``rows``: as decided."""
+    attempts had left open besides; ``still_open``: how many of these could not be aborted. ``rows``: as decided.
+    ``decision``: what was committed, to be looked at once more (`spark_eos.protocol.looking_back`), and ``unseen``:
+    what of the decision before could not be; None, and nothing, where nothing was left to be done."""
 
     transactions: int
     replayed: bool
@@ -46,6 +50,8 @@ class CommitReport:
     still_open: int = 0
     leftovers: int = 0
     rows: int = 0
+    decision: Decision | None = None
+    unseen: Places = field(default_factory=dict)
 
 
 def take_ahead(ports: Ports, run: str) -> Term | None:
@@ -60,8 +66,10 @@ def take_ahead(ports: Ports, run: str) -> Term | None:
     return term
 
 
-def commit(ports: Ports, batch: MicroBatch, ahead: Term | None = None) -> CommitReport:
-    """Make a micro-batch durable, by one decision. Every step is safe to repeat.
+def commit(ports: Ports, batch: MicroBatch, ahead: Term | None = None, seen: Decision | None = None) -> CommitReport:
+    """Make a micro-batch durable, by one decision. Every step is safe to repeat. ``seen``: the decision that this
+    process has committed and looked at once more; if the last one is another, that is done before the new decision
+    takes its place in the ledger.
 
     1. Read the head, take the ledger, read again; meanwhile the coordinators are asked what is open. Where the ledger
        was taken ahead, one look is enough: whoever takes it after us fences our publication, whoever had it before can
@@ -72,11 +80,21 @@ def commit(ports: Ports, batch: MicroBatch, ahead: Term | None = None) -> Commit
     4. Decide: publish the new head, with the consumer offsets and the notes.
     5. Commit every transaction; then abort the leftovers.
     6. A transaction that was lost all the same stops the query: its replay repairs it.
-    Raises ProtocolStop; nothing was decided unless it is TransactionLost or Unclear.
+    Raises ProtocolStop; nothing was decided unless it is TransactionLost or Unclear, or rows are missing, which the
+    head says from then on.
     """
+    try:
+        return _commit(ports, batch, ahead, seen)
+    except ProtocolStop as error:
+        marked(ports, batch.run, error)
+        raise
+
+
+def _commit(ports: Ports, batch: MicroBatch, ahead: Term | None, seen: Decision | None) -> CommitReport:
     clock = _Clock()
     ports.reach("commit.entered")
     mine: Decision | None = None
+    unseen: Places = {}
     for _ in ports.retrying():
         term, head, ongoing = _authority(ports, batch, ahead)
         fresh, ahead = term is not ahead, None
@@ -89,6 +107,7 @@ def commit(ports: Ports, batch: MicroBatch, ahead: Term | None = None) -> Commit
             if mine is None:
                 assert head.decision is not None
                 return CommitReport(0, True, clock.lap(), rows=head.decision.rows)
+            unseen = _looked_back(ports, head.decision, seen, mine)
             checked, checked_ms, open_ones = ports.elapsed_ms(), ports.now_ms(), {d.pair: d for d in ongoing()}
             starts, problem = _verify(ports, batch, open_ones)
             if problem is not None:
@@ -108,8 +127,17 @@ def commit(ports: Ports, batch: MicroBatch, ahead: Term | None = None) -> Commit
         ports.reach("commit.decided")
         still_open = _carry_out(ports, mine, left, fresh_until_ms=checked + fresh_for_ms(batch, starts, checked_ms))
         times = verify_ms, decide_ms, clock.lap()
-        return CommitReport(len(batch.written), batch.replayed, *times, len(still_open), len(left), mine.rows)
+        done = len(batch.written), batch.replayed, *times, len(still_open), len(left), mine.rows
+        return CommitReport(*done, mine, unseen)
     raise decision_unclear(batch.id)
+
+
+def _looked_back(ports: Ports, last: Decision | None, seen: Decision | None, mine: Decision) -> Places:
+    """Look at the last decision, which is about to be replaced by that on another micro-batch, where nobody has since
+    its commit: another process has done that, or its look was cut short. Returns what could not be looked at."""
+    if last is None or last.batch == mine.batch or last == seen:
+        return {}
+    return look_back(ports, places_of(last))
 
 
 def _given_up(ports: Ports, batch: MicroBatch, problem: ProtocolStop) -> ProtocolStop:
@@ -160,6 +188,7 @@ def _own_head(ports: Ports, batch: MicroBatch, head: Head | None) -> Head:
     if head is None:
         raise missing_head(batch.id)
     if head.run == batch.run:
+        check_missing(head)
         return head
     if head.decision is None or head.decision.batch <= batch.id:
         decided = head.decision.pairs if head.decision else frozenset()

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from spark_eos.errors import EosError, LedgerError
 from spark_eos.protocol.clearing import clear_earlier, undecided
 from spark_eos.protocol.head import NOBODY, Decision, Head, Pair, Verdict
+from spark_eos.protocol.looking_back import unseen_of
 from spark_eos.protocol.newest import agrees, take, take_and_read
 from spark_eos.protocol.ports import NotPublished, Ports
 from spark_eos.protocol.stops import ledger_busy
@@ -134,14 +135,15 @@ def settle_decided(ports: Ports, query: str, *, and_abort_broken: bool = False) 
         known = {w.pair: w.verdict for w in written if w.verdict is not None}
         if and_abort_broken:
             abort_broken(ports, written)
-        verdicts = known | settle(ports, written, thorough=True)
+        verdicts = known | settle(ports, written)
+        unseen = unseen_of(ports, decision, verdicts) if decision is not None else frozenset[Pair]()
         ended = Ended(head, verdicts=tuple(sorted(verdicts.items(), key=lambda item: item[0].id)))
         if Verdict.LOST in verdicts.values() and known_head(ports.ledger.read(), query).decision != decision:
             continue  # the query has gone on meanwhile
         if decision is None or len(known) == len(verdicts) or Verdict.LOST in verdicts.values():
             return ended  # what is lost is noted by the run that writes it again
         ports.reach("recover.committed")
-        if _note(ports, head, verdicts):
+        if _note(ports, head, {pair: verdict for pair, verdict in verdicts.items() if pair not in unseen}):
             return ended
     raise ledger_busy()
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from spark_eos.protocol.clearing import clear_earlier
 from spark_eos.protocol.head import DEFAULT_PARTITIONER, NOBODY, Decision, Head
+from spark_eos.protocol.looking_back import unseen_of
 from spark_eos.protocol.marks import Successor
 from spark_eos.protocol.newest import agrees, taking
 from spark_eos.protocol.ports import NotPublished, Ports
@@ -40,9 +41,17 @@ def standing(ports: Ports) -> Standing:
             return Standing(None)
         if agrees(ports, head, ports.coordinator.of_ledger()):
             last, successor = head.decision, head.marks.successor
-            decision = None if last is None else last.judged(settle(ports, last.written, thorough=True))
+            decision = None if last is None else _settled(ports, last)
             return Standing(decision, successor is not None, "" if successor is None else successor.query)
     raise ledger_busy()
+
+
+def _settled(ports: Ports, last: Decision) -> Decision:
+    """The decision with its verdicts. Raises ProtocolStop (EOS_ROWS_MISSING), too, as whoever goes on from here would
+    leave out what an operator has aborted."""
+    verdicts = settle(ports, last.written)
+    unseen_of(ports, last, verdicts)
+    return last.judged(verdicts)
 
 
 def hand_over(ports: Ports, successor: Successor, seen: Standing, prefix: str) -> bool:

@@ -24,7 +24,7 @@ from spark_eos.protocol.head import (
     Verdict,
     Written,
 )
-from spark_eos.protocol.marks import marks_of
+from spark_eos.protocol.marks import Marks, marks_of
 from spark_eos.protocol.notes import Noted
 from spark_eos.protocol.ranges import from_json, to_json
 
@@ -33,10 +33,11 @@ from spark_eos.protocol.ranges import from_json, to_json
 #: Format 1 did not say how rows are digested and dealt to partitions, nor the version of EndTxn of each transaction:
 #: there was one of each. What a later version adds to a head may be ignored. What it adds to a decision, a replay has
 #: to repeat: a field, or a value, that is not known stops the query. Format 3 is for heads with marks that no start may
-#: pass over (`spark_eos.protocol.marks`); the others are written as format 2.
-FORMAT = 3
+#: pass over (`spark_eos.protocol.marks`), format 4 for those with the mark of missing rows; the others are written as
+#: format 2.
+FORMAT = 4
 
-_FIRST_FORMAT, _WITHOUT_HALTS = 1, 2
+_FIRST_FORMAT, _WITHOUT_HALTS, _WITHOUT_MISSING = 1, 2, 3
 
 #: A head says where transactions begin up to so many places in all: 12 kB or so, of the megabyte that a record has.
 _MOST_BEGINS = 1_000
@@ -58,7 +59,7 @@ def encode(head: Head) -> bytes:
     assert partitioners <= PARTITIONERS, partitioners  # nobody could read it
     return json.dumps(
         {
-            "format": FORMAT if head.marks.halts else _WITHOUT_HALTS,
+            "format": _format_of(head.marks),
             "written_by": __version__,
             "run": head.run,
             "generation": head.generation,
@@ -89,7 +90,7 @@ def decode(data: bytes) -> Head:
     """The inverse of encode, also for heads of the formats before. Raises LedgerError on anything else."""
     try:
         raw = json.loads(data)
-        if raw["format"] not in (_FIRST_FORMAT, _WITHOUT_HALTS, FORMAT):
+        if raw["format"] not in (_FIRST_FORMAT, _WITHOUT_HALTS, _WITHOUT_MISSING, FORMAT):
             raise _unknown(raw, f"a head of format {raw['format']}", f"knows format {FORMAT} and those before")
         old = raw["format"] == _FIRST_FORMAT
         decision = raw["decision"]
@@ -117,6 +118,13 @@ def decode(data: bytes) -> Head:
             f"The ledger holds a head that cannot be read ({type(error).__name__}: {error}).",
             hint="Something else has written to the ledger topic; give spark-eos a topic of its own by 'ledger.topic'.",
         ) from None
+
+
+def _format_of(marks: Marks) -> int:
+    """The lowest whose readers do not misunderstand a head with these marks."""
+    if marks.missing is not None:
+        return FORMAT
+    return _WITHOUT_MISSING if marks.halts else _WITHOUT_HALTS
 
 
 def _decision_to_json(decision: Decision) -> dict[str, Any]:

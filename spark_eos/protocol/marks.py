@@ -1,4 +1,5 @@
-"""What a head says of its query besides the run and the decision: marks of `spark-eos replay`, and of foreachBatch.
+"""What a head says of its query besides the run and the decision: marks of `spark-eos replay`, of foreachBatch, and of
+rows that are missing.
 
 A replay makes a query that begins where another one was before. Until it is finished, the new query's head bears
 `Unfinished`, which no start gets past; where rows are written to the same topic again, the old query's head bears
@@ -70,6 +71,17 @@ class Successor:
 
 
 @dataclass(frozen=True)
+class Missing:
+    """Rows that were committed and are not visible: those of a transaction, by its id, from this offset of a partition
+    on. Nothing removes this mark: who has written the rows by other means goes on with a new checkpoint."""
+
+    transaction: str
+    topic: str
+    partition: int
+    offset: int
+
+
+@dataclass(frozen=True)
 class Marks:
     """The marks of a head. ``topic``: the only one that the query may write to."""
 
@@ -77,6 +89,7 @@ class Marks:
     unfinished: Unfinished | None = None
     successor: Successor | None = None
     topic: str | None = None
+    missing: Missing | None = None
 
     @property
     def halts(self) -> bool:
@@ -99,6 +112,7 @@ def marks_of(raw: Mapping[str, Any]) -> Marks:
         unfinished=None if unfinished is None else _unfinished(unfinished),
         successor=Successor(**raw["successor"]) if "successor" in raw else None,
         topic=raw.get("topic"),
+        missing=Missing(**raw["missing"]) if "missing" in raw else None,
     )
 
 

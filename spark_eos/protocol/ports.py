@@ -79,6 +79,7 @@ class Found(Enum):
     THERE = "there"
     MISSING = "missing"  # aborted
     GONE = "gone"  # retention or compaction took the place away, or it is somebody else's
+    HELD = "held"  # an open transaction of somebody else, which began earlier, keeps readers from it
 
 
 @dataclass(frozen=True)
@@ -89,6 +90,10 @@ class PartitionState:
     begin: int
     open: Mapping[tuple[int, int], int]
     lasts: Mapping[tuple[int, int], int] = field(default_factory=dict)
+
+
+#: Where a transaction begins in a partition.
+Place = tuple[Pair, Probe]
 
 
 class Term(Protocol):
@@ -169,6 +174,14 @@ class Coordinator(Protocol):
 class Data(Protocol):
     def look(self, pair: Pair, probe: Probe) -> Found | None:
         """Look for a record of this pair, read_committed; None while the last stable offset is not past it."""
+        ...
+
+    def look_each(self, places: Collection[Place]) -> Mapping[Place, Found | None]:
+        """Whether the transactions that begin at these places were aborted there: MISSING, and otherwise THERE, which
+        does not say that nobody has removed the rows since. HELD, or None, while nobody can tell; None also while one
+        of these transactions itself is open there.
+
+        One request to each leader for all of its partitions; more only where several transactions begin in one."""
         ...
 
     def partition(self, topic: str, partition: int) -> PartitionState | None:

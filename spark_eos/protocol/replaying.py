@@ -16,6 +16,7 @@ from spark_eos.protocol.clearing import clear_earlier
 from spark_eos.protocol.closing import known_head
 from spark_eos.protocol.head import NOBODY, Decision, Head, Offsets
 from spark_eos.protocol.held import publish_next
+from spark_eos.protocol.looking_back import unseen_of
 from spark_eos.protocol.marks import EachSink, Marks, Successor, Unfinished
 from spark_eos.protocol.newest import taking
 from spark_eos.protocol.ports import NotPublished, Ports
@@ -135,7 +136,9 @@ def _settled(ports: Ports, head: Head, passed: int | None) -> Head:
     last = head.decision
     if last is None:
         return head
-    settled = last.judged(verdicts_of(ports, last, passed=passed is not None and last.batch <= passed))
+    verdicts = verdicts_of(ports, last, passed=passed is not None and last.batch <= passed)
+    unseen_of(ports, last, verdicts)
+    settled = last.judged(verdicts)
     if settled.lost:
         raise rows_lost(settled)
     return replace(head, decision=settled)

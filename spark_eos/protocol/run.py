@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from spark_eos.errors import LedgerError, Unclear
+from spark_eos.errors import LedgerError, ProtocolStop, Unclear
 from spark_eos.protocol.clearing import clear_earlier, clear_found, undecided
 from spark_eos.protocol.closing import close
 from spark_eos.protocol.head import DEFAULT_PARTITIONER, NOBODY, Decision, Head, Job, Pair, Verdict
+from spark_eos.protocol.looking_back import mark_missing, unseen_of
 from spark_eos.protocol.marks import EachSink
 from spark_eos.protocol.names import is_ledger_name
 from spark_eos.protocol.new_checkpoint import FROM_GROUP
 from spark_eos.protocol.newest import agrees, is_newest
-from spark_eos.protocol.ports import NotPublished, Ports, State
+from spark_eos.protocol.ports import NotPublished, Ports, State, Term
 from spark_eos.protocol.stops import (
     check_halts,
     check_written,
@@ -121,7 +123,7 @@ def _open(ports: Ports, start: _Start) -> Head:
         if head is not None and not is_newest(ports, head):
             continue
         ports.reach("open.taken")
-        new = _successor(ports, head, start)
+        new = _succeeding(ports, term, head, start)
         ports.reach("open.settled")
         try:
             term.publish(new)
@@ -132,6 +134,18 @@ def _open(ports: Ports, start: _Start) -> Head:
         ports.reach("open.cleaned")
         return new
     raise ledger_busy()
+
+
+def _succeeding(ports: Ports, term: Term, head: Head | None, start: _Start) -> Head:
+    """The head to publish. Where rows of the last decision are found to be missing, its own head says so from then
+    on."""
+    try:
+        return _successor(ports, head, start)
+    except ProtocolStop as error:
+        with suppress(NotPublished):
+            if head is not None:
+                mark_missing(term, head, error)
+        raise
 
 
 def _lost(start: _Start) -> LedgerError:
@@ -224,7 +238,9 @@ def _successor(ports: Ports, head: Head | None, start: _Start) -> Head:
     if last is None:
         return new
     behind = last.batch < start.batch
-    settled = last.judged(verdicts_of(ports, last, passed=behind and not start.one_of_several))
+    verdicts = verdicts_of(ports, last, passed=behind and not start.one_of_several)
+    unseen = unseen_of(ports, last, verdicts)
+    settled = last.judged({pair: verdict for pair, verdict in verdicts.items() if pair not in unseen})
     if settled.lost and behind:
         raise left_behind(start.batch, settled) if start.one_of_several else checkpoint_ahead(start.batch, settled)
     return replace(new, decision=settled)
@@ -234,7 +250,7 @@ def verdicts_of(ports: Ports, last: Decision, *, passed: bool) -> dict[Pair, Ver
     """What became of the last decision. Once Spark has passed it, its commit has returned, which it does on verdicts
     only: then it was committed, even when nobody can tell any more."""
     try:
-        return settle(ports, last.written, fresh_until_ms=math.inf if passed else -math.inf, thorough=True)
+        return settle(ports, last.written, fresh_until_ms=math.inf if passed else -math.inf)
     except Unclear:
         if not passed:
             raise

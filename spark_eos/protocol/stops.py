@@ -6,7 +6,7 @@ import shlex
 
 from spark_eos.errors import LedgerError, ProtocolStop, Superseded, Unclear
 from spark_eos.protocol.head import NOBODY, Decision, Head
-from spark_eos.protocol.marks import Successor, Unfinished
+from spark_eos.protocol.marks import Missing, Successor, Unfinished
 from spark_eos.protocol.names import INGESTS
 from spark_eos.protocol.new_checkpoint import FROM_GROUP, OR_COMPARE, is_untold, is_visible, what_waits, where_it_ended
 
@@ -142,11 +142,41 @@ def superseded(run: str, head: Head) -> Superseded:
     )
 
 
+#: The condition of rows that were committed and are not visible.
+ROWS_MISSING = "EOS_ROWS_MISSING"
+
+
+def rows_missing(missing: Missing, *, batch: int | None = None, more: int = 0) -> ProtocolStop:
+    """The error where rows of a committed transaction were aborted in a partition; ``batch``: its micro-batch, if that
+    is known, and ``more``: in how many places besides."""
+    return ProtocolStop(
+        "EOS_ROWS_MISSING",
+        f"Transaction {missing.transaction}{'' if batch is None else f' of micro-batch {batch}'} was committed, but "
+        f"its rows from offset {missing.offset} of {missing.topic}-{missing.partition} on had been aborted there by "
+        f"then{f'; so in {more} more places' if more else ''}: readers never see them.",
+        hint="Somebody has ended it in that partition alone, as kafka-transactions.sh abort does; 'spark-eos "
+        "transactions' does not. Compare the output with the source for the last micro-batch (spark-eos verify), and "
+        "write the missing rows by other means; then begin with a new checkpoint, at the offsets where that "
+        "micro-batch ends, or, for a batch write, with another job.id. With this one, every start stops here.",
+        transactional_id=missing.transaction,
+        topic=missing.topic,
+        partition=missing.partition,
+        offset=missing.offset,
+    )
+
+
+def check_missing(head: Head) -> None:
+    """Raise ProtocolStop where the head notes that rows of the query are missing."""
+    if head.marks.missing is not None:
+        raise rows_missing(head.marks.missing)
+
+
 def check_halts(head: Head | None, topic: str | None) -> None:
     """Raise Superseded or ProtocolStop where the head bears a mark that this start must not get past. ``topic``: where
     it is to write to; None where a column says so."""
     if head is None:
         return
+    check_missing(head)
     halted = _halted(head)
     if halted is not None:
         raise halted

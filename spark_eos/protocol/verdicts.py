@@ -19,14 +19,11 @@ _ENDED = {**_COMMITTED, State.COMPLETE_ABORT: Verdict.LOST}
 _SLACK_MS = 10_000
 
 
-def settle(
-    ports: Ports, written: Iterable[Written], *, fresh_until_ms: float = -math.inf, thorough: bool = False
-) -> dict[Pair, Verdict]:
+def settle(ports: Ports, written: Iterable[Written], *, fresh_until_ms: float = -math.inf) -> dict[Pair, Verdict]:
     """Commit every transaction that has no verdict yet; a verdict for each.
 
     ``fresh_until_ms``: until when, by ``elapsed_ms()``, they count as whole. After that they must be whole before,
     and visible after (``spark_eos.protocol.whole``); visible also where the answer to their end comes after that.
-    ``thorough``: of what others have ended, every place is looked at that the decision says, not one.
 
     Raises Unclear when one stays without after all retries: then the next run settles. Raises ProtocolStop where rows
     of one are gone.
@@ -46,7 +43,7 @@ def settle(
     verdicts = _settle(ports, open_ones)
     late = ports.elapsed_ms() >= began_ms + FRESH_MS
     seen = [replace(w, begins=held.get(pair, w.begins)) for pair, w in open_ones.items()]
-    check_visible(ports, seen, verdicts, held=held, late=late, thorough=thorough)
+    check_visible(ports, seen, verdicts, held=held, late=late)
     return verdicts
 
 

@@ -2,8 +2,8 @@
 
 EndTxn's answer 0 says that the coordinator has ended a transaction, not that its rows are there: somebody may have
 aborted it in one partition (``kafka-transactions.sh abort``), of which the coordinator knows nothing, and retention
-does not wait for a commit. While a transaction is fresh, nobody has a reason for the one, and there is hardly time for
-the other. After that the leaders of its partitions are asked.
+does not wait for a commit. Once a transaction is a minute old, the leaders of its partitions are asked before its end;
+a younger one is only looked at after it (`spark_eos.protocol.looking_back`), so that no commit waits for that.
 """
 
 from __future__ import annotations
@@ -13,9 +13,11 @@ from dataclasses import dataclass, replace
 
 from spark_eos.errors import ProtocolStop, Unclear
 from spark_eos.protocol.head import Pair, Probe, Verdict, Written
+from spark_eos.protocol.marks import Missing
 from spark_eos.protocol.names import query_in
 from spark_eos.protocol.new_checkpoint import FROM_GROUP, IF_COMPLETE
-from spark_eos.protocol.ports import Description, Found, PartitionState, Ports, State
+from spark_eos.protocol.ports import Description, Found, PartitionState, Place, Ports, State
+from spark_eos.protocol.stops import rows_missing
 
 #: For so long after its begin, or after its partitions' leaders were asked, a transaction counts as whole.
 FRESH_MS = 60_000
@@ -23,9 +25,6 @@ FRESH_MS = 60_000
 #: Rows whose timestamps are older than this are looked for however fresh their transaction is: retention goes by
 #: timestamps, and may take them at once.
 AGED_MS = 3_600_000
-
-#: So long after its end, a transaction's markers are in the log, unless a leader is away.
-_MARKERS_MS = 2_000
 
 #: What to do where nobody can tell any more what became of a decided transaction.
 COMPARE = f"Compare the output with the source for the last micro-batch (spark-eos verify). {IF_COMPLETE}"
@@ -212,52 +211,33 @@ def check_visible(
     *,
     held: Collection[Pair],
     late: bool,
-    thorough: bool = False,
 ) -> None:
     """Look at where each committed transaction began: its rows must be there.
 
-    What was not ``held`` just before was ended by others, and retention may have taken it after that. One place of it
-    is looked at; with ``thorough`` all that the decision says, for as long as markers take. Others may keep readers
-    from a place for long: where what was held was ended ``late``, it is waited for that the log tells.
+    What was not ``held`` just before was ended by others, and retention may have taken it after that; one place of it
+    is looked at. Others may keep readers from a place for long: where what was held was ended ``late``, it is waited
+    for that the log tells.
     """
     committed = [w for w in written if verdicts.get(w.pair) is Verdict.COMMITTED]
-    silent = [
-        (w.pair, probe) for w in committed for probe in ((w.begins if thorough or w.pair in held else ()) or (w.probe,))
-    ]
+    silent = [(w.pair, probe) for w in committed for probe in ((w.begins if w.pair in held else ()) or (w.probe,))]
     doubtful = held if late else frozenset[Pair]()
-    until_ms = ports.elapsed_ms() + _MARKERS_MS if thorough else None
     for _ in ports.retrying():
-        silent = _silent_ones(ports, silent, held, until_ms)
-        waits = silent and until_ms is not None and ports.elapsed_ms() < until_ms
-        if not waits and not any(pair in doubtful for pair, _ in silent):
+        silent = _silent_ones(ports, silent, held)
+        if not any(pair in doubtful for pair, _ in silent):
             return
     # However long the looks before have taken, markers that were on their way are there by now.
-    silent = [(pair, probe) for pair, probe in silent if pair in doubtful]
-    silent = _silent_ones(ports, silent, held, None)
+    silent = _silent_ones(ports, [(pair, probe) for pair, probe in silent if pair in doubtful], held)
     if silent:
         raise _untold(*silent[0], "can be read up to")
 
 
-_Place = tuple[Pair, Probe]
-
-
-def _silent_ones(ports: Ports, places: Sequence[_Place], held: Collection[Pair], until_ms: int | None) -> list[_Place]:
-    """Those of which the log does not tell yet. Beyond the time, what others have ended is not looked at any more: a
-    deleted topic, or a leader that is silent, may cost seconds for each place."""
+def _silent_ones(ports: Ports, places: Sequence[Place], held: Collection[Pair]) -> list[Place]:
+    """Those of which the log does not tell yet."""
     silent = []
     for pair, probe in places:
-        if until_ms is not None and pair not in held and ports.elapsed_ms() > until_ms:
-            continue
         found = ports.data.look(pair, probe)
         if found is Found.MISSING:
-            raise ProtocolStop(
-                "EOS_ROWS_MISSING",
-                f"Transaction {pair.id} was committed, but its rows from offset {probe.offset} of "
-                f"{probe.topic}-{probe.partition} on had been aborted there by then.",
-                hint="Compare the output with the source for the last micro-batch (spark-eos verify), and write "
-                "the missing rows; then begin with a new checkpoint, at the offsets where that micro-batch ends.",
-                transactional_id=pair.id,
-            )
+            raise rows_missing(Missing(pair.id, probe.topic, probe.partition, probe.offset))
         if found is Found.GONE and pair in held:
             raise _untold(pair, probe, "still has")
         if found is None:

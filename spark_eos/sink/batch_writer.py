@@ -123,7 +123,8 @@ class EosKafkaBatchWriter(DataSourceArrowWriter):
             )
             self._telling.prepared(batch, said)
             try:
-                report = commit(session.ports, batch)
+                report = commit(session.ports, batch, seen=session.seen())
+                session.look_now(self._run, report, wait_for_others=self._each is None)
                 if self._each is None:
                     complete(session.ports, self._run)
             except BaseException as error:

@@ -6,15 +6,18 @@ import os
 import threading
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain, repeat
 
-from spark_eos.errors import EosError
+from spark_eos.errors import EosError, ProtocolStop
 from spark_eos.kafka.ports.coordinator import TransactionCoordinator
 from spark_eos.kafka.ports.query import LedgerPlace, query_ports
 from spark_eos.log import logger
 from spark_eos.options.parse import SinkOptions
-from spark_eos.protocol.batch import take_ahead
+from spark_eos.protocol.batch import CommitReport, take_ahead
+from spark_eos.protocol.head import Decision
+from spark_eos.protocol.looking_back import Places, look_back, marked, places_of
 from spark_eos.protocol.ports import Ports, Term
 from spark_eos.protocol.sweep import SWEEPS_AFTER_S, sweep
 
@@ -23,23 +26,37 @@ AHEAD_DELAY_S = 0.05
 _CLEAN_LOOKS = 2
 
 
+@dataclass(frozen=True)
+class _Look:
+    """A decision that was committed, and what will be known of it: the places that cannot be looked at yet."""
+
+    run: str
+    decision: Decision | None
+    waiting: Future[Places]
+
+
 class Session:
     """``ports`` are for the steps of the protocol; ``coordinator`` is the same one, with methods that only tasks need.
 
-    On the driver, the session also takes the ledger ahead for the next commit, in the background, and looks for what is
-    left open while the query has nothing to commit. Call ``resume``, which ends both, before any call on ``ports``.
+    On the driver, the session also looks once more at what was committed, takes the ledger ahead for the next commit,
+    both in the background, and looks for what is left open while the query has nothing to commit. Call ``resume``,
+    which ends all of it, before any call on ``ports``.
     """
 
     def __init__(self, ports: Ports, coordinator: TransactionCoordinator, *, two_phase: bool = False) -> None:
         self.ports, self.coordinator = ports, coordinator
         self._two_phase = two_phase
         self._taking: tuple[str, Future[Term | None]] | None = None
+        self._look: _Look | None = None
+        self._waiting: Places = {}
         self._pool = ThreadPoolExecutor(1, "eos ahead")
         self._busy = threading.Event()
         self._sweeper: threading.Thread | None = None
 
-    def rest(self, run: str, batch: int) -> None:
-        """A commit is done: get ready for the run's next one, and look after this one while there is none."""
+    def rest(self, run: str, batch: int, report: CommitReport) -> None:
+        """A commit is done: look at it once more, get ready for the run's next one, and look after this one while there
+        is none."""
+        self._begin_look(run, report)
         taking = self._take_ahead(run)
         self._busy.clear()
         self._sweeper = threading.Thread(target=self._sweep, args=(run, batch, taking), name="eos sweep", daemon=True)
@@ -53,6 +70,7 @@ class Session:
         for seconds in chain(SWEEPS_AFTER_S, repeat(SWEEPS_AFTER_S[-1]) if self._two_phase else ()):
             if self._busy.wait(seconds) or clean == _CLEAN_LOOKS:
                 return
+            self._look_again()
             try:
                 left = sweep(self.ports, run, batch)
             except EosError as error:  # the next commit looks, too
@@ -64,6 +82,45 @@ class Session:
             if left is None:
                 return
             clean = 0 if left else clean + 1
+
+    def _begin_look(self, run: str, report: CommitReport, *, wait_for_others: bool = False) -> Future[Places]:
+        """In the background, at what was committed and what could not be looked at before."""
+        places = {**self._waiting, **report.unseen, **places_of(report.decision)}
+        return self._look_at(run, report.decision, places, wait_for_others)
+
+    def _look_at(
+        self, run: str, decision: Decision | None, places: Places, wait_for_others: bool = False
+    ) -> Future[Places]:
+        def look() -> Places:
+            try:
+                return look_back(self.ports, places, wait_for_others=wait_for_others)
+            except ProtocolStop as error:
+                logger.error("%s", error)
+                raise marked(self.ports, run, error) from None
+
+        found = self._pool.submit(look)
+        self._look = _Look(run, decision, found)
+        return found
+
+    def _look_again(self) -> None:
+        """At what open transactions of others have kept readers from."""
+        look = self._look
+        if look is not None and look.waiting.exception() is None and look.waiting.result():
+            self._look_at(look.run, look.decision, look.waiting.result()).exception()
+
+    def look_now(self, run: str, report: CommitReport, *, wait_for_others: bool) -> None:
+        """Look at what was committed and wait for the answer: nothing comes after this commit that could. Raises
+        ProtocolStop as `look_back` does."""
+        self._begin_look(run, report, wait_for_others=wait_for_others).result()
+
+    def seen(self) -> Decision | None:
+        """The decision that was looked at since its commit, by this process, if there is one; once. Waits for the
+        answer, and raises ProtocolStop as `look_back` does."""
+        look, self._look = self._look, None
+        if look is None:
+            return None
+        self._waiting = look.waiting.result()
+        return look.decision
 
     def _take_ahead(self, run: str) -> Future[Term | None]:
         """Take the ledger for the run's next commit, in the background."""

@@ -111,11 +111,12 @@ class EosKafkaStreamWriter(DataSourceStreamArrowWriter):
         telling = Telling(self._events, first.query, first.query, self._options.prefix)
         telling.prepared(batch, said)
         try:
-            report = commit(session.ports, batch, session.resume(first.run))
+            ahead = session.resume(first.run)
+            report = commit(session.ports, batch, ahead, session.seen())
         except BaseException as error:
             telling.failed(batch, error)
             raise
-        session.rest(first.run, batchId)
+        session.rest(first.run, batchId, report)
         spare_collections()
         took_s = time.perf_counter() - began
         telling.committed(batch, said, report, took_s)

@@ -7,16 +7,17 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from spark_eos.errors import EosError, TopicError
-from spark_eos.protocol.batch import abort, commit, take_ahead
+from spark_eos.errors import EosError, ProtocolStop, TopicError
+from spark_eos.protocol.batch import CommitReport, abort, commit, take_ahead
 from spark_eos.protocol.jobs import BATCH, clear_late, complete
+from spark_eos.protocol.looking_back import Places, look_at_last, look_back, marked, places_of
 from spark_eos.protocol.micro_batch import MicroBatch
-from spark_eos.protocol.ports import Ports, Term
+from spark_eos.protocol.ports import Ports
 from spark_eos.protocol.sweep import SWEEPS_AFTER_S, sweep
 from spark_eos.protocol.task import TaskReport
 
 from .ledger import QUERY
-from .operator import abort_broken
+from .operator import abort_broken, abort_undecided
 from .plan import Deal, notes_of
 from .processes import Ahead, Application, Process
 from .stage import NAMED, Stage
@@ -105,6 +106,7 @@ class Driver:
             self.query.create(self.topic)
         if error.condition == "EOS_OUTCOME_UNCLEAR":
             self.query.end_hanging()
+            abort_undecided(self.world, self.query.cluster, self.query.id)
         if error.condition == "EOS_DECISION_BROKEN":
             abort_broken(self.world, self.query.cluster, self.query.id)
         behind = (
@@ -186,6 +188,9 @@ class Driver:
             query.logged(self.group, self.planned[batch][1])
             self._idle(batch, process)
             batch += 1
+        self._look()
+        self._in_process(Process(), "end", look_at_last)
+        query.looked_at = True
 
     def _write_job(self) -> None:
         """One run of a batch write. All that the one before has left is in the ledger."""
@@ -265,40 +270,53 @@ class Driver:
         )
         process = self.application.process(self.application.calls)
         try:
-            ahead = self._taken_ahead(process)
-            self._in_process(process, "commit", lambda own: self._commit_all(own, body, ahead))
+            before = self._taken_ahead(process)
+            if before is not None and before.error is not None:
+                raise before.error
+            done: list[CommitReport] = []
+            self._in_process(process, "commit", lambda own: done.append(self._commit_all(own, body, before)))
             if not self.query.plan.runs:
-                self._take_ahead(process)
+                waiting = {} if before is None else before.waiting
+                self._go_on(process, done[0], {**waiting, **done[0].unseen})
         except BaseException as error:
             if not isinstance(error, Killed):
                 self._abort(batch, self.run)
             raise
         return process
 
-    def _commit_all(self, own: Ports, body: MicroBatch, ahead: Term | None) -> None:
-        commit(own, body, ahead)
+    def _commit_all(self, own: Ports, body: MicroBatch, before: Ahead | None) -> CommitReport:
+        report = commit(own, body, before and before.term, before and before.decision)
         if self.query.plan.runs:
+            look_back(own, places_of(report.decision), wait_for_others=True)
             complete(own, self.run)
+        return report
 
-    def _take_ahead(self, process: Process) -> None:
-        """In the process that commits, while the next micro-batch runs; a commit without it takes the ledger itself."""
+    def _go_on(self, process: Process, report: CommitReport, waiting: Places) -> None:
+        """In the process that commits, while the next micro-batch runs: look back, and take the ledger ahead; a commit
+        without it takes the ledger itself."""
 
         def run() -> None:
+            own = self.ports(process)
+            try:
+                taking.waiting = look_back(own, {**waiting, **places_of(report.decision)})
+            except ProtocolStop as error:
+                taking.error = marked(own, self.run, error)
+                return
             with contextlib.suppress(EosError):
-                taking.term = take_ahead(self.ports(process), self.run)
+                taking.term = take_ahead(own, self.run)
 
         self.background = self.world.spawn(f"ahead {self.run}", "ahead", run)
-        process.ahead[self.query.id] = taking = Ahead(self.run, self.background)
+        process.ahead[self.query.id] = taking = Ahead(self.run, self.background, report.decision)
 
-    def _taken_ahead(self, process: Process) -> Term | None:
-        """What goes on in the process is ended; the ledger, if it was taken there for this run."""
+    def _taken_ahead(self, process: Process) -> Ahead | None:
+        """What goes on in the process is ended; what it was, if it was for this run."""
         ahead, sweeper = process.ahead.pop(self.query.id, None), process.sweepers.pop(self.query.id, None)
         for actor in (ahead and ahead.actor, sweeper):
             if actor is not None:
                 self.world.wait(lambda actor=actor: actor.done or self.interrupted)
         if self.interrupted:
             raise Stopped("query.stop()")
-        return ahead.term if ahead is not None and ahead.run == self.run else None
+        return ahead if ahead is not None and ahead.run == self.run else None
 
     def _abort(self, batch: int, run: str | None) -> None:
         """Nobody hears what it raises. ``run``: None where no task has said whose it is."""

@@ -195,7 +195,7 @@ class Watch:
 
     def _decide(self, run: str, new: Decision, last: Decision | None) -> None:
         for w in new.written:
-            if w.verdict is not None and self.fates.get(w.pair) is not (w.verdict is Verdict.COMMITTED):
+            if w.verdict is not None and self._fate(w.pair) is not (w.verdict is Verdict.COMMITTED):
                 raise Violation(TRUE_VERDICTS, f"{w.pair} is {w.verdict.value}, by the log {self.fates.get(w.pair)}")
         if last is not None and (new.batch, new.rev) == (last.batch, last.rev):
             if self.is_job and not new.written:
@@ -205,7 +205,7 @@ class Watch:
             return
         if last is not None and new.batch == last.batch:
             gone = last.pairs - new.pairs
-            if new.rev != last.rev + 1 or any(self.fates.get(pair) is not False for pair in gone):
+            if new.rev != last.rev + 1 or any(self._fate(pair) is not False for pair in gone):
                 fates = {pair: self.fates.get(pair) for pair in gone}
                 raise Violation(NOT_REWRITTEN, f"batch {new.batch} revision {new.rev} replaces {fates}")
         if new.batch != (last.batch + 1 if last is not None else 0) and not (last and new.batch == last.batch):
@@ -213,6 +213,14 @@ class Watch:
         for pair in new.pairs:
             self.decided.setdefault(pair, new)
         self.deciders[new.batch] = run
+
+    def _fate(self, pair: Pair) -> bool | None:
+        """Whether it was committed. What an operator has aborted in each of its partitions counts as lost, whatever its
+        coordinator has done with it: who goes by the log alone writes its rows again, which nobody has seen."""
+        logs = (log for place, log in self.cluster.logs.items() if place[0] in self.plan.outputs)
+        own = (record for log in logs for record in log.records if not record.control)
+        seen = [r.visible for r in own if (r.producer_id, r.epoch) == (pair.producer_id, pair.epoch)]
+        return self.fates.get(pair) and not (seen and not any(visible is not False for visible in seen))
 
     def _check_complete(self, decision: Decision) -> None:
         left = [pair for pair in decision.pairs if self.fates.get(pair) is not True]
@@ -234,11 +242,22 @@ class Watch:
         broken = error.parameters.get("transactional_id") if error.condition == "EOS_DECISION_BROKEN" else None
         if broken is not None and any(pair.id == broken and self.fates.get(pair) for pair in self._last_pairs()):
             raise Violation(TRUE_STOPS, f"{broken} has been committed: {error.message}")
+        if error.condition == "EOS_ROWS_MISSING" and not self._are_missing(error):
+            raise Violation(TRUE_STOPS, f"the rows are there: {error.message}")
         if error.condition == "EOS_REPLAY_DIVERGED" and self._is_as_decided(error.parameters["batch"], topic):
             raise Violation(TRUE_STOPS, f"the plan is deterministic: {error.message}")
         conditions = ("EOS_CHECKPOINT_BEHIND", "EOS_REPLAY_DIVERGED")
         if error.condition in conditions and "that was decided is visible" in error.hint:
             self._check_visible(error)
+
+    def _are_missing(self, error: EosError) -> bool:
+        """Whether a transaction was committed, and aborted where an error says; of a topic that is gone, nobody can
+        tell any more."""
+        said = error.parameters
+        log = self.cluster.logs.get((said["topic"], said["partition"]))
+        committed = any(pair.id == said["transactional_id"] and done for pair, done in self.fates.items())
+        there = log is not None and said["offset"] < log.end
+        return committed and (not there or log.records[said["offset"]].visible is False)
 
     def _is_as_decided(self, batch: int, topic: str) -> bool:
         """Whether what the checkpoint has of a micro-batch is what was decided last."""

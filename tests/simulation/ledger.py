@@ -24,6 +24,7 @@ from spark_eos.protocol.ports import (
     Ports,
     State,
 )
+from spark_eos.protocol.ports import Place as Placed
 
 from .client import Producer, Refused
 from .codes import (
@@ -277,9 +278,43 @@ class SimulatedData:
             "fetch data", lambda: self._led(place, lambda log: self._found(place, log, pair, probe))
         )
         if reply is not None and reply.code == UNKNOWN_TOPIC:
-            since = self._missing_since.setdefault(probe.topic, self._world.now)
-            return Found.GONE if self._world.now - since > MISSING_MS else None
+            return self._gone_or_silent(probe)
         return None if reply is None or reply.code != OK else reply.value
+
+    def look_each(self, places: Collection[Placed]) -> Mapping[Placed, Found | None]:
+        """All partitions have one leader here. As with `RecordLookup`, the lowest place of each is asked for first."""
+        found: dict[Placed, Found | None] = {}
+        left: dict[Place, list[Placed]] = {}
+        for pair, probe in sorted(places, key=lambda one: (one[1].topic, one[1].partition, -one[1].offset)):
+            left.setdefault((probe.topic, probe.partition), []).append((pair, probe))
+        begins = {place: {probe.offset for _, probe in own} for place, own in left.items()}
+        while left:
+            asked = {place: own.pop() for place, own in left.items()}
+            reply = self._world.call("look back", partial(self._states, asked, begins))
+            for place, one in asked.items():
+                found[one] = None if reply is None else reply.value[place]
+                if found[one] in (None, Found.HELD):
+                    found |= dict.fromkeys(left[place], found[one])
+                    left[place].clear()
+                if not left[place]:
+                    del left[place]
+        return found
+
+    def _states(self, asked: Mapping[Place, Placed], begins: Mapping[Place, set[int]]) -> Reply:
+        return Reply(OK, {place: self._state_at(place, *one, begins[place]) for place, one in asked.items()})
+
+    def _state_at(self, place: Place, pair: Pair, probe: Probe, begins: Collection[int]) -> Found | None:
+        code = self._cluster.leaders.code(place)
+        if code is not None:
+            return self._gone_or_silent(probe) if code == UNKNOWN_TOPIC else None
+        log = self._cluster.log(place)
+        found, stable = self._found(place, log, pair, probe), self._cluster.leaders.stable(place, log)
+        held = found is None and log.begin <= stable <= probe.offset and stable not in begins
+        return Found.HELD if held else found
+
+    def _gone_or_silent(self, probe: Probe) -> Found | None:
+        since = self._missing_since.setdefault(probe.topic, self._world.now)
+        return Found.GONE if self._world.now - since > MISSING_MS else None
 
     def partition(self, topic: str, partition: int) -> PartitionState | None:
         place = topic, partition

@@ -233,7 +233,7 @@ class Run:
 
     def _abort_in_place(self, actor: Actor, fault: Fault) -> bool:
         for place, log in self.cluster.logs.items():
-            ids = self._left_alone(log) if place[0] in OUTPUTS else []
+            ids = sorted(log.open) if place[0] in OUTPUTS else []
             if ids:
                 producer_id = ids[fault.size % len(ids)]
                 log.mark(producer_id, log.producers[producer_id].epoch, commit=False)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from spark_eos.errors import Unclear
-from spark_eos.protocol import batch, freshness, run, sweep, verdicts
+from spark_eos.protocol import batch, freshness, looking_back, run, sweep, verdicts
 from spark_eos.protocol.head import FENCING_END, NOBODY, PLAIN_END, Digest, Head, Verdict, Written
 from spark_eos.protocol.names import task_name
 from spark_eos.protocol.ports import EndTxnAnswer, NotPublished
@@ -301,16 +301,35 @@ def end_txn_believed(patch: pytest.MonkeyPatch) -> None:
     for module in (freshness, verdicts):
         patch.setattr(module, "look_at", lambda *_: ({}, None))
     patch.setattr(verdicts, "check_visible", lambda *_, **__: None)
+    nobody_looks_back(patch)
+
+
+def nobody_looks_back(patch: pytest.MonkeyPatch) -> None:
+    """What the coordinator has committed is taken for visible, unless the transaction, or its end, was late."""
+    for module in (batch, driver, looking_back):
+        patch.setattr(module, "look_back", lambda *_, **__: {})
+
+
+def only_the_next_commit_looks_back(patch: pytest.MonkeyPatch) -> None:
+    """Nobody looks at the last micro-batch of a run, which no commit follows."""
+    patch.setattr(driver, "look_at_last", lambda _: None)
+
+
+def starts_do_not_look_back(patch: pytest.MonkeyPatch) -> None:
+    """A start takes it for granted that the process which has committed the last decision has looked at it."""
+    patch.setattr(run, "unseen_of", lambda *_: frozenset())
 
 
 def late_end_believed(patch: pytest.MonkeyPatch) -> None:
     """What was fresh when its end was sent is taken for whole however late that was answered."""
     patch.setattr(verdicts, "check_visible", lambda *_, **__: None)
+    nobody_looks_back(patch)
 
 
 def fresh_by_the_tasks_clock(patch: pytest.MonkeyPatch) -> None:
     """A transaction is as old as the clock of its task makes it."""
     patch.setattr(batch, "began_ms", lambda now, began, started: began)
+    nobody_looks_back(patch)
 
 
 def topics_of_the_last_micro_batch(patch: pytest.MonkeyPatch) -> None:

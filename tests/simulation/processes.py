@@ -10,6 +10,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
+from spark_eos.errors import EosError
+from spark_eos.protocol.head import Decision
+from spark_eos.protocol.looking_back import Places
 from spark_eos.protocol.ports import Ports, Term
 
 from .coordinator import Cluster
@@ -29,11 +32,16 @@ Known = tuple[str, int, str | None]
 
 @dataclass(eq=False)
 class Ahead:
-    """The ledger is being taken for a run, by this actor; ``term`` has it then."""
+    """A commit of this run is done: by this actor, what was committed is looked at once more, and the ledger is taken.
+    ``term`` has it then; ``waiting`` are the places that could not be looked at yet, and ``error`` is what the look has
+    raised."""
 
     run: str
     actor: Actor
+    decision: Decision | None = None
     term: Term | None = None
+    waiting: Places = field(default_factory=dict)
+    error: EosError | None = None
 
 
 class Process:

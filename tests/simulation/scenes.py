@@ -179,6 +179,10 @@ LEDGER_CUT = (
 )
 #: Where an output partition loses its newest records: while they are written, prepared, decided, or at rest.
 OUTPUT_CUT = ("", "prepare.", f"produce {_OWN}", "prepare.flushed", "commit.", "commit.decided", END, "task: ledger ")
+#: Where an operator aborts a transaction in one partition, at any age: open, decided, or waiting for its markers.
+ABORTED_IN_PLACE = ("", *OUTPUT_CUT, "commit.entered", "commit.verified", f"commit: {END}1", "commit.ended", "open.")
+#: Where the driver dies after that.
+AFTER_AN_ABORT = ("", "commit.ended", "commit.cleaned", "commit log", "ahead: look back", "end: ")
 #: Where the driver dies when the ledger is lost.
 AFTER_A_LOSS = ("", "", "commit.decided", "commit.ended", "commit log", "offset log")
 

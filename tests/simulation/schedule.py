@@ -40,7 +40,8 @@ class Extras:
     """How likely it is that a schedule has these: ``others``, several queries; ``losses``, files of the checkpoint that
     are lost; ``topics``, output topics that are deleted; ``cuts``, a ledger that loses its newest records; ``begins``,
     one that is lost, maybe twice, and begun anew by ``ledger.begin``; ``moves``, another topic from some start on;
-    ``outputs``, partitions of it that lose their newest records."""
+    ``outputs``, partitions of it that lose their newest records; ``aborts``, transactions that an operator aborts in
+    one of their partitions."""
 
     others: float = 0.0
     losses: float = 0.0
@@ -49,10 +50,11 @@ class Extras:
     begins: float = 0.0
     moves: float = 0.0
     outputs: float = 0.0
+    aborts: float = 0.0
 
 
 #: In schedules of all kinds.
-SOME = Extras(others=0.06, losses=0.05, topics=0.05, cuts=0.05, begins=0.05, moves=0.05, outputs=0.06)
+SOME = Extras(others=0.06, losses=0.05, topics=0.05, cuts=0.05, begins=0.05, moves=0.05, outputs=0.06, aborts=0.1)
 
 
 def draw(chance: random.Random, scenes: tuple[Scene, ...] | None = None, extras: Extras | None = None) -> Schedule:
@@ -87,6 +89,12 @@ def extended(schedule: Schedule, extras: Extras) -> Schedule:
             pause = Fault(0, Strike.PAUSE, chance.choice((3, 65_000)), "task: ledger ")
             dies = Fault(schedule.faults[-1].step, Strike.DRIVER_DIES, 0, where, pause)
             schedule = _with(schedule, (dies,))
+    if chance.random() < extras.aborts:
+        aborts = _some(chance, schedule, Strike.ABORTED_IN_PLACE, SIZES, hard.ABORTED_IN_PLACE)
+        dies = Fault(0, Strike.DRIVER_DIES, 0, chance.choice(hard.AFTER_AN_ABORT))
+        schedule = _with(
+            schedule, tuple(replace(abort, then=dies if chance.random() < _DIES / 2 else None) for abort in aborts)
+        )
     return schedule
 
 
@@ -186,7 +194,7 @@ def _scene(chance: random.Random, horizon: int, scene: Scene) -> Fault:
 
 
 _RARE = (Strike.WEEK_PASSES, Strike.RETENTION, Strike.LEDGER_GROWS)
-#: Only by scenes: within a minute after a transaction has begun or was looked at, it counts as whole.
+#: Only by scenes and extras.
 _AIMED = (Strike.RETENTION_OF_OPEN, Strike.ABORTED_IN_PLACE, Strike.LEDGER_LOST, Strike.LEADER_STALE)
 #: Only where a schedule has extras.
 _EXTRA = (Strike.CHECKPOINT_LOST, Strike.TOPIC_DELETED, Strike.LEDGER_CUT, Strike.LEDGER_TRIMMED, Strike.OUTPUT_CUT)

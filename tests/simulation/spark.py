@@ -27,7 +27,8 @@ RESTART_MS = (1_000, 5_000, 20_000, 60_000)
 
 class Query:
     """The checkpoint, and whoever starts the query on it, in one of these ``applications``. ``stops``: how its drivers
-    ended. ``put_back``: the topic of a micro-batch, as it was when that was decided. ``begin_at``: ``ledger.begin``."""
+    ended. ``looked_at``: one of them was the last, and has looked back. ``put_back``: the topic of a micro-batch, as it
+    was when that was decided. ``begin_at``: ``ledger.begin``."""
 
     def __init__(self, world: World, cluster: Cluster, plan: Plan, applications: Applications | None = None) -> None:
         self.world, self.cluster, self.plan, self.id = world, cluster, plan, plan.id
@@ -36,7 +37,7 @@ class Query:
         self.forced: dict[int, tuple[int, Deal]] = {}
         self.put_back: dict[int, str] = {}
         self.begin_at: int | None = None
-        self.lost_files = False
+        self.lost_files = self.looked_at = False
         self.applications = applications or Applications(world, plan.keeps)
         self.drivers: list[Driver] = []
         self.stops: list[str] = []
@@ -64,7 +65,7 @@ class Query:
     def done(self) -> bool:
         if self.plan.runs:
             return self.over or self.ends >= self.plan.runs
-        return self.over or self.checkpoint.next == len(self.plan.rows)
+        return self.over or (self.checkpoint.next == len(self.plan.rows) and self.looked_at)
 
     def start(self, application: str | None = None) -> None:
         """By default in a Spark application of its own, or in the one that all queries share."""

@@ -89,16 +89,18 @@ def test_a_transaction_that_is_handed_over_at_once_is_looked_at_in_one_partition
 
 
 def test_what_nobody_looks_at_is_lost() -> None:
-    """Within the first minute, nobody asks all leaders; a plain producer would not know either. Nothing is doubled."""
+    """Before the end of a young transaction nobody asks all leaders for its end, and no abort is in the log after it; a
+    plain producer would not know either. Nothing is doubled."""
     run = _run("commit.decided", 1, then=None)
     assert run.query.stops == ["done"]
     assert len(run.watch.seen) == 10
 
 
 def test_a_marker_that_is_lost_leaves_rows_to_an_operator() -> None:
-    """What was committed is open once more, in that partition alone; what comes after it waits for its end."""
+    """What was committed is open once more, in that partition alone; what comes after it waits for its end. Whoever
+    looks back waits for the marker, too, and says so; when the operator has aborted it there, its rows are missing."""
     run = _run("commit log", 1 + 1, then=None)
-    assert run.query.stops == ["done"]
+    assert run.query.stops == ["EOS_OUTCOME_UNCLEAR", "EOS_ROWS_MISSING"]
     assert run.watch.lost.reopened
 
 

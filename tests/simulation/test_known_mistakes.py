@@ -113,6 +113,10 @@ _ROWS_TAKEN: tuple[Scene, ...] = tuple(
         ((Strike.STALL, (70_000, 400_001), ("commit.decided",)), (strike, SIZES, ("commit: describe",))),
     )
 )
+_ABORTED_IN_PLACE: Scene = (
+    (Strike.ABORTED_IN_PLACE, SIZES, ("prepare.prepared", "commit.entered", "commit.decided", f"commit: {_END}1")),
+)
+_ABORTED_AND_KILLED: Scene = (*_ABORTED_IN_PLACE, (Strike.DRIVER_DIES, SIZES, ("commit.ended", "commit log")))
 _ENDED_LATE: Scene = (
     (Strike.STALL, (70_000, 400_001), ("commit: end eos-q-1",)),
     (Strike.ABORTED_IN_PLACE, SIZES, ("commit: end eos-q-1", "")),
@@ -187,7 +191,7 @@ MISTAKES = (
     Mistake(
         "51 taken for committed",
         mistakes.answered(CONCURRENT, EndTxnAnswer.DONE),
-        (invariants.TRUE_VERDICTS, invariants.NOT_LOST),
+        (invariants.TRUE_VERDICTS, invariants.NOT_LOST, invariants.TRUE_STOPS),
         (_FAILED_APPEND,),
     ),
     Mistake("90 taken for lost", mistakes.taken_for_lost(FENCED), (invariants.TRUE_VERDICTS,), (_ID_TAKEN_AGAIN,)),
@@ -273,6 +277,19 @@ MISTAKES = (
         (_SLOW_SWEEP,),
     ),
     Mistake("EndTxn's answer 0 believed", mistakes.end_txn_believed, (invariants.NOT_LOST,), _ROWS_TAKEN),
+    Mistake("nobody looks back", mistakes.nobody_looks_back, (invariants.NOT_LOST,), (_ABORTED_IN_PLACE,)),
+    Mistake(
+        "only the next commit looks back",
+        mistakes.only_the_next_commit_looks_back,
+        (invariants.NOT_LOST,),
+        (_ABORTED_IN_PLACE,),
+    ),
+    Mistake(
+        "starts do not look back",
+        mistakes.starts_do_not_look_back,
+        (invariants.NOT_LOST,),
+        (_ABORTED_AND_KILLED,),
+    ),
     Mistake("a late end believed", mistakes.late_end_believed, (invariants.NOT_LOST,), (_ENDED_LATE,)),
     Mistake("fresh by the task's clock", mistakes.fresh_by_the_tasks_clock, (invariants.NOT_LOST,), _ROWS_TAKEN),
     Mistake(
@@ -306,7 +323,8 @@ def test_the_mistake_is_seen(mistake: Mistake, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_rows_that_somebody_takes_are_never_lost_silently() -> None:
-    """Out of a transaction that is a minute old, or whose run is dead: by abort in one partition, or by retention."""
+    """By abort in one partition, at any age of the transaction; or by retention, out of one that is a minute old, or
+    whose run is dead."""
     for seed in range(TAKEN):
-        schedule = draw(random.Random(seed), (*_ROWS_TAKEN, _ENDED_LATE))
+        schedule = draw(random.Random(seed), (*_ROWS_TAKEN, _ENDED_LATE, _ABORTED_IN_PLACE, _ABORTED_AND_KILLED))
         assert broken(schedule) is None, f"seed {seed}"

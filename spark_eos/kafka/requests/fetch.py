@@ -53,6 +53,7 @@ class FetchResponse:
     asks (KIP-392), without any records; -1 where it is itself to be asked. ``throttle_ms``: by the user's quota the
     broker answers without a word of the partition, and reads the next request after this time; 0 else. ``diverging``:
     epoch and offset from which on the log is another one than that of the request, without any records.
+    ``lists_aborted``: of answers about many partitions, whether the broker has looked for aborted transactions at all.
     """
 
     error: int
@@ -64,6 +65,7 @@ class FetchResponse:
     preferred: int = -1
     throttle_ms: int = 0
     diverging: tuple[int, int] | None = None
+    lists_aborted: bool = True
 
 
 class FetchConnection:
@@ -273,7 +275,8 @@ def _places(answer: bytes, topics: int) -> tuple[dict[TopicPartition, tuple[Fetc
             at = ends + _END.size
             data = answer[at : at + max(records, 0)]
             at += max(records, 0)
-            response = FetchResponse(error, len(data), aborted, begin, stable, high_watermark, preferred)
+            offsets = begin, stable, high_watermark
+            response = FetchResponse(error, len(data), aborted, *offsets, preferred, lists_aborted=count >= 0)
             found[topic, number] = response, data
     return found, at
 

@@ -21,6 +21,7 @@ from spark_eos.kafka.producer.arrow import ArrowProducer
 from spark_eos.options.parse import SinkOptions, sink_options
 from spark_eos.protocol.batch import commit
 from spark_eos.protocol.head import Head, Pair, Verdict, Written
+from spark_eos.protocol.looking_back import look_back, places_of
 from spark_eos.protocol.micro_batch import MicroBatch
 from spark_eos.protocol.names import TaskId, task_name
 from spark_eos.protocol.ports import EndTxnAnswer, Ports
@@ -155,6 +156,25 @@ def test_a_decision_with_a_partition_aborted_is_repaired_as_the_hint_says(query,
     (written,) = query.open("third").decision.written
     assert written.verdict is Verdict.LOST
     assert view.values(query.options.topic) == []
+
+
+def test_a_young_transaction_aborted_in_one_partition_is_told_after_its_commit(query, view):
+    """Between the decision and EndTxn, which is answered with success; and by each start after that."""
+    batch = query.prepared(query.open("first"), began_ms=int(time.time() * 1000))
+    (pair,) = batch.pairs
+
+    def reach(point: str) -> None:
+        if point == "commit.decided":
+            query.abort_in_partition_1(pair)
+
+    report = commit(replace(query.own.ports, reach=reach), batch)
+    with pytest.raises(EosError, match=f"offset 0 of {query.options.topic}-1 on had been aborted") as caught:
+        look_back(query.own.ports, places_of(report.decision))
+    assert caught.value.condition == "EOS_ROWS_MISSING"
+    for run in ("second", "third"):
+        with pytest.raises(EosError, match="EOS_ROWS_MISSING"):
+            query.open(run)
+    assert view.values(query.options.topic) == ["a"]
 
 
 def test_an_end_that_comes_late_is_not_believed(query, view):

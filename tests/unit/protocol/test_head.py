@@ -120,7 +120,7 @@ def test_a_head_that_lacks_something_is_damaged(missing):
 def test_a_later_format_is_refused_by_number():
     """It says which one it is, and which one is known."""
     raw = json.loads(encode(Head("r", 1, (), 5))) | {"format": 7}
-    with pytest.raises(LedgerError, match=r"format 7.*format 3") as caught:
+    with pytest.raises(LedgerError, match=r"format 7.*format 4") as caught:
         decode(json.dumps(raw).encode())
     assert caught.value.condition == "EOS_LEDGER_FORMAT"
 

@@ -7,11 +7,19 @@ from types import SimpleNamespace
 
 import pytest
 
-from spark_eos.errors import ConnectionFailed
+from spark_eos.errors import ConnectionFailed, ProtocolStop
+from spark_eos.protocol.batch import CommitReport
+from spark_eos.protocol.head import Decision, Pair, Probe, Written
 from spark_eos.sink import session as module
 from spark_eos.sink.session import Session
 
 SECONDS = 10
+
+PAIR = Pair("eos-q-1-0-0", 1000, 3)
+PLACE, HELD = (PAIR, Probe("out", 0, 5)), (PAIR, Probe("out", 1, 6))
+DECISION = Decision(7, 0, 1, 1, 1, None, (Written(0, PAIR, 1, 1, PLACE[1]),))
+NOTHING, DONE = CommitReport(0, True), CommitReport(1, False, decision=DECISION)
+MISSING = ProtocolStop("EOS_ROWS_MISSING", "Rows are missing.", hint="Write them.")
 
 
 @pytest.fixture
@@ -30,6 +38,9 @@ def idle(monkeypatch):
     monkeypatch.setattr(module, "AHEAD_DELAY_S", 0)
     monkeypatch.setattr(module, "take_ahead", lambda ports, run: f"the ledger for {run}")
     monkeypatch.setattr(module, "sweep", sweep)
+    monkeypatch.setattr(module, "look_back", lambda ports, places, **_: state.look(places))
+    monkeypatch.setattr(module, "marked", lambda ports, run, error: state.noted.append((run, error)) or error)
+    state.look, state.noted = lambda places: {}, []
     state.session = Session(None, None)
     return state
 
@@ -46,7 +57,7 @@ def test_an_idle_driver_looks_until_two_looks_in_a_row_find_nothing(idle, monkey
     """Its looks are few, whatever they find."""
     monkeypatch.setattr(module, "SWEEPS_AFTER_S", (0, 0, 0))
     idle.finds = list(finds)
-    idle.session.rest("r", 7)
+    idle.session.rest("r", 7, NOTHING)
     idle.session._sweeper.join(SECONDS)
     assert idle.looks == looks
     assert idle.session.resume("r") == "the ledger for r"
@@ -58,15 +69,90 @@ def test_what_never_expires_is_looked_for_until_nothing_is_left(idle, monkeypatc
     failed = ConnectionFailed("EOS_COORDINATOR_UNREACHABLE", "No answer.", hint="Wait.")
     idle.finds = ["a", (), failed, (), "b", (), (), ()]
     idle.session = Session(None, None, two_phase=True)
-    idle.session.rest("r", 7)
+    idle.session.rest("r", 7, NOTHING)
     idle.session._sweeper.join(SECONDS)
     assert idle.looks == 7
 
 
 def test_a_commit_ends_the_wait(idle):
     """Nothing of a driver's own uses its connections beside a commit."""
-    idle.session.rest("r", 7)
+    idle.session.rest("r", 7, NOTHING)
     sweeper = idle.session._sweeper
     assert idle.session.resume("r") == "the ledger for r"
     assert not sweeper.is_alive()
     assert idle.looks == 0
+
+
+def test_a_commit_does_not_wait_for_its_own_look(idle):
+    """It is begun, and goes on when the commit has returned; the next commit waits for the answer."""
+    goes_on, looked = threading.Event(), []
+
+    def look(places):
+        assert goes_on.wait(SECONDS)
+        looked.append(dict(places))
+        return {}
+
+    idle.look = look
+    idle.session.rest("r", 7, DONE)
+    assert looked == []
+    goes_on.set()
+    assert idle.session.resume("r") == "the ledger for r"
+    assert idle.session.seen() == DECISION
+    assert looked == [{PLACE: 7}]
+    assert idle.session.seen() is None
+
+
+def test_what_a_look_finds_is_raised_by_the_next_commit(idle):
+    """And noted in the ledger by whoever has found it, as there may be no next commit. An abort does not hear of it."""
+
+    def look(places):
+        raise MISSING
+
+    idle.look = look
+    idle.session.rest("r", 7, DONE)
+    idle.session.resume()
+    assert idle.noted == [("r", MISSING)]
+    with pytest.raises(ProtocolStop, match="EOS_ROWS_MISSING"):
+        idle.session.seen()
+
+
+def test_what_could_not_be_looked_at_is_looked_at_again(idle, monkeypatch):
+    """While there is nothing to commit, and with the next commit; also what that has been left by another process."""
+    looks = []
+
+    def look(places):
+        looks.append(dict(places))
+        return {HELD: 6} if HELD in places else {}
+
+    idle.look = look
+    monkeypatch.setattr(module, "SWEEPS_AFTER_S", (0,))
+    idle.finds = [()]
+    idle.session.rest("r", 7, CommitReport(1, False, decision=DECISION, unseen={HELD: 6}))
+    idle.session._sweeper.join(SECONDS)
+    assert looks == [{HELD: 6, PLACE: 7}, {HELD: 6}]
+    idle.session.resume("r")
+    assert idle.session.seen() == DECISION
+    monkeypatch.setattr(module, "SWEEPS_AFTER_S", ())
+    idle.session.rest("r", 8, NOTHING)
+    idle.session.resume("r")
+    assert looks[-1] == {HELD: 6}
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_a_write_that_no_commit_follows_waits_for_the_answer(idle, monkeypatch, waits):
+    """A batch write also for transactions of others."""
+    asked = []
+    monkeypatch.setattr(module, "look_back", lambda ports, places, **how: asked.append((dict(places), how)) or {})
+    idle.session.look_now("r", DONE, wait_for_others=waits)
+    assert asked == [({PLACE: 7}, {"wait_for_others": waits})]
+
+
+def test_a_write_that_no_commit_follows_raises_what_is_found(idle):
+    """Before it returns."""
+
+    def look(places):
+        raise MISSING
+
+    idle.look = look
+    with pytest.raises(ProtocolStop, match="EOS_ROWS_MISSING"):
+        idle.session.look_now("r", DONE, wait_for_others=False)

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from types import SimpleNamespace
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.ports import lookup
 from spark_eos.kafka.ports.lookup import RecordLookup
+from spark_eos.kafka.requests.fetch import FetchResponse
 from spark_eos.protocol.head import Pair, Probe
 from spark_eos.protocol.ports import Found
 
@@ -40,3 +46,118 @@ def test_what_the_record_at_the_place_says(
     """A marker of the same producer is no row of its transaction: in a topic that was created anew after its rows were
     written, an abort's may be there."""
     assert found(monkeypatch, **batch) is says
+
+
+@dataclass
+class Log:
+    """A partition as its broker answers for it: offsets of records and markers, one after the other, and transactions
+    by (producer, first offset), with their marker's offset, and whether that is an abort's."""
+
+    end: int = 0
+    open: dict[int, int] = field(default_factory=dict)
+    ended: dict[tuple[int, int], tuple[int, bool]] = field(default_factory=dict)
+
+    def happens(self, producer: int, what: str) -> None:
+        if what == "write":
+            self.open.setdefault(producer, self.end)
+        elif producer in self.open:
+            self.ended[producer, self.open.pop(producer)] = self.end, what == "abort"
+        else:
+            return
+        self.end += 1
+
+    @property
+    def stable(self) -> int:
+        return min(self.open.values(), default=self.end)
+
+    def fetch(self, offset: int, chance: random.Random) -> FetchResponse:
+        """For no bytes, as of read_committed: the aborted transactions from this offset up to one further on, which
+        the broker chooses by its index. There are none to be named at the stable end, or behind it."""
+        upto = chance.randint(offset, self.end)
+        aborted = [
+            (producer, first)
+            for (producer, first), (marker, abort) in self.ended.items()
+            if abort and marker >= offset and first < upto and offset < self.stable
+        ]
+        return FetchResponse(0, 0, tuple(aborted), 0, self.stable, self.end)
+
+
+STEPS = st.lists(
+    st.tuples(st.integers(0, 1), st.integers(1, 4), st.sampled_from(["write", "write", "commit", "abort"]))
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(steps=STEPS, chance=st.randoms(use_true_random=False))
+def test_a_look_at_many_places_says_of_each_what_became_of_it(steps, chance: random.Random) -> None:
+    """Whatever else is open or aborted around them, and with one request for all partitions, in which the lowest
+    places are asked for first."""
+    logs, firsts = (Log(), Log()), []
+    for number, producer, what in steps:
+        log = logs[number]
+        if what == "write" and producer not in log.open:
+            firsts.append((Pair(f"p{producer}", producer, 0), Probe("out", number, log.end)))
+        log.happens(producer, what)
+    places = [place for place in firsts if chance.random() < 0.7]
+    requests = 0
+
+    def fetch_many(_: object, wanted: Mapping[tuple[str, int], tuple[int, int]], **__: object) -> object:
+        nonlocal requests
+        requests += 1
+        return {at: (logs[at[1]].fetch(offset, chance), b"") for at, (offset, size) in wanted.items() if size == 0}
+
+    def fetch_once(_: object, __: str, number: int, offset: int, **___: object) -> object:
+        log = logs[number]
+        assert log.stable == offset + 1  # nothing else is asked for alone
+        aborted = [at for at, (marker, abort) in log.ended.items() if abort and marker >= offset and at[1] < offset + 1]
+        return FetchResponse(0, 1, tuple(aborted), 0, log.stable, log.end), b""
+
+    def walk_batches(_: bytes, __: int, aborted: tuple[tuple[int, int], ...]) -> object:
+        (producer, first) = next((place[0].producer_id, place[1].offset) for place in asked)
+        there = {"base": first, "last": first, "producer_id": producer, "epoch": 0, "control": False}
+        return iter([SimpleNamespace(**there, aborted=(producer, first) in aborted)])
+
+    asked: list[tuple[Pair, Probe]] = []
+    own = RecordLookup(KafkaProperties({"bootstrap.servers": "none:1"}))
+    look = own.look
+
+    def look_alone(pair: Pair, probe: Probe) -> Found | None:
+        asked[:] = [(pair, probe)]
+        return look(pair, probe)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lookup, "fetch_many", fetch_many)
+        patch.setattr(lookup, "fetch_once", fetch_once)
+        patch.setattr(lookup, "walk_batches", walk_batches)
+        patch.setattr(own, "look", look_alone)
+        found = own.look_each(places)
+
+    assert found.keys() == set(places)
+    for pair, probe in places:
+        log = logs[probe.partition]
+        if log.stable > probe.offset:
+            aborted = log.ended[pair.producer_id, probe.offset][1]
+            assert found[pair, probe] is (Found.MISSING if aborted else Found.THERE)
+        else:
+            own_ones = {other.offset for _, other in places if other.partition == probe.partition}
+            assert found[pair, probe] is (None if log.stable in own_ones else Found.HELD)
+    assert requests <= max([sum(p.partition == n for _, p in places) for n in (0, 1)])
+
+
+@pytest.mark.parametrize("answer", [None, FetchResponse(0, 0, (), 0, 9, 9, lists_aborted=False)])
+def test_an_answer_that_says_nothing_of_aborted_transactions_is_none(answer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor is silence."""
+    monkeypatch.setattr(lookup, "fetch_many", lambda *_, **__: {} if answer is None else {("out", 0): (answer, b"")})
+    own = RecordLookup(KafkaProperties({"bootstrap.servers": "none:1"}))
+    monkeypatch.setattr(own, "_is_missing", lambda *_: False)
+    places = [(PAIR, PLACE), (PAIR, Probe("out", 0, 4))]
+    assert own.look_each(places) == dict.fromkeys(places)
+
+
+def test_a_place_that_cannot_be_fetched_is_looked_at_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where retention has taken it: the log may still tell of an abort."""
+    refused = FetchResponse(1, 0)
+    monkeypatch.setattr(lookup, "fetch_many", lambda *_, **__: {("out", 0): (refused, b"")})
+    own = RecordLookup(KafkaProperties({"bootstrap.servers": "none:1"}))
+    monkeypatch.setattr(own, "look", lambda pair, probe: Found.GONE)
+    assert own.look_each([(PAIR, PLACE)]) == {(PAIR, PLACE): Found.GONE}

@@ -1,0 +1,54 @@
+"""The last micro-batch of a query that has ended, looked at once more by whoever waits for the end.
+
+After a commit, the process that has done it looks at what was committed, in the background, and the next commit waits
+for the answer. After the last one no commit follows, and Spark asks the sink for nothing more.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from spark_eos.kafka.admin.topics import topic_partitions
+from spark_eos.options.parse import SinkOptions, sink_options
+from spark_eos.protocol.looking_back import look_at_last
+from spark_eos.sink.session import session_for
+
+_FORMAT = "eos-kafka"
+
+#: Options of sinks whose queries this process has started, by Spark's run id; those that the query itself tells are not
+#: here.
+_started: dict[str, SinkOptions] = {}
+
+
+def remember(run: str, options: SinkOptions) -> None:
+    """Note where a query writes whose options Spark does not know."""
+    _started[run] = options
+
+
+def check_end(query: Any, *, stopped: bool) -> None:  # noqa: ANN401  # a StreamingQuery, or what behaves like one
+    """Raise EosError as `look_at_last` does, of the query's last micro-batch.
+
+    Nothing is done for a query that writes elsewhere, within foreachBatch, or through Spark Connect, whose server
+    knows the options alone.
+    """
+    options = _started.get(str(getattr(query, "runId", None))) or _options_of(query)
+    if options is None:
+        return
+    partitions = topic_partitions(options.kafka, [options.ledger_topic])[options.ledger_topic]
+    look_at_last(session_for(options, partitions, str(query.id)).ports, stopped=stopped)
+
+
+def _options_of(query: Any) -> SinkOptions | None:  # noqa: ANN401
+    """By Spark's plan of the last micro-batch; None where there was none, or where it writes to another format."""
+    try:
+        written = query._jsq.streamingQuery().lastExecution().logical()  # noqa: SLF001  # PySpark does not tell
+        if written.table().name() != _FORMAT:
+            return None
+        spark: Any = SparkSession.getActiveSession()
+        options = spark._jvm.scala.jdk.javaapi.CollectionConverters.asJava(written.writeOptions())
+        found = {str(name): str(options[name]) for name in options}
+    except Exception:  # there was no micro-batch, or the query is one of Spark Connect
+        return None
+    return sink_options(found)

@@ -1,0 +1,329 @@
+"""What was committed, looked at once more: an operator's abort of one partition is told, and noted."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+
+import pytest
+
+from spark_eos.errors import EosError, Unclear
+from spark_eos.protocol import looking_back
+from spark_eos.protocol.batch import CommitReport, abort, commit
+from spark_eos.protocol.head import NOBODY, Decision, Verdict
+from spark_eos.protocol.head_json import FORMAT, decode, encode
+from spark_eos.protocol.looking_back import look_at_last, look_back, marked, places_of
+from spark_eos.protocol.ports import Found, Place, Ports
+from tests.simulation.client import Producer
+from tests.support.dying import Killed, kill
+from tests.unit.protocol.test_stops import OUTPUT, Brokers, on_brokers, stopped
+from tests.unit.protocol.test_whole import aborted_by_hand, visible
+
+MISSING = "EOS_ROWS_MISSING"
+
+
+def committed(brokers: Brokers, *, aborted: bool, run: str = "r1", number: int = 0) -> CommitReport:
+    """A micro-batch whose partition was aborted right before its commit, or was not."""
+    head = brokers.open(run, number)
+    batch = brokers.prepared(head, number)
+    (pair,) = batch.pairs
+    own = brokers.ports("commit.decided", lambda: aborted and aborted_by_hand(brokers, pair))
+    return commit(own, batch)
+
+
+def counted(brokers: Brokers) -> tuple[Ports, list[Collection[Place]]]:
+    """Ports, and the places that were asked for by each request through them."""
+    own = brokers.ports()
+    asked: list[Collection[Place]] = []
+    look_each = own.data.look_each
+
+    def counting(places: Collection[Place]) -> Mapping[Place, Found | None]:
+        asked.append(tuple(places))
+        return look_each(places)
+
+    own.data.look_each = counting  # type: ignore[method-assign]
+    return own, asked
+
+
+def held_by_another(brokers: Brokers) -> Producer:
+    """Another program's transaction, which is open in the output before anything is written to it."""
+    other = Producer(brokers.world, brokers.cluster, "another program", 900_000)
+    other.init()
+    other.produce(OUTPUT, ("other", 0))
+    return other
+
+
+def test_a_young_transaction_that_was_aborted_in_its_partition_is_told():
+    """The commit itself cannot tell. The error names the place; from then on, neither a commit nor a start gets past
+    it, whatever the log still knows."""
+
+    def steps(brokers: Brokers) -> None:
+        report = committed(brokers, aborted=True)
+        assert visible(brokers) == 0
+        error = stopped(MISSING, lambda: look_back(brokers.ports(), places_of(report.decision)))
+        assert "micro-batch 0" in error.message and f"{OUTPUT[0]}-{OUTPUT[1]}" in error.message
+        assert (error.parameters["topic"], error.parameters["partition"], error.parameters["offset"]) == (*OUTPUT, 0)
+        assert "spark-eos verify" in error.hint
+        assert not error.restart_helps
+        assert marked(brokers.ports(), "r1", error) is error
+        log = brokers.cluster.log(OUTPUT)
+        log.begin = log.end  # retention
+        stopped(MISSING, lambda: commit(brokers.ports(), brokers.prepared(brokers.ports().ledger.read(), 1)))
+        abort(brokers.ports(), "r1", 1)
+        for run in ("r2", "r3"):
+            stopped(MISSING, lambda run=run: brokers.open(run, 1))
+        assert brokers.ports().ledger.read().run == NOBODY
+
+    on_brokers(steps)
+
+
+def test_nothing_is_noted_by_a_run_that_was_replaced():
+    """Whoever has taken over looks itself."""
+
+    def steps(brokers: Brokers) -> None:
+        report = committed(brokers, aborted=True)
+        error = stopped(MISSING, lambda: look_back(brokers.ports(), places_of(report.decision)))
+        stopped(MISSING, lambda: brokers.open("r2", 1))
+        before = brokers.heads
+        marked(brokers.ports(), "another", error)
+        assert brokers.heads == before
+
+    on_brokers(steps)
+
+
+def test_a_start_looks_in_the_place_of_a_process_that_was_killed():
+    """Spark has passed the micro-batch, or has not."""
+
+    def steps(brokers: Brokers) -> None:
+        committed(brokers, aborted=True)
+        for batch in (1, 0):
+            stopped(MISSING, lambda batch=batch: brokers.open("r2", batch))
+
+    on_brokers(steps)
+
+
+def test_the_next_commit_looks_in_the_place_of_another_process():
+    """Before its own decision takes the place of the one that nobody has looked at. It is noted at once."""
+
+    def steps(brokers: Brokers) -> None:
+        committed(brokers, aborted=True)
+        head = brokers.ports().ledger.read()
+        stopped(MISSING, lambda: commit(brokers.ports(), brokers.prepared(head, 1)))
+        assert brokers.ports().ledger.read().marks.missing is not None
+
+    on_brokers(steps)
+
+
+def test_a_commit_after_a_look_asks_for_nothing_more():
+    """Nor does it wait: what it is told was looked at in the background."""
+
+    def steps(brokers: Brokers) -> None:
+        report = committed(brokers, aborted=False)
+        assert look_back(brokers.ports(), places_of(report.decision)) == {}
+        head = brokers.ports().ledger.read()
+        own, asked = counted(brokers)
+        assert commit(own, brokers.prepared(head, 1), seen=report.decision).transactions == 1
+        assert asked == []
+
+    on_brokers(steps)
+
+
+def test_a_first_commit_of_a_run_asks_for_nothing_more():
+    """Its start has looked, by one request for all places."""
+
+    def steps(brokers: Brokers) -> None:
+        committed(brokers, aborted=False)
+        own, asked = counted(brokers)
+        head = brokers.open("r2", 1, own=own)
+        assert len(asked) == 1
+        commit(own, brokers.prepared(head, 1))
+        assert len(asked) == 1
+
+    on_brokers(steps)
+
+
+def test_a_look_waits_for_the_markers():
+    """As long as the transaction is open in its partition, that is no answer."""
+
+    def steps(brokers: Brokers) -> None:
+        def late() -> None:
+            brokers.cluster.next_markers = (3_000, 3_000)
+
+        batch = brokers.prepared(brokers.open("r1"))
+        report = commit(brokers.ports("commit.decided", late), batch)
+        own, asked = counted(brokers)
+        assert look_back(own, places_of(report.decision)) == {}
+        assert len(asked) > 1
+        assert brokers.world.now > 3_000
+
+    on_brokers(steps)
+
+
+@pytest.mark.parametrize("aborted", [True, False])
+def test_what_others_hold_is_looked_at_later(aborted: bool):
+    """A transaction of another program may be open for long; a look does not wait for its end, and forgets nothing."""
+
+    def steps(brokers: Brokers) -> None:
+        other = held_by_another(brokers)
+        report = committed(brokers, aborted=aborted)
+        places = places_of(report.decision)
+        began_ms = brokers.world.now
+        assert look_back(brokers.ports(), places) == places
+        assert brokers.world.now - began_ms < 100
+        other.end(commit=True)
+        if aborted:
+            stopped(MISSING, lambda: look_back(brokers.ports(), places))
+        else:
+            assert look_back(brokers.ports(), places) == {}
+
+    on_brokers(steps)
+
+
+def test_a_commit_hands_on_what_others_hold():
+    """Of the decision before, which another process has made."""
+
+    def steps(brokers: Brokers) -> None:
+        other = held_by_another(brokers)
+        first = committed(brokers, aborted=True).decision
+        report = commit(brokers.ports(), brokers.prepared(brokers.ports().ledger.read(), 1))
+        assert report.unseen == places_of(first)
+        other.end(commit=True)
+        stopped(MISSING, lambda: look_back(brokers.ports(), report.unseen))
+
+    on_brokers(steps)
+
+
+def test_a_start_leaves_to_its_commits_what_others_hold():
+    """Without a verdict in the head, as nobody has looked."""
+
+    def steps(brokers: Brokers) -> None:
+        other = held_by_another(brokers)
+        committed(brokers, aborted=True)
+        head = brokers.open("r2", 1)
+        assert [w.verdict for w in head.decision.written] == [None]
+        other.end(commit=True)
+        stopped(MISSING, lambda: commit(brokers.ports(), brokers.prepared(head, 1)))
+
+    on_brokers(steps)
+
+
+def test_whoever_waits_for_the_end_waits_for_others():
+    """Until their transactions end; after a minute, it is told that nobody knows."""
+
+    def steps(brokers: Brokers) -> None:
+        other = held_by_another(brokers)
+        committed(brokers, aborted=False)
+        error = stopped("EOS_OUTCOME_UNCLEAR", lambda: look_at_last(brokers.ports()))
+        assert isinstance(error, Unclear) and error.restart_helps
+        assert "find-hanging" in error.hint
+        look_at_last(brokers.ports(), stopped=True)
+        other.end(commit=True)
+        look_at_last(brokers.ports())
+
+    on_brokers(steps)
+
+
+def test_a_query_that_has_decided_nothing_has_nothing_to_look_at():
+    """Nor has one that the ledger does not know."""
+
+    def steps(brokers: Brokers) -> None:
+        look_at_last(brokers.ports())
+        brokers.open("r1")
+        look_at_last(brokers.ports())
+
+    on_brokers(steps)
+
+
+def test_too_many_places_that_wait_stop_the_query(monkeypatch: pytest.MonkeyPatch):
+    """Something holds readers for hours, and they would never be looked at."""
+    monkeypatch.setattr(looking_back, "MOST_WAITING", 0)
+
+    def steps(brokers: Brokers) -> None:
+        held_by_another(brokers)
+        report = committed(brokers, aborted=False)
+        stopped("EOS_OUTCOME_UNCLEAR", lambda: look_back(brokers.ports(), places_of(report.decision)))
+
+    on_brokers(steps)
+
+
+def test_retention_after_the_commit_is_no_loss():
+    """Readers had their time."""
+
+    def steps(brokers: Brokers) -> None:
+        report = committed(brokers, aborted=False)
+        log = brokers.cluster.log(OUTPUT)
+        log.begin = log.end
+        assert look_back(brokers.ports(), places_of(report.decision)) == {}
+
+    on_brokers(steps)
+
+
+def test_every_place_of_a_transaction_is_looked_at_and_none_of_those_with_a_verdict():
+    """A start has looked at those."""
+
+    def steps(brokers: Brokers) -> None:
+        decision = committed(brokers, aborted=False).decision
+        assert decision is not None
+        (written,) = decision.written
+        begins = tuple(replace(written.probe, partition=number) for number in range(3))
+        several = replace(decision, written=(replace(written, begins=begins),))
+        assert set(places_of(several)) == {(written.pair, probe) for probe in begins}
+        assert places_of(several.judged({written.pair: Verdict.COMMITTED})) == {}
+        assert places_of(None) == {}
+
+    on_brokers(steps)
+
+
+def test_the_mark_is_read_back_and_hidden_from_no_version():
+    """One that does not know it refuses the head."""
+
+    def steps(brokers: Brokers) -> None:
+        committed(brokers, aborted=True)
+        stopped(MISSING, lambda: brokers.open("r2", 1))
+        head = brokers.ports().ledger.read()
+        text = encode(head)
+        assert f'"format":{FORMAT}'.encode() in text
+        assert decode(text) == head
+        assert head.marks.missing is not None
+
+    on_brokers(steps)
+
+
+def test_a_commit_that_dies_in_its_look_is_safe_to_repeat():
+    """What the look of a start finds is found again."""
+
+    def steps(brokers: Brokers) -> None:
+        batch = brokers.prepared(brokers.open("r1"))
+        (pair,) = batch.pairs
+        with pytest.raises(Killed):
+            commit(brokers.ports("commit.ended", kill), batch)
+        aborted_by_hand_late = brokers.cluster.log(OUTPUT).open.get(pair.producer_id)
+        assert aborted_by_hand_late is None  # there is nothing left to abort
+        assert brokers.open("r2", 1).decision.written[0].verdict is Verdict.COMMITTED
+
+    on_brokers(steps)
+
+
+def test_other_errors_are_not_noted():
+    """Only rows that are missing are."""
+
+    def steps(brokers: Brokers) -> None:
+        brokers.open("r1")
+        before = brokers.heads
+        error = EosError("EOS_LEDGER_BUSY", "Busy.", hint="Wait.")
+        assert marked(brokers.ports(), "r1", error) is error  # type: ignore[arg-type]
+        assert brokers.heads == before
+
+    on_brokers(steps)
+
+
+def test_decisions_compare_without_their_places():
+    """By which a commit knows the one that its process has looked at, from the one that it has read."""
+
+    def steps(brokers: Brokers) -> None:
+        decision = committed(brokers, aborted=False).decision
+        read = brokers.ports().ledger.read().decision
+        assert isinstance(read, Decision)
+        assert read == decision
+
+    on_brokers(steps)
