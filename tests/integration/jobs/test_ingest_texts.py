@@ -173,8 +173,8 @@ def test_each_line_of_text_is_a_row(number: int, count: int, spark: SparkSession
 
 
 def test_each_character_is_in_its_field(spark: SparkSession):
-    """None of them ends a record that is parsed. For one that Univocity takes for the end of its input, the record is
-    malformed."""
+    """None of them ends a record that is parsed. Outside quotes, Univocity takes one for the end of its input: then the
+    record is malformed."""
     chars = [chr(n) for n in range(0x10000) if not 0xD800 <= n < 0xE000]
     values = spark.createDataFrame([(char,) for char in chars], "char STRING")
     for before, after, special in (("1,a", "b", ","), ('1,"a', 'b"', '"')):
@@ -182,7 +182,8 @@ def test_each_character_is_in_its_field(spark: SparkSession):
         rows = with_fields(values, text, "csv", CSV, {}).select("char", PARSED).collect()
         found = {row["char"]: row[PARSED] and row[PARSED]["b"] for row in rows}
         del found[special]
-        assert found == {char: f"a{char}b" for char in found} | {"\uffff": None}
+        odd = {"\uffff": None} if special == "," else {}
+        assert found == {char: f"a{char}b" for char in found} | odd
 
 
 BAD_VALUES = [
