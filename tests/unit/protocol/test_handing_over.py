@@ -151,7 +151,7 @@ def test_a_drop_that_is_not_finished():
 
     def steps(brokers: Brokers) -> None:
         commit(brokers.ports(), brokers.prepared(brokers.open("r1")))
-        halt(brokers.ports(), Unfinished(QUERY, "/old", "/old", 0, ()))
+        halt(brokers.ports(), Unfinished(QUERY, "/old", "/old", 0, ()), brokers.ports().ledger.read())
         stopped("EOS_REPLAY_NOT_FINISHED", lambda: taken(brokers))
 
     on_brokers(steps)

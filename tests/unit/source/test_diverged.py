@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from spark_eos.errors import DataLossError
+from spark_eos.kafka.admin import own_topics
 from spark_eos.kafka.admin.topics import Topic
 from spark_eos.options.parse import stream_options
 from spark_eos.source import reader as reader_module
@@ -26,6 +27,7 @@ class Cluster(Model):
         monkeypatch.setattr(watch, "time", SimpleNamespace(monotonic=lambda: self.now))
         monkeypatch.setattr(reader_module, "time", SimpleNamespace(monotonic=lambda: self.now, sleep=lambda _: None))
         monkeypatch.setattr(watch, "describe_topics", self._topics)
+        monkeypatch.setattr(own_topics, "own_topics", lambda *_: {})
         monkeypatch.setattr(watch, "cluster_heard", lambda _: "c")
         monkeypatch.setattr(watch, "end_offsets", lambda *_: {"t": {0: len(self.log)}})
         monkeypatch.setattr(watch, "ends_and_epochs", lambda *_: ({"t": {0: len(self.log)}}, {"t": {0: self.epoch}}))

@@ -7,6 +7,7 @@ connection is gone. As brokers before Kafka 4.1 they take any sequence number fo
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections import deque
 from collections.abc import Mapping
@@ -286,7 +287,7 @@ def test_errors_that_should_have_passed(error, limit, monkeypatch):
     ],
 )
 def test_rows_that_wait_for_long_are_told_with_the_reason(error, why, monkeypatch, caplog):
-    """Once, with topic, partition and what the brokers say; and once when they are written."""
+    """Each partition once, with its topic and what the brokers say; and once more when they are written."""
     monkeypatch.setattr(module, "TOLD_AFTER_S", 0.05)
     monkeypatch.setattr(retry, "TOLD_AFTER_S", 0.05)
     append, began = Partition.append, time.monotonic()
@@ -297,9 +298,12 @@ def test_rows_that_wait_for_long_are_told_with_the_reason(error, why, monkeypatc
     monkeypatch.setattr(Partition, "append", late)
     with caplog.at_level("WARNING", "spark_eos"):
         _deliver([], [0, 0, 1], every=100)
-    first, *_, last = [record.getMessage() for record in caplog.records]
-    assert first == f"writing as id has waited for 0 s: t-0, t-1 ({why})"
-    assert last.startswith("writing as id goes on after 0 s: t-") and len(caplog.records) == 2
+    messages = [record.getMessage() for record in caplog.records]
+    waiting = [message for message in messages if message.startswith("writing as id has waited for 0 s: ")]
+    assert all(message.endswith(f" ({why})") for message in waiting)
+    assert sorted(re.findall(r"t-\d", " ".join(waiting))) == ["t-0", "t-1"]
+    over = [message for message in messages if message.startswith("writing as id goes on after 0 s: t-")]
+    assert over and messages[-1] == over[-1] and len(waiting) + len(over) == len(messages)
 
 
 def test_rows_without_any_answer_are_told_as_that(monkeypatch, caplog):
