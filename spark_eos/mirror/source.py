@@ -73,7 +73,9 @@ class MirrorStreamReader(DirectStreamReader):
     def latestOffset(self, start: SparkOffset | None = None, limit: ReadLimit | None = None) -> SparkOffset:
         """Raises TopicError for topics that are refused, and KafkaError for those that another mirror has, before they
         are in the offset log: without them, the same checkpoint goes on."""
-        before = (start or self._reached) if self._begun else None
+        before = start or self._reached
+        if not self._begun and before == self._initial:
+            before = None  # the offset log does not hold it yet
         end = super().latestOffset(start, limit)
         if end != start:
             read = set() if start is None else {r.topic for r in self._between(start, end)}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import random
+import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -96,6 +97,7 @@ def _append(log: Partition, chance: random.Random, number: int, *, rows: int, pr
         records, base, base + rows - 1, chance.choice(("", "", "gzip")), append_time, producer=producer
     )
     data = record_batches.encode(batch)
+    data = data[:12] + struct.pack(">i", log.epoch) + data[16:]  # the leader's epoch, which no checksum covers
     log.batches.append(Batch(base, batch.last, data, producer, 0))
     log.open.setdefault(producer, base)
 

@@ -108,7 +108,9 @@ class Partition:
         base = self.end
         if begin is not None and not commit:
             self.aborted.append((producer_id, begin, base))
-        self.batches.append(Batch(base, base, _marker(base, producer_id, epoch, commit), producer_id, epoch, True))
+        self.batches.append(
+            Batch(base, base, _marker(base, self.epoch, (producer_id, epoch), commit), producer_id, epoch, True)
+        )
         if producer_id not in self.writers or self.writers[producer_id].epoch != epoch:
             self.writers[producer_id] = Writer(epoch)
 
@@ -146,13 +148,13 @@ class Partition:
         ]
 
 
-def _marker(base: int, producer_id: int, epoch: int, commit: bool) -> bytes:
+def _marker(base: int, leader_epoch: int, producer: tuple[int, int], commit: bool) -> bytes:
     key, value = struct.pack(">hh", 0, commit), bytes(6)
     record = bytes((0, 0, 0, 2 * len(key))) + key + bytes((2 * len(value),)) + value + b"\0"
     body = bytes((2 * len(record),)) + record
     now = 1_700_000_000_000
     checked = struct.pack(
-        ">hiqqqhii", _TRANSACTIONAL | _CONTROL, 0, now, now, producer_id, epoch, -1, 1
+        ">hiqqqhii", _TRANSACTIONAL | _CONTROL, 0, now, now, *producer, -1, 1
     )  # fmt: skip
     length = HEADER.size - 12 + len(body)
-    return struct.pack(">qiibI", base, length, 0, 2, crc32c(checked + body)) + checked + body
+    return struct.pack(">qiibI", base, length, leader_epoch, 2, crc32c(checked + body)) + checked + body
