@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from spark_eos.kafka.ports.ledger_reader import LedgerReader
-from spark_eos.protocol import batch, newest, run
+from spark_eos.protocol import batch, looking_back, newest, run
 from spark_eos.protocol.head_json import decode
 from spark_eos.protocol.names import first_names
 from spark_eos.protocol.ports import Description
 
-from . import client, ledger_log
+from . import client, driver, ledger_log
 from .codes import OK
 from .ledger import PREFIX, QUERY, SimulatedCoordinator
 from .world import Reply
@@ -128,9 +128,16 @@ def traces_of_the_first_run_only(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(SimulatedCoordinator, "known", known)
 
 
+def nobody_looks_back(patch: pytest.MonkeyPatch) -> None:
+    """What the coordinator has committed is taken for visible, unless the transaction, or its end, was late."""
+    for module in (batch, driver, looking_back):
+        patch.setattr(module, "look_back", lambda *_, **__: {})
+
+
 def complete_before_it_is_committed(patch: pytest.MonkeyPatch) -> None:
     """A batch write's decision loses its transactions as soon as it is made."""
     patch.setattr(batch, "_end", lambda *_, **__: None)
+    nobody_looks_back(patch)
 
 
 def offsets_as_well_as_it_goes(patch: pytest.MonkeyPatch) -> None:

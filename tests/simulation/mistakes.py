@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from spark_eos.errors import Unclear
-from spark_eos.protocol import batch, freshness, looking_back, run, sweep, verdicts
+from spark_eos.protocol import batch, freshness, run, sweep, verdicts
 from spark_eos.protocol.head import FENCING_END, NOBODY, PLAIN_END, Digest, Head, Verdict, Written
 from spark_eos.protocol.names import task_name
 from spark_eos.protocol.ports import EndTxnAnswer, NotPublished
@@ -21,7 +21,7 @@ from . import driver, ledger, ledger_log
 from . import task as tasks
 from .client import Producer
 from .codes import INVALID_STATE, OK
-from .ledger_mistakes import newest_head_believed, published_on_whatever_was_read
+from .ledger_mistakes import newest_head_believed, nobody_looks_back, published_on_whatever_was_read
 from .world import Reply
 
 Patch = Callable[[pytest.MonkeyPatch], None]
@@ -302,12 +302,6 @@ def end_txn_believed(patch: pytest.MonkeyPatch) -> None:
         patch.setattr(module, "look_at", lambda *_: ({}, None))
     patch.setattr(verdicts, "check_visible", lambda *_, **__: None)
     nobody_looks_back(patch)
-
-
-def nobody_looks_back(patch: pytest.MonkeyPatch) -> None:
-    """What the coordinator has committed is taken for visible, unless the transaction, or its end, was late."""
-    for module in (batch, driver, looking_back):
-        patch.setattr(module, "look_back", lambda *_, **__: {})
 
 
 def only_the_next_commit_looks_back(patch: pytest.MonkeyPatch) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import random
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
+from spark_eos.errors import EosError
 from spark_eos.protocol import verdicts
 from spark_eos.protocol.closing import is_waiting
 
@@ -82,16 +84,18 @@ _ABORTED_BY_HAND: Scene = (
 def test_an_operator_who_aborts_without_closing_the_query_is_seen(monkeypatch):
     """What is undecided when the ledger is read may be decided when it is aborted."""
 
-    def unfenced(ports: Any, query: str) -> None:
-        head = ports.ledger.read()
-        decision = head.decision if head is not None else None
-        found = {d.pair for d in ports.coordinator.ongoing() if not is_waiting(decision, d.pair.id)}
-        verdicts.abort_all(ports, found)
+    def unfenced(striking: Any, query: str) -> None:
+        ports = operator.ports(striking._world, striking._cluster, query=query)
+        with suppress(EosError):
+            head = ports.ledger.read()
+            decision = head.decision if head is not None else None
+            found = {d.pair for d in ports.coordinator.ongoing() if not is_waiting(decision, d.pair.id)}
+            verdicts.abort_all(ports, found)
 
     for seed in range(SEEDS):
         schedule = draw(random.Random(seed), (_ABORTED_BY_HAND,))
         with monkeypatch.context() as patch:
-            patch.setattr(operator, "abort_undecided", unfenced)
+            patch.setattr(operator.Operator, "_abort", unfenced)
             invariant = broken(schedule)
         if invariant is not None:
             assert invariant == invariants.NEVER_ABORTED

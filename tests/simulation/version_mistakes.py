@@ -13,6 +13,7 @@ from spark_eos.protocol.ports import EndTxnAnswer
 
 from . import ledger
 from . import task as tasks
+from .ledger_mistakes import nobody_looks_back
 
 
 def abort_one_epoch_on_believed(patch: pytest.MonkeyPatch) -> None:
@@ -51,6 +52,7 @@ def handed_over_wherever_it_begins(patch: pytest.MonkeyPatch) -> None:
         return w.probe if (w.probe.topic, w.probe.partition) == (topic, partition) else None
 
     patch.setattr(whole, "_noted", noted)
+    nobody_looks_back(patch)
 
 
 def aborted_without_fencing(patch: pytest.MonkeyPatch) -> None:
