@@ -43,10 +43,14 @@ class Copies:
 
     def turn(self, name: str, batch: int, end: int, key: str, topic_id: str = "id") -> Failed | None:
         """A micro-batch of the query with this checkpoint, up to this offset."""
+        self.plan(name, batch, end, topic_id)
+        return self.delta(turn, str(self.folder / "table"), str(self.folder / name), batch, key, self.merged)
+
+    def plan(self, name: str, batch: int, end: int, topic_id: str = "id") -> None:
+        """A micro-batch in the offset log."""
         offsets = self.folder / name / "offsets"
         offsets.mkdir(parents=True, exist_ok=True)
         (offsets / str(batch)).write_text(f'v1\n{{}}\n{{"#ids":{{"topic":"{topic_id}"}},"topic":{{"0":{end}}}}}')
-        return self.delta(turn, str(self.folder / "table"), str(self.folder / name), batch, key, self.merged)
 
     def keys(self) -> list[str]:
         return [key for (key,) in rows_of(self.folder / "table")]
@@ -73,7 +77,8 @@ def test_a_copy_that_goes_on_over_other_rows_is_refused(delta, tmp_path: Path, m
     assert "has micro-batch 3, and this job is at 2: offsets topic/0 3 to 4" in behind.text
     assert copies.turn("copy", 3, 5, "d") is None
     assert copies.turn("copy", 4, 8, "e") is None
-    skipped = copies.turn("copy", 6, 9, "f")
+    copies.plan("copy", 5, 9)
+    skipped = copies.turn("copy", 6, 10, "f")
     assert skipped is not None and skipped.condition == "EOS_DELTA_TABLE_BEHIND"
     assert copies.keys() == ["a", "b", "c", "d", "e"]
 

@@ -123,6 +123,7 @@ def test_two_replicas(mirror, topic, replica):
     check_same(first, name)
 
 
+@pytest.mark.chaos
 def test_mirrors_that_share_a_topic(mirror, topic, replica):
     """Who has another topic, too, is not stopped for the one; when it has taken that off, and not before, the other one
     may have it. It may not be put back."""
@@ -150,6 +151,7 @@ def test_mirrors_that_share_a_topic(mirror, topic, replica):
     check_same(both, a, b)
 
 
+@pytest.mark.chaos
 def test_a_pattern_that_grows_into_the_topic_of_another_mirror(mirror, topic, replica):
     """It is refused before the topic is in its offset log: without it, the mirror goes on."""
     a, b = topic(1, retention_ms=-1), topic(1, retention_ms=-1)
@@ -167,6 +169,7 @@ def test_a_pattern_that_grows_into_the_topic_of_another_mirror(mirror, topic, re
     check_same(other, a, b)
 
 
+@pytest.mark.chaos
 @pytest.mark.parametrize("fault", ["mirror.claimed=die", "mirror.retired=die"])
 def test_a_taker_that_is_killed(fault, mirror, topic, replica, tmp_path):
     """Half-way, and started again: it goes on. Whoever had the topic goes on until it is retired, not after that."""
@@ -191,6 +194,7 @@ def test_a_taker_that_is_killed(fault, mirror, topic, replica, tmp_path):
     check_same(first, name)
 
 
+@pytest.mark.chaos
 def test_other_targets(mirror, topic, replica):
     """Of one source, with another prefix: nobody is in the other's way."""
     name = topic(1, retention_ms=-1)
