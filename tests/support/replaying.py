@@ -120,10 +120,11 @@ def killed(life: Life, fault: str, folder: Path, *words: str) -> None:
 def stalled(life: Life, point: str, folder: Path, *words: str) -> Iterator[None]:
     """The command as a program of its own, which stalls at this point for as long as the body lasts; then it must find
     that it was overtaken."""
-    with _program(life, f"{point}=hold", folder, *words) as command:
-        marker = folder / "faults" / point.partition("@")[0]
+    name, _, nth = point.partition("@")
+    with _program(life, f"{name}=hold@{nth or 1}", folder, *words) as command:
+        marker = folder / "faults" / name
         wait_for(lambda: marker.exists() or command.poll() is not None, f"the command at {point}", 120)
-        assert command.poll() is None
+        assert command.poll() is None, command.communicate()[1]
         try:
             yield
         finally:

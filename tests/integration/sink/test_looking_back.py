@@ -104,7 +104,7 @@ def test_a_batch_write_tells(aborted, cluster, spark, topic, view):
     out = topic(PARTITIONS)
 
     def write() -> None:
-        rows = spark.createDataFrame(ROWS, COLUMNS).write.format("eos-kafka").mode("append")
+        rows = spark.createDataFrame(ROWS, COLUMNS).coalesce(1).write.format("eos-kafka").mode("append")
         rows.options(**{"kafka.bootstrap.servers": cluster.bootstrap_servers, "topic": out, "job.id": out}).save()
 
     with aborted(out):
