@@ -16,6 +16,7 @@ from confluent_kafka import KafkaException
 
 from spark_eos.errors import RowError
 from spark_eos.kafka.records.headers import encode_headers
+from spark_eos.printable import excerpt
 from spark_eos.protocol.head import Digest
 from spark_eos.sink.digests import digest
 from spark_eos.sink.schema import Columns
@@ -24,7 +25,8 @@ P = ParamSpec("P")
 
 #: What Kafka takes for the name of a topic, apart from "." and "..".
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
-_SHOWN_BYTES = 60
+#: Characters of a row's text in a message.
+_SHOWN = 60
 
 
 class RowBatch:
@@ -201,15 +203,10 @@ def check_topic_names(topics: Iterable[str]) -> None:
 def _no_topic(name: bytes) -> RowError:
     return RowError(
         "EOS_ROW_TOPIC_INVALID",
-        f"A row has the topic {_shown(name)}, and Kafka has no topics of such names.",
+        f"A row has the topic '{excerpt(name, _SHOWN)}', and Kafka has no topics of such names.",
         hint="A name has 1 to 249 letters of ASCII, digits, dots, underscores and hyphens, and is neither '.' nor "
         "'..': correct the column 'topic', or filter these rows.",
     )
-
-
-def _shown(text: bytes) -> str:
-    """A text of a row, for a message: without control characters, and short."""
-    return repr(text[:_SHOWN_BYTES])[1:] + ("…" if len(text) > _SHOWN_BYTES else "")
 
 
 def _checked_headers(column: pa.Array) -> pa.Array:
@@ -228,7 +225,7 @@ def _checked_headers(column: pa.Array) -> pa.Array:
         wrong = next(key for key in keys.cast(pa.binary()).to_pylist() if key.decode(errors="replace").encode() != key)
         raise RowError(
             "EOS_ROW_HEADER_KEY",
-            f"A row has a header with the key {_shown(wrong)}, which is not UTF-8.",
+            f"A row has a header with the key '{excerpt(wrong, _SHOWN)}', which is not UTF-8.",
             hint="Make a text of it before it becomes a header's key: hex(…), base64(…), or decode(…, 'ISO-8859-1').",
         ) from None
     return column
