@@ -23,6 +23,8 @@ _AROUND = re.compile(
       \[STREAM_FAILED\]\ Query\ [^\n]*?\[id\ =\ [\w-]+,\ runId\ =\ [\w-]+\]\ terminated\ with\ exception:\s
     | \[FOREACH_BATCH_USER_FUNCTION_ERROR\]\ An\ error\ occurred\ in\ the\ user\ provided\ function\ [^:\n]*?Reason:\s
     | \[WRITING_JOB_ABORTED\]\ [^:\n]*?\.\s
+    | \[PYTHON_EXCEPTION\]\ \[session:\ [\w-]+\]\ \[userId:\ [^\]\n]*\]
+      \ Found\ error\ inside\ foreachBatch\ Python\ process:\s
     | \[PYTHON_\w+\]\ [^:\n]*:\s+
     | \[STREAMING_PYTHON_RUNNER_INITIALIZATION_\w+\]\ [^:\n]*?Cause:\s+
     | An\ exception\ was\ (?:thrown\ from\ the\ Python\ worker:|raised\ by\ the\ Python\ Proxy\.\ Return\ Message:)\s+
@@ -30,7 +32,7 @@ _AROUND = re.compile(
     | Job\ aborted\ due\ to\ stage\ failure:\ Task\ \d+\ in\ stage\ [\d.]+\ failed\ \d+\ times?,
       \ most\ recent\ failure:\ Lost\ task\ [\d.]+\ in\ stage\ [\d.]+\ \(TID\ \d+\)\ \([^()\n]*\):\s
     | \((?:org|java|py4j)\.[\w.$]+\)\s
-    | (?:org\.apache\.spark\.(?:SparkException|api\.python\.PythonException)
+    | (?:org\.apache\.spark\.(?:Spark\w*Exception|api\.python\.PythonException)
       |org\.apache\.spark\.sql\.(?:AnalysisException|[\w.]*QueryException)
       |py4j\.Py4JException|pyspark\.errors\.exceptions\.[\w.]+|delta\.exceptions\.[\w.]+):\s
     | Traceback\ \(most\ recent\ call\ last\):\n(?:[ ][^\n]*\n)+

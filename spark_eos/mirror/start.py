@@ -14,6 +14,7 @@ from spark_eos.mirror.beginning import check_beginning, is_new
 from spark_eos.mirror.plan import MirrorPlan, Targets
 from spark_eos.mirror.source import MirrorDataSource
 from spark_eos.mirror.topics import TargetTopics, check_not_to_itself
+from spark_eos.options.selection import Pattern
 from spark_eos.source.watch import TopicWatch
 from spark_eos.storage.settings import of_session
 
@@ -42,7 +43,8 @@ def mirror(
     plan = MirrorPlan(reads, writes, ends.cluster, None, True, targets, cluster_id(writes.kafka))
     check_not_to_itself(plan)
     watch = TopicWatch(reads.kafka, reads.selection)
-    TargetTopics(plan).check(watch.topics().partitions)
+    by_pattern = isinstance(reads.selection, Pattern)
+    TargetTopics(plan).check(watch.topics().partitions if by_pattern else reads.selection.topics)
     if is_new(checkpoint, writes.storage):
         check_beginning(plan, watch)
     return started(spark, plan, MirrorDataSource, checkpoint, trigger, name)

@@ -63,8 +63,9 @@ class TargetTopics:
     def check(self, names: Iterable[str]) -> None:
         """Refuse sources that must not be mirrored, and settings that no target can have. Raises TopicError
         (EOS_MIRROR_TOPIC_REFUSED, EOS_MIRROR_CIRCLE, EOS_MIRROR_TARGET_SETTINGS)."""
-        found = describe_topics(self._source, names, missing_ok=True)
-        self._check_kind(found)
+        named = set(names)
+        found = describe_topics(self._source, named, missing_ok=True)
+        self._check_kind(named, found)
         for name in found:
             settings.check_numbers(self._plan.target(name), self._plan.targets.settings)
         self._learn(self._origins.read())
@@ -97,7 +98,7 @@ class TargetTopics:
         new = self._not_ready(found, read)
         if not new:
             return
-        self._check_kind(new)
+        self._check_kind(new, new)
         self._learn(self._origins.read())
         self._check_circles({name: topic for name, topic in new.items() if name in followed})
         make_map(self._target, self._plan.targets.map, self._plan.targets.replication)
@@ -145,11 +146,12 @@ class TargetTopics:
         before = {origin.target for origin in known} & targets - found.keys()
         return found | describe_topics(self._target, before, missing_ok=True, unknown_s=HIDDEN_S)
 
-    def _check_kind(self, found: Mapping[str, Topic]) -> None:
+    def _check_kind(self, names: Iterable[str], found: Mapping[str, Topic]) -> None:
+        """``found``: those of them that are there."""
         own = {self._plan.sink.ledger_topic, self._plan.targets.map}
         kept = not_for_rows(self._source, found)
-        for name in found:
-            if name in kept or name in own:
+        for name in sorted(names):
+            if name in kept or name in own or name.startswith(OWN_NAMES):
                 raise TopicError(
                     "EOS_MIRROR_TOPIC_REFUSED",
                     f"Topic {name} is {kept.get(name, 'a ledger or an offset map')}, which means nothing on another "

@@ -113,7 +113,7 @@ def test_a_checkpoint_is_taken_over_by_a_command(move, view, capsys):
     """Without --yes it only says so. A start needs no option then, and the group has the offsets already."""
     move.feed("files")
     move.to_files()
-    assert move.adopt() == 1
+    assert move.adopt() == 0
     assert "add --yes" in capsys.readouterr().out
     assert view.group("adopted", move.source) == {}
     assert move.adopt("--yes", "--group", "adopted") == 0

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from delta.exceptions.captured import ConcurrentAppendException
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
@@ -105,7 +106,8 @@ def test_an_error_after_which_no_restart_helps_is_raised_at_once(script, error):
 
 def test_errors_of_others_count_where_somebody_explains_them(script):
     """As the Delta jobs do: a merge that another writer got in the way of is done again, as nothing of it is there."""
-    query = script(ValueError("[DELTA_CONCURRENT_APPEND] Transaction conflict detected."), None)
+    conflict = ConcurrentAppendException(desc="[DELTA_CONCURRENT_APPEND] Transaction conflict detected.", stackTrace="")
+    query = script(conflict, None)
     query.run(explain=lambda error: spark_eos.reason(named(error) or error))
     assert [restart.reason.condition for restart in query.told] == ["EOS_DELTA_CONFLICT"]
     assert query.began[1][0] == 0

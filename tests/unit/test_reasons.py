@@ -34,6 +34,8 @@ AROUND = {
     "a source": f"{STREAM}[PYTHON_STREAMING_DATA_SOURCE_RUNTIME_ERROR] Failed when Python streaming data source "
     "perform initialOffset: ",
     "Spark Connect": "(org.apache.spark.sql.streaming.StreamingQueryException) " + STREAM,
+    "foreachBatch of Spark Connect": f"{STREAM}[PYTHON_EXCEPTION] [session: 7-9] [userId: ] Found error inside "
+    f"foreachBatch Python process: {TRACE}",
     "foreachBatch": f"{STREAM}[FOREACH_BATCH_USER_FUNCTION_ERROR] An error occurred in the user provided function in "
     f"foreach batch sink. Reason: An exception was raised by the Python Proxy. Return Message: {TRACE}",
     "foreachBatch, by what Spark raises in it": f"{STREAM}[FOREACH_BATCH_USER_FUNCTION_ERROR] An error occurred in the "
@@ -160,6 +162,12 @@ def test_the_plan_that_spark_prints_is_no_reason():
             '.mode("append"); within foreachBatch, use spark_eos.batch_writer',
         ),
         (
+            "[DATA_SOURCE_NOT_FOUND] Failed to find the data source: eos-kafka. Make sure …",
+            "EOS_FORMAT_NOT_FOUND",
+            sys.executable,
+        ),
+        (
+            "An error occurred while calling o32.load.\n: org.apache.spark.SparkClassNotFoundException: "
             "[DATA_SOURCE_NOT_FOUND] Failed to find the data source: eos-kafka. Make sure …",
             "EOS_FORMAT_NOT_FOUND",
             sys.executable,

@@ -226,7 +226,7 @@ def test_a_dead_letter_topic_that_will_not_do(files, sink, topic, refused):
             (topic(), "EOS_DEAD_LETTER_TOPIC", "max.message.bytes"),
             (topic(max_message_bytes=10_000_000, min_insync_replicas=2), "", ""),
             (out, "EOS_OPTION_CONFLICT", "'topic'"),
-            ("__spark_eos_ledger", "EOS_OPTION_CONFLICT", "'ledger.topic'"),
+            ("__spark_eos_ledger", "EOS_TOPIC_RESERVED", "begins with __spark_eos_"),
         ]
     ):
         if condition:
