@@ -43,8 +43,8 @@ def mirror(
     plan = MirrorPlan(reads, writes, ends.cluster, None, True, targets, cluster_id(writes.kafka))
     check_not_to_itself(plan)
     watch = TopicWatch(reads.kafka, reads.selection)
-    by_pattern = isinstance(reads.selection, Pattern)
-    TargetTopics(plan).check(watch.topics().partitions if by_pattern else reads.selection.topics)
+    selected = reads.selection
+    TargetTopics(plan).check(watch.topics().partitions if isinstance(selected, Pattern) else selected.topics)
     if is_new(checkpoint, writes.storage):
         check_beginning(plan, watch)
     return started(spark, plan, MirrorDataSource, checkpoint, trigger, name)
