@@ -53,10 +53,10 @@ demo: java $(STAMP) ## run the main job on real input, kill it at each step of i
 	@$(BIN)/python -m jobs.demo $(ARGS)
 
 bench: java $(BENCH_STAMP) ## measure ours against Spark's own connector; ARGS="source --rows 0.1" is a short one
-	@$(BIN)/python -m jobs.benchmark $(ARGS)
+	@$(BIN)/python -m bench $(ARGS)
 
 profile: java $(BENCH_STAMP) ## draw flame graphs of the path of the data
-	@$(BIN)/python -m jobs.profile $(ARGS)
+	@$(BIN)/python -m bench.profile $(ARGS)
 
 test: export WIRE_SCHEDULES ?= 670
 test: java preparing check ## run every check: `make check`, then all other tests but the slow share of the kills
@@ -78,7 +78,7 @@ lint: $(STAMP) ## look for mistakes without running anything: ruff's rules and f
 	@$(BIN)/lint-imports --no-cache > $(VENV)/lint-imports.log || { cat $(VENV)/lint-imports.log; exit 1; }
 	@echo "lint: ok"
 
-types: $(STAMP) ## look whether types fit: mypy, strict, over spark_eos and jobs
+types: $(STAMP) ## look whether types fit: mypy, strict, over spark_eos, jobs and bench
 	@$(BIN)/mypy --no-error-summary && echo "types: ok"
 
 format: $(STAMP) ## lay out the code as `make lint` wants it, and mend what ruff can mend by itself

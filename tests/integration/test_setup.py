@@ -9,9 +9,6 @@ from pathlib import Path
 
 from tests.support.bare import ROOT, Bare, install, run
 
-#: The benchmark.
-CHECKOUT_ONLY = {"benchmark.py", "profile.py"}
-
 
 def test_the_wheel_holds_every_package_and_nothing_else_at_the_top(wheel: Path, tmp_path: Path):
     """No package and no job is forgotten in setup.cfg, and the wheel brings no other top-level name."""
@@ -19,7 +16,7 @@ def test_the_wheel_holds_every_package_and_nothing_else_at_the_top(wheel: Path, 
     packages = {file.parent for file in (ROOT / "spark_eos").rglob("*.py")} - {ROOT / "spark_eos" / "autoload"}
     for package in packages:
         assert (tmp_path / package.relative_to(ROOT) / "__init__.py").exists(), package
-    modules = {file.name for file in (ROOT / "jobs").glob("*.py")} - CHECKOUT_ONLY
+    modules = {file.name for file in (ROOT / "jobs").glob("*.py")}
     jobs = tmp_path / "spark_eos" / "jobs"
     assert {file.name for file in jobs.iterdir()} == modules | {"_demo"}
     assert {file.name for file in (jobs / "_demo").glob("*.py")} == {f.name for f in (ROOT / "jobs/_demo").glob("*.py")}

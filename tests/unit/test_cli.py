@@ -243,7 +243,7 @@ def command_of(words: str) -> str | None:
 
 
 PAGES = [page for page in (*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")) if page.name != "CHANGELOG.md"]
-CODE = [*(ROOT / "spark_eos").rglob("*.py"), *(ROOT / "jobs").rglob("*.py")]
+CODE = [path for folder in ("bench", "jobs", "spark_eos") for path in (ROOT / folder).rglob("*.py")]
 
 
 #: Named where their data are made, before they are there.

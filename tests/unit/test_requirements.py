@@ -14,7 +14,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[2]
-OWN = {"spark_eos", "jobs"}
+OWN = {"spark_eos", "jobs", "bench"}
 #: Imported only where they are sure to be, without being required.
 BROUGHT_BY_OTHERS = {
     "spark_eos/devcluster/pytest_plugin.py": {"pytest"},  # pytest loads it
@@ -29,7 +29,7 @@ BROUGHT_BY_OTHERS = {
     "spark_eos/ops/watching/picture.py": {"matplotlib"},  # the extra plot; an error says that it is missing
     "spark_eos/ops/watching/view.py": {"rich"},
     "spark_eos/storage/stores.py": {"fsspec"},  # for who has it; an error says that it is missing
-    "jobs/_bench/quix.py": {"quixstreams"},  # runs in an environment that the benchmark makes for it
+    "bench/quix.py": {"quixstreams"},  # runs in an environment that the benchmark makes for it
 }
 DISTRIBUTIONS = packages_distributions()
 
@@ -82,9 +82,7 @@ def extra_of(job: Path) -> str:
     place = job.relative_to(ROOT / "jobs").parts[0]
     if "delta" in place:
         return "delta"
-    return {"_demo": "demo", "demo.py": "demo", "_bench": "bench", "benchmark.py": "bench", "profile.py": "bench"}.get(
-        place, "jobs"
-    )
+    return {"_demo": "demo", "demo.py": "demo"}.get(place, "jobs")
 
 
 def test_the_package_requires_what_it_imports() -> None:
@@ -98,6 +96,11 @@ def test_the_package_requires_what_it_imports() -> None:
 def test_the_extras_require_what_the_jobs_import() -> None:
     """No import of the jobs works only because something else has brought its module."""
     assert [name for file in (ROOT / "jobs").rglob("*.py") for name in unmet(file, requirements(extra_of(file)))] == []
+
+
+def test_the_extra_of_the_benchmark_requires_what_it_imports() -> None:
+    """No import of the benchmark works only because something else has brought its module."""
+    assert [name for file in (ROOT / "bench").rglob("*.py") for name in unmet(file, requirements("bench"))] == []
 
 
 @pytest.mark.parametrize("extra", ["demo", "bench"])

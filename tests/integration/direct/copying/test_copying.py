@@ -9,7 +9,7 @@ import uuid
 import pytest
 from confluent_kafka import Producer
 
-from jobs._bench import copying as probe
+from bench import copying as probe
 from spark_eos.direct.copying import copy_range
 from spark_eos.errors import EosError
 from spark_eos.options.parse import Fetching

@@ -1,0 +1,117 @@
+"""Measures the library against Spark's own Kafka connector, on a broker that it starts and stops itself.
+
+    make bench                                        (python -m bench)
+    make bench ARGS="source --rows 0.1 --repeats 1"   a short one
+
+docs/benchmark.md says what is measured, and how. A table goes to stdout, JSON (and a picture of it) into a folder.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import signal
+import sys
+import types
+from collections.abc import Callable, Sequence
+from itertools import groupby
+from pathlib import Path
+
+from pyspark.errors import PySparkException
+
+from bench import commit, delta, ingest, latency, pipeline, shapes, source, writes
+from bench.machine import circumstances, describe
+from bench.plot import plot
+from bench.result import ModeResult, WrongResult
+from bench.session import Bench, bench, broker
+from bench.turns import BenchPlan
+from jobs.arguments import count, share
+from jobs.query import failure_text, say
+from spark_eos.errors import EosError
+
+MODES: dict[str, Callable[[Bench, BenchPlan, Callable[[str], None]], ModeResult]] = {
+    "source": source.measure,
+    "pipeline": pipeline.measure,
+    "latency": latency.measure,
+    "commit": commit.measure,
+    "writes": writes.measure,
+    "shapes": shapes.measure,
+    "ingest": ingest.measure,
+    "to-delta": delta.measure_into,
+    "from-delta": delta.measure_from,
+}
+#: Those whose session knows Delta.
+_WITH_DELTA = {"to-delta", "from-delta"}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    args = _arguments(arguments)
+    plan = BenchPlan(args.rows, args.repeats, args.warm_ups, args.without, args.case)
+    _catch_signals()
+    try:
+        with broker() as cluster:
+            for with_delta, modes in groupby(args.modes or MODES, _WITH_DELTA.__contains__):
+                with bench(cluster, delta=with_delta) as on:
+                    _catch_signals()  # Spark has put a handler of its own in place
+                    for mode in modes:
+                        before = circumstances(on.spark)
+                        result = MODES[mode](on, plan, say)
+                        if result.series:
+                            report(result, before, args.out)
+                        else:
+                            say(f"{mode}: no case is named {' or '.join(args.case)}; they are named as in the tables")
+    except (EosError, WrongResult, PySparkException, ChildProcessError, TimeoutError) as error:
+        say(f"benchmark: {failure_text(error) if isinstance(error, PySparkException) else error}")
+        return 1
+    except KeyboardInterrupt:
+        say("benchmark: stopped")
+        return 128 + signal.SIGINT
+    return 0
+
+
+def _catch_signals() -> None:
+    """SIGINT (Ctrl-C) and SIGTERM become an exception, so that broker and Spark are stopped on the way out."""
+
+    def interrupt(number: int, frame: types.FrameType | None) -> None:
+        logging.disable()  # py4j would log the stack of whatever call is interrupted
+        raise KeyboardInterrupt
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, interrupt)
+
+
+def report(result: ModeResult, before: dict[str, object], folder: Path) -> None:
+    """The table to stdout, everything into files."""
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / f"{result.mode}.json"
+    file.write_text(json.dumps({"circumstances": before, **result.to_json()}, indent=2) + "\n")
+    print(f"{result.mode}: {result.caption()}", *describe(before), "", result.table(), "", sep="\n", flush=True)
+    drawn = plot(result, describe(before), file.with_suffix(".png"))
+    say(f"{result.mode}: {file}" + (f", {file.with_suffix('.png').name}" if drawn else ""))
+
+
+def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench", description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("modes", nargs="*", type=_mode, metavar="MODE", help=f"any of: {', '.join(MODES)}; all")
+    parser.add_argument("--rows", type=share, default=1.0, metavar="X", help="share of the rows, such as 0.1")
+    parser.add_argument("--repeats", type=count, default=3, metavar="N", help="runs of each that count")
+    parser.add_argument("--warm-ups", type=int, default=1, metavar="N", help="runs of each before these")
+    parser.add_argument(
+        "--without", action="append", default=[], metavar="NAME", help="a contender that is left out of 'pipeline'"
+    )
+    parser.add_argument(
+        "--case", action="append", default=[], metavar="NAME", help="the only rows to copy or to read, such as '100 B'"
+    )
+    parser.add_argument("--out", type=Path, default=Path("build/bench"), metavar="FOLDER", help="where the JSON goes")
+    return parser.parse_args(arguments)
+
+
+def _mode(text: str) -> str:
+    if text not in MODES:
+        raise argparse.ArgumentTypeError(f"'{text}' is none of: {', '.join(MODES)}")
+    return text
+
+
+if __name__ == "__main__":
+    sys.exit(main())

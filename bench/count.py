@@ -1,0 +1,37 @@
+"""Counts what has arrived, as any reader would."""
+
+from __future__ import annotations
+
+from confluent_kafka import Consumer, TopicPartition
+
+from bench.source import PARTITIONS
+
+
+def committed_rows(bootstrap_servers: str, topic: str) -> int:
+    """Rows of the topic that a read_committed consumer sees."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap_servers,
+            "broker.address.family": "v4",
+            "group.id": "bench-count",  # asked for by the client; nothing is committed to it
+            "enable.auto.commit": False,
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,
+            # By default it waits for a second whenever it has read ahead far enough.
+            "fetch.queue.backoff.ms": 1,
+            "fetch.message.max.bytes": 8 << 20,
+            "queued.min.messages": 1_000_000,
+        }
+    )
+    try:
+        consumer.assign([TopicPartition(topic, p, 0) for p in range(PARTITIONS)])
+        rows = 0
+        at_end: set[int | None] = set()
+        while len(at_end) < PARTITIONS:
+            messages = consumer.consume(2_000, 0.1)
+            ended = [message.partition() for message in messages if message.error() is not None]
+            rows += len(messages) - len(ended)
+            at_end.update(ended)
+        return rows
+    finally:
+        consumer.close()

@@ -1,0 +1,128 @@
+"""Modes ``to-delta`` and ``from-delta``: topics into a Delta table and back, by the jobs kafka_to_delta and
+delta_to_kafka, and by Spark's own Kafka connector."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from pyspark.sql.streaming import StreamingQuery
+
+from bench.drain import Run, run_out
+from bench.duel import BUILTIN_NAME, FILES, FILES_AT_ONCE, OURS_NAME, Say, duel, into_topic
+from bench.queries import BUILTIN_KAFKA, TUNED, Flow
+from bench.queries import read_topic as read_topic
+from bench.result import ModeResult
+from bench.session import Bench
+from bench.source import BATCHES, METRIC, inputs
+from bench.turns import BenchPlan
+from bench.writes import rows_with_keys
+from jobs import delta_to_kafka, kafka_to_delta
+from jobs.delta_table import Table
+from jobs.sections import TopicsConfig, TriggerConfig
+from jobs.transform import TransformConfig
+from jobs.transform import result as transformed
+from spark_eos.kafka.config.properties import KafkaProperties
+
+#: Of the rows of other modes: a table is on the same disk.
+SHARE = 0.25
+#: From the table: its case → bytes of a value, rows, and whether the change data feed is read.
+DELTA_CASES = {
+    "100 B": (100, 1_000_000, False),
+    "1024 B": (1024, 250_000, False),
+    "100 B, changes": (100, 1_000_000, True),
+}
+_AVAILABLE_NOW = TriggerConfig(available_now=True)
+_INTO = TransformConfig(sql="SELECT key, value, topic, partition, offset, timestamp FROM input")
+_AT_ONCE = KafkaProperties({"maxFilesPerTrigger": str(FILES_AT_ONCE)})
+_OUT = "SELECT key, value FROM input"
+_OUT_CHANGES = "SELECT key, value, _commit_version, _change_type FROM input"
+
+
+def measure_into(bench: Bench, plan: BenchPlan, say: Say) -> ModeResult:
+    """From topics into a table. Raises WrongResult when one read or wrote other rows than there are."""
+    found = ModeResult("to-delta", BUILTIN_NAME, METRIC, "from a Kafka topic into a Delta table")
+    for topic, one, rows in inputs(bench, replace(plan, scale=plan.scale * SHARE), "to-delta", say):
+        case = str(one)
+        contenders = {name: partial(_into_table, bench, name, topic, rows) for name in (OURS_NAME, BUILTIN_NAME)}
+        duel(plan, found, case, rows, contenders, say)
+    return found
+
+
+def _into_table(bench: Bench, name: str, topic: str, rows: int) -> tuple[Run, int]:
+    with tempfile.TemporaryDirectory(prefix="spark-eos-bench-") as folder:
+        path = str(Path(folder, "table"))
+        start = {OURS_NAME: _ours_into, BUILTIN_NAME: _builtin_into}[name]
+        run = run_out(partial(start, bench, topic, rows // BATCHES, path), bench.roots)
+        return run, bench.spark.read.format("delta").load(path).count()
+
+
+def _ours_into(bench: Bench, topic: str, at_once: int, path: str, checkpoint: str) -> StreamingQuery:
+    config = kafka_to_delta.KafkaToDeltaConfig(
+        kafka=_kafka(bench),
+        source=TopicsConfig((topic,), max_offsets_per_trigger=at_once),
+        target=kafka_to_delta.TableTargetConfig(path),
+        checkpoint=checkpoint,
+        transform=_INTO,
+        trigger=_AVAILABLE_NOW,
+    )
+    rows = kafka_to_delta.table_rows(kafka_to_delta.read(bench.spark, config), config)
+    kafka_to_delta.prepare(Table(bench.spark, path), rows, config.target)
+    return _AVAILABLE_NOW.start(kafka_to_delta.writer(rows, config))
+
+
+def _builtin_into(bench: Bench, topic: str, at_once: int, path: str, checkpoint: str) -> StreamingQuery:
+    source = read_topic(bench.spark, bench.bootstrap_servers, Flow(BUILTIN_KAFKA, "delta", topic, None, at_once))
+    writer = transformed(source, _INTO).writeStream.format("delta").option("path", path)
+    return _AVAILABLE_NOW.start(writer.option("checkpointLocation", checkpoint))
+
+
+def measure_from(bench: Bench, plan: BenchPlan, say: Say) -> ModeResult:
+    """From a table into a topic. Raises WrongResult when one read or wrote other rows than there are."""
+    found = ModeResult("from-delta", BUILTIN_NAME, METRIC, "from a Delta table into a Kafka topic")
+    for case, (value_bytes, full, changes) in DELTA_CASES.items():
+        rows = plan.rows(full, FILES)
+        with tempfile.TemporaryDirectory(prefix="spark-eos-bench-") as folder:
+            path = str(Path(folder, "table"))
+            say(f"from-delta: {rows:,} rows into a table of {FILES} files, {case}")
+            writer = rows_with_keys(bench, rows, value_bytes, FILES).write.format("delta")
+            writer.option("delta.enableChangeDataFeed", str(changes).lower()).save(path)
+            starts = {OURS_NAME: _ours_from, BUILTIN_NAME: _builtin_from}
+            contenders = {
+                name: partial(into_topic, bench, partial(_run, bench, partial(start, bench, path, changes)))
+                for name, start in starts.items()
+            }
+            duel(plan, found, case, rows, contenders, say)
+    return found
+
+
+def _run(bench: Bench, start: Callable[[str, str], StreamingQuery], output: str) -> Run:
+    return run_out(partial(start, output), bench.roots)
+
+
+def _ours_from(bench: Bench, path: str, changes: bool, output: str, checkpoint: str) -> StreamingQuery:
+    config = delta_to_kafka.DeltaToKafkaConfig(
+        kafka=_kafka(bench),
+        source=delta_to_kafka.TableSourceConfig(path, changes, options=_AT_ONCE),
+        transform=TransformConfig(sql=_OUT_CHANGES if changes else _OUT),
+        checkpoint=checkpoint,
+        sink=delta_to_kafka.FromTableSinkConfig(output),
+        trigger=_AVAILABLE_NOW,
+    )
+    return delta_to_kafka.write(delta_to_kafka.read(bench.spark, config.source), config)
+
+
+def _builtin_from(bench: Bench, path: str, changes: bool, output: str, checkpoint: str) -> StreamingQuery:
+    """Changes go to the topic as they come, whatever their order, without headers."""
+    reader = bench.spark.readStream.format("delta").option("readChangeFeed", str(changes).lower())
+    rows = reader.options(**_AT_ONCE).load(path).select("key", "value")
+    writer = rows.writeStream.format(BUILTIN_KAFKA).options(**TUNED).option("topic", output)
+    writer = writer.option("kafka.bootstrap.servers", bench.bootstrap_servers)
+    return _AVAILABLE_NOW.start(writer.option("checkpointLocation", checkpoint))
+
+
+def _kafka(bench: Bench) -> KafkaProperties:
+    return KafkaProperties({"bootstrap.servers": bench.bootstrap_servers})

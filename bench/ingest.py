@@ -1,0 +1,123 @@
+"""Mode ``ingest``: the files of a folder into a topic, by the job ingest_files, and by Spark's file source and sink."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+import uuid
+from functools import partial
+from pathlib import Path
+from typing import Literal
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.streaming import StreamingQuery
+
+from bench.drain import Run, judge_transactions, run_out
+from bench.duel import BUILTIN_NAME, FILES, FILES_AT_ONCE, OURS_NAME, Say, duel, into_topic
+from bench.loop import TimedTransaction
+from bench.meter import Meter
+from bench.queries import BUILTIN_KAFKA, TUNED
+from bench.result import ModeResult
+from bench.session import Bench
+from bench.source import METRIC
+from bench.turns import BenchPlan
+from jobs.files_input import CompleteConfig, FilesConfig
+from jobs.files_taking import Taking
+from jobs.ingest_files import FromFilesSinkConfig, IngestFilesConfig
+from jobs.job import JobContext
+from jobs.lines import Batch, BatchLines
+from jobs.query import Stop
+from jobs.sections import TriggerConfig
+from jobs.transform import TransformConfig, transformed
+from spark_eos.kafka.config.properties import KafkaProperties
+
+ROWS = 1_000_000
+FileFormat = Literal["json", "parquet"]
+INGEST_CASES: dict[str, FileFormat] = {"JSON lines": "json", "Parquet": "parquet"}
+_SCHEMA = "id STRING, customer BIGINT, total DOUBLE, note STRING"
+_TRANSFORM = TransformConfig(sql="SELECT id AS key, to_json(struct(id, customer, total, note)) AS value FROM input")
+
+
+def measure(bench: Bench, plan: BenchPlan, say: Say) -> ModeResult:
+    """Both contenders, for each format. Raises WrongResult when one wrote other rows than there are."""
+    result = ModeResult("ingest", BUILTIN_NAME, METRIC, "from files into a Kafka topic, each file once")
+    rows = plan.rows(ROWS, FILES)
+    for case, form in INGEST_CASES.items():
+        with tempfile.TemporaryDirectory(prefix="spark-eos-bench-") as folder:
+            files = str(Path(folder, "input"))
+            say(f"ingest: {rows:,} rows into {FILES} files, {case}")
+            _rows(bench, rows).write.format(form).save(files)
+            contenders = {
+                OURS_NAME: partial(into_topic, bench, partial(_ours, bench, files, form)),
+                BUILTIN_NAME: partial(into_topic, bench, partial(_builtin, bench, files, form)),
+            }
+            duel(plan, result, case, rows, contenders, say)
+    return result
+
+
+def _rows(bench: Bench, rows: int) -> DataFrame:
+    """About 100 bytes each as JSON."""
+    number = F.col("id")
+    return bench.spark.range(0, rows, numPartitions=FILES).select(
+        F.lpad(number.cast("string"), 12, "0").alias("id"),
+        (number * 7919 % 100_003).alias("customer"),
+        (F.col("customer") / 100).alias("total"),
+        F.substring(F.sha2(F.col("id").cast("string"), 256), 1, 32).alias("note"),
+    )
+
+
+class _Noted(BatchLines):
+    """Notes how many rows each micro-batch had, instead of saying so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows: list[int] = []
+
+    def add(self, batch: Batch) -> None:
+        self.rows.append(batch.rows_in)
+
+    def idle(self) -> None:
+        """Nothing is said of it."""
+
+
+def _ours(bench: Bench, files: str, form: FileFormat, output: str) -> Run:
+    """A micro-batch counts from the look at the folder on: its files are read for their digests, then for their
+    rows."""
+    config = IngestFilesConfig(
+        kafka=KafkaProperties({"bootstrap.servers": bench.bootstrap_servers}),
+        name=f"bench-{uuid.uuid4().hex[:8]}",
+        files=FilesConfig(
+            path=files,
+            format=form,
+            pattern=f"*.{form}",
+            schema=_SCHEMA if form == "json" else None,
+            complete=CompleteConfig(renamed=True),
+            max_files_per_trigger=FILES_AT_ONCE,
+        ),
+        transform=_TRANSFORM,
+        sink=FromFilesSinkConfig(output),
+        trigger=TriggerConfig(available_now=True),
+    )
+    noted, done, ended = _Noted(), list[TimedTransaction](), False
+    with Meter(bench.roots) as meter:
+        context = JobContext(bench.spark, Stop(), noted)
+        taking = Taking(context, config.ingest(), config.files, config.transform, config.trigger)
+        while not ended:
+            began = time.time()
+            ended = taking.awaitTermination()
+            if len(noted.rows) > len(done):
+                done.append(TimedTransaction(began, time.time(), noted.rows[-1]))
+    return judge_transactions(done, meter)
+
+
+def _builtin(bench: Bench, files: str, form: FileFormat, output: str) -> Run:
+    def start(checkpoint: str) -> StreamingQuery:
+        reader = bench.spark.readStream.format(form).schema(_SCHEMA).option("maxFilesPerTrigger", FILES_AT_ONCE)
+        if form == "json":
+            reader = reader.option("mode", "FAILFAST")  # as ours, where a row does not parse
+        writer = transformed(reader.load(files), _TRANSFORM).writeStream.format(BUILTIN_KAFKA).options(**TUNED)
+        writer = writer.option("kafka.bootstrap.servers", bench.bootstrap_servers).option("topic", output)
+        return writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
+
+    return run_out(start, bench.roots)

@@ -1,0 +1,144 @@
+"""Mode ``pipeline``: Kafka → Kafka, every row copied. Ours, the built-in ones, programs without Spark."""
+
+from __future__ import annotations
+
+import sys
+import uuid
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass, field
+
+from bench import golang, java, loop
+from bench.child import Child, interpreter_with, python_child
+from bench.copier import FLINK, STREAMS, Copier
+from bench.count import committed_rows
+from bench.drain import Run, drain, judge_transactions
+from bench.meter import BROKER, CLIENT, Meter
+from bench.mirrormaker import copy_by_mirrormaker
+from bench.queries import ARROW, BUILTIN_KAFKA, COPY, EOS_KAFKA, MIRROR, TUNED, Flow
+from bench.result import ModeResult, Series, WrongResult, cell
+from bench.session import Bench
+from bench.source import BATCHES, METRIC, PARTITIONS, UNIT, Workload, inputs
+from bench.turns import BenchPlan, multiple
+
+_PROGRAM_S = 900
+_KEYS = 100_000
+#: So large that a micro-batch of the fastest takes most of a second, as long as Flink has between its checkpoints.
+COPIED_WORKLOADS = (
+    Workload(100, 16_000_000),
+    Workload(1024, 4_000_000),
+    Workload(95, 16_000_000, _KEYS),
+    Workload(100, 16_000_000, codec="lz4"),
+    Workload(1024, 4_000_000, codec="lz4"),
+    Workload(95, 16_000_000, _KEYS, "lz4"),
+)
+Compiled = Callable[[loop.LoopSpec], AbstractContextManager[Child]]
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A source and a sink, or a program. ``share``: of the rows, for one that would take too long for all of them.
+
+    ``requirement``: of a program that needs an environment of its own. ``compiled``: makes the one that does as
+    `bench.loop`, in another language; ``copier``: one that only copies. ``mirror``: `bench.mirrormaker`.
+    """
+
+    name: str
+    source: str = ""
+    sink: str = ""
+    sink_options: dict[str, str] = field(default_factory=dict)
+    program: str = ""
+    requirement: str | None = None
+    compiled: Compiled | None = None
+    copier: Copier | None = None
+    mirror: bool = False
+    share: float = 1.0
+
+    def rows(self, full: int) -> int:
+        """Of so many rows, those that it copies."""
+        return multiple(full * self.share, UNIT)
+
+
+_GO = "loop in Go"
+_BASELINE = "built-in → built-in, tuned"
+CONTENDERS = (
+    Contender("ours → ours", EOS_KAFKA, EOS_KAFKA),
+    Contender("ours, direct: Arrow", ARROW, EOS_KAFKA),
+    Contender("ours, direct: copies", COPY, EOS_KAFKA),
+    Contender("ours, mirror", MIRROR, EOS_KAFKA),
+    Contender("built-in → ours", BUILTIN_KAFKA, EOS_KAFKA),
+    Contender("built-in → built-in", BUILTIN_KAFKA, BUILTIN_KAFKA),
+    Contender(_BASELINE, BUILTIN_KAFKA, BUILTIN_KAFKA, TUNED),
+    Contender("loop without Spark", program="bench.loop"),
+    Contender("loop in Java", compiled=java.java_child),
+    Contender(_GO, compiled=golang.go_child),
+    Contender("Flink", copier=FLINK),
+    Contender("Kafka Streams", copier=STREAMS),
+    Contender("MirrorMaker 2", mirror=True, share=0.1),
+    Contender("QuixStreams", program="bench.quix", requirement="quixstreams==3.28.1", share=0.1),
+)
+
+
+def measure(bench: Bench, plan: BenchPlan, say: Callable[[str], None]) -> ModeResult:
+    """All contenders, for each size. Raises WrongResult when one read or wrote other rows than there are."""
+    contenders = [contender for contender in CONTENDERS if contender.name not in plan.without]
+    if not golang.is_there():
+        say(f"pipeline: without {_GO}, as there is no Go")
+        contenders = [contender for contender in contenders if contender.name != _GO]
+    interpreters = {c.name: interpreter_with(c.requirement) if c.requirement else sys.executable for c in contenders}
+    result = ModeResult("pipeline", _BASELINE, METRIC, "from one Kafka topic into another")
+    for topic, one, rows in inputs(bench, plan, "pipeline", say, COPIED_WORKLOADS):
+        case = str(one)
+        series = {contender.name: Series(contender.name, case) for contender in contenders}
+        for turn, contender in plan.turns(contenders):
+            wanted = contender.rows(rows)
+            output, run = _run(bench, contender, interpreters[contender.name], topic, wanted, one.codec)
+            arrived = committed_rows(bench.bootstrap_servers, output)
+            if contender.mirror:
+                arrived = min(arrived, wanted)  # it goes on with the rest of the topic until it is killed
+            if not run.rows == arrived == wanted:
+                raise WrongResult(f"{contender.name} read {run.rows:,} and wrote {arrived:,} of {wanted:,} rows")
+            bench.delete_topic(output)
+            say(f"pipeline: {contender.name}, {case}, run {turn}: {cell(METRIC, run.rows_per_second)} rows/s")
+            if turn > 0:
+                series[contender.name].runs.append(asdict(run))
+        result.series += series.values()
+    return result
+
+
+def _run(bench: Bench, contender: Contender, interpreter: str, topic: str, rows: int, codec: str) -> tuple[str, Run]:
+    """The topic that it has written to, and its run."""
+    if contender.mirror:
+        return copy_by_mirrormaker(bench, topic, PARTITIONS, rows, codec)
+    output = f"out-{uuid.uuid4().hex[:8]}"
+    if contender.source == MIRROR:  # which makes the topic itself
+        output = f"{output}.{topic}"
+        return output, _query(bench, contender, topic, output, rows, codec)
+    bench.cluster.create_topic(output, PARTITIONS)
+    if contender.copier is not None:
+        return output, contender.copier.copy(bench, topic, output, PARTITIONS, rows, codec)
+    if contender.program or contender.compiled is not None:
+        return output, _program(bench, contender, interpreter, topic, output, rows, codec)
+    return output, _query(bench, contender, topic, output, rows, codec)
+
+
+def _query(bench: Bench, contender: Contender, topic: str, output: str, rows: int, codec: str) -> Run:
+    options = contender.sink_options | ({"kafka.compression.type": codec} if codec != "none" else {})
+    flow = Flow(contender.source, contender.sink, topic, output, max_offsets=rows // BATCHES, sink_options=options)
+    return drain(bench.spark, bench.bootstrap_servers, flow, bench.roots)
+
+
+def _program(
+    bench: Bench, contender: Contender, interpreter: str, topic: str, output: str, rows: int, codec: str
+) -> Run:
+    """One process, with as many rows in a transaction as the others have in a micro-batch."""
+    spec = loop.LoopSpec(bench.bootstrap_servers, topic, output, PARTITIONS, rows, rows // BATCHES, codec)
+    made = (
+        contender.compiled(spec) if contender.compiled else python_child(contender.program, spec.to_json(), interpreter)
+    )
+    with (
+        made as process,
+        Meter({CLIENT: process.pid, BROKER: bench.roots[BROKER]}) as meter,
+    ):
+        done = [loop.TimedTransaction(**fields) for fields in process.result(_PROGRAM_S)]
+    return judge_transactions(done, meter)

@@ -1,0 +1,122 @@
+"""What a benchmark runs on: a broker and a Spark session of its own, and the processes that cost is counted of."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from confluent_kafka.admin import AdminClient
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+
+from bench.meter import BROKER, CLIENT
+from jobs import session
+from jobs.delta_table import with_delta
+from jobs.local_checkpoint import FASTER
+from spark_eos.devcluster import DevCluster
+from spark_eos.devcluster.jars import DELTA, SPARK_KAFKA, resolve
+from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.log import LEVEL_VARIABLE
+
+#: The broker of a benchmark runs for long: unlike that of the tests it may compile its code for good.
+_BROKER_JVM = ("-Xmx1g",)
+_ADMIN_S = 30
+#: By default the log of each table is read by 50 tasks, which takes seconds in each micro-batch, whoever writes it.
+_DELTA = {"spark.databricks.delta.snapshotPartitions": "2"}
+
+
+@dataclass(frozen=True)
+class Bench:
+    """A broker, a session with both connectors, and the roots of their processes."""
+
+    cluster: DevCluster
+    spark: SparkSession
+    roots: Mapping[str, int]
+    _events: Path
+
+    @property
+    def bootstrap_servers(self) -> str:
+        return self.cluster.bootstrap_servers
+
+    def events(self) -> Path:
+        """The log of Spark's events, as far as it is written: a JSON object in each line."""
+        (log,) = self._events.iterdir()
+        return log
+
+    def delete_topic(self, name: str) -> None:
+        """So that a long benchmark needs no more disk than a short one."""
+        admin = AdminClient({"bootstrap.servers": self.bootstrap_servers, "log_level": 3})
+        admin.delete_topics([name])[name].result(_ADMIN_S)
+
+
+@contextmanager
+def broker() -> Iterator[DevCluster]:
+    with DevCluster(jvm_flags=_BROKER_JVM) as cluster:
+        yield cluster
+
+
+@contextmanager
+def bench(cluster: DevCluster, *, delta: bool = False) -> Iterator[Bench]:
+    """A session beside the broker; gone at the end. ``delta``: it knows Delta, which other sessions do better
+    without."""
+    # A line for each micro-batch is of use in a log, not here.
+    os.environ.setdefault(LEVEL_VARIABLE, "WARNING")
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    with tempfile.TemporaryDirectory(prefix="spark-eos-bench-", ignore_cleanup_errors=True) as events:
+        conf = _settings(Path(events), [*resolve(SPARK_KAFKA), *(resolve(DELTA) if delta else ())])
+        spark = session.start("benchmark", with_delta(KafkaProperties(conf | _DELTA)) if delta else conf)
+        for name, value in FASTER.items():
+            spark.conf.set(name, value)
+        spark.sparkContext.setLogLevel("ERROR")  # the built-in sink's producers miss topics that are deleted
+        try:
+            jvm = spark.sparkContext._jvm
+            assert jvm is not None
+            broker = cluster.broker(0).pid
+            assert broker is not None
+            roots = {CLIENT: jvm.java.lang.ProcessHandle.current().pid(), BROKER: broker}
+            yield Bench(cluster, spark, roots, Path(events))
+        finally:
+            _end(spark)
+
+
+@contextmanager
+def files_of_spark(spark: SparkSession) -> Iterator[None]:
+    """Meanwhile, queries that start write their checkpoints as Spark does it by itself."""
+    for name in FASTER:
+        spark.conf.unset(name)
+    try:
+        yield
+    finally:
+        for name, value in FASTER.items():
+            spark.conf.set(name, value)
+
+
+def _end(spark: SparkSession) -> None:
+    """Session and JVM, so that the next session starts as the first one did. The built-in sink's producers would
+    outlive the session, and complain."""
+    gateway = SparkContext._gateway  # noqa: SLF001  # nothing public leads to it
+    spark.stop()
+    if gateway is not None:
+        gateway.shutdown()
+        gateway.proc.kill()
+        gateway.proc.wait()
+    SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001  # else the next session asks the one that is gone
+
+
+def _settings(events: Path, jars: Sequence[Path]) -> dict[str, str]:
+    return {
+        "spark.master": "local[*]",
+        "spark.jars": ",".join(map(str, jars)),
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.ui.enabled": "false",
+        "spark.sql.streaming.numRecentProgressUpdates": "10000",
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.compress": "false",
+        "spark.eventLog.rolling.enabled": "false",
+        "spark.eventLog.dir": events.as_uri(),
+    }
