@@ -9,8 +9,6 @@ Two things are made once, in the user's cache:
 
 from __future__ import annotations
 
-import contextlib
-import importlib.util
 import os
 import signal
 import subprocess
@@ -25,6 +23,8 @@ from pyspark import __version__ as spark_version
 from spark_eos.devcluster import DevCluster
 from spark_eos.devcluster.java import find_java
 from spark_eos.devcluster.store import cache_dir, digest, stored
+
+from .spark_home import installed, linked
 
 #: The main job, and where Python finds it: in a checkout beside this file, from the wheel wherever it is started.
 JOB = f"{__package__}.consume_transform_produce"
@@ -55,30 +55,13 @@ def environment(*, prepare: bool) -> dict[str, str]:
     ``prepare``: make the archive where there is none, which takes a minute or more, and pays after some starts.
     Where there is none all the same, or this JVM cannot make one, it goes without.
     """
-    java, installed = find_java(), _installed()
-    home = _home(installed)
+    java, home = find_java(), linked(installed(), cache_dir())
     name = f"spark-classes-{digest(java.build, java.path, spark_version, str(home), _JVM_FLAGS)}"
     files: list[Path] = []
     if prepare or (cache_dir() / name).is_dir():
         files = stored(name, lambda folder: _train(home, folder / "classes.jsa"))
     archive = f" -Xshare:auto -XX:SharedArchiveFile={files[0]}" if files else ""
     return _variables(home, f"{_JVM_FLAGS} {_QUIET}{archive}")
-
-
-def _installed() -> Path:
-    found = importlib.util.find_spec("pyspark")
-    assert found is not None and found.origin is not None
-    return Path(found.origin).parent
-
-
-def _home(installed: Path) -> Path:
-    """Where JVMs find Spark's jars. The archive is good for jars under this very path."""
-    home = cache_dir() / f"spark-home-{digest(str(installed))}"
-    home.mkdir(parents=True, exist_ok=True)
-    for name in ("bin", "jars", "sbin"):
-        with contextlib.suppress(FileExistsError):  # of an earlier run, or of a process that starts at the same time
-            (home / name).symlink_to(installed / name)
-    return home
 
 
 def _variables(home: Path, options: str) -> dict[str, str]:

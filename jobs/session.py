@@ -22,6 +22,8 @@ import spark_eos
 from spark_eos.errors import ConfigError
 from spark_eos.log import LEVEL_VARIABLE
 
+from .spark_home import without_archives
+
 ROOT = Path(__file__).resolve().parent.parent
 #: Set by spark-submit, whose JVM has started this process.
 _GATEWAY = "PYSPARK_GATEWAY_PORT"
@@ -61,7 +63,8 @@ def _launch(settings: Mapping[str, str], stderr: int | None) -> object:
         file = Path(folder) / "spark.conf"
         file.write_text("".join(f"{_escaped(name)}={_escaped(value)}\n" for name, value in settings.items()))
         os.environ[_SUBMIT_ARGUMENTS] = f"--properties-file {shlex.quote(str(file))} --load-spark-defaults {arguments}"
-        return launch_gateway(None, None if stderr is None else {"stderr": stderr})  # type: ignore[no-untyped-call]
+        with without_archives(settings.get("spark.master", "")):
+            return launch_gateway(None, None if stderr is None else {"stderr": stderr})  # type: ignore[no-untyped-call]
 
 
 @contextmanager
