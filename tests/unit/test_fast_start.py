@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs import fast_start
+from tests.support import fast_start
 
 PARTS = ("bin", "jars", "sbin")
 
