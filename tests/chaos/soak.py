@@ -27,7 +27,7 @@ from pathlib import Path
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from jobs._demo.processes import descendants
+from demo.processes import descendants
 from spark_eos.devcluster import DevCluster
 from spark_eos.failpoints import IN_QUERIES
 from tests.support.histories import Anomaly, judge

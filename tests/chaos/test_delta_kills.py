@@ -22,7 +22,7 @@ import pytest
 from confluent_kafka import Message, Producer
 from deltalake import DeltaTable
 
-from jobs._demo import processes
+from demo import processes
 from jobs.delta_table import PACKAGE
 from jobs.local_checkpoint import LOCK
 from tests.support.delta import ToDelta, ToKafka, history, rows_of, settings

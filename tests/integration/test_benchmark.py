@@ -14,7 +14,7 @@ import pytest
 
 from bench import delta, duel, golang, ingest, latency, pipeline, shapes, source
 from bench.turns import BenchPlan
-from jobs._demo import processes
+from demo import processes
 
 ROOT = Path(__file__).parents[2]
 SECONDS = 600

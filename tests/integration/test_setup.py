@@ -18,10 +18,7 @@ def test_the_wheel_holds_every_package_and_nothing_else_at_the_top(wheel: Path, 
         assert (tmp_path / package.relative_to(ROOT) / "__init__.py").exists(), package
     modules = {file.name for file in (ROOT / "jobs").glob("*.py")}
     jobs = tmp_path / "spark_eos" / "jobs"
-    assert {file.name for file in jobs.iterdir()} == modules | {"_demo"}
-    assert {file.name for file in (jobs / "_demo").glob("*.py")} == {f.name for f in (ROOT / "jobs/_demo").glob("*.py")}
-    example = Path("consume_transform_produce.yaml")
-    assert (jobs / "_demo" / example).read_text() == (ROOT / "conf" / example).read_text()
+    assert {file.name for file in jobs.iterdir()} == modules
     names = {path.name for path in tmp_path.iterdir() if path.suffix != ".dist-info"}
     assert names == {"spark_eos", "pyspark_spark_eos"}
 
@@ -129,19 +126,6 @@ def test_without_the_extra_a_job_says_what_to_install(with_cli: Bare):
         "installed. Hint: Install the extra 'jobs' of spark-eos.",
         "1",
     ]
-
-
-def test_without_the_extra_the_demo_says_what_to_install(with_cli: Bare):
-    """One line, without a stack, before anything is started; and so does the question for its arguments."""
-    code = "import contextlib, sys; from spark_eos.cli import main\n"
-    code += "with contextlib.redirect_stderr(sys.stdout): print(main(sys.argv[1:]))"
-    for arguments in ((), ("--rows", "100"), ("--help",)):
-        said = with_cli.run("python", "-c", code, "demo", *arguments).splitlines()
-        assert said == [
-            "spark-eos: [EOS_JOB_NOT_INSTALLED] The demo needs the Python module 'pandas', which is not installed. "
-            "Hint: Install the extra 'demo' of spark-eos.",
-            "2",
-        ]
 
 
 def test_importing_the_package_imports_neither_spark_nor_a_client():

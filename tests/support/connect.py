@@ -12,7 +12,7 @@ from pathlib import Path
 
 from pyspark.sql.connect.session import SparkSession
 
-from jobs._demo.processes import alive, descendants
+from demo.processes import alive, descendants
 from spark_eos.devcluster import watch
 from spark_eos.devcluster.ports import free_ports
 from tests.support.killing import GONE_S, ROOT

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from jobs._demo.processes import Process, alive, children, descendants
+from demo.processes import Process, alive, children, descendants
 from tests.support.query import Spec
 from tests.support.waiting import wait_for
 

@@ -7,7 +7,7 @@ import os
 import time
 from pathlib import Path
 
-from jobs._demo.processes import Process, descendants
+from demo.processes import Process, descendants
 
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 #: In /proc/…/stat behind the name: user and system time of its own.

@@ -28,7 +28,7 @@ SHARES = (
         "tests/integration/source/test_rights.py",
         "tests/integration/kafka/test_same_scenarios.py",
     ),
-    ("tests/integration/jobs/test_demo.py",),
+    ("tests/integration/demo/",),
     ("tests/integration/test_acls.py", "tests/integration/test_secure.py"),  # the cluster with users and certificates
     ("tests/chaos/test_kills.py",),
     ("tests/chaos/test_runs.py",),

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pyspark
 
-from jobs._demo.processes import Process, alive, descendants
+from demo.processes import Process, alive, descendants
 from spark_eos.devcluster import watch
 from spark_eos.devcluster.ports import free_ports
 from tests.support.query import FAST_JVM

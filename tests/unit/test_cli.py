@@ -10,7 +10,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -24,7 +23,7 @@ from spark_eos.errors import EosError
 ROOT = Path(__file__).parents[2]
 CLIENT = {"--bootstrap-servers", "--kafka", "--kafka-file"}
 #: Their arguments are those of what they start.
-PASSES_ON = {"run", "demo"}
+PASSES_ON = {"run"}
 ASKS_NOBODY = {*PASSES_ON, "devcluster", "acls", "package", "plot"}
 #: They change something, unless they only say what they would do.
 CHANGES = {
@@ -71,7 +70,6 @@ KNOWN = {
     "top": {"--query", "--once", "--every", "--ledger-topic", "--prefix", "--format"},
     "plot": {*CLIENT, "--to", "--query", "--last", "--storage", "--ledger-topic", "--prefix", "--format"},
     "run": set(),
-    "demo": set(),
 }
 
 
@@ -209,16 +207,6 @@ def test_a_jobs_arguments_are_its_own(monkeypatch):
     assert cli.main(["run", "nope"]) == 2
 
 
-def test_the_demos_arguments_are_its_own(monkeypatch):
-    """--help among them; its exit code is the command's."""
-    seen = []
-    demo = SimpleNamespace(main=lambda words: seen.append(words) or 1)
-    monkeypatch.setattr("spark_eos.cli.jobs._imported", lambda *given: demo)
-    assert cli.main(["demo", "--rows", "5", "--help"]) == 1
-    assert cli.main(["demo"]) == 1
-    assert seen == [["--rows", "5", "--help"], []]
-
-
 #: A command between quotes, in backticks, or on a line of its own; what is not ASCII, or a name, is for the reader.
 _NAMED = re.compile(r"(?:['`(]|^ {4}|^\$ )spark-eos ((?:[a-z]+ ?)*[^'`)\n]*)", re.MULTILINE)
 
@@ -243,7 +231,7 @@ def command_of(words: str) -> str | None:
 
 
 PAGES = [page for page in (*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")) if page.name != "CHANGELOG.md"]
-CODE = [path for folder in ("bench", "jobs", "spark_eos") for path in (ROOT / folder).rglob("*.py")]
+CODE = [path for folder in ("bench", "demo", "jobs", "spark_eos") for path in (ROOT / folder).rglob("*.py")]
 
 
 #: Named where their data are made, before they are there.

@@ -14,7 +14,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[2]
-OWN = {"spark_eos", "jobs", "bench"}
+OWN = {"spark_eos", "jobs", "bench", "demo", "tests"}
 #: Imported only where they are sure to be, without being required.
 BROUGHT_BY_OTHERS = {
     "spark_eos/devcluster/pytest_plugin.py": {"pytest"},  # pytest loads it
@@ -79,10 +79,7 @@ def requirements(extra: str | None = None) -> set[str]:
 
 def extra_of(job: Path) -> str:
     """The extra that brings what this file of jobs/ imports."""
-    place = job.relative_to(ROOT / "jobs").parts[0]
-    if "delta" in place:
-        return "delta"
-    return {"_demo": "demo", "demo.py": "demo"}.get(place, "jobs")
+    return "delta" if "delta" in job.name else "jobs"
 
 
 def test_the_package_requires_what_it_imports() -> None:
@@ -98,12 +95,13 @@ def test_the_extras_require_what_the_jobs_import() -> None:
     assert [name for file in (ROOT / "jobs").rglob("*.py") for name in unmet(file, requirements(extra_of(file)))] == []
 
 
-def test_the_extra_of_the_benchmark_requires_what_it_imports() -> None:
-    """No import of the benchmark works only because something else has brought its module."""
-    assert [name for file in (ROOT / "bench").rglob("*.py") for name in unmet(file, requirements("bench"))] == []
+@pytest.mark.parametrize(("program", "extra"), [("bench", "bench"), ("demo", "all")])
+def test_the_programs_of_the_checkout_require_what_they_import(program: str, extra: str) -> None:
+    """No import of the benchmark or the demo works only because something else has brought its module."""
+    assert [name for file in (ROOT / program).rglob("*.py") for name in unmet(file, requirements(extra))] == []
 
 
-@pytest.mark.parametrize("extra", ["demo", "bench"])
+@pytest.mark.parametrize("extra", ["all", "bench"])
 def test_the_programs_that_run_the_job_bring_what_it_needs(extra: str) -> None:
     """Demo and benchmark start the main job, or import parts of it."""
     assert requirements("jobs") <= requirements(extra)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs._demo import processes
+from demo import processes
 from spark_eos.devcluster import DevCluster
 from spark_eos.ingest.owner import Ingest
 from tests.support.kafka_view import KafkaView

@@ -17,8 +17,8 @@ import pyspark
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from jobs._demo import processes
-from jobs._demo.topics import Reader
+from demo import processes
+from demo.topics import Reader
 from spark_eos.devcluster import DevCluster
 from spark_eos.ops.metrics.recording import EventFile
 from tests.support.waiting import wait_for

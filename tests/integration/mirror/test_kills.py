@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs._demo import processes
+from demo import processes
 from spark_eos.failpoints import IN_QUERIES
 from tests.support.kafka_view import write
 from tests.support.mirrors import Mirror, check_same

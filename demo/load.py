@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pandas as pd
 from confluent_kafka import Producer
 
-from .flights import INPUT_TOPIC, FlightRecord, records
+from demo.flights import INPUT_TOPIC, FlightRecord, records
 
 ROWS_PER_TRANSACTION = 2_000
 _ABORT_EVERY = 10

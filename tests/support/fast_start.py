@@ -20,15 +20,14 @@ from pathlib import Path
 from confluent_kafka import Producer
 from pyspark import __version__ as spark_version
 
+from jobs.spark_home import installed, linked
 from spark_eos.devcluster import DevCluster
 from spark_eos.devcluster.java import find_java
 from spark_eos.devcluster.store import cache_dir, digest, stored
 
-from .spark_home import installed, linked
-
-#: The main job, and where Python finds it: in a checkout beside this file, from the wheel wherever it is started.
-JOB = f"{__package__}.consume_transform_produce"
-HOME = Path(__file__).resolve().parent.parent if __package__ == "jobs" else None
+#: The main job, and where Python finds it.
+JOB = "jobs.consume_transform_produce"
+ROOT = Path(__file__).parents[2]
 #: Up fast rather than fast in the long run.
 _JVM_FLAGS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _TRAINING_S = 300
@@ -88,7 +87,7 @@ def _train(home: Path, archive: Path) -> None:
         options = f"{_JVM_FLAGS} {_QUIET} -XX:ArchiveClassesAtExit={archive}"
         process = subprocess.Popen(
             [sys.executable, "-m", JOB, "--conf", str(job)],
-            cwd=HOME,
+            cwd=ROOT,
             env={**os.environ, **_variables(home, options), "PYSPARK_PYTHON": sys.executable},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,

@@ -15,12 +15,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from .. import fast_start
-from . import processes
-from .watch import OutputWatch
+from demo import processes
+from demo.watch import OutputWatch
+from tests.support import fast_start
 
-#: A link to the example in conf/, which is not in the wheel.
-CONFIG = Path(__file__).with_name("consume_transform_produce.yaml")
+#: The main job's example.
+CONFIG = fast_start.ROOT / "conf" / "consume_transform_produce.yaml"
 _RUN_S = 300.0
 
 
@@ -105,7 +105,7 @@ class DemoJob:
         with self.log(number).open("wb") as log:
             process = subprocess.Popen(
                 [sys.executable, "-m", fast_start.JOB, *arguments],
-                cwd=fast_start.HOME,
+                cwd=fast_start.ROOT,
                 env=dict(os.environ) | self._environment() | dict(faults or {}),
                 stdin=subprocess.DEVNULL,
                 stdout=log,

@@ -7,10 +7,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from demo.flights import FLIGHT_PARTITIONS, INPUT_TOPIC, OUTPUT_TOPICS, Expected
+from demo.topics import Reader, TopicRow, group_offsets
 from spark_eos.topic_partition import TopicPartition
-
-from .flights import FLIGHT_PARTITIONS, INPUT_TOPIC, OUTPUT_TOPICS, Expected
-from .topics import Reader, TopicRow, group_offsets
 
 _NO_ID = -1
 

@@ -1,7 +1,7 @@
 """Kills the main job in the middle of micro-batches and counts what a consumer sees, next to Spark's own sink.
 
-    spark-eos demo                 three kills each, in about two minutes; in a checkout: make demo
-    spark-eos demo --full          every flight, and a kill at each step of the protocol; make demo ARGS=--full
+    make demo                      (python -m demo) three kills each, in about two minutes
+    make demo ARGS=--full          every flight, and a kill at each step of the protocol
 
 docs/demo.md describes each step. Exit code 0: eos-kafka's output has every row once and in order.
 """
@@ -23,21 +23,19 @@ from pathlib import Path
 
 import pandas as pd
 
+from demo.check import OutputFindings, examine, read_input
+from demo.flights import FLIGHT_PARTITIONS, INPUT_TOPIC, OUTPUT_TOPICS, Expected, expected, flights
+from demo.load import Loaded, load_flights
+from demo.picture import SinkStory, draw
+from demo.run import FROM_OUTSIDE, STRIKES, DemoJob, JobFailed, Strike
+from demo.show import Show, table
+from demo.side import OUR_FORMAT, Side
+from demo.topics import Reader
+from demo.watch import OutputWatch
 from spark_eos.devcluster import DevCluster
 from spark_eos.devcluster.jars import SPARK_KAFKA, resolve
 from spark_eos.devcluster.store import cache_dir
 from spark_eos.errors import EosError
-
-from ._demo.check import OutputFindings, examine, read_input
-from ._demo.flights import FLIGHT_PARTITIONS, INPUT_TOPIC, OUTPUT_TOPICS, Expected, expected, flights
-from ._demo.load import Loaded, load_flights
-from ._demo.picture import SinkStory, draw
-from ._demo.run import FROM_OUTSIDE, STRIKES, DemoJob, JobFailed, Strike
-from ._demo.show import Show, table
-from ._demo.side import OUR_FORMAT, Side
-from ._demo.topics import Reader
-from ._demo.watch import OutputWatch
-from .arguments import count
 
 THEIR_FORMAT = "kafka"
 _ROWS = 60_000
@@ -113,7 +111,7 @@ def demonstrate(plan: DemoPlan, folder: Path) -> int:
     if draw(outcome.stories, outcome.expected, plan.picture):
         show.line(f"The picture of it: {plan.picture}")
     else:
-        show.line("No picture was drawn: matplotlib is not installed (it comes with the extra 'demo').")
+        show.line("No picture was drawn: matplotlib is not installed.")
     show.line(f"It took {time.monotonic() - began:.0f} s.")
     return 0 if outcome.exactly_once else 1
 
@@ -228,13 +226,21 @@ def _verdict(outcome: Outcome) -> str:
     return f"{counts}. Run it without --sink to see the difference."
 
 
+def _count(text: str) -> int:
+    """A whole number of at least 1, from the command line."""
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError("it takes a whole number of at least 1")
+    return number
+
+
 def _plan(arguments: Sequence[str] | None) -> DemoPlan:
-    parser = argparse.ArgumentParser(prog="spark-eos demo", description=(__doc__ or "").partition("\n")[0])
+    parser = argparse.ArgumentParser(prog="python -m demo", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--full", action="store_true", help=f"all flights, and {len(STRIKES)} kills: every step")
     parser.add_argument("--sink", choices=(OUR_FORMAT, THEIR_FORMAT, "both"), default="both", help="one sink only")
     parser.add_argument("--source", choices=(OUR_FORMAT, THEIR_FORMAT), default=OUR_FORMAT, help="the source to use")
-    parser.add_argument("--rows", type=count, metavar="N", help=f"only the first N flights (default {_ROWS:,})")
-    parser.add_argument("--kills", type=count, metavar="N", help=f"how many times to kill each job (default {_KILLS})")
+    parser.add_argument("--rows", type=_count, metavar="N", help=f"only the first N flights (default {_ROWS:,})")
+    parser.add_argument("--kills", type=_count, metavar="N", help=f"how many times to kill each job (default {_KILLS})")
     parser.add_argument("--picture", type=Path, default=_PICTURE, metavar="FILE", help="where the PNG goes")
     args = parser.parse_args(arguments)
     return DemoPlan(

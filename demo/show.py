@@ -13,10 +13,10 @@ from rich.panel import Panel
 from rich.table import Column, Table
 from rich.text import Text
 
-from .check import OutputFindings
-from .load import Loaded
-from .side import OUR_FORMAT, JobEvent, Kind, Side
-from .watch import Count
+from demo.check import OutputFindings
+from demo.load import Loaded
+from demo.side import OUR_FORMAT, JobEvent, Kind, Side
+from demo.watch import Count
 
 _REFRESH_S = 0.2
 _SINK_WIDTH = len(OUR_FORMAT)

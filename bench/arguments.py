@@ -1,4 +1,4 @@
-"""Argument types shared by the jobs' command lines."""
+"""Argument types of the benchmark's and the profile's command lines."""
 
 from __future__ import annotations
 

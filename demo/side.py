@@ -7,8 +7,8 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
-from .run import FROM_OUTSIDE, DemoJob, Strike, to_end, until_point, until_rows_appear
-from .watch import Count, OutputWatch
+from demo.run import FROM_OUTSIDE, DemoJob, Strike, to_end, until_point, until_rows_appear
+from demo.watch import Count, OutputWatch
 
 OUR_FORMAT = "eos-kafka"
 _SETTLE_S = 5.0

@@ -7,9 +7,8 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from demo.topics import Reader, TopicRow
 from spark_eos.topic_partition import TopicPartition
-
-from .topics import Reader, TopicRow
 
 _WAIT_MS = 100
 

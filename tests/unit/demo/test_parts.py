@@ -21,17 +21,17 @@ pytest.importorskip("rich")
 
 from rich.console import Console
 
-from jobs._demo import processes
-from jobs._demo.check import Judgement, OutputFindings, judge
-from jobs._demo.flights import LEGACY_TOPIC, LOWCOST_TOPIC, Expected, expected, flights, records
-from jobs._demo.load import Loaded
-from jobs._demo.picture import SinkStory, draw
-from jobs._demo.run import FROM_OUTSIDE, STRIKES, DemoJob, Progress
-from jobs._demo.show import Show, bar, both, table
-from jobs._demo.side import CountSample, JobEvent, Kind
-from jobs._demo.topics import TopicRow
-from jobs._demo.watch import Count, Tally
-from jobs.demo import THEIR_FORMAT, DemoPlan, _plan
+from demo import processes
+from demo.__main__ import THEIR_FORMAT, DemoPlan, _plan
+from demo.check import Judgement, OutputFindings, judge
+from demo.flights import LEGACY_TOPIC, LOWCOST_TOPIC, Expected, expected, flights, records
+from demo.load import Loaded
+from demo.picture import SinkStory, draw
+from demo.run import FROM_OUTSIDE, STRIKES, DemoJob, Progress
+from demo.show import Show, bar, both, table
+from demo.side import CountSample, JobEvent, Kind
+from demo.topics import TopicRow
+from demo.watch import Count, Tally
 from tests.support.waiting import wait_for
 
 IDS = range(6)

@@ -1,1 +1,0 @@
-"""The parts of ``jobs.demo``: flights → load → run → check, and the output."""
