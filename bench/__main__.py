@@ -20,7 +20,7 @@ from pathlib import Path
 
 from pyspark.errors import PySparkException
 
-from bench import commit, delta, ingest, latency, pipeline, shapes, source, writes
+from bench import commit, delta, ingest, latency, pipeline, shapes, source, start, writes
 from bench.arguments import count, share
 from bench.machine import circumstances, describe
 from bench.plot import plot
@@ -34,6 +34,7 @@ MODES: dict[str, Callable[[Bench, BenchPlan, Callable[[str], None]], ModeResult]
     "source": source.measure,
     "pipeline": pipeline.measure,
     "latency": latency.measure,
+    "start": start.measure,
     "commit": commit.measure,
     "writes": writes.measure,
     "shapes": shapes.measure,

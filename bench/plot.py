@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 _AXES = {
     "rows_per_second": "rows/s (more is better)",
     "latency_ms_p50": "milliseconds, p50 (less is better)",
+    "first_row_s": "seconds (less is better)",
     "took_ms": "milliseconds (less is better)",
     "end_ms_p50": "milliseconds, median (less is better)",
 }

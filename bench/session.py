@@ -14,6 +14,7 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from bench.meter import BROKER, CLIENT
+from bench.queries import EOS_KAFKA
 from jobs import session
 from jobs.delta_table import with_delta
 from jobs.local_checkpoint import FASTER
@@ -25,6 +26,12 @@ from spark_eos.log import LEVEL_VARIABLE
 #: The broker of a benchmark runs for long: unlike that of the tests it may compile its code for good.
 _BROKER_JVM = ("-Xmx1g",)
 _ADMIN_S = 30
+_LOCAL = {
+    "spark.master": "local[*]",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.ui.enabled": "false",
+}
 #: By default the log of each table is read by 50 tasks, which takes seconds in each micro-batch, whoever writes it.
 _DELTA = {"spark.databricks.delta.snapshotPartitions": "2"}
 
@@ -83,6 +90,17 @@ def bench(cluster: DevCluster, *, delta: bool = False) -> Iterator[Bench]:
             _end(spark)
 
 
+def start_alone(format_: str) -> SparkSession:
+    """A session as the jobs have it, for queries of one format only, in a process of its own."""
+    os.environ.setdefault(LEVEL_VARIABLE, "WARNING")
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    jars = [] if format_ == EOS_KAFKA else resolve(SPARK_KAFKA)
+    conf = {**_LOCAL, **({"spark.jars": ",".join(map(str, jars))} if jars else {}), **FASTER}
+    spark = session.start("start", conf)
+    spark.sparkContext.setLogLevel("ERROR")
+    return spark
+
+
 @contextmanager
 def files_of_spark(spark: SparkSession) -> Iterator[None]:
     """Meanwhile, queries that start write their checkpoints as Spark does it by itself."""
@@ -109,11 +127,8 @@ def _end(spark: SparkSession) -> None:
 
 def _settings(events: Path, jars: Sequence[Path]) -> dict[str, str]:
     return {
-        "spark.master": "local[*]",
+        **_LOCAL,
         "spark.jars": ",".join(map(str, jars)),
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.host": "127.0.0.1",
-        "spark.ui.enabled": "false",
         "spark.sql.streaming.numRecentProgressUpdates": "10000",
         "spark.eventLog.enabled": "true",
         "spark.eventLog.compress": "false",

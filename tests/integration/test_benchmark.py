@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from bench import delta, duel, golang, ingest, latency, pipeline, shapes, source
+from bench import delta, duel, golang, ingest, latency, pipeline, shapes, source, start
 from bench.turns import BenchPlan
 from demo import processes
 
@@ -22,7 +22,7 @@ SHARE = 0.001
 SHORT = ["--rows", str(SHARE), "--repeats", "1", "--warm-ups", "0"]
 CIRCUMSTANCES = {"cpu", "cores", "memory_gib", "load_before", "python", "java", "kafka", "spark-eos", "pyspark"}
 #: Of the baseline to itself. So few rows are too short to compare; latency and commit may be.
-RATIOS = {"latency": {1, None}, "commit": {1, None}, "shapes": {1}}
+RATIOS = {"latency": {1, None}, "start": {1}, "commit": {1, None}, "shapes": {1}}
 METRICS = {"rows_per_second", "client_core_us", "broker_core_us", "largest_worker_mib", "workers_mib"}
 
 
@@ -53,6 +53,7 @@ def rows_of(case: str, unit: int = source.UNIT, workloads: Sequence[source.Workl
         ["source"],
         pytest.param(["pipeline"], marks=pytest.mark.chaos),
         pytest.param(["latency", "commit", "writes", "shapes"], marks=pytest.mark.chaos),
+        pytest.param(["start"], marks=pytest.mark.chaos),
         pytest.param(["ingest", "to-delta", "from-delta"], marks=pytest.mark.chaos),
     ],
     ids=" ".join,
@@ -164,11 +165,19 @@ def check_from_delta(found: dict[tuple[str, str], dict]) -> None:
         check_run(series, BenchPlan(SHARE, 1, 0).rows(delta.DELTA_CASES[case][1], duel.FILES))
 
 
+def check_start(found: dict[tuple[str, str], dict]) -> None:
+    assert {case for _, case in found} == set(start.CASES)
+    for series in found.values():
+        (run,) = series["runs"]
+        assert 0 < run["first_row_s"] < start.SECONDS
+
+
 CONTENDERS = {duel.OURS_NAME, duel.BUILTIN_NAME}
 CHECKS = {
     "source": check_source,
     "pipeline": check_pipeline,
     "latency": check_latency,
+    "start": check_start,
     "commit": check_commits,
     "writes": check_writes,
     "shapes": check_shapes,

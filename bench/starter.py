@@ -1,0 +1,47 @@
+"""A driver that starts a query and can start another one: the program that mode ``start`` measures from outside.
+
+``python -m bench.starter '<spec as JSON>'`` starts Spark and the first query, and then obeys its standard input: a line
+``stop`` ends the query, and the next line starts the next one; just before that, the time is printed as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+from bench.queries import Flow, read_topic, write_stream
+from bench.session import start_alone
+
+
+@dataclass(frozen=True)
+class StarterSpec:
+    """``queries``: topic to read, topic to write to, and checkpoint of each, by which it may be told to go on."""
+
+    bootstrap_servers: str
+    format: str
+    queries: Sequence[tuple[str, str, str]]
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+
+def main() -> None:
+    spec = StarterSpec(**json.loads(sys.argv[1]))
+    spark = start_alone(spec.format)
+    for number, (source, target, checkpoint) in enumerate(spec.queries):
+        if number > 0:
+            sys.stdin.readline()
+            print(json.dumps(time.time()), flush=True)
+        flow = Flow(spec.format, spec.format, source, target)
+        rows = read_topic(spark, spec.bootstrap_servers, flow)
+        writer = write_stream(rows, spec.bootstrap_servers, flow, checkpoint)
+        query = writer.trigger(processingTime="0 seconds").start()
+        sys.stdin.readline()
+        query.stop()
+
+
+if __name__ == "__main__":
+    main()
