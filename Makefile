@@ -9,7 +9,7 @@ BENCH_STAMP := $(VENV)/.installed-bench
 PYTHON ?= $(shell for python in python3.11 python3 python3.12 python3.13 python; do \
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
 # The package allows newer ones; the environment of this checkout needs this one. Spark's own Kafka connector, which demo,
-# benchmark and tests run for comparison, could not be resolved in newer versions (spark_eos/devcluster/jars.py), and
+# benchmark and tests run for comparison, could not be resolved in newer versions (spark_eos/tools/devcluster/jars.py), and
 # delta-spark allows no newer Spark, which pip would find out only after downloading one.
 SPARK := pyspark==4.2.0
 PYTEST := $(BIN)/python -m pytest

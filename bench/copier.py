@@ -11,8 +11,8 @@ from pathlib import Path
 from bench import visible
 from bench.drain import Run
 from bench.session import Bench
-from spark_eos.devcluster.jars import KAFKA_VERSION, JarSet, resolve
-from spark_eos.devcluster.java import find_java
+from spark_eos.tools.devcluster.jars import KAFKA_VERSION, JarSet, resolve
+from spark_eos.tools.devcluster.java import find_java
 
 _FLINK = "2.2.1"
 _NO_LOG = ("org.slf4j:slf4j-nop:1.7.36",)

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from bench.child import Child, started
 from bench.loop import LoopSpec
-from spark_eos.devcluster.jars import JarSet, resolve
-from spark_eos.devcluster.java import find_java
+from spark_eos.tools.devcluster.jars import JarSet, resolve
+from spark_eos.tools.devcluster.java import find_java
 
 CLIENTS = "4.4.0"
 _JARS = JarSet(

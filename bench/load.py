@@ -9,7 +9,7 @@ from random import Random
 
 from confluent_kafka import KafkaError, Message, Producer
 
-from spark_eos.devcluster import DevCluster
+from spark_eos.tools.devcluster import DevCluster
 
 #: Different values; together more than LZ4 looks back.
 _VALUES = 1024

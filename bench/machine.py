@@ -13,7 +13,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from spark_eos.devcluster.jars import KAFKA_VERSION
+from spark_eos.tools.devcluster.jars import KAFKA_VERSION
 
 _CPU_INFO = Path("/proc/cpuinfo")
 _PACKAGES = ("spark-eos", "pyspark", "confluent-kafka", "pyarrow")

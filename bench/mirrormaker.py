@@ -10,9 +10,9 @@ from pathlib import Path
 from bench import visible
 from bench.drain import Run
 from bench.session import Bench
-from spark_eos.devcluster.jars import KAFKA_VERSION, JarSet, resolve
-from spark_eos.devcluster.java import find_java
-from spark_eos.devcluster.ports import free_ports
+from spark_eos.tools.devcluster.jars import KAFKA_VERSION, JarSet, resolve
+from spark_eos.tools.devcluster.java import find_java
+from spark_eos.tools.devcluster.ports import free_ports
 
 _JARS = JarSet(
     f"connect-mirror-{KAFKA_VERSION}",

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from bench.flames import Stack, from_jfr, from_py_spy
 from bench.meter import CLIENT, family, process_table, stat
-from spark_eos.devcluster.java import find_java
+from spark_eos.tools.devcluster.java import find_java
 
 _RATE = 100
 _WRITING_S = 60

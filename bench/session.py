@@ -18,10 +18,10 @@ from bench.queries import EOS_KAFKA
 from jobs import session
 from jobs.delta_table import with_delta
 from jobs.local_checkpoint import FASTER
-from spark_eos.devcluster import DevCluster
-from spark_eos.devcluster.jars import DELTA, SPARK_KAFKA, resolve
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.log import LEVEL_VARIABLE
+from spark_eos.tools.devcluster import DevCluster
+from spark_eos.tools.devcluster.jars import DELTA, SPARK_KAFKA, resolve
 
 #: The broker of a benchmark runs for long: unlike that of the tests it may compile its code for good.
 _BROKER_JVM = ("-Xmx1g",)

@@ -14,10 +14,10 @@ from hypothesis import HealthCheck, settings
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from spark_eos.devcluster import DevCluster
+    from spark_eos.tools.devcluster import DevCluster
     from tests.support.kafka_view import KafkaView
 
-pytest_plugins = ["spark_eos.devcluster.pytest_plugin"]
+pytest_plugins = ["spark_eos.tools.devcluster.pytest_plugin"]
 # Else a failed assertion in there would not show its values.
 pytest.register_assert_rewrite("tests.support")
 

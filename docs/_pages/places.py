@@ -9,7 +9,7 @@ from __future__ import annotations
 #: The longest beginning of a file's path that fits counts.
 BY_PATH = {
     "jobs/": "tool",
-    "spark_eos/devcluster/": "tool",
+    "spark_eos/tools/": "tool",
     "spark_eos/cli/": "tool",
     "spark_eos/ops/": "tool",
     "spark_eos/checkpoint.py": "start commit",

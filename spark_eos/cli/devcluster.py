@@ -16,7 +16,7 @@ from spark_eos.cli.options import Format, Output, fail
 from spark_eos.errors import EosError
 
 if TYPE_CHECKING:
-    from spark_eos.devcluster import DevCluster
+    from spark_eos.tools.devcluster import DevCluster
 
 
 @dataclass(frozen=True)
@@ -63,8 +63,8 @@ def devcluster(
 
     It listens on loopback ports until interrupted. Its jars are downloaded once.
     """
-    from spark_eos.devcluster import DevCluster
-    from spark_eos.devcluster.jars import KAFKA_VERSION
+    from spark_eos.tools.devcluster import DevCluster
+    from spark_eos.tools.devcluster.jars import KAFKA_VERSION
 
     # Both stop the cluster cleanly.
     signal.signal(signal.SIGTERM, signal.default_int_handler)

@@ -15,7 +15,7 @@ from spark_eos.errors import EosError
 from spark_eos.printable import json_text, printable_lines
 
 if TYPE_CHECKING:
-    from spark_eos.ops.verify import Question
+    from spark_eos.tools.verify import Question
 
 
 class OrderChoice(StrEnum):
@@ -57,7 +57,7 @@ def verify(
     Reads topics as a plain consumer does and reports rows that were lost, doubled, reordered or should not be there.
     Exit code: 0 if nothing is wrong, 1 if something is, 2 if the check was not possible.
     """
-    from spark_eos.ops import verify as ops
+    from spark_eos.tools import verify as ops
 
     try:
         question = ops.Question(
@@ -81,7 +81,7 @@ def verify(
 def _answer(question: Question, file: str | None, output: Format) -> int:
     from pathlib import Path
 
-    from spark_eos.ops import verify as ops
+    from spark_eos.tools import verify as ops
 
     with _progress_line() as progress:
         report = ops.verify(question, progress)

@@ -28,8 +28,8 @@ from pathlib import Path
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from demo.processes import descendants
-from spark_eos.devcluster import DevCluster
 from spark_eos.failpoints import IN_QUERIES
+from spark_eos.tools.devcluster import DevCluster
 from tests.support.histories import Anomaly, judge
 from tests.support.kafka_view import KafkaView, doubled, open_view
 from tests.support.killing import Killed, Zombie

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from spark_eos.devcluster import DevCluster
+from spark_eos.tools.devcluster import DevCluster
 from tests.support.kafka_view import KafkaView
 from tests.support.recorder import judged, of_topics
 from tests.support.waiting import wait_for

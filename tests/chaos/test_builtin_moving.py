@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from spark_eos import cli
-from spark_eos.devcluster.jars import SPARK_KAFKA, resolve
+from spark_eos.tools.devcluster.jars import SPARK_KAFKA, resolve
 from tests.support import moving
 from tests.support.kafka_view import KafkaView, Row, write
 from tests.support.moving import ANSWER, Step

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from spark_eos.devcluster.jars import SPARK_KAFKA, resolve
+from spark_eos.tools.devcluster.jars import SPARK_KAFKA, resolve
 from tests.support import query
 from tests.support.kafka_view import TIMEOUT, KafkaView
 from tests.support.killing import running

@@ -10,7 +10,7 @@ from contextlib import closing
 
 import pytest
 
-from spark_eos.devcluster import DevCluster
+from spark_eos.tools.devcluster import DevCluster
 from tests.support.clock import Clock
 from tests.support.kafka_view import open_view
 from tests.support.killing import running

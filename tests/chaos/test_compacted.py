@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from pyspark.errors import StreamingQueryException
 
-from spark_eos.devcluster import DevCluster
+from spark_eos.tools.devcluster import DevCluster
 from tests.support.arming import armed
 from tests.support.direct_queries import Direct, copied, shouted
 from tests.support.kafka_view import KafkaView, Row, open_view

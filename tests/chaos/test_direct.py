@@ -12,8 +12,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from spark_eos.devcluster import DevCluster
 from spark_eos.errors import OptionError
+from spark_eos.tools.devcluster import DevCluster
 from tests.chaos.test_kills import EVERY, share, strike
 from tests.support import query
 from tests.support.arming import armed

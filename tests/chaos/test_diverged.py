@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from spark_eos.devcluster import DevCluster
 from spark_eos.errors import DataLossError
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import broker_client
 from spark_eos.options.parse import stream_options
 from spark_eos.source.reader import EosKafkaStreamReader
+from spark_eos.tools.devcluster import DevCluster
 from tests.support.direct_queries import Direct
 from tests.support.healing import heal
 from tests.support.kafka_view import KafkaView

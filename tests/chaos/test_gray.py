@@ -13,7 +13,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from spark_eos.devcluster import DevCluster
+from spark_eos.tools.devcluster import DevCluster
 from tests.support.healing import heal
 from tests.support.processor import Load
 from tests.support.proxy import HEADER, Proxy

@@ -9,7 +9,7 @@ from contextlib import closing
 
 import pytest
 
-from spark_eos.devcluster import DevCluster
+from spark_eos.tools.devcluster import DevCluster
 from tests.chaos import test_clocks, test_gray
 from tests.chaos.test_clocks import strike_at_a_jump
 from tests.chaos.test_gray import strike

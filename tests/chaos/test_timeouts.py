@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from spark_eos.devcluster import DevCluster
+from spark_eos.tools.devcluster import DevCluster
 from tests.support import query
 from tests.support.kafka_view import open_view
 from tests.support.killing import running

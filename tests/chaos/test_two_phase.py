@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from spark_eos.devcluster import DevCluster
 from spark_eos.failpoints import IN_QUERIES
 from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.tools.devcluster import DevCluster
 from tests.chaos.test_kills import strike, variants
 from tests.support.kafka_view import KafkaView, open_view
 from tests.support.killing import running

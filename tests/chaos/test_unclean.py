@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 import pyarrow as pa
 import pytest
 
-from spark_eos.devcluster import DevCluster
 from spark_eos.errors import Unclear
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import broker_client
@@ -16,6 +15,7 @@ from spark_eos.kafka.ports.lookup import RecordLookup
 from spark_eos.kafka.producer.arrow import ArrowProducer
 from spark_eos.protocol.head import Pair
 from spark_eos.protocol.task import check_count, check_ends
+from spark_eos.tools.devcluster import DevCluster
 from tests.support.healing import BROKERS, heal
 from tests.support.scene import topics_of
 from tests.support.transactions import Transaction, arrow_producers

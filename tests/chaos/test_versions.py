@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from spark_eos.devcluster import DevCluster
 from spark_eos.kafka.net.client import LEVEL_S
+from spark_eos.tools.devcluster import DevCluster
 from tests.support import query
 from tests.support.healing import BROKERS, heal
 from tests.support.kafka_view import KafkaView, open_view

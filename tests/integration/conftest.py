@@ -9,10 +9,10 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
-from spark_eos.devcluster import DevCluster
 from spark_eos.options.parse import stream_options
 from spark_eos.source import consumer, fetch, raw
 from spark_eos.source.reader import EosKafkaStreamReader
+from spark_eos.tools.devcluster import DevCluster
 from tests.support.bare import Bare, build_wheel, install
 from tests.support.guarded import Guarded, guarded_cluster
 from tests.support.refusal import Refusal

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from spark_eos.devcluster import DevCluster
-from spark_eos.devcluster.runtime import JVM_FLAGS
+from spark_eos.tools.devcluster import DevCluster
+from spark_eos.tools.devcluster.runtime import JVM_FLAGS
 from tests.support.kafka_view import open_view, write
 from tests.support.kerberos import REALM, USER, Realm, missing, realm
 

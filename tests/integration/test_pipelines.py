@@ -10,7 +10,7 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from spark_eos.devcluster import DevCluster
+from spark_eos.tools.devcluster import DevCluster
 from tests.support.bare import ROOT
 
 pytestmark = [

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from spark_eos.devcluster.ports import free_ports
+from spark_eos.tools.devcluster.ports import free_ports
 from tests.support.bare import Bare
 
 ROOT = Path(__file__).parents[2]

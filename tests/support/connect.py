@@ -13,8 +13,8 @@ from pathlib import Path
 from pyspark.sql.connect.session import SparkSession
 
 from demo.processes import alive, descendants
-from spark_eos.devcluster import watch
-from spark_eos.devcluster.ports import free_ports
+from spark_eos.tools.devcluster import watch
+from spark_eos.tools.devcluster.ports import free_ports
 from tests.support.killing import GONE_S, ROOT
 from tests.support.waiting import wait_for
 

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 from deltalake import DeltaTable
 
-from spark_eos.devcluster.jars import DELTA, resolve
+from spark_eos.tools.devcluster.jars import DELTA, resolve
 from tests.support.kafka_view import KafkaView
 
 T = TypeVar("T")

@@ -21,9 +21,9 @@ from confluent_kafka import Producer
 from pyspark import __version__ as spark_version
 
 from jobs.spark_home import installed, linked
-from spark_eos.devcluster import DevCluster
-from spark_eos.devcluster.java import find_java
-from spark_eos.devcluster.store import cache_dir, digest, stored
+from spark_eos.tools.devcluster import DevCluster
+from spark_eos.tools.devcluster.java import find_java
+from spark_eos.tools.devcluster.store import cache_dir, digest, stored
 
 #: The main job, and where Python finds it.
 JOB = "jobs.consume_transform_produce"

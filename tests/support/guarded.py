@@ -14,7 +14,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from spark_eos.devcluster import DevCluster
+from spark_eos.tools.devcluster import DevCluster
 from tests.support.kafka_view import TIMEOUT, KafkaView, open_view
 from tests.support.two_phase import TWO_PHASE
 from tests.support.waiting import wait_for

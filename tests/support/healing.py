@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from spark_eos.devcluster import DevCluster
+from spark_eos.tools.devcluster import DevCluster
 from tests.support.kafka_view import KafkaView, open_view
 from tests.support.waiting import wait_for
 

@@ -20,9 +20,9 @@ from jobs.lines import BatchLines
 from jobs.query import Stop
 from jobs.sections import TriggerConfig
 from jobs.transform import TransformConfig
-from spark_eos.devcluster import DevCluster
 from spark_eos.errors import EosError
 from spark_eos.ingest.owner import Ingest
+from spark_eos.tools.devcluster import DevCluster
 from tests.support.kafka_view import KafkaView
 from tests.support.waiting import wait_for
 

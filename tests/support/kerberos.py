@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from spark_eos.devcluster.ports import free_ports
+from spark_eos.tools.devcluster.ports import free_ports
 from tests.support.waiting import wait_for
 
 REALM = "EOS.TEST"

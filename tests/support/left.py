@@ -11,7 +11,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from spark_eos import cli
-from spark_eos.devcluster import DevCluster
 from spark_eos.kafka.admin.configs import create_topic
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.ports.query import LedgerPlace, query_ports
@@ -19,6 +18,7 @@ from spark_eos.protocol.head import FENCING_END, Decision, Job, Written
 from spark_eos.protocol.names import TaskId, ledger_name, task_name
 from spark_eos.protocol.ports import State
 from spark_eos.protocol.run import open_run
+from spark_eos.tools.devcluster import DevCluster
 from tests.support.kafka_view import KafkaView
 from tests.support.transactions import Transaction
 from tests.support.waiting import wait_for

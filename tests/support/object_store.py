@@ -13,8 +13,8 @@ from urllib.request import urlopen
 
 import pyarrow.fs
 
-from spark_eos.devcluster.jars import JarSet, resolve
-from spark_eos.devcluster.ports import free_ports
+from spark_eos.tools.devcluster.jars import JarSet, resolve
+from spark_eos.tools.devcluster.ports import free_ports
 from tests.support.waiting import wait_for
 
 ACCESS_KEY, SECRET_KEY = "an-access-key", "the-secret-of-the-store"

@@ -15,7 +15,7 @@ import threading
 from collections.abc import Awaitable
 from typing import Any
 
-from spark_eos.devcluster.ports import free_ports
+from spark_eos.tools.devcluster.ports import free_ports
 
 _CHUNK = 64 << 10
 #: In so many pieces goes a second's share of a trickle.

@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from spark_eos import cli
-from spark_eos.devcluster import DevCluster
+from spark_eos.tools.devcluster import DevCluster
 from tests.support.kafka_view import KafkaView, write
 from tests.support.sink_queries import Sink, kafka_frame
 from tests.support.waiting import wait_for

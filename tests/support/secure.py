@@ -10,8 +10,8 @@ from pathlib import Path
 
 from confluent_kafka.admin import AdminClient, ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
 
-from spark_eos.devcluster import DevCluster
-from spark_eos.devcluster.runtime import JVM_FLAGS
+from spark_eos.tools.devcluster import DevCluster
+from spark_eos.tools.devcluster.runtime import JVM_FLAGS
 from tests.support.certificates import Authority, Signed
 from tests.support.tokens import TokenServer
 from tests.support.two_phase import TWO_PHASE

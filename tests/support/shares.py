@@ -17,7 +17,7 @@ SHARES = (
     (  # the wheel, and environments with it
         "tests/integration/test_setup.py",
         "tests/integration/test_quickstart.py",
-        "tests/integration/devcluster/",
+        "tests/integration/tools/devcluster/",
     ),
     ("tests/integration/sink/test_bad_input.py",),
     ("tests/integration/jobs/test_delta_",),  # the session that knows Delta

@@ -14,7 +14,7 @@ from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
-from spark_eos.devcluster import DevCluster
+from spark_eos.tools.devcluster import DevCluster
 from tests.support.spark_versions import arrow_schema
 
 VALUE = "value string"

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from spark_eos.devcluster import DevCluster
 from spark_eos.source.reader import EosKafkaStreamReader
+from spark_eos.tools.devcluster import DevCluster
 from tests.support.waiting import wait_for
 
 

@@ -16,8 +16,8 @@ from pathlib import Path
 import pyspark
 
 from demo.processes import Process, alive, descendants
-from spark_eos.devcluster import watch
-from spark_eos.devcluster.ports import free_ports
+from spark_eos.tools.devcluster import watch
+from spark_eos.tools.devcluster.ports import free_ports
 from tests.support.query import FAST_JVM
 from tests.support.waiting import wait_for
 

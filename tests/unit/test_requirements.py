@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 OWN = {"spark_eos", "jobs", "bench", "demo", "tests"}
 #: Imported only where they are sure to be, without being required.
 BROUGHT_BY_OTHERS = {
-    "spark_eos/devcluster/pytest_plugin.py": {"pytest"},  # pytest loads it
+    "spark_eos/tools/devcluster/pytest_plugin.py": {"pytest"},  # pytest loads it
     "spark_eos/kafka/net/sasl.py": {"gssapi"},  # for who has Kerberos; an error says that it is missing
     "spark_eos/kafka/config/msk.py": {"aws_msk_iam_sasl_signer", "boto3", "botocore"},  # the extra aws; likewise
     "spark_eos/kafka/config/stores.py": {"cryptography"},  # the extra pkcs12; likewise

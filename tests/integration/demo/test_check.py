@@ -15,7 +15,7 @@ from demo.check import OutputFindings, examine, read_input
 from demo.flights import FLIGHT_PARTITIONS, INPUT_TOPIC, OUTPUT_TOPICS, expected, flights
 from demo.load import Loaded, load_flights
 from demo.topics import Reader, TopicRow
-from spark_eos.devcluster import DevCluster
+from spark_eos.tools.devcluster import DevCluster
 
 ROWS = 22_000
 GROUP = "demo-test"

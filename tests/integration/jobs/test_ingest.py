@@ -15,9 +15,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from jobs.ingest_files import NOTES_TOPIC
-from spark_eos.devcluster import DevCluster
 from spark_eos.errors import EosError
 from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.tools.devcluster import DevCluster
 from tests.support.arming import armed
 from tests.support.ingests import FAILED, Setting
 from tests.support.kafka_view import KafkaView

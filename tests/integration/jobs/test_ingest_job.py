@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from demo import processes
-from spark_eos.devcluster import DevCluster
 from spark_eos.ingest.owner import Ingest
+from spark_eos.tools.devcluster import DevCluster
 from tests.support.kafka_view import KafkaView
 from tests.support.waiting import wait_for
 

@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from jobs.files_input import CompleteConfig
-from spark_eos.devcluster import DevCluster
+from spark_eos.tools.devcluster import DevCluster
 from tests.support.ingests import Setting
 from tests.support.kafka_view import KafkaView
 from tests.support.object_store import SECRET_KEY, ObjectStore, object_store

@@ -19,8 +19,8 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from demo import processes
 from demo.topics import Reader
-from spark_eos.devcluster import DevCluster
 from spark_eos.ops.metrics.recording import EventFile
+from spark_eos.tools.devcluster import DevCluster
 from tests.support.waiting import wait_for
 
 ROOT = Path(__file__).parents[3]

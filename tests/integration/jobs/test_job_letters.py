@@ -11,7 +11,7 @@ from jobs.config import load
 from jobs.consume_transform_produce import ConsumeTransformProduceConfig, clusters_of, read, write
 from jobs.lines import Batch, counted
 from jobs.transform import transformed
-from spark_eos.devcluster import DevCluster
+from spark_eos.tools.devcluster import DevCluster
 from tests.support.kafka_view import KafkaView
 from tests.support.kafka_view import write as produce
 from tests.support.waiting import wait_for

@@ -9,12 +9,12 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from spark_eos.cli.app import run
-from spark_eos.devcluster import DevCluster
 from spark_eos.errors import ConnectionFailed
 from spark_eos.kafka.admin.topics import end_offsets
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.kafka.requests.init_producer_id import init_producer_id
+from spark_eos.tools.devcluster import DevCluster
 
 
 def test_a_broker_that_advertises_a_dead_port(capsys):

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from spark_eos.devcluster import DevCluster
 from spark_eos.errors import LedgerError
 from spark_eos.kafka.admin.configs import create_topic
 from spark_eos.kafka.config.properties import KafkaProperties
@@ -22,6 +21,7 @@ from spark_eos.protocol.names import TaskId, task_name
 from spark_eos.protocol.ports import Ports, State
 from spark_eos.protocol.run import open_run
 from spark_eos.protocol.task import TaskReport, Work
+from spark_eos.tools.devcluster import DevCluster
 from tests.support.transactions import LIFE_MS, Transaction
 from tests.support.waiting import wait_for
 

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from spark_eos.devcluster import DevCluster
 from spark_eos.errors import KafkaError, LedgerError
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.ports import ledger_log as log_module
@@ -20,6 +19,7 @@ from spark_eos.protocol.head import Decision, Head, Pair, Probe, Written
 from spark_eos.protocol.head_json import encode
 from spark_eos.protocol.names import ledger_name
 from spark_eos.protocol.ports import NotPublished
+from spark_eos.tools.devcluster import DevCluster
 from tests.support.kafka_view import TIMEOUT, KafkaView, wait_for, write
 
 PREFIX = "ledger-test"

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from spark_eos.devcluster import DevCluster
 from spark_eos.kafka.admin.topics import end_offsets
 from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.tools.devcluster import DevCluster
 
 
 def test_ends_are_told_again_after_a_broker_was_away():

@@ -11,7 +11,6 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
 
-from spark_eos.devcluster import DevCluster
 from spark_eos.errors import EosError
 from spark_eos.kafka.codes import OK
 from spark_eos.kafka.config.properties import KafkaProperties
@@ -24,6 +23,7 @@ from spark_eos.options.parse import Fetching
 from spark_eos.protocol.head import Pair
 from spark_eos.source.planning import OffsetRange
 from spark_eos.source.raw import read_raw
+from spark_eos.tools.devcluster import DevCluster
 from tests.support.kafka_view import KafkaView, Row
 from tests.support.proxy import Proxy
 from tests.support.transactions import LIFE_MS, arrow_producers

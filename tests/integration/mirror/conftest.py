@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from spark_eos.devcluster import DevCluster
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.producer.arrow import ArrowProducer
+from spark_eos.tools.devcluster import DevCluster
 from tests.support.kafka_view import KafkaView, open_view
 from tests.support.mirrors import Mirror
 from tests.support.transactions import arrow_producers

@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 from confluent_kafka.admin import NewPartitions, NewTopic
 
-from spark_eos.devcluster import DevCluster
 from spark_eos.errors import EosError
 from spark_eos.kafka.admin.topics import describe_topics
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.mirror.map_topic import make_map
 from spark_eos.mirror.origins import Origin, origins, write_origin
+from spark_eos.tools.devcluster import DevCluster
 from tests.support.arming import armed
 from tests.support.direct_queries import copied
 from tests.support.kafka_view import KafkaView

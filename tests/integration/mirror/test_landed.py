@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from spark_eos.devcluster import DevCluster
+from spark_eos.tools.devcluster import DevCluster
 from tests.support.arming import armed
 from tests.support.kafka_view import KafkaView, open_view
 from tests.support.mirrors import Mirror, check_same

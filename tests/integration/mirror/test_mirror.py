@@ -6,7 +6,6 @@ import pyarrow as pa
 import pytest
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, NewPartitions, NewTopic, ResourceType
 
-from spark_eos.devcluster import DevCluster
 from spark_eos.errors import EosError
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.mirror import landed as module
@@ -14,6 +13,7 @@ from spark_eos.mirror.landed import landed
 from spark_eos.mirror.origins import origins
 from spark_eos.mirror.trimming import trim
 from spark_eos.protocol.head_json import decode
+from spark_eos.tools.devcluster import DevCluster
 from tests.support.arming import armed
 from tests.support.direct_queries import copied
 from tests.support.kafka_view import KafkaView, open_view

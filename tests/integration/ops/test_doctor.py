@@ -14,10 +14,10 @@ import pytest
 from confluent_kafka.admin import AclOperation, ResourceType
 
 from spark_eos import cli
-from spark_eos.devcluster import DevCluster
 from spark_eos.kafka.admin.configs import create_topic
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.protocol.names import doctor_name
+from spark_eos.tools.devcluster import DevCluster
 from tests.support.guarded import Guarded
 from tests.support.kafka_view import KafkaView, open_view
 

@@ -15,7 +15,6 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 import spark_eos
-from spark_eos.devcluster import DevCluster
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.ports.owners import Cluster
 from spark_eos.ops.metrics import Metrics
@@ -23,6 +22,7 @@ from spark_eos.ops.metrics.recording import EventFile
 from spark_eos.ops.watching.command import top
 from spark_eos.ops.watching.story import story_of
 from spark_eos.options.table import DEFAULT_LEDGER_TOPIC, DEFAULT_PREFIX
+from spark_eos.tools.devcluster import DevCluster
 from tests.support.arming import Fault, armed
 from tests.support.collector import Collector, collecting
 from tests.support.kafka_view import KafkaView

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from pyspark.errors import PySparkException
 
-from spark_eos.devcluster import DevCluster
+from spark_eos.tools.devcluster import DevCluster
 from tests.support.hosts import a_silent_host, nobody
 from tests.support.kafka_view import TIMEOUT, open_view
 from tests.support.refusal import Refusal

@@ -10,9 +10,9 @@ import pytest
 from confluent_kafka import Consumer, Producer
 
 import spark_eos
-from spark_eos.devcluster import DevCluster
 from spark_eos.protocol.head import Head
 from spark_eos.protocol.head_json import encode
+from spark_eos.tools.devcluster import DevCluster
 from tests.support.arming import armed
 from tests.support.kafka_view import TIMEOUT, write
 from tests.support.sink_queries import Sink, ended_by, kafka_frame

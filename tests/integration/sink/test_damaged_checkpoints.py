@@ -18,10 +18,10 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import spark_eos
-from spark_eos.devcluster import DevCluster
 from spark_eos.errors import CheckpointError
 from spark_eos.options.parse import sink_options
 from spark_eos.sink.preflight import preflight
+from spark_eos.tools.devcluster import DevCluster
 from tests.support.kafka_view import KafkaView, write
 from tests.support.sink_queries import Sink, kafka_frame
 

@@ -12,7 +12,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 import spark_eos
-from spark_eos.devcluster import DevCluster
+from spark_eos.tools.devcluster import DevCluster
 from tests.support.arming import armed
 from tests.support.kafka_view import KafkaView
 from tests.support.waiting import wait_for

@@ -10,7 +10,6 @@ import pyarrow as pa
 import pytest
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
-from spark_eos.devcluster import DevCluster
 from spark_eos.errors import KafkaError, Unclear
 from spark_eos.kafka.codes import OK, Code
 from spark_eos.kafka.config.properties import KafkaProperties
@@ -26,6 +25,7 @@ from spark_eos.options.parse import SinkOptions, sink_options
 from spark_eos.protocol.head import PLAIN_END, Pair, Probe
 from spark_eos.protocol.task import check_begins
 from spark_eos.sink.brokers import check_brokers
+from spark_eos.tools.devcluster import DevCluster
 from tests.chaos.test_kills import strike
 from tests.support.kafka_view import KafkaView, open_view
 from tests.support.scene import Scene, topics_of

@@ -15,7 +15,6 @@ from confluent_kafka import OFFSET_END, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from spark_eos.cli import main
-from spark_eos.devcluster import DevCluster
 from spark_eos.errors import EosError
 from spark_eos.kafka.producer.arrow import ArrowProducer
 from spark_eos.options.parse import SinkOptions, sink_options
@@ -30,6 +29,7 @@ from spark_eos.protocol.task import TaskReport, Work
 from spark_eos.protocol.whole import FRESH_MS
 from spark_eos.sink.preflight import preflight
 from spark_eos.sink.session import Session, session_for
+from spark_eos.tools.devcluster import DevCluster
 from tests.support.arming import armed
 from tests.support.dying import Killed, kill
 from tests.support.kafka_view import TIMEOUT

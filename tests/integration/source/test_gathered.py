@@ -10,7 +10,6 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
 
-from spark_eos.devcluster import DevCluster
 from spark_eos.errors import ConnectionFailed, DataLossError
 from spark_eos.kafka.admin.topics import end_offsets
 from spark_eos.kafka.config.properties import KafkaProperties
@@ -21,6 +20,7 @@ from spark_eos.source.fetch import read_range, read_task
 from spark_eos.source.gathered import gather, take
 from spark_eos.source.planning import OffsetRange, Task
 from spark_eos.source.schema import arrow_schema
+from spark_eos.tools.devcluster import DevCluster
 from tests.support.source_calls import delete_before
 from tests.support.transactions import write_in_turn
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from pyspark.errors import PySparkException, StreamingQueryException
 
-from spark_eos.devcluster import DevCluster
+from spark_eos.tools.devcluster import DevCluster
 from tests.support.source_calls import topics
 from tests.support.spark_versions import needs_admission_control
 from tests.support.waiting import wait_for

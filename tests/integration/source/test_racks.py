@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 import pytest
 
-from spark_eos.devcluster import DevCluster
 from spark_eos.kafka.codes import Code
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import broker_client
@@ -17,6 +16,7 @@ from spark_eos.options.parse import Fetching
 from spark_eos.source import nearest, raw
 from spark_eos.source.fetch import read_range
 from spark_eos.source.planning import OffsetRange
+from spark_eos.tools.devcluster import DevCluster
 from tests.support.kafka_view import write
 from tests.support.proxy import Proxy
 from tests.support.waiting import wait_for

@@ -11,7 +11,6 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from spark_eos.devcluster import DevCluster
 from spark_eos.errors import DataLossError, KafkaError
 from spark_eos.kafka.admin.topics import end_offsets
 from spark_eos.kafka.config.properties import KafkaProperties
@@ -24,6 +23,7 @@ from spark_eos.source.consumer import read_by_consumer
 from spark_eos.source.planning import OffsetRange
 from spark_eos.source.raw import read_raw
 from spark_eos.source.schema import arrow_schema
+from spark_eos.tools.devcluster import DevCluster
 from tests.support.source_calls import delete_before
 from tests.support.transactions import write_in_turn
 

@@ -9,9 +9,9 @@ import uuid
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from spark_eos.devcluster import DevCluster
 from spark_eos.errors import DataLossError, KafkaError, OptionError, TopicError
 from spark_eos.source import watch
+from spark_eos.tools.devcluster import DevCluster
 from tests.support.source_calls import (
     Writer,
     delete_before,

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from spark_eos.devcluster import DevCluster
 from spark_eos.direct import copying
 from spark_eos.direct.copying import Copied, copy_range
 from spark_eos.kafka.codes import OK
@@ -16,6 +15,7 @@ from spark_eos.kafka.producer.arrow import ArrowProducer
 from spark_eos.kafka.requests import end_txn
 from spark_eos.options.parse import Fetching
 from spark_eos.source.planning import OffsetRange
+from spark_eos.tools.devcluster import DevCluster
 from tests.support.kafka_view import KafkaView
 from tests.support.transactions import arrow_producers
 from tests.support.waiting import wait_for

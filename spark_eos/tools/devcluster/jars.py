@@ -1,0 +1,200 @@
+"""Jars from Maven Central, resolved once, by the Ivy that pyspark ships: nothing but Java is needed."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+import tempfile
+from collections import deque
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+from xml.sax.saxutils import quoteattr
+
+from spark_eos.errors import DevClusterError
+from spark_eos.tools.devcluster.java import find_java
+from spark_eos.tools.devcluster.store import digest, stored
+
+#: The version that runs unless another one is asked for.
+KAFKA_VERSION = "4.3.1"
+
+#: Those that the tests know, oldest first. Others may work.
+KAFKA_VERSIONS = ("3.7.2", "3.9.2", "4.0.2", "4.1.2", "4.3.1", "4.4.0")
+
+#: Where brokers log to: Kafka 3 by log4j 1, Kafka 4 by log4j 2, of which 4.0 brings too little itself.
+_LOGGING_3 = ("org.slf4j:slf4j-reload4j:1.7.36", "ch.qos.reload4j:reload4j:1.2.25")
+_LOGGING_4 = ("org.apache.logging.log4j:log4j-slf4j-impl:2.25.4",)
+_LOGGING_4_0 = (
+    *_LOGGING_4,
+    "org.apache.logging.log4j:log4j-api:2.25.4",
+    "org.apache.logging.log4j:log4j-core:2.25.4",
+)
+#: The tools of 4.4.0 could not be resolved; the ones before do for its brokers.
+_TOOLS_VERSION = {"4.4.0": "4.3.1"}
+
+
+@dataclass(frozen=True)
+class JarSet:
+    """What to resolve together: Maven coordinates `group:artifact:version`.
+
+    `transitive`: with everything that they need at run time. `plain`: these jars and nothing else.
+    """
+
+    name: str
+    transitive: tuple[str, ...] = ()
+    plain: tuple[str, ...] = ()
+
+
+def tools_version(version: str) -> str:
+    """The version of Kafka whose command-line tools go with brokers of this one."""
+    return _TOOLS_VERSION.get(version, version)
+
+
+def kafka_jars(version: str) -> JarSet:
+    """The jars of a broker, and of the command-line tools where they are of the same version."""
+    logging = _LOGGING_3 if version.startswith("3.") else _LOGGING_4_0 if version.startswith("4.0.") else _LOGGING_4
+    # The command-line tools would bring all of Kafka Connect with them; the ones used here need only the broker's jars.
+    tools = (f"org.apache.kafka:kafka-tools:{version}",) if tools_version(version) == version else ()
+    return JarSet(f"kafka-{version}", (f"org.apache.kafka:kafka_2.13:{version}",), (*tools, *logging))
+
+
+#: Spark's own Kafka connector, for comparison with it.
+SPARK_KAFKA = JarSet(
+    "spark-kafka-4.2.0",
+    plain=(
+        "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0",
+        # Newer ones of this artifact could not be resolved.
+        "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.0.0",
+        "org.apache.kafka:kafka-clients:3.9.2",
+        "org.apache.commons:commons-pool2:2.12.1",
+    ),
+)
+
+#: Delta Lake. Newer versions of delta-spark could not be resolved; the rest of what its POM names is for other
+#: catalogs.
+DELTA = JarSet("delta-4.4.0", plain=("io.delta:delta-spark_4.2_2.13:4.4.0", "io.delta:delta-storage:4.4.0"))
+
+
+def resolve(jar_set: JarSet) -> list[Path]:
+    """The jars of the set, sorted by name; downloaded when the cache does not hold all of them unharmed.
+
+    Raises DevClusterError EOS_DEVCLUSTER_JARS when they cannot be had.
+    """
+    # Another choice of coordinates must never find this set's jars.
+    name = f"{jar_set.name}-{digest(jar_set.transitive, jar_set.plain)}"
+    return stored(name, lambda folder: _download(jar_set, folder))
+
+
+def _download(jar_set: JarSet, folder: Path) -> None:
+    # Ivy's own cache goes with the download, so nothing half-done of an earlier one can get into this one.
+    with tempfile.TemporaryDirectory(prefix="spark-eos-ivy-", ignore_cleanup_errors=True) as work:
+        _run_ivy(jar_set, Path(work), folder)
+    for coordinate in jar_set.transitive + jar_set.plain:
+        _, artifact, version = coordinate.split(":")
+        if not (folder / f"{artifact}-{version}.jar").exists():
+            raise _failed(jar_set, f"{coordinate} has no jar")
+
+
+def _run_ivy(jar_set: JarSet, work: Path, target: Path) -> None:
+    ivy_file = work / "ivy.xml"
+    ivy_file.write_text(_ivy_file(jar_set))
+    command = [
+        find_java().path, f"-Dspark.eos.ivy.cache={work / 'cache'}", "-cp", str(_ivy_jar()), "org.apache.ivy.Main",
+        "-settings", str(Path(__file__).with_name("ivysettings.xml")), "-ivy", str(ivy_file), "-confs", "default",
+        # An OSGi bundle is a jar, too.
+        "-types", "jar", "bundle", "-retrieve", "[artifact]-[revision](-[classifier]).[ext]",
+    ]  # fmt: skip
+    tail: deque[str] = deque(maxlen=40)
+    with (
+        _Progress(jar_set.name) as progress,
+        subprocess.Popen(
+            command,
+            # Brackets in the path of the folder would be part of the pattern to retrieve by.
+            cwd=target,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+        ) as process,
+    ):
+        assert process.stdout is not None
+        try:
+            for line in process.stdout:
+                tail.append(line.rstrip())
+                progress.saw(line)
+        except BaseException:
+            process.kill()
+            raise
+    if process.returncode != 0:
+        raise _failed(jar_set, "Ivy says:\n" + "\n".join(tail) + "\n")
+
+
+def _ivy_file(jar_set: JarSet) -> str:
+    wanted = [(coordinate, "true") for coordinate in jar_set.transitive]
+    wanted += [(coordinate, "false") for coordinate in jar_set.plain]
+    dependencies = []
+    for coordinate, transitive in wanted:
+        group, artifact, version = map(quoteattr, coordinate.split(":"))
+        dependencies.append(
+            f'<dependency org={group} name={artifact} rev={version} conf="default-&gt;default"'
+            f' transitive="{transitive}"/>'
+        )
+    return (
+        '<ivy-module version="2.0"><info organisation="spark-eos" module="jars"/>'
+        '<configurations><conf name="default"/></configurations>'
+        f"<dependencies>{''.join(dependencies)}</dependencies></ivy-module>"
+    )
+
+
+def _ivy_jar() -> Path:
+    spec = importlib.util.find_spec("pyspark")
+    found = sorted(Path(spec.origin).parent.glob("jars/ivy-*.jar")) if spec and spec.origin else []
+    if not found:
+        raise DevClusterError(
+            "EOS_DEVCLUSTER_IVY",
+            "There is no Ivy in the installed pyspark (jars/ivy-*.jar).",
+            hint="Install the full pyspark package: `pip install pyspark`, not pyspark-client.",
+        )
+    return found[-1]
+
+
+class _Progress:
+    """Says on stderr what is going on while Ivy works; rewritten in place when somebody watches."""
+
+    def __init__(self, name: str) -> None:
+        self._text = f"spark-eos: downloading {name} from Maven Central, once"
+        self._modules = self._jars = 0
+        self._live = sys.stderr.isatty()
+
+    def __enter__(self) -> Self:
+        self._print(f"{self._text} …")
+        return self
+
+    def saw(self, line: str) -> None:
+        """Takes a line of Ivy's output."""
+        self._modules += line.startswith("\tfound ")
+        self._jars += line.startswith("\t[SUCCESSFUL ]")
+        if self._live:
+            self._print(self._count())
+
+    def __exit__(self, *_: object) -> None:
+        self._print(self._count())
+        if self._live:
+            print(file=sys.stderr)
+
+    def _count(self) -> str:
+        return f"{self._text}: {self._modules} modules found, {self._jars} jars fetched"
+
+    def _print(self, text: str) -> None:
+        print(f"\r{text}" if self._live else text, end="" if self._live else "\n", file=sys.stderr, flush=True)
+
+
+def _failed(jar_set: JarSet, reason: str) -> DevClusterError:
+    return DevClusterError(
+        "EOS_DEVCLUSTER_JARS",
+        f"The jars of {jar_set.name} could not be downloaded: {reason}.",
+        hint="Check that this machine can reach Maven Central (Java takes proxy settings from JAVA_TOOL_OPTIONS, for "
+        "example -Dhttps.proxyHost=… -Dhttps.proxyPort=…), then try again.",
+        jar_set=jar_set.name,
+    )

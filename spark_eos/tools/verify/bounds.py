@@ -1,0 +1,139 @@
+"""The bounds between which topics are compared.
+
+The order in which bounds are read makes the answer valid for a running job: first the rows that are *due*, then the end
+of the output, then the rows that *cannot be there yet* and the end of the input.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from spark_eos.errors import ConnectionFailed, OptionError
+from spark_eos.tools.verify.cluster import OffsetLookup
+from spark_eos.tools.verify.question import Question
+from spark_eos.topic_partition import PartitionOffsets
+
+#: Seconds to wait for transactions that are being ended, before the output or the group counts as held back.
+PATIENCE_S = 3.0
+
+
+@dataclass(frozen=True)
+class PartitionBounds:
+    """One partition and its bounds: ``begin`` (inclusive), ``stable`` (its last stable offset) and
+    ``end`` (its high watermark), both exclusive."""
+
+    topic: str
+    partition: int
+    begin: int
+    stable: int
+    end: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """The places of both sides. For each input place the offset up to which rows are due, and with a group the offset
+    from which no row may be in the output."""
+
+    inputs: tuple[PartitionBounds, ...]
+    outputs: tuple[PartitionBounds, ...]
+    due: tuple[int, ...]
+    done: tuple[int, ...] | None
+    warnings: tuple[str, ...]
+
+
+def take_bounds(question: Question) -> Bounds:
+    """Read the bounds in the right order (see the module)."""
+    asked = question.kafka, question.group, question.timeout_s
+    with OffsetLookup("read_committed", *asked) as committed, OffsetLookup("read_uncommitted", *asked) as everything:
+        return _Sides(question, committed, everything).take()
+
+
+class _Sides:
+    """Input and output, asked about what is ``committed`` and about ``all`` that is there."""
+
+    def __init__(self, question: Question, committed: OffsetLookup, everything: OffsetLookup) -> None:
+        self._question, self._committed, self._all = question, committed, everything
+        counts = committed.partitions(dict.fromkeys(question.inputs + question.outputs))
+        self._input = {topic: range(counts[topic]) for topic in question.inputs}
+        self._output = {topic: range(counts[topic]) for topic in question.outputs}
+        self._warnings: list[str] = []
+
+    def take(self) -> Bounds:
+        question = self._question
+        stable = self._committed.ends(self._input)
+        before = self._group_offsets(question.group) if question.group else stable
+        ends = self._all.ends(self._output)
+        outputs = self._places(self._output, self._settled(ends), ends)
+        after = self._group_offsets(question.group) if question.group else None
+        stable = self._committed.ends(self._input)
+        inputs = self._places(self._input, stable, self._all.ends(self._input))
+
+        due = tuple(before[place.topic][place.partition] for place in inputs)
+        done = tuple(after[place.topic][place.partition] for place in inputs) if after is not None else None
+        self._warnings += _warnings(question, inputs, outputs, due)
+        return Bounds(inputs, outputs, due, done, tuple(dict.fromkeys(self._warnings)))
+
+    def _places(
+        self, partitions: Mapping[str, Iterable[int]], stable: PartitionOffsets, ends: PartitionOffsets
+    ) -> tuple[PartitionBounds, ...]:
+        begins = self._all.begins(partitions)
+        return tuple(
+            PartitionBounds(topic, p, begins[topic][p], stable[topic][p], max(stable[topic][p], ends[topic][p]))
+            for topic, numbers in partitions.items()
+            for p in numbers
+        )
+
+    def _settled(self, ends: PartitionOffsets) -> PartitionOffsets:
+        """Last stable offsets once all before ``ends`` is stable, or when `PATIENCE_S` is over: never past ``ends``."""
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            stable = self._committed.ends(self._output)
+            stable = {topic: {p: min(at, ends[topic][p]) for p, at in of.items()} for topic, of in stable.items()}
+            if stable == ends or time.monotonic() > deadline:
+                return stable
+            time.sleep(0.05)
+
+    def _group_offsets(self, group: str) -> PartitionOffsets:
+        """The committed offsets of the group for the inputs, 0 where there is none. Raises OptionError where it has
+        nothing."""
+        committed = self._ask_group(group)
+        if not committed:
+            raise OptionError(
+                "EOS_VERIFY_GROUP_EMPTY",
+                f"The group '{group}' has committed no offset of {', '.join(self._input)}.",
+                hint="Check its name, or omit --group if the job does not commit offsets.",
+                group=group,
+            )
+        return {
+            topic: {p: committed.get(topic, {}).get(p, 0) for p in numbers} for topic, numbers in self._input.items()
+        }
+
+    def _ask_group(self, group: str) -> PartitionOffsets:
+        """The group's offsets when none is part of an open transaction any more, or when `PATIENCE_S` has passed."""
+        at_least = self._all.committed(self._input)
+        try:
+            return self._committed.committed(self._input, PATIENCE_S)
+        except ConnectionFailed:  # the previous answer said that a transaction is open
+            self._warnings.append(f"an open transaction holds newer offsets of the group {group}")
+            return at_least
+
+
+def _warnings(
+    question: Question, inputs: Sequence[PartitionBounds], outputs: Sequence[PartitionBounds], due: Sequence[int]
+) -> Iterable[str]:
+    for place in outputs:
+        if place.stable < place.end:
+            yield f"an open transaction holds {place} back: readers get to {place.stable} of {place.end}"
+    for place, limit in zip(inputs, due, strict=True):
+        if question.group and limit > place.end:
+            yield f"the group {question.group} is at {limit} of {place}, which ends at {place.end}"
+        if place.begin > 0:
+            yield f"{place} begins at {place.begin}: rows of the output that are older count as unknown"
+    for place in outputs:
+        if place.begin > 0:
+            yield f"{place} begins at {place.begin}: rows of the input that were older there count as lost"

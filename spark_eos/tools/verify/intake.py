@@ -1,0 +1,171 @@
+"""Reads topics and spills the id and the place of each row."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+from confluent_kafka import Message
+
+from spark_eos.errors import OptionError
+from spark_eos.kafka.config.properties import Isolation
+from spark_eos.kafka.messages import offset_of
+from spark_eos.tools.verify.bounds import Bounds, PartitionBounds
+from spark_eos.tools.verify.judge import Case, Findings, History
+from spark_eos.tools.verify.question import Question, Where
+from spark_eos.tools.verify.reader import RowReader
+from spark_eos.tools.verify.sample import Sample
+from spark_eos.tools.verify.spill import Spill, buckets_of, shortened
+
+#: Target rows of one bucket; judging it takes some 300 bytes of memory for each.
+BUCKET_ROWS = 65_536
+
+
+class Intake:
+    """Reads both sides into a `History`. ``counts``: rows, by the names in `COUNTS`. ``warnings``: what may limit the
+    answer."""
+
+    def __init__(
+        self,
+        question: Question,
+        bounds: Bounds,
+        folder: Path,
+        findings: Findings,
+        progress: Callable[[str], None],
+    ) -> None:
+        self.counts = {"input_uncommitted": 0, "output_uncommitted": 0}
+        self.warnings: list[str] = []
+        self._question, self._bounds, self._findings, self._progress = question, bounds, findings, progress
+        rows = max(sum(p.end - p.begin for p in side) for side in (bounds.inputs, bounds.outputs))
+        self._buckets = 1 << max(0, (rows // BUCKET_ROWS).bit_length())
+        self._folder = folder
+        self._read, self._next_word, self._began = 0, 0.0, time.monotonic()
+
+    def history(self) -> History:
+        """Raises OptionError (EOS_VERIFY_NO_ID) if no row of a side has an id."""
+        question, bounds = self._question, self._bounds
+        value = question.same_value
+        input_, gaps_in = self._committed("input", bounds.inputs, question.id, row_schema(value=value))
+        schema = row_schema(key=question.order == "key", value=value)
+        output, gaps_out = self._committed("output", bounds.outputs, question.output_id, schema)
+        uncommitted = self._uncommitted_input(gaps_in)
+        self._uncommitted_output(gaps_out)
+        ends = [place.end for place in bounds.outputs]
+        return History(input_, output, uncommitted, bounds.due, bounds.done, ends, self._buckets)
+
+    def _committed(
+        self, side: str, places: Sequence[PartitionBounds], where: Where, schema: pa.Schema
+    ) -> tuple[Spill, dict[int, int]]:
+        """Read all committed rows. Returns their number for places in which `read_uncommitted` may see more."""
+        spill, sample = Spill(self._folder / side, schema), Sample()
+        gaps: dict[int, int] = {}
+        rows: Counter[str] = Counter()  # by topic
+        ids: Counter[str] = Counter()
+        with self._reader("read_committed", side) as reader:
+            for index, place in enumerate(places):
+                count, spilled = 0, spill.rows
+                for messages in reader.read(place, place.stable):
+                    count += len(messages)
+                    self._keep(spill, sample, side, index, where, messages)
+                rows[place.topic] += count
+                ids[place.topic] += spill.rows - spilled
+                if count < place.end - place.begin:  # markers, aborted or open transactions, or compaction
+                    gaps[index] = count
+        self.counts[side] = rows.total()
+        nameless = [topic for topic, count in rows.items() if count and not ids[topic]]
+        if nameless and not spill.rows:
+            raise _no_id(side, rows, where, sample)
+        self.warnings += [f"no row of {topic} has an id at {where}" for topic in nameless]
+        return spill.finish(), gaps
+
+    def _keep(self, spill: Spill, sample: Sample, side: str, place: int, where: Where, messages: list[Message]) -> None:
+        ids = where.ids(messages)
+        if None in ids:
+            without = [message for message, found in zip(messages, ids, strict=True) if found is None]
+            sample.add(place, without)
+            for message in without:
+                self._unreadable(side, place, offset_of(message), where)
+            messages = [message for message, found in zip(messages, ids, strict=True) if found is not None]
+        if messages:
+            self._spill(spill, place, [found for found in ids if found is not None], messages)
+
+    def _spill(self, spill: Spill, place: int, ids: list[bytes], messages: list[Message]) -> None:
+        ids = shortened(ids)
+        spill.add(row_columns(messages, place, ids, spill.schema), buckets_of(ids, self._buckets))
+
+    def _unreadable(self, side: str, place: int, offset: int, where: Where) -> None:
+        at = (-1, -1, place, offset) if side == "input" else (place, offset, -1, -1)
+        self._findings.add_case("torn", Case(*at, note=f"no id at {where}"))
+
+    def _uncommitted_input(self, gaps: Mapping[int, int]) -> Spill:
+        """Read all rows of input places with gaps, committed or not: only their ids matter."""
+        spill = Spill(self._folder / "uncommitted", row_schema())
+        total = 0
+        with self._reader("read_uncommitted", "input again, uncommitted") as reader:
+            for index in gaps:
+                place = self._bounds.inputs[index]
+                for messages in reader.read(place, place.end):
+                    total += len(messages)
+                    ids = self._question.id.ids(messages)
+                    readable = [message for message, found in zip(messages, ids, strict=True) if found is not None]
+                    self._spill(spill, index, [found for found in ids if found is not None], readable)
+        self.counts["input_uncommitted"] = total - sum(gaps.values())
+        return spill.finish()
+
+    def _uncommitted_output(self, gaps: Mapping[int, int]) -> None:
+        """Count the rows of output places with gaps."""
+        total = 0
+        with self._reader("read_uncommitted", "output again, uncommitted") as reader:
+            for index in gaps:
+                place = self._bounds.outputs[index]
+                total += sum(map(len, reader.read(place, place.end)))
+        self.counts["output_uncommitted"] = total - sum(gaps.values())
+
+    def _reader(self, isolation: Isolation, what: str) -> RowReader:
+        def on_rows(rows: int) -> None:
+            self._read += rows
+            now = time.monotonic()
+            if now > self._next_word:
+                self._next_word = now + 0.25
+                speed = self._read / max(0.001, now - self._began)
+                self._progress(f"reading the {what}: {self._read:,} rows, {speed:,.0f} a second")
+
+        return RowReader(self._question.kafka, isolation, on_rows)
+
+
+def _no_id(side: str, rows: Mapping[str, int], where: Where, sample: Sample) -> OptionError:
+    """``rows``: by topic."""
+    option = "--id" if side == "input" else "--output-id"
+    return OptionError(
+        "EOS_VERIFY_NO_ID",
+        f"No row of the {side} ({', '.join(rows)}) has an id at {where} ({sum(rows.values()):,} read). {sample}.",
+        hint=f"Say by {option} where they have it: key, value, header:NAME or json:FIELD.",
+        side=side,
+        topics=list(rows),
+        where=str(where),
+    )
+
+
+def row_schema(key: bool = False, value: bool = False) -> pa.Schema:
+    """A row of a topic: its id, the index of its place, its offset; its key and its value's hash where asked for."""
+    fields = [("id", pa.binary()), ("place", pa.int32()), ("offset", pa.int64())]
+    return pa.schema(fields + [("key", pa.binary())] * key + [("value", pa.int64())] * value)
+
+
+def row_columns(messages: list[Message], place: int, ids: list[bytes], schema: pa.Schema) -> dict[str, pa.Array]:
+    """Messages of one partition as columns of `row_schema`. A pass for each field, no Python for each row."""
+    columns = {
+        "id": pa.array(ids, pa.binary()),
+        "place": pa.repeat(pa.scalar(place, pa.int32()), len(messages)),
+        "offset": pa.array(list(map(Message.offset, messages)), pa.int64()),
+    }
+    if "key" in schema.names:
+        keys = list(map(Message.key, messages))
+        named = iter(shortened([key for key in keys if key is not None]))
+        columns["key"] = pa.array([key if key is None else next(named) for key in keys], pa.binary())
+    if "value" in schema.names:
+        columns["value"] = pa.array(list(map(hash, map(Message.value, messages))), pa.int64())
+    return columns

@@ -1,0 +1,231 @@
+"""Compares an output's rows with its input's, bucket by bucket. Rows in, findings out; no Kafka.
+
+A row of the input and a row of the output are a *pair* if they have the same id and are the same copy of it: the first
+with the first, the second with the second, in the order of topics, partitions and offsets. A row without a pair is lost
+if it is in the input; in the output it is doubled, aborted-visible or unknown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from spark_eos.tools.verify.question import Order
+from spark_eos.tools.verify.spill import RUN_ROWS, Spill, buckets_of
+
+FAULTS = ("lost", "doubled", "reordered", "aborted_visible", "unknown", "torn", "early")
+
+#: The order in an output partition is checked this many offsets at a time, as a power of two.
+SEGMENT_BITS = 18
+#: Bits of an offset; what is left of an int64 numbers some 500,000 lanes, more than a segment or bucket has rows.
+_OFFSET_BITS = 44
+
+
+@dataclass(frozen=True)
+class History:
+    """All rows that count, each spilled in buckets of its id.
+
+    ``input`` and ``output``: what `read_committed` sees. ``uncommitted``: what `read_uncommitted` sees of the input
+    partitions in which the two differ. ``due``: for each input place the offset below which rows must have come
+    through. ``done``: that from which no row may have come through, or None. ``output_ends``: for each output place.
+    ``buckets``: how many there are, a power of two.
+    """
+
+    input: Spill
+    output: Spill
+    uncommitted: Spill
+    due: Sequence[int]
+    done: Sequence[int] | None
+    output_ends: Sequence[int]
+    buckets: int
+
+
+@dataclass(frozen=True, order=True)
+class Case:
+    """One faulty row: indexes of its places and its offsets, -1 if it is not on that side."""
+
+    out_place: int
+    out_offset: int
+    in_place: int
+    in_offset: int
+    id: bytes = b""
+    note: str = ""
+
+
+@dataclass
+class Findings:
+    """The number of rows with each fault, with the first ``limit`` of each; the number of pairs, faulty or not; and the
+    number of rows without a pair that are not due yet."""
+
+    limit: int = 5
+    counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(FAULTS, 0))
+    cases: dict[str, list[Case]] = field(default_factory=lambda: {fault: [] for fault in FAULTS})
+    pairs: int = 0
+    waiting: int = 0
+
+    def add(self, fault: str, rows: pa.Table, note: str = "") -> None:
+        """Rows with the columns of a pair, any of which may be null."""
+        self.counts[fault] += rows.num_rows
+        if not rows.num_rows or not self.limit:
+            return
+        rows = rows.select(_PAIR).sort_by([(name, "ascending") for name in _PAIR[:4]]).slice(0, self.limit)
+        self._keep(fault, [_case(row, note) for row in rows.to_pylist()])
+
+    def add_case(self, fault: str, case: Case) -> None:
+        """One more of a fault, kept as an example while there are few. Cases come in order."""
+        self.counts[fault] += 1
+        if len(self.cases[fault]) < self.limit:  # they are in order
+            self._keep(fault, [case])
+
+    def _keep(self, fault: str, cases: list[Case]) -> None:
+        self.cases[fault] = sorted(self.cases[fault] + cases)[: self.limit]
+
+
+_PAIR = ["out_place", "out_offset", "in_place", "in_offset", "id"]
+
+
+def _case(row: dict[str, Any], note: str) -> Case:
+    out_place, out_offset, in_place, in_offset = (-1 if row[name] is None else int(row[name]) for name in _PAIR[:4])
+    return Case(out_place, out_offset, in_place, in_offset, row["id"], note)
+
+
+def judge_history(
+    history: History,
+    findings: Findings,
+    folder: Path,
+    order: Order = "input-partition",
+    *,
+    segment_bits: int = SEGMENT_BITS,
+    run_rows: int = RUN_ROWS,
+) -> None:
+    """Add all faults to ``findings``. Needs space in ``folder`` for the pairs, unless ``order`` is none."""
+    pairs = None
+    if order != "none":
+        fields = list(zip(_PAIR, (pa.int32(), pa.int64(), pa.int32(), pa.int64(), pa.binary()), strict=True))
+        schema = pa.schema(fields + [("key", pa.binary())] * (order == "key"))
+        pairs = Spill(folder / "pairs", schema, run_rows)
+    for number in sorted({*history.input.buckets, *history.output.buckets}):
+        found = _judge_bucket(history, number, findings)
+        if pairs is not None:
+            _spill(pairs, found, history, segment_bits)
+    if pairs is not None:
+        for late in _out_of_order(pairs.finish(), carry=order == "input-partition"):
+            findings.add("reordered", late)
+
+
+def _judge_bucket(history: History, number: int, findings: Findings) -> pa.Table:
+    """Judge everything but the order. Returns the pairs."""
+    sent, got = history.input.bucket(number), history.output.bucket(number)
+    joined = _pairs(sent, got)
+    only_out = joined.filter(pc.is_null(joined["in_place"]))
+    only_in = joined.filter(pc.is_null(joined["out_place"]))
+    both = joined.filter(pc.and_(pc.is_valid(joined["in_place"]), pc.is_valid(joined["out_place"])))
+    findings.pairs += both.num_rows
+    is_due = pc.less(only_in["in_offset"], _limits(history.due, only_in["in_place"]))
+    findings.add("lost", only_in.filter(is_due))
+    findings.waiting += only_in.num_rows - pc.sum(is_due).as_py() if only_in.num_rows else 0
+    _judge_surplus(only_out, sent, history.uncommitted.bucket(number), findings)
+    if history.done is not None:
+        findings.add("early", both.filter(pc.greater_equal(both["in_offset"], _limits(history.done, both["in_place"]))))
+    if "in_value" in both.column_names:
+        findings.add("torn", both.filter(pc.not_equal(both["in_value"], both["out_value"])), "value differs")
+    return both
+
+
+def _judge_surplus(surplus: pa.Table, sent: pa.Table, uncommitted: pa.Table, findings: Findings) -> None:
+    """Why rows of the output have no pair."""
+    is_known = pc.is_in(surplus["id"], sent["id"].combine_chunks())
+    findings.add("doubled", surplus.filter(is_known))
+    strangers = surplus.filter(pc.invert(is_known))
+    is_aborted = pc.is_in(strangers["id"], uncommitted["id"].combine_chunks())
+    findings.add("aborted_visible", strangers.filter(is_aborted))
+    findings.add("unknown", strangers.filter(pc.invert(is_aborted)))
+
+
+def _pairs(sent: pa.Table, got: pa.Table) -> pa.Table:
+    """The full outer join of both sides by id and copy, with columns ``in_…`` and ``out_…``."""
+    keys = ["id", "copy"]
+    left, right = _with_copies(sent), _with_copies(got)
+    left = left.rename_columns([name if name in keys else f"in_{name}" for name in left.column_names])
+    right = right.rename_columns([name if name in keys else f"out_{name}" for name in right.column_names])
+    return left.join(right, keys, join_type="full outer").combine_chunks()
+
+
+def _with_copies(rows: pa.Table) -> pa.Table:
+    """With a column ``copy``: 0 for the first row of an id, 1 for the second, by place and offset."""
+    if pc.count_distinct(rows["id"]).as_py() == rows.num_rows:  # the usual case needs no sorting
+        return rows.append_column("copy", pa.repeat(pa.scalar(0, pa.int64()), rows.num_rows))
+    rows = rows.sort_by([("id", "ascending"), ("place", "ascending"), ("offset", "ascending")]).combine_chunks()
+    index = _counting(rows.num_rows)
+    first = pc.fill_null_forward(pc.if_else(_changes(rows, ["id"]), index, pa.scalar(None, pa.int64())))
+    return rows.append_column("copy", pc.subtract(index, first))
+
+
+def _limits(offsets: Sequence[int], places: pa.ChunkedArray) -> pa.ChunkedArray:
+    return pa.array(offsets, pa.int64()).take(places.combine_chunks())
+
+
+def _counting(count: int) -> pa.Array:
+    """0, 1, 2, …"""
+    return pc.subtract(pc.cumulative_sum(pa.repeat(pa.scalar(1, pa.int64()), count)), 1)
+
+
+def _changes(rows: pa.Table, names: Sequence[str]) -> pa.Array:
+    """Whether a row differs from the one before it in any of these columns; the first one does."""
+    changed = None
+    for name in names:
+        column = rows[name].combine_chunks()
+        differs = pc.not_equal(column[1:], column[:-1])
+        changed = differs if changed is None else pc.or_(changed, differs)
+    return pa.concat_arrays([pa.array([True]), changed])
+
+
+# Order
+
+
+def _spill(pairs: Spill, found: pa.Table, history: History, segment_bits: int) -> None:
+    """Put pairs into the bucket in which their order is judged.
+
+    By partition: segments of the output's partitions, which come one after the other, so that a maximum for each lane
+    is all that must be remembered. By key: all rows of a key are together, as there may be too many keys to remember.
+    """
+    if "key" in pairs.schema.names:
+        found = found.rename_columns({"out_key": "key"})
+        found = found.filter(pc.is_valid(found["key"]))  # rows without a key have no order
+        bucket = buckets_of(found["key"].to_pylist(), history.buckets)
+    else:
+        firsts, segments = [], 0
+        for end in history.output_ends:
+            firsts.append(segments)
+            segments += (end >> segment_bits) + 1
+        segment = pc.shift_right(found["out_offset"].combine_chunks(), segment_bits)
+        bucket = pc.add(segment, _limits(firsts, found["out_place"]))
+    pairs.add({name: found[name].combine_chunks() for name in pairs.schema.names}, bucket)
+
+
+def _out_of_order(pairs: Spill, carry: bool) -> Iterator[pa.Table]:
+    """Pairs whose input row is older than that of an earlier row in the same lane of the output.
+
+    A lane is an input partition in an output partition, and a key where there is one. ``carry``: lanes go on from one
+    bucket to the next.
+    """
+    lane = [name for name in ("in_place", "out_place", "key") if name in pairs.schema.names]
+    newest = pairs.schema.empty_table()
+    for number in pairs.buckets:
+        rows = pa.concat_tables([newest, pairs.bucket(number)])
+        rows = rows.sort_by([(name, "ascending") for name in (*lane, "out_offset")]).combine_chunks()
+        # Lanes are numbered upwards, so one running maximum over all of them restarts with each.
+        lanes = pc.cumulative_sum(_changes(rows, lane).cast(pa.int64()))
+        height = pc.add(pc.shift_left(lanes, _OFFSET_BITS), rows["in_offset"].combine_chunks())
+        yield rows.filter(pc.less(height, pc.cumulative_max(height)))
+        if carry:
+            maxima = rows.group_by(lane).aggregate([("in_offset", "max")])
+            before_all = pa.repeat(pa.scalar(-1, pa.int64()), maxima.num_rows)
+            nameless = pa.repeat(pa.scalar(b"", pa.binary()), maxima.num_rows)
+            columns = [maxima["out_place"], before_all, maxima["in_place"], maxima["in_offset_max"], nameless]
+            newest = pa.table(columns, schema=pairs.schema)

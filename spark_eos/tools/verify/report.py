@@ -1,0 +1,145 @@
+"""The report: as data, JSON and text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from spark_eos.tools.verify.bounds import Bounds, PartitionBounds
+from spark_eos.tools.verify.judge import FAULTS, Case, Findings
+from spark_eos.tools.verify.question import Question
+
+
+@dataclass(frozen=True)
+class Example:
+    """One faulty row: its id, or None if it cannot be read, and its place, as ``topic-partition@offset``."""
+
+    id: str | None
+    input: str | None
+    output: str | None
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Report:
+    """The findings. ``counts``: see `COUNTS`; ``faults``: those found, with ``examples`` of each;
+    ``warnings``: what limits the answer."""
+
+    counts: Mapping[str, int]
+    examples: Mapping[str, Sequence[Example]]
+    warnings: Sequence[str]
+    faults: Sequence[str]
+
+    @property
+    def ok(self) -> bool:
+        """Whether no fault was found; rows that were left out or that still wait are none."""
+        return not self.faults
+
+    @property
+    def verdict(self) -> str:
+        """One line: how many rows got through, or how many there are of each fault."""
+        if self.ok:
+            left_out = f", {self.counts['left_out']:,} left out" if self.counts["left_out"] else ""
+            return f"OK: {self.counts['pairs']:,} rows got through exactly once{left_out}"
+        return "FAULTY: " + ", ".join(f"{self.counts[fault]:,} {label(fault)}" for fault in self.faults)
+
+
+#: Every count of a report, with its line in the table.
+COUNTS = {
+    "input": "rows in the input",
+    "input_uncommitted": "rows of the input that only read_uncommitted sees",
+    "output": "rows in the output",
+    "output_uncommitted": "rows of the output that only read_uncommitted sees",
+    "pairs": "rows of the output that are a row of the input",
+    "waiting": "rows of the input that are not due yet",
+    "lost": "due, and not in the output",
+    "left_out": "due, not in the output, and allowed to be missing",
+    "doubled": "more often in the output than in the input",
+    "reordered": "after a younger row of the same input partition",
+    "aborted_visible": "in the output, though the input never committed it",
+    "unknown": "in the output, and in no input",
+    "torn": "without an id that can be read, or changed",
+    "early": "in the output, though the group is not past it",
+}
+
+
+def label(fault: str) -> str:
+    return fault.replace("_", " ")
+
+
+def make_report(
+    question: Question, bounds: Bounds, findings: Findings, rows: Mapping[str, int], warnings: Sequence[str] = ()
+) -> Report:
+    """``rows``: how many were read, by the names in `COUNTS`."""
+    counts = {**rows, **findings.counts, "waiting": findings.waiting, "pairs": findings.pairs, "left_out": 0}
+    if question.allow_missing:
+        counts |= {"lost": 0, "left_out": counts["lost"]}
+    faults = [fault for fault in FAULTS if counts[fault]]
+    warnings = [*bounds.warnings, *warnings, *["no row of the output is a row of the input"] * (not findings.pairs)]
+
+    def spot(places: Sequence[PartitionBounds], place: int, offset: int) -> str | None:
+        return f"{places[place]}@{offset}" if place >= 0 else None
+
+    def example(case: Case) -> Example:
+        return Example(
+            None if case.note.startswith("no id") else case.id.decode(errors="backslashreplace"),
+            spot(bounds.inputs, case.in_place, case.in_offset),
+            spot(bounds.outputs, case.out_place, case.out_offset),
+            case.note,
+        )
+
+    return Report(
+        {name: counts[name] for name in COUNTS},
+        {fault: [example(case) for case in findings.cases[fault]] for fault in faults},
+        warnings,
+        faults,
+    )
+
+
+def as_json(question: Question, report: Report) -> dict[str, Any]:
+    """The report as plain data; the only Kafka property in it is the servers."""
+    return {
+        "ok": report.ok,
+        "verdict": report.verdict,
+        "faults": list(report.faults),
+        "counts": dict(report.counts),
+        "examples": {f: [vars(e) for e in examples] for f, examples in report.examples.items() if examples},
+        "warnings": list(report.warnings),
+        "question": {
+            "bootstrap.servers": question.kafka.bootstrap_servers,
+            "input": list(question.inputs),
+            "output": list(question.outputs),
+            "id": str(question.id),
+            "output_id": str(question.output_id),
+            "group": question.group,
+            "order": question.order,
+            "allow_missing": question.allow_missing,
+            "same_value": question.same_value,
+        },
+    }
+
+
+def as_text(question: Question, report: Report) -> str:
+    """The report as text: a table, examples, warnings, and the verdict as the last line."""
+    group = f", group {question.group}" if question.group else ""
+    lines = [f"{', '.join(question.inputs)} -> {', '.join(question.outputs)}{group}", ""]
+    for name, meaning in COUNTS.items():
+        if name == ("lost" if question.allow_missing else "left_out"):
+            continue
+        if (name == "reordered" and question.order == "none") or (name == "early" and not question.group):
+            lines.append(f"{label(name):>18} {'-':>13}  (not asked)")
+        else:
+            lines.append(f"{label(name):>18} {report.counts[name]:>13,}  {meaning}")
+    for fault, examples in report.examples.items():
+        if examples:
+            lines += ["", f"{label(fault)}, {len(examples)} of {report.counts[fault]:,}:"]
+            lines += [f"  {_example_text(example)}" for example in examples]
+    lines += [""] * bool(report.warnings) + [f"warning: {warning}" for warning in report.warnings]
+    return "\n".join([*lines, "", report.verdict])
+
+
+def _example_text(example: Example) -> str:
+    parts = ["id " + example.id if example.id is not None else ""]
+    parts += [f"input {example.input}" if example.input else "", f"output {example.output}" if example.output else ""]
+    return "  ".join(part for part in [*parts, example.note and f"({example.note})"] if part)

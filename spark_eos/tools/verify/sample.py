@@ -1,0 +1,122 @@
+"""Describes rows without an id: whether they have keys, and the names of fields and headers, but never values."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from confluent_kafka import Message
+
+from spark_eos.tools.verify.question import parse_json
+
+#: Rows of each partition that are examined.
+SAMPLE_ROWS = 100
+#: Maximum number of names of fields and of headers.
+MOST_NAMES = 20
+#: A name in a smaller share of the rows may be a value, for example the key of a map.
+_COMMON = 0.1
+_LONGEST_NAME = 40
+_DEEPEST = 5
+_PLAIN = re.compile(r"[^\s.,'\"()]+")
+
+#: The kind of a field or header; "" if it may be an id.
+_AN_ID = ""
+_OBJECTS = "JSON objects"
+
+
+class Sample:
+    """Some rows without an id; as text, a description of them."""
+
+    def __init__(self) -> None:
+        self._rows: Counter[int] = Counter()  # by partition
+        self._keys = 0
+        self._values: Counter[str] = Counter()
+        self._fields: dict[str, Counter[str]] = {}  # how often each has which kind
+        self._headers: dict[str, Counter[str]] = {}
+
+    def add(self, place: int, messages: Sequence[Message]) -> None:
+        """Rows of one partition, by its number; those beyond `SAMPLE_ROWS` are ignored."""
+        for message in messages[: SAMPLE_ROWS - self._rows[place]]:
+            self._rows[place] += 1
+            self._keys += message.key() is not None
+            self._add_value(message.value())
+            for name, value in dict(message.headers() or ()).items():
+                self._headers.setdefault(name, Counter())["null" if value is None else _AN_ID] += 1
+
+    def _add_value(self, value: bytes | None) -> None:
+        try:
+            found = parse_json(value) if value is not None else None
+        except (ValueError, RecursionError):
+            self._values["not JSON"] += 1
+            return
+        if value is None:
+            self._values["null"] += 1
+        elif not isinstance(found, dict):
+            self._values["JSON, but not objects"] += 1
+        else:
+            self._values[_OBJECTS] += 1
+            for name, holds in dict(_fields(found)).items():
+                self._fields.setdefault(name, Counter())[holds] += 1
+
+    def __str__(self) -> str:
+        rows = self._rows.total()
+        keys = {0: "keys are null", rows: "keys are there"}.get(self._keys, f"{self._keys} have a key")
+        return f"Of the {rows:,} looked at, {keys}, values are {self._values_text()}, and {self._headers_text(rows)}"
+
+    def _values_text(self) -> str:
+        parts = []
+        for kind, count in self._values.items():
+            part = f"{kind} ({count})" if len(self._values) > 1 else kind
+            if kind == _OBJECTS:
+                part += self._fields_text(count)
+            parts.append(part)
+        return _joined(parts)
+
+    def _fields_text(self, objects: int) -> str:
+        if not self._fields:
+            return " without fields"
+        common = _listed(self._fields, objects)
+        return f" with the fields {common}" if common else " whose fields differ"
+
+    def _headers_text(self, rows: int) -> str:
+        if not self._headers:
+            return "there are no headers"
+        common = _listed(self._headers, rows)
+        return f"headers are {common}" if common else "headers differ"
+
+
+def _fields(value: dict[str, Any], path: str = "", depth: int = 1) -> Iterator[tuple[str, str]]:
+    """Paths of all fields, and what is there. An object is its fields, unless it has none or lies deep."""
+    for name, found in value.items():
+        if isinstance(found, dict) and found and depth < _DEEPEST:
+            yield from _fields(found, f"{path}{_shown(name)}.", depth + 1)
+        else:
+            kind = {dict: "object", list: "array", type(None): "null"}.get(type(found), _AN_ID)
+            yield path + _shown(name), kind
+
+
+def _shown(name: str) -> str:
+    """Short and in one line; quoted if it could be mistaken for more than a name."""
+    name = name if len(name) < _LONGEST_NAME else name[: _LONGEST_NAME - 1] + "…"
+    return name if _PLAIN.fullmatch(name) and name.isprintable() else repr(name)
+
+
+def _listed(names: dict[str, Counter[str]], rows: int) -> str:
+    """The common ones, most common first, each with its kind if that cannot be an id."""
+    least = min(rows, max(2, _COMMON * rows))
+    common = [name for name, holds in names.items() if holds.total() >= least]
+    common.sort(key=lambda name: -names[name].total())
+    shown = []
+    for name in common[:MOST_NAMES]:
+        holds = names[name]
+        shown.append(name if holds[_AN_ID] else f"{name} ({holds.most_common(1)[0][0]})")
+    if len(common) > MOST_NAMES:
+        shown.append(f"{len(common) - MOST_NAMES} more")
+    return _joined(shown)
+
+
+def _joined(parts: Sequence[str]) -> str:
+    """a, b and c."""
+    return " and ".join([", ".join(parts[:-1]), parts[-1]]) if len(parts) > 1 else "".join(parts)

@@ -1,0 +1,320 @@
+"""The dev cluster on real brokers: `cluster` is shared and only asked; whoever kills brokers starts a cluster of its
+own.
+"""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
+
+from spark_eos.cli import main
+from spark_eos.errors import DevClusterError
+from spark_eos.tools.devcluster import DevCluster
+from spark_eos.tools.devcluster import cluster as cluster_module
+from spark_eos.tools.devcluster.jars import JarSet, resolve
+from tests.support.waiting import is_gone, wait_for
+
+ONE_JAR = JarSet("one-jar", plain=("org.apache.commons:commons-pool2:2.12.1",))
+
+
+def produce(cluster, topic, *values, transaction=None):
+    """Produces the values to partition 0; in a transaction of that id where one is given, which then is left open."""
+    config = {"bootstrap.servers": cluster.bootstrap_servers, "log_level": 0, "acks": "all"}
+    producer = Producer(config | ({"transactional.id": transaction} if transaction else {}))
+    if transaction:
+        producer.init_transactions(30)
+        producer.begin_transaction()
+    delivered = []
+    for value in values:
+        producer.produce(topic, value, partition=0, on_delivery=lambda error, _: delivered.append(error))
+    producer.flush(30)
+    assert delivered == [None] * len(values)
+    return producer
+
+
+def values(cluster, topic, count):
+    return [record.value for record in cluster.console_consume(topic, partition=0, max_messages=count)]
+
+
+def test_comes_up_and_answers(cluster):
+    """A cluster has one living broker by default, and knows its own id."""
+    metadata = AdminClient({"bootstrap.servers": cluster.bootstrap_servers}).list_topics(timeout=30)
+    assert list(metadata.brokers) == [0]
+    assert metadata.cluster_id == cluster.cluster_id
+    assert not is_gone(cluster.broker(0).pid)
+
+
+def test_java_reads_what_was_produced(cluster, topic):
+    """Kafka's own consumer prints every part of a record, and the cluster's method reads all of them back."""
+    name = topic(2, retention_ms=-1)
+    producer = produce(cluster, name, "first\nvalue", "")
+    producer.produce(name, None, key="key", partition=1, headers={"a": "b"}, timestamp=1234)
+    producer.flush(30)
+    records = sorted(cluster.console_consume(name, max_messages=3))
+    assert [record[:2] + record[3:] for record in records] == [
+        (0, 0, "", None, "first\nvalue"),
+        (0, 1, "", None, ""),
+        (1, 0, "a:b", "key", None),
+    ]
+    assert records[2].timestamp == 1234
+
+
+def test_java_does_not_read_an_aborted_transaction_as_committed(cluster, topic):
+    """Transactions work: an aborted row is passed over by a read_committed consumer."""
+    name = topic()
+    produce(cluster, name, "aborted", transaction=name).abort_transaction(30)
+    produce(cluster, name, "committed", transaction=name).commit_transaction(30)
+    (record,) = cluster.console_consume(name, max_messages=1)
+    # At 0 is the aborted record, at 1 the marker of its transaction.
+    assert (record.offset, record.value) == (2, "committed")
+
+
+def test_a_tool_that_fails_says_why(cluster):
+    """The error of a failed tool holds what the tool has printed."""
+    with pytest.raises(DevClusterError, match=r"'nothing' is not a recognized option|nothing") as raised:
+        cluster.java_tool("org.apache.kafka.tools.TopicCommand", "--nothing")
+    assert raised.value.condition == "EOS_DEVCLUSTER_TOOL"
+
+
+def test_a_killed_broker_and_a_stopped_cluster_keep_their_data(tmp_path):
+    """Data, id and ports outlive a kill and a stop; a second cluster, or one of another size, is refused."""
+    with DevCluster(data_dir=tmp_path) as cluster:
+        first_id, first_servers = cluster.cluster_id, cluster.bootstrap_servers
+        cluster.create_topic("kept")
+        produce(cluster, "kept", "before the kill")
+        pid = cluster.broker(0).pid
+        cluster.kill(0)
+        assert is_gone(pid)
+        assert cluster.broker(0).ask() is None
+
+        cluster.start(0)
+        assert cluster.broker(0).pid != pid
+        produce(cluster, "kept", "after the kill")
+        with (
+            pytest.raises(DevClusterError, match=r"EOS_DEVCLUSTER_IN_USE.*Another cluster uses"),
+            DevCluster(data_dir=tmp_path),
+        ):
+            pass
+
+    with DevCluster(data_dir=tmp_path) as cluster:
+        assert (cluster.cluster_id, cluster.bootstrap_servers) == (first_id, first_servers)
+        assert values(cluster, "kept", 2) == ["before the kill", "after the kill"]
+
+    other = pytest.raises(DevClusterError, match=r"EOS_DEVCLUSTER_DATA.*was created with brokers=1, not 2")
+    with other, DevCluster(2, data_dir=tmp_path):
+        pass
+
+
+@pytest.fixture(scope="module")
+def old_cluster():
+    """A broker of this file's own, whose transactions are of the older kind."""
+    with DevCluster(features={"transaction.version": 1}) as running:
+        yield running
+
+
+def test_a_feature_is_at_the_level_asked_for(old_cluster):
+    """A cluster can be made with an older transaction.version."""
+    servers = old_cluster.bootstrap_servers
+    described = old_cluster.java_tool(
+        "org.apache.kafka.tools.FeatureCommand", "--bootstrap-server", servers, "describe"
+    )
+    (line,) = (line for line in described.splitlines() if "transaction.version" in line)
+    assert "FinalizedVersionLevel: 1" in line
+
+
+def test_a_paused_broker_is_silent_until_it_is_resumed(old_cluster):
+    """A paused broker takes connections and answers nothing; afterwards it goes on."""
+    old_cluster.create_topic("paused")
+    old_cluster.pause(0)
+    assert not is_gone(old_cluster.broker(0).pid)
+    # The connection is taken, by the kernel; an answer does not come.
+    assert old_cluster.broker(0).ask() is None
+    old_cluster.resume(0)
+    old_cluster.wait_ready()
+    produce(old_cluster, "paused", "value")
+
+
+def test_three_brokers_replicate_and_outlive_one():
+    """With three brokers, writing and reading go on while one is dead, and it finds its way back."""
+    with DevCluster(3) as cluster:
+        cluster.create_topic("replicated", 3)
+        metadata = AdminClient({"bootstrap.servers": cluster.bootstrap_servers}).list_topics("replicated", timeout=30)
+        partitions = metadata.topics["replicated"].partitions.values()
+        assert [sorted(partition.replicas) for partition in partitions] == [[0, 1, 2]] * 3
+        produce(cluster, "replicated", "by three")
+        cluster.kill(1)
+        produce(cluster, "replicated", "by two")
+        cluster.start(1)
+        assert {frozenset(cluster.broker(i).ask().brokers) for i in range(3)} == {frozenset({0, 1, 2})}
+        assert values(cluster, "replicated", 2) == ["by three", "by two"]
+
+
+def test_brokers_and_data_are_gone_when_the_parent_is_killed(tmp_path):
+    """A SIGKILL to the program leaves neither a broker nor a folder."""
+    program = (
+        "import time\n"
+        "from spark_eos.tools.devcluster import DevCluster\n"
+        "with DevCluster() as cluster:\n"
+        "    print(cluster.broker(0).pid, flush=True)\n"
+        "    time.sleep(600)\n"
+    )
+    environment = os.environ | {"TMPDIR": str(tmp_path)}
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, env=environment
+    ) as parent:
+        pid = int(parent.stdout.readline())
+        assert not is_gone(pid)
+        assert len(list(tmp_path.glob("spark-eos-devcluster-*"))) == 1
+        parent.kill()
+    wait_for(lambda: is_gone(pid), "the end of the broker")
+    wait_for(lambda: not list(tmp_path.glob("spark-eos-devcluster-*")), "the end of the data")
+
+
+def test_brokers_and_data_are_gone_when_the_body_fails(tmp_path, monkeypatch):
+    """An exception in the with block leaves neither a broker nor a folder."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with pytest.raises(RuntimeError, match="of the body"), DevCluster() as cluster:
+        pid = cluster.broker(0).pid
+        raise RuntimeError("of the body")
+    assert is_gone(pid)
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_log_is_shown_when_a_broker_does_not_come_up():
+    """A broker that ends at once is an error with the end of its log."""
+    with (
+        pytest.raises(DevClusterError, match=r"(?s)Broker 0 has ended.*ends with:.*ClassNotFound.*no\.Such") as raised,
+        DevCluster(config={"metric.reporters": "no.Such"}),
+    ):
+        pass
+    assert raised.value.condition == "EOS_DEVCLUSTER_BROKER"
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"config": {"num.io.threads": "none"}}, r"Invalid value none for configuration num\.io\.threads"),
+        ({"features": {"transaction.version": 99}}, r"transaction\.version.*99"),
+    ],
+    ids=["setting", "feature"],
+)
+def test_what_kafka_refuses_is_named(asked, said):
+    """A setting or a feature level that Kafka does not take is told in Kafka's words."""
+    with pytest.raises(DevClusterError, match=said) as raised, DevCluster(**asked):
+        pass
+    assert raised.value.condition == "EOS_DEVCLUSTER_TOOL"
+
+
+def test_other_ports_are_picked_when_one_is_taken_in_between(monkeypatch):
+    """A picked port that somebody else has taken costs another try, not the start."""
+    pick, picks = cluster_module.free_ports, []
+    with socket.create_server(("127.0.0.1", 0)) as thief:
+
+        def pick_a_taken_one_first(count):
+            picks.append(thief.getsockname()[1])
+            return [picks[0], *pick(count - 1)] if len(picks) == 1 else pick(count)
+
+        monkeypatch.setattr(cluster_module, "free_ports", pick_a_taken_one_first)
+        with DevCluster() as cluster:
+            assert len(picks) == 2
+            assert cluster.broker(0).port != picks[0]
+
+
+def test_a_named_port_that_is_taken_is_named():
+    """A port that was asked for is not replaced by another one."""
+    with socket.create_server(("127.0.0.1", 0)) as thief:
+        port = thief.getsockname()[1]
+        with pytest.raises(DevClusterError, match=f"EOS_DEVCLUSTER_PORT.*Port {port} is in use"), DevCluster(port=port):
+            pass
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+def test_the_command_runs_until_interrupted(how, with_cli):
+    """As the wheel installs it, with the command line."""
+    command, environ = ["spark-eos", "devcluster"], with_cli.environ()
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environ, cwd=with_cli.folder
+    ) as process:
+        servers = process.stdout.readline().strip().removeprefix("bootstrap.servers=")
+        assert list(AdminClient({"bootstrap.servers": servers, "log_level": 0}).list_topics(timeout=30).brokers) == [0]
+        process.send_signal(how)
+        _, said = process.communicate(timeout=60)
+    assert (process.returncode, said) == (0, "Ctrl-C stops it.\n")
+    host, port = servers.split(":")
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection((host, int(port)))
+
+
+def test_the_command_makes_topics_and_keeps_those_that_are_there(tmp_path):
+    """The second start on the same data finds the topic; its partitions stay as they are."""
+    for asked in ("made:3", "made:5"):
+        command = [sys.executable, "-m", "spark_eos.cli", "devcluster", "--data", str(tmp_path), "--topic", asked]
+        with subprocess.Popen([*command, "--topic", "plain"], stdout=subprocess.PIPE, text=True) as process:
+            servers = process.stdout.readline().strip().removeprefix("bootstrap.servers=")
+            topics = AdminClient({"bootstrap.servers": servers, "log_level": 0}).list_topics(timeout=30).topics
+            process.send_signal(signal.SIGINT)
+            assert process.wait(60) == 0
+        assert {name: len(topic.partitions) for name, topic in topics.items()} == {"made": 3, "plain": 1}
+
+
+@pytest.mark.parametrize("wrong", ["", "a b", "..", "t:0", "t:x", "t:1:2"])
+def test_a_topic_that_kafka_would_refuse_is_refused_before_anything_starts(wrong, capsys):
+    """The command checks topics as arguments."""
+    assert main(["devcluster", "--topic", wrong]) == 2
+    assert "'--topic'" in capsys.readouterr().err
+
+
+@pytest.fixture(scope="module")
+def resolved_at_once(tmp_path_factory):
+    """A cache that two processes have resolved the same jar into at once, and what each of them said on stderr."""
+    cache = tmp_path_factory.mktemp("cache")
+    program = f"from spark_eos.tools.devcluster.jars import JarSet, resolve; resolve({ONE_JAR!r})"
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", program],
+            stderr=subprocess.PIPE,
+            text=True,
+            env=os.environ | {"SPARK_EOS_CACHE": str(cache)},
+        )
+        for _ in range(2)
+    ]
+    said = [process.communicate(timeout=60)[1] for process in processes]
+    assert [process.returncode for process in processes] == [0, 0]
+    return cache, said
+
+
+def test_processes_that_resolve_at_once_download_once(resolved_at_once):
+    """Of two processes that need the same jars, one downloads and the other waits."""
+    _, said = resolved_at_once
+    assert sorted("downloading one-jar" in text for text in said) == [False, True]
+
+
+def test_a_damaged_download_is_resolved_afresh(resolved_at_once, monkeypatch, capfd):
+    """A jar that was cut off in the cache is noticed and downloaded again."""
+    cache, _ = resolved_at_once
+    monkeypatch.setenv("SPARK_EOS_CACHE", str(cache))
+    (jar,) = resolve(ONE_JAR)
+    assert capfd.readouterr().err == ""
+
+    content = jar.read_bytes()
+    jar.write_bytes(content[: len(content) // 2])
+    assert resolve(ONE_JAR) == [jar]
+    assert jar.read_bytes() == content
+    assert "downloading one-jar" in capfd.readouterr().err
+
+
+def test_what_maven_does_not_have_is_named(tmp_path, monkeypatch):
+    """Jars that do not exist are an error with Ivy's words, and leave nothing in the cache."""
+    monkeypatch.setenv("SPARK_EOS_CACHE", str(tmp_path))
+    missing = JarSet("missing", plain=("org.apache.commons:commons-pool2:0.0.0",))
+    with pytest.raises(DevClusterError, match=r"(?s)not be downloaded.*commons-pool2;0\.0\.0: not found") as raised:
+        resolve(missing)
+    assert raised.value.condition == "EOS_DEVCLUSTER_JARS"
+    assert not list(Path(tmp_path).glob("missing*"))

@@ -1,0 +1,398 @@
+"""`spark-eos verify` on a real broker: a clean history, and each fault planted alone by plain producers."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import tempfile
+import threading
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from spark_eos import cli
+from spark_eos.errors import ConnectionFailed, OptionError, TopicError
+from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.tools import verify as ops
+from spark_eos.tools.devcluster import DevCluster
+from spark_eos.tools.verify import Where, bounds
+from tests.support.hosts import nobody
+from tests.support.kafka_view import TIMEOUT, write
+from tests.support.waiting import wait_for
+
+ROWS = [(n % 2, f"r{n}") for n in range(20)]
+
+
+@dataclass(frozen=True)
+class Copied:
+    """An input topic with `ROWS`, two partitions; and an output topic."""
+
+    cluster: DevCluster
+    input: str
+    output: str
+
+    def put(self, rows: Iterable[tuple[int, str]], commit: bool | None = True) -> None:
+        write(self.cluster.bootstrap_servers, self.output, rows, commit=commit)
+
+    def ask(self, **what: object) -> ops.Report:
+        kafka = KafkaProperties({"bootstrap.servers": self.cluster.bootstrap_servers})
+        by_value = Where.parse("value")
+        asked = {"id": by_value, "output_id": by_value, "inputs": (self.input,), "outputs": (self.output,), **what}
+        return ops.verify(ops.Question(kafka, **asked))
+
+    def command(self, *more: str) -> int:
+        servers = ["--bootstrap-servers", self.cluster.bootstrap_servers]
+        return cli.main(["verify", *servers, "--input", self.input, "--output", self.output, *more])
+
+    def set_group(self, *offsets: int) -> str:
+        group = f"group-of-{self.input}"
+        consumer = Consumer({"bootstrap.servers": self.cluster.bootstrap_servers, "group.id": group, "log_level": 0})
+        places = [TopicPartition(self.input, p, offset) for p, offset in enumerate(offsets)]
+        consumer.commit(offsets=places, asynchronous=False)
+        consumer.close()
+        return group
+
+
+@pytest.fixture
+def copied(cluster: DevCluster, topic: Callable[..., str]) -> Copied:
+    input_ = topic(2)
+    write(cluster.bootstrap_servers, input_, ROWS)
+    return Copied(cluster, input_, topic(2))
+
+
+def the_one(report: ops.Report, fault: str) -> ops.Example:
+    """The one row that is faulty, with the one fault that the report names."""
+    assert list(report.faults) == list(report.examples) == [fault]
+    (example,) = report.examples[fault]
+    assert report.counts[fault] == 1
+    return example
+
+
+def test_clean_history(copied: Copied, tmp_path, capsys) -> None:
+    """Transactions, aborted ones among them, on both sides: nothing is wrong, and what was aborted is counted."""
+    write(copied.cluster.bootstrap_servers, copied.input, [(0, "never"), (1, "committed")], commit=False)
+    write(copied.cluster.bootstrap_servers, copied.input, [(0, "late")], commit=True)
+    copied.put(ROWS[:10])
+    copied.put(ROWS[10:15], commit=False)
+    copied.put([*ROWS[10:], (1, "late")])
+    file = tmp_path / "report.json"
+    assert copied.command("--id", "value", "--same-value", "--json", str(file)) == 0
+    assert capsys.readouterr().out.endswith("\nOK: 21 rows got through exactly once\n")
+    report = json.loads(file.read_text())
+    assert report["ok"]
+    assert report["examples"] == {}
+    assert {name: count for name, count in report["counts"].items() if count} == {
+        "input": 21,
+        "input_uncommitted": 2,
+        "output": 21,
+        "output_uncommitted": 5,
+        "pairs": 21,
+    }
+
+
+def test_lost_row(copied: Copied, capsys) -> None:
+    """A row that is in the input alone, with its place there; no fault where rows may be left out."""
+    copied.put(row for row in ROWS if row != (1, "r7"))
+    assert the_one(copied.ask(), "lost") == ops.Example("r7", f"{copied.input}-1@3", None)
+    assert copied.command("--id", "value") == 1
+    assert f"\n  id r7  input {copied.input}-1@3\n" in capsys.readouterr().out
+
+
+def test_row_that_may_be_missing_is_left_out(copied: Copied, capsys) -> None:
+    """No fault, and nowhere called lost."""
+    copied.put(row for row in ROWS if row != (1, "r7"))
+    report = copied.ask(allow_missing=True)
+    assert report.ok
+    assert (report.counts["left_out"], report.counts["lost"]) == (1, 0)
+    assert copied.command("--id", "value", "--allow-missing") == 0
+    printed = capsys.readouterr().out
+    assert "\n          left out             1  due, not in the output, and allowed to be missing\n" in printed
+    assert printed.endswith("\nOK: 19 rows got through exactly once, 1 left out\n")
+    assert "lost" not in printed
+
+
+def test_row_that_was_rolled_back_is_lost(copied: Copied) -> None:
+    """A copy that only read_uncommitted sees does not count as arrived."""
+    copied.put(ROWS[:19])
+    copied.put(ROWS[19:], commit=False)
+    report = copied.ask()
+    assert the_one(report, "lost").id == "r19"
+    assert report.counts["output_uncommitted"] == 1
+
+
+def test_doubled_row(copied: Copied) -> None:
+    """The second copy is the one that is named."""
+    copied.put([*ROWS, (0, "r4")])
+    assert the_one(copied.ask(), "doubled") == ops.Example("r4", None, f"{copied.output}-0@10")
+
+
+def test_row_that_is_twice_in_the_input_may_be_twice_in_the_output(copied: Copied) -> None:
+    """Twice in, twice out is clean; twice in, once out is a loss."""
+    write(copied.cluster.bootstrap_servers, copied.input, [(0, "r4")])
+    copied.put(ROWS)
+    assert the_one(copied.ask(), "lost") == ops.Example("r4", f"{copied.input}-0@10", None)
+    copied.put([(0, "r4")])
+    assert copied.ask().ok
+
+
+def test_reordered_row(copied: Copied) -> None:
+    """r2 after r4, both of input partition 0; the other way round in two partitions is no matter."""
+    swapped = [(0, "r0"), (0, "r4"), (0, "r2"), *ROWS[5:], (1, "r1"), (1, "r3")]
+    swapped = [row if row[1] not in ("r1", "r3") else (0, row[1]) for row in swapped]
+    copied.put(swapped)
+    report = copied.ask()
+    assert the_one(report, "reordered") == ops.Example("r2", f"{copied.input}-0@1", f"{copied.output}-0@2")
+    assert copied.ask(order="none").ok
+
+
+def test_order_by_key(copied: Copied, topic) -> None:
+    """Rows of one key must keep their order, others need not."""
+    producer = Producer({"bootstrap.servers": copied.cluster.bootstrap_servers})
+    output = topic(1)
+    for key, id_ in [("a", "r2"), ("b", "r0"), ("a", "r6"), ("a", "r4"), (None, "r10"), (None, "r8")]:
+        producer.produce(output, id_, key=key)
+    assert producer.flush(TIMEOUT) == 0
+    report = copied.ask(outputs=(output,), order="key", allow_missing=True)
+    assert the_one(report, "reordered") == ops.Example("r4", f"{copied.input}-0@2", f"{output}-0@3")
+
+
+def test_aborted_row_that_is_visible(copied: Copied) -> None:
+    """The output holds what the input only has in an aborted transaction."""
+    write(copied.cluster.bootstrap_servers, copied.input, [(1, "never")], commit=False)
+    copied.put([*ROWS, (1, "never")])
+    assert the_one(copied.ask(), "aborted_visible") == ops.Example("never", None, f"{copied.output}-1@10")
+
+
+def test_unknown_row(copied: Copied) -> None:
+    """The output holds what no input has."""
+    copied.put([(0, "from nowhere"), *ROWS])
+    assert the_one(copied.ask(), "unknown") == ops.Example("from nowhere", None, f"{copied.output}-0@0")
+
+
+def test_row_without_a_readable_id(copied: Copied, topic) -> None:
+    """It is torn, and does not hide the others."""
+    input_, output = topic(1), topic(1)
+    values = ['{"id": {"n": 1}}', '{"id": {"n": "2"}}', '{"id": {"n": "é"}}']
+    write(copied.cluster.bootstrap_servers, input_, [(0, value) for value in values])
+    write(copied.cluster.bootstrap_servers, output, [(0, v) for v in [*values[:2], '{"id": {"n"', values[2]]])
+    where = Where.parse("json:id.n")
+    report = copied.ask(inputs=(input_,), outputs=(output,), id=where, output_id=where)
+    assert the_one(report, "torn") == ops.Example(None, None, f"{output}-0@2", "no id at json:id.n")
+
+
+def test_no_row_of_the_input_has_an_id(copied: Copied, capsys) -> None:
+    """A wrong question, not 20 torn rows: no report, but what the rows look like."""
+    copied.put(ROWS)
+    assert copied.command("--id", "key") == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err == (
+        f"spark-eos: [EOS_VERIFY_NO_ID] No row of the input ({copied.input}) has an id at key (20 read). "
+        "Of the 20 looked at, keys are null, values are not JSON, and there are no headers. "
+        "Hint: Say by --id where they have it: key, value, header:NAME or json:FIELD.\n"
+    )
+
+
+def test_no_row_of_the_output_has_an_id(copied: Copied, topic) -> None:
+    """Whatever the input has. Names of fields and headers are told, values are not."""
+    producer = Producer({"bootstrap.servers": copied.cluster.bootstrap_servers})
+    output = topic(1)
+    for _, id_ in ROWS:
+        producer.produce(output, json.dumps({"order": {"no": id_}, "id": None}), headers=[("trace", "secret")])
+    assert producer.flush(TIMEOUT) == 0
+    with pytest.raises(OptionError) as raised:
+        copied.ask(outputs=(output,), output_id=Where.parse("json:id"))
+    assert raised.value.condition == "EOS_VERIFY_NO_ID"
+    assert raised.value.message == (
+        f"No row of the output ({output}) has an id at json:id (20 read). Of the 20 looked at, keys are null, "
+        "values are JSON objects with the fields order.no and id (null), and headers are trace."
+    )
+    assert "--output-id" in raised.value.hint
+
+
+def test_rows_without_an_id_beside_others_are_torn(copied: Copied, topic) -> None:
+    """However many they are; that a whole topic has no id is a warning, too."""
+    other = topic(1)
+    write(copied.cluster.bootstrap_servers, other, [(0, "no JSON")] * 3)
+    write(copied.cluster.bootstrap_servers, copied.output, [(0, '{"id": "r0"}')])
+    report = copied.ask(outputs=(copied.output, other), output_id=Where.parse("json:id"), allow_missing=True)
+    assert report.faults == ["torn"]
+    assert (report.counts["torn"], report.counts["pairs"]) == (3, 1)
+    assert report.warnings == [f"no row of {other} has an id at json:id"]
+
+
+def test_value_that_has_changed(copied: Copied, topic) -> None:
+    """Only where it is asked for; ids in a header on one side and in the key on the other."""
+    producer = Producer({"bootstrap.servers": copied.cluster.bootstrap_servers})
+    input_, output = topic(1), topic(1)
+    for id_, value, other in [("1", "a", "a"), ("2", "b", "B"), ("3", None, None)]:
+        producer.produce(input_, value, headers=[("id", id_)])
+        producer.produce(output, other, key=id_)
+    assert producer.flush(TIMEOUT) == 0
+    sides = {"inputs": (input_,), "outputs": (output,), "id": Where.parse("header:id"), "output_id": Where.parse("key")}
+    assert copied.ask(**sides).ok
+    report = copied.ask(**sides, same_value=True)
+    assert the_one(report, "torn") == ops.Example("2", f"{input_}-0@1", f"{output}-0@1", "value differs")
+
+
+def test_group_that_is_not_yet_at_the_end(copied: Copied) -> None:
+    """What lies at or above its offsets is not due."""
+    copied.put(ROWS[:12])
+    report = copied.ask(group=copied.set_group(6, 6))
+    assert report.ok
+    assert report.counts["waiting"] == 8
+
+
+def test_group_ahead_of_the_rows(copied: Copied) -> None:
+    """Its offsets say that r12 is done, but the output does not have it."""
+    copied.put(ROWS[:12])
+    assert the_one(copied.ask(group=copied.set_group(7, 6)), "lost") == ops.Example("r12", f"{copied.input}-0@6", None)
+
+
+def test_group_behind_the_rows(copied: Copied) -> None:
+    """The output has r10, but the group's offsets say that it is still to come."""
+    copied.put(ROWS[:12])
+    expected = ops.Example("r10", f"{copied.input}-0@5", f"{copied.output}-0@5")
+    assert the_one(copied.ask(group=copied.set_group(5, 6)), "early") == expected
+
+
+def test_open_transaction_is_a_warning(copied: Copied, monkeypatch) -> None:
+    """Readers of the output are held back; what they see already is whole."""
+    monkeypatch.setattr(bounds, "PATIENCE_S", 0.2)
+    copied.put(ROWS)
+    settings = {"bootstrap.servers": copied.cluster.bootstrap_servers, "transactional.id": f"open-{copied.output}"}
+    producer = Producer(settings)
+    producer.init_transactions(TIMEOUT)
+    producer.begin_transaction()
+    producer.produce(copied.output, "r1", partition=1)
+    assert producer.flush(TIMEOUT) == 0
+    report = copied.ask()
+    producer.abort_transaction(TIMEOUT)
+    assert report.ok
+    assert report.counts["output_uncommitted"] == 1
+    assert report.warnings == [f"an open transaction holds {copied.output}-1 back: readers get to 11 of 12"]
+
+
+def test_group_with_offsets_in_an_open_transaction(copied: Copied, monkeypatch) -> None:
+    """They do not count before the transaction is committed; a warning says that they are there."""
+    monkeypatch.setattr(bounds, "PATIENCE_S", 0.2)
+    copied.put(ROWS)
+    group = copied.set_group(10, 10)
+    servers = copied.cluster.bootstrap_servers
+    consumer = Consumer({"bootstrap.servers": servers, "group.id": group})
+    producer = Producer({"bootstrap.servers": servers, "transactional.id": f"open-{group}"})
+    producer.init_transactions(TIMEOUT)
+    producer.begin_transaction()
+    producer.send_offsets_to_transaction(
+        [TopicPartition(copied.input, 0, 11)], consumer.consumer_group_metadata(), TIMEOUT
+    )
+    report = copied.ask(group=group)
+    producer.abort_transaction(TIMEOUT)
+    consumer.close()
+    assert report.ok
+    assert report.warnings == [f"an open transaction holds newer offsets of the group {group}"]
+
+
+def test_unreachable_broker(copied: Copied, capsys) -> None:
+    """A sentence and exit code 2; a password is not in it."""
+    with nobody() as servers:
+        kafka = KafkaProperties({"bootstrap.servers": servers})
+        with pytest.raises(ConnectionFailed) as raised:
+            ops.verify(ops.Question(kafka, ("a",), ("b",), Where("key"), Where("key"), timeout_s=0.3))
+        assert raised.value.condition == "EOS_KAFKA_UNREACHABLE"
+        secret = ["--kafka", "sasl.mechanism=PLAIN", "--kafka", "sasl.username=me", "--kafka", "sasl.password=hunter2"]
+        more = ["--bootstrap-servers", servers, "--kafka", "security.protocol=SASL_PLAINTEXT", *secret]
+        assert copied.command("--id", "key", "--timeout", "0.3", *more) == 2
+        printed = capsys.readouterr()
+        assert "EOS_KAFKA_UNREACHABLE" in printed.err
+        assert "hunter2" not in printed.out + printed.err
+
+
+def test_missing_topic(copied: Copied, capsys) -> None:
+    """Named, with exit code 2."""
+    with pytest.raises(TopicError) as raised:
+        copied.ask(outputs=("not-there",))
+    assert raised.value.condition == "EOS_TOPIC_MISSING"
+    assert copied.command("--id", "key", "--output", "not-there") == 2
+    assert "not-there" in capsys.readouterr().err
+
+
+def test_group_without_offsets(copied: Copied) -> None:
+    """A misspelt group is an error, not a clean answer about no rows."""
+    with pytest.raises(OptionError) as raised:
+        copied.ask(group="no-such-group")
+    assert raised.value.condition == "EOS_VERIFY_GROUP_EMPTY"
+
+
+def test_answers_rightly_while_the_job_is_running(copied: Copied) -> None:
+    """Nothing is lost or early at any moment, though rows, offsets and aborted copies keep coming."""
+    group = copied.set_group(0, 0)
+    stop = threading.Event()
+    reports: list[ops.Report] = []
+    with ThreadPoolExecutor() as pool:
+        works = [pool.submit(copy_in_transactions, copied, group, stop), pool.submit(write_on, copied, stop)]
+        try:
+            wait_for(lambda: reports.append(copied.ask(group=group)) or progresses(reports), "a job that gets on")
+        finally:
+            stop.set()
+        assert [work.result(TIMEOUT) for work in works] == [None, None]
+    assert not any(report.faults for report in reports)
+
+
+def progresses(reports: list[ops.Report]) -> bool:
+    """Whether there were reports of three different moments of the job at least."""
+    return len({report.counts["pairs"] for report in reports} - {0}) >= 3
+
+
+def write_on(copied: Copied, stop: threading.Event) -> None:
+    """Adds rows to the input until told to stop."""
+    producer = Producer({"bootstrap.servers": copied.cluster.bootstrap_servers, "linger.ms": 1})
+    for n in itertools.count(len(ROWS)):
+        producer.produce(copied.input, f"r{n}", partition=n % 2)
+        producer.poll(0.001)
+        if stop.is_set():
+            break
+    producer.flush(TIMEOUT)
+
+
+def copy_in_transactions(copied: Copied, group: str, stop: threading.Event) -> None:
+    """A plain consume-transform-produce loop, exactly once: every third transaction is aborted and written again."""
+    client = {"bootstrap.servers": copied.cluster.bootstrap_servers}
+    consumer = Consumer({**client, "group.id": group, "enable.auto.commit": False, "isolation.level": "read_committed"})
+    producer = Producer({**client, "transactional.id": f"job-{copied.output}"})
+    producer.init_transactions(TIMEOUT)
+    consumer.assign([TopicPartition(copied.input, p, 0) for p in (0, 1)])
+    for n in itertools.count():
+        rows = consumer.consume(50, 0.05)
+        for commit in [False, True] if n % 3 == 0 else [True]:
+            if not rows:
+                continue
+            producer.begin_transaction()
+            for row in rows:
+                producer.produce(copied.output, row.value(), partition=row.partition())
+            places = consumer.position(consumer.assignment())
+            producer.send_offsets_to_transaction(
+                [place for place in places if place.offset >= 0], consumer.consumer_group_metadata(), TIMEOUT
+            )
+            producer.flush(TIMEOUT)
+            (producer.commit_transaction if commit else producer.abort_transaction)(TIMEOUT)
+        if stop.is_set():
+            break
+    consumer.close()
+
+
+def test_no_room_on_disk(copied: Copied, monkeypatch, tmp_path, capsys) -> None:
+    """It says where the room is missing; and that is no verdict."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "not there"))
+    assert copied.command("--id", "value") == 2
+    assert "EOS_VERIFY_ROOM" in capsys.readouterr().err
+
+
+def test_empty_topics(copied: Copied, topic) -> None:
+    """Nothing in, nothing out: nothing wrong, but a warning that nothing was compared."""
+    report = copied.ask(inputs=(topic(1),), outputs=(topic(1),))
+    assert report.ok
+    assert report.warnings == ["no row of the output is a row of the input"]

@@ -1,0 +1,136 @@
+"""The parts of the dev cluster that need neither Java nor a broker."""
+
+import socket
+import threading
+
+import pytest
+
+from spark_eos import cli
+from spark_eos.errors import DevClusterError
+from spark_eos.tools.devcluster import ConsoleRecord, DevCluster, probe
+from spark_eos.tools.devcluster.jars import KAFKA_VERSIONS, kafka_jars, tools_version
+from spark_eos.tools.devcluster.ports import free_ports, is_free
+from spark_eos.tools.devcluster.settings import Listener, broker_settings, properties
+from spark_eos.tools.devcluster.tools import console_consumer_arguments, parse_records
+
+
+def test_free_ports_are_distinct_and_below_those_of_outgoing_connections():
+    """Picked ports collide neither with one another nor with a client's port."""
+    ports = free_ports(20)
+    assert len(set(ports)) == 20
+    assert max(ports) < 32_768
+
+
+def test_a_port_that_somebody_listens_on_is_not_free():
+    """A taken port is told from a free one."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        assert not is_free(listener.getsockname()[1])
+
+
+def test_nobody_on_the_port_is_no_answer():
+    """A refused connection is no broker, and no exception."""
+    assert probe.ask(free_ports(1)[0]) is None
+
+
+@pytest.mark.parametrize("answer", [b"", b"\x00\x00", b"\x00\x00\x00\x04\x00\x00\x00\x01", b"HTTP/1.1 400 Bad Request"])
+def test_somebody_else_on_the_port_is_no_answer(answer):
+    """Whatever does not answer as Kafka does is no broker."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve():
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(1000)
+                connection.sendall(answer)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        assert probe.ask(server.getsockname()[1]) is None
+        thread.join()
+
+
+def test_reads_what_the_console_consumer_prints():
+    """Line breaks, nulls and headers of a record survive the console consumer's output."""
+    output = (
+        "CreateTime:1795226873953\x1fPartition:1\x1fOffset:0\x1fa:b,c:d\x1fkey\x1fa\nvalue\x1e"
+        "LogAppendTime:1795226873954\x1fPartition:0\x1fOffset:7\x1fNO_HEADERS\x1f\x1a\x1f\x1a\x1e"
+    )
+    assert parse_records(output) == [
+        ConsoleRecord(1, 0, 1795226873953, "a:b,c:d", "key", "a\nvalue"),
+        ConsoleRecord(0, 7, 1795226873954, "", None, None),
+    ]
+    assert parse_records("") == []
+
+
+def test_settings_survive_the_java_properties_format():
+    """Backslashes, line breaks and letters beyond ASCII are escaped as Java reads them."""
+    assert properties({"a": "C:\\x", "b": "1\n2"}) == "a=C:\\\\x\nb=1\\n2\n"
+    assert properties({"a": "Käse 🧀"}) == "a=K\\u00e4se \\ud83e\\uddc0\n"
+
+
+@pytest.mark.parametrize(("brokers", "replication", "min_in_sync"), [(1, "1", "1"), (2, "2", "2"), (5, "3", "2")])
+def test_replication_follows_the_number_of_brokers(tmp_path, brokers, replication, min_in_sync):
+    """Internal topics have up to three replicas, and stay writable without one of them."""
+    settings = broker_settings(0, list(range(brokers)), list(range(brokers)), tmp_path)
+    assert settings["transaction.state.log.replication.factor"] == replication
+    assert settings["transaction.state.log.min.isr"] == min_in_sync
+
+
+def test_listens_on_loopback_only(tmp_path):
+    """No listener is open to other machines."""
+    settings = broker_settings(1, [10, 11], [20, 21], tmp_path)
+    assert settings["listeners"] == "PLAINTEXT://127.0.0.1:11,CONTROLLER://127.0.0.1:21"
+    assert settings["controller.quorum.voters"] == "0@127.0.0.1:20,1@127.0.0.1:21"
+
+
+def test_a_broker_behind_a_proxy_sends_those_who_come_through_it_back_to_it(tmp_path):
+    """The second listener advertises the proxy's port."""
+    settings = broker_settings(1, [10, 11], [20, 21], tmp_path, {"PROXIED": Listener("SASL_SSL", 31, 41)})
+    assert settings["listeners"].endswith(",PROXIED://127.0.0.1:31")
+    assert settings["advertised.listeners"] == "PLAINTEXT://127.0.0.1:11,PROXIED://127.0.0.1:41"
+
+
+def test_refuses_a_wrong_number_of_proxies():
+    """There is one proxy for each broker, or none."""
+    with pytest.raises(ValueError, match="3 brokers need 3 proxies, not 1"):
+        DevCluster(3, proxies=[9092])
+
+
+def test_refuses_settings_that_are_the_clusters_own():
+    """A listener or a folder of the user's cannot break the cluster's own."""
+    with pytest.raises(DevClusterError, match=r"EOS_DEVCLUSTER_CONFIG.*listeners is set by the cluster itself"):
+        DevCluster(config={"listeners": "PLAINTEXT://0.0.0.0:9092"})
+
+
+def test_refuses_a_cluster_without_brokers(capsys):
+    """Zero brokers are refused by the class and by the command."""
+    with pytest.raises(ValueError, match="needs a broker"):
+        DevCluster(0)
+    assert cli.main(["devcluster", "--brokers", "0"]) == 2
+    assert "'--brokers'" in capsys.readouterr().err
+
+
+def test_the_command_says_what_is_wrong_in_a_sentence(tmp_path, monkeypatch, capsys):
+    """A named error is printed without a stack, with exit code 1."""
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    assert cli.main(["devcluster"]) == 1
+    assert capsys.readouterr().err.startswith(f"spark-eos: [EOS_JAVA_MISSING] JAVA_HOME is {tmp_path}, but")
+
+
+def test_each_version_of_kafka_has_its_logging_and_its_tools():
+    """Kafka 3 logs by log4j 1, Kafka 4 by log4j 2; tools that cannot be had are those of another version."""
+    for version in KAFKA_VERSIONS:
+        jars = kafka_jars(version)
+        assert jars.transitive == (f"org.apache.kafka:kafka_2.13:{version}",)
+        assert any("reload4j" in jar for jar in jars.plain) == version.startswith("3.")
+        assert any("kafka-tools" in jar for jar in jars.plain) == (tools_version(version) == version)
+
+
+@pytest.mark.parametrize(("version", "name"), [("3.9.2", "--property"), ("4.3.1", "--formatter-property")])
+def test_the_console_consumer_is_asked_in_the_words_of_its_version(version, name):
+    """Kafka 4.2 has renamed the option that says what is printed."""
+    limits = {"partition": None, "from_beginning": True, "max_messages": None, "timeout_ms": 1}
+    arguments = console_consumer_arguments("localhost:1", "t", version=version, isolation="read_committed", **limits)
+    assert [word for word in arguments if word.endswith("property")] == [name] * 8

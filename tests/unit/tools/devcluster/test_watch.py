@@ -1,0 +1,99 @@
+"""watch.py ends the broker with its parent; here `sleep` stands for the broker, and no Java is needed."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from spark_eos.tools.devcluster import watch
+from tests.support.waiting import is_gone, wait_for
+
+SCRIPT = str(Path(watch.__file__))
+
+
+@pytest.fixture
+def start():
+    """``start(*command, folder="")`` starts watch.py as a child of this process: its process and the command's pid."""
+    started = []
+
+    def run(*command, folder=""):
+        process = subprocess.Popen(
+            [sys.executable, "-I", "-S", SCRIPT, str(os.getpid()), str(folder), "--", *command],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+        started.append(process)
+        return process, int(process.stdout.readline())
+
+    yield run
+    for process in started:
+        with process:
+            process.stdin.close()
+
+
+def test_ends_the_command_when_the_pipe_ends(start):
+    """The end of the pipe is the end of the parent, and of the command."""
+    process, pid = start("sleep", "600")
+    process.stdin.close()
+    wait_for(lambda: is_gone(pid), "the end of the command")
+    assert process.wait(10) == 128 + signal.SIGKILL
+
+
+def test_ends_a_stopped_command_too(start):
+    """A broker that was paused is killed all the same."""
+    process, pid = start("sleep", "600")
+    os.kill(pid, signal.SIGSTOP)
+    process.stdin.close()
+    wait_for(lambda: is_gone(pid), "the end of the command")
+
+
+def test_passes_on_the_exit_code(start):
+    """A command that ends by itself is told by its exit code."""
+    process, _ = start("sh", "-c", "exit 7")
+    assert process.wait(10) == 7
+
+
+def test_leaves_the_folder_when_the_command_ends_by_itself(start, tmp_path):
+    """Data is removed only when the parent is gone."""
+    (tmp_path / "data").mkdir()
+    process, pid = start("sleep", "600", folder=tmp_path / "data")
+    os.kill(pid, signal.SIGTERM)
+    assert process.wait(10) == 128 + signal.SIGTERM
+    assert (tmp_path / "data").exists()
+
+
+def test_ends_the_command_and_removes_its_folder_when_the_parent_is_killed(tmp_path):
+    """This holds even if a fork of the parent keeps the pipe open."""
+    folder = tmp_path / "cluster" / "broker-0"
+    folder.mkdir(parents=True)
+    (folder / "data").write_text("data")
+    # A fork of the parent that lives on holds the pipe open: then only the new parent pid tells.
+    parent = subprocess.Popen(
+        [sys.executable, "-c", PARENT_WITH_A_FORK, SCRIPT, str(folder)], stdout=subprocess.PIPE, text=True
+    )
+    fork, command = (int(parent.stdout.readline()) for _ in range(2))
+    try:
+        parent.kill()
+        parent.wait(10)
+        wait_for(lambda: is_gone(command), "the end of the command")
+        wait_for(lambda: not folder.parent.exists(), "the end of the folder")
+    finally:
+        os.kill(fork, signal.SIGKILL)
+        parent.stdout.close()
+
+
+PARENT_WITH_A_FORK = """
+import os, subprocess, sys, time
+script, folder = sys.argv[1:]
+watcher = subprocess.Popen([sys.executable, "-I", "-S", script, str(os.getpid()), folder, "--", "sleep", "600"],
+                           stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+pid = watcher.stdout.readline().decode().strip()
+fork = os.fork()
+if fork:
+    print(fork, pid, sep="\\n", flush=True)
+time.sleep(600)
+"""

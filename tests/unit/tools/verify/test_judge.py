@@ -1,0 +1,193 @@
+"""The judge of `spark-eos verify` against a checker of a few lines with dicts."""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter, defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from spark_eos.tools.verify.intake import row_schema
+from spark_eos.tools.verify.judge import FAULTS, Findings, History, judge_history
+from spark_eos.tools.verify.spill import Spill, buckets_of
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of either side. ``place``: the index of its partition."""
+
+    id: bytes
+    place: int
+    offset: int
+    key: bytes | None = None
+    value: int = 0
+
+
+@dataclass(frozen=True)
+class Rows:
+    """All rows of a history, and the group's offsets by input place, before and after."""
+
+    input: list[Row]
+    output: list[Row]
+    uncommitted: list[Row]
+    due: tuple[int, ...]
+    done: tuple[int, ...] | None
+    order: str = "input-partition"
+
+
+def naive(rows: Rows) -> dict[str, Counter]:
+    """Ids by fault: what the judge must find."""
+    faults: dict[str, Counter] = {fault: Counter() for fault in FAULTS}
+    sent, got = defaultdict(list), defaultdict(list)
+    for side, of in ((rows.input, sent), (rows.output, got)):
+        for row in sorted(side, key=lambda row: (row.place, row.offset)):
+            of[row.id].append(row)
+    aborted = {row.id for row in rows.uncommitted}
+    pairs = [pair for id_ in sent for pair in zip(sent[id_], got[id_], strict=False)]
+    for id_ in {**sent, **got}:
+        for row in sent[id_][len(got[id_]) :]:
+            faults["lost"][id_] += row.offset < rows.due[row.place]
+        for _ in got[id_][len(sent[id_]) :]:
+            faults["doubled" if sent[id_] else "aborted_visible" if id_ in aborted else "unknown"][id_] += 1
+    newest: dict = {}
+    for i, o in sorted(pairs, key=lambda pair: (pair[1].place, pair[1].offset)):
+        faults["early"][i.id] += rows.done is not None and i.offset >= rows.done[i.place]
+        faults["torn"][i.id] += i.value != o.value
+        lane = (i.place, o.place, o.key if rows.order == "key" else None)
+        if rows.order == "input-partition" or (rows.order == "key" and o.key is not None):
+            faults["reordered"][i.id] += i.offset < newest.get(lane, -1)
+            newest[lane] = max(i.offset, newest.get(lane, -1))
+    return {fault: +ids for fault, ids in faults.items()}
+
+
+def spill(folder: Path, name: str, rows: list[Row], buckets: int) -> Spill:
+    """Rows as the reader would have spilled them, two at a time."""
+    result = Spill(folder / name, row_schema(key=name == "output", value=True), run_rows=3)
+    for start in range(0, len(rows), 2):
+        some = rows[start : start + 2]
+        columns = {f: pa.array([getattr(r, f) for r in some], result.schema.field(f).type) for f in result.schema.names}
+        result.add(columns, buckets_of([row.id for row in some], buckets))
+    return result.finish()
+
+
+def judged(rows: Rows, buckets: int = 4, limit: int = 1000) -> Findings:
+    """What the judge finds, with buckets and segments so small that all their seams are met."""
+    findings = Findings(limit)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        ends = [1 + max((r.offset for r in rows.output if r.place == p), default=0) for p in range(3)]
+        sides = [spill(folder, side, getattr(rows, side), buckets) for side in ("input", "output", "uncommitted")]
+        history = History(*sides, rows.due, rows.done, ends, buckets)
+        judge_history(history, findings, folder, rows.order, segment_bits=1, run_rows=3)
+    return findings
+
+
+def ids_of(findings: Findings) -> dict[str, Counter]:
+    return {fault: Counter(case.id for case in cases) for fault, cases in findings.cases.items()}
+
+
+def side(ids: st.SearchStrategy[bytes]) -> st.SearchStrategy[list[Row]]:
+    """Rows in three partitions, at offsets that rise with gaps between them."""
+    row = st.tuples(ids, st.integers(0, 2), st.integers(1, 2), st.sampled_from([None, b"k", b"l"]), st.integers(0, 1))
+
+    def place(drawn: list[tuple]) -> list[Row]:
+        ends = [0, 0, 0]
+        rows = []
+        for id_, at, step, key, value in drawn:
+            rows.append(Row(id_, at, ends[at], key, value))
+            ends[at] += step
+        return rows
+
+    return st.lists(row, max_size=25).map(place)
+
+
+IDS = st.integers(0, 9).map(lambda n: b"%d" % n)
+LIMITS = st.tuples(*[st.integers(0, 12)] * 3)
+ORDERS = st.sampled_from(["input-partition", "input-partition", "key", "none"])
+HISTORIES = st.builds(
+    Rows,
+    side(IDS),
+    side(IDS),
+    side(st.integers(5, 14).map(lambda n: b"%d" % n)),
+    LIMITS,
+    st.none() | LIMITS,
+    ORDERS,
+)
+
+
+@settings(max_examples=100, deadline=None)
+@given(HISTORIES)
+def test_finds_what_a_naive_checker_finds(rows: Rows) -> None:
+    """Any history: the same ids, as often, under the same fault; and all rows are accounted for."""
+    findings = judged(rows)
+    assert ids_of(findings) == naive(rows)
+    assert findings.counts == {fault: ids.total() for fault, ids in naive(rows).items()}
+    counts = findings.counts
+    assert len(rows.input) == findings.pairs + counts["lost"] + findings.waiting
+    strangers = counts["doubled"] + counts["aborted_visible"] + counts["unknown"]
+    assert len(rows.output) == findings.pairs + strangers
+
+
+@st.composite
+def nearly_clean(draw: st.DrawFn) -> Rows:
+    """Unique rows copied in order, some of which were then swapped, left out, repeated, or made up."""
+    drawn = draw(side(IDS))
+    rows = [Row(b"%d" % n, row.place, row.offset) for n, row in enumerate(drawn)]
+    copies = list(rows)
+    for _ in range(draw(st.integers(0, 3)) if rows else 0):
+        i, j = (draw(st.integers(0, len(copies) - 1)) for _ in "ij")
+        copies[i], copies[j] = copies[j], copies[i]
+    copies = [row for row in copies for _ in range(draw(st.sampled_from([1, 1, 1, 1, 0, 2])))]
+    copies += [Row(b"%d" % n, 0, 0) for n in draw(st.lists(st.integers(50, 54)))]
+    ends = [0, 0]
+    output = []
+    for row in copies:
+        to = draw(st.sampled_from([0, 0, 0, 1]))
+        output.append(Row(row.id, to, ends[to], draw(st.sampled_from([b"k", b"k", b"l", None]))))
+        ends[to] += draw(st.integers(1, 3))
+    aborted = [Row(b"%d" % n, 0, at) for at, n in enumerate(draw(st.lists(st.integers(45, 52))))]
+    return Rows(rows, output, aborted, draw(LIMITS), draw(st.none() | LIMITS), draw(ORDERS))
+
+
+@settings(max_examples=100, deadline=None)
+@given(nearly_clean())
+def test_finds_what_was_planted(rows: Rows) -> None:
+    """Few faults in a long history, so that each is seen by itself and over the seams of buckets and segments."""
+    assert ids_of(judged(rows)) == naive(rows)
+
+
+@settings(max_examples=50, deadline=None)
+@given(side(IDS), st.permutations(range(25)))
+def test_unique_rows_copied_in_order_are_clean(drawn: list[Row], spread: list[int]) -> None:
+    """Each row once, to whatever partition, in order: nothing is found, whatever the partitions' interleaving."""
+    rows = [Row(b"%d" % n, row.place, row.offset) for n, row in enumerate(drawn)]
+    ends = [0, 0, 0]
+    output = []
+    for row, to in zip(rows, spread, strict=False):
+        output.append(Row(row.id, to % 3, ends[to % 3]))
+        ends[to % 3] += 1
+    assert not any(judged(Rows(rows, output, [], (99, 99, 99), (99, 99, 99))).counts.values())
+
+
+def test_examples_are_the_first_in_the_output_and_no_more_than_asked_for() -> None:
+    """Buckets come in any order; what is shown is in the order of the log."""
+    output = [Row(b"%d" % n, n % 2, n) for n in range(20)]
+    findings = judged(Rows([], output, [], (0, 0, 0), None), limit=3)
+    assert findings.counts["unknown"] == 20
+    assert [(case.out_place, case.out_offset) for case in findings.cases["unknown"]] == [(0, 0), (0, 2), (0, 4)]
+
+
+@pytest.mark.parametrize("buckets", [1, 8])
+def test_order_is_held_over_the_seams_of_segments(buckets: int) -> None:
+    """A row far behind the one that it should precede is found, once, at its own place."""
+    sent = [Row(b"%d" % n, 0, n) for n in range(30)]
+    got = [Row(row.id, 0, 2 * at) for at, row in enumerate([*sent[1:], sent[0]])]  # each in a segment of its own
+    findings = judged(Rows(sent, got, [], (30, 0, 0), None), buckets)
+    assert findings.counts == {**dict.fromkeys(FAULTS, 0), "reordered": 1}
+    (case,) = findings.cases["reordered"]
+    assert (case.id, case.out_offset, case.in_offset) == (b"0", 58, 0)

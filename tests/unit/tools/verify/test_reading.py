@@ -1,0 +1,89 @@
+"""How `spark-eos verify` knows that it has read a partition to its end."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import pytest
+from confluent_kafka import KafkaError as ClientError
+from confluent_kafka import Message
+
+from spark_eos.errors import KafkaError
+from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.tools.verify import reader
+from spark_eos.tools.verify.bounds import PartitionBounds
+
+PLACE = PartitionBounds("t", 0, 0, 5, 5)
+
+
+class Consumer:
+    """Hands out prepared polls, then nothing."""
+
+    polls: ClassVar[list[list[Message]]] = []
+
+    def __init__(self, config: object) -> None:
+        self._polls, self._rest = list(self.polls), []
+
+    def assign(self, places: object) -> None:
+        pass
+
+    def poll(self, timeout: float) -> Message | None:
+        first, *self._rest = (self._polls.pop(0) if self._polls else []) or [None]
+        return first
+
+    def consume(self, count: int, timeout: float) -> list[Message]:
+        return self._rest
+
+    unassign = close = lambda self: None
+
+
+def row(offset: int) -> Message:
+    return Message(topic="t", partition=0, offset=offset)
+
+
+def event(code: int, offset: int = -1) -> Message:
+    return Message(topic="t", partition=0, offset=offset, error=ClientError(code))
+
+
+END = event(ClientError._PARTITION_EOF, 5)
+
+
+def offsets(monkeypatch: pytest.MonkeyPatch, *polls: list[Message]) -> list[int]:
+    monkeypatch.setattr(reader, "Consumer", Consumer)
+    monkeypatch.setattr(reader, "STALL_S", 0.02)
+    monkeypatch.setattr(Consumer, "polls", polls)
+    with reader.RowReader(KafkaProperties({"bootstrap.servers": "h:1"}), "read_committed", lambda rows: None) as opened:
+        return [message.offset() for messages in opened.read(PLACE, PLACE.stable) for message in messages]
+
+
+@pytest.mark.parametrize(
+    "polls",
+    [
+        [[row(0), row(3), row(4)]],
+        [[row(0), row(3)], [row(4), row(5), row(6)]],
+        [[row(0), row(3), row(4), END]],
+        [[row(0)], [event(ClientError._TRANSPORT)], [row(3), row(4)]],
+    ],
+)
+def test_reads_up_to_the_end(monkeypatch, polls) -> None:
+    """However rows and events come together, and whatever follows the end."""
+    assert offsets(monkeypatch, *polls) == [0, 3, 4]
+
+
+@pytest.mark.parametrize("polls", [[[row(0), END]], [[row(0)], [END]], [[row(0)], [row(5)]], [[row(0)], [], [END]]])
+def test_reads_up_to_an_end_without_rows(monkeypatch, polls) -> None:
+    """What lies before the end may be markers and aborted rows, which never come."""
+    assert offsets(monkeypatch, *polls) == [0]
+
+
+def test_says_why_a_partition_does_not_go_on(monkeypatch) -> None:
+    """With the last error of the broker, and how far it got."""
+    with pytest.raises(KafkaError, match="t-0 got to offset 1, of 0 to 5") as raised:
+        offsets(monkeypatch, [row(0)], [event(ClientError._TRANSPORT)])
+    assert raised.value.condition == "EOS_VERIFY_READ"
+
+
+def test_does_not_wait_for_what_will_not_pass(monkeypatch) -> None:
+    """Such as a topic that this user may not read."""
+    with pytest.raises(KafkaError, match="authorization failed"):
+        offsets(monkeypatch, [row(0)], [event(ClientError.TOPIC_AUTHORIZATION_FAILED)], [row(3), row(4)])

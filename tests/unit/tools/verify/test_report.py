@@ -1,0 +1,153 @@
+"""`spark-eos verify`: where ids are, and what is printed."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import pytest
+
+from spark_eos import cli
+from spark_eos.errors import OptionError
+from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.tools import verify as ops
+from spark_eos.tools.verify.question import Where
+from spark_eos.tools.verify.report import COUNTS
+from spark_eos.tools.verify.spill import MAX_ID, shortened
+
+
+class Message:
+    """A row as far as ids are concerned."""
+
+    def __init__(self, value: bytes | None, headers: list | None = None) -> None:
+        self.value, self.headers = lambda: value, lambda: headers
+
+
+@pytest.mark.parametrize("text", ["", "keys", "key:a", "json", "json:", "header:", "value:x"])
+def test_refuses_what_names_no_place_of_an_id(text: str) -> None:
+    """With the forms that it takes."""
+    with pytest.raises(OptionError, match="json:FIELD") as raised:
+        Where.parse(text)
+    assert raised.value.condition == "EOS_VERIFY_ID"
+
+
+@pytest.mark.parametrize(
+    ("value", "found"),
+    [
+        (b'{"a": {"b": "x"}}', b"x"),
+        (b'{"a": {"b": 7}}', b"7"),
+        (b'{"a": {"b": "7"}}', b"7"),
+        (b'{"a": {"b": true}}', b"true"),
+        (b'{"a": {"b": ""}}', b""),
+        ('{"a": {"b": "é"}}'.encode(), "é".encode()),
+        (b'{"a": {"b": "\\ud800"}}', b"\xed\xa0\x80"),
+        (b' \n{"a": {"b": "x"}} ', b"x"),
+        (b'{"a": {"b": "x"}} {', None),
+        (b" ", None),
+        (b"", None),
+        (b"null", None),
+        (b'{"a": {"b": null}}', None),
+        (b'{"a": {"b": [1]}}', None),
+        (b'{"a": "b"}', None),
+        (b'{"a": ["b"]}', None),
+        (b'{"b": 1}', None),
+        (b"[]", None),
+        (b"{", None),
+        (b"\xff", None),
+        (b"[" * 100_000, None),
+        (None, None),
+    ],
+)
+def test_id_in_a_json_value(value: bytes | None, found: bytes | None) -> None:
+    """Text and numbers alike, at the end of a path; anything else is no id."""
+    assert Where.parse("json:a.b").ids([Message(value)]) == [found]
+
+
+def test_id_in_a_header() -> None:
+    """The last header of that name, as Kafka's own clients take it."""
+    rows = [Message(None, [("id", b"1"), ("id", b"2")]), Message(None, [("x", b"1")]), Message(None)]
+    assert Where.parse("header:id").ids(rows) == [b"2", None, None]
+
+
+def test_long_ids_are_kept_as_digests() -> None:
+    """They differ when the ids do; short ones stay as they are."""
+    long = b"x" * (MAX_ID + 1)
+    assert shortened([]) == []
+    assert shortened([b"", long[1:]]) == [b"", long[1:]]
+    first, short, second = shortened([long, b"a", long + b"x"])
+    assert short == b"a"
+    assert first != second
+    assert max(len(first), len(second)) <= MAX_ID
+
+
+@pytest.fixture
+def report() -> ops.Report:
+    counts = {**dict.fromkeys(COUNTS, 0), "input": 1500, "output": 1501, "pairs": 1500, "doubled": 1}
+    examples = {"doubled": [ops.Example("r4", None, "out-0@10")]}
+    return ops.Report(counts, examples, ("an open transaction holds out-1 back: readers get to 1 of 2",), ["doubled"])
+
+
+QUESTION = ops.Question(
+    KafkaProperties({"bootstrap.servers": "h:1", "sasl.password": "hunter2"}),
+    ("in",),
+    ("out",),
+    Where("json", "id"),
+    Where("key"),
+    group="g",
+)
+
+
+def test_report_as_text(report: ops.Report) -> None:
+    """Every count, the examples, the warnings; and the verdict in the last line."""
+    lines = ops.as_text(QUESTION, report).splitlines()
+    assert lines[0] == "in -> out, group g"
+    assert "             input         1,500  rows in the input" in lines
+    assert "  id r4  output out-0@10" in lines
+    assert "warning: an open transaction holds out-1 back: readers get to 1 of 2" in lines
+    assert lines[-1] == "FAULTY: 1 doubled"
+
+
+def test_report_as_json_has_no_secret(report: ops.Report) -> None:
+    """Of the Kafka properties only the servers are in it."""
+    text = json.dumps(ops.as_json(QUESTION, report))
+    assert "hunter2" not in text + repr(QUESTION)
+    assert json.loads(text)["examples"] == {"doubled": [{"id": "r4", "input": None, "output": "out-0@10", "note": ""}]}
+
+
+def test_rows_that_may_be_missing_are_left_out(report: ops.Report) -> None:
+    """They have a count of their own, so that ``lost`` is a fault wherever it is not 0; both are in every JSON."""
+    allowed = dataclasses.replace(QUESTION, allow_missing=True)
+    counts = {**dict.fromkeys(COUNTS, 0), "pairs": 1500, "left_out": 1200}
+    report = ops.Report(counts, {}, (), [])
+    text = ops.as_text(allowed, report)
+    assert "          left out         1,200  due, not in the output, and allowed to be missing" in text.splitlines()
+    assert "lost" not in text
+    assert text.endswith("OK: 1,500 rows got through exactly once, 1,200 left out")
+    assert ops.as_json(allowed, report)["counts"].items() >= {("left_out", 1200), ("lost", 0)}
+    assert "left out" not in ops.as_text(QUESTION, report).rpartition("\n")[0]
+
+
+@pytest.mark.parametrize(("faults", "code"), [(["doubled"], 1), ([], 0)])
+def test_exit_code_is_the_verdict(report, monkeypatch, tmp_path, capsys, faults: list[str], code: int) -> None:
+    """Unless the report cannot be written where it was wanted; it is printed all the same."""
+    report = dataclasses.replace(report, faults=faults)
+    monkeypatch.setattr(ops, "verify", lambda question, progress: report)
+    usual = ["verify", "--bootstrap-servers", "h:1", "--input", "in", "--output", "out", "--id", "key"]
+    assert cli.main([*usual, "--json", str(tmp_path / "report.json")]) == code
+    assert json.loads((tmp_path / "report.json").read_text())["verdict"] == report.verdict
+    assert cli.main([*usual, "--json", str(tmp_path / "no" / "report.json")]) == 2
+    printed = capsys.readouterr()
+    assert printed.out.count(report.verdict) == 2
+    assert "cannot be written" in printed.err
+
+
+def test_bad_usage_is_exit_code_2(capsys) -> None:
+    """Whether the parser of arguments finds it or the tool does; a property that is refused is not repeated."""
+    usual = ["verify", "--bootstrap-servers", "127.0.0.1:1", "--input", "a", "--output", "b"]
+    assert cli.main([*usual, "--id", "nowhere"]) == 2
+    assert "EOS_VERIFY_ID" in capsys.readouterr().err
+    assert cli.main([*usual, "--id", "key", "--kafka", "sasl.pasword=hunter2"]) == 2
+    assert "EOS_OPTION_KAFKA_UNKNOWN" in capsys.readouterr().err
+    for wrong in (["--kafka", "hunter2"], ["--limit", "-1", "--id", "key"], []):
+        assert cli.main([*usual, *wrong]) == 2
+    assert "hunter2" not in capsys.readouterr().err
