@@ -13,7 +13,7 @@ from dataclasses import replace
 from spark_eos.errors import EosError
 from spark_eos.kafka.admin.configs import broker_config
 from spark_eos.kafka.admin.topics import describe_topics
-from spark_eos.kafka.ports.query import LedgerPlace, query_ports
+from spark_eos.ledger.query import LedgerPlace, query_ports
 from spark_eos.log import logger
 from spark_eos.options.parse import SinkOptions
 from spark_eos.options.writes import WriteOptions, write_options

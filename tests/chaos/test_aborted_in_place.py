@@ -12,7 +12,7 @@ import pytest
 
 from spark_eos.devcluster import DevCluster
 from spark_eos.kafka.config.properties import KafkaProperties
-from spark_eos.kafka.ports.lookup import RecordLookup
+from spark_eos.ledger.lookup import RecordLookup
 from tests.integration.jobs.test_job import CONFIG, DOUBLE, MODULE, SECONDS, Setting, run, running
 from tests.integration.sink.test_looking_back import TRANSACTIONS
 from tests.support.waiting import wait_for

@@ -16,7 +16,7 @@ import spark_eos
 from spark_eos.devcluster import DevCluster
 from spark_eos.errors import EosError
 from spark_eos.kafka.config.properties import KafkaProperties
-from spark_eos.kafka.ports.lookup import RecordLookup
+from spark_eos.ledger.lookup import RecordLookup
 from tests.support.arming import armed
 from tests.support.sink_queries import ended_by
 from tests.support.waiting import wait_for
