@@ -9,9 +9,9 @@ from spark_eos.kafka.admin.configs import BrokerConfig, create_topic, topic_conf
 from spark_eos.kafka.admin.topics import allowed_operations, describe_topic, describe_topics
 from spark_eos.kafka.codes import OK, name_of
 from spark_eos.kafka.config.properties import KafkaProperties
-from spark_eos.kafka.errors import ledger_unauthorized
 from spark_eos.kafka.net.client import broker_client
 from spark_eos.kafka.net.metadata import DescribedTopic
+from spark_eos.ledger.errors import ledger_unauthorized
 from spark_eos.ledger.own_topics import INTERNAL, samples
 from spark_eos.log import logger
 from spark_eos.protocol.own_records import OwnTopic, is_query, own_topic_of

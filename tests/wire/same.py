@@ -23,8 +23,8 @@ from spark_eos.kafka.requests import produce
 from spark_eos.kafka.requests.describe_transactions import TransactionState, describe_transactions
 from spark_eos.kafka.requests.end_txn import end_txns
 from spark_eos.kafka.requests.init_producer_id import ask_init
-from spark_eos.protocol.head import FENCING_END, PLAIN_END
-from spark_eos.protocol.ports import NEVER_MS, State
+from spark_eos.kafka.transactions import FENCING_END, NEVER_MS, PLAIN_END
+from spark_eos.protocol.ports import State
 from spark_eos.retry import retrying
 from tests.simulation import coordinator as model
 from tests.simulation.world import World as ModelWorld

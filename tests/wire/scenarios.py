@@ -26,9 +26,10 @@ from spark_eos.kafka.requests import fetch
 from spark_eos.kafka.requests.describe_producers import describe_producers, open_begins
 from spark_eos.kafka.requests.describe_transactions import describe_transactions
 from spark_eos.kafka.requests.end_txn import end_own_txn
+from spark_eos.kafka.transactions import FENCING_END
 from spark_eos.ledger.lookup import RecordLookup
 from spark_eos.options.parse import Fetching
-from spark_eos.protocol.head import FENCING_END, Pair, Probe
+from spark_eos.protocol.head import Pair, Probe
 from spark_eos.protocol.ports import Found, State
 from spark_eos.source.gathered import gather, take
 from spark_eos.source.planning import OffsetRange

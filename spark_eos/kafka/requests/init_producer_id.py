@@ -22,7 +22,7 @@ from spark_eos.kafka.net.schema import (
     Request,
     record,
 )
-from spark_eos.protocol.head import Pair
+from spark_eos.kafka.transactions import ProducerIdentity
 from spark_eos.retry import Waiting, retrying
 
 INIT_S = 30.0
@@ -64,7 +64,7 @@ UNSPOKEN = "do not speak version 6 of InitProducerId"
 _LOOK_UP_S = 10.0
 
 
-def init_producer_id(client: BrokerClient, name: str, timeout_ms: int, *, two_phase: bool = False) -> Pair:
+def init_producer_id(client: BrokerClient, name: str, timeout_ms: int, *, two_phase: bool = False) -> ProducerIdentity:
     """Take a transactional id for transactions of at most ``timeout_ms``, or, with ``two_phase``, for some that never
     expire: fences whoever had it, and aborts what they had open.
 
@@ -83,7 +83,7 @@ def init_producer_id(client: BrokerClient, name: str, timeout_ms: int, *, two_ph
         error, producer_id, epoch = answer
         if error == OK:
             delay.over(name)
-            return Pair(name, producer_id, epoch)
+            return ProducerIdentity(name, producer_id, epoch)
         if two_phase and error == Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
             raise two_phase_refused(name)
         if error not in COORDINATOR_RETRIES:

@@ -10,7 +10,7 @@ from spark_eos.kafka.net.metadata import CoordinatorKind
 from spark_eos.kafka.net.schema import INT16, INT32, INT64, NULLABLE_STRING, STRING, Request, record
 from spark_eos.kafka.requests.add_partitions_to_txn import add_offsets_to_txn
 from spark_eos.kafka.requests.committed_offsets import TOPICS, OffsetCommitResponse, as_topics
-from spark_eos.protocol.head import FENCING_END
+from spark_eos.kafka.transactions import FENCING_END
 
 _ASKS = record(
     transactional_id=STRING,
