@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from spark_eos.errors import LedgerError, OptionError, ProtocolStop
 from spark_eos.ingest.taken import Splits, Taken, notes_of
 from spark_eos.kafka.admin.configs import broker_config
-from spark_eos.kafka.ports.ledger import ledger_partition
-from spark_eos.kafka.ports.ledger_log import KafkaLog
-from spark_eos.kafka.ports.ledger_reader import LedgerReader
+from spark_eos.kafka.partitioners import DEFAULT_PARTITIONER
+from spark_eos.ledger.ledger import ledger_partition
+from spark_eos.ledger.log import KafkaLog
+from spark_eos.ledger.reader import LedgerReader
 from spark_eos.options.parse import SinkOptions
 from spark_eos.options.writes import write_options
-from spark_eos.protocol.head import DEFAULT_PARTITIONER, Head
+from spark_eos.protocol.head import Head
 from spark_eos.protocol.marks import EachSink
 from spark_eos.protocol.names import INGESTS, query_of_sink
 from spark_eos.protocol.notes import Note, Noted, Notes

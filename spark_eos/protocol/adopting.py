@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from spark_eos.errors import ReplayError
-from spark_eos.protocol.head import DEFAULT_PARTITIONER, NOBODY, Decision, Head, Offsets
+from spark_eos.kafka.partitioners import DEFAULT_PARTITIONER
+from spark_eos.protocol.head import NOBODY, Decision, Head, Offsets
 from spark_eos.protocol.newest import taking
 from spark_eos.protocol.ports import NotPublished, Ports
 from spark_eos.protocol.stops import ledger_busy

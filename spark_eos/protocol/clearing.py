@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from spark_eos.protocol.head import FENCING_END, Head, Pair
+from spark_eos.kafka.transactions import FENCING_END
+from spark_eos.protocol.head import Head, Pair
 from spark_eos.protocol.ports import Ports
 from spark_eos.protocol.verdicts import abort_all
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from spark_eos.kafka.partitioners import DEFAULT_PARTITIONER
 from spark_eos.protocol.clearing import clear_earlier
-from spark_eos.protocol.head import DEFAULT_PARTITIONER, NOBODY, Decision, Head
+from spark_eos.protocol.head import NOBODY, Decision, Head
 from spark_eos.protocol.looking_back import unseen_of
 from spark_eos.protocol.marks import Successor
 from spark_eos.protocol.newest import agrees, taking

@@ -10,20 +10,9 @@ from typing import Any, TypeVar
 
 from spark_eos._version import __version__
 from spark_eos.errors import LedgerError
-from spark_eos.protocol.head import (
-    CONSISTENT_RANDOM,
-    FENCING_END,
-    PARTITIONERS,
-    PLAIN_END,
-    Decision,
-    Digest,
-    Head,
-    Job,
-    Pair,
-    Probe,
-    Verdict,
-    Written,
-)
+from spark_eos.kafka.partitioners import CONSISTENT_RANDOM, PARTITIONERS
+from spark_eos.kafka.transactions import FENCING_END, PLAIN_END
+from spark_eos.protocol.head import Decision, Digest, Head, Job, Pair, Probe, Verdict, Written
 from spark_eos.protocol.marks import Marks, marks_of
 from spark_eos.protocol.notes import Noted
 from spark_eos.protocol.ranges import from_json, to_json

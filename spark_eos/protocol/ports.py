@@ -7,11 +7,9 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol
 
+from spark_eos.kafka.transactions import NEVER_MS
 from spark_eos.protocol.head import Head, Offsets, Pair, Probe
 from spark_eos.protocol.notes import Notes
-
-#: The timeout of transactions that never expire: those of two-phase commit by the broker (KIP-939).
-NEVER_MS = 2**31 - 1
 
 
 class NotPublished(Exception):

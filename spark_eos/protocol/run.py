@@ -7,9 +7,10 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from spark_eos.errors import LedgerError, ProtocolStop, Unclear
+from spark_eos.kafka.partitioners import DEFAULT_PARTITIONER
 from spark_eos.protocol.clearing import clear_earlier, clear_found, undecided
 from spark_eos.protocol.closing import close
-from spark_eos.protocol.head import DEFAULT_PARTITIONER, NOBODY, Decision, Head, Job, Pair, Verdict
+from spark_eos.protocol.head import NOBODY, Decision, Head, Job, Pair, Verdict
 from spark_eos.protocol.looking_back import mark_missing, unseen_of
 from spark_eos.protocol.marks import EachSink
 from spark_eos.protocol.names import is_ledger_name

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from spark_eos.errors import ProtocolStop, Unclear
-from spark_eos.protocol.head import CONSISTENT_RANDOM, NEWEST_DIGEST, Decision, Digest, Head, Pair, Probe, Written
+from spark_eos.kafka.partitioners import CONSISTENT_RANDOM
+from spark_eos.protocol.head import NEWEST_DIGEST, Decision, Digest, Head, Pair, Probe, Written
 from spark_eos.protocol.names import SLOTS, TaskId, task_name
 from spark_eos.protocol.ports import Coordinator, Description, State
 from spark_eos.protocol.ranges import Direct

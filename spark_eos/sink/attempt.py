@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from spark_eos import failpoints
 from spark_eos.errors import Unclear
 from spark_eos.kafka.admin.topics import topic_partitions
-from spark_eos.protocol.head import DIGEST_BITS, FENCING_END, Digest, Pair, Probe, Written
+from spark_eos.kafka.transactions import FENCING_END
+from spark_eos.protocol.head import DIGEST_BITS, Digest, Pair, Probe, Written
 from spark_eos.protocol.ranges import Range
 from spark_eos.protocol.task import (
     Assignment,

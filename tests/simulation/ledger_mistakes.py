@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from spark_eos.kafka.ports.ledger_reader import LedgerReader
+from spark_eos.ledger.reader import LedgerReader
 from spark_eos.protocol import batch, looking_back, newest, run
 from spark_eos.protocol.head_json import decode
 from spark_eos.protocol.names import first_names

@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 
-from spark_eos.protocol.head import CONSISTENT_RANDOM, DIGEST_BITS, NEWEST_DIGEST, Digest
+from spark_eos.kafka.partitioners import CONSISTENT_RANDOM
+from spark_eos.protocol.head import DIGEST_BITS, NEWEST_DIGEST, Digest
 from spark_eos.protocol.notes import Notes
 from spark_eos.protocol.ranges import Direct, Range, merged
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from spark_eos.errors import ReplayError
-from spark_eos.kafka.ports.owners import Cluster
+from spark_eos.ledger.owners import Cluster
 from spark_eos.protocol.head import NOBODY, Head
 from spark_eos.protocol.head_json import decode
 from spark_eos.protocol.marks import WHOLE, EachSink, Marks, Unfinished

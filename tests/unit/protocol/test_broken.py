@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import pytest
 
+from spark_eos.kafka.transactions import FENCING_END, PLAIN_END
 from spark_eos.protocol.batch import commit
 from spark_eos.protocol.closing import settle_decided
-from spark_eos.protocol.head import FENCING_END, PLAIN_END, Pair, Probe, Verdict
+from spark_eos.protocol.head import Pair, Probe, Verdict
 from spark_eos.protocol.micro_batch import MicroBatch
 from spark_eos.protocol.ports import State
 from spark_eos.protocol.verdicts import abort_broken

@@ -7,10 +7,10 @@ from collections.abc import Callable, Collection
 
 import pytest
 
+from spark_eos.kafka.transactions import FENCING_END, PLAIN_END
 from spark_eos.protocol.adopting import adopt
 from spark_eos.protocol.batch import abort, commit, take_ahead
 from spark_eos.protocol.closing import abort_undecided, settle_decided
-from spark_eos.protocol.head import FENCING_END, PLAIN_END
 from spark_eos.protocol.head_json import decode
 from spark_eos.protocol.marks import Successor
 from spark_eos.protocol.names import TaskId, task_name

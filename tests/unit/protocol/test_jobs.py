@@ -7,9 +7,10 @@ from dataclasses import replace
 
 import pytest
 
+from spark_eos.kafka.transactions import FENCING_END
 from spark_eos.protocol import jobs
 from spark_eos.protocol.batch import abort, commit
-from spark_eos.protocol.head import FENCING_END, NOBODY, Decision, Head, Job, Pair
+from spark_eos.protocol.head import NOBODY, Decision, Head, Job, Pair
 from spark_eos.protocol.marks import EachSink, Marks
 from spark_eos.protocol.micro_batch import MicroBatch
 from spark_eos.protocol.names import TaskId, task_name

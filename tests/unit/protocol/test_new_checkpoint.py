@@ -11,7 +11,8 @@ import pytest
 
 from spark_eos.checkpoint import Checkpoint
 from spark_eos.errors import CheckpointError, Diverged, EosError, LedgerError, Unclear
-from spark_eos.protocol.head import DEFAULT_PARTITIONER, Decision, Head, Offsets, Pair, Probe, Verdict, Written
+from spark_eos.kafka.partitioners import DEFAULT_PARTITIONER
+from spark_eos.protocol.head import Decision, Head, Offsets, Pair, Probe, Verdict, Written
 from spark_eos.protocol.micro_batch import MicroBatch
 from spark_eos.protocol.new_checkpoint import FROM_GROUP, OFFSETS_CHARS, as_json
 from spark_eos.protocol.ports import EndTxnAnswer, Found

@@ -8,10 +8,11 @@ from dataclasses import replace
 import pytest
 
 from spark_eos.errors import EosError, LedgerError, ReplayError, Superseded
+from spark_eos.kafka.partitioners import DEFAULT_PARTITIONER
 from spark_eos.protocol.adopting import adopt
 from spark_eos.protocol.batch import commit
 from spark_eos.protocol.closing import known_head
-from spark_eos.protocol.head import DEFAULT_PARTITIONER, NOBODY, Decision, Head, Pair, Probe, Verdict, Written
+from spark_eos.protocol.head import NOBODY, Decision, Head, Pair, Probe, Verdict, Written
 from spark_eos.protocol.head_json import decode, encode
 from spark_eos.protocol.held import overtaken
 from spark_eos.protocol.marks import WHOLE, EachSink, Marks, Successor, Unfinished

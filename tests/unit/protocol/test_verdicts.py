@@ -8,9 +8,10 @@ from dataclasses import replace
 import pytest
 
 from spark_eos.errors import Unclear
+from spark_eos.kafka.transactions import FENCING_END, PLAIN_END
 from spark_eos.protocol.batch import commit
 from spark_eos.protocol.closing import abort_undecided
-from spark_eos.protocol.head import FENCING_END, PLAIN_END, Pair, Probe, Verdict, Written
+from spark_eos.protocol.head import Pair, Probe, Verdict, Written
 from spark_eos.protocol.names import TaskId, ledger_name, task_name
 from spark_eos.protocol.ports import Description, EndTxnAnswer, State
 from spark_eos.protocol.verdicts import _verdict, abort_all, settle
