@@ -79,7 +79,7 @@ def requirements(extra: str | None = None) -> set[str]:
 
 def extra_of(job: Path) -> str:
     """The extra that brings what this file of jobs/ imports."""
-    return "delta" if "delta" in job.name else "jobs"
+    return "delta" if "delta" in str(job.relative_to(ROOT)) else "jobs"
 
 
 def test_the_package_requires_what_it_imports() -> None:

@@ -1,7 +1,7 @@
 """What every job does around its own work: command line, config file, session, signals, lines, restarts, exit codes.
 
 A job is a dataclass of its config file, and a function that makes a `Plan` of it. ``conf/`` has an example of its file,
-``jobs/__init__.py`` its name for ``spark-eos run``, setup.cfg its module.
+``jobs/__init__.py`` its name for ``spark-eos run``.
 """
 
 from __future__ import annotations
