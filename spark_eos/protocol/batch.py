@@ -12,7 +12,7 @@ from spark_eos.protocol.clearing import clear_earlier
 from spark_eos.protocol.closing import close
 from spark_eos.protocol.direct import source_changed
 from spark_eos.protocol.freshness import Starts, began_ms, fresh_for_ms, not_whole
-from spark_eos.protocol.head import NEWEST_DIGEST, Decision, Head, Offsets, Pair, Verdict
+from spark_eos.protocol.head import Decision, Digest, Head, Offsets, Pair, Verdict
 from spark_eos.protocol.looking_back import Places, look_back, marked, places_of
 from spark_eos.protocol.micro_batch import MicroBatch
 from spark_eos.protocol.newest import take
@@ -241,7 +241,7 @@ def _decided(batch: MicroBatch, head: Head) -> Decision:
         batch.digest,
         batch.offsets,
         batch.written,
-        digest_by=next(iter(batch.digests), NEWEST_DIGEST),
+        digest_by=next(iter(batch.digests), Digest.ROWS),
         partitioner=batch.partitioner or head.partitioner,
         group=batch.group,
         two_phase=batch.two_phase,

@@ -29,7 +29,7 @@ def assign_ranges(
     """
     decision = head.decision
     if decision is None or decision.batch != batch:
-        digest_by = Digest.COPIED if given.transform is None else Digest.CHUNKED
+        digest_by = Digest.BATCHES if given.transform is None else Digest.CHUNKS
         new = assign(head, batch, partition, attempt, digest_by=digest_by, partitioner=partitioner)
         return new, given.ranges
     unlike = list(_kinds(decision.direct, given))

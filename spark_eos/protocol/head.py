@@ -1,7 +1,7 @@
 """What the ledger holds: the head of a query, with its newest decision (as text: `spark_eos.protocol.head_json`).
 
 A head says all that its replay must repeat, so that a newer version of the library, installed between a crash and the
-replay, repeats it. Every default below is what the first version of the library did, whose heads do not say so.
+replay, repeats it.
 """
 
 from __future__ import annotations
@@ -37,23 +37,18 @@ class Verdict(Enum):
 
 
 class Digest(Enum):
-    """How the rows of a micro-batch are digested (``spark_eos.sink.digests``): regardless of their order; or, last
-    three, with their places in the source, for the direct way: with a transform by the row, by the chunk, and without
-    one."""
+    """How the rows of a micro-batch are digested (``spark_eos.sink.digests``): ``ROWS`` by a hash of each row, in any
+    order; ``CHUNKS`` and ``BATCHES`` for the direct way, where order and place in the source count: by a hash of each
+    chunk that a transform returned, or of each record batch that was copied."""
 
-    CRC32C = "crc32c"
-    MIXED = "crc32c-mix64"
-    ENCODED = "crc32c-mix64-headers"
-    PLACED = "crc32c-mix64-places"
-    CHUNKED = "crc32-pairs-chunks"
-    COPIED = "copied"
+    ROWS = "rows"
+    CHUNKS = "chunks"
+    BATCHES = "batches"
 
 
 DIGEST_BITS = 64
-#: What new micro-batches are digested by.
-NEWEST_DIGEST = Digest.ENCODED
 
-#: librdkafka's default, and that of queries which began before heads named a partitioner.
+#: librdkafka's default.
 CONSISTENT_RANDOM = "consistent_random"
 
 MURMUR2_RANDOM = "murmur2_random"
@@ -137,7 +132,7 @@ class Decision:
 
     ``rev`` counts its repairs. ``rows`` and ``digest`` are sums over all tasks, those without rows included in
     ``tasks``. A replay digests by ``digest_by``, and deals keys to partitions by ``partitioner``. ``group`` is the
-    consumer group that was given ``offsets``; None where there is none, or nobody has noted it. ``rewrite`` names the
+    consumer group that was given ``offsets``; None where there is none. ``rewrite`` names the
     tasks that are to write the lost rows again, where they are not those that wrote them before. ``two_phase``: its
     transactions never expire. ``noted``: the notes of the query, those that were published with this decision included.
     ``direct``: rows were not Spark's, but read from these ranges by the tasks that wrote them; None where they were.
@@ -150,8 +145,8 @@ class Decision:
     digest: int
     offsets: Offsets | None
     written: tuple[Written, ...]
-    digest_by: Digest = Digest.CRC32C
-    partitioner: str = CONSISTENT_RANDOM
+    digest_by: Digest = Digest.ROWS
+    partitioner: str = DEFAULT_PARTITIONER
     group: str | None = None
     rewrite: tuple[int, ...] | None = None
     two_phase: bool = False
@@ -162,7 +157,7 @@ class Decision:
     def without_rows(cls, batch: int, offsets: Offsets | None, partitioner: str, group: str | None = None) -> Decision:
         """Of a micro-batch that somebody else has brought to its end, or that lies before a new beginning, as if it had
         been decided here: a start that is still at it, or before, must not write it."""
-        return cls(batch, 0, 0, 0, 0, offsets, (), NEWEST_DIGEST, partitioner, group)
+        return cls(batch, 0, 0, 0, 0, offsets, (), Digest.ROWS, partitioner, group)
 
     @property
     def is_assumed(self) -> bool:
@@ -204,10 +199,9 @@ class Head:
     this run, or one before it, begins transactions that never expire. ``job``: the query is a batch write, of the one
     micro-batch 0; when all of that is committed, its decision has no transactions any more. ``given_up``: the
     micro-batch of which a write within foreachBatch failed. ``marks`` stay from run to run. ``committed_as``: producer
-    id and epoch of the ledger's transactional id once the transaction that wrote this head was committed; None before,
-    and in heads of versions that did not say it. ``closed_by_operator``: a command has closed the last run. ``topics``:
-    every topic that the query's rows were to go to since its heads say it, sorted; ``more_topics``: there were others,
-    more than `MOST_TOPICS`.
+    id and epoch of the ledger's transactional id once the transaction that wrote this head was committed; None before.
+    ``closed_by_operator``: a command has closed the last run. ``topics``: every topic that the query's rows were to go
+    to, sorted; ``more_topics``: there were others, more than `MOST_TOPICS`.
     """
 
     run: str
@@ -217,7 +211,7 @@ class Head:
     decision: Decision | None = None
     driver: str = ""
     prefix: str = ""
-    partitioner: str = CONSISTENT_RANDOM
+    partitioner: str = DEFAULT_PARTITIONER
     two_phase: bool = False
     job: Job | None = None
     given_up: int | None = None

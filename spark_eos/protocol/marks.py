@@ -35,7 +35,7 @@ class Unfinished:
     ``group`` is given the offsets.
 
     In place and without ``lines``, it is no replay: what comes after ``batch`` is dropped, as it is not decided
-    (`spark_eos.protocol.dropping`). A version that does not know this finishes it as a replay, with the same effect."""
+    (`spark_eos.protocol.dropping`)."""
 
     of: str
     checkpoint: str
@@ -91,13 +91,8 @@ class Marks:
     topic: str | None = None
     missing: Missing | None = None
 
-    @property
-    def halts(self) -> bool:
-        """Whether no start may get past this head. A version that does not know these marks must not read it."""
-        return self.unfinished is not None or self.successor is not None or self.topic is not None
-
     def as_json(self) -> dict[str, Any]:
-        """Only the marks that there are, so that versions that do not know them read every other head."""
+        """Only the marks that there are."""
         return {name: value for name, value in asdict(self).items() if value is not None}
 
 
@@ -105,7 +100,7 @@ NO_MARKS = Marks()
 
 
 def marks_of(raw: Mapping[str, Any]) -> Marks:
-    """The inverse of `Marks.as_json`, from a head's text. Raises KeyError and TypeError."""
+    """The inverse of `Marks.as_json`, Raises KeyError and TypeError."""
     unfinished = raw.get("unfinished")
     return Marks(
         each=EachSink(**raw["each"]) if "each" in raw else None,

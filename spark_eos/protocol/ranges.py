@@ -6,9 +6,8 @@ to tasks. Rows are read again only where some were lost.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 
 @dataclass(frozen=True, order=True)
@@ -60,37 +59,3 @@ def union(parts: Iterable[Direct]) -> Direct:
     every = list(parts)
     topics = tuple(sorted({pair for part in every for pair in part.topics}))
     return Direct(every[0].cluster, topics, every[0].transform, merged(r for part in every for r in part.ranges))
-
-
-def to_json(direct: Direct, written: Sequence[Sequence[Range]]) -> dict[str, Any]:
-    """For the ledger. ``written``: the ranges of each transaction of the decision. Topics are named once. ``epochs``:
-    the last leader epoch of each range, in order, where any is known."""
-    epochs = [r.last_epoch for ranges in (*written, direct.ranges) for r in ranges]
-    place = {name: number for number, (name, _) in enumerate(direct.topics)}
-
-    def listed(ranges: Sequence[Range]) -> list[list[int]]:
-        return [[place[r.topic], r.partition, r.start, r.end] for r in ranges]
-
-    return {
-        "cluster": direct.cluster,
-        "topics": direct.topics,
-        "transform": direct.transform,
-        "written": [listed(ranges) for ranges in written],
-        "rest": listed(direct.ranges),
-        **({"epochs": epochs} if any(epoch >= 0 for epoch in epochs) else {}),
-    }
-
-
-def from_json(raw: Mapping[str, Any]) -> tuple[Direct, list[tuple[Range, ...]]]:
-    """The inverse of `to_json`."""
-    topics = tuple((name, id_) for name, id_ in raw["topics"])
-    epochs = iter(raw.get("epochs", ()))
-
-    def ranges(listed: Sequence[Sequence[int]]) -> tuple[Range, ...]:
-        return tuple(
-            Range(topics[topic][0], partition, start, end, last_epoch=(last := next(epochs, -1)), most_epoch=last)
-            for topic, partition, start, end in listed
-        )
-
-    written = [ranges(listed) for listed in raw["written"]]
-    return Direct(raw["cluster"], topics, raw["transform"], ranges(raw["rest"])), written

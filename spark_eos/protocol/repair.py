@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable
 
-from spark_eos.protocol.head import DIGEST_BITS, Decision, Digest, Verdict, Written
+from spark_eos.protocol.head import DIGEST_BITS, Decision, Verdict, Written
 from spark_eos.protocol.task import TaskReport
 
 #: Tasks of which every choice is tried: 65,536 sums of 64 bits, none of which may be right by chance.
@@ -44,12 +44,12 @@ def tasks_with_lost_rows(last: Decision, reports: Collection[TaskReport]) -> tup
         elif report.rows:
             others.append(report)
     missing = _total(lost.elements())
-    more = _choice(others, missing) if last.digest_by is not Digest.CRC32C or missing == (0, 0) else None
+    more = _choice(others, missing)
     return None if more is None else tuple(sorted((*chosen, *more)))
 
 
 def _choice(reports: Collection[TaskReport], missing: _Sum) -> tuple[int, ...] | None:
-    """Those of the tasks that have the missing rows. Sums of plain CRCs are too often right by chance for this."""
+    """Those of the tasks that have the missing rows."""
     if missing == (0, 0):
         return ()
     if len(reports) > _MOST_TRIED:

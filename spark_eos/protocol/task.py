@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from spark_eos.errors import ProtocolStop, Unclear
-from spark_eos.protocol.head import CONSISTENT_RANDOM, NEWEST_DIGEST, Decision, Digest, Head, Pair, Probe, Written
+from spark_eos.protocol.head import DEFAULT_PARTITIONER, Decision, Digest, Head, Pair, Probe, Written
 from spark_eos.protocol.names import SLOTS, TaskId, task_name
 from spark_eos.protocol.ports import Coordinator, Description, State
 from spark_eos.protocol.ranges import Direct
@@ -30,8 +30,8 @@ class Assignment:
 
     work: Work
     name: TaskId | None
-    digest_by: Digest = NEWEST_DIGEST
-    partitioner: str = CONSISTENT_RANDOM
+    digest_by: Digest = Digest.ROWS
+    partitioner: str = DEFAULT_PARTITIONER
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class TaskReport:
     written: Written | None = None
     began_ms: int = 0
     timeout_ms: int = 0
-    digest_by: Digest = NEWEST_DIGEST
+    digest_by: Digest = Digest.ROWS
     oldest_ms: int | None = None
     direct: Direct | None = None
     bytes: int = 0
@@ -65,7 +65,7 @@ def assign(
     partition: int,
     attempt: int,
     *,
-    digest_by: Digest = NEWEST_DIGEST,
+    digest_by: Digest = Digest.ROWS,
     partitioner: str | None = None,
 ) -> Assignment:
     """What a partition of a micro-batch has to do under this head. Raises ProtocolStop when behind.

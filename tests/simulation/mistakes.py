@@ -113,7 +113,7 @@ def repair_by_the_ranges_of_spark(patch: pytest.MonkeyPatch) -> None:
     """Tasks of a replay that have the number of a lost one write what they are given now."""
 
     def by_spark(head: Any, batch: int, partition: int, tasks: int, attempt: int, given: Any, **more: Any) -> Any:
-        work = assign(head, batch, partition, attempt, digest_by=Digest.COPIED)
+        work = assign(head, batch, partition, attempt, digest_by=Digest.BATCHES)
         return work, given.ranges if work.name is not None else ()
 
     patch.setattr(tasks, "assign_ranges", by_spark)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Collection
 
 import pytest
@@ -11,7 +10,6 @@ from spark_eos.protocol.adopting import adopt
 from spark_eos.protocol.batch import abort, commit, take_ahead
 from spark_eos.protocol.closing import abort_undecided, settle_decided
 from spark_eos.protocol.head import FENCING_END, PLAIN_END
-from spark_eos.protocol.head_json import decode
 from spark_eos.protocol.marks import Successor
 from spark_eos.protocol.names import TaskId, task_name
 from spark_eos.protocol.ports import Generations
@@ -217,21 +215,6 @@ def test_whoever_closes_a_query_leaves_what_tells():
         stopped(CONDITION, lambda: abort_undecided(brokers.ports(), QUERY))
         stopped(CONDITION, lambda: abort(brokers.ports(), "r1", 1))
         stopped(CONDITION, lambda: brokers.open("r3", 1))
-
-    on_brokers(steps)
-
-
-def test_a_head_of_a_version_that_does_not_say_how_it_was_committed():
-    """Its successor does."""
-
-    def steps(brokers: Brokers) -> None:
-        decide(brokers, "r1", 0)
-        record = next(r for r in reversed(brokers.cluster.log(LEDGER).records) if not r.control)
-        said = json.loads(record.payload[1])
-        del said["committed_as"]
-        record.payload = record.payload[0], json.dumps(said).encode()
-        assert brokers.open("r2", 1).generation == 2
-        assert decode(brokers.heads[-1]).committed_as is not None
 
     on_brokers(steps)
 

@@ -45,7 +45,7 @@ def test_a_task_copies_nothing_of_a_topic_of_the_same_name(was, topic, kafka, be
     source = stream_options({**options, "subscribe": name})
     plan = DirectPlan(source, sink_options({**options, "topic": target, "checkpointLocation": "/c"}), "", None)
     producer: Any = SimpleNamespace(whole_batches=begin())
-    parts = task.Parts(plan, SimpleNamespace(options=plan.sink), producer, Digest.COPIED, {name: before[name].id})
+    parts = task.Parts(plan, SimpleNamespace(options=plan.sink), producer, Digest.BATCHES, {name: before[name].id})
     with pytest.raises(KafkaError) as caught:
         print([part.rows for part in parts.of([Range(name, 0, 0, ROWS)])])
     assert caught.value.condition == "EOS_SOURCE_RECREATED"
