@@ -10,10 +10,13 @@ from dataclasses import dataclass
 #: Batches take turns, so that one need not wait for the markers of the one before, and ids do not grow with batches.
 SLOTS = 2
 
+
 #: After the prefix: the transactional id by which a driver tries whether it may use two-phase commit.
 TWO_PHASE_TRIAL = "two-phase-commit-trial"
 
+
 _DOCTOR = "doctor"
+
 
 _TAIL = re.compile(r"(\d+)-(\d+)-([01])(?:-(\d+))?(?:-r(\d+))?")
 
@@ -61,6 +64,8 @@ def query_in(name: str) -> str | None:
 
 
 _UUID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+
+
 _OWNED = re.compile(rf"(.*)-({_UUID})-(?:ledger|{_TAIL.pattern})", re.DOTALL)
 
 
@@ -103,6 +108,8 @@ def newest_generation(prefix: str, query: str, names: Iterable[str]) -> int:
 
 
 _FIRST_TASKS = 16
+
+
 _LEDGER = "-ledger"
 
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from spark_eos import failpoints
 from spark_eos.errors import Unclear
 from spark_eos.kafka.admin.topics import topic_partitions
-from spark_eos.protocol.head import DIGEST_BITS, FENCING_END, Digest, Pair, Probe, Written
-from spark_eos.protocol.ranges import Range
+from spark_eos.protocol.end import FRESH_MS
+from spark_eos.protocol.head import DIGEST_BITS, FENCING_END, Digest, Pair, Probe, Range, Written
 from spark_eos.protocol.task import (
     Assignment,
     TaskReport,
@@ -23,7 +23,6 @@ from spark_eos.protocol.task import (
     check_held,
     check_owner,
 )
-from spark_eos.protocol.whole import FRESH_MS
 from spark_eos.retry import retrying
 from spark_eos.sink.dead_letters import limits
 from spark_eos.sink.job import Identity, SinkJob

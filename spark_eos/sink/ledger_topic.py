@@ -14,7 +14,7 @@ from spark_eos.kafka.errors import ledger_unauthorized
 from spark_eos.kafka.net.client import broker_client
 from spark_eos.kafka.net.schema import Record
 from spark_eos.log import logger
-from spark_eos.protocol.own_records import OwnTopic, is_query, own_topic_of
+from spark_eos.protocol.head_codec import OwnTopic, is_query, own_topic_of
 from spark_eos.retry import retrying
 
 LEDGER_PARTITIONS = 8

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
+from spark_eos.protocol.end import FRESH_MS
 from spark_eos.protocol.head import Pair
-from spark_eos.protocol.whole import FRESH_MS
 
 from .partition_log import PartitionLog, Place, Record
 from .world import Actor, Violation

@@ -6,9 +6,9 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+from spark_eos.protocol.end import FRESH_MS
 from spark_eos.protocol.head import Pair
 from spark_eos.protocol.ports import State
-from spark_eos.protocol.whole import FRESH_MS
 
 from .coordinator import WEEK_MS, Cluster, Entry, NextAppend
 from .end_txn import PREPARED

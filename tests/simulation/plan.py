@@ -6,9 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 
-from spark_eos.protocol.head import CONSISTENT_RANDOM, DIGEST_BITS, Digest
-from spark_eos.protocol.notes import Notes
-from spark_eos.protocol.ranges import Direct, Range, merged
+from spark_eos.protocol.head import CONSISTENT_RANDOM, DIGEST_BITS, Digest, Direct, Notes, Range, merged
 
 from .partition_log import Place
 

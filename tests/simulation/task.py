@@ -7,13 +7,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from spark_eos.errors import KafkaError
-from spark_eos.protocol.direct import assign_ranges
-from spark_eos.protocol.head import FENCING_END, PLAIN_END, Digest, Head, Job, Probe, Written
-from spark_eos.protocol.jobs import check_target, check_time
+from spark_eos.protocol.end import FRESH_MS
+from spark_eos.protocol.head import FENCING_END, PLAIN_END, Digest, Head, Job, Probe, Range, Written
 from spark_eos.protocol.names import TaskId
+from spark_eos.protocol.open import open_run
 from spark_eos.protocol.ports import NEVER_MS, Ports
-from spark_eos.protocol.ranges import Range
-from spark_eos.protocol.run import open_run
+from spark_eos.protocol.replay import assign_ranges
 from spark_eos.protocol.task import (
     Assignment,
     TaskReport,
@@ -22,9 +21,10 @@ from spark_eos.protocol.task import (
     check_ends,
     check_held,
     check_owner,
+    check_target,
+    check_time,
     free_name,
 )
-from spark_eos.protocol.whole import FRESH_MS
 
 from .client import Producer, Refused
 from .ledger import PREFIX, SimulatedCoordinator

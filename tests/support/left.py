@@ -16,8 +16,8 @@ from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.ports.query import LedgerPlace, query_ports
 from spark_eos.protocol.head import FENCING_END, Decision, Job, Written
 from spark_eos.protocol.names import TaskId, ledger_name, task_name
+from spark_eos.protocol.open import open_run
 from spark_eos.protocol.ports import State
-from spark_eos.protocol.run import open_run
 from spark_eos.tools.devcluster import DevCluster
 from tests.support.kafka_view import KafkaView
 from tests.support.transactions import Transaction

@@ -27,8 +27,8 @@ from spark_eos.kafka.records import batches, encode, passing
 from spark_eos.kafka.requests import end_txn, init_producer_id
 from spark_eos.kafka.requests.fetch import FetchConnection
 from spark_eos.kafka.requests.produce import ProduceConnection
-from spark_eos.protocol import batch as commits
-from spark_eos.protocol import clearing, sweep
+from spark_eos.protocol import abort as abort_module
+from spark_eos.protocol import commit as commit_module
 from spark_eos.protocol.ports import EndTxnAnswer
 from spark_eos.source import gathered, raw
 
@@ -316,7 +316,7 @@ def forgotten_after_a_restart(patch: pytest.MonkeyPatch) -> None:
 
 
 def leftovers_left_to_their_timeout(patch: pytest.MonkeyPatch) -> None:
-    for module in (commits, clearing, sweep):
+    for module in (abort_module, commit_module):
         patch.setattr(module, "abort_all", lambda *_: ())
 
 

@@ -25,9 +25,8 @@ from spark_eos.kafka.producer.sender import Sender
 from spark_eos.kafka.records.encode import Encoder, Rows, Sealed
 from spark_eos.kafka.requests.end_txn import end_own_txn, endtxn_version
 from spark_eos.kafka.requests.init_producer_id import init_producer_id
-from spark_eos.protocol.head import Head, Offsets, Pair
+from spark_eos.protocol.head import Head, Notes, Offsets, Pair
 from spark_eos.protocol.names import ledger_name
-from spark_eos.protocol.notes import Notes
 from spark_eos.protocol.ports import NotPublished
 
 #: For how long a leader that is away is waited for: the transaction begins when it takes the head.

@@ -18,7 +18,7 @@ from spark_eos.kafka.records.batches import Damage, UnsupportedFormat, walk_batc
 from spark_eos.kafka.requests.fetch import fetch_once
 from spark_eos.ops.checkpoint.heads import heads_of
 from spark_eos.protocol.head import Decision, Head, Written
-from spark_eos.protocol.head_json import decode
+from spark_eos.protocol.head_codec import decode
 
 _FETCH_BYTES = 1 << 20
 #: Of output that is read for markers, each of which is behind the rows of its transaction.

@@ -18,15 +18,13 @@ from spark_eos.cli import main
 from spark_eos.errors import EosError
 from spark_eos.kafka.producer.arrow import ArrowProducer
 from spark_eos.options.parse import SinkOptions, sink_options
-from spark_eos.protocol.batch import commit
+from spark_eos.protocol.commit import commit
+from spark_eos.protocol.end import FRESH_MS, look_back, places_of
 from spark_eos.protocol.head import Head, Pair, Verdict, Written
-from spark_eos.protocol.looking_back import look_back, places_of
-from spark_eos.protocol.micro_batch import MicroBatch
 from spark_eos.protocol.names import TaskId, task_name
+from spark_eos.protocol.open import open_run
 from spark_eos.protocol.ports import EndTxnAnswer, Ports
-from spark_eos.protocol.run import open_run
-from spark_eos.protocol.task import TaskReport, Work
-from spark_eos.protocol.whole import FRESH_MS
+from spark_eos.protocol.task import MicroBatch, TaskReport, Work
 from spark_eos.sink.preflight import preflight
 from spark_eos.sink.session import Session, session_for
 from spark_eos.tools.devcluster import DevCluster

@@ -13,8 +13,7 @@ from spark_eos.direct.copying import Copied
 from spark_eos.direct.plan import DirectPlan
 from spark_eos.errors import CheckpointError, DataLossError, EosError, KafkaError
 from spark_eos.options.parse import sink_options, stream_options
-from spark_eos.protocol.head import Digest
-from spark_eos.protocol.ranges import Range
+from spark_eos.protocol.head import Digest, Range
 
 SERVERS = {"kafka.bootstrap.servers": "127.0.0.1:1"}
 HERE = Range("in", 0, 3, 9)

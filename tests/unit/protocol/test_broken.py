@@ -6,13 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from spark_eos.protocol.batch import commit
-from spark_eos.protocol.closing import settle_decided
+from spark_eos.protocol.commands import settle_decided
+from spark_eos.protocol.commit import commit
+from spark_eos.protocol.end import FRESH_MS, abort_broken
 from spark_eos.protocol.head import FENCING_END, PLAIN_END, Pair, Probe, Verdict
-from spark_eos.protocol.micro_batch import MicroBatch
 from spark_eos.protocol.ports import State
-from spark_eos.protocol.verdicts import abort_broken
-from spark_eos.protocol.whole import FRESH_MS
+from spark_eos.protocol.task import MicroBatch
 from tests.simulation.client import Producer
 from tests.simulation.codes import OK
 from tests.simulation.ledger import LEDGER, QUERY

@@ -6,14 +6,12 @@ from collections.abc import Callable, Collection
 
 import pytest
 
-from spark_eos.protocol.adopting import adopt
-from spark_eos.protocol.batch import abort, commit, take_ahead
-from spark_eos.protocol.closing import abort_undecided, settle_decided
-from spark_eos.protocol.head import FENCING_END, PLAIN_END
-from spark_eos.protocol.marks import Successor
+from spark_eos.protocol.abort import abort
+from spark_eos.protocol.commands import abort_undecided, adopt, retire, settle_decided
+from spark_eos.protocol.commit import commit, take_ahead
+from spark_eos.protocol.head import FENCING_END, PLAIN_END, Successor
 from spark_eos.protocol.names import TaskId, task_name
 from spark_eos.protocol.ports import Generations
-from spark_eos.protocol.replaying import retire
 from tests.simulation.client import Producer
 from tests.simulation.coordinator import LAST_EPOCH
 from tests.simulation.ledger import LEDGER, PREFIX, SimulatedCoordinator

@@ -26,7 +26,7 @@ from spark_eos.protocol.head import (
     Verdict,
     Written,
 )
-from spark_eos.protocol.head_json import FORMAT, decode, encode
+from spark_eos.protocol.head_codec import FORMAT, decode, encode
 
 counts = st.integers(0, 2**63 - 1)
 names = st.text(min_size=1, max_size=60)

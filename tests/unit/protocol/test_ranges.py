@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 
 from spark_eos.errors import Diverged
-from spark_eos.protocol.direct import assign_ranges, differences
-from spark_eos.protocol.head import Decision, Digest, Head, Pair, Probe, Verdict, Written
-from spark_eos.protocol.head_json import decode, encode
-from spark_eos.protocol.ranges import Direct, Range, merged
+from spark_eos.protocol.head import Decision, Digest, Direct, Head, Pair, Probe, Range, Verdict, Written, merged
+from spark_eos.protocol.head_codec import decode, encode
+from spark_eos.protocol.replay import assign_ranges
+from spark_eos.protocol.replay import differences_of_ranges as differences
 from spark_eos.protocol.task import Work
 
 TOPICS = (("a", "id-a"), ("b", "id-b"))

@@ -11,11 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_eos.errors import ProtocolStop
-from spark_eos.protocol.batch import _next_decision
+from spark_eos.protocol.commit import _next_decision
 from spark_eos.protocol.head import DIGEST_BITS, FENCING_END, Decision, Head, Pair, Probe, Verdict, Written
-from spark_eos.protocol.micro_batch import MicroBatch
-from spark_eos.protocol.repair import tasks_with_lost_rows
-from spark_eos.protocol.task import TaskReport, Work, assign
+from spark_eos.protocol.replay import tasks_with_lost_rows
+from spark_eos.protocol.task import MicroBatch, TaskReport, Work, assign
 
 Rows = list[int]
 HASHES = [random.Random(n).getrandbits(DIGEST_BITS) for n in range(100)]

@@ -7,17 +7,37 @@ from dataclasses import replace
 import pytest
 
 from spark_eos.errors import EosError, LedgerError, ReplayError, Superseded
-from spark_eos.protocol.adopting import adopt
-from spark_eos.protocol.batch import commit
-from spark_eos.protocol.closing import known_head
-from spark_eos.protocol.head import DEFAULT_PARTITIONER, NOBODY, Decision, Head, Pair, Probe, Verdict, Written
-from spark_eos.protocol.head_json import decode, encode
-from spark_eos.protocol.held import overtaken
-from spark_eos.protocol.marks import WHOLE, EachSink, Marks, Successor, Unfinished
+from spark_eos.protocol.checks import check_halts, finishing
+from spark_eos.protocol.commands import (
+    adopt,
+    begin,
+    check_not_halted,
+    go_back,
+    intend,
+    known_head,
+    overtaken,
+    retire,
+    rows_lost,
+)
+from spark_eos.protocol.commit import commit
+from spark_eos.protocol.head import (
+    DEFAULT_PARTITIONER,
+    NOBODY,
+    WHOLE,
+    Decision,
+    EachSink,
+    Head,
+    Marks,
+    Pair,
+    Probe,
+    Successor,
+    Unfinished,
+    Verdict,
+    Written,
+)
+from spark_eos.protocol.head_codec import decode, encode
+from spark_eos.protocol.open import open_run
 from spark_eos.protocol.ports import Ports, State
-from spark_eos.protocol.replaying import begin, check_not_halted, go_back, intend, retire, rows_lost
-from spark_eos.protocol.run import open_run
-from spark_eos.protocol.stops import check_halts, finishing
 from tests.simulation.ledger import PREFIX, QUERY
 from tests.support.dying import Killed, kill
 from tests.unit.protocol.test_stops import Brokers, on_brokers

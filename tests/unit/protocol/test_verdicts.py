@@ -8,12 +8,13 @@ from dataclasses import replace
 import pytest
 
 from spark_eos.errors import Unclear
-from spark_eos.protocol.batch import commit
-from spark_eos.protocol.closing import abort_undecided
+from spark_eos.protocol.abort import abort_all
+from spark_eos.protocol.commands import abort_undecided
+from spark_eos.protocol.commit import commit
+from spark_eos.protocol.end import _verdict, settle
 from spark_eos.protocol.head import FENCING_END, PLAIN_END, Pair, Probe, Verdict, Written
 from spark_eos.protocol.names import TaskId, ledger_name, task_name
 from spark_eos.protocol.ports import Description, EndTxnAnswer, State
-from spark_eos.protocol.verdicts import _verdict, abort_all, settle
 from tests.simulation.codes import ABORTABLE, FENCED, OK
 from tests.simulation.ledger import LEDGER, PREFIX, QUERY
 from tests.simulation.partition_log import PartitionLog

@@ -8,11 +8,11 @@ from dataclasses import replace
 import pytest
 
 from spark_eos.errors import Unclear
-from spark_eos.protocol.batch import commit
-from spark_eos.protocol.closing import settle_decided
+from spark_eos.protocol.commands import settle_decided
+from spark_eos.protocol.commit import commit
+from spark_eos.protocol.end import AGED_MS, FRESH_MS
 from spark_eos.protocol.head import Pair, Probe, Verdict, Written
 from spark_eos.protocol.ports import Description, EndTxnAnswer, PartitionState, Ports, State
-from spark_eos.protocol.whole import AGED_MS, FRESH_MS
 from tests.simulation.client import Producer
 from tests.simulation.ledger import QUERY
 from tests.support.dying import Killed, kill

@@ -15,8 +15,7 @@ from spark_eos.direct.plan import DirectPlan
 from spark_eos.errors import KafkaError
 from spark_eos.kafka.admin.topics import describe_topics
 from spark_eos.options.parse import Fetching, sink_options, stream_options
-from spark_eos.protocol.head import Digest
-from spark_eos.protocol.ranges import Range
+from spark_eos.protocol.head import Digest, Range
 from spark_eos.source import fetch
 from spark_eos.source.fetch import read_range
 from spark_eos.source.planning import OffsetRange

@@ -1,4 +1,4 @@
-"""Commit and abort of a micro-batch, by the driver."""
+"""Commit of a micro-batch, by the driver."""
 
 from __future__ import annotations
 
@@ -7,39 +7,51 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from spark_eos.errors import ProtocolStop, TransactionLost, Unclear
-from spark_eos.protocol.age import too_old
-from spark_eos.protocol.clearing import clear_earlier
-from spark_eos.protocol.closing import close
-from spark_eos.protocol.direct import source_changed
-from spark_eos.protocol.freshness import Starts, began_ms, fresh_for_ms, not_whole
-from spark_eos.protocol.head import Decision, Digest, Head, Offsets, Pair, Verdict
-from spark_eos.protocol.looking_back import Places, look_back, marked, places_of
-from spark_eos.protocol.micro_batch import MicroBatch
-from spark_eos.protocol.newest import take
-from spark_eos.protocol.notes import Notes
-from spark_eos.protocol.ports import Description, NotPublished, Ports, State, Term
-from spark_eos.protocol.repair import repairs, tasks_with_lost_rows
-from spark_eos.protocol.replay import check_versions, compare, listed, needs_same_tasks
-from spark_eos.protocol.stops import (
+from spark_eos.protocol.abort import abort_all
+from spark_eos.protocol.checks import (
     check_missing,
     check_written,
     checkpoint_ahead,
     checkpoint_behind,
     decided_unheard,
     decision_unclear,
+    ledger_busy,
     left_behind,
     missing_head,
     superseded,
 )
-from spark_eos.protocol.task import TaskReport
-from spark_eos.protocol.verdicts import abort_all, settle
+from spark_eos.protocol.end import (
+    Places,
+    Starts,
+    began_ms,
+    fresh_for_ms,
+    look_back,
+    marked,
+    not_whole,
+    places_of,
+    settle,
+    too_old,
+)
+from spark_eos.protocol.head import Decision, Digest, Head, Notes, Offsets, Pair, Verdict
+from spark_eos.protocol.ports import Description, NotPublished, Ports, State, Term
+from spark_eos.protocol.replay import (
+    check_versions,
+    compare,
+    listed,
+    needs_same_tasks,
+    repairs,
+    source_changed,
+    tasks_with_lost_rows,
+)
+from spark_eos.protocol.take import take, taking
+from spark_eos.protocol.task import MicroBatch, TaskReport
 
 
 @dataclass(frozen=True)
 class CommitReport:
     """How a commit went. Times are milliseconds: to take the ledger and verify, to decide, to end. ``leftovers``: what
     attempts had left open besides; ``still_open``: how many of these could not be aborted. ``rows``: as decided.
-    ``decision``: what was committed, to be looked at once more (`spark_eos.protocol.looking_back`), and ``unseen``:
+    ``decision``: what was committed, to be looked at once more (`spark_eos.protocol.end.look_back`), and ``unseen``:
     what of the decision before could not be; None, and nothing, where nothing was left to be done."""
 
     transactions: int
@@ -356,22 +368,26 @@ def _end(ports: Ports, decision: Decision, *, fresh_until_ms: float) -> None:
         )
 
 
-def abort(ports: Ports, run: str, batch_id: int, *, one_of_several: bool = False) -> Collection[Pair]:
-    """Close the run and abort what it has open and not decided; returns what stays open.
+#: The one micro-batch of a batch write.
+BATCH = 0
 
-    With ``one_of_several`` writes, the ledger notes that this one was given up: Spark may go on without hearing of it.
 
-    Spark calls this after a failed task, and after a commit that raised, so the batch may well be decided: only an
-    authoritative read tells. The run ends with it, so it is closed first: a commit or a task of it that still goes on
-    somewhere finds itself replaced, and cannot decide on what is being aborted.
+def complete(ports: Ports, run: str) -> None:
+    """Publish that all of the job is committed: its decision without transactions, with rows and digest alone.
+
+    The brokers forget a transactional id after a week, and retention takes the rows; whoever writes the job again later
+    finds by this that there is nothing to settle. Called when the run's commit has returned, which it does on verdicts
+    only. Where another run has taken over meanwhile, that one has settled the decision, and completes the job.
+
+    Raises Unclear (EOS_LEDGER_BUSY); the rows are visible then.
     """
-    ports.reach("abort.entered")
-    for _ in ports.retrying():
-        head = ports.ledger.read()
-        if head is None or head.run != run:
-            return ()
-        closed = close(ports, run, batch_id if one_of_several else None)
-        if closed is not None:
-            ports.reach("abort.closed")
-            return clear_earlier(ports, closed)
-    return ()
+    for term, head in taking(ports):
+        if head is None or head.run != run or head.decision is None or not head.decision.written:
+            return
+        try:
+            term.publish(replace(head, decision=replace(head.decision, written=())))
+        except NotPublished:
+            continue
+        ports.reach("commit.completed")
+        return
+    raise ledger_busy()

@@ -1,8 +1,13 @@
-"""A head as the ledger's records hold it: compact JSON, readable by every later version of the library."""
+"""A head as the ledger's records hold it: compact JSON, readable by every later version of the library. And how records
+of topics that are spark-eos' own are recognized: heads of queries, entries of an offset map and notes of an ingest, by
+their form, whatever the topic is called. Only records that have all of a form count, as rows of users must never be
+taken for one of these.
+"""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from enum import Enum
@@ -16,26 +21,34 @@ from spark_eos.protocol.head import (
     PLAIN_END,
     Decision,
     Digest,
+    Direct,
+    EachSink,
     Head,
     Job,
+    Marks,
+    Missing,
+    Noted,
     Pair,
     Probe,
+    Range,
+    Successor,
+    Unfinished,
     Verdict,
     Written,
 )
-from spark_eos.protocol.marks import marks_of
-from spark_eos.protocol.notes import Noted
-from spark_eos.protocol.ranges import Direct, Range
 
 #: To be raised when a version that knows only this format would misunderstand a head. A field that a later version adds
 #: to a head is ignored. A field, or a value, that it adds to a decision is one that a replay has to repeat, so that it
 #: stops the query where it is not known.
 FORMAT = 1
 
+
 #: A head says where transactions begin up to so many places in all: 15 kB or so, of the megabyte that a record has.
 _MOST_BEGINS = 1_000
 
+
 _KNOWN_ENDS = frozenset([PLAIN_END, FENCING_END])
+
 
 _DECISION_FIELDS = frozenset(
     [
@@ -260,3 +273,72 @@ def _unknown(raw: Mapping[str, Any], what: str, why: str) -> LedgerError:
         hint=f"Nothing is lost: install {wrote}, or a newer one, and start the query again.",
         written_by=version,
     )
+
+
+def marks_of(raw: Mapping[str, Any]) -> Marks:
+    """The inverse of `Marks.as_json`, Raises KeyError and TypeError."""
+    unfinished = raw.get("unfinished")
+    return Marks(
+        each=EachSink(**raw["each"]) if "each" in raw else None,
+        unfinished=None if unfinished is None else _unfinished(unfinished),
+        successor=Successor(**raw["successor"]) if "successor" in raw else None,
+        topic=raw.get("topic"),
+        missing=Missing(**raw["missing"]) if "missing" in raw else None,
+    )
+
+
+def _unfinished(raw: Mapping[str, Any]) -> Unfinished:
+    lists = {name: tuple(value) for name, value in raw.items() if isinstance(value, list)}
+    return Unfinished(**{**raw, **lists})
+
+
+class OwnTopic(Enum):
+    """A kind of topic that spark-eos keeps for itself."""
+
+    LEDGER = "a ledger of spark-eos"
+    OFFSET_MAP = "an offset map of spark-eos"
+    NOTES = "what ingests of spark-eos have noted"
+
+
+_QUERY = re.compile(rb"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+
+_OF_HEADS = frozenset(["format", "run", "generation", "earlier", "endtxn", "decision"])
+
+
+#: For each form of a JSON key, what its value has at least.
+_FORMS = (
+    (
+        frozenset(["cluster", "topic", "partition", "first"]),
+        ("topic", "end", "target", "id", "runs"),
+        OwnTopic.OFFSET_MAP,
+    ),
+    (frozenset(["origin", "source"]), ("target", "source", "chain"), OwnTopic.OFFSET_MAP),
+    (frozenset(["query", "batch", "place"]), ("ingest", "topic", "uri", "digest", "task", "tasks"), OwnTopic.NOTES),
+)
+
+
+def own_topic_of(key: bytes | None, value: bytes | None) -> OwnTopic | None:
+    """The kind of topic that such a record is of; None where it may be anybody's."""
+    if key is None or value is None:
+        return None
+    has = _names_in(value)
+    if is_query(key):
+        return OwnTopic.LEDGER if has >= _OF_HEADS else None
+    names = _names_in(key)
+    return next((kind for of_key, of_value, kind in _FORMS if names == of_key and has.issuperset(of_value)), None)
+
+
+def is_query(key: bytes | None) -> bool:
+    """Whether this may be the key of a head: what stands for a query in the ledger."""
+    return key is not None and _QUERY.fullmatch(key) is not None
+
+
+def _names_in(text: bytes) -> frozenset[str]:
+    """The names in a JSON object; none where it is anything else."""
+    if not text.startswith(b"{"):
+        return frozenset()
+    try:
+        return frozenset(json.loads(text))
+    except (ValueError, RecursionError):
+        return frozenset()
