@@ -19,8 +19,8 @@ safeguard: a transaction that is taken for too young, and expires, is lost, whic
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 
 from spark_eos.errors import EosError, ProtocolStop, Unclear
@@ -42,54 +42,133 @@ from spark_eos.protocol.take import taking
 from spark_eos.protocol.task import MicroBatch, TaskReport
 
 #: For so long after its begin, or after its partitions' leaders were asked, a transaction counts as whole.
-FRESH_MS = 60_000
+WHOLE_MS = 60_000
 
-
-#: Rows whose timestamps are older than this are looked for however fresh their transaction is: retention goes by
+#: Rows whose timestamps are older than this are looked for however young their transaction is: retention goes by
 #: timestamps, and may take them at once.
 AGED_MS = 3_600_000
-
-
-#: What to do where nobody can tell any more what became of a decided transaction.
-COMPARE = f"Compare the output with the source for the last micro-batch (spark-eos verify). {IF_COMPLETE}"
-
-
-_COMMITTED = {State.PREPARE_COMMIT: Verdict.COMMITTED, State.COMPLETE_COMMIT: Verdict.COMMITTED}
-
-
-_ENDED = {**_COMMITTED, State.COMPLETE_ABORT: Verdict.LOST}
-
 
 #: What counts as whole for less than this is looked at: its end would be answered when it does not any more.
 _SLACK_MS = 10_000
 
+#: What to do where nobody can tell any more what became of a decided transaction.
+COMPARE = f"Compare the output with the source for the last micro-batch (spark-eos verify). {IF_COMPLETE}"
 
-def settle(ports: Ports, written: Iterable[Written], *, fresh_until_ms: float = -math.inf) -> dict[Pair, Verdict]:
-    """Commit every transaction that has no verdict yet; a verdict for each.
+#: Where an end fences, by the state that a coordinator describes one epoch on: nothing but an end leads there.
+_AT_THE_NEXT_EPOCH: Mapping[State, Verdict] = {
+    State.PREPARE_COMMIT: Verdict.COMMITTED,
+    State.COMPLETE_COMMIT: Verdict.COMMITTED,
+    State.COMPLETE_ABORT: Verdict.LOST,
+}
 
-    ``fresh_until_ms``: until when, by ``elapsed_ms()``, they count as whole. After that they must be whole before,
-    and visible after (`look_at`, `check_visible`); visible also where the answer to their end comes after that.
+#: Where it does not fence, by the state at the transaction's own epoch. That of an abort is no evidence: a request that
+#: came late may have opened a transaction without rows under the same pair after the commit, and that one was aborted.
+_AT_THE_SAME_EPOCH: Mapping[State, Verdict] = {
+    State.PREPARE_COMMIT: Verdict.COMMITTED,
+    State.COMPLETE_COMMIT: Verdict.COMMITTED,
+}
 
-    Raises Unclear when one stays without after all retries: then the next run settles. Raises ProtocolStop where rows
-    of one are gone.
+#: By what the log shows at a transaction's first record.
+_BY_THE_LOG: Mapping[Found, Verdict] = {Found.THERE: Verdict.COMMITTED, Found.MISSING: Verdict.LOST}
+
+
+def settle(ports: Ports, written: Iterable[Written], *, whole_until_ms: float = -math.inf) -> dict[Pair, Verdict]:
+    """Commit every decided transaction that has no verdict yet; returns a verdict for each.
+
+    1. If they do not count as whole until ``whole_until_ms``, by ``elapsed_ms()``, their partitions' leaders are asked
+       whether they are. EOS_DECISION_BROKEN where one is not.
+    2. EndTxn is sent for all of them. The first row that fits a transaction is its outcome:
+
+       | who tells          | what                                                          | outcome             |
+       | ------------------ | ------------------------------------------------------------- | ------------------- |
+       | EndTxn             | 0                                                             | committed           |
+       | coordinator        | PrepareCommit or CompleteCommit, at the next epoch (version 4 | committed           |
+       |                    | of EndTxn: at the same)                                       |                     |
+       | coordinator        | CompleteAbort, at the next epoch (not with version 4)         | lost                |
+       | log, if EndTxn     | the first record is committed                                 | committed           |
+       | tells nothing (48, | the first record is aborted                                   | lost                |
+       | 90, 47, 49)        | the first record is gone                                      | EOS_OUTCOME_GONE    |
+       | nobody             |                                                               | ask again, and at   |
+       |                    |                                                               | last                |
+       |                    |                                                               | EOS_OUTCOME_UNCLEAR |
+
+       A commit that waits for its markers answers 51 for as long as they take. A coordinator that was replaced without
+       noticing may answer 48, but it cannot know of the end of a transaction. So that answer alone is no outcome.
+    3. If the answers came when they did not count as whole any more, their rows must be visible.
+
+    Raises Unclear where one stays without a verdict: then the next run settles. Raises ProtocolStop where rows of one
+    are gone.
     """
     open_ones = {w.pair: w for w in written if w.verdict is None}
     if not open_ones:
         return {}
     began_ms = ports.elapsed_ms()
-    if began_ms + _SLACK_MS < fresh_until_ms:
-        verdicts = _settle(ports, open_ones)
-        if ports.elapsed_ms() >= fresh_until_ms:
+    if began_ms + _SLACK_MS < whole_until_ms:
+        verdicts = _end_each(ports, open_ones)
+        if ports.elapsed_ms() >= whole_until_ms:
             check_visible(ports, open_ones.values(), verdicts, held=open_ones, late=True)
         return verdicts
     held, broken = look_at(ports, open_ones.values())
     if broken:
         raise decided_broken(broken[0])
-    verdicts = _settle(ports, open_ones)
-    late = ports.elapsed_ms() >= began_ms + FRESH_MS
+    verdicts = _end_each(ports, open_ones)
+    late = ports.elapsed_ms() >= began_ms + WHOLE_MS
     seen = [replace(w, begins=held.get(pair, w.begins)) for pair, w in open_ones.items()]
     check_visible(ports, seen, verdicts, held=held, late=late)
     return verdicts
+
+
+def _end_each(ports: Ports, written: Mapping[Pair, Written]) -> dict[Pair, Verdict]:
+    """Send EndTxn until each transaction has a verdict. Raises Unclear."""
+    verdicts: dict[Pair, Verdict] = {}
+    left = written
+    for _ in ports.retrying():
+        answers = ports.coordinator.end({pair: w.endtxn_version for pair, w in left.items()}, commit=True)
+        unanswered = [pair.id for pair in left if answers[pair] is not EndTxnAnswer.DONE]
+        described = ports.coordinator.describe(unanswered) if unanswered else {}
+        for pair, w in left.items():
+            verdict = _verdict(ports, w, answers[pair], described.get(pair.id))
+            if verdict is not None:
+                verdicts[pair] = verdict
+        left = {pair: w for pair, w in left.items() if pair not in verdicts}
+        if not left:
+            return verdicts
+    raise Unclear(
+        "EOS_OUTCOME_UNCLEAR",
+        f"The brokers have not said what became of {len(left)} decided transaction(s): "
+        f"{', '.join(sorted(pair.id for pair in left))}.",
+        hint="Nothing is lost: start the query again, from this checkpoint, once the cluster is healthy; it settles "
+        "them before it goes on; so does 'spark-eos recover', without Spark. A new checkpoint would leave their rows "
+        "out. If it stays so, something else may hold the output's partitions open: kafka-transactions.sh find-hanging "
+        "names it.",
+    )
+
+
+def _verdict(ports: Ports, w: Written, answer: EndTxnAnswer, described: Description | None) -> Verdict | None:
+    """The outcome of one transaction, by the table of `settle`; None while nobody tells it."""
+    if answer is EndTxnAnswer.DONE:
+        return Verdict.COMMITTED
+    ended = None if described is None else _described_end(w, described)
+    if ended is not None or answer is EndTxnAnswer.PENDING:
+        return ended
+    found = fate_by_log(ports, w)
+    if found is Found.GONE:
+        raise Unclear(
+            "EOS_OUTCOME_GONE",
+            f"What became of the decided transaction {w.pair.id} cannot be told any more: the coordinator does "
+            f"not tell, and offset {w.probe.offset} of {w.probe.topic}-{w.probe.partition} is no longer in the "
+            "log: retention or compaction has removed it, or the topic was truncated, deleted or created anew.",
+            hint=COMPARE,
+        )
+    return None if found is None else _BY_THE_LOG.get(found)
+
+
+def _described_end(w: Written, described: Description) -> Verdict | None:
+    """The end that a coordinator's description is evidence of, if any."""
+    if not w.end_fences:
+        return _AT_THE_SAME_EPOCH.get(described.state) if described.pair == w.pair else None
+    ended = replace(w.pair, epoch=w.pair.epoch + 1)
+    return _AT_THE_NEXT_EPOCH.get(described.state) if described.pair == ended else None
 
 
 def abort_broken(ports: Ports, written: Iterable[Written]) -> None:
@@ -112,76 +191,6 @@ def abort_broken(ports: Ports, written: Iterable[Written]) -> None:
         ports.coordinator.fence([w.pair.id for w in to_end if not w.end_fences])
     if broken:
         raise decided_broken(broken[0])
-
-
-def _settle(ports: Ports, open_ones: dict[Pair, Written]) -> dict[Pair, Verdict]:
-    verdicts: dict[Pair, Verdict] = {}
-    if not open_ones:
-        return verdicts
-    for _ in ports.retrying():
-        versions = {pair: w.endtxn_version for pair, w in open_ones.items()}
-        answers = ports.coordinator.end(versions, commit=True)
-        verdicts |= {pair: Verdict.COMMITTED for pair, answer in answers.items() if answer is EndTxnAnswer.DONE}
-        open_ones = {pair: w for pair, w in open_ones.items() if pair not in verdicts}
-        verdicts |= _ask_coordinator(ports, open_ones)
-        open_ones = {pair: w for pair, w in open_ones.items() if pair not in verdicts}
-        verdicts |= _ask_data(ports, [w for pair, w in open_ones.items() if answers[pair] is EndTxnAnswer.SAYS_NOTHING])
-        open_ones = {pair: w for pair, w in open_ones.items() if pair not in verdicts}
-        if not open_ones:
-            return verdicts
-    raise Unclear(
-        "EOS_OUTCOME_UNCLEAR",
-        f"The brokers have not said what became of {len(open_ones)} decided transaction(s): "
-        f"{', '.join(sorted(pair.id for pair in open_ones))}.",
-        hint="Nothing is lost: start the query again, from this checkpoint, once the cluster is healthy; it settles "
-        "them before it goes on; so does 'spark-eos recover', without Spark. A new checkpoint would leave their rows "
-        "out. If it stays so, something else may hold the output's partitions open: kafka-transactions.sh find-hanging "
-        "names it.",
-    )
-
-
-def _ask_data(ports: Ports, silent: Iterable[Written]) -> dict[Pair, Verdict]:
-    verdicts = {}
-    for w in silent:
-        found = fate_by_log(ports, w)
-        if found is Found.THERE:
-            verdicts[w.pair] = Verdict.COMMITTED
-        elif found is Found.MISSING:
-            verdicts[w.pair] = Verdict.LOST
-        elif found is Found.GONE:
-            raise Unclear(
-                "EOS_OUTCOME_GONE",
-                f"What became of the decided transaction {w.pair.id} cannot be told any more: the coordinator does "
-                f"not tell, and offset {w.probe.offset} of {w.probe.topic}-{w.probe.partition} is no longer in the "
-                "log: retention or compaction has removed it, or the topic was truncated, deleted or created anew.",
-                hint=COMPARE,
-            )
-    return verdicts
-
-
-def _ask_coordinator(ports: Ports, open_ones: Mapping[Pair, Written]) -> dict[Pair, Verdict]:
-    """What is described one epoch on has been ended, for good: nothing but an end leads there.
-
-    Where the end does not fence, a commit is described at the epoch of the transaction itself. That of an abort is no
-    evidence there, at this epoch or the next: a request that came late may have opened a transaction without rows under
-    the same pair after the commit, and that one was aborted.
-
-    A commit that waits for its markers answers "pending" for as long as they take. And a coordinator that was replaced
-    without noticing may answer that there is no such transaction, but it cannot know of the end of one.
-    """
-    if not open_ones:
-        return {}
-    described = ports.coordinator.describe([pair.id for pair in open_ones])
-    verdicts = {pair: _verdict(w, described[pair.id]) for pair, w in open_ones.items() if pair.id in described}
-    return {pair: verdict for pair, verdict in verdicts.items() if verdict is not None}
-
-
-def _verdict(w: Written, description: Description) -> Verdict | None:
-    if not w.end_fences:
-        return _COMMITTED.get(description.state) if description.pair == w.pair else None
-    if description.pair != replace(w.pair, epoch=w.pair.epoch + 1):
-        return None
-    return _ENDED.get(description.state)
 
 
 #: By what the log tells of one transaction; of others, it tells nothing.
@@ -425,7 +434,7 @@ Starts = Mapping[Pair, int]
 
 def began_ms(now: int, began: int, started: int) -> int:
     """By the clock that says the longest; a minute ago where none can be right, as all are ahead of the driver's."""
-    return now - max((age for age in (now - began, now - started) if age >= -SAME_CLOCK_MS), default=FRESH_MS)
+    return now - max((age for age in (now - began, now - started) if age >= -SAME_CLOCK_MS), default=WHOLE_MS)
 
 
 def not_whole(ports: Ports, batch: MicroBatch, starts: Starts) -> ProtocolStop | None:
@@ -437,24 +446,24 @@ def not_whole(ports: Ports, batch: MicroBatch, starts: Starts) -> ProtocolStop |
 
 
 def _is_doubtful(report: TaskReport, starts: Starts, now_ms: int) -> bool:
-    """Whether somebody may have taken rows of the task's transaction: it is not fresh, or retention may want them."""
+    """Whether somebody may have taken rows of the task's transaction: it is a minute old, or retention may want it."""
     assert report.written is not None
     aged = report.oldest_ms is not None and report.oldest_ms <= now_ms - AGED_MS
-    return aged or starts[report.written.pair] <= now_ms - FRESH_MS
+    return aged or starts[report.written.pair] <= now_ms - WHOLE_MS
 
 
-def fresh_for_ms(batch: MicroBatch, starts: Starts, checked_ms: int) -> float:
+def whole_for_ms(batch: MicroBatch, starts: Starts, checked_ms: int) -> float:
     """For how long all of its transactions count as whole, after they were looked at ``checked_ms``."""
     written = [report for report in batch.reports if report.written is not None]
-    return min((_fresh_until_ms(report, starts, checked_ms) for report in written), default=math.inf) - checked_ms
+    return min((_whole_until_ms(report, starts, checked_ms) for report in written), default=math.inf) - checked_ms
 
 
-def _fresh_until_ms(report: TaskReport, starts: Starts, checked_ms: int) -> int:
+def _whole_until_ms(report: TaskReport, starts: Starts, checked_ms: int) -> int:
     """A minute after it began or was looked at; where it was not, only until retention may want its rows."""
     assert report.written is not None
     if _is_doubtful(report, starts, checked_ms):
-        return checked_ms + FRESH_MS
-    until = starts[report.written.pair] + FRESH_MS
+        return checked_ms + WHOLE_MS
+    until = starts[report.written.pair] + WHOLE_MS
     return until if report.oldest_ms is None else min(until, report.oldest_ms + AGED_MS)
 
 
@@ -641,6 +650,16 @@ def mark_missing_of(ports: Ports, run: str, error: ProtocolStop) -> None:
         except NotPublished:
             continue
         return
+
+
+@contextmanager
+def marking(ports: Ports, run: str) -> Iterator[None]:
+    """Where what is done within raises an error of missing rows, it is noted in the head, as by `marked`."""
+    try:
+        yield
+    except ProtocolStop as error:
+        marked(ports, run, error)
+        raise
 
 
 def marked(ports: Ports, run: str, error: ProtocolStop) -> ProtocolStop:

@@ -233,7 +233,7 @@ def verdicts_of(ports: Ports, last: Decision, *, passed: bool) -> dict[Pair, Ver
     """What became of the last decision. Once Spark has passed it, its commit has returned, which it does on verdicts
     only: then it was committed, even when nobody can tell any more."""
     try:
-        return settle(ports, last.written, fresh_until_ms=math.inf if passed else -math.inf)
+        return settle(ports, last.written, whole_until_ms=math.inf if passed else -math.inf)
     except Unclear:
         if not passed:
             raise

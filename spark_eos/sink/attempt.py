@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from spark_eos import failpoints
 from spark_eos.errors import Unclear
 from spark_eos.kafka.admin.topics import topic_partitions
-from spark_eos.protocol.end import FRESH_MS
+from spark_eos.protocol.end import WHOLE_MS
 from spark_eos.protocol.head import DIGEST_BITS, FENCING_END, Digest, Pair, Probe, Range, Written
 from spark_eos.protocol.task import (
     Assignment,
@@ -167,7 +167,7 @@ class Attempt:
         described = self._session.coordinator.describe([pair.id]).get(pair.id)
         check_held(pair, described, two_phase=self._job.options.two_phase)
         assert described is not None
-        fresh = int(time.time() * 1000) - began_ms < FRESH_MS
+        fresh = int(time.time() * 1000) - began_ms < WHOLE_MS
         self._topics = tuple(sorted({topic for topic, _ in described.places}))
         empty = tuple(sorted(set(described.places) & set(self._producer.empty())))
         places = [place for place in described.places if place not in empty]

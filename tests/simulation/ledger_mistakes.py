@@ -139,7 +139,7 @@ def nobody_looks_back(patch: pytest.MonkeyPatch) -> None:
 
 def complete_before_it_is_committed(patch: pytest.MonkeyPatch) -> None:
     """A batch write's decision loses its transactions as soon as it is made."""
-    patch.setattr(commit_module, "_end", lambda *_, **__: None)
+    patch.setattr(commit_module, "settle", lambda *_, **__: {})
     nobody_looks_back(patch)
 
 

@@ -152,7 +152,7 @@ def taken_for_lost(code: int) -> Patch:
     """An answer that tells nothing is believed, before anybody else is asked."""
 
     def put_back(patch: pytest.MonkeyPatch) -> None:
-        end, ask_coordinator = ledger.SimulatedCoordinator.end, end_module._ask_coordinator
+        end, judge = ledger.SimulatedCoordinator.end, end_module._verdict
         told: ContextVar[list[Any]] = ContextVar("told")  # an actor is a greenlet, with a context of its own
 
         def noting(self: Any, pairs: Any, *, commit: bool) -> Any:
@@ -161,13 +161,12 @@ def taken_for_lost(code: int) -> Patch:
             told.set(lost)
             return {pair: EndTxnAnswer.SAYS_NOTHING if pair in lost else answers[pair] for pair in answers}
 
-        def believing(ports: Any, open_ones: Any) -> Any:
-            lost = {pair: Verdict.LOST for pair in open_ones if pair in told.get()}
-            return lost or ask_coordinator(ports, open_ones)
+        def believing(ports: Any, w: Any, *more: Any) -> Any:
+            return Verdict.LOST if w.pair in told.get() else judge(ports, w, *more)
 
         patch.setitem(ledger._ANSWERS, code, "lost")
         patch.setattr(ledger.SimulatedCoordinator, "end", noting)
-        patch.setattr(end_module, "_ask_coordinator", believing)
+        patch.setattr(end_module, "_verdict", believing)
 
     return put_back
 

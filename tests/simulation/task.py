@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from spark_eos.errors import KafkaError
-from spark_eos.protocol.end import FRESH_MS
+from spark_eos.protocol.end import WHOLE_MS
 from spark_eos.protocol.head import FENCING_END, PLAIN_END, Digest, Head, Job, Probe, Range, Written
 from spark_eos.protocol.names import TaskId
 from spark_eos.protocol.open import open_run
@@ -192,7 +192,7 @@ def _written(task: Task, producer: Producer, probe: Probe, rows: int, digest: in
 
 def _check_begins(world: World, coordinator: SimulatedCoordinator, producer: Producer) -> None:
     """Asked only where somebody may have aborted what the producer wrote first, while it went on."""
-    if producer.handed_over_with >= FENCING_END and world.now - producer.began_ms < FRESH_MS:
+    if producer.handed_over_with >= FENCING_END and world.now - producer.began_ms < WHOLE_MS:
         return
     found: dict[Place, Probe] = {}
     for _ in world.retrying():

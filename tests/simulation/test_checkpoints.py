@@ -50,7 +50,7 @@ def _behind_taken_for_done(patch: pytest.MonkeyPatch) -> None:
 
     unless_behind(open_module, "_checked", lambda ports, head, start: head)
     unless_behind(tasks, "assign", lambda *_: Assignment(Work.COUNT, None))
-    unless_behind(commit_module, "_next_decision", lambda *_: None)
+    unless_behind(commit_module, "_next_decision", lambda own, batch, head, term: head.decision)
 
 
 _ROWS = (invariants.NOT_LOST, invariants.NOT_DOUBLED, invariants.OFFSETS)

@@ -19,14 +19,14 @@ from .ledger_mistakes import nobody_looks_back
 
 def abort_one_epoch_on_believed(patch: pytest.MonkeyPatch) -> None:
     """What is described as aborted at the next epoch counts as lost, as where every end fences."""
-    judge = end_module._verdict
+    judge = end_module._described_end
 
     def believing(w: Any, description: Any) -> Any:
         if description.pair == replace(w.pair, epoch=w.pair.epoch + 1):
-            return end_module._ENDED.get(description.state)
+            return end_module._AT_THE_NEXT_EPOCH.get(description.state)
         return judge(w, description)
 
-    patch.setattr(end_module, "_verdict", believing)
+    patch.setattr(end_module, "_described_end", believing)
 
 
 def open_once_more_taken_for_broken(patch: pytest.MonkeyPatch) -> None:

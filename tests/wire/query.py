@@ -22,7 +22,7 @@ from spark_eos.kafka.producer.arrow import ArrowProducer
 from spark_eos.options.parse import SinkOptions
 from spark_eos.protocol.abort import SWEEPS_AFTER_S, abort, sweep
 from spark_eos.protocol.commit import commit, take_ahead
-from spark_eos.protocol.end import FRESH_MS
+from spark_eos.protocol.end import WHOLE_MS
 from spark_eos.protocol.head import DIGEST_BITS, FENCING_END, Head, Pair, Probe, Written
 from spark_eos.protocol.open import open_run
 from spark_eos.protocol.ports import Ports, Term
@@ -277,7 +277,7 @@ def _hand_over(driver: _Driver, producer: ArrowProducer, report: TaskReport, beg
     check_held(own, described, two_phase=driver.two_phase)
     assert described is not None and isinstance(ports.coordinator, TransactionCoordinator)
     probe: Probe | None = None
-    fresh = ports.now_ms() - began_ms < FRESH_MS
+    fresh = ports.now_ms() - began_ms < WHOLE_MS
     for _ in retrying(10):
         if producer.endtxn_version < FENCING_END or not fresh:
             probe = _checked_begin(ports.coordinator, producer, own, described.places)

@@ -43,7 +43,7 @@ def test_a_group_that_is_set_at_a_replay_gets_its_offsets(was, now, gets):
     one = written(0, verdict=Verdict.COMMITTED)
     last = Decision(7, 0, 1, 1, 1, OFFSETS if was else None, (one,), group=was)
     mine = _next_decision(None, batch, replace(HEAD, decision=last), None)
-    assert mine == (replace(last, offsets=OFFSETS, group=now) if gets else None)
+    assert mine == (replace(last, offsets=OFFSETS, group=now) if gets else last)
     assert _offsets_to_give(batch, last) == (OFFSETS if gets else None)
 
 

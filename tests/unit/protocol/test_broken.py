@@ -8,7 +8,7 @@ import pytest
 
 from spark_eos.protocol.commands import settle_decided
 from spark_eos.protocol.commit import commit
-from spark_eos.protocol.end import FRESH_MS, abort_broken
+from spark_eos.protocol.end import WHOLE_MS, abort_broken
 from spark_eos.protocol.head import FENCING_END, PLAIN_END, Pair, Probe, Verdict
 from spark_eos.protocol.ports import State
 from spark_eos.protocol.task import MicroBatch
@@ -147,11 +147,11 @@ def test_a_stall_between_the_looks_at_two_clocks():
             seen = brokers.world.now
             if not verified:
                 verified = True
-                brokers.world.now += FRESH_MS - 10_000
+                brokers.world.now += WHOLE_MS - 10_000
             return seen
 
         def later() -> None:
-            brokers.world.now += FRESH_MS - 15_000
+            brokers.world.now += WHOLE_MS - 15_000
             aborted_by_hand(brokers, pair)
 
         own = replace(brokers.ports("commit.decided", later), now_ms=now_ms)
