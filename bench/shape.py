@@ -17,10 +17,10 @@ from statistics import median
 from bench import copying
 from spark_eos.kafka.admin.topics import end_offsets
 from spark_eos.kafka.config.properties import KafkaProperties
-from spark_eos.kafka.ports.ledger import KafkaLedger
-from spark_eos.kafka.ports.ledger_log import KafkaLog
-from spark_eos.kafka.ports.ledger_reader import LedgerReader
-from spark_eos.kafka.ports.owners import Cluster
+from spark_eos.ledger.ledger import KafkaLedger
+from spark_eos.ledger.log import KafkaLog
+from spark_eos.ledger.owners import Cluster
+from spark_eos.ledger.reader import LedgerReader
 from spark_eos.mirror.translating import translated
 from spark_eos.mirror.trimming import trim
 from spark_eos.ops.ledger.command import entries

@@ -29,9 +29,10 @@ from bench.turns import BenchPlan
 from spark_eos.kafka.admin.topics import cluster_id, describe_topics
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.producer.arrow import ArrowProducer
+from spark_eos.kafka.transactions import FENCING_END
 from spark_eos.mirror.entries import MapEntry, OffsetRun, SourcePartition, partition_of, to_record
 from spark_eos.mirror.origins import Origin, write_origin
-from spark_eos.protocol.head import FENCING_END, Decision, Head, Pair, Probe, Written
+from spark_eos.protocol.head import Decision, Head, Pair, Probe, Written
 from spark_eos.protocol.head_codec import encode
 
 _METRIC = "took_ms"

@@ -51,7 +51,9 @@ BY_PATH = {
     "spark_eos/kafka/": "start task commit",
     "spark_eos/kafka/config/": "start",
     "spark_eos/kafka/producer/": "task",
-    "spark_eos/kafka/ports/": "task commit",
+    "spark_eos/ledger/": "task commit",
+    "spark_eos/ledger/errors.py": "start task commit",
+    "spark_eos/ledger/own_topics.py": "start task commit",
 }
 BY_NAME = {
     "EOS_CHECKPOINT_DAMAGED": "start commit",

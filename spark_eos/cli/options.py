@@ -17,7 +17,7 @@ from spark_eos.printable import json_text, printable_lines
 if TYPE_CHECKING:
     from spark_eos.checkpoint import Checkpoint
     from spark_eos.kafka.config.properties import KafkaProperties
-    from spark_eos.kafka.ports.owners import Cluster
+    from spark_eos.ledger.owners import Cluster
     from spark_eos.ops.answer import Answer
     from spark_eos.storage.settings import HadoopSettings
 
@@ -130,7 +130,7 @@ def cluster(
     """The cluster with the query's ledger, or the default one. Raises what `client` does, and ConnectionFailed where no
     broker answers: told here, in plainer words than whatever would be asked first."""
     from spark_eos.kafka.net.client import broker_client
-    from spark_eos.kafka.ports.owners import Cluster
+    from spark_eos.ledger.owners import Cluster
     from spark_eos.options.table import DEFAULT_LEDGER_TOPIC
 
     properties = client(servers, kafka, kafka_file)

@@ -9,13 +9,14 @@ from dataclasses import dataclass
 from spark_eos.errors import LedgerError, OptionError, ProtocolStop
 from spark_eos.ingest.taken import Splits, Taken, notes_of
 from spark_eos.kafka.admin.configs import broker_config
-from spark_eos.kafka.ports.ledger import ledger_partition
-from spark_eos.kafka.ports.ledger_log import KafkaLog
-from spark_eos.kafka.ports.ledger_reader import LedgerReader
+from spark_eos.kafka.partitioners import DEFAULT_PARTITIONER
+from spark_eos.ledger.ledger import ledger_partition
+from spark_eos.ledger.log import KafkaLog
+from spark_eos.ledger.reader import LedgerReader
 from spark_eos.options.parse import SinkOptions
 from spark_eos.options.writes import write_options
 from spark_eos.protocol.checks import ledger_busy
-from spark_eos.protocol.head import DEFAULT_PARTITIONER, EachSink, Head, Note, Noted, Notes
+from spark_eos.protocol.head import EachSink, Head, Note, Noted, Notes
 from spark_eos.protocol.head_codec import OwnTopic
 from spark_eos.protocol.names import INGESTS, query_of_sink
 from spark_eos.protocol.open import open_run

@@ -8,7 +8,6 @@ from spark_eos.errors import (
     ConnectionFailed,
     EosError,
     KafkaError,
-    LedgerError,
     OptionError,
     ProtocolStop,
     RowError,
@@ -148,15 +147,6 @@ def two_phase_refused(name: str) -> KafkaError:
         hint=f"'transaction.two.phase.commit' needs {TWO_PHASE_NEEDS}. Or remove the option; what is decided is "
         "settled either way.",
         transactional_id=name,
-    )
-
-
-def ledger_unauthorized(what: str) -> LedgerError:
-    return LedgerError(
-        "EOS_LEDGER_UNAUTHORIZED",
-        f"This user may not {what}.",
-        hint="Grant READ, WRITE and DESCRIBE on the ledger topic; with 'offsets.group.id', also READ on that group and "
-        f"on the topics that the query reads; {ACLS}.",
     )
 
 

@@ -12,9 +12,9 @@ from spark_eos.kafka.admin.topics import begin_offsets, describe_topics, end_off
 from spark_eos.kafka.codes import FETCH_RETRIES, OK, name_of
 from spark_eos.kafka.config.librdkafka import librdkafka_config
 from spark_eos.kafka.config.properties import KafkaProperties
-from spark_eos.kafka.ports.ledger_log import LOG_FETCH_BYTES, KafkaLog
-from spark_eos.kafka.ports.ledger_reader import Fetched
 from spark_eos.kafka.records.rows import Row
+from spark_eos.ledger.log import LOG_FETCH_BYTES, KafkaLog
+from spark_eos.ledger.reader import Fetched
 from spark_eos.mirror.entries import ENTRY_PARTITIONS
 from spark_eos.retry import retrying
 

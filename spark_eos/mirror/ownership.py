@@ -21,7 +21,7 @@ from spark_eos.checkpoint import Checkpoint
 from spark_eos.errors import CheckpointError, KafkaError
 from spark_eos.kafka.admin.configs import broker_config
 from spark_eos.kafka.admin.topics import describe_topics
-from spark_eos.kafka.ports.owners import Cluster
+from spark_eos.ledger.owners import Cluster
 from spark_eos.log import logger
 from spark_eos.mirror.beginning import check_positions
 from spark_eos.mirror.claims import Claim, held, read_claims, release_claims, remove_claims, told, write_claims

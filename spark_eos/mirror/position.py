@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from spark_eos.errors import CommandError, KafkaError, TopicError
 from spark_eos.kafka.admin.topics import Topic, cluster_id, describe_topics, end_offsets
 from spark_eos.kafka.config.properties import KafkaProperties
-from spark_eos.kafka.ports.owners import Cluster
+from spark_eos.ledger.owners import Cluster
 from spark_eos.mirror.claims import read_claims
 from spark_eos.mirror.map_topic import held_partition
 from spark_eos.mirror.offset_map import OffsetMap, Translation

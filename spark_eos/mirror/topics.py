@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 from spark_eos.errors import OptionError, TopicError
 from spark_eos.kafka.admin.configs import add_partitions, create_topic, topic_config
-from spark_eos.kafka.admin.own_topics import not_for_rows
 from spark_eos.kafka.admin.topics import Topic, describe_topics
 from spark_eos.kafka.codes import OK, Code, name_of
+from spark_eos.ledger.own_topics import not_for_rows
 from spark_eos.mirror import settings
 from spark_eos.mirror.map_topic import make_map, not_made
 from spark_eos.mirror.origins import Origin, OriginsLog, chains_of, origins, write_origin

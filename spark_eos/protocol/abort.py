@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import replace
 
+from spark_eos.kafka.transactions import FENCING_END
 from spark_eos.protocol.checks import (
     ledger_busy,
     lost_head,
 )
-from spark_eos.protocol.head import FENCING_END, Head, Pair
+from spark_eos.protocol.head import Head, Pair
 from spark_eos.protocol.names import SLOTS
 from spark_eos.protocol.ports import EndTxnAnswer, NotPublished, Ports
 from spark_eos.protocol.take import take_and_read, taking, was_published

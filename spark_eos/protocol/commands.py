@@ -21,11 +21,11 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 
 from spark_eos.errors import CommandError, EosError, LedgerError, ReplayError
+from spark_eos.kafka.partitioners import DEFAULT_PARTITIONER
 from spark_eos.protocol.abort import clear_earlier, close, undecided
 from spark_eos.protocol.checks import finishing, goes_on, ledger_busy
 from spark_eos.protocol.end import abort_broken, settle, unseen_of
 from spark_eos.protocol.head import (
-    DEFAULT_PARTITIONER,
     NOBODY,
     Decision,
     EachSink,

@@ -23,6 +23,8 @@ from dataclasses import asdict, dataclass, field, replace
 from enum import Enum
 from typing import Any
 
+from spark_eos.kafka.partitioners import DEFAULT_PARTITIONER
+from spark_eos.kafka.transactions import FENCING_END, ProducerIdentity
 from spark_eos.topic_partition import TopicPartition
 
 #: How many earlier runs a head remembers. A zombie of a run older than that opens as a new one would: the living run
@@ -61,45 +63,8 @@ class Digest(Enum):
 
 DIGEST_BITS = 64
 
-
-#: librdkafka's default.
-CONSISTENT_RANDOM = "consistent_random"
-
-
-MURMUR2_RANDOM = "murmur2_random"
-
-
-#: How keys are dealt to partitions, in librdkafka's words.
-PARTITIONERS = frozenset(
-    [CONSISTENT_RANDOM, "consistent", "fnv1a", "fnv1a_random", "murmur2", MURMUR2_RANDOM, "random"]
-)
-
-
-#: That of Java's clients, for queries that begin now and whose user has chosen none.
-DEFAULT_PARTITIONER = MURMUR2_RANDOM
-
-
-#: The version of EndTxn that ends transactions where the cluster's transaction.version is 2: the epoch rises with the
-#: end, so that nothing that comes late can belong to the pair.
-FENCING_END = 5
-
-
-#: The version where it is 0 or 1; brokers that speak only lower ones mean the same by them. The epoch stays, and what
-#: comes late may open a transaction of the same pair once more.
-PLAIN_END = 4
-
-
-@dataclass(frozen=True)
-class Pair:
-    """A transactional id with one producer id and epoch: with one transaction to a pair, this names the transaction."""
-
-    id: str
-    producer_id: int
-    epoch: int
-
-    def committed_by(self, endtxn_version: int) -> tuple[int, int]:
-        """Producer id and epoch of the transactional id once this version of EndTxn has committed the transaction."""
-        return self.producer_id, self.epoch + (endtxn_version >= FENCING_END)
+#: With one transaction to each of them, this names a transaction.
+Pair = ProducerIdentity
 
 
 @dataclass(frozen=True)

@@ -15,10 +15,9 @@ from typing import Any, TypeVar
 
 from spark_eos._version import __version__
 from spark_eos.errors import LedgerError
+from spark_eos.kafka.partitioners import PARTITIONERS
+from spark_eos.kafka.transactions import FENCING_END, PLAIN_END
 from spark_eos.protocol.head import (
-    FENCING_END,
-    PARTITIONERS,
-    PLAIN_END,
     Decision,
     Digest,
     Direct,

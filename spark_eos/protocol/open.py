@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from spark_eos.errors import LedgerError, ProtocolStop, Unclear
+from spark_eos.kafka.partitioners import DEFAULT_PARTITIONER
 from spark_eos.protocol.abort import clear_earlier, clear_found, close, undecided
 from spark_eos.protocol.checks import (
     FROM_GROUP,
@@ -22,7 +23,7 @@ from spark_eos.protocol.checks import (
     superseded,
 )
 from spark_eos.protocol.end import mark_missing, settle, unseen_of
-from spark_eos.protocol.head import DEFAULT_PARTITIONER, NOBODY, Decision, EachSink, Head, Job, Pair, Verdict
+from spark_eos.protocol.head import NOBODY, Decision, EachSink, Head, Job, Pair, Verdict
 from spark_eos.protocol.ports import NotPublished, Ports, Term
 from spark_eos.protocol.take import agrees, is_newest, was_published
 

@@ -7,10 +7,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol
 
+from spark_eos.kafka.transactions import NEVER_MS
 from spark_eos.protocol.head import Head, Notes, Offsets, Pair, Probe
-
-#: The timeout of transactions that never expire: those of two-phase commit by the broker (KIP-939).
-NEVER_MS = 2**31 - 1
 
 
 class NotPublished(Exception):

@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from spark_eos.errors import Diverged, ProtocolStop, Unclear
+from spark_eos.kafka.partitioners import DEFAULT_PARTITIONER
 from spark_eos.protocol.checks import check_written, checkpoint_behind, expires, missing_head, superseded
 from spark_eos.protocol.head import (
-    DEFAULT_PARTITIONER,
     DIGEST_BITS,
     Decision,
     Digest,

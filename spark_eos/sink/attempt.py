@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from spark_eos import failpoints
 from spark_eos.errors import Unclear
 from spark_eos.kafka.admin.topics import topic_partitions
+from spark_eos.kafka.transactions import FENCING_END
 from spark_eos.protocol.end import WHOLE_MS
-from spark_eos.protocol.head import DIGEST_BITS, FENCING_END, Digest, Pair, Probe, Range, Written
+from spark_eos.protocol.head import DIGEST_BITS, Digest, Pair, Probe, Range, Written
 from spark_eos.protocol.task import (
     Assignment,
     TaskReport,

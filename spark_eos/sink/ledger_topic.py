@@ -6,13 +6,13 @@ from functools import lru_cache
 
 from spark_eos.errors import LedgerError
 from spark_eos.kafka.admin.configs import BrokerConfig, create_topic, topic_config
-from spark_eos.kafka.admin.own_topics import INTERNAL, samples
 from spark_eos.kafka.admin.topics import allowed_operations, describe_topic, describe_topics
 from spark_eos.kafka.codes import OK, name_of
 from spark_eos.kafka.config.properties import KafkaProperties
-from spark_eos.kafka.errors import ledger_unauthorized
 from spark_eos.kafka.net.client import broker_client
-from spark_eos.kafka.net.schema import Record
+from spark_eos.kafka.net.metadata import DescribedTopic
+from spark_eos.ledger.errors import ledger_unauthorized
+from spark_eos.ledger.own_topics import INTERNAL, samples
 from spark_eos.log import logger
 from spark_eos.protocol.head_codec import OwnTopic, is_query, own_topic_of
 from spark_eos.retry import retrying
@@ -65,7 +65,9 @@ def _create(kafka: KafkaProperties, topic: str, broker: BrokerConfig) -> None:
         )
 
 
-def check_ledger(kafka: KafkaProperties, topic: str, broker: BrokerConfig, kind: OwnTopic = OwnTopic.LEDGER) -> Record:
+def check_ledger(
+    kafka: KafkaProperties, topic: str, broker: BrokerConfig, kind: OwnTopic = OwnTopic.LEDGER
+) -> DescribedTopic:
     """A ledger topic that is there: its description, or LedgerError, TopicError. Warns where it is less durable than
     the coordinators' own state, and of what cannot be compared. ``kind``: see `ledger_partitions`."""
     config = topic_config(kafka, topic)
@@ -115,7 +117,7 @@ def _other(kafka: KafkaProperties, topic: str, partitions: int, kind: OwnTopic) 
     return next((other.value for other in found if other is not None), "a topic with rows of somebody else")
 
 
-def _check_in_sync(kafka: KafkaProperties, topic: str, needed: int) -> Record:
+def _check_in_sync(kafka: KafkaProperties, topic: str, needed: int) -> DescribedTopic:
     """The topic, once enough of its replicas are in sync."""
     for _ in retrying(_IN_SYNC_S):  # restarted replicas take a moment to be in sync
         description = describe_topic(kafka, topic)

@@ -6,9 +6,9 @@ from __future__ import annotations
 import time
 from collections.abc import Collection
 
-from spark_eos.kafka.admin.own_topics import check_for_rows
 from spark_eos.kafka.admin.topics import Topic, describe_topics
 from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.ledger.own_topics import check_for_rows
 from spark_eos.options.parse import SinkOptions
 
 #: Seconds for which a process does not look into the same topic again: it may become a ledger later.

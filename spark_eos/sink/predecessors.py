@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from spark_eos.errors import ProtocolStop
-from spark_eos.kafka.ports.owners import Cluster, Transaction, decided_elsewhere
+from spark_eos.ledger.owners import Cluster, Transaction, decided_elsewhere
 from spark_eos.options.parse import SinkOptions
 from spark_eos.retry import retrying
 

@@ -12,14 +12,14 @@ from spark_eos.checkpoint import Checkpoint
 from spark_eos.errors import CheckpointError, KafkaError, OptionError, TopicError
 from spark_eos.kafka.admin.configs import BrokerConfig, broker_config
 from spark_eos.kafka.admin.groups import active_members
-from spark_eos.kafka.admin.own_topics import check_for_rows
 from spark_eos.kafka.admin.topics import allowed_operations, cluster_id, describe_topic, describe_topics, topic_of
 from spark_eos.kafka.codes import UNAUTHORIZED
 from spark_eos.kafka.config.librdkafka import check
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.errors import ACLS, Cause, init_error
 from spark_eos.kafka.net.client import broker_client
-from spark_eos.kafka.ports.ledger import KafkaLedger
+from spark_eos.ledger.ledger import KafkaLedger
+from spark_eos.ledger.own_topics import check_for_rows
 from spark_eos.log import logger
 from spark_eos.options.parse import SinkOptions
 from spark_eos.protocol.checks import check_halts, missing_head, where_it_ended

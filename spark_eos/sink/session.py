@@ -11,8 +11,8 @@ from functools import lru_cache
 from itertools import chain, repeat
 
 from spark_eos.errors import EosError, ProtocolStop
-from spark_eos.kafka.ports.coordinator import TransactionCoordinator
-from spark_eos.kafka.ports.query import LedgerPlace, query_ports
+from spark_eos.ledger.coordinator import TransactionCoordinator
+from spark_eos.ledger.query import LedgerPlace, query_ports
 from spark_eos.log import logger
 from spark_eos.options.parse import SinkOptions
 from spark_eos.protocol.abort import SWEEPS_AFTER_S, sweep

@@ -9,11 +9,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
 
+from spark_eos.kafka.partitioners import DEFAULT_PARTITIONER
 from spark_eos.kafka.producer.refusals import DeadLetters
 from spark_eos.log import logger
 from spark_eos.options.parse import SinkOptions
 from spark_eos.protocol.checks import superseded
-from spark_eos.protocol.head import DEFAULT_PARTITIONER, DIGEST_BITS, NOBODY, Head
+from spark_eos.protocol.head import DIGEST_BITS, NOBODY, Head
 from spark_eos.protocol.head import Job as BatchWrite
 from spark_eos.protocol.open import open_run
 from spark_eos.protocol.task import Assignment, TaskReport, assign, check_owner, check_target, check_time, free_name

@@ -13,13 +13,14 @@ from dataclasses import replace
 from spark_eos.errors import EosError
 from spark_eos.kafka.admin.configs import broker_config
 from spark_eos.kafka.admin.topics import describe_topics
-from spark_eos.kafka.ports.query import LedgerPlace, query_ports
+from spark_eos.kafka.partitioners import DEFAULT_PARTITIONER
+from spark_eos.ledger.query import LedgerPlace, query_ports
 from spark_eos.log import logger
 from spark_eos.options.parse import SinkOptions
 from spark_eos.options.writes import WriteOptions, write_options
 from spark_eos.protocol.abort import note_unwritten
 from spark_eos.protocol.checks import never_written
-from spark_eos.protocol.head import DEFAULT_PARTITIONER, NOBODY, EachSink, Head, Marks
+from spark_eos.protocol.head import NOBODY, EachSink, Head, Marks
 from spark_eos.protocol.names import query_of_sink
 from spark_eos.sink.ledger_topic import ledger_partitions
 

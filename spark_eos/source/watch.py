@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from spark_eos.errors import TopicError
-from spark_eos.kafka.admin.own_topics import not_for_rows, reserved
 from spark_eos.kafka.admin.topics import (
     TIMEOUT_S,
     Topic,
@@ -22,6 +21,7 @@ from spark_eos.kafka.admin.topics import (
 from spark_eos.kafka.config.librdkafka import check
 from spark_eos.kafka.config.properties import Isolation, KafkaProperties
 from spark_eos.kafka.requests.offset_for_leader_epoch import UNKNOWN
+from spark_eos.ledger.own_topics import not_for_rows, reserved
 from spark_eos.options.selection import Pattern, Selection
 from spark_eos.source.epochs import LeaderEpochs, Noted, leaders_of
 from spark_eos.source.offsets import TopicIds

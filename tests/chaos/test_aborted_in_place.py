@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from spark_eos.kafka.config.properties import KafkaProperties
-from spark_eos.kafka.ports.lookup import RecordLookup
+from spark_eos.ledger.lookup import RecordLookup
 from spark_eos.tools.devcluster import DevCluster
 from tests.integration.jobs.test_job import CONFIG, DOUBLE, MODULE, SECONDS, Setting, run, running
 from tests.integration.sink.test_looking_back import TRANSACTIONS

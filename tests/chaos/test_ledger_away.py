@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from spark_eos.kafka.ports.ledger import WRITE_S
-from spark_eos.kafka.ports.ledger_log import READ_S
+from spark_eos.ledger.ledger import WRITE_S
+from spark_eos.ledger.log import READ_S
 from tests.support.healing import BROKERS, heal
 from tests.support.kafka_view import KafkaView
 from tests.support.scene import Scene, topics_of

@@ -10,9 +10,9 @@ import pytest
 from spark_eos.errors import Unclear
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import broker_client
-from spark_eos.kafka.ports.coordinator import TransactionCoordinator
-from spark_eos.kafka.ports.lookup import RecordLookup
 from spark_eos.kafka.producer.arrow import ArrowProducer
+from spark_eos.ledger.coordinator import TransactionCoordinator
+from spark_eos.ledger.lookup import RecordLookup
 from spark_eos.protocol.head import Pair
 from spark_eos.protocol.task import check_count, check_ends
 from spark_eos.tools.devcluster import DevCluster

@@ -19,10 +19,10 @@ from spark_eos.errors import EosError
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import broker_client
 from spark_eos.kafka.net.metadata import CoordinatorKind
-from spark_eos.kafka.ports.coordinator import TransactionCoordinator
 from spark_eos.kafka.producer.arrow import ArrowProducer
 from spark_eos.kafka.requests.init_producer_id import init_producer_id
 from spark_eos.kafka.requests.list_transactions import open_transactional_ids
+from spark_eos.ledger.coordinator import TransactionCoordinator
 from spark_eos.ops.acls import Acl, Query, as_commands, needed
 from spark_eos.options.parse import sink_options, stream_options
 from spark_eos.protocol.names import TaskId, ledger_name, task_name

@@ -22,7 +22,7 @@ from .telling import told
 from .world import Violation
 
 ROOT = Path(__file__).parents[2]
-_CODE = ("spark_eos/protocol/*.py", "spark_eos/kafka/ports/ledger_reader.py", "tests/simulation/*.py")
+_CODE = ("spark_eos/protocol/*.py", "spark_eos/ledger/reader.py", "tests/simulation/*.py")
 _SAVED_EVERY = 500
 
 

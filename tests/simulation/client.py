@@ -10,7 +10,8 @@ from collections.abc import Callable
 from typing import Any
 
 from spark_eos.errors import ConnectionFailed
-from spark_eos.protocol.head import FENCING_END, PLAIN_END, Pair
+from spark_eos.kafka.transactions import FENCING_END, PLAIN_END
+from spark_eos.protocol.head import Pair
 
 from .codes import CONCURRENT, LOADING, MOVED, NOT_AVAILABLE, NOT_LEADER, OK, UNKNOWN_TOPIC
 from .coordinator import Cluster

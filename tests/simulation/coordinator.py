@@ -16,7 +16,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from spark_eos.protocol.ports import NEVER_MS, State
+from spark_eos.kafka.transactions import NEVER_MS
+from spark_eos.protocol.ports import State
 
 from .codes import (
     ABORTABLE,

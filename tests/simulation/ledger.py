@@ -9,9 +9,10 @@ from functools import partial
 from typing import NoReturn
 
 from spark_eos.errors import ConnectionFailed, EosError, LedgerError
-from spark_eos.kafka.ports.ledger import ledger_partition
-from spark_eos.kafka.ports.ledger_reader import LedgerReader
-from spark_eos.protocol.head import FENCING_END, PLAIN_END, Head, Notes, Offsets, Pair, Probe
+from spark_eos.kafka.transactions import FENCING_END, PLAIN_END
+from spark_eos.ledger.ledger import ledger_partition
+from spark_eos.ledger.reader import LedgerReader
+from spark_eos.protocol.head import Head, Notes, Offsets, Pair, Probe
 from spark_eos.protocol.names import first_names, is_name_of, is_task_name, ledger_name, newest_generation, tasks_since
 from spark_eos.protocol.ports import (
     Description,
@@ -145,7 +146,7 @@ _COMMITTED = [state for state in State if state.commits]
 
 
 class SimulatedCoordinator:
-    """Kafka's answers, as ``spark_eos.kafka.ports.coordinator`` understands them."""
+    """Kafka's answers, as ``spark_eos.ledger.coordinator`` understands them."""
 
     def __init__(self, world: World, cluster: Cluster, version: Callable[[], int], query: str = QUERY) -> None:
         self._world, self._cluster, self._query = world, cluster, query

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from spark_eos.errors import ConnectionFailed
-from spark_eos.kafka.ports.ledger_reader import Fetched
+from spark_eos.ledger.reader import Fetched
 
 from .codes import OK, OUT_OF_RANGE
 from .coordinator import Cluster

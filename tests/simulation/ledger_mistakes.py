@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from spark_eos.kafka.ports.ledger_reader import LedgerReader
+from spark_eos.ledger.reader import LedgerReader
 from spark_eos.protocol import commit as commit_module
 from spark_eos.protocol import end as end_module
 from spark_eos.protocol import open as open_module

@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 
 from spark_eos.errors import Unclear
+from spark_eos.kafka.transactions import FENCING_END, PLAIN_END
 from spark_eos.protocol import abort as abort_module
 from spark_eos.protocol import commit as commit_module
 from spark_eos.protocol import end as end_module
 from spark_eos.protocol import open as open_module
-from spark_eos.protocol.head import FENCING_END, NOBODY, PLAIN_END, Digest, Head, Verdict, Written
+from spark_eos.protocol.head import NOBODY, Digest, Head, Verdict, Written
 from spark_eos.protocol.names import task_name
 from spark_eos.protocol.ports import EndTxnAnswer, NotPublished
 from spark_eos.protocol.replay import repairs

@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 
-from spark_eos.protocol.head import CONSISTENT_RANDOM, DIGEST_BITS, Digest, Direct, Notes, Range, merged
+from spark_eos.kafka.partitioners import CONSISTENT_RANDOM
+from spark_eos.protocol.head import DIGEST_BITS, Digest, Direct, Notes, Range, merged
 
 from .partition_log import Place
 

@@ -7,11 +7,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from spark_eos.errors import KafkaError
+from spark_eos.kafka.transactions import FENCING_END, NEVER_MS, PLAIN_END
 from spark_eos.protocol.end import WHOLE_MS
-from spark_eos.protocol.head import FENCING_END, PLAIN_END, Digest, Head, Job, Probe, Range, Written
+from spark_eos.protocol.head import Digest, Head, Job, Probe, Range, Written
 from spark_eos.protocol.names import TaskId
 from spark_eos.protocol.open import open_run
-from spark_eos.protocol.ports import NEVER_MS, Ports
+from spark_eos.protocol.ports import Ports
 from spark_eos.protocol.replay import assign_ranges
 from spark_eos.protocol.task import (
     Assignment,

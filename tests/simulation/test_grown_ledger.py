@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spark_eos.kafka.ports.ledger_reader import LedgerReader
+from spark_eos.ledger.reader import LedgerReader
 
 from .invariants import OWN_GENERATION
 from .machine import play

@@ -17,7 +17,7 @@ import pytest
 
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import BrokerClient, broker_client
-from spark_eos.kafka.net.schema import BOOL, INT16, INT32, INT64, STRING, Record, Request, record
+from spark_eos.kafka.net.schema import BOOL, INT16, INT64, STRING, Int16, Int32, Int64, Record, Request, record
 from spark_eos.kafka.requests.add_partitions_to_txn import ADD_PARTITIONS_TO_TXN
 from spark_eos.kafka.requests.describe_transactions import describe_transactions
 from spark_eos.kafka.requests.init_producer_id import INIT_PRODUCER_ID
@@ -36,10 +36,25 @@ TIMEOUT_MS = 60_000
 TRIES = 1_000
 
 _END = record(transactional_id=STRING, producer_id=INT64, producer_epoch=INT16, committed=BOOL)
-_ENDED = {"throttle_time_ms": INT32, "error_code": INT16}
+
+
+class Ended(Record):
+    """An answer to EndTxn 4."""
+
+    throttle_time_ms: Int32
+    error_code: Int16
+
+
+class EndedAndFenced(Ended):
+    """An answer to EndTxn 5."""
+
+    producer_id: Int64
+    producer_epoch: Int16
+
+
 END_TXN = {
-    4: Request("EndTxn", 26, 4, 4, asks=_END, answers=record(**_ENDED)),
-    5: Request("EndTxn", 26, 5, 5, asks=_END, answers=record(**_ENDED, producer_id=INT64, producer_epoch=INT16)),
+    4: Request("EndTxn", 26, 4, 4, asks=_END, answers=Ended),
+    5: Request("EndTxn", 26, 5, 5, asks=_END, answers=EndedAndFenced),
 }
 
 
@@ -84,7 +99,7 @@ class Broker:
         state = describe_transactions(self.client, [self.prefix + name])[0]
         return state.transaction_state, state.producer_id, state.producer_epoch
 
-    def _ask(self, name: str, request: Request, values: dict[str, Any]) -> Record:
+    def _ask(self, name: str, request: Request, values: dict[str, Any]) -> Any:
         for _ in retrying(30):
             homes, _errors = self.client.coordinators([self.prefix + name], 10)
             answer = self.client.ask(next(iter(homes)), request, values) if homes else None

@@ -13,8 +13,9 @@ from pathlib import Path
 from spark_eos import cli
 from spark_eos.kafka.admin.configs import create_topic
 from spark_eos.kafka.config.properties import KafkaProperties
-from spark_eos.kafka.ports.query import LedgerPlace, query_ports
-from spark_eos.protocol.head import FENCING_END, Decision, Job, Written
+from spark_eos.kafka.transactions import FENCING_END
+from spark_eos.ledger.query import LedgerPlace, query_ports
+from spark_eos.protocol.head import Decision, Job, Written
 from spark_eos.protocol.names import TaskId, ledger_name, task_name
 from spark_eos.protocol.open import open_run
 from spark_eos.protocol.ports import State

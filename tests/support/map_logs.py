@@ -10,7 +10,7 @@ from typing import Protocol
 import pytest
 
 from spark_eos.kafka.codes import OK
-from spark_eos.kafka.ports.ledger_reader import Fetched
+from spark_eos.ledger.reader import Fetched
 from spark_eos.mirror import map_topic, offset_map, origins, trimming
 from spark_eos.mirror.entries import MapEntry, partition_of, to_record
 from spark_eos.mirror.origins import Origin

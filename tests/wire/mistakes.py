@@ -21,12 +21,14 @@ from spark_eos.kafka.net import connection
 from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.kafka.net.connection import Connection
 from spark_eos.kafka.net.schema import FieldReader
-from spark_eos.kafka.ports import coordinator, ledger, ledger_log, ledger_reader
 from spark_eos.kafka.producer import additions, arrow, refusals, sender
 from spark_eos.kafka.records import batches, encode, passing
 from spark_eos.kafka.requests import end_txn, init_producer_id
 from spark_eos.kafka.requests.fetch import FetchConnection
 from spark_eos.kafka.requests.produce import ProduceConnection
+from spark_eos.ledger import coordinator, ledger
+from spark_eos.ledger import log as ledger_log
+from spark_eos.ledger import reader as ledger_reader
 from spark_eos.protocol import abort as abort_module
 from spark_eos.protocol import commit as commit_module
 from spark_eos.protocol.ports import EndTxnAnswer

@@ -16,14 +16,15 @@ from spark_eos import system
 from spark_eos.errors import EosError, Unclear
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import close_all
-from spark_eos.kafka.ports.coordinator import TransactionCoordinator
-from spark_eos.kafka.ports.query import LedgerPlace, query_ports
 from spark_eos.kafka.producer.arrow import ArrowProducer
+from spark_eos.kafka.transactions import FENCING_END
+from spark_eos.ledger.coordinator import TransactionCoordinator
+from spark_eos.ledger.query import LedgerPlace, query_ports
 from spark_eos.options.parse import SinkOptions
 from spark_eos.protocol.abort import SWEEPS_AFTER_S, abort, sweep
 from spark_eos.protocol.commit import commit, take_ahead
 from spark_eos.protocol.end import WHOLE_MS
-from spark_eos.protocol.head import DIGEST_BITS, FENCING_END, Head, Pair, Probe, Written
+from spark_eos.protocol.head import DIGEST_BITS, Head, Pair, Probe, Written
 from spark_eos.protocol.open import open_run
 from spark_eos.protocol.ports import Ports, Term
 from spark_eos.protocol.task import (

@@ -18,14 +18,13 @@ from spark_eos import system
 from spark_eos.kafka.codes import FENCED, OK, Code
 from spark_eos.kafka.net.client import broker_client
 from spark_eos.kafka.net.connection import wait
-from spark_eos.kafka.net.schema import Record
 from spark_eos.kafka.records.encode import Encoder, Rows
 from spark_eos.kafka.requests import produce
-from spark_eos.kafka.requests.describe_transactions import describe_transactions
+from spark_eos.kafka.requests.describe_transactions import TransactionState, describe_transactions
 from spark_eos.kafka.requests.end_txn import end_txns
 from spark_eos.kafka.requests.init_producer_id import ask_init
-from spark_eos.protocol.head import FENCING_END, PLAIN_END
-from spark_eos.protocol.ports import NEVER_MS, State
+from spark_eos.kafka.transactions import FENCING_END, NEVER_MS, PLAIN_END
+from spark_eos.protocol.ports import State
 from spark_eos.retry import retrying
 from tests.simulation import coordinator as model
 from tests.simulation.world import World as ModelWorld
@@ -125,7 +124,7 @@ class Wire:
     def outlast(self, name: str) -> None:
         self._described(name, lambda state: state.transaction_state == State.COMPLETE_ABORT.value)
 
-    def _described(self, name: str, wanted: Callable[[Record], bool]) -> Record:
+    def _described(self, name: str, wanted: Callable[[TransactionState], bool]) -> TransactionState:
         for _ in retrying(_WAIT_S):
             for state in describe_transactions(self._client, [self._name(name)]):
                 if state.error_code == OK and wanted(state):

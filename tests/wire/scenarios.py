@@ -18,7 +18,6 @@ from spark_eos.errors import EosError
 from spark_eos.kafka.codes import OK
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import broker_client
-from spark_eos.kafka.ports.lookup import RecordLookup
 from spark_eos.kafka.producer.arrow import ArrowProducer, _Topic
 from spark_eos.kafka.producer.partitioner import Partitioner
 from spark_eos.kafka.records.batches import Damage, walk_batches
@@ -27,8 +26,10 @@ from spark_eos.kafka.requests import fetch
 from spark_eos.kafka.requests.describe_producers import describe_producers, open_begins
 from spark_eos.kafka.requests.describe_transactions import describe_transactions
 from spark_eos.kafka.requests.end_txn import end_own_txn
+from spark_eos.kafka.transactions import FENCING_END
+from spark_eos.ledger.lookup import RecordLookup
 from spark_eos.options.parse import Fetching
-from spark_eos.protocol.head import FENCING_END, Pair, Probe
+from spark_eos.protocol.head import Pair, Probe
 from spark_eos.protocol.ports import Found, State
 from spark_eos.source.gathered import gather, take
 from spark_eos.source.planning import OffsetRange

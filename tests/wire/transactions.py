@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from spark_eos.kafka.codes import Code
-from spark_eos.protocol.ports import NEVER_MS
+from spark_eos.kafka.transactions import NEVER_MS
 
 from .partition import Partition
 from .world import World

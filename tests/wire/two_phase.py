@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from spark_eos.kafka.codes import Code
-from spark_eos.protocol.ports import NEVER_MS
+from spark_eos.kafka.transactions import NEVER_MS
 
 from .codec import Asked, error
 

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from spark_eos import system
-from spark_eos.kafka.ports import coordinator
 from spark_eos.kafka.requests import end_txn
+from spark_eos.ledger import coordinator
 
 if TYPE_CHECKING:
     from .sockets import Host

@@ -11,9 +11,8 @@ from spark_eos.kafka.codes import ADMIN_RETRIES, OK, TOPIC_RETRIES, Code
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.errors import configs_unreadable, refusal
 from spark_eos.kafka.net.client import broker_client
-from spark_eos.kafka.net.schema import Record
-from spark_eos.kafka.requests.create_partitions import CREATE_PARTITIONS
-from spark_eos.kafka.requests.create_topics import CREATE_TOPICS
+from spark_eos.kafka.requests.create_partitions import CREATE_PARTITIONS, CreatePartitionsResult
+from spark_eos.kafka.requests.create_topics import CREATE_TOPICS, CreateTopicsResult
 from spark_eos.kafka.requests.describe_configs import DESCRIBE_CONFIGS, ConfigResource
 from spark_eos.printable import excerpt
 from spark_eos.retry import retrying
@@ -157,7 +156,7 @@ def add_partitions(kafka: KafkaProperties, topic: str, partitions: int) -> tuple
     return _asked(lambda: client.ask_any(CREATE_PARTITIONS, values, TIMEOUT_S).results[0])
 
 
-def _asked(ask: Callable[[], Record]) -> tuple[int, str]:
+def _asked(ask: Callable[[], CreateTopicsResult | CreatePartitionsResult]) -> tuple[int, str]:
     """The error code and the message of an answer, asked for again while that may help."""
     code, said = int(Code.REQUEST_TIMED_OUT), ""
     for _ in retrying(TIMEOUT_S):

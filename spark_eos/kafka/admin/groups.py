@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
 
 from spark_eos import system
 from spark_eos.errors import KafkaError
@@ -14,14 +14,24 @@ from spark_eos.kafka.errors import group_unauthorized, refusal
 from spark_eos.kafka.net.client import BrokerClient, broker_client
 from spark_eos.kafka.net.metadata import CoordinatorKind
 from spark_eos.kafka.net.schema import Record, Request
-from spark_eos.kafka.requests.describe_groups import CONSUMER_GROUP_DESCRIBE, DESCRIBE_GROUPS
-from spark_eos.kafka.requests.list_groups import LIST_GROUPS
+from spark_eos.kafka.requests.describe_groups import (
+    CONSUMER_GROUP_DESCRIBE,
+    DESCRIBE_GROUPS,
+    DescribedConsumerGroup,
+    DescribedGroup,
+)
+from spark_eos.kafka.requests.list_groups import LIST_GROUPS, ListGroupsResponse
 from spark_eos.kafka.requests.offset_commit import offset_commit
-from spark_eos.kafka.requests.offset_delete import OFFSET_DELETE
-from spark_eos.kafka.requests.offset_fetch import OFFSET_FETCH
+from spark_eos.kafka.requests.offset_delete import OFFSET_DELETE, OffsetDeleteResponse
+from spark_eos.kafka.requests.offset_fetch import OFFSET_FETCH, FetchedGroup
 from spark_eos.printable import excerpt
 from spark_eos.retry import retrying
 from spark_eos.topic_partition import PartitionOffsets
+
+A = TypeVar("A", bound=Record)
+#: What an answer says of one group.
+OfGroup = DescribedGroup | DescribedConsumerGroup | ListGroupsResponse | FetchedGroup | OffsetDeleteResponse
+G = TypeVar("G", bound=OfGroup)
 
 _TRY_S = 4.0
 #: Among the operations that this user may do; and that nothing is said of them.
@@ -44,9 +54,13 @@ def active_members(
     Raises KafkaError (EOS_KAFKA_REFUSED, EOS_GROUP_UNAUTHORIZED, EOS_GROUP_TYPE) and ConnectionFailed.
     """
     flags = {"include_authorized_operations": to_commit}
-    found = _ask(kafka, group, DESCRIBE_GROUPS, {"groups": [group], **flags}, timeout_s)
+    found: DescribedGroup | DescribedConsumerGroup | None
+    found = _ask(
+        kafka, group, DESCRIBE_GROUPS, {"groups": [group], **flags}, timeout_s, lambda answer: answer.groups[0]
+    )
     if found is None and broker_client(kafka).speaks(CONSUMER_GROUP_DESCRIBE.api, CONSUMER_GROUP_DESCRIBE.last):
-        found = _ask(kafka, group, CONSUMER_GROUP_DESCRIBE, {"group_ids": [group], **flags}, timeout_s)
+        values = {"group_ids": [group], **flags}
+        found = _ask(kafka, group, CONSUMER_GROUP_DESCRIBE, values, timeout_s, lambda answer: answer.groups[0])
     if found is None and broker_client(kafka).speaks(LIST_GROUPS.api, LIST_GROUPS.last):
         return _members_by_state(kafka, group, timeout_s)
     members = found.members if found is not None else ()
@@ -55,7 +69,8 @@ def active_members(
 
 def _members_by_state(kafka: KafkaProperties, group: str, timeout_s: float) -> list[str]:
     """As `active_members`, of a group that is of neither protocol of consumers, or was of none a moment ago."""
-    listed = _ask(kafka, group, LIST_GROUPS, {"states_filter": [], "types_filter": []}, timeout_s)
+    values: dict[str, list[str]] = {"states_filter": [], "types_filter": []}
+    listed = _ask(kafka, group, LIST_GROUPS, values, timeout_s, lambda answer: answer)
     found = next((one for one in (listed.groups if listed is not None else ()) if one.group_id == group), None)
     if found is None:
         return []
@@ -91,7 +106,7 @@ def committed_offsets(
         "groups": [{"group_id": group, "topics": topics}],
         "require_stable": isolation == "read_committed",
     }
-    found = _ask(kafka, group, OFFSET_FETCH, values, timeout_s)
+    found = _ask(kafka, group, OFFSET_FETCH, values, timeout_s, lambda answer: answer.groups[0])
     result: PartitionOffsets = {}
     for topic in found.topics if found is not None else ():
         for p in topic.partitions:
@@ -136,21 +151,26 @@ def delete_offsets(
 
 
 def _ask(
-    kafka: KafkaProperties, group: str, request: Request, values: Mapping[str, Any], timeout_s: float
-) -> Record | None:
-    """What the group's coordinator says of it; None where it knows no such group, of this protocol."""
+    kafka: KafkaProperties,
+    group: str,
+    request: Request[A],
+    values: Mapping[str, Any],
+    timeout_s: float,
+    part: Callable[[A], G],
+) -> G | None:
+    """What the group's coordinator says of it; None where it knows no such group, of this protocol. ``part``: of the
+    answer, that about the group."""
     client = broker_client(kafka)
     began, code = system.monotonic(), int(Code.REQUEST_TIMED_OUT)
     for _ in retrying(timeout_s):
         left = min(_TRY_S, max(0.1, began + timeout_s - system.monotonic()))
         answer, code = _of_coordinator(client, group, request, values, left)
-        found: Record | None = _of_group(answer, request)
+        found = None if answer is None else part(answer)
         code = code if found is None else _code(found)
-        allowed = getattr(found, "authorized_operations", _NOT_TOLD)
-        if allowed != _NOT_TOLD and not allowed & _READ:
+        if found is not None and not _may_commit(found):
             raise group_unauthorized(kafka, group)
         if code == OK or code in _NO_SUCH_GROUP:
-            return found if code == OK and getattr(found, "group_state", "") != "Dead" else None
+            return found if found is not None and code == OK and not _is_dead(found) else None
         if found is None or code in COORDINATOR_MOVED:
             client.forget([group], CoordinatorKind.GROUP)
         if code not in ADMIN_RETRIES:
@@ -160,21 +180,29 @@ def _ask(
     raise refusal(kafka, f"group {group}", code, system.monotonic() - began, why)
 
 
-def _of_group(answer: Record | None, request: Request) -> Record | None:
-    """What an answer says of the group that it was asked for; ListGroups is not asked for one."""
-    return answer if answer is None or request is LIST_GROUPS else answer.groups[0]
+def _may_commit(found: OfGroup) -> bool:
+    """Whether this user has the right to commit offsets for the group; True where that was not asked."""
+    if not isinstance(found, DescribedGroup | DescribedConsumerGroup):
+        return True
+    return found.authorized_operations == _NOT_TOLD or bool(found.authorized_operations & _READ)
+
+
+def _is_dead(found: OfGroup) -> bool:
+    return isinstance(found, DescribedGroup | DescribedConsumerGroup) and found.group_state == "Dead"
 
 
 def _of_coordinator(
-    client: BrokerClient, group: str, request: Request, values: Mapping[str, Any], timeout_s: float
-) -> tuple[Record | None, int]:
+    client: BrokerClient, group: str, request: Request[A], values: Mapping[str, Any], timeout_s: float
+) -> tuple[A | None, int]:
     """What the group's coordinator answers; None without an answer, and then the error code that says why."""
     nodes, errors = client.coordinators([group], timeout_s, CoordinatorKind.GROUP)
     answer = client.ask(next(iter(nodes)), request, values, timeout_s) if nodes else None
     return answer, errors.get(group, int(Code.REQUEST_TIMED_OUT))
 
 
-def _code(found: Record) -> int:
+def _code(found: OfGroup) -> int:
     """The group's error, or the first one of its partitions."""
-    codes = [p.error_code for topic in getattr(found, "topics", ()) for p in topic.partitions]
+    codes: list[int] = []
+    if isinstance(found, FetchedGroup | OffsetDeleteResponse):
+        codes = [p.error_code for topic in found.topics for p in topic.partitions]
     return next((code for code in (found.error_code, *codes) if code != OK), OK)

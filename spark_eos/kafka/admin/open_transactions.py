@@ -10,7 +10,7 @@ from spark_eos.kafka.net.client import broker_client
 from spark_eos.kafka.requests.describe_producers import describe_producers, open_begins
 from spark_eos.kafka.requests.describe_transactions import describe_transactions
 from spark_eos.kafka.requests.list_transactions import transactional_ids
-from spark_eos.protocol.ports import NEVER_MS
+from spark_eos.kafka.transactions import NEVER_MS
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,7 @@ from spark_eos.kafka.codes import OK, TOPIC_RETRIES, UNKNOWN_TOPIC, Code, meanin
 from spark_eos.kafka.config.properties import Isolation, KafkaProperties
 from spark_eos.kafka.errors import refusal
 from spark_eos.kafka.net.client import broker_client
-from spark_eos.kafka.net.metadata import METADATA, about_topics
-from spark_eos.kafka.net.schema import Record
+from spark_eos.kafka.net.metadata import METADATA, DescribedTopic, about_topics
 from spark_eos.kafka.requests.list_offsets import EARLIEST, LATEST, Found, ask_offsets
 from spark_eos.kafka.requests.offset_for_leader_epoch import EpochEnd, ask_epoch_ends
 from spark_eos.retry import Waiting, retrying
@@ -105,7 +104,7 @@ def _told_by(
 ) -> Topic:
     client = broker_client(kafka)
 
-    def ask(names: list[str], timeout_s: float) -> dict[str, tuple[int, Record | None]]:
+    def ask(names: list[str], timeout_s: float) -> dict[str, tuple[int, DescribedTopic | None]]:
         node = broker(timeout_s)
         answer = None if node is None else client.ask(node, METADATA, about_topics(names))
         if answer is not None:
@@ -116,17 +115,17 @@ def _told_by(
     return _of(_ask(kafka, [topic], ask, timeout_s, name=str)[topic])
 
 
-def _of(found: Record) -> Topic:
+def _of(found: DescribedTopic) -> Topic:
     epochs = {p.partition_index: p.leader_epoch for p in found.partitions}
     return Topic(_readable(found.topic_id), len(found.partitions), found.is_internal, epochs)
 
 
 def _metadata(
     kafka: KafkaProperties, topics: Iterable[str], timeout_s: float, *, unknown_s: float | None = None, **flags: bool
-) -> dict[str, Record]:
+) -> dict[str, DescribedTopic]:
     client = broker_client(kafka)
 
-    def ask(names: list[str], timeout_s: float) -> dict[str, tuple[int, Record]]:
+    def ask(names: list[str], timeout_s: float) -> dict[str, tuple[int, DescribedTopic]]:
         return {topic.name: (topic.error_code, topic) for topic in client.metadata(names, timeout_s, **flags).topics}
 
     return _ask(kafka, list(topics), ask, timeout_s, name=str, left_out_s=unknown_s)
@@ -137,7 +136,7 @@ def topic_partitions(kafka: KafkaProperties, topics: Iterable[str], timeout_s: f
     return {name: topic.partitions for name, topic in describe_topics(kafka, topics, timeout_s).items()}
 
 
-def describe_topic(kafka: KafkaProperties, topic: str, timeout_s: float = TIMEOUT_S) -> Record:
+def describe_topic(kafka: KafkaProperties, topic: str, timeout_s: float = TIMEOUT_S) -> DescribedTopic:
     """A topic with all that a broker says of it: the replicas of its partitions, and what this user may do.
 
     Errors as for `describe_topics`.
@@ -145,12 +144,12 @@ def describe_topic(kafka: KafkaProperties, topic: str, timeout_s: float = TIMEOU
     return _metadata(kafka, [topic], timeout_s, include_topic_authorized_operations=True)[topic]
 
 
-def topic_of(described: Record) -> Topic:
+def topic_of(described: DescribedTopic) -> Topic:
     """The same, of what `describe_topic` has returned."""
     return _of(described)
 
 
-def allowed_operations(topic: Record) -> frozenset[str] | None:
+def allowed_operations(topic: DescribedTopic) -> frozenset[str] | None:
     """Those of READ and WRITE that this user may do with a topic; None where the cluster does not tell."""
     allowed = topic.topic_authorized_operations
     return None if allowed == _NOT_TOLD else frozenset(name for name, bit in _OPERATIONS.items() if allowed & bit)

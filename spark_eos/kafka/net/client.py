@@ -12,7 +12,7 @@ import socket
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from spark_eos import system
 from spark_eos.errors import ConnectionFailed, KafkaError
@@ -21,12 +21,21 @@ from spark_eos.kafka.config.handshake import Address, handshake, silence_seconds
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.connection import Connection, wait
 from spark_eos.kafka.net.handshake import Abilities, abilities, open_socket
-from spark_eos.kafka.net.metadata import FIND_COORDINATOR, METADATA, CoordinatorKind, about_topics
+from spark_eos.kafka.net.metadata import (
+    FIND_COORDINATOR,
+    METADATA,
+    CoordinatorKind,
+    DescribedTopic,
+    MetadataResponse,
+    about_topics,
+)
 from spark_eos.kafka.net.pool import ConnectionPool
 from spark_eos.kafka.net.sasl import Refused
 from spark_eos.kafka.net.schema import Api, Record, Request
 from spark_eos.retry import retrying
 from spark_eos.topic_partition import TopicPartition
+
+R = TypeVar("R", bound=Record)
 
 #: For how long a question that any broker can answer is asked, of one after the other.
 ANY_BROKER_S = 15.0
@@ -82,14 +91,14 @@ class BrokerClient:
     # Questions
 
     def ask(
-        self, node: int, request: Request, values: Mapping[str, Any], timeout_s: float | None = None
-    ) -> Record | None:
+        self, node: int, request: Request[R], values: Mapping[str, Any], timeout_s: float | None = None
+    ) -> R | None:
         """What this broker answers, or None."""
         return self.ask_each({node: values}, request, timeout_s)[node]
 
     def ask_each(
-        self, asked: Mapping[int, Mapping[str, Any]], request: Request, timeout_s: float | None = None
-    ) -> dict[int, Record | None]:
+        self, asked: Mapping[int, Mapping[str, Any]], request: Request[R], timeout_s: float | None = None
+    ) -> dict[int, R | None]:
         """What each of these brokers answers to its question, all at once; None for those that do not within the time,
         by default `ANSWER_S`, or as long as a broker may be silent, if that is less.
 
@@ -100,7 +109,7 @@ class BrokerClient:
             self._check_advertised()
         return answers
 
-    def ask_any(self, request: Request, values: Mapping[str, Any], timeout_s: float = ANY_BROKER_S) -> Record:
+    def ask_any(self, request: Request[R], values: Mapping[str, Any], timeout_s: float = ANY_BROKER_S) -> R:
         """What the first broker answers that does. Raises ConnectionFailed (EOS_KAFKA_UNREACHABLE)."""
         began = system.monotonic()
         until, try_s = began + timeout_s, _FIRST_TRY_S
@@ -131,10 +140,10 @@ class BrokerClient:
         return given + known if self._failures and not self._reached else known + given
 
     def _ask(
-        self, asked: Mapping[int, Mapping[str, Any]], request: Request, timeout_s: float
-    ) -> tuple[dict[int, Record | None], dict[int, OSError]]:
+        self, asked: Mapping[int, Mapping[str, Any]], request: Request[R], timeout_s: float
+    ) -> tuple[dict[int, R | None], dict[int, OSError]]:
         until = system.monotonic() + timeout_s
-        answers: dict[int, Record | None] = dict.fromkeys(asked)
+        answers: dict[int, R | None] = dict.fromkeys(asked)
         failures: dict[int, OSError] = {}
         busy: dict[int, Connection[None]] = {}
         for node, values in asked.items():
@@ -156,7 +165,7 @@ class BrokerClient:
                 wait(busy.values(), until)
         return answers, failures
 
-    def _send(self, node: int, request: Request, values: Mapping[str, Any], until: float) -> Connection[None]:
+    def _send(self, node: int, request: Request[Any], values: Mapping[str, Any], until: float) -> Connection[None]:
         """A connection on which the question is on its way. Raises OSError."""
         connection, spoken = self._control(node, until - system.monotonic())
         version, body = _version(node, request, spoken), request.asks.write(values)
@@ -277,7 +286,9 @@ class BrokerClient:
         self.metadata([])
         return list(self._brokers)
 
-    def metadata(self, topics: Sequence[str] | None, timeout_s: float = ANY_BROKER_S, **flags: bool) -> Record:
+    def metadata(
+        self, topics: Sequence[str] | None, timeout_s: float = ANY_BROKER_S, **flags: bool
+    ) -> MetadataResponse:
         """What a broker says of these topics, or of all (None). Raises ConnectionFailed."""
         answer = self.ask_any(METADATA, about_topics(topics) | flags, timeout_s)
         self._refreshed_at = system.monotonic()
@@ -422,18 +433,17 @@ class BrokerClient:
         )
 
 
-def _answer(connection: Connection[None], request: Request, until: float) -> Record | None:
+def _answer(connection: Connection[None], request: Request[R], until: float) -> R | None:
     """The answer, if it is there. Raises OSError, also when the time is up."""
     connection.push()
     for _, _, answer in connection.receive(request.answers.read):
-        found: Record = answer
-        return found
+        return answer
     if system.monotonic() >= until:
         raise TimeoutError(f"broker {connection.node} does not answer")
     return None
 
 
-def _why_no_leader(topic: Record | None, partition: int) -> int:
+def _why_no_leader(topic: DescribedTopic | None, partition: int) -> int:
     if topic is None or topic.error_code not in (OK, Code.LEADER_NOT_AVAILABLE):
         return Code.UNKNOWN_TOPIC_OR_PARTITION if topic is None else int(topic.error_code)
     known = partition in (p.partition_index for p in topic.partitions)

@@ -7,7 +7,7 @@ import ssl
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
 from spark_eos import system
 from spark_eos.kafka.codes import OK, name_of
@@ -17,15 +17,19 @@ from spark_eos.kafka.net.sasl import Refused, conversation
 from spark_eos.kafka.net.schema import (
     BYTES,
     INT16,
-    INT32,
-    INT64,
     NO_TAGS,
-    NULLABLE_STRING,
     STRING,
+    Bytes,
     FieldReader,
+    Int16,
+    Int32,
+    Int64,
+    NullableString,
     Record,
     Request,
-    array,
+    String,
+    Tagged,
+    array_of,
     record,
 )
 from spark_eos.printable import excerpt
@@ -36,18 +40,40 @@ T = TypeVar("T")
 _LARGEST = 1 << 20
 _SASL_HANDSHAKE, _SASL_HANDSHAKE_VERSION = 17, 1
 
+
+class ApiVersionRange(Record):
+    api_key: Int16
+    min_version: Int16
+    max_version: Int16
+
+
+class FinalizedFeature(Record):
+    name: String
+    max_version_level: Int16
+    min_version_level: Int16
+
+
+class ApiVersionsResponse(Record):
+    error_code: Int16
+    api_keys: tuple[ApiVersionRange, ...]
+    throttle_time_ms: Int32
+    finalized_features: Annotated[tuple[FinalizedFeature, ...] | None, Tagged(2, array_of(FinalizedFeature))]
+
+
+class SaslAuthenticateResponse(Record):
+    error_code: Int16
+    error_message: NullableString
+    auth_bytes: Bytes
+    session_lifetime_ms: Int64
+
+
 _API_VERSIONS = Request(
     "ApiVersions",
     18,
     3,
     3,
     asks=record(client_software_name=STRING, client_software_version=STRING),
-    answers=record(
-        {2: ("finalized_features", array(record(name=STRING, max_version_level=INT16, min_version_level=INT16)))},
-        error_code=INT16,
-        api_keys=array(record(api_key=INT16, min_version=INT16, max_version=INT16)),
-        throttle_time_ms=INT32,
-    ),
+    answers=ApiVersionsResponse,
 )
 _SASL_AUTHENTICATE = Request(
     "SaslAuthenticate",
@@ -55,7 +81,7 @@ _SASL_AUTHENTICATE = Request(
     2,
     2,
     asks=record(auth_bytes=BYTES),
-    answers=record(error_code=INT16, error_message=NULLABLE_STRING, auth_bytes=BYTES, session_lifetime_ms=INT64),
+    answers=SaslAuthenticateResponse,
 )
 
 
@@ -96,7 +122,7 @@ def abilities(broker: socket.socket, client_id: str, timeout_s: float) -> Abilit
         # Its answer has no tags in the header, so that a client of any age can read it.
         body = NO_TAGS + _API_VERSIONS.asks.write(values)
         api, version = _API_VERSIONS.api, _API_VERSIONS.last
-        said: Record = _exchange(broker, client_id, api, version, body, _API_VERSIONS.answers.read, until)
+        said = _exchange(broker, client_id, api, version, body, _API_VERSIONS.answers.read, until)
     except ConnectionError:
         raise ConnectionError("the broker closed the connection at once: is kafka.security.protocol right?") from None
     if said.error_code != OK:
@@ -153,7 +179,7 @@ def _authenticate(broker: socket.socket, how: Handshake, host: str, until: float
     name = how.sasl.mechanism.encode()
     body = struct.pack(">h", len(name)) + name
     api, version = _SASL_HANDSHAKE, _SASL_HANDSHAKE_VERSION
-    code: int = _exchange(broker, how.client_id, api, version, body, INT16.read, until)
+    code = _exchange(broker, how.client_id, api, version, body, INT16.read, until)
     if code != OK:
         raise Refused(f"the brokers do not offer the SASL mechanism {how.sasl.mechanism} ({name_of(code)})")
     talk = conversation(how.sasl, host)
@@ -175,10 +201,9 @@ def _authenticate(broker: socket.socket, how: Handshake, host: str, until: float
     sessions.begin(broker, began, lifetime_ms)
 
 
-def _read_authenticate(fields: FieldReader) -> Record:
+def _read_authenticate(fields: FieldReader) -> SaslAuthenticateResponse:
     fields.skip_tags()
-    answer: Record = _SASL_AUTHENTICATE.answers.read(fields)
-    return answer
+    return _SASL_AUTHENTICATE.answers.read(fields)
 
 
 def _exchange(

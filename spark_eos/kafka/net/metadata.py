@@ -9,27 +9,62 @@ from typing import Any
 from spark_eos.kafka.net.schema import (
     BOOL,
     INT8,
-    INT16,
-    INT32,
     NULLABLE_STRING,
     STRING,
     UUID,
+    Bool,
+    Int16,
+    Int32,
+    NullableString,
+    Record,
     Request,
+    String,
+    Uuid,
     array,
     record,
 )
 
 NO_ID = bytes(16)
 
-_PARTITION = record(
-    error_code=INT16,
-    partition_index=INT32,
-    leader_id=INT32,
-    leader_epoch=INT32,
-    replica_nodes=array(INT32),
-    isr_nodes=array(INT32),
-    offline_replicas=array(INT32),
-)
+
+class Broker(Record):
+    node_id: Int32
+    host: String
+    port: Int32
+    rack: NullableString
+
+
+class DescribedPartition(Record):
+    """``leader_id`` is negative where the partition has no leader."""
+
+    error_code: Int16
+    partition_index: Int32
+    leader_id: Int32
+    leader_epoch: Int32
+    replica_nodes: tuple[Int32, ...]
+    isr_nodes: tuple[Int32, ...]
+    offline_replicas: tuple[Int32, ...]
+
+
+class DescribedTopic(Record):
+    """``topic_authorized_operations``: a bit for each operation that this user may do, -2^31 where that was not asked
+    for."""
+
+    error_code: Int16
+    name: String
+    topic_id: Uuid
+    is_internal: Bool
+    partitions: tuple[DescribedPartition, ...]
+    topic_authorized_operations: Int32
+
+
+class MetadataResponse(Record):
+    throttle_time_ms: Int32
+    brokers: tuple[Broker, ...]
+    cluster_id: NullableString
+    controller_id: Int32
+    topics: tuple[DescribedTopic, ...]
+
 
 #: Since Kafka 3.0. Asked for no topics (None), it tells all that this user may see.
 METADATA = Request(
@@ -42,22 +77,7 @@ METADATA = Request(
         allow_auto_topic_creation=BOOL,
         include_topic_authorized_operations=BOOL,
     ),
-    answers=record(
-        throttle_time_ms=INT32,
-        brokers=array(record(node_id=INT32, host=STRING, port=INT32, rack=NULLABLE_STRING)),
-        cluster_id=NULLABLE_STRING,
-        controller_id=INT32,
-        topics=array(
-            record(
-                error_code=INT16,
-                name=NULLABLE_STRING,
-                topic_id=UUID,
-                is_internal=BOOL,
-                partitions=array(_PARTITION),
-                topic_authorized_operations=INT32,
-            )
-        ),
-    ),
+    answers=MetadataResponse,
 )
 
 
@@ -74,6 +94,22 @@ class CoordinatorKind(IntEnum):
     TRANSACTION = 1
 
 
+class Coordinator(Record):
+    """The coordinator of a transactional id or group, ``key``; the rest only without an error."""
+
+    key: String
+    node_id: Int32
+    host: String
+    port: Int32
+    error_code: Int16
+    error_message: NullableString
+
+
+class FindCoordinatorResponse(Record):
+    throttle_time_ms: Int32
+    coordinators: tuple[Coordinator, ...]
+
+
 #: Since Kafka 3.0: many keys at once (KIP-699).
 FIND_COORDINATOR = Request(
     "FindCoordinator",
@@ -81,10 +117,5 @@ FIND_COORDINATOR = Request(
     4,
     4,
     asks=record(key_type=INT8, coordinator_keys=array(STRING)),
-    answers=record(
-        throttle_time_ms=INT32,
-        coordinators=array(
-            record(key=STRING, node_id=INT32, host=STRING, port=INT32, error_code=INT16, error_message=NULLABLE_STRING)
-        ),
-    ),
+    answers=FindCoordinatorResponse,
 )

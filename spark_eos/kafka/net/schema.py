@@ -1,26 +1,42 @@
 """The fields of requests and answers: how each kind is written and read, in the flexible versions (KIP-482), and in
 older ones, where a request has no others.
 
-A `Request` says what its two sides are made of; both sides are written and read as plain mappings and records::
+A `Request` says what its two sides are made of. What is asked is a mapping, and what is answered a `Record`, whose
+annotations name the kind of each field::
 
-    FIND = Request("FindCoordinator", 10, 4, 4, asks=record(key_type=INT8, keys=array(STRING)), answers=record(...))
+    class FindCoordinatorResponse(Record):
+        throttle_time_ms: Int32
+        coordinators: tuple[Coordinator, ...]
+
+    FIND = Request("FindCoordinator", 10, 4, 4, asks=record(key_type=INT8, keys=array(STRING)),
+                   answers=FindCoordinatorResponse)
     FIND.asks.write({"key_type": 1, "keys": ["my-transactional-id"]})
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from types import SimpleNamespace
-from typing import Any
+from typing import (
+    Annotated,
+    Any,
+    ClassVar,
+    Generic,
+    NoReturn,
+    Self,
+    TypeVar,
+    dataclass_transform,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 NO_TAGS = b"\x00"
 _VARINT_BYTES = 5
-
-
-class Record(SimpleNamespace):
-    """What was read by a `record`: its fields as attributes."""
+T = TypeVar("T")
+R = TypeVar("R", bound="Record")
+R_co = TypeVar("R_co", bound="Record", covariant=True)
 
 
 class FieldReader:
@@ -103,16 +119,18 @@ def text(text: str) -> bytes:
 
 
 @dataclass(frozen=True)
-class FieldType:
-    """One kind of field. ``read`` raises IndexError, struct.error or UnicodeDecodeError on what is not one."""
+class FieldType(Generic[T]):
+    """One kind of field. ``read`` raises IndexError, struct.error or UnicodeDecodeError on what is not one. ``form``: a
+    number's format, as `struct` has it."""
 
     write: Callable[[Any], bytes]
-    read: Callable[[FieldReader], Any]
+    read: Callable[[FieldReader], T]
+    form: str = ""
 
 
-def _number(form: str) -> FieldType:
+def _number(form: str) -> FieldType[int]:
     packed = struct.Struct(">" + form)
-    return FieldType(packed.pack, lambda fields: fields.of(packed)[0])
+    return FieldType(packed.pack, lambda fields: fields.of(packed)[0], form)
 
 
 def _write_bytes(data: bytes | None) -> bytes:
@@ -134,21 +152,27 @@ BYTES = FieldType(_write_bytes, lambda fields: fields.skip(fields.count()))
 UUID = FieldType(bytes, lambda fields: fields.skip(16))
 
 
-def array(of: FieldType) -> FieldType:
-    """A list; None is written as null, and null is read as an empty list."""
+def array(of: FieldType[T]) -> FieldType[tuple[T, ...]]:
+    """Any number of values; None is written as null, and null is read as no values."""
 
     def write(values: Sequence[Any] | None) -> bytes:
         return b"\x00" if values is None else varint(len(values) + 1) + b"".join(map(of.write, values))
 
-    return FieldType(write, lambda fields: [of.read(fields) for _ in range(fields.count())])
+    def read(fields: FieldReader) -> tuple[T, ...]:
+        count = fields.count()
+        if of.form:
+            return tuple(fields.of(struct.Struct(f">{count}{of.form}")))
+        return tuple([of.read(fields) for _ in range(count)])
+
+    return FieldType(write, read)
 
 
-def some(of: FieldType) -> FieldType:
+def some(of: FieldType[T]) -> FieldType[tuple[T, ...]]:
     """As `array`, where an answer has at least one: that about what was asked for."""
     listed = array(of)
 
-    def read(fields: FieldReader) -> list[Any]:
-        found: list[Any] = listed.read(fields)
+    def read(fields: FieldReader) -> tuple[T, ...]:
+        found = listed.read(fields)
         if not found:
             raise IndexError("nothing about what was asked for")
         return found
@@ -156,25 +180,18 @@ def some(of: FieldType) -> FieldType:
     return FieldType(listed.write, read)
 
 
-def record(_tagged: Mapping[int, tuple[str, FieldType]] | None = None, /, **kinds: FieldType) -> FieldType:
-    """A mapping of these fields, in this order; read as a `Record`.
-
-    ``_tagged``: tagged fields that are read, by number, with name and kind; None where the answer has them not. All
-    others are passed over, and none are written.
-    """
-    tagged = _tagged or {}
+def record(**kinds: FieldType[Any]) -> FieldType[dict[str, Any]]:
+    """A mapping of these fields, in this order, to be written; answers are read as `Record`."""
 
     def write(values: Mapping[str, Any]) -> bytes:
         if values.keys() != kinds.keys():
             raise ValueError(f"a request with fields {sorted(values)} should have {sorted(kinds)}")
         return b"".join(kind.write(values[name]) for name, kind in kinds.items()) + NO_TAGS
 
-    def read(fields: FieldReader) -> Record:
+    def read(fields: FieldReader) -> dict[str, Any]:
         found = {name: kind.read(fields) for name, kind in kinds.items()}
-        tags = fields.tags()
-        for number, (name, kind) in tagged.items():
-            found[name] = kind.read(FieldReader(tags[number])) if number in tags else None
-        return Record(**found)
+        fields.skip_tags()
+        return found
 
     return FieldType(write, read)
 
@@ -209,31 +226,177 @@ _SHORT, _INT = struct.Struct(">h"), struct.Struct(">i")
 FIXED_STRING = FieldType(_write_fixed_text, _read_fixed_text)
 
 
-def fixed_array(of: FieldType) -> FieldType:
+def fixed_array(of: FieldType[T]) -> FieldType[tuple[T, ...]]:
     """As `array`, in versions that are not flexible."""
 
     def write(values: Sequence[Any]) -> bytes:
         return struct.pack(">i", len(values)) + b"".join(map(of.write, values))
 
-    def read(fields: FieldReader) -> list[Any]:
-        return [of.read(fields) for _ in range(fields.possible(fields.of(_INT)[0]))]
+    def read(fields: FieldReader) -> tuple[T, ...]:
+        return tuple([of.read(fields) for _ in range(fields.possible(fields.of(_INT)[0]))])
 
     return FieldType(write, read)
 
 
-def fixed_record(**kinds: FieldType) -> FieldType:
+def fixed_record(**kinds: FieldType[Any]) -> FieldType[dict[str, Any]]:
     """As `record`, in versions that are not flexible: without tagged fields."""
 
     def write(values: Mapping[str, Any]) -> bytes:
         return b"".join(kind.write(values[name]) for name, kind in kinds.items())
 
-    return FieldType(write, lambda fields: Record(**{name: kind.read(fields) for name, kind in kinds.items()}))
+    return FieldType(write, lambda fields: {name: kind.read(fields) for name, kind in kinds.items()})
+
+
+# Answers
+
+Bool = Annotated[bool, BOOL]
+Int8 = Annotated[int, INT8]
+Int16 = Annotated[int, INT16]
+Int32 = Annotated[int, INT32]
+Int64 = Annotated[int, INT64]
+String = Annotated[str, STRING]
+NullableString = Annotated[str | None, NULLABLE_STRING]
+Bytes = Annotated[bytes, BYTES]
+Uuid = Annotated[bytes, UUID]
+FixedString = Annotated[str, FIXED_STRING]
+#: An array that is never empty, as `some`.
+Some = Annotated[tuple[T, ...], some]
 
 
 @dataclass(frozen=True)
-class Request(Api):
+class Tagged:
+    """In the annotation of a field that an answer may have as a tagged field, of this number and kind. It is None where
+    the answer does not have it. Tagged fields that no annotation names are passed over."""
+
+    number: int
+    kind: FieldType[Any]
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True)
+class Record:
+    """Fields that a broker sent. The annotations of a subclass are its fields, in their order on the wire; an array is
+    a tuple.
+
+    For type checkers, and in what it does, it is a frozen dataclass with keyword arguments. `dataclass` itself would
+    take a millisecond to define each of them, and every worker defines them all when it starts.
+    """
+
+    _flexible: ClassVar[bool]
+    _reader: ClassVar[Callable[[FieldReader], Any] | None]
+
+    def __init_subclass__(cls, *, flexible: bool = True) -> None:
+        cls._flexible, cls._reader = flexible, None
+
+    def __init__(self, **values: object) -> None:
+        names = _hints_of(type(self)).keys()
+        if values.keys() != names:
+            raise TypeError(f"{type(self).__name__} has the fields {sorted(names)}, not {sorted(values)}")
+        self.__dict__.update({name: values[name] for name in names})
+
+    @classmethod
+    def read(cls, fields: FieldReader) -> Self:
+        """The next one. Raises IndexError, struct.error or UnicodeDecodeError on what is not one."""
+        if cls._reader is None:
+            cls._reader = _reader_of(cls, cls._flexible)
+        found: Self = cls._reader(fields)
+        return found
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        raise AttributeError(f"{type(self).__name__} cannot be changed")
+
+    def __delattr__(self, name: str) -> NoReturn:
+        raise AttributeError(f"{type(self).__name__} cannot be changed")
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and self.__dict__ == other.__dict__
+
+    def __hash__(self) -> int:
+        return hash(tuple(self.__dict__.values()))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in self.__dict__.items())})"
+
+
+def _hints_of(kind: type[Record]) -> dict[str, object]:
+    """The annotations of the fields, by name."""
+    hints = get_type_hints(kind, include_extras=True)
+    return {name: hint for name, hint in hints.items() if name not in Record.__annotations__}
+
+
+def _reader_of(kind: type[R], flexible: bool) -> Callable[[FieldReader], R]:
+    """How records of this class are read."""
+    hints = _hints_of(kind)
+    tagged = {name: found for name, hint in hints.items() if (found := _tagged(hint)) is not None}
+    plain = [name for name in hints if name not in tagged]
+    steps = list(_steps([_kind_of(hints[name], flexible) for name in plain]))
+    names = [*plain, *tagged]
+
+    def read(fields: FieldReader) -> R:
+        values: list[Any] = []
+        for step in steps:
+            values += step(fields)
+        if flexible:
+            tags = fields.tags()
+            for tag in tagged.values():
+                values.append(tag.kind.read(FieldReader(tags[tag.number])) if tag.number in tags else None)
+        found = object.__new__(kind)
+        found.__dict__.update(zip(names, values, strict=True))
+        return found
+
+    return read
+
+
+def _steps(kinds: Sequence[FieldType[Any]]) -> Iterator[Callable[[FieldReader], Sequence[Any]]]:
+    """Readers of one field, or of some numbers that follow one another, which are read at once."""
+    form = ""
+    for kind in kinds:
+        form += kind.form
+        if not kind.form:
+            yield from _numbers(form)
+            yield _alone(kind)
+            form = ""
+    yield from _numbers(form)
+
+
+def _numbers(form: str) -> Iterator[Callable[[FieldReader], Sequence[Any]]]:
+    if form:
+        packed = struct.Struct(">" + form)
+        yield lambda fields: fields.of(packed)
+
+
+def _alone(kind: FieldType[Any]) -> Callable[[FieldReader], Sequence[Any]]:
+    read = kind.read
+    return lambda fields: (read(fields),)
+
+
+def _tagged(hint: object) -> Tagged | None:
+    return next((extra for extra in getattr(hint, "__metadata__", ()) if isinstance(extra, Tagged)), None)
+
+
+def _kind_of(hint: object, flexible: bool) -> FieldType[Any]:
+    """The kind of field that an annotation names."""
+    if get_origin(hint) is Annotated:
+        listed, extra = get_args(hint)
+        return extra if isinstance(extra, FieldType) else some(_kind_of(get_args(listed)[0], flexible))
+    if get_origin(hint) is tuple:
+        return (array if flexible else fixed_array)(_kind_of(get_args(hint)[0], flexible))
+    assert isinstance(hint, type) and issubclass(hint, Record)
+    return FieldType(_only_read, hint.read)
+
+
+def array_of(kind: type[R]) -> FieldType[tuple[R, ...]]:
+    """Records in a tagged field."""
+    return array(FieldType(_only_read, kind.read))
+
+
+def _only_read(values: object) -> NoReturn:
+    raise TypeError(f"{values!r} is only read")
+
+
+@dataclass(frozen=True)
+class Request(Api, Generic[R_co]):
     """A request whose fields are the same in all of these versions, which are flexible, or none of them is."""
 
-    asks: FieldType
-    answers: FieldType
+    asks: FieldType[Any]
+    answers: type[R_co]
     flexible: bool = True

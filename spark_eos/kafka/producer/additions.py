@@ -10,7 +10,7 @@ from spark_eos.kafka.codes import COORDINATOR_RETRIES, OK, UNKNOWN_TOPIC, Code, 
 from spark_eos.kafka.errors import Cause
 from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.kafka.requests.add_partitions_to_txn import add_partitions_to_txn
-from spark_eos.protocol.head import Pair
+from spark_eos.kafka.transactions import ProducerIdentity
 from spark_eos.retry import Waiting, retrying
 from spark_eos.topic_partition import TopicPartition
 
@@ -30,9 +30,9 @@ class Additions:
     tell that a transaction of these versions was lost.
     """
 
-    def __init__(self, client: BrokerClient, pair: Pair, timeout_s: float, silence_s: float) -> None:
+    def __init__(self, client: BrokerClient, producer: ProducerIdentity, timeout_s: float, silence_s: float) -> None:
         self.asked = False
-        self._client, self._pair = client, pair
+        self._client, self._producer = client, producer
         self._timeout_s, self._silence_s = timeout_s, silence_s
         self._added: set[TopicPartition] = set()
 
@@ -43,9 +43,9 @@ class Additions:
             return None
         began, why = system.monotonic(), "the coordinator did not answer"
         self.asked = True
-        delay = Waiting(f"adding partitions to the transaction of {self._pair.id}")
+        delay = Waiting(f"adding partitions to the transaction of {self._producer.id}")
         for _ in retrying(self._timeout_s):
-            codes = add_partitions_to_txn(self._client, astuple(self._pair), waiting, self._silence_s) or {}
+            codes = add_partitions_to_txn(self._client, astuple(self._producer), waiting, self._silence_s) or {}
             self._added |= {place for place in waiting if codes.get(place) == OK}
             waiting -= self._added
             if not waiting:

@@ -22,6 +22,7 @@ from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.config.values import integer
 from spark_eos.kafka.errors import too_large
 from spark_eos.kafka.net.client import broker_client
+from spark_eos.kafka.partitioners import DEFAULT_PARTITIONER
 from spark_eos.kafka.producer.partitioner import Partitioner
 from spark_eos.kafka.producer.refusals import DeadLetters, Refusals, Splitting
 from spark_eos.kafka.producer.sender import Sender
@@ -31,7 +32,7 @@ from spark_eos.kafka.records.passing import reseal
 from spark_eos.kafka.requests import produce
 from spark_eos.kafka.requests.end_txn import endtxn_version
 from spark_eos.kafka.requests.init_producer_id import init_producer_id
-from spark_eos.protocol.head import DEFAULT_PARTITIONER, FENCING_END, Pair
+from spark_eos.kafka.transactions import FENCING_END, ProducerIdentity
 from spark_eos.topic_partition import TopicPartition
 
 #: Unacknowledged bytes above which a call waits.
@@ -100,7 +101,7 @@ class ArrowProducer:
         self._make_encoder = partial(
             Encoder, codec=compression, level=None if level < 0 else level, max_bytes=self._batch_bytes
         )
-        self._identity: Pair | None = None
+        self._identity: ProducerIdentity | None = None
         self._topics: dict[str, _Topic] = {}
         self._held_bytes = 0
         self._sender = Sender(kafka, name, timeout_ms / 1000)
@@ -110,14 +111,14 @@ class ArrowProducer:
         """InitProducerId: fences the previous producer with this name, and aborts its open transaction."""
         client = broker_client(self.kafka)
         self.endtxn_version = endtxn_version(client)
-        pair = self._identity = init_producer_id(client, self.name, self._timeout_ms, two_phase=self._two_phase)
-        self._sender.begin(pair, self.endtxn_version)
-        self._encoder = self._make_encoder(pair.producer_id, pair.epoch)
+        identity = self._identity = init_producer_id(client, self.name, self._timeout_ms, two_phase=self._two_phase)
+        self._sender.begin(identity, self.endtxn_version)
+        self._encoder = self._make_encoder(identity.producer_id, identity.epoch)
         letters = self._dead_letters
         refusals = Splitting(self._encoder) if letters is None else Refusals(letters.topic, self._encoder)
         self._refusals = self._sender.refusals = refusals
 
-    def identity(self) -> Pair:
+    def identity(self) -> ProducerIdentity:
         """This producer's producer id and epoch; known after `init`."""
         assert self._identity is not None
         return self._identity

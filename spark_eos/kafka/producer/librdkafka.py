@@ -25,7 +25,7 @@ from spark_eos.kafka.errors import Cause, delivery_error, init_error, no_coordin
 from spark_eos.kafka.net.client import broker_client
 from spark_eos.kafka.requests.end_txn import endtxn_version
 from spark_eos.kafka.requests.init_producer_id import INIT_S
-from spark_eos.protocol.head import FENCING_END, Pair
+from spark_eos.kafka.transactions import FENCING_END, ProducerIdentity
 from spark_eos.retry import Waiting, retrying
 from spark_eos.topic_partition import TopicPartition
 
@@ -104,7 +104,7 @@ class LibrdkafkaProducer:
         """Local: the coordinator learns of the transaction when the first rows go out."""
         self._producer.begin_transaction()
 
-    def identity(self) -> Pair:
+    def identity(self) -> ProducerIdentity:
         """This producer's producer id and epoch, from its statistics, as there is no call for them."""
         identity = self._reports.identity(IDENTITY_S)
         if identity is None:
@@ -169,12 +169,12 @@ class _Reports:
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._identity: Pair | None = None
+        self._identity: ProducerIdentity | None = None
         self._known = threading.Event()
         self.failure: ClientError | None = None
         self.failed = 0
 
-    def identity(self, timeout_s: float) -> Pair | None:
+    def identity(self, timeout_s: float) -> ProducerIdentity | None:
         self._known.wait(timeout_s)
         return self._identity
 
@@ -182,7 +182,7 @@ class _Reports:
         if self._identity is None:
             eos = json.loads(text).get("eos", {})
             if eos.get("producer_id", -1) >= 0:
-                self._identity = Pair(self._name, eos["producer_id"], eos["producer_epoch"])
+                self._identity = ProducerIdentity(self._name, eos["producer_id"], eos["producer_epoch"])
                 self._known.set()
 
     def on_delivery(self, error: ClientError | None, message: Message) -> None:

@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from spark_eos.kafka.partitioners import CONSISTENT_RANDOM, MURMUR2_RANDOM
 from spark_eos.kafka.producer.hashes import Hashes, crc32_of, fnv1a, murmur2
-from spark_eos.protocol.head import CONSISTENT_RANDOM, MURMUR2_RANDOM
 
 
 @dataclass(frozen=True)

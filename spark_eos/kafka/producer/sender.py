@@ -41,7 +41,7 @@ from spark_eos.kafka.records.encode import Sealed
 from spark_eos.kafka.records.resealing import later
 from spark_eos.kafka.requests.end_txn import end_own_txn
 from spark_eos.kafka.requests.produce import ProduceConnection, ProduceResponse, connection_pool, version
-from spark_eos.protocol.head import FENCING_END, Pair
+from spark_eos.kafka.transactions import FENCING_END, ProducerIdentity
 from spark_eos.retry import TOLD_AFTER_S, Waiting
 from spark_eos.topic_partition import TopicPartition, name_of_place
 
@@ -90,11 +90,11 @@ class Sender:
         self._requests: dict[tuple[int, int], list[tuple[PartitionQueue, Sealed]]] = {}
         self._waiting = Waiting(f"writing as {transactional_id}")
 
-    def begin(self, pair: Pair, endtxn_version: int) -> None:
+    def begin(self, producer: ProducerIdentity, endtxn_version: int) -> None:
         """The transaction is one of this producer, and will be ended by this version of EndTxn."""
         self._version = endtxn_version
         if endtxn_version < FENCING_END:
-            self._additions = Additions(self._client, pair, self._timeout_s, self._silence_s)
+            self._additions = Additions(self._client, producer, self._timeout_s, self._silence_s)
 
     def add(self, place: TopicPartition, sealed: Sealed) -> None:
         """Append a batch to the queue of its partition."""
@@ -158,11 +158,11 @@ class Sender:
             wait(self._connections.values(), self._next_moment())
             self.advance()
 
-    def abort(self, pair: Pair) -> None:
+    def abort(self, producer: ProducerIdentity) -> None:
         """Try to abort the transaction; otherwise the coordinator does so after its timeout."""
         if self._any_sent or (self._additions is not None and self._additions.asked):
             self._settle()  # a batch that a broker has not processed yet could begin it again
-            end_own_txn(self._client, astuple(pair), commit=False, timeout_s=_ABORT_S, version=self._version)
+            end_own_txn(self._client, astuple(producer), commit=False, timeout_s=_ABORT_S, version=self._version)
 
     def _settle(self) -> None:
         """Wait for the responses to what was sent, whatever they are, and send nothing more."""

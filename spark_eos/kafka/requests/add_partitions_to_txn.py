@@ -6,12 +6,48 @@ With transaction.version 2, the leaders of partitions and the coordinators of gr
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from spark_eos.kafka.codes import COORDINATOR_MOVED
 from spark_eos.kafka.net.client import BrokerClient
-from spark_eos.kafka.net.schema import INT16, INT32, INT64, STRING, Api, Record, Request, array, record
+from spark_eos.kafka.net.schema import (
+    INT16,
+    INT32,
+    INT64,
+    STRING,
+    Api,
+    Int16,
+    Int32,
+    Record,
+    Request,
+    String,
+    array,
+    record,
+)
 from spark_eos.topic_partition import TopicPartition
+
+R = TypeVar("R", bound=Record)
+
+
+class AddedPartition(Record):
+    partition_index: Int32
+    partition_error_code: Int16
+
+
+class AddedTopic(Record):
+    name: String
+    partitions: tuple[AddedPartition, ...]
+
+
+class AddPartitionsToTxnResponse(Record):
+    throttle_time_ms: Int32
+    results: tuple[AddedTopic, ...]
+
+
+class AddOffsetsToTxnResponse(Record):
+    throttle_time_ms: Int32
+    error_code: Int16
+
 
 #: Version 3 is the last one for clients.
 ADD_PARTITIONS_TO_TXN = Request(
@@ -25,12 +61,7 @@ ADD_PARTITIONS_TO_TXN = Request(
         producer_epoch=INT16,
         topics=array(record(name=STRING, partitions=array(INT32))),
     ),
-    answers=record(
-        throttle_time_ms=INT32,
-        results=array(
-            record(name=STRING, partitions=array(record(partition_index=INT32, partition_error_code=INT16))),
-        ),
-    ),
+    answers=AddPartitionsToTxnResponse,
 )
 #: What brokers ask each other before they take the first batch of a transaction: brokers that offer it, which are those
 #: since Kafka 3.6, take none that would hang for ever (KIP-890).
@@ -42,7 +73,7 @@ ADD_OFFSETS_TO_TXN = Request(
     3,
     4,
     asks=record(transactional_id=STRING, producer_id=INT64, producer_epoch=INT16, group_id=STRING),
-    answers=record(throttle_time_ms=INT32, error_code=INT16),
+    answers=AddOffsetsToTxnResponse,
 )
 
 
@@ -69,7 +100,7 @@ def add_offsets_to_txn(
 ) -> int | None:
     """Ask once to add a group's offsets: Kafka's error code; None where there is no answer within ``timeout_s``."""
     answer = _ask(client, ADD_OFFSETS_TO_TXN, transaction, {"group_id": group}, timeout_s)
-    code: int | None = answer if answer is None or isinstance(answer, int) else answer.error_code
+    code = answer if answer is None or isinstance(answer, int) else answer.error_code
     if code in COORDINATOR_MOVED:
         client.forget([transaction[0]])
     return code
@@ -77,11 +108,11 @@ def add_offsets_to_txn(
 
 def _ask(
     client: BrokerClient,
-    request: Request,
+    request: Request[R],
     transaction: tuple[str, int, int],
     values: Mapping[str, Any],
     timeout_s: float,
-) -> Record | int | None:
+) -> R | int | None:
     """The coordinator's answer, or the error code with which it could not be found."""
     name, producer_id, epoch = transaction
     found, errors = client.coordinators([name], timeout_s)

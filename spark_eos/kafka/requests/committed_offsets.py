@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from spark_eos.kafka.net.schema import INT16, INT32, INT64, NULLABLE_STRING, STRING, array, record
+from spark_eos.kafka.net.schema import (
+    INT32,
+    INT64,
+    NULLABLE_STRING,
+    STRING,
+    Int16,
+    Int32,
+    Record,
+    String,
+    array,
+    record,
+)
 
 _PARTITION = record(
     partition_index=INT32, committed_offset=INT64, committed_leader_epoch=INT32, committed_metadata=NULLABLE_STRING
@@ -12,11 +23,20 @@ _PARTITION = record(
 #: In the request.
 TOPICS = array(record(name=STRING, partitions=array(_PARTITION)))
 
-#: The answer.
-ANSWERS = record(
-    throttle_time_ms=INT32,
-    topics=array(record(name=STRING, partitions=array(record(partition_index=INT32, error_code=INT16)))),
-)
+
+class CommittedPartition(Record):
+    partition_index: Int32
+    error_code: Int16
+
+
+class CommittedTopic(Record):
+    name: String
+    partitions: tuple[CommittedPartition, ...]
+
+
+class OffsetCommitResponse(Record):
+    throttle_time_ms: Int32
+    topics: tuple[CommittedTopic, ...]
 
 
 def as_topics(offsets: Mapping[str, Mapping[int, int]]) -> list[dict[str, object]]:

@@ -2,7 +2,32 @@
 
 from __future__ import annotations
 
-from spark_eos.kafka.net.schema import BOOL, INT16, INT32, NULLABLE_STRING, STRING, Request, array, record, some
+from spark_eos.kafka.net.schema import (
+    BOOL,
+    INT32,
+    STRING,
+    Int16,
+    Int32,
+    NullableString,
+    Record,
+    Request,
+    Some,
+    String,
+    array,
+    record,
+)
+
+
+class CreatePartitionsResult(Record):
+    name: String
+    error_code: Int16
+    error_message: NullableString
+
+
+class CreatePartitionsResponse(Record):
+    throttle_time_ms: Int32
+    results: Some[CreatePartitionsResult]
+
 
 #: Since Kafka 2.4. Any broker takes it, and asks the controller. A count that is not higher is INVALID_PARTITIONS.
 CREATE_PARTITIONS = Request(
@@ -15,8 +40,5 @@ CREATE_PARTITIONS = Request(
         timeout_ms=INT32,
         validate_only=BOOL,
     ),
-    answers=record(
-        throttle_time_ms=INT32,
-        results=some(record(name=STRING, error_code=INT16, error_message=NULLABLE_STRING)),
-    ),
+    answers=CreatePartitionsResponse,
 )

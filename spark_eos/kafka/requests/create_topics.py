@@ -4,17 +4,47 @@ from __future__ import annotations
 
 from spark_eos.kafka.net.schema import (
     BOOL,
-    INT8,
     INT16,
     INT32,
     NULLABLE_STRING,
     STRING,
-    UUID,
+    Bool,
+    Int8,
+    Int16,
+    Int32,
+    NullableString,
+    Record,
     Request,
+    Some,
+    String,
+    Uuid,
     array,
     record,
-    some,
 )
+
+
+class CreatedConfig(Record):
+    name: String
+    value: NullableString
+    read_only: Bool
+    config_source: Int8
+    is_sensitive: Bool
+
+
+class CreateTopicsResult(Record):
+    name: String
+    topic_id: Uuid
+    error_code: Int16
+    error_message: NullableString
+    num_partitions: Int32
+    replication_factor: Int16
+    configs: tuple[CreatedConfig, ...]
+
+
+class CreateTopicsResponse(Record):
+    throttle_time_ms: Int32
+    topics: Some[CreateTopicsResult]
+
 
 #: Since Kafka 2.8. Any broker takes it, and asks the controller.
 CREATE_TOPICS = Request(
@@ -35,21 +65,5 @@ CREATE_TOPICS = Request(
         timeout_ms=INT32,
         validate_only=BOOL,
     ),
-    answers=record(
-        throttle_time_ms=INT32,
-        topics=some(
-            record(
-                {0: ("topic_config_error_code", INT16)},
-                name=STRING,
-                topic_id=UUID,
-                error_code=INT16,
-                error_message=NULLABLE_STRING,
-                num_partitions=INT32,
-                replication_factor=INT16,
-                configs=array(
-                    record(name=STRING, value=NULLABLE_STRING, read_only=BOOL, config_source=INT8, is_sensitive=BOOL)
-                ),
-            )
-        ),
-    ),
+    answers=CreateTopicsResponse,
 )

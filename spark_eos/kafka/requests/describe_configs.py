@@ -4,12 +4,59 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from spark_eos.kafka.net.schema import BOOL, INT8, INT16, INT32, NULLABLE_STRING, STRING, Request, array, record, some
+from spark_eos.kafka.net.schema import (
+    BOOL,
+    INT8,
+    STRING,
+    Bool,
+    Int8,
+    Int16,
+    Int32,
+    NullableString,
+    Record,
+    Request,
+    Some,
+    String,
+    array,
+    record,
+)
 
 
 class ConfigResource(IntEnum):
     TOPIC = 2
     BROKER = 4
+
+
+class ConfigSynonym(Record):
+    name: String
+    value: NullableString
+    source: Int8
+
+
+class DescribedConfig(Record):
+    """``value`` is None where it is sensitive."""
+
+    name: String
+    value: NullableString
+    read_only: Bool
+    config_source: Int8
+    is_sensitive: Bool
+    synonyms: tuple[ConfigSynonym, ...]
+    config_type: Int8
+    documentation: NullableString
+
+
+class DescribeConfigsResult(Record):
+    error_code: Int16
+    error_message: NullableString
+    resource_type: Int8
+    resource_name: String
+    configs: tuple[DescribedConfig, ...]
+
+
+class DescribeConfigsResponse(Record):
+    throttle_time_ms: Int32
+    results: Some[DescribeConfigsResult]
 
 
 #: What is asked about one broker, that broker itself must answer.
@@ -25,27 +72,5 @@ DESCRIBE_CONFIGS = Request(
         include_synonyms=BOOL,
         include_documentation=BOOL,
     ),
-    answers=record(
-        throttle_time_ms=INT32,
-        results=some(
-            record(
-                error_code=INT16,
-                error_message=NULLABLE_STRING,
-                resource_type=INT8,
-                resource_name=STRING,
-                configs=array(
-                    record(
-                        name=STRING,
-                        value=NULLABLE_STRING,
-                        read_only=BOOL,
-                        config_source=INT8,
-                        is_sensitive=BOOL,
-                        synonyms=array(record(name=STRING, value=NULLABLE_STRING, source=INT8)),
-                        config_type=INT8,
-                        documentation=NULLABLE_STRING,
-                    )
-                ),
-            )
-        ),
-    ),
+    answers=DescribeConfigsResponse,
 )

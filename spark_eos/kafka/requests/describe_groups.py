@@ -4,17 +4,49 @@ from __future__ import annotations
 
 from spark_eos.kafka.net.schema import (
     BOOL,
-    BYTES,
-    INT16,
-    INT32,
-    NULLABLE_STRING,
     STRING,
-    UUID,
+    Bytes,
+    Int16,
+    Int32,
+    NullableString,
+    Record,
     Request,
+    Some,
+    String,
+    Uuid,
     array,
     record,
-    some,
 )
+
+
+class GroupMember(Record):
+    """A member of a group of the classic protocol."""
+
+    member_id: String
+    group_instance_id: NullableString
+    client_id: String
+    client_host: String
+    member_metadata: Bytes
+    member_assignment: Bytes
+
+
+class DescribedGroup(Record):
+    """A group of the classic protocol. ``authorized_operations``: a bit for each operation that this user may do, -2^31
+    where that was not asked for."""
+
+    error_code: Int16
+    group_id: String
+    group_state: String
+    protocol_type: String
+    protocol_data: String
+    members: tuple[GroupMember, ...]
+    authorized_operations: Int32
+
+
+class DescribeGroupsResponse(Record):
+    throttle_time_ms: Int32
+    groups: Some[DescribedGroup]
+
 
 #: Groups of the classic protocol. One that is not there is of state "Dead".
 DESCRIBE_GROUPS = Request(
@@ -23,32 +55,54 @@ DESCRIBE_GROUPS = Request(
     5,
     5,
     asks=record(groups=array(STRING), include_authorized_operations=BOOL),
-    answers=record(
-        throttle_time_ms=INT32,
-        groups=some(
-            record(
-                error_code=INT16,
-                group_id=STRING,
-                group_state=STRING,
-                protocol_type=STRING,
-                protocol_data=STRING,
-                members=array(
-                    record(
-                        member_id=STRING,
-                        group_instance_id=NULLABLE_STRING,
-                        client_id=STRING,
-                        client_host=STRING,
-                        member_metadata=BYTES,
-                        member_assignment=BYTES,
-                    )
-                ),
-                authorized_operations=INT32,
-            )
-        ),
-    ),
+    answers=DescribeGroupsResponse,
 )
 
-_ASSIGNMENT = record(topic_partitions=array(record(topic_id=UUID, topic_name=STRING, partitions=array(INT32))))
+
+class AssignedTopic(Record):
+    topic_id: Uuid
+    topic_name: String
+    partitions: tuple[Int32, ...]
+
+
+class Assignment(Record):
+    topic_partitions: tuple[AssignedTopic, ...]
+
+
+class ConsumerGroupMember(Record):
+    """A member of a group of the protocol of KIP-848."""
+
+    member_id: String
+    instance_id: NullableString
+    rack_id: NullableString
+    member_epoch: Int32
+    client_id: String
+    client_host: String
+    subscribed_topic_names: tuple[String, ...]
+    subscribed_topic_regex: NullableString
+    assignment: Assignment
+    target_assignment: Assignment
+
+
+class DescribedConsumerGroup(Record):
+    """A group of the protocol of KIP-848. ``authorized_operations``: see `DescribedGroup`."""
+
+    error_code: Int16
+    error_message: NullableString
+    group_id: String
+    group_state: String
+    group_epoch: Int32
+    assignment_epoch: Int32
+    assignor_name: String
+    members: tuple[ConsumerGroupMember, ...]
+    authorized_operations: Int32
+
+
+class ConsumerGroupDescribeResponse(Record):
+    throttle_time_ms: Int32
+    groups: Some[DescribedConsumerGroup]
+
+
 #: Groups of the protocol of KIP-848, since Kafka 3.7; of others it answers GROUP_ID_NOT_FOUND.
 CONSUMER_GROUP_DESCRIBE = Request(
     "ConsumerGroupDescribe",
@@ -56,33 +110,5 @@ CONSUMER_GROUP_DESCRIBE = Request(
     0,
     0,
     asks=record(group_ids=array(STRING), include_authorized_operations=BOOL),
-    answers=record(
-        throttle_time_ms=INT32,
-        groups=some(
-            record(
-                error_code=INT16,
-                error_message=NULLABLE_STRING,
-                group_id=STRING,
-                group_state=STRING,
-                group_epoch=INT32,
-                assignment_epoch=INT32,
-                assignor_name=STRING,
-                members=array(
-                    record(
-                        member_id=STRING,
-                        instance_id=NULLABLE_STRING,
-                        rack_id=NULLABLE_STRING,
-                        member_epoch=INT32,
-                        client_id=STRING,
-                        client_host=STRING,
-                        subscribed_topic_names=array(STRING),
-                        subscribed_topic_regex=NULLABLE_STRING,
-                        assignment=_ASSIGNMENT,
-                        target_assignment=_ASSIGNMENT,
-                    )
-                ),
-                authorized_operations=INT32,
-            )
-        ),
-    ),
+    answers=ConsumerGroupDescribeResponse,
 )

@@ -2,55 +2,75 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from spark_eos.errors import ConnectionFailed
 from spark_eos.kafka.codes import OK, UNAUTHORIZED
 from spark_eos.kafka.errors import unreadable
 from spark_eos.kafka.net.client import BrokerClient
-from spark_eos.kafka.net.schema import INT16, INT32, INT64, NULLABLE_STRING, STRING, Record, Request, array, record
+from spark_eos.kafka.net.schema import (
+    INT32,
+    STRING,
+    Int16,
+    Int32,
+    Int64,
+    NullableString,
+    Record,
+    Request,
+    String,
+    array,
+    record,
+)
 from spark_eos.topic_partition import TopicPartition
 
-_PRODUCER = record(
-    producer_id=INT64,
-    producer_epoch=INT32,
-    last_sequence=INT32,
-    last_timestamp=INT64,
-    coordinator_epoch=INT32,
-    current_txn_start_offset=INT64,
-)
+
+class ActiveProducer(Record):
+    """``current_txn_start_offset`` is -1 where the producer has no open transaction."""
+
+    producer_id: Int64
+    producer_epoch: Int32
+    last_sequence: Int32
+    last_timestamp: Int64
+    coordinator_epoch: Int32
+    current_txn_start_offset: Int64
+
+
+class DescribedProducers(Record):
+    """The producers of one partition."""
+
+    partition_index: Int32
+    error_code: Int16
+    error_message: NullableString
+    active_producers: tuple[ActiveProducer, ...]
+
+
+class DescribeProducersTopic(Record):
+    name: String
+    partitions: tuple[DescribedProducers, ...]
+
+
+class DescribeProducersResponse(Record):
+    throttle_time_ms: Int32
+    topics: tuple[DescribeProducersTopic, ...]
+
+
 DESCRIBE_PRODUCERS = Request(
     "DescribeProducers",
     61,
     0,
     0,
     asks=record(topics=array(record(name=STRING, partition_indexes=array(INT32)))),
-    answers=record(
-        throttle_time_ms=INT32,
-        topics=array(
-            record(
-                name=STRING,
-                partitions=array(
-                    record(
-                        partition_index=INT32,
-                        error_code=INT16,
-                        error_message=NULLABLE_STRING,
-                        active_producers=array(_PRODUCER),
-                    )
-                ),
-            )
-        ),
-    ),
+    answers=DescribeProducersResponse,
 )
 
 
-def describe_producers(client: BrokerClient, topic: str, partition: int) -> list[Record]:
-    """The producers of a partition, by its leader; none without an answer. ``current_txn_start_offset`` is -1 where
-    nothing is open. Raises TopicError (EOS_TOPIC_UNAUTHORIZED) without the right to read the topic."""
-    return describe_each(client, [(topic, partition)]).get((topic, partition), [])
+def describe_producers(client: BrokerClient, topic: str, partition: int) -> Sequence[ActiveProducer]:
+    """The producers of a partition, by its leader; none without an answer. Raises TopicError (EOS_TOPIC_UNAUTHORIZED)
+    without the right to read the topic."""
+    return describe_each(client, [(topic, partition)]).get((topic, partition), ())
 
 
-def open_begins(producers: Iterable[Record]) -> dict[tuple[int, int], int]:
+def open_begins(producers: Iterable[ActiveProducer]) -> dict[tuple[int, int], int]:
     """By (producer id, epoch), the offset at which the open transaction of a partition's producer begins; those that
     have none open are left out."""
     return {
@@ -60,7 +80,7 @@ def open_begins(producers: Iterable[Record]) -> dict[tuple[int, int], int]:
     }
 
 
-def open_lasts(producers: Iterable[Record]) -> dict[tuple[int, int], int]:
+def open_lasts(producers: Iterable[ActiveProducer]) -> dict[tuple[int, int], int]:
     """By (producer id, epoch), the sequence number of the last record of the open transaction; those that have none
     open, or whose leader does not know it, are left out."""
     return {
@@ -70,8 +90,11 @@ def open_lasts(producers: Iterable[Record]) -> dict[tuple[int, int], int]:
     }
 
 
-def describe_each(client: BrokerClient, places: Iterable[TopicPartition]) -> dict[TopicPartition, list[Record]]:
-    """The same for partitions, (topic, number), by one request to each leader; those without an answer are left out."""
+def describe_each(
+    client: BrokerClient, places: Iterable[TopicPartition]
+) -> dict[TopicPartition, Sequence[ActiveProducer]]:
+    """The producers of partitions, by one request to each leader; partitions without an answer are left out. Raises as
+    `describe_producers`."""
     asked: dict[int, dict[str, list[int]]] = {}
     wanted = set(places)
     try:
@@ -84,14 +107,14 @@ def describe_each(client: BrokerClient, places: Iterable[TopicPartition]) -> dic
         leader: {"topics": [{"name": topic, "partition_indexes": numbers} for topic, numbers in topics.items()]}
         for leader, topics in asked.items()
     }
-    found: dict[TopicPartition, list[Record]] = {}
+    found: dict[TopicPartition, Sequence[ActiveProducer]] = {}
     for answer in client.ask_each(values, DESCRIBE_PRODUCERS).values():
-        for topic in answer.topics if answer is not None else ():
-            for row in topic.partitions:
-                if row.error_code in UNAUTHORIZED:
-                    raise unreadable(topic.name, client.properties)
-                if row.error_code == OK:
-                    found[topic.name, row.partition_index] = row.active_producers
+        for row in answer.topics if answer is not None else ():
+            for p in row.partitions:
+                if p.error_code in UNAUTHORIZED:
+                    raise unreadable(row.name, client.properties)
+                if p.error_code == OK:
+                    found[row.name, p.partition_index] = p.active_producers
     for place in wanted - found.keys():
         client.forget_leader(*place)
     return found

@@ -5,7 +5,31 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from spark_eos.kafka.net.client import BrokerClient
-from spark_eos.kafka.net.schema import INT16, INT32, INT64, STRING, Record, Request, array, record
+from spark_eos.kafka.net.schema import STRING, Int16, Int32, Int64, Record, Request, String, array, record
+
+
+class TransactionTopic(Record):
+    topic: String
+    partitions: tuple[Int32, ...]
+
+
+class TransactionState(Record):
+    """What its coordinator holds of a transactional id. ``transaction_start_time_ms`` is -1 where none is open."""
+
+    error_code: Int16
+    transactional_id: String
+    transaction_state: String
+    transaction_timeout_ms: Int32
+    transaction_start_time_ms: Int64
+    producer_id: Int64
+    producer_epoch: Int16
+    topics: tuple[TransactionTopic, ...]
+
+
+class DescribeTransactionsResponse(Record):
+    throttle_time_ms: Int32
+    transaction_states: tuple[TransactionState, ...]
+
 
 DESCRIBE_TRANSACTIONS = Request(
     "DescribeTransactions",
@@ -13,36 +37,22 @@ DESCRIBE_TRANSACTIONS = Request(
     0,
     0,
     asks=record(transactional_ids=array(STRING)),
-    answers=record(
-        throttle_time_ms=INT32,
-        transaction_states=array(
-            record(
-                error_code=INT16,
-                transactional_id=STRING,
-                transaction_state=STRING,
-                transaction_timeout_ms=INT32,
-                transaction_start_time_ms=INT64,
-                producer_id=INT64,
-                producer_epoch=INT16,
-                topics=array(record(topic=STRING, partitions=array(INT32))),
-            )
-        ),
-    ),
+    answers=DescribeTransactionsResponse,
 )
 #: Seconds for which coordinators are looked for.
 LOOK_UP_S = 10.0
 
 
-def describe_transactions(client: BrokerClient, ids: Iterable[str]) -> list[Record]:
+def describe_transactions(client: BrokerClient, ids: Iterable[str]) -> list[TransactionState]:
     """A state, with its error code, for each transactional id whose coordinator answered."""
     coordinators, _ = client.coordinators(ids, LOOK_UP_S)
     return describe_at(client, coordinators)
 
 
-def describe_at(client: BrokerClient, coordinators: Mapping[int, list[str]]) -> list[Record]:
-    """The same, where the coordinators of the ids are known: ``{broker: ids}``."""
+def describe_at(client: BrokerClient, coordinators: Mapping[int, list[str]]) -> list[TransactionState]:
+    """As `describe_transactions`, where the coordinators of the ids are known: ``{broker: ids}``."""
     asked = {node: {"transactional_ids": names} for node, names in coordinators.items()}
-    states: list[Record] = []
+    states: list[TransactionState] = []
     for node, answer in client.ask_each(asked, DESCRIBE_TRANSACTIONS).items():
         if answer is None:
             client.forget(coordinators[node])

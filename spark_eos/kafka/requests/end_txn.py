@@ -19,7 +19,7 @@ from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.kafka.net.connection import Connection, wait
 from spark_eos.kafka.net.pool import ConnectionPool
 from spark_eos.kafka.net.schema import NO_TAGS, Api, text
-from spark_eos.protocol.head import FENCING_END, PLAIN_END
+from spark_eos.kafka.transactions import FENCING_END, PLAIN_END
 from spark_eos.retry import retrying
 
 #: Transactional id, producer id, epoch.

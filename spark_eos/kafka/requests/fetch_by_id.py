@@ -31,7 +31,7 @@ _PARTITION = record(
 )
 
 
-def _asks(topic: FieldType) -> FieldType:
+def _asks(topic: FieldType[Any]) -> FieldType[Any]:
     return record(
         replica_id=INT32,
         max_wait_ms=INT32,

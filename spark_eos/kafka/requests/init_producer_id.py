@@ -2,26 +2,53 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from spark_eos.errors import KafkaError
 from spark_eos.kafka.codes import COORDINATOR_MOVED, COORDINATOR_RETRIES, OK, Code, meaning_of
 from spark_eos.kafka.errors import Cause, init_error, no_coordinator, two_phase_refused, two_phase_unavailable
 from spark_eos.kafka.net.client import BrokerClient
-from spark_eos.kafka.net.schema import BOOL, INT16, INT32, INT64, NULLABLE_STRING, Request, record
-from spark_eos.protocol.head import Pair
+from spark_eos.kafka.net.schema import (
+    BOOL,
+    INT16,
+    INT32,
+    INT64,
+    NULLABLE_STRING,
+    FieldType,
+    Int16,
+    Int32,
+    Int64,
+    Record,
+    Request,
+    record,
+)
+from spark_eos.kafka.transactions import ProducerIdentity
 from spark_eos.retry import Waiting, retrying
 
 INIT_S = 30.0
 
-_ASKS = {
+_ASKS: dict[str, FieldType[Any]] = {
     "transactional_id": NULLABLE_STRING,
     "transaction_timeout_ms": INT32,
     "producer_id": INT64,
     "producer_epoch": INT16,
 }
-_ANSWERS = {"throttle_time_ms": INT32, "error_code": INT16, "producer_id": INT64, "producer_epoch": INT16}
+
+
+class InitProducerIdResponse(Record):
+    throttle_time_ms: Int32
+    error_code: Int16
+    producer_id: Int64
+    producer_epoch: Int16
+
+
+class InitProducerIdTwoPhaseResponse(InitProducerIdResponse):
+    ongoing_txn_producer_id: Int64
+    ongoing_txn_producer_epoch: Int16
+
 
 #: Version 5 is the last one without two-phase commit (KIP-939).
-INIT_PRODUCER_ID = Request("InitProducerId", 22, 3, 5, asks=record(**_ASKS), answers=record(**_ANSWERS))
+INIT_PRODUCER_ID = Request("InitProducerId", 22, 3, 5, asks=record(**_ASKS), answers=InitProducerIdResponse)
 #: With two-phase commit; pinned, as version 5 would begin transactions that expire. In Kafka 4.3 brokers speak it only
 #: with unstable.api.versions.enable, and agree only with transaction.two.phase.commit.enable: else 53, as without the
 #: right to TWO_PHASE_COMMIT. The timeout that is asked for is not looked at.
@@ -31,13 +58,13 @@ INIT_PRODUCER_ID_TWO_PHASE = Request(
     6,
     6,
     asks=record(**_ASKS, enable2_pc=BOOL, keep_prepared_txn=BOOL),
-    answers=record(**_ANSWERS, ongoing_txn_producer_id=INT64, ongoing_txn_producer_epoch=INT16),
+    answers=InitProducerIdTwoPhaseResponse,
 )
 UNSPOKEN = "do not speak version 6 of InitProducerId"
 _LOOK_UP_S = 10.0
 
 
-def init_producer_id(client: BrokerClient, name: str, timeout_ms: int, *, two_phase: bool = False) -> Pair:
+def init_producer_id(client: BrokerClient, name: str, timeout_ms: int, *, two_phase: bool = False) -> ProducerIdentity:
     """Take a transactional id for transactions of at most ``timeout_ms``, or, with ``two_phase``, for some that never
     expire: fences whoever had it, and aborts what they had open.
 
@@ -56,7 +83,7 @@ def init_producer_id(client: BrokerClient, name: str, timeout_ms: int, *, two_ph
         error, producer_id, epoch = answer
         if error == OK:
             delay.over(name)
-            return Pair(name, producer_id, epoch)
+            return ProducerIdentity(name, producer_id, epoch)
         if two_phase and error == Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
             raise two_phase_refused(name)
         if error not in COORDINATOR_RETRIES:

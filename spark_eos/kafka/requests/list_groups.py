@@ -2,7 +2,21 @@
 
 from __future__ import annotations
 
-from spark_eos.kafka.net.schema import INT16, INT32, STRING, Request, array, record
+from spark_eos.kafka.net.schema import STRING, Int16, Int32, Record, Request, String, array, record
+
+
+class ListedGroup(Record):
+    group_id: String
+    protocol_type: String
+    group_state: String
+    group_type: String
+
+
+class ListGroupsResponse(Record):
+    throttle_time_ms: Int32
+    error_code: Int16
+    groups: tuple[ListedGroup, ...]
+
 
 #: Since Kafka 3.8 (KIP-848) with the type of each group: "classic", "consumer", "share", "streams", or a later one.
 #: There is no filter by name.
@@ -12,9 +26,5 @@ LIST_GROUPS = Request(
     5,
     5,
     asks=record(states_filter=array(STRING), types_filter=array(STRING)),
-    answers=record(
-        throttle_time_ms=INT32,
-        error_code=INT16,
-        groups=array(record(group_id=STRING, protocol_type=STRING, group_state=STRING, group_type=STRING)),
-    ),
+    answers=ListGroupsResponse,
 )

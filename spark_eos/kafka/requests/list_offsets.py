@@ -8,13 +8,45 @@ from dataclasses import dataclass
 from spark_eos.kafka.codes import Code
 from spark_eos.kafka.config.properties import Isolation
 from spark_eos.kafka.net.client import BrokerClient
-from spark_eos.kafka.net.schema import INT8, INT16, INT32, INT64, STRING, Request, array, record
+from spark_eos.kafka.net.schema import (
+    INT8,
+    INT32,
+    INT64,
+    STRING,
+    Int16,
+    Int32,
+    Int64,
+    Record,
+    Request,
+    String,
+    array,
+    record,
+)
 from spark_eos.topic_partition import TopicPartition
 
 EARLIEST = -2
 LATEST = -1
 #: Seconds that a leader has for its answer before the question is asked again, of who leads then.
 _TRY_S = 4.0
+
+
+class ListedOffset(Record):
+    partition_index: Int32
+    error_code: Int16
+    timestamp: Int64
+    offset: Int64
+    leader_epoch: Int32
+
+
+class ListOffsetsTopic(Record):
+    name: String
+    partitions: tuple[ListedOffset, ...]
+
+
+class ListOffsetsResponse(Record):
+    throttle_time_ms: Int32
+    topics: tuple[ListOffsetsTopic, ...]
+
 
 #: Since Kafka 2.8. A leader that has just been elected answers OFFSET_NOT_AVAILABLE until its high watermark holds
 #: all that was acknowledged before (KIP-207); a Fetch does not wait for that.
@@ -33,17 +65,7 @@ LIST_OFFSETS = Request(
             )
         ),
     ),
-    answers=record(
-        throttle_time_ms=INT32,
-        topics=array(
-            record(
-                name=STRING,
-                partitions=array(
-                    record(partition_index=INT32, error_code=INT16, timestamp=INT64, offset=INT64, leader_epoch=INT32)
-                ),
-            )
-        ),
-    ),
+    answers=ListOffsetsResponse,
 )
 
 
@@ -72,9 +94,9 @@ def ask_offsets(
     found = {place: (error, Found(-1, -1)) for place, error in errors.items()}
     found |= {place: (int(Code.REQUEST_TIMED_OUT), Found(-1, -1)) for place in leaders}
     for answer in client.ask_each(asked, LIST_OFFSETS, min(timeout_s, _TRY_S)).values():
-        for topic in answer.topics if answer is not None else ():
-            for p in topic.partitions:
-                found[topic.name, p.partition_index] = p.error_code, Found(p.offset, p.leader_epoch)
+        for row in answer.topics if answer is not None else ():
+            for p in row.partitions:
+                found[row.name, p.partition_index] = p.error_code, Found(p.offset, p.leader_epoch)
     for place, (error, _) in found.items():
         if error:
             client.forget_leader(*place)

@@ -8,18 +8,39 @@ from typing import Any
 from spark_eos.errors import ConnectionFailed
 from spark_eos.kafka.codes import OK
 from spark_eos.kafka.net.client import BrokerClient
-from spark_eos.kafka.net.schema import INT16, INT32, INT64, NULLABLE_STRING, STRING, Record, Request, array, record
+from spark_eos.kafka.net.schema import (
+    INT64,
+    NULLABLE_STRING,
+    STRING,
+    FieldType,
+    Int16,
+    Int32,
+    Int64,
+    Record,
+    Request,
+    String,
+    array,
+    record,
+)
 
 _API = 66
-_ANSWER = record(
-    throttle_time_ms=INT32,
-    error_code=INT16,
-    unknown_state_filters=array(STRING),
-    transaction_states=array(record(transactional_id=STRING, producer_id=INT64, transaction_state=STRING)),
-)
-_FILTERS = {"state_filters": array(STRING), "producer_id_filters": array(INT64)}
+_FILTERS: dict[str, FieldType[Any]] = {"state_filters": array(STRING), "producer_id_filters": array(INT64)}
 
-LIST_TRANSACTIONS = Request("ListTransactions", _API, 0, 0, asks=record(**_FILTERS), answers=_ANSWER)
+
+class ListedTransaction(Record):
+    transactional_id: String
+    producer_id: Int64
+    transaction_state: String
+
+
+class ListTransactionsResponse(Record):
+    throttle_time_ms: Int32
+    error_code: Int16
+    unknown_state_filters: tuple[String, ...]
+    transaction_states: tuple[ListedTransaction, ...]
+
+
+LIST_TRANSACTIONS = Request("ListTransactions", _API, 0, 0, asks=record(**_FILTERS), answers=ListTransactionsResponse)
 #: Since Kafka 4.1 (KIP-1152), by a pattern of RE2.
 LIST_TRANSACTIONS_BY_PATTERN = Request(
     "ListTransactions",
@@ -27,7 +48,7 @@ LIST_TRANSACTIONS_BY_PATTERN = Request(
     2,
     2,
     asks=record(**_FILTERS, duration_filter=INT64, transactional_id_pattern=NULLABLE_STRING),
-    answers=_ANSWER,
+    answers=ListTransactionsResponse,
 )
 
 
@@ -80,5 +101,7 @@ def _brokers(client: BrokerClient) -> list[int]:
         return []
 
 
-def _list(client: BrokerClient, request: Request, values: dict[str, Any], brokers: list[int]) -> list[Record | None]:
+def _list(
+    client: BrokerClient, request: Request[ListTransactionsResponse], values: dict[str, Any], brokers: list[int]
+) -> list[ListTransactionsResponse | None]:
     return list(client.ask_each(dict.fromkeys(brokers, values), request).values())

@@ -8,7 +8,7 @@ from spark_eos.kafka.codes import COORDINATOR_MOVED
 from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.kafka.net.metadata import CoordinatorKind
 from spark_eos.kafka.net.schema import INT32, NULLABLE_STRING, STRING, Request, record
-from spark_eos.kafka.requests.committed_offsets import ANSWERS, TOPICS, as_topics
+from spark_eos.kafka.requests.committed_offsets import TOPICS, OffsetCommitResponse, as_topics
 from spark_eos.topic_partition import TopicPartition
 
 #: Since Kafka 2.4. From version 10 on, topics go by their id. A group with members answers UNKNOWN_MEMBER_ID to
@@ -25,7 +25,7 @@ OFFSET_COMMIT = Request(
         group_instance_id=NULLABLE_STRING,
         topics=TOPICS,
     ),
-    answers=ANSWERS,
+    answers=OffsetCommitResponse,
 )
 
 

@@ -4,24 +4,47 @@ from __future__ import annotations
 
 from spark_eos.kafka.net.schema import (
     BOOL,
-    INT16,
     INT32,
-    INT64,
-    NULLABLE_STRING,
     STRING,
+    Int16,
+    Int32,
+    Int64,
+    NullableString,
+    Record,
     Request,
+    Some,
+    String,
     array,
     record,
-    some,
 )
 
-_PARTITION = record(
-    partition_index=INT32,
-    committed_offset=INT64,
-    committed_leader_epoch=INT32,
-    metadata=NULLABLE_STRING,
-    error_code=INT16,
-)
+
+class FetchedOffset(Record):
+    """``committed_offset`` is -1 where none is."""
+
+    partition_index: Int32
+    committed_offset: Int64
+    committed_leader_epoch: Int32
+    metadata: NullableString
+    error_code: Int16
+
+
+class FetchedTopic(Record):
+    name: String
+    partitions: tuple[FetchedOffset, ...]
+
+
+class FetchedGroup(Record):
+    group_id: String
+    topics: tuple[FetchedTopic, ...]
+    error_code: Int16
+
+
+class OffsetFetchResponse(Record):
+    throttle_time_ms: Int32
+    groups: Some[FetchedGroup]
+
+
 #: Since Kafka 3.0. With ``require_stable`` a group whose offsets an open transaction is about to change is answered
 #: with UNSTABLE_OFFSET_COMMIT (KIP-447).
 OFFSET_FETCH = Request(
@@ -33,14 +56,5 @@ OFFSET_FETCH = Request(
         groups=array(record(group_id=STRING, topics=array(record(name=STRING, partition_indexes=array(INT32))))),
         require_stable=BOOL,
     ),
-    answers=record(
-        throttle_time_ms=INT32,
-        groups=some(
-            record(
-                group_id=STRING,
-                topics=array(record(name=STRING, partitions=array(_PARTITION))),
-                error_code=INT16,
-            )
-        ),
-    ),
+    answers=OffsetFetchResponse,
 )

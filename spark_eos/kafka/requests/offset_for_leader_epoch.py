@@ -7,13 +7,31 @@ from dataclasses import dataclass
 
 from spark_eos.kafka.codes import Code
 from spark_eos.kafka.net.client import BrokerClient
-from spark_eos.kafka.net.schema import INT16, INT32, INT64, STRING, Request, array, record
+from spark_eos.kafka.net.schema import INT32, STRING, Int16, Int32, Int64, Record, Request, String, array, record
 from spark_eos.topic_partition import TopicPartition
 
 #: What stands for an epoch or an offset that is not known.
 UNKNOWN = -1
 #: Seconds that a leader has for its answer before the question is asked again, of who leads then.
 _TRY_S = 4.0
+
+
+class LeaderEpochEnd(Record):
+    error_code: Int16
+    partition: Int32
+    leader_epoch: Int32
+    end_offset: Int64
+
+
+class LeaderEpochTopic(Record):
+    topic: String
+    partitions: tuple[LeaderEpochEnd, ...]
+
+
+class OffsetForLeaderEpochResponse(Record):
+    throttle_time_ms: Int32
+    topics: tuple[LeaderEpochTopic, ...]
+
 
 #: Since Kafka 2.8; a user needs DESCRIBE on the topic. Version 3 of Kafka 2.3 is the first with ``replica_id``, by
 #: which brokers tell clients from replicas; 4 has the same fields. An answer is taken from the leader's list of epochs
@@ -32,15 +50,7 @@ OFFSET_FOR_LEADER_EPOCH = Request(
             )
         ),
     ),
-    answers=record(
-        throttle_time_ms=INT32,
-        topics=array(
-            record(
-                topic=STRING,
-                partitions=array(record(error_code=INT16, partition=INT32, leader_epoch=INT32, end_offset=INT64)),
-            )
-        ),
-    ),
+    answers=OffsetForLeaderEpochResponse,
 )
 
 
@@ -73,9 +83,9 @@ def ask_epoch_ends(
     found = {place: (error, NOTHING) for place, error in errors.items()}
     found |= {place: (int(Code.REQUEST_TIMED_OUT), NOTHING) for place in leaders}
     for answer in client.ask_each(asked, OFFSET_FOR_LEADER_EPOCH, min(timeout_s, _TRY_S)).values():
-        for topic in answer.topics if answer is not None else ():
-            for p in topic.partitions:
-                found[topic.topic, p.partition] = p.error_code, EpochEnd(p.leader_epoch, p.end_offset)
+        for row in answer.topics if answer is not None else ():
+            for p in row.partitions:
+                found[row.topic, p.partition] = p.error_code, EpochEnd(p.leader_epoch, p.end_offset)
     for place, (error, _) in found.items():
         if error:
             client.forget_leader(*place)

@@ -15,7 +15,7 @@ from spark_eos.kafka.net.client import BrokerClient, broker_client
 from spark_eos.kafka.net.connection import Connection
 from spark_eos.kafka.net.pool import ConnectionPool
 from spark_eos.kafka.net.schema import NO_TAGS, Api, FieldReader, text, varint
-from spark_eos.protocol.head import FENCING_END
+from spark_eos.kafka.transactions import FENCING_END
 from spark_eos.topic_partition import TopicPartition
 
 #: The first one that adds a partition to its transaction by itself, and the last one of topic names.

@@ -9,8 +9,8 @@ from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.kafka.net.metadata import CoordinatorKind
 from spark_eos.kafka.net.schema import INT16, INT32, INT64, NULLABLE_STRING, STRING, Request, record
 from spark_eos.kafka.requests.add_partitions_to_txn import add_offsets_to_txn
-from spark_eos.kafka.requests.committed_offsets import ANSWERS, TOPICS, as_topics
-from spark_eos.protocol.head import FENCING_END
+from spark_eos.kafka.requests.committed_offsets import TOPICS, OffsetCommitResponse, as_topics
+from spark_eos.kafka.transactions import FENCING_END
 
 _ASKS = record(
     transactional_id=STRING,
@@ -23,9 +23,9 @@ _ASKS = record(
     topics=TOPICS,
 )
 #: Version 5 is the first one that adds the group to its transaction by itself (KIP-890).
-TXN_OFFSET_COMMIT = Request("TxnOffsetCommit", 28, 5, 5, _ASKS, ANSWERS)
+TXN_OFFSET_COMMIT = Request("TxnOffsetCommit", 28, 5, 5, _ASKS, OffsetCommitResponse)
 #: After AddOffsetsToTxn.
-TXN_OFFSET_COMMIT_PLAIN = Request("TxnOffsetCommit", 28, 3, 4, _ASKS, ANSWERS)
+TXN_OFFSET_COMMIT_PLAIN = Request("TxnOffsetCommit", 28, 3, 4, _ASKS, OffsetCommitResponse)
 
 
 def txn_offset_commit(
@@ -61,7 +61,7 @@ def txn_offset_commit(
     }
     answer = client.ask(node, TXN_OFFSET_COMMIT if fencing else TXN_OFFSET_COMMIT_PLAIN, values, timeout_s)
     codes = () if answer is None else [p.error_code for topic in answer.topics for p in topic.partitions]
-    wrong: int = next((code for code in codes if code != OK), OK)
+    wrong = next((code for code in codes if code != OK), OK)
     if answer is None or wrong in COORDINATOR_MOVED:
         client.forget([group], CoordinatorKind.GROUP)
     return None if answer is None else wrong

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from spark_eos.checkpoint import Checkpoint
 from spark_eos.errors import CheckpointError, ReplayError, TopicError
 from spark_eos.kafka.admin.configs import broker_config
-from spark_eos.kafka.ports.owners import Cluster
+from spark_eos.ledger.owners import Cluster
 from spark_eos.ops.checkpoint.heads import heads_of
 from spark_eos.ops.checkpoint.logs import OTHER, Logs, check_known, merged, topic_twice
 from spark_eos.protocol.commands import adopt as publish

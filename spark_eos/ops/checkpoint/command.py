@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from spark_eos.checkpoint import Checkpoint
-from spark_eos.kafka.ports.owners import Cluster
+from spark_eos.ledger.owners import Cluster
 from spark_eos.ops.answer import Answer
 from spark_eos.ops.checkpoint import adopting, dropping, report
 from spark_eos.ops.checkpoint.showing import show as shown_of

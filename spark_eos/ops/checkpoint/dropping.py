@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from spark_eos.checkpoint import Checkpoint
 from spark_eos.errors import ReplayError
-from spark_eos.kafka.ports.owners import Cluster
+from spark_eos.ledger.owners import Cluster
 from spark_eos.ops.checkpoint.aside import Aside
 from spark_eos.ops.checkpoint.heads import OwnHead, check_named, heads_of
 from spark_eos.ops.checkpoint.logs import Logs, check_known, merged

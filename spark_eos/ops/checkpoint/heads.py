@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from spark_eos.errors import ReplayError
-from spark_eos.kafka.ports.owners import Cluster
+from spark_eos.ledger.owners import Cluster
 from spark_eos.protocol.head import NOBODY, WHOLE, EachSink, Head, Marks, Unfinished
 from spark_eos.protocol.head_codec import decode
 from spark_eos.protocol.names import query_of_sink

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from spark_eos.checkpoint import Checkpoint
 from spark_eos.kafka.admin.topics import begin_offsets, describe_topics, end_offsets
-from spark_eos.kafka.ports.owners import Cluster, Transaction, find
+from spark_eos.ledger.owners import Cluster, Transaction, find
 from spark_eos.ops.checkpoint.heads import OwnHead, heads_of
 from spark_eos.ops.checkpoint.logs import Logs, QuerySource, merged
 from spark_eos.protocol.checks import finishing, goes_on, is_visible

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from functools import partial
 
 from spark_eos.errors import ConnectionFailed, EosError, TopicError
-from spark_eos.kafka.admin.own_topics import check_for_rows
 from spark_eos.kafka.admin.topics import allowed_operations, describe_topic, topic_of
 from spark_eos.kafka.config.librdkafka import check as check_client
 from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.ledger.own_topics import check_for_rows
 from spark_eos.log import logger
 from spark_eos.ops.doctor.finding import Finding, PlannedQuery, Severity, Tools
 from spark_eos.sink.brokers import check_brokers

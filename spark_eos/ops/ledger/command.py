@@ -8,8 +8,8 @@ from typing import Any
 
 from spark_eos import system
 from spark_eos.errors import LedgerError
-from spark_eos.kafka.ports.ledger_reader import Dated
-from spark_eos.kafka.ports.owners import Cluster
+from spark_eos.ledger.owners import Cluster
+from spark_eos.ledger.reader import Dated
 from spark_eos.ops.answer import Answer
 from spark_eos.ops.tables import ago, table
 from spark_eos.protocol.head import NOBODY, Decision, Direct, Head

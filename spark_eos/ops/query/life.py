@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from spark_eos.checkpoint import Checkpoint
 from spark_eos.kafka.admin.topics import end_offsets
-from spark_eos.kafka.ports.owners import Cluster, Transaction, find
+from spark_eos.ledger.owners import Cluster, Transaction, find
 from spark_eos.ops.checkpoint.heads import OwnHead
 from spark_eos.ops.ledger.command import entries
 from spark_eos.protocol.head import NOBODY

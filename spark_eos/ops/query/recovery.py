@@ -9,7 +9,7 @@ from typing import Any
 
 from spark_eos.checkpoint import Checkpoint
 from spark_eos.errors import CommandError
-from spark_eos.kafka.ports.owners import Cluster, Transaction, find
+from spark_eos.ledger.owners import Cluster, Transaction, find
 from spark_eos.ops.answer import Answer
 from spark_eos.ops.checkpoint.heads import OwnHead, heads_of
 from spark_eos.ops.query.life import Life, look_for_life

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from spark_eos.checkpoint import Checkpoint
-from spark_eos.kafka.ports.owners import Cluster
+from spark_eos.ledger.owners import Cluster
 from spark_eos.ops.answer import Answer
 from spark_eos.ops.checkpoint.heads import OwnHead
 from spark_eos.ops.checkpoint.showing import Shown, show

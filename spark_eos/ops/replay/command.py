@@ -9,7 +9,7 @@ from typing import Any
 
 from spark_eos.checkpoint import Checkpoint
 from spark_eos.errors import ReplayError
-from spark_eos.kafka.ports.owners import Cluster
+from spark_eos.ledger.owners import Cluster
 from spark_eos.ops.answer import Answer
 from spark_eos.ops.replay.doing import Replay
 from spark_eos.ops.replay.planning import ReplayPlan, Wish, begun, plan

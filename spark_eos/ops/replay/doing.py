@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from spark_eos.kafka.ports.owners import Cluster
+from spark_eos.ledger.owners import Cluster
 from spark_eos.ops.checkpoint.aside import Aside
 from spark_eos.ops.checkpoint.heads import OwnHead, heads_of
 from spark_eos.ops.replay.planning import ReplayPlan

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from spark_eos.checkpoint import Checkpoint
 from spark_eos.errors import CheckpointError, ReplayError
-from spark_eos.kafka.ports.owners import Cluster
+from spark_eos.ledger.owners import Cluster
 from spark_eos.ops.checkpoint.heads import OwnHead, check_agree, check_named, heads_of, with_the_whole
 from spark_eos.ops.checkpoint.logs import Logs, check_known, source_of, topic_twice
 from spark_eos.ops.replay.ranges import (

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from spark_eos.kafka.ports.owners import Cluster, Transaction, check_listed, find, parts
+from spark_eos.ledger.owners import Cluster, Transaction, check_listed, find, parts
 from spark_eos.ops.answer import Answer
 from spark_eos.ops.transactions import ending, report
 

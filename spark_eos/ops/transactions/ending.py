@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from spark_eos.errors import EosError
-from spark_eos.kafka.ports.owners import Cluster, Transaction, find
+from spark_eos.ledger.owners import Cluster, Transaction, find
 from spark_eos.protocol.commands import abort_undecided, closes, known_head, settle_decided
 from spark_eos.protocol.head import NOBODY, Head, Verdict
 from spark_eos.protocol.ports import State

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from spark_eos.kafka.ports.owners import Transaction, TransactionPart
+from spark_eos.ledger.owners import Transaction, TransactionPart
 from spark_eos.ops.tables import table
 from spark_eos.ops.transactions.ending import EndPlan, Result
 

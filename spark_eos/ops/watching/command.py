@@ -15,7 +15,7 @@ from spark_eos.ops.watching.story import Story, cut, story_of
 
 if TYPE_CHECKING:
     from spark_eos.checkpoint import Checkpoint
-    from spark_eos.kafka.ports.owners import Cluster
+    from spark_eos.ledger.owners import Cluster
     from spark_eos.ops.watching.view import Now
 
 

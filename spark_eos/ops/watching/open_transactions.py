@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from spark_eos.errors import EosError
 from spark_eos.kafka.admin.open_transactions import oldest_open_transaction
-from spark_eos.kafka.ports.owners import Cluster, Transaction, find
+from spark_eos.ledger.owners import Cluster, Transaction, find
 from spark_eos.ops.metrics.hub import Event
 from spark_eos.ops.metrics.queries import is_held
 from spark_eos.ops.watching.view import BlockingTransaction

@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from spark_eos.checkpoint import Checkpoint
 from spark_eos.errors import EosError, LedgerError
 from spark_eos.kafka.codes import OK
-from spark_eos.kafka.ports.ledger import ledger_partition
-from spark_eos.kafka.ports.ledger_log import KafkaLog
-from spark_eos.kafka.ports.ledger_reader import LedgerReader
-from spark_eos.kafka.ports.owners import Cluster
 from spark_eos.kafka.records.batches import Damage, UnsupportedFormat, walk_batches
 from spark_eos.kafka.requests.fetch import fetch_once
+from spark_eos.ledger.ledger import ledger_partition
+from spark_eos.ledger.log import KafkaLog
+from spark_eos.ledger.owners import Cluster
+from spark_eos.ledger.reader import LedgerReader
 from spark_eos.ops.checkpoint.heads import heads_of
 from spark_eos.protocol.head import Decision, Head, Written
 from spark_eos.protocol.head_codec import decode

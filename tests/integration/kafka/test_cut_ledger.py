@@ -10,10 +10,10 @@ import pytest
 from spark_eos.errors import LedgerError
 from spark_eos.kafka.admin.configs import create_topic
 from spark_eos.kafka.config.properties import KafkaProperties
-from spark_eos.kafka.ports import query as query_module
-from spark_eos.kafka.ports.ledger_log import KafkaLog
-from spark_eos.kafka.ports.query import LedgerPlace, query_ports
 from spark_eos.kafka.records.batches import walk_batches
+from spark_eos.ledger import query as query_module
+from spark_eos.ledger.log import KafkaLog
+from spark_eos.ledger.query import LedgerPlace, query_ports
 from spark_eos.protocol.commit import commit
 from spark_eos.protocol.head import Head, Written
 from spark_eos.protocol.names import TaskId, task_name

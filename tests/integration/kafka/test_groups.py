@@ -21,7 +21,7 @@ from spark_eos.kafka.admin.groups import active_members
 from spark_eos.kafka.codes import OK
 from spark_eos.kafka.net.client import BrokerClient
 from spark_eos.kafka.net.metadata import CoordinatorKind
-from spark_eos.kafka.net.schema import INT16, INT32, FieldType, Record, Request
+from spark_eos.kafka.net.schema import INT16, INT32, FieldReader, FieldType, Int16, Int32, Record, Request
 from spark_eos.mirror.groups import Mover
 from spark_eos.sink.preflight import check_group
 from tests.support.waiting import wait_for
@@ -35,19 +35,29 @@ def _write(entity: Any) -> bytes:
     return data.getvalue()
 
 
-def _read(fields: Any) -> Record:
-    """Of the answer to a heartbeat, the error only."""
-    INT32.read(fields)
-    found = Record(error_code=INT16.read(fields))
-    fields.skip(fields.left)
-    return found
+class Heartbeat(Record):
+    """The beginning of an answer to a heartbeat, which is all that is read of it."""
+
+    throttle_time_ms: Int32
+    error_code: Int16
+
+    @classmethod
+    def read(cls, fields: FieldReader) -> Heartbeat:
+        found = cls(throttle_time_ms=INT32.read(fields), error_code=INT16.read(fields))
+        fields.skip(fields.left)
+        return found
+
+
+def _unread(fields: FieldReader) -> None:
+    raise NotImplementedError
 
 
 def heartbeat(client: BrokerClient, entity: Any) -> None:
     kind = type(entity)
     version = int(kind.__version__)
-    form = FieldType(_write, _read)
-    request = Request(kind.__name__, int(kind.__api_key__), version, version, asks=form, answers=form)
+    request = Request(
+        kind.__name__, int(kind.__api_key__), version, version, asks=FieldType(_write, _unread), answers=Heartbeat
+    )
     if not client.speaks(request.api, version):
         pytest.skip(f"these brokers do not know {kind.__name__}")
 

@@ -12,9 +12,9 @@ from confluent_kafka import Producer
 
 from spark_eos.errors import KafkaError, LedgerError
 from spark_eos.kafka.config.properties import KafkaProperties
-from spark_eos.kafka.ports import ledger_log as log_module
-from spark_eos.kafka.ports.ledger import KafkaLedger
 from spark_eos.kafka.requests.fetch import FetchResponse
+from spark_eos.ledger import log as log_module
+from spark_eos.ledger.ledger import KafkaLedger
 from spark_eos.protocol.head import Decision, Head, Pair, Probe, Written
 from spark_eos.protocol.head_codec import encode
 from spark_eos.protocol.names import ledger_name

@@ -11,8 +11,8 @@ from confluent_kafka.admin import NewPartitions
 
 from spark_eos.errors import LedgerError
 from spark_eos.kafka.config.properties import KafkaProperties
-from spark_eos.kafka.ports.ledger import KafkaLedger, ledger_partition
-from spark_eos.kafka.ports.ledger_reader import LedgerReader
+from spark_eos.ledger.ledger import KafkaLedger, ledger_partition
+from spark_eos.ledger.reader import LedgerReader
 from spark_eos.protocol.head import Head
 from spark_eos.protocol.head_codec import encode
 from spark_eos.protocol.ports import NotPublished

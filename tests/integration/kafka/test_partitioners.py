@@ -11,8 +11,8 @@ import pyspark
 import pytest
 from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 
+from spark_eos.kafka.partitioners import DEFAULT_PARTITIONER
 from spark_eos.kafka.producer.partitioner import Partitioner
-from spark_eos.protocol.head import DEFAULT_PARTITIONER
 from spark_eos.tools.devcluster.runtime import kafka_runtime
 
 

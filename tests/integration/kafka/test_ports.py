@@ -8,10 +8,10 @@ import pytest
 from confluent_kafka import TopicPartition
 
 from spark_eos.kafka.net.client import BrokerClient
-from spark_eos.kafka.ports import lookup as lookup_module
-from spark_eos.kafka.ports.coordinator import TransactionCoordinator
-from spark_eos.kafka.ports.lookup import RecordLookup
 from spark_eos.kafka.requests.list_transactions import LIST_TRANSACTIONS_BY_PATTERN
+from spark_eos.ledger import lookup as lookup_module
+from spark_eos.ledger.coordinator import TransactionCoordinator
+from spark_eos.ledger.lookup import RecordLookup
 from spark_eos.protocol.head import Pair, Probe
 from spark_eos.protocol.names import TaskId, task_name
 from spark_eos.protocol.ports import EndTxnAnswer, Found, State

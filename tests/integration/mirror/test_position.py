@@ -15,7 +15,7 @@ from confluent_kafka.admin import NewPartitions
 
 from spark_eos import cli
 from spark_eos.errors import KafkaError
-from spark_eos.kafka.ports.owners import Cluster
+from spark_eos.ledger.owners import Cluster
 from spark_eos.options.table import DEFAULT_LEDGER_TOPIC, DEFAULT_PREFIX
 from spark_eos.protocol.head import Decision
 from tests.support.arming import armed

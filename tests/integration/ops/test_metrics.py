@@ -16,7 +16,7 @@ from pyspark.sql.streaming import StreamingQuery
 
 import spark_eos
 from spark_eos.kafka.config.properties import KafkaProperties
-from spark_eos.kafka.ports.owners import Cluster
+from spark_eos.ledger.owners import Cluster
 from spark_eos.ops.metrics import Metrics
 from spark_eos.ops.metrics.recording import EventFile
 from spark_eos.ops.watching.command import top

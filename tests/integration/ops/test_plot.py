@@ -6,7 +6,7 @@ import struct
 
 from spark_eos.checkpoint import Checkpoint
 from spark_eos.kafka.config.properties import KafkaProperties
-from spark_eos.kafka.ports.owners import Cluster
+from spark_eos.ledger.owners import Cluster
 from spark_eos.ops.watching.history import story_from
 from spark_eos.ops.watching.traces import traces_of
 from spark_eos.options.table import DEFAULT_LEDGER_TOPIC, DEFAULT_PREFIX

@@ -15,8 +15,8 @@ import pytest
 from spark_eos.errors import Superseded
 from spark_eos.kafka.admin import topics
 from spark_eos.kafka.admin.configs import create_topic
-from spark_eos.kafka.ports import ledger_log
 from spark_eos.kafka.producer.arrow import ArrowProducer
+from spark_eos.ledger import log as ledger_log
 from spark_eos.protocol.commit import commit
 from spark_eos.protocol.head import NOBODY, Decision, Job
 from spark_eos.protocol.names import ledger_name

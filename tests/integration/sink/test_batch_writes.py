@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 
 import spark_eos
 from spark_eos.kafka.config.properties import KafkaProperties
-from spark_eos.kafka.ports.query import LedgerPlace, query_ports
+from spark_eos.ledger.query import LedgerPlace, query_ports
 from spark_eos.options.table import DEFAULT_LEDGER_TOPIC, DEFAULT_PREFIX
 from spark_eos.protocol.head import Head
 from spark_eos.protocol.names import query_of_job

@@ -11,7 +11,7 @@ from confluent_kafka.admin import AclOperation, ResourceType
 
 from spark_eos.kafka.admin.configs import broker_config, topic_config
 from spark_eos.kafka.net.client import broker_client
-from spark_eos.kafka.ports.ledger import KafkaLedger
+from spark_eos.ledger.ledger import KafkaLedger
 from spark_eos.options.parse import SinkOptions, sink_options
 from spark_eos.protocol.head import Head
 from spark_eos.sink.preflight import preflight

@@ -15,7 +15,7 @@ from pyspark.errors import PySparkException
 import spark_eos
 from spark_eos.errors import EosError
 from spark_eos.kafka.config.properties import KafkaProperties
-from spark_eos.kafka.ports.lookup import RecordLookup
+from spark_eos.ledger.lookup import RecordLookup
 from spark_eos.tools.devcluster import DevCluster
 from tests.support.arming import armed
 from tests.support.sink_queries import ended_by

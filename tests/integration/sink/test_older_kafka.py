@@ -14,15 +14,16 @@ from spark_eos.errors import KafkaError, Unclear
 from spark_eos.kafka.codes import OK, Code
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import BrokerClient, broker_client
-from spark_eos.kafka.ports.coordinator import TransactionCoordinator
 from spark_eos.kafka.producer.additions import Additions
 from spark_eos.kafka.producer.arrow import ArrowProducer
 from spark_eos.kafka.producer.librdkafka import LibrdkafkaProducer
 from spark_eos.kafka.requests.add_partitions_to_txn import add_partitions_to_txn
 from spark_eos.kafka.requests.describe_transactions import describe_transactions
 from spark_eos.kafka.requests.end_txn import end_own_txn
+from spark_eos.kafka.transactions import PLAIN_END
+from spark_eos.ledger.coordinator import TransactionCoordinator
 from spark_eos.options.parse import SinkOptions, sink_options
-from spark_eos.protocol.head import PLAIN_END, Pair, Probe
+from spark_eos.protocol.head import Pair, Probe
 from spark_eos.protocol.task import check_begins
 from spark_eos.sink.brokers import check_brokers
 from spark_eos.tools.devcluster import DevCluster

@@ -9,7 +9,7 @@ import pytest
 
 import spark_eos
 from spark_eos.errors import EosError, LedgerError, OptionError, TopicError
-from spark_eos.kafka.ports.ledger import KafkaLedger
+from spark_eos.ledger.ledger import KafkaLedger
 from spark_eos.options.parse import SinkOptions, sink_options
 from spark_eos.options.table import DEFAULT_LEDGER_TOPIC
 from spark_eos.protocol.head import Head

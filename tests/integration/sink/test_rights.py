@@ -9,11 +9,12 @@ from confluent_kafka.admin import AclOperation, ResourceType
 
 from spark_eos.errors import KafkaError, LedgerError, TopicError
 from spark_eos.kafka.net.client import broker_client
-from spark_eos.kafka.ports.ledger import KafkaLedger
-from spark_eos.kafka.ports.lookup import RecordLookup
 from spark_eos.kafka.requests.init_producer_id import init_producer_id
+from spark_eos.kafka.transactions import FENCING_END
+from spark_eos.ledger.ledger import KafkaLedger
+from spark_eos.ledger.lookup import RecordLookup
 from spark_eos.options.parse import SinkOptions, sink_options
-from spark_eos.protocol.head import FENCING_END, Head, Probe
+from spark_eos.protocol.head import Head, Probe
 from spark_eos.sink.preflight import preflight
 from spark_eos.sink.session import session_for
 from tests.support.guarded import Guarded

@@ -60,6 +60,7 @@ def test_other_masters_keep_sparks_own_home(master: str, tmp_path: Path, monkeyp
 
 
 def test_a_home_of_the_users_own_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody who sets SPARK_HOME has a Spark of their own."""
     monkeypatch.setenv("SPARK_HOME", "/theirs")
     with without_archives("local"):
         assert os.environ["SPARK_HOME"] == "/theirs"
@@ -67,6 +68,7 @@ def test_a_home_of_the_users_own_stays(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_where_no_folder_can_be_made_it_goes_without(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The start is slower then, and that is all."""
     monkeypatch.delenv("SPARK_HOME", raising=False)
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))

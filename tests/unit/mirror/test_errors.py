@@ -9,7 +9,7 @@ import pytest
 from spark_eos.errors import KafkaError, TopicError
 from spark_eos.kafka.codes import OK, Code
 from spark_eos.kafka.config.properties import KafkaProperties
-from spark_eos.kafka.ports.ledger_reader import Fetched
+from spark_eos.ledger.reader import Fetched
 from spark_eos.mirror import map_topic, origins, task
 from spark_eos.mirror.origins import Origin
 

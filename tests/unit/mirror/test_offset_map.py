@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from spark_eos.errors import KafkaError
 from spark_eos.kafka.config.properties import KafkaProperties
-from spark_eos.kafka.ports.ledger_reader import Fetched
+from spark_eos.ledger.reader import Fetched
 from spark_eos.mirror.entries import (
     MapEntry,
     OffsetRun,

@@ -9,10 +9,10 @@ import pytest
 
 from spark_eos import system
 from spark_eos.errors import ConnectionFailed, TopicError
-from spark_eos.kafka.admin import own_topics
 from spark_eos.kafka.admin.topics import Topic
 from spark_eos.kafka.codes import OK
 from spark_eos.kafka.config.properties import KafkaProperties
+from spark_eos.ledger import own_topics
 from spark_eos.mirror import map_topic, origins, topics
 from spark_eos.mirror.origins import Origin, OriginsLog, write_origin
 from spark_eos.mirror.plan import MirrorPlan, Targets

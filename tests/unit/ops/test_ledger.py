@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from spark_eos.kafka.ports.ledger_reader import Dated
+from spark_eos.ledger.reader import Dated
 from spark_eos.ops.ledger.command import NewestHead, as_json, as_text
 from spark_eos.protocol.head import Decision, Direct, Head, Marks, Pair, Probe, Range, Unfinished, Verdict, Written
 

@@ -13,7 +13,7 @@ from spark_eos import cli
 from spark_eos.errors import ConnectionFailed, EosError
 from spark_eos.kafka.admin.open_transactions import OpenTransaction
 from spark_eos.kafka.config.properties import KafkaProperties
-from spark_eos.kafka.ports.owners import Cluster, Transaction
+from spark_eos.ledger.owners import Cluster, Transaction
 from spark_eos.ops.metrics.recording import EventFile
 from spark_eos.ops.watching import command, open_transactions
 from spark_eos.ops.watching.reading import EventReader, chosen

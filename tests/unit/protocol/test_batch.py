@@ -7,10 +7,11 @@ from dataclasses import replace
 import pytest
 
 from spark_eos.errors import ProtocolStop
+from spark_eos.kafka.transactions import NEVER_MS
 from spark_eos.protocol.commit import _next_decision, _notes_to_write, _offsets_to_give, _problem
 from spark_eos.protocol.head import Decision, Digest, Head, Notes, Pair, Probe, Verdict, Written
 from spark_eos.protocol.head_codec import decode, encode
-from spark_eos.protocol.ports import NEVER_MS, Description, Ports, State
+from spark_eos.protocol.ports import Description, Ports, State
 from spark_eos.protocol.task import MicroBatch, TaskReport, Work
 
 

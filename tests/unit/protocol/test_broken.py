@@ -6,10 +6,11 @@ from dataclasses import replace
 
 import pytest
 
+from spark_eos.kafka.transactions import FENCING_END, PLAIN_END
 from spark_eos.protocol.commands import settle_decided
 from spark_eos.protocol.commit import commit
 from spark_eos.protocol.end import WHOLE_MS, abort_broken
-from spark_eos.protocol.head import FENCING_END, PLAIN_END, Pair, Probe, Verdict
+from spark_eos.protocol.head import Pair, Probe, Verdict
 from spark_eos.protocol.ports import State
 from spark_eos.protocol.task import MicroBatch
 from tests.simulation.client import Producer

@@ -6,10 +6,11 @@ from collections.abc import Callable, Collection
 
 import pytest
 
+from spark_eos.kafka.transactions import FENCING_END, PLAIN_END
 from spark_eos.protocol.abort import abort
 from spark_eos.protocol.commands import abort_undecided, adopt, retire, settle_decided
 from spark_eos.protocol.commit import commit, take_ahead
-from spark_eos.protocol.head import FENCING_END, PLAIN_END, Successor
+from spark_eos.protocol.head import Successor
 from spark_eos.protocol.names import TaskId, task_name
 from spark_eos.protocol.ports import Generations
 from tests.simulation.client import Producer

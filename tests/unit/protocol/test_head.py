@@ -10,13 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_eos.errors import LedgerError
+from spark_eos.kafka.partitioners import PARTITIONERS
+from spark_eos.kafka.transactions import FENCING_END, PLAIN_END
 from spark_eos.protocol.head import (
     EARLIER_RUNS,
-    FENCING_END,
     MOST_TOPICS,
     NOBODY,
-    PARTITIONERS,
-    PLAIN_END,
     Decision,
     Digest,
     Head,

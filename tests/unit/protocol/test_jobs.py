@@ -7,9 +7,10 @@ from dataclasses import replace
 
 import pytest
 
+from spark_eos.kafka.transactions import FENCING_END
 from spark_eos.protocol.abort import abort, clear_late, note_unwritten
 from spark_eos.protocol.commit import BATCH, commit, complete
-from spark_eos.protocol.head import FENCING_END, NOBODY, Decision, EachSink, Head, Job, Marks, Pair
+from spark_eos.protocol.head import NOBODY, Decision, EachSink, Head, Job, Marks, Pair
 from spark_eos.protocol.names import TaskId, task_name
 from spark_eos.protocol.open import open_run
 from spark_eos.protocol.ports import Coordinator, Description, EndTxnAnswer, State

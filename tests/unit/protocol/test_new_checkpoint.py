@@ -11,6 +11,7 @@ import pytest
 
 from spark_eos.checkpoint import Checkpoint
 from spark_eos.errors import CheckpointError, Diverged, EosError, LedgerError, Unclear
+from spark_eos.kafka.partitioners import DEFAULT_PARTITIONER
 from spark_eos.protocol.checks import (
     FROM_GROUP,
     OFFSETS_CHARS,
@@ -19,7 +20,7 @@ from spark_eos.protocol.checks import (
     checkpoint_behind,
     missing_head,
 )
-from spark_eos.protocol.head import DEFAULT_PARTITIONER, Decision, Head, Offsets, Pair, Probe, Verdict, Written
+from spark_eos.protocol.head import Decision, Head, Offsets, Pair, Probe, Verdict, Written
 from spark_eos.protocol.open import open_run
 from spark_eos.protocol.ports import EndTxnAnswer, Found
 from spark_eos.protocol.replay import compare

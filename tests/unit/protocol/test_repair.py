@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_eos.errors import ProtocolStop
+from spark_eos.kafka.transactions import FENCING_END
 from spark_eos.protocol.commit import _next_decision
-from spark_eos.protocol.head import DIGEST_BITS, FENCING_END, Decision, Head, Pair, Probe, Verdict, Written
+from spark_eos.protocol.head import DIGEST_BITS, Decision, Head, Pair, Probe, Verdict, Written
 from spark_eos.protocol.replay import tasks_with_lost_rows
 from spark_eos.protocol.task import MicroBatch, TaskReport, Work, assign
 

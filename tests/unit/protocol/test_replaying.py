@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from spark_eos.errors import EosError, LedgerError, ReplayError, Superseded
+from spark_eos.kafka.partitioners import DEFAULT_PARTITIONER
 from spark_eos.protocol.checks import check_halts, finishing
 from spark_eos.protocol.commands import (
     adopt,
@@ -21,7 +22,6 @@ from spark_eos.protocol.commands import (
 )
 from spark_eos.protocol.commit import commit
 from spark_eos.protocol.head import (
-    DEFAULT_PARTITIONER,
     NOBODY,
     WHOLE,
     Decision,

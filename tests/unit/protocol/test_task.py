@@ -7,9 +7,10 @@ from dataclasses import replace
 import pytest
 
 from spark_eos.errors import EosError, ProtocolStop, Unclear
+from spark_eos.kafka.transactions import NEVER_MS
 from spark_eos.protocol.head import Decision, Digest, Head, Pair, Probe, Verdict, Written
 from spark_eos.protocol.names import TaskId
-from spark_eos.protocol.ports import NEVER_MS, Description, State
+from spark_eos.protocol.ports import Description, State
 from spark_eos.protocol.task import (
     Assignment,
     Work,

@@ -8,11 +8,12 @@ from dataclasses import replace
 import pytest
 
 from spark_eos.errors import Unclear
+from spark_eos.kafka.transactions import FENCING_END, PLAIN_END
 from spark_eos.protocol.abort import abort_all
 from spark_eos.protocol.commands import abort_undecided
 from spark_eos.protocol.commit import commit
 from spark_eos.protocol.end import _described_end, settle
-from spark_eos.protocol.head import FENCING_END, PLAIN_END, Pair, Probe, Verdict, Written
+from spark_eos.protocol.head import Pair, Probe, Verdict, Written
 from spark_eos.protocol.names import TaskId, ledger_name, task_name
 from spark_eos.protocol.ports import Description, EndTxnAnswer, State
 from tests.simulation.codes import ABORTABLE, FENCED, OK

@@ -10,8 +10,9 @@ import pytest
 
 from spark_eos.errors import ProtocolStop, Unclear
 from spark_eos.kafka.config.librdkafka import check
+from spark_eos.kafka.partitioners import PARTITIONERS
 from spark_eos.options.parse import sink_options
-from spark_eos.protocol.head import PARTITIONERS, Pair
+from spark_eos.protocol.head import Pair
 from spark_eos.sink import attempt
 from spark_eos.sink.attempt import Attempt
 from spark_eos.sink.job import Identity

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from spark_eos.errors import DataLossError
-from spark_eos.kafka.admin import own_topics
 from spark_eos.kafka.admin.topics import Topic
+from spark_eos.ledger import own_topics
 from spark_eos.options.parse import stream_options
 from spark_eos.source import reader as reader_module
 from spark_eos.source import watch

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from spark_eos.kafka.admin.open_transactions import OpenTransaction
-from spark_eos.protocol.ports import NEVER_MS
+from spark_eos.kafka.transactions import NEVER_MS
 
 
 def test_a_transaction_that_never_expires_is_not_waited_for():

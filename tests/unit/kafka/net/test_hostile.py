@@ -25,7 +25,7 @@ from spark_eos.kafka.admin.topics import describe_topics
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.connection import Connection
 from spark_eos.kafka.net.metadata import FIND_COORDINATOR, METADATA
-from spark_eos.kafka.net.schema import INT8, STRING, FieldReader, Record, Request, array, fixed_array, record, varint
+from spark_eos.kafka.net.schema import INT8, STRING, FieldReader, Int8, Record, Request, array, fixed_array, varint
 from spark_eos.kafka.requests import produce
 from spark_eos.kafka.requests.fetch import FetchConnection
 
@@ -103,15 +103,21 @@ def test_changed_bytes_of_an_answer_are_an_answer_or_malformed(answer, changes, 
         request.answers.read(FieldReader(bytes(changed[:end])))
 
 
+class OneNumber(Record):
+    """An answer with one field, and tags."""
+
+    a: Int8
+
+
 @pytest.mark.parametrize(
     ("kind", "data"),
     [
         (STRING, b"\xff" * 250_000),
-        (record(a=INT8), b"\x00" + b"\xff" * 250_000),
+        (OneNumber, b"\x00" + b"\xff" * 250_000),
         (array(STRING), b"\xff\xff\xff\xff\x0f" + b"\x00" * 1000),
         (fixed_array(INT8), struct.pack(">i", 2**31 - 1) + b"\x00" * 1000),
-        (record(a=INT8), b"\x00\xff\xff\xff\xff\x0f" + b"\x00" * 1000),
-        (record(a=INT8), b"\x00\x02\x01\x00\x01\x00"),
+        (OneNumber, b"\x00\xff\xff\xff\xff\x0f" + b"\x00" * 1000),
+        (OneNumber, b"\x00\x02\x01\x00\x01\x00"),
     ],
     ids=["text", "tags", "array", "fixed array", "many tags", "a tag twice"],
 )

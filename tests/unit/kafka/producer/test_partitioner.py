@@ -12,8 +12,8 @@ from confluent_kafka import Producer
 from hypothesis import given
 from hypothesis import strategies as st
 
+from spark_eos.kafka.partitioners import CONSISTENT_RANDOM, PARTITIONERS
 from spark_eos.kafka.producer.partitioner import Partitioner
-from spark_eos.protocol.head import CONSISTENT_RANDOM, PARTITIONERS
 
 KEYS = [None, b"", *(f"key {n}".encode() * (n % 4) for n in range(60)), "größe".encode(), bytes(range(256)) * 5]
 PARTITIONS = 4  # of a topic of the simulated brokers

@@ -15,10 +15,10 @@ from spark_eos.kafka.admin.topics import (
 )
 from spark_eos.kafka.codes import OK
 from spark_eos.kafka.config.properties import KafkaProperties
-from spark_eos.kafka.ports.ledger_reader import Fetched
 from spark_eos.kafka.records.batches import Damage, UnsupportedFormat, walk_batches
 from spark_eos.kafka.records.rows import Row, read_dated_rows
 from spark_eos.kafka.requests.fetch import fetch_once
+from spark_eos.ledger.reader import Fetched
 from spark_eos.retry import retrying
 
 READ_S = 60.0

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spark_eos.kafka.config.properties import KafkaProperties
-from spark_eos.kafka.ports import lookup
-from spark_eos.kafka.ports.lookup import RecordLookup
 from spark_eos.kafka.requests.fetch import FetchResponse
+from spark_eos.ledger import lookup
+from spark_eos.ledger.lookup import RecordLookup
 from spark_eos.protocol.head import Pair, Probe
 from spark_eos.protocol.ports import Found
 

@@ -8,9 +8,9 @@ from spark_eos import failpoints, system
 from spark_eos.elapsed import Elapsed
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.net.client import broker_client
-from spark_eos.kafka.ports.coordinator import TransactionCoordinator
-from spark_eos.kafka.ports.ledger import KafkaLedger
-from spark_eos.kafka.ports.lookup import RecordLookup
+from spark_eos.ledger.coordinator import TransactionCoordinator
+from spark_eos.ledger.ledger import KafkaLedger
+from spark_eos.ledger.lookup import RecordLookup
 from spark_eos.protocol.ports import Ports
 from spark_eos.retry import retrying
 

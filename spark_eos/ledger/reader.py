@@ -21,8 +21,8 @@ from typing import Protocol
 
 from spark_eos.errors import KafkaError, LedgerError
 from spark_eos.kafka.codes import FETCH_RETRIES, OK, UNAUTHORIZED, Code, name_of
-from spark_eos.kafka.errors import ledger_unauthorized
 from spark_eos.kafka.records.rows import Row
+from spark_eos.ledger.errors import ledger_unauthorized
 from spark_eos.protocol.checks import IF_COMPLETE, OR_COMPARE
 from spark_eos.protocol.head import Head
 from spark_eos.protocol.head_codec import decode, encode

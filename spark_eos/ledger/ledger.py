@@ -16,15 +16,16 @@ from spark_eos import failpoints, system
 from spark_eos.errors import EosError, LedgerError
 from spark_eos.kafka.codes import OK, TRANSACTION_GONE, name_of
 from spark_eos.kafka.config.properties import KafkaProperties
-from spark_eos.kafka.errors import LOWERED, ledger_unauthorized
+from spark_eos.kafka.errors import LOWERED
 from spark_eos.kafka.net.client import broker_client
-from spark_eos.kafka.ports.group_offsets import GroupOffsets
-from spark_eos.kafka.ports.ledger_log import KafkaLog
-from spark_eos.kafka.ports.ledger_reader import LedgerReader
 from spark_eos.kafka.producer.sender import Sender
 from spark_eos.kafka.records.encode import Encoder, Rows, Sealed
 from spark_eos.kafka.requests.end_txn import end_own_txn, endtxn_version
 from spark_eos.kafka.requests.init_producer_id import init_producer_id
+from spark_eos.ledger.errors import ledger_unauthorized
+from spark_eos.ledger.group_offsets import GroupOffsets
+from spark_eos.ledger.log import KafkaLog
+from spark_eos.ledger.reader import LedgerReader
 from spark_eos.protocol.head import Head, Notes, Offsets, Pair
 from spark_eos.protocol.names import ledger_name
 from spark_eos.protocol.ports import NotPublished

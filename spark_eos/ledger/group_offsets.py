@@ -9,9 +9,9 @@ from spark_eos.errors import LedgerError
 from spark_eos.kafka.admin.topics import describe_topics
 from spark_eos.kafka.codes import COORDINATOR_RETRIES, FENCED, OK, TRANSACTION_GONE, UNAUTHORIZED, Code, name_of
 from spark_eos.kafka.config.properties import KafkaProperties
-from spark_eos.kafka.errors import ledger_unauthorized
 from spark_eos.kafka.net.client import broker_client
 from spark_eos.kafka.requests.txn_offset_commit import txn_offset_commit
+from spark_eos.ledger.errors import ledger_unauthorized
 from spark_eos.log import logger
 from spark_eos.protocol.head import Offsets, Pair
 from spark_eos.protocol.ports import NotPublished

@@ -13,10 +13,15 @@ from spark_eos.errors import ConnectionFailed, KafkaError
 from spark_eos.kafka.codes import COORDINATOR_MOVED, COORDINATOR_RETRIES, OK, UNAUTHORIZED, Code, meaning_of, name_of
 from spark_eos.kafka.errors import ACLS, Cause, init_error
 from spark_eos.kafka.net.client import BrokerClient
-from spark_eos.kafka.net.schema import Record
 from spark_eos.kafka.records.batches import Damage, UnsupportedFormat, walk_batches
-from spark_eos.kafka.requests.describe_producers import describe_each, describe_producers, open_begins, open_lasts
-from spark_eos.kafka.requests.describe_transactions import LOOK_UP_S, describe_at
+from spark_eos.kafka.requests.describe_producers import (
+    ActiveProducer,
+    describe_each,
+    describe_producers,
+    open_begins,
+    open_lasts,
+)
+from spark_eos.kafka.requests.describe_transactions import LOOK_UP_S, TransactionState, describe_at
 from spark_eos.kafka.requests.end_txn import end_txns, endtxn_version
 from spark_eos.kafka.requests.fetch import fetch_once
 from spark_eos.kafka.requests.init_producer_id import ask_init
@@ -203,13 +208,13 @@ class TransactionCoordinator:
         return (batch.base, batch.sequence) == (offset, 0) and (batch.producer_id, batch.epoch) == own
 
 
-def _opened(pair: Pair, place: tuple[str, int], producers: Sequence[Record]) -> Probe | None:
+def _opened(pair: Pair, place: tuple[str, int], producers: Sequence[ActiveProducer]) -> Probe | None:
     own = pair.producer_id, pair.epoch
     begin = open_begins(producers).get(own)
     return None if begin is None else Probe(*place, begin, open_lasts(producers).get(own))
 
 
-def _description(state: Record) -> Description:
+def _description(state: TransactionState) -> Description:
     return Description(
         Pair(state.transactional_id, state.producer_id, state.producer_epoch),
         State(state.transaction_state),

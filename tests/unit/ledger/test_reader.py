@@ -8,7 +8,7 @@ from itertools import repeat
 import pytest
 
 from spark_eos.errors import LedgerError
-from spark_eos.kafka.ports.ledger_reader import Fetched, LedgerReader
+from spark_eos.ledger.reader import Fetched, LedgerReader
 
 
 class Leaders:

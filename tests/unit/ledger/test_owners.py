@@ -8,8 +8,8 @@ import pytest
 
 from spark_eos.errors import EosError, KafkaError
 from spark_eos.kafka.config.properties import KafkaProperties
-from spark_eos.kafka.ports import owners
-from spark_eos.kafka.ports.owners import DEFAULT_PREFIX, Cluster, find
+from spark_eos.ledger import owners
+from spark_eos.ledger.owners import DEFAULT_PREFIX, Cluster, find
 from spark_eos.options import table
 from spark_eos.protocol.head import Head, Pair
 from spark_eos.protocol.names import TaskId, ledger_name, task_name

@@ -14,12 +14,12 @@ from spark_eos.kafka.admin.topics import topic_partitions
 from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.errors import no_coordinator
 from spark_eos.kafka.net.client import broker_client
-from spark_eos.kafka.ports.coordinator import RETRY_S, TransactionCoordinator
-from spark_eos.kafka.ports.ledger import ledger_partition
-from spark_eos.kafka.ports.ledger_log import KafkaLog
-from spark_eos.kafka.ports.ledger_reader import LedgerReader
-from spark_eos.kafka.ports.query import LedgerPlace, query_ports
 from spark_eos.kafka.requests.list_transactions import open_transactional_ids
+from spark_eos.ledger.coordinator import RETRY_S, TransactionCoordinator
+from spark_eos.ledger.ledger import ledger_partition
+from spark_eos.ledger.log import KafkaLog
+from spark_eos.ledger.query import LedgerPlace, query_ports
+from spark_eos.ledger.reader import LedgerReader
 from spark_eos.protocol.head import NOBODY, Head, is_waiting
 from spark_eos.protocol.head_codec import decode
 from spark_eos.protocol.names import SLOTS, ledger_name, names_of, owner_in, parse_task_name

@@ -1,1 +1,0 @@
-"""The ports of ``spark_eos.protocol``, by real brokers."""

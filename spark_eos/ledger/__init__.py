@@ -1,0 +1,1 @@
+"""The ledger, and the other ports of ``spark_eos.protocol``, on real brokers."""
