@@ -10,10 +10,7 @@ from collections.abc import Callable, Collection
 from dataclasses import replace
 
 from spark_eos.kafka.transactions import FENCING_END
-from spark_eos.protocol.checks import (
-    ledger_busy,
-    lost_head,
-)
+from spark_eos.protocol.checks import ledger_busy, lost_head
 from spark_eos.protocol.head import Head, Pair
 from spark_eos.protocol.names import SLOTS
 from spark_eos.protocol.ports import EndTxnAnswer, NotPublished, Ports
@@ -63,8 +60,8 @@ def clear_earlier(ports: Ports, head: Head, *, empty: bool = False) -> Collectio
 
 
 def clear_found(ports: Ports, head: Head, found: Collection[Pair]) -> Collection[Pair]:
-    """The same for what was found before the head was published, of whichever generation: where a ledger was lost,
-    generations are counted anew. What was decided meanwhile is left alone."""
+    """Abort what was ``found`` before the head was published, of any generation, then what `clear_earlier` aborts:
+    where a ledger was lost, generations are counted anew. What was decided meanwhile is left alone."""
     decided = {pair.id for pair in head.decision.pairs} if head.decision else set()
     end_for_good(ports, {pair for pair in found if pair.id not in decided})
     return clear_earlier(ports, head)
@@ -73,7 +70,7 @@ def clear_found(ports: Ports, head: Head, found: Collection[Pair]) -> Collection
 def undecided(ports: Ports, head: Head, *, before: int | None = None, empty: bool = False) -> Collection[Pair]:
     """What the query, or the generations before this one, have open, without what the decision waits for.
 
-    That is told by its id: a broker that failed to fence it (Kafka 4.0.0) describes it at the next epoch.
+    They are told apart by id alone: a broker that failed to fence one (Kafka 4.0.0) describes it at the next epoch.
     """
     waiting = {w.pair.id for w in head.decision.written if w.verdict is None} if head.decision else set()
     found = ports.coordinator.ongoing(before=before, empty=empty or head.two_phase)
@@ -90,6 +87,9 @@ def end_for_good(ports: Ports, pairs: Collection[Pair]) -> Collection[Pair]:
         if not left:
             break
     return {pair for pair in pairs if pair.id in left}
+
+
+# Closing a run
 
 
 def close(
@@ -180,6 +180,9 @@ def note_unwritten(ports: Ports, batch: int, first: Head) -> None:
             continue
         return
     raise ledger_busy()
+
+
+# Sweeping, while a query is idle
 
 
 #: When a query that has nothing to commit looks again, in seconds each after the look before. Attempts that Spark kills

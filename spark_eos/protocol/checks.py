@@ -100,6 +100,9 @@ def what_waits(decision: Decision) -> str:
     return f"the transactions of micro-batch {decision.batch} are still to be committed"
 
 
+# The errors, and the checks that raise them
+
+
 def checkpoint_ahead(batch: int, last: Decision) -> ProtocolStop:
     return ProtocolStop(
         "EOS_CHECKPOINT_AHEAD",
@@ -184,7 +187,7 @@ def missing_head(batch: int) -> LedgerError:
 
 
 def lost_first(batch: int) -> LedgerError:
-    """The same for the first micro-batch of a query that has written before, as brokers know."""
+    """The error for a query's first micro-batch, where the ledger does not know the query and the brokers do."""
     return LedgerError(
         "EOS_LEDGER_HEAD_LOST",
         "The ledger knows nothing of this query, but the brokers know of its transactions: it has run before, and "
@@ -324,14 +327,14 @@ def finishing(unfinished: Unfinished) -> str:
 
 def checkpoint_behind(last: Decision, batch: int) -> ProtocolStop:
     """The error for a checkpoint at ``batch``, which is before the last decision."""
-    said = {"batch": batch, "decided": last.batch, "offsets": last.offsets}
+    parameters = {"batch": batch, "decided": last.batch, "offsets": last.offsets}
     if is_untold(last):
         return ProtocolStop(
             "EOS_CHECKPOINT_BEHIND",
             f"The checkpoint is at micro-batch {batch}, but the query's ledger begins behind micro-batch {last.batch}.",
             hint="The checkpoint is older than the one with which that was begun: going on could write rows twice. Use "
             f"the newest checkpoint. {OR_COMPARE}",
-            **said,
+            **parameters,
         )
     if not is_visible(last):
         return ProtocolStop(
@@ -339,7 +342,7 @@ def checkpoint_behind(last: Decision, batch: int) -> ProtocolStop:
             f"The checkpoint is at micro-batch {batch}, but micro-batch {last.batch} of this query is decided.",
             hint="The checkpoint is older than the output: going on would write rows twice. Use the newest checkpoint, "
             f"and do not begin with a new one: {what_waits(last)}. The group's offsets are past those rows.",
-            **said,
+            **parameters,
         )
     return ProtocolStop(
         "EOS_CHECKPOINT_BEHIND",
@@ -348,7 +351,7 @@ def checkpoint_behind(last: Decision, batch: int) -> ProtocolStop:
         hint="The checkpoint is older than the output, as after a restore from a backup: going on would write rows "
         "twice. Use the newest checkpoint. If it is gone, and nothing goes on with it, begin with a new one, as all "
         f"that was decided is visible: {FROM_GROUP}; so do the offsets above as 'startingOffsets'.",
-        **said,
+        **parameters,
     )
 
 

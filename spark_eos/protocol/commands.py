@@ -55,6 +55,9 @@ def known_head(head: Head | None, query: str) -> Head:
     return head
 
 
+# Heads one after the other
+
+
 def publish_next(
     ports: Ports, query: str, judged: Head, following: Callable[[Head], Head], offsets: Offsets | None = None
 ) -> Head:
@@ -73,7 +76,7 @@ def publish_next(
         head = known_head(term.read(), query)
         if head == published:
             return head  # it was not known whether this had worked
-        check_held(head, judged)
+        check_not_overtaken(head, judged)
         published = following(head)
         try:
             term.publish(published, offsets)
@@ -85,10 +88,10 @@ def publish_next(
 
 def check_still(ports: Ports, query: str, mine: Head) -> None:
     """Raise CommandError (EOS_COMMAND_OVERTAKEN) unless the newest head is the one that this command has published."""
-    check_held(known_head(ports.ledger.read(), query), mine)
+    check_not_overtaken(known_head(ports.ledger.read(), query), mine)
 
 
-def check_held(head: Head, judged: Head) -> None:
+def check_not_overtaken(head: Head, judged: Head) -> None:
     """Raise CommandError (EOS_COMMAND_OVERTAKEN) unless this is the run and the generation that was judged."""
     if (head.run, head.generation) != (judged.run, judged.generation):
         raise overtaken(f"its head in the ledger is of generation {head.generation}, and was of {judged.generation}")
@@ -101,7 +104,7 @@ def closes(judged: Head, *, decided: bool = False) -> Callable[[Head], None]:
     def check(head: Head) -> None:
         if (head.run, head.generation, head.decision) == (NOBODY, judged.generation + 1, judged.decision):
             return  # it is closed already, maybe by a try of which nobody knew whether it had worked
-        check_held(head, judged)
+        check_not_overtaken(head, judged)
         if decided and head.decision != judged.decision:
             raise overtaken(f"run {head.run} has decided since then")
 
@@ -116,6 +119,9 @@ def overtaken(why: str) -> CommandError:
         hint="From here on, nothing was changed. 'spark-eos checkpoint show' or 'spark-eos ledger show' says how the "
         "query is now; if something is still to be done, run the command again.",
     )
+
+
+# Recover: close a query, abort what is not decided, commit what is
 
 
 @dataclass(frozen=True)
@@ -230,6 +236,9 @@ def _note(ports: Ports, read: Head, verdicts: Mapping[Pair, Verdict]) -> bool:
     return True
 
 
+# Adopt: the first head of a query that another sink has brought so far
+
+
 def adopt(
     ports: Ports,
     batch: int,
@@ -270,6 +279,9 @@ def adopt(
             continue
         return new
     raise ledger_busy()
+
+
+# Drop: a micro-batch that is planned and not decided
 
 
 def halt(
@@ -323,6 +335,9 @@ def check_undecided(head: Head, batch: int) -> None:
             "however large it is.",
             batch=batch,
         )
+
+
+# Replay: a query that begins where another one was before, or goes back itself
 
 
 def intend(ports: Ports, unfinished: Unfinished, old: Head, each: EachSink | None = None) -> Head:
@@ -392,7 +407,7 @@ def retire(
 
 
 def go_back(ports: Ports, query: str, unfinished: Unfinished, judged: Head, passed: int | None = None) -> Head:
-    """The same for a query that goes back in place: no start gets past its head until `begin`. ``judged``: the head by
+    """Close a query that goes back in place: no start gets past its head until `begin`. ``judged``: the head by
     which it was found that the query can go back. Raises CommandError (EOS_COMMAND_OVERTAKEN), too."""
 
     def following(head: Head) -> Head:
@@ -491,6 +506,9 @@ def _used(unfinished: Unfinished, head: Head) -> ReplayError:
         f"The ledger knows a query that began at {unfinished.to} by an earlier replay.",
         hint="Nothing was changed. Choose another place for the new checkpoint.",
     )
+
+
+# Hand over: a mirror takes topics from another one
 
 
 @dataclass(frozen=True)

@@ -244,7 +244,7 @@ def _offsets_to_give(batch: MicroBatch, last: Decision | None) -> Offsets | None
 
 
 def _notes_to_write(batch: MicroBatch, last: Decision | None) -> Notes | None:
-    """Those of a micro-batch that is new: a replay's were published with its decision."""
+    """The notes to publish with the head: a replay's were published with its decision."""
     return None if last is not None and last.batch == batch.id else batch.notes
 
 
@@ -408,6 +408,9 @@ def check_none_lost(decision: Decision, verdicts: Mapping[Pair, Verdict]) -> Non
             batch=decision.batch,
             lost=len(lost),
         )
+
+
+# Batch writes
 
 
 #: The one micro-batch of a batch write.

@@ -193,7 +193,10 @@ def abort_broken(ports: Ports, written: Iterable[Written]) -> None:
         raise decided_broken(broken[0])
 
 
-#: By what the log tells of one transaction; of others, it tells nothing.
+# Whether decided transactions are whole before their end, and visible after it
+
+
+#: States of a partition that are concluded from the log of one transaction, and say nothing of others.
 _NOTHING_OPEN, _PLACE_GONE = PartitionState(0, {}), PartitionState(-1, {})
 
 
@@ -397,7 +400,7 @@ def check_visible(
 
 
 def _silent_ones(ports: Ports, places: Sequence[Place], held: Collection[Pair]) -> list[Place]:
-    """Those of which the log does not tell yet."""
+    """The places of which the log tells nothing yet. Raises ProtocolStop where rows were aborted."""
     silent = []
     for pair, probe in places:
         found = ports.data.look(pair, probe)
@@ -424,7 +427,10 @@ def _untold(pair: Pair, probe: Probe, cannot: str) -> Unclear:
     )
 
 
-#: A transaction that has started so much before it began has done so by a clock that is behind.
+# How old a transaction is, and for how long it counts as whole
+
+
+#: Up to so much before the task began a transaction, its coordinator may have started it: clocks differ that much.
 SAME_CLOCK_MS = 1_000
 
 
@@ -433,12 +439,13 @@ Starts = Mapping[Pair, int]
 
 
 def began_ms(now: int, began: int, started: int) -> int:
-    """By the clock that says the longest; a minute ago where none can be right, as all are ahead of the driver's."""
+    """When a transaction began, by the driver's clock, at the latest: of the task's time and the coordinator's, the one
+    that makes it older. A minute ago where neither can be right, as both are ahead of the driver's clock."""
     return now - max((age for age in (now - began, now - started) if age >= -SAME_CLOCK_MS), default=WHOLE_MS)
 
 
 def not_whole(ports: Ports, batch: MicroBatch, starts: Starts) -> ProtocolStop | None:
-    """Some transactions may have lost rows, and the coordinator does not know."""
+    """The error where leaders know that an old transaction has lost rows, of which its coordinator knows nothing."""
     now = ports.now_ms()
     doubtful = [r.written for r in batch.reports if r.written is not None and _is_doubtful(r, starts, now)]
     _, broken = look_at(ports, doubtful) if doubtful else ({}, [])
@@ -523,6 +530,9 @@ def age_ms(by_task: int, by_coordinator: int, passed_ms: int | None) -> int:
     ages = [by_task] if 0 <= by_task < by_coordinator - SAME_CLOCK_MS else [by_task, by_coordinator]
     longest = max([age for age in ages if age >= 0], default=0)
     return longest if passed_ms is None else min(longest, passed_ms)
+
+
+# Looking back, once more, at what was committed
 
 
 #: So long after the end of a transaction, its markers are in the log, unless a leader is away.
@@ -626,8 +636,8 @@ def missing_in(error: EosError) -> Missing | None:
     """Which rows an error says to be missing; None where it is another one."""
     if error.condition != ROWS_MISSING:
         return None
-    said = error.parameters
-    return Missing(said["transactional_id"], said["topic"], said["partition"], said["offset"])
+    rows = error.parameters
+    return Missing(rows["transactional_id"], rows["topic"], rows["partition"], rows["offset"])
 
 
 def mark_missing(term: Term, head: Head, error: ProtocolStop) -> None:
@@ -640,8 +650,8 @@ def mark_missing(term: Term, head: Head, error: ProtocolStop) -> None:
 
 
 def mark_missing_of(ports: Ports, run: str, error: ProtocolStop) -> None:
-    """The same by whoever has not taken the ledger; nothing where another run has taken over, as its start looks for
-    itself. Raises EosError."""
+    """Take the ledger and note the missing rows in the head; nothing where another run has taken over, as its start
+    looks for itself. Raises EosError."""
     for term, head in taking(ports):
         if head is None or head.run != run or head.marks.missing is not None:
             return

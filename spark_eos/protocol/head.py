@@ -78,6 +78,9 @@ class Probe:
     last: int | None = field(default=None, compare=False)
 
 
+# Ranges of offsets, in place of rows
+
+
 @dataclass(frozen=True, order=True)
 class Range:
     """Offsets of a partition of the source, from ``start`` up to, not including, ``end``.
@@ -111,7 +114,7 @@ class Direct:
 
 
 def merged(ranges: Iterable[Range]) -> tuple[Range, ...]:
-    """The same offsets in as few ranges as possible, sorted; None of them may be in two."""
+    """Join ranges where one begins at the end of another; sorted. No offset may be in two of them."""
     result: list[Range] = []
     for r in sorted(ranges):
         last = result[-1] if result else None
@@ -127,6 +130,9 @@ def union(parts: Iterable[Direct]) -> Direct:
     every = list(parts)
     topics = tuple(sorted({pair for part in every for pair in part.topics}))
     return Direct(every[0].cluster, topics, every[0].transform, merged(r for part in every for r in part.ranges))
+
+
+# Notes
 
 
 #: Key and value of a record. No two notes of a query have the same key.
@@ -164,7 +170,7 @@ class Notes:
         return (before or Noted(self.topic, self.partition)).with_more(self)
 
     def as_text(self) -> str:
-        """As JSON; keys and values are text."""
+        """The notes as JSON; keys and values must be text."""
         records = [[key.decode(), value.decode()] for key, value in self.records]
         return json.dumps([self.topic, self.partition, records], separators=(",", ":"))
 
@@ -183,6 +189,9 @@ def _digest(record: Note) -> int:
     key, value = record
     framed = b"%d:%b%b" % (len(key), key, value)
     return int.from_bytes(hashlib.blake2b(framed, digest_size=8).digest(), "big")
+
+
+# Decisions
 
 
 @dataclass(frozen=True)
@@ -247,13 +256,13 @@ class Decision:
 
     @classmethod
     def without_rows(cls, batch: int, offsets: Offsets | None, partitioner: str, group: str | None = None) -> Decision:
-        """Of a micro-batch that somebody else has brought to its end, or that lies before a new beginning, as if it had
-        been decided here: a start that is still at it, or before, must not write it."""
+        """A decision without rows, for a micro-batch that was completed elsewhere or precedes this ledger: a start that
+        is still at it, or before it, must not write it."""
         return cls(batch, 0, 0, 0, 0, offsets, (), Digest.ROWS, partitioner, group)
 
     @property
     def is_assumed(self) -> bool:
-        """Whether it was never decided here, see `without_rows`: Spark has a task for each micro-batch, if not more."""
+        """Whether it was never decided here, see `without_rows`. Spark runs at least one task for each micro-batch."""
         return self.tasks == 0
 
     @property
@@ -284,6 +293,9 @@ class Job:
     id: str
     topic: str | None
     opened_ms: int
+
+
+# Marks
 
 
 #: In place of a sink's name: the query itself, all of whose writes are within its foreachBatch.
@@ -371,6 +383,9 @@ class Marks:
 
 
 NO_MARKS = Marks()
+
+
+# The head
 
 
 @dataclass(frozen=True)

@@ -291,6 +291,9 @@ def _unfinished(raw: Mapping[str, Any]) -> Unfinished:
     return Unfinished(**{**raw, **lists})
 
 
+# Whose a record is
+
+
 class OwnTopic(Enum):
     """A kind of topic that spark-eos keeps for itself."""
 

@@ -87,6 +87,9 @@ def needs_same_tasks(batch: MicroBatch, last: Decision) -> Diverged:
     )
 
 
+# Which tasks repair what was lost
+
+
 #: Tasks of which every choice is tried: 65,536 sums of 64 bits, none of which may be right by chance.
 _MOST_TRIED = 16
 
@@ -126,7 +129,7 @@ def tasks_with_lost_rows(last: Decision, reports: Collection[TaskReport]) -> tup
 
 
 def _choice(reports: Collection[TaskReport], missing: _Sum) -> tuple[int, ...] | None:
-    """Those of the tasks that have the missing rows."""
+    """The tasks whose rows together are the missing ones, if there are such tasks."""
     if missing == (0, 0):
         return ()
     if len(reports) > _MOST_TRIED:
@@ -140,15 +143,15 @@ def _choice(reports: Collection[TaskReport], missing: _Sum) -> tuple[int, ...] |
 def differences_of_tasks(last: Decision, reports: Collection[TaskReport]) -> str:
     """How the tasks that lost rows differ from those of the replay, by their numbers."""
     now = {report.partition: (report.rows, report.digest) for report in reports}
-    told = []
+    unlike = []
     for w in last.lost:
         rows, digest = now.get(w.partition, (0, 0))
         if rows != w.rows:
-            told.append(f"task {w.partition} had {w.rows} rows and has {rows} now")
+            unlike.append(f"task {w.partition} had {w.rows} rows and has {rows} now")
         elif digest != w.digest:
-            told.append(f"task {w.partition} has as many rows as before ({rows}), but different ones")
-    more = f" (and {len(told) - _MOST_TASKS} more)" if len(told) > _MOST_TASKS else ""
-    return f"{last.tasks} tasks then, {len(reports)} now; {'; '.join(told[:_MOST_TASKS])}{more}"
+            unlike.append(f"task {w.partition} has as many rows as before ({rows}), but different ones")
+    more = f" (and {len(unlike) - _MOST_TASKS} more)" if len(unlike) > _MOST_TASKS else ""
+    return f"{last.tasks} tasks then, {len(reports)} now; {'; '.join(unlike[:_MOST_TASKS])}{more}"
 
 
 def _sum_of(w: Written) -> _Sum:
@@ -164,6 +167,9 @@ def _total(sums: Iterable[_Sum]) -> _Sum:
 
 def _add(one: _Sum, other: _Sum) -> _Sum:
     return one[0] + other[0], (one[1] + other[1]) % (1 << DIGEST_BITS)
+
+
+# The direct way
 
 
 _MOST_RANGES = 3
@@ -237,7 +243,7 @@ def _named_topics(direct: Direct) -> str:
 
 
 def _listed_ranges(ranges: Sequence[Range], others: Sequence[Range]) -> str:
-    """Those that the others are not."""
+    """Ranges that are not among the others, as text."""
     own = [r for r in ranges if r not in others]
     told = ", ".join(f"{r.topic}-{r.partition} {r.start} to {r.end}" for r in own[:_MOST_RANGES]) or "fewer"
     return told + (f" and {len(own) - _MOST_RANGES} more" if len(own) > _MOST_RANGES else "")

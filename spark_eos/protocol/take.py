@@ -10,13 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from spark_eos.protocol.checks import (
-    heads_lost,
-)
-from spark_eos.protocol.head import (
-    Decision,
-    Head,
-)
+from spark_eos.protocol.checks import heads_lost
+from spark_eos.protocol.head import Decision, Head
 from spark_eos.protocol.names import is_ledger_name
 from spark_eos.protocol.ports import Description, Generations, Ports, State, Term
 
@@ -35,7 +30,8 @@ def take(ports: Ports, head: Head) -> Term | None:
 
 
 def take_and_read(ports: Ports) -> tuple[Term, Head | None] | None:
-    """The same, by who has not read it, as somebody may hold it: that ends only where it is taken."""
+    """Like `take`, without reading the head first: somebody's open ledger transaction may block the read, and only
+    fencing ends that."""
     found = ports.coordinator.of_ledger()
     if found is not None and found.state.commits and not agrees(ports, ports.ledger.read(), found):
         return None
@@ -75,7 +71,7 @@ def _proves(found: Description | None, head: Head) -> bool:
 
 
 def _is_later(found: Description | None, head: Head) -> bool:
-    """Whether it was after that of the head."""
+    """Whether the last commit under the ledger's id came after that of the head."""
     return found is not None and head.committed_as is not None and (_age(found, head.committed_as) or 0) > 0
 
 

@@ -208,7 +208,8 @@ def check_ends(pair: Pair, lasts: Firsts, found: Iterable[Probe]) -> None:
 
 
 def check_count(pair: Pair, records: int, found: Collection[Probe]) -> None:
-    """The same where only the number of records is known, of all partitions together."""
+    """Raise Unclear where the leaders have fewer records of the transaction than the task has written, over all
+    partitions: librdkafka tells no more than that number."""
     held = [probe.last + 1 for probe in found if probe.last is not None]
     if len(held) == len(found) and sum(held) != records:
         raise Unclear(
@@ -222,6 +223,9 @@ def check_count(pair: Pair, records: int, found: Collection[Probe]) -> None:
 
 def _of(pair: Pair) -> str:
     return f"producer id {pair.producer_id}, epoch {pair.epoch}"
+
+
+# Batch writes
 
 
 def check_target(head: Head, job: Job) -> None:
@@ -257,6 +261,9 @@ def _named(topic: str | None) -> str:
     return f"topic {topic}" if topic is not None else "the topics of the column 'topic'"
 
 
+# All tasks of a micro-batch
+
+
 @dataclass(frozen=True)
 class MicroBatch:
     """A micro-batch when every task has reported. ``offsets``, and the ``group`` that is to have them, only where they
@@ -288,18 +295,19 @@ class MicroBatch:
 
     @property
     def bytes(self) -> int:
-        """Of the direct way: what the tasks have written (`TaskReport`)."""
+        """Bytes that the tasks have written, on the direct way (`TaskReport`)."""
         return sum(report.bytes for report in self.reports)
 
     @property
     def direct(self) -> Direct | None:
-        """Of the direct way: all that is read; None where rows are Spark's."""
+        """All ranges that are read, on the direct way; None where rows come through Spark."""
         given = [report.direct for report in self.reports if report.direct is not None]
         return union(given) if given else None
 
     @property
     def direct_of_rest(self) -> Direct | None:
-        """The same for a decision: its ranges are those of tasks that wrote nothing."""
+        """`direct` as a decision has it: only the ranges of tasks that wrote nothing, as the others are with what those
+        wrote."""
         rest = [r for report in self.reports if report.written is None and report.direct for r in report.direct.ranges]
         return replace(self.direct, ranges=merged(rest)) if self.direct is not None else None
 
@@ -322,10 +330,10 @@ class MicroBatch:
 
     @property
     def topics(self) -> frozenset[str]:
-        """Of all transactions: where rows went, and what was written beside them."""
+        """The topics of all transactions: where rows went, and what was written beside them."""
         return frozenset(topic for report in self.reports for topic in report.topics)
 
     @property
     def replayed(self) -> bool:
-        """Whether its tasks were not simply to write."""
+        """Whether the micro-batch was decided before, so that tasks had to repair or to count."""
         return any(report.work is not Work.WRITE for report in self.reports)

@@ -165,7 +165,7 @@ def _unchecked(patch: pytest.MonkeyPatch) -> None:
 
 def _unfenced(patch: pytest.MonkeyPatch) -> None:
     """A command that wakes up goes on from where it was, whatever has been published since."""
-    patch.setattr(commands, "check_held", lambda head, judged: None)
+    patch.setattr(commands, "check_not_overtaken", lambda head, judged: None)
 
 
 @pytest.mark.parametrize("mistake", [_unmarked, _unchecked, _unfenced])
