@@ -33,7 +33,7 @@ from spark_eos.kafka.transactions import FENCING_END
 from spark_eos.mirror.entries import MapEntry, OffsetRun, SourcePartition, partition_of, to_record
 from spark_eos.mirror.origins import Origin, write_origin
 from spark_eos.protocol.head import Decision, Head, Pair, Probe, Written
-from spark_eos.protocol.head_json import encode
+from spark_eos.protocol.head_codec import encode
 
 _METRIC = "took_ms"
 _SECONDS = 600

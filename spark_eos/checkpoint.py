@@ -11,8 +11,8 @@ from typing import Any
 import pyarrow.fs
 
 from spark_eos.errors import CheckpointError
+from spark_eos.protocol.checks import FROM_GROUP
 from spark_eos.protocol.head import Offsets
-from spark_eos.protocol.new_checkpoint import FROM_GROUP
 from spark_eos.storage.settings import HadoopSettings, here
 from spark_eos.storage.stores import NoStore, open_store, without_secrets
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 from spark_eos.errors import CheckpointError
-from spark_eos.protocol.new_checkpoint import FROM_GROUP
+from spark_eos.protocol.checks import FROM_GROUP
 
 #: Before its own words, Spark may say which kind of check this is.
 _NAMED = "(?:(?:requirement|assertion) failed: )?"

@@ -23,7 +23,7 @@ import spark_eos
 from spark_eos.errors import ConfigError, EosError
 from spark_eos.ops.metrics import Metrics
 from spark_eos.ops.metrics.session import check as check_metrics
-from spark_eos.protocol.stops import ROWS_MISSING
+from spark_eos.protocol.checks import ROWS_MISSING
 
 from . import query, session
 from .cluster import JobCluster

@@ -20,7 +20,7 @@ from spark_eos.direct.checks import check_targets
 from spark_eos.direct.plan import DirectPlan
 from spark_eos.events import NOWHERE, Events
 from spark_eos.kafka.admin.topics import cluster_id
-from spark_eos.protocol.ranges import Range
+from spark_eos.protocol.head import Range
 from spark_eos.source import offsets as formats
 from spark_eos.source import planning
 from spark_eos.source.losses import check_cluster

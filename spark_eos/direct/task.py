@@ -13,9 +13,8 @@ from spark_eos.direct.plan import DirectPlan, Transform
 from spark_eos.direct.transforming import chunks, of_place, transformed
 from spark_eos.kafka.admin.topics import cluster_id, describe_topics
 from spark_eos.kafka.producer.arrow import ArrowProducer
-from spark_eos.protocol.direct import assign_ranges
-from spark_eos.protocol.head import Digest
-from spark_eos.protocol.ranges import Direct, Range
+from spark_eos.protocol.head import Digest, Direct, Range
+from spark_eos.protocol.replay import assign_ranges
 from spark_eos.protocol.task import TaskReport
 from spark_eos.retry import retrying
 from spark_eos.sink.attempt import Attempt, Part, RowWriter

@@ -9,9 +9,8 @@ from pyspark.sql.types import StructType
 
 from spark_eos.direct.plan import DirectPlan
 from spark_eos.events import NOWHERE, Events
-from spark_eos.protocol.batch import CommitReport
-from spark_eos.protocol.micro_batch import MicroBatch
-from spark_eos.protocol.task import TaskReport
+from spark_eos.protocol.commit import CommitReport
+from spark_eos.protocol.task import MicroBatch, TaskReport
 from spark_eos.sink.job import Identity, SinkJob
 from spark_eos.sink.messages import Message
 from spark_eos.sink.schema import Columns

@@ -15,13 +15,11 @@ from spark_eos.ledger.log import KafkaLog
 from spark_eos.ledger.reader import LedgerReader
 from spark_eos.options.parse import SinkOptions
 from spark_eos.options.writes import write_options
-from spark_eos.protocol.head import Head
-from spark_eos.protocol.marks import EachSink
+from spark_eos.protocol.checks import ledger_busy
+from spark_eos.protocol.head import EachSink, Head, Note, Noted, Notes
+from spark_eos.protocol.head_codec import OwnTopic
 from spark_eos.protocol.names import INGESTS, query_of_sink
-from spark_eos.protocol.notes import Note, Noted, Notes
-from spark_eos.protocol.own_records import OwnTopic
-from spark_eos.protocol.run import open_run
-from spark_eos.protocol.stops import ledger_busy
+from spark_eos.protocol.open import open_run
 from spark_eos.sink.ledger_topic import ledger_partitions
 from spark_eos.sink.preflight import preflight
 from spark_eos.sink.session import Session, session_for

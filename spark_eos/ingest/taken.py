@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from spark_eos.errors import LedgerError
 from spark_eos.ingest.folder import File
-from spark_eos.protocol.notes import Note, Noted, digest_of
+from spark_eos.protocol.head import Note, Noted, digest_of
 
 #: The files of each task of a micro-batch, in the order in which it reads them.
 Splits = Sequence[Sequence[File]]

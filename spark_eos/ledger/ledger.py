@@ -26,9 +26,8 @@ from spark_eos.ledger.errors import ledger_unauthorized
 from spark_eos.ledger.group_offsets import GroupOffsets
 from spark_eos.ledger.log import KafkaLog
 from spark_eos.ledger.reader import LedgerReader
-from spark_eos.protocol.head import Head, Offsets, Pair
+from spark_eos.protocol.head import Head, Notes, Offsets, Pair
 from spark_eos.protocol.names import ledger_name
-from spark_eos.protocol.notes import Notes
 from spark_eos.protocol.ports import NotPublished
 
 #: For how long a leader that is away is waited for: the transaction begins when it takes the head.

@@ -16,7 +16,7 @@ from spark_eos.kafka.config.properties import KafkaProperties
 from spark_eos.kafka.records.batches import Damage, UnsupportedFormat, walk_batches
 from spark_eos.kafka.records.rows import Row, read_rows
 from spark_eos.kafka.requests.fetch import FetchResponse, fetch_many
-from spark_eos.protocol.own_records import OwnTopic, own_topic_of
+from spark_eos.protocol.head_codec import OwnTopic, own_topic_of
 from spark_eos.topic_partition import OWN_NAMES, TopicPartition
 
 #: What a topic is that brokers keep for themselves.

@@ -20,9 +20,8 @@ from spark_eos.ledger.ledger import ledger_partition
 from spark_eos.ledger.log import KafkaLog
 from spark_eos.ledger.query import LedgerPlace, query_ports
 from spark_eos.ledger.reader import LedgerReader
-from spark_eos.protocol.closing import is_waiting
-from spark_eos.protocol.head import NOBODY, Head
-from spark_eos.protocol.head_json import decode
+from spark_eos.protocol.head import NOBODY, Head, is_waiting
+from spark_eos.protocol.head_codec import decode
 from spark_eos.protocol.names import SLOTS, ledger_name, names_of, owner_in, parse_task_name
 from spark_eos.protocol.ports import Description, Ports, State
 from spark_eos.retry import retrying

@@ -23,9 +23,9 @@ from spark_eos.errors import KafkaError, LedgerError
 from spark_eos.kafka.codes import FETCH_RETRIES, OK, UNAUTHORIZED, Code, name_of
 from spark_eos.kafka.records.rows import Row
 from spark_eos.ledger.errors import ledger_unauthorized
+from spark_eos.protocol.checks import IF_COMPLETE, OR_COMPARE
 from spark_eos.protocol.head import Head
-from spark_eos.protocol.head_json import decode, encode
-from spark_eos.protocol.new_checkpoint import IF_COMPLETE, OR_COMPARE
+from spark_eos.protocol.head_codec import decode, encode
 
 _FIRST_STRIDE = 64
 

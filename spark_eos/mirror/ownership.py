@@ -2,8 +2,8 @@
 
 What a mirror is, is held at the target: the claims of its query (`spark_eos.mirror.claims`). A query claims a topic
 before it plans to read it. Then it retires the queries that have claimed the same before, each in its own ledger, which
-fences their runs and stops every later start (`spark_eos.protocol.handing_over`). It is refused where it would not go
-on exactly where they have ended, or would leave topics of theirs without a mirror.
+fences their runs and stops every later start (`spark_eos.protocol.commands.hand_over`). It is refused where it would
+not go on exactly where they have ended, or would leave topics of theirs without a mirror.
 
 A query that holds its claims looks no further: whoever takes a topic from it has to get past its ledger.
 """
@@ -27,10 +27,10 @@ from spark_eos.mirror.beginning import check_positions
 from spark_eos.mirror.claims import Claim, held, read_claims, release_claims, remove_claims, told, write_claims
 from spark_eos.mirror.map_topic import held_partition, make_map
 from spark_eos.mirror.plan import MirrorPlan
-from spark_eos.protocol.handing_over import Standing, hand_over, standing
-from spark_eos.protocol.marks import Successor
+from spark_eos.protocol.checks import check_halts, ledger_busy
+from spark_eos.protocol.commands import Standing, hand_over, standing
+from spark_eos.protocol.head import Successor
 from spark_eos.protocol.ports import Ports
-from spark_eos.protocol.stops import check_halts, ledger_busy
 from spark_eos.retry import retrying
 from spark_eos.sink.ledger_topic import ledger_partitions
 from spark_eos.storage.stores import without_secrets

@@ -18,12 +18,9 @@ from spark_eos.mirror.map_topic import held_partition
 from spark_eos.mirror.offset_map import OffsetMap, Translation
 from spark_eos.mirror.origins import Origin, origins_from
 from spark_eos.options.offsets import EARLIEST
-from spark_eos.protocol.clearing import undecided
-from spark_eos.protocol.closing import known_head, recover
-from spark_eos.protocol.handing_over import Standing, hand_over
-from spark_eos.protocol.head import NOBODY, Decision, Head, Verdict
-from spark_eos.protocol.held import closes
-from spark_eos.protocol.marks import Successor
+from spark_eos.protocol.abort import undecided
+from spark_eos.protocol.commands import Standing, closes, hand_over, known_head, recover
+from spark_eos.protocol.head import NOBODY, Decision, Head, Successor, Verdict
 from spark_eos.protocol.ports import Ports
 from spark_eos.topic_partition import PartitionOffsets, TopicPartition
 

@@ -21,8 +21,7 @@ from spark_eos.mirror.entries import MapEntry, SourcePartition, Stretches, cut, 
 from spark_eos.mirror.landed import landed
 from spark_eos.mirror.plan import MirrorPlan
 from spark_eos.mirror.settings import retention_ms
-from spark_eos.protocol.head import Digest
-from spark_eos.protocol.ranges import Range
+from spark_eos.protocol.head import Digest, Range
 from spark_eos.sink.attempt import Part
 from spark_eos.sink.job import SinkJob
 from spark_eos.sink.producers import TaskProducer

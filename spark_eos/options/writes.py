@@ -39,7 +39,7 @@ EACH = (
 @dataclass(frozen=True)
 class Each:
     """One write within foreachBatch: of which query, run and micro-batch, and its name among the writes of that.
-    ``notes``: the text of notes (`spark_eos.protocol.notes`) that are to be published with the decision."""
+    ``notes``: the text of notes (`spark_eos.protocol.head.Notes`) that are to be published with the decision."""
 
     query: str
     run: str

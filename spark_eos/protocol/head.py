@@ -1,31 +1,44 @@
-"""What the ledger holds: the head of a query, with its newest decision (as text: `spark_eos.protocol.head_json`).
+"""What the ledger holds: the head of a query, with its newest decision (as text: `spark_eos.protocol.head_codec`).
 
 A head says all that its replay must repeat, so that a newer version of the library, installed between a crash and the
-replay, repeats it. Every default below is what the first version of the library did, whose heads do not say so.
+replay, repeats it. Besides the run and the decision, it bears marks: of `spark-eos replay`, of foreachBatch, and of
+rows that are missing. A replay makes a query that begins where another one was before. Until it is finished, the new
+query's head bears `Unfinished`, which no start gets past; where rows are written to the same topic again, the old
+query's head bears `Successor` for good, so that the two can never both go on.
+
+A micro-batch of the direct way is made of `Range`s of the source's offsets, in place of rows. Its replay is equal if it
+has the same cluster, topics, transform and offsets, however these are dealt to tasks. Rows are read again only where
+some were lost.
+
+Notes are records that become visible with a decision, by the same transaction, in a compacted topic of their own. The
+head says what all of them together are, so that whoever reads them knows whether it has found them all.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from enum import Enum
+from typing import Any
 
-from spark_eos.kafka.partitioners import CONSISTENT_RANDOM
+from spark_eos.kafka.partitioners import DEFAULT_PARTITIONER
 from spark_eos.kafka.transactions import FENCING_END, ProducerIdentity
-from spark_eos.protocol.marks import NO_MARKS, Marks
-from spark_eos.protocol.notes import Noted
-from spark_eos.protocol.ranges import Direct, Range
 from spark_eos.topic_partition import TopicPartition
 
 #: How many earlier runs a head remembers. A zombie of a run older than that opens as a new one would: the living run
 #: then stops as replaced, and no row is at stake.
 EARLIER_RUNS = 32
 
+
 #: How many topics a head names: with names as long as Kafka allows, 50 kB before it is compressed.
 MOST_TOPICS = 200
 
+
 #: The run of a head whose last run was closed after a failed micro-batch.
 NOBODY = ""
+
 
 #: End offsets of a micro-batch, exclusive, as in Spark's offset log: topic → partition (as text) → offset.
 Offsets = Mapping[str, Mapping[str, int]]
@@ -39,21 +52,16 @@ class Verdict(Enum):
 
 
 class Digest(Enum):
-    """How the rows of a micro-batch are digested (``spark_eos.sink.digests``): regardless of their order; or, last
-    three, with their places in the source, for the direct way: with a transform by the row, by the chunk, and without
-    one."""
+    """How the rows of a micro-batch are digested (``spark_eos.sink.digests``): ``ROWS`` by a hash of each row, in any
+    order; ``CHUNKS`` and ``BATCHES`` for the direct way, where order and place in the source count: by a hash of each
+    chunk that a transform returned, or of each record batch that was copied."""
 
-    CRC32C = "crc32c"
-    MIXED = "crc32c-mix64"
-    ENCODED = "crc32c-mix64-headers"
-    PLACED = "crc32c-mix64-places"
-    CHUNKED = "crc32-pairs-chunks"
-    COPIED = "copied"
+    ROWS = "rows"
+    CHUNKS = "chunks"
+    BATCHES = "batches"
 
 
 DIGEST_BITS = 64
-#: What new micro-batches are digested by.
-NEWEST_DIGEST = Digest.ENCODED
 
 #: With one transaction to each of them, this names a transaction.
 Pair = ProducerIdentity
@@ -68,6 +76,122 @@ class Probe:
     partition: int
     offset: int
     last: int | None = field(default=None, compare=False)
+
+
+# Ranges of offsets, in place of rows
+
+
+@dataclass(frozen=True, order=True)
+class Range:
+    """Offsets of a partition of the source, from ``start`` up to, not including, ``end``.
+
+    ``first_epoch``, ``last_epoch``: the leader epochs of the records before ``start`` and before ``end``; no record of
+    the range has a later one than ``most_epoch``. -1 where one is not known.
+    """
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+    first_epoch: int = field(default=-1, compare=False)
+    last_epoch: int = field(default=-1, compare=False)
+    most_epoch: int = field(default=-1, compare=False)
+
+
+@dataclass(frozen=True)
+class Direct:
+    """What rows were made of, and by what.
+
+    ``cluster`` is the source's id, ``topics`` are (name, id) of each topic, sorted. ``transform`` is the name of the
+    function that rows went through, None where they were copied. ``ranges``: of a task, those that Spark gave to it; of
+    a decision, those of tasks that wrote nothing, as the others are with what was written.
+    """
+
+    cluster: str
+    topics: tuple[tuple[str, str], ...]
+    transform: str | None
+    ranges: tuple[Range, ...] = ()
+
+
+def merged(ranges: Iterable[Range]) -> tuple[Range, ...]:
+    """Join ranges where one begins at the end of another; sorted. No offset may be in two of them."""
+    result: list[Range] = []
+    for r in sorted(ranges):
+        last = result[-1] if result else None
+        if last is not None and (last.topic, last.partition, last.end) == (r.topic, r.partition, r.start):
+            result[-1] = replace(r, start=last.start, first_epoch=last.first_epoch)
+        else:
+            result.append(r)
+    return tuple(result)
+
+
+def union(parts: Iterable[Direct]) -> Direct:
+    """All that these tasks were given. They belong to one micro-batch, so that only their ranges and topics differ."""
+    every = list(parts)
+    topics = tuple(sorted({pair for part in every for pair in part.topics}))
+    return Direct(every[0].cluster, topics, every[0].transform, merged(r for part in every for r in part.ranges))
+
+
+# Notes
+
+
+#: Key and value of a record. No two notes of a query have the same key.
+Note = tuple[bytes, bytes]
+
+
+_SUM = 1 << 64
+
+
+@dataclass(frozen=True)
+class Noted:
+    """All notes of a query up to a decision: where they are, how many, and the sum of their digests."""
+
+    topic: str
+    partition: int
+    count: int = 0
+    digest: int = 0
+
+    def with_more(self, notes: Notes) -> Noted:
+        """With those of one more decision, which go to the same place."""
+        assert (notes.topic, notes.partition) == (self.topic, self.partition), notes
+        digest = (self.digest + digest_of(notes.records)) % _SUM
+        return Noted(self.topic, self.partition, self.count + len(notes.records), digest)
+
+
+@dataclass(frozen=True)
+class Notes:
+    """What one micro-batch notes, and where."""
+
+    topic: str
+    partition: int
+    records: tuple[Note, ...]
+
+    def added_to(self, before: Noted | None) -> Noted:
+        return (before or Noted(self.topic, self.partition)).with_more(self)
+
+    def as_text(self) -> str:
+        """The notes as JSON; keys and values must be text."""
+        records = [[key.decode(), value.decode()] for key, value in self.records]
+        return json.dumps([self.topic, self.partition, records], separators=(",", ":"))
+
+    @classmethod
+    def from_text(cls, text: str) -> Notes:
+        topic, partition, records = json.loads(text)
+        return cls(topic, partition, tuple((key.encode(), value.encode()) for key, value in records))
+
+
+def digest_of(records: Iterable[Note]) -> int:
+    """A sum, so that it does not depend on the order."""
+    return sum(map(_digest, records)) % _SUM
+
+
+def _digest(record: Note) -> int:
+    key, value = record
+    framed = b"%d:%b%b" % (len(key), key, value)
+    return int.from_bytes(hashlib.blake2b(framed, digest_size=8).digest(), "big")
+
+
+# Decisions
 
 
 @dataclass(frozen=True)
@@ -109,7 +233,7 @@ class Decision:
 
     ``rev`` counts its repairs. ``rows`` and ``digest`` are sums over all tasks, those without rows included in
     ``tasks``. A replay digests by ``digest_by``, and deals keys to partitions by ``partitioner``. ``group`` is the
-    consumer group that was given ``offsets``; None where there is none, or nobody has noted it. ``rewrite`` names the
+    consumer group that was given ``offsets``; None where there is none. ``rewrite`` names the
     tasks that are to write the lost rows again, where they are not those that wrote them before. ``two_phase``: its
     transactions never expire. ``noted``: the notes of the query, those that were published with this decision included.
     ``direct``: rows were not Spark's, but read from these ranges by the tasks that wrote them; None where they were.
@@ -122,8 +246,8 @@ class Decision:
     digest: int
     offsets: Offsets | None
     written: tuple[Written, ...]
-    digest_by: Digest = Digest.CRC32C
-    partitioner: str = CONSISTENT_RANDOM
+    digest_by: Digest = Digest.ROWS
+    partitioner: str = DEFAULT_PARTITIONER
     group: str | None = None
     rewrite: tuple[int, ...] | None = None
     two_phase: bool = False
@@ -132,13 +256,13 @@ class Decision:
 
     @classmethod
     def without_rows(cls, batch: int, offsets: Offsets | None, partitioner: str, group: str | None = None) -> Decision:
-        """Of a micro-batch that somebody else has brought to its end, or that lies before a new beginning, as if it had
-        been decided here: a start that is still at it, or before, must not write it."""
-        return cls(batch, 0, 0, 0, 0, offsets, (), NEWEST_DIGEST, partitioner, group)
+        """A decision without rows, for a micro-batch that was completed elsewhere or precedes this ledger: a start that
+        is still at it, or before it, must not write it."""
+        return cls(batch, 0, 0, 0, 0, offsets, (), Digest.ROWS, partitioner, group)
 
     @property
     def is_assumed(self) -> bool:
-        """Whether it was never decided here, see `without_rows`: Spark has a task for each micro-batch, if not more."""
+        """Whether it was never decided here, see `without_rows`. Spark runs at least one task for each micro-batch."""
         return self.tasks == 0
 
     @property
@@ -154,6 +278,13 @@ class Decision:
         return replace(self, written=tuple(replace(w, verdict=verdicts.get(w.pair, w.verdict)) for w in self.written))
 
 
+def is_waiting(decision: Decision | None, transactional_id: str) -> bool:
+    """Whether this transaction is decided, and without a verdict: it may only be committed. It is told by its id, as in
+    `clear_earlier`."""
+    written = decision.written if decision is not None else ()
+    return any(w.pair.id == transactional_id and w.verdict is None for w in written)
+
+
 @dataclass(frozen=True)
 class Job:
     """A batch write: the id by which its user names it, the topic of all its rows (None: a column names it), and when
@@ -162,6 +293,99 @@ class Job:
     id: str
     topic: str | None
     opened_ms: int
+
+
+# Marks
+
+
+#: In place of a sink's name: the query itself, all of whose writes are within its foreachBatch.
+WHOLE = ""
+
+
+@dataclass(frozen=True)
+class EachSink:
+    """The head is that of the writes to one sink within the foreachBatch of a query; with `WHOLE` as the name, it only
+    bears marks for all of its sinks, those without a head of their own among them."""
+
+    query: str
+    name: str
+
+
+@dataclass(frozen=True)
+class Unfinished:
+    """A replay that has begun. ``of``: the query that is replayed; ``checkpoint``: where that one's is, and ``to``
+    where the replay's is to be, the same one where the query goes back in place. ``batch``: the micro-batch that it
+    begins with, as a done one. ``lines`` are its offsets, a line of the offset log for each source; ``metadata`` what
+    goes before them, and ``done`` the lines of the commit log: what a new checkpoint is made of. ``topic`` is the only
+    one that the new query may write to; None where it is the old one's topics, and the old one is to be retired.
+    ``group`` is given the offsets.
+
+    In place and without ``lines``, it is no replay: what comes after ``batch`` is dropped, as it is not decided
+    (`spark_eos.protocol.commands.halt`)."""
+
+    of: str
+    checkpoint: str
+    to: str
+    batch: int
+    lines: tuple[str, ...]
+    metadata: tuple[str, ...] = ()
+    done: tuple[str, ...] = ()
+    topic: str | None = None
+    group: str | None = None
+
+    @property
+    def in_place(self) -> bool:
+        return self.to == self.checkpoint
+
+    @property
+    def drops(self) -> bool:
+        return self.in_place and not self.lines
+
+    @property
+    def dropped(self) -> int:
+        """The micro-batch that is dropped."""
+        return self.batch + 1
+
+
+@dataclass(frozen=True)
+class Successor:
+    """The query that goes on in place of a retired one, and where its checkpoint is; both are empty where an operator
+    has closed a mirror for good, and its successor is not known yet."""
+
+    query: str
+    checkpoint: str
+
+
+@dataclass(frozen=True)
+class Missing:
+    """Rows that were committed and are not visible: those of a transaction, by its id, from this offset of a partition
+    on. Nothing removes this mark: who has written the rows by other means goes on with a new checkpoint."""
+
+    transaction: str
+    topic: str
+    partition: int
+    offset: int
+
+
+@dataclass(frozen=True)
+class Marks:
+    """The marks of a head. ``topic``: the only one that the query may write to."""
+
+    each: EachSink | None = None
+    unfinished: Unfinished | None = None
+    successor: Successor | None = None
+    topic: str | None = None
+    missing: Missing | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """Only the marks that there are."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
+
+
+NO_MARKS = Marks()
+
+
+# The head
 
 
 @dataclass(frozen=True)
@@ -176,10 +400,9 @@ class Head:
     this run, or one before it, begins transactions that never expire. ``job``: the query is a batch write, of the one
     micro-batch 0; when all of that is committed, its decision has no transactions any more. ``given_up``: the
     micro-batch of which a write within foreachBatch failed. ``marks`` stay from run to run. ``committed_as``: producer
-    id and epoch of the ledger's transactional id once the transaction that wrote this head was committed; None before,
-    and in heads of versions that did not say it. ``closed_by_operator``: a command has closed the last run. ``topics``:
-    every topic that the query's rows were to go to since its heads say it, sorted; ``more_topics``: there were others,
-    more than `MOST_TOPICS`.
+    id and epoch of the ledger's transactional id once the transaction that wrote this head was committed; None before.
+    ``closed_by_operator``: a command has closed the last run. ``topics``: every topic that the query's rows were to go
+    to, sorted; ``more_topics``: there were others, more than `MOST_TOPICS`.
     """
 
     run: str
@@ -189,7 +412,7 @@ class Head:
     decision: Decision | None = None
     driver: str = ""
     prefix: str = ""
-    partitioner: str = CONSISTENT_RANDOM
+    partitioner: str = DEFAULT_PARTITIONER
     two_phase: bool = False
     job: Job | None = None
     given_up: int | None = None

@@ -10,10 +10,13 @@ from dataclasses import dataclass
 #: Batches take turns, so that one need not wait for the markers of the one before, and ids do not grow with batches.
 SLOTS = 2
 
+
 #: After the prefix: the transactional id by which a driver tries whether it may use two-phase commit.
 TWO_PHASE_TRIAL = "two-phase-commit-trial"
 
+
 _DOCTOR = "doctor"
+
 
 _TAIL = re.compile(r"(\d+)-(\d+)-([01])(?:-(\d+))?(?:-r(\d+))?")
 
@@ -61,6 +64,8 @@ def query_in(name: str) -> str | None:
 
 
 _UUID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+
+
 _OWNED = re.compile(rf"(.*)-({_UUID})-(?:ledger|{_TAIL.pattern})", re.DOTALL)
 
 
@@ -97,12 +102,14 @@ def tasks_since(prefix: str, query: str, generation: int) -> str:
 
 
 def newest_generation(prefix: str, query: str, names: Iterable[str]) -> int:
-    """Of the tasks of the query among these ids; 0 where there is none."""
+    """The newest generation of the query's tasks among these transactional ids; 0 where there is none."""
     tasks = (parse_task_name(prefix, query, name) for name in names)
     return max((task.generation for task in tasks if task is not None), default=0)
 
 
 _FIRST_TASKS = 16
+
+
 _LEDGER = "-ledger"
 
 
@@ -139,21 +146,21 @@ _IDS = uuid.UUID("6b0f3b0e-6d0c-5c55-9c0b-6f1f6a2f3c11")
 
 
 def query_of_job(job_id: str) -> str:
-    """That of a batch write."""
+    """The id that stands for a batch write's query."""
     return str(uuid.uuid5(_IDS, joined("job", job_id)))
 
 
 def query_of_sink(query: str, sink: str) -> str:
-    """That of the writes to one sink within the foreachBatch of a query."""
+    """The query id of the writes to one sink within a query's foreachBatch."""
     return str(uuid.uuid5(_IDS, joined("sink", query, sink)))
 
 
-#: How the names begin by which ingests of files are told from queries that users name.
+#: Prefix of the names of ingests, which no query that users name has.
 INGESTS = "ingest "
 
 
 def query_of_replay(query: str, checkpoint: str) -> str:
-    """That of the query which a replay makes at a new checkpoint: the same one whenever the command is repeated."""
+    """The id of the query that a replay makes at a new checkpoint: the same one whenever the command is repeated."""
     return str(uuid.uuid5(_IDS, joined("replay", query, checkpoint)))
 
 

@@ -8,8 +8,7 @@ from enum import Enum
 from typing import Protocol
 
 from spark_eos.kafka.transactions import NEVER_MS
-from spark_eos.protocol.head import Head, Offsets, Pair, Probe
-from spark_eos.protocol.notes import Notes
+from spark_eos.protocol.head import Head, Notes, Offsets, Pair, Probe
 
 
 class NotPublished(Exception):

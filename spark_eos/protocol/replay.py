@@ -1,16 +1,24 @@
-"""A replay beside the decision: the errors where it is not what was decided, or cannot repair it."""
+"""A replay beside the decision: errors where it is not what was decided, and which of its tasks repair what was lost.
+
+A replay may deal rows to tasks in another way, and what is visible must not be written again. Nobody can take lost rows
+out of a task that has others, too. But whole tasks whose rows together are the lost ones, by counts and digests, repair
+the micro-batch, however many there are, and whichever numbers they have.
+
+The direct way: with nothing lost, a replay is equal by its cluster, topics, transform and ranges alone, and nothing is
+fetched. What was lost is read again by the decision's ranges, not by Spark's, and is the same by its number of rows and
+their digest, in which rows count with their places in the source.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from spark_eos.errors import Diverged, ProtocolStop
-from spark_eos.protocol.direct import differences as differences_of_ranges
-from spark_eos.protocol.direct import diverged
-from spark_eos.protocol.head import Decision, Digest
-from spark_eos.protocol.micro_batch import MicroBatch
-from spark_eos.protocol.new_checkpoint import as_json, instead_of_replay, is_untold, is_visible
-from spark_eos.protocol.repair import differences
+from spark_eos.protocol.checks import as_json, instead_of_replay, is_untold, is_visible
+from spark_eos.protocol.head import DIGEST_BITS, Decision, Digest, Direct, Head, Range, Verdict, Written, merged
+from spark_eos.protocol.names import SLOTS, TaskId
+from spark_eos.protocol.task import Assignment, MicroBatch, TaskReport, Work, assign
 
 _MOST_LISTED = 20
 
@@ -40,7 +48,7 @@ def compare(batch: MicroBatch, last: Decision) -> None:
     is visible already, so that its ranges are compared."""
     other_ranges = differences_of_ranges(last, batch.direct)
     if other_ranges:
-        raise diverged(last, other_ranges)
+        raise ranges_diverged(last, other_ranges)
     compared = [("rows", last.rows, batch.rows), ("digest of the rows", last.digest, batch.digest)]
     if last.direct is not None:
         compared = []
@@ -48,10 +56,10 @@ def compare(batch: MicroBatch, last: Decision) -> None:
     if last.offsets is not None and batch.offsets is not None and last.offsets != batch.offsets:
         unlike.append(f"offsets: decided {as_json(last.offsets)}, now {as_json(batch.offsets)}")
     if unlike:
-        raise _diverged(batch, last, "; ".join(unlike))
+        raise _rows_diverged(batch, last, "; ".join(unlike))
 
 
-def _diverged(batch: MicroBatch, last: Decision, differences: str) -> Diverged:
+def _rows_diverged(batch: MicroBatch, last: Decision, differences: str) -> Diverged:
     seen = " and made visible" if is_visible(last) and not is_untold(last) else ""
     return Diverged(
         "EOS_REPLAY_DIVERGED",
@@ -70,10 +78,200 @@ def needs_same_tasks(batch: MicroBatch, last: Decision) -> Diverged:
     return Diverged(
         "EOS_REPAIR_NEEDS_SAME_TASKS",
         f"Micro-batch {batch.id} lost {len(last.lost)} of {len(last.written)} transactions, and in this replay their "
-        f"rows are in tasks together with rows that are visible: {differences(last, batch.reports)}.",
+        f"rows are in tasks together with rows that are visible: {differences_of_tasks(last, batch.reports)}.",
         hint=f"Restore whatever distributes rows to tasks, so that there are {last.tasks} with the same rows as before "
         "(source partitions, minPartitions, maxRecordsPerPartition, repartition, spark.sql.shuffle.partitions, "
         "adaptive execution), and start the query again, from this checkpoint: the offsets of 'offsets.group.id' are "
         "past the lost rows.",
         tasks=last.tasks,
+    )
+
+
+# Which tasks repair what was lost
+
+
+#: Tasks of which every choice is tried: 65,536 sums of 64 bits, none of which may be right by chance.
+_MOST_TRIED = 16
+
+
+_MOST_TASKS = 8
+
+
+#: Rows, and the sum of their digests.
+_Sum = tuple[int, int]
+
+
+def repairs(last: Decision, written: Iterable[Written]) -> bool:
+    """Whether these are the rows that the decision has lost: no more, no less."""
+    return _total(map(_sum_of, written)) == _total(map(_sum_of, last.lost))
+
+
+def tasks_with_lost_rows(last: Decision, reports: Collection[TaskReport]) -> tuple[int, ...] | None:
+    """The tasks of a replay whose rows together are the lost ones; None when there are no such tasks.
+
+    The replay as a whole must be what was decided.
+    """
+    committed = Counter(_sum_of(w) for w in last.written if w.verdict is not Verdict.LOST)
+    lost = Counter(_sum_of(w) for w in last.lost)
+    chosen, others = [], []
+    for report in reports:
+        one = report.rows, report.digest
+        if lost[one]:
+            lost[one] -= 1
+            chosen.append(report.partition)
+        elif committed[one]:
+            committed[one] -= 1
+        elif report.rows:
+            others.append(report)
+    missing = _total(lost.elements())
+    more = _choice(others, missing)
+    return None if more is None else tuple(sorted((*chosen, *more)))
+
+
+def _choice(reports: Collection[TaskReport], missing: _Sum) -> tuple[int, ...] | None:
+    """The tasks whose rows together are the missing ones, if there are such tasks."""
+    if missing == (0, 0):
+        return ()
+    if len(reports) > _MOST_TRIED:
+        return None
+    sums: dict[_Sum, tuple[int, ...]] = {(0, 0): ()}
+    for report in reports:
+        sums |= {_add(one, (report.rows, report.digest)): (*tasks, report.partition) for one, tasks in sums.items()}
+    return sums.get(missing)
+
+
+def differences_of_tasks(last: Decision, reports: Collection[TaskReport]) -> str:
+    """How the tasks that lost rows differ from those of the replay, by their numbers."""
+    now = {report.partition: (report.rows, report.digest) for report in reports}
+    unlike = []
+    for w in last.lost:
+        rows, digest = now.get(w.partition, (0, 0))
+        if rows != w.rows:
+            unlike.append(f"task {w.partition} had {w.rows} rows and has {rows} now")
+        elif digest != w.digest:
+            unlike.append(f"task {w.partition} has as many rows as before ({rows}), but different ones")
+    more = f" (and {len(unlike) - _MOST_TASKS} more)" if len(unlike) > _MOST_TASKS else ""
+    return f"{last.tasks} tasks then, {len(reports)} now; {'; '.join(unlike[:_MOST_TASKS])}{more}"
+
+
+def _sum_of(w: Written) -> _Sum:
+    return w.rows, w.digest
+
+
+def _total(sums: Iterable[_Sum]) -> _Sum:
+    total = 0, 0
+    for one in sums:
+        total = _add(total, one)
+    return total
+
+
+def _add(one: _Sum, other: _Sum) -> _Sum:
+    return one[0] + other[0], (one[1] + other[1]) % (1 << DIGEST_BITS)
+
+
+# The direct way
+
+
+_MOST_RANGES = 3
+
+
+def assign_ranges(
+    head: Head, batch: int, partition: int, tasks: int, attempt: int, given: Direct, *, partitioner: str | None = None
+) -> tuple[Assignment, tuple[Range, ...]]:
+    """What one of so many tasks of a micro-batch has to do, and from which ranges. ``given`` is what Spark says.
+
+    Each of the decision's lost transactions has its ranges, so any number of tasks can share them. Raises ProtocolStop
+    when behind, Diverged (EOS_REPLAY_DIVERGED) before anything is written that was not decided.
+    """
+    decision = head.decision
+    if decision is None or decision.batch != batch:
+        digest_by = Digest.BATCHES if given.transform is None else Digest.CHUNKS
+        new = assign(head, batch, partition, attempt, digest_by=digest_by, partitioner=partitioner)
+        return new, given.ranges
+    unlike = list(_kinds(decision.direct, given))
+    if unlike:
+        raise ranges_diverged(decision, unlike)
+    mine = sorted(r for w in decision.lost[partition::tasks] for r in w.ranges)  # a partition's rows, in order
+    name = TaskId(head.generation, partition, batch % SLOTS, attempt, decision.rev + 1) if mine else None
+    work = Work.REPAIR if mine else Work.COUNT
+    return Assignment(work, name, decision.digest_by, decision.partitioner), tuple(mine)
+
+
+def differences_of_ranges(last: Decision, now: Direct | None) -> list[str]:
+    """How a replay differs from what was decided; nothing where it is equal. None: rows are Spark's."""
+    unlike = list(_kinds(last.direct, now))
+    if unlike or last.direct is None or now is None:
+        return unlike
+    if last.direct.topics != now.topics:
+        unlike.append(f"topics and their ids: decided {_named_topics(last.direct)}, now {_named_topics(now)}")
+    decided = merged([*last.direct.ranges, *(r for w in last.written for r in w.ranges)])
+    current = merged(now.ranges)
+    unlike += _other_logs(decided, current)
+    if decided != current:
+        unlike.append(f"ranges: decided {_listed_ranges(decided, current)}, now {_listed_ranges(current, decided)}")
+    return unlike
+
+
+def _other_logs(decided: Iterable[Range], now: Iterable[Range]) -> Iterator[str]:
+    """The same offsets are other rows where a partition's log was cut and has grown again: as its epochs tell, where
+    both are known."""
+    known = {(r.topic, r.partition, r.end): r.last_epoch for r in decided}
+    for r in now:
+        before = known.get((r.topic, r.partition, r.end), -1)
+        if min(before, r.last_epoch) >= 0 and before != r.last_epoch:
+            yield (
+                f"the log of {r.topic}-{r.partition} up to offset {r.end}: decided with leader epoch {before}, now "
+                f"{r.last_epoch}, as it was cut and has grown again"
+            )
+
+
+def _kinds(decided: Direct | None, now: Direct | None) -> Iterator[str]:
+    """What is not of the same kind, whatever the ranges."""
+    if decided is None or now is None:
+        if decided is not now:
+            ways = {True: "rows through Spark", False: "ranges of offsets"}
+            yield f"the way of the rows: decided {ways[decided is None]}, now {ways[now is None]}"
+        return
+    if decided.cluster != now.cluster:
+        yield f"the source's cluster: decided {decided.cluster}, now {now.cluster}"
+    if decided.transform != now.transform:
+        yield f"the transform: decided {decided.transform or 'none'}, now {now.transform or 'none'}"
+
+
+def _named_topics(direct: Direct) -> str:
+    return ", ".join(f"{name} ({id_})" for name, id_ in direct.topics)
+
+
+def _listed_ranges(ranges: Sequence[Range], others: Sequence[Range]) -> str:
+    """Ranges that are not among the others, as text."""
+    own = [r for r in ranges if r not in others]
+    told = ", ".join(f"{r.topic}-{r.partition} {r.start} to {r.end}" for r in own[:_MOST_RANGES]) or "fewer"
+    return told + (f" and {len(own) - _MOST_RANGES} more" if len(own) > _MOST_RANGES else "")
+
+
+def ranges_diverged(decision: Decision, unlike: Sequence[str]) -> Diverged:
+    """A replay reads something else than was decided, or does something else with it."""
+    return Diverged(
+        "EOS_REPLAY_DIVERGED",
+        f"The replay of micro-batch {decision.batch} is not what was decided: {'; '.join(unlike)}.",
+        hint="Put the query back as it was, until this micro-batch is done: spark_eos.direct or rows through Spark, "
+        "the name of the transform, the topics and their cluster. If its file in 'offsets' was lost, so that Spark has "
+        f"planned it anew with other ranges, this checkpoint is of no more use. {instead_of_replay(decision)}",
+        batch=decision.batch,
+    )
+
+
+def source_changed(decision: Decision, rows: int) -> Diverged:
+    """What was lost cannot be written again: the source does not have it any more as it was."""
+    lost = decision.lost
+    ranges = merged(r for w in lost for r in w.ranges)
+    return Diverged(
+        "EOS_REPAIR_SOURCE_CHANGED",
+        f"Micro-batch {decision.batch} lost {len(lost)} of its {len(decision.written)} transactions, with "
+        f"{sum(w.rows for w in lost)} rows, but {_listed_ranges(ranges, ())} now give {rows} rows, or different ones: "
+        "the source was compacted, truncated or lost data, or the transform or the option 'topic' has changed.",
+        hint="If the transform or 'topic' was changed, restore the old one for this micro-batch. If the source was "
+        "compacted, the lost rows cannot be written again as they were; those of the same transaction are not visible, "
+        "all others are. Nothing of the repair is visible.",
+        batch=decision.batch,
     )

@@ -1,4 +1,6 @@
-"""What one attempt of one task has to do for a micro-batch, and what it says to the driver when it is done."""
+"""What one attempt of one task has to do for a micro-batch, what it reports to the driver when it is done, and the
+micro-batch as all of its tasks have reported it.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +8,26 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from spark_eos.errors import ProtocolStop, Unclear
-from spark_eos.kafka.partitioners import CONSISTENT_RANDOM
-from spark_eos.protocol.head import NEWEST_DIGEST, Decision, Digest, Head, Pair, Probe, Written
+from spark_eos.errors import Diverged, ProtocolStop, Unclear
+from spark_eos.kafka.partitioners import DEFAULT_PARTITIONER
+from spark_eos.protocol.checks import check_written, checkpoint_behind, expires, missing_head, superseded
+from spark_eos.protocol.head import (
+    DIGEST_BITS,
+    Decision,
+    Digest,
+    Direct,
+    Head,
+    Job,
+    Notes,
+    Offsets,
+    Pair,
+    Probe,
+    Written,
+    merged,
+    union,
+)
 from spark_eos.protocol.names import SLOTS, TaskId, task_name
 from spark_eos.protocol.ports import Coordinator, Description, State
-from spark_eos.protocol.ranges import Direct
-from spark_eos.protocol.stops import check_written, checkpoint_behind, expires, missing_head, superseded
 from spark_eos.topic_partition import TopicPartition
 
 
@@ -31,8 +46,8 @@ class Assignment:
 
     work: Work
     name: TaskId | None
-    digest_by: Digest = NEWEST_DIGEST
-    partitioner: str = CONSISTENT_RANDOM
+    digest_by: Digest = Digest.ROWS
+    partitioner: str = DEFAULT_PARTITIONER
 
 
 @dataclass(frozen=True)
@@ -53,7 +68,7 @@ class TaskReport:
     written: Written | None = None
     began_ms: int = 0
     timeout_ms: int = 0
-    digest_by: Digest = NEWEST_DIGEST
+    digest_by: Digest = Digest.ROWS
     oldest_ms: int | None = None
     direct: Direct | None = None
     bytes: int = 0
@@ -66,7 +81,7 @@ def assign(
     partition: int,
     attempt: int,
     *,
-    digest_by: Digest = NEWEST_DIGEST,
+    digest_by: Digest = Digest.ROWS,
     partitioner: str | None = None,
 ) -> Assignment:
     """What a partition of a micro-batch has to do under this head. Raises ProtocolStop when behind.
@@ -193,7 +208,8 @@ def check_ends(pair: Pair, lasts: Firsts, found: Iterable[Probe]) -> None:
 
 
 def check_count(pair: Pair, records: int, found: Collection[Probe]) -> None:
-    """The same where only the number of records is known, of all partitions together."""
+    """Raise Unclear where the leaders have fewer records of the transaction than the task has written, over all
+    partitions: librdkafka tells no more than that number."""
     held = [probe.last + 1 for probe in found if probe.last is not None]
     if len(held) == len(found) and sum(held) != records:
         raise Unclear(
@@ -207,3 +223,117 @@ def check_count(pair: Pair, records: int, found: Collection[Probe]) -> None:
 
 def _of(pair: Pair) -> str:
     return f"producer id {pair.producer_id}, epoch {pair.epoch}"
+
+
+# Batch writes
+
+
+def check_target(head: Head, job: Job) -> None:
+    """Raise Diverged where the job's rows are decided, and went elsewhere."""
+    if head.decision is None or head.job is None or head.job.topic == job.topic:
+        return
+    raise Diverged(
+        "EOS_JOB_DIFFERS",
+        f"The batch write with job.id '{job.id}' has written {head.decision.rows:,} rows to {_named(head.job.topic)}, "
+        f"and is now to write to {_named(job.topic)}.",
+        hint="Nothing was written. One job.id stands for one set of rows: use another one for another topic.",
+        job=job.id,
+    )
+
+
+def check_time(job: Job, timeout_ms: int, now_ms: int) -> None:
+    """Raise ProtocolStop where the transactions of the job's first tasks have expired, as nothing of it can be decided
+    any more. ``now_ms`` is by the clock of a task, which may be another machine's than that which opened the run."""
+    age_ms = now_ms - job.opened_ms
+    if age_ms > timeout_ms:
+        raise ProtocolStop(
+            "EOS_JOB_TOO_LONG",
+            f"The batch write has gone on for {age_ms // 1000:,} s, by the clocks of two tasks, and its transactions "
+            f"expire after {timeout_ms // 1000:,} s: those of its first tasks are gone.",
+            hint="Nothing was decided. If it did not take that long, the clocks of the executors' machines differ: set "
+            "them. Else all tasks have to end within 'transaction.timeout.ms', at most the brokers' "
+            "transaction.max.timeout.ms: raise both, write fewer rows at a time, give Spark more cores, or use "
+            "'transaction.two.phase.commit', with which transactions do not expire.",
+        )
+
+
+def _named(topic: str | None) -> str:
+    return f"topic {topic}" if topic is not None else "the topics of the column 'topic'"
+
+
+# All tasks of a micro-batch
+
+
+@dataclass(frozen=True)
+class MicroBatch:
+    """A micro-batch when every task has reported. ``offsets``, and the ``group`` that is to have them, only where they
+    are asked for; ``partitioner`` only where the user has chosen one. ``planned_ms``: when the driver had planned it,
+    and so before any task of it began, by `Ports.elapsed_ms` of the process that commits; None if nobody has noted it.
+    ``two_phase``: its transactions never expire.
+    ``one_of_several``: Spark passes the micro-batch whatever became of this write of it. ``notes`` become visible with
+    the decision."""
+
+    run: str
+    id: int
+    reports: tuple[TaskReport, ...]
+    offsets: Offsets | None = None
+    partitioner: str | None = None
+    group: str | None = None
+    two_phase: bool = False
+    one_of_several: bool = False
+    notes: Notes | None = None
+    planned_ms: int | None = None
+
+    @property
+    def rows(self) -> int:
+        return sum(report.rows for report in self.reports)
+
+    @property
+    def dead_letters(self) -> int:
+        """Rows that were written to the dead-letter topic, by this run of the micro-batch."""
+        return sum(w.dead_letters for w in self.written)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes that the tasks have written, on the direct way (`TaskReport`)."""
+        return sum(report.bytes for report in self.reports)
+
+    @property
+    def direct(self) -> Direct | None:
+        """All ranges that are read, on the direct way; None where rows come through Spark."""
+        given = [report.direct for report in self.reports if report.direct is not None]
+        return union(given) if given else None
+
+    @property
+    def direct_of_rest(self) -> Direct | None:
+        """`direct` as a decision has it: only the ranges of tasks that wrote nothing, as the others are with what those
+        wrote."""
+        rest = [r for report in self.reports if report.written is None and report.direct for r in report.direct.ranges]
+        return replace(self.direct, ranges=merged(rest)) if self.direct is not None else None
+
+    @property
+    def digest(self) -> int:
+        return sum(report.digest for report in self.reports) % (1 << DIGEST_BITS)
+
+    @property
+    def digests(self) -> frozenset[Digest]:
+        """How the tasks have digested their rows; one, unless executors have different versions of the library."""
+        return frozenset(report.digest_by for report in self.reports)
+
+    @property
+    def written(self) -> tuple[Written, ...]:
+        return tuple(report.written for report in self.reports if report.written is not None)
+
+    @property
+    def pairs(self) -> frozenset[Pair]:
+        return frozenset(w.pair for w in self.written)
+
+    @property
+    def topics(self) -> frozenset[str]:
+        """The topics of all transactions: where rows went, and what was written beside them."""
+        return frozenset(topic for report in self.reports for topic in report.topics)
+
+    @property
+    def replayed(self) -> bool:
+        """Whether the micro-batch was decided before, so that tasks had to repair or to count."""
+        return any(report.work is not Work.WRITE for report in self.reports)

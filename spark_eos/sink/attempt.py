@@ -13,8 +13,8 @@ from spark_eos import failpoints
 from spark_eos.errors import Unclear
 from spark_eos.kafka.admin.topics import topic_partitions
 from spark_eos.kafka.transactions import FENCING_END
-from spark_eos.protocol.head import DIGEST_BITS, Digest, Pair, Probe, Written
-from spark_eos.protocol.ranges import Range
+from spark_eos.protocol.end import WHOLE_MS
+from spark_eos.protocol.head import DIGEST_BITS, Digest, Pair, Probe, Range, Written
 from spark_eos.protocol.task import (
     Assignment,
     TaskReport,
@@ -24,7 +24,6 @@ from spark_eos.protocol.task import (
     check_held,
     check_owner,
 )
-from spark_eos.protocol.whole import FRESH_MS
 from spark_eos.retry import retrying
 from spark_eos.sink.dead_letters import limits
 from spark_eos.sink.job import Identity, SinkJob
@@ -169,7 +168,7 @@ class Attempt:
         described = self._session.coordinator.describe([pair.id]).get(pair.id)
         check_held(pair, described, two_phase=self._job.options.two_phase)
         assert described is not None
-        fresh = int(time.time() * 1000) - began_ms < FRESH_MS
+        fresh = int(time.time() * 1000) - began_ms < WHOLE_MS
         self._topics = tuple(sorted({topic for topic, _ in described.places}))
         empty = tuple(sorted(set(described.places) & set(self._producer.empty())))
         places = [place for place in described.places if place not in empty]

@@ -22,13 +22,12 @@ from spark_eos.events import NOWHERE, Events
 from spark_eos.log import logger
 from spark_eos.options.parse import SinkOptions
 from spark_eos.options.writes import Each, WriteOptions
-from spark_eos.protocol.batch import abort, commit
-from spark_eos.protocol.jobs import BATCH, clear_late, complete
-from spark_eos.protocol.marks import EachSink
-from spark_eos.protocol.micro_batch import MicroBatch
+from spark_eos.protocol.abort import abort, clear_late
+from spark_eos.protocol.checks import check_halts
+from spark_eos.protocol.commit import BATCH, commit, complete
+from spark_eos.protocol.head import EachSink, Notes
 from spark_eos.protocol.names import query_of_job, query_of_sink
-from spark_eos.protocol.notes import Notes
-from spark_eos.protocol.stops import check_halts
+from spark_eos.protocol.task import MicroBatch
 from spark_eos.sink.messages import Message, all_said, dead_letters_of
 from spark_eos.sink.planned import planned_ms, planned_now
 from spark_eos.sink.preflight import preflight

@@ -7,9 +7,9 @@ with each decision which one was used, as a replay is compared with it: none of 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from hashlib import blake2b
-from itertools import pairwise, repeat
+from itertools import pairwise
 from typing import Any, Protocol
 from zlib import crc32
 
@@ -21,18 +21,16 @@ from fastcrc.crc32 import iso_hdlc
 
 from spark_eos.protocol.head import DIGEST_BITS, Digest
 
-#: Stands for null in `Digest.CRC32C`; the same bytes in a value are told from it by the number of nulls.
-_ABSENT = b"\x00null"
-_NULL_WEIGHT = 1 << 32
-_ONES = (1 << 32) - 1
+#: In place of a null until its hash is replaced.
+_ABSENT = b""
 #: Bytes of a field from which a view of it costs less than a copy.
 _WORTH_A_VIEW = 400
 
 
 class ColumnarRows(Protocol):
     """What rows have; a column that they do not have is None. ``topic`` is the one for all where ``topics`` is None.
-    ``headers`` are as Arrow's ``to_pylist`` makes them, ``encoded_headers`` as they stand in records. ``places``: a
-    number for each row, by its place in the source, where the way of the rows knows it."""
+    ``encoded_headers`` are as they stand in records. ``places``: a number for each row, by its place in the source,
+    where the way of the rows knows it."""
 
     rows: int
     topic: str | None
@@ -45,9 +43,6 @@ class ColumnarRows(Protocol):
     places: np.ndarray | None
 
     @property
-    def headers(self) -> list[Any] | None: ...
-
-    @property
     def encoded_headers(self) -> pa.Array | None: ...
 
 
@@ -56,50 +51,34 @@ def digest(rows: ColumnarRows, by: Digest) -> int:
     return _WAYS[by](rows) % (1 << DIGEST_BITS)
 
 
-def _crc32c(rows: ColumnarRows) -> int:
-    """Sums of a CRC over all columns, inverted from column to column: else a byte that moved from the key into the
-    value would not show. Where rows swap values of the same length it notices all but one swap in some thousands, as
-    a CRC is affine."""
-    hashes: int | Iterable[int] = 0  # one for all rows, as long as they have nothing of their own
-    if rows.topics is not None:
-        hashes = map(_crc_of_text, rows.topics)
-    elif rows.topic:
-        hashes = _crc_of_text(rows.topic)
-    if rows.key is not None and rows.key.null_count == rows.rows and isinstance(hashes, int):
-        hashes = crc32c(_ABSENT, hashes ^ _ONES)
-    elif rows.key is not None:
-        hashes = map(crc32c, _present(rows.key), _inverted(hashes))
-    for column in (rows.partition_column, rows.timestamp_column):
-        if column is not None:
-            hashes = map(crc32c, _raw(column), _inverted(hashes))
-    if rows.headers is not None:
-        hashes = map(crc32c, (repr(h).encode() for h in rows.headers), _inverted(hashes))
-    nulls = rows.value.null_count + (0 if rows.key is None else rows.key.null_count)
-    total: int = sum(map(crc32c, _present(rows.value), _inverted(hashes))) + nulls * _NULL_WEIGHT
-    return total
-
-
 #: Stands for null, and for a column that is not there: no CRC, partition or time in microseconds is that large.
 _NULL = np.uint64(0xD6E8FEB86659FD93)
 _ODD = 0x9E3779B97F4A7C15
 #: One for each column, so that fields that change places show.
-_FACTORS = [np.uint64(pow(_ODD, power, 1 << DIGEST_BITS)) for power in (1, 3, 5, 7, 9, 11, 13)]
+_FACTORS = [np.uint64(pow(_ODD, power, 1 << DIGEST_BITS)) for power in (1, 3, 5, 7, 9, 11)]
 
 
-def _mixed(rows: ColumnarRows) -> int:
-    """As `_encoded`, but with headers as text."""
-    return _mix(rows, _of_headers(rows.headers))
+def _sum_of_rows(rows: ColumnarRows) -> int:
+    """Sums of 64-bit hashes: a CRC of each field, times its column's factor, added and mixed.
 
-
-def _encoded(rows: ColumnarRows) -> int:
-    """With headers as they stand in records."""
-    return _mix(rows, _of_encoded(rows))
-
-
-def _placed(rows: ColumnarRows) -> int:
-    """As `_encoded`, and each row with its place, so that order counts."""
-    places = _nulls() if rows.places is None else rows.places.astype(np.uint64)
-    return _mix(rows, _of_encoded(rows), places)
+    Mixing is not linear, so that rows that swap fields do not make up for each other; a sum of plain CRCs misses one
+    such swap in some thousands, as a CRC is affine. Headers are taken as they stand in records.
+    """
+    columns = (
+        _of_topics(rows),
+        _of_fields(rows.key, crc32),
+        _of_numbers(rows.partition_column),
+        _of_numbers(rows.timestamp_column),
+        _of_headers(rows),
+        _of_fields(rows.value, crc32c),
+    )
+    hashes = np.zeros(1, np.uint64)
+    for column, factor in zip(columns, _FACTORS, strict=True):
+        column *= factor
+        # What all rows have in common stays one number until a column has one for each.
+        hashes = np.add(hashes, column, out=column if len(column) >= len(hashes) else hashes)
+    hashes ^= hashes >> np.uint64(32)
+    return int(hashes.sum()) if len(hashes) == rows.rows else int(hashes[0]) * rows.rows
 
 
 def _chunked(rows: ColumnarRows) -> int:
@@ -146,34 +125,11 @@ def _both(data: memoryview) -> tuple[int, ...]:
     return crc32c(plain), iso_hdlc(plain)
 
 
-def _of_encoded(rows: ColumnarRows) -> np.ndarray:
+def _of_headers(rows: ColumnarRows) -> np.ndarray:
     if rows.headers_column is None or rows.encoded_headers is None:
         return _nulls()
     hashes = _crcs(crc32c, _present(rows.encoded_headers), rows.rows)
     return _with_nulls(rows.headers_column, hashes)
-
-
-def _mix(rows: ColumnarRows, headers: np.ndarray, *more: np.ndarray) -> int:
-    """Sums of 64-bit hashes: a CRC of each field, times its column's factor, added and mixed.
-
-    Mixing is not linear, so that rows that swap fields do not make up for each other. ``headers``: their hashes.
-    """
-    columns = (
-        _of_topics(rows),
-        _of_fields(rows.key, crc32),
-        _of_numbers(rows.partition_column),
-        _of_numbers(rows.timestamp_column),
-        headers,
-        _of_fields(rows.value, crc32c),
-        *more,
-    )
-    hashes = np.zeros(1, np.uint64)
-    for column, factor in zip(columns, _FACTORS, strict=False):
-        column *= factor
-        # What all rows have in common stays one number until a column has one for each.
-        hashes = np.add(hashes, column, out=column if len(column) >= len(hashes) else hashes)
-    hashes ^= hashes >> np.uint64(32)
-    return int(hashes.sum()) if len(hashes) == rows.rows else int(hashes[0]) * rows.rows
 
 
 def _of_topics(rows: ColumnarRows) -> np.ndarray:
@@ -199,15 +155,6 @@ def _of_numbers(column: pa.Array | None) -> np.ndarray:
     numbers = column if pa.types.is_integer(column.type) else column.cast(pa.int64())
     hashes = numbers.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64).view(np.uint64)
     return _with_nulls(column, hashes)
-
-
-def _of_headers(headers: list[Any] | None) -> np.ndarray:
-    if headers is None:
-        return _nulls()
-    texts = (b"" if h is None else repr(h).encode() for h in headers)
-    hashes = _crcs(crc32c, texts, len(headers))
-    hashes[[h is None for h in headers]] = _NULL
-    return hashes
 
 
 def _crcs(crc: Callable[[Any], int], fields: Iterable[bytes | memoryview], count: int) -> np.ndarray:
@@ -242,22 +189,8 @@ def _bounds(column: pa.Array) -> np.ndarray:
     return np.frombuffer(column.buffers()[1], width)[column.offset : column.offset + len(column) + 1]
 
 
-def _raw(column: pa.Array) -> Sequence[bytes | memoryview]:
-    return _present(column.view(pa.binary(column.type.bit_width // 8)))
-
-
-def _inverted(hashes: int | Iterable[int]) -> Iterator[int]:
-    return repeat(hashes ^ _ONES) if isinstance(hashes, int) else map(_ONES.__xor__, hashes)
-
-
 def _crc_of_text(text: str) -> int:
     return crc32c(text.encode())
 
 
-_WAYS: Mapping[Digest, Callable[[ColumnarRows], int]] = {
-    Digest.CRC32C: _crc32c,
-    Digest.MIXED: _mixed,
-    Digest.ENCODED: _encoded,
-    Digest.PLACED: _placed,
-    Digest.CHUNKED: _chunked,
-}
+_WAYS: Mapping[Digest, Callable[[ColumnarRows], int]] = {Digest.ROWS: _sum_of_rows, Digest.CHUNKS: _chunked}

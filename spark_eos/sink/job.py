@@ -8,7 +8,7 @@ from pyspark import TaskContext
 
 from spark_eos.errors import ProtocolStop
 from spark_eos.options.parse import SinkOptions
-from spark_eos.protocol.marks import EachSink
+from spark_eos.protocol.head import EachSink
 from spark_eos.sink.preflight import Facts
 from spark_eos.sink.schema import Columns
 

@@ -14,7 +14,7 @@ from spark_eos.kafka.net.metadata import DescribedTopic
 from spark_eos.ledger.errors import ledger_unauthorized
 from spark_eos.ledger.own_topics import INTERNAL, samples
 from spark_eos.log import logger
-from spark_eos.protocol.own_records import OwnTopic, is_query, own_topic_of
+from spark_eos.protocol.head_codec import OwnTopic, is_query, own_topic_of
 from spark_eos.retry import retrying
 
 LEDGER_PARTITIONS = 8

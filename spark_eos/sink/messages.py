@@ -9,8 +9,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 
 from spark_eos.elapsed import Moment
 from spark_eos.errors import ProtocolStop
-from spark_eos.protocol.micro_batch import MicroBatch
-from spark_eos.protocol.task import TaskReport
+from spark_eos.protocol.task import MicroBatch, TaskReport
 from spark_eos.sink.preflight import Facts
 
 

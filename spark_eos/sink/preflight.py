@@ -22,10 +22,9 @@ from spark_eos.ledger.ledger import KafkaLedger
 from spark_eos.ledger.own_topics import check_for_rows
 from spark_eos.log import logger
 from spark_eos.options.parse import SinkOptions
+from spark_eos.protocol.checks import check_halts, missing_head, where_it_ended
 from spark_eos.protocol.head import Head
 from spark_eos.protocol.names import ledger_name
-from spark_eos.protocol.new_checkpoint import where_it_ended
-from spark_eos.protocol.stops import check_halts, missing_head
 from spark_eos.sink.brokers import check_brokers
 from spark_eos.sink.dead_letters import check_dead_letters
 from spark_eos.sink.ledger_topic import ledger_partitions

@@ -15,11 +15,11 @@ from spark_eos.ledger.coordinator import TransactionCoordinator
 from spark_eos.ledger.query import LedgerPlace, query_ports
 from spark_eos.log import logger
 from spark_eos.options.parse import SinkOptions
-from spark_eos.protocol.batch import CommitReport, take_ahead
+from spark_eos.protocol.abort import SWEEPS_AFTER_S, sweep
+from spark_eos.protocol.commit import CommitReport, take_ahead
+from spark_eos.protocol.end import Places, look_back, marked, places_of
 from spark_eos.protocol.head import Decision
-from spark_eos.protocol.looking_back import Places, look_back, marked, places_of
 from spark_eos.protocol.ports import Ports, Term
-from spark_eos.protocol.sweep import SWEEPS_AFTER_S, sweep
 
 #: Seconds to wait before the ledger is taken ahead: while a commit returns, Spark needs the processor.
 AHEAD_DELAY_S = 0.05

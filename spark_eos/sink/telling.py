@@ -11,9 +11,9 @@ import pyarrow.compute as pc
 
 from spark_eos.errors import EosError, TransactionLost, Unclear
 from spark_eos.events import Events
-from spark_eos.protocol.batch import CommitReport
-from spark_eos.protocol.micro_batch import MicroBatch
+from spark_eos.protocol.commit import CommitReport
 from spark_eos.protocol.names import parse_task_name
+from spark_eos.protocol.task import MicroBatch
 from spark_eos.sink.messages import Message
 
 

@@ -13,8 +13,8 @@ from spark_eos.kafka.requests.describe_transactions import describe_transactions
 from spark_eos.kafka.requests.init_producer_id import INIT_PRODUCER_ID_TWO_PHASE, UNSPOKEN, init_producer_id
 from spark_eos.kafka.transactions import NEVER_MS
 from spark_eos.options.parse import SinkOptions
+from spark_eos.protocol.checks import expires
 from spark_eos.protocol.names import TWO_PHASE_TRIAL
-from spark_eos.protocol.stops import expires
 from spark_eos.sink.brokers import without
 from spark_eos.sink.producers import check_two_phase_producer
 

@@ -1,7 +1,7 @@
 """Writes within foreachBatch that failed: noted in the ledger before the error is raised, as the function may catch it.
 
 Spark then passes the micro-batch, and nothing but the note tells that its rows are missing. What a task has begun is
-noted when Spark aborts the write (`spark_eos.protocol.batch.abort`). Without a task there is no abort: when a topic is
+noted when Spark aborts the write (`spark_eos.protocol.abort.abort`). Without a task there is no abort: when a topic is
 missing, a stage before the write fails, or Spark cannot plan it. So the process that calls ``save()`` looks as well.
 """
 
@@ -18,11 +18,10 @@ from spark_eos.ledger.query import LedgerPlace, query_ports
 from spark_eos.log import logger
 from spark_eos.options.parse import SinkOptions
 from spark_eos.options.writes import WriteOptions, write_options
-from spark_eos.protocol.head import NOBODY, Head
-from spark_eos.protocol.jobs import note_unwritten
-from spark_eos.protocol.marks import EachSink, Marks
+from spark_eos.protocol.abort import note_unwritten
+from spark_eos.protocol.checks import never_written
+from spark_eos.protocol.head import NOBODY, EachSink, Head, Marks
 from spark_eos.protocol.names import query_of_sink
-from spark_eos.protocol.stops import never_written
 from spark_eos.sink.ledger_topic import ledger_partitions
 
 #: Options that say which write it is, and where its ledger is; others may be what is wrong with it.

@@ -20,9 +20,9 @@ from spark_eos.events import NOWHERE, Events
 from spark_eos.kafka.admin.topics import topic_partitions
 from spark_eos.log import logger
 from spark_eos.options.parse import SinkOptions
-from spark_eos.protocol.batch import CommitReport, abort, commit
-from spark_eos.protocol.micro_batch import MicroBatch
-from spark_eos.protocol.task import TaskReport
+from spark_eos.protocol.abort import abort
+from spark_eos.protocol.commit import CommitReport, commit
+from spark_eos.protocol.task import MicroBatch, TaskReport
 from spark_eos.sink.messages import Message, all_said, dead_letters_of, written_by
 from spark_eos.sink.planned import planned_ms, planned_now
 from spark_eos.sink.preflight import Facts, preflight, this_driver

@@ -8,13 +8,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from spark_eos.errors import EosError, ProtocolStop, TopicError
-from spark_eos.protocol.batch import CommitReport, abort, commit, take_ahead
-from spark_eos.protocol.jobs import BATCH, clear_late, complete
-from spark_eos.protocol.looking_back import Places, look_at_last, look_back, marked, places_of
-from spark_eos.protocol.micro_batch import MicroBatch
+from spark_eos.protocol.abort import SWEEPS_AFTER_S, abort, clear_late, sweep
+from spark_eos.protocol.commit import BATCH, CommitReport, commit, complete, take_ahead
+from spark_eos.protocol.end import Places, look_at_last, look_back, marked, places_of
 from spark_eos.protocol.ports import Ports
-from spark_eos.protocol.sweep import SWEEPS_AFTER_S, sweep
-from spark_eos.protocol.task import TaskReport
+from spark_eos.protocol.task import MicroBatch, TaskReport
 
 from .ledger import QUERY
 from .operator import abort_broken, abort_undecided

@@ -6,10 +6,9 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 from spark_eos.errors import EosError
-from spark_eos.protocol.head import NOBODY, Decision, Head, Pair, Verdict
-from spark_eos.protocol.head_json import decode
+from spark_eos.protocol.head import NOBODY, Decision, Head, Pair, Verdict, digest_of
+from spark_eos.protocol.head_codec import decode
 from spark_eos.protocol.names import is_name_of, ledger_name, parse_task_name
-from spark_eos.protocol.notes import digest_of
 from spark_eos.protocol.ports import State
 
 from . import traces

@@ -7,8 +7,11 @@ from typing import Any
 import pytest
 
 from spark_eos.ledger.reader import LedgerReader
-from spark_eos.protocol import batch, looking_back, newest, run
-from spark_eos.protocol.head_json import decode
+from spark_eos.protocol import commit as commit_module
+from spark_eos.protocol import end as end_module
+from spark_eos.protocol import open as open_module
+from spark_eos.protocol import take as take_module
+from spark_eos.protocol.head_codec import decode
 from spark_eos.protocol.names import first_names
 from spark_eos.protocol.ports import Description
 
@@ -84,18 +87,18 @@ def only_the_partitions_known(patch: pytest.MonkeyPatch) -> None:
 
 def a_new_ledger_for_the_first_micro_batch(patch: pytest.MonkeyPatch) -> None:
     """Where there is no head, there never was one."""
-    patch.setattr(run, "was_published", lambda *_: False)
+    patch.setattr(open_module, "was_published", lambda *_: False)
 
 
 def newest_head_believed(patch: pytest.MonkeyPatch) -> None:
     """Whatever head is the newest one now is gone on from: nobody asks whether there was a newer one."""
-    patch.setattr(newest, "is_outrun", lambda *_: False)
+    patch.setattr(take_module, "is_outrun", lambda *_: False)
     own_id_not_asked(patch)
 
 
 def own_id_not_asked(patch: pytest.MonkeyPatch) -> None:
     """Whoever takes the ledger does not ask what was committed last under the ledger's own id."""
-    patch.setattr(newest, "_is_later", lambda *_: False)
+    patch.setattr(take_module, "_is_later", lambda *_: False)
 
 
 def taken_as_the_ledger_that_was_read(patch: pytest.MonkeyPatch) -> None:
@@ -104,7 +107,7 @@ def taken_as_the_ledger_that_was_read(patch: pytest.MonkeyPatch) -> None:
     committed leaves no trace."""
     patch.setattr(LedgerReader, "check_taken", lambda self, taken_by: None)
     newest_head_believed(patch)
-    patch.setattr(run, "was_published", lambda own: any(map(_is_committed, own.coordinator.known())))
+    patch.setattr(open_module, "was_published", lambda own: any(map(_is_committed, own.coordinator.known())))
 
 
 def _is_committed(found: Description) -> bool:
@@ -116,7 +119,7 @@ def taken_as_the_coordinator_knows_it(patch: pytest.MonkeyPatch) -> None:
     topic_id = ledger_log.SimulatedLog.topic_id
     patch.setattr(ledger_log.SimulatedLog, "topic_id", lambda self, told_by=None: topic_id(self))
     newest_head_believed(patch)
-    patch.setattr(run, "was_published", lambda own: any(map(_is_committed, own.coordinator.known())))
+    patch.setattr(open_module, "was_published", lambda own: any(map(_is_committed, own.coordinator.known())))
 
 
 def traces_of_the_first_run_only(patch: pytest.MonkeyPatch) -> None:
@@ -130,13 +133,13 @@ def traces_of_the_first_run_only(patch: pytest.MonkeyPatch) -> None:
 
 def nobody_looks_back(patch: pytest.MonkeyPatch) -> None:
     """What the coordinator has committed is taken for visible, unless the transaction, or its end, was late."""
-    for module in (batch, driver, looking_back):
+    for module in (commit_module, driver, end_module):
         patch.setattr(module, "look_back", lambda *_, **__: {})
 
 
 def complete_before_it_is_committed(patch: pytest.MonkeyPatch) -> None:
     """A batch write's decision loses its transactions as soon as it is made."""
-    patch.setattr(batch, "_end", lambda *_, **__: None)
+    patch.setattr(commit_module, "settle", lambda *_, **__: {})
     nobody_looks_back(patch)
 
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
+from spark_eos.protocol.end import WHOLE_MS
 from spark_eos.protocol.head import Pair
-from spark_eos.protocol.whole import FRESH_MS
 
 from .partition_log import PartitionLog, Place, Record
 from .world import Actor, Violation
@@ -59,7 +59,7 @@ class Losses:
         held = {record.payload[1] for record in records if _producer(record) == (pair.producer_id, pair.epoch)}
         if self.gone[pair.producer_id, pair.epoch] <= held:
             return
-        if by.role in ("task", "operator") or started_ms <= by.born_ms - FRESH_MS:
+        if by.role in ("task", "operator") or started_ms <= by.born_ms - WHOLE_MS:
             raise Violation(WHOLE, f"{pair} was committed by {by.name}, begun {by.born_ms}; it lost rows at {cut_ms}")
 
     def excused(self, fates: Mapping[Pair, bool]) -> set[int]:

@@ -6,9 +6,9 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+from spark_eos.protocol.end import WHOLE_MS
 from spark_eos.protocol.head import Pair
 from spark_eos.protocol.ports import State
-from spark_eos.protocol.whole import FRESH_MS
 
 from .coordinator import WEEK_MS, Cluster, Entry, NextAppend
 from .end_txn import PREPARED
@@ -220,7 +220,7 @@ class Run:
             alive = {driver.run for query in self.queries for driver in query.drivers if driver.may_commit}
             watch = next((watch for watch in self.watches if pair in watch.decided), None)
             abandoned = watch is not None and watch.deciders[watch.decided[pair].batch] not in alive
-            if entry.state not in PREPARED and (abandoned or self.world.now - entry.started_ms >= FRESH_MS):
+            if entry.state not in PREPARED and (abandoned or self.world.now - entry.started_ms >= WHOLE_MS):
                 found.append(producer_id)
         return found
 

@@ -11,11 +11,14 @@ import pytest
 
 from spark_eos.errors import Unclear
 from spark_eos.kafka.transactions import FENCING_END, PLAIN_END
-from spark_eos.protocol import batch, freshness, run, sweep, verdicts
+from spark_eos.protocol import abort as abort_module
+from spark_eos.protocol import commit as commit_module
+from spark_eos.protocol import end as end_module
+from spark_eos.protocol import open as open_module
 from spark_eos.protocol.head import NOBODY, Digest, Head, Verdict, Written
 from spark_eos.protocol.names import task_name
 from spark_eos.protocol.ports import EndTxnAnswer, NotPublished
-from spark_eos.protocol.repair import repairs
+from spark_eos.protocol.replay import repairs
 from spark_eos.protocol.task import assign
 
 from . import driver, ledger, ledger_log
@@ -94,9 +97,9 @@ def abort_after_the_decision(patch: pytest.MonkeyPatch) -> None:
     """What is not known to be committed is aborted, decided or not."""
 
     def clear(ports: Any, head: Any) -> Any:
-        return verdicts.abort_all(ports, {d.pair for d in ports.coordinator.ongoing(before=head.generation)})
+        return abort_module.abort_all(ports, {d.pair for d in ports.coordinator.ongoing(before=head.generation)})
 
-    patch.setattr(batch, "clear_earlier", clear)
+    patch.setattr(abort_module, "clear_earlier", clear)
 
 
 def commit_inside_the_task(patch: pytest.MonkeyPatch) -> None:
@@ -114,11 +117,11 @@ def repair_by_the_ranges_of_spark(patch: pytest.MonkeyPatch) -> None:
     """Tasks of a replay that have the number of a lost one write what they are given now."""
 
     def by_spark(head: Any, batch: int, partition: int, tasks: int, attempt: int, given: Any, **more: Any) -> Any:
-        work = assign(head, batch, partition, attempt, digest_by=Digest.COPIED)
+        work = assign(head, batch, partition, attempt, digest_by=Digest.BATCHES)
         return work, given.ranges if work.name is not None else ()
 
     patch.setattr(tasks, "assign_ranges", by_spark)
-    patch.setattr(batch, "repairs", lambda last, written: last.direct is not None or repairs(last, written))
+    patch.setattr(commit_module, "repairs", lambda last, written: last.direct is not None or repairs(last, written))
 
 
 def id_without_the_attempt(patch: pytest.MonkeyPatch) -> None:
@@ -150,7 +153,7 @@ def taken_for_lost(code: int) -> Patch:
     """An answer that tells nothing is believed, before anybody else is asked."""
 
     def put_back(patch: pytest.MonkeyPatch) -> None:
-        end, ask_coordinator = ledger.SimulatedCoordinator.end, verdicts._ask_coordinator
+        end, judge = ledger.SimulatedCoordinator.end, end_module._verdict
         told: ContextVar[list[Any]] = ContextVar("told")  # an actor is a greenlet, with a context of its own
 
         def noting(self: Any, pairs: Any, *, commit: bool) -> Any:
@@ -159,27 +162,26 @@ def taken_for_lost(code: int) -> Patch:
             told.set(lost)
             return {pair: EndTxnAnswer.SAYS_NOTHING if pair in lost else answers[pair] for pair in answers}
 
-        def believing(ports: Any, open_ones: Any) -> Any:
-            lost = {pair: Verdict.LOST for pair in open_ones if pair in told.get()}
-            return lost or ask_coordinator(ports, open_ones)
+        def believing(ports: Any, w: Any, *more: Any) -> Any:
+            return Verdict.LOST if w.pair in told.get() else judge(ports, w, *more)
 
         patch.setitem(ledger._ANSWERS, code, "lost")
         patch.setattr(ledger.SimulatedCoordinator, "end", noting)
-        patch.setattr(verdicts, "_ask_coordinator", believing)
+        patch.setattr(end_module, "_verdict", believing)
 
     return put_back
 
 
 def clean_up_before_publishing(patch: pytest.MonkeyPatch) -> None:
     """What was open when the run began to open is aborted, whether the run got through or not."""
-    successor = run._successor
+    successor = open_module._successor
 
     def clearing(ports: Any, head: Any, *rest: Any) -> Any:
         decided = head.decision.pairs if head is not None and head.decision is not None else frozenset()
-        verdicts.abort_all(ports, {d.pair for d in ports.coordinator.ongoing()} - decided)
+        abort_module.abort_all(ports, {d.pair for d in ports.coordinator.ongoing()} - decided)
         return successor(ports, head, *rest)
 
-    patch.setattr(run, "_successor", clearing)
+    patch.setattr(open_module, "_successor", clearing)
 
 
 def ledger_producer_kept(patch: pytest.MonkeyPatch) -> None:
@@ -224,12 +226,12 @@ def notes_in_a_transaction_of_their_own(patch: pytest.MonkeyPatch) -> None:
 
 def notes_forgotten_by_the_next_decision(patch: pytest.MonkeyPatch) -> None:
     """The head knows of the last micro-batch's notes only."""
-    decided = batch._decided
+    decided = commit_module._decided
 
     def forgetting(micro_batch: Any, head: Any) -> Any:
         return decided(micro_batch, replace(head, decision=None))
 
-    patch.setattr(batch, "_decided", forgetting)
+    patch.setattr(commit_module, "_decided", forgetting)
 
 
 def abort_without_closing(patch: pytest.MonkeyPatch) -> None:
@@ -253,7 +255,9 @@ def clean_up_of_any_generation(patch: pytest.MonkeyPatch) -> None:
 
 def new_checkpoint_unsettled(patch: pytest.MonkeyPatch) -> None:
     """Who is behind takes what was decided for visible, as it nearly always is."""
-    patch.setattr(run, "_settled", lambda ports, last: last.judged(dict.fromkeys(last.pairs, Verdict.COMMITTED)))
+    patch.setattr(
+        open_module, "_settled", lambda ports, last: last.judged(dict.fromkeys(last.pairs, Verdict.COMMITTED))
+    )
 
 
 def digest_of_the_version_at_hand(patch: pytest.MonkeyPatch) -> None:
@@ -264,7 +268,7 @@ def digest_of_the_version_at_hand(patch: pytest.MonkeyPatch) -> None:
         return replace(written_as(*place, digest_by=digest_by), digest_by=digest_by)
 
     patch.setattr(tasks, "assign", newest)
-    patch.setattr(batch, "check_versions", lambda *_: None)
+    patch.setattr(commit_module, "check_versions", lambda *_: None)
 
 
 def partitioner_of_the_version_at_hand(patch: pytest.MonkeyPatch) -> None:
@@ -283,25 +287,24 @@ def offsets_with_new_batches_only(patch: pytest.MonkeyPatch) -> None:
     def of_new_ones(body: Any, last: Any) -> Any:
         return None if last is not None and last.batch == body.id else body.offsets
 
-    patch.setattr(batch, "_offsets_to_give", of_new_ones)
+    patch.setattr(commit_module, "_offsets_to_give", of_new_ones)
 
 
 def sweep_that_asks_before_it_looks(patch: pytest.MonkeyPatch) -> None:
     """The head is read, then what is open is listed: by then, a later micro-batch may have it."""
 
     def once(ports: Any, run: str, batch: int) -> None:
-        head = sweep._last_of(ports, run, batch)
+        head = abort_module._last_of(ports, run, batch)
         if head is not None:
-            verdicts.abort_all(ports, {d.pair for d in ports.coordinator.ongoing(of=(head.generation, batch % 2))})
+            abort_module.abort_all(ports, {d.pair for d in ports.coordinator.ongoing(of=(head.generation, batch % 2))})
 
     patch.setattr(driver, "sweep", once)
 
 
 def end_txn_believed(patch: pytest.MonkeyPatch) -> None:
     """A transaction that the coordinator has committed is taken for visible."""
-    for module in (freshness, verdicts):
-        patch.setattr(module, "look_at", lambda *_: ({}, None))
-    patch.setattr(verdicts, "check_visible", lambda *_, **__: None)
+    patch.setattr(end_module, "look_at", lambda *_: ({}, []))
+    patch.setattr(end_module, "check_visible", lambda *_, **__: None)
     nobody_looks_back(patch)
 
 
@@ -312,18 +315,18 @@ def only_the_next_commit_looks_back(patch: pytest.MonkeyPatch) -> None:
 
 def starts_do_not_look_back(patch: pytest.MonkeyPatch) -> None:
     """A start takes it for granted that the process which has committed the last decision has looked at it."""
-    patch.setattr(run, "unseen_of", lambda *_: frozenset())
+    patch.setattr(open_module, "unseen_of", lambda *_: frozenset())
 
 
 def late_end_believed(patch: pytest.MonkeyPatch) -> None:
     """What was fresh when its end was sent is taken for whole however late that was answered."""
-    patch.setattr(verdicts, "check_visible", lambda *_, **__: None)
+    patch.setattr(end_module, "check_visible", lambda *_, **__: None)
     nobody_looks_back(patch)
 
 
 def fresh_by_the_tasks_clock(patch: pytest.MonkeyPatch) -> None:
     """A transaction is as old as the clock of its task makes it."""
-    patch.setattr(batch, "began_ms", lambda now, began, started: began)
+    patch.setattr(commit_module, "began_ms", lambda now, began, started: began)
     nobody_looks_back(patch)
 
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from functools import partial
 
 from spark_eos.errors import EosError
-from spark_eos.protocol import closing
-from spark_eos.protocol.closing import recover, settle_decided
+from spark_eos.protocol import commands
+from spark_eos.protocol.commands import recover, settle_decided
 
 from .coordinator import Cluster
 from .ledger import QUERY, ports
@@ -36,7 +36,7 @@ def abort_undecided(world: World, cluster: Cluster, query: str) -> None:
 
     def does() -> None:
         with contextlib.suppress(EosError):
-            closing.abort_undecided(ports(world, cluster, query=query), query)
+            commands.abort_undecided(ports(world, cluster, query=query), query)
 
     world.spawn(_name(world, query), "operator", does)
 
@@ -61,7 +61,7 @@ class Operator:
 
     def _abort(self, query: str) -> None:
         with contextlib.suppress(EosError):
-            closing.abort_undecided(ports(self._world, self._cluster, query=query), query)
+            commands.abort_undecided(ports(self._world, self._cluster, query=query), query)
 
     def _settle(self, query: str) -> None:
         with contextlib.suppress(EosError):
@@ -74,7 +74,7 @@ class Operator:
         def recovers(query: str) -> None:
             self._world.sleep(_LATER_MS)
             # Last, whatever began after that was committed, where nobody could tell what became of it.
-            for step in (recover, closing.abort_undecided):
+            for step in (recover, commands.abort_undecided):
                 try:
                     step(ports(self._world, self._cluster, query=query), query)
                 except EosError as error:

@@ -7,9 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from spark_eos.kafka.partitioners import CONSISTENT_RANDOM
-from spark_eos.protocol.head import DIGEST_BITS, NEWEST_DIGEST, Digest
-from spark_eos.protocol.notes import Notes
-from spark_eos.protocol.ranges import Direct, Range, merged
+from spark_eos.protocol.head import DIGEST_BITS, Digest, Direct, Notes, Range, merged
 
 from .partition_log import Place
 
@@ -22,15 +20,24 @@ TOPIC_PARTITIONS = 2
 NOTES: Place = ("notes", 0)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Library:
-    """A version of the library, by what it does with new micro-batches and new queries."""
+    """A version of the library, by what it does with new micro-batches and new queries.
 
-    digest_by: Digest = NEWEST_DIGEST
+    ``text`` stands for its digest where schedules are drawn, which is done by their text: that of the first versions
+    stays, as another one would draw other schedules.
+    """
+
+    digest_by: Digest = Digest.ROWS
     partitioner: str = CONSISTENT_RANDOM
+    text: str = "<Digest.ENCODED: 'crc32c-mix64-headers'>"
+
+    def __repr__(self) -> str:
+        return f"Library(digest_by={self.text}, partitioner={self.partitioner!r})"
 
 
-FIRST, LATER = Library(Digest.CRC32C), Library(Digest.MIXED, "murmur2_random")
+FIRST = Library(text="<Digest.CRC32C: 'crc32c'>")
+LATER = Library(Digest.CHUNKS, "murmur2_random", "<Digest.MIXED: 'crc32c-mix64'>")
 
 
 class Deal(Enum):
@@ -124,10 +131,9 @@ def rows_of(start: int, end: int, tasks: int, partition: int, deal: Deal) -> lis
 
 
 _FACTORS = {
-    Digest.CRC32C: 0x9E3779B97F4A7C15,
-    Digest.MIXED: 0xBF58476D1CE4E5B9,
-    Digest.ENCODED: 0x94D049BB133111EB,
-    Digest.COPIED: 0xD6E8FEB86659FD93,
+    Digest.ROWS: 0x94D049BB133111EB,
+    Digest.CHUNKS: 0xBF58476D1CE4E5B9,
+    Digest.BATCHES: 0xD6E8FEB86659FD93,
 }
 
 

@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING
 
 from spark_eos.errors import KafkaError
 from spark_eos.kafka.transactions import FENCING_END, NEVER_MS, PLAIN_END
-from spark_eos.protocol.direct import assign_ranges
-from spark_eos.protocol.head import Digest, Head, Job, Probe, Written
-from spark_eos.protocol.jobs import check_target, check_time
+from spark_eos.protocol.end import WHOLE_MS
+from spark_eos.protocol.head import Digest, Head, Job, Probe, Range, Written
 from spark_eos.protocol.names import TaskId
+from spark_eos.protocol.open import open_run
 from spark_eos.protocol.ports import Ports
-from spark_eos.protocol.ranges import Range
-from spark_eos.protocol.run import open_run
+from spark_eos.protocol.replay import assign_ranges
 from spark_eos.protocol.task import (
     Assignment,
     TaskReport,
@@ -23,9 +22,10 @@ from spark_eos.protocol.task import (
     check_ends,
     check_held,
     check_owner,
+    check_target,
+    check_time,
     free_name,
 )
-from spark_eos.protocol.whole import FRESH_MS
 
 from .client import Producer, Refused
 from .ledger import PREFIX, SimulatedCoordinator
@@ -193,7 +193,7 @@ def _written(task: Task, producer: Producer, probe: Probe, rows: int, digest: in
 
 def _check_begins(world: World, coordinator: SimulatedCoordinator, producer: Producer) -> None:
     """Asked only where somebody may have aborted what the producer wrote first, while it went on."""
-    if producer.handed_over_with >= FENCING_END and world.now - producer.began_ms < FRESH_MS:
+    if producer.handed_over_with >= FENCING_END and world.now - producer.began_ms < WHOLE_MS:
         return
     found: dict[Place, Probe] = {}
     for _ in world.retrying():

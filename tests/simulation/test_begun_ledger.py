@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from spark_eos.protocol.run import open_run
+from spark_eos.protocol.open import open_run
 
 from . import invariants
 from . import task as tasks

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from spark_eos.errors import ProtocolStop
-from spark_eos.protocol import batch, run
+from spark_eos.protocol import commit as commit_module
+from spark_eos.protocol import open as open_module
 from spark_eos.protocol.task import Assignment, Work
 
 from . import invariants
@@ -28,7 +29,7 @@ BEHIND = "EOS_CHECKPOINT_BEHIND"
 
 def _replays_not_compared(patch: pytest.MonkeyPatch) -> None:
     """A micro-batch of a number that is decided is taken for the one that was."""
-    patch.setattr(batch, "compare", lambda *_: None)
+    patch.setattr(commit_module, "compare", lambda *_: None)
 
 
 def _behind_taken_for_done(patch: pytest.MonkeyPatch) -> None:
@@ -47,9 +48,9 @@ def _behind_taken_for_done(patch: pytest.MonkeyPatch) -> None:
 
         patch.setattr(module, name, passing)
 
-    unless_behind(run, "_checked", lambda ports, head, start: head)
+    unless_behind(open_module, "_checked", lambda ports, head, start: head)
     unless_behind(tasks, "assign", lambda *_: Assignment(Work.COUNT, None))
-    unless_behind(batch, "_next_decision", lambda *_: None)
+    unless_behind(commit_module, "_next_decision", lambda own, batch, head, term: head.decision)
 
 
 _ROWS = (invariants.NOT_LOST, invariants.NOT_DOUBLED, invariants.OFFSETS)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from spark_eos.protocol import verdicts, whole
+from spark_eos.protocol import end as end_module
 from spark_eos.protocol.ports import Found
 
 from . import invariants, operator
@@ -35,18 +35,18 @@ def _asked_for_ever(patch: pytest.MonkeyPatch) -> None:
             state = ports.data.partition(topic, partition)
             if state is not None:
                 return state
-        raise whole._silent(topic, partition)
+        raise end_module._silent(topic, partition)
 
-    patch.setattr(whole, "_state_of", state_of)
+    patch.setattr(end_module, "_state_of", state_of)
 
 
 def _gone_taken_for(found: Found) -> Any:
     """Where the log does not have the place any more, one outcome is as likely as the other."""
 
     def put_back(patch: pytest.MonkeyPatch) -> None:
-        by_log = verdicts.fate_by_log
+        by_log = end_module.fate_by_log
         told = lambda ports, w: found if (fate := by_log(ports, w)) is Found.GONE else fate  # noqa: E731
-        patch.setattr(verdicts, "fate_by_log", told)
+        patch.setattr(end_module, "fate_by_log", told)
 
     return put_back
 

@@ -10,12 +10,10 @@ from dataclasses import replace
 import pytest
 
 from spark_eos.errors import EosError
-from spark_eos.protocol import dropping, held, run
-from spark_eos.protocol.closing import known_head
-from spark_eos.protocol.dropping import halt, resume
-from spark_eos.protocol.head import Head
-from spark_eos.protocol.held import check_still, overtaken
-from spark_eos.protocol.marks import Unfinished
+from spark_eos.protocol import commands
+from spark_eos.protocol import open as open_module
+from spark_eos.protocol.commands import check_still, halt, known_head, overtaken, resume
+from spark_eos.protocol.head import Head, Unfinished
 
 from .ledger import QUERY, ports
 from .machine import Run
@@ -157,17 +155,17 @@ def test_a_micro_batch_is_dropped():
 
 def _unmarked(patch: pytest.MonkeyPatch) -> None:
     """A start that does not look at the mark runs what is about to be dropped."""
-    patch.setattr(run, "check_halts", lambda head, topic: None)
+    patch.setattr(open_module, "check_halts", lambda head, topic: None)
 
 
 def _unchecked(patch: pytest.MonkeyPatch) -> None:
     """What was decided in the last moment is dropped, too."""
-    patch.setattr(dropping, "check_undecided", lambda head, batch: None)
+    patch.setattr(commands, "check_undecided", lambda head, batch: None)
 
 
 def _unfenced(patch: pytest.MonkeyPatch) -> None:
     """A command that wakes up goes on from where it was, whatever has been published since."""
-    patch.setattr(held, "check_held", lambda head, judged: None)
+    patch.setattr(commands, "check_not_overtaken", lambda head, judged: None)
 
 
 @pytest.mark.parametrize("mistake", [_unmarked, _unchecked, _unfenced])

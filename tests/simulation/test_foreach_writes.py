@@ -11,17 +11,16 @@ from enum import Enum
 import pytest
 
 from spark_eos.errors import EosError
-from spark_eos.protocol import batch as batch_module
-from spark_eos.protocol import closing, jobs
+from spark_eos.protocol import abort as abort_module
+from spark_eos.protocol import commit as commit_module
 from spark_eos.protocol import task as task_module
-from spark_eos.protocol.batch import abort, commit
-from spark_eos.protocol.head import NOBODY, Head
-from spark_eos.protocol.marks import EachSink, Marks
-from spark_eos.protocol.micro_batch import MicroBatch
-from spark_eos.protocol.newest import taking
+from spark_eos.protocol.abort import abort
+from spark_eos.protocol.commit import commit
+from spark_eos.protocol.head import NOBODY, EachSink, Head, Marks
+from spark_eos.protocol.open import open_run
 from spark_eos.protocol.ports import Ports
-from spark_eos.protocol.run import open_run
-from spark_eos.protocol.task import assign
+from spark_eos.protocol.take import taking
+from spark_eos.protocol.task import MicroBatch, assign
 from tests.support.dying import Killed, kill
 from tests.unit.protocol.test_stops import Brokers, on_brokers
 
@@ -99,7 +98,7 @@ class Sink:
         try:
             self._write(run, batch, self.chance.choice([*Fails, Fails.NOT, Fails.NOT, Fails.NOT]))
         except (EosError, Killed):
-            jobs.note_unwritten(self.brokers.ports(), batch, FIRST)
+            abort_module.note_unwritten(self.brokers.ports(), batch, FIRST)
             if self.chance.random() < 0.2:
                 return self._save(run, batch)
             raise Failed from None
@@ -158,27 +157,29 @@ def test_no_write_is_decided_after_one_that_failed_and_was_passed():
 
 def _not_noted(patch: pytest.MonkeyPatch) -> None:
     """Only what Spark aborts is noted, and that only if a task has opened the run."""
-    patch.setattr(jobs, "note_unwritten", lambda *_: None)
+    patch.setattr(abort_module, "note_unwritten", lambda *_: None)
 
 
 def _noted_for_the_last(patch: pytest.MonkeyPatch) -> None:
     """The abort of a later micro-batch takes the place of the first one, and a write of the later one clears it."""
 
+    close_only = abort_module.close
+
     def close(ports: Ports, run: str, given_up: int) -> Head | None:
-        closed = closing.close(ports, run)
+        closed = close_only(ports, run)
         for term, head in taking(ports) if closed is not None else ():
             assert head is not None
             term.publish(replace(head, given_up=given_up))
             break
         return closed
 
-    patch.setattr(batch_module, "close", close)
+    patch.setattr(abort_module, "close", close)
 
 
 def _same_run_trusted(patch: pytest.MonkeyPatch) -> None:
     """Only a start looks at what was noted; a run that goes on does not."""
     patch.setattr(task_module, "check_written", lambda *_: None)
-    patch.setattr(batch_module, "check_written", lambda *_: None)
+    patch.setattr(commit_module, "check_written", lambda *_: None)
 
 
 @pytest.mark.parametrize("mistake", [_not_noted, _noted_for_the_last, _same_run_trusted])

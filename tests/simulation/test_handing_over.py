@@ -10,9 +10,10 @@ from dataclasses import replace
 import pytest
 
 from spark_eos.errors import EosError
-from spark_eos.protocol import handing_over, run
-from spark_eos.protocol.handing_over import Standing, hand_over, standing
-from spark_eos.protocol.marks import Successor
+from spark_eos.protocol import commands
+from spark_eos.protocol import open as open_module
+from spark_eos.protocol.commands import Standing, hand_over, standing
+from spark_eos.protocol.head import Successor
 
 from . import driver
 from .ledger import PREFIX, ports
@@ -63,10 +64,10 @@ class TakenOver:
         published = self.run.watch.heads
         first = next(n for n, head in enumerate(published) if head.marks.successor is not None)
         for before, after in zip(published[first:], published[first + 1 :], strict=False):
-            if not handing_over.is_same(after.decision, before.decision) or after.marks != before.marks:
+            if not commands.is_same(after.decision, before.decision) or after.marks != before.marks:
                 raise Violation(DECIDES_NOTHING, f"{before.decision}, then {after.decision}")
         for seen in self.took:
-            if not handing_over.is_same(seen.decision, published[first].decision):
+            if not commands.is_same(seen.decision, published[first].decision):
                 raise Violation(WHERE_IT_ENDED, f"{published[first].decision}, and it has seen {seen.decision}")
 
 
@@ -91,7 +92,7 @@ def test_the_taker_begins_where_the_other_one_has_ended():
 
 def _unmarked(patch: pytest.MonkeyPatch) -> None:
     """A start that does not look at the mark: the query goes on as after an abort."""
-    patch.setattr(run, "check_halts", lambda head, topic: None)
+    patch.setattr(open_module, "check_halts", lambda head, topic: None)
 
 
 def _unasked(patch: pytest.MonkeyPatch) -> None:
@@ -100,7 +101,7 @@ def _unasked(patch: pytest.MonkeyPatch) -> None:
 
 
 def _whatever_was_seen(own, successor, seen, prefix):
-    return handing_over.hand_over(own, successor, standing(own), prefix)
+    return commands.hand_over(own, successor, standing(own), prefix)
 
 
 @pytest.mark.parametrize(("mistake", "breaks"), [(_unmarked, DECIDES_NOTHING), (_unasked, WHERE_IT_ENDED)])

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from spark_eos.protocol import batch
+from spark_eos.protocol import commit as commit_module
 from spark_eos.protocol.ports import EndTxnAnswer
 
 from . import invariants, ledger, mistakes, operator, scenes
@@ -242,7 +242,7 @@ MISTAKES = (
     ),
     Mistake(
         "notes of a decision that is published again",
-        lambda patch: patch.setattr(batch, "_notes_to_write", lambda micro_batch, _: micro_batch.notes),
+        lambda patch: patch.setattr(commit_module, "_notes_to_write", lambda micro_batch, _: micro_batch.notes),
         (invariants.NOTES_GO_ALONG,),
         (_KILLED_WHEN_DECIDED,),
     ),
@@ -260,7 +260,7 @@ MISTAKES = (
     ),
     Mistake(
         "a repair by whatever the replay wrote",
-        lambda patch: patch.setattr(batch, "repairs", lambda *_: True),
+        lambda patch: patch.setattr(commit_module, "repairs", lambda *_: True),
         (invariants.NOT_LOST, invariants.NOT_DOUBLED),
         (_SECOND_LOST,),
     ),

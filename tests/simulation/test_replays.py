@@ -9,11 +9,10 @@ from dataclasses import replace
 import pytest
 
 from spark_eos.errors import EosError
-from spark_eos.protocol import replaying, run
-from spark_eos.protocol.closing import settle_decided
-from spark_eos.protocol.head import Head
-from spark_eos.protocol.marks import Successor
-from spark_eos.protocol.replaying import retire
+from spark_eos.protocol import commands
+from spark_eos.protocol import open as open_module
+from spark_eos.protocol.commands import retire, settle_decided
+from spark_eos.protocol.head import Head, Successor
 
 from . import driver
 from .ledger import QUERY, ports
@@ -113,12 +112,12 @@ def test_a_retired_query_decides_nothing():
 
 def _unmarked(patch: pytest.MonkeyPatch) -> None:
     """A start that does not look at the mark: the retired query goes on as after an abort."""
-    patch.setattr(run, "check_halts", lambda head, topic: None)
+    patch.setattr(open_module, "check_halts", lambda head, topic: None)
 
 
 def _unsettled(patch: pytest.MonkeyPatch) -> None:
     """What is decided is left to the next start, which never comes."""
-    patch.setattr(replaying, "_settled", lambda ports, head, passed: head)
+    patch.setattr(commands, "_settled", lambda ports, head, passed: head)
     patch.setattr("tests.simulation.test_replays.settle_decided", lambda ports, query: None)
 
 

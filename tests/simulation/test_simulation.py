@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from spark_eos.protocol.sweep import SWEEPS_AFTER_S
+from spark_eos.protocol.abort import SWEEPS_AFTER_S
 
 from . import driver
 from .coordinator import Place

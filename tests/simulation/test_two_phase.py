@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from spark_eos.errors import EosError
-from spark_eos.protocol import verdicts
-from spark_eos.protocol.closing import is_waiting
+from spark_eos.protocol import abort as abort_module
+from spark_eos.protocol.head import is_waiting
 
 from . import invariants, ledger, operator
 from .machine import Run, broken
@@ -90,7 +90,7 @@ def test_an_operator_who_aborts_without_closing_the_query_is_seen(monkeypatch):
             head = ports.ledger.read()
             decision = head.decision if head is not None else None
             found = {d.pair for d in ports.coordinator.ongoing() if not is_waiting(decision, d.pair.id)}
-            verdicts.abort_all(ports, found)
+            abort_module.abort_all(ports, found)
 
     for seed in range(SEEDS):
         schedule = draw(random.Random(seed), (_ABORTED_BY_HAND,))

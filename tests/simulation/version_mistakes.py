@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from spark_eos.protocol import clearing, verdicts, whole
+from spark_eos.protocol import abort as abort_module
+from spark_eos.protocol import end as end_module
 from spark_eos.protocol.head import Probe, Written
 from spark_eos.protocol.ports import EndTxnAnswer
 
@@ -18,19 +19,19 @@ from .ledger_mistakes import nobody_looks_back
 
 def abort_one_epoch_on_believed(patch: pytest.MonkeyPatch) -> None:
     """What is described as aborted at the next epoch counts as lost, as where every end fences."""
-    judge = verdicts._verdict
+    judge = end_module._described_end
 
     def believing(w: Any, description: Any) -> Any:
         if description.pair == replace(w.pair, epoch=w.pair.epoch + 1):
-            return verdicts._ENDED.get(description.state)
+            return end_module._AT_THE_NEXT_EPOCH.get(description.state)
         return judge(w, description)
 
-    patch.setattr(verdicts, "_verdict", believing)
+    patch.setattr(end_module, "_described_end", believing)
 
 
 def open_once_more_taken_for_broken(patch: pytest.MonkeyPatch) -> None:
     """A decided transaction that is described as open, and is not open in its partitions, has lost its rows."""
-    patch.setattr(whole, "_ended_before", lambda *_: {})
+    patch.setattr(end_module, "_ended_before", lambda *_: {})
 
 
 def ended_by_the_version_at_hand(patch: pytest.MonkeyPatch) -> None:
@@ -51,10 +52,10 @@ def handed_over_wherever_it_begins(patch: pytest.MonkeyPatch) -> None:
     def noted(w: Written, topic: str, partition: int) -> Probe | None:
         return w.probe if (w.probe.topic, w.probe.partition) == (topic, partition) else None
 
-    patch.setattr(whole, "_noted", noted)
+    patch.setattr(end_module, "_noted", noted)
     nobody_looks_back(patch)
 
 
 def aborted_without_fencing(patch: pytest.MonkeyPatch) -> None:
     """What earlier runs have left open is aborted, and its ids are left to whoever has them."""
-    patch.setattr(clearing, "end_for_good", verdicts.abort_all)
+    patch.setattr(abort_module, "end_for_good", abort_module.abort_all)

@@ -17,8 +17,8 @@ from spark_eos.kafka.transactions import FENCING_END
 from spark_eos.ledger.query import LedgerPlace, query_ports
 from spark_eos.protocol.head import Decision, Job, Written
 from spark_eos.protocol.names import TaskId, ledger_name, task_name
+from spark_eos.protocol.open import open_run
 from spark_eos.protocol.ports import State
-from spark_eos.protocol.run import open_run
 from spark_eos.tools.devcluster import DevCluster
 from tests.support.kafka_view import KafkaView
 from tests.support.transactions import Transaction

@@ -13,7 +13,7 @@ import pytest
 import spark_eos
 from spark_eos import errors
 from spark_eos.errors import EosError
-from spark_eos.protocol.new_checkpoint import FROM_GROUP
+from spark_eos.protocol.checks import FROM_GROUP
 
 PACKAGE = Path(spark_eos.__file__).parent
 ROOT = Path(__file__).parents[2]

@@ -29,8 +29,8 @@ from spark_eos.kafka.requests.produce import ProduceConnection
 from spark_eos.ledger import coordinator, ledger
 from spark_eos.ledger import log as ledger_log
 from spark_eos.ledger import reader as ledger_reader
-from spark_eos.protocol import batch as commits
-from spark_eos.protocol import clearing, sweep
+from spark_eos.protocol import abort as abort_module
+from spark_eos.protocol import commit as commit_module
 from spark_eos.protocol.ports import EndTxnAnswer
 from spark_eos.source import gathered, raw
 
@@ -318,7 +318,7 @@ def forgotten_after_a_restart(patch: pytest.MonkeyPatch) -> None:
 
 
 def leftovers_left_to_their_timeout(patch: pytest.MonkeyPatch) -> None:
-    for module in (commits, clearing, sweep):
+    for module in (abort_module, commit_module):
         patch.setattr(module, "abort_all", lambda *_: ())
 
 

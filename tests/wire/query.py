@@ -21,14 +21,22 @@ from spark_eos.kafka.transactions import FENCING_END
 from spark_eos.ledger.coordinator import TransactionCoordinator
 from spark_eos.ledger.query import LedgerPlace, query_ports
 from spark_eos.options.parse import SinkOptions
-from spark_eos.protocol.batch import abort, commit, take_ahead
+from spark_eos.protocol.abort import SWEEPS_AFTER_S, abort, sweep
+from spark_eos.protocol.commit import commit, take_ahead
+from spark_eos.protocol.end import WHOLE_MS
 from spark_eos.protocol.head import DIGEST_BITS, Head, Pair, Probe, Written
-from spark_eos.protocol.micro_batch import MicroBatch
+from spark_eos.protocol.open import open_run
 from spark_eos.protocol.ports import Ports, Term
-from spark_eos.protocol.run import open_run
-from spark_eos.protocol.sweep import SWEEPS_AFTER_S, sweep
-from spark_eos.protocol.task import TaskReport, assign, check_begins, check_ends, check_held, check_owner, free_name
-from spark_eos.protocol.whole import FRESH_MS
+from spark_eos.protocol.task import (
+    MicroBatch,
+    TaskReport,
+    assign,
+    check_begins,
+    check_ends,
+    check_held,
+    check_owner,
+    free_name,
+)
 from spark_eos.retry import retrying
 from spark_eos.sink import two_phase
 from spark_eos.sink.brokers import check_brokers
@@ -270,7 +278,7 @@ def _hand_over(driver: _Driver, producer: ArrowProducer, report: TaskReport, beg
     check_held(own, described, two_phase=driver.two_phase)
     assert described is not None and isinstance(ports.coordinator, TransactionCoordinator)
     probe: Probe | None = None
-    fresh = ports.now_ms() - began_ms < FRESH_MS
+    fresh = ports.now_ms() - began_ms < WHOLE_MS
     for _ in retrying(10):
         if producer.endtxn_version < FENCING_END or not fresh:
             probe = _checked_begin(ports.coordinator, producer, own, described.places)

@@ -14,9 +14,9 @@ from spark_eos.kafka.admin.configs import broker_config
 from spark_eos.ledger.owners import Cluster
 from spark_eos.ops.checkpoint.heads import heads_of
 from spark_eos.ops.checkpoint.logs import OTHER, Logs, check_known, merged, topic_twice
-from spark_eos.protocol.adopting import adopt as publish
+from spark_eos.protocol.commands import adopt as publish
+from spark_eos.protocol.commands import overtaken
 from spark_eos.protocol.head import Offsets
-from spark_eos.protocol.held import overtaken
 from spark_eos.sink.ledger_topic import ledger_partitions
 
 

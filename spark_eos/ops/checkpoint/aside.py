@@ -27,7 +27,7 @@ from pathlib import Path, PurePosixPath
 from spark_eos import failpoints
 from spark_eos.checkpoint import Checkpoint
 from spark_eos.errors import ReplayError
-from spark_eos.protocol.held import overtaken
+from spark_eos.protocol.commands import overtaken
 from spark_eos.storage.settings import HadoopSettings, here
 from spark_eos.storage.stores import Store, open_store
 

@@ -15,12 +15,16 @@ from spark_eos.ledger.owners import Cluster
 from spark_eos.ops.checkpoint.aside import Aside
 from spark_eos.ops.checkpoint.heads import OwnHead, check_named, heads_of
 from spark_eos.ops.checkpoint.logs import Logs, check_known, merged
-from spark_eos.protocol.closing import known_head
-from spark_eos.protocol.dropping import check_undecided, halt, resume
-from spark_eos.protocol.head import Head
-from spark_eos.protocol.held import check_still, overtaken
-from spark_eos.protocol.marks import Unfinished
-from spark_eos.protocol.replaying import check_not_halted
+from spark_eos.protocol.commands import (
+    check_not_halted,
+    check_still,
+    check_undecided,
+    halt,
+    known_head,
+    overtaken,
+    resume,
+)
+from spark_eos.protocol.head import Head, Unfinished
 from spark_eos.storage.settings import HadoopSettings
 from spark_eos.topic_partition import TopicPartition
 

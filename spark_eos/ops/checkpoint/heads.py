@@ -8,9 +8,8 @@ from dataclasses import dataclass, replace
 
 from spark_eos.errors import ReplayError
 from spark_eos.ledger.owners import Cluster
-from spark_eos.protocol.head import NOBODY, Head
-from spark_eos.protocol.head_json import decode
-from spark_eos.protocol.marks import WHOLE, EachSink, Marks, Unfinished
+from spark_eos.protocol.head import NOBODY, WHOLE, EachSink, Head, Marks, Unfinished
+from spark_eos.protocol.head_codec import decode
 from spark_eos.protocol.names import query_of_sink
 
 

@@ -10,8 +10,8 @@ from spark_eos.ops.checkpoint.heads import OwnHead
 from spark_eos.ops.checkpoint.showing import Shown
 from spark_eos.ops.tables import table
 from spark_eos.ops.transactions import report as transactions
+from spark_eos.protocol.checks import as_json as offsets_as_json
 from spark_eos.protocol.head import NOBODY, Decision, Verdict
-from spark_eos.protocol.new_checkpoint import as_json as offsets_as_json
 
 
 def as_json(shown: Shown) -> dict[str, Any]:

@@ -10,9 +10,8 @@ from spark_eos.kafka.admin.topics import begin_offsets, describe_topics, end_off
 from spark_eos.ledger.owners import Cluster, Transaction, find
 from spark_eos.ops.checkpoint.heads import OwnHead, heads_of
 from spark_eos.ops.checkpoint.logs import Logs, QuerySource, merged
+from spark_eos.protocol.checks import finishing, goes_on, is_visible
 from spark_eos.protocol.head import Decision, Offsets
-from spark_eos.protocol.new_checkpoint import is_visible
-from spark_eos.protocol.stops import finishing, goes_on
 from spark_eos.topic_partition import PartitionOffsets
 
 

@@ -12,9 +12,8 @@ from spark_eos.ledger.owners import Cluster
 from spark_eos.ledger.reader import Dated
 from spark_eos.ops.answer import Answer
 from spark_eos.ops.tables import ago, table
-from spark_eos.protocol.head import NOBODY, Decision, Head
-from spark_eos.protocol.head_json import decode
-from spark_eos.protocol.ranges import Direct
+from spark_eos.protocol.head import NOBODY, Decision, Direct, Head
+from spark_eos.protocol.head_codec import decode
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,8 @@ from spark_eos.ops.checkpoint.heads import OwnHead, heads_of
 from spark_eos.ops.query.life import Life, look_for_life
 from spark_eos.ops.tables import ago
 from spark_eos.ops.transactions.report import remaining
-from spark_eos.protocol.closing import known_head, recover
+from spark_eos.protocol.commands import closes, known_head, recover
 from spark_eos.protocol.head import NOBODY, Verdict
-from spark_eos.protocol.held import closes
 
 
 @dataclass(frozen=True)

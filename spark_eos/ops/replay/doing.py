@@ -1,6 +1,6 @@
 """Carries a replay out, step by step, from the beginning again where an earlier command has not finished it.
 
-Each step looks whether another command has taken over since the one before (`spark_eos.protocol.held`).
+Each step looks whether another command has taken over since the one before (`spark_eos.protocol.commands`).
 """
 
 from __future__ import annotations
@@ -14,12 +14,10 @@ from spark_eos.ops.checkpoint.heads import OwnHead, heads_of
 from spark_eos.ops.replay.planning import ReplayPlan
 from spark_eos.ops.replay.ranges import as_offsets
 from spark_eos.ops.replay.target import Target, contents
-from spark_eos.protocol.head import Head
-from spark_eos.protocol.held import check_still
-from spark_eos.protocol.marks import EachSink, Successor
+from spark_eos.protocol.commands import begin, check_still, go_back, intend, retire
+from spark_eos.protocol.head import EachSink, Head, Successor
 from spark_eos.protocol.names import query_of_sink
 from spark_eos.protocol.ports import Ports
-from spark_eos.protocol.replaying import begin, go_back, intend, retire
 from spark_eos.storage.settings import HadoopSettings
 
 #: The folder of what is moved out of the logs.

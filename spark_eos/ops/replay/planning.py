@@ -20,11 +20,9 @@ from spark_eos.ops.replay.ranges import (
     moved,
     ranges,
 )
-from spark_eos.protocol.closing import known_head
-from spark_eos.protocol.head import MOST_TOPICS
-from spark_eos.protocol.marks import Unfinished
+from spark_eos.protocol.commands import check_not_halted, known_head, rows_lost
+from spark_eos.protocol.head import MOST_TOPICS, Unfinished
 from spark_eos.protocol.names import query_of_replay
-from spark_eos.protocol.replaying import check_not_halted, rows_lost
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from spark_eos import failpoints
 from spark_eos.checkpoint import Checkpoint
 from spark_eos.errors import CheckpointError, ReplayError
 from spark_eos.ops.checkpoint.aside import put
-from spark_eos.protocol.marks import Unfinished
+from spark_eos.protocol.head import Unfinished
 from spark_eos.storage.settings import HadoopSettings, here
 from spark_eos.storage.stores import NoStore, Store, open_store
 

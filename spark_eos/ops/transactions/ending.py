@@ -8,9 +8,8 @@ from dataclasses import dataclass
 
 from spark_eos.errors import EosError
 from spark_eos.ledger.owners import Cluster, Transaction, find
-from spark_eos.protocol.closing import abort_undecided, known_head, settle_decided
+from spark_eos.protocol.commands import abort_undecided, closes, known_head, settle_decided
 from spark_eos.protocol.head import NOBODY, Head, Verdict
-from spark_eos.protocol.held import closes
 from spark_eos.protocol.ports import State
 from spark_eos.retry import retrying
 

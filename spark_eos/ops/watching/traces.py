@@ -18,7 +18,7 @@ from spark_eos.ledger.owners import Cluster
 from spark_eos.ledger.reader import LedgerReader
 from spark_eos.ops.checkpoint.heads import heads_of
 from spark_eos.protocol.head import Decision, Head, Written
-from spark_eos.protocol.head_json import decode
+from spark_eos.protocol.head_codec import decode
 
 _FETCH_BYTES = 1 << 20
 #: Of output that is read for markers, each of which is behind the rows of its transaction.

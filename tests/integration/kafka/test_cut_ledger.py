@@ -14,13 +14,12 @@ from spark_eos.kafka.records.batches import walk_batches
 from spark_eos.ledger import query as query_module
 from spark_eos.ledger.log import KafkaLog
 from spark_eos.ledger.query import LedgerPlace, query_ports
-from spark_eos.protocol.batch import commit
+from spark_eos.protocol.commit import commit
 from spark_eos.protocol.head import Head, Written
-from spark_eos.protocol.micro_batch import MicroBatch
 from spark_eos.protocol.names import TaskId, task_name
+from spark_eos.protocol.open import open_run
 from spark_eos.protocol.ports import Ports, State
-from spark_eos.protocol.run import open_run
-from spark_eos.protocol.task import TaskReport, Work
+from spark_eos.protocol.task import MicroBatch, TaskReport, Work
 from spark_eos.tools.devcluster import DevCluster
 from tests.support.transactions import LIFE_MS, Transaction
 from tests.support.waiting import wait_for

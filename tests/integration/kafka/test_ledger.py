@@ -16,7 +16,7 @@ from spark_eos.kafka.requests.fetch import FetchResponse
 from spark_eos.ledger import log as log_module
 from spark_eos.ledger.ledger import KafkaLedger
 from spark_eos.protocol.head import Decision, Head, Pair, Probe, Written
-from spark_eos.protocol.head_json import encode
+from spark_eos.protocol.head_codec import encode
 from spark_eos.protocol.names import ledger_name
 from spark_eos.protocol.ports import NotPublished
 from spark_eos.tools.devcluster import DevCluster

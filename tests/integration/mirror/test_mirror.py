@@ -12,7 +12,7 @@ from spark_eos.mirror import landed as module
 from spark_eos.mirror.landed import landed
 from spark_eos.mirror.origins import origins
 from spark_eos.mirror.trimming import trim
-from spark_eos.protocol.head_json import decode
+from spark_eos.protocol.head_codec import decode
 from spark_eos.tools.devcluster import DevCluster
 from tests.support.arming import armed
 from tests.support.direct_queries import copied

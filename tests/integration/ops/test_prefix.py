@@ -7,8 +7,8 @@ import json
 import pytest
 
 from spark_eos.protocol.head import NOBODY
+from spark_eos.protocol.open import open_run
 from spark_eos.protocol.ports import State
-from spark_eos.protocol.run import open_run
 from tests.support.left import PREFIX
 
 AT_ONCE = ("--watch", "0", "--quiet", "0")

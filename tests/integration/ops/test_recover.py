@@ -14,10 +14,10 @@ from types import SimpleNamespace
 import pytest
 
 from spark_eos.errors import Superseded
-from spark_eos.protocol.batch import commit
+from spark_eos.protocol.commit import commit
 from spark_eos.protocol.head import NOBODY
-from spark_eos.protocol.micro_batch import MicroBatch
 from spark_eos.protocol.ports import State
+from spark_eos.protocol.task import MicroBatch
 from tests.support.left import PREFIX, RUN, Left
 from tests.support.waiting import wait_for
 

@@ -17,11 +17,11 @@ from spark_eos.kafka.admin import topics
 from spark_eos.kafka.admin.configs import create_topic
 from spark_eos.kafka.producer.arrow import ArrowProducer
 from spark_eos.ledger import log as ledger_log
-from spark_eos.protocol.batch import commit
+from spark_eos.protocol.commit import commit
 from spark_eos.protocol.head import NOBODY, Decision, Job
-from spark_eos.protocol.micro_batch import MicroBatch
 from spark_eos.protocol.names import ledger_name
 from spark_eos.protocol.ports import NotPublished, State
+from spark_eos.protocol.task import MicroBatch
 from tests.support.left import PREFIX, RUN, Left, left_open
 from tests.support.transactions import Transaction
 from tests.support.waiting import wait_for

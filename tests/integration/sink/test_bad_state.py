@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, Producer
 
 import spark_eos
 from spark_eos.protocol.head import Head
-from spark_eos.protocol.head_json import encode
+from spark_eos.protocol.head_codec import encode
 from spark_eos.tools.devcluster import DevCluster
 from tests.support.arming import armed
 from tests.support.kafka_view import TIMEOUT, write

@@ -11,8 +11,8 @@ from spark_eos.kafka.producer.librdkafka import LibrdkafkaProducer
 from spark_eos.options.parse import sink_options
 from spark_eos.protocol.head import Head
 from spark_eos.protocol.names import TaskId, task_name
+from spark_eos.protocol.open import open_run
 from spark_eos.protocol.ports import State
-from spark_eos.protocol.run import open_run
 from spark_eos.protocol.task import free_name
 from spark_eos.sink.preflight import preflight
 from spark_eos.sink.session import session_for

@@ -17,7 +17,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
 
 import spark_eos
-from spark_eos.protocol.new_checkpoint import FROM_GROUP
+from spark_eos.protocol.checks import FROM_GROUP
 from tests.support.arming import armed
 from tests.support.kafka_view import KafkaView, write
 from tests.support.sink_queries import SECONDS, Sink, ended_by

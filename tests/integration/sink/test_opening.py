@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from spark_eos.errors import Superseded
-from spark_eos.protocol.closing import close
+from spark_eos.protocol.abort import close
 from spark_eos.protocol.head import NOBODY
 from spark_eos.sink import task
 from tests.support.opening import Opening

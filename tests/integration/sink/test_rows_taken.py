@@ -18,15 +18,13 @@ from spark_eos.cli import main
 from spark_eos.errors import EosError
 from spark_eos.kafka.producer.arrow import ArrowProducer
 from spark_eos.options.parse import SinkOptions, sink_options
-from spark_eos.protocol.batch import commit
+from spark_eos.protocol.commit import commit
+from spark_eos.protocol.end import WHOLE_MS, look_back, places_of
 from spark_eos.protocol.head import Head, Pair, Verdict, Written
-from spark_eos.protocol.looking_back import look_back, places_of
-from spark_eos.protocol.micro_batch import MicroBatch
 from spark_eos.protocol.names import TaskId, task_name
+from spark_eos.protocol.open import open_run
 from spark_eos.protocol.ports import EndTxnAnswer, Ports
-from spark_eos.protocol.run import open_run
-from spark_eos.protocol.task import TaskReport, Work
-from spark_eos.protocol.whole import FRESH_MS
+from spark_eos.protocol.task import MicroBatch, TaskReport, Work
 from spark_eos.sink.preflight import preflight
 from spark_eos.sink.session import Session, session_for
 from spark_eos.tools.devcluster import DevCluster
@@ -83,7 +81,7 @@ class Query:
             def end(_, pairs: Mapping[Pair, int], *, commit: bool) -> Mapping[Pair, EndTxnAnswer]:
                 nonlocal late
                 if commit and not late:
-                    late = FRESH_MS
+                    late = WHOLE_MS
                     take()
                     answers = ports.coordinator.end(pairs, commit=True)
                     then()
@@ -133,7 +131,7 @@ def query(cluster: DevCluster, topic: Callable[..., str]) -> Query:
 
 def test_a_commit_stops_when_one_partition_was_aborted(query, view):
     """The coordinator would answer success, and one of the two rows would be missing."""
-    batch = query.prepared(query.open("first"), began_ms=int(time.time() * 1000) - FRESH_MS)
+    batch = query.prepared(query.open("first"), began_ms=int(time.time() * 1000) - WHOLE_MS)
     (pair,) = batch.pairs
     query.abort_in_partition_1(pair)
     with pytest.raises(EosError, match=f"{query.options.topic}-1: it was aborted there") as caught:
@@ -205,7 +203,7 @@ ONE_OR_ALL = pytest.mark.parametrize("taken", [(1,), (0, 1)], ids=["of one parti
 @ONE_OR_ALL
 def test_a_commit_stops_when_rows_were_deleted(taken, query, view):
     """The coordinator would answer success, and nobody would ever see the rows."""
-    batch = query.prepared(query.open("first"), began_ms=int(time.time() * 1000) - FRESH_MS)
+    batch = query.prepared(query.open("first"), began_ms=int(time.time() * 1000) - WHOLE_MS)
     query.delete(*taken)
     with pytest.raises(EosError, match="retention has moved the log's start") as caught:
         commit(query.own.ports, batch)

@@ -16,8 +16,8 @@ from spark_eos.kafka.producer.arrow import ArrowProducer
 from spark_eos.options.parse import SinkOptions, sink_options
 from spark_eos.protocol.head import Decision, Head, Written
 from spark_eos.protocol.names import TaskId, ledger_name, task_name
+from spark_eos.protocol.open import open_run
 from spark_eos.protocol.ports import State
-from spark_eos.protocol.run import open_run
 from spark_eos.sink import brokers, two_phase
 from spark_eos.sink.predecessors import check_predecessors
 from spark_eos.sink.preflight import preflight

@@ -13,8 +13,7 @@ from spark_eos.direct.copying import Copied
 from spark_eos.direct.plan import DirectPlan
 from spark_eos.errors import CheckpointError, DataLossError, EosError, KafkaError
 from spark_eos.options.parse import sink_options, stream_options
-from spark_eos.protocol.head import Digest
-from spark_eos.protocol.ranges import Range
+from spark_eos.protocol.head import Digest, Range
 
 SERVERS = {"kafka.bootstrap.servers": "127.0.0.1:1"}
 HERE = Range("in", 0, 3, 9)
@@ -46,7 +45,7 @@ def parts(fail: bool = True) -> Iterator[Any]:
     source = stream_options({**SERVERS, "subscribe": "in", "failOnDataLoss": str(fail)})
     plan = DirectPlan(source, sink_options({**SERVERS, "topic": "out", "checkpointLocation": "/c"}), "c", None)
     nothing: Any = SimpleNamespace(whole_batches=None)
-    return task.Parts(plan, SimpleNamespace(options=plan.sink), nothing, Digest.COPIED, {"in": "id"}).of([HERE])
+    return task.Parts(plan, SimpleNamespace(options=plan.sink), nothing, Digest.BATCHES, {"in": "id"}).of([HERE])
 
 
 def test_a_range_is_copied_to_the_partition_of_the_same_number(monkeypatch):

@@ -19,7 +19,7 @@ from spark_eos.mirror.claims import Claim, from_record, key_of, read_claims, to_
 from spark_eos.mirror.ownership import Followed, Ownership
 from spark_eos.mirror.plan import MirrorPlan, Targets
 from spark_eos.options.parse import sink_options, stream_options
-from spark_eos.protocol.handing_over import Standing
+from spark_eos.protocol.commands import Standing
 from spark_eos.protocol.head import Decision
 from tests.support.dying import Killed
 

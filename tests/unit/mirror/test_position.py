@@ -16,8 +16,7 @@ from spark_eos.mirror.entries import MapEntry, OffsetRun, SourcePartition
 from spark_eos.mirror.offset_map import OffsetMap
 from spark_eos.mirror.origins import Origin
 from spark_eos.mirror.position import Finder, MirrorLook
-from spark_eos.protocol.head import NOBODY, Decision, Head, Pair, Probe, Verdict, Written
-from spark_eos.protocol.ranges import Direct, Range
+from spark_eos.protocol.head import NOBODY, Decision, Direct, Head, Pair, Probe, Range, Verdict, Written
 from tests.support.map_logs import MapLog, reading
 
 KAFKA = KafkaProperties({"bootstrap.servers": "127.0.0.1:1"})

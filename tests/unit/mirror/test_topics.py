@@ -18,7 +18,7 @@ from spark_eos.mirror.origins import Origin, OriginsLog, write_origin
 from spark_eos.mirror.plan import MirrorPlan, Targets
 from spark_eos.mirror.topics import TargetTopics
 from spark_eos.options.parse import sink_options, stream_options
-from spark_eos.protocol.own_records import OwnTopic, own_topic_of
+from spark_eos.protocol.head_codec import OwnTopic, own_topic_of
 
 MAP = "__spark_eos_mirror"
 

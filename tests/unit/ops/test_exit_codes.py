@@ -20,8 +20,7 @@ from spark_eos.ops.replay import command as replay
 from spark_eos.ops.replay.planning import ReplayPlan
 from spark_eos.ops.transactions import command as transactions
 from spark_eos.ops.transactions.ending import EndPlan, Result
-from spark_eos.protocol.head import Head
-from spark_eos.protocol.marks import Unfinished
+from spark_eos.protocol.head import Head, Unfinished
 from spark_eos.storage.settings import HadoopSettings
 from tests.unit.test_cli import CHANGES
 

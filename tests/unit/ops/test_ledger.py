@@ -6,9 +6,7 @@ from dataclasses import replace
 
 from spark_eos.ledger.reader import Dated
 from spark_eos.ops.ledger.command import NewestHead, as_json, as_text
-from spark_eos.protocol.head import Decision, Head, Pair, Probe, Verdict, Written
-from spark_eos.protocol.marks import Marks, Unfinished
-from spark_eos.protocol.ranges import Direct, Range
+from spark_eos.protocol.head import Decision, Direct, Head, Marks, Pair, Probe, Range, Unfinished, Verdict, Written
 
 DIRECT = Direct("here", (("in", "id"),), None, (Range("in", 3, 0, 2),))
 

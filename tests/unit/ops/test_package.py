@@ -23,7 +23,7 @@ def test_a_python_that_has_nothing_else_imports_it(tmp_path, capsys, monkeypatch
     with tarfile.open(archive) as tar:
         tar.extractall(tmp_path / "packages", filter="data")
     assert not list((tmp_path / "packages").rglob("__pycache__"))
-    code = "import spark_eos.protocol.batch, spark_eos.jobs, fastcrc; print(spark_eos.__file__, fastcrc.__file__)"
+    code = "import spark_eos.protocol.commit, spark_eos.jobs, fastcrc; print(spark_eos.__file__, fastcrc.__file__)"
     command = [sys.executable, "-S", "-E", "-c", f"import sys; sys.path.insert(0, 'packages'); {code}"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
     assert done.stdout.count("packages/") == 2, done.stderr

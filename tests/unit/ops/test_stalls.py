@@ -24,12 +24,11 @@ from spark_eos.ops.checkpoint.heads import OwnHead
 from spark_eos.ops.query import recovery
 from spark_eos.ops.replay import doing, planning, target
 from spark_eos.ops.transactions import ending
-from spark_eos.protocol import held
-from spark_eos.protocol.batch import commit
-from spark_eos.protocol.closing import settle_decided
-from spark_eos.protocol.head import Head
-from spark_eos.protocol.head_json import decode
-from spark_eos.protocol.marks import Unfinished
+from spark_eos.protocol import commands
+from spark_eos.protocol.commands import settle_decided
+from spark_eos.protocol.commit import commit
+from spark_eos.protocol.head import Head, Unfinished
+from spark_eos.protocol.head_codec import decode
 from spark_eos.protocol.names import query_of_replay
 from spark_eos.protocol.ports import Ports
 from spark_eos.storage.settings import HadoopSettings
@@ -360,7 +359,7 @@ def test_a_command_that_stalls_or_dies_at_any_step(command, dies, play):
 
 def _unfenced(patch: pytest.MonkeyPatch) -> None:
     """A command goes on from where it was, whatever was published since."""
-    patch.setattr(held, "check_held", lambda head, judged: None)
+    patch.setattr(commands, "check_not_overtaken", lambda head, judged: None)
 
 
 def _folders_left(patch: pytest.MonkeyPatch) -> None:

@@ -7,19 +7,18 @@ from dataclasses import replace
 import pytest
 
 from spark_eos.kafka.transactions import FENCING_END, PLAIN_END
-from spark_eos.protocol.batch import commit
-from spark_eos.protocol.closing import settle_decided
+from spark_eos.protocol.commands import settle_decided
+from spark_eos.protocol.commit import commit
+from spark_eos.protocol.end import WHOLE_MS, abort_broken
 from spark_eos.protocol.head import Pair, Probe, Verdict
-from spark_eos.protocol.micro_batch import MicroBatch
 from spark_eos.protocol.ports import State
-from spark_eos.protocol.verdicts import abort_broken
-from spark_eos.protocol.whole import FRESH_MS
+from spark_eos.protocol.task import MicroBatch
 from tests.simulation.client import Producer
 from tests.simulation.codes import OK
 from tests.simulation.ledger import LEDGER, QUERY
 from tests.support.dying import Killed, kill
+from tests.unit.protocol.test_end import open_once_more
 from tests.unit.protocol.test_stops import OUTPUT, TIMEOUT_MS, Brokers, on_brokers, on_version, stopped
-from tests.unit.protocol.test_verdicts import open_once_more
 from tests.unit.protocol.test_whole import aborted_by_hand, taken_by_retention
 
 BESIDE = ("output", 1)
@@ -149,11 +148,11 @@ def test_a_stall_between_the_looks_at_two_clocks():
             seen = brokers.world.now
             if not verified:
                 verified = True
-                brokers.world.now += FRESH_MS - 10_000
+                brokers.world.now += WHOLE_MS - 10_000
             return seen
 
         def later() -> None:
-            brokers.world.now += FRESH_MS - 15_000
+            brokers.world.now += WHOLE_MS - 15_000
             aborted_by_hand(brokers, pair)
 
         own = replace(brokers.ports("commit.decided", later), now_ms=now_ms)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from spark_eos.errors import LedgerError, Superseded, Unclear
-from spark_eos.protocol import closing
-from spark_eos.protocol.batch import commit
-from spark_eos.protocol.closing import abort_undecided, is_waiting, settle_decided
-from spark_eos.protocol.head import NOBODY, Verdict
+from spark_eos.protocol import commands
+from spark_eos.protocol.commands import abort_undecided, settle_decided
+from spark_eos.protocol.commit import commit
+from spark_eos.protocol.head import NOBODY, Verdict, is_waiting
 from spark_eos.protocol.ports import State
 from tests.simulation.ledger import QUERY
 from tests.support.dying import Killed, kill
@@ -107,7 +107,7 @@ def test_a_ledger_that_cannot_be_written(monkeypatch):
         batch = brokers.prepared(brokers.open("r1"))
         (pair,) = batch.pairs
         own = brokers.ports()
-        monkeypatch.setattr(closing, "close", lambda *_, **__: None)
+        monkeypatch.setattr(commands, "close", lambda *_, **__: None)
         with pytest.raises(Unclear, match="EOS_LEDGER_BUSY"):
             abort_undecided(own, QUERY)
         assert own.coordinator.describe([pair.id])[pair.id].state is State.ONGOING

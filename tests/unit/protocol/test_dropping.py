@@ -7,16 +7,12 @@ from dataclasses import replace
 import pytest
 
 from spark_eos.errors import ReplayError, Superseded
-from spark_eos.protocol import dropping
-from spark_eos.protocol.batch import commit
-from spark_eos.protocol.closing import known_head
-from spark_eos.protocol.dropping import resume
-from spark_eos.protocol.head import NOBODY, Head
-from spark_eos.protocol.head_json import decode, encode
-from spark_eos.protocol.held import overtaken
-from spark_eos.protocol.marks import Marks, Unfinished
+from spark_eos.protocol import commands
+from spark_eos.protocol.commands import begin, go_back, known_head, overtaken, resume
+from spark_eos.protocol.commit import commit
+from spark_eos.protocol.head import NOBODY, Head, Marks, Unfinished
+from spark_eos.protocol.head_codec import decode, encode
 from spark_eos.protocol.ports import NotPublished, Ports, State
-from spark_eos.protocol.replaying import begin, go_back
 from tests.simulation.ledger import QUERY, SimulatedTerm
 from tests.support.dying import Killed, kill
 from tests.unit.protocol.test_stops import Brokers, on_brokers, stopped
@@ -26,7 +22,7 @@ FIRST, SECOND = (Unfinished(QUERY, "/c", "/c", batch - 1, ()) for batch in (0, 1
 
 def halt(own: Ports, unfinished: Unfinished) -> Head:
     """By a command that has judged the head that is there now."""
-    return dropping.halt(own, unfinished, known_head(own.ledger.read(), QUERY))[0]
+    return commands.halt(own, unfinished, known_head(own.ledger.read(), QUERY))[0]
 
 
 def back(own: Ports, unfinished: Unfinished) -> Head:
@@ -159,13 +155,13 @@ def test_what_has_changed_since_it_was_judged():
         own, judged = brokers.ports(), brokers.open("r1")
         brokers.open("r2")
         before = brokers.heads
-        stopped("EOS_COMMAND_OVERTAKEN", lambda: dropping.halt(own, FIRST, judged))
+        stopped("EOS_COMMAND_OVERTAKEN", lambda: commands.halt(own, FIRST, judged))
 
         def changed() -> None:
             raise overtaken("it has changed")
 
         judged = own.ledger.read()
-        stopped("EOS_COMMAND_OVERTAKEN", lambda: dropping.halt(own, FIRST, judged, changed))
+        stopped("EOS_COMMAND_OVERTAKEN", lambda: commands.halt(own, FIRST, judged, changed))
         assert brokers.heads == before
         with pytest.MonkeyPatch.context() as patch:
             publish, lost = SimulatedTerm.publish, [True]
@@ -188,7 +184,7 @@ def test_a_query_that_the_ledger_does_not_know():
 
     def steps(brokers: Brokers) -> None:
         own, judged = brokers.ports(), Head("r1", 1, (), 5)
-        stopped("EOS_LEDGER_NO_QUERY", lambda: dropping.halt(own, FIRST, judged))
+        stopped("EOS_LEDGER_NO_QUERY", lambda: commands.halt(own, FIRST, judged))
         assert not list(brokers.ports().coordinator.known())
 
     on_brokers(steps)

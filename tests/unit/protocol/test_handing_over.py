@@ -6,11 +6,9 @@ from __future__ import annotations
 import pytest
 
 from spark_eos.errors import Superseded
-from spark_eos.protocol.batch import commit
-from spark_eos.protocol.dropping import halt
-from spark_eos.protocol.handing_over import Standing, hand_over, standing
-from spark_eos.protocol.head import NOBODY, Verdict
-from spark_eos.protocol.marks import Successor, Unfinished
+from spark_eos.protocol.commands import Standing, halt, hand_over, standing
+from spark_eos.protocol.commit import commit
+from spark_eos.protocol.head import NOBODY, Successor, Unfinished, Verdict
 from spark_eos.protocol.ports import State
 from tests.simulation.ledger import PREFIX, QUERY
 from tests.support.dying import Killed, kill

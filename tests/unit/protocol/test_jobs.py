@@ -8,15 +8,13 @@ from dataclasses import replace
 import pytest
 
 from spark_eos.kafka.transactions import FENCING_END
-from spark_eos.protocol import jobs
-from spark_eos.protocol.batch import abort, commit
-from spark_eos.protocol.head import NOBODY, Decision, Head, Job, Pair
-from spark_eos.protocol.marks import EachSink, Marks
-from spark_eos.protocol.micro_batch import MicroBatch
+from spark_eos.protocol.abort import abort, clear_late, note_unwritten
+from spark_eos.protocol.commit import BATCH, commit, complete
+from spark_eos.protocol.head import NOBODY, Decision, EachSink, Head, Job, Marks, Pair
 from spark_eos.protocol.names import TaskId, task_name
+from spark_eos.protocol.open import open_run
 from spark_eos.protocol.ports import Coordinator, Description, EndTxnAnswer, State
-from spark_eos.protocol.run import open_run
-from spark_eos.protocol.task import assign
+from spark_eos.protocol.task import MicroBatch, assign, check_target, check_time
 from tests.simulation.client import Producer, Refused
 from tests.simulation.ledger import LEDGER, PREFIX, QUERY
 from tests.simulation.partition_log import PartitionLog
@@ -33,7 +31,7 @@ def open_one(brokers: Brokers, run: str, batch: int = 0) -> Head:
 
 
 def open_job(brokers: Brokers, run: str, job: Job = JOB) -> Head:
-    return open_run(brokers.ports(), run, jobs.BATCH, endtxn_version=5, prefix=PREFIX, job=job)
+    return open_run(brokers.ports(), run, BATCH, endtxn_version=5, prefix=PREFIX, job=job)
 
 
 def one(brokers: Brokers, head: Head, batch: int) -> MicroBatch:
@@ -152,7 +150,7 @@ def test_a_write_that_failed_before_any_run_was_opened_stops_every_later_one():
     """The sink has no head yet; the write can be repeated, by the same start and by others."""
 
     def steps(brokers: Brokers) -> None:
-        jobs.note_unwritten(brokers.ports(), 3, FIRST)
+        note_unwritten(brokers.ports(), 3, FIRST)
         assert brokers.ports().ledger.read().marks.each == FIRST.marks.each
         error = stopped("EOS_WRITE_LEFT_BEHIND", lambda: open_one(brokers, "r1", 4))
         assert "The write of micro-batch 3 failed, and was not repeated" in error.message
@@ -167,7 +165,7 @@ def test_a_run_that_goes_on_after_a_write_failed_writes_no_more():
 
     def steps(brokers: Brokers) -> None:
         commit(brokers.ports(), one(brokers, open_one(brokers, "r1"), 0))
-        jobs.note_unwritten(brokers.ports(), 1, FIRST)
+        note_unwritten(brokers.ports(), 1, FIRST)
         head = brokers.ports().ledger.read()
         assert (head.run, head.unwritten) == ("r1", 1)
         stopped("EOS_WRITE_LEFT_BEHIND", lambda: assign(head, 2, 0, 0))
@@ -183,12 +181,12 @@ def test_the_first_write_that_failed_stays_noted():
 
     def steps(brokers: Brokers) -> None:
         commit(brokers.ports(), one(brokers, open_one(brokers, "r1"), 0))
-        jobs.note_unwritten(brokers.ports(), 0, FIRST)
+        note_unwritten(brokers.ports(), 0, FIRST)
         assert brokers.ports().ledger.read().given_up is None
         for batch in (2, 3):
-            jobs.note_unwritten(brokers.ports(), batch, FIRST)
+            note_unwritten(brokers.ports(), batch, FIRST)
         abort(brokers.ports(), "r1", 4, one_of_several=True)
-        jobs.note_unwritten(brokers.ports(), 5, FIRST)
+        note_unwritten(brokers.ports(), 5, FIRST)
         assert brokers.ports().ledger.read().unwritten == 2
 
     on_brokers(steps)
@@ -200,7 +198,7 @@ def test_a_failure_is_not_noted_in_a_ledger_that_has_lost_the_sink():
     def steps(brokers: Brokers) -> None:
         commit(brokers.ports(), one(brokers, open_one(brokers, "r1"), 0))
         brokers.cluster.logs[LEDGER] = PartitionLog()
-        stopped("EOS_LEDGER_HEAD_LOST", lambda: jobs.note_unwritten(brokers.ports(), 1, FIRST))
+        stopped("EOS_LEDGER_HEAD_LOST", lambda: note_unwritten(brokers.ports(), 1, FIRST))
         stopped("EOS_LEDGER_HEAD_LOST", lambda: open_one(brokers, "r2", 2))
 
     on_brokers(steps)
@@ -235,11 +233,11 @@ def test_a_job_that_is_completed_asks_the_brokers_for_nothing():
     def steps(brokers: Brokers) -> None:
         batch = brokers.prepared(open_job(brokers, "r1"))
         commit(brokers.ports(), batch)
-        jobs.complete(brokers.ports(), "r1")
+        complete(brokers.ports(), "r1")
         decision = brokers.ports().ledger.read().decision
         assert (decision.rows, decision.digest, decision.written) == (1, 1, ())
         own = replace(brokers.ports(), coordinator=Forgetful(brokers.ports().coordinator))
-        head = open_run(own, "r2", jobs.BATCH, endtxn_version=5, prefix=PREFIX, job=JOB)
+        head = open_run(own, "r2", BATCH, endtxn_version=5, prefix=PREFIX, job=JOB)
         again = replace(batch, run=head.run, reports=(replace(batch.reports[0], written=None),))
         assert commit(own, again).replayed
         other = replace(again, reports=(replace(again.reports[0], rows=2),))
@@ -253,10 +251,10 @@ def test_a_run_that_was_replaced_completes_nothing():
 
     def steps(brokers: Brokers) -> None:
         batch = brokers.prepared(open_job(brokers, "r1"))
-        jobs.complete(brokers.ports(), "r1")
+        complete(brokers.ports(), "r1")
         commit(brokers.ports(), batch)
         open_job(brokers, "r2")
-        jobs.complete(brokers.ports(), "r1")
+        complete(brokers.ports(), "r1")
         assert len(brokers.ports().ledger.read().decision.written) == 1
 
     on_brokers(steps)
@@ -267,13 +265,13 @@ def test_what_tasks_begin_after_an_abort_is_cleared():
 
     def steps(brokers: Brokers) -> None:
         head = open_job(brokers, "r1")
-        abort(brokers.ports(), "r1", jobs.BATCH)
+        abort(brokers.ports(), "r1", BATCH)
         (pair,) = brokers.prepared(head).pairs
         name = task_name(PREFIX, QUERY, TaskId(head.generation, 1, 0))
         late = Producer(brokers.world, brokers.cluster, name, TIMEOUT_MS, FENCING_END)
         late.init()
         assert brokers.state(pair) is State.ONGOING
-        assert not jobs.clear_late(brokers.ports())
+        assert not clear_late(brokers.ports())
         assert brokers.state(pair) is State.COMPLETE_ABORT
         with pytest.raises(Refused):
             late.produce(OUTPUT, (0, 0))
@@ -285,11 +283,11 @@ def test_a_run_that_a_task_opens_after_the_abort_is_closed_by_the_next_look():
     """The first abort finds no run yet; what is written in it has the newest generation, which only a close clears."""
 
     def steps(brokers: Brokers) -> None:
-        assert not abort(brokers.ports(), "r1", jobs.BATCH)
+        assert not abort(brokers.ports(), "r1", BATCH)
         (pair,) = brokers.prepared(open_job(brokers, "r1")).pairs
-        jobs.clear_late(brokers.ports())
+        clear_late(brokers.ports())
         assert brokers.state(pair) is State.ONGOING
-        abort(brokers.ports(), "r1", jobs.BATCH)
+        abort(brokers.ports(), "r1", BATCH)
         assert brokers.state(pair) is State.COMPLETE_ABORT
 
     on_brokers(steps)
@@ -318,9 +316,9 @@ def test_what_is_decided_keeps_its_topic():
         commit(brokers.ports(), brokers.prepared(head))
         head = open_job(brokers, "r3")
         assert head.job == replace(JOB, topic="u")
-        error = stopped("EOS_JOB_DIFFERS", lambda: jobs.check_target(head, JOB))
+        error = stopped("EOS_JOB_DIFFERS", lambda: check_target(head, JOB))
         assert "has written 1 rows to topic u, and is now to write to topic t" in error.message
-        jobs.check_target(head, other)
+        check_target(head, other)
 
     on_brokers(steps)
 
@@ -328,12 +326,12 @@ def test_what_is_decided_keeps_its_topic():
 def test_rows_of_a_topic_column_go_to_the_topics_of_that_column():
     """Not to one topic, and the other way round."""
     head = Head("r", 1, (), 5, Decision(0, 0, 1, 1, 1, None, ()), job=replace(JOB, topic=None))
-    jobs.check_target(head, replace(JOB, topic=None))
-    assert "the topics of the column" in stopped("EOS_JOB_DIFFERS", lambda: jobs.check_target(head, JOB)).message
+    check_target(head, replace(JOB, topic=None))
+    assert "the topics of the column" in stopped("EOS_JOB_DIFFERS", lambda: check_target(head, JOB)).message
 
 
 def test_a_job_that_takes_too_long_stops_when_its_first_transactions_are_gone():
     """By the clocks of two tasks; not a second earlier."""
-    jobs.check_time(JOB, 60_000, JOB.opened_ms + 60_000)
-    error = stopped("EOS_JOB_TOO_LONG", lambda: jobs.check_time(JOB, 60_000, JOB.opened_ms + 60_001))
+    check_time(JOB, 60_000, JOB.opened_ms + 60_000)
+    error = stopped("EOS_JOB_TOO_LONG", lambda: check_time(JOB, 60_000, JOB.opened_ms + 60_001))
     assert "for 60 s" in error.message

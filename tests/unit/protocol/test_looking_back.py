@@ -8,11 +8,12 @@ from dataclasses import replace
 import pytest
 
 from spark_eos.errors import EosError, Unclear
-from spark_eos.protocol import looking_back
-from spark_eos.protocol.batch import CommitReport, abort, commit
+from spark_eos.protocol import end as end_module
+from spark_eos.protocol.abort import abort
+from spark_eos.protocol.commit import CommitReport, commit
+from spark_eos.protocol.end import look_at_last, look_back, marked, places_of
 from spark_eos.protocol.head import NOBODY, Decision, Verdict
-from spark_eos.protocol.head_json import FORMAT, decode, encode
-from spark_eos.protocol.looking_back import look_at_last, look_back, marked, places_of
+from spark_eos.protocol.head_codec import decode, encode
 from spark_eos.protocol.ports import Found, Place, Ports
 from tests.simulation.client import Producer
 from tests.support.dying import Killed, kill
@@ -236,7 +237,7 @@ def test_a_query_that_has_decided_nothing_has_nothing_to_look_at():
 
 def test_too_many_places_that_wait_stop_the_query(monkeypatch: pytest.MonkeyPatch):
     """Something holds readers for hours, and they would never be looked at."""
-    monkeypatch.setattr(looking_back, "MOST_WAITING", 0)
+    monkeypatch.setattr(end_module, "MOST_WAITING", 0)
 
     def steps(brokers: Brokers) -> None:
         held_by_another(brokers)
@@ -274,16 +275,14 @@ def test_every_place_of_a_transaction_is_looked_at_and_none_of_those_with_a_verd
     on_brokers(steps)
 
 
-def test_the_mark_is_read_back_and_hidden_from_no_version():
-    """One that does not know it refuses the head."""
+def test_the_mark_is_read_back():
+    """By whoever reads the ledger next."""
 
     def steps(brokers: Brokers) -> None:
         committed(brokers, aborted=True)
         stopped(MISSING, lambda: brokers.open("r2", 1))
         head = brokers.ports().ledger.read()
-        text = encode(head)
-        assert f'"format":{FORMAT}'.encode() in text
-        assert decode(text) == head
+        assert decode(encode(head)) == head
         assert head.marks.missing is not None
 
     on_brokers(steps)

@@ -11,8 +11,7 @@ from spark_eos.ingest.folder import File
 from spark_eos.ingest.taken import notes_of
 from spark_eos.mirror.entries import MapEntry, OffsetRun, SourcePartition, to_record
 from spark_eos.protocol.head import Head
-from spark_eos.protocol.head_json import encode
-from spark_eos.protocol.own_records import OwnTopic, own_topic_of
+from spark_eos.protocol.head_codec import OwnTopic, encode, own_topic_of
 from tests.unit.protocol.test_head import heads
 
 texts = st.text(max_size=9)

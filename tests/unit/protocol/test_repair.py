@@ -12,11 +12,10 @@ from hypothesis import strategies as st
 
 from spark_eos.errors import ProtocolStop
 from spark_eos.kafka.transactions import FENCING_END
-from spark_eos.protocol.batch import _next_decision
-from spark_eos.protocol.head import DIGEST_BITS, Decision, Digest, Head, Pair, Probe, Verdict, Written
-from spark_eos.protocol.micro_batch import MicroBatch
-from spark_eos.protocol.repair import tasks_with_lost_rows
-from spark_eos.protocol.task import TaskReport, Work, assign
+from spark_eos.protocol.commit import _next_decision
+from spark_eos.protocol.head import DIGEST_BITS, Decision, Head, Pair, Probe, Verdict, Written
+from spark_eos.protocol.replay import tasks_with_lost_rows
+from spark_eos.protocol.task import MicroBatch, TaskReport, Work, assign
 
 Rows = list[int]
 HASHES = [random.Random(n).getrandbits(DIGEST_BITS) for n in range(100)]
@@ -34,7 +33,7 @@ def decided(tasks: list[Rows], lost: set[int], **more: object) -> Decision:
         if rows
     )
     every = [row for rows in tasks for row in rows]
-    decision = Decision(7, 0, len(tasks), len(every), digest(every), None, written, digest_by=Digest.MIXED)
+    decision = Decision(7, 0, len(tasks), len(every), digest(every), None, written)
     return replace(decision, **more)
 
 
@@ -131,12 +130,3 @@ def test_only_tasks_with_just_the_lost_rows_are_chosen(data):
         assert sorted(row for p in fitting for row in after[p]) != gone
     else:
         assert sorted(row for p in chosen for row in after[p]) == gone
-
-
-def test_sums_of_plain_crcs_are_not_searched():
-    """Too often right by chance; tasks that are equal one by one still do."""
-    smaller = replay([[0], [3, 4, 5], [1, 2]], Head("r", 3, (), 5, decided([[0, 1, 2], [3, 4], [5]], lost={0})))
-    moved = replay([[3, 4], [5], [0, 1, 2]], Head("r", 3, (), 5, decided([[0, 1, 2], [3, 4], [5]], lost={0})))
-    by_crc = decided([[0, 1, 2], [3, 4], [5]], lost={0}, digest_by=Digest.CRC32C)
-    assert tasks_with_lost_rows(by_crc, smaller.reports) is None
-    assert tasks_with_lost_rows(by_crc, moved.reports) == (2,)

@@ -8,15 +8,15 @@ from dataclasses import dataclass, replace
 import pytest
 
 from spark_eos.errors import EosError, ProtocolStop, Superseded, Unclear
-from spark_eos.protocol.age import age_ms
-from spark_eos.protocol.batch import CommitReport, MicroBatch, abort, commit
-from spark_eos.protocol.head import Head, Pair, Probe, Verdict, Written
-from spark_eos.protocol.marks import EachSink, Marks
+from spark_eos.protocol.abort import abort
+from spark_eos.protocol.checks import superseded
+from spark_eos.protocol.commit import CommitReport, commit
+from spark_eos.protocol.end import age_ms
+from spark_eos.protocol.head import EachSink, Head, Marks, Pair, Probe, Verdict, Written
 from spark_eos.protocol.names import TaskId, task_name
+from spark_eos.protocol.open import open_run
 from spark_eos.protocol.ports import EndTxnAnswer, Ports, State
-from spark_eos.protocol.run import open_run
-from spark_eos.protocol.stops import superseded
-from spark_eos.protocol.task import TaskReport, Work
+from spark_eos.protocol.task import MicroBatch, TaskReport, Work
 from tests.simulation.client import Producer
 from tests.simulation.codes import NOT_AVAILABLE
 from tests.simulation.coordinator import LAST_EPOCH, Cluster

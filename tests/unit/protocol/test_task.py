@@ -51,12 +51,12 @@ def test_a_batch_that_is_decided_and_committed_is_only_counted():
 def test_a_replay_digests_and_deals_as_the_decision_did():
     """Whatever this version, or the user, would do now; a new micro-batch goes by that."""
     head = decided(7, COMMITTED, LOST)
-    by = {"digest_by": Digest.MIXED, "partitioner": "murmur2"}
+    by = {"digest_by": Digest.CHUNKS, "partitioner": "murmur2"}
     for partition in (0, 1):
         work = assign(head, 7, partition, attempt=0, **by)
-        assert (work.digest_by, work.partitioner) == (Digest.CRC32C, "consistent_random")
+        assert (work.digest_by, work.partitioner) == (Digest.ROWS, "murmur2_random")
     new = assign(head, 8, 0, attempt=0, **by)
-    assert (new.digest_by, new.partitioner) == (Digest.MIXED, "murmur2")
+    assert (new.digest_by, new.partitioner) == (Digest.CHUNKS, "murmur2")
 
 
 def test_a_query_keeps_its_partitioner():

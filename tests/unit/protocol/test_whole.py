@@ -8,11 +8,11 @@ from dataclasses import replace
 import pytest
 
 from spark_eos.errors import Unclear
-from spark_eos.protocol.batch import commit
-from spark_eos.protocol.closing import settle_decided
+from spark_eos.protocol.commands import settle_decided
+from spark_eos.protocol.commit import commit
+from spark_eos.protocol.end import AGED_MS, WHOLE_MS
 from spark_eos.protocol.head import Pair, Probe, Verdict, Written
 from spark_eos.protocol.ports import Description, EndTxnAnswer, PartitionState, Ports, State
-from spark_eos.protocol.whole import AGED_MS, FRESH_MS
 from tests.simulation.client import Producer
 from tests.simulation.ledger import QUERY
 from tests.support.dying import Killed, kill
@@ -77,7 +77,7 @@ def test_rows_that_are_gone_are_not_decided_on(take: Callable[[Brokers, Pair], N
         batch = brokers.prepared(brokers.open("r1"))
         (pair,) = batch.pairs
         take(brokers, pair)
-        brokers.world.now += FRESH_MS
+        brokers.world.now += WHOLE_MS
         error = stopped("EOS_TRANSACTION_BROKEN", lambda: commit(brokers.ports(), batch))
         assert said in error.message
         assert error.restart_helps
@@ -136,7 +136,7 @@ def test_a_partition_whose_rows_were_all_refused(noted: bool):
         (report,) = batch.reports
         written = replace(report.written, empty=(beside,) if noted else ())
         batch = replace(batch, reports=(replace(report, written=written),))
-        brokers.world.now += FRESH_MS
+        brokers.world.now += WHOLE_MS
         if not noted:
             stopped("EOS_TRANSACTION_BROKEN", lambda: commit(brokers.ports(), batch))
             return
@@ -170,7 +170,7 @@ def test_rows_that_were_looked_for_are_not_looked_for_twice():
     on_brokers(steps)
 
 
-@pytest.mark.parametrize("set_back_ms", [0, FRESH_MS])
+@pytest.mark.parametrize("set_back_ms", [0, WHOLE_MS])
 def test_a_commit_that_slept_after_its_decision_looks_again(set_back_ms: int):
     """What was whole when it was decided may not be any more, whatever the time of day is said to be by then."""
 
@@ -179,13 +179,13 @@ def test_a_commit_that_slept_after_its_decision_looks_again(set_back_ms: int):
         (pair,) = batch.pairs
 
         def sleep() -> None:
-            brokers.world.now += FRESH_MS
+            brokers.world.now += WHOLE_MS
             aborted_by_hand(brokers, pair)
 
         decided_ms = brokers.world.now
         own = replace(
             brokers.ports("commit.decided", sleep),
-            now_ms=lambda: brokers.world.now - (set_back_ms if brokers.world.now > decided_ms + FRESH_MS / 2 else 0),
+            now_ms=lambda: brokers.world.now - (set_back_ms if brokers.world.now > decided_ms + WHOLE_MS / 2 else 0),
         )
         stopped("EOS_DECISION_BROKEN", lambda: commit(own, batch))
 
@@ -266,7 +266,7 @@ def test_a_leader_that_has_forgotten_its_producers():
     on_brokers(steps)
 
 
-def ending_late(brokers: Brokers, meanwhile: Callable[[], object], ms: int = FRESH_MS) -> Ports:
+def ending_late(brokers: Brokers, meanwhile: Callable[[], object], ms: int = WHOLE_MS) -> Ports:
     """Whose EndTxn is under way for so long, by default for a minute, in which something happens."""
     own = brokers.ports()
     end = own.coordinator.end
@@ -308,7 +308,7 @@ def test_a_micro_batch_of_just_under_a_minute():
         other.init()
         other.produce(OUTPUT, ("other", 0))
         batch = brokers.prepared(brokers.open("r1"))
-        brokers.world.now += FRESH_MS - 5_000
+        brokers.world.now += WHOLE_MS - 5_000
         assert commit(ending_late(brokers, lambda: None, 6_000), batch).transactions == 1
 
     on_brokers(steps)

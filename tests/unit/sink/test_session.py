@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from spark_eos.errors import ConnectionFailed, ProtocolStop
-from spark_eos.protocol.batch import CommitReport
+from spark_eos.protocol.commit import CommitReport
 from spark_eos.protocol.head import Decision, Pair, Probe, Written
 from spark_eos.sink import session as module
 from spark_eos.sink.session import Session

@@ -15,8 +15,7 @@ from spark_eos.direct.plan import DirectPlan
 from spark_eos.errors import KafkaError
 from spark_eos.kafka.admin.topics import describe_topics
 from spark_eos.options.parse import Fetching, sink_options, stream_options
-from spark_eos.protocol.head import Digest
-from spark_eos.protocol.ranges import Range
+from spark_eos.protocol.head import Digest, Range
 from spark_eos.source import fetch
 from spark_eos.source.fetch import read_range
 from spark_eos.source.planning import OffsetRange
@@ -45,7 +44,7 @@ def test_a_task_copies_nothing_of_a_topic_of_the_same_name(was, topic, kafka, be
     source = stream_options({**options, "subscribe": name})
     plan = DirectPlan(source, sink_options({**options, "topic": target, "checkpointLocation": "/c"}), "", None)
     producer: Any = SimpleNamespace(whole_batches=begin())
-    parts = task.Parts(plan, SimpleNamespace(options=plan.sink), producer, Digest.COPIED, {name: before[name].id})
+    parts = task.Parts(plan, SimpleNamespace(options=plan.sink), producer, Digest.BATCHES, {name: before[name].id})
     with pytest.raises(KafkaError) as caught:
         print([part.rows for part in parts.of([Range(name, 0, 0, ROWS)])])
     assert caught.value.condition == "EOS_SOURCE_RECREATED"

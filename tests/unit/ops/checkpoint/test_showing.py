@@ -11,8 +11,18 @@ from spark_eos.ops.checkpoint.heads import OwnHead
 from spark_eos.ops.checkpoint.logs import BUILT_IN, OTHER, OURS, merged, source_of, topic_twice
 from spark_eos.ops.checkpoint.report import as_json, as_text
 from spark_eos.ops.checkpoint.showing import InputPartition, Shown
-from spark_eos.protocol.head import Decision, Head, Pair, Probe, Verdict, Written
-from spark_eos.protocol.marks import EachSink, Marks, Successor, Unfinished
+from spark_eos.protocol.head import (
+    Decision,
+    EachSink,
+    Head,
+    Marks,
+    Pair,
+    Probe,
+    Successor,
+    Unfinished,
+    Verdict,
+    Written,
+)
 
 
 def decision(batch: int, *verdicts: Verdict | None) -> Decision:

@@ -15,10 +15,9 @@ from spark_eos.checkpoint import Checkpoint
 from spark_eos.errors import EosError
 from spark_eos.ops.checkpoint import dropping
 from spark_eos.ops.replay import planning
-from spark_eos.protocol.head import NOBODY, Decision, Head
-from spark_eos.protocol.marks import Marks, Unfinished
+from spark_eos.protocol.checks import finishing
+from spark_eos.protocol.head import NOBODY, Decision, Head, Marks, Unfinished
 from spark_eos.protocol.names import query_of_replay
-from spark_eos.protocol.stops import finishing
 
 QUERY, NEW = "q", "/somewhere/new"
 LINES = ('{"in":{"0":4}}', '{"#ids":{"u":"x"},"u":{"0":7}}')

@@ -10,7 +10,7 @@ import pytest
 
 from spark_eos.errors import ReplayError
 from spark_eos.ops.replay.target import Target, contents
-from spark_eos.protocol.marks import Unfinished
+from spark_eos.protocol.head import Unfinished
 from spark_eos.storage.settings import HadoopSettings
 from spark_eos.storage.stores import absolute, open_store
 

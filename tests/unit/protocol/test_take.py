@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Collection
 
 import pytest
 
 from spark_eos.kafka.transactions import FENCING_END, PLAIN_END
-from spark_eos.protocol.adopting import adopt
-from spark_eos.protocol.batch import abort, commit, take_ahead
-from spark_eos.protocol.closing import abort_undecided, settle_decided
-from spark_eos.protocol.head_json import decode
-from spark_eos.protocol.marks import Successor
+from spark_eos.protocol.abort import abort
+from spark_eos.protocol.commands import abort_undecided, adopt, retire, settle_decided
+from spark_eos.protocol.commit import commit, take_ahead
+from spark_eos.protocol.head import Successor
 from spark_eos.protocol.names import TaskId, task_name
 from spark_eos.protocol.ports import Generations
-from spark_eos.protocol.replaying import retire
 from tests.simulation.client import Producer
 from tests.simulation.coordinator import LAST_EPOCH
 from tests.simulation.ledger import LEDGER, PREFIX, SimulatedCoordinator
@@ -217,21 +214,6 @@ def test_whoever_closes_a_query_leaves_what_tells():
         stopped(CONDITION, lambda: abort_undecided(brokers.ports(), QUERY))
         stopped(CONDITION, lambda: abort(brokers.ports(), "r1", 1))
         stopped(CONDITION, lambda: brokers.open("r3", 1))
-
-    on_brokers(steps)
-
-
-def test_a_head_of_a_version_that_does_not_say_how_it_was_committed():
-    """Its successor does."""
-
-    def steps(brokers: Brokers) -> None:
-        decide(brokers, "r1", 0)
-        record = next(r for r in reversed(brokers.cluster.log(LEDGER).records) if not r.control)
-        said = json.loads(record.payload[1])
-        del said["committed_as"]
-        record.payload = record.payload[0], json.dumps(said).encode()
-        assert brokers.open("r2", 1).generation == 2
-        assert decode(brokers.heads[-1]).committed_as is not None
 
     on_brokers(steps)
 

@@ -1,4 +1,4 @@
-"""Commit and abort of a micro-batch, by the driver."""
+"""Commit of a micro-batch, by the driver."""
 
 from __future__ import annotations
 
@@ -7,39 +7,51 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from spark_eos.errors import ProtocolStop, TransactionLost, Unclear
-from spark_eos.protocol.age import too_old
-from spark_eos.protocol.clearing import clear_earlier
-from spark_eos.protocol.closing import close
-from spark_eos.protocol.direct import source_changed
-from spark_eos.protocol.freshness import Starts, began_ms, fresh_for_ms, not_whole
-from spark_eos.protocol.head import NEWEST_DIGEST, Decision, Head, Offsets, Pair, Verdict
-from spark_eos.protocol.looking_back import Places, look_back, marked, places_of
-from spark_eos.protocol.micro_batch import MicroBatch
-from spark_eos.protocol.newest import take
-from spark_eos.protocol.notes import Notes
-from spark_eos.protocol.ports import Description, NotPublished, Ports, State, Term
-from spark_eos.protocol.repair import repairs, tasks_with_lost_rows
-from spark_eos.protocol.replay import check_versions, compare, listed, needs_same_tasks
-from spark_eos.protocol.stops import (
+from spark_eos.protocol.abort import abort_all
+from spark_eos.protocol.checks import (
     check_missing,
     check_written,
     checkpoint_ahead,
     checkpoint_behind,
     decided_unheard,
     decision_unclear,
+    ledger_busy,
     left_behind,
     missing_head,
     superseded,
 )
-from spark_eos.protocol.task import TaskReport
-from spark_eos.protocol.verdicts import abort_all, settle
+from spark_eos.protocol.end import (
+    Places,
+    Starts,
+    began_ms,
+    look_back,
+    marking,
+    not_whole,
+    places_of,
+    settle,
+    too_old,
+    whole_for_ms,
+)
+from spark_eos.protocol.head import Decision, Digest, Head, Notes, Offsets, Pair, Verdict
+from spark_eos.protocol.ports import Description, NotPublished, Ports, State, Term
+from spark_eos.protocol.replay import (
+    check_versions,
+    compare,
+    listed,
+    needs_same_tasks,
+    repairs,
+    source_changed,
+    tasks_with_lost_rows,
+)
+from spark_eos.protocol.take import take, taking
+from spark_eos.protocol.task import MicroBatch, TaskReport
 
 
 @dataclass(frozen=True)
 class CommitReport:
     """How a commit went. Times are milliseconds: to take the ledger and verify, to decide, to end. ``leftovers``: what
     attempts had left open besides; ``still_open``: how many of these could not be aborted. ``rows``: as decided.
-    ``decision``: what was committed, to be looked at once more (`spark_eos.protocol.looking_back`), and ``unseen``:
+    ``decision``: what was committed, to be looked at once more (`spark_eos.protocol.end.look_back`), and ``unseen``:
     what of the decision before could not be; None, and nothing, where nothing was left to be done."""
 
     transactions: int
@@ -66,97 +78,99 @@ def take_ahead(ports: Ports, run: str) -> Term | None:
     return term
 
 
+@dataclass(frozen=True)
+class _Taken:
+    """The ledger, taken, with its head; ``ongoing`` waits for the list of open transactions. ``is_ahead``: it was taken
+    before this commit began, which is enough to publish, but not to abort anything: a later taker may be deciding just
+    now."""
+
+    term: Term
+    head: Head
+    ongoing: Callable[[], Collection[Description]]
+    is_ahead: bool = False
+
+
+@dataclass(frozen=True)
+class _Prepared:
+    """A decision that may be published, and what was found out for it; if nobody knows whether that has worked, the
+    commit goes on with this. ``leftovers``: transactions that are open and not decided. ``whole_until_ms``: until when,
+    by ``elapsed_ms()``, its transactions count as whole. ``unseen``: places of the decision before that could not be
+    looked at yet."""
+
+    decision: Decision
+    leftovers: frozenset[Pair]
+    whole_until_ms: float
+    unseen: Places
+    verify_ms: float
+
+
 def commit(ports: Ports, batch: MicroBatch, ahead: Term | None = None, seen: Decision | None = None) -> CommitReport:
-    """Make a micro-batch durable, by one decision. Every step is safe to repeat. ``seen``: the decision that this
-    process has committed and looked at once more; if the last one is another, that is done before the new decision
-    takes its place in the ledger.
+    """Make a micro-batch durable, by one decision. Every step is safe to repeat. ``ahead``: the ledger, where it was
+    taken ahead. ``seen``: the decision that this process has committed and looked at once more; if the last one is
+    another, that is done before the new decision takes its place in the ledger.
 
     1. Read the head, take the ledger, read again; meanwhile the coordinators are asked what is open. Where the ledger
        was taken ahead, one look is enough: whoever takes it after us fences our publication, whoever had it before can
-       publish no more. It is not enough to abort anything on, as a later taker may be deciding just now.
+       publish no more.
     2. A batch that is decided already is compared; what it lost is replaced by its repair. A group that is set only
        now gets its offsets.
-    3. Verify that the broker still holds what the tasks wrote; what is open besides are leftovers.
+    3. Verify that the brokers still hold what the tasks wrote; what is open besides are leftovers.
     4. Decide: publish the new head, with the consumer offsets and the notes.
-    5. Commit every transaction; then abort the leftovers.
-    6. A transaction that was lost all the same stops the query: its replay repairs it.
+    5. Commit every transaction. One that was lost all the same stops the query: its replay repairs it.
+    6. Abort the leftovers.
+
     Raises ProtocolStop; nothing was decided unless it is TransactionLost or Unclear, or rows are missing, which the
     head says from then on.
     """
-    try:
-        return _commit(ports, batch, ahead, seen)
-    except ProtocolStop as error:
-        marked(ports, batch.run, error)
-        raise
-
-
-def _commit(ports: Ports, batch: MicroBatch, ahead: Term | None, seen: Decision | None) -> CommitReport:
+    prepared: _Prepared | None = None
     clock = _Clock()
     ports.reach("commit.entered")
-    mine: Decision | None = None
-    unseen: Places = {}
-    for _ in ports.retrying():
-        term, head, ongoing = _authority(ports, batch, ahead)
-        fresh, ahead = term is not ahead, None
-        ports.reach("commit.taken")
-        if mine is None or head.decision != mine:
-            try:
-                mine = _next_decision(ports, batch, head, term)
-            except NotPublished:
-                continue
-            if mine is None:
-                assert head.decision is not None
-                return CommitReport(0, True, clock.lap(), rows=head.decision.rows)
-            unseen = _looked_back(ports, head.decision, seen, mine)
-            checked, checked_ms, open_ones = ports.elapsed_ms(), ports.now_ms(), {d.pair: d for d in ongoing()}
-            starts, problem = _verify(ports, batch, open_ones)
-            if problem is not None:
-                if fresh:
-                    raise _given_up(ports, batch, problem)
-                mine = None
-                continue
-            left = open_ones.keys() - mine.pairs
-            ports.reach("commit.verified")
-            verify_ms = clock.lap()
-            try:
-                offsets, notes = _offsets_to_give(batch, head.decision), _notes_to_write(batch, head.decision)
-                term.publish(replace(head.with_topics(batch.topics), decision=mine), offsets, notes)
-            except NotPublished:
-                continue
-        decide_ms = clock.lap()
-        ports.reach("commit.decided")
-        still_open = _carry_out(ports, mine, left, fresh_until_ms=checked + fresh_for_ms(batch, starts, checked_ms))
-        times = verify_ms, decide_ms, clock.lap()
-        done = len(batch.written), batch.replayed, *times, len(still_open), len(left), mine.rows
-        return CommitReport(*done, mine, unseen)
-    raise decision_unclear(batch.id)
-
-
-def _looked_back(ports: Ports, last: Decision | None, seen: Decision | None, mine: Decision) -> Places:
-    """Look at the last decision, which is about to be replaced by that on another micro-batch, where nobody has since
-    its commit: another process has done that, or its look was cut short. Returns what could not be looked at."""
-    if last is None or last.batch == mine.batch or last == seen:
-        return {}
-    return look_back(ports, places_of(last))
-
-
-def _given_up(ports: Ports, batch: MicroBatch, problem: ProtocolStop) -> ProtocolStop:
-    """The problem, for which nothing is decided; what the tasks wrote is aborted, unless the brokers have not said."""
-    if not isinstance(problem, Unclear):
-        abort_all(ports, batch.pairs)
-    return problem
-
-
-def _carry_out(ports: Ports, mine: Decision, left: Collection[Pair], *, fresh_until_ms: float) -> Collection[Pair]:
-    """Commit what is decided, then abort the leftovers; what stays open of these is returned."""
-    _end(ports, mine, fresh_until_ms=fresh_until_ms)
-    ports.reach("commit.ended")
-    still_open = abort_all(ports, left)
-    ports.reach("commit.cleaned")
-    return still_open
+    with marking(ports, batch.run):
+        for _ in ports.retrying():
+            # 1. Take the ledger
+            taken, ahead = _take(ports, batch, ahead), None
+            ports.reach("commit.taken")
+            if prepared is None or taken.head.decision != prepared.decision:
+                try:
+                    # 2. Compare with what is decided
+                    decision = _next_decision(ports, batch, taken.head, taken.term)
+                    if decision == taken.head.decision:
+                        return CommitReport(0, True, clock.lap(), rows=decision.rows)
+                    # 3. Verify
+                    prepared = _prepare(ports, batch, taken, decision, seen, clock)
+                    if prepared is None:
+                        continue
+                    # 4. Decide
+                    _publish(batch, taken, decision)
+                except NotPublished:
+                    continue
+            decide_ms = clock.lap()
+            ports.reach("commit.decided")
+            # 5. Commit every transaction
+            verdicts = settle(ports, prepared.decision.written, whole_until_ms=prepared.whole_until_ms)
+            check_none_lost(prepared.decision, verdicts)
+            ports.reach("commit.ended")
+            # 6. Abort the leftovers
+            still_open = abort_all(ports, prepared.leftovers)
+            ports.reach("commit.cleaned")
+            return CommitReport(
+                transactions=len(batch.written),
+                replayed=batch.replayed,
+                verify_ms=prepared.verify_ms,
+                decide_ms=decide_ms,
+                end_ms=clock.lap(),
+                still_open=len(still_open),
+                leftovers=len(prepared.leftovers),
+                rows=prepared.decision.rows,
+                decision=prepared.decision,
+                unseen=prepared.unseen,
+            )
+        raise decision_unclear(batch.id)
 
 
 class _Clock:
+    """Milliseconds from one lap to the next."""
+
     def __init__(self) -> None:
         self._last = time.perf_counter()
 
@@ -166,25 +180,24 @@ class _Clock:
         return lap
 
 
-def _authority(
-    ports: Ports, batch: MicroBatch, ahead: Term | None
-) -> tuple[Term, Head, Callable[[], Collection[Description]]]:
-    """The ledger, taken, its head, and what is open; a run that was replaced aborts what it wrote and stops, without
-    taking. The term that was taken ahead serves for a batch that is new; anything else is rare, and taken anew."""
+def _take(ports: Ports, batch: MicroBatch, ahead: Term | None) -> _Taken:
+    """Step 1. A run that was replaced aborts what it wrote and stops, without taking. The term that was taken ahead
+    serves for a batch that is new; anything else is rare, and taken anew."""
     # With two-phase commit, no timeout would end what an attempt starts later that has not written anything yet.
     ongoing = ports.coordinator.begin_ongoing(empty=batch.two_phase)
     if ahead is not None:
         head = _own_head(ports, batch, ahead.read())
         if head.decision is None or head.decision.batch < batch.id:
-            return ahead, head, ongoing
+            return _Taken(ahead, head, ongoing, is_ahead=True)
     for _ in ports.retrying():
         term = take(ports, _own_head(ports, batch, ports.ledger.read()))
         if term is not None:
-            return term, _own_head(ports, batch, term.read()), ongoing
+            return _Taken(term, _own_head(ports, batch, term.read()), ongoing)
     raise decision_unclear(batch.id)
 
 
 def _own_head(ports: Ports, batch: MicroBatch, head: Head | None) -> Head:
+    """The head, if this run may decide. Raises LedgerError, Superseded, and ProtocolStop where rows are missing."""
     if head is None:
         raise missing_head(batch.id)
     if head.run == batch.run:
@@ -196,26 +209,32 @@ def _own_head(ports: Ports, batch: MicroBatch, head: Head | None) -> Head:
     raise superseded(batch.run, head)
 
 
-def _next_decision(ports: Ports, batch: MicroBatch, head: Head, term: Term) -> Decision | None:
-    """The decision to publish; None when the batch was decided before, and nothing of that is to be changed. Raises
-    ProtocolStop, NotPublished."""
+def _next_decision(ports: Ports, batch: MicroBatch, head: Head, term: Term) -> Decision:
+    """Step 2. The decision to publish: the head's own when the batch was decided before, and nothing of that is to be
+    changed. Raises ProtocolStop, NotPublished."""
     check_written(head, batch.id)
     last = head.decision
-    if last is not None and last.batch < batch.id:
-        if batch.one_of_several:
-            last = last.judged(settle(ports, last.written))
-        if last.lost:
-            raise left_behind(batch.id, last) if batch.one_of_several else checkpoint_ahead(batch.id, last)
     if last is None or last.batch < batch.id:
+        if last is not None:
+            _check_passed(ports, batch, last)
         return _decided(batch, head)
     if last.batch > batch.id:
         raise checkpoint_behind(last, batch.id)
     check_versions(batch, batch.digests | {last.digest_by})
     compare(batch, last)
-    mine = _repaired(ports, batch, head, term) if last.lost else last
+    decision = _repaired(ports, batch, head, term) if last.lost else last
     if _offsets_to_give(batch, last) is not None:
-        mine = replace(mine, offsets=batch.offsets, group=batch.group)
-    return None if mine == last else mine
+        decision = replace(decision, offsets=batch.offsets, group=batch.group)
+    return decision
+
+
+def _check_passed(ports: Ports, batch: MicroBatch, last: Decision) -> None:
+    """Raise ProtocolStop where an earlier micro-batch lost rows and was not repaired. Spark may pass a write within
+    foreachBatch before it was settled."""
+    if batch.one_of_several:
+        last = last.judged(settle(ports, last.written))
+    if last.lost:
+        raise left_behind(batch.id, last) if batch.one_of_several else checkpoint_ahead(batch.id, last)
 
 
 def _offsets_to_give(batch: MicroBatch, last: Decision | None) -> Offsets | None:
@@ -225,7 +244,7 @@ def _offsets_to_give(batch: MicroBatch, last: Decision | None) -> Offsets | None
 
 
 def _notes_to_write(batch: MicroBatch, last: Decision | None) -> Notes | None:
-    """Those of a micro-batch that is new: a replay's were published with its decision."""
+    """The notes to publish with the head: a replay's were published with its decision."""
     return None if last is not None and last.batch == batch.id else batch.notes
 
 
@@ -241,7 +260,7 @@ def _decided(batch: MicroBatch, head: Head) -> Decision:
         batch.digest,
         batch.offsets,
         batch.written,
-        digest_by=next(iter(batch.digests), NEWEST_DIGEST),
+        digest_by=next(iter(batch.digests), Digest.ROWS),
         partitioner=batch.partitioner or head.partitioner,
         group=batch.group,
         two_phase=batch.two_phase,
@@ -277,6 +296,35 @@ def _repaired(ports: Ports, batch: MicroBatch, head: Head, term: Term) -> Decisi
         "write them.",
         batch=batch.id,
     )
+
+
+def _prepare(
+    ports: Ports, batch: MicroBatch, taken: _Taken, decision: Decision, seen: Decision | None, clock: _Clock
+) -> _Prepared | None:
+    """Step 3; first, the decision that is about to be replaced is looked at, where nobody has since its commit. None
+    where something is wrong by a ledger that was taken ahead: it is taken anew, and judged by that. Otherwise what the
+    tasks wrote is aborted, unless the brokers have not said what became of it, and the error is raised."""
+    unseen = _look_back(ports, taken.head.decision, seen, decision)
+    asked_ms, now_ms = ports.elapsed_ms(), ports.now_ms()
+    open_ones = {d.pair: d for d in taken.ongoing()}
+    starts, problem = _verify(ports, batch, open_ones)
+    if problem is not None:
+        if taken.is_ahead:
+            return None
+        if not isinstance(problem, Unclear):
+            abort_all(ports, batch.pairs)
+        raise problem
+    ports.reach("commit.verified")
+    whole_until_ms = asked_ms + whole_for_ms(batch, starts, now_ms)
+    return _Prepared(decision, frozenset(open_ones) - decision.pairs, whole_until_ms, unseen, clock.lap())
+
+
+def _look_back(ports: Ports, last: Decision | None, seen: Decision | None, decision: Decision) -> Places:
+    """Look at the last decision, which is about to be replaced by that on another micro-batch, where nobody has since
+    its commit: another process has done that, or its look was cut short. Returns what could not be looked at."""
+    if last is None or last.batch == decision.batch or last == seen:
+        return {}
+    return look_back(ports, places_of(last))
 
 
 def _verify(
@@ -339,9 +387,15 @@ _SHORTER = (
 )
 
 
-def _end(ports: Ports, decision: Decision, *, fresh_until_ms: float) -> None:
-    """From here on, nothing of the decision is ever aborted."""
-    verdicts = settle(ports, decision.written, fresh_until_ms=fresh_until_ms)
+def _publish(batch: MicroBatch, taken: _Taken, decision: Decision) -> None:
+    """Step 4: from here on, nothing of the decision is ever aborted. Raises NotPublished."""
+    last = taken.head.decision
+    head = replace(taken.head.with_topics(batch.topics), decision=decision)
+    taken.term.publish(head, _offsets_to_give(batch, last), _notes_to_write(batch, last))
+
+
+def check_none_lost(decision: Decision, verdicts: Mapping[Pair, Verdict]) -> None:
+    """Raise TransactionLost where the brokers have aborted a decided transaction."""
     lost = [w for w in decision.written if verdicts.get(w.pair) is Verdict.LOST]
     if lost:
         raise TransactionLost(
@@ -356,22 +410,29 @@ def _end(ports: Ports, decision: Decision, *, fresh_until_ms: float) -> None:
         )
 
 
-def abort(ports: Ports, run: str, batch_id: int, *, one_of_several: bool = False) -> Collection[Pair]:
-    """Close the run and abort what it has open and not decided; returns what stays open.
+# Batch writes
 
-    With ``one_of_several`` writes, the ledger notes that this one was given up: Spark may go on without hearing of it.
 
-    Spark calls this after a failed task, and after a commit that raised, so the batch may well be decided: only an
-    authoritative read tells. The run ends with it, so it is closed first: a commit or a task of it that still goes on
-    somewhere finds itself replaced, and cannot decide on what is being aborted.
+#: The one micro-batch of a batch write.
+BATCH = 0
+
+
+def complete(ports: Ports, run: str) -> None:
+    """Publish that all of the job is committed: its decision without transactions, with rows and digest alone.
+
+    The brokers forget a transactional id after a week, and retention takes the rows; whoever writes the job again later
+    finds by this that there is nothing to settle. Called when the run's commit has returned, which it does on verdicts
+    only. Where another run has taken over meanwhile, that one has settled the decision, and completes the job.
+
+    Raises Unclear (EOS_LEDGER_BUSY); the rows are visible then.
     """
-    ports.reach("abort.entered")
-    for _ in ports.retrying():
-        head = ports.ledger.read()
-        if head is None or head.run != run:
-            return ()
-        closed = close(ports, run, batch_id if one_of_several else None)
-        if closed is not None:
-            ports.reach("abort.closed")
-            return clear_earlier(ports, closed)
-    return ()
+    for term, head in taking(ports):
+        if head is None or head.run != run or head.decision is None or not head.decision.written:
+            return
+        try:
+            term.publish(replace(head, decision=replace(head.decision, written=())))
+        except NotPublished:
+            continue
+        ports.reach("commit.completed")
+        return
+    raise ledger_busy()

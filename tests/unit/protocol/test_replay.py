@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 
 from spark_eos.errors import Diverged
-from spark_eos.protocol.direct import assign_ranges, differences
-from spark_eos.protocol.head import Decision, Digest, Head, Pair, Probe, Verdict, Written
-from spark_eos.protocol.head_json import decode, encode
-from spark_eos.protocol.ranges import Direct, Range, merged
+from spark_eos.protocol.head import Decision, Digest, Direct, Head, Pair, Probe, Range, Verdict, Written, merged
+from spark_eos.protocol.head_codec import decode, encode
+from spark_eos.protocol.replay import assign_ranges
+from spark_eos.protocol.replay import differences_of_ranges as differences
 from spark_eos.protocol.task import Work
 
 TOPICS = (("a", "id-a"), ("b", "id-b"))
@@ -27,7 +27,7 @@ def written(partition: int, *ranges: Range, verdict: Verdict | None = None) -> W
 
 
 def decision(*tasks: Written, rest: tuple[Range, ...] = ()) -> Decision:
-    return Decision(7, 0, 3, 2 * len(tasks), 3 * len(tasks), None, tasks, digest_by=Digest.PLACED, direct=given(*rest))
+    return Decision(7, 0, 3, 2 * len(tasks), 3 * len(tasks), None, tasks, digest_by=Digest.CHUNKS, direct=given(*rest))
 
 
 def head(last: Decision | None) -> Head:
@@ -40,11 +40,6 @@ def test_a_decision_names_the_ranges_of_each_transaction_and_those_without_rows(
     assert decode(encode(head(last))).decision == last
 
 
-def test_a_decision_on_rows_says_nothing_of_ranges():
-    """Versions that do not know them can go on reading it."""
-    assert b"direct" not in encode(head(replace(decision(replace(written(0), ranges=())), direct=None)))
-
-
 def test_ranges_are_merged_where_one_begins_at_the_end_of_another():
     """However they are dealt to tasks."""
     assert merged([Range("a", 0, 7, 9), A1, Range("a", 0, 5, 7)]) == (A0, A1)
@@ -54,8 +49,8 @@ def test_ranges_are_merged_where_one_begins_at_the_end_of_another():
 def test_a_new_micro_batch_is_written_from_the_ranges_that_spark_gives():
     """With a digest in which the places of rows count."""
     assignment, ranges = assign_ranges(head(None), 7, 1, 3, 0, given(A0))
-    assert (assignment.work, assignment.digest_by, ranges) == (Work.WRITE, Digest.CHUNKED, (A0,))
-    assert assign_ranges(head(None), 7, 1, 3, 0, given(A0, transform=None))[0].digest_by is Digest.COPIED
+    assert (assignment.work, assignment.digest_by, ranges) == (Work.WRITE, Digest.CHUNKS, (A0,))
+    assert assign_ranges(head(None), 7, 1, 3, 0, given(A0, transform=None))[0].digest_by is Digest.BATCHES
 
 
 def test_nothing_is_read_for_a_decision_that_has_lost_nothing():
@@ -75,7 +70,7 @@ def test_lost_transactions_are_written_again_from_their_own_ranges_by_any_number
     for partition in range(tasks):
         assignment, ranges = assign_ranges(head(last), 7, partition, tasks, 0, given())
         assert (assignment.work is Work.REPAIR) == bool(ranges) == (assignment.name is not None)
-        assert assignment.digest_by is last.digest_by is Digest.PLACED
+        assert assignment.digest_by is last.digest_by is Digest.CHUNKS
         found += ranges
     assert sorted(found) == sorted((A0, A1, B0))
 
@@ -112,7 +107,6 @@ def test_a_decision_has_the_epochs_of_its_ranges():
     found = decode(encode(head(last))).decision
     assert [[r.last_epoch for r in w.ranges] for w in found.written] == [[4, -1], [-1]]
     assert [r.last_epoch for r in found.direct.ranges] == [0]
-    assert b"epochs" not in encode(head(decision(written(0, A0))))
     same = given(here, B0, part, Range("b", 1, 0, 9))
     assert differences(found, same) == []
     other = given(replace(here, last_epoch=6), B0, part, Range("b", 1, 0, 9))

@@ -8,16 +8,9 @@ from dataclasses import dataclass, replace
 
 from spark_eos.errors import LedgerError, ProtocolStop, Unclear
 from spark_eos.kafka.partitioners import DEFAULT_PARTITIONER
-from spark_eos.protocol.clearing import clear_earlier, clear_found, undecided
-from spark_eos.protocol.closing import close
-from spark_eos.protocol.head import NOBODY, Decision, Head, Job, Pair, Verdict
-from spark_eos.protocol.looking_back import mark_missing, unseen_of
-from spark_eos.protocol.marks import EachSink
-from spark_eos.protocol.names import is_ledger_name
-from spark_eos.protocol.new_checkpoint import FROM_GROUP
-from spark_eos.protocol.newest import agrees, is_newest
-from spark_eos.protocol.ports import NotPublished, Ports, State, Term
-from spark_eos.protocol.stops import (
+from spark_eos.protocol.abort import clear_earlier, clear_found, close, undecided
+from spark_eos.protocol.checks import (
+    FROM_GROUP,
     check_halts,
     check_written,
     checkpoint_ahead,
@@ -29,7 +22,10 @@ from spark_eos.protocol.stops import (
     missing_head,
     superseded,
 )
-from spark_eos.protocol.verdicts import settle
+from spark_eos.protocol.end import mark_missing, settle, unseen_of
+from spark_eos.protocol.head import NOBODY, Decision, EachSink, Head, Job, Pair, Verdict
+from spark_eos.protocol.ports import NotPublished, Ports, Term
+from spark_eos.protocol.take import agrees, is_newest, was_published
 
 
 def open_run(
@@ -177,19 +173,6 @@ def _of_job(job: Job | None, new: Head) -> Job | None:
     return replace(job, topic=new.job.topic)
 
 
-def was_published(ports: Ports) -> bool:
-    """Whether the coordinators know, as they do for a week, of a head of the query, or of a task that it has decided
-    on: a head that is not there any more was lost with the ledger, and maybe the decision of the first micro-batch.
-
-    Every transaction of a task counts, however it ended, as none begins before the head is published. An abort is no
-    proof: where an end did not fence, a late request may have opened the transaction once more after its commit.
-    """
-    return any(
-        found.state.commits or (found.state is not State.EMPTY and not is_ledger_name(found.pair.id))
-        for found in ports.coordinator.known()
-    )
-
-
 def _checked(ports: Ports, head: Head | None, start: _Start) -> Head | None:
     batch, run = start.batch, start.run
     check_halts(head, start.topic)
@@ -251,7 +234,7 @@ def verdicts_of(ports: Ports, last: Decision, *, passed: bool) -> dict[Pair, Ver
     """What became of the last decision. Once Spark has passed it, its commit has returned, which it does on verdicts
     only: then it was committed, even when nobody can tell any more."""
     try:
-        return settle(ports, last.written, fresh_until_ms=math.inf if passed else -math.inf)
+        return settle(ports, last.written, whole_until_ms=math.inf if passed else -math.inf)
     except Unclear:
         if not passed:
             raise

@@ -12,14 +12,19 @@ import pytest
 from spark_eos.checkpoint import Checkpoint
 from spark_eos.errors import CheckpointError, Diverged, EosError, LedgerError, Unclear
 from spark_eos.kafka.partitioners import DEFAULT_PARTITIONER
+from spark_eos.protocol.checks import (
+    FROM_GROUP,
+    OFFSETS_CHARS,
+    as_json,
+    checkpoint_ahead,
+    checkpoint_behind,
+    missing_head,
+)
 from spark_eos.protocol.head import Decision, Head, Offsets, Pair, Probe, Verdict, Written
-from spark_eos.protocol.micro_batch import MicroBatch
-from spark_eos.protocol.new_checkpoint import FROM_GROUP, OFFSETS_CHARS, as_json
+from spark_eos.protocol.open import open_run
 from spark_eos.protocol.ports import EndTxnAnswer, Found
 from spark_eos.protocol.replay import compare
-from spark_eos.protocol.run import open_run
-from spark_eos.protocol.stops import checkpoint_ahead, checkpoint_behind, missing_head
-from spark_eos.protocol.task import TaskReport, Work
+from spark_eos.protocol.task import MicroBatch, TaskReport, Work
 from spark_eos.source.losses import data_loss
 
 COMMITTED, LOST = Verdict.COMMITTED, Verdict.LOST

@@ -9,12 +9,13 @@ import pytest
 
 from spark_eos.errors import Unclear
 from spark_eos.kafka.transactions import FENCING_END, PLAIN_END
-from spark_eos.protocol.batch import commit
-from spark_eos.protocol.closing import abort_undecided
+from spark_eos.protocol.abort import abort_all
+from spark_eos.protocol.commands import abort_undecided
+from spark_eos.protocol.commit import commit
+from spark_eos.protocol.end import _described_end, settle
 from spark_eos.protocol.head import Pair, Probe, Verdict, Written
 from spark_eos.protocol.names import TaskId, ledger_name, task_name
 from spark_eos.protocol.ports import Description, EndTxnAnswer, State
-from spark_eos.protocol.verdicts import _verdict, abort_all, settle
 from tests.simulation.codes import ABORTABLE, FENCED, OK
 from tests.simulation.ledger import LEDGER, PREFIX, QUERY
 from tests.simulation.partition_log import PartitionLog
@@ -34,9 +35,9 @@ COMMITS, COMMITTED, LOST = (State.PREPARE_COMMIT, State.COMPLETE_COMMIT), Verdic
 def test_what_a_description_is_evidence_of(described: Pair, state: State):
     """Where an end fences, commit or abort one epoch on. Where it does not, a commit of the very pair, and no abort."""
     description = Description(described, state, 0, 1000)
-    assert _verdict(PLAIN, description) is (COMMITTED if described == PAIR and state in COMMITS else None)
+    assert _described_end(PLAIN, description) is (COMMITTED if described == PAIR and state in COMMITS else None)
     fenced = LOST if state is State.COMPLETE_ABORT else COMMITTED if state in COMMITS else None
-    assert _verdict(FENCING, description) is (fenced if described == NEXT else None)
+    assert _described_end(FENCING, description) is (fenced if described == NEXT else None)
 
 
 def open_once_more(brokers: Brokers, pair: Pair) -> None:

@@ -1,14 +1,106 @@
-"""The errors that end a run."""
+"""The checks that end a run, and their errors: what is wrong, and whether a new checkpoint may be begun instead.
+
+The decision of a micro-batch commits the offsets of `offsets.group.id`. Its rows become visible after that, transaction
+by transaction, and what the broker has lost of them only by a replay of that very micro-batch. So the group's offsets
+are where the output ends only while every transaction of the last decision is known to be committed. Otherwise a query
+that began there would leave rows out, without anybody noticing.
+"""
 
 from __future__ import annotations
 
+import json
 import shlex
+from collections.abc import Mapping
 
 from spark_eos.errors import LedgerError, ProtocolStop, Superseded, Unclear
-from spark_eos.protocol.head import NOBODY, Decision, Head
-from spark_eos.protocol.marks import Missing, Successor, Unfinished
+from spark_eos.protocol.head import NOBODY, Decision, Head, Missing, Offsets, Successor, Unfinished, Verdict
 from spark_eos.protocol.names import INGESTS
-from spark_eos.protocol.new_checkpoint import FROM_GROUP, OR_COMPARE, is_untold, is_visible, what_waits, where_it_ended
+
+FROM_GROUP = (
+    "'startingOffsets' = group, with the old 'offsets.group.id' as 'kafka.group.id', continues exactly where the "
+    "output ends"
+)
+
+
+#: What to do after the output was compared with the input, as decisions may have been lost.
+IF_COMPLETE = (
+    f"If all its rows are there, begin with a new checkpoint: {FROM_GROUP}. If some are missing, write them first: the "
+    "group's offsets are past them."
+)
+
+
+#: What to do where decisions were lost with a topic or a replica, and that cannot be brought back.
+OR_COMPARE = f"Where that cannot be done, compare the output with the input (spark-eos verify). {IF_COMPLETE}"
+
+
+#: Offsets longer than this as JSON, those of some 250 partitions, do not fit into an error's text.
+OFFSETS_CHARS = 4_000
+
+
+def as_json(offsets: Offsets) -> str:
+    """Offsets as the option `startingOffsets` takes them; only a count where they are too many to print."""
+    text = json.dumps({topic: _by_number(partitions) for topic, partitions in sorted(offsets.items())})
+    if len(text) <= OFFSETS_CHARS:
+        return text
+    partitions = sum(map(len, offsets.values()))
+    return f"those of {partitions} partitions, too many to print"
+
+
+def _by_number(partitions: Mapping[str, int]) -> dict[str, int]:
+    return {p: partitions[p] for p in sorted(partitions, key=int)}
+
+
+def is_visible(decision: Decision) -> bool:
+    """Whether every row of the decision is known to be visible to read_committed consumers."""
+    return all(w.verdict is Verdict.COMMITTED for w in decision.written)
+
+
+def is_untold(decision: Decision) -> bool:
+    """Whether the ledger begins behind it, and does not know what became of its rows, or where its input ended."""
+    return decision.is_assumed and decision.offsets is None
+
+
+def where_it_ended(decision: Decision) -> str:
+    """Where the decided micro-batch left its input: what 'startingOffsets' takes, or where to find it."""
+    if decision.offsets is not None:
+        return f"its input ended at the offsets {as_json(decision.offsets)}"
+    return (
+        f"where its input ended is in offsets/{decision.batch} of the checkpoint that decided it, as "
+        "'offsets.group.id' was not set"
+    )
+
+
+def instead_of_replay(decision: Decision) -> str:
+    """Whether a new checkpoint may take the place of one whose replay is not what was decided, and where it begins."""
+    if is_untold(decision):
+        return (
+            "The ledger was begun behind it, and does not know what of it is in the output: if nothing goes on with "
+            f"this checkpoint or another, compare the output with the input (spark-eos verify). {IF_COMPLETE}"
+        )
+    if not is_visible(decision):
+        return f"Do not begin with a new one: {what_waits(decision)}. The group's offsets are past those rows."
+    if decision.offsets is None:
+        return (
+            "If nothing goes on with this checkpoint or another, begin with a new one, with 'startingOffsets', as all "
+            f"that was decided is visible: {where_it_ended(decision)}."
+        )
+    return (
+        "If nothing goes on with this checkpoint or another, begin with a new one, as all that was decided is visible: "
+        f"{FROM_GROUP}; so do the decided offsets as 'startingOffsets'."
+    )
+
+
+def what_waits(decision: Decision) -> str:
+    """Why a new checkpoint would leave rows out, after a decision that is not all visible."""
+    if decision.lost:
+        return (
+            f"{len(decision.lost)} of the {len(decision.written)} transactions of micro-batch {decision.batch} were "
+            "lost, and only its replay writes their rows again"
+        )
+    return f"the transactions of micro-batch {decision.batch} are still to be committed"
+
+
+# The errors, and the checks that raise them
 
 
 def checkpoint_ahead(batch: int, last: Decision) -> ProtocolStop:
@@ -95,7 +187,7 @@ def missing_head(batch: int) -> LedgerError:
 
 
 def lost_first(batch: int) -> LedgerError:
-    """The same for the first micro-batch of a query that has written before, as brokers know."""
+    """The error for a query's first micro-batch, where the ledger does not know the query and the brokers do."""
     return LedgerError(
         "EOS_LEDGER_HEAD_LOST",
         "The ledger knows nothing of this query, but the brokers know of its transactions: it has run before, and "
@@ -235,14 +327,14 @@ def finishing(unfinished: Unfinished) -> str:
 
 def checkpoint_behind(last: Decision, batch: int) -> ProtocolStop:
     """The error for a checkpoint at ``batch``, which is before the last decision."""
-    said = {"batch": batch, "decided": last.batch, "offsets": last.offsets}
+    parameters = {"batch": batch, "decided": last.batch, "offsets": last.offsets}
     if is_untold(last):
         return ProtocolStop(
             "EOS_CHECKPOINT_BEHIND",
             f"The checkpoint is at micro-batch {batch}, but the query's ledger begins behind micro-batch {last.batch}.",
             hint="The checkpoint is older than the one with which that was begun: going on could write rows twice. Use "
             f"the newest checkpoint. {OR_COMPARE}",
-            **said,
+            **parameters,
         )
     if not is_visible(last):
         return ProtocolStop(
@@ -250,7 +342,7 @@ def checkpoint_behind(last: Decision, batch: int) -> ProtocolStop:
             f"The checkpoint is at micro-batch {batch}, but micro-batch {last.batch} of this query is decided.",
             hint="The checkpoint is older than the output: going on would write rows twice. Use the newest checkpoint, "
             f"and do not begin with a new one: {what_waits(last)}. The group's offsets are past those rows.",
-            **said,
+            **parameters,
         )
     return ProtocolStop(
         "EOS_CHECKPOINT_BEHIND",
@@ -259,7 +351,7 @@ def checkpoint_behind(last: Decision, batch: int) -> ProtocolStop:
         hint="The checkpoint is older than the output, as after a restore from a backup: going on would write rows "
         "twice. Use the newest checkpoint. If it is gone, and nothing goes on with it, begin with a new one, as all "
         f"that was decided is visible: {FROM_GROUP}; so do the offsets above as 'startingOffsets'.",
-        **said,
+        **parameters,
     )
 
 

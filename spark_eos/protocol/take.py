@@ -1,5 +1,5 @@
-"""Whether a head is the newest that the ledger ever had: an unclean leader election takes the newest records, and the
-head before them looks like any other.
+"""Take the ledger, and prove that its head is the newest that it ever had: an unclean leader election takes the newest
+records, and the head before them looks like any other.
 
 The coordinators tell for a week of the transactions of tasks, of which none is begun before its run is published, and
 none is committed before it is decided; and of the last transaction under the ledger's own id, until the ledger is taken
@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from spark_eos.protocol.checks import heads_lost
 from spark_eos.protocol.head import Decision, Head
-from spark_eos.protocol.ports import Description, Generations, Ports, Term
-from spark_eos.protocol.stops import heads_lost
+from spark_eos.protocol.names import is_ledger_name
+from spark_eos.protocol.ports import Description, Generations, Ports, State, Term
 
 #: The epoch in which a producer id ends whose epochs are used up: the transactional id has another one by then.
 _LAST_EPOCH = 32_767
@@ -29,7 +30,8 @@ def take(ports: Ports, head: Head) -> Term | None:
 
 
 def take_and_read(ports: Ports) -> tuple[Term, Head | None] | None:
-    """The same, by who has not read it, as somebody may hold it: that ends only where it is taken."""
+    """Like `take`, without reading the head first: somebody's open ledger transaction may block the read, and only
+    fencing ends that."""
     found = ports.coordinator.of_ledger()
     if found is not None and found.state.commits and not agrees(ports, ports.ledger.read(), found):
         return None
@@ -69,7 +71,7 @@ def _proves(found: Description | None, head: Head) -> bool:
 
 
 def _is_later(found: Description | None, head: Head) -> bool:
-    """Whether it was after that of the head."""
+    """Whether the last commit under the ledger's id came after that of the head."""
     return found is not None and head.committed_as is not None and (_age(found, head.committed_as) or 0) > 0
 
 
@@ -117,3 +119,16 @@ def is_outrun(head: Head, known: Generations) -> bool:
 def _decided_here(head: Head) -> Decision | None:
     """The last decision, if it was made in this ledger; else, by what the head says, no task has committed anything."""
     return None if head.decision is None or head.decision.is_assumed else head.decision
+
+
+def was_published(ports: Ports) -> bool:
+    """Whether the coordinators know, as they do for a week, of a head of the query, or of a task that it has decided
+    on: a head that is not there any more was lost with the ledger, and maybe the decision of the first micro-batch.
+
+    Every transaction of a task counts, however it ended, as none begins before the head is published. An abort is no
+    proof: where an end did not fence, a late request may have opened the transaction once more after its commit.
+    """
+    return any(
+        found.state.commits or (found.state is not State.EMPTY and not is_ledger_name(found.pair.id))
+        for found in ports.coordinator.known()
+    )

@@ -8,20 +8,18 @@ import pytest
 
 from spark_eos.errors import ProtocolStop
 from spark_eos.kafka.transactions import NEVER_MS
-from spark_eos.protocol.batch import _next_decision, _notes_to_write, _offsets_to_give, _problem
-from spark_eos.protocol.head import Decision, Digest, Head, Pair, Probe, Verdict, Written
-from spark_eos.protocol.head_json import decode, encode
-from spark_eos.protocol.micro_batch import MicroBatch
-from spark_eos.protocol.notes import Notes
+from spark_eos.protocol.commit import _next_decision, _notes_to_write, _offsets_to_give, _problem
+from spark_eos.protocol.head import Decision, Digest, Head, Notes, Pair, Probe, Verdict, Written
+from spark_eos.protocol.head_codec import decode, encode
 from spark_eos.protocol.ports import Description, Ports, State
-from spark_eos.protocol.task import TaskReport, Work
+from spark_eos.protocol.task import MicroBatch, TaskReport, Work
 
 
 def written(partition: int, rows: int = 1, digest: int = 1, verdict: Verdict | None = None) -> Written:
     return Written(partition, Pair(f"id-{partition}", 1, 1), rows, digest, Probe("t", partition, 0), verdict)
 
 
-def report(partition: int, rows: int = 1, digest: int = 1, by: Digest = Digest.MIXED) -> TaskReport:
+def report(partition: int, rows: int = 1, digest: int = 1, by: Digest = Digest.ROWS) -> TaskReport:
     return TaskReport(Work.WRITE, partition, rows, digest, written(partition, rows, digest), digest_by=by)
 
 
@@ -32,7 +30,7 @@ def test_a_decision_says_how_its_rows_were_digested_and_dealt():
     """By the tasks' word, and the user's choice or the query's default."""
     batch = MicroBatch("r", 0, (report(0), report(1)))
     decided = _next_decision(None, batch, replace(HEAD, partitioner="murmur2"), None)
-    assert (decided.digest_by, decided.partitioner) == (Digest.MIXED, "murmur2")
+    assert (decided.digest_by, decided.partitioner) == (Digest.ROWS, "murmur2")
     assert _next_decision(None, replace(batch, partitioner="fnv1a"), HEAD, None).partitioner == "fnv1a"
 
 
@@ -44,9 +42,9 @@ def test_a_group_that_is_set_at_a_replay_gets_its_offsets(was, now, gets):
     """The micro-batch is decided, so that no later publication would be sure to come."""
     batch = MicroBatch("r", 7, (report(0),), OFFSETS, group=now)
     one = written(0, verdict=Verdict.COMMITTED)
-    last = Decision(7, 0, 1, 1, 1, OFFSETS if was else None, (one,), digest_by=Digest.MIXED, group=was)
+    last = Decision(7, 0, 1, 1, 1, OFFSETS if was else None, (one,), group=was)
     mine = _next_decision(None, batch, replace(HEAD, decision=last), None)
-    assert mine == (replace(last, offsets=OFFSETS, group=now) if gets else None)
+    assert mine == (replace(last, offsets=OFFSETS, group=now) if gets else last)
     assert _offsets_to_give(batch, last) == (OFFSETS if gets else None)
 
 
@@ -66,13 +64,13 @@ def test_notes_are_counted_over_all_decisions_and_written_with_a_new_one():
     assert decode(encode(replace(HEAD, decision=second))).decision == second
 
 
-@pytest.mark.parametrize("decided_by", [None, Digest.CRC32C])
+@pytest.mark.parametrize("decided_by", [None, Digest.CHUNKS])
 def test_executors_of_different_versions_stop_the_query(decided_by):
     """Their sums mean nothing together; nor does one that was made otherwise than the decision's."""
-    others = Digest.CRC32C if decided_by is None else Digest.MIXED
+    others = Digest.CHUNKS if decided_by is None else Digest.ROWS
     batch = MicroBatch("r", 7, (report(0), report(1, by=others)))
     decision = None if decided_by is None else Decision(7, 0, 2, 2, 2, None, batch.written, digest_by=decided_by)
-    with pytest.raises(ProtocolStop, match="crc32c, crc32c-mix64") as caught:
+    with pytest.raises(ProtocolStop, match="chunks, rows") as caught:
         _next_decision(None, batch, replace(HEAD, decision=decision), None)
     assert caught.value.condition == "EOS_MIXED_VERSIONS"
 

@@ -1,0 +1,228 @@
+"""Abort what nobody will commit: close the run, so that nothing more of it can be decided, then end what it has open.
+
+A query's transactions may be aborted only by whoever has closed it: what is undecided now may be decided in the next
+moment by a run that is alive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import replace
+
+from spark_eos.kafka.transactions import FENCING_END
+from spark_eos.protocol.checks import ledger_busy, lost_head
+from spark_eos.protocol.head import Head, Pair
+from spark_eos.protocol.names import SLOTS
+from spark_eos.protocol.ports import EndTxnAnswer, NotPublished, Ports
+from spark_eos.protocol.take import take_and_read, taking, was_published
+
+#: How often it is looked for what earlier generations have left open, at most, where that never expires.
+_LOOKS = 4
+
+
+def abort_all(ports: Ports, pairs: Collection[Pair]) -> Collection[Pair]:
+    """Abort transactions that nobody will ever commit; those that stay open are returned.
+
+    Only pairs of which that is certain may be handed in. What stays open holds readers until its timeout: no row is
+    at stake, so this does not raise.
+
+    By the version for transactions that begin now, whichever these began with: the coordinators take either.
+    """
+    left = set(pairs)
+    if not left:
+        return left
+    version = ports.coordinator.endtxn_version()
+    for _ in ports.retrying():
+        answers = ports.coordinator.end(dict.fromkeys(left, version), commit=False)
+        left = {pair for pair in left if answers[pair] is EndTxnAnswer.PENDING}
+        if not left:
+            break
+    return left
+
+
+def clear_earlier(ports: Ports, head: Head, *, empty: bool = False) -> Collection[Pair]:
+    """Abort what generations before a published head have open and not decided; what stays open is returned.
+
+    Where EndTxn does not fence, an attempt that is alive could begin its transaction once more. So its id is taken:
+    what is decided from now on has ids of later generations, so that this can hit nothing else, however late it comes.
+
+    With two-phase commit, no timeout will end what begins a moment later: the ids of attempts that have not written
+    anything yet are fenced, too, and the coordinators are asked again until there is nothing more. With ``empty`` these
+    are fenced in any case.
+    """
+    left: Collection[Pair] = ()
+    for _ in range(_LOOKS if head.two_phase else 1):
+        pairs = undecided(ports, head, before=head.generation, empty=empty)
+        left = end_for_good(ports, pairs)
+        if not pairs or left:
+            break
+    return left
+
+
+def clear_found(ports: Ports, head: Head, found: Collection[Pair]) -> Collection[Pair]:
+    """Abort what was ``found`` before the head was published, of any generation, then what `clear_earlier` aborts:
+    where a ledger was lost, generations are counted anew. What was decided meanwhile is left alone."""
+    decided = {pair.id for pair in head.decision.pairs} if head.decision else set()
+    end_for_good(ports, {pair for pair in found if pair.id not in decided})
+    return clear_earlier(ports, head)
+
+
+def undecided(ports: Ports, head: Head, *, before: int | None = None, empty: bool = False) -> Collection[Pair]:
+    """What the query, or the generations before this one, have open, without what the decision waits for.
+
+    They are told apart by id alone: a broker that failed to fence one (Kafka 4.0.0) describes it at the next epoch.
+    """
+    waiting = {w.pair.id for w in head.decision.written if w.verdict is None} if head.decision else set()
+    found = ports.coordinator.ongoing(before=before, empty=empty or head.two_phase)
+    return {d.pair for d in found if d.pair.id not in waiting}
+
+
+def end_for_good(ports: Ports, pairs: Collection[Pair]) -> Collection[Pair]:
+    """Abort transactions, and fence who has begun them; those that are left are returned."""
+    if not pairs or ports.coordinator.endtxn_version() >= FENCING_END:
+        return abort_all(ports, pairs)
+    left = {pair.id for pair in pairs}
+    for _ in ports.retrying():
+        left = set(ports.coordinator.fence(left))
+        if not left:
+            break
+    return {pair for pair in pairs if pair.id in left}
+
+
+# Closing a run
+
+
+def close(
+    ports: Ports,
+    run: str | None = None,
+    given_up: int | None = None,
+    check: Callable[[Head], None] | None = None,
+    *,
+    by_operator: bool = False,
+) -> Head | None:
+    """Try once to take the ledger and publish a head that belongs to no run; returns it, or None when it was not
+    published. With ``run``, only where the query's run is that one. ``given_up``: the micro-batch that the run has
+    given up, if Spark may pass it all the same. ``check`` raises where this head is not to be closed.
+    ``by_operator``: a command does it, after which the run does not start again by itself.
+
+    From then on, no run before it can decide anything: each finds itself replaced. Raises as `take` does.
+    """
+    taken = take_and_read(ports)
+    if taken is None:
+        return None
+    term, head = taken
+    if head is None or (run is not None and head.run != run):
+        return None
+    if check is not None:
+        check(head)
+    closed = head.closed(by_operator=by_operator)
+    if given_up is not None and head.unwritten is None:  # an earlier one is still missing
+        closed = replace(closed, given_up=given_up)
+    try:
+        term.publish(closed)
+    except NotPublished:
+        return None
+    return closed
+
+
+def abort(ports: Ports, run: str, batch_id: int, *, one_of_several: bool = False) -> Collection[Pair]:
+    """Close the run and abort what it has open and not decided; returns what stays open.
+
+    With ``one_of_several`` writes, the ledger notes that this one was given up: Spark may go on without hearing of it.
+
+    Spark calls this after a failed task, and after a commit that raised, so the batch may well be decided: only an
+    authoritative read tells. The run ends with it, so it is closed first: a commit or a task of it that still goes on
+    somewhere finds itself replaced, and cannot decide on what is being aborted.
+    """
+    ports.reach("abort.entered")
+    for _ in ports.retrying():
+        head = ports.ledger.read()
+        if head is None or head.run != run:
+            return ()
+        closed = close(ports, run, batch_id if one_of_several else None)
+        if closed is not None:
+            ports.reach("abort.closed")
+            return clear_earlier(ports, closed)
+    return ()
+
+
+def clear_late(ports: Ports) -> Collection[Pair]:
+    """Abort what attempts of a closed or replaced run have begun since it was; what stays open is returned.
+
+    Spark asks for an abort while it still kills the tasks: one that has its transactional id, but has not written
+    anything yet, would hold readers until its timeout. Nothing of a generation before the head's can be decided any
+    more.
+    """
+    ports.ledger.check_topic()
+    head = ports.ledger.read()
+    return () if head is None else clear_earlier(ports, head, empty=True)
+
+
+def note_unwritten(ports: Ports, batch: int, first: Head) -> None:
+    """Note that a write within foreachBatch failed, before its error is raised: whoever catches that lets Spark pass
+    the micro-batch, and later writes of the sink then stop. The run stays as it is, so that the write can be repeated.
+
+    Nothing is changed where the micro-batch is decided, or an earlier one is noted already. ``first``: what is
+    published where the sink has no head yet. Raises LedgerError (EOS_LEDGER_HEAD_LOST) where it has had one, Unclear,
+    and what the ledger raises.
+    """
+    ports.ledger.check_topic()
+    if ports.ledger.read() is None and was_published(ports):
+        raise lost_head()
+    for term, found in taking(ports):
+        head = found or first
+        decided = head.decision is not None and head.decision.batch >= batch
+        if decided or head.unwritten is not None or head.marks.successor is not None:
+            return
+        try:
+            term.publish(replace(head, given_up=batch))
+        except NotPublished:
+            continue
+        return
+    raise ledger_busy()
+
+
+# Sweeping, while a query is idle
+
+
+#: When a query that has nothing to commit looks again, in seconds each after the look before. Attempts that Spark kills
+#: are gone by then, and those that it does not kill abort themselves (`check_owner`).
+SWEEPS_AFTER_S = (2, 8, 30)
+
+
+def sweep(ports: Ports, run: str, batch: int) -> Collection[Pair] | None:
+    """Abort what this run's attempts have left open of its last micro-batch; returns what that was, or None when the
+    run has gone on, or was replaced.
+
+    A commit aborts leftovers, but an attempt that nobody waits for may begin its transaction later, and be killed: it
+    holds readers at the last stable offset until its timeout, or until the next commit, which may be far.
+
+    1. List what is open in the micro-batch's slot.
+    2. Then read the head. While the micro-batch is the last decision, no task of the one after the next has begun,
+       which is the next to use that slot. So what was listed can never be decided, however late it is aborted.
+
+    With two-phase commit no timeout would end what is not found: ids under which nothing is open yet are fenced, too,
+    and those of earlier generations are looked for again. Nothing of theirs can be decided either.
+    """
+    ports.ledger.check_topic()
+    head = _last_of(ports, run, batch)
+    if head is None:
+        return None
+    found = [*ports.coordinator.ongoing(of=(head.generation, batch % SLOTS), empty=head.two_phase)]
+    if head.two_phase:
+        found += ports.coordinator.ongoing(before=head.generation, empty=True)
+    head = _last_of(ports, run, batch)
+    if head is None:
+        return None
+    decided = {w.pair.id for w in head.decision.written} if head.decision else set()
+    left = {d.pair for d in found if d.pair.id not in decided}
+    abort_all(ports, left)
+    return left
+
+
+def _last_of(ports: Ports, run: str, batch: int) -> Head | None:
+    """The head, while it is this run's and this micro-batch is its last decision."""
+    head = ports.ledger.read()
+    if head is None or head.run != run or head.decision is None or head.decision.batch != batch:
+        return None
+    return head

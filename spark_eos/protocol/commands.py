@@ -1,0 +1,589 @@
+"""What commands do in the ledger of a query: abort or settle what it has left open, adopt a checkpoint, drop a planned
+micro-batch, begin where it was before, and retire it in favour of another one.
+
+The order of steps is what keeps a crash between two of them harmless. A head that no start gets past is published
+first; then the checkpoint is changed, or made; and in the end a head is published from which a query goes on. Where
+rows are written to the same topic again, the old query is retired before the new one may begin, so that the two can
+never both go on. A command may be repeated from its beginning, at any step of an earlier one: whoever does so takes
+over.
+
+A command may stall for any time, while somebody else runs the same command to its end and the query goes on. So what it
+does next goes by the head on which it has judged, or the one that it has published last: each publication of somebody
+else, and each start of the query, has another run or another generation.
+
+Where a mirror takes topics over, the position at which the new query begins was read while the old one could still
+decide. So the old query is retired only where its last decision is the one that the position belongs to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
+
+from spark_eos.errors import CommandError, EosError, LedgerError, ReplayError
+from spark_eos.kafka.partitioners import DEFAULT_PARTITIONER
+from spark_eos.protocol.abort import clear_earlier, close, undecided
+from spark_eos.protocol.checks import finishing, goes_on, ledger_busy
+from spark_eos.protocol.end import abort_broken, settle, unseen_of
+from spark_eos.protocol.head import (
+    NOBODY,
+    Decision,
+    EachSink,
+    Head,
+    Marks,
+    Offsets,
+    Pair,
+    Successor,
+    Unfinished,
+    Verdict,
+)
+from spark_eos.protocol.open import verdicts_of
+from spark_eos.protocol.ports import NotPublished, Ports
+from spark_eos.protocol.take import agrees, take, taking
+
+
+def known_head(head: Head | None, query: str) -> Head:
+    """The head. Raises LedgerError where there is none: nobody may end what may be decided elsewhere."""
+    if head is None:
+        raise LedgerError(
+            "EOS_LEDGER_NO_QUERY",
+            f"The ledger knows nothing of query {query}, so that nobody can tell what of it is decided.",
+            hint="Nothing was ended. Name the ledger topic of the query (--ledger-topic); 'spark-eos ledger show' "
+            "lists the queries in a ledger.",
+            query=query,
+        )
+    return head
+
+
+# Heads one after the other
+
+
+def publish_next(
+    ports: Ports, query: str, judged: Head, following: Callable[[Head], Head], offsets: Offsets | None = None
+) -> Head:
+    """Publish the head that ``following`` makes of the newest one, as long as that is of the same run and generation as
+    the one that was ``judged``; returns it. Whoever has published that one before is fenced by this.
+
+    Raises CommandError (EOS_COMMAND_OVERTAKEN) where it is another one, what ``following`` raises, LedgerError and
+    Unclear (EOS_LEDGER_BUSY).
+    """
+    published: Head | None = None
+    for _ in ports.retrying():
+        # Whoever takes the ledger ends its last transaction, which tells of a ledger that was lost.
+        term = take(ports, known_head(ports.ledger.read(), query))
+        if term is None:
+            continue
+        head = known_head(term.read(), query)
+        if head == published:
+            return head  # it was not known whether this had worked
+        check_not_overtaken(head, judged)
+        published = following(head)
+        try:
+            term.publish(published, offsets)
+        except NotPublished:
+            continue
+        return published
+    raise ledger_busy()
+
+
+def check_still(ports: Ports, query: str, mine: Head) -> None:
+    """Raise CommandError (EOS_COMMAND_OVERTAKEN) unless the newest head is the one that this command has published."""
+    check_not_overtaken(known_head(ports.ledger.read(), query), mine)
+
+
+def check_not_overtaken(head: Head, judged: Head) -> None:
+    """Raise CommandError (EOS_COMMAND_OVERTAKEN) unless this is the run and the generation that was judged."""
+    if (head.run, head.generation) != (judged.run, judged.generation):
+        raise overtaken(f"its head in the ledger is of generation {head.generation}, and was of {judged.generation}")
+
+
+def closes(judged: Head, *, decided: bool = False) -> Callable[[Head], None]:
+    """A check for whoever closes the query: that its head is of the run and generation that was ``judged``; with
+    ``decided``, also that this run has decided nothing since, as one that is alive does."""
+
+    def check(head: Head) -> None:
+        if (head.run, head.generation, head.decision) == (NOBODY, judged.generation + 1, judged.decision):
+            return  # it is closed already, maybe by a try of which nobody knew whether it had worked
+        check_not_overtaken(head, judged)
+        if decided and head.decision != judged.decision:
+            raise overtaken(f"run {head.run} has decided since then")
+
+    return check
+
+
+def overtaken(why: str) -> CommandError:
+    """The error for a command that finds that something else has gone on while it was at work."""
+    return CommandError(
+        "EOS_COMMAND_OVERTAKEN",
+        f"While this command was at work, another one has taken over, or the query was started: {why}.",
+        hint="From here on, nothing was changed. 'spark-eos checkpoint show' or 'spark-eos ledger show' says how the "
+        "query is now; if something is still to be done, run the command again.",
+    )
+
+
+# Recover: close a query, abort what is not decided, commit what is
+
+
+@dataclass(frozen=True)
+class Ended:
+    """What an operator has ended. ``head`` is the ledger's; ``left`` are transactions that stay open although
+    they should be aborted; ``verdicts`` are those of the last decision, where it was settled."""
+
+    head: Head
+    left: frozenset[Pair] = frozenset()
+    verdicts: tuple[tuple[Pair, Verdict], ...] = ()
+
+
+def abort_undecided(ports: Ports, query: str, check: Callable[[Head], None] | None = None) -> Ended:
+    """Close the query and abort all that it has open and not decided. A run that is alive stops
+    (EOS_CLOSED_BY_OPERATOR); its next start goes on. ``check`` raises where the query's head is not the one that is to
+    be closed.
+
+    Raises LedgerError (EOS_LEDGER_NO_QUERY) where the ledger knows nothing of the query, and Unclear
+    (EOS_LEDGER_BUSY).
+    """
+    for _ in ports.retrying():
+        _check_known(ports, query)
+        closed = close(ports, check=check, by_operator=True)
+        if closed is not None:
+            ports.reach("recover.closed")
+            return Ended(closed, frozenset(clear_earlier(ports, closed)))
+    known_head(ports.ledger.read(), query)
+    raise ledger_busy()
+
+
+def recover(ports: Ports, query: str, check: Callable[[Head], None] | None = None) -> Ended:
+    """What the next start of the query would do first, without starting it. ``check`` raises where the query's head is
+    not the one that is to be closed.
+
+    1. Close the query: from here on, no run before can decide anything.
+    2. Abort what is open and not decided.
+    3. Commit what is decided, and note that it is.
+    4. Abort what has begun since then under an id of the decision.
+
+    It may be interrupted anywhere, and repeated. Raises as `abort_undecided` and `settle_decided` do.
+    """
+    left = abort_undecided(ports, query, check).left
+    ports.reach("recover.cleared")
+    ended = settle_decided(ports, query)
+    for _ in ports.retrying():
+        head = known_head(ports.ledger.read(), query)
+        if head.run != NOBODY or not undecided(ports, head):  # a run that has begun since then does that itself
+            return replace(ended, head=head, left=left)
+        closed = close(ports, NOBODY)
+        if closed is not None:
+            return replace(ended, head=closed, left=frozenset(clear_earlier(ports, closed)))
+    raise ledger_busy()
+
+
+def _check_known(ports: Ports, query: str) -> None:
+    """Raise LedgerError where the ledger knows nothing of the query, before it is taken: what the coordinator knows of
+    the last transaction shows that a ledger was lost, and to take it would end that. A ledger that somebody holds
+    cannot be read, and tells nothing; where the query itself holds it, to take it is what ends that."""
+    try:
+        known_head(ports.ledger.read(), query)
+    except EosError as error:
+        if error.condition != "EOS_LEDGER_HELD":
+            raise
+
+
+def settle_decided(ports: Ports, query: str, *, and_abort_broken: bool = False) -> Ended:
+    """Commit every transaction of the query's last decision; their verdicts. With ``and_abort_broken``, those that have
+    lost rows in one partition are aborted as a whole before.
+
+    No run need be closed for that: a decision is final, whoever completes it, and a run that is alive does the same.
+    That all of it is committed is noted in the ledger. From then on, what is open under one of its transactional ids
+    is no part of it, and may be aborted.
+
+    Raises LedgerError (EOS_LEDGER_NO_QUERY), Unclear, and ProtocolStop where rows of a transaction are gone.
+    """
+    for _ in ports.retrying():
+        head = known_head(ports.ledger.read(), query)
+        if not agrees(ports, head, ports.coordinator.of_ledger()):
+            continue
+        decision = head.decision
+        written = decision.written if decision is not None else ()
+        known = {w.pair: w.verdict for w in written if w.verdict is not None}
+        if and_abort_broken:
+            abort_broken(ports, written)
+        verdicts = known | settle(ports, written)
+        unseen = unseen_of(ports, decision, verdicts) if decision is not None else frozenset[Pair]()
+        ended = Ended(head, verdicts=tuple(sorted(verdicts.items(), key=lambda item: item[0].id)))
+        if Verdict.LOST in verdicts.values() and known_head(ports.ledger.read(), query).decision != decision:
+            continue  # the query has gone on meanwhile
+        if decision is None or len(known) == len(verdicts) or Verdict.LOST in verdicts.values():
+            return ended  # what is lost is noted by the run that writes it again
+        ports.reach("recover.committed")
+        if _note(ports, head, {pair: verdict for pair, verdict in verdicts.items() if pair not in unseen}):
+            return ended
+    raise ledger_busy()
+
+
+def _note(ports: Ports, read: Head, verdicts: Mapping[Pair, Verdict]) -> bool:
+    """Try once to publish the verdicts, with the head as it is otherwise. True also where there is another decision by
+    now, which was made on these verdicts."""
+    term = take(ports, read)
+    if term is None:
+        return False
+    head, decision = term.read(), read.decision
+    if head is None or decision is None or head.decision != decision:
+        return True
+    noted = head.closed(by_operator=head.closed_by_operator) if head.run == NOBODY else head
+    try:
+        term.publish(replace(noted, decision=decision.judged(verdicts)))
+    except NotPublished:
+        return False
+    return True
+
+
+# Adopt: the first head of a query that another sink has brought so far
+
+
+def adopt(
+    ports: Ports,
+    batch: int,
+    offsets: Offsets | None,
+    prefix: str,
+    group: str | None,
+    check_files: Callable[[], None] = lambda: None,
+) -> Head:
+    """Publish a head from which a start goes on after ``batch``, as if that had been decided here, without rows; the
+    group is given its offsets. ``check_files`` raises where the checkpoint is not as it was judged; it is called when
+    the ledger is taken.
+
+    Raises ReplayError (EOS_LEDGER_BEGUN) where the query has another head by now, and Unclear.
+    """
+    done = Decision.without_rows(batch, offsets, DEFAULT_PARTITIONER, group)
+    for term, head in taking(ports):
+        if head is not None:
+            if head.decision == done:
+                return head
+            raise ReplayError(
+                "EOS_LEDGER_BEGUN",
+                "The ledger knows the query already: it was started meanwhile.",
+                hint="Nothing was changed. Go on with the query.",
+            )
+        check_files()
+        new = Head(
+            NOBODY,
+            1 + ports.coordinator.generations(thorough=True).begun,
+            (),
+            ports.coordinator.endtxn_version(),
+            decision=done,
+            prefix=prefix,
+            partitioner=DEFAULT_PARTITIONER,
+        )
+        try:
+            term.publish(new, offsets if group is not None else None)
+        except NotPublished:
+            continue
+        return new
+    raise ledger_busy()
+
+
+# Drop: a micro-batch that is planned and not decided
+
+
+def halt(
+    ports: Ports, unfinished: Unfinished, judged: Head, check_files: Callable[[], None] = lambda: None
+) -> tuple[Head, Collection[Pair]]:
+    """Publish a head that belongs to no run and that no start gets past, then abort what is open and not decided.
+    Returns the head, and what stays open all the same. A run that is alive can decide nothing from then on, and stops;
+    so does a command that has published the same mark before, and has stalled since.
+
+    ``judged``: the head by which it was found that the micro-batch may be dropped. ``check_files`` raises where the
+    checkpoint is not as it was judged; it is called when the ledger is taken.
+
+    Raises LedgerError, Unclear, CommandError (EOS_COMMAND_OVERTAKEN), and ReplayError where the micro-batch is
+    decided, or something else has halted the query.
+    """
+
+    def following(head: Head) -> Head:
+        if head.marks.unfinished != unfinished:
+            check_not_halted(head)
+        check_undecided(head, unfinished.dropped)
+        check_files()
+        halted = head.closed(by_operator=True)
+        return replace(halted, marks=replace(head.marks, unfinished=unfinished))
+
+    halted = publish_next(ports, unfinished.of, judged, following)
+    ports.reach("drop.halted")
+    return halted, clear_earlier(ports, halted)
+
+
+def resume(ports: Ports, unfinished: Unfinished, halted: Head) -> Head:
+    """Publish the head without the mark: from here on, a start plans the micro-batch anew. ``halted``: what `halt` has
+    published. Raises CommandError (EOS_COMMAND_OVERTAKEN) where that is not the newest head any more, and Unclear."""
+
+    def following(head: Head) -> Head:
+        return replace(head.closed(by_operator=True), marks=replace(head.marks, unfinished=None))
+
+    resumed = publish_next(ports, unfinished.of, halted, following)
+    ports.reach("drop.resumed")
+    return resumed
+
+
+def check_undecided(head: Head, batch: int) -> None:
+    """Raise ReplayError where the micro-batch is decided: its rows are, or will be, visible."""
+    last = head.decision
+    if last is not None and last.batch >= batch:
+        raise ReplayError(
+            "EOS_DROP_DECIDED",
+            f"Micro-batch {batch} is decided (the last decision is micro-batch {last.batch}): its rows are visible, or "
+            "will be.",
+            hint="Nothing was changed. Start the query: it commits what is decided, and does not write it again, "
+            "however large it is.",
+            batch=batch,
+        )
+
+
+# Replay: a query that begins where another one was before, or goes back itself
+
+
+def intend(ports: Ports, unfinished: Unfinished, old: Head, each: EachSink | None = None) -> Head:
+    """Publish the first head of the new query, which no start gets past. What its rows need to be dealt to partitions
+    and told from those of others is as in the ``old`` query's head. Where an earlier command has published it, the same
+    head is published once more, of the next generation, so that only this command goes on from there.
+
+    Raises ReplayError (EOS_REPLAY_TARGET_USED) where the ledger knows a query there, and Unclear.
+    """
+    new: Head | None = None
+    for term, head in taking(ports):
+        if head is not None and head == new:
+            return head  # it was not known whether this had worked
+        if head is None:
+            marks, version = Marks(each=each, unfinished=unfinished), ports.coordinator.endtxn_version()
+            new = Head(
+                NOBODY,
+                1,
+                (),
+                version,
+                prefix=old.prefix,
+                partitioner=old.partitioner,
+                marks=marks,
+                topics=old.topics if unfinished.topic is None else (unfinished.topic,),
+                more_topics=old.more_topics and unfinished.topic is None,
+            )
+        elif head.marks.unfinished == unfinished:
+            new = head.succeeded_by(NOBODY, head.endtxn_version)
+        else:
+            raise _used(unfinished, head)
+        try:
+            term.publish(new)
+        except NotPublished:
+            continue
+        ports.reach("replay.intended")
+        return new
+    raise ledger_busy()
+
+
+def retire(
+    ports: Ports, query: str, successor: Successor, passed: int | None = None, absent: Head | None = None
+) -> Head:
+    """Close the old query for good, in favour of its successor. What it has decided is committed first, and what it has
+    open and not decided is aborted after that: nobody else ever would. A run that is alive stops (EOS_QUERY_RETIRED).
+    ``passed``: the last micro-batch that Spark has noted as committed, where that proves that it was. ``absent`` stands
+    for a head that is not there.
+
+    Raises LedgerError (EOS_LEDGER_NO_QUERY), Unclear, and ReplayError where rows of the last decision are lost, or
+    another query is the successor.
+    """
+    for term, found in taking(ports):
+        head = known_head(found or absent, query)
+        marks = Marks(each=head.marks.each, successor=successor, topic=head.marks.topic)
+        if head.marks != marks:
+            check_not_halted(head)
+            head = _settled(ports, head, passed)
+            closed = replace(head.closed(by_operator=True), marks=marks)
+            try:
+                term.publish(closed)
+            except NotPublished:
+                continue
+            ports.reach("replay.halted")
+            head = closed
+        clear_earlier(ports, head)
+        return head
+    raise ledger_busy()
+
+
+def go_back(ports: Ports, query: str, unfinished: Unfinished, judged: Head, passed: int | None = None) -> Head:
+    """Close a query that goes back in place: no start gets past its head until `begin`. ``judged``: the head by
+    which it was found that the query can go back. Raises CommandError (EOS_COMMAND_OVERTAKEN), too."""
+
+    def following(head: Head) -> Head:
+        if head.marks.unfinished != unfinished:
+            check_not_halted(head)
+            head = _settled(ports, head, passed)
+        marks = Marks(each=head.marks.each, unfinished=unfinished, topic=head.marks.topic)
+        return replace(head.closed(by_operator=True), marks=marks)
+
+    halted = publish_next(ports, query, judged, following)
+    ports.reach("replay.halted")
+    clear_earlier(ports, halted)
+    return halted
+
+
+def begin(ports: Ports, unfinished: Unfinished, offsets: Offsets | None, halted: Head) -> Head:
+    """Publish the head from which the query goes on, as if it had done ``unfinished.batch`` and stopped, and give the
+    group its offsets. The head of writes within foreachBatch needs no decision: they may begin anywhere. ``halted``:
+    what this command has published before, by `intend` or `go_back`.
+
+    Raises Unclear, and CommandError (EOS_COMMAND_OVERTAKEN) where that is not the newest head any more.
+    """
+    done = None  # of writes within foreachBatch
+    if halted.marks.each is None:
+        done = Decision.without_rows(unfinished.batch, offsets, halted.partitioner, unfinished.group)
+
+    def following(head: Head) -> Head:
+        return replace(
+            head.closed(by_operator=True),
+            decision=done,
+            given_up=None if unfinished.in_place else head.given_up,
+            marks=replace(head.marks, unfinished=None, topic=unfinished.topic or head.marks.topic),
+        )
+
+    given = offsets if done is not None and unfinished.group is not None else None
+    begun = publish_next(ports, unfinished.of, halted, following, given)
+    ports.reach("replay.begun")
+    return begun
+
+
+def _settled(ports: Ports, head: Head, passed: int | None) -> Head:
+    last = head.decision
+    if last is None:
+        return head
+    verdicts = verdicts_of(ports, last, passed=passed is not None and last.batch <= passed)
+    unseen_of(ports, last, verdicts)
+    settled = last.judged(verdicts)
+    if settled.lost:
+        raise rows_lost(settled)
+    return replace(head, decision=settled)
+
+
+def rows_lost(last: Decision) -> ReplayError:
+    """The error for a query whose last decision is not repaired."""
+    return ReplayError(
+        "EOS_REPLAY_ROWS_LOST",
+        f"Micro-batch {last.batch} of the query lost {len(last.lost)} of its {len(last.written)} transactions, and "
+        "only its own replay writes their rows again.",
+        hint="Start the query once more with its checkpoint, trigger(availableNow=True), so that it repairs them; "
+        "then replay.",
+        batch=last.batch,
+    )
+
+
+def check_not_halted(head: Head) -> None:
+    """Raise ReplayError where the query was retired, or another replay of it is not finished."""
+    successor, unfinished = head.marks.successor, head.marks.unfinished
+    if successor is not None:
+        raise ReplayError(
+            "EOS_REPLAY_OF_RETIRED",
+            f"The query was retired: {goes_on(successor)}.",
+            hint="Nothing was changed. Replay that one.",
+            by=successor.query,
+        )
+    if unfinished is not None and unfinished.drops:
+        raise ReplayError(
+            "EOS_REPLAY_NOT_FINISHED",
+            f"'spark-eos checkpoint drop' of micro-batch {unfinished.dropped} of query {unfinished.of} has begun and "
+            "is not finished.",
+            hint=f"Nothing was changed. Finish that first: {finishing(unfinished)}",
+        )
+    if unfinished is not None:
+        raise ReplayError(
+            "EOS_REPLAY_NOT_FINISHED",
+            f"Another replay of query {unfinished.of} to {unfinished.to} has begun and is not finished.",
+            hint=f"Nothing was changed. Finish that one first: {finishing(unfinished)}",
+        )
+
+
+def _used(unfinished: Unfinished, head: Head) -> ReplayError:
+    before = head.marks.unfinished
+    if before is not None:
+        check_not_halted(head)
+    return ReplayError(
+        "EOS_REPLAY_TARGET_USED",
+        f"The ledger knows a query that began at {unfinished.to} by an earlier replay.",
+        hint="Nothing was changed. Choose another place for the new checkpoint.",
+    )
+
+
+# Hand over: a mirror takes topics from another one
+
+
+@dataclass(frozen=True)
+class Standing:
+    """How a query stands: its last ``decision`` with all verdicts, None where it has decided nothing. ``retired``: no
+    start gets past its head, so that this is final, and ``successor`` is the query that goes on in its place."""
+
+    decision: Decision | None
+    retired: bool = False
+    successor: str = ""
+
+
+def standing(ports: Ports) -> Standing:
+    """Settle the query's last decision, which is final whoever completes it, and tell how the query stands.
+
+    It may decide in the next moment, unless it is retired. Raises Unclear, and what reading the ledger raises.
+    """
+    for _ in ports.retrying():
+        head = ports.ledger.read()
+        if head is None:
+            return Standing(None)
+        if agrees(ports, head, ports.coordinator.of_ledger()):
+            last, successor = head.decision, head.marks.successor
+            decision = None if last is None else _settled_for(ports, last)
+            return Standing(decision, successor is not None, "" if successor is None else successor.query)
+    raise ledger_busy()
+
+
+def _settled_for(ports: Ports, last: Decision) -> Decision:
+    """The decision with its verdicts. Raises ProtocolStop (EOS_ROWS_MISSING), too, as whoever goes on from here would
+    leave out what an operator has aborted."""
+    verdicts = settle(ports, last.written)
+    unseen_of(ports, last, verdicts)
+    return last.judged(verdicts)
+
+
+def hand_over(ports: Ports, successor: Successor, seen: Standing, prefix: str) -> bool:
+    """Retire the query in favour of its successor, as long as it has decided nothing since it was ``seen``. False where
+    it has: then nothing is changed, and it goes on.
+
+    1. Take the ledger, and read: from here on, whoever had it can decide nothing more by that.
+    2. Publish the head that no start gets past; a query without a head gets its first one, with this ``prefix``.
+    3. Abort what is open and not decided: nobody else ever would.
+
+    A run that is alive stops (EOS_QUERY_RETIRED). It may be repeated. Raises Unclear, and ReplayError where a replay of
+    the query, or the drop of a micro-batch, is not finished.
+    """
+    for term, found in taking(ports):
+        head = found or _first_head(ports, prefix)
+        if head.marks.successor is None:
+            check_not_halted(head)
+            if not is_same(head.decision, seen.decision):
+                return False
+            marks = replace(head.marks, successor=successor)
+            retired = replace(head.closed(by_operator=True), decision=seen.decision, marks=marks)
+            try:
+                term.publish(retired)
+            except NotPublished:
+                continue
+            ports.reach("mirror.retired")
+            head = retired
+        clear_earlier(ports, head)
+        return True
+    raise ledger_busy()
+
+
+def is_same(decision: Decision | None, other: Decision | None) -> bool:
+    """Whether these are one decision, whatever is known of its outcome."""
+    if decision is None or other is None:
+        return decision is other
+    return (decision.batch, decision.rev, decision.pairs) == (other.batch, other.rev, other.pairs)
+
+
+def _first_head(ports: Ports, prefix: str) -> Head:
+    """What stands for the head of a query that has none: it has begun no task, or its ledger is lost."""
+    begun = ports.coordinator.generations(thorough=True).begun
+    version = ports.coordinator.endtxn_version()
+    return Head(NOBODY, begun, (), version, prefix=prefix, partitioner=DEFAULT_PARTITIONER)

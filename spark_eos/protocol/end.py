@@ -1,0 +1,681 @@
+"""What becomes of decided transactions: are they still whole, how they are ended, and are their rows visible.
+
+EndTxn's answer 0 says that the coordinator has ended a transaction, not that its rows are there: somebody may have
+aborted it in one partition (``kafka-transactions.sh abort``), of which the coordinator knows nothing, and retention
+does not wait for a commit. Once a transaction is a minute old, the leaders of its partitions are asked before its end.
+
+After every end, it is looked at once more, in the background; the next commit, and whoever waits for the end of the
+query, waits for the answer. The commit's marker ends nothing in a partition in which the transaction was aborted
+before, but that partition's log knows: for as long as the abort's marker is in it, Fetch names the transaction as
+aborted, to readers who are past it.
+
+How old a transaction is, is told by clocks that may be off. Nobody has one clock for both its begin and now. The task
+knows when it began, and the coordinator when it was started; the driver knows what time it is. So where a clock is off
+by more than transactions live, each of them would seem to be too old, at every start. But the driver also knows, by its
+own clocks alone, what has passed since it planned the micro-batch, and no transaction of it is older. None of this is a
+safeguard: a transaction that is taken for too young, and expires, is lost, which the verdicts tell.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+
+from spark_eos.errors import EosError, ProtocolStop, Unclear
+from spark_eos.protocol.checks import FROM_GROUP, IF_COMPLETE, ROWS_MISSING, check_missing, rows_missing
+from spark_eos.protocol.head import NOBODY, Decision, Head, Missing, Pair, Probe, Verdict, Written
+from spark_eos.protocol.names import query_in
+from spark_eos.protocol.ports import (
+    Description,
+    EndTxnAnswer,
+    Found,
+    NotPublished,
+    PartitionState,
+    Place,
+    Ports,
+    State,
+    Term,
+)
+from spark_eos.protocol.take import taking
+from spark_eos.protocol.task import MicroBatch, TaskReport
+
+#: For so long after its begin, or after its partitions' leaders were asked, a transaction counts as whole.
+WHOLE_MS = 60_000
+
+#: Rows whose timestamps are older than this are looked for however young their transaction is: retention goes by
+#: timestamps, and may take them at once.
+AGED_MS = 3_600_000
+
+#: What counts as whole for less than this is looked at: its end would be answered when it does not any more.
+_SLACK_MS = 10_000
+
+#: What to do where nobody can tell any more what became of a decided transaction.
+COMPARE = f"Compare the output with the source for the last micro-batch (spark-eos verify). {IF_COMPLETE}"
+
+#: Where an end fences, by the state that a coordinator describes one epoch on: nothing but an end leads there.
+_AT_THE_NEXT_EPOCH: Mapping[State, Verdict] = {
+    State.PREPARE_COMMIT: Verdict.COMMITTED,
+    State.COMPLETE_COMMIT: Verdict.COMMITTED,
+    State.COMPLETE_ABORT: Verdict.LOST,
+}
+
+#: Where it does not fence, by the state at the transaction's own epoch. That of an abort is no evidence: a request that
+#: came late may have opened a transaction without rows under the same pair after the commit, and that one was aborted.
+_AT_THE_SAME_EPOCH: Mapping[State, Verdict] = {
+    State.PREPARE_COMMIT: Verdict.COMMITTED,
+    State.COMPLETE_COMMIT: Verdict.COMMITTED,
+}
+
+#: By what the log shows at a transaction's first record.
+_BY_THE_LOG: Mapping[Found, Verdict] = {Found.THERE: Verdict.COMMITTED, Found.MISSING: Verdict.LOST}
+
+
+def settle(ports: Ports, written: Iterable[Written], *, whole_until_ms: float = -math.inf) -> dict[Pair, Verdict]:
+    """Commit every decided transaction that has no verdict yet; returns a verdict for each.
+
+    1. If they do not count as whole until ``whole_until_ms``, by ``elapsed_ms()``, their partitions' leaders are asked
+       whether they are. EOS_DECISION_BROKEN where one is not.
+    2. EndTxn is sent for all of them. The first row that fits a transaction is its outcome:
+
+       | who tells          | what                                                          | outcome             |
+       | ------------------ | ------------------------------------------------------------- | ------------------- |
+       | EndTxn             | 0                                                             | committed           |
+       | coordinator        | PrepareCommit or CompleteCommit, at the next epoch (version 4 | committed           |
+       |                    | of EndTxn: at the same)                                       |                     |
+       | coordinator        | CompleteAbort, at the next epoch (not with version 4)         | lost                |
+       | log, if EndTxn     | the first record is committed                                 | committed           |
+       | tells nothing (48, | the first record is aborted                                   | lost                |
+       | 90, 47, 49)        | the first record is gone                                      | EOS_OUTCOME_GONE    |
+       | nobody             |                                                               | ask again, and at   |
+       |                    |                                                               | last                |
+       |                    |                                                               | EOS_OUTCOME_UNCLEAR |
+
+       A commit that waits for its markers answers 51 for as long as they take. A coordinator that was replaced without
+       noticing may answer 48, but it cannot know of the end of a transaction. So that answer alone is no outcome.
+    3. If the answers came when they did not count as whole any more, their rows must be visible.
+
+    Raises Unclear where one stays without a verdict: then the next run settles. Raises ProtocolStop where rows of one
+    are gone.
+    """
+    open_ones = {w.pair: w for w in written if w.verdict is None}
+    if not open_ones:
+        return {}
+    began_ms = ports.elapsed_ms()
+    if began_ms + _SLACK_MS < whole_until_ms:
+        verdicts = _end_each(ports, open_ones)
+        if ports.elapsed_ms() >= whole_until_ms:
+            check_visible(ports, open_ones.values(), verdicts, held=open_ones, late=True)
+        return verdicts
+    held, broken = look_at(ports, open_ones.values())
+    if broken:
+        raise decided_broken(broken[0])
+    verdicts = _end_each(ports, open_ones)
+    late = ports.elapsed_ms() >= began_ms + WHOLE_MS
+    seen = [replace(w, begins=held.get(pair, w.begins)) for pair, w in open_ones.items()]
+    check_visible(ports, seen, verdicts, held=held, late=late)
+    return verdicts
+
+
+def _end_each(ports: Ports, written: Mapping[Pair, Written]) -> dict[Pair, Verdict]:
+    """Send EndTxn until each transaction has a verdict. Raises Unclear."""
+    verdicts: dict[Pair, Verdict] = {}
+    left = written
+    for _ in ports.retrying():
+        answers = ports.coordinator.end({pair: w.endtxn_version for pair, w in left.items()}, commit=True)
+        unanswered = [pair.id for pair in left if answers[pair] is not EndTxnAnswer.DONE]
+        described = ports.coordinator.describe(unanswered) if unanswered else {}
+        for pair, w in left.items():
+            verdict = _verdict(ports, w, answers[pair], described.get(pair.id))
+            if verdict is not None:
+                verdicts[pair] = verdict
+        left = {pair: w for pair, w in left.items() if pair not in verdicts}
+        if not left:
+            return verdicts
+    raise Unclear(
+        "EOS_OUTCOME_UNCLEAR",
+        f"The brokers have not said what became of {len(left)} decided transaction(s): "
+        f"{', '.join(sorted(pair.id for pair in left))}.",
+        hint="Nothing is lost: start the query again, from this checkpoint, once the cluster is healthy; it settles "
+        "them before it goes on; so does 'spark-eos recover', without Spark. A new checkpoint would leave their rows "
+        "out. If it stays so, something else may hold the output's partitions open: kafka-transactions.sh find-hanging "
+        "names it.",
+    )
+
+
+def _verdict(ports: Ports, w: Written, answer: EndTxnAnswer, described: Description | None) -> Verdict | None:
+    """The outcome of one transaction, by the table of `settle`; None while nobody tells it."""
+    if answer is EndTxnAnswer.DONE:
+        return Verdict.COMMITTED
+    ended = None if described is None else _described_end(w, described)
+    if ended is not None or answer is EndTxnAnswer.PENDING:
+        return ended
+    found = fate_by_log(ports, w)
+    if found is Found.GONE:
+        raise Unclear(
+            "EOS_OUTCOME_GONE",
+            f"What became of the decided transaction {w.pair.id} cannot be told any more: the coordinator does "
+            f"not tell, and offset {w.probe.offset} of {w.probe.topic}-{w.probe.partition} is no longer in the "
+            "log: retention or compaction has removed it, or the topic was truncated, deleted or created anew.",
+            hint=COMPARE,
+        )
+    return None if found is None else _BY_THE_LOG.get(found)
+
+
+def _described_end(w: Written, described: Description) -> Verdict | None:
+    """The end that a coordinator's description is evidence of, if any."""
+    if not w.end_fences:
+        return _AT_THE_SAME_EPOCH.get(described.state) if described.pair == w.pair else None
+    ended = replace(w.pair, epoch=w.pair.epoch + 1)
+    return _AT_THE_NEXT_EPOCH.get(described.state) if described.pair == ended else None
+
+
+def abort_broken(ports: Ports, written: Iterable[Written]) -> None:
+    """Abort every transaction without a verdict that has lost rows in one partition, as a whole: then it counts as
+    lost, and its replay writes all of it. Nobody can commit it without hiding that rows are missing.
+
+    Where the end of its version does not fence, its id is taken instead: a late request could open it once more, and
+    somebody who still commits it would be answered success.
+
+    Raises Unclear where one may have been committed before, and ProtocolStop where one stays open after all retries.
+    """
+    open_ones = {w.pair: w for w in written if w.verdict is None}
+    broken: Sequence[Broken] = ()
+    for _ in ports.retrying():
+        _, broken = look_at(ports, open_ones.values())
+        to_end = [open_ones[one.pair] for one in broken if not one.untold]
+        if not to_end:
+            break
+        ports.coordinator.end({w.pair: w.endtxn_version for w in to_end if w.end_fences}, commit=False)
+        ports.coordinator.fence([w.pair.id for w in to_end if not w.end_fences])
+    if broken:
+        raise decided_broken(broken[0])
+
+
+# Whether decided transactions are whole before their end, and visible after it
+
+
+#: States of a partition that are concluded from the log of one transaction, and say nothing of others.
+_NOTHING_OPEN, _PLACE_GONE = PartitionState(0, {}), PartitionState(-1, {})
+
+
+#: Where each transaction begins in each of its partitions, while it is open.
+Begins = dict[Pair, tuple[Probe, ...]]
+
+
+@dataclass(frozen=True)
+class Broken:
+    """A transaction that has lost rows in one partition, and what has become of them there."""
+
+    pair: Pair
+    topic: str
+    partition: int
+    what: str
+    #: Whether it may have been committed before, of which retention has taken the evidence.
+    untold: bool = False
+
+    def __str__(self) -> str:
+        return f"Transaction {self.pair.id} no longer has all its rows in {self.topic}-{self.partition}: {self.what}"
+
+
+def look_at(ports: Ports, written: Iterable[Written]) -> tuple[Begins, list[Broken]]:
+    """Ask the leaders where the transactions that are open begin, and which of them are broken.
+
+    Raises Unclear where a leader does not answer.
+    """
+    by_pair = {w.pair: w for w in written}
+    states: dict[tuple[str, int], PartitionState] = {}
+    begins: Begins = {}
+    broken: dict[Pair, Broken] = {}
+    opened = set()
+    for pair, description in _ongoing(ports, by_pair).items():
+        found, w = [], by_pair[pair]
+        for topic, partition in (place for place in description.places if place not in w.empty):
+            state = states.get((topic, partition)) or _state_of(ports, topic, partition, w)
+            if state is not _NOTHING_OPEN and state is not _PLACE_GONE:
+                states[topic, partition] = state
+            begin = state.open.get((pair.producer_id, pair.epoch))
+            if begin is not None:
+                opened.add(pair)
+            what = _problem(state, pair, begin, _noted(w, topic, partition))
+            if what is not None:
+                broken.setdefault(pair, Broken(pair, topic, partition, what))
+            elif begin is not None:
+                found.append(Probe(topic, partition, begin))
+        begins[pair] = tuple(found)
+    # What was ended meanwhile, as a whole, is not open in its partitions either; nor is what was begun once more since.
+    still = _ongoing(ports, broken) if broken else {}
+    before = _ended_before(ports, [by_pair[pair] for pair in still if pair not in opened])
+    again = {pair for pair, found in before.items() if found is Found.THERE}
+    held = begins.keys() - (broken.keys() - still.keys()) - again
+    begins = {pair: begins[pair] for pair in held}
+    left = [broken[pair] for pair in broken if pair in still and pair not in again]
+    return begins, [replace(one, untold=before.get(one.pair) is Found.GONE) for one in left]
+
+
+def _ended_before(ports: Ports, written: Iterable[Written]) -> dict[Pair, Found | None]:
+    """What became of those that are described as open, are so in no partition, and may have been committed long ago:
+    where an end does not fence, a request that comes late opens a transaction of the same pair once more, without a
+    row. That is none that has lost its rows.
+
+    Raises Unclear where neither the log nor its leader tells.
+    """
+    plain = {w.pair: w for w in written if not w.end_fences}
+    return {pair: _has_ended(ports, plain[pair]) for pair in _ongoing(ports, plain)} if plain else {}
+
+
+def _has_ended(ports: Ports, w: Written) -> Found | None:
+    """What became of it, at its first record; None while it is open from there on."""
+    place = w.probe.topic, w.probe.partition
+    for _ in ports.retrying():
+        found = fate_by_log(ports, w)
+        if found is not None:
+            return found
+        if _state_of(ports, *place, w).open.get((w.pair.producer_id, w.pair.epoch)) == w.probe.offset:
+            return None
+    raise _silent(*place)
+
+
+def fate_by_log(ports: Ports, w: Written) -> Found | None:
+    """What became of it, at its first record. Where that was aborted by hand, or retention has taken it, a commit shows
+    in any other partition."""
+    found = ports.data.look(w.pair, w.probe)
+    if found in (Found.GONE, Found.MISSING):
+        others = (ports.data.look(w.pair, other) for other in w.begins if other != w.probe)
+        return next((Found.THERE for other in others if other is Found.THERE), found)
+    return found
+
+
+def _noted(w: Written, topic: str, partition: int) -> Probe | None:
+    """Where it began in a partition, as its task has noted it."""
+    return next((at for at in (*w.begins, w.probe) if (at.topic, at.partition) == (topic, partition)), None)
+
+
+def _problem(state: PartitionState, pair: Pair, begin: int | None, noted: Probe | None) -> str | None:
+    """What has become of its rows in a partition in which it begins there now. An unclean election takes the newest
+    ones; those may be all."""
+    if state is _PLACE_GONE:
+        return "the topic was deleted, or the partition truncated"
+    if begin is None:
+        return "it was aborted there, or the partition has lost its newest records"
+    if state.begin > begin:
+        return f"they began at offset {begin}, and retention has moved the log's start to {state.begin}"
+    if noted is not None and begin != noted.offset:
+        return f"it was aborted there, or lost, and has begun again at offset {begin} instead of {noted.offset}"
+    last = state.lasts.get((pair.producer_id, pair.epoch))
+    if noted is not None and None not in (last, noted.last) and last != noted.last:
+        return (
+            f"they end with sequence number {last} instead of {noted.last}: the partition has lost its newest records, "
+            "as by an unclean leader election"
+        )
+    return None
+
+
+def _ongoing(ports: Ports, pairs: Collection[Pair]) -> dict[Pair, Description]:
+    described = ports.coordinator.describe([pair.id for pair in pairs])
+    found = {pair: described[pair.id] for pair in pairs if pair.id in described}
+    return {pair: d for pair, d in found.items() if d.pair == pair and d.state is State.ONGOING}
+
+
+def _state_of(ports: Ports, topic: str, partition: int, w: Written) -> PartitionState:
+    """What is open in a partition of this transaction. A leader that names no producer at all may have forgotten them,
+    a day after the last one has written, or lead a topic that was created anew: then the log tells that nothing of this
+    one is open."""
+    begin = _noted(w, topic, partition)
+    for _ in ports.retrying():
+        state = ports.data.partition(topic, partition)
+        if state is not None:
+            return state
+        found = ports.data.look(w.pair, begin) if begin is not None else None
+        if found in (Found.MISSING, Found.GONE):
+            return _NOTHING_OPEN if found is Found.MISSING else _PLACE_GONE
+    raise _silent(topic, partition)
+
+
+def _silent(topic: str, partition: int) -> Unclear:
+    return Unclear(
+        "EOS_OUTCOME_UNCLEAR",
+        f"Nobody has said whether {topic}-{partition} still holds the transactions to be committed: its leader is "
+        "away, or something else that is open there keeps readers from them.",
+        hint="Nothing is lost: start the query again, from this checkpoint, once the cluster is healthy. If it stays "
+        "so, kafka-transactions.sh find-hanging names what holds the partition open.",
+    )
+
+
+def undecided_broken(broken: Broken) -> ProtocolStop:
+    return ProtocolStop(
+        "EOS_TRANSACTION_BROKEN",
+        f"{broken}.",
+        hint="Nothing was decided; the batch is replayed at the next start. If retention took the rows, raise the "
+        "topic's retention.ms: rows are as old as their timestamps, and must outlast the micro-batch.",
+        transactional_id=broken.pair.id,
+    )
+
+
+def decided_broken(broken: Broken) -> ProtocolStop:
+    if broken.untold:
+        return Unclear(
+            "EOS_OUTCOME_GONE",
+            f"What became of the decided transaction {broken.pair.id} cannot be told any more: either it was "
+            "committed, and a late request opened it once more; or it was aborted in "
+            f"{broken.topic}-{broken.partition} only. The log would tell, but retention has removed its records.",
+            hint=COMPARE,
+        )
+    return ProtocolStop(
+        "EOS_DECISION_BROKEN",
+        f"{broken}. It is decided, and was not committed, as those rows would be missing.",
+        hint="Abort the rest of it: spark-eos transactions settle --bootstrap-servers … --query "
+        f"{query_in(broken.pair.id) or 'ID'} --abort-broken --yes. Then start the query again, from this checkpoint: "
+        "it writes that transaction's rows again. If retention took the rows, raise the topic's retention.ms first.",
+        transactional_id=broken.pair.id,
+    )
+
+
+def check_visible(
+    ports: Ports,
+    written: Iterable[Written],
+    verdicts: Mapping[Pair, Verdict],
+    *,
+    held: Collection[Pair],
+    late: bool,
+) -> None:
+    """Look at where each committed transaction began: its rows must be there.
+
+    What was not ``held`` just before was ended by others, and retention may have taken it after that; one place of it
+    is looked at. Others may keep readers from a place for long: where what was held was ended ``late``, it is waited
+    for that the log tells.
+    """
+    committed = [w for w in written if verdicts.get(w.pair) is Verdict.COMMITTED]
+    silent = [(w.pair, probe) for w in committed for probe in ((w.begins if w.pair in held else ()) or (w.probe,))]
+    doubtful = held if late else frozenset[Pair]()
+    for _ in ports.retrying():
+        silent = _silent_ones(ports, silent, held)
+        if not any(pair in doubtful for pair, _ in silent):
+            return
+    # However long the looks before have taken, markers that were on their way are there by now.
+    silent = _silent_ones(ports, [(pair, probe) for pair, probe in silent if pair in doubtful], held)
+    if silent:
+        raise _untold(*silent[0], "can be read up to")
+
+
+def _silent_ones(ports: Ports, places: Sequence[Place], held: Collection[Pair]) -> list[Place]:
+    """The places of which the log tells nothing yet. Raises ProtocolStop where rows were aborted."""
+    silent = []
+    for pair, probe in places:
+        found = ports.data.look(pair, probe)
+        if found is Found.MISSING:
+            raise rows_missing(Missing(pair.id, probe.topic, probe.partition, probe.offset))
+        if found is Found.GONE and pair in held:
+            raise _untold(pair, probe, "still has")
+        if found is None:
+            silent.append((pair, probe))
+    return silent
+
+
+def _untold(pair: Pair, probe: Probe, cannot: str) -> Unclear:
+    place = f"{probe.topic}-{probe.partition}"
+    return Unclear(
+        "EOS_OUTCOME_GONE",
+        f"Transaction {pair.id} was committed, but its rows may have been aborted or deleted in {place} before: no "
+        f"leader's log {cannot} offset {probe.offset}, where they begin.",
+        hint="If the partition is held open by something else, kafka-transactions.sh find-hanging names it. Compare "
+        "the output with the source for the last micro-batch (spark-eos verify) before anything starts again on this "
+        f"checkpoint. If all its rows are there, begin with a new one: {FROM_GROUP}. If some are missing, write them "
+        "first: the group's offsets are past them.",
+        transactional_id=pair.id,
+    )
+
+
+# How old a transaction is, and for how long it counts as whole
+
+
+#: Up to so much before the task began a transaction, its coordinator may have started it: clocks differ that much.
+SAME_CLOCK_MS = 1_000
+
+
+#: When each transaction began, by the driver's clock, at the latest.
+Starts = Mapping[Pair, int]
+
+
+def began_ms(now: int, began: int, started: int) -> int:
+    """When a transaction began, by the driver's clock, at the latest: of the task's time and the coordinator's, the one
+    that makes it older. A minute ago where neither can be right, as both are ahead of the driver's clock."""
+    return now - max((age for age in (now - began, now - started) if age >= -SAME_CLOCK_MS), default=WHOLE_MS)
+
+
+def not_whole(ports: Ports, batch: MicroBatch, starts: Starts) -> ProtocolStop | None:
+    """The error where leaders know that an old transaction has lost rows, of which its coordinator knows nothing."""
+    now = ports.now_ms()
+    doubtful = [r.written for r in batch.reports if r.written is not None and _is_doubtful(r, starts, now)]
+    _, broken = look_at(ports, doubtful) if doubtful else ({}, [])
+    return undecided_broken(broken[0]) if broken else None
+
+
+def _is_doubtful(report: TaskReport, starts: Starts, now_ms: int) -> bool:
+    """Whether somebody may have taken rows of the task's transaction: it is a minute old, or retention may want it."""
+    assert report.written is not None
+    aged = report.oldest_ms is not None and report.oldest_ms <= now_ms - AGED_MS
+    return aged or starts[report.written.pair] <= now_ms - WHOLE_MS
+
+
+def whole_for_ms(batch: MicroBatch, starts: Starts, checked_ms: int) -> float:
+    """For how long all of its transactions count as whole, after they were looked at ``checked_ms``."""
+    written = [report for report in batch.reports if report.written is not None]
+    return min((_whole_until_ms(report, starts, checked_ms) for report in written), default=math.inf) - checked_ms
+
+
+def _whole_until_ms(report: TaskReport, starts: Starts, checked_ms: int) -> int:
+    """A minute after it began or was looked at; where it was not, only until retention may want its rows."""
+    assert report.written is not None
+    if _is_doubtful(report, starts, checked_ms):
+        return checked_ms + WHOLE_MS
+    until = starts[report.written.pair] + WHOLE_MS
+    return until if report.oldest_ms is None else min(until, report.oldest_ms + AGED_MS)
+
+
+#: A transaction with less than this left to live is not decided on; half the timeout where that is shorter.
+MARGIN_MS = 30_000
+
+
+#: By no more than this, the start of a transaction by its coordinator comes after its begin in the task.
+_START_MS = 60_000
+
+
+def too_old(now: int, passed_ms: int | None, report: TaskReport, pair: Pair, found: Description) -> ProtocolStop | None:
+    """The error for a transaction that may expire before it is ended. ``now`` is the driver's time of day;
+    ``passed_ms``: what has passed for it since the micro-batch was planned, if it is known."""
+    by_task, by_coordinator = now - report.began_ms, now - found.started_ms
+    left = found.timeout_ms - age_ms(by_task, by_coordinator, passed_ms)
+    if left >= min(MARGIN_MS, found.timeout_ms // 2):
+        return None
+    since = (
+        "" if passed_ms is None else f" The micro-batch was planned {passed_ms} ms ago, by the driver's clocks alone."
+    )
+    shorter = (
+        "Should it happen again, make micro-batches smaller ('maxOffsetsPerTrigger') or 'transaction.timeout.ms' "
+        f"({found.timeout_ms}) larger, up to the broker's transaction.max.timeout.ms. A micro-batch that is planned "
+        "keeps its size: 'spark-eos checkpoint drop' drops it."
+    )
+    cut = passed_ms is not None and max(by_task, by_coordinator) > passed_ms + SAME_CLOCK_MS
+    if cut or abs(by_task - by_coordinator) > _START_MS:
+        hint = (
+            "Set the clocks: those of driver, executors and brokers differ by more than seconds, so that nobody can "
+            "tell how old it is ('spark-eos doctor' compares the brokers' with that of its machine). Nothing was "
+            f"decided; the batch is replayed at the next start. {shorter}"
+        )
+    else:
+        hint = (
+            f"Nothing was decided; the batch is replayed at the next start. {shorter} Where these times are longer "
+            "than the tasks took, set the clocks."
+        )
+    return ProtocolStop(
+        "EOS_TRANSACTION_TOO_OLD",
+        f"Transaction {pair.id} of partition {report.partition} has {left} ms of its {found.timeout_ms} ms left, "
+        f"too little to decide on: it began {by_task} ms ago by the clocks of task and driver, {by_coordinator} ms ago "
+        f"by those of coordinator and driver.{since}",
+        hint=hint,
+        transactional_id=pair.id,
+    )
+
+
+def age_ms(by_task: int, by_coordinator: int, passed_ms: int | None) -> int:
+    """For how long a transaction has been open, at most.
+
+    It began ``by_task`` ago, if its clock and the driver's agree, and was started ``by_coordinator`` ago, if those do;
+    ``passed_ms`` is what has passed for the driver since it planned the micro-batch, if it is known. A time that cannot
+    be tells of a clock that is off, and does not count: a start before the begin, or one to come; or one before there
+    was a micro-batch.
+    """
+    ages = [by_task] if 0 <= by_task < by_coordinator - SAME_CLOCK_MS else [by_task, by_coordinator]
+    longest = max([age for age in ages if age >= 0], default=0)
+    return longest if passed_ms is None else min(longest, passed_ms)
+
+
+# Looking back, once more, at what was committed
+
+
+#: So long after the end of a transaction, its markers are in the log, unless a leader is away.
+MARKERS_MS = 2_000
+
+
+#: How many places may wait at a time until somebody else's transaction no longer keeps readers from them.
+MOST_WAITING = 100_000
+
+
+#: Places, and the micro-batch that each belongs to.
+Places = Mapping[Place, int]
+
+
+def places_of(decision: Decision | None) -> Places:
+    """Where the transactions of a decision begin, of those that nobody has looked at: a verdict in a head is one that
+    a start has given, which looks at them itself. A head that would be too long names only one place of each."""
+    if decision is None:
+        return {}
+    own = (w for w in decision.written if w.verdict is None)
+    return {(w.pair, probe): decision.batch for w in own for probe in w.begins or (w.probe,)}
+
+
+def look_back(ports: Ports, places: Places, *, wait_for_others: bool = False, within_ms: int | None = None) -> Places:
+    """Look at places of committed transactions until the markers are there; return those that open transactions of
+    others keep readers from, to be looked at later. ``wait_for_others``: wait for these, too.
+
+    With ``within_ms``, that is all the time there is, and whatever has no answer by then is returned.
+
+    Raises ProtocolStop (EOS_ROWS_MISSING) where a transaction was aborted, and Unclear where leaders do not answer or
+    too many places wait.
+    """
+    left = dict(places)
+    until_ms = None if within_ms is None else ports.elapsed_ms() + within_ms
+    for _ in ports.retrying() if left else ():
+        found = ports.data.look_each(left.keys())
+        _check_none_missing(left, found)
+        left = {place: batch for place, batch in left.items() if found.get(place) in (None, Found.HELD)}
+        due = any(found.get(place) is None for place in left) or (wait_for_others and left)
+        if not due or (until_ms is not None and ports.elapsed_ms() >= until_ms):
+            break
+    else:
+        if left and until_ms is None:
+            raise _unanswered(left)
+    if len(left) > MOST_WAITING:
+        raise _unanswered(left)
+    return left
+
+
+def unseen_of(ports: Ports, last: Decision, verdicts: Mapping[Pair, Verdict]) -> frozenset[Pair]:
+    """Look at what was committed of a decision, by whoever has settled it, for as long as markers take. Returns the
+    transactions that could not be looked at everywhere: without a verdict in the head, the next commit looks at them.
+
+    Raises ProtocolStop (EOS_ROWS_MISSING).
+    """
+    committed = tuple(w for w in last.written if w.verdict is None and verdicts.get(w.pair) is Verdict.COMMITTED)
+    left = look_back(ports, places_of(replace(last, written=committed)), within_ms=MARKERS_MS)
+    return frozenset(pair for pair, _ in left)
+
+
+def look_at_last(ports: Ports, *, stopped: bool = False) -> None:
+    """What whoever waits for the end of a query does, as no commit follows the last one: look at that once more, in
+    whichever process. ``stopped``: the last commit may not have come to its end, which its next start sees to, and
+    somebody waits; then what has no answer within the time that markers take is left to that start.
+
+    Raises EosError as `look_back` does.
+    """
+    head = ports.ledger.read()
+    if head is not None:
+        check_missing(head)
+        within_ms = MARKERS_MS if stopped else None
+        look_back(ports, places_of(head.decision), wait_for_others=not stopped, within_ms=within_ms)
+
+
+def _check_none_missing(places: Places, found: Mapping[Place, Found | None]) -> None:
+    missing = [place for place in places if found.get(place) is Found.MISSING]
+    if missing:
+        pair, probe = missing[0]
+        lost = Missing(pair.id, probe.topic, probe.partition, probe.offset)
+        raise rows_missing(lost, batch=places[missing[0]], more=len(missing) - 1)
+
+
+def _unanswered(places: Places) -> Unclear:
+    (pair, probe), batch = next(iter(places.items()))
+    return Unclear(
+        "EOS_OUTCOME_UNCLEAR",
+        f"Micro-batch {batch} is committed, but nobody has said whether its rows from offset {probe.offset} of "
+        f"{probe.topic}-{probe.partition} on are visible{_and_more(len(places) - 1)}: a leader is away, or something "
+        "else that is open there keeps readers from them.",
+        hint="Start the query again, from this checkpoint, once the cluster is healthy: it looks at them again. If it "
+        "stays so, kafka-transactions.sh find-hanging names what holds the partition open.",
+        transactional_id=pair.id,
+    )
+
+
+def _and_more(count: int) -> str:
+    return f" (and {count} more)" if count else ""
+
+
+def missing_in(error: EosError) -> Missing | None:
+    """Which rows an error says to be missing; None where it is another one."""
+    if error.condition != ROWS_MISSING:
+        return None
+    rows = error.parameters
+    return Missing(rows["transactional_id"], rows["topic"], rows["partition"], rows["offset"])
+
+
+def mark_missing(term: Term, head: Head, error: ProtocolStop) -> None:
+    """Note in the head that rows are missing, so that every start stops, also when the log no longer tells. Raises
+    NotPublished."""
+    missing = missing_in(error)
+    if missing is not None:
+        own = head.succeeded_by(NOBODY, head.endtxn_version) if head.run == NOBODY else head
+        term.publish(replace(own, marks=replace(own.marks, missing=missing)))
+
+
+def mark_missing_of(ports: Ports, run: str, error: ProtocolStop) -> None:
+    """Take the ledger and note the missing rows in the head; nothing where another run has taken over, as its start
+    looks for itself. Raises EosError."""
+    for term, head in taking(ports):
+        if head is None or head.run != run or head.marks.missing is not None:
+            return
+        try:
+            mark_missing(term, head, error)
+        except NotPublished:
+            continue
+        return
+
+
+@contextmanager
+def marking(ports: Ports, run: str) -> Iterator[None]:
+    """Where what is done within raises an error of missing rows, it is noted in the head, as by `marked`."""
+    try:
+        yield
+    except ProtocolStop as error:
+        marked(ports, run, error)
+        raise
+
+
+def marked(ports: Ports, run: str, error: ProtocolStop) -> ProtocolStop:
+    """The error, once it is noted in the head if it is one of missing rows. Where that fails, the next start finds them
+    in the log."""
+    if missing_in(error) is not None:
+        with suppress(EosError):
+            mark_missing_of(ports, run, error)
+    return error

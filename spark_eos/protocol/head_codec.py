@@ -1,0 +1,346 @@
+"""A head as the ledger's records hold it: compact JSON, readable by every later version of the library. And how records
+of topics that are spark-eos' own are recognized: heads of queries, entries of an offset map and notes of an ingest, by
+their form, whatever the topic is called. Only records that have all of a form count, as rows of users must never be
+taken for one of these.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from enum import Enum
+from typing import Any, TypeVar
+
+from spark_eos._version import __version__
+from spark_eos.errors import LedgerError
+from spark_eos.kafka.partitioners import PARTITIONERS
+from spark_eos.kafka.transactions import FENCING_END, PLAIN_END
+from spark_eos.protocol.head import (
+    Decision,
+    Digest,
+    Direct,
+    EachSink,
+    Head,
+    Job,
+    Marks,
+    Missing,
+    Noted,
+    Pair,
+    Probe,
+    Range,
+    Successor,
+    Unfinished,
+    Verdict,
+    Written,
+)
+
+#: To be raised when a version that knows only this format would misunderstand a head. A field that a later version adds
+#: to a head is ignored. A field, or a value, that it adds to a decision is one that a replay has to repeat, so that it
+#: stops the query where it is not known.
+FORMAT = 1
+
+
+#: A head says where transactions begin up to so many places in all: 15 kB or so, of the megabyte that a record has.
+_MOST_BEGINS = 1_000
+
+
+_KNOWN_ENDS = frozenset([PLAIN_END, FENCING_END])
+
+
+_DECISION_FIELDS = frozenset(
+    [
+        *("batch", "rev", "tasks", "rows", "digest", "digest_by", "partitioner", "offsets", "group"),
+        *("rewrite", "two_phase", "noted", "direct", "written"),
+    ]
+)
+
+
+def encode(head: Head) -> bytes:
+    """The head as compact JSON; a transaction takes about 100 bytes."""
+    decision = head.decision
+    partitioners = {head.partitioner} | ({decision.partitioner} if decision is not None else set())
+    assert partitioners <= PARTITIONERS, partitioners  # nobody could read it
+    return json.dumps(
+        {
+            "format": FORMAT,
+            "written_by": __version__,
+            "run": head.run,
+            "generation": head.generation,
+            "earlier": head.earlier,
+            "endtxn": head.endtxn_version,
+            "driver": head.driver,
+            "prefix": head.prefix,
+            "partitioner": head.partitioner,
+            "decision": None if decision is None else _decision_to_json(decision),
+            "two_phase": head.two_phase,
+            "job": None if head.job is None else asdict(head.job),
+            "given_up": head.given_up,
+            "committed_as": head.committed_as,
+            "closed_by_operator": head.closed_by_operator,
+            "topics": head.topics,
+            "more_topics": head.more_topics,
+            "marks": head.marks.as_json(),
+        },
+        separators=(",", ":"),
+        sort_keys=True,
+    ).encode()
+
+
+def decode(data: bytes) -> Head:
+    """The inverse of `encode`. Raises LedgerError on anything else."""
+    try:
+        raw = json.loads(data)
+        if raw["format"] != FORMAT:
+            raise _unknown(raw, f"a head of format {raw['format']}", f"knows format {FORMAT}")
+        decision, job, committed_as = raw["decision"], raw["job"], raw["committed_as"]
+        return Head(
+            run=raw["run"],
+            generation=raw["generation"],
+            earlier=tuple(raw["earlier"]),
+            endtxn_version=raw["endtxn"],
+            driver=raw["driver"],
+            prefix=raw["prefix"],
+            partitioner=_partitioner(raw, raw["partitioner"]),
+            decision=None if decision is None else _decision_from_json(raw, decision),
+            two_phase=raw["two_phase"],
+            job=None if job is None else Job(**job),
+            given_up=raw["given_up"],
+            committed_as=None if committed_as is None else tuple(committed_as),
+            closed_by_operator=raw["closed_by_operator"],
+            topics=tuple(raw["topics"]),
+            more_topics=raw["more_topics"],
+            marks=marks_of(raw["marks"]),
+        )
+    except (AttributeError, KeyError, TypeError, ValueError, IndexError) as error:
+        raise LedgerError(
+            "EOS_LEDGER_DAMAGED",
+            f"The ledger holds a head that cannot be read ({type(error).__name__}: {error}).",
+            hint="Something else has written to the ledger topic; give spark-eos a topic of its own by 'ledger.topic'.",
+        ) from None
+
+
+def _decision_to_json(decision: Decision) -> dict[str, Any]:
+    direct = decision.direct
+    topics = {} if direct is None else {name: number for number, (name, _) in enumerate(direct.topics)}
+    open_ones = [w for w in decision.written if w.verdict is None]
+    with_begins = sum(len(w.begins) for w in open_ones) <= _MOST_BEGINS
+    return {
+        "batch": decision.batch,
+        "rev": decision.rev,
+        "tasks": decision.tasks,
+        "rows": decision.rows,
+        "digest": decision.digest,
+        "digest_by": decision.digest_by.value,
+        "partitioner": decision.partitioner,
+        "offsets": decision.offsets,
+        "group": decision.group,
+        "rewrite": decision.rewrite,
+        "two_phase": decision.two_phase,
+        "noted": None if decision.noted is None else asdict(decision.noted),
+        "direct": None if direct is None else _direct_to_json(direct, topics),
+        "written": [_written_to_json(w, topics, with_begins=with_begins) for w in decision.written],
+    }
+
+
+def _decision_from_json(raw: Mapping[str, Any], decision: Mapping[str, Any]) -> Decision:
+    added = decision.keys() - _DECISION_FIELDS
+    if added:
+        raise _unknown(raw, f"a decision with {', '.join(sorted(added))}", "does not know what that asks of a replay")
+    direct = None if decision["direct"] is None else _direct_from_json(decision["direct"])
+    topics = () if direct is None else direct.topics
+    return Decision(
+        batch=decision["batch"],
+        rev=decision["rev"],
+        tasks=decision["tasks"],
+        rows=decision["rows"],
+        digest=decision["digest"],
+        digest_by=_member(raw, Digest, decision["digest_by"], "digest"),
+        partitioner=_partitioner(raw, decision["partitioner"]),
+        offsets=decision["offsets"],
+        group=decision["group"],
+        rewrite=None if decision["rewrite"] is None else tuple(decision["rewrite"]),
+        two_phase=decision["two_phase"],
+        noted=None if decision["noted"] is None else Noted(**decision["noted"]),
+        direct=direct,
+        written=tuple(_written_from_json(raw, topics, *row) for row in decision["written"]),
+    )
+
+
+def _written_to_json(w: Written, topics: Mapping[str, int], *, with_begins: bool) -> list[Any]:
+    """A row: names would be most of a head with many transactions."""
+    return [
+        w.partition,
+        [w.pair.id, w.pair.producer_id, w.pair.epoch],
+        w.rows,
+        w.digest,
+        [w.probe.topic, w.probe.partition, w.probe.offset],
+        w.verdict.value if w.verdict else None,
+        w.endtxn_version,
+        w.dead_letters,
+        w.empty,
+        _ranges_to_json(w.ranges, topics),
+        _begins_to_json(w.begins if with_begins and w.verdict is None else ()),
+    ]
+
+
+def _written_from_json(
+    raw: Mapping[str, Any],
+    topics: Sequence[tuple[str, str]],
+    partition: int,
+    pair: list[Any],
+    rows: int,
+    digest: int,
+    probe: list[Any],
+    verdict: str | None,
+    endtxn_version: int,
+    dead_letters: int,
+    empty: list[list[Any]],
+    ranges: list[list[int]],
+    begins: Mapping[str, list[list[int]]],
+) -> Written:
+    if endtxn_version not in _KNOWN_ENDS:
+        what = f"a transaction to be ended by version {endtxn_version} of EndTxn"
+        raise _unknown(raw, what, f"speaks versions {PLAIN_END} and {FENCING_END}")
+    return Written(
+        partition,
+        Pair(*pair),
+        rows,
+        digest,
+        Probe(*probe),
+        None if verdict is None else _member(raw, Verdict, verdict, "verdict"),
+        endtxn_version,
+        dead_letters,
+        tuple((topic, number) for topic, number in empty),
+        _ranges_from_json(ranges, topics),
+        tuple(Probe(topic, *place) for topic, places in begins.items() for place in places),
+    )
+
+
+def _begins_to_json(begins: Sequence[Probe]) -> dict[str, list[list[int | None]]]:
+    """Topic → partition, first offset and last sequence number of each of its partitions."""
+    places: dict[str, list[list[int | None]]] = {}
+    for probe in sorted(begins, key=lambda probe: (probe.topic, probe.partition)):
+        places.setdefault(probe.topic, []).append([probe.partition, probe.offset, probe.last])
+    return places
+
+
+def _direct_to_json(direct: Direct, topics: Mapping[str, int]) -> dict[str, Any]:
+    return asdict(replace(direct, ranges=())) | {"ranges": _ranges_to_json(direct.ranges, topics)}
+
+
+def _direct_from_json(raw: Mapping[str, Any]) -> Direct:
+    topics = tuple((name, id_) for name, id_ in raw["topics"])
+    return Direct(raw["cluster"], topics, raw["transform"], _ranges_from_json(raw["ranges"], topics))
+
+
+def _ranges_to_json(ranges: Sequence[Range], topics: Mapping[str, int]) -> list[list[int]]:
+    """Topics by their number, so that each is named once."""
+    return [[topics[r.topic], r.partition, r.start, r.end, r.last_epoch] for r in ranges]
+
+
+def _ranges_from_json(rows: Sequence[Sequence[int]], topics: Sequence[tuple[str, str]]) -> tuple[Range, ...]:
+    return tuple(
+        Range(topics[topic][0], partition, start, end, last_epoch=epoch, most_epoch=epoch)
+        for topic, partition, start, end, epoch in rows
+    )
+
+
+_Kind = TypeVar("_Kind", bound=Enum)
+
+
+def _member(raw: Mapping[str, Any], kind: type[_Kind], value: str, what: str) -> _Kind:
+    try:
+        return kind(value)
+    except ValueError:
+        raise _unknown(raw, f"a decision with the {what} '{value}'", "does not know it") from None
+
+
+def _partitioner(raw: Mapping[str, Any], name: str) -> str:
+    if name not in PARTITIONERS:
+        raise _unknown(raw, f"the partitioner '{name}'", "does not know it")
+    return name
+
+
+def _unknown(raw: Mapping[str, Any], what: str, why: str) -> LedgerError:
+    version = raw.get("written_by")
+    wrote = f"spark-eos {version}, which wrote it" if version else "the version of spark-eos that wrote it"
+    return LedgerError(
+        "EOS_LEDGER_FORMAT",
+        f"The ledger holds {what}; this version of spark-eos ({__version__}) {why}.",
+        hint=f"Nothing is lost: install {wrote}, or a newer one, and start the query again.",
+        written_by=version,
+    )
+
+
+def marks_of(raw: Mapping[str, Any]) -> Marks:
+    """The inverse of `Marks.as_json`, Raises KeyError and TypeError."""
+    unfinished = raw.get("unfinished")
+    return Marks(
+        each=EachSink(**raw["each"]) if "each" in raw else None,
+        unfinished=None if unfinished is None else _unfinished(unfinished),
+        successor=Successor(**raw["successor"]) if "successor" in raw else None,
+        topic=raw.get("topic"),
+        missing=Missing(**raw["missing"]) if "missing" in raw else None,
+    )
+
+
+def _unfinished(raw: Mapping[str, Any]) -> Unfinished:
+    lists = {name: tuple(value) for name, value in raw.items() if isinstance(value, list)}
+    return Unfinished(**{**raw, **lists})
+
+
+# Whose a record is
+
+
+class OwnTopic(Enum):
+    """A kind of topic that spark-eos keeps for itself."""
+
+    LEDGER = "a ledger of spark-eos"
+    OFFSET_MAP = "an offset map of spark-eos"
+    NOTES = "what ingests of spark-eos have noted"
+
+
+_QUERY = re.compile(rb"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+
+_OF_HEADS = frozenset(["format", "run", "generation", "earlier", "endtxn", "decision"])
+
+
+#: For each form of a JSON key, what its value has at least.
+_FORMS = (
+    (
+        frozenset(["cluster", "topic", "partition", "first"]),
+        ("topic", "end", "target", "id", "runs"),
+        OwnTopic.OFFSET_MAP,
+    ),
+    (frozenset(["origin", "source"]), ("target", "source", "chain"), OwnTopic.OFFSET_MAP),
+    (frozenset(["query", "batch", "place"]), ("ingest", "topic", "uri", "digest", "task", "tasks"), OwnTopic.NOTES),
+)
+
+
+def own_topic_of(key: bytes | None, value: bytes | None) -> OwnTopic | None:
+    """The kind of topic that such a record is of; None where it may be anybody's."""
+    if key is None or value is None:
+        return None
+    has = _names_in(value)
+    if is_query(key):
+        return OwnTopic.LEDGER if has >= _OF_HEADS else None
+    names = _names_in(key)
+    return next((kind for of_key, of_value, kind in _FORMS if names == of_key and has.issuperset(of_value)), None)
+
+
+def is_query(key: bytes | None) -> bool:
+    """Whether this may be the key of a head: what stands for a query in the ledger."""
+    return key is not None and _QUERY.fullmatch(key) is not None
+
+
+def _names_in(text: bytes) -> frozenset[str]:
+    """The names in a JSON object; none where it is anything else."""
+    if not text.startswith(b"{"):
+        return frozenset()
+    try:
+        return frozenset(json.loads(text))
+    except (ValueError, RecursionError):
+        return frozenset()
