@@ -25,8 +25,8 @@ from spark_eos.source import offsets as formats
 from spark_eos.source import planning
 from spark_eos.source.losses import check_cluster
 from spark_eos.source.offsets import Position
+from spark_eos.source.plan import ranges_between
 from spark_eos.source.reader import EosKafkaStreamReader, SparkOffset
-from spark_eos.source.watch import Topics
 from spark_eos.spark import ReadLimit
 from spark_eos.tracebacks import hidden_traceback
 
@@ -116,14 +116,15 @@ class DirectStreamReader(EosKafkaStreamReader):
     def __reduce__(self) -> tuple[Any, ...]:
         return DirectStreamReader, (self._plan, self._events)
 
-    def _noting(self, position: Position, there: Topics) -> Position:
-        return replace(super()._noting(position, there), direct=True)
+    def _marked(self, position: Position) -> Position:
+        return replace(position, direct=True)
 
     @hidden_traceback()
     def latestOffset(self, start: SparkOffset | None = None, limit: ReadLimit | None = None) -> SparkOffset:
         """Counts what is planned, beside what the base does."""
         end = super().latestOffset(start, limit)
-        self._offsets = None if start is None else sum(r.end - r.start for r in self._between(start, end))
+        ranges = [] if start is None else ranges_between(formats.from_spark(start), formats.from_spark(end))
+        self._offsets = None if start is None else sum(r.end - r.start for r in ranges)
         return end
 
     def reportLatestOffset(self) -> SparkOffset | None:
@@ -145,12 +146,14 @@ class DirectStreamReader(EosKafkaStreamReader):
         A new one must be there to read. Of a replay, perhaps nothing is read: where something has to be, and is gone,
         the task finds out, and fails or leaves it out.
         """
-        check_cluster(formats.from_spark(end).cluster, cluster_id(self._options.kafka))
-        ranges = self._logged(start, end)
-        if ranges and end == self._planned:
-            self._readable(ranges, formats.from_spark(end), planned_now=True)
-        self._prepare(ranges, formats.from_spark(end))
-        options, ids = self._options, formats.from_spark(end).ids
+        logged = formats.from_spark(end)
+        check_cluster(logged.cluster, cluster_id(self._options.kafka))
+        self._replay_to(end)
+        ranges = ranges_between(formats.from_spark(start), logged)
+        if end == self._planned:
+            self._readable(ranges, logged, planned_now=True)
+        self._prepare(ranges, logged)
+        options, ids = self._options, logged.ids
         tasks = planning.tasks(ranges, options.min_partitions, options.max_records_per_partition)
         return [RangesOfTask(tuple((_range(r), ids.get(r.topic, "")) for r in t.ranges), len(tasks)) for t in tasks]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -23,9 +22,9 @@ from spark_eos.protocol.task import TaskReport
 from spark_eos.source import offsets as formats
 from spark_eos.source.leaving import differ
 from spark_eos.source.offsets import Position
+from spark_eos.source.plan import ranges_between
 from spark_eos.source.planning import OffsetRange
 from spark_eos.source.reader import SparkOffset
-from spark_eos.source.watch import Topics
 from spark_eos.spark import ReadLimit
 from spark_eos.tracebacks import hidden_traceback
 
@@ -74,12 +73,13 @@ class MirrorStreamReader(DirectStreamReader):
         """Raises TopicError for topics that are refused, and KafkaError for those that another mirror has, before they
         are in the offset log: without them, the same checkpoint goes on."""
         before = start or self._reached
-        if not self._begun and before == self._initial:
+        if not self._run.begun and before == self._initial:
             before = None  # the offset log does not hold it yet
         end = super().latestOffset(start, limit)
         if end != start:
-            read = set() if start is None else {r.topic for r in self._between(start, end)}
-            self._targets.check_planned(formats.from_spark(end).offsets, read)
+            after = formats.from_spark(end)
+            read = set() if start is None else {r.topic for r in ranges_between(formats.from_spark(start), after)}
+            self._targets.check_planned(after.offsets, read)
         self._own(before, formats.from_spark(end))
         if end == start and self._watch.pinned:
             self._trimming.finish()  # Spark ends this process when there is nothing left
@@ -98,14 +98,12 @@ class MirrorStreamReader(DirectStreamReader):
         if "_trimming" in vars(self):
             self._trimming.stop()
 
-    def _check_there(self, position: Position, there: Topics) -> None:
-        """Without those that were taken off the list because they are circles: what is in them is not lost."""
-        gone = position.offsets.keys() - there.partitions.keys()
-        circles = self._targets.circles(gone) if gone else set()
-        for topic in circles:
+    def _dropped_on_purpose(self, topics: Collection[str]) -> Collection[str]:
+        """Those that were taken off the list because they are circles: what is in them is not lost."""
+        circles = self._targets.circles(topics)
+        for topic in sorted(circles):
             logger.warning("Topic %s, whose rows come from the target's cluster, is no longer mirrored.", topic)
-        kept = {topic: offsets for topic, offsets in position.offsets.items() if topic not in circles}
-        super()._check_there(replace(position, offsets=kept), there)
+        return circles
 
     def _prepare(self, ranges: Sequence[OffsetRange], end: Position) -> None:
         read = {r.topic for r in ranges}

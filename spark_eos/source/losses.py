@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from spark_eos.errors import CheckpointError, DataLossError
 from spark_eos.kafka.records.batches import OtherEpoch
 from spark_eos.log import logger
@@ -22,6 +24,11 @@ class Losses:
     def count(self) -> int:
         """Losses so far. Each is of one partition, whatever the number of records."""
         return len(self._seen)
+
+    def report_all(self, losses: Iterable[DataLossError]) -> None:
+        """Raise the first one, or log them."""
+        for loss in losses:
+            self.report(loss)
 
     def report(self, loss: DataLossError) -> None:
         """Raise it, or log it."""

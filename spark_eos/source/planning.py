@@ -9,13 +9,17 @@ began. This applies to the partitions of a new query (micro-batch 0 only records
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from pyspark.sql.datasource import InputPartition
 
-from spark_eos.source.losses import Losses, data_loss
+from spark_eos.errors import DataLossError
+from spark_eos.source.losses import data_loss
 from spark_eos.topic_partition import PartitionOffsets, TopicPartition
+
+#: Takes a loss: raises it, or keeps it.
+Report = Callable[[DataLossError], None]
 
 #: A task costs as much as reading some ten thousand rows; partitions share a task up to this many offsets.
 FEW = 512
@@ -108,26 +112,26 @@ def ranges(
     ]
 
 
-def from_the_log(reads: Iterable[OffsetRange], begin: PartitionOffsets, losses: Losses) -> list[OffsetRange]:
+def from_the_log(reads: Iterable[OffsetRange], begin: PartitionOffsets, report: Report) -> list[OffsetRange]:
     """The ranges without offsets that the log no longer has; these are reported as lost."""
     kept = []
     for r in reads:
         first = begin[r.topic][r.partition]
         if first > r.start:
             what = f"its log now starts at {first} (retention or deleted records)"
-            losses.report(data_loss(r.topic, r.partition, r.start, first, what))
+            report(data_loss(r.topic, r.partition, r.start, first, what))
             r = r.cut(min(first, r.end), r.end)
         kept.append(r)
     return [r for r in kept if r.start < r.end]
 
 
-def up_to_the_end(reads: Iterable[OffsetRange], high_watermark: PartitionOffsets, losses: Losses) -> list[OffsetRange]:
+def up_to_the_end(reads: Iterable[OffsetRange], high_watermark: PartitionOffsets, report: Report) -> list[OffsetRange]:
     """The ranges without offsets beyond the end of the log; these are reported as lost."""
     kept = []
     for r in reads:
         last = high_watermark[r.topic][r.partition]
         if last < r.end:
-            losses.report(data_loss(r.topic, r.partition, r.end, last, ends_early(last)))
+            report(data_loss(r.topic, r.partition, r.end, last, ends_early(last)))
             r = r.cut(r.start, max(last, r.start))
         kept.append(r)
     return [r for r in kept if r.start < r.end]

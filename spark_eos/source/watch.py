@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 
 from spark_eos.errors import TopicError
 from spark_eos.kafka.admin.topics import (
@@ -25,6 +24,7 @@ from spark_eos.ledger.own_topics import not_for_rows, reserved
 from spark_eos.options.selection import Pattern, Selection
 from spark_eos.source.epochs import LeaderEpochs, Noted, leaders_of
 from spark_eos.source.offsets import TopicIds
+from spark_eos.source.plan import Topics
 from spark_eos.topic_partition import PartitionOffsets, TopicPartition
 
 #: Spark asks an idle stream for its end every 10 ms; the cluster is asked every 50 ms.
@@ -33,17 +33,6 @@ _ENDS_S = 0.05
 _TOPICS_S = 5.0
 #: Seconds of silence that a running query bears, as when the brokers are restarted one by one.
 _PATIENCE_S = 60.0
-
-
-@dataclass(frozen=True)
-class Topics:
-    """The topics that are there, of those to read: the partitions to read of each, and its id. ``cluster``: the id of
-    the cluster that they are on; empty where brokers do not tell. ``leader_epochs``: of each partition's leader."""
-
-    partitions: dict[str, list[int]]
-    ids: TopicIds
-    cluster: str = ""
-    leader_epochs: PartitionOffsets = field(default_factory=dict)
 
 
 class TopicWatch:

@@ -11,8 +11,8 @@ from spark_eos.errors import CheckpointError, DataLossError
 from spark_eos.kafka.admin.topics import Topic
 from spark_eos.ledger import own_topics
 from spark_eos.options.parse import stream_options
+from spark_eos.source import plan, watch
 from spark_eos.source import reader as reader_module
-from spark_eos.source import watch
 from spark_eos.source.reader import EosKafkaStreamReader
 
 HERE = {"#cluster": {"id": "c"}, "#ids": {"t": "id1"}, "t": {"0": 100}}
@@ -36,7 +36,7 @@ class Cluster:
         monkeypatch.setattr(
             watch, "begin_offsets", lambda kafka, asked, *_: {t: dict.fromkeys(asked[t], 0) for t in asked}
         )
-        monkeypatch.setattr(reader_module, "HIDDEN_S", 0.05)
+        monkeypatch.setattr(plan, "HIDDEN_WAITS_MS", (0, 5, 5, 10, 10, 20))
 
     def _topics(self, kafka: Any, names: Any, *_: Any, **__: Any) -> dict[str, Topic]:
         found = {

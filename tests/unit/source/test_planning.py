@@ -86,8 +86,8 @@ def test_a_range_travels_to_its_task():
 @pytest.mark.parametrize(
     ("fit", "expected", "found"),
     [
-        (lambda losses: planning.from_the_log([OffsetRange("a", 1, 2, 9)], {"a": {1: 5}}, losses), 2, 5),
-        (lambda losses: planning.up_to_the_end([OffsetRange("a", 1, 2, 9)], {"a": {1: 4}}, losses), 9, 4),
+        (lambda losses: planning.from_the_log([OffsetRange("a", 1, 2, 9)], {"a": {1: 5}}, losses.report), 2, 5),
+        (lambda losses: planning.up_to_the_end([OffsetRange("a", 1, 2, 9)], {"a": {1: 4}}, losses.report), 9, 4),
     ],
 )
 def test_data_loss_names_partition_and_both_offsets(fit, expected, found):
@@ -103,9 +103,9 @@ def test_what_is_left_of_a_range_after_a_loss(caplog):
     losses = Losses(fail=False)
     reads = [OffsetRange("a", 0, 2, 9), OffsetRange("a", 1, 2, 9), OffsetRange("a", 2, 2, 9)]
     for _ in range(2):
-        left = planning.from_the_log(reads, {"a": {0: 5, 1: 20, 2: 2}}, losses)
+        left = planning.from_the_log(reads, {"a": {0: 5, 1: 20, 2: 2}}, losses.report)
     assert left == [OffsetRange("a", 0, 5, 9), OffsetRange("a", 2, 2, 9)]
-    assert planning.up_to_the_end(left, {"a": {0: 5, 2: 7}}, losses) == [OffsetRange("a", 2, 2, 7)]
+    assert planning.up_to_the_end(left, {"a": {0: 5, 2: 7}}, losses.report) == [OffsetRange("a", 2, 2, 7)]
     assert losses.count == 4
     assert caplog.text.count("failOnDataLoss is false") == 4
     assert "Expected offset 2 of a-0, but its log now starts at 5" in caplog.text
@@ -114,8 +114,8 @@ def test_what_is_left_of_a_range_after_a_loss(caplog):
 def test_nothing_lost_is_no_error():
     """Equal offsets are the usual case."""
     reads, losses = [OffsetRange("a", 0, 3, 4)], Losses(fail=True)
-    assert planning.from_the_log(reads, {"a": {0: 3}}, losses) == reads
-    assert planning.up_to_the_end(reads, {"a": {0: 4}}, losses) == reads
+    assert planning.from_the_log(reads, {"a": {0: 3}}, losses.report) == reads
+    assert planning.up_to_the_end(reads, {"a": {0: 4}}, losses.report) == reads
 
 
 # More tasks than partitions
